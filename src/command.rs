@@ -1,4 +1,4 @@
-//! A typed, borrowed view of one command, and builders of replies and errors. Knows neither patterns nor
+//! Typed, borrowed views of commands, and builders of replies and errors. Must not know patterns or
 //! sockets.
 #![cfg_attr(
     not(test),

@@ -1,12 +1,13 @@
-//! From a TOML file and the environment to values that are right, or to all mistakes at once.
+//! From a TOML file and the environment to checked values, or to all mistakes at once.
 //!
-//! `source` parses the text, `section` reads one table of it field by field, `options` describes every field,
-//! and `resolve`, `listen`, `upstream`, `admin` and `shapes` say what the fields mean. Every scalar can also
-//! be set by an environment variable, which goes before the file: `MONGOSHAPE_LISTEN_ADDRESS`, or
-//! `MONGOSHAPE_BUCKET_0_MAX_ITEMS` for the first `[[bucket]]`. A `[[bucket]]` or `[[outlier]]` that the file
-//! does not have is added by giving the next number's namespace.
+//! `source` parses the text, `section` reads one table of it field by field, and `options`
+//! describes every field. `resolve`, `listen`, `upstream`, `admin` and `shapes` turn fields into
+//! values. Every scalar can also be set by an environment variable, which overrides the file:
+//! `MONGOSHAPE_LISTEN_ADDRESS`, or `MONGOSHAPE_BUCKET_0_MAX_ITEMS` for the first `[[bucket]]`. A
+//! `[[bucket]]` or `[[outlier]]` that is not in the file is added by the namespace with the next
+//! number.
 //!
-//! Must not know sockets, and reads no environment of its own: the lookup is passed in.
+//! Must not know sockets, and does not read the environment itself: the lookup is passed in.
 
 mod admin;
 mod error;
@@ -32,10 +33,10 @@ pub use self::options::{DefaultValue, Holds, OptionReference, TableReference, re
 use self::source::ConfigSource;
 
 impl Config {
-    /// Reads a file; variables of the environment go before what it says.
+    /// Reads a file. Environment variables override its options.
     ///
     /// # Errors
-    /// That the file cannot be read, or every mistake in it and in the variables.
+    /// The file cannot be read, or every mistake in the file and in the variables.
     pub fn load(path: &Path, environment: &impl Fn(&str) -> Option<String>) -> Result<Self, ConfigErrors> {
         let file_name = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
@@ -46,10 +47,10 @@ impl Config {
         Self::parse(&text, &file_name, environment)
     }
 
-    /// Reads a text; `file_name` is what mistakes call it.
+    /// Parses a text. `file_name` is the file's name in mistakes.
     ///
     /// # Errors
-    /// Every mistake in it and in the variables.
+    /// Every mistake in the text and in the variables.
     pub fn parse(
         text: &str,
         file_name: &str,

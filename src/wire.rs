@@ -1,10 +1,10 @@
-//! Bytes to frames and back. Knows nothing of commands, patterns or sockets.
+//! Bytes to frames and back. Must not know commands, patterns or sockets.
 //!
-//! A [`Frame`] is one whole message, still the bytes it came in. [`OpMsg`], [`OpQuery`], [`OpReply`] and
-//! [`OpCompressed`] are borrowed views of a frame; [`OpMsgBuilder`] and the `encode` functions make new ones.
-//! [`FrameCodec`] cuts a stream of bytes into frames. Nothing here panics, or allocates more than a small
-//! multiple of the bytes it was given, whatever they are; inflating a compressed frame allocates up to the
-//! limit for messages, as output comes.
+//! A [`Frame`] is one whole message, still the bytes it came in. [`OpMsg`], [`OpQuery`],
+//! [`OpReply`] and [`OpCompressed`] are borrowed views of a frame. [`OpMsgBuilder`] and the
+//! `encode` functions make new frames. [`FrameCodec`] cuts a stream of bytes into frames. No input
+//! causes a panic, or an allocation of more than a small multiple of the input's size. Inflating a
+//! compressed frame allocates up to the limit for messages, as the output grows.
 #![cfg_attr(
     not(test),
     deny(

@@ -7,27 +7,27 @@ use super::document::{as_flag, as_whole_number, first_field, get};
 use super::error::{CommandError, ErrorCode};
 use super::find::Find;
 
-/// An `aggregate`. Fields that stay as they are remain mongod's to check.
+/// An `aggregate`. mongod checks the fields that are not parsed here.
 #[derive(Clone, Debug)]
 pub struct Aggregate<'a> {
     /// The stages.
     pub pipeline: Vec<&'a RawDocument>,
-    /// Which index.
+    /// The index hint.
     pub hint: Option<RawBsonRef<'a>>,
-    /// Whether an explanation is asked for instead of an answer.
+    /// Whether the client requests an explanation.
     pub explain: bool,
-    /// How strings compare.
+    /// The collation.
     pub collation: Option<&'a RawDocument>,
 }
 
 impl<'a> Aggregate<'a> {
-    /// Reads the body of an `aggregate`.
+    /// Parses the body of an `aggregate`.
     ///
     /// # Errors
-    /// A pipeline that is no array of documents, with mongod's codes.
+    /// A pipeline that is not an array of documents, or a missing cursor, with mongod's codes.
     pub fn parse(body: &'a RawDocument) -> Result<Self, CommandError> {
         let aggregate = Self::parse_explained(body)?;
-        // `explain: false` does for mongod as well.
+        // mongod accepts `explain: false`, too.
         if get(body, "cursor").is_none() && get(body, "explain").is_none() {
             let message = "The 'cursor' option is required, except for aggregate with the explain argument";
             return Err(CommandError::new(ErrorCode::FailedToParse, message));
@@ -35,10 +35,10 @@ impl<'a> Aggregate<'a> {
         Ok(aggregate)
     }
 
-    /// Reads the body of one that is explained, and so needs no cursor.
+    /// Parses the body of an explained `aggregate`, which needs no cursor.
     ///
     /// # Errors
-    /// As [`Aggregate::parse`].
+    /// As [`Aggregate::parse`], without that of the cursor.
     pub fn parse_explained(body: &'a RawDocument) -> Result<Self, CommandError> {
         let pipeline = match get(body, "pipeline") {
             Some(RawBsonRef::Array(stages)) => stages.into_iter().map(stage).collect::<Result<_, _>>()?,
@@ -66,8 +66,8 @@ impl<'a> Aggregate<'a> {
     }
 }
 
-/// The `find` that a pipeline is, where it does nothing but match, sort, skip, limit and project, in this
-/// order.
+/// The equivalent `find` of a pipeline that only matches, sorts, skips, limits and projects, in
+/// this order.
 #[must_use]
 pub fn as_find<'a>(body: &'a RawDocument, aggregate: &Aggregate<'a>) -> Option<Find<'a>> {
     const KNOWN: &[&str] = &["aggregate", "pipeline", "cursor", "hint", "collation", "allowDiskUse"];
@@ -99,14 +99,14 @@ pub fn as_find<'a>(body: &'a RawDocument, aggregate: &Aggregate<'a>) -> Option<F
         "allowDiskUse" => value.as_bool().is_none(),
         _ => false,
     };
-    // What is wrong in them is mongod's to refuse.
+    // mongod refuses invalid fields.
     let mut fields = body.iter().flatten().map(|(name, value)| (name.as_str(), value));
     if fields.any(|(name, value)| unknown(name) || is_wrong(name, value)) {
         return None;
     }
     for field in get(body, "cursor")?.as_document()? {
         let (name, size) = field.ok()?;
-        // What is none is mongod's to refuse.
+        // mongod refuses an invalid size.
         let size = u64::try_from(as_whole_number(size)?).ok();
         find.batch_size = Some(size.filter(|_| name.as_str() == "batchSize")?);
     }

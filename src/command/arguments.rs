@@ -1,11 +1,11 @@
-//! Arguments that many commands share, and reading a command's fields against the list of those it has.
+//! Arguments that many commands share, and parsing of a command's fields.
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::document::{as_flag, as_whole_number, fields, get, put, single, type_name};
 use super::error::{CommandError, ErrorCode};
 
-/// Fields that any command may carry and that every command made from it must carry too.
+/// Fields that any command may have. Internal commands repeat them from the client's command.
 const GENERIC: &[&str] = &[
     "lsid",
     "txnNumber",
@@ -34,7 +34,7 @@ const GENERIC: &[&str] = &[
     "rawData",
 ];
 
-/// Those of them that say who asks, and where.
+/// Generic fields that identify the session, the API version and the database.
 const IDENTITY: &[&str] = &[
     "lsid",
     "$clusterTime",
@@ -44,7 +44,7 @@ const IDENTITY: &[&str] = &[
     "$db",
 ];
 
-/// What a command says of the transaction that it is a part of, and of how that is to be read.
+/// Generic fields that identify the transaction of a command and its session.
 const OF_TRANSACTION: &[&str] = &[
     "lsid",
     "txnNumber",
@@ -55,24 +55,24 @@ const OF_TRANSACTION: &[&str] = &[
     "apiDeprecationErrors",
 ];
 
-/// Whether a field belongs to every command rather than to one.
+/// Whether any command may have the field.
 #[must_use]
 pub fn is_generic(field: &str) -> bool {
     GENERIC.contains(&field)
 }
 
-/// Those generic fields of a client's command that a command made from it repeats.
+/// Inherited options: the generic fields of a client's command that an internal command repeats.
 #[derive(Clone, Copy, Debug)]
 pub struct InheritedOptions<'a> {
     body: &'a RawDocument,
-    /// A command made from it has been sent before.
+    /// Whether an earlier internal command was sent for the same command.
     begun: bool,
     numbered: bool,
     at_once: bool,
     strictness: Strictness,
 }
 
-/// What becomes of a client's `apiStrict`.
+/// How the client's `apiStrict` is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Strictness {
     Kept,
@@ -80,7 +80,7 @@ enum Strictness {
 }
 
 impl<'a> InheritedOptions<'a> {
-    /// The fields to carry of a client's command.
+    /// The inherited options of a client's command.
     #[must_use]
     pub fn of(body: &'a RawDocument) -> Self {
         Self {
@@ -92,40 +92,41 @@ impl<'a> InheritedOptions<'a> {
         }
     }
 
-    /// For all but the first command made from it: what begins a transaction is said once.
+    /// With `true`, for all internal commands but the first: the fields that begin a transaction
+    /// are sent only once.
     #[must_use]
     pub fn begun(self, begun: bool) -> Self {
         Self { begun, ..self }
     }
 
-    /// For a write that may be done twice: not as part of a retryable write.
+    /// For a write that may be repeated: it is not part of the retryable write.
     #[must_use]
     pub fn not_retryable(self) -> Self {
         let numbered = get(self.body, "autocommit").is_some();
         Self { numbered, ..self }
     }
 
-    /// For a write that need not have reached other members yet: `w: 1`, whatever the client asked for.
+    /// For a write that need not be replicated yet: `w: 1`, whatever the client requested.
     #[must_use]
     pub fn without_wait(self) -> Self {
         let at_once = true;
         Self { at_once, ..self }
     }
 
-    /// For a command with what the stable API does not have.
+    /// For a command with a feature that is not in the stable API.
     #[must_use]
     pub fn without_api_strict(self) -> Self {
         let strictness = Strictness::LeftOut;
         Self { strictness, ..self }
     }
 
-    /// Appends them for a command that reads: no `writeConcern`.
+    /// Appends the options to a read: no `writeConcern`.
     pub fn append_to_read(&self, command: &mut RawDocumentBuf) {
         self.append(command, |name, _| name != "writeConcern");
     }
 
-    /// Appends them for a command that writes: no `readConcern`, and no `writeConcern` that asks for no
-    /// answer, since the proxy needs the answer.
+    /// Appends the options to a write: no `readConcern`, and no unacknowledged `writeConcern`,
+    /// because the proxy needs the reply.
     pub fn append_to_write(&self, command: &mut RawDocumentBuf) {
         let begins = get(self.body, "startTransaction").is_some() && !self.begun;
         self.append(command, |name, value| match name {
@@ -139,21 +140,21 @@ impl<'a> InheritedOptions<'a> {
         }
     }
 
-    /// Appends only what says who asks and where: for commands about the collection itself.
+    /// Appends only session, API version and database: for commands about the collection itself.
     pub fn append_identity(&self, command: &mut RawDocumentBuf) {
         self.append(command, |name, _| IDENTITY.contains(&name));
     }
 
-    /// Appends what says who asks and where, for a look at the collection itself: at whatever member the
-    /// connection leads to. Whether the client may read there is said in its own words, which not all of its
-    /// commands carry: drivers leave them out of `getMore`.
+    /// Appends session, API version and database to a read of collection metadata, and a read
+    /// preference that any member accepts. The client's own read preference is not used, because
+    /// not all of its commands have one: drivers leave it out of `getMore`.
     pub fn append_to_inspect(&self, command: &mut RawDocumentBuf) {
         self.append_identity(command);
         put(command, "$readPreference", single("mode", "primaryPreferred"));
     }
 
-    /// Appends what says who asks, where, and in which transaction: for a read of the proxy's own beside what
-    /// the client asks for.
+    /// Appends the options to an internal read that the client did not request: those of
+    /// [`Self::append_to_inspect`], or in a transaction those of [`Self::append_to_read`].
     pub fn append_to_internal_read(&self, command: &mut RawDocumentBuf) {
         if get(self.body, "autocommit").is_none() {
             return self.append_to_inspect(command);
@@ -161,17 +162,17 @@ impl<'a> InheritedOptions<'a> {
         self.append_to_read(command);
     }
 
-    /// Appends what a command about a cursor carries that a command made from the client's has opened: who
-    /// asks and where, and in which transaction. What a cursor was opened with stays with it.
+    /// Appends the options to a `getMore` or `killCursors` on a cursor of an internal command:
+    /// session, database, transaction and comment. All other options stay with the cursor.
     pub fn append_to_get_more(&self, command: &mut RawDocumentBuf) {
         let is_kept = |name: &str| OF_TRANSACTION.contains(&name) || matches!(name, "comment" | "$db");
-        // Only a transaction's cursors are of its number.
+        // Only the cursors of a transaction have its number.
         let begun = Self { begun: true, ..*self }.not_retryable();
         begun.append(command, |name, _| is_kept(name));
     }
 
-    /// Appends what a command that ends the client's transaction carries. Its database is `admin`, whatever
-    /// the client's.
+    /// Appends the options to a command that ends the client's transaction. The command goes to
+    /// `admin`, so `$db` is not inherited.
     pub fn append_to_end(&self, command: &mut RawDocumentBuf) {
         self.append(command, |name, _| OF_TRANSACTION.contains(&name));
     }
@@ -180,7 +181,8 @@ impl<'a> InheritedOptions<'a> {
         for (name, value) in self.body.iter().flatten() {
             let name_text = name.as_str();
             let said = match name_text {
-                // A transaction's readConcern goes with its first command; any other read has its own.
+                // The read concern of a transaction is sent with its first command. Outside of
+                // transactions each read has its own.
                 "readConcern" => self.begun && get(self.body, "startTransaction").is_some(),
                 "startTransaction" => self.begun,
                 "txnNumber" => !self.numbered,
@@ -194,14 +196,14 @@ impl<'a> InheritedOptions<'a> {
     }
 }
 
-/// Whether a write concern asks for no acknowledgement (`w: 0`).
+/// Whether a write concern is unacknowledged (`w: 0`).
 #[must_use]
 pub fn is_unacknowledged(write_concern: RawBsonRef<'_>) -> bool {
     let w = write_concern.as_document().and_then(|document| get(document, "w"));
     w.and_then(as_whole_number) == Some(0)
 }
 
-/// Reads one field after another of a command, in mongod's words where one is wrong.
+/// A field of a command. Its methods return mongod's error if the type is wrong.
 #[derive(Clone, Copy, Debug)]
 pub struct CommandField<'a> {
     command: &'static str,
@@ -210,7 +212,7 @@ pub struct CommandField<'a> {
 }
 
 impl<'a> CommandField<'a> {
-    /// The fields of a command's body behind the first, without the generic ones.
+    /// The fields of a command's body after the first, without the generic ones.
     pub fn all(
         command: &'static str,
         body: &'a RawDocument,
@@ -221,7 +223,7 @@ impl<'a> CommandField<'a> {
             .map(move |field| field.map(|(name, value)| (name, Self { command, name, value })))
     }
 
-    /// All fields of a document that is a part of a command.
+    /// The fields of a document that is part of a command.
     pub fn within(
         part: &'static str,
         document: &'a RawDocument,
@@ -230,13 +232,13 @@ impl<'a> CommandField<'a> {
         fields(document).map(move |field| field.map(|(name, value)| (name, Self { command, name, value })))
     }
 
-    /// The value as it is.
+    /// The value without a type check.
     #[must_use]
     pub fn value(self) -> RawBsonRef<'a> {
         self.value
     }
 
-    /// A document; null counts as none.
+    /// A document. Null is `None`.
     pub fn document(self) -> Result<Option<&'a RawDocument>, CommandError> {
         match self.value {
             RawBsonRef::Document(document) => Ok(Some(document)),
@@ -245,7 +247,7 @@ impl<'a> CommandField<'a> {
         }
     }
 
-    /// An array; null counts as none.
+    /// An array. Null is `None`.
     pub fn array(self) -> Result<Option<&'a RawArray>, CommandError> {
         match self.value {
             RawBsonRef::Array(array) => Ok(Some(array)),
@@ -254,7 +256,7 @@ impl<'a> CommandField<'a> {
         }
     }
 
-    /// A string; null counts as none.
+    /// A string. Null is `None`.
     pub fn string(self) -> Result<Option<&'a str>, CommandError> {
         match self.value {
             RawBsonRef::String(text) => Ok(Some(text)),
@@ -263,7 +265,7 @@ impl<'a> CommandField<'a> {
         }
     }
 
-    /// A flag, given as a boolean or a number; null counts as false.
+    /// A flag, as a boolean or a number. Null is `false`.
     pub fn flag(self) -> Result<bool, CommandError> {
         if self.value == RawBsonRef::Null {
             return Ok(false);
@@ -271,7 +273,7 @@ impl<'a> CommandField<'a> {
         as_flag(self.value).ok_or_else(|| self.wrong_type("bool"))
     }
 
-    /// A whole number, truncated where it is a fraction; null counts as none.
+    /// A whole number; fractions are truncated. Null is `None`.
     pub fn number(self) -> Result<Option<i64>, CommandError> {
         if self.value == RawBsonRef::Null {
             return Ok(None);
@@ -281,14 +283,14 @@ impl<'a> CommandField<'a> {
             .ok_or_else(|| self.wrong_type("long"))
     }
 
-    /// A whole number that may not be negative; null counts as none.
+    /// A whole number that is not negative. Null is `None`.
     pub fn size(self) -> Result<Option<u64>, CommandError> {
         self.number()?
             .map(|number| u64::try_from(number).map_err(|_| self.negative(number)))
             .transpose()
     }
 
-    /// The id of a statement. A negative one stands for none in mongod, and is for its own use.
+    /// The id of a statement. Negative ids are reserved for mongod's own use.
     pub fn statement_id(self) -> Result<i32, CommandError> {
         self.as_statement_id(self.value)
     }
@@ -328,7 +330,7 @@ impl<'a> CommandField<'a> {
     }
 }
 
-/// A copy of a command's body with some fields replaced and the others as they are.
+/// A copy of a command's body with some fields replaced. `None` removes a field.
 #[must_use]
 pub fn with_replaced(body: &RawDocument, replaced: &[(&str, Option<RawBsonRef<'_>>)]) -> RawDocumentBuf {
     let mut copy = RawDocumentBuf::new();

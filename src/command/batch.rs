@@ -1,4 +1,4 @@
-//! A cursor's batch, and the reply that it is sent in, written as bytes: it is the largest thing that the
+//! A batch of a cursor and its reply, written as bytes, because it is the largest document that the
 //! proxy makes.
 
 use bson::raw::{RawDocument, RawDocumentBuf};
@@ -6,15 +6,16 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 use super::document::elements;
 use super::namespace::Namespace;
 
-/// The most that the documents of one batch may weigh (`BSONObjMaxUserSize`), the first not counted.
+/// The most bytes of the documents in one batch (`BSONObjMaxUserSize`). The first document is
+/// always accepted.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 
-/// Which reply a batch is sent in.
+/// The reply that contains a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchKind {
-    /// That of the command which opened the cursor.
+    /// The reply to the command that opened the cursor.
     First,
-    /// That of a `getMore`.
+    /// The reply to a `getMore`.
     Next,
 }
 
@@ -31,23 +32,25 @@ impl BatchKind {
 /// Documents for one reply, `{cursor: {firstBatch: [..], id, ns}, ok: 1}` or with `nextBatch`.
 #[derive(Clone, Debug)]
 pub struct ReplyBatch {
-    /// The reply so far; its lengths are filled in at the end.
+    /// The reply so far. The lengths are filled in at the end.
     bytes: Vec<u8>,
-    /// Where the array's length is.
+    /// The position of the array's length.
     array: usize,
     count: usize,
-    /// The next document's place, in decimal: counted on rather than written anew for each of very many.
+    /// The next document's position in the array, in decimal. Incremented in place, which is faster
+    /// than formatting each number.
     place: Vec<u8>,
     document_bytes: usize,
 }
 
-/// Where the length of the cursor's document is: behind the reply's own and the cursor's type and name.
+/// The position of the length of the cursor's document: after the length of the reply and the
+/// cursor's type and name.
 const CURSOR: usize = LENGTH.len() + b"\x03cursor\0".len();
-/// Room for a length.
+/// Placeholder for a length.
 const LENGTH: [u8; 4] = [0; 4];
 
 impl ReplyBatch {
-    /// One of no documents.
+    /// An empty batch.
     #[must_use]
     pub fn new(kind: BatchKind) -> Self {
         let mut bytes = LENGTH.to_vec();
@@ -65,20 +68,20 @@ impl ReplyBatch {
         }
     }
 
-    /// How many documents are in it.
+    /// The number of documents.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// What the documents in it weigh.
+    /// The sum of the documents' lengths, in bytes.
     #[must_use]
     pub fn document_bytes(&self) -> usize {
         self.document_bytes
     }
 
-    /// Whether another document of so many bytes has its place in it. The first always has
-    /// (`find_common.cpp`, `haveSpaceForNext`).
+    /// Whether another document of `bytes` bytes fits. The first always does (`find_common.cpp`,
+    /// `haveSpaceForNext`).
     #[must_use]
     pub fn has_space_for(&self, bytes: usize) -> bool {
         self.count == 0 || self.document_bytes.saturating_add(bytes) <= MAX_BYTES
@@ -96,7 +99,7 @@ impl ReplyBatch {
         self.document_bytes = self.document_bytes.saturating_add(document.len());
     }
 
-    /// The reply; `id` is 0 when the cursor is closed.
+    /// The reply. `id` is 0 if the cursor is closed.
     #[must_use]
     pub fn into_reply(mut self, namespace: Namespace<'_>, id: i64) -> RawDocumentBuf {
         let namespace = namespace.to_string();
@@ -111,11 +114,11 @@ impl ReplyBatch {
         self.bytes.extend_from_slice(b"\x01ok\0");
         self.bytes.extend_from_slice(&1.0_f64.to_le_bytes());
         self.end(0);
-        // Its lengths are right, which is all that is checked.
+        // The lengths are right, and `from_bytes` checks nothing else.
         RawDocumentBuf::from_bytes(self.bytes).unwrap_or_default()
     }
 
-    /// The reply in place of one of mongod's, with whatever else is in that; `id` is 0 when the cursor is
+    /// One of mongod's replies with this batch in place of its own. `id` is 0 if the cursor is
     /// closed.
     #[must_use]
     pub fn into_reply_like(mut self, reply: &RawDocument, id: i64) -> RawDocumentBuf {
@@ -137,7 +140,7 @@ impl ReplyBatch {
         self.end(CURSOR);
         self.bytes.extend_from_slice(&rest);
         self.end(0);
-        // Its lengths are right, which is all that is checked.
+        // The lengths are right, and `from_bytes` checks nothing else.
         RawDocumentBuf::from_bytes(self.bytes).unwrap_or_default()
     }
 
@@ -146,7 +149,7 @@ impl ReplyBatch {
     }
 }
 
-/// Begins a document, or an array, that is written as bytes: where its length is.
+/// Begins a document or an array that is written as bytes. Returns the position of its length.
 pub fn begin(bytes: &mut Vec<u8>) -> usize {
     let start = bytes.len();
     bytes.extend_from_slice(&LENGTH);
@@ -162,7 +165,7 @@ pub fn end(bytes: &mut Vec<u8>, start: usize) {
     }
 }
 
-/// The next number in decimal.
+/// Increments a decimal number.
 pub fn count_on(number: &mut Vec<u8>) {
     for digit in number.iter_mut().rev() {
         if *digit < b'9' {

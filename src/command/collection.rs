@@ -1,5 +1,5 @@
-//! `create`, `collMod`, `validate` and `planCacheClear`: which options a command gives that cannot hold for
-//! buckets, or of which it is not known whether they can.
+//! `create`, `collMod`, `validate` and `planCacheClear`: finds options that buckets do not support,
+//! or that the proxy does not know.
 
 use bson::raw::{RawBsonRef, RawDocument};
 
@@ -7,11 +7,11 @@ use super::arguments::CommandField;
 use super::document::get;
 use super::error::CommandError;
 
-/// The option by which a collection is clustered.
+/// The option that clusters a collection.
 pub const CLUSTERED: &str = "clusteredIndex";
 
-/// An option of a `create` under which buckets cannot stand for items, such as `capped` or `validator`. What
-/// means for buckets what it means for items is mongod's to check.
+/// The first option of a `create` that buckets do not support, such as `capped` or `validator`.
+/// mongod checks the options that mean the same for buckets and for items.
 ///
 /// # Errors
 /// An option that `create` does not have, or one of the wrong type, with mongod's codes.
@@ -22,16 +22,16 @@ pub fn impossible_in_create(body: &RawDocument) -> Result<Option<&str>, CommandE
             "autoIndexId" => !field.flag()?,
             "collation" => field.document()?.is_some_and(is_of_a_language),
             "idIndex" => field.document()?.is_some_and(|index| get(index, "collation").is_some()),
-            // Change streams, which alone show the images, are refused.
+            // Only change streams show the images, and they are refused.
             "changeStreamPreAndPostImages" => {
                 field.document()?;
                 false
             }
-            // Of a collection that is not capped the two are an error, and without a validator its options
-            // mean nothing.
+            // mongod refuses `size` and `max` for a collection that is not capped. The validation
+            // options have no effect without a validator.
             "size" | "max" | "storageEngine" | "indexOptionDefaults" | "validationLevel" | "validationAction"
-            // What is stored can be clustered as well as the items, where each of these has an `_id` of its
-            // own.
+            // Buckets can be clustered like items. The caller refuses the option if the shape does
+            // not keep `_id`s unique.
             | "clusteredIndex" => false,
             "encryptedFields" | "expireAfterSeconds" | "flags" | "pipeline" | "recordPreImages" | "timeseries"
             | "validator" | "viewOn" => true,
@@ -40,14 +40,15 @@ pub fn impossible_in_create(body: &RawDocument) -> Result<Option<&str>, CommandE
     })
 }
 
-/// The index that a `create` makes the collection clustered by; `None` where it does not, or mongod refuses
-/// it.
+/// The index by which a `create` clusters the collection. `None` if it does not, or if mongod
+/// refuses it.
 #[must_use]
 pub fn clustered_index(body: &RawDocument) -> Option<&RawDocument> {
     get(body, CLUSTERED)?.as_document()
 }
 
-/// An option that a `collMod` gives and buckets cannot have. Nothing of what is left names a field of items.
+/// The first option of a `collMod` that buckets do not support. None of the other options names a
+/// field of items.
 ///
 /// # Errors
 /// An option that `collMod` does not have, or one of the wrong type, with mongod's codes.
@@ -58,8 +59,8 @@ pub fn impossible_in_coll_mod(body: &RawDocument) -> Result<Option<&str>, Comman
                 field.document()?;
                 false
             }
-            // Without a validator they mean nothing (but see `weakening_in_coll_mod`), and a collection that
-            // is not capped has no size to be changed.
+            // The validation options have no effect without a validator (but see
+            // `weakening_in_coll_mod`), and a collection that is not capped has no size to change.
             "validationLevel" | "validationAction" | "cappedSize" | "cappedMax" => false,
             "clusteredIndex"
             | "dryRun"
@@ -76,7 +77,7 @@ pub fn impossible_in_coll_mod(body: &RawDocument) -> Result<Option<&str>, Comman
     })
 }
 
-/// An option of a `collMod` by which a validator would let something pass.
+/// The option of a `collMod` that would weaken a validator.
 #[must_use]
 pub fn weakening_in_coll_mod(body: &RawDocument) -> Option<&'static str> {
     let is = |field, values: &[&str]| {
@@ -86,7 +87,8 @@ pub fn weakening_in_coll_mod(body: &RawDocument) -> Option<&'static str> {
     is("validationLevel", &["off", "moderate"]).or_else(|| is("validationAction", &["warn"]))
 }
 
-/// An option of a `validate` that changes what is stored, or of which the answer would not be known.
+/// The first option of a `validate` that changes stored data, or has an unknown effect on the
+/// reply.
 ///
 /// # Errors
 /// An option of the wrong type, with mongod's code.
@@ -95,21 +97,22 @@ pub fn impossible_in_validate(body: &RawDocument) -> Result<Option<&str>, Comman
         Ok(match name {
             "full" | "background" | "scandata" => false,
             "checkBSONConformance" | "enforceFastCount" | "fixMultikey" | "metadata" | "repair" => field.flag()?,
-            // mongod gives no thought to what it does not know, but another one may.
+            // This version of mongod ignores unknown options, but another version may not.
             _ => true,
         })
     })
 }
 
-/// What a `planCacheClear` names, if not all plans of the collection.
+/// The first option of a `planCacheClear` that selects only some plans of the collection.
 ///
 /// # Errors
-/// Bytes that are no BSON.
+/// Malformed BSON.
 pub fn part_in_plan_cache_clear(body: &RawDocument) -> Result<Option<&str>, CommandError> {
     find("planCacheClear", body, |_, _| Ok(true))
 }
 
-/// The first option for which that is so. All of them are looked at: a mistake is told before what cannot be.
+/// The first option that is not supported. All options are checked, because mistakes are reported
+/// first.
 fn find<'a>(
     command: &'static str,
     body: &'a RawDocument,
@@ -125,7 +128,7 @@ fn find<'a>(
     Ok(found)
 }
 
-/// One without a locale is mongod's to refuse.
+/// mongod refuses a collation without a locale.
 fn is_of_a_language(collation: &RawDocument) -> bool {
     get(collation, "locale").is_some_and(|locale| locale != RawBsonRef::String("simple"))
 }

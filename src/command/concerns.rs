@@ -1,4 +1,4 @@
-//! `readConcern` and `writeConcern` of commands that support only some.
+//! `readConcern` and `writeConcern` of commands that support only some levels.
 
 use std::fmt::Write as _;
 
@@ -18,17 +18,17 @@ const FIELDS: [&str; 5] = [
     "provenance",
 ];
 
-/// Checks the concerns of a write. In a transaction they are the transaction's.
+/// Checks the concerns of a write. In a transaction they belong to the transaction.
 ///
 /// # Errors
-/// A write concern in a transaction; a read concern that is malformed, or whose level is not `local`; with
-/// mongod's codes.
+/// A write concern in a transaction; a read concern that is malformed, or whose level is not
+/// `local`; with mongod's codes.
 pub fn check_of_write(body: &RawDocument) -> Result<(), CommandError> {
     check_write_concern(body)?;
     check(body, "read concern not supported", |level| level == "local")
 }
 
-/// Refuses a write concern in a transaction: it is that of the commit.
+/// Refuses a write concern in a transaction, because it belongs to the commit.
 ///
 /// # Errors
 /// A write concern, with mongod's codes.
@@ -50,7 +50,7 @@ pub fn check_write_concern(body: &RawDocument) -> Result<(), CommandError> {
     }
 }
 
-/// Checks the read concern of a `count`, which reads no snapshots.
+/// Checks the read concern of a `count`, which does not support snapshots.
 ///
 /// # Errors
 /// A read concern that is malformed, or whose level is `snapshot`, with mongod's codes.
@@ -84,7 +84,7 @@ fn check(body: &RawDocument, cause: &str, is_supported: fn(&str) -> bool) -> Res
             let message = "Only the first command in a transaction may specify a readConcern";
             Err(CommandError::new(ErrorCode::InvalidOptions, message))
         }
-        // The levels of transactions are mongod's to check.
+        // mongod checks the levels of transactions.
         Some(RawBsonRef::String(level)) if is_in_transaction || is_supported(level) => Ok(()),
         Some(RawBsonRef::String(_)) => {
             let command = first_field(body).map_or("", |(name, _)| name);

@@ -8,23 +8,23 @@ use super::document::{as_whole_number, get};
 use super::error::{CommandError, ErrorCode};
 use super::reply::{CursorReply, copy_cluster_time};
 
-/// A `count`, read against the list of fields that mongod knows.
+/// A parsed `count`.
 #[derive(Clone, Debug, Default)]
 pub struct Count<'a> {
-    /// What to match.
+    /// The filter.
     pub query: Option<&'a RawDocument>,
-    /// How many matches to pass over.
+    /// The number of matches to skip.
     pub skip: u64,
-    /// How many to count at most; 0 for all. A negative limit counts as its absolute.
+    /// The most matches to count; 0 for all. A negative limit counts as its absolute value.
     pub limit: u64,
-    /// Which index.
+    /// The index hint.
     pub hint: Option<RawBsonRef<'a>>,
-    /// How strings compare.
+    /// The collation.
     pub collation: Option<&'a RawDocument>,
 }
 
 impl<'a> Count<'a> {
-    /// Reads the body of a `count`.
+    /// Parses the body of a `count`.
     ///
     /// # Errors
     /// A field that `count` does not have, or one of the wrong type, with mongod's codes.
@@ -46,7 +46,7 @@ impl<'a> Count<'a> {
         Ok(count)
     }
 
-    /// The reply where so many match, with what must be carried over from mongod's answer.
+    /// The reply for `all` matches, with the cluster time of mongod's reply `answer`.
     #[must_use]
     pub fn reply(&self, all: u64, answer: &RawDocument) -> RawDocumentBuf {
         let found = all.saturating_sub(self.skip);
@@ -62,8 +62,8 @@ impl<'a> Count<'a> {
     }
 }
 
-/// How many match, by mongod's answer to a pipeline that counts them as `n`: none where it answers no
-/// document.
+/// The number of matches in mongod's reply to a pipeline that counts them as `n`. 0 if the reply
+/// has no document.
 #[must_use]
 pub fn all_of(answer: &RawDocument) -> u64 {
     let first = CursorReply::parse(answer).and_then(|cursor| cursor.documents().next());
@@ -71,8 +71,7 @@ pub fn all_of(answer: &RawDocument) -> u64 {
     all.and_then(|all| u64::try_from(all).ok()).unwrap_or(0)
 }
 
-/// mongod reads this field in a way of its own (`count_request.cpp`, `countParseLimit`): fractions are an
-/// error, not cut off.
+/// Unlike other numbers, mongod refuses a fraction here (`count_request.cpp`, `countParseLimit`).
 fn limit(value: RawBsonRef<'_>) -> Result<i64, CommandError> {
     let number = as_whole_number(value)
         .ok_or_else(|| CommandError::new(ErrorCode::BadValue, "limit value is not a valid number"))?;

@@ -1,4 +1,4 @@
-//! `getMore` and `killCursors`: commands about a cursor that is there.
+//! `getMore` and `killCursors`: commands on an existing cursor.
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 
@@ -12,14 +12,14 @@ use super::time_limit;
 pub struct GetMore {
     /// The cursor.
     pub id: i64,
-    /// How many documents at most; `None` for as many as fit. 0 is no size either.
+    /// The most documents to return. `None`: as many as fit, also for 0.
     pub batch_size: Option<u64>,
-    /// Whether it gives a time of its own, which only a cursor that waits for data takes.
+    /// Whether it has a `maxTimeMS`, which only a cursor that waits for data accepts.
     pub has_time_limit: bool,
 }
 
 impl GetMore {
-    /// Reads the body of a `getMore`.
+    /// Parses the body of a `getMore`.
     ///
     /// # Errors
     /// A field that `getMore` does not have, or one of the wrong type, with mongod's codes.
@@ -62,7 +62,7 @@ impl GetMore {
 /// The cursors that a `killCursors` names.
 ///
 /// # Errors
-/// A list that is missing or no list of numbers.
+/// A list that is missing, or not a list of numbers.
 pub fn killed_ids(body: &RawDocument) -> Result<Vec<i64>, CommandError> {
     let Some(RawBsonRef::Array(ids)) = get(body, "cursors") else {
         let message = "BSON field 'killCursors.cursors' is missing but a required field";
@@ -76,15 +76,15 @@ pub fn killed_ids(body: &RawDocument) -> Result<Vec<i64>, CommandError> {
         .collect()
 }
 
-/// Whether a user with these `authenticatedUserPrivileges` of a `connectionStatus` may kill cursors of others
-/// on a namespace.
+/// Whether a user may kill other users' cursors on a namespace. `privileges` are the
+/// `authenticatedUserPrivileges` of a `connectionStatus`.
 #[must_use]
 pub fn may_kill_any(privileges: &RawArray, namespace: &str) -> bool {
     let (database, collection) = namespace.split_once('.').unwrap_or((namespace, ""));
     let privileges = privileges.into_iter().flatten().filter_map(RawBsonRef::as_document);
     let applies = |resource: &RawDocument| {
         let flag = |name| get(resource, name) == Some(RawBsonRef::Boolean(true));
-        // An empty name stands for any.
+        // An empty name stands for any name.
         let names = |name: &str, own: &str| {
             let given = get(resource, name).and_then(RawBsonRef::as_str);
             given.is_some_and(|given| given.is_empty() || given == own)
@@ -99,7 +99,7 @@ pub fn may_kill_any(privileges: &RawArray, namespace: &str) -> bool {
     })
 }
 
-/// mongod's answer for a cursor that is not there.
+/// mongod's error for a cursor that does not exist.
 #[must_use]
 pub fn not_found(id: i64) -> CommandError {
     CommandError::new(ErrorCode::CursorNotFound, format!("cursor id {id} not found"))

@@ -10,23 +10,23 @@ use super::header::CommandHeader;
 use super::statement_ids::StatementIds;
 use super::write_batch::{WriteBatch, missing};
 
-/// A `delete`, read against the list of fields that mongod knows.
+/// A parsed `delete`.
 #[derive(Clone, Debug)]
 pub struct Delete<'a> {
-    /// Its statements, from the body or from a sequence, in order.
+    /// The statements, from the body or from a sequence, in order.
     pub statements: Vec<DeleteStatement<'a>>,
-    /// Whether the first failure ends it.
+    /// Whether the first failure ends the command.
     pub ordered: bool,
-    /// Whether the client asked for no acknowledgement (`w: 0`).
+    /// Whether the write is unacknowledged (`w: 0`).
     pub unacknowledged: bool,
-    /// By what mongod remembers the statements of a retryable write.
+    /// The `stmtId`s of a retryable write.
     pub statement_ids: StatementIds,
-    /// The variables that filters may name.
+    /// The variables of the filters.
     pub let_variables: Option<&'a RawDocument>,
 }
 
 impl<'a> Delete<'a> {
-    /// Reads a `delete`.
+    /// Parses a `delete`.
     ///
     /// # Errors
     /// An unknown field, a wrong type, no or too many statements, with mongod's codes.
@@ -56,21 +56,21 @@ impl<'a> Delete<'a> {
 /// One statement of a `delete`.
 #[derive(Clone, Copy, Debug)]
 pub struct DeleteStatement<'a> {
-    /// What to match.
+    /// The filter.
     pub filter: &'a RawDocument,
-    /// Whether one alone of those that match is deleted.
+    /// Whether only one matching document is deleted.
     pub one: bool,
-    /// How strings compare.
+    /// The collation.
     pub collation: Option<&'a RawDocument>,
-    /// Which index.
+    /// The index hint.
     pub hint: Option<RawBsonRef<'a>>,
 }
 
 impl<'a> DeleteStatement<'a> {
-    /// Reads an element of `deletes`.
+    /// Parses an element of `deletes`.
     ///
     /// # Errors
-    /// A field that it does not have, one of the wrong type, or a limit that is a number other than 0 and 1,
+    /// An unknown field, one of the wrong type, or a limit that is a number other than 0 and 1,
     /// with mongod's codes.
     pub fn parse(statement: &'a RawDocument) -> Result<Self, CommandError> {
         let (mut filter, mut one, mut collation, mut hint) = (None, None, None, None);
@@ -93,7 +93,8 @@ impl<'a> DeleteStatement<'a> {
     }
 }
 
-/// mongod takes any value that is not a number as 0 (`write_ops_parsers.cpp`, `readMultiDeleteProperty`).
+/// mongod treats any value that is not a number as 0 (`write_ops_parsers.cpp`,
+/// `readMultiDeleteProperty`).
 fn is_one(limit: RawBsonRef<'_>) -> Result<bool, CommandError> {
     let number = match limit {
         RawBsonRef::Double(number) => number,

@@ -6,23 +6,23 @@ use super::arguments::CommandField;
 use super::document::{as_flag, get};
 use super::error::{CommandError, ErrorCode};
 
-/// A `distinct`, read against the list of fields that mongod 6.0 knows.
+/// A parsed `distinct`, with the fields of mongod 6.0.
 #[derive(Clone, Debug)]
 pub struct Distinct<'a> {
-    /// The path whose values are asked for.
+    /// The path whose values are requested.
     pub key: &'a str,
-    /// What to match.
+    /// The filter.
     pub query: Option<&'a RawDocument>,
-    /// How strings compare.
+    /// The collation.
     pub collation: Option<&'a RawDocument>,
 }
 
 impl<'a> Distinct<'a> {
-    /// Reads the body of a `distinct`.
+    /// Parses the body of a `distinct`.
     ///
     /// # Errors
-    /// A field that `distinct` does not have, one of the wrong type, or a path that is none, with mongod's
-    /// codes.
+    /// A field that `distinct` does not have, one of the wrong type, or an invalid path, with
+    /// mongod's codes.
     pub fn parse(body: &'a RawDocument) -> Result<Self, CommandError> {
         if get(body, "apiStrict").and_then(as_flag).unwrap_or(false) {
             let message = "Provided apiStrict:true, but the command distinct is not in API Version 1";
@@ -71,7 +71,7 @@ fn check_path(path: &str) -> Result<(), CommandError> {
     Err(CommandError::malformed(code, message))
 }
 
-/// mongod's answer for values that do not fit in one reply.
+/// mongod's error for values that do not fit in one reply.
 #[must_use]
 pub fn too_big() -> CommandError {
     let message = "Executor error during distinct command :: caused by :: distinct too big, 16mb cap";

@@ -7,8 +7,8 @@ use super::error::{CommandError, ErrorCode};
 
 /// Appends a field whose name is only known at run time.
 ///
-/// Names come from BSON or from checked configuration, so none holds a NUL, which a BSON name cannot; one
-/// that did would be left out.
+/// Names come from BSON or from checked configuration, so none contains a NUL, which is invalid in
+/// a BSON name. Such a field would be left out.
 pub fn put(document: &mut RawDocumentBuf, name: &str, value: impl BindRawBsonRef) {
     if let Ok(name) = <&CStr>::try_from(name) {
         document.append(name, value);
@@ -35,7 +35,7 @@ pub fn array_of(documents: &[RawDocumentBuf]) -> RawArrayBuf {
         .collect()
 }
 
-/// The fields of a document, or the error that a malformed one is answered with.
+/// The fields of a document, or the error for a malformed one.
 pub fn fields(document: &RawDocument) -> impl Iterator<Item = Result<(&str, RawBsonRef<'_>), CommandError>> {
     document.iter().map(|field| {
         field
@@ -44,12 +44,12 @@ pub fn fields(document: &RawDocument) -> impl Iterator<Item = Result<(&str, RawB
     })
 }
 
-/// One field of a document, in bytes.
+/// One field of a document, as bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Element<'a> {
     /// Its name.
     pub name: &'a [u8],
-    /// All of it: type, name, zero, value.
+    /// The whole element: type, name, NUL, value.
     pub whole: &'a [u8],
 }
 
@@ -60,7 +60,8 @@ impl<'a> Element<'a> {
         self.whole.get(self.name.len().saturating_add(2)..).unwrap_or_default()
     }
 
-    /// The value where it is a document or an array: an array is one in all but its type.
+    /// The value as a document, if it is a document or an array: an array has the bytes of a
+    /// document.
     #[must_use]
     pub fn as_document(&self) -> Option<&'a RawDocument> {
         matches!(self.whole, [0x03 | 0x04, ..])
@@ -68,7 +69,7 @@ impl<'a> Element<'a> {
             .flatten()
     }
 
-    /// The value where it is a date.
+    /// The value, if it is a date.
     #[must_use]
     pub fn as_datetime(&self) -> Option<DateTime> {
         let millis = self.value().first_chunk().map(|bytes| i64::from_le_bytes(*bytes));
@@ -77,7 +78,7 @@ impl<'a> Element<'a> {
             .map(DateTime::from_millis)
     }
 
-    /// The value where it is a whole number that MongoDB would take for one.
+    /// The value as a whole number, if MongoDB would treat it as a number. Decimals return `None`.
     #[must_use]
     pub fn as_whole_number(&self) -> Option<i64> {
         match self.whole {
@@ -95,18 +96,18 @@ impl<'a> Element<'a> {
     }
 }
 
-/// The fields of a document in bytes. Ends where the document is malformed.
+/// The elements of a document. Ends where the document is malformed.
 ///
-/// For whole collections that pass by: neither names nor values are looked into.
+/// Fast, for whole collections: names and values are not parsed.
 pub fn elements(document: &RawDocument) -> impl Iterator<Item = Element<'_>> {
-    /// Bytes of a document's length.
+    /// The size of a document's length, in bytes.
     const LENGTH: usize = 4;
     let mut rest = document.as_bytes().get(LENGTH..).unwrap_or_default();
     std::iter::from_fn(move || {
         let (kind, behind) = rest.split_first()?;
         let name_length = behind.iter().position(|byte| *byte == 0)?;
         let (name, value) = behind.split_at_checked(name_length)?;
-        // The zero behind the name goes with the value.
+        // The NUL after the name is counted with the value.
         let length = value_length(*kind, value.get(1..)?)?;
         let whole_length = name_length.checked_add(length)?.checked_add(2)?;
         let (whole, next) = rest.split_at_checked(whole_length)?;
@@ -115,7 +116,7 @@ pub fn elements(document: &RawDocument) -> impl Iterator<Item = Element<'_>> {
     })
 }
 
-/// How many bytes the value takes with which these bytes begin (bsonspec.org).
+/// The length of the value at the beginning of `bytes` (bsonspec.org).
 fn value_length(kind: u8, bytes: &[u8]) -> Option<usize> {
     let length = || usize::try_from(i32::from_le_bytes(*bytes.first_chunk()?)).ok();
     let text = |bytes: &[u8]| bytes.iter().position(|byte| *byte == 0)?.checked_add(1);
@@ -132,7 +133,7 @@ fn value_length(kind: u8, bytes: &[u8]) -> Option<usize> {
         0x07 => Some(12),
         // decimal128
         0x13 => Some(16),
-        // document, array, code with scope: their own length counts
+        // document, array, code with scope: the length includes itself
         0x03 | 0x04 | 0x0F => length(),
         // string, code, symbol
         0x02 | 0x0D | 0x0E => length()?.checked_add(4),
@@ -149,14 +150,14 @@ fn value_length(kind: u8, bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// The deepest nesting that mongod takes (`BSONDepth::kDefaultMaxAllowableDepth`).
+/// The deepest nesting that mongod accepts (`BSONDepth::kDefaultMaxAllowableDepth`).
 const MAX_DEPTH: u32 = 200;
 
-/// Checks a document and all that is nested in it. What was checked may be walked by recursion, and has no
-/// malformed field that reading would pass over.
+/// Checks a document and all nested documents. After that they can be walked by recursion, and no
+/// read skips a malformed field.
 ///
 /// # Errors
-/// Nesting deeper than mongod takes, and bytes that are no BSON, with mongod's codes.
+/// Nesting deeper than mongod accepts, and malformed BSON, with mongod's codes.
 pub fn validate(document: &RawDocument) -> Result<(), CommandError> {
     validate_within(document, MAX_DEPTH)
 }
@@ -197,20 +198,20 @@ pub fn first_field(document: &RawDocument) -> Option<(&str, RawBsonRef<'_>)> {
     document.iter().next()?.ok().map(|(name, value)| (name.as_str(), value))
 }
 
-/// A field's value; `None` also for a malformed document.
+/// A field's value. Also `None` if the document is malformed.
 #[must_use]
 pub fn get<'a>(document: &'a RawDocument, name: &str) -> Option<RawBsonRef<'a>> {
     document.get(name).ok().flatten()
 }
 
-/// The value as a whole number where MongoDB would take it for one: numbers are truncated as `find` truncates
-/// them.
+/// The value as a whole number, if MongoDB would treat it as a number. Fractions are truncated, as
+/// `find` does.
 #[must_use]
 pub fn as_whole_number(value: RawBsonRef<'_>) -> Option<i64> {
     match value {
         RawBsonRef::Int32(number) => Some(i64::from(number)),
         RawBsonRef::Int64(number) => Some(number),
-        // `as` saturates and takes NaN for 0, as the server's own conversion does.
+        // `as` saturates and converts NaN to 0, like the server's own conversion.
         #[expect(clippy::cast_possible_truncation, reason = "saturating is what is wanted")]
         RawBsonRef::Double(number) => Some(number as i64),
         RawBsonRef::Decimal128(number) => {
@@ -221,7 +222,7 @@ pub fn as_whole_number(value: RawBsonRef<'_>) -> Option<i64> {
     }
 }
 
-/// The value's truth, as MongoDB takes flags and projections: numbers by being non-zero.
+/// The value as a flag, as MongoDB reads flags and projections: a number is true if it is not 0.
 #[must_use]
 pub fn as_flag(value: RawBsonRef<'_>) -> Option<bool> {
     match value {
@@ -233,7 +234,7 @@ pub fn as_flag(value: RawBsonRef<'_>) -> Option<bool> {
     }
 }
 
-/// What MongoDB calls the value's type in its messages.
+/// The name of the value's type in MongoDB's messages.
 #[must_use]
 pub fn type_name(value: RawBsonRef<'_>) -> &'static str {
     match value {

@@ -1,4 +1,4 @@
-//! mongod's error for a second document with an `_id` that is taken.
+//! mongod's error for a second document with the same `_id`.
 
 use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
 
@@ -7,19 +7,19 @@ use super::error::{ErrorCode, WriteError};
 use super::namespace::Namespace;
 use super::value_text::value_text;
 
-/// The error of an insert whose `_id` another document of the namespace has.
+/// The error of an insert with the `_id` of another document.
 #[must_use]
 pub fn duplicate_id(namespace: Namespace<'_>, id: RawBsonRef<'_>) -> WriteError {
     error(&format!("{namespace} index: _id_"), id)
 }
 
-/// The same error where the collection is clustered, and so has no such index.
+/// The same error for a clustered collection, which has no index on `_id`.
 #[must_use]
 pub fn duplicate_id_in_clustered(namespace: Namespace<'_>, id: RawBsonRef<'_>) -> WriteError {
     error(&namespace.to_string(), id)
 }
 
-/// The `_id` that such an error tells of.
+/// The `_id` in such an error.
 #[must_use]
 pub fn duplicate_of(error: &WriteError) -> Option<RawBsonRef<'_>> {
     let key = error.detail.get_document("keyValue").ok()?;

@@ -1,7 +1,7 @@
-//! The one place where a failure becomes a reply.
+//! Replies to failed commands. All error replies are made here.
 //!
-//! Codes and names are mongod's own (`src/mongo/base/error_codes.yml`), so that drivers and applications
-//! treat them as they treat the server's.
+//! Codes and names are mongod's own (`src/mongo/base/error_codes.yml`), so that drivers and
+//! applications treat them like the server's.
 
 mod code;
 mod write;
@@ -15,22 +15,22 @@ use super::namespace::Namespace;
 pub use code::{ErrorCode, is_retryable};
 pub use write::WriteError;
 
-/// Where a reply has its labels.
+/// The field for a reply's labels.
 const LABELS: &str = "errorLabels";
-/// The label of an error after which a retryable write may be sent again.
+/// The label of an error after which a retryable write may be retried.
 const RETRYABLE_WRITE: &str = "RetryableWriteError";
 const TRANSIENT_TRANSACTION: &str = "TransientTransactionError";
-/// What a server that is no primary says to a read.
+/// The error of a read on a server that is not primary.
 const NOT_PRIMARY_NO_SECONDARY_OK: i32 = 13435;
 
-/// A command's failure as the client will read it.
+/// A command's failure as the client receives it.
 #[derive(Clone, Debug)]
 pub enum CommandError {
     /// Made by the proxy.
     Own {
-        /// Which of mongod's errors it is.
+        /// The code of mongod's error.
         code: ErrorCode,
-        /// What went wrong, with no document contents in it.
+        /// The message, without document contents.
         message: String,
     },
     /// mongod's own reply, passed on as it is.
@@ -38,7 +38,7 @@ pub enum CommandError {
 }
 
 impl CommandError {
-    /// An error of the proxy's own.
+    /// An error of the proxy.
     #[must_use]
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self::Own {
@@ -47,20 +47,20 @@ impl CommandError {
         }
     }
 
-    /// The shape cannot do it: says which collection, in which pattern, and what is not possible.
+    /// A refusal: names the collection, its pattern, and the feature that is not supported.
     #[must_use]
     pub fn unsupported(namespace: Namespace<'_>, pattern: &str, what: &str) -> Self {
         let message = format!("mongoshape stores {namespace} in the {pattern} pattern: {what} is not supported on it");
         Self::new(ErrorCode::CommandNotSupported, message)
     }
 
-    /// Bytes that are no BSON.
+    /// The error for malformed BSON.
     #[must_use]
     pub fn invalid_bson(detail: &str) -> Self {
         Self::new(ErrorCode::InvalidBson, format!("malformed BSON in a command: {detail}"))
     }
 
-    /// A message that mongod answers with one of its numbered errors.
+    /// The error for a malformed message to which mongod replies with one of its numbered errors.
     #[must_use]
     pub fn malformed(code: i32, message: &str) -> Self {
         let mut reply = RawDocumentBuf::new();
@@ -71,7 +71,7 @@ impl CommandError {
         Self::Upstream(reply)
     }
 
-    /// Whether it has this code, whoever made it.
+    /// Whether the error has this code, from the proxy or from mongod.
     #[must_use]
     pub fn is(&self, code: ErrorCode) -> bool {
         match self {
@@ -80,8 +80,8 @@ impl CommandError {
         }
     }
 
-    /// The failure of a read that a write begins with, as mongod words it for the write itself: a server that
-    /// is no primary refuses the two with different codes.
+    /// The error of a read that is the first part of a write, as mongod words it for the write
+    /// itself. A server that is not primary returns different codes for reads and writes.
     #[must_use]
     pub fn of_write(self) -> Self {
         let primary = ErrorCode::NotWritablePrimary;
@@ -102,7 +102,7 @@ impl CommandError {
         }
     }
 
-    /// What it says.
+    /// The error's message.
     #[must_use]
     pub fn message(&self) -> &str {
         match self {
@@ -111,7 +111,7 @@ impl CommandError {
         }
     }
 
-    /// With the label by which drivers know that the whole transaction may be tried again.
+    /// Adds the label that lets drivers retry the whole transaction.
     #[must_use]
     pub fn transient(self) -> Self {
         let mut reply = self.into_reply();
@@ -120,7 +120,7 @@ impl CommandError {
         Self::Upstream(reply)
     }
 
-    /// With the label by which drivers know that a retryable write may be sent again, whatever its code.
+    /// Adds the label that lets drivers retry the write, whatever its code.
     #[must_use]
     pub fn retryable(self) -> Self {
         let mut reply = self.into_reply();
@@ -128,8 +128,8 @@ impl CommandError {
         Self::Upstream(reply)
     }
 
-    /// mongod's reply to a command that it took for a retryable write: which labels it has is mongod's word,
-    /// and [`labelled`](Self::labelled) gives it no other.
+    /// Records that the reply is mongod's reply to a retryable write. Then mongod has decided about
+    /// labels, and [`labelled`](Self::labelled) adds none.
     #[must_use]
     pub fn with_labels_of_write(self) -> Self {
         match self {
@@ -141,8 +141,8 @@ impl CommandError {
         }
     }
 
-    /// The same, of a retryable write: with the label by which drivers know that it may be sent again, which
-    /// mongod gives only to those of its replies that it takes for one to such a write
+    /// The error of a retryable write: adds the label that lets drivers retry it. mongod adds the
+    /// label only to replies to commands that it treats as retryable writes
     /// (`db/error_labels.cpp`).
     #[must_use]
     pub fn labelled(self) -> Self {
@@ -159,14 +159,14 @@ impl CommandError {
         }
     }
 
-    /// A field of the wrong type, in mongod's words.
+    /// mongod's error for a field of the wrong type.
     #[must_use]
     pub fn wrong_type(field: &str, is: &str, expected: &str) -> Self {
         let message = format!("BSON field '{field}' is the wrong type '{is}', expected type '{expected}'");
         Self::new(ErrorCode::TypeMismatch, message)
     }
 
-    /// A field that the command does not have, in mongod's words.
+    /// mongod's error for a field that the command does not have.
     #[must_use]
     pub fn unknown_field(command: &str, field: &str) -> Self {
         Self::new(
@@ -175,7 +175,7 @@ impl CommandError {
         )
     }
 
-    /// The reply that says so.
+    /// The reply with this error.
     #[must_use]
     pub fn into_reply(self) -> RawDocumentBuf {
         match self {
@@ -192,8 +192,7 @@ impl CommandError {
     }
 }
 
-/// Gives a reply the label by which drivers know that the retryable write may be sent again, unless it has
-/// labels.
+/// Adds the label that lets drivers retry the write, unless the reply has labels.
 pub fn label_retryable(reply: &mut RawDocumentBuf) {
     if get(reply, LABELS).is_none() {
         let labels: RawArrayBuf = [RETRYABLE_WRITE].into_iter().collect();

@@ -5,43 +5,42 @@ use bson::raw::{RawBsonRef, RawDocument};
 use super::arguments::CommandField;
 use super::error::{CommandError, ErrorCode};
 
-/// A `find`, read against the list of fields that mongod knows. An absent document is `None`, as is an empty
-/// one where it means the same.
+/// A parsed `find`. An absent document is `None`, as is an empty one that means the same.
 #[derive(Clone, Debug, Default)]
 pub struct Find<'a> {
-    /// What to match.
+    /// The filter.
     pub filter: Option<&'a RawDocument>,
-    /// What order.
+    /// The sort.
     pub sort: Option<&'a RawDocument>,
-    /// What fields.
+    /// The projection.
     pub projection: Option<&'a RawDocument>,
-    /// How many to pass over.
+    /// The number of documents to skip.
     pub skip: u64,
-    /// How many to answer; 0 for all.
+    /// The most documents to return; 0 for all.
     pub limit: u64,
-    /// How many in the first batch; `None` for the server's 101.
+    /// The size of the first batch. `None`: the server's default, 101.
     pub batch_size: Option<u64>,
     /// Whether the cursor is closed after the first batch.
     pub single_batch: bool,
-    /// Which index.
+    /// The index hint.
     pub hint: Option<RawBsonRef<'a>>,
-    /// How strings compare.
+    /// The collation.
     pub collation: Option<&'a RawDocument>,
-    /// Variables.
+    /// The variables of the filter.
     pub let_variables: Option<&'a RawDocument>,
-    /// Where in an index to begin.
+    /// The lower bound in the index.
     pub min: Option<&'a RawDocument>,
-    /// Where to end.
+    /// The upper bound in the index.
     pub max: Option<&'a RawDocument>,
-    /// Whether a large sort may spill.
+    /// Whether a large sort may spill to disk.
     pub allow_disk_use: Option<bool>,
-    /// Names of the options given that no aggregation has and that change the answer, such as `min` or
+    /// Names of options that change the result and that no aggregation has, such as `min` or
     /// `tailable`.
     pub beyond_aggregation: Vec<&'a str>,
 }
 
 impl<'a> Find<'a> {
-    /// Reads the body of a `find`.
+    /// Parses the body of a `find`.
     ///
     /// # Errors
     /// A field that `find` does not have, or one of the wrong type, with mongod's codes.
@@ -69,8 +68,9 @@ impl<'a> Find<'a> {
                     }
                 }
                 "$_resumeAfter" | "encryptionInformation" | "collectionUUID" => find.beyond_aggregation.push(name),
-                // Nothing that the answer would show: a cursor of a mongod times out or not by its session,
-                // there are no shards to be missing, and the rest has had no effect since 4.4.
+                // Options without an effect on the result. On a mongod the session decides when a
+                // cursor times out, and there are no shards; the other options have had no effect
+                // since 4.4.
                 "noCursorTimeout" | "allowPartialResults" | "oplogReplay" | "term" | "readOnce" => {}
                 _ => return Err(field.unknown()),
             }
@@ -82,7 +82,7 @@ impl<'a> Find<'a> {
     }
 }
 
-/// An empty document is no hint, as an empty filter is no filter.
+/// mongod ignores an empty document as a hint, like an empty filter.
 fn is_hint(value: &RawBsonRef<'_>) -> bool {
     !matches!(value, RawBsonRef::Document(document) if document.is_empty())
 }
@@ -99,7 +99,7 @@ pub fn check_hint_form(hint: Option<RawBsonRef<'_>>) -> Result<(), CommandError>
     hint.map_or(Ok(()), |hint| checked_hint(hint).map(drop))
 }
 
-/// A hint: the name of an index, or its keys.
+/// Checks a hint: the name of an index, or its key pattern.
 ///
 /// # Errors
 /// A value of another type.
@@ -111,18 +111,19 @@ pub(super) fn checked_hint(hint: RawBsonRef<'_>) -> Result<RawBsonRef<'_>, Comma
     Err(CommandError::new(ErrorCode::FailedToParse, message))
 }
 
-/// mongod's answer to a hint at an index that is not there, but for the query that it names.
+/// mongod's error for a hint at an index that does not exist, except for the query that it
+/// contains.
 const NO_SUCH_INDEX: &str = "error processing query: planner returned error :: caused by :: \
                              hint provided does not correspond to an existing index";
 
-/// mongod's answer to a hint of the client's at an index that is not there.
+/// mongod's error for a client's hint at an index that does not exist.
 #[must_use]
 pub fn no_such_index() -> CommandError {
     CommandError::new(ErrorCode::BadValue, NO_SUCH_INDEX)
 }
 
-/// Whether mongod did not find the index of a hint of the proxy's own: the collection was made anew, and not
-/// by a proxy.
+/// Whether mongod did not find the index of the proxy's own hint: the collection was created again
+/// without the proxy.
 #[must_use]
 pub fn misses_own_index(code: i32, message: &str) -> bool {
     code == ErrorCode::BadValue.number()

@@ -8,41 +8,41 @@ use super::error::{CommandError, ErrorCode};
 use super::find::checked_hint;
 use super::update::checked_change;
 
-/// A `findAndModify`, read against the list of fields that mongod knows.
+/// A parsed `findAndModify`.
 #[derive(Clone, Debug, Default)]
 pub struct FindAndModify<'a> {
-    /// What to match; `None` matches all.
+    /// The filter. `None` matches all documents.
     pub filter: Option<&'a RawDocument>,
     /// Operators or a replacement, or a pipeline.
     pub change: Option<RawBsonRef<'a>>,
-    /// Whether what is found is removed.
+    /// Whether the document is removed.
     pub remove: bool,
-    /// Whether the document is answered as it has become.
+    /// Whether the changed document is returned.
     pub new: bool,
-    /// Whether one is made where none matches.
+    /// Whether a document is inserted if none matches.
     pub upsert: bool,
-    /// Which fields are answered.
+    /// The projection of the returned document.
     pub projection: Option<&'a RawDocument>,
-    /// Which of those that match.
+    /// The sort that selects the document.
     pub sort: Option<&'a RawDocument>,
-    /// How strings compare.
+    /// The collation.
     pub collation: Option<&'a RawDocument>,
-    /// Which elements `$[identifier]` means.
+    /// The filters of `$[identifier]` in paths.
     pub array_filters: Option<&'a RawArray>,
-    /// Which index.
+    /// The index hint.
     pub hint: Option<RawBsonRef<'a>>,
-    /// The variables that the filter and a pipeline may name.
+    /// The variables of the filter and of a pipeline.
     pub let_variables: Option<&'a RawDocument>,
-    /// By what mongod remembers a retryable write.
+    /// The `stmtId` of a retryable write.
     pub statement_id: Option<i32>,
 }
 
 impl<'a> FindAndModify<'a> {
-    /// Reads the body of a `findAndModify`.
+    /// Parses the body of a `findAndModify`.
     ///
     /// # Errors
-    /// A field that it does not have, one of the wrong type, or fields that contradict each other, with
-    /// mongod's codes.
+    /// An unknown field, one of the wrong type, or fields that contradict each other, with mongod's
+    /// codes.
     pub fn parse(body: &'a RawDocument) -> Result<Self, CommandError> {
         let mut command = Self::default();
         for field in CommandField::all("findAndModify", body) {
@@ -58,7 +58,7 @@ impl<'a> FindAndModify<'a> {
                 "collation" => command.collation = field.document()?.filter(|collation| !collation.is_empty()),
                 "arrayFilters" => command.array_filters = field.array()?,
                 "hint" => command.hint = Some(checked_hint(field.value())?),
-                // No validator is the application's.
+                // The application has no validator.
                 "bypassDocumentValidation" => drop(field.flag()?),
                 "let" => command.let_variables = field.document()?,
                 "stmtId" => command.statement_id = Some(field.statement_id()?),
@@ -86,7 +86,8 @@ impl<'a> FindAndModify<'a> {
     }
 }
 
-/// Options that contradict each other. mongod finds them within the command's transaction, which they end.
+/// Options that contradict each other. mongod detects them inside the transaction, so the error
+/// aborts it.
 #[derive(Clone, Copy, Debug)]
 enum Contradiction {
     UpdateAndRemove,
@@ -118,7 +119,7 @@ impl Contradiction {
     }
 }
 
-/// Whether an error reports options of a `findAndModify` that contradict each other.
+/// Whether the error is that of options of a `findAndModify` that contradict each other.
 #[must_use]
 pub fn is_contradiction(error: &CommandError) -> bool {
     Contradiction::ALL

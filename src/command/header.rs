@@ -1,4 +1,5 @@
-//! One pass over a message: which command it is, on which namespace, and whether it is answered.
+//! Reads the head of a message in one pass: the command, its namespace, and whether it expects a
+//! reply.
 
 use bson::raw::{RawBsonRef, RawDocument};
 
@@ -11,10 +12,10 @@ use super::time_limit;
 use super::value_text::value_text;
 use crate::wire::{DocumentSequence, OpMsg, OpMsgFlags};
 
-/// Bytes of a body that mongod takes (`BSONObjMaxInternalSize`).
+/// The most bytes of a body that mongod accepts (`BSONObjMaxInternalSize`).
 const MAX_BODY_BYTES: usize = (16 << 20) + (16 << 10);
 
-/// The head of one command; the documents it carries are skipped by their length, not read.
+/// The head of one command. Nested documents are skipped by their length, not read.
 #[derive(Clone, Debug)]
 pub struct CommandHeader<'a> {
     /// The command's name as the client sent it: the first key of the body.
@@ -23,23 +24,23 @@ pub struct CommandHeader<'a> {
     pub command: Command,
     /// The database: `$db`.
     pub database: &'a str,
-    /// The first value where it is a string, which for most commands is the collection.
+    /// The first value if it is a string: for most commands the collection.
     pub target: Option<&'a str>,
-    /// Whether the client waits for no reply.
+    /// Whether the client expects no reply.
     pub expects_no_reply: bool,
-    /// The message it was read from.
+    /// The message.
     pub message: OpMsg<'a>,
 }
 
 impl<'a> CommandHeader<'a> {
-    /// Reads the head of an OP_MSG.
+    /// Reads the head of an `OP_MSG`.
     ///
     /// # Errors
-    /// What mongod itself would refuse: no fields, no `$db`, bytes that are no BSON.
+    /// Errors of mongod itself: no fields, no `$db`, malformed BSON.
     pub fn of(message: OpMsg<'a>) -> Result<Self, CommandError> {
         let body = message.body;
         let Some(first) = fields(body).next() else {
-            // What mongod misses first.
+            // The error that mongod returns first.
             return Err(missing_database());
         };
         let (name, value) = first?;
@@ -59,7 +60,7 @@ impl<'a> CommandHeader<'a> {
         })
     }
 
-    /// That of a command which was never on its way.
+    /// The head of a command that was not received as a message.
     ///
     /// # Errors
     /// Those of [`CommandHeader::of`].
@@ -71,13 +72,13 @@ impl<'a> CommandHeader<'a> {
         })
     }
 
-    /// The body: all fields but the document sequences.
+    /// The body: all fields except the document sequences.
     #[must_use]
     pub fn body(&self) -> &'a RawDocument {
         self.message.body
     }
 
-    /// Checks all that the message carries, nested documents too, before it is read.
+    /// Checks the whole message with all nested documents, before the command is parsed.
     ///
     /// # Errors
     /// Those of [`validate`].
@@ -92,7 +93,7 @@ impl<'a> CommandHeader<'a> {
             })
     }
 
-    /// Checks the size of the body, in which a client may send documents that belong in sequences.
+    /// Checks the size of the body. A client may put documents there that belong in sequences.
     fn check_size(&self) -> Result<(), CommandError> {
         let size = self.body().as_bytes().len();
         if size <= MAX_BODY_BYTES {
@@ -106,9 +107,9 @@ impl<'a> CommandHeader<'a> {
         Err(CommandError::new(ErrorCode::BsonObjectTooLarge, message))
     }
 
-    /// Checks options that mongod checks before it begins the command's transaction, or reads the command's
-    /// own fields. Writes are checked after their fields, as is `maxTimeMS` of `getMore`; that of an
-    /// `aggregate` is mongod's to check.
+    /// Checks options that mongod checks before it begins the command's transaction or parses its
+    /// own fields. Not checked here: writes, whose fields are parsed first; `maxTimeMS` of
+    /// `getMore`, for the same reason; and that of `aggregate`, which mongod checks.
     ///
     /// # Errors
     /// Those of [`time_limit::check`] and [`concerns::check_write_concern`].
@@ -125,12 +126,12 @@ impl<'a> CommandHeader<'a> {
         }
     }
 
-    /// The namespace that the command is on: the first value, or for a few commands another field.
+    /// The namespace of the command: the first value, or for a few commands another field.
     #[must_use]
     pub fn namespace(&self) -> Option<Namespace<'a>> {
         let collection = match self.command {
             Command::GetMore => self.body().get_str("collection").ok(),
-            // That of the command which is explained.
+            // The namespace of the explained command.
             Command::Explain => match first_field(self.body().get_document("explain").ok()?)? {
                 (_, RawBsonRef::String(collection)) => Some(collection),
                 _ => None,
@@ -144,20 +145,20 @@ impl<'a> CommandHeader<'a> {
         collection.map(|collection| Namespace::new(self.database, collection))
     }
 
-    /// Whether the client runs it in a transaction.
+    /// Whether the command is part of a transaction.
     #[must_use]
     pub fn in_transaction(&self) -> bool {
         matches!(self.body().get("autocommit"), Ok(Some(_)))
     }
 
-    /// Whether it reads one moment of the whole, outside of transactions too.
+    /// Whether the read concern is `snapshot`, also outside of transactions.
     #[must_use]
     pub fn wants_snapshot(&self) -> bool {
         let concern = self.body().get_document("readConcern");
         concern.is_ok_and(|concern| concern.get_str("level").is_ok_and(|level| level == "snapshot"))
     }
 
-    /// Whether it begins a transaction that reads by another concern than `local`.
+    /// Whether the command begins a transaction with another read concern than `local`.
     #[must_use]
     pub fn begins_with_read_concern(&self) -> bool {
         let level = self
@@ -167,7 +168,7 @@ impl<'a> CommandHeader<'a> {
         matches!(self.body().get("startTransaction"), Ok(Some(_))) && level.is_ok_and(|level| level != "local")
     }
 
-    /// Whether the command changes nothing, so that it may be abandoned when its client is gone.
+    /// Whether the command writes nothing, so that it can be abandoned when its client disconnects.
     #[must_use]
     pub fn only_reads(&self) -> bool {
         match self.command {
@@ -190,7 +191,7 @@ impl<'a> CommandHeader<'a> {
         }
     }
 
-    /// Whether the client may send it again as it is.
+    /// Whether the command is a retryable write.
     #[must_use]
     pub fn is_retryable_write(&self) -> bool {
         matches!(self.body().get("txnNumber"), Ok(Some(_))) && !self.in_transaction()
@@ -198,7 +199,7 @@ impl<'a> CommandHeader<'a> {
 }
 
 fn database(body: &RawDocument) -> Result<&str, CommandError> {
-    // `$db` is usually near the end, where no document is left to skip.
+    // `$db` is usually near the end of the body.
     match body.get("$db") {
         Ok(Some(RawBsonRef::String(database))) => Ok(database),
         Ok(Some(_)) => Err(CommandError::wrong_type("$db", "other", "string")),

@@ -7,11 +7,11 @@ use super::document::{as_whole_number, get, single, type_name};
 use super::error::{CommandError, ErrorCode};
 use super::value_text::value_text;
 
-/// The name of a specification that mongod cannot take.
+/// The name in a specification that mongod refuses.
 const NO_INDEX: &str = "mongoshape_no_index";
 
-/// The indexes that a `createIndexes` asks for. `None` where they are no array of documents: then mongod
-/// refuses it.
+/// The indexes of a `createIndexes`. `None` if they are not an array of documents: mongod then
+/// refuses the command.
 #[must_use]
 pub fn wanted(body: &RawDocument) -> Option<Vec<&RawDocument>> {
     let specs = get(body, "indexes")?.as_array()?.into_iter();
@@ -19,16 +19,17 @@ pub fn wanted(body: &RawDocument) -> Option<Vec<&RawDocument>> {
     specs.filter(|specs| !specs.is_empty())
 }
 
-/// A client's `createIndexes` for these indexes.
+/// A client's `createIndexes` with these indexes in place of its own.
 #[must_use]
 pub fn create(body: &RawDocument, specs: &[RawDocumentBuf]) -> RawDocumentBuf {
     let specs = super::document::array_of(specs);
     with_replaced(body, &[("indexes", Some(RawBsonRef::Array(&specs)))])
 }
 
-/// A client's `createIndexes` with one index more, which cannot be made. mongod checks all specifications, in
-/// order, before it does anything (`create_indexes.cpp`, `parseAndValidateIndexSpecs`): what is wrong with
-/// the client's own it says in its own words, and [`is_sound`] tells when nothing is.
+/// A client's `createIndexes` with one more index, which is invalid. mongod checks all
+/// specifications, in order, before it creates any (`create_indexes.cpp`,
+/// `parseAndValidateIndexSpecs`). So mongod reports mistakes in the client's own specifications,
+/// and [`is_sound`] detects that there are none.
 #[must_use]
 pub fn judged(body: &RawDocument) -> RawDocumentBuf {
     let mut specs = RawArrayBuf::new();
@@ -39,7 +40,8 @@ pub fn judged(body: &RawDocument) -> RawDocumentBuf {
     with_replaced(body, &[("indexes", Some(RawBsonRef::Array(&specs)))])
 }
 
-/// Whether that is the error for the index which was put behind the client's.
+/// Whether the error is that of the invalid index of [`judged`], so that the client's
+/// specifications are valid.
 #[must_use]
 pub fn is_sound(error: &CommandError) -> bool {
     let CommandError::Upstream(reply) = error else {
@@ -51,7 +53,7 @@ pub fn is_sound(error: &CommandError) -> bool {
     error.is(ErrorCode::FailedToParse) && message.starts_with(&format!("Error in specification {text} "))
 }
 
-/// mongod's answer for an index without a name, which it looks at later than at all the rest of a
+/// mongod's error for an index with an empty name. mongod checks the name after the rest of the
 /// specification.
 #[must_use]
 pub fn empty_name(spec: &RawDocument) -> CommandError {
@@ -60,12 +62,12 @@ pub fn empty_name(spec: &RawDocument) -> CommandError {
     CommandError::new(ErrorCode::CannotCreateIndex, message)
 }
 
-/// mongod's answer for an index with the name of the one that the collection is clustered by.
+/// mongod's error for an index with the name of the clustered index.
 #[must_use]
 pub fn name_of_clustered(spec: &RawDocument, clustered: &RawDocument) -> CommandError {
     const CODE: i32 = 6_100_906;
     let spec = with_version(spec);
-    // As it is in the collection's options.
+    // As in the options of the collection.
     let clustered = with_replaced(clustered, &[("clustered", None)]);
     let clustered = value_text(RawBsonRef::Document(&clustered));
     let message = format!(
@@ -75,7 +77,7 @@ pub fn name_of_clustered(spec: &RawDocument, clustered: &RawDocument) -> Command
     CommandError::malformed(CODE, &message)
 }
 
-/// A client's specification as mongod shows it, which has completed it.
+/// A client's specification as mongod prints it, with its version.
 fn with_version(spec: &RawDocument) -> String {
     let mut spec = spec.to_owned();
     if get(&spec, "v").is_none() {
@@ -84,19 +86,19 @@ fn with_version(spec: &RawDocument) -> String {
     value_text(RawBsonRef::Document(&spec))
 }
 
-/// What a `dropIndexes` is to drop.
+/// The indexes to be dropped by a `dropIndexes`.
 #[derive(Clone, Debug)]
 pub enum Dropped<'a> {
-    /// All but that on `_id`.
+    /// All but the index on `_id`.
     All,
-    /// Those of these names.
+    /// The indexes with these names.
     Names(Vec<&'a str>),
-    /// The one with this key pattern.
+    /// The index with this key pattern.
     Key(&'a RawDocument),
 }
 
 impl<'a> Dropped<'a> {
-    /// Reads it; the other fields are mongod's to check.
+    /// Parses the `index` of a `dropIndexes`. mongod checks the other fields.
     ///
     /// # Errors
     /// An `index` that is missing or of the wrong type, with mongod's codes.
@@ -136,48 +138,48 @@ impl<'a> Dropped<'a> {
     }
 }
 
-/// A client's `dropIndexes` for indexes of these names. With none it drops nothing, and mongod checks all the
-/// rest of it.
+/// A client's `dropIndexes` for these names. Without names it drops nothing, but mongod still
+/// checks the other fields.
 #[must_use]
 pub fn drop(body: &RawDocument, names: &[&str]) -> RawDocumentBuf {
     let names: RawArrayBuf = names.iter().copied().collect();
     with_replaced(body, &[("index", Some(RawBsonRef::Array(&names)))])
 }
 
-/// mongod's answer for an index to be dropped that is not there, by its name.
+/// mongod's error for dropping an index that does not exist, by name.
 #[must_use]
 pub fn not_found(name: &str) -> CommandError {
     CommandError::new(ErrorCode::IndexNotFound, format!("index not found with name [{name}]"))
 }
 
-/// The same by its key pattern.
+/// mongod's error for dropping an index that does not exist, by key pattern.
 #[must_use]
 pub fn no_such_key(key: &RawDocument) -> CommandError {
     let key = value_text(RawBsonRef::Document(key));
     CommandError::new(ErrorCode::IndexNotFound, format!("can't find index with key: {key}"))
 }
 
-/// mongod's answer for the index on `_id`.
+/// mongod's error for dropping the index on `_id`.
 #[must_use]
 pub fn cannot_drop_id() -> CommandError {
     CommandError::new(ErrorCode::InvalidOptions, "cannot drop _id index")
 }
 
-/// mongod's answer for the index that the collection is clustered by.
+/// mongod's error for dropping the clustered index.
 #[must_use]
 pub fn cannot_drop_clustered() -> CommandError {
     const CODE: i32 = 5_979_800;
     CommandError::malformed(CODE, "It is illegal to drop the clusteredIndex")
 }
 
-/// mongod's answer for an index beside one with the same key.
+/// mongod's error for an index that exists under another name.
 #[must_use]
 pub fn other_name(name: &str) -> CommandError {
     let message = format!("Index already exists with a different name: {name}");
     CommandError::new(ErrorCode::IndexOptionsConflict, message)
 }
 
-/// mongod's answer for an index beside another one of its name.
+/// mongod's error for an index whose name another index has.
 #[must_use]
 pub fn other_key([wanted, there]: &[RawDocumentBuf; 2]) -> CommandError {
     let message = format!(
@@ -189,7 +191,7 @@ pub fn other_key([wanted, there]: &[RawDocumentBuf; 2]) -> CommandError {
     CommandError::new(ErrorCode::IndexKeySpecsConflict, message)
 }
 
-/// mongod's answer for an index that one command asks for twice.
+/// mongod's error for two identical indexes in one command.
 #[must_use]
 pub fn identical(name: &str) -> CommandError {
     CommandError::new(
@@ -198,8 +200,8 @@ pub fn identical(name: &str) -> CommandError {
     )
 }
 
-/// A client's `listIndexes` for all indexes in one batch, and how many the client wants in its first. What is
-/// no number is mongod's to refuse.
+/// A client's `listIndexes` for all indexes in one batch, and the size of the first batch that the
+/// client requested. mongod refuses a size that is not a number.
 #[must_use]
 pub fn list(body: &RawDocument) -> (RawDocumentBuf, Option<u64>) {
     let cursor = get(body, "cursor").and_then(RawBsonRef::as_document);

@@ -8,28 +8,28 @@ use super::header::CommandHeader;
 use super::statement_ids::StatementIds;
 use super::write_batch::WriteBatch;
 
-/// An `insert`, read against the list of fields that mongod knows.
+/// A parsed `insert`.
 #[derive(Clone, Debug)]
 pub struct Insert<'a> {
     /// The documents, from the body or from a sequence, in order.
     pub documents: Vec<&'a RawDocument>,
-    /// Whether the first failure ends it.
+    /// Whether the first failure ends the command.
     pub ordered: bool,
-    /// Whether the client asked for no acknowledgement (`w: 0`).
+    /// Whether the write is unacknowledged (`w: 0`).
     pub unacknowledged: bool,
     statement_ids: StatementIds,
 }
 
 impl<'a> Insert<'a> {
-    /// Reads an `insert`.
+    /// Parses an `insert`.
     ///
     /// # Errors
-    /// A field that `insert` does not have, one of the wrong type, no or too many documents, with mongod's
-    /// codes.
+    /// A field that `insert` does not have, one of the wrong type, no or too many documents, with
+    /// mongod's codes.
     pub fn parse(head: &CommandHeader<'a>) -> Result<Self, CommandError> {
         let batch = WriteBatch::parse(head, "insert", "insert.documents", |name, field| {
             match name {
-                // No validator is the application's.
+                // The application has no validator.
                 "bypassDocumentValidation" => drop(field.flag()?),
                 _ => return Ok(false),
             }
@@ -44,7 +44,7 @@ impl<'a> Insert<'a> {
         })
     }
 
-    /// What mongod remembers the document number `index` as having been stored by, in a retryable write.
+    /// The `stmtId` of document number `index` in a retryable write.
     #[must_use]
     pub fn statement_id(&self, index: usize) -> i32 {
         self.statement_ids.of(index)

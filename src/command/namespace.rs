@@ -1,8 +1,8 @@
-//! A database and a collection, as the wire names them.
+//! A database and a collection.
 
 use std::fmt;
 
-/// A namespace borrowed from a command. A database name holds no `.`; a collection name may.
+/// A namespace borrowed from a command. A database name contains no `.`; a collection name may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Namespace<'a> {
     /// The database, as in the command's `$db`.
@@ -18,7 +18,7 @@ impl<'a> Namespace<'a> {
         Self { database, collection }
     }
 
-    /// Splits `database.collection` at the first dot. `None` when either part is empty.
+    /// Splits `database.collection` at the first dot. `None` if a part is empty.
     #[must_use]
     pub fn parse(full: &'a str) -> Option<Self> {
         let (database, collection) = full.split_once('.')?;

@@ -1,7 +1,8 @@
-//! Every namespace that a command touches beside the one it is on: a view's source, the collections of a
-//! pipeline, the target of a rename.
+//! Finds every namespace that a command references in addition to its own: a view's source, the
+//! collections of a pipeline, the target of a rename.
 //!
-//! A shaped collection must never be reached by a side door, where mongod would read or write raw buckets.
+//! A reference to a shaped collection must not be overlooked, because mongod would read or write
+//! raw buckets.
 
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::spec::BinarySubtype;
@@ -11,13 +12,13 @@ use super::header::CommandHeader;
 use super::namespace::Namespace;
 use super::registry::Command;
 
-/// Pipelines nest (`$facet` in `$lookup` in ...); mongod's own limit for nested views is 20 and documents
-/// nest up to 200.
+/// The deepest nesting of pipelines (`$facet` in `$lookup` in ...). mongod's own limit is 20 for
+/// views, and 200 for documents.
 const MAX_DEPTH: usize = 100;
 
-/// Calls `visit` with every namespace that the command names beside its own.
+/// Calls `visit` with every namespace that the command references in addition to its own.
 ///
-/// Commands that name only the collection they are on cost one comparison of the name.
+/// For commands without such references the cost is one comparison of the name.
 pub fn for_each(head: &CommandHeader<'_>, visit: &mut dyn FnMut(Namespace<'_>)) {
     let mut visitor = Visitor {
         database: head.database,
@@ -37,8 +38,8 @@ pub fn for_each(head: &CommandHeader<'_>, visit: &mut dyn FnMut(Namespace<'_>)) 
     }
 }
 
-/// Whether a command names a collection by its UUID, of which nothing tells which one it is: as what it is
-/// on, or what the command that it explains is on, or in an operation that it applies.
+/// Whether a command names a collection by its UUID, which the proxy cannot resolve to a name: as
+/// its own collection, as that of the command that it explains, or in an operation that it applies.
 #[must_use]
 pub fn names_by_uuid(head: &CommandHeader<'_>) -> bool {
     let body = head.body();
@@ -66,7 +67,7 @@ fn operation_names_by_uuid(operations: RawBsonRef<'_>, depth: usize) -> bool {
     })
 }
 
-/// Calls `visit` with every namespace that a stage of a pipeline on `database` names.
+/// Calls `visit` with every namespace that a stage of a pipeline on `database` references.
 pub fn in_stage(database: &str, stage: &RawDocument, visit: &mut dyn FnMut(Namespace<'_>)) {
     let mut visitor = Visitor {
         database,
@@ -101,7 +102,7 @@ impl Visitor<'_> {
                 self.full_name(get(body, "renameCollection"));
                 self.full_name(get(body, "to"));
             }
-            // The head of the command has it when it is in the command's own database.
+            // A namespace in the command's own database is in the head of the command.
             Command::DataSize => {
                 let namespace = get(body, name).and_then(RawBsonRef::as_str).and_then(Namespace::parse);
                 if namespace.is_some_and(|namespace| namespace.database != self.database) {
@@ -116,7 +117,7 @@ impl Visitor<'_> {
         match name {
             "cloneCollectionAsCapped" => self.collection(get(body, "toCollection")),
             "applyOps" | "doTxn" => self.operations(get(body, name)),
-            // The files of GridFS lie in two collections, of which it reads one.
+            // GridFS stores files in two collections; the command reads the chunks.
             "filemd5" => {
                 let root = get(body, "root").and_then(RawBsonRef::as_str).unwrap_or("fs");
                 let chunks = format!("{root}.chunks");
@@ -127,7 +128,8 @@ impl Visitor<'_> {
                 self.full_name(get(body, "to"));
             }
             "splitVector" | "checkShardingIndex" => self.full_name(get(body, name)),
-            // Administrative commands (sharding, cloning) name a whole namespace in their first value.
+            // Administrative commands (sharding, cloning) have a whole namespace in their first
+            // value.
             _ if self.database == "admin" => self.full_name(get(body, name)),
             _ => {}
         }
@@ -144,7 +146,7 @@ impl Visitor<'_> {
     fn operations(&mut self, operations: Option<RawBsonRef<'_>>) {
         self.documents(operations, |visitor, operation| {
             visitor.full_name(get(operation, "ns"));
-            // A command among the operations names its collection in its first value.
+            // A command among the operations has its collection in its first value.
             if let Some((name, target)) = get(operation, "o")
                 .and_then(RawBsonRef::as_document)
                 .and_then(first_field)
@@ -188,8 +190,8 @@ impl Visitor<'_> {
         }
     }
 
-    /// The arguments of a stage that are collections and those that are pipelines. One that is given twice is
-    /// looked at twice: mongod takes the last.
+    /// Visits the arguments of a stage that are collections and those that are pipelines. A
+    /// repeated argument is visited twice, because mongod uses the last one.
     fn arguments(&mut self, value: RawBsonRef<'_>, collections: &[&str], pipelines: &[&str]) {
         let arguments = value.as_document().into_iter().flat_map(RawDocument::iter).flatten();
         for (name, value) in arguments {
@@ -201,8 +203,8 @@ impl Visitor<'_> {
         }
     }
 
-    /// A collection given as its name, or as a document that has it in one of `fields` beside an optional
-    /// `db`.
+    /// Visits a collection, given as its name, or as a document that has the name in one of
+    /// `fields` and an optional `db`.
     fn target(&mut self, value: Option<RawBsonRef<'_>>, fields: &[&str]) {
         match value {
             Some(RawBsonRef::String(collection)) => (self.visit)(Namespace::new(self.database, collection)),
@@ -233,7 +235,7 @@ impl Visitor<'_> {
             .for_each(|document| each(self, document));
     }
 
-    /// Goes one level deeper; deeper than mongod takes a pipeline there is nothing to find.
+    /// Visits one level deeper. mongod refuses pipelines that are nested deeper than the limit.
     fn nested(&mut self, visit: impl FnOnce(&mut Self)) {
         if self.depth < MAX_DEPTH {
             self.depth = self.depth.saturating_add(1);

@@ -102,7 +102,7 @@ impl Command {
         row.map_or(Self::Other, |row| row.command)
     }
 
-    /// All of them, in order of their position.
+    /// All commands, in order of their position.
     pub fn all() -> impl Iterator<Item = Self> {
         REGISTRY.iter().map(|row| row.command).chain([Self::Other])
     }
@@ -127,7 +127,7 @@ impl Command {
             .map_or(CommandClass::Other, |row| row.class)
     }
 
-    /// Whether the command introduces the client and the server to each other.
+    /// Whether the command is the handshake of client and server.
     #[must_use]
     pub fn is_handshake(self) -> bool {
         matches!(self, Self::Hello | Self::IsMaster)

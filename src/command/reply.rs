@@ -1,4 +1,4 @@
-//! Replies: building the proxy's own, reading mongod's.
+//! Builds replies of the proxy, and reads mongod's.
 
 use bson::Timestamp;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
@@ -7,8 +7,8 @@ use super::document::{as_flag, as_whole_number};
 use super::error::CommandError;
 use super::namespace::Namespace;
 
-/// Fields that a reply built by the proxy repeats from mongod's last one, so that sessions stay causally
-/// consistent.
+/// Fields that a reply of the proxy repeats from mongod's last reply, so that sessions stay
+/// causally consistent.
 const CARRIED: &[&str] = &[
     "$clusterTime",
     "operationTime",
@@ -17,10 +17,10 @@ const CARRIED: &[&str] = &[
     "topologyVersion",
 ];
 
-/// A reply of mongod that says `ok: 1`.
+/// Returns a reply with `ok: 1`.
 ///
 /// # Errors
-/// The reply itself when it says `ok: 0`.
+/// The reply itself, if it has `ok: 0`.
 pub fn succeeded(reply: RawDocumentBuf) -> Result<RawDocumentBuf, CommandError> {
     let ok = reply.get("ok").ok().flatten().and_then(as_flag).unwrap_or(false);
     if ok {
@@ -30,22 +30,22 @@ pub fn succeeded(reply: RawDocumentBuf) -> Result<RawDocumentBuf, CommandError> 
     }
 }
 
-/// Whether a reply says that its server is not, or no longer, the primary (Server Discovery and Monitoring,
-/// "not writable primary" and "node is recovering"), as the command's error, as its write concern's, or as
-/// that of a statement.
+/// Whether a reply reports that its server is not primary or no longer primary (Server Discovery
+/// and Monitoring, "not writable primary" and "node is recovering"): as the error of the command,
+/// of its write concern, or of a statement.
 #[must_use]
 pub fn says_not_primary(reply: &RawDocument) -> bool {
     const CODES: &[i64] = &[91, 189, 10058, 10107, 11600, 11602, 13435, 13436];
     let code = |of: &RawDocument| super::document::get(of, "code").and_then(as_whole_number);
     let mut succeeded = true;
     let mut codes = [None, None, None];
-    // One pass: replies are looked at on the way of every command.
+    // One pass, because the reply to every command is checked.
     for (name, value) in reply.iter().flatten() {
         match name.as_str() {
             "ok" => succeeded = as_flag(value).unwrap_or(false),
             "code" => codes[0] = as_whole_number(value),
             "writeConcernError" => codes[1] = value.as_document().and_then(code),
-            // Those behind the first are the same one's, or were found out before.
+            // Later statements have the same error, or their errors were detected before.
             "writeErrors" => {
                 let first = value.as_array().and_then(|errors| errors.into_iter().next()?.ok());
                 codes[2] = first.and_then(RawBsonRef::as_document).and_then(code);
@@ -58,7 +58,7 @@ pub fn says_not_primary(reply: &RawDocument) -> bool {
     (!succeeded && is_one(own)) || is_one(write_concern) || is_one(statement)
 }
 
-/// Repeats in a reply what must be carried over from mongod's.
+/// Copies the fields that a reply of the proxy repeats from mongod's.
 pub fn copy_cluster_time(reply: &mut RawDocumentBuf, upstream: &RawDocument) {
     for (name, value) in upstream.iter().flatten() {
         if CARRIED.contains(&name.as_str()) {
@@ -67,7 +67,7 @@ pub fn copy_cluster_time(reply: &mut RawDocumentBuf, upstream: &RawDocument) {
     }
 }
 
-/// A reply with a whole result in its first batch and no cursor left.
+/// A reply with the whole result in its first batch and a closed cursor.
 #[must_use]
 pub fn exhausted_cursor(namespace: Namespace<'_>, batch: &RawArrayBuf) -> RawDocumentBuf {
     let mut cursor = RawDocumentBuf::new();
@@ -83,17 +83,16 @@ pub fn exhausted_cursor(namespace: Namespace<'_>, batch: &RawArrayBuf) -> RawDoc
 /// The cursor of a reply to `find`, `aggregate` or `getMore`.
 #[derive(Clone, Copy, Debug)]
 pub struct CursorReply<'a> {
-    /// 0 when the result is complete.
+    /// 0 if the result is complete.
     pub id: i64,
     /// The documents.
     pub batch: &'a bson::raw::RawArray,
-    /// The time of the snapshot that they were read from, for the read concern `snapshot` outside of
-    /// transactions.
+    /// The time of the snapshot, with read concern `snapshot` outside of transactions.
     pub snapshot_time: Option<Timestamp>,
 }
 
 impl<'a> CursorReply<'a> {
-    /// Reads it. `None` where the reply has no cursor.
+    /// Parses the cursor of a reply. `None` if the reply has no cursor.
     #[must_use]
     pub fn parse(reply: &'a RawDocument) -> Option<Self> {
         let cursor = reply.get_document("cursor").ok()?;
@@ -108,7 +107,7 @@ impl<'a> CursorReply<'a> {
         })
     }
 
-    /// The batch's documents.
+    /// The documents of the batch.
     pub fn documents(&self) -> impl Iterator<Item = &'a RawDocument> {
         self.batch.into_iter().flatten().filter_map(RawBsonRef::as_document)
     }

@@ -1,15 +1,15 @@
-//! What mongod remembers the statements of a retryable write by.
+//! The `stmtId`s of a retryable write.
 
 use std::collections::HashSet;
 
 use super::error::{CommandError, ErrorCode};
 
-/// How mongod numbers the statements of a retryable write.
+/// How the statements of a retryable write are numbered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatementIds {
-    /// From this number on; mongod's default is 0.
+    /// Consecutive numbers from this one; the default is 0.
     From(i32),
-    /// As given, one a statement.
+    /// One given number for each statement.
     Given(Vec<i32>),
 }
 
@@ -20,7 +20,7 @@ impl Default for StatementIds {
 }
 
 impl StatementIds {
-    /// That of the statement number `index`.
+    /// The id of statement number `index`.
     #[must_use]
     pub fn of(&self, index: usize) -> i32 {
         match self {
@@ -29,10 +29,11 @@ impl StatementIds {
         }
     }
 
-    /// Checks them against the number of statements of a command.
+    /// Checks the ids against the number of statements.
     ///
     /// # Errors
-    /// Too few or too many, or one twice: then mongod would abort its process (6.0.5: fatal assertion 40526).
+    /// Too few or too many ids, or a repeated one: mongod would abort its process (6.0.5: fatal
+    /// assertion 40526).
     pub fn check(&self, command: &str, statements: usize) -> Result<(), CommandError> {
         let Self::Given(ids) = self else {
             return Ok(());

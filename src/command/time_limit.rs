@@ -1,15 +1,16 @@
-//! `maxTimeMS`, which every command may carry.
+//! `maxTimeMS`, an option of every command.
 
 use bson::raw::{RawBsonRef, RawDocument};
 
 use super::document::{as_whole_number, get};
 use super::error::{CommandError, ErrorCode};
 
-/// Checks the limit of a command as mongod does before it runs one (`query_request_helper.h`,
-/// `parseMaxTimeMS`).
+/// Checks the time limit of a command as mongod does before it runs the command
+/// (`query_request_helper.h`, `parseMaxTimeMS`).
 ///
 /// # Errors
-/// A value that is no number, negative, beyond an `int`, or a fraction, with mongod's codes.
+/// A value that is not a number, or is negative, beyond an `int`, or a fraction, with mongod's
+/// codes.
 pub fn check(body: &RawDocument) -> Result<(), CommandError> {
     let Some(value) = get(body, "maxTimeMS") else {
         return Ok(());

@@ -12,42 +12,42 @@ use super::header::CommandHeader;
 use super::statement_ids::StatementIds;
 use super::write_batch::{WriteBatch, missing};
 
-/// An `update`, read against the list of fields that mongod knows.
+/// A parsed `update`.
 #[derive(Clone, Debug)]
 pub struct Update<'a> {
-    /// Its statements, from the body or from a sequence, in order.
+    /// The statements, from the body or from a sequence, in order.
     pub statements: Vec<UpdateStatement<'a>>,
-    /// Whether the first failure ends it.
+    /// Whether the first failure ends the command.
     pub ordered: bool,
-    /// By what mongod remembers the statements of a retryable write.
+    /// The `stmtId`s of a retryable write.
     pub statement_ids: StatementIds,
-    /// The variables that filters and pipelines may name.
+    /// The variables of filters and pipelines.
     pub let_variables: Option<&'a RawDocument>,
 }
 
 /// One statement of an `update`.
 #[derive(Clone, Copy, Debug)]
 pub struct UpdateStatement<'a> {
-    /// What to match.
+    /// The filter.
     pub filter: &'a RawDocument,
     /// Operators or a replacement, or a pipeline.
     pub change: RawBsonRef<'a>,
-    /// Whether all that match are changed.
+    /// Whether all matching documents are changed.
     pub multi: bool,
-    /// Whether one is made where none matches.
+    /// Whether a document is inserted if none matches.
     pub upsert: bool,
-    /// How strings compare.
+    /// The collation.
     pub collation: Option<&'a RawDocument>,
-    /// Which elements `$[identifier]` means.
+    /// The filters of `$[identifier]` in paths.
     pub array_filters: Option<&'a RawArray>,
-    /// Which index.
+    /// The index hint.
     pub hint: Option<RawBsonRef<'a>>,
-    /// Values that the filter and a pipeline may name as variables, taken as they are.
+    /// Constants that the filter and a pipeline may use as variables.
     pub constants: Option<&'a RawDocument>,
 }
 
 impl UpdateStatement<'_> {
-    /// Whether the change takes the place of a whole document.
+    /// Whether the change replaces the whole document.
     #[must_use]
     pub fn is_replacement(&self) -> bool {
         self.change
@@ -57,16 +57,16 @@ impl UpdateStatement<'_> {
 }
 
 impl<'a> Update<'a> {
-    /// Reads an `update`.
+    /// Parses an `update`.
     ///
     /// # Errors
-    /// A field that `update` does not have, one of the wrong type, no or too many statements, with mongod's
-    /// codes.
+    /// A field that `update` does not have, one of the wrong type, no or too many statements, with
+    /// mongod's codes.
     pub fn parse(head: &CommandHeader<'a>) -> Result<Self, CommandError> {
         let mut let_variables = None;
         let batch = WriteBatch::parse(head, "update", "update.updates", |name, field| {
             match name {
-                // No validator is the application's.
+                // The application has no validator.
                 "bypassDocumentValidation" => drop(field.flag()?),
                 "let" => let_variables = field.document()?,
                 _ => return Ok(false),
@@ -120,7 +120,7 @@ impl<'a> UpdateStatement<'a> {
     }
 }
 
-/// The change of an update: a document, or a pipeline of documents.
+/// Checks the type of a change: a document, or a pipeline of documents.
 pub(super) fn checked_change(change: RawBsonRef<'_>) -> Result<RawBsonRef<'_>, CommandError> {
     match change {
         RawBsonRef::Document(_) => Ok(change),
@@ -135,7 +135,7 @@ pub(super) fn checked_change(change: RawBsonRef<'_>) -> Result<RawBsonRef<'_>, C
     }
 }
 
-/// Checks the types of the elements; mongod skips a null.
+/// Checks the types of the elements. mongod skips a null.
 fn checked_array_filters(filters: Option<&RawArray>) -> Result<Option<&RawArray>, CommandError> {
     for (index, element) in filters.into_iter().flatten().enumerate() {
         let element = element.map_err(|error| CommandError::invalid_bson(&error.to_string()))?;

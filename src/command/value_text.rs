@@ -1,4 +1,4 @@
-//! How values read in messages.
+//! Values as text for messages.
 
 use std::fmt::Write as _;
 
@@ -6,10 +6,10 @@ use bson::raw::{RawBsonRef, RawDocument};
 
 use super::document::{get, type_name};
 
-/// Characters of an `_id` in a message; a longer one is cut there.
+/// The most characters of an `_id` in a message. A longer one is cut.
 const MAX_ID_CHARACTERS: usize = 200;
 
-/// A value as mongod's own messages have it.
+/// A value as in mongod's own messages.
 #[must_use]
 pub fn value_text(value: RawBsonRef<'_>) -> String {
     let mut text = String::new();
@@ -17,7 +17,7 @@ pub fn value_text(value: RawBsonRef<'_>) -> String {
     text
 }
 
-/// The `_id` of a document, by which a person finds it.
+/// The `_id` of a document as text.
 #[must_use]
 pub fn id_text(document: &RawDocument) -> String {
     let text = get(document, "_id").map_or_else(|| "missing".to_owned(), value_text);
@@ -27,8 +27,8 @@ pub fn id_text(document: &RawDocument) -> String {
     }
 }
 
-/// Writes a value as mongod's `BSONElement::toString` does, for the types that are used as an `_id`. Writing
-/// to a string cannot fail, so the results are dropped.
+/// Writes a value as mongod's `BSONElement::toString` does, for the types that are used as an
+/// `_id`. Writing to a string cannot fail, so the results are ignored.
 fn write_value(text: &mut String, value: RawBsonRef<'_>) {
     let _ = match value {
         RawBsonRef::String(string) => write!(text, "\"{string}\""),

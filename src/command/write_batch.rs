@@ -1,4 +1,4 @@
-//! What the commands that write several statements have in common.
+//! Common code of the commands with several write statements.
 
 use std::ops::Range;
 
@@ -11,14 +11,14 @@ use super::header::CommandHeader;
 use super::statement_ids::StatementIds;
 use super::time_limit;
 
-/// The most statements one command may carry: hello's `maxWriteBatchSize`.
+/// The most statements of one command: `maxWriteBatchSize` of `hello`.
 pub const MAX_WRITE_BATCH_SIZE: usize = 100_000;
-/// Bytes of statements in one command that the proxy makes, with room for the rest of a message of
-/// 48,000,000.
+/// The most bytes of statements in one internal command. Leaves room for the rest of a message of
+/// 48,000,000 bytes.
 const MAX_COMMAND_BYTES: usize = 40_000_000;
 
-/// The ranges of statements, or of documents to insert, that fit one command each. `sizes` are their sizes in
-/// bytes.
+/// The ranges of statements, or of documents to insert, that fit one command each. `sizes` are
+/// their sizes in bytes.
 #[must_use]
 pub fn command_ranges(sizes: impl IntoIterator<Item = usize>) -> Vec<Range<usize>> {
     let mut ranges: Vec<Range<usize>> = Vec::new();
@@ -37,26 +37,26 @@ pub fn command_ranges(sizes: impl IntoIterator<Item = usize>) -> Vec<Range<usize
     ranges
 }
 
-/// A command of several statements, read against the list of fields that mongod knows.
+/// A parsed command with several statements.
 #[derive(Clone, Debug)]
 pub struct WriteBatch<'a> {
-    /// Its statements, from the body or from a sequence, in order.
+    /// The statements, from the body or from a sequence, in order.
     pub statements: Vec<&'a RawDocument>,
-    /// Whether the first failure ends it.
+    /// Whether the first failure ends the command.
     pub ordered: bool,
-    /// Whether the client asked for no acknowledgement (`w: 0`).
+    /// Whether the write is unacknowledged (`w: 0`).
     pub unacknowledged: bool,
-    /// By what mongod remembers the statements of a retryable write.
+    /// The `stmtId`s of a retryable write.
     pub statement_ids: StatementIds,
 }
 
 impl<'a> WriteBatch<'a> {
-    /// Reads the command of that name, whose statements, or documents, are in that field: `delete`,
-    /// `delete.deletes`. What not all such commands have is for `read_own`, which says whether it knows the
-    /// field.
+    /// Parses a command. `command` is its name and `path` the field with its statements or
+    /// documents: `delete`, `delete.deletes`. `read_own` parses the fields that not all such
+    /// commands have, and returns whether it knows the field.
     ///
     /// # Errors
-    /// A field that it does not have, one of the wrong type, no or too many statements, a read concern that
+    /// An unknown field, one of the wrong type, no or too many statements, a read concern that
     /// writes do not support, with mongod's codes.
     pub fn parse(
         head: &CommandHeader<'a>,
@@ -119,7 +119,7 @@ impl<'a> WriteBatch<'a> {
     }
 }
 
-/// The error for a field that must be there.
+/// The error for a missing field.
 #[must_use]
 pub fn missing(field: &str) -> CommandError {
     let message = format!("BSON field '{field}' is missing but a required field");

@@ -1,4 +1,4 @@
-//! The reply of `insert`, `update` and `delete`.
+//! The reply to `insert`, `update` and `delete`.
 
 use bson::raw::{BindRawBsonRef, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -8,7 +8,7 @@ use super::error::{WriteError, is_retryable, label_retryable};
 use super::header::CommandHeader;
 use super::reply::copy_cluster_time;
 
-/// What the statements of a command have done so far.
+/// The result of the statements of a command so far.
 #[derive(Debug, Default)]
 pub struct WriteReply {
     /// Documents that were inserted, matched or deleted.
@@ -23,7 +23,7 @@ pub struct WriteReply {
 }
 
 impl WriteReply {
-    /// The reply of an `update`.
+    /// The reply to an `update`.
     #[must_use]
     pub fn of_update() -> Self {
         Self {
@@ -32,17 +32,18 @@ impl WriteReply {
         }
     }
 
-    /// Adds to the documents that were inserted, matched or deleted.
+    /// Adds to `n`: documents that were inserted, matched or deleted.
     pub fn count(&mut self, n: i64) {
         self.n = self.n.saturating_add(n);
     }
 
-    /// Adds to the documents that were modified. Replies of other commands than `update` do not return it.
+    /// Adds to the documents that were modified. Replies to commands other than `update` do not
+    /// contain the number.
     pub fn count_modified(&mut self, modified: i64) {
         self.modified = self.modified.map(|sum| sum.saturating_add(modified));
     }
 
-    /// Takes the write concern's error and the cluster time from mongod's answer to a statement.
+    /// Takes the write concern's error and the cluster time from mongod's reply to a statement.
     pub fn take_answer(&mut self, answer: RawDocumentBuf) {
         if let Some(error) = get(&answer, "writeConcernError").and_then(RawBsonRef::as_document) {
             self.write_concern_error = Some(error.to_owned());
@@ -50,7 +51,7 @@ impl WriteReply {
         self.last_answer = answer;
     }
 
-    /// Takes the write concern's error from elsewhere than the last answer.
+    /// Sets the write concern's error from another reply than the last one.
     pub fn set_write_concern_error(&mut self, error: &RawDocument) {
         self.write_concern_error = Some(error.to_owned());
     }
@@ -78,7 +79,7 @@ impl WriteReply {
         !self.errors.is_empty()
     }
 
-    /// Whether mongod has answered a statement.
+    /// Whether mongod has replied to a statement.
     #[must_use]
     pub fn has_answer(&self) -> bool {
         !self.last_answer.is_empty()

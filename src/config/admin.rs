@@ -1,4 +1,4 @@
-//! What the section `admin` means, and what is to be said of an address that others can reach.
+//! The section `admin`, and a warning about an address that others can reach.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,27 +10,27 @@ use super::values::socket_address;
 use crate::server::tls::{TlsFiles, TlsTable, acceptor};
 use crate::telemetry::admin::{Access, Token};
 
-/// Metrics, health and the operator's page.
+/// Configuration of metrics, health and the operator's page.
 #[derive(Clone, Debug)]
 pub struct AdminConfig {
-    /// The address to answer on.
+    /// The address to listen on.
     pub address: SocketAddr,
-    /// With which files it speaks TLS; `None`: it speaks without. The files are not looked at yet.
+    /// The files for TLS. `None`: no TLS. The files are not read yet.
     pub tls: Option<TlsFiles>,
-    /// What whoever asks must know; `None`: nothing.
+    /// The token that requests must have. `None`: requests need no token.
     pub token: Option<AdminToken>,
 }
 
-/// Where the token is.
+/// The source of the token.
 #[derive(Clone, Debug)]
 pub enum AdminToken {
-    /// In the configuration, or in the environment.
+    /// The configuration or the environment.
     Given(Token),
-    /// In this file, which is not looked at yet.
+    /// This file, which is not read yet.
     File(PathBuf),
 }
 
-/// `None` only after a mistake was noted.
+/// `None` only if a mistake was recorded.
 pub(super) fn resolve(section: &mut Section<'_>) -> Option<AdminConfig> {
     let tls = tls::resolve(section, &options::TLS, TlsTable::Admin);
     let token = token(section);
@@ -76,8 +76,8 @@ impl AdminConfig {
         })
     }
 
-    /// What whoever reaches the address from elsewhere may do that they should not, and what keeps them from
-    /// it. `None` on loopback, and where TLS and a secret of the asker's keep strangers out.
+    /// The risk if strangers can reach the address, and the remedy. `None` on loopback, with client
+    /// certificates, and with TLS and a token.
     #[must_use]
     pub fn exposure(&self) -> Option<&'static str> {
         let certificates = self.tls.as_ref().is_some_and(|files| files.client_ca.is_some());

@@ -1,25 +1,27 @@
-//! What is wrong with a configuration: where, what, and what to write instead. Knows no option by name.
+//! Mistakes in a configuration: the place, the problem, and the remedy. Must not know options by
+//! name.
 
 use std::fmt;
 
-/// Where a mistake was made.
+/// The place of a mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MistakeLocation {
     /// A line of the file, counted from 1.
     Line {
-        /// The file as it was named to the program.
+        /// The name of the file as given to the program.
         file: String,
         /// The line.
         line: usize,
     },
-    /// The file as a whole: it cannot be read, or a section that must be there is not.
+    /// The whole file: it cannot be read, or a required section is missing.
     File(String),
     /// An environment variable, by name.
     Variable(String),
 }
 
 impl MistakeLocation {
-    /// Orders a report: the file from top to bottom, then the file as a whole, then the environment.
+    /// The order in a report: the file from top to bottom, then the whole file, then the
+    /// environment.
     fn rank(&self) -> (u8, usize) {
         match self {
             Self::Line { line, .. } => (0, *line),
@@ -42,21 +44,21 @@ impl fmt::Display for MistakeLocation {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {problem}; {remedy}")]
 pub struct ConfigError {
-    /// Where it was made.
+    /// The place of the mistake.
     pub place: MistakeLocation,
-    /// What is wrong. Never holds a value that may be a credential.
+    /// The problem. Never contains a value that may be a credential.
     pub problem: String,
-    /// What to write instead.
+    /// The remedy.
     pub remedy: String,
 }
 
-/// Every mistake of a configuration, one at least, in the order of the file's lines. Displays as one line
-/// each.
+/// All mistakes of a configuration, at least one, in the order of the file's lines. Displays as one
+/// line each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigErrors(Vec<ConfigError>);
 
 impl ConfigErrors {
-    /// `None` when there is no mistake.
+    /// `None` if there is no mistake.
     pub(super) fn new(mut errors: Vec<ConfigError>) -> Option<Self> {
         errors.sort_by_key(|error| error.place.rank());
         (!errors.is_empty()).then_some(Self(errors))

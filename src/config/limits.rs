@@ -1,4 +1,4 @@
-//! Limits of several options.
+//! Limits that several options share.
 
-/// The longest wait that may be configured: an hour. Longer is a slip of the unit.
+/// The longest configurable timeout: an hour. A longer one is probably in the wrong unit.
 pub(super) const LONGEST_WAIT_MS: usize = 3_600_000;

@@ -1,4 +1,4 @@
-//! What the section `listen` means.
+//! The section `listen`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::tls;
 use super::values::{collide, milliseconds, socket_address};
 use crate::server::tls::TlsTable;
 
-/// `None` only after a mistake was noted.
+/// `None` only if a mistake was recorded.
 pub(super) fn resolve(section: &mut Section<'_>) -> Option<ListenConfig> {
     let listeners = listeners(section);
     let max_connections = within(section, &options::MAX_CONNECTIONS);
@@ -32,7 +32,7 @@ pub(super) fn resolve(section: &mut Section<'_>) -> Option<ListenConfig> {
     })
 }
 
-/// One address, or one for each member.
+/// One listener, or one for each member.
 fn listeners(section: &mut Section<'_>) -> Option<Listeners> {
     let members = section.tables(&options::member::TABLE);
     let present_as = section.choice(&options::PRESENT_AS);
@@ -106,7 +106,7 @@ fn member(table: &mut Section<'_>, others: &[MemberConfig]) -> Option<MemberConf
     })
 }
 
-/// A name or an address, and a port, in the small letters that drivers compare.
+/// A host and a port, in lower case, in which drivers compare them.
 fn host_and_port(section: &mut Section<'_>, name: &'static str, text: &str) -> Option<String> {
     let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty());
     if port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port != 0)) {
@@ -126,7 +126,7 @@ fn within(section: &mut Section<'_>, option: &ConfigOption<Number>) -> usize {
     value
 }
 
-/// 0 is no limit: drivers keep connections for later.
+/// 0 means no limit, because drivers keep idle connections.
 fn idle_timeout(section: &mut Section<'_>) -> Option<Duration> {
     let option = &options::IDLE_TIMEOUT_MS;
     let Number { most, default, .. } = option.value;
@@ -139,7 +139,7 @@ fn idle_timeout(section: &mut Section<'_>) -> Option<Duration> {
 }
 
 impl ListenConfig {
-    /// Every address that is listened on.
+    /// The addresses of all listeners.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         match &self.listeners {

@@ -12,59 +12,59 @@ use crate::telemetry::log::LogFormat;
 /// The whole configuration, checked.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where clients connect to.
+    /// Listeners and limits of clients.
     pub listen: ListenConfig,
     /// The server behind the proxy.
     pub upstream: UpstreamConfig,
     /// Metrics and health.
     pub admin: AdminConfig,
-    /// What is logged, and how.
+    /// Filter and format of logs.
     pub log: LogConfig,
-    /// Which namespaces are stored in which pattern.
+    /// The shapes of namespaces.
     pub shapes: Shapes,
 }
 
-/// Where clients connect to, and what they may hold.
+/// Listeners and limits of clients.
 #[derive(Clone, Debug)]
 pub struct ListenConfig {
     /// The addresses to listen on.
     pub listeners: Listeners,
-    /// Clients at a time, at most.
+    /// The most concurrent clients.
     pub max_connections: usize,
-    /// With which files clients are to speak TLS; `None`: they speak without. The files are not looked at
-    /// yet.
+    /// The files for TLS with clients. `None`: no TLS. The files are not read yet.
     pub tls: Option<TlsFiles>,
     /// The longest message that a client may send, in bytes.
     pub max_message_bytes: usize,
     /// The memory budget of all clients together, in MiB.
     pub memory_mib: usize,
-    /// Threads that serve clients; `None`: one for each processor.
+    /// The number of threads that serve clients. `None`: one for each processor.
     pub workers: Option<usize>,
-    /// How long a client may take for the TLS handshake and until its first byte.
+    /// The time that a client may take for the TLS handshake and until its first byte.
     pub handshake_timeout: Duration,
-    /// How long a client may take over a message that it has begun, for each MiB of it.
+    /// The time that a client may take to send the rest of a message, for each MiB of the message.
     pub frame_timeout: Duration,
-    /// How long a client may leave unread what is sent to it.
+    /// The time that a client may leave sent data unread.
     pub send_timeout: Duration,
-    /// How long a client may send nothing between two commands; `None`: for ever.
+    /// The time that a client may be idle between two commands. `None`: no limit.
     pub idle_timeout: Option<Duration>,
-    /// How long running commands may take to finish when the proxy stops.
+    /// The time that running commands may take to finish when the proxy stops.
     pub drain_timeout: Duration,
 }
 
 /// The addresses to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listeners {
-    /// One for the whole upstream.
+    /// One listener for the whole upstream.
     One {
         /// The address.
         address: SocketAddr,
-        /// What a replica set is shown as.
+        /// The presentation of a replica set.
         present_as: PresentAs,
-        /// `host:port` under which clients find the listener; `None`: where they have found it.
+        /// The `host:port` by which clients reach the listener. `None`: the address that they
+        /// connected to.
         advertise: Option<String>,
     },
-    /// One for each member of a replica set; never empty.
+    /// One listener for each member of a replica set. Never empty.
     Members(Vec<MemberConfig>),
 }
 
@@ -73,31 +73,31 @@ pub enum Listeners {
 pub struct MemberConfig {
     /// The address to listen on.
     pub address: SocketAddr,
-    /// The member's `host:port`, as the replica set's configuration has it, in small letters.
+    /// The member's `host:port` in the replica set's configuration, in lower case.
     pub upstream: String,
-    /// `host:port` under which clients find the listener; `None`: its address.
+    /// The `host:port` by which clients reach the listener. `None`: its address.
     pub advertise: Option<String>,
 }
 
-/// What a replica set is shown as. A standalone and a mongos are shown as they are.
+/// The presentation of a replica set. A standalone and a mongos are presented as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PresentAs {
     /// A mongos.
     #[default]
     Mongos,
-    /// A replica set of one.
+    /// A replica set of one member.
     ReplicaSet,
 }
 
-/// The server behind the proxy. Its `Debug` does not show the uri, which may hold a password.
+/// The server behind the proxy. `Debug` does not show the URI, which may contain a password.
 #[derive(Clone)]
 pub struct UpstreamConfig {
-    /// The connection string, for the driver. Never to be logged.
+    /// The connection string, for the driver. Must not be logged.
     pub uri: String,
-    /// `host:port` of each host that it names (an IPv6 address stands in brackets), or the one name whose SRV
-    /// record does.
+    /// The `host:port` of each host in the URI (an IPv6 address is in brackets), or the one name
+    /// with an SRV record.
     pub hosts: Vec<String>,
-    /// How long finding a server and opening a connection may take.
+    /// The time that finding a server and opening a connection may take.
     pub connect_timeout: Duration,
 }
 
@@ -111,11 +111,11 @@ impl fmt::Debug for UpstreamConfig {
     }
 }
 
-/// What is logged, and how.
+/// Filter and format of logs.
 #[derive(Clone, Debug)]
 pub struct LogConfig {
-    /// A filter of `tracing_subscriber::EnvFilter`, checked.
+    /// A valid filter of `tracing_subscriber::EnvFilter`.
     pub filter: String,
-    /// How a line looks.
+    /// The format of a line.
     pub format: LogFormat,
 }

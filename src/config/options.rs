@@ -1,5 +1,6 @@
-//! Every option, said once: name, limits, default, and what it does. The readers beside this module take them
-//! from here, so that nothing is read that is not described; `docs/configuration.md` is made of it.
+//! Describes every option once: name, limits, default, and meaning. The modules that read options
+//! take them from here, so no option is read that is not described. `docs/configuration.md` is
+//! generated from these descriptions.
 
 pub(super) mod admin;
 pub(super) mod bucket;
@@ -13,87 +14,87 @@ pub(super) mod upstream;
 pub use self::reference::{DefaultValue, OptionReference, TableReference, reference};
 use crate::pattern::shapes::Mode;
 
-/// One option; `V` is what its values may be.
+/// One option. `V` describes its values.
 pub(super) struct ConfigOption<V> {
-    /// Its name in its table.
+    /// The name in its table.
     pub(super) name: &'static str,
     pub(super) value: V,
     pub(super) holds: Holds,
-    /// What it does, in plain sentences.
+    /// The effect, in plain sentences.
     pub(super) meaning: &'static str,
 }
 
-/// From when on a changed value holds.
+/// When a changed value takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
-    /// The next SIGHUP.
+    /// At the next SIGHUP.
     FromReload,
-    /// The next start.
+    /// At the next start.
     FromStart,
 }
 
-/// A string that has a default.
+/// A string with a default.
 pub(super) struct TextOption {
-    /// What it is: "a level, or ..".
+    /// The kind of string: "a level, or ..".
     pub(super) what: &'static str,
     pub(super) default: &'static str,
 }
 
-/// A string that need not be there.
+/// An optional string.
 pub(super) struct OptionalText {
     pub(super) what: &'static str,
-    /// What is done without it.
+    /// The behaviour without it.
     pub(super) otherwise: &'static str,
 }
 
-/// A string that must be there.
+/// A required string.
 pub(super) struct RequiredText {
     pub(super) what: &'static str,
-    /// A value as TOML has it.
+    /// A value in TOML.
     pub(super) example: &'static str,
 }
 
-/// A string or a list of strings, one at least.
+/// A required string or list of strings.
 pub(super) struct RequiredTexts {
     pub(super) what: &'static str,
-    /// A value as TOML has it.
+    /// A value in TOML.
     pub(super) example: &'static str,
 }
 
-/// A string that is not to be shown, and need not be there.
+/// An optional string that must not be shown.
 pub(super) struct Secret {
-    /// The fewest characters.
+    /// The least number of characters.
     pub(super) least: usize,
     pub(super) most: usize,
-    /// What is done without it.
+    /// The behaviour without it.
     pub(super) otherwise: &'static str,
 }
 
-/// A whole number that has a default.
+/// A whole number with a default.
 pub(super) struct Number {
     pub(super) least: usize,
     pub(super) most: usize,
     pub(super) default: usize,
 }
 
-/// A whole number that must be there.
+/// A required whole number.
 pub(super) struct RequiredNumber {
     pub(super) least: usize,
     pub(super) most: usize,
     pub(super) example: &'static str,
 }
 
-/// One of a few words, each with what it stands for. The first is the default.
+/// One of several words with their values. The first word is the default.
 pub(super) struct Words<T: 'static> {
     pub(super) choices: &'static [(&'static str, T)],
 }
 
-/// A table of strings, whose names are the user's.
+/// A table of strings with names that the user chooses.
 pub(super) struct Map {
     pub(super) what: &'static str,
 }
 
-/// The option `mode` of any shape.
+/// The option `mode` of every shape.
 pub(super) const MODE: ConfigOption<Words<Mode>> = ConfigOption {
     name: "mode",
     value: Words {
@@ -110,17 +111,17 @@ pub(super) const MODE: ConfigOption<Words<Mode>> = ConfigOption {
 
 /// One table of the file.
 pub(super) struct ConfigTable {
-    /// Its name in the table around it.
+    /// The name in the table around it.
     pub(super) name: &'static str,
     pub(super) times: Occurrence,
-    /// What it is for.
+    /// The purpose.
     pub(super) meaning: &'static str,
-    /// Where there may be several, the environment adds one by the first option.
+    /// If the table may occur several times, the environment adds one by the first option.
     pub(super) options: &'static [&'static dyn reference::Described],
     pub(super) tables: &'static [&'static ConfigTable],
 }
 
-/// How often a table may be there.
+/// How often a table may occur.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Occurrence {
     Once,

@@ -1,4 +1,4 @@
-//! What the sections `admin` and `log` mean, and what must hold between sections.
+//! The sections `admin` and `log`, and rules between sections.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ use super::source::ConfigSource;
 use super::values::collide;
 use super::{admin, listen, shapes, suggest, upstream};
 
-/// Resolves the whole file. `None` only after a mistake was noted, and not after every mistake.
+/// Resolves the whole file. `None` only if a mistake was recorded, but not for every mistake.
 pub(super) fn config<'a>(source: &'a ConfigSource<'a>, table: DeTable<'a>) -> Option<Config> {
     let mut root = Section::root(source, table);
     let mut listen_section = root.table(&options::listen::TABLE);
@@ -54,7 +54,8 @@ fn log(mut section: Section<'_>) -> LogConfig {
     LogConfig { filter, format }
 }
 
-/// A bare word that is no level is a module to `EnvFilter`, so that `inof` would log nothing and say nothing.
+/// `EnvFilter` treats a bare word that is not a level as a module. So `inof` would silently log
+/// nothing.
 fn filter_problem(filter: &str) -> Option<String> {
     const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
     if let Err(error) = EnvFilter::try_new(filter) {
@@ -74,7 +75,7 @@ fn check_own_address(section: &mut Section<'_>, admin: SocketAddr, own: &[Socket
     }
 }
 
-/// A proxy that is its own upstream opens connections to itself until none are left.
+/// A proxy that is its own upstream would open connections to itself until none are left.
 fn check_no_loop(section: &mut Section<'_>, upstream: &UpstreamConfig, own: &[SocketAddr]) {
     let is_own = |host: &String| {
         let Ok(address) = host.replace("localhost", "127.0.0.1").parse::<SocketAddr>() else {

@@ -1,5 +1,5 @@
-//! Reads one table of the file, field by field, with the environment going first. What is left over at the
-//! end is unknown. Knows types, not what an option means.
+//! Reads one table of the file, field by field. The environment overrides the file. Fields that
+//! were not read are unknown. Knows types, but not the meaning of options.
 
 mod tables;
 
@@ -18,23 +18,25 @@ use super::suggest;
 
 type FieldType<'a> = (usize, DeValue<'a>);
 
-/// One table: `[listen]`, the second `[[bucket]]`, an inline table.
+/// One table: `[listen]`, the second `[[bucket]]`, or an inline table.
 pub(super) struct Section<'a> {
     pub(super) source: &'a ConfigSource<'a>,
-    /// As a person names it: `listen`, `bucket`, `outlier.extras`; empty for the whole file.
+    /// The path of the table: `listen`, `bucket`, `outlier.extras`. Empty for the whole file.
     path: String,
-    /// What its fields' environment variables begin with: `MONGOSHAPE_BUCKET_0`.
+    /// The prefix of its fields' environment variables: `MONGOSHAPE_BUCKET_0`.
     variable: String,
-    /// Where it begins.
+    /// The place where the table begins.
     place: MistakeLocation,
-    /// What nobody asked for yet, with the line of its key.
+    /// Fields that were not read yet, with the lines of their keys.
     fields: BTreeMap<String, FieldType<'a>>,
-    /// Lists that syntax mistakes left unreadable: there, but neither right nor wrong.
+    /// Lists that cannot be read because of syntax mistakes. They exist, but are neither valid nor
+    /// invalid.
     lost: BTreeSet<String>,
     known: Vec<&'static str>,
-    /// Where each field that was read came from.
+    /// The place of each field that was read.
     places: BTreeMap<&'static str, MistakeLocation>,
-    /// Fields whose mistake is already noted: nothing follows from the value that stands in for them.
+    /// Fields with a recorded mistake. No further mistakes are derived from their substitute
+    /// values.
     faulty: BTreeSet<&'static str>,
 }
 
@@ -75,22 +77,22 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A string.
+    /// An optional string.
     pub(super) fn string(&mut self, option: &ConfigOption<OptionalText>) -> Option<String> {
         self.take_string(option.name)
     }
 
-    /// A string that must be there, unless something else makes it superfluous.
+    /// A required string that another option can make unnecessary.
     pub(super) fn string_if_given(&mut self, option: &ConfigOption<RequiredText>) -> Option<String> {
         self.take_string(option.name)
     }
 
-    /// A string that is not to be shown.
+    /// A string that must not be shown.
     pub(super) fn secret(&mut self, option: &ConfigOption<Secret>) -> Option<String> {
         self.take_string(option.name)
     }
 
-    /// A string, or its default.
+    /// A string with a default.
     pub(super) fn text(&mut self, option: &ConfigOption<TextOption>) -> String {
         let given = self.take_string(option.name);
         given.unwrap_or_else(|| option.value.default.to_owned())
@@ -104,13 +106,13 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A string that must be there.
+    /// A required string.
     pub(super) fn required_string(&mut self, option: &ConfigOption<RequiredText>) -> Option<String> {
         let value = self.take_string(option.name);
         self.require(option.name, value, option.value.example)
     }
 
-    /// A string or a list of strings; from the environment always one string.
+    /// A string or a list of strings. From the environment always one string.
     pub(super) fn required_strings(&mut self, option: &ConfigOption<RequiredTexts>) -> Option<Vec<String>> {
         let name = option.name;
         let value = match self.take(name) {
@@ -123,7 +125,7 @@ impl<'a> Section<'a> {
         self.require(name, value, option.value.example)
     }
 
-    /// A whole number that `T` can hold.
+    /// A whole number in the range of `T`.
     pub(super) fn integer<T: TryFrom<i128>>(&mut self, option: &ConfigOption<Number>) -> Option<T> {
         self.take_integer(option.name)
     }
@@ -146,13 +148,13 @@ impl<'a> Section<'a> {
         T::try_from(value).ok().or_else(|| self.refuse(name, &fault, remedy))
     }
 
-    /// A whole number that must be there.
+    /// A required whole number.
     pub(super) fn required_integer<T: TryFrom<i128>>(&mut self, option: &ConfigOption<RequiredNumber>) -> Option<T> {
         let value = self.take_integer(option.name);
         self.require(option.name, value, option.value.example)
     }
 
-    /// One of a few words.
+    /// One of several words.
     pub(super) fn choice<T: Copy>(&mut self, option: &ConfigOption<Words<T>>) -> Option<T> {
         let (name, choices) = (option.name, option.value.choices);
         let word = self.take_string(name)?;
@@ -164,35 +166,36 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// Notes a mistake in the value of a field that was read; nothing that follows from it is noted any more.
+    /// Records a mistake in the value of a field that was read. Mistakes that follow from the value
+    /// are not recorded any more.
     pub(super) fn fault(&mut self, name: &'static str, problem: &str, remedy: &str) {
         self.faulty.insert(name);
         self.contradiction(name, problem, remedy);
     }
 
-    /// The same, with the `None` that stands for the value.
+    /// Records a mistake, and returns `None` in place of the value.
     pub(super) fn refuse<T>(&mut self, name: &'static str, problem: &str, remedy: &str) -> Option<T> {
         self.fault(name, problem, remedy);
         None
     }
 
-    /// Notes a mistake in how a field goes with others; there may be several for one field.
+    /// Records a contradiction between a field and others. There may be several for one field.
     pub(super) fn contradiction(&self, name: &'static str, problem: &str, remedy: &str) {
         let problem = format!("`{}`: {problem}", self.path_of(name));
         self.source.mistake(&self.place_of(name), problem, remedy);
     }
 
-    /// Whether a mistake in this field is already noted.
+    /// Whether a mistake in this field was recorded.
     pub(super) fn is_faulty(&self, name: &str) -> bool {
         self.faulty.contains(name)
     }
 
-    /// Where a field was given, or where its section begins when it was not.
+    /// The place of a field, or of its section if the field was not given.
     pub(super) fn place_of(&self, name: &str) -> MistakeLocation {
         self.places.get(name).unwrap_or(&self.place).clone()
     }
 
-    /// Notes every field that nobody asked for.
+    /// Records every field that was not read as unknown.
     pub(super) fn finish(self) {
         for (name, (line, _)) in &self.fields {
             let remedy = suggest::nearest(name, self.known.iter().copied()).map_or_else(
@@ -245,7 +248,7 @@ impl<'a> Section<'a> {
         Some(strings)
     }
 
-    /// The value itself is not shown: it may be a credential.
+    /// The value itself is not shown, because it may be a credential.
     fn wrong_type<T>(&mut self, name: &'static str, value: &DeValue<'_>, expected: &str) -> Option<T> {
         let kind = match value {
             DeValue::String(_) => "a string",
@@ -272,13 +275,13 @@ impl<'a> Section<'a> {
     }
 }
 
-/// A field's value as it was given.
+/// A field's value and its source.
 enum Value<'a> {
     Variable(String),
     File(DeValue<'a>),
 }
 
-/// A list of values, not the list of tables that `[[name]]` makes.
+/// Whether the value is a list of values, not a list of tables, which `[[name]]` makes.
 fn is_list(value: &DeValue<'_>) -> bool {
     matches!(value, DeValue::Array(list) if !matches!(list.first().map(Spanned::get_ref), Some(DeValue::Table(_))))
 }

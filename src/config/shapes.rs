@@ -1,5 +1,5 @@
-//! What `[[bucket]]` and `[[outlier]]` mean, and what must hold between shapes. What must hold within one is
-//! checked by the shape itself; here its contradictions get their lines.
+//! The tables `[[bucket]]` and `[[outlier]]`, and rules between shapes. Each shape checks its own
+//! options; here its contradictions get their lines.
 
 use super::error::MistakeLocation;
 use super::options::outlier::extras as of_extras;
@@ -10,15 +10,15 @@ use crate::pattern::shapes::{
     Shapes,
 };
 
-/// One configured shape, as the others see it. Known also when the shape itself is wrong.
+/// The namespaces that one configured shape uses. Known even if the shape itself is invalid.
 struct ShapeClaim {
     namespace: NamespacePattern,
     namespace_place: MistakeLocation,
-    /// The collection it keeps extras in, in the same database.
+    /// The collection of its extras, in the same database.
     extras: Option<(String, MistakeLocation)>,
 }
 
-/// Resolves all shapes. After a mistake they are not complete.
+/// Resolves all shapes. Incomplete after a mistake.
 pub(super) fn resolve(root: &mut Section<'_>) -> Shapes {
     let (mut claims, mut shapes) = (Vec::new(), Vec::new());
     for section in root.tables(&of_bucket::TABLE) {
@@ -33,7 +33,8 @@ pub(super) fn resolve(root: &mut Section<'_>) -> Shapes {
     }
     check_namespaces(root, &claims);
     check_extras(root, &claims);
-    // Two shapes on one namespace are all that can be wrong here, and were noted with their lines above.
+    // The only possible error is two shapes for one namespace, which was recorded with its lines
+    // above.
     Shapes::new(shapes).unwrap_or_default()
 }
 
@@ -134,13 +135,14 @@ fn namespace(section: &mut Section<'_>) -> Option<NamespacePattern> {
     })
 }
 
-/// Lets the rest of a shape be checked when its namespace is wrong. The shape is never used.
+/// A substitute for an invalid namespace, so that the rest of the shape can be checked. The shape
+/// is never used.
 fn namespace_or_stand_in(claim: Option<&ShapeClaim>) -> NamespacePattern {
     let namespace = claim.map(|claim| claim.namespace.clone());
     namespace.unwrap_or_else(|| NamespacePattern::parse("*.(unknown)").expect("a valid namespace"))
 }
 
-/// Notes what a shape found, unless it follows from a mistake that is already noted.
+/// Records a contradiction within a shape, unless it follows from a recorded mistake.
 fn contradiction(section: &Section<'_>, option: &'static str, error: &ShapeError) {
     if !section.is_faulty(option) {
         section.contradiction(option, &error.problem, &error.remedy);
@@ -167,7 +169,7 @@ fn check_extras(root: &Section<'_>, claims: &[ShapeClaim]) {
             let names = [claim.namespace.database(), other.namespace.database()];
             names.contains(&None) || names[0] == names[1]
         };
-        // Its own collection is the shape's own business to check.
+        // The shape itself checks that its extras are in another collection.
         let is_shaped = |(at, other): &(usize, &ShapeClaim)| {
             *at != position && meets(other) && other.namespace.collection() == collection
         };

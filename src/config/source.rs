@@ -1,5 +1,5 @@
-//! What a configuration is read from (a file's text, the environment) and where its mistakes are gathered.
-//! Knows no option by name.
+//! The sources of a configuration (a file's text and the environment), and the list of its
+//! mistakes. Must not know options by name.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -8,13 +8,13 @@ use toml::de::DeTable;
 
 use super::error::{ConfigError, ConfigErrors, MistakeLocation};
 
-/// A lookup of environment variables, passed in so that nothing here reads the process's own.
+/// A lookup of environment variables, passed in so that this module does not read those of the
+/// process.
 pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// The file and the environment of one reading.
+/// The file and the environment, with the mistakes found in them.
 ///
-/// Mistakes are gathered behind a `RefCell`, because every section reader holds the source while its parent
-/// does too.
+/// Mistakes are collected in a `RefCell`, because readers of nested sections share the source.
 pub(super) struct ConfigSource<'a> {
     file: &'a str,
     text: &'a str,
@@ -23,17 +23,17 @@ pub(super) struct ConfigSource<'a> {
     syntax: Syntax,
 }
 
-/// The syntax mistakes of the file, which decide what else is worth saying about it.
+/// The syntax mistakes of the file. They suppress mistakes that only follow from them.
 #[derive(Default)]
 struct Syntax {
-    /// Lines with a mistake: whatever value was recovered there is not the user's.
+    /// Lines with a mistake. The value that the parser recovered there is not the user's.
     lines: Vec<usize>,
-    /// A bracket is missing, so that fields may have ended up in the wrong section.
+    /// Whether a bracket is missing, so that fields may be in the wrong section.
     structure_lost: bool,
 }
 
 impl<'a> ConfigSource<'a> {
-    /// Parses the text as far as it can be, and keeps its syntax mistakes.
+    /// Parses as much of the text as possible, and records its syntax mistakes.
     pub(super) fn parse(file: &'a str, text: &'a str, environment: Environment<'a>) -> (Self, DeTable<'a>) {
         let mut source = Self {
             file,
@@ -44,7 +44,8 @@ impl<'a> ConfigSource<'a> {
         };
         let (table, mut errors) = DeTable::parse_recoverable(text);
         errors.sort_by_key(|error| error.span().map(|span| span.start));
-        // The line on which an array was last found broken: it stays so on the lines that follow.
+        // The line of the last mistake in an array. The parser reports an array again on each
+        // following line.
         let mut broken_array = None;
         for error in errors {
             let line = source.line(&error.span().unwrap_or_default());
@@ -91,12 +92,12 @@ impl<'a> ConfigSource<'a> {
         MistakeLocation::Line { file, line }
     }
 
-    /// The file as a whole as a place.
+    /// The whole file as a place.
     pub(super) fn whole_file(&self) -> MistakeLocation {
         MistakeLocation::File(self.file.to_owned())
     }
 
-    /// Notes a mistake, unless it only follows from a syntax mistake on the same line.
+    /// Records a mistake, unless it only follows from a syntax mistake on the same line.
     pub(super) fn mistake(&self, place: &MistakeLocation, problem: impl Into<String>, remedy: impl Into<String>) {
         if matches!(place, MistakeLocation::Line { line, .. } if self.syntax.lines.contains(line)) {
             return;
@@ -108,14 +109,15 @@ impl<'a> ConfigSource<'a> {
         });
     }
 
-    /// Notes a field that is missing or in the wrong section, unless a lost bracket may have moved it.
+    /// Records a field that is missing or in the wrong section, unless a missing bracket may have
+    /// moved it.
     pub(super) fn misplaced(&self, place: &MistakeLocation, problem: impl Into<String>, remedy: impl Into<String>) {
         if !self.syntax.structure_lost {
             self.mistake(place, problem, remedy);
         }
     }
 
-    /// All mistakes, if there are any.
+    /// All mistakes. `None` if there are none.
     pub(super) fn into_errors(self) -> Option<ConfigErrors> {
         ConfigErrors::new(self.mistakes.into_inner())
     }

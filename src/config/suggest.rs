@@ -1,9 +1,9 @@
 //! "Did you mean": the known word that a misspelt one is nearest to. Pure.
 
-/// The nearest of the known words, if it is near enough to be meant.
+/// The nearest of the known words, if the distance is small enough for a misspelling.
 pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase().replace('-', "_");
-    // One edit in three letters is a slip; more is another word.
+    // One edit in three letters is a misspelling; with more it is another word.
     let most = word.chars().count().div_ceil(3).max(1);
     known
         .into_iter()

@@ -31,7 +31,7 @@ fn the_examples_parse_and_show_the_defaults() {
         let path = entry.unwrap().path();
         let config = Config::load(&path, &|_| None).unwrap_or_else(|errors| panic!("{errors}"));
         assert_eq!(config.listen.max_connections, 10_000);
-        // With every commented option switched on it is right as well, and says the same.
+        // With every commented option enabled the file is still valid, and has the same values.
         let text = std::fs::read_to_string(&path).unwrap();
         let switched_on: Vec<&str> = text
             .lines()
@@ -42,7 +42,7 @@ fn the_examples_parse_and_show_the_defaults() {
             })
             .collect();
         let mut explicit = parse(&switched_on.join("\n"), &[]).unwrap_or_else(|errors| panic!("{errors}"));
-        // An example: no files are the default.
+        // These are examples; by default there are no files.
         explicit.listen.tls = None;
         explicit.admin.tls = None;
         explicit.admin.token = None;

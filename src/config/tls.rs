@@ -1,6 +1,6 @@
-//! What the table `tls` of `listen` and of `admin` means: which files. Reads none of them: `server::tls`
-//! does, when it is started and whenever they are renewed. And what is to be said of TLS options that a
-//! connection string cannot have.
+//! The table `tls` of `listen` and of `admin`: the names of files. Does not read the files:
+//! `server::tls` does, at the start and when they are renewed. Also errors for TLS options that a
+//! connection string does not support.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use super::options::{ConfigOption, ConfigTable, OptionalText};
 use super::section::Section;
 use crate::server::tls::{TlsFiles, TlsTable};
 
-/// `None` without such a table, and after a mistake was noted.
+/// `None` without such a table, and if a mistake was recorded.
 pub(super) fn resolve(listener: &mut Section<'_>, described: &ConfigTable, table: TlsTable) -> Option<TlsFiles> {
     let mut section = listener.optional_table(described)?;
     let cert = section.required_string(&CERT);
@@ -32,9 +32,9 @@ fn optional_path(section: &mut Section<'_>, option: &ConfigOption<OptionalText>)
     path(section, option.name, option.value.what, &text)
 }
 
-/// A path in the file begins at the file's folder, so that the program may be started from anywhere; one in a
-/// variable at the folder that the program was started in, as paths in a shell do. `what` is what the field
-/// of that name names.
+/// A path in the file is relative to the file's folder, so that the program may be started from
+/// anywhere. A path in a variable is relative to the working directory, as in a shell. `what`
+/// describes the field's value.
 pub(super) fn path(section: &mut Section<'_>, name: &'static str, what: &str, text: &str) -> Option<PathBuf> {
     if text.is_empty() {
         return section.refuse(name, "it is empty", &format!("name {what}"));
@@ -48,8 +48,8 @@ pub(super) fn path(section: &mut Section<'_>, name: &'static str, what: &str, te
     }
 }
 
-/// What to say of a TLS option that other drivers know and ours does not, so that it takes the whole
-/// connection string for malformed: (problem, remedy). Nothing of the string is in it.
+/// The problem and the remedy for a TLS option that other drivers support, but for which this
+/// driver rejects the whole connection string. Contains no part of the string.
 pub(super) fn unknown_option(uri: &str) -> Option<(&'static str, &'static str)> {
     let (_, options) = uri.split_once('?')?;
     options.split('&').find_map(|option| {

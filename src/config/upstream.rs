@@ -1,5 +1,5 @@
-//! What the section `upstream` means. Parses the connection string with the driver; resolves no name, opens
-//! no socket.
+//! The section `upstream`. Parses the connection string with the driver. Resolves no name, opens no
+//! socket.
 
 use mongodb::options::{ConnectionString, HostInfo};
 
@@ -10,7 +10,7 @@ use super::tls;
 use super::values::milliseconds;
 use crate::server::topology::dial_address;
 
-/// `None` only after a mistake was noted.
+/// `None` only if a mistake was recorded.
 pub(super) fn resolve(section: &mut Section<'_>) -> Option<UpstreamConfig> {
     let uri = section.required_string(&URI);
     let connect_timeout = milliseconds(section, &CONNECT_TIMEOUT_MS);
@@ -38,7 +38,8 @@ pub(super) fn resolve(section: &mut Section<'_>) -> Option<UpstreamConfig> {
     })
 }
 
-/// The driver's message may quote the string, so it is only shown where that cannot hold a secret.
+/// The driver's message may quote the string. So it is shown only if the string cannot contain a
+/// secret.
 fn malformed(section: &mut Section<'_>, uri: &str, error: &mongodb::error::Error) -> Option<UpstreamConfig> {
     if let Some((problem, remedy)) = tls::unknown_option(uri) {
         return section.refuse("uri", problem, remedy);

@@ -1,4 +1,4 @@
-//! Values of several tables: waits and addresses.
+//! Values that several tables share: timeouts and addresses.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::options::{ConfigOption, Number};
 use super::section::Section;
 
-/// A wait in milliseconds.
+/// A timeout in milliseconds.
 pub(super) fn milliseconds(section: &mut Section<'_>, option: &ConfigOption<Number>) -> Duration {
     let Number { least, most, default } = option.value;
     let value = section.integer(option).unwrap_or(default);
@@ -28,7 +28,7 @@ pub(super) fn socket_address(section: &mut Section<'_>, text: &str) -> Option<So
     })
 }
 
-/// Whether two listeners cannot both be bound. Port 0 is another free port each time.
+/// Whether two listeners cannot both be bound. Port 0 is a different free port each time.
 pub(super) fn collide(one: SocketAddr, other: SocketAddr) -> bool {
     let any = one.ip().is_unspecified() || other.ip().is_unspecified();
     one.port() != 0 && one.port() == other.port() && (any || one.ip() == other.ip())

@@ -1,13 +1,14 @@
 //! The bucket pattern: many small items stored as one document per page of one key.
 //!
-//! Writing: [`item`] validates an item, [`key`] groups items, [`insert`] plans the statements that store them
-//! on pages; [`layout`] defines a page. Reading: [`read`] plans page scans ([`page_locator`] has the
-//! arithmetic, [`item_decoder`] decodes items), [`unwind`] and [`predicate_pushdown`] make pipelines,
-//! [`stored_paths`] those that group or count.
-//! [`update_by_id`] and [`update_by_position`] change items in place, [`upsert`] builds the item of an
-//! upsert. Conversion: [`adopt`] makes pages of hand-written buckets, [`pack`] of plain documents,
-//! [`compact`] of short pages. [`index`] has the shape's own indexes, [`item_index`] those of the
-//! application.
+//! * Writing: [`item`] validates an item, [`key`] groups items, and [`insert`] plans the statements
+//!   that store them on pages. [`layout`] defines a page. [`update_by_id`] and
+//!   [`update_by_position`] change items in place, and [`upsert`] builds the item of an upsert.
+//! * Reading: [`read`] plans page scans ([`page_locator`] has the arithmetic, [`item_decoder`]
+//!   decodes items). [`unwind`] and [`predicate_pushdown`] make pipelines, [`stored_paths`] those
+//!   that group or count.
+//! * Conversion: [`adopt`] makes hand-written buckets pages, [`pack`] packs plain documents, and
+//!   [`compact`] packs short pages again.
+//! * Indexes: [`index`] has the shape's own indexes, [`item_index`] those of the application.
 
 pub mod adopt;
 pub mod compact;

@@ -1,7 +1,7 @@
 //! The condition that a value is unchanged, in type and in every bit.
 //!
-//! mongod's `$eq` takes 1 and 1.0 for equal, and under a collation "a" and "A". So beside being equal,
-//! numbers must have the same type, and strings the same bytes.
+//! mongod's `$eq` treats 1 and 1.0 as equal, and under a collation "a" and "A". So in addition to
+//! being equal, numbers must have the same type, and strings the same bytes.
 
 use std::collections::HashSet;
 
@@ -10,17 +10,17 @@ use bson::raw::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocu
 use crate::command::document::{array_of, put, single, type_name};
 use crate::pattern::unsupported::Unsupported;
 
-/// The variable for what is compared.
+/// The variable for the compared value.
 const VALUE: &str = "$$is";
-/// How deep a number or string may lie inside an item: each level takes some of the 200 that a command may
-/// have.
+/// The deepest nesting of a number or string inside an item. Each level uses some of the 200 levels
+/// that a command may have.
 const MAX_DEPTH: usize = 50;
 
-/// The expression that one value is another one; `by_bytes` where a collation may take different strings for
-/// equal.
+/// The expression that `is` has exactly this value. With `by_bytes` strings are compared by bytes,
+/// because a collation may treat different strings as equal.
 ///
 /// # Errors
-/// What of it cannot be demanded, for a message.
+/// The part of the value that cannot be compared, for an error message.
 pub fn same(is: RawBson, value: RawBsonRef<'_>, by_bytes: bool) -> Result<RawDocumentBuf, Unsupported> {
     let mut same = Same {
         by_bytes,
@@ -35,7 +35,7 @@ pub fn same(is: RawBson, value: RawBsonRef<'_>, by_bytes: bool) -> Result<RawDoc
     of_types.push(&same.names);
     let mut all = vec![single("$eq", &of_types)];
     all.append(&mut same.more);
-    // What is behind it is only true to what is equal, and may fail on what is not.
+    // The conditions after the equality hold only for an equal value, and may fail on others.
     let all = single("$and", array_of(&all));
     let choice = call("$cond", [equal.into(), all.into(), false.into()]);
     let mut bound = single("vars", single("is", is));
@@ -43,12 +43,12 @@ pub fn same(is: RawBson, value: RawBsonRef<'_>, by_bytes: bool) -> Result<RawDoc
     Ok(single("$let", &bound))
 }
 
-/// What must be true beside that they are equal.
+/// The conditions in addition to equality.
 struct Same {
     by_bytes: bool,
     /// Expressions for types.
     types: RawArrayBuf,
-    /// What they must be.
+    /// The types that they must return.
     names: RawArrayBuf,
     more: Vec<RawDocumentBuf>,
 }
@@ -71,7 +71,7 @@ impl Same {
             }
             RawBsonRef::Double(_) | RawBsonRef::Decimal128(_) => {
                 self.has_type(is.clone(), value);
-                // A zero has a sign, a decimal an exponent.
+                // A zero has a sign, and a decimal has an exponent.
                 if !matches!(value, RawBsonRef::Double(number) if number != 0.0) {
                     let text = single("$toString", literal(value));
                     self.more
@@ -87,7 +87,7 @@ impl Same {
                     self.more
                         .push(call("$eq", [single("$strLenBytes", is).into(), length.into()]));
                 } else {
-                    // A symbol is equal to it.
+                    // A symbol is equal to a string.
                     self.has_type(is, value);
                 }
                 Ok(())
@@ -100,7 +100,7 @@ impl Same {
         let mut seen = HashSet::new();
         for (name, value) in document.iter().flatten() {
             let name = name.as_str();
-            // Only the first of a name can be asked for.
+            // An expression reads only the first field of a name.
             if !seen.insert(name) {
                 continue;
             }

@@ -14,7 +14,7 @@ pub mod reassemble;
 pub mod resplit;
 pub mod statement;
 
-/// A shape as tests want one.
+/// A shape for tests.
 #[cfg(test)]
 fn sample() -> super::shapes::OutlierShape {
     use super::shapes::{ExtrasOptions, Mode, NamespacePattern, OutlierOptions, OutlierShape, Reads};

@@ -1,7 +1,8 @@
 //! Rewrites the namespaces in a pipeline: a stage that reads a shaped collection reads its items.
 //!
-//! What mongod would refuse is passed on in a form that it refuses, never in one in which it would read raw
-//! buckets: a stage names no shaped collection, or what it reads is unwound, or it is malformed beyond doubt.
+//! If mongod would refuse a stage, the stage is passed on in a form that mongod refuses, never in a
+//! form that reads raw buckets. So a stage either names no shaped collection, or reads unwound
+//! items, or is certainly malformed.
 
 mod graph_lookup;
 mod lookup;
@@ -33,7 +34,8 @@ pub struct ReferencedCollection {
     /// Its name.
     pub collection: String,
     shape: Arc<Shape>,
-    /// Whether it is read through the view of its items ([`super::bucket::items_view`]), which must be there.
+    /// Whether it is read through the view of its items ([`super::bucket::items_view`]), which must
+    /// exist.
     pub needs_view: bool,
 }
 
@@ -50,7 +52,7 @@ impl ReferencedCollection {
         self.shape.pattern()
     }
 
-    /// The namespace as it was configured.
+    /// The namespace as configured.
     #[must_use]
     pub fn configured(&self) -> String {
         self.shape.namespace().to_string()
@@ -60,29 +62,29 @@ impl ReferencedCollection {
 /// Why a pipeline cannot be run.
 #[derive(Clone, Debug)]
 pub struct PipelineRefusal {
-    /// The database of the collection with which it cannot.
+    /// The database of the collection that does not support the pipeline.
     pub database: String,
-    /// Its name.
+    /// The name of that collection.
     pub collection: String,
-    /// The namespace as it was configured.
+    /// The namespace as configured.
     pub configured: String,
     /// The name of its pattern.
     pub pattern: &'static str,
-    /// What cannot be done with it.
+    /// The unsupported feature.
     pub what: String,
 }
 
-/// Where in a command a pipeline stands.
+/// The position of a pipeline in a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PipelinePosition {
-    /// Anywhere but below a `$facet`.
+    /// Not inside a `$facet`.
     Open,
-    /// Somewhere below a `$facet`, which has no `$documents` in it (mongod 6.0.5, error 40600).
+    /// Inside a `$facet`, which does not allow `$documents` (mongod 6.0.5, error 40600).
     InFacet,
 }
 
 impl<'a> Pipelines<'a> {
-    /// For pipelines of a command on `database`.
+    /// Rewrites pipelines of a command on `database`.
     #[must_use]
     pub fn new(shapes: &'a Shapes, database: &'a str) -> Self {
         Self {
@@ -98,10 +100,10 @@ impl<'a> Pipelines<'a> {
         self.reached
     }
 
-    /// The pipeline of a view, or of a command, on a collection.
+    /// Rewrites the pipeline of a view or a command on a collection.
     ///
     /// # Errors
-    /// What cannot be done.
+    /// A feature that a shaped collection does not support.
     pub fn on(&mut self, collection: &str, given: &[&RawDocument]) -> Result<Vec<RawDocumentBuf>, PipelineRefusal> {
         let stages = self.stages(given, PipelinePosition::Open)?;
         match self.shaped(collection) {
@@ -116,10 +118,10 @@ impl<'a> Pipelines<'a> {
         }
     }
 
-    /// The stages, with what they read of shaped collections unpacked.
+    /// Rewrites stages: those that read shaped collections read items.
     ///
     /// # Errors
-    /// What cannot be done.
+    /// A feature that a shaped collection does not support.
     pub fn stages(
         &mut self,
         stages: &[&RawDocument],
@@ -130,7 +132,7 @@ impl<'a> Pipelines<'a> {
 
     fn stage(&mut self, stage: &RawDocument, place: PipelinePosition) -> Result<RawDocumentBuf, PipelineRefusal> {
         let as_it_is = || stage.to_owned();
-        // More than one field: mongod refuses it.
+        // mongod refuses a stage with more than one field.
         let Some((name, value)) = first_field(stage).filter(|_| stage.iter().count() == 1) else {
             return Ok(as_it_is());
         };
@@ -199,8 +201,8 @@ impl<'a> Pipelines<'a> {
         Ok(rewritten)
     }
 
-    /// The pipeline that gives a shaped collection's items to stages, which were given by the client and are
-    /// rewritten already.
+    /// The pipeline that makes the items of a shaped collection and continues with `stages`.
+    /// `given` are the stages as the client sent them, `stages` the same with rewritten namespaces.
     fn items(
         &mut self,
         collection: &str,
@@ -228,7 +230,7 @@ impl<'a> Pipelines<'a> {
         }
     }
 
-    /// The shape of a collection in the command's database, if it has one that is to be rewritten.
+    /// The shape of a collection in the command's database, if its commands are rewritten.
     fn shaped(&self, collection: &str) -> Option<Arc<Shape>> {
         self.shaped_namespace(Namespace::new(self.database, collection))
     }
@@ -276,7 +278,7 @@ fn bucket(shape: &Shape) -> Option<&BucketShape> {
     }
 }
 
-/// The elements of an array of documents; `None` for anything else.
+/// The elements of an array of documents. `None` for any other value.
 #[must_use]
 pub fn documents(value: Option<RawBsonRef<'_>>) -> Option<Vec<&RawDocument>> {
     let elements = value.and_then(RawBsonRef::as_array)?;
@@ -287,7 +289,7 @@ fn elements_of(array: &RawArray) -> Option<Vec<&RawDocument>> {
     array.into_iter().map(|element| element.ok()?.as_document()).collect()
 }
 
-/// Whether a pipeline reads no collection, whatever it is on.
+/// Whether a pipeline begins with `$documents` and so reads no collection.
 fn begins_with_documents(stages: &[RawDocumentBuf]) -> bool {
     let first = stages.first().and_then(|stage| first_field(stage));
     first.is_some_and(|(name, _)| name == "$documents")

@@ -1,20 +1,20 @@
-//! The shape marker: an empty partial index whose filter records the options that stored data depends on. A
-//! proxy with other options refuses the collection. mongod keeps no two such indexes on a collection. See
-//! `docs/decisions/0019-pages-say-their-shape.md`.
+//! The shape marker: an empty partial index whose filter records the options that stored data
+//! depends on. A proxy with other options refuses the collection. mongod keeps no two such indexes
+//! on a collection. See `docs/decisions/0019-pages-say-their-shape.md`.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use crate::command::document::{as_whole_number, get, single};
 use crate::command::value_text::value_text;
 
-/// Name of the index that holds no document, and says what documents are stored as.
+/// Name of the shape marker's index, which contains no document.
 pub const INDEX: &str = "mongoshape_shape";
 /// A path that no document of either pattern has.
 const PATH: &str = "control.shape";
-/// What to do where it says another shape.
+/// What an operator can do if the shape marker differs.
 pub const REMEDY: &str = "give the shape back what it had, or see docs/operations.md, \"Changing a shape\"";
 
-/// The index that says it, as the `indexes` of a `createIndexes` lists it.
+/// The shape marker, as in the `indexes` of a `createIndexes`.
 #[must_use]
 pub fn index(stored_as: &RawDocument) -> RawDocumentBuf {
     let mut index = single("key", single(PATH, 1));
@@ -23,13 +23,13 @@ pub fn index(stored_as: &RawDocument) -> RawDocumentBuf {
     index
 }
 
-/// The one of a collection's indexes that says it.
+/// The shape marker among a collection's indexes.
 pub fn among<'a>(mut indexes: impl Iterator<Item = &'a RawDocument>) -> Option<&'a RawDocument> {
     indexes.find(|index| index.get_str("name").is_ok_and(|name| name == INDEX))
 }
 
-/// What is another in what is stored, as [that index](among) says it, than in a shape, in words for a person;
-/// none where the shape can read it.
+/// Human-readable differences between the [shape marker](among) and the fingerprint of a shape.
+/// Empty if the shape can read the collection.
 #[must_use]
 pub fn differing(stored_as: &RawDocument, index: &RawDocument) -> Vec<String> {
     let filter = index.get_document("partialFilterExpression").ok();
@@ -40,7 +40,7 @@ pub fn differing(stored_as: &RawDocument, index: &RawDocument) -> Vec<String> {
     }
 }
 
-/// The options that are another in what is there, with what they are there.
+/// The options that differ, with their recorded values.
 fn differing_options(there: &RawDocument, wanted: &RawDocument) -> Vec<String> {
     let fields = there.iter().chain(wanted.iter()).flatten();
     let mut names: Vec<&str> = fields.map(|(name, _)| name.as_str()).collect();
@@ -54,7 +54,7 @@ fn differing_options(there: &RawDocument, wanted: &RawDocument) -> Vec<String> {
     names.into_iter().map(told).collect()
 }
 
-/// Tools that restore an index may give a number another type.
+/// Compares numbers by value, because tools that restore an index may change their type.
 fn is_same(one: Option<RawBsonRef<'_>>, other: Option<RawBsonRef<'_>>) -> bool {
     let number = |value: Option<RawBsonRef<'_>>| value.and_then(as_whole_number);
     one == other || (number(one).is_some() && number(one) == number(other))

@@ -1,7 +1,7 @@
 //! Shapes: which namespace is stored in which pattern, as validated values.
 //!
-//! A shape is made by [`BucketShape::new`] or [`OutlierShape::new`], which report every contradiction at
-//! once. Nothing after that validates it again.
+//! [`BucketShape::new`] and [`OutlierShape::new`] create shapes and report all contradictions at
+//! once. No later code validates a shape again.
 
 mod bucket;
 mod fingerprint;
@@ -23,14 +23,14 @@ use crate::command::namespace::Namespace;
 /// The pattern of one namespace.
 #[derive(Clone, Debug)]
 pub enum Shape {
-    /// Many small items in one document per page.
+    /// The bucket pattern: many small items in one document per page.
     Bucket(BucketShape),
-    /// An array's elements beyond a threshold kept elsewhere.
+    /// The outlier pattern: an array's elements beyond a threshold in another collection.
     Outlier(OutlierShape),
 }
 
 impl Shape {
-    /// The namespace it was configured for.
+    /// The configured namespace.
     #[must_use]
     pub fn namespace(&self) -> &NamespacePattern {
         match self {
@@ -48,7 +48,7 @@ impl Shape {
         }
     }
 
-    /// What is to be done with commands on it.
+    /// How commands on the namespace are handled.
     #[must_use]
     pub fn mode(&self) -> Mode {
         match self {
@@ -58,17 +58,17 @@ impl Shape {
     }
 }
 
-/// All shapes of one configuration, looked up for every command without an allocation.
+/// All shapes of one configuration. A lookup, done for every command, allocates nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Shapes {
     by_collection: HashMap<String, Vec<Arc<Shape>>>,
 }
 
 impl Shapes {
-    /// Gathers the shapes that are not `off`.
+    /// Collects the shapes that are not `off`.
     ///
     /// # Errors
-    /// Each pair of positions in `shapes` whose namespaces claim the same collection.
+    /// Each pair of positions in `shapes` with the same namespace.
     pub fn new(shapes: Vec<Shape>) -> Result<Self, Vec<(usize, usize)>> {
         let clashes: Vec<(usize, usize)> = shapes
             .iter()
@@ -86,14 +86,14 @@ impl Shapes {
             let collection = shape.namespace().collection().to_owned();
             let of_name = by_collection.entry(collection).or_default();
             of_name.push(Arc::new(shape));
-            // A named database goes before the wildcard.
+            // A named database takes precedence over the wildcard.
             of_name.sort_by_key(|shape| shape.namespace().database().is_none());
         }
         Ok(Self { by_collection })
     }
 
-    /// The shape of a namespace, if it has one. A shape of its own database goes before one for every
-    /// database.
+    /// The shape of a namespace, if it has one. A shape of the named database takes precedence over
+    /// one for every database.
     #[must_use]
     pub fn lookup(&self, namespace: Namespace<'_>) -> Option<&Arc<Shape>> {
         self.by_collection
@@ -102,7 +102,8 @@ impl Shapes {
             .find(|shape| shape.namespace().matches(namespace))
     }
 
-    /// The collections of a database that are stored in buckets, with their shapes, in no particular order.
+    /// The bucket collections of a database whose commands are rewritten, with their shapes, in no
+    /// particular order.
     pub fn buckets_in<'a>(&'a self, database: &'a str) -> impl Iterator<Item = (&'a str, &'a BucketShape)> {
         self.by_collection.keys().filter_map(move |collection| {
             let shape = self.bucket(Namespace::new(database, collection))?;
@@ -110,7 +111,7 @@ impl Shapes {
         })
     }
 
-    /// The first by name of a database's collections whose commands are rewritten, if there is one.
+    /// Of a database's collections whose commands are rewritten, the first by name.
     #[must_use]
     pub fn first_rewritten_in(&self, database: &str) -> Option<&Arc<Shape>> {
         let collections = self.by_collection.keys();
@@ -119,14 +120,14 @@ impl Shapes {
         rewritten.min_by_key(|shape| shape.namespace().collection())
     }
 
-    /// The same of all databases.
+    /// Of all collections whose commands are rewritten, the first by name.
     #[must_use]
     pub fn first_rewritten(&self) -> Option<&Arc<Shape>> {
         let rewritten = self.iter().filter(|shape| shape.mode() == Mode::Rewrite);
         rewritten.min_by_key(|shape| (shape.namespace().collection(), shape.namespace().database()))
     }
 
-    /// The outlier collections of a database, in no particular order.
+    /// The outlier collections of a database whose commands are rewritten, in no particular order.
     pub fn outliers_in<'a>(&'a self, database: &'a str) -> impl Iterator<Item = &'a OutlierShape> {
         self.by_collection.keys().filter_map(move |collection| {
             match &**self.lookup(Namespace::new(database, collection))? {
@@ -136,7 +137,7 @@ impl Shapes {
         })
     }
 
-    /// The shape of a namespace that is stored in buckets and whose commands are rewritten.
+    /// The shape of a bucket collection whose commands are rewritten.
     #[must_use]
     pub fn bucket(&self, namespace: Namespace<'_>) -> Option<&BucketShape> {
         match &**self.lookup(namespace)? {
@@ -145,7 +146,7 @@ impl Shapes {
         }
     }
 
-    /// The same, with those rewriting that are only observed.
+    /// The same shapes, with mode `observe` replaced by `rewrite`.
     #[must_use]
     pub fn for_dry_run(&self) -> Self {
         let rewriting = |shape: &Arc<Shape>| match &**shape {
@@ -165,7 +166,7 @@ impl Shapes {
         self.by_collection.values().flatten()
     }
 
-    /// Whether no namespace is shaped at all.
+    /// Whether no namespace is shaped.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_collection.is_empty()

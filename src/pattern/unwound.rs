@@ -1,5 +1,5 @@
-//! The client's own query, run by mongod on documents that earlier stages made: the items of buckets, or
-//! outliers with their extras.
+//! The client's own query, run by mongod on documents that earlier stages made: the items of
+//! buckets, or outliers with their extras.
 
 pub mod distinct;
 mod find_projection;
@@ -10,7 +10,7 @@ use crate::command::document::{array_of, first_field, get, put, single};
 use crate::command::find::Find;
 use crate::pattern::unsupported::Unsupported;
 
-/// Stages that are only valid first in a pipeline and read something else than documents.
+/// Stages that are valid only at the beginning of a pipeline and do not read plain documents.
 const FIRST_STAGES: &[&str] = &[
     "$changeStream",
     "$collStats",
@@ -23,11 +23,11 @@ const FIRST_STAGES: &[&str] = &[
     "$vectorSearch",
 ];
 
-/// The stages that answer a `find`, as the server's own conversion for views has them. `is_no_array` tells
-/// which fields are never arrays.
+/// The stages that answer a `find`, like the server's own conversion for views. `is_no_array`
+/// returns whether a field is never an array.
 ///
 /// # Errors
-/// What in its projection cannot be done, for a message.
+/// The part of the projection that is not supported, for an error message.
 pub fn of_find(find: &Find<'_>, is_no_array: impl Fn(&str) -> bool) -> Result<Vec<RawDocumentBuf>, &'static str> {
     let mut stages: Vec<RawDocumentBuf> = find.filter.map(match_documents).into_iter().collect();
     stages.extend(find.sort.map(|sort| single("$sort", sort)));
@@ -43,12 +43,12 @@ pub fn of_find(find: &Find<'_>, is_no_array: impl Fn(&str) -> bool) -> Result<Ve
     Ok(stages)
 }
 
-/// The `find` by which mongod judges a projection that only `find` has: on no document at all, which is what
-/// it finds. `None` where there is nothing to judge, or an aggregation will.
+/// The `find` by which mongod validates a projection that only `find` has. It matches no document.
+/// `None` if there is nothing to validate, or if the aggregation will validate it.
 ///
 /// # Errors
-/// What cannot be judged, for a message: mongod 6.0.5 crashes on some conditions on a field without a name
-/// beside another one that an index may be used for.
+/// A query that cannot be validated, for an error message: mongod 6.0.5 crashes on some conditions
+/// on a field with an empty name beside another condition that may use an index.
 pub fn judgement(collection: &str, find: &Find<'_>) -> Result<Option<RawDocumentBuf>, &'static str> {
     let find_only = |projection: &&RawDocument| find_projection::is_find_only(projection);
     let Some(projection) = find.projection.filter(find_only) else {
@@ -77,10 +77,10 @@ pub fn judgement(collection: &str, find: &Find<'_>) -> Result<Option<RawDocument
     Ok(Some(command))
 }
 
-/// The `count` or `distinct` by which mongod judges a variable of its own that a query names: 6.0 has `$$NOW`
-/// and `$$CLUSTER_TIME` in no `count` and no `distinct` (error 51144), where the aggregation that answers for
-/// them has both. It fails where a document meets the conditions, so that the variable would have been asked
-/// for. `None` where the query names none.
+/// The `count` or `distinct` by which mongod validates a system variable in a query. 6.0 refuses
+/// `$$NOW` and `$$CLUSTER_TIME` in `count` and `distinct` (error 51144), but the aggregation that
+/// answers them accepts both. The command fails if a document matches `conditions`, because only
+/// then is the variable evaluated. `None` if the query has no such variable.
 #[must_use]
 pub fn variable_judgement(
     mut command: RawDocumentBuf,
@@ -97,7 +97,7 @@ pub fn variable_judgement(
     Some(command)
 }
 
-/// The variable of mongod's own that a filter's expressions name.
+/// The system variable in a filter's expressions.
 fn own_variable(filter: &RawDocument) -> Option<&'static str> {
     filter.iter().flatten().find_map(|(name, value)| match name.as_str() {
         "$expr" => variable_in(value),
@@ -125,7 +125,7 @@ fn variable_in(expression: RawBsonRef<'_>) -> Option<&'static str> {
     }
 }
 
-/// The filter that no document meets, and that mongod knows by the index on `_id` to be met by none.
+/// The filter that matches no document. mongod sees that from the bounds on the index on `_id`.
 #[must_use]
 pub fn of_no_document() -> RawDocumentBuf {
     let mut nothing = single("$gt", 1);
@@ -133,10 +133,10 @@ pub fn of_no_document() -> RawDocumentBuf {
     single("_id", nothing)
 }
 
-/// Whether a client's own pipeline can be run behind other stages.
+/// Checks whether a client's pipeline can run after other stages.
 ///
 /// # Errors
-/// What in it cannot, for a message.
+/// The part that is not supported, for an error message.
 pub fn check(pipeline: &[impl AsRef<RawDocument>]) -> Result<(), Unsupported> {
     let first = pipeline.first().and_then(|stage| first_field(stage.as_ref()));
     if let Some((name, _)) = first
@@ -151,8 +151,8 @@ pub fn check(pipeline: &[impl AsRef<RawDocument>]) -> Result<(), Unsupported> {
     }
 }
 
-/// A client's own stages, to be run behind others. On a naive collection its `$match` becomes a query's
-/// filter, also from behind some other stages.
+/// A client's stages, to be run after other stages. On a plain collection mongod may use a `$match`
+/// as the query's filter, even after some other stages, so each one is made to match like a filter.
 pub fn behind(pipeline: &[impl AsRef<RawDocument>]) -> impl Iterator<Item = RawDocumentBuf> {
     pipeline.iter().map(|stage| {
         let stage = stage.as_ref();
@@ -160,7 +160,7 @@ pub fn behind(pipeline: &[impl AsRef<RawDocument>]) -> impl Iterator<Item = RawD
     })
 }
 
-/// The filter of a stage that is a `$match`. One with another stage beside it is mongod's to refuse.
+/// The filter of a `$match` stage. mongod refuses a stage with a second field.
 #[must_use]
 pub fn only_match(stage: &RawDocument) -> Option<&RawDocument> {
     match first_field(stage) {
@@ -169,7 +169,7 @@ pub fn only_match(stage: &RawDocument) -> Option<&RawDocument> {
     }
 }
 
-/// An `aggregate` of these stages, without the fields that every command carries.
+/// An `aggregate` of these stages, without inherited options.
 #[must_use]
 pub fn aggregate(collection: &str, stages: &[RawDocumentBuf], batch_size: Option<u64>) -> RawDocumentBuf {
     let mut cursor = RawDocumentBuf::new();
@@ -182,13 +182,13 @@ pub fn aggregate(collection: &str, stages: &[RawDocumentBuf], batch_size: Option
     command
 }
 
-/// A stage of a number, where it says anything.
+/// A stage with a number. `None` for 0, which has no effect.
 #[must_use]
 pub fn number_stage(name: &str, number: u64) -> Option<RawDocumentBuf> {
     (number > 0).then(|| single(name, i64::try_from(number).unwrap_or(i64::MAX)))
 }
 
-/// Whether a field without a name is anywhere inside.
+/// Whether a field with an empty name is anywhere inside.
 #[must_use]
 pub fn names_nothing(value: RawBsonRef<'_>) -> bool {
     match value {
@@ -201,7 +201,7 @@ pub fn names_nothing(value: RawBsonRef<'_>) -> bool {
     }
 }
 
-/// Whether a condition on a field asks for what is near.
+/// Whether a condition on a field has a `$near` operator.
 #[must_use]
 pub fn asks_for_nearness(condition: RawBsonRef<'_>) -> bool {
     let operators = ["$near", "$nearSphere", "$geoNear"];
@@ -210,11 +210,11 @@ pub fn asks_for_nearness(condition: RawBsonRef<'_>) -> bool {
         .is_some_and(|condition| operators.iter().any(|name| get(condition, name).is_some()))
 }
 
-/// The `$match` that runs the client's own filter on documents that stages before it have made.
+/// The `$match` that runs the client's own filter on documents that earlier stages made.
 ///
-/// mongod hands a `$match` only those fields of a document that it names, and loses the one whose name is
-/// empty on the way (6.0.5: `{"": 1}` finds nothing behind an `$unwind`). There it is made to hand over whole
-/// documents.
+/// mongod passes to a `$match` only the fields that it names, and loses a field with an empty name
+/// (6.0.5: `{"": 1}` matches nothing after an `$unwind`). For such a filter a condition on `$$ROOT`
+/// makes mongod pass whole documents.
 #[must_use]
 pub fn match_documents(filter: &RawDocument) -> RawDocumentBuf {
     if !names_empty_field(filter) {
@@ -226,7 +226,7 @@ pub fn match_documents(filter: &RawDocument) -> RawDocumentBuf {
     )
 }
 
-/// The condition that every document meets, and that makes mongod hand over whole ones.
+/// The condition that every document matches, and that makes mongod pass whole documents.
 #[must_use]
 pub fn of_whole_documents() -> RawDocumentBuf {
     let mut root_is_there = RawArrayBuf::new();
@@ -245,7 +245,7 @@ fn names_empty_field(filter: &RawDocument) -> bool {
     })
 }
 
-/// What in a filter mongod cannot run behind other stages, nor we: the operator's name.
+/// The first operator of a filter that neither mongod can run after other stages, nor the proxy.
 #[must_use]
 pub fn unsupported_operator(filter: &RawDocument) -> Option<&'static str> {
     filter.iter().flatten().find_map(|(name, value)| match name.as_str() {

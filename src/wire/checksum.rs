@@ -1,12 +1,12 @@
-//! The checksum at the end of an `OP_MSG`: CRC-32C (Castagnoli) of everything before it, header included.
-//! Does not know when a message has one.
+//! The checksum at the end of an `OP_MSG`: CRC-32C (Castagnoli) of everything before it, header
+//! included. Does not know when a message has one.
 
 use super::error::WireError;
 
 /// The length of a checksum, in bytes.
 pub(super) const CHECKSUM_BYTES: usize = 4;
 
-/// The checksum of the bytes of a message up to its checksum, its final length already in the header.
+/// The checksum of `message`, which must have its final length, with the checksum, in the header.
 pub(super) fn compute(message: &[u8]) -> u32 {
     crc32c::crc32c(message)
 }
@@ -14,7 +14,7 @@ pub(super) fn compute(message: &[u8]) -> u32 {
 /// Checks the last four bytes of a message against the others.
 ///
 /// # Errors
-/// [`WireError::ChecksumMismatch`]; [`WireError::Truncated`] when there are no four bytes.
+/// [`WireError::ChecksumMismatch`]; [`WireError::Truncated`] if there are fewer than four bytes.
 pub(super) fn verify(message: &[u8]) -> Result<(), WireError> {
     let (before, last) = message
         .split_last_chunk()

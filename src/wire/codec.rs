@@ -7,17 +7,17 @@ use super::error::WireError;
 use super::frame::Frame;
 use super::header::MessageHeader;
 
-/// How far the buffer grows ahead of the first bytes of a message. Later it grows by what has already
-/// arrived, so that memory follows what a peer sends, not what it announces.
+/// How far the buffer grows ahead of the first bytes of a message. Later it grows by the size of
+/// the received bytes, so that memory follows what a peer sends, not what its header announces.
 const RESERVE_BYTES: usize = 8 * 1024;
 
-/// A frame longer than this takes its buffer with it, and the connection starts a new one. Otherwise a
-/// connection would hold for ever what its largest message once needed.
+/// A frame longer than this takes its buffer with it, and the connection starts a new one.
+/// Otherwise a connection would keep the memory of its largest message.
 const KEEP_BUFFER_BYTES: usize = 64 * 1024;
 
 /// Frames over a byte stream, for `tokio_util`'s `FramedRead`, `FramedWrite` and `Framed`.
 ///
-/// Reading frames through them is cancel safe: what arrived stays in their buffer.
+/// Reading frames through them is cancel safe: received bytes stay in their buffer.
 #[derive(Clone, Debug)]
 pub struct FrameCodec {
     max_message_bytes: usize,
@@ -25,7 +25,7 @@ pub struct FrameCodec {
 }
 
 impl FrameCodec {
-    /// A codec that takes messages of up to `max_message_bytes`, header included.
+    /// A codec that accepts messages of up to `max_message_bytes`, header included.
     #[must_use]
     pub fn new(max_message_bytes: usize) -> Self {
         Self {
@@ -40,7 +40,8 @@ impl Decoder for FrameCodec {
     type Error = WireError;
 
     /// # Errors
-    /// [`WireError::MessageLength`], as soon as the length has arrived. The stream is of no use after it.
+    /// [`WireError::MessageLength`], as soon as the length has arrived. The stream cannot be used
+    /// after it.
     fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Frame>, WireError> {
         let Some(length) = MessageHeader::announced_length(buffer, self.max_message_bytes)? else {
             return Ok(None);
@@ -58,7 +59,7 @@ impl Decoder for FrameCodec {
     }
 
     /// # Errors
-    /// [`WireError::UnexpectedEof`] when the stream ended inside a message, and those of
+    /// [`WireError::UnexpectedEof`] if the stream ended inside a message, and those of
     /// [`FrameCodec::decode`].
     fn decode_eof(&mut self, buffer: &mut BytesMut) -> Result<Option<Frame>, WireError> {
         match self.decode(buffer)? {
@@ -71,10 +72,11 @@ impl Decoder for FrameCodec {
 impl Encoder<Frame> for FrameCodec {
     type Error = WireError;
 
-    /// Copies the frame. Its length was checked when it was made.
+    /// Copies the frame, whose length was checked when it was created.
     ///
-    /// After a large frame the buffer is let go when the next one is written, not before: a link that relays
-    /// large frames and is then idle had better write [`Frame::as_bytes`] itself.
+    /// The buffer of a large frame is freed when the next frame is written, not before. So a
+    /// connection that relays large frames and is then idle should write [`Frame::as_bytes`]
+    /// itself.
     fn encode(&mut self, frame: Frame, buffer: &mut BytesMut) -> Result<(), WireError> {
         if self.wrote_large_frame && buffer.is_empty() {
             *buffer = BytesMut::new();

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// How the contents of an `OP_COMPRESSED` are compressed.
 ///
-/// The protocol's `noop` (0) is none of them: mongod closes the connection on it.
+/// The protocol's `noop` (0) is left out: mongod closes the connection on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compressor {
     /// Snappy's raw format, not its framed one.
@@ -16,7 +16,7 @@ pub enum Compressor {
 }
 
 impl Compressor {
-    /// All of them, in the order of their numbers.
+    /// All compressors, in the order of their numbers.
     pub const ALL: [Self; 3] = [Self::Snappy, Self::Zlib, Self::Zstd];
 
     /// The number in a message.
@@ -45,14 +45,15 @@ impl Compressor {
         }
     }
 
-    /// The compressor of a name in a `hello`. `None` for one that a server passes over.
+    /// The compressor with a name in a `hello`. `None` for an unknown name, which a server ignores.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|compressor| compressor.name() == name)
     }
 
-    /// The most bytes that `compressed` bytes can possibly stand for. No message is that dense in practice;
-    /// whoever claims more is lying, and can be refused before anything is allocated for it.
+    /// The most bytes that `compressed` bytes can expand to. No real message is that dense. A
+    /// message that announces more is invalid, and can be refused before memory is allocated for
+    /// it.
     pub(super) const fn most_expanded(self, compressed: usize) -> usize {
         let ratio = match self {
             // The densest element: a copy of 64 bytes, in three.
@@ -72,9 +73,8 @@ impl fmt::Display for Compressor {
     }
 }
 
-/// A set of compressors, such as those that both ends of a connection agreed on.
-///
-/// It has no order. Where order matters, in the lists of a `hello`, it is the list's.
+/// A set of compressors, such as those that both ends of a connection agreed on. The set has no
+/// order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compressors {
     /// Bit 0 for number 1, and so on.
@@ -93,24 +93,24 @@ impl Compressors {
         }
     }
 
-    /// Adds one, if it is not there yet.
+    /// Adds a compressor.
     pub const fn insert(&mut self, compressor: Compressor) {
         self.bits |= Self::bit(compressor);
     }
 
-    /// Whether it is there.
+    /// Whether the set contains a compressor.
     #[must_use]
     pub const fn contains(self, compressor: Compressor) -> bool {
         self.bits & Self::bit(compressor) != 0
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.bits == 0
     }
 
-    /// All that are there, in the order of their numbers.
+    /// The compressors of the set, in the order of their numbers.
     pub fn iter(self) -> impl Iterator<Item = Compressor> {
         let mut all = Compressor::ALL.into_iter();
         std::iter::from_fn(move || all.find(|compressor| self.contains(*compressor)))

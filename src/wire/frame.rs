@@ -1,4 +1,4 @@
-//! One whole message as the bytes it came in. Does not look behind the header.
+//! One whole message as the bytes it came in. Does not read beyond the header.
 
 use bytes::Bytes;
 
@@ -8,7 +8,7 @@ use super::op_code::OpCode;
 
 /// One whole message. Cheap to clone: clones share the bytes.
 ///
-/// Invariant: the bytes are as many as the header announces, and at least a header.
+/// Invariant: the number of bytes is the length in the header, and at least that of a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     bytes: Bytes,
@@ -16,11 +16,11 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Takes bytes that are one whole message.
+    /// Creates a frame from the bytes of one whole message.
     ///
     /// # Errors
-    /// [`WireError::Truncated`], [`WireError::MessageLength`] or [`WireError::LengthMismatch`] when they are
-    /// not.
+    /// [`WireError::Truncated`], [`WireError::MessageLength`] or [`WireError::LengthMismatch`] if
+    /// the bytes are not one whole message.
     pub fn from_bytes(bytes: Bytes) -> Result<Self, WireError> {
         let header = MessageHeader::parse(&bytes)?;
         Ok(Self { bytes, header })
@@ -32,13 +32,13 @@ impl Frame {
         self.header
     }
 
-    /// What follows the header.
+    /// The bytes after the header.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
         self.bytes.get(HEADER_BYTES..).unwrap_or_default()
     }
 
-    /// What follows the header, of a message that must be of one kind.
+    /// The bytes after the header, of a message that must have the op code `expected`.
     pub(super) fn payload_of(&self, expected: OpCode) -> Result<&[u8], WireError> {
         let found = self.header.op_code;
         if found == expected {

@@ -1,4 +1,4 @@
-//! The sixteen bytes before every message. Knows nothing of what follows them.
+//! The sixteen bytes before every message. Must not know what follows them.
 
 use super::error::WireError;
 use super::op_code::OpCode;
@@ -7,12 +7,12 @@ use super::reader::Reader;
 /// The length of a message header, in bytes.
 pub const HEADER_BYTES: usize = 16;
 
-/// What every message starts with. All numbers are little-endian on the wire.
+/// The header of a message. All numbers are little-endian on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageHeader {
-    /// The length of the whole message, in bytes, these sixteen included.
+    /// The length of the whole message, in bytes, including the header.
     pub message_length: usize,
-    /// The sender's number for this message; need be neither unique nor increasing.
+    /// The sender's number for this message. Neither unique nor increasing in general.
     pub request_id: i32,
     /// The `request_id` that this message answers; 0 in a request.
     pub response_to: i32,
@@ -21,10 +21,11 @@ pub struct MessageHeader {
 }
 
 impl MessageHeader {
-    /// Reads the length that a message announces, as soon as its first four bytes are there; `None` before.
+    /// Reads the length of a message from its first four bytes. `None` if they have not arrived
+    /// yet.
     ///
     /// # Errors
-    /// [`WireError::MessageLength`] when it is not between 16 and `max` bytes.
+    /// [`WireError::MessageLength`] if the length is not between 16 and `max` bytes.
     pub(super) fn announced_length(bytes: &[u8], max: usize) -> Result<Option<usize>, WireError> {
         let Some(first) = bytes.first_chunk() else {
             return Ok(None);
@@ -36,8 +37,8 @@ impl MessageHeader {
         }
     }
 
-    /// Reads the header of a message of which perhaps only the beginning is there; `None` when that is
-    /// shorter than a header, or announces less than one.
+    /// Reads the header of a message that may have arrived only in part. `None` if the part is
+    /// shorter than a header, or if the announced length is.
     #[must_use]
     pub fn of_beginning(beginning: &[u8]) -> Option<Self> {
         let message_length = Self::announced_length(beginning, usize::MAX).ok()??;
@@ -45,11 +46,11 @@ impl MessageHeader {
         Self::parse_fields(message_length, header).ok()
     }
 
-    /// Reads the header of the one whole message that `bytes` are.
+    /// Reads the header of one whole message.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] when there is no header, [`WireError::MessageLength`] when its length is no
-    /// length, and [`WireError::LengthMismatch`] when it is another than that of `bytes`.
+    /// [`WireError::Truncated`] if there is no header, [`WireError::MessageLength`] if the length
+    /// is invalid, and [`WireError::LengthMismatch`] if it is not that of `bytes`.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, WireError> {
         const PART: &str = "header";
         let announced = Self::announced_length(bytes, usize::MAX)?.ok_or(WireError::Truncated { part: PART })?;

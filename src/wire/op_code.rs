@@ -7,7 +7,7 @@ use std::fmt;
 /// Made from its number with `From<i32>`, which never puts a named kind's number into [`OpCode::Other`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OpCode {
-    /// `OP_REPLY`, 1: the answer to `OP_QUERY`.
+    /// `OP_REPLY`, 1: the reply to `OP_QUERY`.
     Reply,
     /// `OP_QUERY`, 2004: legacy, still used for the first `hello`.
     Query,
@@ -15,7 +15,7 @@ pub enum OpCode {
     Compressed,
     /// `OP_MSG`, 2013: every other request and reply.
     Msg,
-    /// Anything else. mongod closes the connection.
+    /// Any other op code. mongod closes the connection.
     Other(i32),
 }
 

@@ -1,9 +1,9 @@
-//! `OP_COMPRESSED`: another message, compressed. Does not know who agreed on which compressor.
+//! `OP_COMPRESSED`: another message, compressed. Does not know which compressors were agreed on.
 //!
-//! A message is inflated only as far as someone must read it. [`OpCompressed::inflate_head`] gives its
-//! beginning, which [`OpMsgHead`](super::OpMsgHead) reads; what is none of our business is then relayed as
-//! the compressed frame it came in, and only what must be understood is inflated by
-//! [`OpCompressed::inflate`].
+//! A message is inflated only as far as it must be read. [`OpCompressed::inflate_head`] returns its
+//! beginning, which [`OpMsgHead`](super::OpMsgHead) reads. A message that touches no shaped
+//! collection is then relayed as the compressed frame it came in. Only a message that must be
+//! parsed is inflated by [`OpCompressed::inflate`].
 
 mod compress;
 mod inflate;
@@ -21,24 +21,24 @@ use super::reader::Reader;
 
 /// A view of one `OP_COMPRESSED`.
 ///
-/// Invariants: the original message is not itself compressed; its length, header included, is within the
-/// limit it was read with, and not more than `compressed` can possibly stand for.
+/// Invariants: the original message is not itself compressed. Its length, header included, is
+/// within the limit that the view was parsed with, and not more than `compressed` can expand to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpCompressed<'a> {
-    /// The header's, which are those of the original message.
+    /// The ids in the header, which are those of the original message.
     request_id: i32,
     response_to: i32,
     /// The kind of the original message.
     pub original_op_code: OpCode,
-    /// The length that the original message's payload is said to have, in bytes, without its header.
+    /// The announced length of the original message's payload, in bytes, without its header.
     pub uncompressed_bytes: usize,
-    /// How it is compressed.
+    /// The compressor of the payload.
     pub compressor: Compressor,
-    /// Its payload, compressed. Not checked.
+    /// The compressed payload. Not checked.
     pub compressed: &'a [u8],
 }
 
-/// What [`OpCompressed::inflate_head`] found.
+/// The result of [`OpCompressed::inflate_head`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inflated {
     /// The whole original message, checked as by [`OpCompressed::inflate`].
@@ -48,12 +48,13 @@ pub enum Inflated {
 }
 
 impl<'a> OpCompressed<'a> {
-    /// Reads a message whose original may be up to `max_message_bytes`, header included. Inflates nothing.
+    /// Reads a message whose original may have up to `max_message_bytes`, header included. Inflates
+    /// nothing.
     ///
     /// # Errors
     /// [`WireError::WrongOpCode`], [`WireError::Truncated`], [`WireError::NestedCompression`],
-    /// [`WireError::UnknownCompressor`]; [`WireError::UncompressedSize`] when the announced size is over the
-    /// limit, and [`WireError::ImplausibleSize`] when it is more than the data can possibly stand for.
+    /// [`WireError::UnknownCompressor`]; [`WireError::UncompressedSize`] if the announced size is
+    /// over the limit, and [`WireError::ImplausibleSize`] if the data cannot expand to it.
     pub fn parse(frame: &'a Frame, max_message_bytes: usize) -> Result<Self, WireError> {
         let mut reader = Reader::new(frame.payload_of(OpCode::Compressed)?);
         let original_op_code = OpCode::from(reader.i32("original op code")?);
@@ -87,7 +88,8 @@ impl<'a> OpCompressed<'a> {
         })
     }
 
-    /// The uncompressed size that a payload which begins so announces. Not checked; 0 where it is not there.
+    /// The uncompressed size that the beginning of a payload announces. Not checked. 0 if it has
+    /// not arrived yet.
     #[must_use]
     pub fn announced_bytes(beginning: &[u8]) -> usize {
         let mut reader = Reader::new(beginning);
@@ -99,16 +101,16 @@ impl<'a> OpCompressed<'a> {
             .unwrap_or_default()
     }
 
-    /// The original message: the same ids, and its own op code and length in the header. A checksum in it is
-    /// right as it is.
+    /// The original message: with the same ids, and its own op code and length in the header. Its
+    /// checksum stays valid.
     ///
-    /// Takes memory as output comes, and not much more than the announced size. The work is in proportion to
-    /// the output and is done in this call; for a large message that is long for a thread on which others
-    /// wait.
+    /// Allocates as the output grows, not much more than the announced size. The work is
+    /// proportional to the output and is done in this call. For a large message it blocks the
+    /// thread for long.
     ///
     /// # Errors
-    /// [`WireError::MalformedCompression`] when the data are not the compressor's, stand for more or fewer
-    /// bytes than announced, or are followed by others.
+    /// [`WireError::MalformedCompression`] if the data are malformed, expand to more or fewer bytes
+    /// than announced, or are followed by other data.
     pub fn inflate(&self) -> Result<Frame, WireError> {
         let length = HEADER_BYTES.saturating_add(self.uncompressed_bytes);
         let mut bytes = Vec::new();
@@ -124,15 +126,15 @@ impl<'a> OpCompressed<'a> {
         Frame::from_bytes(bytes.into())
     }
 
-    /// At least the first `count` bytes of the original message's payload, exactly those if it has more and
-    /// they can be had without the rest, and otherwise the whole message.
+    /// At least the first `count` bytes of the original message's payload. Exactly these if the
+    /// payload has more and the rest need not be inflated, otherwise the whole message.
     ///
-    /// They can be had for zlib and zstd. Snappy's data, which decompress faster than they arrive, are read
-    /// whole, and so is a zstd stream with a window so large that keeping it would take more memory than the
-    /// message.
+    /// zlib and zstd can stop early. Snappy inflates faster than its data arrive, so it is always
+    /// read whole. So is a zstd stream with a window so large that keeping it would take more
+    /// memory than the message.
     ///
     /// # Errors
-    /// Those of [`OpCompressed::inflate`], as far as was read.
+    /// Those of [`OpCompressed::inflate`], as far as the data were read.
     pub fn inflate_head(&self, count: usize) -> Result<Inflated, WireError> {
         if count < self.uncompressed_bytes
             && let Some(head) = inflate::inflate_head(self.compressor, self.compressed, self.uncompressed_bytes, count)
@@ -142,16 +144,17 @@ impl<'a> OpCompressed<'a> {
         self.inflate().map(Inflated::Whole)
     }
 
-    /// Compresses a message, which [`OpCompressed::inflate`] gives back byte for byte. The new message has
-    /// its ids.
+    /// Compresses a message. [`OpCompressed::inflate`] restores it byte for byte. The new message
+    /// has the same ids.
     ///
-    /// A checksum stays in it: it is that of the original message, as mongod 6.0.5 too computes it before it
-    /// compresses, and verifies it after it inflated. The work is as with [`OpCompressed::inflate`], and
-    /// several times as long with zlib.
+    /// A checksum stays in the message and is that of the original: mongod 6.0.5, too, computes it
+    /// before it compresses, and verifies it after it has inflated. The work is as with
+    /// [`OpCompressed::inflate`], and several times as much with zlib.
     ///
     /// # Errors
-    /// [`WireError::NestedCompression`] when it is compressed already. [`WireError::TooLong`] when it does
-    /// not get shorter and is at the limit; it can then be sent as it is.
+    /// [`WireError::NestedCompression`] if the message is compressed already.
+    /// [`WireError::TooLong`] if the compressed message is over the limit, because the original is
+    /// near the limit and does not get shorter. It can then be sent uncompressed.
     pub fn compress(frame: &Frame, compressor: Compressor) -> Result<Frame, WireError> {
         let header = frame.header();
         if header.op_code == OpCode::Compressed {
@@ -170,7 +173,7 @@ impl<'a> OpCompressed<'a> {
         if let Some(place) = bytes.first_chunk_mut() {
             *place = length.to_le_bytes();
         }
-        // What was kept for incompressible input.
+        // Frees the memory that was reserved for incompressible input.
         bytes.shrink_to_fit();
         Frame::from_bytes(bytes.into())
     }
@@ -183,8 +186,8 @@ impl<'a> OpCompressed<'a> {
     }
 }
 
-/// Room for `count` bytes behind those that are there. New memory comes from the system as zeros: none are
-/// written.
+/// Appends `count` zero bytes and returns them. New memory comes from the system as zeros, so none
+/// are written.
 fn append_zeros(bytes: &mut Vec<u8>, count: usize) -> &mut [u8] {
     let start = bytes.len();
     let mut whole = vec![0; start.saturating_add(count)];

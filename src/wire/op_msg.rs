@@ -26,8 +26,8 @@ const SEQUENCE_KIND: u8 = 1;
 
 /// A view of one `OP_MSG`.
 ///
-/// Invariants: no unknown required flag is set; no two sequences have one identifier, and none has that of a
-/// field of the body.
+/// Invariants: no unknown required flag is set. No two sequences have the same identifier, and none
+/// has the name of a field of the body.
 #[derive(Clone, Debug)]
 pub struct OpMsg<'a> {
     /// The flags, unknown optional ones included.
@@ -39,7 +39,8 @@ pub struct OpMsg<'a> {
 }
 
 impl<'a> OpMsg<'a> {
-    /// Reads a message whose sections may come in any order, and checks its checksum if it has one.
+    /// Parses a message whose sections may come in any order, and checks its checksum if it has
+    /// one.
     ///
     /// # Errors
     /// Every [`WireError`] that a whole frame can have.
@@ -51,7 +52,7 @@ impl<'a> OpMsg<'a> {
         Self::from_sections(flags, sections)
     }
 
-    /// Takes the body out of a message: without a copy where nobody else holds the frame's bytes.
+    /// Takes the body out of a message. Copies nothing if the frame's bytes are not shared.
     ///
     /// # Errors
     /// Those of [`OpMsg::parse`].
@@ -59,21 +60,21 @@ impl<'a> OpMsg<'a> {
         let body = OpMsg::parse(&frame)?.body;
         let bytes = frame.as_bytes().slice_ref(body.as_bytes());
         drop(frame);
-        // It has been a document before.
+        // The bytes were a document before.
         Ok(RawDocumentBuf::from_bytes(bytes.into()).unwrap_or_default())
     }
 
-    /// Reads a message without computing its checksum: for a message that is relayed as it is, which mongod
-    /// verifies.
+    /// Parses a message without computing its checksum: for a message that is relayed unchanged,
+    /// which mongod verifies.
     ///
     /// # Errors
-    /// Those of [`OpMsg::parse`] but [`WireError::ChecksumMismatch`].
+    /// Those of [`OpMsg::parse`] except [`WireError::ChecksumMismatch`].
     pub fn parse_unverified(frame: &'a Frame) -> Result<Self, WireError> {
         let (flags, sections) = split_sections(frame)?;
         Self::from_sections(flags, sections)
     }
 
-    /// Reads nothing but the flags. `None` when the frame is no `OP_MSG`, or too short to have flags.
+    /// Reads only the flags. `None` if the frame is not an `OP_MSG`, or is too short for flags.
     #[must_use]
     pub fn flags_of(frame: &Frame) -> Option<OpMsgFlags> {
         let payload = frame.payload_of(OpCode::Msg).ok()?;
@@ -121,8 +122,8 @@ fn split_sections(frame: &Frame) -> Result<(OpMsgFlags, Reader<'_>), WireError> 
     Ok((flags, Reader::new(sections)))
 }
 
-/// An argument comes in the body or in a sequence. Were it in both, a reader that looks at one only would be
-/// deceived.
+/// An argument is either in the body or in a sequence. If it were in both, a reader of only one of
+/// them could be deceived.
 fn check_not_in_body(body: &RawDocument, sequences: &[DocumentSequence<'_>]) -> Result<(), WireError> {
     if sequences.is_empty() {
         return Ok(());

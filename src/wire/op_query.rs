@@ -1,5 +1,5 @@
-//! `OP_QUERY`: the legacy request that some drivers still open a connection with. Does not know what it asks
-//! for.
+//! `OP_QUERY`: the legacy request with which some drivers still open a connection. Does not know
+//! what it requests.
 
 use bson::RawDocument;
 
@@ -22,7 +22,8 @@ pub struct OpQuery<'a> {
     pub number_to_skip: i32,
     /// How many documents to return; 1 or -1 for a command.
     pub number_to_return: i32,
-    /// The query or command, perhaps wrapped in `$query`. Only its length and terminator are checked.
+    /// The query or command, perhaps wrapped in `$query`. Only its length and terminator are
+    /// checked.
     pub query: &'a RawDocument,
     /// The projection, if there is one.
     pub return_fields: Option<&'a RawDocument>,

@@ -1,4 +1,4 @@
-//! `OP_REPLY`: the answer to `OP_QUERY`. Does not know what was asked.
+//! `OP_REPLY`: the reply to `OP_QUERY`. Does not know the request.
 
 use bson::RawDocument;
 
@@ -13,11 +13,11 @@ use super::writer::FrameWriter;
 pub struct OpReply<'a> {
     /// Legacy flags; mongod sets 8 (`AwaitCapable`), and 2 (`QueryFailure`) on an error.
     pub response_flags: i32,
-    /// The cursor to go on with; 0 after a command.
+    /// The cursor; 0 after a command.
     pub cursor_id: i64,
-    /// The place of the first document in the cursor; 0 after a command.
+    /// The position of the first document in the cursor; 0 after a command.
     pub starting_from: i32,
-    /// The documents, of which only length and terminator are checked. One after a command.
+    /// The documents; one after a command. Only their lengths and terminators are checked.
     pub documents: Vec<&'a RawDocument>,
 }
 
@@ -26,15 +26,15 @@ impl<'a> OpReply<'a> {
     ///
     /// # Errors
     /// [`WireError::WrongOpCode`], [`WireError::Truncated`], [`WireError::DocumentLength`],
-    /// [`WireError::MalformedDocument`], and [`WireError::DocumentCount`] when there are not as many
-    /// documents as it says.
+    /// [`WireError::MalformedDocument`], and [`WireError::DocumentCount`] if the announced number
+    /// of documents is wrong.
     pub fn parse(frame: &'a Frame) -> Result<Self, WireError> {
         let mut reader = Reader::new(frame.payload_of(OpCode::Reply)?);
         let response_flags = reader.i32("flags")?;
         let cursor_id = reader.i64("cursor id")?;
         let starting_from = reader.i32("starting point")?;
         let announced = reader.i32("number of documents")?;
-        // Not sized by the announced number: that is the sender's word only.
+        // Not sized by the announced number, which the sender controls.
         let mut documents = Vec::new();
         while !reader.is_empty() {
             documents.push(reader.document()?);

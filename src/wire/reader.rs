@@ -1,11 +1,12 @@
-//! Reads the parts of a message, front to back, never past its end. Does not know what the parts mean.
+//! Reads the parts of a message from front to back, never beyond its end. Does not know what the
+//! parts mean.
 
 use bson::RawDocument;
 
 use super::error::WireError;
 use super::limits::MIN_DOCUMENT_BYTES;
 
-/// The bytes of a message that are not read yet. Every `part` names, for a person, what is being read.
+/// The unread bytes of a message. `part` names what is being read, for an error message.
 #[derive(Clone, Debug)]
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
@@ -24,7 +25,7 @@ impl<'a> Reader<'a> {
         self.rest.len()
     }
 
-    /// Everything that is left.
+    /// All unread bytes.
     pub(super) fn into_rest(self) -> &'a [u8] {
         self.rest
     }
@@ -62,7 +63,7 @@ impl<'a> Reader<'a> {
         self.array(part).map(i64::from_le_bytes)
     }
 
-    /// The next `count` bytes, or `None`, and nothing read, when there are fewer.
+    /// The next `count` bytes. `None`, and nothing is read, if there are fewer.
     pub(super) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let (first, rest) = self.rest.split_at_checked(count)?;
         self.rest = rest;
@@ -81,8 +82,7 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(name).map_err(|_| WireError::NotUtf8 { part })
     }
 
-    /// A document, of which only length and terminator are checked: its elements are checked by whoever reads
-    /// them.
+    /// A document. Only its length and terminator are checked; readers of its elements check them.
     pub(super) fn document(&mut self) -> Result<&'a RawDocument, WireError> {
         let remaining = self.remaining();
         let length = self.clone().i32("document")?;

@@ -1,4 +1,4 @@
-//! What the tests of this floor share, and what holds for arbitrary bytes.
+//! Helpers for the tests of `wire`, and properties for arbitrary bytes.
 
 use bson::{RawDocument, RawDocumentBuf};
 use bytes::Bytes;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A frame of this payload, whatever it is.
+/// A frame of this payload, valid or not.
 pub(super) fn frame(op_code: OpCode, payload: &[u8]) -> Frame {
     let length = i32::try_from(HEADER_BYTES + payload.len()).unwrap();
     let mut bytes = Vec::new();
@@ -29,7 +29,7 @@ fn raw(documents: &[RawDocumentBuf]) -> Vec<&RawDocument> {
     documents.iter().map(AsRef::as_ref).collect()
 }
 
-/// Bytes that look like a message often enough to get past its first parts.
+/// Bytes that often look like a message in their first parts.
 fn plausible_bytes() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         Just(vec![0]),

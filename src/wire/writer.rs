@@ -1,4 +1,5 @@
-//! Writes the parts of a message, front to back, never over the limit. Does not know what the parts mean.
+//! Writes the parts of a message from front to back, never over the limit. Does not know what the
+//! parts mean.
 
 use bson::RawDocument;
 use bytes::{BufMut, BytesMut};
@@ -37,7 +38,8 @@ impl FrameWriter {
     /// Adds bytes.
     ///
     /// # Errors
-    /// [`WireError::TooLong`], and nothing is added, when the message would be over [`MAX_MESSAGE_BYTES`].
+    /// [`WireError::TooLong`], and nothing is added, if the message would be over
+    /// [`MAX_MESSAGE_BYTES`].
     pub(super) fn put(&mut self, bytes: &[u8]) -> Result<(), WireError> {
         if self.len().saturating_add(bytes.len()) > MAX_MESSAGE_BYTES {
             return Err(WireError::TooLong { max: MAX_MESSAGE_BYTES });
@@ -54,7 +56,7 @@ impl FrameWriter {
         self.put(&number.to_le_bytes())
     }
 
-    /// Adds a length or count. Anything that fits into a message has one of 32 bits.
+    /// Adds a length or count. Every length within a message fits into 32 bits.
     pub(super) fn put_length(&mut self, length: usize) -> Result<(), WireError> {
         self.put_i32(i32::try_from(length).map_err(|_| WireError::TooLong { max: MAX_MESSAGE_BYTES })?)
     }
@@ -67,7 +69,7 @@ impl FrameWriter {
         self.put(document.as_bytes())
     }
 
-    /// Adds a name and the zero byte that ends it. `part` names it, for a person.
+    /// Adds a name and its terminating zero byte. `part` names it in an error message.
     pub(super) fn put_c_string(&mut self, name: &str, part: &'static str) -> Result<(), WireError> {
         if name.as_bytes().contains(&0) {
             return Err(WireError::ZeroByteInName { part });
@@ -76,7 +78,7 @@ impl FrameWriter {
         self.put(&[0])
     }
 
-    /// Replaces the number at `offset`, in a place that was kept for it.
+    /// Replaces the placeholder at `offset` by a number.
     pub(super) fn set_u32(&mut self, offset: usize, number: u32) -> Result<(), WireError> {
         let place = self.bytes.get_mut(offset..).and_then(<[u8]>::first_chunk_mut);
         // Callers pass the offset of a number that they wrote.
@@ -86,12 +88,12 @@ impl FrameWriter {
 
     /// Replaces the number at `offset` by a length in bytes.
     pub(super) fn set_length(&mut self, offset: usize, length: usize) -> Result<(), WireError> {
-        // Nothing longer than the limit was let in, so every length fits.
+        // No longer message was accepted, so every length fits.
         let number = u32::try_from(length).map_err(|_| WireError::TooLong { max: MAX_MESSAGE_BYTES })?;
         self.set_u32(offset, number)
     }
 
-    /// Fills in the message's length, with `more` bytes still to come.
+    /// Fills in the message's length. `more` bytes will be added later.
     pub(super) fn set_message_length(&mut self, more: usize) -> Result<(), WireError> {
         self.set_length(0, self.len().saturating_add(more))
     }

@@ -1,96 +1,96 @@
-//! mongod's errors, by their numbers and names.
+//! mongod's errors with their numbers and names.
 
-/// The errors of mongod that the proxy itself answers with.
+/// Errors of mongod that the proxy returns.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorCode {
-    /// A value that cannot be.
+    /// An invalid value.
     BadValue = 2,
-    /// A value that cannot be read as what it should be.
+    /// A value that cannot be parsed.
     FailedToParse = 9,
-    /// Somebody else's.
+    /// The resource belongs to another user.
     Unauthorized = 13,
     /// A field of the wrong type.
     TypeMismatch = 14,
-    /// Nested too deep.
+    /// Nesting that is too deep.
     Overflow = 15,
-    /// A batch of no or too many operations.
+    /// A batch of no operations or too many.
     InvalidLength = 16,
-    /// Credentials or a mechanism that cannot be taken.
+    /// Invalid credentials, or a mechanism that is not supported.
     AuthenticationFailed = 18,
     /// Not possible in this deployment.
     IllegalOperation = 20,
-    /// Bytes that are no BSON.
+    /// Malformed BSON.
     InvalidBson = 22,
-    /// A collection that is not there.
+    /// The collection does not exist.
     NamespaceNotFound = 26,
-    /// An index that is not there.
+    /// The index does not exist.
     IndexNotFound = 27,
-    /// A path that leads into what has no fields.
+    /// A path through a value without fields.
     PathNotViable = 28,
     /// Two changes of one path.
     ConflictingUpdateOperators = 40,
-    /// A cursor that is not there.
+    /// The cursor does not exist.
     CursorNotFound = 43,
-    /// A field beginning with `$` where none may.
+    /// A field beginning with `$` where none is allowed.
     DollarPrefixedFieldName = 52,
     /// An `_id` of a type that cannot be one.
     InvalidIdField = 53,
-    /// Several values where one must be.
+    /// Several values where one is required.
     NotSingleValueField = 54,
     /// A part of a `DBRef` without the others.
     InvalidDbRef = 55,
-    /// A change of what cannot change.
+    /// A change of an immutable field.
     ImmutableField = 66,
-    /// An index that cannot be made.
+    /// An index that cannot be created.
     CannotCreateIndex = 67,
-    /// Two of one command's indexes are the same.
+    /// Two indexes of one command are the same.
     IndexAlreadyExists = 68,
-    /// An option that a shaped collection cannot have.
+    /// An invalid option, or one that a shaped collection does not support.
     InvalidOptions = 72,
-    /// An index that is there under another name.
+    /// The index exists under another name.
     IndexOptionsConflict = 85,
-    /// An index with the name of another one.
+    /// Another index has the name.
     IndexKeySpecsConflict = 86,
-    /// Part of a value where all of it must be given.
+    /// A part of a value where the whole value is required.
     NotExactValueField = 111,
-    /// Too many lost races.
+    /// Gave up after too many conflicts.
     WriteConflict = 112,
-    /// The shape cannot do it.
+    /// The shape does not support it.
     CommandNotSupported = 115,
-    /// A validator is not met: of a shaped collection, one that freezes it.
+    /// A validator refuses the write: on a shaped collection, the validator that freezes it.
     DocumentValidationFailure = 121,
-    /// No memory is left for it.
+    /// The memory budget is exhausted.
     ExceededMemoryLimit = 146,
-    /// A plan whose collection is gone, or another.
+    /// The collection of a plan was dropped or replaced.
     QueryPlanKilled = 175,
-    /// What a filter may not say here.
+    /// An operator that is not allowed in this filter.
     QueryFeatureNotAllowed = 224,
-    /// A transaction that has ended.
+    /// The transaction has ended.
     NoSuchTransaction = 251,
     /// Not possible in a transaction.
     OperationNotSupportedInTransaction = 263,
-    /// A command or stage that the client's own `apiStrict` rules out.
+    /// A command or stage that the client's own `apiStrict` does not allow.
     ApiStrict = 323,
-    /// A legacy message that MongoDB no longer takes.
+    /// A legacy message that MongoDB no longer supports.
     UnsupportedOpQueryCommand = 352,
-    /// Another collection than the command names.
+    /// The collection is not the one that the command names.
     CollectionUuidMismatch = 361,
-    /// No primary is there to take it.
+    /// The server is not primary.
     NotWritablePrimary = 10107,
-    /// A document over 16 MiB.
+    /// A document that is too large.
     BsonObjectTooLarge = 10334,
     /// A duplicate key.
     DuplicateKey = 11000,
-    /// A cursor that another command is reading.
+    /// Another command is reading the cursor.
     CursorInUse = 12051,
-    /// A command without a field it needs.
+    /// A required field is missing.
     MissingField = 40414,
-    /// A command with a field it does not have.
+    /// The command does not have the field.
     UnknownField = 40415,
-    /// A command without `$db`.
+    /// `$db` is missing.
     MissingDatabase = 40571,
-    /// A negative number where none may be.
+    /// A negative number where none is allowed.
     NegativeNumber = 51024,
 }
 
@@ -153,16 +153,16 @@ impl ErrorCode {
     }
 }
 
-/// Whether a write that failed so may be sent again as it is (Retryable Writes, "Determining Retryable
-/// Errors").
+/// Whether a write that failed with this code may be retried (Retryable Writes, "Determining
+/// Retryable Errors").
 #[must_use]
 pub fn is_retryable(code: i32) -> bool {
     const CODES: &[i32] = &[6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];
     CODES.contains(&code)
 }
 
-/// The `codeName` of an error by which the server could not go on: those of [`is_retryable`], interruptions,
-/// and a transaction number that is too old.
+/// The `codeName` of an error for which the server could not continue: those of [`is_retryable`],
+/// interruptions, and a transaction number that is too old.
 pub(super) fn name_of_server_error(code: i32) -> Option<&'static str> {
     Some(match code {
         6 => "HostUnreachable",

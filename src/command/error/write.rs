@@ -1,18 +1,18 @@
-//! What is said of one statement of a write command.
+//! Errors of single statements of a write command.
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
 use super::code::{ErrorCode, name_of_server_error};
 use super::{CommandError, LABELS};
 
-/// What mongod said of one statement of a write command, or what the proxy says of one item.
+/// An error of mongod for one statement of a write command, or of the proxy for one item.
 #[derive(Clone, Debug)]
 pub struct WriteError {
-    /// mongod's number for it.
+    /// The error code.
     pub code: i32,
     /// The message.
     pub message: String,
-    /// Fields beside `index`, `code` and `errmsg`, such as `keyPattern` and `keyValue`.
+    /// Fields other than `index`, `code` and `errmsg`, such as `keyPattern` and `keyValue`.
     pub detail: RawDocumentBuf,
 }
 
@@ -27,8 +27,8 @@ impl WriteError {
         }
     }
 
-    /// The error of a command of the proxy's own as that of the client's statement for which it was sent;
-    /// `None` where it is of the server, or of the transaction.
+    /// Turns the error of an internal command into that of the client's statement. `None` if the
+    /// error concerns the server or the transaction.
     #[must_use]
     pub fn of_command(error: &CommandError) -> Option<Self> {
         let error = match error {
@@ -45,14 +45,14 @@ impl WriteError {
         (!error.is_of_server()).then_some(error)
     }
 
-    /// Whether it says nothing of the statement but that the server could not go on with it: the whole
-    /// command may be sent again.
+    /// Whether the error only means that the server could not continue. The whole command may then
+    /// be retried.
     #[must_use]
     pub fn is_of_server(&self) -> bool {
         name_of_server_error(self.code).is_some()
     }
 
-    /// As the error of the whole command.
+    /// The error as that of the whole command.
     #[must_use]
     pub fn into_command_error(self) -> CommandError {
         let mut reply = RawDocumentBuf::new();
@@ -65,7 +65,7 @@ impl WriteError {
         CommandError::Upstream(reply)
     }
 
-    /// Reads an element of `writeErrors`: the statement's index and the error.
+    /// Parses an element of `writeErrors`: the statement's index and the error.
     #[must_use]
     pub fn parse(document: &RawDocument) -> Option<(usize, Self)> {
         let index = usize::try_from(document.get_i32("index").ok()?).ok()?;
@@ -80,7 +80,7 @@ impl WriteError {
         Some((index, Self { code, message, detail }))
     }
 
-    /// The element of `writeErrors` for the client's document `index`.
+    /// The element of `writeErrors` for statement number `index`.
     #[must_use]
     pub fn to_document(&self, index: usize) -> RawDocumentBuf {
         let mut document = RawDocumentBuf::new();

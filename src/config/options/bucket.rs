@@ -1,4 +1,4 @@
-//! The tables `bucket`. Limits are checked by the shape itself.
+//! The tables `bucket`. The shape itself checks limits.
 
 use super::{
     ConfigOption, ConfigTable, Holds, MODE, Map, Number, Occurrence, OptionalText, RequiredText, RequiredTexts,
@@ -16,7 +16,7 @@ pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
     tables: &[],
 };
 
-/// Of an outlier collection, too.
+/// Also the option of an outlier collection.
 pub(in crate::config) const NAMESPACE: ConfigOption<RequiredText> = ConfigOption {
     name: "namespace",
     value: RequiredText {

@@ -84,7 +84,7 @@ pub(in crate::config) const ADVERTISE: ConfigOption<OptionalText> = ConfigOption
 pub(in crate::config) const MAX_MESSAGE_BYTES_OF_CLIENTS: ConfigOption<Number> = ConfigOption {
     name: "max_message_bytes",
     value: Number {
-        // Below it not even a driver's handshake fits.
+        // A smaller limit would not allow a driver's handshake.
         least: 64 * 1024,
         most: MAX_MESSAGE_BYTES,
         default: MAX_MESSAGE_BYTES,

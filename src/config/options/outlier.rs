@@ -1,4 +1,4 @@
-//! The tables `outlier`. Limits are checked by the shape itself.
+//! The tables `outlier`. The shape itself checks limits.
 
 use super::bucket::NAMESPACE;
 use super::{

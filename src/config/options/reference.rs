@@ -1,51 +1,51 @@
-//! What is told of all options. Reads nothing, and knows no option by name.
+//! A reference of all options. Reads no configuration, and must not know options by name.
 
 use super::{
     ConfigOption, ConfigTable, Holds, Map, Number, Occurrence, OptionalText, RequiredNumber, RequiredText,
     RequiredTexts, SECTIONS, Secret, TextOption, Words,
 };
 
-/// One table, as a reference tells of it.
+/// One table of the reference.
 #[derive(Clone, Debug)]
 pub struct TableReference {
-    /// As it is written: `[listen]`, `[[bucket]]`, `[outlier.extras]`.
+    /// The header in the file: `[listen]`, `[[bucket]]`, `[outlier.extras]`.
     pub header: String,
-    /// What it is for.
+    /// The purpose.
     pub meaning: &'static str,
     /// Its options.
     pub options: Vec<OptionReference>,
 }
 
-/// One option, as a reference tells of it.
+/// One option of the reference.
 #[derive(Clone, Debug)]
 pub struct OptionReference {
-    /// Where it stands: `listen.tls.cert`.
+    /// The whole path: `listen.tls.cert`.
     pub path: String,
     /// Its type.
     pub kind: &'static str,
-    /// Which values it takes.
+    /// The accepted values.
     pub values: String,
-    /// What holds where it is not given.
+    /// The default.
     pub default: DefaultValue,
-    /// The environment variable that goes before the file; of several tables, the first one's. `None`: it is
-    /// in the file alone.
+    /// The environment variable that overrides the file. For a table that may occur several times,
+    /// that of the first one. `None`: the option can only be set in the file.
     pub variable: Option<String>,
-    /// From when on a changed value holds.
+    /// When a changed value takes effect.
     pub holds: Holds,
-    /// What it does.
+    /// The effect.
     pub meaning: &'static str,
 }
 
-/// What holds where an option is not given.
+/// The default of an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DefaultValue {
-    /// It must be given.
+    /// None: the option is required.
     Required,
     /// This string.
     Text(&'static str),
     /// This number.
     Number(usize),
-    /// In words: no value, or one that follows from other options.
+    /// Described in words: no value, or one that depends on other options.
     Otherwise(&'static str),
 }
 
@@ -85,11 +85,11 @@ fn tell(table: &ConfigTable, around: &str, variable: &str, told: &mut Vec<TableR
     }
 }
 
-/// An option, whatever its values are.
+/// An option with any kind of values.
 pub(in crate::config) trait Described: Sync {
     fn name(&self) -> &'static str;
     fn in_environment(&self) -> bool;
-    /// All but where it stands.
+    /// The reference of the option without its path.
     fn row(&self) -> OptionReference;
 }
 
@@ -115,7 +115,7 @@ impl<V: OptionKind + Sync> Described for ConfigOption<V> {
     }
 }
 
-/// What an option's values may be.
+/// A kind of values.
 pub(in crate::config) trait OptionKind {
     const NAME: &'static str;
     const IN_ENVIRONMENT: bool = true;

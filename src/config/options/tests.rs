@@ -12,7 +12,7 @@ fn parse(text: &str) -> Result<Config, ConfigErrors> {
     Config::parse(text, "m.toml", &|_| None)
 }
 
-/// The commented example with all options switched on, also those that exclude each other.
+/// The commented example with all options enabled, even those that exclude each other.
 fn example() -> Table {
     let is_option = |text: &str| {
         let name = text.split(" = ").next().unwrap_or_default();
@@ -28,7 +28,7 @@ fn example() -> Table {
     toml::from_str(&switched_on.collect::<Vec<_>>().join("\n")).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Every option that a table has, by its path.
+/// All options of a table, by path.
 fn options_of(table: &Table, path: &str, found: &mut Vec<(String, Value)>) {
     for (name, value) in table {
         let path = if path.is_empty() {
@@ -68,7 +68,7 @@ fn the_example_has_every_option_with_its_default_and_no_other() {
 
 #[test]
 fn what_is_described_is_what_is_read() {
-    // A field that is not known makes a table name those that are.
+    // For an unknown field, the mistake lists the known ones.
     let text = "zzzzzzzzzzzz = 1\n[listen]\nzzzzzzzzzzzz = 1\n[listen.tls]\nzzzzzzzzzzzz = 1\n[[listen.member]]\nzzzzzzzzzzzz = 1\n\
                 [upstream]\nzzzzzzzzzzzz = 1\n[admin]\nzzzzzzzzzzzz = 1\n[admin.tls]\nzzzzzzzzzzzz = 1\n[log]\nzzzzzzzzzzzz = 1\n\
                 [[bucket]]\nzzzzzzzzzzzz = 1\n[[outlier]]\nzzzzzzzzzzzz = 1\n[outlier.extras]\nzzzzzzzzzzzz = 1\n";

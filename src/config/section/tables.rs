@@ -1,4 +1,4 @@
-//! Reads the tables inside a table: sections, lists of sections, tables of strings.
+//! Reads the tables inside a table: sections, lists of sections, and tables of strings.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,12 @@ use super::Section;
 use crate::config::error::MistakeLocation;
 use crate::config::options::{ConfigOption, ConfigTable, Map};
 
-/// Tables of one name that the environment may add, so that no environment can keep us busy for ever.
+/// The most tables of one name that the environment may add. Bounds the loop that looks for their
+/// variables.
 const MOST_TABLES: usize = 1000;
 
 impl<'a> Section<'a> {
-    /// A table of strings, from the file alone: its names are not ours.
+    /// A table of strings. Only from the file, because the user chooses the names.
     pub(in crate::config) fn string_map(&mut self, option: &ConfigOption<Map>) -> BTreeMap<String, String> {
         let name = option.name;
         let Some((line, value)) = self.take_from_file(name) else {
@@ -33,7 +34,8 @@ impl<'a> Section<'a> {
         pairs.collect()
     }
 
-    /// The table of that name; an empty one when the file has none, since the environment may fill it.
+    /// The table of that name. Empty if it is not in the file, because the environment may set its
+    /// fields.
     pub(in crate::config) fn table(&mut self, described: &ConfigTable) -> Self {
         let name = described.name;
         let (place, table) = match self.take_from_file(name) {
@@ -50,8 +52,8 @@ impl<'a> Section<'a> {
         Self::new(self.source, table, path, variable, place)
     }
 
-    /// The table of that name, if the file has it or the environment gives one of its fields. After a mistake
-    /// was noted that leaves nothing to read there is none.
+    /// The table of that name, if it is in the file or the environment sets one of its fields.
+    /// `None` if a mistake made it unreadable.
     pub(in crate::config) fn optional_table(&mut self, described: &ConfigTable) -> Option<Self> {
         let name = described.name;
         let in_file = self.fields.contains_key(name) || self.lost.contains(name);
@@ -64,8 +66,8 @@ impl<'a> Section<'a> {
         ((in_file || in_environment) && !self.is_faulty(name)).then_some(table)
     }
 
-    /// The tables of that name. After the file's come those that the environment adds by giving their first
-    /// option.
+    /// The tables of that name: first those of the file, then those that the environment adds by
+    /// setting their first option.
     pub(in crate::config) fn tables(&mut self, described: &ConfigTable) -> Vec<Self> {
         let name = described.name;
         let first_field = described.options.first().map_or("", |option| option.name());

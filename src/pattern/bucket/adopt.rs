@@ -1,16 +1,17 @@
 //! Adoption: hand-written buckets become pages of [layout version 1](super::layout), in place.
 //!
-//! A hand-written bucket has the key fields, the number of items and the array, and no `control`. An
-//! [`AdoptionScan`] over a collection's documents, by key and page ([`order`]), classifies each: a page, a
-//! bucket with the statements that adopt it, or invalid with the reason. It keeps only state of the document
-//! before.
+//! A hand-written bucket has the key fields, the number of items and the array, and no `control`.
+//! An [`AdoptionScan`] over a collection's documents, by key and page ([`order`]), classifies each:
+//! a page, a bucket with the statements that adopt it, or invalid with the reason. The scan keeps
+//! state of the current key only.
 //!
-//! * The buckets of a key are numbered after its pages, in the order of their first time, then of their
-//!   `_id`.
-//! * Their documents keep their `_id`: nothing that reads pages depends on it.
-//! * A statement demands the bucket as it was read, and fails as a miss (error 66) if it was changed.
-//! * Statements are sent in order and end with the first failure. So the pages of a key are numbered without
-//!   gaps, and all but the head page are full or `short`, whatever fails.
+//! * The buckets of a key are numbered after its pages, in the order of their first time, then of
+//!   their `_id`.
+//! * Buckets keep their `_id`: nothing that reads pages depends on it.
+//! * A statement demands the bucket as it was read, and fails as a miss (error 66) if the bucket
+//!   was changed.
+//! * Statements are sent in order and end with the first failure. So after any failure the pages of
+//!   a key are numbered without gaps, and all but the head page are full or `short`.
 //! * A document that differs in any part from a bucket of this shape is an [`InvalidPage`].
 
 mod examined;
@@ -29,13 +30,14 @@ use super::layout::{Control, PageHeader, TimeBounds};
 use crate::command::document::get;
 use crate::pattern::shapes::BucketShape;
 
-/// Why a document is no bucket, in words that end a sentence on it.
+/// Why a document is not a bucket, in words that end a sentence about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InvalidPage {
-    /// It says so itself.
+    /// The document itself is invalid.
     Itself(String),
-    /// It is a page, and does not stand where it should among the pages of its key. That may be so for a
-    /// moment only, while somebody adopts buckets of the key: not all are put in order at one moment.
+    /// The document is a page, but not in its place among the pages of its key. That may be
+    /// temporary, while another process adopts buckets of the key, because not all statements take
+    /// effect at the same moment.
     Place(String),
 }
 
@@ -46,10 +48,10 @@ impl fmt::Display for InvalidPage {
     }
 }
 
-/// What a document is.
+/// The kind of a document.
 #[derive(Clone, Debug)]
 pub enum DocumentKind {
-    /// A page as the layout has it.
+    /// A page of layout version 1.
     Page,
     /// A bucket that can be adopted.
     ByHand(Adoption),
@@ -58,10 +60,10 @@ pub enum DocumentKind {
 /// How a bucket is adopted.
 #[derive(Clone, Debug)]
 pub struct Adoption {
-    /// The elements of an ordered `updates`: the page before it is closed and page 0 is marked, if need be,
-    /// and the bucket becomes a page.
+    /// The elements of an ordered `updates`: closes the page before and marks page 0, if necessary,
+    /// and makes the bucket a page.
     pub statements: Vec<RawDocumentBuf>,
-    /// Whether its number of items was wrong and is set right.
+    /// Whether the recorded number of items is wrong and gets corrected.
     pub is_miscounted: bool,
 }
 
@@ -69,31 +71,32 @@ pub struct Adoption {
 #[derive(Debug)]
 struct FirstPage {
     id: RawBson,
-    /// Whether it says that not all times of the key ascend.
+    /// Whether page 0 is marked: not all times of the key ascend.
     is_marked: bool,
 }
 
-/// A walk over a collection's documents in their [`order`].
+/// A scan over a collection's documents in their [`order`].
 #[derive(Debug)]
 pub struct AdoptionScan<'a> {
     shape: &'a BucketShape,
-    /// [`Key::identity`] of the document before; `None` where it has none.
+    /// The [`Key::identity`] of the document before. `None` if that document has no valid key.
     key: Option<Vec<u8>>,
-    /// The page before, if it is the same key's: as it will be when its statements are executed.
+    /// The page before, if it has the same key: as it will be after its statements are executed.
     before: Option<PageHeader>,
-    /// The greatest time on the last page of this key that has items; `None` where one of those has no date.
+    /// The greatest time on the last page of this key that has items. `None` if one of those items
+    /// has no date.
     newest: Option<DateTime>,
-    /// This key's page 0, once it was seen.
+    /// This key's page 0, once the scan has seen it.
     first: Option<FirstPage>,
-    /// Whether a page of this key that was seen is marked late, and the next is to tell so.
+    /// Whether an earlier page of this key is late, so that the next page must be marked unordered.
     is_behind_late: bool,
-    /// Whether a document of this key was a misfit or passed over: then there is no telling how its pages
-    /// follow each other.
+    /// Whether a document of this key was invalid or skipped. The order of the key's pages is then
+    /// not checked.
     doubtful: bool,
 }
 
 impl<'a> AdoptionScan<'a> {
-    /// A walk that has seen nothing.
+    /// A scan that has seen no document.
     #[must_use]
     pub fn new(shape: &'a BucketShape) -> Self {
         Self {
@@ -107,10 +110,10 @@ impl<'a> AdoptionScan<'a> {
         }
     }
 
-    /// What the next document is.
+    /// Classifies the next document.
     ///
     /// # Errors
-    /// That it is nothing that could be understood.
+    /// The document is neither a page nor a bucket that can be adopted.
     pub fn look_at(&mut self, document: &RawDocument) -> Result<DocumentKind, InvalidPage> {
         self.turn_to(document);
         let found = Examined::of(self.shape, document).and_then(|seen| match seen.control {
@@ -121,8 +124,8 @@ impl<'a> AdoptionScan<'a> {
         found
     }
 
-    /// Passes over a document that somebody else has just made a page, before or after others of its key were
-    /// looked at.
+    /// Skips a document that another process has just made a page, before or after others of its
+    /// key were classified.
     pub fn pass_over(&mut self, document: &RawDocument) {
         self.turn_to(document);
         self.doubtful = true;
@@ -183,7 +186,7 @@ impl<'a> AdoptionScan<'a> {
         }
     }
 
-    /// Compares what a page says of itself with what is in it and before it.
+    /// Compares a page's header with its items and with the page before.
     fn page(
         &mut self,
         seen: &Examined<'_>,
@@ -212,14 +215,14 @@ impl<'a> AdoptionScan<'a> {
         self.is_behind_late |= facts.anchor || (facts.late && kept.is_none());
         self.go_behind(facts);
         if let Some(kept) = kept {
-            // The page behind was begun when its bounds were these.
+            // The next page was begun when the page had these bounds.
             self.newest = get(kept, "to").and_then(RawBsonRef::as_datetime);
         }
         Ok(DocumentKind::Page)
     }
 
-    /// Whether a page stands where it should. A mark without need costs time and does no harm. That page 0 is
-    /// not marked proves nothing: a proxy may have marked it since it was seen.
+    /// Checks that a page is in its place. An unnecessary mark costs time but is harmless. A
+    /// missing mark on page 0 proves nothing: a proxy may have set it after the scan read page 0.
     fn follows(&self, seen: &Examined<'_>, facts: &PageHeader, is_marked_late: bool) -> Result<(), InvalidPage> {
         let expected = self.before.as_ref().map_or(0, |before| before.page.saturating_add(1));
         if facts.page != expected {
@@ -258,8 +261,8 @@ impl<'a> AdoptionScan<'a> {
         self.before = Some(page);
     }
 
-    /// Whether the page's bounds lie around its items' times. Those of items that were deleted may lie
-    /// further out.
+    /// Whether the page's bounds enclose its items' times. They may be wider, because items were
+    /// deleted.
     fn is_bounded(&self, seen: &Examined<'_>, control: &RawDocument) -> bool {
         let bounds = match (get(control, "from"), get(control, "to")) {
             (Some(RawBsonRef::DateTime(from)), Some(RawBsonRef::DateTime(to))) => Some(TimeBounds::Dates(from, to)),

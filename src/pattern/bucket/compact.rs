@@ -1,11 +1,11 @@
 //! Compaction: short pages are packed again, in a copy that is swapped in.
 //!
 //! Items cannot move between pages while others read (see
-//! `docs/decisions/0016-pages-are-packed-in-a-copy.md`). So each key's items are stored on new pages in a
-//! copy, as if one client had inserted them in their order ([`Packer`]); stored items keep every bit. Before
-//! the swap the collection is *frozen*: a validator that no document meets refuses every insert and update.
-//! No statement that removes a bucket removes an item (see [`super::delete`]), so a frozen collection keeps
-//! its items.
+//! `docs/decisions/0016-pages-are-packed-in-a-copy.md`). So each key's items are stored on new
+//! pages in a copy, as if one client had inserted them in their order ([`Packer`]). Stored items
+//! keep every bit. Before the swap the collection is *frozen*: a validator that no document
+//! satisfies refuses every insert and update. No statement that removes a bucket removes an item
+//! (see [`super::delete`]), so a frozen collection keeps its items.
 
 mod packer;
 mod page_chain;
@@ -18,13 +18,13 @@ pub use self::packer::{Given, Packed, Packer, UnreadablePage};
 pub use self::page_chain::PageChain;
 use crate::command::document::{get, single};
 
-/// What the copy's name ends with.
+/// The suffix of the copy's name.
 const SUFFIX: &str = ".mongoshape_compact";
-/// What its name ends with while no run works on it.
+/// The suffix of the copy's name while no run works on it.
 const STOPPED: &str = ".mongoshape_compact_stopped";
-/// The field that a frozen collection's documents would need.
+/// The field that a document would need to satisfy the validator of a frozen collection.
 const MARKER: &str = "mongoshape_compact";
-/// The option of a collection that freezes it.
+/// The collection option that freezes it.
 pub const VALIDATOR: &str = "validator";
 
 /// The name of a collection's copy, in the same database.
@@ -33,8 +33,8 @@ pub fn copy_name(collection: &str) -> String {
     format!("{collection}{SUFFIX}")
 }
 
-/// The name that a copy has which a run was stopped at: nothing that was sent to it under its other name is
-/// on its way.
+/// The name of the copy of a stopped run. Statements that are still in flight were sent to the
+/// other name, so none of them reaches the copy.
 #[must_use]
 pub fn stopped_name(collection: &str) -> String {
     format!("{collection}{STOPPED}")
@@ -46,7 +46,7 @@ pub fn freeze() -> RawDocumentBuf {
     single(MARKER, single("$exists", true))
 }
 
-/// Whether a collection with these options, as `listCollections` tells them, is frozen.
+/// Whether a collection is frozen. `options` are those that `listCollections` returns.
 #[must_use]
 pub fn is_frozen(options: &RawDocument) -> bool {
     get(options, VALIDATOR).and_then(RawBsonRef::as_document) == Some(&freeze())

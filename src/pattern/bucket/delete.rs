@@ -1,12 +1,14 @@
 //! Statements that remove items from pages, and empty pages.
 //!
-//! A statement demands the items as they were found, by position and value, or one by its `_id`, and fails
-//! otherwise (error 241, as a push). A page that was full becomes `short`: it takes no more items.
+//! A statement demands the items as they were found, by position and value, or names one item by
+//! its `_id`. Otherwise it fails (error 241, like a push). A page that was full becomes `short`: it
+//! takes no more items.
 //!
-//! A page is removed only if it has reserved no next page, or if the reserved pages are gone: a writer that
-//! takes it for the head page would otherwise begin a page after a gap. It is emptied first and removed then.
-//! So removing a bucket never removes an item, and a validator that refuses every update keeps all items (see
-//! [`super::compact`]). An empty page that a crash leaves is a valid page.
+//! A page is removed only if it has reserved no next page, or if the reserved pages are gone.
+//! Otherwise a writer that takes it for the head page would begin a page after a gap. A page is
+//! emptied first and removed afterwards. So removing a bucket never removes an item, and a
+//! validator that refuses every update keeps all items (see [`super::compact`]). If a crash leaves
+//! an empty page, it is a valid page.
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -16,8 +18,9 @@ use super::layout::{PageHeader, VERSION, path};
 use crate::command::document::{array_of, put, single};
 use crate::pattern::shapes::BucketShape;
 
-/// The element of `updates` that takes the item with this `_id` out of its page, which `condition` names. It
-/// fails as a miss where the page is to be removed with it: see [`remove`].
+/// The element of `updates` that removes the item with this `_id` from its page. `condition`
+/// matches the page. If the page must be removed together with its last item, the statement fails
+/// as a miss: see [`remove`].
 #[must_use]
 pub fn take_out_by_id(shape: &BucketShape, condition: &RawDocument, id: &RawBson) -> RawDocumentBuf {
     let mut kept = single("input", field(shape.items()));
@@ -36,7 +39,8 @@ pub fn take_out_by_id(shape: &BucketShape, condition: &RawDocument, id: &RawBson
     statement
 }
 
-/// A statement of `update` as the arguments of a `findAndModify`, of what meets a condition besides.
+/// Turns a statement of `update` into the arguments of a `findAndModify`, with `condition` added to
+/// its query.
 #[must_use]
 pub fn as_find_and_modify(statement: &RawDocument, condition: &RawDocument) -> RawDocumentBuf {
     let mut arguments = RawDocumentBuf::new();
@@ -57,8 +61,8 @@ pub fn as_find_and_modify(statement: &RawDocument, condition: &RawDocument) -> R
     arguments
 }
 
-/// The element of `updates` that takes items out of a page, each given by its place, ascending, and as it is
-/// stored.
+/// The element of `updates` that removes items from a page. `items` has each item's position,
+/// ascending, and its stored document.
 #[must_use]
 pub fn take_out(shape: &BucketShape, page: &PageHeader, items: &[(usize, &RawDocument)]) -> RawDocumentBuf {
     let mut conditions = identity(page);
@@ -72,7 +76,7 @@ pub fn take_out(shape: &BucketShape, page: &PageHeader, items: &[(usize, &RawDoc
     statement(page, changes(shape, &is_as_found, kept, items.len()))
 }
 
-/// The element of `updates` that takes all items out of a page, if those are as many as was known.
+/// The element of `updates` that removes all items from a page, if their number is as known.
 #[must_use]
 pub fn empty(shape: &BucketShape, page: &PageHeader) -> RawDocumentBuf {
     let mut conditions = identity(page);
@@ -82,9 +86,9 @@ pub fn empty(shape: &BucketShape, page: &PageHeader) -> RawDocumentBuf {
     statement(page, changes(shape, &is_as_known, RawArrayBuf::new().into(), count))
 }
 
-/// The element of `deletes` that removes an empty page. It fails as a miss where the page has items, or has
-/// announced others than was known, or is an anchor and was not known to be; where there is no such page it
-/// does nothing.
+/// The element of `deletes` that removes an empty page. Fails as a miss if the page has items, or
+/// other reservations than known, or is an anchor and was not known to be one. Does nothing if the
+/// page does not exist.
 #[must_use]
 pub fn remove(shape: &BucketShape, page: &PageHeader) -> RawDocumentBuf {
     let mut conditions = identity(page);
@@ -92,7 +96,7 @@ pub fn remove(shape: &BucketShape, page: &PageHeader) -> RawDocumentBuf {
     let next: RawArrayBuf = page.next.iter().copied().collect();
     conditions.push(call("$eq", announced(), literal(&next)));
     if page.page > 0 && !page.anchor {
-        // What it tells is to be told by the page before it.
+        // The page before must take over the mark of an anchor first.
         conditions.push(is_missing(path::ANCHOR));
     }
     let mut choice = single("if", single("$and", array_of(&conditions)));
@@ -105,8 +109,8 @@ pub fn remove(shape: &BucketShape, page: &PageHeader) -> RawDocumentBuf {
     statement
 }
 
-/// The `update` of a `findAndModify`, and its `query`, that let a page forget one that it announced and that
-/// is gone: the one before the page that `removed` was.
+/// The `query` and the `update` of a `findAndModify` that deletes the reservation of the removed
+/// page on the page before. `None` if `removed` was page 0.
 #[must_use]
 pub fn forget_next(key: &RawDocument, removed: &PageHeader) -> Option<(RawDocumentBuf, RawDocumentBuf)> {
     let mut query = key.to_owned();
@@ -116,8 +120,9 @@ pub fn forget_next(key: &RawDocument, removed: &PageHeader) -> Option<(RawDocume
     Some((query, single("$pull", single(path::NEXT, nonce))))
 }
 
-/// Which of a key's highest pages, from the highest on, can be removed: those that are empty and have
-/// announced nothing but the page above, which is removed before.
+/// How many of a key's pages can be removed. `pages` begins with the highest page. A page can be
+/// removed if it is empty and its only reservation is for the page after it, which is removed
+/// first.
 #[must_use]
 pub fn removable(pages: &[PageHeader]) -> usize {
     let mut above: Option<&PageHeader> = None;
@@ -132,7 +137,7 @@ pub fn removable(pages: &[PageHeader]) -> usize {
     count
 }
 
-/// Whether a page has announced nothing but the one above it.
+/// Whether a page has no reservation except the one of the page after it.
 #[must_use]
 pub fn has_announced_only(page: &PageHeader, above: Option<&PageHeader>) -> bool {
     let above = above.filter(|above| above.page == page.page.saturating_add(1));
@@ -140,7 +145,7 @@ pub fn has_announced_only(page: &PageHeader, above: Option<&PageHeader>) -> bool
     page.next.iter().all(|next| Some(*next) == nonce)
 }
 
-/// Changes of a page that loses items: those that it keeps, and how many it loses.
+/// The update of a page that loses `lost` items and keeps `kept`.
 fn changes(shape: &BucketShape, condition: &RawDocument, kept: RawBson, lost: usize) -> RawDocumentBuf {
     let mut choice = single("if", condition);
     put(&mut choice, "then", kept);
@@ -155,19 +160,19 @@ fn changes(shape: &BucketShape, condition: &RawDocument, kept: RawBson, lost: us
     single("$set", &changes)
 }
 
-/// Closes a page that was full.
+/// Closes the page if it was full.
 fn append_closing(shape: &BucketShape, changes: &mut RawDocumentBuf) {
     let was_full = of_field("$gte", shape.count(), i64::from(shape.max_items()));
     for mark in [path::SHORT, path::EXCEPTION] {
         let mut choice = single("if", &was_full);
         put(&mut choice, "then", true);
-        // Which leaves out what is missing.
+        // If the field is missing, `$set` leaves it missing.
         put(&mut choice, "else", field(mark));
         put(changes, mark, single("$cond", &choice));
     }
 }
 
-/// The expression for the items without those at some places, ascending.
+/// The expression for the items except those at some positions, which ascend.
 fn without(shape: &BucketShape, places: &[usize]) -> RawBson {
     let items = field(shape.items());
     let mut parts = RawArrayBuf::new();
@@ -190,7 +195,8 @@ fn without(shape: &BucketShape, places: &[usize]) -> RawBson {
     }
 }
 
-/// That the page is the one that was meant: one removed and another begun under its name is not.
+/// The conditions that identify the page: another page may have been begun under the same name
+/// after the page was removed.
 fn identity(page: &PageHeader) -> Vec<RawDocumentBuf> {
     vec![
         of_field("$eq", path::VERSION, VERSION),
@@ -202,7 +208,7 @@ fn identity(page: &PageHeader) -> Vec<RawDocumentBuf> {
     ]
 }
 
-/// What a page has announced.
+/// The reservations of a page.
 fn announced() -> RawDocumentBuf {
     call("$ifNull", field(path::NEXT).as_str(), RawArrayBuf::new())
 }
@@ -211,7 +217,7 @@ fn announced_none() -> RawDocumentBuf {
     call("$eq", announced(), RawArrayBuf::new())
 }
 
-/// An upsert, so that a page which is gone is a miss as well.
+/// An upsert, so that a missing page is a miss as well.
 fn statement(page: &PageHeader, changes: RawDocumentBuf) -> RawDocumentBuf {
     let mut statement = single("q", single("_id", single("$eq", &page.id)));
     statement.append(cstr!("u"), array_of(&[changes]));

@@ -17,23 +17,24 @@ pub(super) fn of_field(operator: &str, path: &str, value: impl BindRawBsonRef) -
     call(operator, field(path).as_str(), value)
 }
 
-/// `{$literal: value}`: taken as it is, whatever `$` is in it.
+/// `{$literal: value}`: mongod does not interpret `$` in the value.
 pub(super) fn literal(value: impl BindRawBsonRef) -> RawDocumentBuf {
     single("$literal", value)
 }
 
-/// What a path leads to.
+/// The expression for the value at a path.
 pub(super) fn field(path: &str) -> String {
     format!("${path}")
 }
 
-/// Whether there is nothing at a path.
+/// The expression for whether the field at a path is missing.
 pub(super) fn is_missing(path: &str) -> RawDocumentBuf {
     call("$eq", single("$type", field(path).as_str()), "missing")
 }
 
-/// An expression that fails, with error 241 (`ConversionFailure`): the statement then changes nothing and
-/// says so. mongod would evaluate one without a field ahead of time.
+/// An expression that fails with error 241 (`ConversionFailure`), so that the statement changes
+/// nothing and reports a miss. It reads a field because mongod would evaluate a constant expression
+/// in advance.
 pub(super) fn miss() -> RawDocumentBuf {
     single(
         "$toInt",

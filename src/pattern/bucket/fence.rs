@@ -1,16 +1,17 @@
 //! The fence of a run that swaps a collection: two empty indexes, named after the run.
 //!
-//! A `collMod` that names an index fails as a whole if that index is missing. A freeze names one index, a
-//! thaw the other, so neither has an effect after its index was dropped, however late it arrives. All fences
-//! have the same two keys, and mongod keeps no two indexes of one key and filter: so a collection has at most
-//! one fence. See `docs/decisions/0027-late-messages-are-fenced.md`.
+//! A `collMod` that names an index fails as a whole if that index is missing. A freeze names one
+//! index of the fence, a thaw the other. After its index was dropped, a delayed freeze or thaw
+//! therefore has no effect. All fences have the same two keys, and mongod allows only one index
+//! with a given key and filter, so a collection has at most one fence. See
+//! `docs/decisions/0027-late-messages-are-fenced.md`.
 
 use bson::raw::{RawDocumentBuf, cstr};
 
 use crate::command::document::single;
 
-/// What the name of the index begins with that a freeze demands. It is the index's field, too, which no
-/// document has.
+/// The prefix of the name of the index that a freeze demands, and the field of that index. No
+/// document has the field.
 const FREEZE: &str = "mongoshape_freeze";
 /// The same for a thaw.
 const THAW: &str = "mongoshape_thaw";
@@ -22,7 +23,7 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// That of the run with this number, which no other run may have.
+    /// The fence of the run with this number. No other run may have the number.
     #[must_use]
     pub fn of_run(run: u64) -> Self {
         Self { run }
@@ -44,7 +45,8 @@ impl Fence {
         format!("{kind}_{:016x}", self.run)
     }
 
-    /// Both, as the `indexes` of a `createIndexes` lists them: hidden, and of no document.
+    /// Both indexes, as in the `indexes` of a `createIndexes`. They are hidden and contain no
+    /// document.
     #[must_use]
     pub fn specs(self) -> [RawDocumentBuf; 2] {
         [FREEZE, THAW].map(|kind| {
@@ -57,7 +59,7 @@ impl Fence {
     }
 }
 
-/// Whether an index of that name is a part of a fence.
+/// Whether an index of that name is part of a fence.
 #[must_use]
 pub fn is_fence(name: &str) -> bool {
     [FREEZE, THAW].iter().any(|kind| {

@@ -1,7 +1,7 @@
 //! Field names that begin with `$`: where mongod 6.0.5 stores them.
 //!
-//! An item is in an array of its bucket, where mongod checks no names. So the names at the top of an item,
-//! and all names within its `_id`, are checked here.
+//! An item is in an array of its bucket, where mongod checks no names. So the proxy checks the
+//! top-level names of an item, and all names within its `_id`.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -11,8 +11,8 @@ use crate::command::error::{ErrorCode, WriteError};
 /// Checks an `_id` (`storageValidIdField` and `BSONObj::storageValidEmbedded` in mongod).
 ///
 /// # Errors
-/// mongod's: a type that cannot be an `_id`, or a `$`-prefixed field at any depth that is no part of a
-/// `DBRef`.
+/// mongod's errors: a type that cannot be an `_id`, or a `$`-prefixed field at any depth that is
+/// not part of a `DBRef`.
 pub fn check_id(id: RawBsonRef<'_>) -> Result<RawBsonRef<'_>, WriteError> {
     if matches!(
         id,
@@ -30,7 +30,7 @@ pub fn check_id(id: RawBsonRef<'_>) -> Result<RawBsonRef<'_>, WriteError> {
     }
 }
 
-/// The document that a value holds, whatever its type.
+/// The document inside a value of any type.
 fn embedded(value: RawBsonRef<'_>) -> Option<&RawDocument> {
     match value {
         RawBsonRef::Document(document) => Some(document),
@@ -40,7 +40,7 @@ fn embedded(value: RawBsonRef<'_>) -> Option<&RawDocument> {
     }
 }
 
-/// The first name that mongod does not store within an `_id`.
+/// The first name that mongod refuses within an `_id`.
 fn invalid_within(document: &RawDocument) -> Option<&str> {
     let mut fields = document.iter().flatten().map(|(name, value)| (name.as_str(), value));
     let mut is_first = true;
@@ -50,7 +50,7 @@ fn invalid_within(document: &RawDocument) -> Option<&str> {
             if !begins_reference || fields.next().is_none_or(|(second, _)| second != "$id") {
                 return Some(name);
             }
-            // mongod does not look into the `$id`.
+            // mongod does not check inside `$id`.
             (name, value) = fields.next()?;
             let is_database = name == "$db" && matches!(value, RawBsonRef::String(_));
             if name.starts_with('$') && !is_database {
@@ -65,12 +65,12 @@ fn invalid_within(document: &RawDocument) -> Option<&str> {
     None
 }
 
-/// Checks the fields at the top of a document that an update has changed (`storage_validation::scanDocument`
-/// in mongod): those of which `is_changed` says that they were set. An insert, an upsert and a pipeline may
-/// store any name there.
+/// Checks the top-level fields of a document that an update has changed
+/// (`storage_validation::scanDocument` in mongod). Only fields for which `is_changed` returns true
+/// are checked. An insert, an upsert and a pipeline may store any top-level name.
 ///
 /// # Errors
-/// mongod's: a `$`-prefixed field that is no part of a `DBRef`, or part of a malformed one.
+/// mongod's errors: a `$`-prefixed field that is not part of a `DBRef`, or part of a malformed one.
 pub fn check_changed(document: &RawDocument, is_changed: impl Fn(&str) -> bool) -> Result<(), WriteError> {
     let fields: Vec<(&str, RawBsonRef<'_>)> = document
         .iter()
@@ -132,21 +132,22 @@ fn check_reference(fields: &[(&str, RawBsonRef<'_>)], position: usize) -> Result
     }
 }
 
-/// Whether a document in a filter is a `DBRef`, and so a value: any other whose first field begins with `$`
-/// is operators (`isDBRefDocument` in mongod).
+/// Whether a document in a filter is a `DBRef`, and so a value (`isDBRefDocument` in mongod). In
+/// any other document whose first field begins with `$`, the fields are operators.
 #[must_use]
 pub fn is_reference(document: &RawDocument) -> bool {
     let has = |wanted: &str| document.iter().flatten().any(|(name, _)| name.as_str() == wanted);
     has("$ref") && has("$id")
 }
 
-/// Whether a part of an update's path is a positional operator, and no field's name.
+/// Whether a part of an update's path is a positional operator and not a field name.
 #[must_use]
 pub fn is_positional(part: &str) -> bool {
     part == "$" || (part.starts_with("$[") && part.ends_with(']'))
 }
 
-/// What a document has at its top under a name, if anything.
+/// The top-level fields of a document with this name: one, none, or several if the name is
+/// repeated.
 #[must_use]
 pub fn values_of(document: &RawDocument, name: &str) -> RawDocumentBuf {
     let own = document.iter().flatten().filter(|(field, _)| field.as_str() == name);

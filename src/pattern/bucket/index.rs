@@ -1,16 +1,17 @@
 //! The indexes of a bucket collection.
 //!
-//! * page: unique {key…, control.page}. No two pages of a key have one number: concurrent writers depend on
-//!   it.
-//! * exceptions: {key…, control.page, count, control.late}, only of pages that position arithmetic must know.
-//! * item id: unique, sparse {items._id}, with `item_ids = "unique"`. Sparse, because emptied pages would
-//!   collide.
-//! * from: {key…, control.from}, and to: {key…, control.to}, where items have a time. Two, so that a push,
-//!   which usually changes only `to`, changes one entry of one index, and `from` has an order of its own.
-//!   Both are partial on a condition that every page meets: mongod uses them only for queries that [ask for
-//!   it](every_page). An entry that moves during a read along the index could be missed or read twice. Page
-//!   scans handle that; a pipeline could not.
-//! * shape: of no page. Its filter is the [shape marker](shape_marker) of the
+//! * page: unique {key…, control.page}. No two pages of a key have the same number: concurrent
+//!   writers depend on it.
+//! * exceptions: {key…, control.page, count, control.late}, only of pages that position arithmetic
+//!   must take into account.
+//! * item id: unique, sparse {items._id}, with `item_ids = "unique"`. Sparse, because empty pages
+//!   would collide.
+//! * from: {key…, control.from}, and to: {key…, control.to}, if items have a time. A push usually
+//!   changes only `to`, so with two indexes it changes one entry of one index, and `from` has its
+//!   own order. Both are partial on a condition that every page satisfies: mongod uses them only
+//!   for queries that [demand the condition](every_page). An entry that moves during a read along
+//!   the index could be missed or read twice. Page scans handle that; a pipeline could not.
+//! * shape: contains no page. Its filter is the [shape marker](shape_marker) of the
 //!   [fingerprint](BucketShape::stored_as).
 
 use bson::raw::{RawDocumentBuf, cstr};
@@ -21,24 +22,25 @@ use crate::command::document::{put, single};
 use crate::pattern::shape_marker;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
-/// Name of the index on key and page number. A statement that names it as its hint fails where it is missing.
+/// Name of the index on key and page number. A statement with this hint fails if the index is
+/// missing.
 pub const PAGE: &str = "mongoshape_page";
 /// Name of the partial index of exceptions.
 pub const EXCEPTIONS: &str = "mongoshape_exceptions";
 /// Name of the index on the items' `_id`.
 pub const ITEM_ID: &str = "mongoshape_item_id";
-/// Name of the index on key and the lower bound of the times.
+/// Name of the index on key and lower time bound.
 pub const FROM: &str = "mongoshape_from";
-/// Name of the index on key and the upper bound of the times.
+/// Name of the index on key and upper time bound.
 pub const TO: &str = "mongoshape_to";
 
-/// Whether an index of that name is a shape's own, and so none that the application knows of.
+/// Whether an index of that name is the shape's own. The application does not see such an index.
 #[must_use]
 pub fn is_own(name: &str) -> bool {
     [PAGE, EXCEPTIONS, ITEM_ID, FROM, TO, shape_marker::INDEX].contains(&name) || is_fence(name)
 }
 
-/// The indexes of a shape, as the `indexes` of a `createIndexes` lists them.
+/// The indexes of a shape, as in the `indexes` of a `createIndexes`.
 #[must_use]
 pub fn specs(shape: &BucketShape) -> Vec<RawDocumentBuf> {
     let mut specs = vec![page(shape), exceptions(shape)];
@@ -78,7 +80,8 @@ fn bounds(shape: &BucketShape, name: &str, path: &str) -> RawDocumentBuf {
     spec
 }
 
-/// What every page meets, and a query must say to be planned by an index on bounds.
+/// The condition that every page satisfies. A query must contain it for mongod to use an index on
+/// time bounds.
 #[must_use]
 pub fn every_page() -> RawDocumentBuf {
     single(path::VERSION, VERSION)

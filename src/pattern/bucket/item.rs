@@ -1,4 +1,4 @@
-//! An item of an insert: validated as mongod validates a document, in stored form.
+//! An item of an insert: validated as mongod validates a document, and its stored form.
 
 use std::collections::HashSet;
 
@@ -13,32 +13,32 @@ use crate::command::document::{get, put};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
-/// The largest document that a client may insert: hello's `maxBsonObjectSize`.
+/// The largest document that a client may insert: `maxBsonObjectSize` of `hello`.
 const MAX_DOCUMENT_BYTES: usize = 16 * 1024 * 1024;
-/// What mongod takes for a timestamp that is still to be given.
+/// mongod replaces this value by the current timestamp.
 const NO_TIMESTAMP: RawBsonRef<'_> = RawBsonRef::Timestamp(Timestamp { time: 0, increment: 0 });
-/// What a bucket of one item weighs beside the item and its key, at most; field names of any reasonable
-/// length included.
+/// The most bytes that a bucket of one item has in addition to the item and its key, with field
+/// names of reasonable length.
 const BUCKET_BYTES: usize = 1024;
 /// The deepest nesting that mongod stores (`BSONDepth::getMaxDepthForUserStorage`).
 const MAX_DEPTH: u32 = 180;
-/// How much deeper an item lies in its bucket: in the array, in the document.
+/// The additional nesting of an item in its bucket: the array and the document.
 const BUCKET_DEPTH: u32 = 2;
 
-/// The clock and the ids, which a pure planner is given.
+/// Clock and id generator, passed to the planners to keep them pure.
 pub trait IdSource {
-    /// The time of day.
+    /// The current time.
     fn now(&self) -> DateTime;
     /// A new id.
     fn object_id(&mut self) -> ObjectId;
-    /// The timestamp that takes the place of a `Timestamp(0, 0)`.
+    /// The timestamp that replaces `Timestamp(0, 0)`.
     fn timestamp(&mut self) -> Timestamp;
-    /// A number that was never given before, nor by anybody else.
+    /// A number that no proxy has used before.
     fn nonce(&self) -> i64;
 }
 
-/// Leaves a `Timestamp(0, 0)` as it is: mongod fills one in where a client inserts or replaces a document,
-/// and nowhere else.
+/// Keeps `Timestamp(0, 0)` as it is. mongod replaces the value only where a client inserts or
+/// replaces a document.
 pub struct KeepsTimestamps<'a>(pub &'a mut dyn IdSource);
 
 impl IdSource for KeepsTimestamps<'_> {
@@ -59,8 +59,7 @@ impl IdSource for KeepsTimestamps<'_> {
     }
 }
 
-/// A value at the top of a document that is inserted or replaced, with the time in place of a `Timestamp(0,
-/// 0)`.
+/// A top-level value of an inserted or replaced document, with `Timestamp(0, 0)` replaced.
 pub(super) fn with_timestamp<'a>(name: &str, value: RawBsonRef<'a>, mint: &mut dyn IdSource) -> RawBsonRef<'a> {
     if value == NO_TIMESTAMP && name != "_id" {
         return RawBsonRef::Timestamp(mint.timestamp());
@@ -68,7 +67,7 @@ pub(super) fn with_timestamp<'a>(name: &str, value: RawBsonRef<'a>, mint: &mut d
     value
 }
 
-/// A clock that stands still and ids that repeat, for tests of what is made with them.
+/// A fixed clock and repeating ids, for tests.
 #[cfg(test)]
 #[derive(Debug)]
 pub(super) struct FixedMint;
@@ -92,7 +91,7 @@ impl IdSource for FixedMint {
     }
 }
 
-/// One item, prepared.
+/// An item in its stored form, with its key.
 #[derive(Clone, Debug)]
 pub struct Item {
     index: usize,
@@ -104,10 +103,11 @@ pub struct Item {
 }
 
 impl Item {
-    /// Prepares the client's document number `index`.
+    /// Prepares the document number `index` of the client's command.
     ///
     /// # Errors
-    /// What mongod refuses in an inserted document, in its words, and what cannot be a key.
+    /// Errors of an insert into a plain collection, in mongod's words, and values that cannot be a
+    /// key.
     pub fn prepare(
         shape: &BucketShape,
         index: usize,
@@ -129,7 +129,7 @@ impl Item {
         let value = |name: &str| fields.iter().find(|(field, _)| *field == name).map(|(_, value)| *value);
         let key = Key::of_values(shape, value)?;
         let time = shape.time().and_then(value).and_then(RawBsonRef::as_datetime);
-        // As mongod does it: where there is none, the document gets one.
+        // Like mongod, adds an `_id` if there is none.
         let id = id.map_or_else(|| RawBson::ObjectId(mint.object_id()), RawBson::from);
         let stored = stored(shape, &key, &id, &fields)?;
         let identity = key.identity();
@@ -154,7 +154,7 @@ impl Item {
         })
     }
 
-    /// An item that lies in a bucket of this key already, as it does there.
+    /// An item that is already stored in a bucket of this key.
     pub(super) fn of_stored(shape: &BucketShape, key: &Key, identity: &[u8], stored: &RawDocument) -> Self {
         let id = get(stored, "_id").filter(|_| shape.item_ids() != ItemIds::Dropped);
         Self {
@@ -167,13 +167,13 @@ impl Item {
         }
     }
 
-    /// Its place in the client's command.
+    /// The position in the client's command.
     #[must_use]
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// What groups it.
+    /// The key of the item.
     #[must_use]
     pub fn key(&self) -> &Key {
         &self.key
@@ -185,32 +185,32 @@ impl Item {
         &self.identity
     }
 
-    /// Its `_id`; `None` where the shape drops it.
+    /// The `_id`. `None` if the shape drops it.
     #[must_use]
     pub fn id(&self) -> Option<&RawBson> {
         self.id.as_ref()
     }
 
-    /// As it will lie in the bucket.
+    /// The item as it is stored in the bucket.
     #[must_use]
     pub fn stored(&self) -> &RawDocument {
         &self.stored
     }
 
-    /// Its length in the bucket.
+    /// The length in the bucket, in bytes.
     #[must_use]
     pub fn bytes(&self) -> i64 {
         i64::try_from(self.stored.as_bytes().len()).unwrap_or(i64::MAX)
     }
 
-    /// Its time, if its time field holds a date.
+    /// The time, if the time field has a date.
     #[must_use]
     pub fn time(&self) -> Option<DateTime> {
         self.time
     }
 }
 
-/// A document's fields, read once: an item is looked at from many sides.
+/// The fields of a document, parsed once.
 type Fields<'a> = Vec<(&'a str, RawBsonRef<'a>)>;
 
 fn fields(document: &RawDocument) -> Result<Fields<'_>, WriteError> {
@@ -220,7 +220,7 @@ fn fields(document: &RawDocument) -> Result<Fields<'_>, WriteError> {
     fields.collect::<Result<_, _>>().map_err(|error| malformed(&error))
 }
 
-/// The document's `_id`, if it has one.
+/// The `_id` of the document, if it has one.
 fn id_of<'a>(fields: &Fields<'a>) -> Result<Option<RawBsonRef<'a>>, WriteError> {
     let mut ids = fields.iter().filter(|(name, _)| *name == "_id");
     let first = ids.next().map(|(_, id)| check_id(*id)).transpose()?;
@@ -231,7 +231,7 @@ fn id_of<'a>(fields: &Fields<'a>) -> Result<Option<RawBsonRef<'a>>, WriteError> 
     Ok(first)
 }
 
-/// Refuses a field that is there twice: a pipeline that puts the key back into an item keeps one of them.
+/// Refuses a repeated field: a pipeline that puts the key back into an item keeps only one of them.
 fn check_repeated(fields: &Fields<'_>) -> Result<(), WriteError> {
     let mut seen = HashSet::with_capacity(fields.len());
     match fields.iter().find(|(name, _)| !seen.insert(*name)) {
@@ -245,8 +245,8 @@ fn check_repeated(fields: &Fields<'_>) -> Result<(), WriteError> {
     }
 }
 
-/// Refuses a document that mongod would not store, or not two levels deeper, where its item lies in the
-/// bucket.
+/// Refuses a document that mongod would not store at its level, or not at the item's level in the
+/// bucket, which is deeper by two.
 fn check_depth(fields: &Fields<'_>) -> Result<(), WriteError> {
     let deeper = |levels: u32| {
         !fields
@@ -268,7 +268,7 @@ fn check_depth(fields: &Fields<'_>) -> Result<(), WriteError> {
     Err(WriteError::new(ErrorCode::Overflow, message))
 }
 
-/// Whether nothing in a value is nested deeper than so many levels.
+/// Whether a value is nested at most `levels` deep.
 fn has_room(value: RawBsonRef<'_>, levels: u32) -> bool {
     let inner = |document: &RawDocument| {
         let Some(levels) = levels.checked_sub(1) else {
@@ -278,16 +278,16 @@ fn has_room(value: RawBsonRef<'_>, levels: u32) -> bool {
     };
     match value {
         RawBsonRef::Document(document) => inner(document),
-        // Read as the document that it is in all but its type.
+        // An array has the bytes of a document.
         RawBsonRef::Array(array) => RawDocument::from_bytes(array.as_bytes()).is_ok_and(inner),
         RawBsonRef::JavaScriptCodeWithScope(code) => inner(code.scope),
         _ => true,
     }
 }
 
-/// The item as it will lie in the bucket: as a naive insert would store it, with its `_id` first, without
-/// what the bucket holds for it: its `_id` where that is dropped, and each key field whose value is the
-/// lifted one in every bit.
+/// The stored form of an item: as a plain insert would store the document, with `_id` first. Leaves
+/// out the `_id` if the shape drops it, and each key field whose value equals the lifted value in
+/// every bit.
 fn stored(shape: &BucketShape, key: &Key, id: &RawBson, fields: &Fields<'_>) -> Result<RawDocumentBuf, WriteError> {
     let mut stored = RawDocumentBuf::new();
     if shape.item_ids() != ItemIds::Dropped {

@@ -6,18 +6,19 @@ use super::projection::Projection;
 use crate::command::document::{Element, elements};
 use crate::pattern::shapes::BucketShape;
 
-/// Unpacks the items of one bucket as the application knows them: `_id`, key fields, the rest.
+/// Decodes the items of one bucket as the application knows them: `_id`, key fields, then the other
+/// fields.
 pub struct ItemDecoder<'a> {
     shape: &'a BucketShape,
     projection: &'a Projection,
-    /// The elements of the lifted key fields, as they lie in the bucket; empty where there is none.
+    /// The elements of the lifted key fields in the bucket. Empty if the field is missing.
     lifted: Vec<&'a [u8]>,
-    /// Room for an item's elements, used again and again.
+    /// The elements of the current item. Reused to avoid allocations.
     rest: Vec<Element<'a>>,
 }
 
 impl<'a> ItemDecoder<'a> {
-    /// For the items of one bucket.
+    /// A decoder for the items of one bucket.
     #[must_use]
     pub fn new(shape: &'a BucketShape, projection: &'a Projection, bucket: &'a RawDocument) -> Self {
         let mut lifted = vec![<&[u8]>::default(); shape.key().len()];
@@ -35,7 +36,7 @@ impl<'a> ItemDecoder<'a> {
         }
     }
 
-    /// Appends the item's bytes, a whole document.
+    /// Appends the item as a whole document.
     pub fn append(&mut self, stored: &'a RawDocument, to: &mut Vec<u8>) {
         let start = to.len();
         let lifted = self.lifted.iter().map(|element| element.len());
@@ -51,7 +52,7 @@ impl<'a> ItemDecoder<'a> {
             }
         }
         for (field, lifted) in self.shape.key().iter().zip(&self.lifted) {
-            // An item whose own value differs from the lifted one in type has kept its own.
+            // An item stores its own key value if that differs from the lifted value in type.
             let own = rest.iter().find(|element| element.name == field.as_bytes());
             let whole = own.map_or(*lifted, |own| own.whole);
             if !whole.is_empty() {
@@ -65,7 +66,7 @@ impl<'a> ItemDecoder<'a> {
             match self.renamed(name) {
                 None => self.put(name, whole, to),
                 Some(other) if self.projection.keeps(other.as_bytes()) => {
-                    // The type, the other name, and what lies behind the stored one.
+                    // The type, the application's name, and the value.
                     to.extend_from_slice(whole.get(..1).unwrap_or_default());
                     to.extend_from_slice(other.as_bytes());
                     to.extend_from_slice(whole.get(name.len().saturating_add(1)..).unwrap_or_default());
@@ -81,7 +82,7 @@ impl<'a> ItemDecoder<'a> {
         }
     }
 
-    /// The application's name of a stored field that has another.
+    /// The application's name of a stored field, if the field is renamed.
     fn renamed(&self, stored: &[u8]) -> Option<&'a str> {
         let mut pairs = self.shape.rename().pairs();
         pairs.find(|(_, own)| own.as_bytes() == stored).map(|(item, _)| item)
@@ -103,7 +104,7 @@ mod tests {
     use crate::pattern::bucket::layout::{NewPage, build};
     use crate::pattern::shapes::{BucketOptions, ItemIds, NamespacePattern};
 
-    /// An item put into a bucket and taken out again.
+    /// Stores an item in a bucket and decodes it.
     fn check(item_ids: ItemIds, item: &RawDocument, expected: &RawDocument) {
         let options = BucketOptions {
             rename: [("quantity".to_owned(), "qty".to_owned())].into(),

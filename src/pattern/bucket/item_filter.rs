@@ -1,9 +1,9 @@
 //! Evaluates a client's filter on stored items.
 //!
-//! Only comparisons, `$in`, `$exists` and their connectives are evaluated. [`ItemFilter::parse`] returns
-//! `None` for any other filter, and [`ItemFilter::matches`] returns `None` for an item whose values the proxy
-//! does not compare as mongod does, such as an array in the middle of a path. mongod then evaluates the
-//! filter.
+//! Only comparisons, `$in`, `$exists` and their connectives are evaluated. [`ItemFilter::parse`]
+//! returns `None` for any other filter. [`ItemFilter::matches`] returns `None` for an item whose
+//! values the proxy does not compare as mongod does, such as an array in the middle of a path.
+//! mongod then evaluates the filter.
 
 #[cfg(test)]
 mod tests;
@@ -19,16 +19,17 @@ use crate::pattern::shapes::BucketShape;
 /// A stored item with the application's field names.
 #[derive(Clone, Copy, Debug)]
 pub struct StoredItem<'a> {
-    /// The collection's shape.
+    /// The shape of the collection.
     pub shape: &'a BucketShape,
-    /// The bucket that contains it.
+    /// The bucket of the item.
     pub bucket: &'a RawDocument,
-    /// Its element of the array of items.
+    /// The item's element in the array.
     pub stored: &'a RawDocument,
 }
 
 impl<'a> StoredItem<'a> {
-    /// The value at a path; `Some(None)` where it is missing. `None` where an array is on the way to it.
+    /// The value at a path. `Some(None)` if it is missing. `None` if there is an array along the
+    /// path.
     #[must_use]
     pub fn value(&self, path: &str) -> Option<Option<RawBsonRef<'a>>> {
         let mut names = path.split('.');
@@ -91,7 +92,7 @@ impl Comparison {
     }
 }
 
-/// An end of a range of values.
+/// The end of a range of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeEnd {
     /// The least value.
@@ -101,7 +102,7 @@ pub enum RangeEnd {
 }
 
 impl<'a> ItemFilter<'a> {
-    /// Reads a filter. `None` for one that the proxy does not evaluate.
+    /// Parses a filter. `None` if the proxy cannot evaluate it.
     #[must_use]
     pub fn parse(filter: Option<&'a RawDocument>) -> Option<Self> {
         let mut clauses = Vec::new();
@@ -126,7 +127,7 @@ impl<'a> ItemFilter<'a> {
         Some(Self(clauses))
     }
 
-    /// Whether an item matches. `None` where mongod has to evaluate the filter.
+    /// Whether an item matches. `None` if mongod must evaluate the filter.
     #[must_use]
     pub fn matches(&self, item: &StoredItem<'_>) -> Option<bool> {
         for clause in &self.0 {
@@ -151,8 +152,8 @@ impl<'a> ItemFilter<'a> {
         })
     }
 
-    /// A bound of the values at a path: each matching item has a value of the bound's type that is not beyond
-    /// it. `None` where the filter implies none.
+    /// A bound of the values at a path: each matching item has a value of the bound's type that is
+    /// not beyond the bound. `None` if the filter implies no bound.
     #[must_use]
     pub fn bound(&self, path: &str, end: RangeEnd) -> Option<RawBsonRef<'a>> {
         let own = self.tests_of(path).find_map(|test| match (test, end) {
@@ -171,7 +172,8 @@ impl<'a> ItemFilter<'a> {
         })
     }
 
-    /// Whether a path is compared, at any depth of the filter.
+    /// Whether the filter compares a path that begins with the field `root`, at any depth of the
+    /// filter.
     #[must_use]
     pub fn mentions(&self, root: &str) -> bool {
         self.0.iter().any(|clause| match clause {
@@ -188,7 +190,7 @@ impl<'a> ItemFilter<'a> {
     }
 }
 
-/// The bound that the items of all branches meet.
+/// The bound that the items of all branches satisfy.
 fn loosest_bound<'a>(branches: &[ItemFilter<'a>], path: &str, end: RangeEnd) -> Option<RawBsonRef<'a>> {
     let mut loosest: Option<RawBsonRef<'a>> = None;
     for branch in branches {
@@ -219,13 +221,13 @@ fn branches(value: RawBsonRef<'_>) -> Option<Vec<ItemFilter<'_>>> {
     (!branches.is_empty()).then_some(branches)
 }
 
-/// Whether a path names fields alone: none is empty, and no operator.
+/// Whether a path consists of field names only: no empty name, no operator.
 #[must_use]
 pub fn is_plain_path(path: &str) -> bool {
     path.split('.').all(|name| !name.is_empty() && !name.starts_with('$'))
 }
 
-/// The tests of one field's condition.
+/// The tests in the condition on one field.
 fn tests(condition: RawBsonRef<'_>) -> Option<Vec<FieldTest<'_>>> {
     let RawBsonRef::Document(operators) = condition else {
         return Some(vec![FieldTest::Equal(operand(condition)?)]);
@@ -296,7 +298,7 @@ impl FieldTest<'_> {
     }
 }
 
-/// Whether a value or, of an array, an element meets a test.
+/// Whether a value passes a test. For an array: whether one of its elements does.
 fn any_value<'a>(value: Option<RawBsonRef<'a>>, test: impl Fn(Option<RawBsonRef<'a>>) -> Option<bool>) -> Option<bool> {
     let Some(RawBsonRef::Array(elements)) = value else {
         return test(value);
@@ -309,8 +311,8 @@ fn any_value<'a>(value: Option<RawBsonRef<'a>>, test: impl Fn(Option<RawBsonRef<
     Some(false)
 }
 
-/// Whether a value is equal to the one wanted or, of an array, an element is. `None` where the proxy does not
-/// compare them.
+/// Whether a value equals `wanted`. For an array: whether one of its elements does. `None` if the
+/// proxy does not compare the values.
 #[must_use]
 pub fn is_equal_or_has(wanted: RawBsonRef<'_>, value: Option<RawBsonRef<'_>>) -> Option<bool> {
     any_value(value, |value| is_equal(wanted, value))

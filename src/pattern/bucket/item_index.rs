@@ -1,9 +1,9 @@
-//! The application's indexes: on items, under its own names and key patterns.
+//! The application's indexes on items, under its own names and key patterns.
 //!
-//! A key field is at the top of a bucket under its own name, any other field in the array of items under its
-//! stored name. So an index's key pattern follows from the stored one, and nothing else is recorded
-//! ([`StoredIndex`]). An index
-//! that was created past the proxy and is not on items is neither listed nor dropped, and its name is taken.
+//! In a bucket, a key field is at the top level under its own name. Any other field is in the array
+//! of items under its stored name. So an index's key pattern follows from the stored one, and
+//! nothing else is recorded ([`StoredIndex`]). An index that was created without the proxy and is
+//! not on items is neither listed nor dropped. Its name is in use.
 
 mod conflict;
 mod hint;
@@ -27,28 +27,28 @@ use crate::pattern::unsupported::Unsupported;
 
 /// The name of the index on `_id`, which every collection has.
 pub const ID: &str = "_id_";
-/// What the names of the shape's own indexes begin with.
+/// The prefix of the names of the shape's own indexes.
 const OWN: &str = "mongoshape_";
 
-/// Whether only the proxy gives an index such a name.
+/// Whether the name is reserved for the proxy's own indexes.
 #[must_use]
 pub fn is_own(name: &str) -> bool {
     name.starts_with(OWN)
 }
 
-/// The indexes of a collection, as `listIndexes` tells them.
+/// The indexes of a collection, read from `listIndexes`.
 #[derive(Clone, Debug, Default)]
 pub struct Indexes {
-    /// Those that the application knows of, in its terms and in mongod's order.
+    /// The indexes that the application knows, in its terms and in mongod's order.
     pub known: Vec<RawDocumentBuf>,
-    /// The names of those among them that are stored without [`StoredIndex::PREFIX`].
+    /// The names of known indexes that are stored without [`StoredIndex::PREFIX`].
     unprefixed: HashSet<String>,
-    /// The names of the others.
+    /// The names of the other indexes.
     pub others: Vec<String>,
 }
 
 impl Indexes {
-    /// Sorts what mongod tells.
+    /// Reads the specifications that `listIndexes` returns.
     #[must_use]
     pub fn of<'a>(shape: &BucketShape, specs: impl Iterator<Item = &'a RawDocument>) -> Self {
         let mut indexes = Self::default();
@@ -66,14 +66,15 @@ impl Indexes {
         indexes
     }
 
-    /// The known one of that name.
+    /// The known index of that name.
     #[must_use]
     pub fn named(&self, wanted: &str) -> Option<&RawDocument> {
         let found = self.known.iter().find(|spec| name(spec) == wanted);
         found.map(|spec| &**spec)
     }
 
-    /// A stored specification as that of an index which is there: mongod then takes both for one.
+    /// A stored specification, without the prefix if the existing index of that name has none.
+    /// mongod then treats both as the same index.
     #[must_use]
     pub fn as_there(&self, stored: &RawDocument) -> RawDocumentBuf {
         if !self.unprefixed.contains(name(stored)) {
@@ -84,7 +85,7 @@ impl Indexes {
         with_replaced(stored, &[("key", Some(RawBsonRef::Document(key)))])
     }
 
-    /// The known one of that key pattern.
+    /// The known index with that key pattern.
     #[must_use]
     pub fn with_key(&self, wanted: &RawDocument) -> Option<&RawDocument> {
         let found = self.known.iter().find(|spec| same_key(key(spec), wanted));
@@ -98,37 +99,41 @@ pub fn name(spec: &RawDocument) -> &str {
     get(spec, "name").and_then(RawBsonRef::as_str).unwrap_or_default()
 }
 
-/// The key pattern in a specification. mongod lets none be without one; one that was would stand for its own.
+/// The key pattern in a specification. mongod refuses a specification without one; then this
+/// returns the specification itself.
 #[must_use]
 pub fn key(spec: &RawDocument) -> &RawDocument {
     let key = get(spec, "key").and_then(RawBsonRef::as_document);
     key.unwrap_or(spec)
 }
 
-/// Whether a key pattern is that of the index on `_id` (`index_descriptor.cpp`: whichever way it goes).
+/// Whether a key pattern is that of the index on `_id`, in either direction
+/// (`index_descriptor.cpp`).
 #[must_use]
 pub fn is_id_key(key: &RawDocument) -> bool {
     let number = get(key, "_id").and_then(as_whole_number);
     matches!(number, Some(1 | -1)) && key.iter().count() == 1
 }
 
-/// Whether the collection is clustered by it. That is the index on `_id` then, whatever its name, and is in
-/// no catalog.
+/// Whether the index clusters the collection. It is then the index on `_id`, whatever its name, and
+/// is not in the index catalog.
 #[must_use]
 pub fn is_clustered(spec: &RawDocument) -> bool {
     get(spec, "clustered").and_then(as_flag).unwrap_or(false)
 }
 
-/// The specification to be stored for one that mongod has found to be well formed.
+/// The specification to be stored, for a well-formed specification of the application. mongod has
+/// checked it before.
 ///
 /// # Errors
-/// What would not be for items what it is for documents, with the reason.
+/// An option that would work on pages, not on items, with the reason.
 pub fn stored(shape: &BucketShape, spec: &RawDocument) -> Result<RawDocumentBuf, Unsupported> {
     if let Some(name) = given_twice(spec) {
         return Err(format!("an index specification that gives '{name}' twice").into());
     }
     if is_id_key(key(spec)) || is_clustered(spec) {
-        // mongod has judged it, and it is there. No other can be clustered, as mongod says.
+        // mongod has checked the specification, and the index exists. mongod refuses any other
+        // clustered index.
         return Ok(spec.to_owned());
     }
     let mut stored = RawDocumentBuf::new();
@@ -141,7 +146,7 @@ pub fn stored(shape: &BucketShape, spec: &RawDocument) -> Result<RawDocumentBuf,
             "unique" if !is_set() => {}
             "sparse" if !is_set() => put(&mut stored, name, value),
             "collation" if is_simple(value) => {}
-            // mongod drops them, too.
+            // mongod drops these options, too.
             "ns" | "dropDups" => {}
             "unique" => return Err("a unique index, which would be one of pages and not of items,".into()),
             "sparse" => return Err("a sparse index, from which not items but whole pages would be missing,".into()),
@@ -188,20 +193,20 @@ fn stored_key(shape: &BucketShape, key: &RawDocument) -> Result<RawDocumentBuf, 
     Ok(prefixed(shape, stored))
 }
 
-/// Whether a stored path begins with a number inside the array of items: for mongod that is an element's
-/// place.
+/// Whether a stored path begins with a number inside the array of items. mongod takes the number
+/// for the position of an element.
 fn is_place_in_page(shape: &BucketShape, path: &str) -> bool {
     let inside = in_items(shape, path).filter(|_| key_position(shape, path).is_none());
     let root = inside.and_then(|inside| inside.split('.').next());
     root.is_some_and(|root| root.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// What is behind the name of the array of items.
+/// The part of a path after the name of the array of items.
 fn in_items<'a>(shape: &BucketShape, path: &'a str) -> Option<&'a str> {
     path.strip_prefix(shape.items())?.strip_prefix('.')
 }
 
-/// Where a path of items is stored.
+/// The stored path of a path in items.
 #[must_use]
 pub fn stored_path(shape: &BucketShape, path: &str) -> String {
     if key_position(shape, path).is_some() {
@@ -211,13 +216,14 @@ pub fn stored_path(shape: &BucketShape, path: &str) -> String {
     format!("{}.{stored}", shape.items())
 }
 
-/// The path of items that is stored there.
+/// The path in items of a stored path.
 fn application_path(shape: &BucketShape, stored: &str) -> Option<String> {
     if key_position(shape, stored).is_some() {
         return Some(stored.to_owned());
     }
     let path = with_root(in_items(shape, stored)?, |root| shape.rename().item(root));
-    // Somebody else's: a key field inside the items, where the proxy does not look for it.
+    // The index was created without the proxy: on a key field inside the items, where no item is
+    // looked up.
     (stored_path(shape, &path) == stored).then_some(path)
 }
 
@@ -228,7 +234,8 @@ fn with_root<'a>(path: &'a str, rename: impl FnOnce(&'a str) -> &'a str) -> Stri
     }
 }
 
-/// An index as the application has made it, or could have; `None` for any other.
+/// The specification of an index as the application created it, or could have. `None` for any other
+/// index.
 #[must_use]
 pub fn as_application_sees(shape: &BucketShape, spec: &RawDocument) -> Option<RawDocumentBuf> {
     match name(spec) {
@@ -253,8 +260,8 @@ pub fn as_application_sees(shape: &BucketShape, spec: &RawDocument) -> Option<Ra
     Some(with_replaced(spec, &[("key", Some(RawBsonRef::Document(application)))]))
 }
 
-/// mongod's words for a document that has two arrays which an index cannot have both (error 171), `[one]
-/// [other]`, with the names that the application gives them.
+/// mongod's message for a document with two arrays that one index cannot contain (error 171),
+/// `[one] [other]`, with the application's field names.
 #[must_use]
 pub fn in_item_names(shape: &BucketShape, text: &str) -> String {
     let mut parts = text.split('[');
@@ -273,7 +280,8 @@ pub fn in_item_names(shape: &BucketShape, text: &str) -> String {
     named
 }
 
-/// Whether two key patterns are one to mongod: the order of fields counts, the type of a number does not.
+/// Whether mongod treats two key patterns as the same. The order of fields matters, the type of a
+/// number does not.
 #[must_use]
 pub fn same_key(one: &RawDocument, other: &RawDocument) -> bool {
     let same = |(one, other): (Field<'_>, Field<'_>)| match (one, other) {
@@ -283,7 +291,7 @@ pub fn same_key(one: &RawDocument, other: &RawDocument) -> bool {
     one.iter().count() == other.iter().count() && one.iter().zip(other.iter()).all(same)
 }
 
-/// A field as a document's iterator gives it.
+/// A field as a document's iterator returns it.
 type Field<'a> = Result<(&'a CStr, RawBsonRef<'a>), bson::error::Error>;
 
 fn same_direction(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> bool {
@@ -295,7 +303,7 @@ fn same_direction(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> bool {
     }
 }
 
-/// A number of any type; `None` for anything else.
+/// The value of a number of any type. `None` for other types.
 fn as_number(value: RawBsonRef<'_>) -> Option<f64> {
     match value {
         RawBsonRef::Double(number) => Some(number),

@@ -1,8 +1,8 @@
-//! Locates the items of a write that does not name one by `_id`.
+//! Locates the items of a write that does not name one item by `_id`.
 //!
-//! mongod unwinds the buckets and runs the client's filter and sort on the items, as for a read. The position
-//! of each item is in a field beside the item's own, which the filter must not see. The item itself is taken
-//! from the stored array.
+//! mongod unwinds the buckets and runs the client's filter and sort on the items, as for a read.
+//! The position of each item is in an additional field that the filter must not see. The item
+//! itself is taken from the stored array.
 
 use bson::raw::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -15,41 +15,41 @@ use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unwound::{self, match_documents, unsupported_operator};
 
-/// The field that goes along, unless the client's words have it in them.
+/// The additional field, unless the client's command contains this name.
 const PLACE: &str = "mongoshapePlace";
 
-/// What items are looked for.
+/// Selects the items of a write.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ItemSelector<'a> {
-    /// What they match; `None`: all.
+    /// The filter on items. `None`: all items.
     pub filter: Option<&'a RawDocument>,
-    /// In which order. Among equals of one bucket, and without a sort, the one that lies before the others is
-    /// first.
+    /// The order of the items. Items of one bucket that are equal in the sort, or any items without
+    /// a sort, are in the order of their positions.
     pub sort: Option<&'a RawDocument>,
-    /// How strings compare.
+    /// The collation of filter and sort.
     pub collation: Option<&'a RawDocument>,
     /// The variables of the filter.
     pub let_variables: Option<&'a RawDocument>,
-    /// How many at most.
+    /// The most items to return.
     pub limit: Option<u64>,
-    /// What is demanded of their buckets beside.
+    /// An additional condition on buckets.
     pub of_bucket: Option<&'a RawDocument>,
-    /// What is demanded of the items beside.
+    /// An additional condition on items.
     pub of_item: Option<&'a RawDocument>,
-    /// Whether to bring all items of their buckets.
+    /// Whether to return all items of their buckets.
     pub all_items: bool,
 }
 
-/// An item, and where it lies.
+/// An item that was found, with its page and position.
 #[derive(Clone, Debug)]
 pub struct LocatedItem {
     /// The bucket's `_id`.
     pub bucket: RawBson,
     /// The bucket's page number.
     pub page: i32,
-    /// How many items the bucket has.
+    /// The number of items in the bucket.
     pub count: u32,
-    /// The item's place among them, from 0.
+    /// The item's position in the bucket, from 0.
     pub place: usize,
     /// The bucket's key fields.
     pub key: RawDocumentBuf,
@@ -59,11 +59,11 @@ pub struct LocatedItem {
     pub stored: RawDocumentBuf,
     /// The item as the application knows it.
     pub item: RawDocumentBuf,
-    /// All items of the bucket as stored, if they were asked for.
+    /// All items of the bucket as stored, if they were requested.
     pub all_items: Option<RawArrayBuf>,
 }
 
-/// What in a filter cannot be run where an item has one field more than the application knows of: for a
+/// The part of a filter that does not work on items with an additional field, in words for an error
 /// message.
 #[must_use]
 pub fn unsupported(filter: &RawDocument) -> Option<String> {
@@ -80,7 +80,7 @@ pub fn unsupported(filter: &RawDocument) -> Option<String> {
         })
 }
 
-/// Whether a filter holds a `$jsonSchema` that says something of fields which it does not name.
+/// Whether a filter contains a `$jsonSchema` with a condition on fields that it does not name.
 fn counts_fields(value: RawBsonRef<'_>) -> bool {
     const OF_ALL: [&str; 4] = [
         "additionalProperties",
@@ -100,14 +100,14 @@ fn counts_fields(value: RawBsonRef<'_>) -> bool {
     }
 }
 
-/// Whether the bytes of a document have a word in them, wherever.
+/// Whether the bytes of a document contain a word anywhere.
 fn names(document: &RawDocument, word: &str) -> bool {
     let mut parts = document.as_bytes().windows(word.len());
     parts.any(|part| part == word.as_bytes())
 }
 
-/// The `aggregate` that finds them, without the fields that every command carries; [`unsupported`] has been
-/// asked.
+/// The `aggregate` that finds the items, without inherited options. The caller has checked
+/// [`unsupported`] before.
 #[must_use]
 pub fn command(shape: &BucketShape, collection: &str, wanted: ItemSelector<'_>) -> RawDocumentBuf {
     let narrowing = BucketPredicate::of(shape, wanted.filter);
@@ -118,14 +118,14 @@ pub fn command(shape: &BucketShape, collection: &str, wanted: ItemSelector<'_>) 
         stages.push(single("$sort", single(path::PAGE, 1)));
     }
     stages.extend(of_items(shape, wanted));
-    // One more than there can be, and the cursor is at its end with the first batch.
+    // One more than the limit, so that the cursor is exhausted with the first batch.
     let batch_size = wanted.limit.map(|limit| limit.saturating_add(1));
     let mut command = unwound::aggregate(collection, &stages, batch_size);
     append_options(&mut command, wanted);
     command
 }
 
-/// The same of one bucket that is given as it was, instead of those that are there.
+/// The same `aggregate` on one given bucket image in place of the collection.
 #[must_use]
 pub fn command_in_image(shape: &BucketShape, image: &RawDocument, wanted: ItemSelector<'_>) -> RawDocumentBuf {
     let image = single("$literal", array_of(&[image.to_owned()]));
@@ -146,7 +146,7 @@ fn append_options(command: &mut RawDocumentBuf, wanted: ItemSelector<'_>) {
     }
 }
 
-/// The stages from buckets to what [`LocatedItem::parse`] reads.
+/// The stages from buckets to the documents that [`LocatedItem::parse`] reads.
 fn of_items(shape: &BucketShape, wanted: ItemSelector<'_>) -> Vec<RawDocumentBuf> {
     let place = place_field(shape, wanted);
     let items = format!("${}", shape.items());
@@ -190,7 +190,7 @@ fn of_items(shape: &BucketShape, wanted: ItemSelector<'_>) -> Vec<RawDocumentBuf
     stages
 }
 
-/// A name that is nowhere in the client's words, and none of the bucket's fields.
+/// A field name that occurs neither in the client's command nor as a field of the bucket.
 fn place_field(shape: &BucketShape, wanted: ItemSelector<'_>) -> String {
     let mut name = PLACE.to_owned();
     let words = [wanted.filter, wanted.sort, wanted.let_variables, wanted.of_item];
@@ -205,7 +205,7 @@ fn place_field(shape: &BucketShape, wanted: ItemSelector<'_>) -> String {
 }
 
 impl LocatedItem {
-    /// Reads an answer's document. `None` for what is no bucket's of this layout.
+    /// Reads a result document. `None` if its bucket is not of this layout version.
     #[must_use]
     pub fn parse(shape: &BucketShape, found: &RawDocument) -> Option<Self> {
         let number = |name| get(found, name).and_then(as_whole_number);
@@ -230,7 +230,7 @@ impl LocatedItem {
         })
     }
 
-    /// The item that a bucket, as it was, says was
+    /// The item that an earlier image of a bucket records as
     /// [claimed](crate::pattern::bucket::update_by_position::claim).
     #[must_use]
     pub fn claimed(shape: &BucketShape, image: &RawDocument) -> Option<Self> {
@@ -260,7 +260,7 @@ impl LocatedItem {
         Self::parse(shape, &found)
     }
 
-    /// What is known of its page.
+    /// The header of the item's page.
     #[must_use]
     pub fn page_facts(&self, shape: &BucketShape) -> Option<PageHeader> {
         let mut bucket = single("_id", &self.bucket);
@@ -269,13 +269,13 @@ impl LocatedItem {
         PageHeader::parse(shape, &bucket)
     }
 
-    /// The item's `_id`, where it has one.
+    /// The item's `_id`, if it has one.
     #[must_use]
     pub fn id(&self) -> Option<RawBsonRef<'_>> {
         get(&self.item, "_id")
     }
 
-    /// What is kept of it, in bytes.
+    /// The memory of the located item's documents, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let documents = [&self.key, &self.control, &self.stored, &self.item];

@@ -1,6 +1,6 @@
 //! The view of a shaped collection's items, for stages that read a collection without a pipeline.
 //!
-//! An ordinary view in the collection's database, created when such a stage first needs it.
+//! An ordinary view in the collection's database. It is created when such a stage first needs it.
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -9,7 +9,7 @@ use crate::command::document::{array_of, get, single};
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unwound::of_whole_documents;
 
-/// What is put behind the collection's name.
+/// The suffix of the view's name.
 const SUFFIX: &str = ".mongoshape_items";
 
 /// The view's name.
@@ -18,26 +18,27 @@ pub fn name(collection: &str) -> String {
     format!("{collection}{SUFFIX}")
 }
 
-/// The `create` that makes it.
+/// The `create` command of the view.
 #[must_use]
 pub fn create(shape: &BucketShape, collection: &str) -> RawDocumentBuf {
     let mut command = single("create", name(collection));
     command.append(cstr!("viewOn"), collection);
-    // A view that another version has made is known by its definition.
+    // A view that another version has created is recognised by its definition.
     let mut stages = unpack(shape, FieldOrder::Any);
     stages.push(end());
     command.append(cstr!("pipeline"), array_of(&stages));
     command
 }
 
-/// The stage that a view of items ends with: whoever reads it may match a field without a name, which mongod
-/// would otherwise lose on the way (see [`match_items`](crate::pattern::unwound::match_documents)).
+/// The last stage of the view's pipeline. A reader of the view may match a field with an empty
+/// name, which mongod would otherwise lose (see
+/// [`match_items`](crate::pattern::unwound::match_documents)).
 #[must_use]
 pub fn end() -> RawDocumentBuf {
     single("$match", of_whole_documents())
 }
 
-/// Whether what `listCollections` tells of that name is the view.
+/// Whether the entry of `listCollections` with that name is the view.
 #[must_use]
 pub fn is(shape: &BucketShape, collection: &str, found: &RawDocument) -> bool {
     let made = create(shape, collection);
@@ -48,8 +49,8 @@ pub fn is(shape: &BucketShape, collection: &str, found: &RawDocument) -> bool {
     })
 }
 
-/// Whether a view, as `listCollections` tells of it, may read the collection or view of that name: whether
-/// the name is anywhere in its definition.
+/// Whether a view may read the collection or view with this name: whether its definition contains
+/// the name anywhere. `view` is the entry of `listCollections`.
 #[must_use]
 pub fn is_read_by(name: &str, view: &RawDocument) -> bool {
     let options = get(view, "options").and_then(RawBsonRef::as_document);
@@ -64,7 +65,7 @@ fn array_has(array: &RawArray, text: &str) -> bool {
     array.into_iter().flatten().any(|value| has(value, text))
 }
 
-/// Nests no deeper than mongod lets documents nest.
+/// The recursion is bounded by mongod's limit on nesting.
 fn has(value: RawBsonRef<'_>, text: &str) -> bool {
     match value {
         RawBsonRef::String(string) => string == text,

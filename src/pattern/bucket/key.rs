@@ -1,4 +1,5 @@
-//! An item's key: how it groups items, how a statement demands it, and its text in a page's `_id`.
+//! An item's key: groups items, is part of a statement's filter, and gives the text in a page's
+//! `_id`.
 
 use std::fmt::Write as _;
 
@@ -10,12 +11,13 @@ use crate::command::document::{get, put, single, type_name};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::shapes::BucketShape;
 
-/// Bytes of key text in a bucket's `_id`; a longer key is cut there, and the name made unique otherwise.
+/// The most bytes of key text in a bucket's `_id`. Longer text is cut; a suffix keeps the `_id`
+/// unique.
 const MAX_TEXT_BYTES: usize = 128;
 const EMPTY_TIMESTAMP: RawBsonRef<'_> = RawBsonRef::Timestamp(Timestamp { time: 0, increment: 0 });
 
-/// The values that a bucket lifts out of its items, one for each key field, in their canonical types. `None`
-/// is the group of `null` and missing, which has no lifted field.
+/// The values that a bucket lifts out of its items, one for each key field, in their canonical
+/// types. `None` stands for `null` and missing, which have no lifted field.
 #[derive(Clone, Debug)]
 pub struct Key {
     lifted: Vec<Option<RawBson>>,
@@ -30,7 +32,7 @@ impl Key {
         Self::of_values(shape, |field| get(item, field))
     }
 
-    /// The key of an item whose values are looked up by the names of their fields.
+    /// The key of an item. `value` returns the value of a field by its name.
     ///
     /// # Errors
     /// A value that cannot be a key.
@@ -51,7 +53,7 @@ impl Key {
         &self.lifted
     }
 
-    /// Equal for two keys if, and only if, MongoDB takes them for equal.
+    /// Bytes that are equal for two keys if and only if MongoDB compares the keys as equal.
     #[must_use]
     pub fn identity(&self) -> Vec<u8> {
         let values = self
@@ -61,18 +63,18 @@ impl Key {
         values.collect::<RawArrayBuf>().as_bytes().to_vec()
     }
 
-    /// Appends the equality on every key field that only this key's buckets meet.
+    /// Appends an equality for every key field, which only this key's buckets match.
     pub fn append_filter(&self, shape: &BucketShape, filter: &mut RawDocumentBuf) {
         for (field, value) in shape.key().iter().zip(&self.lifted) {
             match value {
-                // `$eq`, so that a document or a regular expression is taken as a value.
+                // `$eq`, because a document or a regular expression would be interpreted otherwise.
                 Some(value) => put(filter, field, single("$eq", value)),
                 None => put(filter, field, RawBson::Null),
             }
         }
     }
 
-    /// The key as it reads in a bucket's `_id`: `_` and `%` percent-encoded, fields joined by `_`.
+    /// The key's text in a bucket's `_id`: `_` and `%` percent-encoded, fields joined by `_`.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -120,7 +122,7 @@ fn value_text(value: Option<&RawBson>) -> String {
             let _ = write!(text, "{byte:02x}");
             text
         }),
-        // The rest is rare as a key and only has to read as something.
+        // Other types are rare as a key, and the text only has to be readable.
         Some(other) => type_name(other).to_owned(),
     }
 }
@@ -128,14 +130,15 @@ fn value_text(value: Option<&RawBson>) -> String {
 fn lift(field: &str, value: Option<RawBsonRef<'_>>) -> Result<Option<RawBson>, WriteError> {
     match value {
         None | Some(RawBsonRef::Null) => Ok(None),
-        // mongod fills one in at the top of a page that is inserted. An inserted item has none, but an upsert
-        // keeps it.
+        // mongod replaces an empty timestamp at the top level of an inserted page. An inserted item
+        // has none left, but an upsert keeps it.
         Some(EMPTY_TIMESTAMP) => {
             let message =
                 format!("mongoshape groups this collection's items by '{field}': an empty timestamp cannot be a key");
             Err(WriteError::new(ErrorCode::BadValue, message))
         }
-        // An array is several keys to MongoDB; the others compare equal to a value of another type.
+        // For MongoDB an array is several keys. The other types compare equal to values of another
+        // type.
         Some(
             value @ (RawBsonRef::Array(_) | RawBsonRef::Undefined | RawBsonRef::Symbol(_) | RawBsonRef::DbPointer(_)),
         ) => {
@@ -149,8 +152,8 @@ fn lift(field: &str, value: Option<RawBsonRef<'_>>) -> Result<Option<RawBson>, W
     }
 }
 
-/// The value with every number in it in its canonical type and every symbol as a string, which MongoDB takes
-/// for equal: equal values have equal bytes.
+/// The value with every number in its canonical type and every symbol as a string. MongoDB compares
+/// both as equal, and equal values get equal bytes.
 #[must_use]
 pub fn canonical(value: RawBsonRef<'_>) -> RawBson {
     match value {
@@ -171,8 +174,8 @@ pub fn canonical(value: RawBsonRef<'_>) -> RawBson {
     }
 }
 
-/// Whether two values are the same in type and in every bit; `==` on doubles would miss NaN and the sign of
-/// zero.
+/// Whether two values are the same in type and in every bit. `==` on doubles would miss NaN and the
+/// sign of zero.
 #[must_use]
 pub fn same_bytes(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> bool {
     match (one, other) {

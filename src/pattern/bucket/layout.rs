@@ -1,39 +1,43 @@
 //! Layout version 1: what a bucket looks like in mongod.
 //!
 //! ```js
-//! { _id: "123_1698335223",     // key text, "_", seconds of the first item's time; any in an adopted bucket
+//! { _id: "123_1698335223",     // key text, "_", seconds of the first time; any in an adopted bucket
 //!   customerId: 123,           // the key, lifted out of the items
 //!   count: 2,
 //!   history: [ {..}, {..} ],   // the items, at most `max_items`
 //!   control: {
-//!     v: 1, page: 0,           // layout version; the page's number among its key's, from 0
-//!     bytes: 173,              // sum of the items' BSON lengths when they were inserted
-//!     from: .., to: ..,        // where items have a time: see `Bounds`
-//!     exception: true,         // set with `short` or `late`: position arithmetic must know the page
+//!     v: 1, page: 0,           // layout version; page number among the pages of the key, from 0
+//!     bytes: 173,              // sum of the items' BSON lengths at insertion
+//!     from: .., to: ..,        // time bounds, if items have a time: see `TimeBounds`
+//!     exception: true,         // set with `short` or `late`: position arithmetic needs the page
 //!     short: true,             // closed before it was full
-//!     late: true,              // its times do not ascend, or not from the page before, or one is no date
-//!     unordered: true,         // a page before it is late; on page 0: a later page is, or is about to be
-//!     nonce: 5L,               // not on page 0: the reservation's id, on the page before
-//!     next: [ 9L ],            // reservation ids of the pages after it, begun or not
-//!     changed: 3L,             // position of the item that a findAndModify has changed, for its retry
-//!     kept: { from, to },      // its bounds before an item on it got a time that belongs elsewhere
-//!     unsteady: true,          // on page 0: such bounds of some page of the key change, or are about to
-//!     anchor: true } }         // not on page 0: it was marked unordered when page 0 existed
+//!     late: true,              // times not ascending, or older than the page before, or not a date
+//!     unordered: true,         // an earlier page is late; on page 0: a later page is late or may become so
+//!     nonce: 5L,               // not on page 0: id of this page's reservation on the page before
+//!     next: [ 9L ],            // ids of the reservations of later pages, begun or not
+//!     changed: 3L,             // position of the item that a findAndModify changed, for its retry
+//!     kept: { from, to },      // time bounds before an item got a time of another page
+//!     unsteady: true,          // on page 0: time bounds of some page of the key change or may change
+//!     anchor: true } }         // not on page 0: the page was marked unordered after it was begun
 //! ```
 //!
-//! Invariants: `count` is the length of the array and at most `max_items`; a key's pages are numbered without
-//! gaps; all but the highest are full or `short`; only the highest takes new items, and not when it is
-//! `short`. A page is begun only when the one before it has announced it in its `next`, and none is removed
-//! that has announced one: see `docs/decisions/0013-pages-are-announced.md`. `count` never is 0, but where
-//! items were deleted from a page that has announced another.
+//! Invariants:
 //!
-//! Where no page of a key is late or unordered, the times of its items ascend from the first page to the
-//! last. The pages at either end are enough to know that: page 0 is marked before any page behind it becomes
-//! late, and each page begun behind a late one is unordered. See `docs/decisions/0003-late-is-local.md`.
-//! Where items get other times on a standalone, pages that others follow become late: `kept`, `unsteady` and
-//! `anchor` are for that, see `docs/decisions/0015-times-change-in-place.md`.
+//! * `count` is the length of the array and at most `max_items`.
+//! * The pages of a key are numbered without gaps. All but the highest are full or `short`.
+//! * Only the highest page takes new items, unless it is `short`.
+//! * A page is begun only after the page before it has reserved it in `next`. A page with a
+//!   reservation is not removed: see `docs/decisions/0013-pages-are-announced.md`.
+//! * `count` is 0 only if all items were deleted from a page that has a reservation.
 //!
-//! Buckets that were written by hand have no `control` until they are adopted, see [`super::adopt`].
+//! If no page of a key is late or unordered, the times of its items ascend from the first page to
+//! the last. The first and the last page are enough to know that: page 0 is marked before a later
+//! page becomes late, and each page begun after a late page is unordered. See
+//! `docs/decisions/0003-late-is-local.md`. When an item gets another time on a standalone, a page
+//! that is not the highest becomes late. `kept`, `unsteady` and `anchor` exist for that case: see
+//! `docs/decisions/0015-times-change-in-place.md`.
+//!
+//! Hand-written buckets have no `control` until they are adopted, see [`super::adopt`].
 
 mod bounds;
 
@@ -54,37 +58,38 @@ pub mod path {
     pub const VERSION: &str = "control.v";
     /// Page number.
     pub const PAGE: &str = "control.page";
-    /// Sum of the items' lengths when they were inserted: what decides whether another has its place in the
-    /// page.
+    /// Sum of the items' lengths at insertion: decides whether another item fits on the page.
     pub const BYTES: &str = "control.bytes";
     /// Lower bound of the times.
     pub const FROM: &str = "control.from";
     /// Upper bound of the times.
     pub const TO: &str = "control.to";
-    /// Whether arithmetic must know of it.
+    /// Whether position arithmetic must take the page into account.
     pub const EXCEPTION: &str = "control.exception";
-    /// Whether it was closed before it was full.
+    /// Whether the page was closed before it was full.
     pub const SHORT: &str = "control.short";
-    /// Whether times in it do not ascend.
+    /// Whether the times on the page do not ascend, or not from the page before.
     pub const LATE: &str = "control.late";
-    /// Whether another page of its key is late.
+    /// Whether another page of the key is late.
     pub const UNORDERED: &str = "control.unordered";
-    /// What it was announced by.
+    /// Id of the page's reservation on the page before.
     pub const NONCE: &str = "control.nonce";
-    /// What it has announced.
+    /// Ids of the reservations that the page records.
     pub const NEXT: &str = "control.next";
-    /// Its bounds before an item on it got a time that belongs elsewhere.
+    /// Time bounds of the page before an item on it got a time that belongs to another page.
     pub const KEPT: &str = "control.kept";
-    /// Whether the bounds of some page of its key move.
+    /// Whether time bounds of some page of the key change.
     pub const UNSTEADY: &str = "control.unsteady";
-    /// Whether it was marked unordered when it was there already.
+    /// Whether the page was marked unordered after it was begun.
     pub const ANCHOR: &str = "control.anchor";
-    /// The place of the item that a `findAndModify` has changed or claimed last, for one that is sent again:
-    /// mongod then answers the whole bucket as it has become. Any other number is there for the change alone.
+    /// Position of the item that a `findAndModify` last changed or claimed. mongod answers a retry
+    /// with the whole changed bucket, so the position identifies the item. Any other number only
+    /// makes the statement change something.
     pub const CHANGED: &str = "control.changed";
 }
 
-/// What the planner knows of a key's highest page: everything of the bucket but its items.
+/// The page header of a key's head page: all of the bucket that the planner needs, without the
+/// items.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -93,31 +98,32 @@ pub mod path {
 pub struct PageHeader {
     /// The bucket's `_id`.
     pub id: RawBson,
-    /// Its number.
+    /// The page number.
     pub page: i32,
-    /// Items in it.
+    /// Number of items on the page.
     pub count: u32,
-    /// Bytes of items in it.
+    /// Sum of the items' lengths in bytes.
     pub bytes: i64,
-    /// Greatest time in it; `None` where an item has no date, and where there is none.
+    /// The greatest time on the page. `None` if an item has no date, and if there are no items.
     pub to: Option<DateTime>,
-    /// Whether it was closed before it was full.
+    /// Whether the page was closed before it was full.
     pub short: bool,
-    /// Whether it is marked late.
+    /// Whether the page is marked late.
     pub late: bool,
-    /// Whether it is marked unordered.
+    /// Whether the page is marked unordered.
     pub unordered: bool,
-    /// What it was announced by; `None` of page 0.
+    /// Id of the page's reservation. `None` for page 0.
     pub nonce: Option<i64>,
-    /// What it has announced.
+    /// Ids of the reservations that the page records.
     pub next: Vec<i64>,
-    /// Whether it was marked unordered when it was there already: then it is the lowest that tells of a late
-    /// page before it.
+    /// Whether the page was marked unordered after it was begun. Such a page is the lowest that
+    /// records a late page before it.
     pub anchor: bool,
 }
 
 impl PageHeader {
-    /// Reads a bucket, with or without its items. `None` for a document that is no bucket of this layout.
+    /// Reads the header of a bucket, with or without its items. `None` if the document is not a
+    /// bucket of this layout version.
     #[must_use]
     pub fn parse(shape: &BucketShape, bucket: &RawDocument) -> Option<Self> {
         let control = bucket.get_document(BucketShape::CONTROL).ok()?;
@@ -140,8 +146,8 @@ impl PageHeader {
         })
     }
 
-    /// What the first item of what comes behind the page's items must not be older than. Where an empty page
-    /// has others before it, that is not known, and any item is taken for older.
+    /// The time that an appended item must not be older than, or the page becomes late. On an empty
+    /// page after page 0 that time is unknown, so any item counts as older.
     #[must_use]
     pub fn newest(&self) -> Option<DateTime> {
         if self.has_unknown_before() {
@@ -151,53 +157,53 @@ impl PageHeader {
         }
     }
 
-    /// Whether only the pages before it say what time it goes on from.
+    /// Whether the newest time is recorded only on the pages before.
     #[must_use]
     pub fn has_unknown_before(&self) -> bool {
         self.count == 0 && self.page > 0
     }
 
-    /// Whether a page begun behind it has a late one before it. What page 0 says of pages behind it is not
-    /// meant.
+    /// Whether a page begun after this one is unordered. The mark on page 0 is about later pages
+    /// and does not count.
     #[must_use]
     pub fn makes_unordered(&self) -> bool {
         self.late || (self.page > 0 && self.unordered)
     }
 
-    /// Whether the key's page 0 says that not all times of the key ascend: it does before another page
+    /// Whether page 0 of the key is known to be marked: page 0 is marked before another page
     /// becomes late.
     #[must_use]
     pub fn is_first_marked(&self) -> bool {
         self.late || self.unordered
     }
 
-    /// Whether it must not be removed before the page before it tells what it does.
+    /// Whether the page before must take over the mark before this page is removed.
     #[must_use]
     pub fn tells_for_others(&self) -> bool {
         self.anchor && self.page > 0
     }
 
-    /// The same page once it has announced another.
+    /// The header after the page has recorded this reservation.
     #[must_use]
     pub(super) fn announcing(mut self, nonce: Option<i64>) -> Self {
         self.next.extend(nonce);
         self
     }
 
-    /// Whether no item can be added to it any more.
+    /// Whether no more items can be added to the page.
     #[must_use]
     pub fn is_closed(&self, shape: &BucketShape) -> bool {
         self.short || self.count >= shape.max_items()
     }
 
-    /// Whether an item of that many bytes still has its place in it. An empty page takes an item of any size.
+    /// Whether an item of `bytes` bytes fits on the page. An empty page takes an item of any size.
     #[must_use]
     pub fn fits(&self, shape: &BucketShape, bytes: i64) -> bool {
         !self.is_closed(shape) && (self.count == 0 || self.bytes.saturating_add(bytes) <= i64::from(shape.max_bytes()))
     }
 }
 
-/// What a page has announced.
+/// The reservation ids in `control.next`.
 fn nonces(next: Option<RawBsonRef<'_>>) -> Vec<i64> {
     let array = next.and_then(RawBsonRef::as_array).into_iter().flatten().flatten();
     array.filter_map(as_whole_number).collect()
@@ -208,22 +214,22 @@ fn nonces(next: Option<RawBsonRef<'_>>) -> Vec<i64> {
 pub struct NewPage<'a> {
     /// The bucket's `_id`.
     pub id: &'a str,
-    /// Its number.
+    /// The page number.
     pub page: i32,
-    /// Whether an item is older than one before it or than the newest of the page before, or has no time at
-    /// all.
+    /// Whether an item is older than an item before it or than the newest item of the page before,
+    /// or has no date.
     pub late: bool,
-    /// Whether it takes no more items although it is not full.
+    /// Whether the page takes no more items although it is not full.
     pub short: bool,
-    /// Whether a page before it is late; of page 0: whether one behind it will be.
+    /// Whether an earlier page is late. For page 0: whether a later page will be.
     pub unordered: bool,
-    /// What the page before announced it by.
+    /// Id of the page's reservation on the page before.
     pub nonce: Option<i64>,
-    /// What it announces from its beginning.
+    /// Id of the reservation that the page records for the next page.
     pub next: Option<i64>,
 }
 
-/// Builds the bucket of some items, all of one key.
+/// Builds the bucket of these items, which must all have the same key.
 #[must_use]
 pub fn build(shape: &BucketShape, new: NewPage<'_>, items: &[&Item]) -> RawDocumentBuf {
     let mut bucket = RawDocumentBuf::new();
@@ -255,40 +261,40 @@ pub fn build(shape: &BucketShape, new: NewPage<'_>, items: &[&Item]) -> RawDocum
     bucket
 }
 
-/// The sum of the items' lengths.
+/// The sum of the items' lengths in bytes.
 pub(super) fn sum_of_bytes(items: &[&Item]) -> i64 {
     items.iter().map(|item| item.bytes()).fold(0, i64::saturating_add)
 }
 
-/// A number that is added up in a bucket: an int32 for as long as it fits. `$inc` widens the sum where it
-/// does not, and keeps it an int32 where both are.
+/// A sum stored in a bucket: an int32 while it fits. `$inc` does the same: the sum of two int32
+/// widens to int64 only on overflow.
 pub(super) fn whole_number(number: i64) -> RawBson {
     i32::try_from(number).map_or(RawBson::Int64(number), RawBson::Int32)
 }
 
-/// What `control` says of a page.
+/// The `control` document of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Control {
-    /// The page's number.
+    /// The page number.
     pub(super) page: i32,
-    /// Sum of the items' lengths.
+    /// Sum of the items' lengths in bytes.
     pub(super) bytes: i64,
-    /// Those of the times; `None` where it is empty, and where the shape has no time.
+    /// The time bounds. `None` if the page is empty or the shape has no time.
     pub(super) bounds: Option<TimeBounds>,
-    /// Whether it is closed before it is full.
+    /// Whether the page is closed before it is full.
     pub(super) short: bool,
-    /// Whether times in it do not ascend.
+    /// Whether the times on the page do not ascend, or not from the page before.
     pub(super) late: bool,
     /// Whether another page is late.
     pub(super) unordered: bool,
-    /// What the page before announced it by.
+    /// Id of the page's reservation on the page before.
     pub(super) nonce: Option<i64>,
-    /// What it has announced.
+    /// Id of the reservation that the page records.
     pub(super) next: Option<i64>,
 }
 
 impl Control {
-    /// As it is stored.
+    /// The document as it is stored.
     pub(super) fn document(&self) -> RawDocumentBuf {
         let mut control = RawDocumentBuf::new();
         control.append(cstr!("v"), VERSION);

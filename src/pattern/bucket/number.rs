@@ -1,13 +1,13 @@
 //! One canonical type for numbers that MongoDB compares as equal.
 //!
-//! Rule, from the server's `compareNumbers` (`src/mongo/base/compare_numbers.h`): numbers compare by value
-//! whatever their type; a double is compared with a decimal after rounding to 34 digits; all NaN are equal,
-//! and so are both zeros.
+//! Rules of the server's `compareNumbers` (`src/mongo/base/compare_numbers.h`): numbers of all
+//! types compare by value. A double is compared with a decimal after rounding to 34 digits. All NaN
+//! are equal, and so are both zeros.
 
 use bson::Decimal128;
 use bson::raw::RawBson;
 
-/// 2^63, the first whole double that no `i64` holds.
+/// 2^63, the first whole double beyond the range of `i64`.
 const BEYOND_I64: f64 = 9_223_372_036_854_775_808.0;
 
 /// A whole number in its canonical type: the narrowest that holds it.
@@ -27,8 +27,8 @@ pub(super) fn double(number: f64) -> RawBson {
     RawBson::Double(number)
 }
 
-/// A decimal in its canonical type: as the whole number or the double that equals it, else without trailing
-/// zeros.
+/// A decimal in its canonical type: the whole number or the double that is equal to it, else a
+/// decimal without trailing zeros.
 pub(super) fn decimal(number: Decimal128) -> RawBson {
     let text = number.to_string();
     let nearest: f64 = text.parse().unwrap_or(f64::NAN);
@@ -38,15 +38,15 @@ pub(super) fn decimal(number: Decimal128) -> RawBson {
     if let Some(number) = scientific.as_whole() {
         return whole(number);
     }
-    // As many digits as a decimal has; Rust prints a double exactly.
+    // A decimal has this many digits, and Rust prints a double exactly.
     if nearest.is_finite() && Scientific::parse(&format!("{nearest:.33e}")).as_ref() == Some(&scientific) {
         return double(nearest);
     }
     RawBson::Decimal128(scientific.to_string().parse().unwrap_or(number))
 }
 
-/// A decimal number as its digits and a power of ten, without leading or trailing zeros: equal numbers are
-/// equal values.
+/// A decimal number as its digits and a power of ten, without leading or trailing zeros, so that
+/// equal numbers are equal values.
 #[derive(Debug, PartialEq, Eq)]
 struct Scientific {
     negative: bool,
@@ -57,7 +57,7 @@ struct Scientific {
 }
 
 impl Scientific {
-    /// Reads `-12.5E+3`. `None` for what is no finite number.
+    /// Parses `-12.5E+3`. `None` if the text is not a finite number.
     fn parse(text: &str) -> Option<Self> {
         let (negative, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
         let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));

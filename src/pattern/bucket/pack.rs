@@ -1,12 +1,12 @@
-//! Plain documents put on pages, in a copy that takes the collection's place.
+//! Packs plain documents into pages, in a copy that takes the collection's name.
 //!
-//! What the copy holds is what inserting the documents through the proxy would have stored, in the order in
-//! which they lie closest: key by key, each by time ([`order`]). Each becomes an [`item`] by the code that an
-//! insert's document does.
+//! The copy contains what inserting the documents through the proxy would have stored, in the order
+//! that packs them best: key by key, each key by time ([`order`]). Documents become [`item`]s by
+//! the code of inserts.
 //!
-//! While that is done the collection is *frozen* as it is for [`compact`](super::compact): a validator that
-//! nothing meets refuses every insert and every update. Deletes go on where somebody sends them; who packs
-//! finds out.
+//! While the copy is filled and compared, the collection is *frozen* as for
+//! [`compact`](super::compact): a validator that no document satisfies refuses every insert and
+//! every update. Deletes still take effect; the comparison detects them.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
@@ -18,13 +18,13 @@ use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::shapes::BucketShape;
 
-/// What the copy's name ends with.
+/// The suffix of the copy's name.
 const COPY: &str = ".mongoshape_pack";
-/// What the name ends with under which the plain documents are kept.
+/// The suffix of the name under which the plain documents are kept.
 const PLAIN: &str = ".mongoshape_plain";
-/// The field that a frozen collection's documents would need.
+/// The field that a document would need to satisfy the validator of a frozen collection.
 const MARKER: &str = "mongoshape_pack";
-/// The same of a placeholder's.
+/// The field that a document would need to satisfy the validator of a placeholder.
 const PLACEHOLDER: &str = "mongoshape_placeholder";
 
 /// The name of the copy that is filled with pages, in the same database.
@@ -33,13 +33,14 @@ pub fn copy_name(collection: &str) -> String {
     format!("{collection}{COPY}")
 }
 
-/// The name that the collection of plain documents has afterwards.
+/// The name of the collection of plain documents after the swap.
 #[must_use]
 pub fn plain_name(collection: &str) -> String {
     format!("{collection}{PLAIN}")
 }
 
-/// Whether a collection only stands beside another: a copy, plain documents that are kept, a view of items.
+/// Whether a collection belongs to another collection: a copy, kept plain documents, or a view of
+/// items.
 #[must_use]
 pub fn is_beside(collection: &str) -> bool {
     collection.contains(".mongoshape_")
@@ -51,27 +52,28 @@ pub fn freeze() -> RawDocumentBuf {
     single(MARKER, single("$exists", true))
 }
 
-/// Whether a collection with these options, as `listCollections` tells them, is frozen.
+/// Whether a collection is frozen. `options` are those that `listCollections` returns.
 #[must_use]
 pub fn is_frozen(options: &RawDocument) -> bool {
     get(options, "validator").and_then(RawBsonRef::as_document) == Some(&freeze())
 }
 
-/// The validator of the empty collection that keeps the name free under which the plain documents are to be
-/// kept.
+/// The validator of the empty placeholder collection. It reserves the name under which the plain
+/// documents will be kept.
 #[must_use]
 pub fn placeholder() -> RawDocumentBuf {
     single(PLACEHOLDER, single("$exists", true))
 }
 
-/// Whether a collection with these options is such a one.
+/// Whether a collection with these options is a placeholder.
 #[must_use]
 pub fn is_placeholder(options: &RawDocument) -> bool {
     get(options, "validator").and_then(RawBsonRef::as_document) == Some(&placeholder())
 }
 
-/// The filter for what is, or may be meant as, a bucket: it says so in `control`, or has the array of items
-/// and their number. Where nothing meets it all documents are plain.
+/// The filter for documents that are, or may be meant as, buckets. They have a version in
+/// `control`, or the array and the number of items. If no document matches, all documents are
+/// plain.
 #[must_use]
 pub fn buckets(shape: &BucketShape) -> RawDocumentBuf {
     let mut by_hand = single(shape.items(), single("$type", "array"));
@@ -80,7 +82,7 @@ pub fn buckets(shape: &BucketShape) -> RawDocumentBuf {
     single("$or", array_of(&[page, by_hand]))
 }
 
-/// The sort by which documents are read.
+/// The sort in which documents are read.
 #[must_use]
 pub fn order(shape: &BucketShape) -> RawDocumentBuf {
     let mut order = RawDocumentBuf::new();
@@ -93,7 +95,7 @@ pub fn order(shape: &BucketShape) -> RawDocumentBuf {
 /// A plain document as an item.
 ///
 /// # Errors
-/// What an insert through the proxy would refuse it for.
+/// The reasons for which an insert through the proxy would refuse the document.
 pub fn item(shape: &BucketShape, document: &RawDocument) -> Result<Item, WriteError> {
     if get(document, "_id").is_none() {
         return Err(WriteError::new(ErrorCode::BadValue, "it has no _id".to_owned()));
@@ -101,8 +103,8 @@ pub fn item(shape: &BucketShape, document: &RawDocument) -> Result<Item, WriteEr
     Item::prepare(shape, 0, document, &mut AsStored)
 }
 
-/// Gives nothing that a stored document has not: an insert would fill in the time where it is `Timestamp(0,
-/// 0)`. An id is not asked for, nor is the time of day.
+/// Generates nothing, because a packed document keeps its values: an insert would replace
+/// `Timestamp(0, 0)`. Ids and the current time are not needed.
 #[derive(Debug)]
 struct AsStored;
 

@@ -1,7 +1,8 @@
-//! Position arithmetic: on which page the item number i of a key lies.
+//! Position arithmetic: computes the page of a key's item number i.
 //!
-//! Every page but a key's highest is full or `short`, so item i is on page ⌊i / `max_items`⌋, shifted by the
-//! items that the short pages before it lack. The exceptions' index alone answers how many those are.
+//! Every page but a key's highest is full or `short`. So item i is on page ⌊i / `max_items`⌋,
+//! shifted by the items that the short pages before it lack. The index of exceptions alone has
+//! these numbers.
 
 use bson::raw::{RawBsonRef, RawDocument};
 
@@ -9,31 +10,31 @@ use super::read::bucket::Bucket;
 use crate::command::document::{as_whole_number, get};
 use crate::pattern::shapes::BucketShape;
 
-/// Exceptions read for one key at most; a key with more is read by pipeline.
+/// The most exceptions that are read for one key. A key with more is read by pipeline.
 pub const MAX_EXCEPTIONS: u32 = 1000;
 
-/// The pages of one key that arithmetic must know of.
+/// The pages of one key that position arithmetic must take into account.
 #[derive(Clone, Debug, Default)]
 pub struct PageExceptions {
-    /// (page, items in it) of the short pages, ascending.
+    /// The short pages as (page number, number of items), ascending.
     shorts: Vec<(u64, u64)>,
     /// Whether any page is late.
     pub late: bool,
-    /// Whether there were more than could be read.
+    /// Whether there are more exceptions than the limit.
     pub too_many: bool,
 }
 
-/// A place among a key's pages.
+/// A position among a key's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// The page.
+    /// The page number.
     pub page: u64,
-    /// Items on that page before the place.
+    /// The position on the page.
     pub offset: u64,
 }
 
 impl PageExceptions {
-    /// Reads the answer to the exceptions' query.
+    /// Reads the result of the query for exceptions.
     pub fn parse<'a>(shape: &BucketShape, buckets: impl Iterator<Item = &'a RawDocument>) -> Self {
         let mut exceptions = Self::default();
         let mut read = 0_u32;
@@ -58,13 +59,13 @@ impl PageExceptions {
         exceptions
     }
 
-    /// Where the item number `position` lies, or would lie if the key had so many.
+    /// Where item number `position` is, or would be if the key had as many items.
     #[must_use]
     pub fn locate(&self, shape: &BucketShape, position: u64) -> Location {
         let max_items = u64::from(shape.max_items()).max(1);
         let mut missing = 0_u64;
         for (page, count) in &self.shorts {
-            // Items on all pages up to and with this one.
+            // The number of items on all pages up to and including this one.
             let until = page
                 .saturating_mul(max_items)
                 .saturating_sub(missing)
@@ -81,7 +82,7 @@ impl PageExceptions {
         }
     }
 
-    /// How many items lie on the pages before that one.
+    /// The number of items on the pages before this one.
     #[must_use]
     pub fn before(&self, shape: &BucketShape, page: u64) -> u64 {
         let max_items = u64::from(shape.max_items());
@@ -90,7 +91,7 @@ impl PageExceptions {
         page.saturating_mul(max_items).saturating_sub(missing)
     }
 
-    /// How many items a page has, given one that it is or that lies behind it.
+    /// The number of items on a page. `from` is that page or a later page of the key.
     #[must_use]
     pub fn count_on(&self, shape: &BucketShape, page: u64, from: &Bucket<'_>) -> u64 {
         let short = self.shorts.iter().find(|(short, _)| *short == page);
@@ -101,7 +102,7 @@ impl PageExceptions {
         }
     }
 
-    /// How many items the key has, given its highest page.
+    /// The number of the key's items. `highest` is its highest page.
     #[must_use]
     pub fn total(&self, shape: &BucketShape, highest: Option<&Bucket<'_>>) -> u64 {
         let Some(highest) = highest else { return 0 };
@@ -123,7 +124,7 @@ mod tests {
     }
 
     proptest! {
-        /// Arithmetic agrees with walking the pages, whatever they hold.
+        /// The arithmetic agrees with counting the items page by page.
         #[test]
         fn locates_as_walking_does(max_items in 1_u32..12, counts in prop::collection::vec(0_u32..12, 1..20)) {
             let counts: Vec<u64> = counts.iter().map(|count| u64::from((*count).min(max_items))).collect();

@@ -4,20 +4,20 @@ use bson::raw::RawDocument;
 
 use crate::command::document::as_flag;
 
-/// A projection that needs no server: fields without dots, each simply in or out.
+/// A projection that the proxy evaluates: top-level fields, each included or excluded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Projection {
     /// Every field.
     All,
-    /// Only these.
+    /// Only these fields.
     Include(Vec<String>),
-    /// All but these.
+    /// All fields but these.
     Exclude(Vec<String>),
 }
 
 impl Projection {
-    /// Reads a projection. `None` for one that is not simple, or that mongod would refuse: it is mongod's to
-    /// answer.
+    /// Parses a projection. `None` if it is not simple, or if mongod would refuse it: mongod then
+    /// evaluates it.
     #[must_use]
     pub fn parse(projection: Option<&RawDocument>) -> Option<Self> {
         let (mut included, mut excluded, mut id) = (Vec::new(), Vec::new(), None);
@@ -52,7 +52,7 @@ impl Projection {
         }
     }
 
-    /// Whether a field is part of the answer.
+    /// Whether the result contains a field.
     #[must_use]
     pub fn keeps(&self, name: &[u8]) -> bool {
         match self {

@@ -1,40 +1,41 @@
-//! `collStats`, `dataSize`, `validate` and `dbStats` in the application's terms.
+//! Replies to `collStats`, `dataSize`, `validate` and `dbStats` in the application's terms.
 //!
-//! The number of documents is the number of items; sizes are those of the stored data. The sizes of the
-//! shape's own indexes are shown as those of the index on `_id`, which they replace for items. A clustered
-//! collection has no such index: there they are added to the records.
+//! The number of documents is the number of items. Sizes are those of the stored data. The sizes of
+//! the shape's own indexes are added to the index on `_id`, which they replace for items. A
+//! clustered collection has no such index, so there they are added to the storage size.
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::index;
 use crate::command::document::{as_whole_number, get, put};
 
-/// The index that every collection has but one that is clustered.
+/// The index that every collection has, unless it is clustered.
 const ID: &str = "_id_";
 
-/// A collection's items and the bytes that are stored for them, not scaled.
+/// A collection's items and their stored bytes, not scaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ItemTotals {
-    /// How many.
+    /// The number of items.
     pub items: i64,
-    /// In all.
+    /// The stored bytes in total.
     pub bytes: i64,
 }
 
-/// What of a database's numbers is the proxy's: so much less there is for the application.
+/// The share of a database's numbers that belongs to the proxy and is subtracted for the
+/// application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hidden {
-    /// Collections.
+    /// The number of collections.
     pub collections: i64,
-    /// Views.
+    /// The number of views.
     pub views: i64,
-    /// Documents; where there are more items than buckets, less than none.
+    /// The number of documents. Negative if there are more items than buckets.
     pub objects: i64,
-    /// Indexes.
+    /// The number of indexes.
     pub indexes: i64,
 }
 
-/// The answer to a `dbStats`.
+/// Converts the reply to a `dbStats`.
 #[must_use]
 pub fn of_database(reply: &RawDocument, hidden: Hidden) -> RawDocumentBuf {
     let objects = get(reply, "objects").and_then(as_whole_number).unwrap_or(0);
@@ -60,7 +61,7 @@ pub fn of_database(reply: &RawDocument, hidden: Hidden) -> RawDocumentBuf {
     told
 }
 
-/// An average over so many, of what had another one over others.
+/// Converts an average over `others` documents into one over `number` documents.
 #[expect(clippy::cast_precision_loss, reason = "an average is a double")]
 fn average(value: RawBsonRef<'_>, others: i64, number: i64) -> RawBson {
     match value {
@@ -70,7 +71,7 @@ fn average(value: RawBsonRef<'_>, others: i64, number: i64) -> RawBson {
     }
 }
 
-/// The answer to a `collStats`, or what `$collStats` has in `storageStats`.
+/// Converts the reply to a `collStats`, or the `storageStats` of a `$collStats`.
 #[must_use]
 pub fn of_collection(statistics: &RawDocument, contents: ItemTotals) -> RawDocumentBuf {
     let mut told = RawDocumentBuf::new();
@@ -84,7 +85,7 @@ pub fn of_collection(statistics: &RawDocument, contents: ItemTotals) -> RawDocum
             ("totalIndexSize", _) => put(&mut told, "totalIndexSize", more(value, of_records.saturating_neg())),
             ("count", _) => put(&mut told, "count", like(value, contents.items)),
             ("avgObjSize", _) => {
-                // Of no items mongod tells none.
+                // Without documents mongod returns no average.
                 if let Some(average) = contents.bytes.checked_div(contents.items) {
                     put(&mut told, "avgObjSize", like(value, average));
                 }
@@ -113,13 +114,13 @@ pub fn of_collection(statistics: &RawDocument, contents: ItemTotals) -> RawDocum
     told
 }
 
-/// The answer to a `dataSize` of the whole collection.
+/// Converts the reply to a `dataSize` of the whole collection.
 #[must_use]
 pub fn of_data_size(reply: &RawDocument, items: i64) -> RawDocumentBuf {
     with_number(reply, "numObjects", items)
 }
 
-/// One number of a document made another one of its type.
+/// The document with another number in `field`, of the same type.
 #[must_use]
 pub fn with_number(document: &RawDocument, field: &str, number: i64) -> RawDocumentBuf {
     let mut told = RawDocumentBuf::new();
@@ -133,8 +134,8 @@ pub fn with_number(document: &RawDocument, field: &str, number: i64) -> RawDocum
     told
 }
 
-/// The answer to a `validate`. `None` where it cannot be told: something is wrong with what is stored, or
-/// there are indexes of the application, which have other keys on buckets than they would have on items.
+/// Converts the reply to a `validate`. `None` if the stored data is not valid, or if the
+/// application has indexes: their number of keys differs between buckets and items.
 #[must_use]
 pub fn of_validation(reply: &RawDocument, items: i64) -> Option<RawDocumentBuf> {
     if get(reply, "valid") != Some(RawBsonRef::Boolean(true)) {
@@ -151,7 +152,7 @@ pub fn of_validation(reply: &RawDocument, items: i64) -> Option<RawDocumentBuf> 
             }
             ("keysPerIndex", RawBsonRef::Document(keys)) => {
                 let mut of_id = RawDocumentBuf::new();
-                // A clustered collection has none.
+                // A clustered collection has no index on `_id`.
                 for (name, number) in known(keys) {
                     if name != ID {
                         return None;
@@ -169,7 +170,7 @@ pub fn of_validation(reply: &RawDocument, items: i64) -> Option<RawDocumentBuf> 
     Some(told)
 }
 
-/// The fields of a document whose fields are indexes, without the shape's own.
+/// The fields of a document of indexes, without the shape's own indexes.
 fn known(of_indexes: &RawDocument) -> impl Iterator<Item = (&bson::raw::CStr, RawBsonRef<'_>)> {
     of_indexes
         .iter()
@@ -196,7 +197,7 @@ fn own(sizes: &RawDocument) -> i64 {
         .fold(0, i64::saturating_add)
 }
 
-/// A number made so much greater.
+/// The number increased by `number`, of the same type.
 fn more(value: RawBsonRef<'_>, number: i64) -> RawBson {
     match as_whole_number(value).filter(|_| number != 0) {
         Some(is) => like(value, is.saturating_add(number)),
@@ -204,7 +205,7 @@ fn more(value: RawBsonRef<'_>, number: i64) -> RawBson {
     }
 }
 
-/// A number in the type that another one has.
+/// A number in the type of `value`.
 fn like(value: RawBsonRef<'_>, number: i64) -> RawBson {
     match value {
         #[expect(

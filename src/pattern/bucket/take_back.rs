@@ -1,7 +1,7 @@
 //! Finds items that an ordered insert stored after a refused one, to remove them.
 //!
-//! They are identified by their bytes. Of two items with the same bytes either may be removed: the collection
-//! is the same.
+//! The items are identified by their bytes. Of two items with the same bytes either may be removed:
+//! the result is the same.
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -11,13 +11,13 @@ use super::layout::PageHeader;
 use crate::command::document::{get, single};
 use crate::pattern::shapes::BucketShape;
 
-/// The condition on the page that an item was put on.
+/// The filter for the page on which an item was stored.
 #[must_use]
 pub fn on_page(page: &RawBson) -> RawDocumentBuf {
     single("_id", single("$eq", page))
 }
 
-/// The condition on the pages of some items of one key, wherever they lie by now.
+/// The filter for the pages that contain any of these items of one key.
 #[must_use]
 pub fn on_any_page(shape: &BucketShape, items: &[&Item]) -> RawDocumentBuf {
     let mut condition = RawDocumentBuf::new();
@@ -32,9 +32,10 @@ pub fn on_any_page(shape: &BucketShape, items: &[&Item]) -> RawDocumentBuf {
     condition
 }
 
-/// The elements of `updates` that take those of some items which lie on a page out of it, each with the
-/// item's position among these. One statement an item, from the last place on, so that none changes where
-/// another finds its item. `None` for what is no page of this layout.
+/// The elements of `updates` that remove the items found on a page, each with the item's position
+/// in `items`. One statement for each item, in descending position on the page, so that no
+/// statement changes the position of an item of a later statement. `None` if the document is not a
+/// page of this layout version.
 #[must_use]
 pub fn take_back(shape: &BucketShape, page: &RawDocument, items: &[&Item]) -> Option<Vec<(usize, RawDocumentBuf)>> {
     let facts = PageHeader::parse(shape, page)?;
@@ -47,7 +48,7 @@ pub fn take_back(shape: &BucketShape, page: &RawDocument, items: &[&Item]) -> Op
         .collect();
     let mut statements = Vec::new();
     for (place, element) in stored.iter().enumerate().rev() {
-        // From behind, as they were put there.
+        // From the end, in the reverse order of insertion.
         let found = left
             .iter()
             .rposition(|(_, item)| item.stored().as_bytes() == element.as_bytes());

@@ -1,8 +1,10 @@
-//! Updates one item in place: the client's own operators, on the paths of the item's fields in its bucket.
+//! Updates one item in place: the client's own operators, on the paths of the item's fields in its
+//! bucket.
 //!
-//! The item is named by its `_id`, and the client's whole filter stays in the statement, so mongod finds and
-//! changes it in one step. Key fields and the time are not changed this way, because the page's position and
-//! bounds depend on them; an update that sets them to their present values demands these.
+//! The item is named by its `_id`, and the client's whole filter stays in the statement, so mongod
+//! finds and changes the item in one step. Key fields and the time are not changed this way,
+//! because the item's page and the page's bounds depend on them. An update that sets them to a
+//! value demands that they have this value already.
 
 mod error_text;
 mod operators;
@@ -21,16 +23,16 @@ use crate::pattern::unsupported::Unsupported;
 
 pub use self::error_text::in_terms_of_items;
 
-/// What a client asks to be done to the items that match.
+/// An update that a client requests.
 #[derive(Clone, Copy, Debug)]
 pub struct UpdateRequest<'a> {
-    /// What to match.
+    /// The filter.
     pub filter: Option<&'a RawDocument>,
-    /// Operators or a replacement, or a pipeline.
+    /// Operators, a replacement, or a pipeline.
     pub change: RawBsonRef<'a>,
-    /// Which elements `$[identifier]` means.
+    /// The filters of `$[identifier]` in paths.
     pub array_filters: Option<&'a RawArray>,
-    /// How strings compare.
+    /// The collation of filter and update.
     pub collation: Option<&'a RawDocument>,
 }
 
@@ -45,28 +47,30 @@ impl<'a> From<&UpdateStatement<'a>> for UpdateRequest<'a> {
     }
 }
 
-/// A change of one item, as one on its bucket.
+/// An update of one item, translated to its bucket.
 #[derive(Clone, Debug)]
 pub struct ItemUpdateById {
-    /// The item's `_id`.
+    /// The `_id` of the item.
     pub id: RawBson,
-    /// Met by the item's bucket.
+    /// The filter that the item's bucket matches.
     pub filter: RawDocumentBuf,
-    /// The operators.
+    /// The operators on the bucket.
     pub update: RawDocumentBuf,
-    /// The client's array filters, and the one that names the item.
+    /// The client's array filters, and the one that identifies the item.
     pub array_filters: RawArrayBuf,
-    /// What the client's own filter says of the bucket: without the layout's version, and without
+    /// The client's own filter on the bucket: without the layout's version, and without
     /// [`demands`](Self::has_demands).
     pub condition: RawDocumentBuf,
-    /// Whether the filter demands that nothing but the item's operators would change.
+    /// Whether the filter demands values that the update would set.
     pub has_demands: bool,
-    /// Whether mongod counts it as a modification though nothing may be different: a replacement that does
-    /// not name the `_id` (`object_replacement_executor.cpp`, which compares without adding it).
+    /// Whether mongod counts a modification even if nothing changes. It does so for a replacement
+    /// without `_id`, because it compares before it adds the `_id`
+    /// (`object_replacement_executor.cpp`).
     pub always_modifies: bool,
 }
 
-/// What an update demands to be in the item already: it is then no change, and left out.
+/// Values that an update sets to key fields, the time or the `_id`. The filter demands them, and
+/// the update leaves them out.
 #[derive(Clone, Debug, Default)]
 struct Demands {
     of_bucket: Vec<RawDocumentBuf>,
@@ -74,10 +78,10 @@ struct Demands {
 }
 
 impl ItemUpdateById {
-    /// Translates what is asked.
+    /// Translates an update.
     ///
     /// # Errors
-    /// What in it cannot be done in place, for a message.
+    /// The part of the update that cannot be done in place, for an error message.
     pub fn of(shape: &BucketShape, asked: UpdateRequest<'_>, mint: &mut dyn IdSource) -> Result<Self, Unsupported> {
         if shape.item_ids() != ItemIds::Unique {
             return Err("an update where items have no unique `_id`".into());
@@ -128,7 +132,7 @@ impl ItemUpdateById {
         statement
     }
 
-    /// Appends what `update` and `findAndModify` name alike.
+    /// Appends the arguments that `update` and `findAndModify` share.
     pub fn append_options(&self, to: &mut RawDocumentBuf) {
         if !self.array_filters.is_empty() {
             to.append(cstr!("arrayFilters"), &self.array_filters);
@@ -137,8 +141,8 @@ impl ItemUpdateById {
     }
 }
 
-/// A page of another layout is met by no statement: its item is then looked for, and found where none may be
-/// changed.
+/// Adds the layout's version, so that a page of another version is not changed. A lookup of its
+/// item then fails.
 fn of_this_layout(mut filter: RawDocumentBuf) -> RawDocumentBuf {
     put(&mut filter, path::VERSION, VERSION);
     filter
@@ -156,7 +160,7 @@ impl Demands {
         self.of_bucket.is_empty() && self.of_item.is_empty()
     }
 
-    /// The condition with the demands.
+    /// Adds the demands to a filter.
     fn added_to(&self, shape: &BucketShape, condition: &RawDocument, id: &RawBson) -> RawDocumentBuf {
         if self.is_empty() {
             return condition.to_owned();
@@ -173,9 +177,9 @@ impl Demands {
     }
 }
 
-/// How the statement names the item's place among the others.
+/// How the statement refers to the item's position in the array.
 struct ItemIdentifier {
-    /// The identifier of the array filter, which is none of the client's.
+    /// The identifier of the array filter. None of the client's filters uses it.
     identifier: String,
 }
 
@@ -198,13 +202,13 @@ impl ItemIdentifier {
         format!("{}.$[{}]", shape.items(), self.identifier)
     }
 
-    /// The client's array filters and, where the update needs it, that for the item.
+    /// The client's array filters, and the one for the item if the update refers to it.
     fn array_filters(&self, own: Option<&RawArray>, update: &RawDocument, id: &RawBson) -> RawArrayBuf {
         let mut filters = RawArrayBuf::new();
         for filter in own.into_iter().flatten().flatten() {
             filters.push(filter);
         }
-        // One that nothing refers to is an error.
+        // mongod refuses an array filter that no path refers to.
         let is_used = update.iter().flatten().any(|(_, paths)| {
             let mut paths = paths.as_document().into_iter().flat_map(RawDocument::iter).flatten();
             paths.any(|(path, _)| path.as_str().contains(&self.identifier))
@@ -216,14 +220,14 @@ impl ItemIdentifier {
     }
 }
 
-/// The item's fields in the bucket of an image that mongod answered: the element itself where it is the only
-/// one.
+/// The item's element in a bucket that mongod returned. The bucket may have been projected to this
+/// element.
 #[must_use]
 pub fn element_of<'a>(shape: &BucketShape, bucket: &'a RawDocument, id: &RawBson) -> Option<&'a RawDocument> {
     place_of(shape, bucket, id).map(|(_, item)| item)
 }
 
-/// The same, and its place among the others.
+/// The item's element, with its position in the array.
 #[must_use]
 pub fn place_of<'a>(shape: &BucketShape, bucket: &'a RawDocument, id: &RawBson) -> Option<(usize, &'a RawDocument)> {
     let items = get(bucket, shape.items())?.as_array()?;
@@ -237,7 +241,7 @@ pub fn place_of<'a>(shape: &BucketShape, bucket: &'a RawDocument, id: &RawBson) 
     })
 }
 
-/// The projection that leaves of a bucket its key and the item.
+/// The projection to a bucket's key and the item.
 #[must_use]
 pub fn only_item(shape: &BucketShape, id: &RawBson) -> RawDocumentBuf {
     let condition = single("$elemMatch", single("_id", single("$eq", id)));

@@ -1,7 +1,7 @@
 //! Updates a located item in place: at its position in the bucket, if it is unchanged.
 //!
-//! An unchanged item still matches what it was found by, whatever the filter was. So the filter needs no
-//! translation, and the change is one statement that mongod executes in one step or not at all.
+//! An unchanged item still matches the filter that found it. So the filter needs no translation,
+//! and the update is one statement that mongod executes completely or not at all.
 
 mod compare_and_set;
 mod operators;
@@ -28,19 +28,19 @@ pub use self::positional::{Positional, Probe, not_found};
 pub use self::replacement::{of_pipeline, of_replacement};
 pub use self::time::with_time;
 
-/// What a client asks to be done to items.
+/// An update that a client requests.
 #[derive(Clone, Copy, Debug)]
 pub enum Wish<'a> {
     /// Update operators.
     Operators(&'a RawDocument),
-    /// Another document.
+    /// A replacement document.
     Replacement(&'a RawDocument),
-    /// The stages that make another document of it.
+    /// The stages of a pipeline.
     Pipeline(&'a RawArray),
 }
 
 impl<'a> Wish<'a> {
-    /// Reads it. `None` for what mongod refuses.
+    /// Parses an update. `None` if mongod would refuse its type.
     #[must_use]
     pub fn of(change: RawBsonRef<'a>) -> Option<Self> {
         match change {
@@ -54,14 +54,15 @@ impl<'a> Wish<'a> {
     }
 }
 
-/// The arguments of a `findAndModify` on the bucket of an item, if that is as it was found, which changes
-/// nothing but what the bucket says of the last item that was changed: mongod then keeps what the bucket is.
+/// The arguments of a `findAndModify` that claims an item, if its bucket is as it was read. It
+/// changes only `control.changed`. mongod then keeps the image of the bucket for a retry.
 ///
 /// # Errors
-/// Why there are none, for a message.
+/// The reason why the item cannot be claimed, for an error message.
 pub fn claim(shape: &BucketShape, found: &LocatedItem) -> Result<RawDocumentBuf, Unsupported> {
     let place = i32::try_from(found.place).unwrap_or(i32::MAX);
-    // mongod remembers a change, and so it must be one: of the type, if not of the value.
+    // mongod keeps an image only of a real change. So the value's type changes if the value does
+    // not.
     let is_long = call("$eq", single("$type", field(path::CHANGED).as_str()), "long");
     let mut value = single("if", is_long);
     put(&mut value, "then", place);
@@ -74,13 +75,13 @@ pub fn claim(shape: &BucketShape, found: &LocatedItem) -> Result<RawDocumentBuf,
     Ok(arguments)
 }
 
-/// Whether it is the error of a [statement that misses](InPlace::statement_or_miss).
+/// Whether the error is that of a [statement that misses](InPlace::statement_or_miss).
 #[must_use]
 pub fn is_miss(error: &WriteError) -> bool {
     error.code == CONVERSION_FAILURE
 }
 
-/// What an expression fails with that is there for nothing else.
+/// The error of an expression that only exists to fail.
 const CONVERSION_FAILURE: i32 = 241;
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
-//! Builds the document that an upsert inserts: what the filter demands, then the client's operators, or the
-//! replacement.
+//! Builds the document that an upsert inserts: the equalities of the filter, then the client's
+//! operators, or the replacement.
 //!
-//! mongod does this apart from storage (`upsert_stage.cpp`, `UpdateDriver::populateDocumentWithQueryFields`).
-//! The rules here are those of 6.0.5, each observed on a server, in the application's field names. The caller
-//! has had mongod validate the same operators without a match, so malformed ones were refused already; any
-//! that remain are [`UpsertError::Unsupported`].
+//! mongod does this apart from storage (`upsert_stage.cpp`,
+//! `UpdateDriver::populateDocumentWithQueryFields`). The rules here are those of 6.0.5, each
+//! observed on a server, in the application's field names. The caller has had mongod validate the
+//! same operators with a filter that matches nothing, so mongod has refused malformed ones already.
+//! Any that remain are [`UpsertError::Unsupported`].
 //!
-//! [`equalities`] reads the filter, [`paths`] orders the operators as mongod does, [`apply`] applies them to
-//! the [`tree`].
+//! [`equalities`] reads the filter, [`paths`] orders the operators as mongod does, [`apply`]
+//! applies them to the [`tree`].
 
 mod apply;
 mod arithmetic;
@@ -28,17 +29,18 @@ use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::unsupported::Unsupported;
 use tree::Node;
 
-/// What mongod would go on with.
+/// The result of building an upsert.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Built {
-    /// The document that it would insert, its `_id` first.
+    /// The document that mongod would insert, `_id` first.
     Document(RawDocumentBuf),
-    /// Of a pipeline: the document that its stages begin with. What comes out of them gets the `_id` of this
-    /// one where it has none, must have no other, and gets a new one where neither has any.
+    /// For a pipeline: the document that its stages begin with. If their result has no `_id`, it
+    /// gets the `_id` of this document, or a new one if there is none. The result must not have
+    /// another `_id`.
     Base(RawDocumentBuf),
 }
 
-/// Why there is no document.
+/// Why no document was built.
 #[derive(Clone, Debug)]
 pub enum UpsertError {
     /// mongod's own error.
@@ -57,10 +59,10 @@ impl UpsertError {
     }
 }
 
-/// Builds what mongod would insert.
+/// Builds the document that mongod would insert.
 ///
 /// # Errors
-/// mongod's error for the case, or what in it is not done here.
+/// mongod's error, or the part that is not supported.
 pub fn build(asked: UpdateRequest<'_>, mint: &mut dyn IdSource) -> Result<Built, UpsertError> {
     if asked.collation.is_some() && asked.change.as_document().is_some_and(compares) {
         return Err(UpsertError::unsupported(
@@ -82,7 +84,7 @@ pub fn build(asked: UpdateRequest<'_>, mint: &mut dyn IdSource) -> Result<Built,
         RawBsonRef::Document(replacement) => replacement::build(asked.filter, replacement, mint).map(Built::Document),
         RawBsonRef::Array(_) => {
             let document = base(asked.filter)?.into_document();
-            // What mongod says of it depends on what the stages make of it.
+            // mongod's error would depend on the result of the stages.
             if get(&document, "_id").is_some_and(|id| check_id(id).is_err()) {
                 return Err(UpsertError::unsupported(
                     "an upsert by a pipeline of an `_id` that cannot be one",
@@ -94,7 +96,8 @@ pub fn build(asked: UpdateRequest<'_>, mint: &mut dyn IdSource) -> Result<Built,
     }
 }
 
-/// Whether one of the operators compares what is there: the others do the same under any collation.
+/// Whether an operator compares values. The other operators have the same result under any
+/// collation.
 fn compares(operators: &RawDocument) -> bool {
     const COMPARING: [&str; 6] = ["$addToSet", "$max", "$min", "$pull", "$pullAll", "$push"];
     operators
@@ -114,10 +117,10 @@ pub struct OperatorUpdate<'a> {
     pub collation: Option<&'a RawDocument>,
 }
 
-/// Applies operators to a document that exists. `$setOnInsert` does nothing.
+/// Applies operators to an existing document. `$setOnInsert` does nothing.
 ///
 /// # Errors
-/// mongod's error for the case, or what in it is not done here.
+/// mongod's error, or the part that is not supported.
 pub fn changed(
     document: &RawDocument,
     update: OperatorUpdate<'_>,
@@ -145,7 +148,8 @@ pub fn changed(
     Ok(changed.into_document())
 }
 
-/// Makes one change, after which mongod checks the name of the field that it has set or made at the top.
+/// Applies one change. Then checks the name of the top-level field that it has set or added, as
+/// mongod does.
 fn change_checked(
     document: &mut Node,
     change: &paths::PathChange<'_>,
@@ -165,10 +169,11 @@ fn change_checked(
     Ok(())
 }
 
-/// What mongod says to a filter that no upsert may have, whether anything matches or not.
+/// Checks a filter for an expression that mongod refuses in an upsert, whether a document matches
+/// or not.
 ///
 /// # Errors
-/// mongod's own.
+/// mongod's error.
 pub fn check_filter(filter: &RawDocument) -> Result<(), WriteError> {
     for (name, value) in filter.iter().flatten() {
         match name.as_str() {
@@ -185,10 +190,11 @@ pub fn check_filter(filter: &RawDocument) -> Result<(), WriteError> {
     Ok(())
 }
 
-/// What mongod would insert of what a pipeline's stages have made of [`Built::Base`].
+/// The document that mongod would insert from `result`, which a pipeline's stages have made of
+/// [`Built::Base`].
 ///
 /// # Errors
-/// mongod's error for it, or what is not done here.
+/// mongod's error, or the part that is not supported.
 pub fn after_stages(
     base: &RawDocument,
     result: &RawDocument,
@@ -207,7 +213,7 @@ pub fn after_stages(
     with_id_first(result, id, mint)
 }
 
-/// The document that the filter's equalities make.
+/// The document of the filter's equalities.
 fn base(filter: Option<&RawDocument>) -> Result<Node, UpsertError> {
     let mut document = Node::empty();
     for (path, value) in equalities::of_operators(filter)? {
@@ -217,13 +223,14 @@ fn base(filter: Option<&RawDocument>) -> Result<Node, UpsertError> {
     Ok(document)
 }
 
-/// With its `_id` first and a new one if it has none, as mongod checks what it is about to insert.
+/// The document with `_id` first, which is new if there is none, checked as mongod checks an
+/// inserted document.
 fn finished(document: &Node, mint: &mut dyn IdSource) -> Result<RawDocumentBuf, UpsertError> {
     let document = document.clone().into_document();
     with_id_first(&document, get(&document, "_id"), mint)
 }
 
-/// The fields of a document behind its `_id`.
+/// The document with this `_id` first.
 fn with_id_first(
     document: &RawDocument,
     id: Option<RawBsonRef<'_>>,

@@ -4,11 +4,11 @@ use std::cmp::Ordering;
 
 use bson::raw::RawBsonRef;
 
-/// 2^63, the first whole double that no `i64` holds.
+/// 2^63, the first whole double beyond the range of `i64`.
 const BEYOND_I64: f64 = 9_223_372_036_854_775_808.0;
 
-/// Which of two values mongod sorts first. `None` where one is a document, an array, a decimal or of a type
-/// that is equal to another type, and both have the same rank.
+/// The order of two values in mongod. `None` if both have the same rank and are documents, arrays,
+/// decimals or of a type that equals another type.
 #[must_use]
 pub fn compare(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> Option<Ordering> {
     let (rank, other_rank) = (rank(one)?, self::rank(other)?);
@@ -33,8 +33,8 @@ pub fn compare(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> Option<Ordering> {
     }
 }
 
-/// The position of a value's type in the order of types. `None` for types that equal others, and for those
-/// that the proxy does not compare.
+/// The position of a value's type in mongod's order of types. `None` for types that compare equal
+/// to other types, and for types that the proxy does not compare.
 #[must_use]
 pub fn rank(value: RawBsonRef<'_>) -> Option<u8> {
     Some(match value {
@@ -54,7 +54,8 @@ pub fn rank(value: RawBsonRef<'_>) -> Option<u8> {
     })
 }
 
-/// Whether a value is compared with any other: both [`rank`] and [`compare`] return a result for it.
+/// Whether a value can be compared with any other: both [`rank`] and [`compare`] return a result
+/// for it.
 #[must_use]
 pub fn is_comparable(value: RawBsonRef<'_>) -> bool {
     compare(value, value).is_some()

@@ -1,5 +1,5 @@
-//! Classifies queries and updates: whether they depend on the array or change it. Base documents alone answer
-//! the others, at full speed.
+//! Classifies queries and updates: whether they depend on the array or change it. All others need
+//! only base documents, at full speed.
 //!
 //! In doubt a command depends on the array: that costs time, not correctness.
 
@@ -10,7 +10,7 @@ use crate::command::document::{first_field, get};
 use crate::command::update::UpdateStatement;
 use crate::pattern::shapes::OutlierShape;
 
-/// Operators by which an expression or a filter sees fields that it does not name.
+/// Operators that read fields without naming them.
 const SEE_ALL: &[&str] = &[
     "$where",
     "$jsonSchema",
@@ -19,9 +19,9 @@ const SEE_ALL: &[&str] = &[
     "$getField",
     "$text",
 ];
-/// Variables that stand for the whole document.
+/// Variables that contain the whole document.
 const WHOLE: &[&str] = &["$$ROOT", "$$CURRENT"];
-/// Stages of an update that leave all fields which they do not name.
+/// Stages of an update that do not change fields which they do not name.
 const LEAVE_OTHERS: &[&str] = &["$set", "$addFields", "$unset"];
 
 /// Whether a filter, a sort or an expression may depend on the array.
@@ -30,7 +30,7 @@ pub fn depends_on_array(shape: &OutlierShape, words: &RawDocument) -> bool {
     fields_see(words, shape.array())
 }
 
-/// Whether words name a field of the proxy's own.
+/// Whether a filter, an update or an expression names a field that is reserved for the proxy.
 #[must_use]
 pub fn names_own(shape: &OutlierShape, words: RawBsonRef<'_>) -> bool {
     names(words, shape.flag()) || names(words, shape.control())
@@ -69,36 +69,36 @@ fn is_named_in(text: &str, field: &str) -> bool {
     is_within(text.trim_start_matches('$'), field)
 }
 
-/// Whether a path is that of a field, or of something in it.
+/// Whether a path is that of a field, or of a value inside it.
 fn is_within(path: &str, field: &str) -> bool {
     path.strip_prefix(field)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// By how much a change may let the array grow.
+/// How much an update may grow the array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
-    /// Not beyond what it was, or beyond the threshold.
+    /// Not beyond its present length, or not beyond the threshold.
     None,
-    /// By so many elements at its end, if by any.
+    /// By at most this number of elements, at the end.
     By(u32),
-    /// Nobody knows before it is done.
+    /// Only known after the update.
     Unknown,
 }
 
-/// What a change is about.
+/// The effect of an update on the array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpdateEffect {
-    /// Not the array: base documents are changed as they would be without extras.
+    /// None: base documents are updated as if they had no extras.
     LeavesArray,
-    /// The array, or what depends on it.
+    /// The update changes the array, or depends on it.
     TouchesArray(Growth),
-    /// Fields of the proxy's own.
+    /// The update names a field that is reserved for the proxy.
     TouchesReserved,
 }
 
 impl UpdateEffect {
-    /// What an update is about: operators, a replacement, or a pipeline.
+    /// Classifies an update: operators, a replacement, or a pipeline.
     #[must_use]
     pub fn of(shape: &OutlierShape, update: RawBsonRef<'_>) -> Self {
         if names_own(shape, update) {
@@ -110,12 +110,12 @@ impl UpdateEffect {
                 _ => Self::TouchesArray(of_replacement(shape, update)),
             },
             RawBsonRef::Array(stages) => of_stages(shape, stages),
-            // mongod's to refuse.
+            // mongod refuses it.
             _ => Self::LeavesArray,
         }
     }
 
-    /// What a statement is about.
+    /// Classifies a statement of an `update`.
     #[must_use]
     pub fn of_statement(shape: &OutlierShape, statement: &UpdateStatement<'_>) -> Self {
         Self::of_upsert(
@@ -125,7 +125,8 @@ impl UpdateEffect {
         )
     }
 
-    /// What an update is about that may insert a document: that has what its filter says, too.
+    /// Classifies an update that may insert a document. `inserted` is the filter of an upsert,
+    /// because the inserted document has the filter's values, too.
     #[must_use]
     pub fn of_upsert(shape: &OutlierShape, update: RawBsonRef<'_>, inserted: Option<&RawDocument>) -> Self {
         match inserted.map(RawBsonRef::Document) {
@@ -135,7 +136,8 @@ impl UpdateEffect {
     }
 }
 
-/// Whether what a filter says may make an array of more elements than a base document may hold.
+/// Whether the values in a filter may make an array with more elements than a base document may
+/// have.
 #[must_use]
 pub fn may_insert_long(shape: &OutlierShape, filter: &RawDocument) -> bool {
     holds_long(shape, RawBsonRef::Document(filter))
@@ -192,7 +194,7 @@ fn of_operators(shape: &OutlierShape, update: &RawDocument) -> UpdateEffect {
     change
 }
 
-/// By how much one operator lets the array grow; `None` where it is about another field.
+/// How much one operator may grow the array. `None` if it changes another field.
 fn growth(shape: &OutlierShape, operator: &str, path: &str, value: RawBsonRef<'_>) -> Option<Growth> {
     let array = shape.array();
     if operator == "$rename" {
@@ -218,8 +220,8 @@ fn growth(shape: &OutlierShape, operator: &str, path: &str, value: RawBsonRef<'_
             let step = rest.split('.').next().unwrap_or_default();
             match step.parse::<u32>() {
                 Ok(position) if position >= shape.threshold() => Growth::Unknown,
-                // An element that is there, by its position or as `$` and its like find it, or one within the
-                // threshold.
+                // An existing element, by its position or by `$` and similar operators, or a
+                // position within the threshold.
                 _ => Growth::None,
             }
         }

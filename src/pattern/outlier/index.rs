@@ -1,9 +1,9 @@
 //! The indexes of the extras' collection.
 //!
 //! * pages: {reference, control.generation, control.from}, for the pages of a document in order.
-//! * shape: of no page. Its filter is the [shape marker](shape_marker) of the
-//!   [fingerprint](OutlierShape::stored_as). The collection of base documents has only the application's
-//!   indexes.
+//! * shape: contains no page. Its filter is the [shape marker](shape_marker) of the
+//!   [fingerprint](OutlierShape::stored_as). The collection of base documents has only the
+//!   application's indexes.
 
 use bson::raw::{RawDocumentBuf, cstr};
 
@@ -15,7 +15,7 @@ use crate::pattern::shapes::OutlierShape;
 /// Name of the index on pages.
 pub const PAGES: &str = "mongoshape_extras";
 
-/// The indexes of a shape, as the `indexes` of a `createIndexes` lists them.
+/// The indexes of a shape, as in the `indexes` of a `createIndexes`.
 #[must_use]
 pub fn specs(shape: &OutlierShape) -> Vec<RawDocumentBuf> {
     vec![pages(shape), shape_marker::index(shape.stored_as())]

@@ -7,10 +7,11 @@
 //!                     count: 950, control: { v: 1, generation: ObjectId, from: 0 } }
 //! ```
 //!
-//! The array is that of the base document, then `count` elements of the pages of this generation, by `from`,
-//! then the tail. Elements of pages beyond `count`, and pages of other generations, do not count: they are
-//! about to be counted, or are orphans. So the base document alone determines the array. An element of a page
-//! never changes, nor does its position.
+//! The array consists of the base document's elements, then `count` elements of the pages of this
+//! generation, by `from`, then the tail. Elements of pages beyond `count`, and pages of other
+//! generations, are not part of the array. They will be counted by a later statement, or are
+//! orphans. So the base document alone determines the array. An element of a page never changes,
+//! nor does its position.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
@@ -21,23 +22,24 @@ use crate::pattern::shapes::OutlierShape;
 /// The layout's version.
 pub const VERSION: i32 = 1;
 
-/// Fields of a page, and of what a base document says of its pages.
+/// Fields of a page, and of a base document's control.
 pub mod field {
-    /// Elements of a page; of a base document, elements in its pages.
+    /// On a page, the number of its elements. In a base document, the number of elements on its
+    /// pages.
     pub const COUNT: &str = "count";
-    /// What a page says of itself.
+    /// The control of a page.
     pub const CONTROL: &str = "control";
     /// The layout's version.
     pub const VERSION: &str = "v";
-    /// Which pages belong together.
+    /// The id that a base document and its pages share.
     pub const GENERATION: &str = "generation";
-    /// How many elements lie in pages before this one.
+    /// The number of elements on earlier pages.
     pub const FROM: &str = "from";
-    /// The newest elements, which are in no page yet.
+    /// The newest elements, which are not on pages yet.
     pub const TAIL: &str = "tail";
 }
 
-/// The paths of a page's own fields.
+/// The paths of a page's control fields.
 pub mod path {
     /// See [`super::field::GENERATION`].
     pub const GENERATION: &str = "control.generation";
@@ -45,19 +47,19 @@ pub mod path {
     pub const FROM: &str = "control.from";
 }
 
-/// What a base document says of its extras.
+/// The control of a base document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Extras {
-    /// Which pages are its own.
+    /// The generation of its pages.
     pub generation: ObjectId,
-    /// How many elements of theirs.
+    /// The number of elements on pages that are part of the array.
     pub count: u64,
-    /// The elements behind those.
+    /// The elements after those on pages.
     pub tail: RawArrayBuf,
 }
 
 impl Extras {
-    /// None yet, of a new generation.
+    /// No extras yet, with a new generation.
     #[must_use]
     pub fn none(generation: ObjectId) -> Self {
         let (count, tail) = (0, RawArrayBuf::new());
@@ -68,8 +70,8 @@ impl Extras {
         }
     }
 
-    /// What the pages are expected to weigh, in bytes: their elements as long as those in the base document
-    /// and the tail, and some more. They may be of any other length.
+    /// An estimate of the pages' size in bytes: assumes elements as long as those in the base
+    /// document and the tail, and adds a margin. The real size may differ by any amount.
     #[must_use]
     pub fn expected_bytes(&self, shape: &OutlierShape, base: &RawDocument) -> usize {
         const LEAST: usize = 64 * 1024;
@@ -85,7 +87,7 @@ impl Extras {
         pages.saturating_add(pages / 4).saturating_add(LEAST)
     }
 
-    /// As it is stored.
+    /// The control as it is stored.
     #[must_use]
     pub fn document(&self) -> RawDocumentBuf {
         let mut document = RawDocumentBuf::new();
@@ -109,21 +111,21 @@ impl Extras {
     }
 }
 
-/// What a stored document is.
+/// The kind of a stored document.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DocumentState {
-    /// As the application wrote it.
+    /// A document without extras, as the application wrote it.
     Inline,
-    /// One with extras.
+    /// A document with extras.
     Outlier(Extras),
-    /// It has the flag, and does not say what its extras are: written by hand.
+    /// A document split by hand: it has the flag but no control.
     Unmanaged,
-    /// What it says of its extras cannot be read.
+    /// A document with a control that cannot be read.
     Invalid,
 }
 
 impl DocumentState {
-    /// That of a stored document.
+    /// The kind of a stored document.
     #[must_use]
     pub fn of(shape: &OutlierShape, stored: &RawDocument) -> Self {
         match (get(stored, shape.flag()), get(stored, shape.control())) {
@@ -135,7 +137,7 @@ impl DocumentState {
     }
 }
 
-/// The condition on a typical document: it has no extras.
+/// The condition that a document is inline: it has no extras.
 #[must_use]
 pub fn is_typical(shape: &OutlierShape) -> RawDocumentBuf {
     let none = single("$exists", false);
@@ -144,14 +146,14 @@ pub fn is_typical(shape: &OutlierShape) -> RawDocumentBuf {
     condition
 }
 
-/// The condition on a base document of this generation.
+/// The condition that a document is a base document of this generation.
 #[must_use]
 pub fn is_of_generation(shape: &OutlierShape, generation: ObjectId) -> RawDocumentBuf {
     let path = format!("{}.{}", shape.control(), field::GENERATION);
     single(&path, single("$eq", generation))
 }
 
-/// How many elements lie in pages before this one. `None` where it does not say so.
+/// The number of elements on earlier pages. `None` if the page does not record it.
 #[must_use]
 pub fn begins_at(page: &RawDocument) -> Option<i64> {
     get(get(page, field::CONTROL)?.as_document()?, field::FROM).and_then(as_whole_number)
@@ -163,17 +165,17 @@ pub fn tail(shape: &OutlierShape) -> String {
     format!("{}.{}", shape.control(), field::TAIL)
 }
 
-/// A document as it is stored: the base, and the pages that must be there before it.
+/// A document in its stored form: the base document, and the pages that must be stored before it.
 #[derive(Clone, Debug)]
 pub struct Split {
-    /// The base document, or all of it.
+    /// The base document, or the whole document if it has no extras.
     pub base: RawDocumentBuf,
     /// The pages.
     pub pages: Vec<RawDocumentBuf>,
 }
 
-/// How a document of the application is stored. `generation` is used where it has extras. A document without
-/// `_id`, or with a field of the proxy's own, is not the caller's to give.
+/// The stored form of an application's document. `generation` is used if the document gets extras.
+/// The document must have an `_id`, and no field that is reserved for the proxy.
 #[must_use]
 pub fn split(shape: &OutlierShape, document: &RawDocument, generation: ObjectId) -> Split {
     let threshold = usize::try_from(shape.threshold()).unwrap_or(usize::MAX);
@@ -207,7 +209,7 @@ pub fn split(shape: &OutlierShape, document: &RawDocument, generation: ObjectId)
     Split { base, pages }
 }
 
-/// Whether an array has more elements than a base document may hold.
+/// Whether an array has more elements than a base document may have.
 #[must_use]
 pub fn is_long(shape: &OutlierShape, array: &RawArray) -> bool {
     let threshold = usize::try_from(shape.threshold()).unwrap_or(usize::MAX);

@@ -1,6 +1,6 @@
-//! Orphans, and missing pages. Crashes leave pages that no base document counts, and scratch collections;
-//! each has a time in its name or generation, by which it is known to be unused. No crash leaves counted
-//! pages missing.
+//! Orphans, and missing pages. A crash may leave pages that no base document references, and
+//! scratch collections. The name or generation of each contains a time, which shows when it is no
+//! longer in use. No crash loses referenced pages.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,8 @@ use super::layout::{field, path};
 use crate::command::document::{array_of, get, put, single};
 use crate::pattern::shapes::OutlierShape;
 
-/// How old something must be to be nobody's: far more than what makes it takes, and than clocks differ.
+/// The least age at which pages and collections are known to be unused. Far longer than any write
+/// takes, and than clocks differ.
 pub const MIN_AGE: Duration = Duration::from_hours(1);
 
 const HOUR: u64 = 3600;
@@ -20,8 +21,9 @@ fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// The stages that give, of the extras, each reference and generation (as `_id.of` and `_id.generation`) that
-/// no base document has, and which is too old for anybody to be about to count it.
+/// The stages that return, for the extras' collection, each reference and generation (as `_id.of`
+/// and `_id.generation`) that no base document has. Only generations older than [`MIN_AGE`] are
+/// returned, because a base document may be about to reference younger ones.
 #[must_use]
 pub fn uncounted(shape: &OutlierShape, collection: &str, now: SystemTime) -> Vec<RawDocumentBuf> {
     let before = seconds(now).saturating_sub(MIN_AGE.as_secs());
@@ -53,8 +55,8 @@ pub fn uncounted(shape: &OutlierShape, collection: &str, now: SystemTime) -> Vec
     ]
 }
 
-/// The stages that give each reference of extras written by hand (as `_id.of`) whose base document was
-/// adopted, so that it does not count them.
+/// The stages that return each reference of hand-written extras (as `_id.of`) whose base document
+/// was adopted and no longer needs them.
 #[must_use]
 pub fn adopted(shape: &OutlierShape, collection: &str) -> Vec<RawDocumentBuf> {
     let by_hand = single(field::CONTROL, single("$exists", false));
@@ -74,8 +76,8 @@ pub fn adopted(shape: &OutlierShape, collection: &str) -> Vec<RawDocumentBuf> {
     ]
 }
 
-/// The stages that give, of the base documents, the `_id`s of those that count elements of pages which are
-/// not there.
+/// The stages that return, for the base documents' collection, the `_id`s of documents that
+/// reference more elements than their pages have.
 #[must_use]
 pub fn missing_pages(shape: &OutlierShape) -> Vec<RawDocumentBuf> {
     let generation = format!("${}.{}", shape.control(), field::GENERATION);
@@ -94,7 +96,7 @@ pub fn missing_pages(shape: &OutlierShape) -> Vec<RawDocumentBuf> {
     lookup.append(cstr!("let"), single("generation", generation));
     lookup.append(cstr!("pipeline"), array_of(&of_pages));
     lookup.append(cstr!("as"), "pages");
-    // Those beyond what counts are left over.
+    // Elements beyond the referenced number are left over from a crash.
     let mut fewer = RawArrayBuf::new();
     fewer.push(single("$sum", "$pages.elements"));
     fewer.push(format!("${}.{}", shape.control(), field::COUNT));
@@ -113,34 +115,34 @@ pub fn missing_pages(shape: &OutlierShape) -> Vec<RawDocumentBuf> {
     ]
 }
 
-/// The filter for base documents with something in their tails.
+/// The filter for base documents with elements in their tails.
 #[must_use]
 pub fn with_tails(shape: &OutlierShape) -> RawDocumentBuf {
     let first = format!("{}.0", super::layout::tail(shape));
     single(&first, single("$exists", true))
 }
 
-/// What the names of collections in which changes are worked out begin with.
+/// The prefix of the names of scratch collections.
 #[must_use]
 pub fn scratch_prefix(shape: &OutlierShape) -> String {
     format!("{}_scratch_", shape.extras_collection())
 }
 
-/// The collection in which all work out changes at this time: another one every hour, so that what somebody
-/// has left there, who died, is in nobody's way for long.
+/// The scratch collection that all proxies share at this time. It changes every hour, so documents
+/// that a crashed proxy left there do not interfere for long.
 #[must_use]
 pub fn shared_scratch(shape: &OutlierShape, now: SystemTime) -> String {
     let hours = seconds(now).checked_div(HOUR).unwrap_or_default();
     format!("{}{hours:08x}", scratch_prefix(shape))
 }
 
-/// A collection of one's own.
+/// A scratch collection that is not shared.
 #[must_use]
 pub fn own_scratch(shape: &OutlierShape) -> String {
     format!("{}{}", scratch_prefix(shape), ObjectId::new())
 }
 
-/// Whether a collection is one of these, and nobody's any more.
+/// Whether a collection is a scratch collection that is no longer in use.
 #[must_use]
 pub fn is_old_scratch(shape: &OutlierShape, name: &str, now: SystemTime) -> bool {
     let Some(of) = name.strip_prefix(&scratch_prefix(shape)) else {
@@ -159,7 +161,8 @@ pub fn is_old_scratch(shape: &OutlierShape, name: &str, now: SystemTime) -> bool
     last_used.is_some_and(|last_used| last_used.saturating_add(MIN_AGE.as_secs()) < seconds(now))
 }
 
-/// The reference that [`uncounted`] and [`adopted`] give, and the generation of the first.
+/// The reference in a result of [`uncounted`] or [`adopted`], and the generation in a result of
+/// [`uncounted`].
 #[must_use]
 pub fn parse(found: &RawDocument) -> Option<(RawBsonRef<'_>, Option<ObjectId>)> {
     let id = get(found, "_id")?.as_document()?;

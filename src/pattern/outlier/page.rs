@@ -7,25 +7,26 @@ use super::layout::{Extras, VERSION, field, path};
 use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::pattern::shapes::OutlierShape;
 
-/// What the elements of a page may weigh, the first not counted: far from the limit of a document.
+/// The most bytes of a page's elements, far from the limit of a document. A single element may be
+/// larger.
 const MAX_BYTES: usize = 4 << 20;
 
-/// What a page weighs, as mongod is asked for it.
+/// The field for a page's size in a projection.
 const BYTES: &str = "bytes";
 
-/// A page as it is known: where it begins, and what it holds.
+/// The header of a page: where it begins, and its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtrasPage {
-    /// Elements in pages before it.
+    /// The number of elements on earlier pages.
     pub from: u64,
-    /// Elements of its own.
+    /// The number of its elements.
     pub count: u64,
-    /// What it weighs, at most.
+    /// Its size in bytes.
     pub bytes: usize,
 }
 
 impl ExtrasPage {
-    /// The projection under which mongod gives of a page what there is to know, without its elements.
+    /// The projection that returns a page's header without its elements.
     #[must_use]
     pub fn projection() -> RawDocumentBuf {
         let mut projection = single(path::FROM, 1);
@@ -34,7 +35,7 @@ impl ExtrasPage {
         projection
     }
 
-    /// Those of a page under that projection.
+    /// Reads the header of a page in that projection.
     #[must_use]
     pub fn parse(page: &RawDocument) -> Option<Self> {
         let bytes = get(page, BYTES).and_then(as_whole_number)?;
@@ -47,19 +48,19 @@ impl ExtrasPage {
         })
     }
 
-    /// Elements up to its end.
+    /// The number of elements up to its end.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.from.saturating_add(self.count)
     }
 }
 
-/// The name of a page.
+/// The `_id` of a page.
 fn id(generation: ObjectId, from: u64) -> String {
     format!("{generation}_{from}")
 }
 
-/// The pages that hold these elements, the first of which is the one number `from` of all extras.
+/// The pages for these elements. The first element is number `from` of all extras.
 #[must_use]
 pub fn begun<'e>(
     shape: &OutlierShape,
@@ -132,21 +133,22 @@ fn has_space(shape: &OutlierShape, count: u64, bytes: usize, element: RawBsonRef
     count == 0 || (count < u64::from(shape.max_items()) && bytes.saturating_add(weight) <= MAX_BYTES)
 }
 
-/// How a tail gets into pages: what is to be done in this order, each behind the one before it.
+/// The statements that move a tail to pages. They are executed in this order, each after the one
+/// before.
 #[derive(Clone, Debug)]
 pub struct Move {
-    /// The element of `updates` that appends to the last page, as it is known; nothing is done where it is
-    /// not.
+    /// The element of `updates` that appends to the last page. Misses if the page has changed.
     pub append: Option<RawDocumentBuf>,
-    /// Pages to begin. One may be there: then it has at least these elements.
+    /// New pages. A page may exist already: then it has at least these elements.
     pub pages: Vec<RawDocumentBuf>,
-    /// The element of `updates` that counts them in the base document, and takes them off its tail.
+    /// The element of `updates` that adds the elements to the base document's count and removes
+    /// them from its tail.
     pub count: RawDocumentBuf,
 }
 
-/// Moves the tail of the document `id`, whose last page is the given one. Elements that are there already,
-/// since somebody died before they were counted, are counted only. `None` where there is nothing to move, or
-/// pages that must be there are not.
+/// Moves the tail of the document `id`. `last` is the document's last page. Elements that are on
+/// pages already, because an earlier spill did not finish, are only counted. `None` if there is
+/// nothing to move, or if referenced pages are missing.
 #[must_use]
 pub fn moving(shape: &OutlierShape, id: RawBsonRef<'_>, extras: &Extras, last: Option<ExtrasPage>) -> Option<Move> {
     let tail: Vec<RawBsonRef<'_>> = extras.tail.into_iter().flatten().collect();
@@ -218,7 +220,7 @@ fn counting(shape: &OutlierShape, id: RawBsonRef<'_>, extras: &Extras, moved: us
     }
     let tail = format!("${}", control(field::TAIL));
     let size = single("$size", tail.as_str());
-    // `$slice` takes no length of 0.
+    // `$slice` refuses a length of 0.
     let mut slice = RawArrayBuf::new();
     slice.push(tail.as_str());
     slice.push(moved);
@@ -244,7 +246,7 @@ pub fn of_generation(shape: &OutlierShape, reference: RawBsonRef<'_>, generation
     filter
 }
 
-/// The element of `deletes` for these.
+/// The element of `deletes` for the pages of one generation.
 #[must_use]
 pub fn removal(shape: &OutlierShape, reference: RawBsonRef<'_>, generation: ObjectId) -> RawDocumentBuf {
     let mut statement = single("q", of_generation(shape, reference, generation));

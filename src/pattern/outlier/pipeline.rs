@@ -11,7 +11,8 @@ use crate::pattern::shapes::OutlierShape;
 use crate::pattern::unsupported::Unsupported;
 use crate::pattern::unwound::{self, match_documents, number_stage, only_match};
 
-/// What mongod's error says where pages are missing: the document has got others since its base was read.
+/// The text of mongod's error if pages are missing: the document got another generation after its
+/// base was read.
 pub const MISSING: &str = "mongoshape: pages are missing";
 
 /// The stages that put outliers together.
@@ -77,8 +78,8 @@ pub fn merge(shape: &OutlierShape) -> Vec<RawDocumentBuf> {
     ]
 }
 
-/// The array of what is no outlier, or one that was split by hand: all extras that say nothing of a
-/// generation are its own, which `all` reduces to one array.
+/// The array of an inline document, or of a document split by hand. For the latter all extras
+/// without a generation are its own; `all` reduces them to one array.
 fn of_others(shape: &OutlierShape, all: &RawDocument) -> RawDocumentBuf {
     let base = format!("${}", shape.array());
     let type_of_control = single("$type", format!("${}", shape.control()));
@@ -92,7 +93,7 @@ fn of_others(shape: &OutlierShape, all: &RawDocument) -> RawDocumentBuf {
     call("$cond", [is_by_hand.into(), merged.into(), base.into()])
 }
 
-/// What cannot be read so, for a message.
+/// Refuses a query that names a field reserved for the proxy.
 fn check(shape: &OutlierShape, words: &RawDocument) -> Result<(), Unsupported> {
     if names_own(shape, RawBsonRef::Document(words)) {
         return Err(format!("{} beside {}", shape.flag(), shape.array()).into());
@@ -100,8 +101,8 @@ fn check(shape: &OutlierShape, words: &RawDocument) -> Result<(), Unsupported> {
     Ok(())
 }
 
-/// The stage that lets through what may match: typical documents that do, and outliers that meet what the
-/// filter says of other fields.
+/// The stage that selects candidates: inline documents that match, and outliers that match the
+/// filter's conditions on other fields.
 fn narrowing(shape: &OutlierShape, filter: &RawDocument) -> RawDocumentBuf {
     if !depends_on_array(shape, filter) {
         return match_documents(filter);
@@ -113,7 +114,7 @@ fn narrowing(shape: &OutlierShape, filter: &RawDocument) -> RawDocumentBuf {
     single("$match", single("$or", array_of(&[typical, outlier])))
 }
 
-/// Appends the conditions that must be met, and do not depend on the array.
+/// Appends the required conditions that do not depend on the array.
 fn append_independent(shape: &OutlierShape, filter: &RawDocument, conditions: &mut Vec<RawDocumentBuf>) {
     for (name, value) in filter.iter().flatten() {
         match (name.as_str(), value) {
@@ -132,7 +133,7 @@ fn append_independent(shape: &OutlierShape, filter: &RawDocument, conditions: &m
     }
 }
 
-/// The stages that give the documents which match, put together.
+/// The stages that return the candidates, put together.
 fn matching(shape: &OutlierShape, filter: Option<&RawDocument>) -> Vec<RawDocumentBuf> {
     let mut stages: Vec<RawDocumentBuf> = filter.map(|filter| narrowing(shape, filter)).into_iter().collect();
     stages.extend(merge(shape));
@@ -142,7 +143,7 @@ fn matching(shape: &OutlierShape, filter: Option<&RawDocument>) -> Vec<RawDocume
 /// The stages that answer a `find`.
 ///
 /// # Errors
-/// What of it cannot be done, for a message.
+/// The part that is not supported, for an error message.
 pub fn of_find(shape: &OutlierShape, find: &Find<'_>) -> Result<Vec<RawDocumentBuf>, Unsupported> {
     for words in [find.filter, find.sort, find.projection].into_iter().flatten() {
         check(shape, words)?;
@@ -156,7 +157,7 @@ pub fn of_find(shape: &OutlierShape, find: &Find<'_>) -> Result<Vec<RawDocumentB
         stages.extend(unwound::of_find(find, |_| false)?);
         return Ok(stages);
     }
-    // Only what is answered is put together.
+    // Only the returned documents are put together.
     let first = Find {
         projection: None,
         ..find.clone()
@@ -171,10 +172,10 @@ pub fn of_find(shape: &OutlierShape, find: &Find<'_>) -> Result<Vec<RawDocumentB
     Ok(stages)
 }
 
-/// The stages that count what matches, up to a limit, as a last one that gives `n`.
+/// The stages that count matching documents, up to a limit. The last one returns `n`.
 ///
 /// # Errors
-/// What of it cannot be done, for a message.
+/// The part that is not supported, for an error message.
 pub fn of_count(
     shape: &OutlierShape,
     query: &RawDocument,
@@ -191,10 +192,10 @@ pub fn of_count(
     Ok(stages)
 }
 
-/// The stages that give each value once, in a document as its field `v`.
+/// The stages that return each value once, in a document as its field `v`.
 ///
 /// # Errors
-/// What of it cannot be done, for a message.
+/// The part that is not supported, for an error message.
 pub fn of_distinct(
     shape: &OutlierShape,
     path: &str,
@@ -213,11 +214,11 @@ pub fn of_distinct(
     Ok(stages)
 }
 
-/// The stages that answer a client's own pipeline: `given`, or what it became where it reaches other
-/// collections.
+/// The stages that answer a client's pipeline. `given` is the pipeline as the client sent it.
+/// `pipeline` is the same with rewritten references to other collections.
 ///
 /// # Errors
-/// What in it cannot be run, for a message.
+/// The part that is not supported, for an error message.
 pub fn of_aggregate(
     shape: &OutlierShape,
     given: &[&RawDocument],

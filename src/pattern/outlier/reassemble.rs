@@ -7,11 +7,11 @@ use crate::command::batch::{begin, count_on, end};
 use crate::command::document::{Element, elements, get};
 use crate::pattern::shapes::OutlierShape;
 
-/// The type of an array.
+/// The BSON type of an array.
 const ARRAY: u8 = 4;
 
-/// The document that a base and its pages are, these in their order. `None` where pages are missing: the
-/// document is another one by now.
+/// The document of a base document and its pages, which must be in order. `None` if pages are
+/// missing: the document has changed since its base was read.
 #[must_use]
 pub fn merged(
     shape: &OutlierShape,
@@ -23,7 +23,7 @@ pub fn merged(
     Some(with_extras(shape, base, &extras))
 }
 
-/// The document that a base and the documents of extras are that were written by hand for it.
+/// The document of a base document and its hand-written extras.
 #[must_use]
 pub fn merged_by_hand(shape: &OutlierShape, base: &RawDocument, pages: &[&RawDocument]) -> RawDocumentBuf {
     let arrays = pages
@@ -51,11 +51,11 @@ fn with_extras(shape: &OutlierShape, base: &RawDocument, extras: &[Element<'_>])
         }
     }
     end(&mut bytes, start);
-    // Its lengths are right, which is all that is checked.
+    // The lengths are right, and `from_bytes` checks nothing else.
     RawDocumentBuf::from_bytes(bytes).unwrap_or_default()
 }
 
-/// Appends an array of these elements, which get other places.
+/// Appends an array of these elements, with new positions.
 fn append_array<'a>(bytes: &mut Vec<u8>, elements: impl Iterator<Item = Element<'a>>) {
     let start = begin(bytes);
     let mut place = b"0".to_vec();
@@ -69,7 +69,7 @@ fn append_array<'a>(bytes: &mut Vec<u8>, elements: impl Iterator<Item = Element<
     end(bytes, start);
 }
 
-/// The extras, with those of the tail.
+/// The elements of the pages, then those of the tail.
 fn extras_of<'a>(shape: &OutlierShape, extras: &'a Extras, pages: &[&'a RawDocument]) -> Option<Vec<Element<'a>>> {
     let mut all = first_of(shape, extras.count, pages, elements_of)?;
     all.extend(elements_of(&extras.tail));
@@ -80,7 +80,7 @@ fn elements_of(array: &RawArray) -> impl Iterator<Item = Element<'_>> {
     RawDocument::from_bytes(array.as_bytes()).into_iter().flat_map(elements)
 }
 
-/// The first elements of pages, which may hold more than counts. `None` where there are less.
+/// The first `count` elements of pages, which may have more. `None` if they have fewer.
 #[must_use]
 pub fn counted<'a>(shape: &OutlierShape, count: u64, pages: &[&'a RawDocument]) -> Option<Vec<RawBsonRef<'a>>> {
     first_of(shape, count, pages, |array| array.into_iter().flatten())
@@ -111,7 +111,7 @@ fn first_of<'a, T, I: Iterator<Item = T>>(
     Some(all)
 }
 
-/// A base document without what is the proxy's own: all but `keep`.
+/// A base document without the fields that are reserved for the proxy, except `keep`.
 #[must_use]
 pub fn without_own(shape: &OutlierShape, base: &RawDocument, keep: Option<&str>) -> RawDocumentBuf {
     let mut rest = RawDocumentBuf::new();
@@ -133,7 +133,7 @@ mod tests {
     use crate::pattern::outlier::layout::{DocumentState, split};
     use crate::pattern::outlier::sample;
 
-    /// A document of that many buyers, one of them an array, and how it is stored.
+    /// A document with this number of buyers, one of them an array, and its stored form.
     fn stored(buyers: usize) -> (RawDocumentBuf, RawDocumentBuf, Vec<RawDocumentBuf>) {
         let mut all: bson::RawArrayBuf = (1..buyers).map(|buyer| rawdoc! { "b": buyer.to_string() }).collect();
         all.push([1, 2].into_iter().collect::<bson::RawArrayBuf>());

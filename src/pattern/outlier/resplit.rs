@@ -1,11 +1,11 @@
-//! Splits an existing document: one with more elements than a base document may hold, or one that was split
-//! by hand.
+//! Splits an existing document: one with more elements than a base document may have, or one that
+//! was split by hand.
 //!
-//! An inline document first becomes an outlier without pages. From then on only a statement that sets another
-//! generation changes its array, and pushes go to its tail. So its elements can be copied to pages of a new
-//! generation for any length of time. Then one statement counts them and leaves the first few in the base
-//! document. That statement demands the generation and count before it or, of a document split by hand, that
-//! it was not adopted.
+//! An inline document first becomes an outlier without pages. From then on only a statement that
+//! sets another generation changes its array, and pushes go to its tail. So its elements can be
+//! copied to pages of a new generation for any length of time. Then one statement references these
+//! pages and keeps only the first elements in the base document. The statement demands the previous
+//! generation and count or, for a document split by hand, that the document was not adopted.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
@@ -17,7 +17,7 @@ use crate::command::document::{array_of, get, put, single};
 use crate::pattern::exact_match::call;
 use crate::pattern::shapes::OutlierShape;
 
-/// The filter for documents that may have more elements than they should.
+/// The filter for documents that may have too many elements.
 #[must_use]
 pub fn overlong(shape: &OutlierShape) -> RawDocumentBuf {
     let beyond = format!("{}.{}", shape.array(), shape.threshold());
@@ -32,7 +32,7 @@ pub fn flagged_by_hand(shape: &OutlierShape) -> RawDocumentBuf {
     filter
 }
 
-/// The filter for a document that nobody has adopted yet.
+/// The filter for one document that is not adopted yet.
 #[must_use]
 pub fn still_by_hand(shape: &OutlierShape, id: RawBsonRef<'_>) -> RawDocumentBuf {
     let mut filter = single("_id", single("$eq", id));
@@ -42,7 +42,7 @@ pub fn still_by_hand(shape: &OutlierShape, id: RawBsonRef<'_>) -> RawDocumentBuf
     filter
 }
 
-/// The filter for the documents of extras that were written by hand for one document.
+/// The filter for the hand-written extras of one document.
 #[must_use]
 pub fn by_hand(shape: &OutlierShape, reference: RawBsonRef<'_>) -> RawDocumentBuf {
     let mut filter = single(shape.reference(), single("$eq", reference));
@@ -50,7 +50,7 @@ pub fn by_hand(shape: &OutlierShape, reference: RawBsonRef<'_>) -> RawDocumentBu
     filter
 }
 
-/// The element of `deletes` for these.
+/// The element of `deletes` for the hand-written extras of one document.
 #[must_use]
 pub fn removal_by_hand(shape: &OutlierShape, reference: RawBsonRef<'_>) -> RawDocumentBuf {
     let mut statement = single("q", by_hand(shape, reference));
@@ -58,16 +58,15 @@ pub fn removal_by_hand(shape: &OutlierShape, reference: RawBsonRef<'_>) -> RawDo
     statement
 }
 
-/// Whether a stored document has more elements than it should.
+/// Whether a stored document has too many elements.
 #[must_use]
 pub fn is_overlong(shape: &OutlierShape, stored: &RawDocument) -> bool {
     let array = get(stored, shape.array()).and_then(RawBsonRef::as_array);
     array.is_some_and(|array| super::layout::is_long(shape, array))
 }
 
-/// The elements behind the first few, but for those of the tail: of the base document, then of its pages, or
-/// of the documents that were written by hand for it. `None` where something of it is missing, or is no
-/// array.
+/// The elements beyond the threshold, without those of the tail: of the base document, then of its
+/// pages or of its hand-written extras. `None` if some are missing or not in an array.
 #[must_use]
 pub fn elements<'a>(
     shape: &OutlierShape,
@@ -90,7 +89,7 @@ pub fn elements<'a>(
     Some(elements)
 }
 
-/// The pages of elements of which so many are in pages already.
+/// The pages for elements of which the first `written` are on pages already.
 #[must_use]
 pub fn pages(
     shape: &OutlierShape,
@@ -104,8 +103,8 @@ pub fn pages(
     begun(shape, reference, generation, from, rest)
 }
 
-/// The element of `updates` that counts the pages of a new generation in a document that is of this state.
-/// `None` where it has none to demand.
+/// The element of `updates` that references the pages of a new generation in a document of this
+/// state. `None` if the state is not that of a document with extras.
 #[must_use]
 pub fn counting(
     shape: &OutlierShape,

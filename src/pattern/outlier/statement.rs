@@ -10,12 +10,12 @@ use crate::pattern::exact_match::same;
 use crate::pattern::shapes::OutlierShape;
 use crate::pattern::unsupported::Unsupported;
 
-/// How many elements a tail has that is left as it is, where a page holds as many: enough that moving them
-/// costs a push little, and few beside what a document has of its array.
+/// The most elements of a tail before it is moved to pages, unless pages have fewer. Large enough
+/// that the move adds little to the cost of a push, and small compared with the document's array.
 const TAIL_ROOM: u32 = 16;
 
-/// The client's filter, and that the document is a typical one which has room for what it may grow by. `None`
-/// where nobody knows whether it will have.
+/// The client's filter, with the condition that the document is inline and has room for the growth.
+/// `None` if the growth is unknown or exceeds the threshold.
 #[must_use]
 pub fn typical_with_room(shape: &OutlierShape, filter: &RawDocument, growth: Growth) -> Option<RawDocumentBuf> {
     let mut conditions = is_typical(shape);
@@ -31,21 +31,21 @@ pub fn typical_with_room(shape: &OutlierShape, filter: &RawDocument, growth: Gro
     Some(with_conditions(filter, &conditions))
 }
 
-/// The client's filter, and that the document is a typical one.
+/// The client's filter, with the condition that the document is inline.
 #[must_use]
 pub fn typical(shape: &OutlierShape, filter: &RawDocument) -> RawDocumentBuf {
     with_conditions(filter, &is_typical(shape))
 }
 
-/// The client's filter, and that the document is an outlier.
+/// The client's filter, with the condition that the document is an outlier.
 #[must_use]
 pub fn outlier(shape: &OutlierShape, filter: &RawDocument) -> RawDocumentBuf {
     let version = format!("{}.{}", shape.control(), field::VERSION);
     with_conditions(filter, &single(&version, super::layout::VERSION))
 }
 
-/// The client's filter, and that the document is an outlier with room in its tail for so many elements more.
-/// `None` where no tail has that.
+/// The client's filter, with the condition that the document is an outlier with room for `count`
+/// more elements in its tail. `None` if no tail has that room.
 #[must_use]
 pub fn outlier_with_room(shape: &OutlierShape, filter: &RawDocument, count: u32) -> Option<RawDocumentBuf> {
     let version = format!("{}.{}", shape.control(), field::VERSION);
@@ -59,8 +59,8 @@ pub fn outlier_with_room(shape: &OutlierShape, filter: &RawDocument, count: u32)
     Some(with_conditions(filter, &conditions))
 }
 
-/// Whether all that operators do to the array is to push to it. What they cannot do together, mongod sees
-/// only where they name the same path.
+/// Whether operators only push to the array. mongod detects conflicts of operators only on the same
+/// path, so other operators on the array exclude this.
 #[must_use]
 pub fn push_only(shape: &OutlierShape, operators: &RawDocument) -> bool {
     let mut others = RawDocumentBuf::new();
@@ -83,7 +83,7 @@ pub fn push_only(shape: &OutlierShape, operators: &RawDocument) -> bool {
     UpdateEffect::of(shape, RawBsonRef::Document(&others)) == UpdateEffect::LeavesArray
 }
 
-/// What operators push to the end of the array.
+/// The elements that operators push to the end of the array.
 #[must_use]
 pub fn pushed(shape: &OutlierShape, operators: &RawDocument) -> Option<RawArrayBuf> {
     let value = get(get(operators, "$push")?.as_document()?, shape.array())?;
@@ -94,8 +94,8 @@ pub fn pushed(shape: &OutlierShape, operators: &RawDocument) -> Option<RawArrayB
     }
 }
 
-/// A filter with more conditions: beside its own, where mongod plans them with the least effort, unless it
-/// has some on the same paths.
+/// A filter with additional conditions. They are separate top-level fields, which mongod plans
+/// fastest, unless the filter has the same paths.
 fn with_conditions(filter: &RawDocument, conditions: &RawDocument) -> RawDocumentBuf {
     let is_there = |name: &str| get(filter, name).is_some();
     if conditions.iter().flatten().any(|(name, _)| is_there(name.as_str())) {
@@ -108,7 +108,7 @@ fn with_conditions(filter: &RawDocument, conditions: &RawDocument) -> RawDocumen
     all
 }
 
-/// The client's operators with what they push to the array pushed to the tail.
+/// The client's operators with pushes to the array redirected to the tail.
 #[must_use]
 pub fn into_tail(shape: &OutlierShape, operators: &RawDocument) -> RawDocumentBuf {
     let mut changed = RawDocumentBuf::new();
@@ -131,8 +131,8 @@ pub fn into_tail(shape: &OutlierShape, operators: &RawDocument) -> RawDocumentBu
     changed
 }
 
-/// The element of `updates` that makes an outlier of a document which has no room for so many elements more.
-/// The array is the same.
+/// The element of `updates` that makes an outlier of a document without room for `count` more
+/// elements. The array stays the same.
 #[must_use]
 pub fn flagging(shape: &OutlierShape, id: RawBsonRef<'_>, count: u32, generation: ObjectId) -> Option<RawDocumentBuf> {
     let conditions = [
@@ -148,18 +148,18 @@ pub fn flagging(shape: &OutlierShape, id: RawBsonRef<'_>, count: u32, generation
     Some(statement)
 }
 
-/// The path of the first element that must not be there if so many more are to fit.
+/// The path of the first element that must be missing if `count` more elements shall fit.
 fn first_too_many(shape: &OutlierShape, count: u32) -> Option<String> {
     let position = shape.threshold().checked_sub(count)?;
-    // With nothing to be pushed there is always room.
+    // With nothing to push there is always room.
     Some(format!("{}.{position}", shape.array()))
 }
 
-/// The filter and the change that put `then` in the place of a stored document, if it is as it was found, in
-/// type and in every bit.
+/// The filter and the update that replace a stored document by `then`, if it is unchanged in type
+/// and in every bit.
 ///
 /// # Errors
-/// What of it cannot be demanded, for a message.
+/// The part of the document that cannot be compared, for an error message.
 pub fn replacing(found: &RawDocument, then: &RawDocument) -> Result<(RawDocumentBuf, RawBson), Unsupported> {
     let id = get(found, "_id").unwrap_or(RawBsonRef::Null);
     let mut filter = single("_id", single("$eq", id));
@@ -172,8 +172,8 @@ pub fn replacing(found: &RawDocument, then: &RawDocument) -> Result<(RawDocument
     Ok((filter, RawBson::Array(array_of(&[stage]))))
 }
 
-/// The filter and the change of an upsert that inserts a document as it is: an insert fills empty timestamps
-/// in.
+/// The filter and the update of an upsert that inserts a document without changes. An insert would
+/// replace empty timestamps.
 #[must_use]
 pub fn inserting(document: &RawDocument) -> (RawDocumentBuf, RawBson) {
     let id = get(document, "_id").unwrap_or(RawBsonRef::Null);
@@ -183,7 +183,7 @@ pub fn inserting(document: &RawDocument) -> (RawDocumentBuf, RawBson) {
     (filter, RawBson::Array(array_of(&[stage])))
 }
 
-/// The element of `updates` for that upsert. Its error is that of an insert, if the `_id` is taken.
+/// The element of `updates` for that upsert. If the `_id` exists, the error is that of an insert.
 #[must_use]
 pub fn upserting(document: &RawDocument) -> RawDocumentBuf {
     let (filter, change) = inserting(document);
@@ -194,7 +194,7 @@ pub fn upserting(document: &RawDocument) -> RawDocumentBuf {
     element
 }
 
-/// Whether a document has a timestamp that an insert would fill in.
+/// Whether a document has a timestamp that an insert would replace.
 #[must_use]
 pub fn has_empty_timestamp(document: &RawDocument) -> bool {
     let is_empty = |value: RawBsonRef<'_>| matches!(value, RawBsonRef::Timestamp(stamp) if stamp.time == 0 && stamp.increment == 0);

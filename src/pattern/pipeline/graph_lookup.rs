@@ -10,7 +10,7 @@ use crate::pattern::shapes::ItemIds;
 use crate::pattern::unwound::match_documents;
 
 impl Pipelines<'_> {
-    /// The stage's new arguments, where they change.
+    /// The stage's new arguments. `None` if they do not change.
     pub(super) fn graph_lookup(
         &mut self,
         stage: &RawDocument,
@@ -34,7 +34,7 @@ impl Pipelines<'_> {
             ));
         };
         if bucket.item_ids() == ItemIds::Dropped {
-            // mongod tells documents apart by it (error 40271).
+            // mongod distinguishes documents by `_id` (error 40271).
             return Err(self.refused(from, &shape, "$graphLookup of items without an _id"));
         }
         self.reach(from, &shape, true);

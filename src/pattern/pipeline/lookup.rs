@@ -1,10 +1,11 @@
 //! `$lookup` in all its forms.
 //!
-//! With `localField` and `foreignField` mongod matches before it runs the `pipeline`, so on raw buckets. A
-//! key field is there under its own name, and equal for all items of a bucket. Any other field is matched
-//! twice: on the buckets, under its stored path, which matches a bucket if and only if it matches one of its
-//! items; and then, by another `$lookup` of the same two fields, on the items of one bucket at a time, passed
-//! by `$documents`. Below a `$facet`, which allows no `$documents`, the view of the items is read instead.
+//! With `localField` and `foreignField` mongod matches before it runs the `pipeline`, so it matches
+//! raw buckets. A key field is at the top level of a bucket under its own name, and equal for all
+//! items of the bucket. Any other field is matched twice. First on the buckets, under its stored
+//! path, which matches a bucket if and only if it matches one of its items. Then by another
+//! `$lookup` of the same two fields, on the items of one bucket at a time, passed by `$documents`.
+//! Inside a `$facet`, which does not allow `$documents`, the view of the items is read instead.
 
 use std::sync::Arc;
 
@@ -19,17 +20,17 @@ use crate::pattern::outlier::classify::{depends_on_array, names_own};
 use crate::pattern::shapes::{BucketShape, Shape};
 use crate::pattern::unwound;
 
-/// The arguments whose last mention counts where they are given more than once.
+/// The arguments of which mongod uses the last if they are repeated.
 const ARGUMENTS: &[&str] = &["from", "localField", "foreignField", "let", "pipeline"];
 
-/// Which fields of two collections must be equal.
+/// The fields of two collections that must be equal.
 struct Join<'a> {
     local: &'a str,
     foreign: &'a str,
 }
 
 impl Pipelines<'_> {
-    /// The stage's new arguments, where they change.
+    /// The stage's new arguments. `None` if they do not change.
     pub(super) fn lookup(
         &mut self,
         stage: &RawDocument,
@@ -118,7 +119,7 @@ impl Pipelines<'_> {
 }
 
 impl<'a> Join<'a> {
-    /// The two fields, where both are ones that could be.
+    /// The two fields, if both are valid paths.
     fn of([local, foreign]: [Option<RawBsonRef<'a>>; 2]) -> Option<Self> {
         let field = |value: Option<RawBsonRef<'a>>| value.and_then(RawBsonRef::as_str).filter(|path| is_path(path));
         Some(Self {
@@ -127,7 +128,8 @@ impl<'a> Join<'a> {
         })
     }
 
-    /// Where buckets have the foreign field. A position would also be taken for one in the array of items.
+    /// The stored path of the foreign field. `None` if it begins with a number, because mongod
+    /// would take the number for a position in the array of items.
     fn stored(&self, shape: &BucketShape) -> Option<String> {
         let (root, rest) = split(self.foreign);
         let is_position = !root.is_empty() && root.bytes().all(|byte| byte.is_ascii_digit());
@@ -183,19 +185,20 @@ impl<'a> Join<'a> {
     }
 }
 
-/// The first field of a path, and the rest with the dot before it.
+/// The first field of a path, and the rest with its leading dot.
 fn split(path: &str) -> (&str, &str) {
     path.split_at(path.find('.').unwrap_or(path.len()))
 }
 
-/// Whether it is a path to a field. What is none goes to mongod, which refuses it.
+/// Whether the string is a path to a field. Other strings are passed on to mongod, which refuses
+/// them.
 fn is_path(path: &str) -> bool {
     let may_begin = |name: &str| !name.starts_with('$') || matches!(name, "$db" | "$id" | "$ref");
     let is_name = |name: &str| !name.is_empty() && may_begin(name) && !name.contains('\0');
     path.split('.').all(is_name)
 }
 
-/// The expression for a field at the top.
+/// The expression for a top-level field.
 fn top(field: &str) -> RawBson {
     if field.starts_with('$') {
         RawBson::Document(single("$getField", single("$literal", field)))
@@ -209,7 +212,7 @@ pub(super) fn is_given_once(spec: &RawDocument, argument: &str) -> bool {
     spec.iter().flatten().filter(|(name, _)| *name == argument).count() <= 1
 }
 
-/// A name that occurs nowhere in the stage.
+/// A name that does not occur in the stage.
 pub(super) fn fresh(name: &str, spec: &RawDocument) -> String {
     let mut fresh = name.to_owned();
     while spec

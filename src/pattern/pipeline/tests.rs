@@ -14,7 +14,8 @@ fn shapes() -> Shapes {
     Shapes::new(vec![Shape::Bucket(shape)]).unwrap()
 }
 
-/// The stage as it is rewritten, and the collections that are read then, those by their view with a star.
+/// The rewritten stage, and the collections that it reads. A star marks those that are read by
+/// their view.
 fn rewritten(stage: &RawDocument) -> Result<(RawDocumentBuf, Vec<String>), String> {
     let shapes = shapes();
     let mut pipelines = Pipelines::new(&shapes, "d");

@@ -9,54 +9,54 @@ use super::namespace_pattern::NamespacePattern;
 use super::options::{Mode, ShapeError, check_field_name};
 use super::rename::RenameMap;
 
-/// What becomes of the items' `_id`.
+/// How the items' `_id` is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ItemIds {
-    /// Kept, indexed, duplicates refused, as in a naive collection.
+    /// Stored and indexed. Duplicates are refused, as in a plain collection.
     #[default]
     Unique,
-    /// Kept, not indexed: duplicates are accepted.
+    /// Stored, not indexed: duplicates are accepted.
     Stored,
-    /// Not kept: the pattern's bare shape.
+    /// Not stored, as in MongoDB's bucket pattern.
     Dropped,
 }
 
-/// What configuration says of a bucket collection; [`BucketShape::new`] checks it.
+/// The configured options of a bucket collection. [`BucketShape::new`] checks them.
 #[derive(Clone, Debug)]
 pub struct BucketOptions {
     /// The collection.
     pub namespace: NamespacePattern,
-    /// The fields that items are grouped by, one at least.
+    /// The fields by which items are grouped, at least one.
     pub key: Vec<String>,
-    /// The field that items are ordered and named by.
+    /// The field by which items are ordered. Its first value on a page is part of the page's `_id`.
     pub time: Option<String>,
     /// Stored name of the array of items.
     pub items: String,
     /// Stored name of the number of items.
     pub count: String,
-    /// Items a page, at most.
+    /// The most items on a page.
     pub max_items: u32,
-    /// Bytes of items after which a page is closed.
+    /// The most bytes of items on a page. A single item may be larger.
     pub max_bytes: u32,
-    /// Item field to stored field.
+    /// Stored names by item field.
     pub rename: BTreeMap<String, String>,
-    /// What becomes of the items' `_id`.
+    /// How the items' `_id` is stored.
     pub item_ids: ItemIds,
-    /// What is done with its commands.
+    /// How commands on the collection are handled.
     pub mode: Mode,
 }
 
 impl BucketOptions {
-    /// What `items` is where it is not given.
+    /// The default of `items`.
     pub const DEFAULT_ITEMS: &'static str = "history";
-    /// What `count` is where it is not given.
+    /// The default of `count`.
     pub const DEFAULT_COUNT: &'static str = "count";
-    /// What `max_items` is where it is not given.
+    /// The default of `max_items`.
     pub const DEFAULT_MAX_ITEMS: u32 = 10;
-    /// What `max_bytes` is where it is not given.
+    /// The default of `max_bytes`.
     pub const DEFAULT_MAX_BYTES: u32 = 1 << 20;
 
-    /// The defaults of the configuration for a namespace and a key.
+    /// Options with defaults, for a namespace and a key.
     #[must_use]
     pub fn new(namespace: NamespacePattern, key: Vec<String>) -> Self {
         Self {
@@ -74,7 +74,7 @@ impl BucketOptions {
     }
 }
 
-/// A bucket collection's shape: checked, and never changed again.
+/// The validated, immutable shape of a bucket collection.
 #[derive(Clone, Debug)]
 pub struct BucketShape {
     options: BucketOptions,
@@ -85,22 +85,22 @@ pub struct BucketShape {
 impl BucketShape {
     /// The pattern's name.
     pub const PATTERN: &'static str = "bucket";
-    /// The bucket's own field beside the configured ones.
+    /// The bucket's field for the page header, in addition to the configured fields.
     pub const CONTROL: &'static str = "control";
-    /// The fewest items a page may be configured to hold.
+    /// The least valid `max_items`.
     pub const MIN_ITEMS: u32 = 1;
-    /// The most items a page may be configured to hold.
+    /// The greatest valid `max_items`.
     pub const MAX_ITEMS_LIMIT: u32 = 10_000;
-    /// The fewest bytes of items a page may be configured to hold.
+    /// The least valid `max_bytes`.
     pub const MIN_BYTES: u32 = 1024;
-    /// The most bytes of items a page may be configured to hold: half of what a document may have, so that a
-    /// page that closes late is still far from the limit.
+    /// The greatest valid `max_bytes`: half of the limit of a document, so that a page that exceeds
+    /// it is still far from that limit.
     pub const MAX_BYTES_LIMIT: u32 = 8 << 20;
 
-    /// Checks the options against each other.
+    /// Checks the options.
     ///
     /// # Errors
-    /// Every contradiction found, not only the first.
+    /// All contradictions, not only the first.
     pub fn new(options: BucketOptions) -> Result<Self, Vec<ShapeError>> {
         let mut errors = Vec::new();
         check_key(&options, &mut errors);
@@ -121,19 +121,19 @@ impl BucketShape {
         }
     }
 
-    /// The namespace it was configured for.
+    /// The configured namespace.
     #[must_use]
     pub fn namespace(&self) -> &NamespacePattern {
         &self.options.namespace
     }
 
-    /// The fields that items are grouped by; never empty.
+    /// The fields by which items are grouped. Never empty.
     #[must_use]
     pub fn key(&self) -> &[String] {
         &self.options.key
     }
 
-    /// The field that items are ordered by, as the application names it.
+    /// The field by which items are ordered, under the application's name.
     #[must_use]
     pub fn time(&self) -> Option<&str> {
         self.options.time.as_deref()
@@ -151,13 +151,13 @@ impl BucketShape {
         &self.options.count
     }
 
-    /// Items a page, at most.
+    /// The most items on a page.
     #[must_use]
     pub fn max_items(&self) -> u32 {
         self.options.max_items
     }
 
-    /// Bytes of items after which a page is closed.
+    /// The most bytes of items on a page. A single item may be larger.
     #[must_use]
     pub fn max_bytes(&self) -> u32 {
         self.options.max_bytes
@@ -169,26 +169,26 @@ impl BucketShape {
         &self.rename
     }
 
-    /// What becomes of the items' `_id`.
+    /// How the items' `_id` is stored.
     #[must_use]
     pub fn item_ids(&self) -> ItemIds {
         self.options.item_ids
     }
 
-    /// What is done with commands on it.
+    /// How commands on the collection are handled.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.options.mode
     }
 
-    /// The same, with its commands rewritten.
+    /// The same shape in mode `rewrite`.
     pub(super) fn rewriting(&self) -> Self {
         let mut rewriting = self.clone();
         rewriting.options.mode = Mode::Rewrite;
         rewriting
     }
 
-    /// What pages are stored by: they can be read by no shape of which that is another.
+    /// The fingerprint: the options that stored pages depend on.
     #[must_use]
     pub fn stored_as(&self) -> &RawDocument {
         &self.stored_as
@@ -203,7 +203,8 @@ fn check_key(options: &BucketOptions, errors: &mut Vec<ShapeError>) {
             "name the field that items are grouped by",
         ));
     }
-    // MongoDB allows 32 fields in a compound index; the page number and the bounds need their places too.
+    // MongoDB allows 32 fields in a compound index, and the page number and the bounds need some of
+    // them.
     if options.key.len() > 16 {
         errors.push(ShapeError::new("key", "more than 16 fields", "group by fewer fields"));
     }

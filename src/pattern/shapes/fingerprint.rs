@@ -1,19 +1,20 @@
 //! The options of a shape that stored data depends on, in the form that the [shape
-//! marker](crate::pattern::shape_marker) records. A later option that stored data depends on is left out
-//! where it has its former value.
+//! marker](crate::pattern::shape_marker) records. An option that a later version adds is left out
+//! if it has the value that earlier versions implied.
 
 use bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
 
 use super::bucket::{BucketOptions, ItemIds};
 use super::outlier::{ExtrasOptions, OutlierOptions};
 
-/// Of a bucket collection: what its pages are.
+/// The fingerprint of a bucket collection: the options that pages depend on.
 pub(super) fn of_bucket(options: &BucketOptions) -> RawDocumentBuf {
-    // Each of them is named here, so that none is forgotten.
+    // Destructured completely, so that no new option is forgotten.
     let BucketOptions {
         namespace: _,
         mode: _,
-        // A page that was closed by it is marked short, whatever it is now.
+        // A page that was closed at another `max_bytes` is marked short, so reads do not depend on
+        // the option.
         max_bytes: _,
         key,
         time,
@@ -32,7 +33,7 @@ pub(super) fn of_bucket(options: &BucketOptions) -> RawDocumentBuf {
     stored.append(cstr!("count"), count.as_str());
     stored.append(cstr!("max_items"), i64::from(*max_items));
     if !rename.is_empty() {
-        // Names may be any text, which fields of documents may not.
+        // Names may be any text, which field names may not.
         let mut pairs = RawArrayBuf::new();
         for (item, stored) in rename {
             pairs.push(array([item, stored]));
@@ -52,7 +53,8 @@ fn array<'a>(texts: impl IntoIterator<Item = &'a String>) -> RawArrayBuf {
     texts.into_iter().map(String::as_str).collect()
 }
 
-/// Of an outlier collection: what its outliers and their extras are. The collection of extras says it.
+/// The fingerprint of an outlier collection: the options that outliers and their extras depend on.
+/// The extras' collection records it.
 pub(super) fn of_outlier(options: &OutlierOptions) -> RawDocumentBuf {
     let OutlierOptions {
         namespace: _,
@@ -64,7 +66,7 @@ pub(super) fn of_outlier(options: &OutlierOptions) -> RawDocumentBuf {
         extras,
     } = options;
     let ExtrasOptions {
-        // Where this is said.
+        // The shape marker is in this collection.
         collection: _,
         reference,
         array: extras_array,
@@ -74,7 +76,7 @@ pub(super) fn of_outlier(options: &OutlierOptions) -> RawDocumentBuf {
     stored.append(cstr!("array"), array.as_str());
     stored.append(cstr!("threshold"), i64::from(*threshold));
     stored.append(cstr!("flag"), flag.as_str());
-    // Named as the configuration names them, but for the dot that no stored name should have.
+    // The names of the configuration, with `_` in place of the dot.
     stored.append(cstr!("extras_ref"), reference.as_str());
     stored.append(cstr!("extras_array"), extras_array.as_str());
     stored.append(cstr!("extras_max_items"), i64::from(*max_items));

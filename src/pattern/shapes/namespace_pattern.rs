@@ -1,20 +1,20 @@
-//! The namespaces that a shape is configured for.
+//! The namespaces of a shape.
 
 use std::fmt;
 
 use crate::command::namespace::Namespace;
 
-/// A namespace as configuration names it: one collection, or (`*.name`) that collection in every database.
+/// A configured namespace: one collection, or (`*.name`) that collection in every database.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NamespacePattern {
-    /// `None` stands for every database.
+    /// `None`: every database.
     database: Option<String>,
     collection: String,
 }
 
 impl NamespacePattern {
-    /// Reads `database.collection` or `*.collection`. `None` when either part is empty or the database is not
-    /// a name that MongoDB allows.
+    /// Parses `database.collection` or `*.collection`. `None` if a part is empty, if MongoDB does
+    /// not allow the name, or if the collection is a system collection.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let namespace = Namespace::parse(text)?;
@@ -35,7 +35,7 @@ impl NamespacePattern {
             && self.database.as_deref().is_none_or(|name| name == namespace.database)
     }
 
-    /// The database, or `None` for every one.
+    /// The database. `None`: every database.
     #[must_use]
     pub fn database(&self) -> Option<&str> {
         self.database.as_deref()

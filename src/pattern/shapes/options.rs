@@ -1,14 +1,14 @@
 //! Values and checks that the options of both patterns share.
 
-/// A contradiction in one shape: which option, what is wrong, what to write instead.
+/// A contradiction in one shape: the option, the problem, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{option}: {problem}; {remedy}")]
 pub struct ShapeError {
-    /// The option's name as configuration spells it, such as `max_items` or `extras.ref`.
+    /// The option's name in the configuration, such as `max_items` or `extras.ref`.
     pub option: &'static str,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: String,
-    /// What to write instead.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -22,19 +22,19 @@ impl ShapeError {
     }
 }
 
-/// What the proxy does with commands on a shaped namespace.
+/// How the proxy handles commands on a shaped namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// Rewrite them.
+    /// Rewrites them.
     #[default]
     Rewrite,
-    /// Relay them, and count what would have been rewritten.
+    /// Relays them, and counts those that would have been rewritten.
     Observe,
-    /// Relay them.
+    /// Relays them.
     Off,
 }
 
-/// What a name of a stored field must be: not empty, no dot, no leading `$`.
+/// Checks the name of a stored field: not empty, no dot, no leading `$`.
 pub(super) fn check_field_name(option: &'static str, name: &str, errors: &mut Vec<ShapeError>) {
     if name.is_empty() || name.starts_with('$') || name.contains(['.', '\0']) {
         errors.push(ShapeError::new(

@@ -6,7 +6,7 @@ use super::fingerprint;
 use super::namespace_pattern::NamespacePattern;
 use super::options::{Mode, ShapeError, check_field_name};
 
-/// What a reader sees of an outlier.
+/// What reads return of an outlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Reads {
     /// The whole array.
@@ -16,51 +16,51 @@ pub enum Reads {
     Base,
 }
 
-/// Where the elements beyond the threshold go.
+/// Where the elements beyond the threshold are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExtrasOptions {
     /// The collection, in the same database.
     pub collection: String,
-    /// The field that refers to the base document's `_id`.
+    /// The field with the base document's `_id`.
     pub reference: String,
     /// The array of elements.
     pub array: String,
-    /// Elements a document of extras, at most.
+    /// The most elements of a page of extras.
     pub max_items: u32,
 }
 
 impl ExtrasOptions {
-    /// What `ref` is where it is not given.
+    /// The default of `ref`.
     pub const DEFAULT_REFERENCE: &'static str = "ref";
-    /// What `max_items` is where it is not given.
+    /// The default of `max_items`.
     pub const DEFAULT_MAX_ITEMS: u32 = 1000;
 }
 
-/// What configuration says of an outlier collection; [`OutlierShape::new`] checks it.
+/// The configured options of an outlier collection. [`OutlierShape::new`] checks them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutlierOptions {
     /// The collection.
     pub namespace: NamespacePattern,
     /// The array that may grow.
     pub array: String,
-    /// Elements kept in the base document, at most.
+    /// The most elements in the base document.
     pub threshold: u32,
     /// The field that marks a document with extras.
     pub flag: String,
-    /// What a reader sees.
+    /// What reads return of an outlier.
     pub reads: Reads,
-    /// What is done with its commands.
+    /// How commands on the collection are handled.
     pub mode: Mode,
-    /// Where the rest goes.
+    /// Where the elements beyond the threshold are stored.
     pub extras: ExtrasOptions,
 }
 
 impl OutlierOptions {
-    /// What `flag` is where it is not given.
+    /// The default of `flag`.
     pub const DEFAULT_FLAG: &'static str = "has_extras";
 }
 
-/// An outlier collection's shape: checked, and never changed again.
+/// The validated, immutable shape of an outlier collection.
 #[derive(Clone, Debug)]
 pub struct OutlierShape {
     options: OutlierOptions,
@@ -71,15 +71,15 @@ pub struct OutlierShape {
 impl OutlierShape {
     /// The pattern's name.
     pub const PATTERN: &'static str = "outlier";
-    /// The fewest elements that a base document or a document of extras may be configured to hold.
+    /// The least valid `threshold` and `max_items`.
     pub const MIN_ITEMS: u32 = 1;
-    /// The most elements that a base document or a document of extras may be configured to hold.
+    /// The greatest valid `threshold` and `max_items`.
     pub const MAX_ITEMS_LIMIT: u32 = 100_000;
 
-    /// Checks the options against each other.
+    /// Checks the options.
     ///
     /// # Errors
-    /// Every contradiction found, not only the first.
+    /// All contradictions, not only the first.
     pub fn new(options: OutlierOptions) -> Result<Self, Vec<ShapeError>> {
         let mut errors = Vec::new();
         let extras = &options.extras;
@@ -141,19 +141,19 @@ impl OutlierShape {
         }
     }
 
-    /// The namespace it was configured for.
+    /// The configured namespace.
     #[must_use]
     pub fn namespace(&self) -> &NamespacePattern {
         &self.options.namespace
     }
 
-    /// What is done with commands on it.
+    /// How commands on the collection are handled.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.options.mode
     }
 
-    /// The same, with its commands rewritten.
+    /// The same shape in mode `rewrite`.
     pub(super) fn rewriting(&self) -> Self {
         let mut rewriting = self.clone();
         rewriting.options.mode = Mode::Rewrite;
@@ -166,7 +166,7 @@ impl OutlierShape {
         &self.options.array
     }
 
-    /// Elements kept in the base document, at most.
+    /// The most elements in the base document.
     #[must_use]
     pub fn threshold(&self) -> u32 {
         self.options.threshold
@@ -178,49 +178,49 @@ impl OutlierShape {
         &self.options.flag
     }
 
-    /// The field that says what the extras of a marked document are: the flag's name and `_control`.
+    /// The field with the control of a document's extras: the flag's name and `_control`.
     #[must_use]
     pub fn control(&self) -> &str {
         &self.control
     }
 
-    /// Whether a field is the proxy's own, which no document of the application can have.
+    /// Whether a field is reserved for the proxy. Documents of the application cannot have it.
     #[must_use]
     pub fn is_own(&self, field: &str) -> bool {
         field == self.options.flag || field == self.control
     }
 
-    /// What a reader sees.
+    /// What reads return of an outlier.
     #[must_use]
     pub fn reads(&self) -> Reads {
         self.options.reads
     }
 
-    /// The field of a document of extras that refers to the base document's `_id`.
+    /// The field of a page of extras with the base document's `_id`.
     #[must_use]
     pub fn reference(&self) -> &str {
         &self.options.extras.reference
     }
 
-    /// The array of a document of extras.
+    /// The array of a page of extras.
     #[must_use]
     pub fn extras_array(&self) -> &str {
         &self.options.extras.array
     }
 
-    /// Elements a document of extras, at most.
+    /// The most elements of a page of extras.
     #[must_use]
     pub fn max_items(&self) -> u32 {
         self.options.extras.max_items
     }
 
-    /// The collection that extras go to, in the same database.
+    /// The collection of the extras, in the same database.
     #[must_use]
     pub fn extras_collection(&self) -> &str {
         &self.options.extras.collection
     }
 
-    /// What outliers and their extras are stored by: they can be read by no shape of which that is another.
+    /// The fingerprint: the options that stored outliers and their extras depend on.
     #[must_use]
     pub fn stored_as(&self) -> &RawDocument {
         &self.stored_as

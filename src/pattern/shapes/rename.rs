@@ -4,25 +4,25 @@ use std::collections::BTreeMap;
 
 use super::options::{ShapeError, check_field_name};
 
-/// Item fields and their stored names, made a permutation of the names involved.
+/// Item fields and their stored names, completed to a permutation of the names.
 ///
-/// With `quantity` stored as `qty` alone, an item that has a `qty` of its own would come back with a
-/// `quantity`. So each chain of renames is closed to a cycle: that item's `qty` is stored as `quantity`, and
-/// every item comes back as it was.
+/// If only `quantity` is stored as `qty`, an item with a field `qty` would come back with a
+/// `quantity`. So each chain of renames is closed to a cycle: the `qty` of that item is stored as
+/// `quantity`, and every item comes back unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct RenameMap {
-    /// (item field, stored field), each name once on either side.
+    /// (item field, stored field). Each name occurs once on either side.
     pairs: Vec<(String, String)>,
-    /// How many of them, the first, are configured; the others close chains.
+    /// The number of configured pairs, which come first. The others close chains.
     configured: usize,
 }
 
 impl RenameMap {
-    /// Checks configured renames (item field to stored field) against each other and the key, and closes
-    /// their chains.
+    /// Checks configured renames (item field to stored field) against each other and the key, and
+    /// closes their chains.
     ///
     /// # Errors
-    /// Every contradiction found.
+    /// All contradictions.
     pub(super) fn new(rename: &BTreeMap<String, String>, key: &[String]) -> Result<Self, Vec<ShapeError>> {
         let mut errors = Vec::new();
         let mut stored_to_item: BTreeMap<&str, &str> = BTreeMap::new();
@@ -51,7 +51,8 @@ impl RenameMap {
         let differing = rename.iter().filter(|(item, stored)| item != stored);
         let mut pairs: Vec<(String, String)> = differing.map(|(item, stored)| (item.clone(), stored.clone())).collect();
         let configured = pairs.len();
-        // A stored name that is no item name ends a chain; it is stored under the name that begins the chain.
+        // A stored name that is not an item field ends a chain. As an item field it is stored under
+        // the name that begins the chain.
         for end in rename.values().filter(|stored| !rename.contains_key(*stored)) {
             let mut begin = end.as_str();
             while let Some(item) = stored_to_item.get(begin) {
@@ -80,15 +81,15 @@ impl RenameMap {
             .map_or(stored, |(from, _)| from)
     }
 
-    /// Whether a stored name is only there to close a chain. Whoever writes buckets by hand knows of no
-    /// chains: a `quantity` in a bucket is then a `quantity` that was not renamed.
+    /// Whether a stored name was only added to close a chain. Hand-written buckets do not use such
+    /// names: a `quantity` in such a bucket was not renamed.
     #[must_use]
     pub fn only_closes_a_chain(&self, stored: &str) -> bool {
         let mut closing = self.pairs.iter().skip(self.configured);
         closing.any(|(_, to)| to == stored)
     }
 
-    /// (item field, stored field) of every name that differs.
+    /// (item field, stored field) of every renamed field.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.pairs.iter().map(|(item, stored)| (item.as_str(), stored.as_str()))
     }

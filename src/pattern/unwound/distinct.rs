@@ -1,21 +1,21 @@
-//! `distinct` on documents, as mongod does it on a collection without an index for it.
+//! `distinct` on documents, as mongod does it on a collection without a suitable index.
 //!
-//! mongod walks documents by the rules of `extractAllElementsAlongPath` (`db/bson/dotted_path_support.cpp`),
-//! which are not those of an aggregation: a field may be named by the whole rest of a path, a number is a
-//! position in an array or a field's name, arrays on the way are gone through, one at the end is unwound. The
-//! expression here does the same.
+//! mongod follows the rules of `extractAllElementsAlongPath` (`db/bson/dotted_path_support.cpp`),
+//! which differ from those of an aggregation. A field may be named by the whole rest of a path. A
+//! number is a position in an array or a field's name. Arrays along the path are traversed, and an
+//! array at the end is unwound. The expression here does the same.
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use crate::command::document::{array_of, single};
 
-/// Steps that a path may have; each is nested in the one before, and mongod takes 200 levels.
+/// The most steps of a path. Each step is nested in the one before, and mongod accepts 200 levels.
 const MAX_STEPS: usize = 10;
 
-/// The stages that give each value once, in a document as its field `v`.
+/// The stages that return each value once, in a document as its field `v`.
 ///
 /// # Errors
-/// What cannot be done, for a message.
+/// The part that is not supported, for an error message.
 pub fn values_of(path: &str, collation: Option<&RawDocument>) -> Result<Vec<RawDocumentBuf>, &'static str> {
     if path.split('.').count() > MAX_STEPS {
         return Err("distinct of a path of more than 10 fields");
@@ -25,7 +25,7 @@ pub fn values_of(path: &str, collation: Option<&RawDocument>) -> Result<Vec<RawD
     let mut stages = vec![
         single("$project", &values),
         single("$unwind", "$v"),
-        // Inside a document, so that it is sorted as a whole where it is an array.
+        // Inside a document, so that an array is sorted as a whole.
         single("$group", single("_id", single("v", "$v"))),
     ];
     stages.extend(sort(collation));
@@ -33,8 +33,8 @@ pub fn values_of(path: &str, collation: Option<&RawDocument>) -> Result<Vec<RawD
     Ok(stages)
 }
 
-/// Whether a symbol is anywhere in a value. Under a collation mongod's `distinct` takes it for a string, and
-/// its `$group` does not.
+/// Whether a symbol is anywhere in a value. Under a collation mongod's `distinct` treats it as a
+/// string, but `$group` does not.
 #[must_use]
 pub fn holds_symbol(value: RawBsonRef<'_>) -> bool {
     match value {
@@ -45,14 +45,15 @@ pub fn holds_symbol(value: RawBsonRef<'_>) -> bool {
     }
 }
 
-/// The stage that puts values in order, as mongod does. Not under a collation, where mongod 6.0.5 sorts no
-/// symbols (error 201); no order is promised.
+/// The stage that sorts values, as mongod does. None under a collation, because mongod 6.0.5 cannot
+/// sort symbols (error 201) and promises no order.
 #[must_use]
 pub fn sort(collation: Option<&RawDocument>) -> Option<RawDocumentBuf> {
     collation.is_none().then(|| single("$sort", single("_id", 1)))
 }
 
-/// The expression for an array of what is found along a path from `start`, which is a document or an array.
+/// The expression for an array of the values along a path from `start`, which is a document or an
+/// array.
 fn values_at(start: &str, path: &str) -> RawDocumentBuf {
     let end = conditional(
         single("$isArray", list(["$$end".into()])),
@@ -77,7 +78,8 @@ fn values_at(start: &str, path: &str) -> RawDocumentBuf {
     variable("end", at(start, path), conditional(is_missing, further, end))
 }
 
-/// The expression for what `start` has under a name: a field's value or, in an array, that at a position.
+/// The expression for the value of `start` under a name: a field or, in an array, the element at
+/// that position.
 fn at(start: &str, name: &str) -> RawDocumentBuf {
     let mut field = single("field", single("$literal", name));
     field.append(cstr!("input"), start);
@@ -89,7 +91,7 @@ fn at(start: &str, name: &str) -> RawDocumentBuf {
     switch(&branches, "$$REMOVE")
 }
 
-/// The expression for those of what was found from which the rest of a path goes on.
+/// The expression for the values from which the rest of a path continues.
 fn steps(found: &str, rest: &str) -> RawDocumentBuf {
     let itself = || list([found.into()]);
     let name = rest.split('.').next().unwrap_or_default();
@@ -112,7 +114,7 @@ fn steps(found: &str, rest: &str) -> RawDocumentBuf {
     switch(&branches, RawArrayBuf::new())
 }
 
-/// The position that a name is in an array. One with leading zeros is none.
+/// The array position that a name stands for. `None` for a name with leading zeros.
 fn position(name: &str) -> Option<i32> {
     let position: i32 = name.parse().ok()?;
     (position.to_string() == name)

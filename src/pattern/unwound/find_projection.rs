@@ -11,10 +11,10 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::command::document::{as_flag, first_field, put, single};
 
-/// What a `find`'s projection depends on besides itself.
+/// The inputs of a projection of `find` other than the projection itself.
 #[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
-    /// Tells which fields are never arrays.
+    /// Returns whether a field is never an array.
     pub(super) is_no_array: &'a dyn Fn(&str) -> bool,
     /// The `find`'s filter.
     pub(super) filter: Option<&'a RawDocument>,
@@ -22,7 +22,7 @@ pub(super) struct Context<'a> {
 
 /// One field of a projection.
 enum Form<'a> {
-    /// What `$project` has too.
+    /// A form that `$project` supports, too.
     Plain(RawBsonRef<'a>),
     /// `{$meta: kind}`.
     Meta(RawBsonRef<'a>),
@@ -30,11 +30,12 @@ enum Form<'a> {
     Slice(Vec<i32>),
     /// `{$elemMatch: condition}`.
     ElementMatch(&'a RawDocument),
-    /// `"field.$": 1`, with the condition on an element that is wrapped.
+    /// `"field.$": 1`. Has the condition on a wrapped element.
     Positional(RawDocumentBuf),
 }
 
-/// Whether there is anything in it that only `find` has, or that means something else in an aggregation.
+/// Whether a projection has a form that only `find` supports, or that means something else in an
+/// aggregation.
 #[must_use]
 pub(super) fn is_find_only(projection: &RawDocument) -> bool {
     projection.iter().flatten().any(|(name, value)| {
@@ -52,10 +53,10 @@ fn value_is_find_only(value: RawBsonRef<'_>) -> bool {
     }
 }
 
-/// The stages that do what a `find`'s projection does.
+/// The stages for a projection of `find`.
 ///
 /// # Errors
-/// What in it cannot be done, for a message.
+/// The part that is not supported, for an error message.
 pub(super) fn stages(projection: &RawDocument, context: Context<'_>) -> Result<Vec<RawDocumentBuf>, &'static str> {
     if !is_find_only(projection) {
         return Ok(vec![single("$project", projection)]);
@@ -89,8 +90,8 @@ pub(super) fn stages(projection: &RawDocument, context: Context<'_>) -> Result<V
     Ok(project.into_iter().chain(made).collect())
 }
 
-/// What of a document's metadata is asked for, at any depth, that an item has not: its record and index keys
-/// would be those of its bucket, and mongod 6.0.5 forgets sort keys behind an `$unwind`.
+/// The metadata in a projection, at any depth, that items do not have. Record id and index key
+/// would be those of the bucket, and mongod 6.0.5 loses sort keys after an `$unwind`.
 fn lost_metadata(projection: &RawDocument) -> Option<&'static str> {
     projection
         .iter()
@@ -111,7 +112,7 @@ fn metadata_lost_in(value: RawBsonRef<'_>) -> Option<&'static str> {
     }
 }
 
-/// The fields by their whole paths: `{a: {b: 1}}` is `{"a.b": 1}`.
+/// Appends the fields by their whole paths: `{a: {b: 1}}` is `{"a.b": 1}`.
 fn append_fields<'a>(fields: &mut Vec<(String, RawBsonRef<'a>)>, parent: &str, projection: &'a RawDocument) {
     for (name, value) in projection.iter().flatten() {
         let path = if parent.is_empty() {
@@ -128,8 +129,9 @@ fn append_fields<'a>(fields: &mut Vec<(String, RawBsonRef<'a>)>, parent: &str, p
     }
 }
 
-/// Whether only the named fields are answered: as any plain field says; if there is none, as `_id` says; if
-/// that is not there or out, then where there is an `$elemMatch` and no `$slice`. Found out on mongod 6.0.5.
+/// Whether only the named fields are returned. Any plain field decides. Otherwise an included `_id`
+/// means yes. Otherwise the answer is yes if there is an `$elemMatch` and no `$slice`. Observed on
+/// mongod 6.0.5.
 fn includes(fields: &[(&str, Form<'_>)]) -> bool {
     let plain = |wanted: fn(&str) -> bool| {
         fields.iter().find_map(|(name, form)| match form {

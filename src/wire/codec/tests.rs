@@ -1,4 +1,4 @@
-//! However a stream is split, the frames are the same; and memory follows what arrives.
+//! The frames are the same however a stream is split, and memory follows the received bytes.
 
 use bytes::{BufMut, Bytes};
 use proptest::prelude::*;
@@ -76,7 +76,7 @@ fn a_large_frame_takes_its_buffer_with_it() {
     buffer.extend_from_slice(b"\x10\0\0\0");
     assert_eq!(codec().decode(&mut buffer).unwrap().unwrap().len(), size);
     assert_eq!(buffer.as_ref(), b"\x10\0\0\0");
-    // Alone in its memory, the rest grows without the large frame's.
+    // The rest grows without the memory of the large frame.
     buffer.reserve(64);
     assert!(buffer.capacity() < 1024, "{}", buffer.capacity());
 }
@@ -96,8 +96,8 @@ fn the_buffer_of_a_large_frame_is_let_go_with_the_next_one() {
     assert!(buffer.capacity() < 1024, "{}", buffer.capacity());
 }
 
-/// Decodes a stream that comes in pieces of these sizes, over and over, and checks after each that memory is
-/// bounded.
+/// Decodes a stream that arrives in pieces of these sizes, repeatedly, and checks after each piece
+/// that memory is bounded.
 fn decode_in_pieces(stream: &[u8], sizes: &[usize]) -> Result<Vec<Frame>, WireError> {
     let mut codec = codec();
     let mut buffer = BytesMut::new();

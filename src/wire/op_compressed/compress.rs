@@ -1,4 +1,4 @@
-//! Bytes to each compressor's data. Does not know what they are.
+//! Compresses bytes with each compressor. Does not know what they are.
 
 use std::io::{self, Cursor};
 
@@ -6,10 +6,11 @@ use flate2::{Compress, Compression, FlushCompress, Status};
 
 use crate::wire::compressor::Compressor;
 
-/// Appends the compressed form of `input`, at the level that mongod uses: the compressor's own default.
+/// Appends the compressed form of `input`, at the level that mongod uses: the compressor's own
+/// default.
 ///
 /// # Errors
-/// Out of memory, which is all that can go wrong.
+/// Out of memory only.
 pub(super) fn compress(compressor: Compressor, input: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
     match compressor {
         Compressor::Snappy => snappy(input, output),
@@ -28,11 +29,11 @@ fn snappy(input: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
 }
 
 fn zlib(input: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
-    /// Room for the least that a stream has, and for it to make progress.
+    /// Room for the shortest stream, and for the compressor to make progress.
     const LEAST_STEP_BYTES: usize = 1024;
     let mut stream = Compress::new(Compression::default(), true);
     loop {
-        // As much as there is already, so that few steps are needed.
+        // In proportion to the input, so that few steps are needed.
         output.reserve(LEAST_STEP_BYTES.max(input.len() / 4));
         let read = usize::try_from(stream.total_in()).unwrap_or(usize::MAX);
         let rest = input.get(read..).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Each compressor's data to the bytes they stand for. Does not know what those are.
+//! Inflates the data of each compressor. Does not know what they contain.
 //!
-//! The size that a sender announces was checked against the limit and against what its data can possibly
-//! hold. It is still the sender's word: memory grows as output comes, except with snappy, whose data cannot
-//! lie by much.
+//! The announced size was checked against the limit and against what the data can expand to. It may
+//! still be wrong, so memory grows with the output. The exception is snappy: its data expand at
+//! most 22 times, so a false size cannot waste much memory.
 
 use std::io::Cursor;
 
@@ -11,25 +11,25 @@ use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
 use crate::wire::compressor::Compressor;
 
-/// The data are not the compressor's, or not of the announced size.
+/// The data are malformed, or do not have the announced size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// The first memory for the output, unless the input is large: most messages need no more.
+/// The first allocation for the output, unless the input is large. Most messages need no more.
 const FIRST_STEP_BYTES: usize = 64 * 1024;
-/// How much larger than its input an output is taken to be at first.
+/// The expected ratio of output to input, for the first allocation.
 const USUAL_RATIO: usize = 8;
-/// How much more memory each attempt at zstd gets than the one before it.
+/// The growth of memory from one attempt at zstd to the next.
 const NEXT_STEP_RATIO: usize = 4;
 
-/// Window sizes, as powers of two, between which zstd's first bytes are read as a stream. The lower is the
-/// format's least; with the upper, 8 MiB, a stream of any usual compression level is read.
+/// Window sizes, as powers of two, with which the beginning of zstd data is read as a stream. The
+/// lower one is the format's least. With the upper one, 8 MiB, streams of all usual compression
+/// levels can be read.
 const WINDOW_LOGS: (u32, u32) = (10, 23);
 
-/// Appends the `size` bytes that `input` stands for.
+/// Appends the `size` bytes that `input` expands to.
 ///
-/// On an error `output` holds some of them. Its capacity does not become more than one byte larger than it
-/// needs.
+/// On an error `output` has some of them. Its capacity exceeds the needed size by at most one byte.
 pub(super) fn inflate(
     compressor: Compressor,
     input: &[u8],
@@ -43,8 +43,8 @@ pub(super) fn inflate(
     }
 }
 
-/// The first `count` of the bytes that `input` stands for. `None` when they cannot be had without the others;
-/// whether `input` is well formed is then for [`inflate`] to say.
+/// The first `count` bytes that `input` expands to. `None` if they cannot be inflated without the
+/// rest. [`inflate`] then reports whether `input` is well formed.
 pub(super) fn inflate_head(compressor: Compressor, input: &[u8], size: usize, count: usize) -> Option<Vec<u8>> {
     match compressor {
         Compressor::Snappy => None,
@@ -75,11 +75,11 @@ fn zlib(input: &[u8], size: usize, output: &mut Vec<u8>) -> Result<(), Malformed
         let rest = unread(input, &stream);
         match stream.decompress_vec(rest, output, FlushDecompress::None) {
             Ok(Status::StreamEnd) => break,
-            // Neither at its end nor short of room: the input is cut off.
+            // Neither at its end nor short of room: the input is incomplete.
             Ok(_) if output.len() < output.capacity() => return Err(Malformed),
             Ok(_) if output.len() > end => return Err(Malformed),
             Ok(_) => {
-                // One byte more than there should be shows an output that is too long.
+                // One additional byte detects an output that is too long.
                 let missing = end.saturating_sub(output.len()).saturating_add(1);
                 output.reserve_exact(output.len().max(FIRST_STEP_BYTES).min(missing));
             }
@@ -106,9 +106,9 @@ fn zlib_head(input: &[u8], count: usize) -> Option<Vec<u8>> {
     (written == count).then_some(output)
 }
 
-/// In one call and not as a stream, as mongod does it: a stream needs the window that the sender chose, up to
-/// 128 MiB, beside its output. Where the memory does not suffice it begins anew with more, at most 4/3 of the
-/// work.
+/// In one call and not as a stream, as mongod does it: a stream needs the sender's window, up to
+/// 128 MiB, in addition to its output. If the memory is too small, the call is repeated with more,
+/// which adds at most a third of the work.
 fn zstd(input: &[u8], size: usize, output: &mut Vec<u8>) -> Result<(), Malformed> {
     let start = output.len();
     let position = u64::try_from(start).map_err(|_| Malformed)?;

@@ -1,5 +1,5 @@
-//! What is compressed is inflated, what lies about itself is refused, and memory follows what is really
-//! there.
+//! Compressed messages are inflated to the original, false sizes are refused, and memory follows
+//! the actual size.
 
 use proptest::prelude::*;
 
@@ -18,7 +18,7 @@ fn parse(frame: &Frame) -> Result<OpCompressed<'_>, WireError> {
     OpCompressed::parse(frame, MAX_MESSAGE_BYTES)
 }
 
-/// An OP_MSG of this payload, as it announces itself, inflated.
+/// An `OP_MSG` of this payload and announced size, inflated.
 fn inflate(compressor: Compressor, size: usize, compressed: &[u8]) -> Result<Frame, WireError> {
     let frame = message(2013, i32::try_from(size).unwrap(), compressor.id(), compressed);
     let inflated = parse(&frame)?.inflate()?;
@@ -26,7 +26,7 @@ fn inflate(compressor: Compressor, size: usize, compressed: &[u8]) -> Result<Fra
     Ok(inflated)
 }
 
-/// The data of a payload in an OP_COMPRESSED.
+/// The compressed payload of an `OP_COMPRESSED`.
 fn compressed(compressor: Compressor, payload: &[u8]) -> Vec<u8> {
     let frame = OpCompressed::compress(&frame(OpCode::Msg, payload), compressor).unwrap();
     parse(&frame).unwrap().compressed.to_vec()
@@ -43,13 +43,13 @@ fn varint(mut number: usize) -> Vec<u8> {
     bytes
 }
 
-/// The densest snappy there is: one byte, and copies of 64 of it.
+/// The densest snappy data: one byte, and copies of 64 of it.
 fn snappy_bomb(copies: usize) -> (usize, Vec<u8>) {
     let size = 1 + 64 * copies;
     (size, [varint(size), vec![0, 0], [0xfe, 1, 0].repeat(copies)].concat())
 }
 
-/// The densest zstd there is: blocks of 128 KiB of one byte, without a content size, in a window of
+/// The densest zstd data: blocks of 128 KiB of one byte, without a content size, in a window of
 /// `window_log`.
 fn zstd_bomb(window_log: u8, blocks: usize) -> (usize, Vec<u8>) {
     const BLOCK_BYTES: u32 = 128 * 1024;
@@ -81,7 +81,8 @@ fn data_written_elsewhere_are_read() {
         b"abcabcabcabcabcabc",
     );
     check(Compressor::Zlib, b"x\x01\x01\x03\0\xfc\xffabc\x02\x4d\x01\x27", b"abc");
-    // By hand: a raw block, and a block of one byte; a frame to skip and two more, which mongod takes too.
+    // Made by hand: a raw block, and a block of one repeated byte; a frame to skip and two more,
+    // which mongod accepts, too.
     check(Compressor::Zstd, b"\x28\xb5\x2f\xfd\x20\x03\x19\0\0abc", b"abc");
     check(Compressor::Zstd, b"\x28\xb5\x2f\xfd\x20\x03\x1b\0\0a", b"aaa");
     check(
@@ -183,7 +184,7 @@ fn an_empty_payload_stays_empty() {
         let data = compressed(compressor, b"");
         assert_eq!(inflate(compressor, 0, &data).unwrap().len(), HEADER_BYTES);
     }
-    // No frame at all is no bytes to zstd, and to mongod.
+    // For zstd and for mongod, no frame at all is an empty output.
     assert!(inflate(Compressor::Zstd, 0, b"").is_ok());
     assert!(inflate(Compressor::Zlib, 0, b"").is_err());
     assert!(inflate(Compressor::Snappy, 0, b"").is_err());
@@ -195,14 +196,14 @@ fn the_densest_data_are_plausible() {
     assert!(inflate(Compressor::Snappy, size, &data).is_ok());
     let data = compressed(Compressor::Zlib, &vec![0; MAX_PAYLOAD_BYTES]);
     assert!(inflate(Compressor::Zlib, MAX_PAYLOAD_BYTES, &data).is_ok());
-    // With a window that a stream would need 128 MiB for.
+    // A stream would need 128 MiB for this window.
     let (size, data) = zstd_bomb(27, 366);
     assert!(inflate(Compressor::Zstd, size, &data).is_ok());
 }
 
 #[test]
 fn no_more_is_inflated_than_is_announced() {
-    /// Announces `size`, and gives back what memory it took to find out that it is not.
+    /// Inflates data that do not have `size` bytes, and returns the capacity of the output.
     fn capacity(compressor: Compressor, size: usize, data: &[u8]) -> usize {
         let mut output = Vec::new();
         assert!(inflate::inflate(compressor, data, size, &mut output).is_err());
@@ -216,7 +217,7 @@ fn no_more_is_inflated_than_is_announced() {
         assert!(capacity(Compressor::Zlib, size, &zlib) <= size + 8, "{size}");
         assert!(capacity(Compressor::Zstd, size, &zstd) <= size + 8, "{size}");
     }
-    // The other way round: little data that announce as much as they may.
+    // Small data that announce the largest possible size.
     let zlib = compressed(
         Compressor::Zlib,
         &[&[0; 100][..], &(0..=255).collect::<Vec<u8>>().repeat(100)].concat(),
@@ -246,7 +247,7 @@ fn the_head_of_a_large_message_costs_no_more_than_itself() {
     let data = compressed(Compressor::Zlib, &vec![0; 100_000]);
     check(Compressor::Zlib, 100_000, &data, true);
     check(Compressor::Zlib, 100_000, &data[..100], true);
-    // Its window is within the message's size, over it, and over any that is kept.
+    // Windows within the message's size, larger than it, and larger than any that is kept.
     let (size, data) = zstd_bomb(20, 300);
     check(Compressor::Zstd, size, &data, true);
     check(Compressor::Zstd, size, &data[..1200], true);
@@ -254,7 +255,7 @@ fn the_head_of_a_large_message_costs_no_more_than_itself() {
     check(Compressor::Zstd, size, &data, false);
     let (size, data) = zstd_bomb(27, 300);
     check(Compressor::Zstd, size, &data, false);
-    // As the drivers' libraries write a large message.
+    // The format in which the drivers' libraries write a large message.
     let payload: Vec<u8> = (0..1_000_000_u32)
         .flat_map(|number| number.wrapping_mul(number).to_le_bytes())
         .collect();
@@ -295,7 +296,7 @@ fn any_compressor() -> impl Strategy<Value = Compressor> {
     prop::sample::select(&Compressor::ALL[..])
 }
 
-/// Inflates all and a head, which must agree, in memory that the announced size bounds.
+/// Inflates all and the beginning, which must agree, in memory that the announced size bounds.
 fn inflate_both_ways(frame: &Frame, count: usize) {
     let Ok(message) = parse(frame) else { return };
     let size = message.uncompressed_bytes;
@@ -307,14 +308,14 @@ fn inflate_both_ways(frame: &Frame, count: usize) {
     match (message.inflate_head(count), whole) {
         (Ok(Inflated::Whole(frame)), Ok(whole)) => assert!(frame == whole),
         (Ok(Inflated::Head(head)), Ok(whole)) => assert!(whole.payload().starts_with(&head) && head.len() == count),
-        // What is wrong comes after the head.
+        // The malformed part comes after the beginning.
         (Ok(Inflated::Head(head)), Err(_)) => assert!(head.len() == count && count < size),
         (Ok(Inflated::Whole(_)), Err(error)) => panic!("{error}"),
         (Err(error), whole) => assert!(whole.is_err(), "{error}"),
     }
 }
 
-/// How data of zlib and zstd begin, more or less far.
+/// Beginnings of zlib and zstd data of various lengths.
 const STARTS: &[&[u8]] = &[
     b"",
     b"x\x9c",

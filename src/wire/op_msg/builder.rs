@@ -12,9 +12,9 @@ use crate::wire::{
     writer::FrameWriter,
 };
 
-/// An `OP_MSG` that is being written, its sections in the order in which they are added.
+/// An `OP_MSG` that is being written. Its sections are in the order in which they are added.
 ///
-/// The first mistake is kept, nothing is copied after it, and [`OpMsgBuilder::build`] returns it.
+/// After the first mistake nothing more is copied, and [`OpMsgBuilder::build`] returns the mistake.
 #[derive(Debug)]
 #[must_use]
 pub struct OpMsgBuilder {
@@ -28,7 +28,7 @@ impl OpMsgBuilder {
     /// A message without flags or sections.
     pub fn new(request_id: i32, response_to: i32) -> Self {
         let mut writer = FrameWriter::new(request_id, response_to, OpCode::Msg);
-        // Place for the flags, which are known at the end.
+        // Placeholder for the flags, which are known at the end.
         let writer = writer.put_u32(0).map(|()| writer);
         Self {
             flags: OpMsgFlags::empty(),
@@ -38,7 +38,8 @@ impl OpMsgBuilder {
         }
     }
 
-    /// What goes before the body in a message of that alone, for who sends a long one without copying it.
+    /// The bytes before the body in a message with only a body. With them a long body can be sent
+    /// without copying it.
     ///
     /// # Errors
     /// [`WireError::TooLong`].
@@ -54,13 +55,13 @@ impl OpMsgBuilder {
         Ok(writer.written().to_vec())
     }
 
-    /// Sets the flags, all at once. With [`OpMsgFlags::CHECKSUM_PRESENT`] the checksum is computed.
+    /// Sets all flags. With [`OpMsgFlags::CHECKSUM_PRESENT`] the checksum is computed.
     pub fn flags(mut self, flags: OpMsgFlags) -> Self {
         self.flags = flags;
         self
     }
 
-    /// Adds the body, of which there must be one.
+    /// Adds the body. A message has exactly one.
     pub fn body(mut self, body: &RawDocument) -> Self {
         let is_second = std::mem::replace(&mut self.has_body, true);
         self.write(|writer| {
@@ -91,8 +92,9 @@ impl OpMsgBuilder {
     /// Ends the message.
     ///
     /// # Errors
-    /// [`WireError::TooLong`] when it is over [`MAX_MESSAGE_BYTES`](crate::wire::limits::MAX_MESSAGE_BYTES);
-    /// [`WireError::MissingBody`], [`WireError::DuplicateBody`], [`WireError::DuplicateSequence`],
+    /// [`WireError::TooLong`] if it is over
+    /// [`MAX_MESSAGE_BYTES`](crate::wire::limits::MAX_MESSAGE_BYTES); [`WireError::MissingBody`],
+    /// [`WireError::DuplicateBody`], [`WireError::DuplicateSequence`],
     /// [`WireError::TooManySequences`], [`WireError::UnknownFlags`], [`WireError::ZeroByteInName`].
     pub fn build(self) -> Result<Frame, WireError> {
         let mut writer = self.writer?;
@@ -102,7 +104,7 @@ impl OpMsgBuilder {
         self.flags.check_required()?;
         writer.set_u32(HEADER_BYTES, self.flags.bits())?;
         if self.flags.contains(OpMsgFlags::CHECKSUM_PRESENT) {
-            // The checksum covers the final length, its own four bytes counted.
+            // The checksum covers the final length, which includes the checksum's own four bytes.
             writer.set_message_length(CHECKSUM_BYTES)?;
             writer.put_u32(checksum::compute(writer.written()))?;
         }

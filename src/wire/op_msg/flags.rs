@@ -1,11 +1,10 @@
-//! The flag bits of an `OP_MSG`. Does not know what a flag asks of its reader.
+//! The flag bits of an `OP_MSG`. Does not know what a flag requires of a reader.
 
 use std::ops::BitOr;
 
 use crate::wire::error::WireError;
 
-/// Bits 0 to 15: a reader that does not know one must refuse the message. It ignores unknown ones of the
-/// others.
+/// Bits 0 to 15: a reader must refuse a message with an unknown one. It ignores unknown bits above.
 const REQUIRED_BITS: u32 = 0xffff;
 
 /// A set of flags.
@@ -17,7 +16,7 @@ impl OpMsgFlags {
     pub const CHECKSUM_PRESENT: Self = Self(1);
     /// Bit 1. In a request: send no reply. In a reply: another reply follows.
     pub const MORE_TO_COME: Self = Self(2);
-    /// Bit 16, in requests: the sender takes replies with [`Self::MORE_TO_COME`].
+    /// Bit 16, in requests: the sender accepts replies with [`Self::MORE_TO_COME`].
     pub const EXHAUST_ALLOWED: Self = Self(1 << 16);
 
     /// No flags.

@@ -1,4 +1,4 @@
-//! What the beginning of an `OP_MSG` tells of it. Does not know which command it is.
+//! Reads the beginning of an `OP_MSG`. Does not know which command it is.
 
 use bson::RawDocument;
 
@@ -6,11 +6,11 @@ use super::flags::OpMsgFlags;
 use super::{BODY_KIND, OpMsg};
 use crate::wire::reader::Reader;
 
-/// The flags and body of an `OP_MSG`, of which perhaps only the beginning was read.
+/// The flags and body of an `OP_MSG` that was perhaps not read completely.
 ///
-/// Says nothing of what follows the body: sequences, a checksum, or what mongod would refuse. That is enough
-/// to tell whose business a message is, and to relay it as it came; whoever acts on a message reads all of
-/// it.
+/// Contains nothing of what follows the body: sequences, a checksum, or parts that mongod would
+/// refuse. That is enough to decide whether a message can be relayed unchanged. A message that is
+/// executed must be parsed completely.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OpMsgHead<'a> {
     /// The flags, unknown optional ones included. No unknown required one is set.
@@ -20,11 +20,11 @@ pub struct OpMsgHead<'a> {
 }
 
 impl<'a> OpMsgHead<'a> {
-    /// Reads the beginning of a message's payload, which is what follows its header, from the flags on.
+    /// Reads the beginning of a message's payload, from the flags on.
     ///
-    /// `None` when the message must be read whole to know, or to say what is wrong with it: the body is not
-    /// its first section, or not wholly in `beginning`, or these bytes are not the beginning of a well-formed
-    /// message.
+    /// `None` if the message must be read completely, to decide or to report its error: the body is
+    /// not its first section, or not completely in `beginning`, or these bytes are not the
+    /// beginning of a well-formed message.
     #[must_use]
     pub fn of_beginning(beginning: &'a [u8]) -> Option<Self> {
         let mut reader = Reader::new(beginning);
@@ -37,16 +37,16 @@ impl<'a> OpMsgHead<'a> {
         Some(Self { flags, body })
     }
 
-    /// The flags alone, of which four bytes are enough.
+    /// Reads only the flags. Needs four bytes.
     #[must_use]
     pub fn flags_of_beginning(beginning: &[u8]) -> Option<OpMsgFlags> {
         Reader::new(beginning).u32("flags").ok().map(OpMsgFlags::from_bits)
     }
 
-    /// A message of this body without sequences, though the original may have some.
+    /// A message with this body and without sequences, although the original may have some.
     ///
-    /// For readers of the body: a command's name and the namespace that it is on. Not for those of arguments
-    /// that may come in a sequence, such as `bulkWrite`'s `nsInfo`.
+    /// For readers of the body: a command's name and its namespace. Not for readers of arguments
+    /// that may be in a sequence, such as the `nsInfo` of `bulkWrite`.
     #[must_use]
     pub fn without_sequences(self) -> OpMsg<'a> {
         OpMsg {

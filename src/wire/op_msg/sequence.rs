@@ -1,25 +1,25 @@
-//! A section of kind 1: a name, and documents back to back. Does not know whose argument they are.
+//! A section of kind 1: a name, and consecutive documents. Does not know whose argument they are.
 
 use bson::RawDocument;
 
 use crate::wire::error::WireError;
 use crate::wire::reader::Reader;
 
-/// The length of the size that a sequence starts with, in bytes. The size counts itself, but not the kind
-/// byte.
+/// The length of the size at the beginning of a sequence, in bytes. The size includes itself, but
+/// not the kind byte.
 const SIZE_BYTES: usize = 4;
 
-/// Documents that stand for an array in the body.
+/// Documents in place of an array in the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DocumentSequence<'a> {
     /// The name of the argument, such as `documents` of `insert`.
     pub identifier: &'a str,
-    /// The documents back to back, not checked; see [`DocumentSequence::documents`].
+    /// The consecutive documents, not checked; see [`DocumentSequence::documents`].
     pub documents: &'a [u8],
 }
 
 impl<'a> DocumentSequence<'a> {
-    /// Reads a sequence whose kind byte is already read, and checks its bounds only.
+    /// Reads a sequence after its kind byte. Checks only its bounds.
     pub(super) fn read(sections: &mut Reader<'a>) -> Result<Self, WireError> {
         const PART: &str = "document sequence";
         let remaining = sections.remaining();
@@ -36,7 +36,7 @@ impl<'a> DocumentSequence<'a> {
         })
     }
 
-    /// The documents, each checked when it is reached. Nothing follows an error.
+    /// The documents. Each is checked when it is reached. Nothing follows an error.
     #[must_use]
     pub fn documents(&self) -> Documents<'a> {
         Documents {

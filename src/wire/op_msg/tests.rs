@@ -1,4 +1,4 @@
-//! Each way in which an `OP_MSG` can be wrong, and that what is written is what is read.
+//! Every way in which an `OP_MSG` can be malformed, and that reading returns what was written.
 
 use bson::{RawDocumentBuf, rawdoc};
 use proptest::prelude::*;
@@ -25,7 +25,8 @@ fn sequence(identifier: &[u8], documents: &[u8], extra: i32) -> Vec<u8> {
     [&[1][..], &size.to_le_bytes(), identifier, documents].concat()
 }
 
-/// Parses a message of these flags and sections both ways, which must agree when there is no checksum.
+/// Parses a message of these flags and sections with and without verification. Both must agree if
+/// there is no checksum.
 fn check(flags: u32, sections: &[&[u8]], expected: Result<usize, &str>) {
     let frame = frame(OpCode::Msg, &[&flags.to_le_bytes()[..], &sections.concat()].concat());
     for parsed in [OpMsg::parse(&frame), OpMsg::parse_unverified(&frame)] {
@@ -156,7 +157,7 @@ fn any_changed_byte_breaks_the_checksum() {
         .body(&rawdoc! { "ping": 1 });
     let message = message.build().unwrap();
     assert!(OpMsg::parse(&message).is_ok());
-    // The ids are behind the length; the checksum covers them too.
+    // The ids come after the length; the checksum covers them, too.
     for place in 4..message.len() {
         let mut bytes = message.as_bytes().to_vec();
         bytes[place] ^= 0x80;
@@ -184,7 +185,8 @@ fn documents_are_checked_as_they_are_reached() {
         .documents()
         .map(|document| document.is_ok())
         .collect();
-    // The second takes the first byte of the third, which is no terminator; nothing is read after it.
+    // The second document takes the first byte of the third, which is not a terminator. Nothing is
+    // read after it.
     assert_eq!(outcomes, [true, false]);
 }
 
@@ -257,7 +259,7 @@ fn a_message_is_written_up_to_the_limit_and_not_beyond() {
     assert!(too_long(build(MAX_MESSAGE_BYTES - 3, OpMsgFlags::CHECKSUM_PRESENT)));
 }
 
-/// A body and up to two sequences, of which `body_place` come before it.
+/// A body and up to two sequences. `body_place` of them come before the body.
 #[derive(Debug)]
 struct Parts {
     ids: (i32, i32),
@@ -273,7 +275,7 @@ prop_compose! {
         flags in (any::<u16>(), 0..4_u32).prop_map(|(high, low)| OpMsgFlags::from_bits(u32::from(high) << 16 | low)),
         body in any_document(),
         body_place in 0..=2_usize,
-        // Upper case, so that none is a field of the body.
+        // Upper case, so that none is the name of a field of the body.
         sequences in prop::collection::btree_map("[A-Z]{0,6}", prop::collection::vec(any_document(), 0..5), 0..=2),
     ) -> Parts {
         Parts { ids, flags, body, body_place, sequences: sequences.into_iter().collect() }
@@ -326,7 +328,7 @@ fn a_body_is_sent_and_taken_out_without_its_message() {
     let built = OpMsgBuilder::new(5, 7).body(&body).build().unwrap();
     let before = OpMsgBuilder::before_body(5, 7, &body).unwrap();
     assert_eq!([&before, body.as_bytes()].concat(), *built.as_bytes());
-    // Whether or not somebody else holds the frame.
+    // With shared and unshared bytes of the frame.
     let other = built.clone();
     assert_eq!(OpMsg::into_body(built).unwrap(), body);
     assert_eq!(OpMsg::into_body(other).unwrap(), body);

@@ -1,4 +1,4 @@
-//! One document by itself: whether it is a bucket, and its items.
+//! Examines one document: whether it is a bucket, and its items.
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -12,28 +12,29 @@ use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// The largest document that mongod stores.
 const MAX_DOCUMENT_BYTES: usize = 16 * 1024 * 1024;
-/// More than `control` takes.
+/// More bytes than `control` ever has.
 const CONTROL_BYTES: usize = 1024;
 
-/// A bucket, with a `control` or without.
+/// A bucket with or without a `control`.
 #[derive(Debug)]
 pub(super) struct Examined<'a> {
-    /// Its `_id`.
+    /// The `_id` of the bucket.
     pub(super) id: RawBsonRef<'a>,
-    /// Its `control`, of layout version 1. `None`: it was written by hand.
+    /// The `control` of layout version 1. `None`: the bucket was written by hand.
     pub(super) control: Option<&'a RawDocument>,
-    /// What it says is the number of its items.
+    /// The recorded number of items.
     pub(super) recorded: RawBsonRef<'a>,
-    /// The number of its items.
+    /// The actual number of items.
     pub(super) count: u32,
-    /// The sum of their lengths, without what is `lifted`.
+    /// The sum of the items' lengths in bytes, without the `lifted` fields.
     pub(super) bytes: i64,
-    /// Between which times its items lie; `None` where there are none, and where the shape has no time.
+    /// The time bounds of the items. `None` if there are no items, or if the shape has no time.
     pub(super) bounds: Option<TimeBounds>,
-    /// Whether an item has no time, or is older than one before it. Never, where the shape has no time.
+    /// Whether an item has no time, or is older than an item before it. `false` if the shape has no
+    /// time.
     pub(super) is_late: bool,
-    /// Paths in it of key fields that items have as the bucket has them, in every bit: a page holds these
-    /// once.
+    /// Paths of key fields that items have with the bucket's value in every bit. A page stores them
+    /// only once.
     pub(super) lifted: Vec<String>,
 }
 
@@ -59,7 +60,7 @@ impl<'a> Examined<'a> {
             examined.add(shape, &key, position, item)?;
         }
         examined.add_times(shape, &items);
-        // The items of a page may have grown since they were inserted.
+        // The items of a page may have grown after they were inserted.
         if control.is_none() && examined.count > 1 && examined.bytes > i64::from(shape.max_bytes()) {
             let (bytes, max_bytes) = (examined.bytes, shape.max_bytes());
             let text = format!("its items have {bytes} bytes, and max_bytes is {max_bytes}");
@@ -68,7 +69,7 @@ impl<'a> Examined<'a> {
         Ok(examined)
     }
 
-    /// Whether its number of items is right.
+    /// Whether the recorded number of items is right.
     pub(super) fn is_counted(&self) -> bool {
         is_count(self.recorded, self.count)
     }
@@ -103,7 +104,7 @@ impl<'a> Examined<'a> {
             match (get(item, field), value) {
                 (None, _) | (Some(RawBsonRef::Null), None) => {}
                 (Some(own), Some(value)) if same_bytes(own, value) => lifted.push(field),
-                // An item keeps a value of its own that equals the bucket's in all but its type.
+                // An item keeps its own value if the bucket's value is equal but of another type.
                 (Some(own), Some(value)) if same_bytes(canonical(own).as_raw_bson_ref(), value) => {}
                 _ => return Err(of_item(position, &format!("has another '{field}' than the bucket"))),
             }
@@ -195,7 +196,7 @@ fn items<'a>(shape: &BucketShape, document: &'a RawDocument) -> Result<Vec<&'a R
     }
 }
 
-/// What a bucket says is the number of its items. One written by hand may be wrong there.
+/// The recorded number of items. It may be wrong in a hand-written bucket.
 fn recorded<'a>(
     shape: &BucketShape,
     document: &'a RawDocument,
@@ -220,12 +221,12 @@ fn is_count(recorded: RawBsonRef<'_>, count: u32) -> bool {
     match recorded {
         RawBsonRef::Int32(number) => i64::from(number) == i64::from(count),
         RawBsonRef::Int64(number) => number == i64::from(count),
-        // Of these types `$inc` would make more of their kind.
+        // With these types `$inc` would produce more of the same type.
         _ => false,
     }
 }
 
-/// A bucket has no field that its items would not show.
+/// Checks that a bucket has no field that its items would not have.
 fn check_fields(shape: &BucketShape, document: &RawDocument, is_page: bool) -> Result<(), InvalidPage> {
     let mut seen: Vec<&str> = Vec::new();
     for (name, _) in document.iter().flatten() {
@@ -249,7 +250,8 @@ fn check_fields(shape: &BucketShape, document: &RawDocument, is_page: bool) -> R
     Ok(())
 }
 
-/// The key, if the bucket has it as a page has it: each value in its canonical type, none for null.
+/// The key, if the bucket stores it as a page does: each value in its canonical type, no field for
+/// null.
 fn key(shape: &BucketShape, document: &RawDocument) -> Result<Key, InvalidPage> {
     let key = Key::of(shape, document).map_err(|error| InvalidPage::Itself(error.message))?;
     for (field, lifted) in shape.key().iter().zip(key.lifted()) {
@@ -274,8 +276,8 @@ fn key(shape: &BucketShape, document: &RawDocument) -> Result<Key, InvalidPage> 
     Ok(key)
 }
 
-/// Whoever writes by hand does not swap names: a field under the application's name is one that was not
-/// renamed.
+/// A hand-written bucket does not use the application's name for a field that `rename` stores under
+/// another name. So such a field was not renamed.
 fn check_names(shape: &BucketShape, position: usize, item: &RawDocument) -> Result<(), InvalidPage> {
     let names = item.iter().flatten().map(|(name, _)| name.as_str());
     let forgotten = names.into_iter().find(|name| shape.rename().only_closes_a_chain(name));

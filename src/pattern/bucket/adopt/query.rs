@@ -8,9 +8,9 @@ use crate::pattern::bucket::index;
 use crate::pattern::bucket::layout::{self, path};
 use crate::pattern::shapes::BucketShape;
 
-/// The filter for documents that are not pages of layout version 1, as far as each can say by itself: of
-/// another version, or with another number of items than they say, with what are no items, or with some that
-/// are not of the time that they say.
+/// The filter for documents that are not pages of layout version 1, as far as a document shows by
+/// itself. It matches documents of another version, with a wrong or too large number of items, with
+/// elements that are not documents, or with items outside the recorded time bounds.
 #[must_use]
 pub fn strays(shape: &BucketShape) -> RawDocumentBuf {
     let items = array(shape);
@@ -30,7 +30,8 @@ pub fn strays(shape: &BucketShape) -> RawDocumentBuf {
     rawdoc! { "$expr": { "$not": [conditions] } }
 }
 
-/// The expression for whether an item's time lies between the bounds of its page, or need not.
+/// The expression for whether an item's time is within the bounds of its page. True if the bounds
+/// are open.
 fn is_within_bounds(shape: &BucketShape, time: &str) -> RawDocumentBuf {
     let time = format!("$$item.{}", shape.rename().stored(time));
     let is_date = rawdoc! { "$eq": [{ "$type": time.as_str() }, "date"] };
@@ -42,9 +43,9 @@ fn is_within_bounds(shape: &BucketShape, time: &str) -> RawDocumentBuf {
     rawdoc! { "$or": [{ "$eq": [{ "$type": dollar(path::FROM) }, "minKey"] }, within] }
 }
 
-/// The stages that give each document's `_id`, its length as `bytes` and whether it has a `control`, in the
-/// order that a [`Walk`](super::AdoptionScan) takes them: by key; pages by number, and buckets without one
-/// behind them, by their first time and their `_id`.
+/// The stages that return each document's `_id`, its length as `bytes` and whether it has a
+/// `control`, in the order that an [`AdoptionScan`](super::AdoptionScan) needs. The order is by
+/// key. Within a key come pages by number, then buckets without a number by first time and `_id`.
 #[must_use]
 pub fn order(shape: &BucketShape) -> Vec<RawDocumentBuf> {
     let page = dollar(path::PAGE);
@@ -57,7 +58,8 @@ pub fn order(shape: &BucketShape) -> Vec<RawDocumentBuf> {
     let mut sort = RawDocumentBuf::new();
     for (position, field) in shape.key().iter().enumerate() {
         let (name, field) = (format!("key{position}"), dollar(field));
-        // An array, which no page has there, would be sorted by its elements, and two of them not at all.
+        // No page has an array here. mongod would sort an array by its elements, and cannot sort by
+        // two arrays at all.
         put(
             &mut fields,
             &name,
@@ -85,8 +87,8 @@ fn first_time(shape: &BucketShape, time: &str) -> RawDocumentBuf {
     rawdoc! { "$first": { "$filter": { "input": times, "as": "time", "cond": is_date } } }
 }
 
-/// The stages that find `_id`s which items of two buckets have, `limit` of them: the `_id` as `_id`, and of
-/// two such buckets theirs as `first` and `last`.
+/// The stages that find up to `limit` `_id`s that items of two buckets share. They return the
+/// item's `_id` as `_id`, and the `_id`s of two such buckets as `first` and `last`.
 #[must_use]
 pub fn doubled_ids(shape: &BucketShape, limit: i32) -> Vec<RawDocumentBuf> {
     let group = rawdoc! { "_id": "$id", "first": { "$first": "$_id" }, "last": { "$last": "$_id" } };
@@ -94,13 +96,13 @@ pub fn doubled_ids(shape: &BucketShape, limit: i32) -> Vec<RawDocumentBuf> {
         single("$project", single("id", dollar(&index::item_id_path(shape)))),
         single("$unwind", "$id"),
         single("$group", &group),
-        // The items of a bucket come one behind the other.
+        // `$unwind` emits the items of a bucket one after the other.
         single("$match", rawdoc! { "$expr": { "$ne": ["$first", "$last"] } }),
         single("$limit", limit),
     ]
 }
 
-/// The array of items; an empty one where there is none.
+/// The array of items. Empty if the field is not an array.
 fn array(shape: &BucketShape) -> RawDocumentBuf {
     let items = dollar(shape.items());
     rawdoc! { "$cond": [{ "$isArray": [items.as_str()] }, items.as_str(), []] }

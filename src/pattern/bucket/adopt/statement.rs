@@ -1,5 +1,5 @@
-//! The statements that adopt, as elements of an ordered `updates`. Each is an upsert that cannot insert, so
-//! that a miss is error 66 and ends the command there (see [decision
+//! The statements that adopt buckets, as elements of an ordered `updates`. Each is an upsert that
+//! cannot insert. So a miss is error 66 and ends the command (see [decision
 //! 1](../../../../docs/decisions/0001-a-miss-is-an-error.md)).
 
 use bson::raw::{RawBson, RawDocument, RawDocumentBuf, cstr};
@@ -9,7 +9,7 @@ use crate::command::document::{put, single};
 use crate::pattern::bucket::layout::{Control, PageHeader, path, whole_number};
 use crate::pattern::shapes::BucketShape;
 
-/// Makes a page of a bucket that is still as it was looked at.
+/// Makes a bucket a page, if the bucket is as it was read.
 pub(super) fn adopt(shape: &BucketShape, seen: &Examined<'_>, control: &Control) -> RawDocumentBuf {
     let mut query = single("_id", single("$eq", seen.id));
     put(&mut query, BucketShape::CONTROL, single("$exists", false));
@@ -30,10 +30,11 @@ pub(super) fn adopt(shape: &BucketShape, seen: &Examined<'_>, control: &Control)
     as_upsert_that_cannot_insert(&query, change)
 }
 
-/// What an adopted page is announced by: it is there already, and nobody else begins it.
+/// The reservation id of every adopted page. The page exists already, so no writer begins it.
 pub(super) const NONCE: i64 = 0;
 
-/// Announces an adopted page behind one, which is closed if it has room, as no other may while pages follow.
+/// Reserves an adopted page on the page before. Closes the page before if it is not full, because
+/// only the head page may be open.
 pub(super) fn announce(shape: &BucketShape, page: &PageHeader) -> RawDocumentBuf {
     let mut query = single("_id", single("$eq", &page.id));
     put(&mut query, path::PAGE, page.page);
@@ -48,7 +49,7 @@ pub(super) fn announce(shape: &BucketShape, page: &PageHeader) -> RawDocumentBuf
     as_upsert_that_cannot_insert(&query, change)
 }
 
-/// Marks a key's page 0 as unordered, before another becomes late.
+/// Marks a key's page 0 as unordered, before another page becomes late.
 pub(super) fn mark(first: &RawBson) -> RawDocumentBuf {
     let mut query = single("_id", single("$eq", first));
     put(&mut query, path::PAGE, 0);

@@ -26,7 +26,7 @@ fn at(millis: i64) -> DateTime {
     DateTime::from_millis(millis)
 }
 
-/// A bucket by hand, with an item for each of these times.
+/// A hand-written bucket with an item for each of these times.
 fn by_hand(id: &str, key: i32, times: &[i64]) -> RawDocumentBuf {
     let items = times.iter().map(|time| RawBson::Document(rawdoc! { "at": at(*time) }));
     let items: bson::raw::RawArrayBuf = items.collect();
@@ -34,7 +34,8 @@ fn by_hand(id: &str, key: i32, times: &[i64]) -> RawDocumentBuf {
     rawdoc! { "_id": id, "k": key, "count": count, "history": items }
 }
 
-/// The statements of all buckets, each as its query's `_id` and its `$set`, with what it announces as `next`.
+/// The statements for all buckets, each as the `_id` of its query and its `$set`, with the
+/// reservation as `next`.
 fn statements(shape: &BucketShape, documents: &[RawDocumentBuf]) -> Vec<(String, bson::Document)> {
     let mut walk = AdoptionScan::new(shape);
     let mut found = Vec::new();
@@ -112,7 +113,7 @@ fn buckets_go_behind_the_pages_that_are_there() {
     behind.extend(doc! { "unordered": true, "nonce": 0_i64 });
     let expected = [
         ("p", close()),
-        // Before there is a late page.
+        // Before a page becomes late.
         ("p", doc! { "control.unordered": true }),
         ("1_5", doc! { "control": late }),
         ("1_5", close()),
@@ -135,7 +136,7 @@ fn an_empty_bucket_does_not_hide_what_is_before_it() {
     assert!(last.get_document("control").unwrap().get_bool("late").unwrap());
 }
 
-/// The one statement of a bucket: its query and its change.
+/// The only statement for a bucket: its query and its update.
 fn adopted(options: BucketOptions, document: &RawDocumentBuf) -> (bson::Document, bson::Document) {
     let shape = BucketShape::new(options).unwrap();
     let DocumentKind::ByHand(adoption) = AdoptionScan::new(&shape).look_at(document).unwrap() else {
@@ -160,7 +161,8 @@ fn a_statement_demands_what_was_seen_and_sets_right_what_was_wrong() {
         "_id": { "$eq": 5 }, "control": { "$exists": false }, "count": { "$eq": 7.5 }, "history": { "$size": 2_i64 },
     };
     assert_eq!(query, demanded);
-    // The first item's own `k` goes (12 bytes are left), the second's is of another type and stays.
+    // The `k` of the first item is lifted, which leaves 12 bytes. The `k` of the second item has
+    // another type and stays.
     let control = doc! { "v": 1, "page": 0, "bytes": 12 + 25 };
     let expected = doc! {
         "$set": { "control": control, "count": 2 },
@@ -184,7 +186,7 @@ fn empty_buckets_have_no_bounds_and_those_of_items_without_a_date_are_open() {
 }
 
 proptest! {
-    /// What was adopted is what the layout has, wherever the adoption was broken off before.
+    /// An adopted bucket is a page of the layout, even if an earlier run was interrupted.
     #[test]
     fn what_is_adopted_is_a_page(
         buckets in prop::collection::vec(prop::collection::vec(0_i64..20, 0..4), 1..6),
@@ -215,7 +217,7 @@ proptest! {
     }
 }
 
-/// Executes `$set`s as mongod would.
+/// Applies `$set`s as mongod would.
 fn execute(documents: &mut [RawDocumentBuf], statements: &[(String, bson::Document)]) {
     for (id, set) in statements {
         let document = documents

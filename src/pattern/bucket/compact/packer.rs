@@ -11,16 +11,16 @@ use crate::pattern::bucket::layout::{NewPage, TimeBounds, build};
 use crate::pattern::bucket::read::bucket::Bucket;
 use crate::pattern::shapes::BucketShape;
 
-/// A document that is no page of this layout.
+/// A document that is not a page of this layout version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnreadablePage;
 
-/// The clock and the nonces, which what is pure is given.
+/// Clock and reservation ids, passed in to keep the packer pure.
 #[derive(Clone, Copy, Debug)]
 pub struct Given {
-    /// The time of day.
+    /// The current time.
     pub now: DateTime,
-    /// A number that was never given before, nor by anybody else.
+    /// Returns a number that no proxy has used before.
     pub nonce: fn() -> i64,
 }
 
@@ -35,7 +35,7 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// Gives it another name, where its own is that of another page.
+    /// Gives the page another name, because another page has this one.
     pub fn take_another_name(&mut self) {
         self.tries = self.tries.saturating_add(1);
         let mut renamed = RawDocumentBuf::new();
@@ -47,7 +47,7 @@ impl Packed {
     }
 }
 
-/// Keys of different values may have one text, and several pages of a key may begin within one second.
+/// Different keys may have the same text, and several pages of a key may begin within one second.
 fn name(base: &str, page: i32, tries: u32) -> String {
     match tries {
         0 => base.to_owned(),
@@ -56,9 +56,9 @@ fn name(base: &str, page: i32, tries: u32) -> String {
     }
 }
 
-/// Packs the items of one key. Takes its pages in their order, or items that are on none yet, and gives
-/// packed pages as soon as they are full: in their order too, but for the first, which tells of all others
-/// and comes last.
+/// Packs the items of one key. Takes pages in order, or items that are not on pages yet. Returns
+/// packed pages as soon as they are full, in order. Page 0 comes last, because its mark depends on
+/// all other pages.
 pub struct Packer<'a> {
     shape: &'a BucketShape,
     given: Given,
@@ -70,18 +70,18 @@ pub struct Packer<'a> {
     page: i32,
     /// The newest time on the page before.
     newest: Option<DateTime>,
-    /// What the page before has announced.
+    /// The id of the reservation on the page before.
     announced: Option<i64>,
-    /// What the name of the page before begins with.
+    /// The base of the name of the page before.
     base: String,
     first: Option<PackedFirstPage>,
-    /// Whether a page before is late.
+    /// Whether an earlier page is late.
     is_behind_late: bool,
-    /// Whether a page behind the first is late.
+    /// Whether a page after page 0 is late.
     is_first_to_be_marked: bool,
 }
 
-/// The first page, which is told by others whether it is marked.
+/// Page 0, held back because its mark depends on later pages.
 struct PackedFirstPage {
     items: Vec<Item>,
     base: String,
@@ -91,13 +91,13 @@ struct PackedFirstPage {
 }
 
 impl<'a> Packer<'a> {
-    /// For the key of a bucket.
+    /// A packer for the key of a bucket.
     ///
     /// # Errors
-    /// A bucket whose key is not as a page has it.
+    /// The bucket does not store its key as a page does.
     pub fn new(shape: &'a BucketShape, given: Given, bucket: &RawDocument) -> Result<Self, UnreadablePage> {
         let key = Key::of(shape, bucket).map_err(|_| UnreadablePage)?;
-        // What an item does not keep for itself is the bucket's, in every bit.
+        // A key field that an item does not store itself has the bucket's value in every bit.
         let is_as_lifted =
             shape
                 .key()
@@ -114,7 +114,7 @@ impl<'a> Packer<'a> {
         Ok(Self::of_key(shape, given, key))
     }
 
-    /// For a key that items have.
+    /// A packer for a key of items.
     #[must_use]
     pub fn of_key(shape: &'a BucketShape, given: Given, key: Key) -> Self {
         Self {
@@ -134,22 +134,22 @@ impl<'a> Packer<'a> {
         }
     }
 
-    /// The [`Key::identity`] of its key.
+    /// The [`Key::identity`] of the key.
     #[must_use]
     pub fn identity(&self) -> &[u8] {
         &self.identity
     }
 
-    /// The key.
+    /// The key of the items.
     #[must_use]
     pub fn key(&self) -> &Key {
         &self.key
     }
 
-    /// Takes the items of the key's next page, and gives the packed pages that are full by that.
+    /// Takes the items of the key's next page. Returns the packed pages that are full.
     ///
     /// # Errors
-    /// A document that is no page.
+    /// The document is not a page.
     pub fn take(&mut self, bucket: &RawDocument) -> Result<Vec<Packed>, UnreadablePage> {
         let bucket = Bucket::open(self.shape, bucket).ok_or(UnreadablePage)?;
         let mut full = Vec::new();
@@ -159,7 +159,7 @@ impl<'a> Packer<'a> {
             let item = Item::of_stored(self.shape, &self.key, &self.identity, stored);
             full.extend(self.add(item));
         }
-        // What is no document would be left out.
+        // Elements that are not documents would be lost.
         if taken == bucket.count {
             Ok(full)
         } else {
@@ -167,7 +167,7 @@ impl<'a> Packer<'a> {
         }
     }
 
-    /// Takes an item of the key, and gives the packed page that is full by that.
+    /// Takes an item of the key. Returns the packed page if it is full.
     pub fn add(&mut self, item: Item) -> Option<Packed> {
         let full = if self.has_room_for(&item) {
             None
@@ -179,7 +179,7 @@ impl<'a> Packer<'a> {
         full
     }
 
-    /// The pages that are left: the last, and the first.
+    /// The remaining pages: the last, then page 0.
     #[must_use]
     pub fn finish(mut self) -> Vec<Packed> {
         let mut left = Vec::new();
@@ -213,7 +213,7 @@ impl<'a> Packer<'a> {
         count == 0 || (count < self.shape.max_items() && bytes <= i64::from(self.shape.max_bytes()))
     }
 
-    /// Ends the open page. Nothing is given of the first.
+    /// Ends the open page. Returns nothing for page 0, which is held back.
     fn close(&mut self, has_more: bool) -> Option<Packed> {
         let items = std::mem::take(&mut self.open);
         self.bytes = 0;

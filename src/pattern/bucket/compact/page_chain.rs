@@ -8,20 +8,20 @@ use crate::command::document::put;
 use crate::pattern::bucket::layout::PageHeader;
 use crate::pattern::shapes::BucketShape;
 
-/// The pages of one key that the copy holds, in their order, held against those that it should hold. Names
-/// and nonces are made up, so they only have to fit each other.
+/// Compares the copy's pages of one key, in order, with those that the copy should contain. Names
+/// and reservation ids are generated, so only the links between pages must agree.
 #[derive(Debug, Default)]
 pub struct PageChain {
-    /// What is to come, without what is made up, by its number.
+    /// Expected pages that were not found yet, by number, without generated values.
     expected: BTreeMap<i32, RawDocumentBuf>,
     found: BTreeMap<i32, RawDocumentBuf>,
-    /// What each page was announced by, and has announced.
+    /// For each page the id of its reservation, and the ids that it records.
     announced: BTreeMap<i32, (Option<i64>, Vec<i64>)>,
     differs: bool,
 }
 
 impl PageChain {
-    /// Takes a page that the copy should hold.
+    /// Adds a page that the copy should contain.
     pub fn expect(&mut self, shape: &BucketShape, page: &RawDocument) {
         let Some(facts) = PageHeader::parse(shape, page) else {
             self.differs = true;
@@ -31,7 +31,7 @@ impl PageChain {
         self.settle(facts.page);
     }
 
-    /// Takes one that it holds.
+    /// Adds a page that the copy contains.
     pub fn find(&mut self, shape: &BucketShape, page: &RawDocument) {
         let Some(facts) = PageHeader::parse(shape, page) else {
             self.differs = true;
@@ -43,20 +43,20 @@ impl PageChain {
         self.settle(facts.page);
     }
 
-    /// Takes it that one is missing, or there is one too many.
+    /// Records that a page is missing or that there is an additional one.
     pub fn differ(&mut self) {
         self.differs = true;
         self.expected.clear();
         self.found.clear();
     }
 
-    /// Whether a difference is known already.
+    /// Whether a difference was found.
     #[must_use]
     pub fn differs(&self) -> bool {
         self.differs
     }
 
-    /// Whether all that was expected was found, and nothing else.
+    /// Whether exactly the expected pages were found.
     #[must_use]
     pub fn is_same(&self) -> bool {
         let pages = self.announced.iter().zip(self.announced.iter().skip(1));
@@ -65,7 +65,7 @@ impl PageChain {
         !self.differs && self.expected.is_empty() && self.found.is_empty() && links.all(|fits| fits)
     }
 
-    /// Compares what is there of a page on both sides.
+    /// Compares a page once both sides have it.
     fn settle(&mut self, page: i32) {
         if self.expected.contains_key(&page) && self.found.contains_key(&page) {
             let (expected, found) = (self.expected.remove(&page), self.found.remove(&page));
@@ -75,7 +75,7 @@ impl PageChain {
     }
 }
 
-/// A page without its name and the nonces themselves.
+/// A page without its name and with counts in place of reservation ids.
 fn without_names(page: &RawDocument) -> RawDocumentBuf {
     let mut named = RawDocumentBuf::new();
     for (name, value) in page.iter().flatten().skip(1) {
@@ -96,7 +96,7 @@ fn without_names(page: &RawDocument) -> RawDocumentBuf {
     named
 }
 
-/// How many nonces there are.
+/// The number of reservation ids.
 fn length(nonces: RawBsonRef<'_>) -> i64 {
     let count = nonces.as_array().map_or(1, |nonces| nonces.into_iter().count());
     i64::try_from(count).unwrap_or(i64::MAX)

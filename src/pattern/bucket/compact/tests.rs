@@ -22,7 +22,7 @@ fn given() -> Given {
     }
 }
 
-/// A page as deletes leave it, of items with these times.
+/// A page with items of these times, some items deleted.
 fn page(number: i32, times: &[i64]) -> RawDocumentBuf {
     let items: bson::raw::RawArrayBuf = times
         .iter()
@@ -102,7 +102,7 @@ fn a_copy_is_the_same_but_for_what_is_made_up() {
     let good = copy(&pages);
     check(&good, true);
     check(&good[..1], false);
-    // Two copies made at different times do not fit together.
+    // Two copies from different runs do not fit together.
     check(&[good[0].clone(), copy(&pages)[1].clone()], false);
     check(&copy(&[page(0, &[1]), page(1, &[2, 4])]), false);
     check(&copy(&[page(0, &[1]), page(1, &[2, 3, 4])]), false);

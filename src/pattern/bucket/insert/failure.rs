@@ -1,30 +1,31 @@
-//! mongod's errors for a statement, and what they mean for its items.
+//! Classifies mongod's errors for a statement of an insert.
 
 use crate::command::error::WriteError;
 use crate::command::find::misses_own_index;
 use crate::pattern::bucket::{index, item_index};
 use crate::pattern::shapes::BucketShape;
 
-/// What a failed statement means.
+/// The class of a statement's failure.
 #[derive(Clone, Debug)]
 pub enum Failure {
-    /// The page is not as it was known, or holds one of the `_id`s: look again.
+    /// The page is not in the assumed state, or holds one of the `_id`s: look the page up again.
     Miss,
-    /// Another writer has begun that page: look again.
+    /// Another writer began the page: look the page up again.
     PageTaken,
-    /// Another page has that `_id`: look again, and take another name.
+    /// Another page has the `_id`: look the page up again, and use another name.
     NameTaken,
     /// Another page holds one of the items' `_id`s.
     Duplicate,
     /// The bucket would be too large.
     TooLarge(WriteError),
-    /// The collection is not the one that was made ready: make it ready and look again.
+    /// The collection is not the one that was checked: check the collection and look the page up
+    /// again.
     NotReady,
     /// Anything else.
     Final(WriteError),
 }
 
-/// Reads what mongod said of a statement.
+/// Classifies mongod's error for a statement.
 #[must_use]
 pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
     const IMMUTABLE_FIELD: i32 = 66;
@@ -37,9 +38,9 @@ pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
     const DUPLICATE_KEY: i32 = 11000;
     const RESULT_TOO_LARGE: i32 = 17419;
     match error.code {
-        // A close that misses, and a push.
+        // A close misses with the first error, a push with the second.
         IMMUTABLE_FIELD | CONVERSION_FAILURE => Failure::Miss,
-        // Frozen, dropped or replaced.
+        // The collection is frozen, dropped or replaced.
         DOCUMENT_VALIDATION_FAILURE | QUERY_PLAN_KILLED | COLLECTION_UUID_MISMATCH => Failure::NotReady,
         code if misses_own_index(code, &error.message) => Failure::NotReady,
         BSON_OBJECT_TOO_LARGE | RESULT_TOO_LARGE => Failure::TooLarge(error),
@@ -52,8 +53,8 @@ pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
                 _ => Failure::PageTaken,
             }
         }
-        // By an index of the application's; alone with it, the item has the error that it has in a naive
-        // collection.
+        // An index of the application failed. With one item in the statement, the error is the one
+        // that the item has in a plain collection.
         CANNOT_INDEX_PARALLEL_ARRAYS => Failure::Final(WriteError {
             message: item_index::in_item_names(shape, &error.message),
             ..error

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::key_batch::{ItemState, KeyBatch, Member};
 use crate::pattern::bucket::item::Item;
 
-/// Gathers the items of a command into groups, in the order of each one's first.
+/// Groups the items of a command into batches, ordered by the first item of each.
 #[derive(Debug, Default)]
 pub struct Groups {
     groups: Vec<KeyBatch>,
@@ -13,7 +13,7 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Adds the next item. `statement_id` is what the client's command numbers it.
+    /// Adds the next item. `statement_id` is its number in the client's command.
     pub fn add(&mut self, item: Item, statement_id: i32) {
         let position = self.by_identity.get(item.identity()).copied();
         let identity = position.is_none().then(|| item.identity().to_vec());
@@ -31,7 +31,7 @@ impl Groups {
         }
     }
 
-    /// The groups.
+    /// The batches.
     #[must_use]
     pub fn into_vec(self) -> Vec<KeyBatch> {
         self.groups

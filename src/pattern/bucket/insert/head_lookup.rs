@@ -8,21 +8,21 @@ use crate::pattern::bucket::key::Key;
 use crate::pattern::bucket::layout::{PageHeader, path};
 use crate::pattern::shapes::BucketShape;
 
-/// Keys in one query.
+/// The most keys in one query.
 const MAX_KEYS: usize = 10_000;
 
-/// How the highest pages of some keys are looked up.
+/// How the head pages of several keys are looked up.
 #[derive(Clone, Debug)]
 pub enum HeadLookup {
-    /// By one `aggregate`: its `pipeline`. mongod skips from key to key in the page index (`DISTINCT_SCAN`),
-    /// which costs a fraction of a query each.
+    /// With one `aggregate` of this pipeline. mongod skips from key to key in the page index
+    /// (`DISTINCT_SCAN`), so a key costs a fraction of a query.
     Together(RawArrayBuf),
-    /// By a `find` for each key.
+    /// With one `find` for each key.
     Apart,
 }
 
 impl HeadLookup {
-    /// The way for these keys.
+    /// The lookup for the keys of these items.
     #[must_use]
     pub fn of<'a>(shape: &BucketShape, items: impl Iterator<Item = &'a Item>) -> Self {
         let [field] = shape.key() else {
@@ -44,7 +44,8 @@ impl HeadLookup {
         Self::Together(array_of(&together(shape, field, &keys)))
     }
 
-    /// A page of [`HeadLookup::Together`]'s answer, and the [`Key::identity`] of its key.
+    /// Reads a result document of [`HeadLookup::Together`]: the [`Key::identity`] of a key and its
+    /// head page.
     #[must_use]
     pub fn parse(shape: &BucketShape, found: &RawDocument) -> Option<(Vec<u8>, PageHeader)> {
         let page = get(found, "page").and_then(RawBsonRef::as_document)?;
@@ -53,8 +54,8 @@ impl HeadLookup {
     }
 }
 
-/// Whether `$in` takes the value as it is. A regular expression would be a pattern, and what reads like an
-/// operator is refused.
+/// Whether `$in` compares with the value itself. A regular expression would match as a pattern, and
+/// mongod refuses a document that begins like an operator.
 fn is_value_under_in(value: RawBsonRef<'_>) -> bool {
     match value {
         RawBsonRef::RegularExpression(_) => false,
@@ -82,7 +83,8 @@ fn together(shape: &BucketShape, field: &str, keys: &RawArrayBuf) -> [RawDocumen
     ]
 }
 
-/// The query for one key's highest page: its arguments of a `find`, without the collection.
+/// Appends the query for the head page of the item's key: the arguments of a `find`, without the
+/// collection.
 pub fn append_facts_query(shape: &BucketShape, item: &Item, find: &mut RawDocumentBuf) {
     let mut filter = RawDocumentBuf::new();
     item.key().append_filter(shape, &mut filter);

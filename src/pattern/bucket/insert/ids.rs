@@ -1,4 +1,4 @@
-//! Looks up which `_id`s are taken.
+//! Looks up which `_id`s are already stored.
 
 use std::collections::HashSet;
 
@@ -9,29 +9,29 @@ use crate::pattern::bucket::index;
 use crate::pattern::bucket::key::canonical;
 use crate::pattern::shapes::BucketShape;
 
-/// `_id`s, told apart as MongoDB tells them apart.
+/// A set of `_id`s, compared as MongoDB compares them.
 #[derive(Clone, Debug, Default)]
 pub struct Hits(HashSet<Vec<u8>>);
 
 impl Hits {
-    /// Adds one; whether it is new.
+    /// Adds an `_id`. Returns whether it is new.
     pub fn add(&mut self, id: RawBsonRef<'_>) -> bool {
         self.0.insert(identity(id))
     }
 
-    /// Whether it is among them.
+    /// Whether the set contains an `_id`.
     #[must_use]
     pub fn contains(&self, id: RawBsonRef<'_>) -> bool {
         self.0.contains(&identity(id))
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds those of a bucket's items.
+    /// Adds the `_id`s of a bucket's items.
     pub fn add_of(&mut self, shape: &BucketShape, bucket: &RawDocument) {
         let items = bucket.get_array(shape.items()).ok();
         for item in items.into_iter().flatten().flatten() {
@@ -48,8 +48,8 @@ fn identity(id: RawBsonRef<'_>) -> Vec<u8> {
     bytes.into_bytes()
 }
 
-/// The query for the buckets that hold one of these `_id`s: its arguments of a `find`, without the
-/// collection.
+/// Appends the query for the buckets that hold one of these `_id`s: the arguments of a `find`,
+/// without the collection.
 pub fn ids_query<'a>(shape: &BucketShape, ids: impl Iterator<Item = &'a RawBson>, find: &mut RawDocumentBuf) {
     let path = index::item_id_path(shape);
     let mut values = RawArrayBuf::new();
@@ -62,7 +62,8 @@ pub fn ids_query<'a>(shape: &BucketShape, ids: impl Iterator<Item = &'a RawBson>
     }
     let among = single(&path, single("$in", &values));
     let filter = if null {
-        // An equality with null would be met by what is missing too, and take no sparse index.
+        // An equality with null would also match missing values, and mongod would not use a sparse
+        // index.
         single("$or", array_of(&[among, single(&path, single("$type", "null"))]))
     } else {
         among

@@ -1,23 +1,23 @@
-//! The effect of a run of items on a page's times.
+//! The times of items that are appended to a page.
 
 use bson::DateTime;
 
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::layout::TimeBounds;
 
-/// The times of items that are put on a page one after the other.
+/// The times of items that are put on a page in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::pattern::bucket) struct ItemTimes {
-    /// The first item's.
+    /// The time of the first item.
     pub(in crate::pattern::bucket) first: Option<DateTime>,
-    /// What lies between the least and the greatest; `None` where there are no items.
+    /// The time bounds. `None` if there are no items.
     pub(in crate::pattern::bucket) bounds: Option<TimeBounds>,
-    /// How many are older than one before them, or have no time.
+    /// The number of items that are older than an item before them, or have no time.
     pub(in crate::pattern::bucket) late: u32,
 }
 
 impl ItemTimes {
-    /// Those of items that stand behind one of time `before`.
+    /// The times of items that follow an item of time `before`.
     pub(in crate::pattern::bucket) fn of<'a>(items: impl Iterator<Item = &'a Item>, before: Option<DateTime>) -> Self {
         let mut times = Self::default();
         let mut newest = before;

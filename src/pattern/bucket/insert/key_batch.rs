@@ -1,4 +1,4 @@
-//! The items of one command with one key, and their state.
+//! A key batch: the items of one command with one key, and their state.
 
 use bson::raw::RawBson;
 
@@ -11,120 +11,120 @@ use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::layout::PageHeader;
 use crate::pattern::shapes::BucketShape;
 
-/// What became of an item.
+/// The state of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ItemState {
-    /// It is still to be stored.
+    /// Not stored yet.
     Pending,
-    /// It is stored, by this attempt at the command or by one before.
+    /// Stored, by this attempt at the command or by an earlier one.
     Stored,
-    /// It is not to be stored.
+    /// Must not be stored.
     Refused,
 }
 
-/// One of the items.
+/// An item of the batch.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) item: Item,
-    /// The id of a statement that begins with it.
+    /// The id of a statement whose first item this is.
     pub(super) statement_id: i32,
     pub(super) state: ItemState,
 }
 
-/// What is known of a key's highest page.
+/// What is known of a key's head page.
 #[derive(Clone, Debug)]
 pub(super) enum Highest {
     Unknown,
     /// `None`: the key has no page.
     Known(Option<PageHeader>),
-    /// It takes no more, whatever its facts say.
+    /// The page takes no more items, even if its header suggests otherwise.
     Full(PageHeader),
 }
 
-/// What is known of a key's page 0, beside what the highest page tells.
+/// What is known of a key's page 0, in addition to what the head page records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FirstPageState {
     Unknown,
-    /// It was marked as unordered, for a page that is to become late.
+    /// Marked as unordered, because a later page will become late.
     Marked,
 }
 
-/// A page to be, as the one before it announces it.
+/// The reservation of a page that is not begun yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Announcement {
-    /// The `_id` of the page before.
+    /// The `_id` of the page that records the reservation.
     pub before: RawBson,
-    /// By what.
+    /// The reservation's id.
     pub nonce: i64,
 }
 
-/// How a group's next page is announced.
+/// How a batch's next page is reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Announcing {
-    /// In one statement with those of other groups.
+    /// In one statement with the reservations of other batches.
     Together,
-    /// By itself: a statement for several has missed some.
+    /// In its own statement: a statement for several batches missed some of them.
     Alone,
 }
 
-/// How far the chain of statements has come; only of interest with [`super::WriteGuarantee::ExactlyOnce`].
+/// Progress of the chain of statements. Used only with [`super::WriteGuarantee::ExactlyOnce`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RetryChain {
-    /// No page of it is stored.
+    /// No page of the chain is stored.
     Pushes,
-    /// One is.
+    /// A page of the chain is stored.
     Pages,
-    /// One is, and what is known of the highest page was so when the items before the next were stored and
-    /// the next was not.
+    /// A page of the chain is stored, and the head page is the last page that this attempt stored.
     Settled,
 }
 
-/// The items of one command under one key.
+/// The items of one command with one key.
 ///
-/// Invariants: never empty; members stand in the client's order, and those that may never be stored are not
-/// among them, so that two attempts at one command have the same members.
+/// Invariants: never empty. Members are in the client's order. Items that can never be stored are
+/// not members, so two attempts at one command have the same members.
 #[derive(Clone, Debug)]
 pub struct KeyBatch {
     pub(super) members: Vec<Member>,
-    /// All members before it are no longer pending.
+    /// All members before this position are stored or refused.
     next: usize,
     pub(super) highest: Highest,
-    /// How many names for a new page were found taken.
+    /// How many candidate names for a new page are already in use.
     pub(super) names_taken: u32,
     pub(super) chain: RetryChain,
-    /// The `max_bytes` by which an earlier attempt cuts this chain's pages, which every attempt goes on with.
+    /// The `max_bytes` by which an earlier attempt cut this chain's pages. Every attempt continues
+    /// with it.
     chain_bytes: Option<i64>,
-    /// One item a statement: something was wrong with one of several.
+    /// One item in each statement: a statement with several items failed because of one of them.
     pub(super) one_at_a_time: bool,
     pub(super) first: FirstPageState,
-    /// The page that is to be begun next.
+    /// The reservation for the next page.
     announced: Option<Announcement>,
-    /// Pages that are not begun although they were announced.
+    /// Reservations of pages that were not begun.
     abandoned: Vec<Announcement>,
     pub(super) announcing: Announcing,
     ids_suspect: bool,
     resent: bool,
 }
 
-/// What came of a statement.
+/// The outcome of a statement.
 #[derive(Clone, Debug)]
 pub enum StatementOutcome {
     /// It was executed.
     Stored,
-    /// Its id was executed before: by an earlier attempt at the command.
+    /// A statement with this id was executed before, by an earlier attempt at the command.
     Resent,
-    /// It failed without a trace.
+    /// The statement failed and changed nothing.
     Failed(Failure),
-    /// It was executed or not; only of what may be done twice.
+    /// Executed or not. Only for statements that are safe to repeat.
     Unclear,
 }
 
-/// What mongod remembers of a statement.
+/// mongod's retry record of a statement.
 #[derive(Clone, Debug)]
 pub enum Recorded {
     /// An update.
     Update,
-    /// An insert, of a document with this `_id`.
+    /// An insert of a document with this `_id`.
     Insert(RawBson),
 }
 
@@ -147,51 +147,51 @@ impl KeyBatch {
         }
     }
 
-    /// An item of the group, by its position. All have the same key.
+    /// The item at this position. All items have the same key.
     #[must_use]
     pub fn item(&self, position: usize) -> Option<&Item> {
         self.members.get(position).map(|member| &member.item)
     }
 
-    /// [`crate::pattern::bucket::key::Key::identity`].
+    /// The key's identity, see [`crate::pattern::bucket::key::Key::identity`].
     #[must_use]
     pub fn identity(&self) -> &[u8] {
         self.item(0).map(Item::identity).unwrap_or_default()
     }
 
-    /// Whether an item is still to be stored.
+    /// Whether some item is pending.
     #[must_use]
     pub fn has_work(&self) -> bool {
         self.next < self.members.len()
     }
 
-    /// The positions of the items that are still to be stored.
+    /// The positions of the pending items.
     pub fn pending(&self) -> impl Iterator<Item = usize> + '_ {
         let rest = self.members.iter().enumerate().skip(self.next);
         rest.filter(|(_, member)| member.state == ItemState::Pending)
             .map(|(position, _)| position)
     }
 
-    /// How many are stored.
+    /// The number of stored items.
     #[must_use]
     pub fn stored(&self) -> usize {
         let stored = |member: &&Member| member.state == ItemState::Stored;
         self.members.iter().filter(stored).count()
     }
 
-    /// The ids that statements of the pending items would have, with their positions.
+    /// The positions of the pending items, with the id of a statement that begins there.
     pub fn statement_ids(&self) -> impl Iterator<Item = (usize, i32)> + '_ {
         self.pending()
             .filter_map(|position| Some((position, self.members.get(position)?.statement_id)))
     }
 
-    /// Whether the highest page must be looked up.
+    /// Whether the head page must be looked up.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         matches!(self.highest, Highest::Unknown)
     }
 
-    /// The header of the key's highest page, if it is known that there is one.
+    /// The header of the key's head page, if one is known to exist.
     #[must_use]
     pub fn highest(&self) -> Option<&PageHeader> {
         match &self.highest {
@@ -201,13 +201,13 @@ impl KeyBatch {
         }
     }
 
-    /// Tells what the key's highest page is, or was a while ago.
+    /// Sets the key's head page as it is, or was a while ago. `None`: the key has no page.
     pub fn know(&mut self, highest: Option<PageHeader>) {
         self.highest = Highest::Known(highest);
         self.unsettle();
     }
 
-    /// What this group has announced behind that page.
+    /// The id of this batch's reservation on `page`, if there is one.
     pub(super) fn announced(&self, page: &PageHeader) -> Option<i64> {
         let announced = self.announced.as_ref();
         announced
@@ -215,7 +215,7 @@ impl KeyBatch {
             .map(|announced| announced.nonce)
     }
 
-    /// What it has announced and not begun, to be taken back.
+    /// Takes the reservations of pages that were not begun, so that the caller can withdraw them.
     pub fn abandon(&mut self) -> Vec<Announcement> {
         self.abandoned.extend(self.announced.take());
         std::mem::take(&mut self.abandoned)
@@ -225,16 +225,16 @@ impl KeyBatch {
         self.abandoned.extend(std::mem::replace(&mut self.announced, announced));
     }
 
-    /// Forgets what was known of the highest page.
+    /// Forgets the head page.
     pub fn forget(&mut self) {
         self.highest = Highest::Unknown;
-        // Whether the collection is still the same is not known either.
+        // The collection may have been replaced as well, so the mark on page 0 is unknown, too.
         self.first = FirstPageState::Unknown;
         self.unsettle();
     }
 
-    /// Forgets all pages, those that it has announced among them: the collection is another, whose pages may
-    /// have the same names.
+    /// Forgets all pages and reservations: the collection was replaced, and the pages of the new
+    /// collection may have the same names.
     pub fn begin_anew(&mut self) {
         self.forget();
         self.announced = None;
@@ -247,18 +247,18 @@ impl KeyBatch {
         }
     }
 
-    /// Says that another page has the name of the one to be begun.
+    /// Records that the chosen name for a new page is already in use.
     pub fn name_is_taken(&mut self) {
         self.names_taken = self.names_taken.saturating_add(1);
     }
 
-    /// Whether some of the pending items' `_id`s may be stored already.
+    /// Whether `_id`s of pending items may be stored already.
     #[must_use]
     pub fn ids_are_suspect(&self) -> bool {
         self.ids_suspect && self.has_work()
     }
 
-    /// Says whether they may be.
+    /// Sets whether `_id`s of pending items may be stored already.
     pub fn suspect_ids(&mut self, suspect: bool) {
         self.ids_suspect = suspect;
     }
@@ -269,21 +269,23 @@ impl KeyBatch {
         self.resent && self.has_work()
     }
 
-    /// Says that one may have.
+    /// Records that an earlier attempt may have stored pending items.
     pub fn suspect_resend(&mut self) {
         self.resent = true;
     }
 
-    /// Takes over what earlier attempts stored, by what mongod remembers of statements that began with an
-    /// item. Gives the positions of their items.
+    /// Marks the items that earlier attempts stored. `recorded` are mongod's retry records, with
+    /// the position of each statement's first item. Returns the positions of the items that were
+    /// pending until now.
     pub fn recover(&mut self, shape: &BucketShape, recorded: &[(usize, Recorded)]) -> Vec<usize> {
         let mut found = Vec::new();
         for (position, recorded) in recorded {
             match recorded {
                 Recorded::Insert(id) if !is_lone(id) => {
                     self.chain = RetryChain::Pages;
-                    // Where the name does not tell, the items are cut alike under any `max_bytes`, or an
-                    // earlier build has begun the page, under the same as here.
+                    // A name without `CUT_BY` has one of two reasons. Either the items are cut
+                    // alike under any `max_bytes`, or an earlier build began the page, with the
+                    // same `max_bytes` as here.
                     self.chain_bytes = recorded_max_bytes(id).or(self.chain_bytes);
                     found.extend(self.extent(shape, *position));
                 }
@@ -301,29 +303,29 @@ impl KeyBatch {
         found
     }
 
-    /// The positions of the items that a page which begins with this one would have, if all could be stored.
-    /// The same for every attempt at a command.
+    /// The positions of the items on a page that begins with the item at `from`, if all of them
+    /// could be stored. The same for every attempt at a command.
     pub(super) fn extent(&self, shape: &BucketShape, from: usize) -> Vec<usize> {
         let coming = self.members.iter().enumerate().skip(from);
         page_span::of_page(shape, self.max_bytes(shape), coming)
     }
 
-    /// By which the pages of this chain are cut.
+    /// The `max_bytes` by which the pages of this chain are cut.
     pub(super) fn max_bytes(&self, shape: &BucketShape) -> i64 {
         self.chain_bytes.unwrap_or_else(|| shape.max_bytes().into())
     }
 
-    /// Whether the name of a page is to tell by which `max_bytes` the chain is cut.
+    /// Whether a page's name must record the `max_bytes` by which the chain is cut.
     pub(super) fn depends_on_max_bytes(&self, shape: &BucketShape) -> bool {
         page_span::depends_on_max_bytes(shape, &self.members)
     }
 
-    /// Gives up on an item.
+    /// Refuses an item.
     pub fn refuse(&mut self, position: usize) {
         self.mark(&[position], ItemState::Refused);
     }
 
-    /// The positions of the items that are stored and stand behind one of the client's command.
+    /// The positions of the stored items after number `index` of the client's command.
     pub fn stored_behind(&self, index: usize) -> impl Iterator<Item = usize> + '_ {
         let is_behind = move |member: &Member| member.state == ItemState::Stored && member.item.index() > index;
         let members = self.members.iter().enumerate();
@@ -332,14 +334,14 @@ impl KeyBatch {
             .map(|(position, _)| position)
     }
 
-    /// The id of the statement that begins with an item.
+    /// The id of the statement that begins with the item at this position.
     #[must_use]
     pub fn statement_id(&self, position: usize) -> Option<i32> {
         self.members.get(position).map(|member| member.statement_id)
     }
 
-    /// Gives up on all pending items behind one of the client's command, once it is known which of them an
-    /// earlier attempt has stored.
+    /// Refuses all pending items after number `index` of the client's command. Does nothing while
+    /// it is unknown which of them an earlier attempt stored.
     pub fn refuse_behind(&mut self, index: usize) {
         if self.resent {
             return;
@@ -351,14 +353,14 @@ impl KeyBatch {
         self.mark(&behind, ItemState::Refused);
     }
 
-    /// Takes in what came of a statement; the error of an item that is refused for it, which is the
-    /// statement's first.
+    /// Applies the outcome of a statement. Returns an error if it refuses an item: the statement's
+    /// first.
     pub fn apply(&mut self, statement: &InsertStatement, outcome: StatementOutcome) -> Option<WriteError> {
         match outcome {
             StatementOutcome::Stored => self.advance(statement),
             StatementOutcome::Resent => {
                 self.forget();
-                // One item is covered by one statement, of whatever kind.
+                // The one pending item is covered by one statement of any kind.
                 if self.pending().nth(1).is_none() {
                     self.mark(&statement.items, ItemState::Stored);
                 } else {
@@ -389,7 +391,7 @@ impl KeyBatch {
         self.names_taken = 0;
         self.announcing = Announcing::Together;
         if statement.kind == StatementKind::Page {
-            // Begun, and so no longer to be.
+            // The next page is begun, so its reservation is no longer open.
             self.announced = None;
         }
         if let Some(nonce) = statement.announces {
@@ -437,13 +439,13 @@ impl KeyBatch {
     }
 }
 
-/// The `max_bytes` that the name of a page tells, as [`CUT_BY`] says.
+/// The `max_bytes` in the name of a page, see [`CUT_BY`].
 fn recorded_max_bytes(page: &RawBson) -> Option<i64> {
     let (_, bytes) = page.as_str()?.rsplit_once(CUT_BY)?;
     bytes.parse().ok().filter(|bytes| *bytes > 0)
 }
 
-/// Whether the page of that name was begun with one item whatever it could have had.
+/// Whether the page with this name was begun with one item although more would fit.
 fn is_lone(page: &RawBson) -> bool {
     page.as_str().is_some_and(|name| name.ends_with(LONE))
 }

@@ -1,9 +1,10 @@
-//! The parts of a page's `_id` that record how a retryable chain was cut.
+//! The suffixes of a page's `_id` that record how a retry chain was cut into pages.
 
-/// How the name of a page ends that was begun with one item of a group where [`KeyBatch::extent`] would have
-/// had more.
+/// The suffix of the name of a page that was begun with one item of a batch although
+/// [`KeyBatch::extent`] has more.
 pub(super) const LONE: &str = "_s";
 
-/// What in the name of a page goes before the `max_bytes` by which the pages of its chain are cut, where
-/// another could cut them otherwise: a resend through a proxy with another goes on with that.
+/// In the name of a page, precedes the `max_bytes` by which the chain's pages are cut. The name has
+/// it if another `max_bytes` could cut the pages differently. A retry through a proxy with another
+/// `max_bytes` continues with the recorded one.
 pub(super) const CUT_BY: &str = "_b";

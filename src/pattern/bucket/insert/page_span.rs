@@ -1,11 +1,10 @@
-//! How many items one page or one push takes.
+//! Computes how many items fit on a page or into a push.
 
 use super::key_batch::Member;
 use crate::pattern::bucket::layout::PageHeader;
 use crate::pattern::shapes::BucketShape;
 
-/// The positions of the items that a new page takes of those that are to come, where it holds up to
-/// `max_bytes`.
+/// The positions of the `coming` items that fit on a new page of up to `max_bytes`.
 pub(super) fn of_page<'a>(
     shape: &BucketShape,
     max_bytes: i64,
@@ -18,7 +17,7 @@ pub(super) fn of_page<'a>(
     within(room, 0, 0, coming)
 }
 
-/// The positions of the items that an open page still takes.
+/// The positions of the `coming` items that fit on the open page.
 pub(super) fn of_push<'a>(
     shape: &BucketShape,
     page: &PageHeader,
@@ -31,14 +30,14 @@ pub(super) fn of_push<'a>(
     within(room, page.count, page.bytes, coming)
 }
 
-/// Whether some proxy may be configured with a `max_bytes` under which these items would be cut into other
-/// pages.
+/// Whether the items could be cut into other pages under another configured `max_bytes`.
 pub(super) fn depends_on_max_bytes(shape: &BucketShape, members: &[Member]) -> bool {
     let page = usize::try_from(shape.max_items()).unwrap_or(usize::MAX);
     let bytes = |member: Option<&Member>| member.map_or(0, |member| member.item.bytes());
     let mut sum = 0_i64;
     members.iter().enumerate().skip(1).any(|(position, member)| {
-        // Of the items that lie on a page with this one, if that is full with it.
+        // `sum` covers the items up to this one that share a page with it, if this one fills the
+        // page.
         sum = sum.saturating_add(member.item.bytes());
         if position == 1 {
             sum = sum.saturating_add(bytes(members.first()));
@@ -50,7 +49,7 @@ pub(super) fn depends_on_max_bytes(shape: &BucketShape, members: &[Member]) -> b
     })
 }
 
-/// What a page holds at most.
+/// The limits of a page.
 #[derive(Clone, Copy)]
 struct Room {
     max_items: u32,

@@ -1,4 +1,4 @@
-//! The next statement of a batch.
+//! Plans the next statement of a batch.
 
 mod draft;
 
@@ -18,40 +18,40 @@ use crate::pattern::bucket::item::{IdSource, Item};
 use crate::pattern::bucket::layout::{self, NewPage, PageHeader, TimeBounds};
 use crate::pattern::shapes::BucketShape;
 
-/// Whether a command may be sent again.
+/// Whether a command may be retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteGuarantee {
-    /// It is sent once.
+    /// The command is sent once.
     AtLeastOnce,
-    /// It must be recognised when it comes again: see the parent's documentation.
+    /// A retry must be recognised: see the parent module.
     ExactlyOnce,
-    /// It is part of a transaction, which ends with whatever fails.
+    /// The command is part of a transaction, which any failure aborts.
     Transaction,
 }
 
-/// How a page begins, beside its items.
+/// The header fields of a new page that do not follow from its items.
 #[derive(Clone, Copy)]
 struct PageStart<'a> {
-    /// The page before it. `None`: it is the first of its key.
+    /// The page before. `None`: the new page is the first of its key.
     before: Option<&'a PageHeader>,
     unordered: bool,
     nonce: Option<i64>,
     announces: Option<i64>,
 }
 
-/// Plans the statements that go together. Names of pages are not given twice.
+/// Plans the statements that are sent together. Gives no two pages the same name.
 pub struct Planner<'a> {
     shape: &'a BucketShape,
     mint: &'a dyn IdSource,
     care: WriteGuarantee,
     names: HashSet<String>,
-    /// What pages behind full ones are announced by: the same for all keys, so that one statement can
-    /// announce them.
+    /// Reservation id for pages that follow full pages: the same for all keys, so that one
+    /// statement can record all reservations.
     nonce: OnceCell<i64>,
 }
 
 impl<'a> Planner<'a> {
-    /// A planner for one flight of statements.
+    /// A planner for the statements that are sent together.
     #[must_use]
     pub fn new(shape: &'a BucketShape, mint: &'a dyn IdSource, care: WriteGuarantee) -> Self {
         Self {
@@ -63,8 +63,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Appends what the group number `number` is at next: nothing while its highest page is unknown or none
-    /// of its items is pending.
+    /// Appends the next statements of batch number `number`. Appends nothing if the head page is
+    /// unknown or no item is pending.
     pub fn plan(&mut self, number: usize, group: &KeyBatch, statements: &mut Vec<InsertStatement>) {
         let Some(next) = group.pending().next().filter(|_| !group.is_lost()) else {
             return;
@@ -76,7 +76,7 @@ impl<'a> Planner<'a> {
             let bytes = group.item(next).map(Item::bytes).unwrap_or_default();
             page.fits(self.shape, bytes) && !is_full
         });
-        // A chain that has a page goes on with pages: another writer's open page is closed.
+        // A chain with a page continues with pages, so the open page of another writer is closed.
         let leaves_room =
             self.care == WriteGuarantee::ExactlyOnce && group.chain != RetryChain::Pushes && self.is_whole(group, next);
         match open {
@@ -93,7 +93,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Puts items on the open page, which announces the next where the group has more than it takes.
+    /// Appends items to the open page. Reserves the next page if the batch has more items than fit.
     fn push(&self, number: usize, group: &KeyBatch, page: &PageHeader) -> InsertStatement {
         let mut items = page_span::of_push(self.shape, page, pending(group));
         if self.care == WriteGuarantee::ExactlyOnce || group.one_at_a_time {
@@ -125,7 +125,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Announces the next page behind one that takes no more.
+    /// Reserves the page after one that takes no more items.
     fn announce(&self, number: usize, group: &KeyBatch, page: &PageHeader) -> Option<InsertStatement> {
         let nonce = *self.nonce.get_or_init(|| self.mint.nonce());
         let next = group.pending().next()?;
@@ -193,7 +193,8 @@ impl<'a> Planner<'a> {
         let mut left = drafts.len();
         for draft in drafts {
             left = left.saturating_sub(1);
-            // The first page is stored before the late one.
+            // The first page is stored before the late page, so the first page is marked from the
+            // beginning.
             let unordered = before
                 .as_ref()
                 .map_or(is_late_behind_first, PageHeader::makes_unordered);
@@ -259,7 +260,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Marks the key's first page, so that one behind it may become late.
+    /// Marks the key's page 0, so that a later page may become late.
     fn mark(&self, number: usize, group: &KeyBatch, highest: &PageHeader) -> Option<InsertStatement> {
         let key = group.item(0).map(Item::key)?;
         Some(InsertStatement {
@@ -275,14 +276,15 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// What the items mean for the times of a page, behind one of time `newest`. Where the shape has no time:
-    /// nothing.
+    /// The times of the items on a page after an item of time `newest`. Empty if the shape has no
+    /// time.
     fn times(&self, items: &[&Item], newest: Option<DateTime>) -> ItemTimes {
         let times = self.shape.time().map(|_| ItemTimes::of(items.iter().copied(), newest));
         times.unwrap_or_default()
     }
 
-    /// The new page's `_id`: the pattern's name, and a suffix where that is known or was found to be taken.
+    /// The `_id` of the new page: key text and seconds. A suffix follows if that name is known to
+    /// be in use.
     fn name(&mut self, group: &KeyBatch, first: Option<&Item>, before: Option<&PageHeader>, page: i32) -> String {
         let time = first.and_then(Item::time).unwrap_or_else(|| self.mint.now());
         let text = first.map(|item| item.key().text()).unwrap_or_default();
@@ -292,7 +294,8 @@ impl<'a> Planner<'a> {
             .is_some_and(|id| id.starts_with(&base));
         let mut tries = group.names_taken.max(u32::from(used_before));
         loop {
-            // Keys of different values may have one text, such as 123 and "123" or any two documents.
+            // Different keys may have the same text, for example 123 and "123", or any two
+            // documents.
             let name = match tries {
                 0 => base.clone(),
                 1 => format!("{base}_{page}"),
@@ -306,14 +309,15 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The greatest time on a page to which items with these bounds are added; `None` where one has none.
+/// The greatest time on a page after items with these bounds are added. `None` if an item has no
+/// date.
 fn newest_with(page: &PageHeader, more: Option<TimeBounds>) -> Option<DateTime> {
     let is_open = page.count > 0 && page.to.is_none();
     let more = more.and_then(TimeBounds::newest).filter(|_| !is_open)?;
     page.to.max(Some(more))
 }
 
-/// Whether the key's first page is known to say that not all times ascend.
+/// Whether the key's page 0 is known to be marked as unordered.
 fn is_first_marked(group: &KeyBatch, highest: &PageHeader) -> bool {
     group.first == FirstPageState::Marked || highest.is_first_marked()
 }

@@ -1,4 +1,4 @@
-//! What a push demands of its page beside room.
+//! The preconditions of a push on the page header, in addition to free space.
 
 use bson::raw::RawDocumentBuf;
 
@@ -8,7 +8,7 @@ use crate::pattern::bucket::expression::{is_missing, of_field};
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::layout::{PageHeader, path};
 
-/// What decides whether the page becomes late, and what that relies on.
+/// The conditions that decide whether the page becomes late, and those that a late item relies on.
 pub(super) fn assumed(items: &[&Item], times: &ItemTimes, page: &PageHeader) -> impl Iterator<Item = RawDocumentBuf> {
     let of_times = assumed_times(items, page).into_iter();
     of_times
@@ -16,21 +16,22 @@ pub(super) fn assumed(items: &[&Item], times: &ItemTimes, page: &PageHeader) -> 
         .chain(assumed_nonce(times, page))
 }
 
-/// What is assumed of the page's `to`, where it depends on that whether the page becomes late. One that is
-/// late stays so.
+/// The condition on the page's `to`, if it decides whether the page becomes late. A page that is
+/// late stays late.
 fn assumed_times(items: &[&Item], page: &PageHeader) -> Option<RawDocumentBuf> {
     if page.late || page.has_unknown_before() {
         return None;
     }
     let times = ItemTimes::of(items.iter().copied(), None);
     let first = times.first.filter(|_| times.late == 0)?;
-    // What is missing is less than any date.
+    // A missing value is less than any date.
     let is_late = page.to.is_some_and(|to| first < to);
     let operator = if is_late { "$gt" } else { "$lte" };
     Some(of_field(operator, path::TO, first))
 }
 
-/// The mark by which page 0 is known to be marked, where a late item relies on that.
+/// If a late item relies on a mark that implies the mark on page 0: the condition that the mark is
+/// there.
 fn assumed_mark(times: &ItemTimes, page: &PageHeader) -> Option<RawDocumentBuf> {
     let mark = match page {
         PageHeader { page: 0, .. } => None,
@@ -42,15 +43,15 @@ fn assumed_mark(times: &ItemTimes, page: &PageHeader) -> Option<RawDocumentBuf> 
     Some(single("$not", is_missing(mark)))
 }
 
-/// That a late item's page, where another is marked for it, is the very one that was looked at: while it is
-/// there, so is page 0.
+/// If a late item relies on a mark on page 0: the condition that the page is the one that was read.
+/// While that page exists, page 0 exists.
 fn assumed_nonce(times: &ItemTimes, page: &PageHeader) -> Option<RawDocumentBuf> {
     let nonce = page.nonce.filter(|_| times.late > 0)?;
     Some(of_field("$eq", path::NONCE, nonce))
 }
 
-/// That the page's marks are known, where the page behind it relies on that: an item's new time may have set
-/// one since.
+/// The condition that the page's marks are as known, because the next page relies on them. A
+/// changed time of an item may have set a mark since they were read.
 pub(super) fn assumed_marks(page: &PageHeader) -> Vec<RawDocumentBuf> {
     let mut marks = vec![(path::LATE, page.late)];
     if page.page > 0 {

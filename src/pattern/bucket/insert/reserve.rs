@@ -10,13 +10,14 @@ use crate::pattern::bucket::key::Key;
 use crate::pattern::bucket::layout::{PageHeader, VERSION, path};
 use crate::pattern::shapes::BucketShape;
 
-/// Announces a page behind one that takes no more. Demanded is all that the page to be begun relies on: a
-/// page that has announced another is not removed, and nothing of it but its items changes.
+/// Reserves the page after one that takes no more items. The filter demands all that the next page
+/// relies on. The result stays true, because a page with a reservation is not removed, and nothing
+/// but its items changes.
 pub(super) fn announce(shape: &BucketShape, key: Option<&Key>, page: &PageHeader, nonce: i64) -> RawDocumentBuf {
     let mut query = page_query(shape, key, page);
     if page.short {
         put(&mut query, path::SHORT, true);
-        // Whether it is empty decides what the times of the next are compared with.
+        // The next page's times are compared with this page's, unless this page is empty.
         put(
             &mut query,
             shape.count(),
@@ -29,7 +30,8 @@ pub(super) fn announce(shape: &BucketShape, key: Option<&Key>, page: &PageHeader
     as_upsert_that_cannot_insert(&query, single("$push", single(path::NEXT, nonce)))
 }
 
-/// Whether it is for [`announce_together`], which can demand of the page what the next relies on.
+/// Whether the statement can be part of [`announce_together`]. That statement cannot check a short
+/// page, nor a page without a greatest date if the shape has a time.
 #[must_use]
 pub fn is_announced_together(shape: &BucketShape, groups: &[KeyBatch], statement: &InsertStatement) -> bool {
     let page = &statement.after;
@@ -40,8 +42,9 @@ pub fn is_announced_together(shape: &BucketShape, groups: &[KeyBatch], statement
         && (shape.time().is_none() || page.to.is_some())
 }
 
-/// The announcements of several groups, which have one nonce, as one element of `updates`: for mongod a third
-/// of the work. How many of the pages still are what they are known to be is all that its answer tells.
+/// The reservations of several batches as one element of `updates`. All have the same id. mongod
+/// needs a third of the work of single statements. The reply returns only how many of the pages
+/// were in the known state.
 #[must_use]
 pub fn announce_together(shape: &BucketShape, groups: &[KeyBatch], statements: &[&InsertStatement]) -> RawDocumentBuf {
     let mut ids = RawArrayBuf::new();
@@ -66,8 +69,8 @@ pub fn announce_together(shape: &BucketShape, groups: &[KeyBatch], statements: &
     statement
 }
 
-/// An expression for what is known of a full page, in an array, where what is missing is null. None of it is
-/// ever stored as null.
+/// An expression that makes an array of the known header fields of a full page. A missing field
+/// becomes null. No field is ever stored as null.
 fn known_of(shape: &BucketShape) -> RawArrayBuf {
     let key = shape.key().iter().map(String::as_str);
     let page = [shape.count(), path::VERSION, path::PAGE, path::SHORT, path::NONCE];
@@ -81,7 +84,7 @@ fn known_of(shape: &BucketShape) -> RawArrayBuf {
         .collect()
 }
 
-/// What [`known_of`] is of that page.
+/// The value of [`known_of`] for this page.
 fn as_known(shape: &BucketShape, key: &Key, page: &PageHeader) -> RawArrayBuf {
     let mut known = RawArrayBuf::new();
     let mut push = |value: Option<RawBson>| known.push(value.unwrap_or(RawBson::Null));
@@ -100,7 +103,7 @@ fn as_known(shape: &BucketShape, key: &Key, page: &PageHeader) -> RawArrayBuf {
     known
 }
 
-/// Demands what a page behind this one relies on.
+/// Adds the conditions that the next page relies on.
 fn append_as_known(shape: &BucketShape, page: &PageHeader, query: &mut RawDocumentBuf) {
     if let Some(nonce) = page.nonce {
         put(query, path::NONCE, nonce);
@@ -116,8 +119,8 @@ fn append_as_known(shape: &BucketShape, page: &PageHeader, query: &mut RawDocume
     }
 }
 
-/// Closes a page that has no room for an item of `bytes`; `None`: whatever room it has. It announces the
-/// next.
+/// Closes a page that has no room for an item of `bytes` bytes, and reserves the next page. With
+/// `None` the page is closed even if it has room.
 pub(super) fn close(
     shape: &BucketShape,
     key: Option<&Key>,
@@ -126,7 +129,7 @@ pub(super) fn close(
     bytes: Option<i64>,
 ) -> RawDocumentBuf {
     let mut query = page_query(shape, key, page);
-    // As it is known, so that what is known of it stays true.
+    // The page must be as known, so that the planned header stays true.
     put(&mut query, shape.count(), i64::from(page.count));
     if let Some(bytes) = bytes {
         let room = i64::from(shape.max_bytes()).saturating_sub(bytes);
@@ -140,7 +143,7 @@ pub(super) fn close(
     as_upsert_that_cannot_insert(&query, change)
 }
 
-/// Takes back that a page was announced which was not begun.
+/// Withdraws the reservation of a page that was not begun.
 #[must_use]
 pub fn withdraw(announced: &Announcement) -> RawDocumentBuf {
     let mut statement = single("q", single("_id", single("$eq", &announced.before)));

@@ -12,53 +12,55 @@ use crate::pattern::bucket::key::Key;
 use crate::pattern::bucket::layout::{PageHeader, VERSION, path, sum_of_bytes, whole_number};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
-/// One statement of one group.
+/// One statement of one batch.
 #[derive(Clone, Debug)]
 pub struct InsertStatement {
-    /// What it does.
+    /// The kind of the statement.
     pub kind: StatementKind,
-    /// The number of the group that it is for.
+    /// The number of the batch.
     pub group: usize,
-    /// Its `stmtId`: that of its first item. What may be done twice is sent without.
+    /// The `stmtId`: the id of the statement's first item. Not sent with statements that are safe
+    /// to repeat.
     pub id: i32,
-    /// The element of `updates`; of a page the bucket to insert.
+    /// The element of `updates`. For a page: the bucket to insert.
     pub document: RawDocumentBuf,
-    /// The positions in the group of the items that it stores.
+    /// The positions in the batch of the items that the statement stores.
     pub items: Vec<usize>,
-    /// How many of them are late.
+    /// The number of these items that are late.
     pub late: u32,
-    /// Of a page: how many items the page before it was closed with.
+    /// For a page: the number of items on the page before when it was closed.
     pub closed: Option<u32>,
-    /// The key's highest page once it is executed.
+    /// The key's head page after the statement is executed.
     pub after: PageHeader,
-    /// What that page announces by it.
+    /// The id of the reservation that the statement records.
     pub announces: Option<i64>,
 }
 
-/// What a statement does; see the parent's documentation.
+/// The kind of a statement; see the parent module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatementKind {
-    /// Puts items on the open page.
+    /// Appends items to the open page.
     Push,
     /// Begins a page with items.
     Page,
-    /// Announces the page behind one that takes no more. Stores no item.
+    /// Reserves the page after one that takes no more items. Stores no item.
     Announce,
-    /// Closes a page that has no room, and announces the next. Stores no item.
+    /// Closes a page that has no room, and reserves the next. Stores no item.
     Close,
-    /// Marks page 0, before a page behind it becomes late. Stores no item.
+    /// Marks page 0 before a later page becomes late. Stores no item.
     Mark,
 }
 
 impl StatementKind {
-    /// Whether it may be executed twice, and so is no link in a chain that does things once.
+    /// Whether the statement may be executed twice. Such a statement is not part of a retry chain.
     #[must_use]
     pub fn is_repeatable(self) -> bool {
         matches!(self, Self::Announce | Self::Close | Self::Mark)
     }
 }
 
-/// Puts items, with these times, on a page with room for them, and announces the next page.
+/// Appends items with these times to a page with room, and reserves the next page if `announces` is
+/// set.
 pub(super) fn push(
     shape: &BucketShape,
     items: &[&Item],
@@ -72,7 +74,8 @@ pub(super) fn push(
     put(&mut choice, "then", field(shape.items()));
     put(&mut choice, "else", miss());
     let mut changes = RawDocumentBuf::new();
-    // The condition first: behind what is missing mongod evaluates nothing.
+    // The condition comes first: mongod stops at a missing operand and would not evaluate the
+    // condition after it.
     let pushed = call("$concatArrays", single("$cond", &choice), literal(&elements));
     put(&mut changes, shape.items(), &pushed);
     for (field, more) in [(shape.count(), count), (path::BYTES, sum_of_bytes(items))] {
@@ -82,7 +85,7 @@ pub(super) fn push(
         append_times(times, &mut changes);
     }
     if let Some(nonce) = announces {
-        // An open page has announced none.
+        // An open page has no reservation yet.
         put(
             &mut changes,
             path::NEXT,
@@ -96,7 +99,7 @@ pub(super) fn push(
     statement
 }
 
-/// mongod plans a query of nothing but an `_id` in no time, if that is given as it is.
+/// mongod has a fast path for a query of `_id` alone, if the value is written without an operator.
 fn by_id(page: &PageHeader) -> RawDocumentBuf {
     match &page.id {
         id @ (RawBson::String(_) | RawBson::ObjectId(_)) => single("_id", id),
@@ -104,8 +107,8 @@ fn by_id(page: &PageHeader) -> RawDocumentBuf {
     }
 }
 
-/// Whether the page is the one that is meant, with room for the items. A page removed and another begun under
-/// its name is not meant.
+/// Whether the page is the one that was read, and has room for the items. Another page may have
+/// been begun under the same name after the page was removed.
 fn guard(
     shape: &BucketShape,
     items: &[&Item],
@@ -130,13 +133,14 @@ fn guard(
     if bytes <= max_bytes {
         let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
         let room = i64::from(shape.max_items()).saturating_sub(count);
-        // A page that announces another is full by then.
+        // A page with a reservation must be full after the push.
         let operator = if announces { "$eq" } else { "$lte" };
         conditions.push(of_field(operator, shape.count(), room));
         let room = max_bytes.saturating_sub(bytes);
         conditions.push(of_field("$lte", path::BYTES, room));
     } else {
-        // Only an empty page takes it. It announces none, but where it is full with one.
+        // Only an empty page takes items of this size. It reserves a page only if one item fills
+        // it.
         conditions.push(of_field("$eq", shape.count(), 0));
     }
     if shape.item_ids() == ItemIds::Unique {
@@ -151,8 +155,8 @@ fn guard(
     single("$and", array_of(&conditions))
 }
 
-/// Whether the page holds none of the items' `_id`s: the unique index does not compare the elements of one
-/// document.
+/// Whether the page holds none of the items' `_id`s. The unique index does not compare elements of
+/// one document.
 fn holds_none(shape: &BucketShape, items: &[&Item]) -> RawDocumentBuf {
     let ids: Vec<_> = items
         .iter()
@@ -160,7 +164,7 @@ fn holds_none(shape: &BucketShape, items: &[&Item]) -> RawDocumentBuf {
         .collect();
     let held = index::item_id_path(shape);
     if let [id] = ids.as_slice() {
-        // In half the time.
+        // Takes half the time of the general expression.
         return single("$not", call("$in", literal(*id), field(&held).as_str()));
     }
     let ids: RawArrayBuf = ids.into_iter().collect();
@@ -168,7 +172,7 @@ fn holds_none(shape: &BucketShape, items: &[&Item]) -> RawDocumentBuf {
     call("$eq", &common, RawArrayBuf::new())
 }
 
-/// Keeps `from`, `to` and `late` true.
+/// Updates `from`, `to` and `late`.
 fn append_times(times: &ItemTimes, changes: &mut RawDocumentBuf) {
     if let Some(bounds) = times.bounds {
         put(changes, path::FROM, of_field("$min", path::FROM, bounds.from()));
@@ -180,12 +184,12 @@ fn append_times(times: &ItemTimes, changes: &mut RawDocumentBuf) {
     }
 }
 
-/// Marks the key's page 0 as unordered. An upsert that would insert fails as a push does.
+/// Marks the key's page 0 as unordered. Fails like a push if there is no page 0.
 pub(super) fn mark(shape: &BucketShape, key: &Key) -> RawDocumentBuf {
     let mut query = RawDocumentBuf::new();
     key.append_filter(shape, &mut query);
     put(&mut query, path::PAGE, 0);
-    // What would be inserted has what the query says, and no version.
+    // A document that the upsert would insert has the fields of the query, and no version.
     let mut choice = single("if", of_field("$ne", path::VERSION, VERSION));
     put(&mut choice, "then", miss());
     put(&mut choice, "else", true);
@@ -197,8 +201,8 @@ pub(super) fn mark(shape: &BucketShape, key: &Key) -> RawDocumentBuf {
     statement
 }
 
-/// The page itself, by its `_id` and by what it is: a page removed and another begun under its name is not
-/// meant.
+/// The filter of this page, by `_id`, key and number: another page may have been begun under the
+/// same name after the page was removed.
 pub(super) fn page_query(shape: &BucketShape, key: Option<&Key>, page: &PageHeader) -> RawDocumentBuf {
     let mut query = single("_id", single("$eq", &page.id));
     if let Some(key) = key {
@@ -223,8 +227,9 @@ fn upsert(query: &RawDocument, change: &RawDocument) -> RawDocumentBuf {
     statement
 }
 
-/// A page as an element of `updates`: an upsert that cannot match. Its hint makes it fail where the page
-/// index is missing, which for a plain insert takes a `collectionUUID`, and the stable API has none.
+/// A new page as an element of `updates`: an upsert that never matches. Its hint makes the
+/// statement fail if the page index is missing. A plain insert needs `collectionUUID` for that,
+/// which the stable API does not have.
 #[must_use]
 pub fn page_as_upsert(shape: &BucketShape, bucket: &RawDocument) -> RawDocumentBuf {
     let mut query = RawDocumentBuf::new();
@@ -241,8 +246,8 @@ pub fn page_as_upsert(shape: &BucketShape, bucket: &RawDocument) -> RawDocumentB
     statement
 }
 
-/// An element of `updates` that does nothing. Under the `stmtId` of a statement that was executed it is
-/// answered with what that one did.
+/// An element of `updates` that changes nothing. If its `stmtId` belongs to an executed statement,
+/// mongod replies with the result of that statement.
 #[must_use]
 pub fn no_statement() -> RawDocumentBuf {
     let mut statement = RawDocumentBuf::new();

@@ -32,7 +32,7 @@ fn groups(shape: &BucketShape, documents: &[RawDocumentBuf]) -> Vec<KeyBatch> {
     groups.into_vec()
 }
 
-/// A group's next statements, which then succeed.
+/// Plans the next statements of all batches, and applies success to each.
 fn step(shape: &BucketShape, care: WriteGuarantee, groups: &mut [KeyBatch]) -> Vec<InsertStatement> {
     let mut planner = Planner::new(shape, &FixedMint, care);
     let mut statements = Vec::new();
@@ -49,7 +49,7 @@ fn step(shape: &BucketShape, care: WriteGuarantee, groups: &mut [KeyBatch]) -> V
     statements
 }
 
-/// What a statement does, in a word, the page's name and how many items it stores.
+/// A statement in words: kind, page name, number of items, marks.
 fn outline(statement: &InsertStatement) -> String {
     let what = match statement.kind {
         StatementKind::Push => "push",
@@ -65,7 +65,7 @@ fn outline(statement: &InsertStatement) -> String {
     format!("{what} {id} {}{late}{unordered}", statement.items.len())
 }
 
-/// What happens until all is stored: a line each round.
+/// The statements until all items are stored: a line for each round.
 fn rounds(shape: &BucketShape, care: WriteGuarantee, groups: &mut [KeyBatch]) -> Vec<String> {
     let mut rounds = Vec::new();
     while groups.iter().any(KeyBatch::has_work) {
@@ -138,7 +138,7 @@ fn room_is_filled_and_pages_are_whole() {
         Some(&page(3)),
         &["announce 1_5 0", "page 1_77 1"],
     );
-    // A short page takes nothing, whatever room it has.
+    // A short page takes no items, even with free space.
     let short = PageHeader { short: true, ..page(0) };
     check(
         &shape,
@@ -180,7 +180,7 @@ fn a_page_of_fewer_items_than_could_be_says_so_in_its_name() {
 #[test]
 fn a_page_has_what_follows_from_the_command_and_no_more() {
     let shape = shape(None);
-    // Of the first two only one has room, of the first and the third both would.
+    // The second item does not fit after the first; the third would.
     let documents =
         [(0, 600), (1, 600), (2, 1)].map(|(id, length)| rawdoc! { "_id": id, "k": 1, "x": "x".repeat(length) });
     let mut groups = groups(&shape, &documents);
@@ -214,7 +214,7 @@ fn what_was_stored_before_is_found_by_what_mongod_remembers() {
     assert_eq!(groups[0].stored(), 5);
     assert_eq!(groups[0].pending().collect::<Vec<_>>(), [5, 6, 7, 8]);
     assert!(groups[0].is_lost());
-    // Not several at once before one of this attempt is stored.
+    // The pages go one by one until a page of this attempt is stored.
     groups[0].know(None);
     assert_eq!(
         rounds(&shape, WriteGuarantee::ExactlyOnce, &mut groups),
@@ -252,7 +252,7 @@ fn keys_do_not_meet_and_names_are_told_apart() {
     check(&shape(None), WriteGuarantee::AtLeastOnce, &documents, None, &expected);
 }
 
-/// In a transaction the second of two pages of one name would end it.
+/// In a transaction the second of two pages with the same name would abort the transaction.
 #[test]
 fn no_two_pages_of_one_flight_get_one_name_whatever_is_taken() {
     let shape = shape(None);
@@ -300,12 +300,12 @@ fn a_page_without_room_for_the_bytes_is_closed() {
         Some(&nearly_full),
         &expected,
     );
-    // An item that is larger than a page has one of its own.
+    // An item that is larger than a page gets its own page.
     let larger = rawdoc! { "_id": 2, "k": 2, "x": "x".repeat(5000) };
     check(&shape, WriteGuarantee::AtLeastOnce, &[larger], None, &["page 2_77 1"]);
 }
 
-/// Its pages may have the names of those that were known.
+/// Pages of the replaced collection may have the same names as the known ones.
 #[test]
 fn what_was_announced_in_another_collection_is_announced_again() {
     let shape = shape(None);

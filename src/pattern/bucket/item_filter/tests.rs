@@ -11,7 +11,7 @@ fn shape() -> BucketShape {
     BucketShape::new(options).unwrap()
 }
 
-/// Whether an item matches; `None` where mongod has to evaluate the filter.
+/// Whether an item matches. `None` if mongod must evaluate the filter.
 fn matches(filter: &RawDocument, stored: &RawDocument) -> Option<bool> {
     let bucket = rawdoc! { "_id": "7_0", "k": 7, "history": [] };
     let shape = shape();

@@ -1,4 +1,4 @@
-//! Indexes that cannot be beside those that are there (`index_catalog_impl.cpp`,
+//! Conflicts of new indexes with existing ones (`index_catalog_impl.cpp`,
 //! `_doesSpecConflictWithExisting`).
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
@@ -6,23 +6,24 @@ use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 use super::{Indexes, is_clustered, is_id_key, key, name, same_key};
 use crate::command::document::{get, put};
 
-/// Why an index cannot be made.
+/// Why an index cannot be created.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Conflict {
-    /// Another one of the command is the same.
+    /// Another index of the command is identical.
     Identical(String),
-    /// There is one with the same key and this name.
+    /// An index with the same key exists under this name.
     OtherName(String),
-    /// There is another one with its name: what is asked for, what is there.
+    /// Another index with this name exists: the requested specification, the existing one.
     OtherKey(Box<[RawDocumentBuf; 2]>),
-    /// The collection is clustered by one with its name: what is asked for, what is there.
+    /// The collection is clustered by an index with this name: the requested specification, the
+    /// existing one.
     Clustered(Box<[RawDocumentBuf; 2]>),
-    /// An index that is none of the application's has its name.
+    /// An index with this name exists that is not the application's.
     Taken(String),
 }
 
-/// The first of them that conflicts with an index that is there, else with one before it; in this order
-/// mongod looks for them.
+/// The first conflict of `wanted` with an existing index, else with an earlier index of the
+/// command. mongod checks in this order.
 #[must_use]
 pub fn conflict(there: &Indexes, wanted: &[&RawDocument]) -> Option<Conflict> {
     let wanted = wanted.iter().copied();
@@ -69,7 +70,7 @@ fn with_any<'a>(others: impl Iterator<Item = &'a RawDocument> + Clone, spec: &Ra
     same.map(|other| Conflict::OtherName(name(other).to_owned()))
 }
 
-/// A specification in the order in which mongod tells it.
+/// A specification with its fields in mongod's order.
 fn normal(spec: &RawDocument) -> RawDocumentBuf {
     let mut normal = RawDocumentBuf::new();
     match get(spec, "v") {

@@ -1,25 +1,26 @@
-//! Which index a hint names. It changes no answer, so it is not sent: the application's index must exist.
+//! Finds the index that a hint names. A hint does not change the result, so it is not sent
+//! upstream, but the application's index must exist.
 
 use bson::raw::{RawBsonRef, RawDocument};
 
 use super::{Indexes, same_key};
 use crate::command::document::{as_flag, as_whole_number, first_field, get, single};
 
-/// What a hint asks for.
+/// The index that a hint names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum IndexHint<'a> {
-    /// What every collection has.
+    /// An index that every collection has.
     Always,
-    /// The index of that name.
+    /// The index with that name.
     Name(&'a str),
-    /// The index of that key pattern.
+    /// The index with that key pattern.
     Key(&'a RawDocument),
-    /// `$natural` with a direction that is none, or beside a field: 6.0 takes some of these, 7.0 none. mongod
-    /// has to judge it.
+    /// `$natural` with an invalid direction, or together with another field. 6.0 accepts some of
+    /// these, 7.0 none, so mongod must check the hint.
     Natural(&'a RawDocument),
 }
 
-/// Reads a hint; `None` for what is neither a string nor a document.
+/// Parses a hint. `None` if it is neither a string nor a document.
 #[must_use]
 pub fn hint(hint: RawBsonRef<'_>) -> Option<IndexHint<'_>> {
     let pattern = match hint {
@@ -31,7 +32,7 @@ pub fn hint(hint: RawBsonRef<'_>) -> Option<IndexHint<'_>> {
     Some(match only {
         Some(("$natural", direction)) if is_direction(direction) => IndexHint::Always,
         _ if get(pattern, "$natural").is_some() => IndexHint::Natural(pattern),
-        // A name as older clients wrapped it.
+        // Older clients wrap a name like this.
         Some(("$hint", RawBsonRef::String(name))) => IndexHint::Name(name),
         _ if pattern.is_empty() || same_key(pattern, &single("_id", 1)) => IndexHint::Always,
         _ => IndexHint::Key(pattern),
@@ -44,7 +45,7 @@ fn is_direction(value: RawBsonRef<'_>) -> bool {
 }
 
 impl IndexHint<'_> {
-    /// Whether the application has such an index, and mongod would take it.
+    /// Whether the application has such an index, and mongod would use it.
     #[must_use]
     pub fn is_met(&self, indexes: &Indexes) -> bool {
         let found = match self {
@@ -52,7 +53,7 @@ impl IndexHint<'_> {
             Self::Name(name) => indexes.named(name),
             Self::Key(key) => indexes.with_key(key),
         };
-        // By one that is hidden mongod does not plan, whoever asks for it.
+        // mongod does not plan with a hidden index.
         found.is_some_and(|spec| get(spec, "hidden").and_then(as_flag) != Some(true))
     }
 }

@@ -1,8 +1,9 @@
-//! An index as it is stored, for reads in its order.
+//! An index in its stored form, for reads in its order.
 //!
-//! The stored key pattern begins with the layout's version, unless its first field is a key field. All pages
-//! have the same version, and it is no array. So mongod reads such an index backward from any place: a sort
-//! by the first field reverses the scan. An index that an earlier version has created has no such prefix.
+//! The stored key pattern begins with the layout's version, unless its first field is a key field.
+//! All pages have the same version, and the version is not an array. So mongod reads such an index
+//! backward from any position: a sort by the first field reverses the scan. An index that an
+//! earlier version has created has no such prefix.
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
@@ -22,7 +23,7 @@ pub struct IndexedField {
     pub path: String,
     /// Its path in buckets.
     pub stored: String,
-    /// Its direction.
+    /// Whether the index is ascending on the field.
     pub is_ascending: bool,
 }
 
@@ -35,11 +36,11 @@ pub struct StoredIndex {
 }
 
 impl StoredIndex {
-    /// The field before those of the application.
+    /// The field before the application's fields.
     pub const PREFIX: &str = path::VERSION;
 
-    /// Reads a specification of `listIndexes`. `None` for an index that has no entry for some items, and for
-    /// one that mongod does not read.
+    /// Reads a specification of `listIndexes`. `None` if the index has no entry for some items, and
+    /// if mongod does not use the index.
     #[must_use]
     pub fn of(shape: &BucketShape, spec: &RawDocument) -> Option<Self> {
         let is_hidden = get(spec, "hidden").and_then(as_flag) == Some(true);
@@ -82,13 +83,13 @@ impl StoredIndex {
         is_prefixed(&self.key)
     }
 
-    /// Whether mongod reads it backward from any place.
+    /// Whether mongod can read the index backward from any position.
     #[must_use]
     pub fn is_read_backward(&self) -> bool {
         self.is_read_backward
     }
 
-    /// The sort by the first stored field that is against the order of the index.
+    /// The sort by the first stored field that reverses the order of the index.
     #[must_use]
     pub fn backward(&self) -> RawDocumentBuf {
         let mut sort = RawDocumentBuf::new();
@@ -106,7 +107,8 @@ pub(super) fn is_prefixed(key: &RawDocument) -> bool {
     first.is_some_and(|(name, _)| name == StoredIndex::PREFIX)
 }
 
-/// A stored key pattern with [`StoredIndex::PREFIX`], where it needs one and may have one.
+/// A stored key pattern with [`StoredIndex::PREFIX`]. Unchanged if it begins with a key field or
+/// has the most fields already.
 pub(super) fn prefixed(shape: &BucketShape, stored: RawDocumentBuf) -> RawDocumentBuf {
     let first = stored.iter().flatten().next();
     let begins_with_key = first.is_some_and(|(name, _)| is_key(shape, name.as_str()));

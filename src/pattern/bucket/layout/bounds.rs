@@ -1,23 +1,23 @@
-//! Between which times a page's items lie.
+//! The time bounds of a page.
 
 use bson::DateTime;
 use bson::raw::RawBson;
 
-/// Between which times a page's items lie: `control.from` and `control.to`.
+/// The time bounds of a page: `control.from` and `control.to`.
 ///
-/// A filter or a sort by them is to leave no page out that it might mean. So a page with an item whose time
-/// is no date has bounds that lie around every value that there is. In a filter `{$lte: date}` compares with
-/// dates alone; what it is to find is not `{$gt: date}`.
+/// A filter or a sort on the bounds must not leave out a page that may hold a matching item. So a
+/// page with an item whose time is not a date gets bounds that enclose every value. In a filter,
+/// `{$lte: date}` matches only dates. To include such pages a filter uses `{$not: {$gt: date}}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeBounds {
     /// All items have a date; the least and the greatest.
     Dates(DateTime, DateTime),
-    /// An item has none: `MinKey` and `MaxKey`.
+    /// Some item has no date: the bounds are `MinKey` and `MaxKey`.
     Open,
 }
 
 impl TimeBounds {
-    /// Those of items with these times; `None` where there are no items.
+    /// The bounds of items with these times. `None` if there are no items.
     #[must_use]
     pub fn of(times: impl IntoIterator<Item = Option<DateTime>>) -> Option<Self> {
         let each = times.into_iter().map(|time| match time {
@@ -32,7 +32,7 @@ impl TimeBounds {
         })
     }
 
-    /// Whether others lie within.
+    /// Whether `others` lie within these bounds.
     #[must_use]
     pub fn enclose(self, others: Self) -> bool {
         match (self, others) {
@@ -42,7 +42,7 @@ impl TimeBounds {
         }
     }
 
-    /// The lower one, as it is stored.
+    /// The lower bound as it is stored.
     #[must_use]
     pub fn from(self) -> RawBson {
         match self {
@@ -51,7 +51,7 @@ impl TimeBounds {
         }
     }
 
-    /// The upper one, as it is stored.
+    /// The upper bound as it is stored.
     #[must_use]
     pub fn to(self) -> RawBson {
         match self {
@@ -60,7 +60,7 @@ impl TimeBounds {
         }
     }
 
-    /// The upper one, if it is a date.
+    /// The upper bound, if it is a date.
     #[must_use]
     pub fn newest(self) -> Option<DateTime> {
         match self {

@@ -71,7 +71,7 @@ fn conditions_on_the_key_are_asked_of_the_bucket_when_they_compare_by_value() {
         &rawdoc! { "k": { "$in": [1, "a", null] } },
         Some(&rawdoc! { "k": { "$in": [1, "a", null] } }),
     );
-    // An item may have kept a key value of another type inside.
+    // An item may have its own key value of another type.
     check(&rawdoc! { "k": { "$type": "double" } }, None);
     check(
         &rawdoc! { "k": { "$in": [bson::Regex { pattern: bson::raw::cstr!("a").into(), options: bson::raw::cstr!("").into() }] } },

@@ -1,4 +1,4 @@
-//! A stored bucket as a reader sees it.
+//! A stored bucket as a read sees it.
 
 use bson::DateTime;
 use bson::raw::{RawBsonRef, RawDocument};
@@ -7,12 +7,12 @@ use crate::command::document::{elements, get};
 use crate::pattern::bucket::layout::VERSION;
 use crate::pattern::shapes::BucketShape;
 
-/// The bounds that a page has had before.
+/// The time bounds that a page had before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PreviousBounds {
     /// The least time.
     pub from: Option<DateTime>,
-    /// The greatest.
+    /// The greatest time.
     pub to: Option<DateTime>,
 }
 
@@ -30,32 +30,33 @@ impl PreviousBounds {
     }
 }
 
-/// A bucket, or as much of it as a query asked for.
+/// A bucket, or the fields of it that a query requested.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket<'a> {
-    /// All of it.
+    /// The whole document.
     pub document: &'a RawDocument,
-    /// Its number.
+    /// The page number.
     pub page: u64,
-    /// Items in it.
+    /// The number of items on the page.
     pub count: u64,
-    /// Whether no items come behind those in it, unless on another page.
+    /// Whether the page was closed before it was full.
     pub is_short: bool,
-    /// Whether times in it do not ascend, or not from the page before.
+    /// Whether times on the page do not ascend, or not from the page before.
     pub is_late: bool,
-    /// Whether that may be so elsewhere among its key's pages: on one before it or, of page 0, on any.
+    /// Whether an earlier page of the key is late. On page 0: whether any page is.
     pub is_unordered: bool,
-    /// The least time in it; `None` where it has no bounds, or no item.
+    /// The least time on the page. `None` if the page has no bounds, or open ones.
     pub from: Option<DateTime>,
-    /// The greatest.
+    /// The greatest time on the page. `None` in the same cases.
     pub to: Option<DateTime>,
-    /// What they were before an item on it got a time that belongs elsewhere, where one did.
+    /// The time bounds before an item on the page got a time that belongs to another page, if one
+    /// did.
     pub kept: PreviousBounds,
     items: Option<&'a RawDocument>,
 }
 
 impl<'a> Bucket<'a> {
-    /// Reads one. `None` for a document that is no bucket of this layout.
+    /// Reads a document. `None` if it is not a bucket of this layout version.
     #[must_use]
     pub fn open(shape: &BucketShape, document: &'a RawDocument) -> Option<Self> {
         let mut bucket = Self {
@@ -99,27 +100,27 @@ impl<'a> Bucket<'a> {
         (is_ours && has_count && is_numbered).then_some(bucket)
     }
 
-    /// Whether all times of its key ascend from page to page, as far as this one tells: page 0 tells of all
-    /// pages, any other of those before it and of itself.
+    /// Whether all times of the key ascend, as far as this page's marks show. Page 0 covers all
+    /// pages, any other page itself and the pages before it.
     #[must_use]
     pub fn says_ascending(&self) -> bool {
         !self.is_late && !self.is_unordered
     }
 
-    /// Whether bounds of its key's pages move: page 0 tells.
+    /// Whether time bounds of the key's pages change. Only page 0 has this mark.
     #[must_use]
     pub fn tells_of_moves(&self) -> bool {
         let control = get(self.document, BucketShape::CONTROL).and_then(RawBsonRef::as_document);
         control.is_some_and(|control| get(control, "unsteady").is_some())
     }
 
-    /// Whether it takes no more items.
+    /// Whether the page takes no more items.
     #[must_use]
     pub fn is_closed(&self, shape: &BucketShape) -> bool {
         self.is_short || self.count >= u64::from(shape.max_items())
     }
 
-    /// Its items as stored.
+    /// The items as stored.
     pub fn stored(&self) -> impl Iterator<Item = &'a RawDocument> {
         let elements = self.items.into_iter().flat_map(elements);
         elements.filter_map(|element| element.as_document())

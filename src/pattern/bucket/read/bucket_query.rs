@@ -1,4 +1,4 @@
-//! A `find` that pages can answer.
+//! A `find` that pages answer without a pipeline.
 
 use bson::raw::{RawBson, RawDocument, RawDocumentBuf};
 
@@ -10,53 +10,53 @@ use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::projection::Projection;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
-/// Which items are asked for.
+/// The keys whose items a query selects.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Keys {
-    /// Those of one key: the condition on buckets that names it.
+    /// One key. Has the filter for its buckets.
     One(RawDocumentBuf),
-    /// Those of the keys whose buckets meet a condition.
+    /// Several keys. Has the filter for their buckets.
     Several(RawDocumentBuf),
-    /// The one item with an `_id`: the condition on buckets, of which one holds it, and the `_id`.
+    /// One item by its `_id`. Has a filter for buckets, one of which holds the item, and the `_id`.
     Item(RawDocumentBuf, RawBson),
-    /// All.
+    /// All keys.
     All,
 }
 
-/// In which order items are asked for. A range of time is applied in any of them.
+/// The order of the items. A time range applies in any order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// As inserted: what a key's items come in when no order is asked for, or one by key fields alone, in
-    /// which all of them are equal.
+    /// The order of insertion: of a key's items without a sort, or with a sort by key fields only,
+    /// because all items of the key are equal in such a sort.
     Insertion,
-    /// By time, oldest first; that is as inserted where no page is late.
+    /// By time, oldest first. The same as the order of insertion if no page is late.
     TimeAscending,
     /// By time, newest first.
     TimeDescending,
 }
 
-/// A question that buckets answer without a pipeline.
+/// A query that buckets answer without a pipeline.
 #[derive(Clone, Debug)]
 pub struct BucketQuery {
-    /// Of which keys.
+    /// The selected keys.
     pub keys: Keys,
-    /// In which order.
+    /// The order of the items.
     pub order: Order,
-    /// In which range of time; open, or of one key.
+    /// The time range. Not open only if one key is selected.
     pub range: TimeRange,
-    /// How many items to pass over.
+    /// The number of items to skip.
     pub skip: u64,
-    /// How many to answer.
+    /// The number of items to return. `None`: all.
     pub limit: Option<u64>,
-    /// Which of their fields.
+    /// The projection of their fields.
     pub projection: Projection,
 }
 
 impl BucketQuery {
-    /// Recognises one. `None` where mongod has to look at the items.
+    /// Recognises such a query. `None` if mongod must evaluate the items.
     #[must_use]
     pub fn of(shape: &BucketShape, find: &Find<'_>) -> Option<Self> {
-        // A collation may make several keys out of one.
+        // Under a collation, several keys may be equal.
         if find.collation.is_some() || find.let_variables.is_some() {
             return None;
         }
@@ -101,21 +101,22 @@ impl BucketQuery {
         })
     }
 
-    /// Whether there is no more than one item to answer.
+    /// Whether the result has at most one item.
     #[must_use]
     pub fn is_of_one_item(&self) -> bool {
         matches!(self.keys, Keys::Item(..))
     }
 
-    /// Whether items are found by their time: in its order, or in a range of it. Items of a range are read in
-    /// the order of their time, which is as inserted where no page is late.
+    /// Whether the query sorts or filters by time. Items of a range are read in the order of their
+    /// time, which is the order of insertion if no page is late.
     #[must_use]
     pub fn is_by_time(&self) -> bool {
         self.order != Order::Insertion || !self.range.is_open()
     }
 }
 
-/// Reads a sort of one key's items by their time. Among those, a key field says nothing.
+/// Parses a sort of one key's items by their time. Key fields are ignored, because all these items
+/// are equal in them.
 fn by_time(shape: &BucketShape, sort: &RawDocument) -> Option<Order> {
     let mut order = None;
     for field in sort {

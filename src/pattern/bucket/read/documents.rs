@@ -1,17 +1,17 @@
 //! Items that are decoded and not returned yet.
 
-/// Documents, one behind the other.
+/// A queue of documents in one buffer.
 #[derive(Clone, Debug, Default)]
 pub struct DocumentBuffer {
     bytes: Vec<u8>,
-    /// Where the first that was not taken begins.
+    /// The position of the first document that was not taken.
     start: usize,
-    /// How many are left.
+    /// The number of documents that were not taken.
     count: u64,
 }
 
 impl DocumentBuffer {
-    /// Adds the document that is written to the bytes given.
+    /// Adds a document. `write` appends its bytes to the buffer.
     pub fn add(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         if self.count == 0 {
             self.bytes.clear();
@@ -21,13 +21,13 @@ impl DocumentBuffer {
         self.count = self.count.saturating_add(1);
     }
 
-    /// How many there are.
+    /// The number of documents in the queue.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The first, if there is one.
+    /// The bytes of the first document, if there is one.
     #[must_use]
     pub fn first(&self) -> Option<&[u8]> {
         let rest = self.bytes.get(self.start..)?;
@@ -35,26 +35,26 @@ impl DocumentBuffer {
         rest.get(..usize::try_from(length).ok()?)
     }
 
-    /// Takes the first away.
+    /// Removes the first document.
     pub fn advance(&mut self) {
         let length = self.first().map_or(0, <[u8]>::len);
         self.start = self.start.saturating_add(length);
         self.count = self.count.saturating_sub(1);
     }
 
-    /// Whether none is left.
+    /// Whether the queue is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// What those that are left weigh.
+    /// The bytes of the documents in the queue.
     #[must_use]
     pub fn weight(&self) -> usize {
         self.bytes.len().saturating_sub(self.start)
     }
 
-    /// Gives back the room that is not needed: before the documents wait for long.
+    /// Frees unused memory. Called before the documents wait for a `getMore`.
     pub fn compact(&mut self) {
         self.bytes.drain(..self.start);
         self.bytes.shrink_to_fit();

@@ -1,13 +1,14 @@
-//! Reads items in the order of an index, a bucket at a time.
+//! Reads items in the order of an index, one bucket after the other.
 //!
-//! An index on a field of items is multikey. mongod returns each bucket once, at its first entry in the order
-//! of the scan. So no bucket behind the last one that was read has an entry before that one's first entry:
-//! items up to there are complete, and the others wait ([`IndexScan::items`]). `k` items need at most `k + 1`
-//! buckets, unless the filter has conditions that the index does not answer.
+//! An index on a field of items is multikey. mongod returns each bucket once, at its first entry in
+//! the order of the scan. So no bucket after the last one that was read has an entry before the
+//! first entry of that bucket. Items up to that entry are complete, and the other items wait
+//! ([`IndexScan::items`]). `k` items need at most `k + 1` buckets, unless the filter has conditions
+//! that the index does not answer.
 //!
-//! mongod sorts by the least or greatest element where a sort field is an array. Such an item is sorted by an
-//! element that a range excludes. So a scan that begins inside an index is exact only if no item has an array
-//! there: [`IndexScan::unless_array`] names the path, and the index records it
+//! If a sort field is an array, mongod sorts by its least or greatest element. A range may exclude
+//! that element. So a scan that begins inside an index is exact only if no item has an array there:
+//! [`IndexScan::unless_array`] returns the path, and the index records whether it has arrays
 //! ([decision](../../../../docs/decisions/0028-an-index-is-read-a-bucket-at-a-time.md)).
 
 mod bounds;
@@ -31,7 +32,7 @@ use crate::pattern::bucket::projection::Projection;
 use crate::pattern::bucket::value_order::{compare, rank};
 use crate::pattern::shapes::BucketShape;
 
-/// The most items that are skipped and returned: more are left to the sort of mongod.
+/// The most items that are skipped and returned together. For more items mongod sorts.
 pub const MAX_ITEMS: u64 = 1000;
 
 /// A field of a sort.
@@ -42,17 +43,18 @@ struct SortField<'a> {
     is_ascending: bool,
 }
 
-/// A condition that sets a field of the index equal to a value, in front of the sort fields.
+/// A condition that sets a field of the index equal to a value. The field comes before the sort
+/// fields.
 #[derive(Clone, Copy, Debug)]
 struct Equality<'a> {
     path: &'a str,
     value: RawBsonRef<'a>,
 }
 
-/// Which part of an index is read, and which way.
+/// The part of an index that is read, and the direction.
 #[derive(Clone, Debug)]
 enum Reach {
-    /// All of it.
+    /// The whole index.
     Whole,
     /// From these values on, forward.
     From(RawDocumentBuf),
@@ -69,7 +71,7 @@ pub struct IndexScan<'a> {
     equalities: Vec<Equality<'a>>,
     sort: Vec<SortField<'a>>,
     reach: Reach,
-    /// Where the scan begins, and where it ends, on the first sort field.
+    /// The first and the last value of the first sort field.
     begin: Option<RawBsonRef<'a>>,
     end: Option<RawBsonRef<'a>>,
     skip: u64,
@@ -79,16 +81,16 @@ pub struct IndexScan<'a> {
 /// The result of a scan over some buckets.
 #[derive(Debug)]
 pub enum IndexScanResult {
-    /// All items of the answer.
+    /// All items of the result.
     Items(DocumentBuffer),
-    /// More buckets are needed: so many items are known.
+    /// More buckets are needed. Has the number of items that are known.
     TooFew(usize),
     /// The proxy does not order or compare some values as mongod does.
     NotComparable,
 }
 
 impl IndexScan<'_> {
-    /// How many buckets contain the answer if the index answers all conditions.
+    /// How many buckets contain the result if the index answers all conditions.
     #[must_use]
     pub fn buckets(&self) -> u64 {
         self.wanted().saturating_add(1)
@@ -98,14 +100,15 @@ impl IndexScan<'_> {
         self.skip.saturating_add(self.limit)
     }
 
-    /// The stored path on which an array would make the order another one.
+    /// The stored path that must not have arrays for the order to be right. `None` if arrays do not
+    /// matter.
     #[must_use]
     pub fn unless_array(&self, shape: &BucketShape) -> Option<String> {
         let field = self.sort.first().filter(|_| self.begin.is_some())?;
         (field.path != "_id").then(|| stored_path(shape, field.path))
     }
 
-    /// The `find` for so many buckets.
+    /// The `find` for this number of buckets.
     #[must_use]
     pub fn query(&self, collection: &str, buckets: u64) -> RawDocumentBuf {
         let mut find = single("find", collection);
@@ -138,7 +141,7 @@ impl IndexScan<'_> {
         sort
     }
 
-    /// The answer, from the first buckets of the scan. `is_all`: there are no others.
+    /// The result from the first buckets of the scan. `is_all`: there are no more buckets.
     #[must_use]
     pub fn items<'b>(
         &self,
@@ -178,12 +181,12 @@ struct Merge<'b, 's> {
     found: Vec<Match<'b>>,
     /// The first entry of the last bucket.
     last: Option<SortKey<'b>>,
-    /// Whether no bucket behind the last one has an entry in the range.
+    /// Whether no bucket after the last one has an entry in the range.
     is_at_the_end: bool,
 }
 
 impl<'b> Merge<'b, '_> {
-    /// Adds a bucket. `None` where its items are not ordered or compared as mongod does it.
+    /// Adds a bucket. `None` if the proxy does not order or compare its items as mongod does.
     fn take(&mut self, document: &'b RawDocument) -> Option<()> {
         let bucket = Bucket::open(self.shape, document)?;
         let mut first: Option<SortKey<'b>> = None;
@@ -218,7 +221,7 @@ impl<'b> Merge<'b, '_> {
         Some(())
     }
 
-    /// Whether the item has an entry in the part of the index that the equalities name.
+    /// Whether the item has an entry in the part of the index that the equalities select.
     fn has_entry(&self, item: &StoredItem<'b>) -> Option<bool> {
         for equality in &self.scan.equalities {
             if !is_equal_or_has(equality.value, item.value(equality.path)?)? {
@@ -240,7 +243,7 @@ impl<'b> Merge<'b, '_> {
         })
     }
 
-    /// Whether an entry is in the range, as far as its end and its type go.
+    /// Whether an entry is within the end of the range, and of the range's type.
     fn is_before_the_end(&self, key: &SortKey<'b>) -> Option<bool> {
         let Some(field) = self.scan.sort.first() else {
             return Some(true);
@@ -285,8 +288,8 @@ impl<'b> Merge<'b, '_> {
     }
 }
 
-/// Whether an index may have met an array on a stored path, inside the array of items. `explanation`: of a
-/// query by that index.
+/// Whether an index may contain an array on a stored path, apart from the array of items.
+/// `explanation` is the reply to `explain` of a query by that index.
 #[must_use]
 pub fn may_have_array(shape: &BucketShape, explanation: &RawDocument, path: &str) -> bool {
     let planner = get(explanation, "queryPlanner").and_then(RawBsonRef::as_document);

@@ -1,7 +1,7 @@
 //! Orders the items of a key whose pages overlap in time.
 //!
-//! Pages are first reduced by their bounds: for most it is known, rank by rank, that all of their items are
-//! before or after the range.
+//! Pages are first selected by their bounds: for most pages the ranks of their items show that all
+//! are before or after the requested items.
 
 use bson::DateTime;
 use bson::raw::RawDocument;
@@ -13,21 +13,21 @@ use super::range::TimeRange;
 use crate::pattern::bucket::item_decoder::ItemDecoder;
 use crate::pattern::shapes::BucketShape;
 
-/// A page by its bounds.
+/// The time bounds of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageBounds {
-    /// Its number.
+    /// The page number.
     pub page: u64,
-    /// Items on it.
+    /// The number of items on the page.
     pub count: u64,
-    /// The least time on it.
+    /// The least time on the page.
     pub from: DateTime,
-    /// The greatest.
+    /// The greatest time on the page.
     pub to: DateTime,
 }
 
 impl PageBounds {
-    /// Those of a bucket; `None` where it has none.
+    /// The bounds of a bucket. `None` if they are not dates.
     #[must_use]
     pub fn of(bucket: &Bucket<'_>) -> Option<Self> {
         Some(Self {
@@ -39,17 +39,17 @@ impl PageBounds {
     }
 }
 
-/// The pages that may hold some of the items asked for.
+/// The pages that may contain requested items.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChosenPages {
-    /// Their numbers.
+    /// The page numbers.
     pub pages: Vec<u64>,
-    /// Items on other pages that come before, of those in the range.
+    /// The number of items in the range on earlier pages, which are not read.
     pub passed: u64,
 }
 
-/// Chooses the pages on which the items of rank `skip` up to `skip + limit` may lie, of pages that are in the
-/// range with some of their items at least.
+/// Chooses the pages that may contain the items of rank `skip` to `skip + limit`. Each of `pages`
+/// has at least one item that may be in the range.
 #[must_use]
 pub fn choose(question: &BucketQuery, pages: &[PageBounds]) -> ChosenPages {
     let end = question.skip.saturating_add(question.limit.unwrap_or(u64::MAX));
@@ -57,7 +57,8 @@ pub fn choose(question: &BucketQuery, pages: &[PageBounds]) -> ChosenPages {
     let mut chosen = ChosenPages::default();
     for page in pages {
         let whole = is_whole(&question.range, page);
-        // As many as can come before its last item, that one counted; as few as come before its first.
+        // The greatest possible rank of the page's last item, counted from 1, and the least
+        // possible number of items before its first item.
         let (at_most, at_least) = match question.order {
             Order::TimeDescending => (counts.reaching(page.from), counts.wholly_after(page.to)),
             _ => (counts.beginning_until(page.to), counts.wholly_before(page.from)),
@@ -76,15 +77,15 @@ fn is_whole(range: &TimeRange, page: &PageBounds) -> bool {
     range.contains(page.from) && range.contains(page.to)
 }
 
-/// How many items pages hold before and behind a time.
+/// Counts items of pages by the pages' time bounds.
 struct Counts {
-    /// By the least time of pages: items of pages up to there, those counted that may be out of the range.
+    /// Sums by the pages' least time. Include items that may be out of the range.
     begins: Vec<(DateTime, u64)>,
-    /// By the greatest.
+    /// Sums by the pages' greatest time.
     ends: Vec<(DateTime, u64)>,
-    /// Items of pages that are in the range as a whole, by the greatest time.
+    /// Sums of pages that are completely in the range, by the greatest time.
     whole_ends: Vec<(DateTime, u64)>,
-    /// By the least.
+    /// Sums of pages that are completely in the range, by the least time.
     whole_begins: Vec<(DateTime, u64)>,
 }
 
@@ -99,28 +100,28 @@ impl Counts {
         }
     }
 
-    /// Items of pages that begin no later than then.
+    /// The number of items of pages that begin at or before a time.
     fn beginning_until(&self, time: DateTime) -> u64 {
         sum_of(&self.begins, |begin| begin <= time)
     }
 
-    /// Items of pages that end no earlier than then.
+    /// The number of items of pages that end at or after a time.
     fn reaching(&self, time: DateTime) -> u64 {
         total(&self.ends).saturating_sub(sum_of(&self.ends, |end| end < time))
     }
 
-    /// Items of whole pages that end before then.
+    /// The number of items of completely included pages that end before a time.
     fn wholly_before(&self, time: DateTime) -> u64 {
         sum_of(&self.whole_ends, |end| end < time)
     }
 
-    /// Items of whole pages that begin after then.
+    /// The number of items of completely included pages that begin after a time.
     fn wholly_after(&self, time: DateTime) -> u64 {
         total(&self.whole_begins).saturating_sub(sum_of(&self.whole_begins, |begin| begin <= time))
     }
 }
 
-/// Sorted by time, each with the sum of the counts up to it.
+/// Sorts counts by time and makes them cumulative.
 fn sums(counts: impl Iterator<Item = (DateTime, u64)>) -> Vec<(DateTime, u64)> {
     let mut sums: Vec<_> = counts.collect();
     sums.sort_unstable();
@@ -143,26 +144,26 @@ fn total(sums: &[(DateTime, u64)]) -> u64 {
     sums.last().map_or(0, |(_, sum)| *sum)
 }
 
-/// What bounds the items of buckets that were not read.
+/// Where the items of buckets that were not read may be in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unread {
-    /// There are none.
+    /// All buckets were read.
     None,
-    /// They come at that time or behind it, in the order asked for.
+    /// At or after this time, in the requested order.
     From(DateTime),
 }
 
-/// Which items of a merge are wanted.
+/// The items of a merge to return.
 #[derive(Clone, Copy, Debug)]
 pub struct MergeWindow {
-    /// Items in front of the first one that is wanted.
+    /// The number of items before the first requested one.
     pub skip: u64,
-    /// Where the items of buckets that were not read begin.
+    /// Where the items of buckets that were not read may begin.
     pub unread: Unread,
 }
 
-/// Brings the items of buckets in order and unpacks those of rank `skip` up to the limit. `false` where items
-/// that were not read may come between them, or an item has no time.
+/// Sorts the items of buckets and decodes those of rank `skip` up to the limit into `to`. Returns
+/// `false` if items that were not read may come between them, or if an item has no time.
 pub fn merge(
     shape: &BucketShape,
     question: &BucketQuery,
@@ -188,7 +189,8 @@ pub fn merge(
     }
     let known = match unread {
         Unread::None => items.len(),
-        // Those of the same time have an order, too, and it is not known.
+        // Items with the time of the bound are excluded, because their order among unread items of
+        // the same time is unknown.
         Unread::From(bound) if descending => items.partition_point(|(time, ..)| *time > bound),
         Unread::From(bound) => items.partition_point(|(time, ..)| *time < bound),
     };

@@ -1,4 +1,4 @@
-//! A range of time.
+//! A time range.
 
 use bson::DateTime;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
@@ -6,16 +6,16 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use crate::command::document::{put, single};
 use crate::pattern::bucket::layout::path;
 
-/// One end of a range.
+/// One end of a time range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RangeEnd {
-    /// Where it is.
+    /// The time of the end.
     pub at: DateTime,
-    /// Whether an item of that very time is in the range.
+    /// Whether an item of exactly that time is in the range.
     pub inclusive: bool,
 }
 
-/// A range on the time of items; open where there is no end.
+/// A range on the time of items. Without an end the range is open on that side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeRange {
     /// The older end.
@@ -25,14 +25,14 @@ pub struct TimeRange {
 }
 
 impl TimeRange {
-    /// Whether it lets everything through.
+    /// Whether the range contains every time.
     #[must_use]
     pub fn is_open(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Narrows the range by a condition on the time field. `None` for one that is no range of dates, or that
-    /// gives an end a second time.
+    /// Narrows the range by a condition on the time field. `None` if the condition is not a range
+    /// of dates, or sets an end that is set already.
     #[must_use]
     pub fn narrowed(mut self, condition: RawBsonRef<'_>) -> Option<Self> {
         match condition {
@@ -69,42 +69,43 @@ impl TimeRange {
         Some(())
     }
 
-    /// Whether a time lies before the range.
+    /// Whether the range is after a time.
     #[must_use]
     pub fn is_after(&self, time: DateTime) -> bool {
         self.from
             .is_some_and(|end| time < end.at || (time == end.at && !end.inclusive))
     }
 
-    /// Whether a time lies behind the range.
+    /// Whether the range is before a time.
     #[must_use]
     pub fn is_before(&self, time: DateTime) -> bool {
         self.to
             .is_some_and(|end| time > end.at || (time == end.at && !end.inclusive))
     }
 
-    /// Whether a time lies in the range.
+    /// Whether the range contains a time.
     #[must_use]
     pub fn contains(&self, time: DateTime) -> bool {
         !self.is_after(time) && !self.is_before(time)
     }
 
-    /// The condition that a page's greatest time meets unless all its items lie before the range. A page
-    /// without true bounds meets it (see the layout), hence the negation.
+    /// The condition on a page's greatest time that excludes pages whose items are all before the
+    /// range. Negated, because a page with open bounds must match it (see the layout).
     #[must_use]
     pub fn newest_condition(&self) -> Option<RawDocumentBuf> {
         self.from
             .map(|end| unless(if end.inclusive { "$lt" } else { "$lte" }, end.at))
     }
 
-    /// The condition that a page's least time meets unless all its items lie behind the range.
+    /// The condition on a page's least time that excludes pages whose items are all after the
+    /// range.
     #[must_use]
     pub fn oldest_condition(&self) -> Option<RawDocumentBuf> {
         self.to
             .map(|end| unless(if end.inclusive { "$gt" } else { "$gte" }, end.at))
     }
 
-    /// Both conditions, on a page.
+    /// Appends both conditions to a filter for pages.
     pub fn append_to(&self, filter: &mut RawDocumentBuf) {
         if let Some(condition) = self.newest_condition() {
             put(filter, path::TO, &condition as &RawDocument);

@@ -5,16 +5,16 @@ use bson::raw::RawBsonRef;
 use crate::command::value_text::value_text;
 use crate::pattern::shapes::BucketShape;
 
-/// How mongod names the document that a field is of: what goes before its `_id`, and behind it.
+/// How mongod's messages name a document: the text before and after its `_id`.
 const DOCUMENTS: [[&str; 2]; 2] = [["{_id: ", "} has the field"], [" in document {_id: ", "}"]];
 
-/// The message about the item with that `_id`, without the path that leads to it.
+/// The message in terms of the item with this `_id`, without the path to the item.
 #[must_use]
 pub fn in_terms_of_items(shape: &BucketShape, message: &str, id: RawBsonRef<'_>) -> String {
     with_id(&without_path(shape, message), id)
 }
 
-/// The item's `_id` in place of the bucket's.
+/// Replaces the bucket's `_id` by the item's.
 fn with_id(message: &str, id: RawBsonRef<'_>) -> String {
     for [begin, end] in DOCUMENTS {
         let parts = message
@@ -33,7 +33,7 @@ fn without_path(shape: &BucketShape, message: &str) -> String {
     let mut rest = message;
     while let Some((before, behind)) = rest.split_once(&prefix) {
         words.push_str(before);
-        // The element: its number, or its identifier.
+        // The element: its number or its identifier.
         match behind.split_once('.') {
             Some((element, path)) if is_element(element) => rest = path,
             _ => {

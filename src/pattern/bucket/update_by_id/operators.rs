@@ -10,8 +10,8 @@ use crate::pattern::bucket::predicate_pushdown::key_position;
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unsupported::Unsupported;
 
-/// The operators on the item at `place`. What sets a key field, the time or the `_id` to a value becomes a
-/// demand that it has that value.
+/// Translates operators to the item at `place`. Setting a key field, the time or the `_id` becomes
+/// a demand for that value.
 pub(super) fn translate(
     shape: &BucketShape,
     operators: &RawDocument,
@@ -25,7 +25,7 @@ pub(super) fn translate(
         if operator.as_str() == "$rename" {
             return Err("$rename".into());
         }
-        // What is no document is mongod's to refuse.
+        // mongod refuses an operand that is not a document.
         let RawBsonRef::Document(paths) = paths else {
             translated.append(operator, paths);
             continue;
@@ -39,7 +39,8 @@ pub(super) fn translate(
                 value,
             };
             if change.is_of_the_items_place(shape) {
-                // mongod refuses two changes of one field, but would not see them.
+                // mongod refuses two changes of one field, but both would be left out of the
+                // statement.
                 if demanded.contains(&change.path) {
                     return Err(format!("two changes of '{}'", change.path).into());
                 }
@@ -63,8 +64,8 @@ pub(super) fn translate(
     Ok(translated)
 }
 
-/// mongod adds fields in the order of their names: those here must come in the order that the application's
-/// have.
+/// mongod adds fields in the order of their names. Whether the stored names have the same order as
+/// the application's names.
 fn keep_their_order(roots: &mut Vec<(&str, &str)>) -> bool {
     if roots.iter().all(|(root, stored)| root == stored) {
         return true;
@@ -74,7 +75,7 @@ fn keep_their_order(roots: &mut Vec<(&str, &str)>) -> bool {
     roots.is_sorted_by_key(|(_, stored)| *stored)
 }
 
-/// What one operator does at one path.
+/// The change of one operator at one path.
 #[derive(Clone, Copy)]
 struct PathUpdate<'a> {
     operator: &'a str,
@@ -87,7 +88,7 @@ impl<'a> PathUpdate<'a> {
         self.path.split('.').next().unwrap_or_default()
     }
 
-    /// Whether the bucket's place, bounds or index go by the field.
+    /// Whether the item's page, the page's bounds or an index of the layout depend on the field.
     fn is_of_the_items_place(&self, shape: &BucketShape) -> bool {
         let root = self.root();
         root == "_id" || shape.time() == Some(root) || key_position(shape, root).is_some()
@@ -100,14 +101,14 @@ impl<'a> PathUpdate<'a> {
         if self.path.is_empty() || self.path.split('.').any(str::is_empty) {
             return Err("an update of a field without a name".into());
         }
-        // mongod checks such a name where the field becomes another, which the item tells.
+        // mongod checks such a name if the field changes, which depends on the item.
         if self.path.starts_with('$') {
             return Err("an update of a field whose name begins with $".into());
         }
         Ok(())
     }
 
-    /// Demands that the field is what it is set to.
+    /// Demands that the field has the value that the update sets.
     fn demand(&self, shape: &BucketShape, id: &RawBson, demands: &mut Demands) -> Result<(), Unsupported> {
         match self.operator {
             // Nothing is inserted.
@@ -119,7 +120,7 @@ impl<'a> PathUpdate<'a> {
             if !same_bytes(self.value, id.as_raw_bson_ref()) {
                 return Err("an update of '_id'".into());
             }
-            // The item's own may be equal to it and another all the same, as 7.0 is to 7.
+            // The item's `_id` may be equal and still of another type, like 7.0 and 7.
             demands
                 .of_item
                 .push(single("_id", single("$type", type_of(self.value)?)));
@@ -128,8 +129,8 @@ impl<'a> PathUpdate<'a> {
         if shape.time() == Some(self.path) {
             return demand_time(shape, self.value, demands);
         }
-        // A lifted value is the only one of its kind that is equal to it; an item whose own is another keeps
-        // that.
+        // Only a value of these types is equal to the lifted value exactly if its bytes are. An
+        // item with its own key value keeps it, so the item must not have one.
         let is_plain = matches!(
             self.value,
             RawBsonRef::String(_)
@@ -148,7 +149,7 @@ impl<'a> PathUpdate<'a> {
     }
 }
 
-/// Demands that the item's time is this one.
+/// Demands that the item's time is `value`.
 pub(super) fn demand_time(
     shape: &BucketShape,
     value: RawBsonRef<'_>,
@@ -159,7 +160,7 @@ pub(super) fn demand_time(
         return Err(format!("an update of the time '{time}' to what is no date").into());
     }
     let mut condition = single("$eq", value);
-    // An array that holds the date would be equal to it, too.
+    // An array that contains the date would match, too.
     put(&mut condition, "$not", single("$type", "array"));
     demands.of_item.push(single(shape.rename().stored(time), &condition));
     Ok(())

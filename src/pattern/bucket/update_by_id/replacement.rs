@@ -10,7 +10,7 @@ use crate::pattern::bucket::key::same_bytes;
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unsupported::Unsupported;
 
-/// The item as it will be stored.
+/// The stored form of the new item.
 pub(super) fn stored(
     shape: &BucketShape,
     replacement: &RawDocument,
@@ -41,8 +41,8 @@ pub(super) fn stored(
     Ok(item.stored().to_owned())
 }
 
-/// The number of an `_id`'s type, of which an equal `_id` is the same in every bit: the item keeps the one
-/// that it has, of which the filter only says what it is equal to.
+/// The type number of an `_id`, for types where equal values of the same type have the same bytes.
+/// The item keeps its `_id`, and the filter shows only an equal value.
 pub(super) fn type_of(id: RawBsonRef<'_>) -> Result<i32, Unsupported> {
     let is_one = match id {
         RawBsonRef::String(_)

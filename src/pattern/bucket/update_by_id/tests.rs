@@ -86,8 +86,8 @@ fn what_cannot_be_done_in_place_is_refused() {
     check(&id, &rawdoc! { "$set": { "t": 1 } });
     check(&id, &rawdoc! { "$unset": { "t": 1 } });
     check(&id, &rawdoc! { "$set": { "$a": 1 } });
-    // Added as p, qty in the bucket and as p, quantity by a naive update; but r, quantity would change
-    // places.
+    // Stored as p, qty, and added by mongod as p, quantity. With r in place of p the order would
+    // change.
     check(&id, &rawdoc! { "$set": { "quantity": 1, "qu": 2 } });
     check(&id, &rawdoc! { "$set": { "k": 1 }, "$setOnInsert": { "k": 1 } });
     check(&id, &rawdoc! { "a": 1 });

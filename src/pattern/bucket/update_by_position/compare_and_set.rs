@@ -9,7 +9,8 @@ use crate::pattern::exact_match::{call, same};
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unsupported::Unsupported;
 
-/// The condition on the bucket; `by_bytes` where a collation may take different strings for equal.
+/// The filter for the bucket with the unchanged item. With `by_bytes` strings are compared by
+/// bytes, because a collation may treat different strings as equal.
 pub(super) fn filter(
     shape: &BucketShape,
     found: &LocatedItem,

@@ -1,4 +1,4 @@
-//! The client's operators on the paths of the item's fields in its bucket.
+//! Translates the client's operators to the paths of the item's fields in its bucket.
 
 use bson::raw::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -15,18 +15,18 @@ use crate::pattern::bucket::upsert::{OperatorUpdate, UpsertError, changed};
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unsupported::Unsupported;
 
-/// Operators that compare what is in an item.
+/// Operators that compare values of the item.
 const COMPARING: [&str; 6] = ["$addToSet", "$max", "$min", "$pull", "$pullAll", "$push"];
 
-/// Why what operators make of an item is computed here.
+/// Reasons why the proxy computes the updated item itself.
 const OF_PLACE: &str = "an update of a key field or of the time";
 const OF_NAME: &str = "an update of a field whose name begins with $";
 const OF_ORDER: &str = "an update that adds several fields, in the order of their names, of which one is renamed,";
 
-/// The operators on the item. mongod has found nothing wrong with them by themselves.
+/// Plans operators on the item. mongod has validated the operators before.
 ///
 /// # Errors
-/// What cannot be done, for a message.
+/// The part that is not supported, for an error message.
 pub fn of_operators(
     shape: &BucketShape,
     found: &LocatedItem,
@@ -82,8 +82,8 @@ pub fn of_operators(
     }))
 }
 
-/// What the operators make of the item, where mongod cannot do it in its place: the whole item, which may lie
-/// elsewhere.
+/// Computes the updated item, if mongod cannot update it in place. The result may belong on another
+/// page.
 fn computed(
     shape: &BucketShape,
     found: &LocatedItem,
@@ -109,8 +109,8 @@ fn computed(
     }
 }
 
-/// Whether an operator computes with a `NaN`: mongod takes what comes of it for another value, since it is
-/// not equal to itself.
+/// Whether an operator computes with a `NaN`. mongod counts the result as a change, because `NaN`
+/// is not equal to itself.
 fn computes_with_nan(item: &RawDocument, operators: &RawDocument) -> bool {
     let paths = ["$inc", "$mul"]
         .into_iter()
@@ -137,18 +137,19 @@ fn is_nan(value: RawBsonRef<'_>) -> bool {
 struct Translation<'a> {
     shape: &'a BucketShape,
     found: &'a LocatedItem,
-    /// By operator, paths in the bucket.
+    /// For each operator, the paths in the bucket.
     operators: Vec<(String, RawDocumentBuf)>,
-    /// The fields of the item that may be added: their names, and their stored names.
+    /// Fields that may be added to the item: the application's name and the stored name.
     added: Vec<(String, String)>,
     /// Whether a key field or the time may change.
     is_of_place: bool,
-    /// Whether a field at the top may change whose name mongod would check there, but not in a bucket.
+    /// Whether a top-level field may change whose name mongod would check in a plain document, but
+    /// not in a bucket.
     is_of_name: bool,
 }
 
 impl Translation<'_> {
-    /// One path of an operator. `Some`: mongod's error.
+    /// Translates one path of an operator. Returns mongod's error, if there is one.
     fn one(&mut self, operator: &str, path: &str, value: RawBsonRef<'_>) -> Result<Option<WriteError>, Unsupported> {
         check_path(path)?;
         let root = root(path);
@@ -162,7 +163,7 @@ impl Translation<'_> {
             // Nothing is inserted.
             "$setOnInsert" => true,
             "$set" if path == root => is_same(Some(value), now),
-            // A naive item has one, whatever is kept of it.
+            // In a plain collection the item has an `_id`, even if the shape drops it.
             "$unset" => now.is_none() && root != "_id",
             _ => false,
         };
@@ -185,7 +186,7 @@ impl Translation<'_> {
         check_path(to)?;
         self.is_of_name |= from.starts_with('$') || to.starts_with('$');
         if from == "_id" {
-            // A naive item has one, whatever is kept of it.
+            // In a plain collection the item has an `_id`, even if the shape drops it.
             return Ok(Some(immutable_id()));
         }
         let RenameEffect::To(value) = renamed(&self.found.item, from, to)? else {
@@ -208,7 +209,7 @@ impl Translation<'_> {
         Ok(None)
     }
 
-    /// Whether the bucket's place, bounds or index go by the field.
+    /// Whether the item's page, the page's bounds or an index of the layout depend on the field.
     fn is_of_the_items_place(&self, root: &str) -> bool {
         root == "_id" || self.shape.time() == Some(root) || key_position(self.shape, root).is_some()
     }
@@ -231,8 +232,8 @@ impl Translation<'_> {
         self.operators.push((operator.to_owned(), paths));
     }
 
-    /// mongod adds fields in the order of their names: those here must come in the order that the
-    /// application's have.
+    /// mongod adds fields in the order of their names. Whether the stored names have the same order
+    /// as the application's names.
     fn keeps_order(&mut self) -> bool {
         if self.added.iter().all(|(root, stored)| root == stored) {
             return true;

@@ -1,4 +1,4 @@
-//! The planned change of one item.
+//! The planned update of one item.
 
 use bson::raw::{BindRawBsonRef, RawArray, RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr};
 
@@ -12,33 +12,33 @@ use crate::pattern::bucket::layout::path;
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unsupported::Unsupported;
 
-/// What is to be done for one item.
+/// The result of planning for one item.
 #[derive(Clone, Debug)]
 pub enum Planned {
-    /// Nothing: it is what it would become.
+    /// The item does not change.
     Unchanged {
-        /// Whether mongod counts it as modified all the same.
+        /// Whether mongod still counts it as modified.
         counted: bool,
     },
-    /// This.
+    /// The item changes at its position.
     InPlace(InPlace),
-    /// It would have to lie elsewhere.
+    /// The changed item belongs on another page.
     Elsewhere(Elsewhere),
-    /// What mongod says of it.
+    /// mongod's error for this item.
     Failed(WriteError),
 }
 
-/// Why an item cannot stay where it is, and what it will be.
+/// The reason why an item must move, with the changed item as the application knows it.
 #[derive(Clone, Debug)]
 pub enum Elsewhere {
-    /// A key field gets another value.
+    /// A key field changes.
     Key(RawDocumentBuf),
-    /// Its time gets another value.
+    /// The time changes.
     Time(RawDocumentBuf),
 }
 
 impl Elsewhere {
-    /// The item as it will be, as the application knows it.
+    /// The changed item as the application knows it.
     #[must_use]
     pub fn into_item(self) -> RawDocumentBuf {
         let (Self::Key(item) | Self::Time(item)) = self;
@@ -46,27 +46,27 @@ impl Elsewhere {
     }
 }
 
-/// A change of an item where it lies.
+/// An update of an item at its position.
 #[derive(Clone, Debug)]
 pub struct InPlace {
-    /// Operators on its bucket.
+    /// Operators on the bucket.
     pub(super) update: RawDocumentBuf,
-    /// Stages in place of operators.
+    /// Pipeline stages in place of operators.
     pub(super) stages: Option<RawArrayBuf>,
-    /// The client's, which are about what is inside the item.
+    /// The client's array filters, which are about arrays inside the item.
     pub array_filters: Option<RawArrayBuf>,
-    /// How strings compare; `None`: bit by bit.
+    /// The collation of the comparing operators. `None`: values are compared bit by bit.
     pub collation: Option<RawDocumentBuf>,
-    /// Whether mongod counts it as modified though it may say that it is not.
+    /// Whether mongod counts the item as modified even if it reports no modification.
     pub counted: bool,
 }
 
-/// How much of the bucket must be as it was found.
+/// The part of the bucket that must be unchanged.
 #[derive(Clone, Copy, Debug)]
 pub enum Demand<'a> {
-    /// The item.
+    /// The item must be unchanged.
     Item,
-    /// All of its items: these.
+    /// All items of the bucket must be these.
     Items(&'a RawArray),
 }
 
@@ -88,7 +88,7 @@ impl InPlace {
         }
     }
 
-    /// Operators on its bucket, or stages.
+    /// The operators or the stages.
     #[must_use]
     pub fn update(&self) -> RawBsonRef<'_> {
         match &self.stages {
@@ -97,10 +97,10 @@ impl InPlace {
         }
     }
 
-    /// The condition that the item's bucket meets for as long as it is there as it was found.
+    /// The filter that the item's bucket matches while the item is unchanged.
     ///
     /// # Errors
-    /// Why there is none, for a message.
+    /// The reason why there is no such filter, for an error message.
     pub fn filter(
         &self,
         shape: &BucketShape,
@@ -124,8 +124,8 @@ impl InPlace {
         Ok(statement)
     }
 
-    /// The same, which fails (error 241) where the item is not as it was found: an ordered command then ends
-    /// with it. Where the bucket is gone it meets nothing.
+    /// The same statement, but it fails (error 241) if the item has changed, so that an ordered
+    /// command stops there. If the bucket is gone, the statement matches nothing.
     ///
     /// # Errors
     /// Those of [`InPlace::filter`].
@@ -135,24 +135,25 @@ impl InPlace {
         let Some((query, condition)) = query.and_then(|query| Some((query, get(query, "$expr")?))) else {
             return Err("an update without a condition".into());
         };
-        // mongod may plan it by the key, and evaluate the expression on the key's other pages.
+        // mongod may use the index on the key, and evaluate the expression on other pages of the
+        // key.
         let is_other = call("$ne", "$_id", literal(&found.bucket));
         let condition = choice(condition, true, choice(&is_other, false, miss()));
         let query = with_replaced(query, &[("$expr", Some(RawBsonRef::Document(&condition)))]);
         Ok(with_replaced(&statement, &[("q", Some(RawBsonRef::Document(&query)))]))
     }
 
-    /// Appends what `update` and `findAndModify` name alike.
+    /// Appends the arguments that `update` and `findAndModify` share.
     pub fn append_options(&self, to: &mut RawDocumentBuf) {
         if let Some(filters) = &self.array_filters {
             to.append(cstr!("arrayFilters"), filters);
         }
-        // What the collection has by default may not decide what is the same.
+        // The collection's default collation must not decide whether the item is unchanged.
         let simple = single("locale", "simple");
         to.append(cstr!("collation"), self.collation.as_ref().unwrap_or(&simple));
     }
 
-    /// Lets the bucket say which item it was.
+    /// Makes the bucket record the position of the changed item.
     pub fn tell_place(&mut self, found: &LocatedItem) {
         let path = path::CHANGED;
         let place = i64::try_from(found.place).unwrap_or(i64::MAX);
@@ -188,7 +189,7 @@ fn choice(condition: impl BindRawBsonRef, then: bool, otherwise: RawDocumentBuf)
     single("$cond", &choice)
 }
 
-/// A statement's bytes: a command has room for one and its own fields.
+/// The most bytes of a statement: a command has room for one such statement and its other fields.
 const MAX_STATEMENT_BYTES: usize = 16 * 1024 * 1024;
 
 /// The path of the item in its bucket.

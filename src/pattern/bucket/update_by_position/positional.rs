@@ -1,8 +1,8 @@
 //! The positional operator `$`: the element of an item's array that the filter matched.
 //!
-//! mongod records that element for a filter on the document itself. Here the filter is on the item. So it is
-//! evaluated on copies of the item with one element each: the first that matches has the element, if a single
-//! condition of the filter is on an array.
+//! mongod records that element for a filter on the document itself, but here the filter is on the
+//! item. So mongod evaluates the filter on copies of the item with one element each. The first copy
+//! that matches has the element, if only one condition of the filter is on an array.
 
 use bson::raw::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -10,31 +10,32 @@ use crate::command::document::{get, put, single};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::unsupported::Unsupported;
 
-/// The part of a path that stands for the element.
+/// The operator as a part of a path.
 const OPERATOR: &str = "$";
-/// The field that says which element an item has.
+/// The field with the number of a copy's element.
 const PLACE: &str = "mongoshapeElement";
 
-/// The array that operators name an element of.
+/// The array whose element the operators change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Positional {
     path: String,
 }
 
-/// What is to be asked.
+/// How the element is found.
 #[derive(Clone, Debug)]
 pub enum Probe {
-    /// The `aggregate` that gives the element's number as [`Positional::number`] reads it.
+    /// Send this `aggregate`. [`Positional::number`] reads the element's number from the result.
     Ask(RawDocumentBuf),
-    /// mongod's error.
+    /// Report mongod's error.
     Failed(WriteError),
 }
 
 impl Positional {
-    /// Whether operators have one. `None` where none does.
+    /// The array of the positional operator in an update. `None` if there is no positional
+    /// operator.
     ///
     /// # Errors
-    /// Several of them, for a message.
+    /// Several positional operators, for an error message.
     pub fn of(operators: &RawDocument) -> Result<Option<Self>, Unsupported> {
         let mut found: Option<&str> = None;
         for (_, paths) in operators.iter().flatten() {
@@ -51,10 +52,10 @@ impl Positional {
         Ok(found.map(|path| Self { path: path.to_owned() }))
     }
 
-    /// How to find out which element of the item's array the filter has met.
+    /// How to find the element of the item's array that the filter matched.
     ///
     /// # Errors
-    /// A filter of which that cannot be told, for a message.
+    /// The filter does not determine the element, for an error message.
     pub fn probe(&self, item: &RawDocument, filter: Option<&RawDocument>) -> Result<Probe, Unsupported> {
         let unclear = || format!("the positional operator $ on '{}' with such a filter", self.path);
         let root = self.path.split('.').next().unwrap_or_default();
@@ -68,7 +69,7 @@ impl Positional {
                     return Err(unclear().into());
                 }
             } else if name != "$comment" && (name.starts_with('$') || get(item, of_root).is_some_and(holds_array)) {
-                // Which may be about an array as well.
+                // This condition may be about an array, too.
                 return Err(unclear().into());
             }
         }
@@ -101,13 +102,13 @@ impl Positional {
         Ok(Probe::Ask(command))
     }
 
-    /// The element's number, of the answer's first document.
+    /// The element's number in the first document of the result.
     #[must_use]
     pub fn number(found: &RawDocument) -> Option<i32> {
         get(found, PLACE)?.as_i32()
     }
 
-    /// The operators on paths that mongod comes to before.
+    /// The operators on paths that mongod handles before the positional path.
     #[must_use]
     pub fn before(&self, operators: &RawDocument) -> RawDocumentBuf {
         let is_before = |path: &str| path.split('.').lt(self.path.split('.'));
@@ -120,7 +121,7 @@ impl Positional {
         before
     }
 
-    /// The operators on that element.
+    /// The operators with the element's number in place of `$`.
     #[must_use]
     pub fn resolved(&self, operators: &RawDocument, number: i32) -> RawDocumentBuf {
         let mut resolved = RawDocumentBuf::new();
@@ -143,21 +144,22 @@ impl Positional {
     }
 }
 
-/// mongod's error where the filter has met no element.
+/// mongod's error if the filter matched no element.
 #[must_use]
 pub fn not_found() -> WriteError {
     let message = "The positional operator did not find the match needed from the query.";
     WriteError::new(ErrorCode::BadValue, message)
 }
 
-/// What is before the operator in a path, and behind it.
+/// The parts of a path before and after the operator.
 fn split(path: &str) -> Option<(&str, &str)> {
     path.split_once(".$.")
         .or_else(|| path.strip_suffix(".$").map(|array| (array, "")))
         .filter(|_| path.split('.').any(|part| part == OPERATOR))
 }
 
-/// Whether a condition is met by what is not there: then no element has met it.
+/// Whether the condition may match without a matching element, so that the element is not
+/// determined.
 fn says_not(condition: RawBsonRef<'_>) -> bool {
     let operators = condition
         .as_document()
@@ -190,7 +192,7 @@ fn at<'a>(document: &'a RawDocument, parts: &[&str]) -> Option<&'a RawArray> {
     at(value.as_document()?, rest)
 }
 
-/// The document with an array of one element at a path where it has an array.
+/// A copy of the document with an array of this one element at the path.
 fn with(document: &RawDocument, parts: &[&str], element: RawBsonRef<'_>) -> RawDocumentBuf {
     let mut copy = RawDocumentBuf::new();
     let (first, rest) = parts.split_first().map_or(("", parts), |(first, rest)| (*first, rest));

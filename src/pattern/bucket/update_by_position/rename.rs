@@ -1,22 +1,22 @@
-//! `$rename`, which mongod does not support inside arrays, as `$set` and `$unset`.
+//! Translates `$rename`, which mongod does not support inside arrays, to `$set` and `$unset`.
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument};
 
 use crate::command::document::get;
 use crate::pattern::unsupported::Unsupported;
 
-/// What a `$rename` does to an item.
+/// The effect of a `$rename` on an item.
 pub(super) enum RenameEffect {
-    /// Nothing: there is no such field.
+    /// None: the field does not exist.
     Nothing,
-    /// It puts this value elsewhere.
+    /// The new field gets this value.
     To(RawBson),
 }
 
-/// Looks at both paths in the item.
+/// Computes the effect of a `$rename` on an item.
 ///
 /// # Errors
-/// Paths that lead through anything but documents: mongod refuses them, each in other words.
+/// A path through a value that is not a document. mongod refuses such paths with various messages.
 pub(super) fn renamed(item: &RawDocument, from: &str, to: &str) -> Result<RenameEffect, Unsupported> {
     let Some(value) = at(item, from)? else {
         return Ok(RenameEffect::Nothing);

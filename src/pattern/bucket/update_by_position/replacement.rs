@@ -1,4 +1,4 @@
-//! A whole new item: by a replacement, or as the result of a pipeline.
+//! Plans a whole new item: a replacement, or the result of a pipeline.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -13,10 +13,10 @@ use crate::pattern::bucket::key::{Key, canonical, same_bytes};
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unsupported::Unsupported;
 
-/// The item as a replacement has it.
+/// Plans a replacement.
 ///
 /// # Errors
-/// What cannot be done, for a message.
+/// The part that is not supported, for an error message.
 pub fn of_replacement(
     shape: &BucketShape,
     found: &LocatedItem,
@@ -26,15 +26,16 @@ pub fn of_replacement(
     if let Err(error) = check_changed(replacement, |_| true) {
         return Ok(Planned::Failed(error));
     }
-    // mongod compares it as it was given, and adds or moves the `_id` afterwards.
+    // mongod compares the replacement as the client sent it, and adds or moves the `_id`
+    // afterwards.
     let counted = first_field(replacement).is_none_or(|(name, _)| name != "_id");
     become_whole(shape, found, replacement, counted, mint)
 }
 
-/// The item as a pipeline has made it.
+/// Plans the result of a pipeline.
 ///
 /// # Errors
-/// What cannot be done, for a message.
+/// The part that is not supported, for an error message.
 pub fn of_pipeline(
     shape: &BucketShape,
     found: &LocatedItem,
@@ -47,10 +48,10 @@ pub fn of_pipeline(
     become_whole(shape, found, made, true, &mut KeepsTimestamps(mint))
 }
 
-/// The item as its operators have made it, where that was computed here.
+/// Plans the item that the proxy computed from operators.
 ///
 /// # Errors
-/// What cannot be done, for a message.
+/// The part that is not supported, for an error message.
 pub(super) fn of_computed(
     shape: &BucketShape,
     found: &LocatedItem,
@@ -58,7 +59,7 @@ pub(super) fn of_computed(
     mint: &mut dyn IdSource,
 ) -> Result<Planned, Unsupported> {
     if made.as_bytes() == found.item.as_bytes() {
-        // Though what is stored may have its fields in another order.
+        // The stored item may still have its fields in another order.
         return Ok(Planned::Unchanged { counted: false });
     }
     become_whole(shape, found, made, false, &mut KeepsTimestamps(mint))
@@ -112,7 +113,7 @@ fn become_whole(
         return Ok(Planned::Unchanged { counted });
     }
     let change = if dollar_field(item.stored()).is_some() {
-        // Which `$set` takes for an operator.
+        // `$set` would interpret the field as an operator.
         InPlace::by_stages(array_of(&[in_place(shape, found, item.stored())]))
     } else {
         InPlace::new(single("$set", single(&element(shape, found), item.stored())))
@@ -120,7 +121,7 @@ fn become_whole(
     Ok(Planned::InPlace(InPlace { counted, ..change }))
 }
 
-/// The stage that puts an item in the place of another.
+/// The stage that replaces the item at its position.
 pub(super) fn in_place(shape: &BucketShape, found: &LocatedItem, stored: &RawDocument) -> RawDocumentBuf {
     let items = format!("${}", shape.items());
     let slice = |from: usize, length: usize| {
@@ -138,12 +139,12 @@ pub(super) fn in_place(shape: &BucketShape, found: &LocatedItem, stored: &RawDoc
     single("$set", single(shape.items(), single("$concatArrays", array_of(&parts))))
 }
 
-/// Whether MongoDB takes two values for equal.
+/// Whether MongoDB compares two values as equal.
 fn are_equal(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> bool {
     same_bytes(canonical(one).as_raw_bson_ref(), canonical(other).as_raw_bson_ref())
 }
 
-/// Whether a field is there, or not there, alike and in every bit.
+/// Whether a field is missing in both, or has the same value in both, in type and in every bit.
 pub(super) fn is_same(one: Option<RawBsonRef<'_>>, other: Option<RawBsonRef<'_>>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => same_bytes(one, other),

@@ -1,6 +1,7 @@
-//! Changes an item's time in place although it belongs on another page, on deployments without transactions.
+//! Changes an item's time in place although it belongs on another page, on deployments without
+//! transactions.
 //!
-//! The item's page becomes out of order and its bounds grow, in the same statement. Other pages are marked
+//! The same statement marks the item's page late and extends its bounds. Other pages are marked
 //! before: see `docs/decisions/0015-times-change-in-place.md`.
 
 use bson::DateTime;
@@ -18,29 +19,30 @@ use crate::pattern::bucket::layout::{PageHeader, TimeBounds, path};
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unsupported::Unsupported;
 
-/// What must be so before an item gets any other time.
+/// What must be marked before an item gets an arbitrary time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetimeReadiness {
-    /// All of it is.
+    /// Everything is marked.
     Ready,
-    /// Page 0 is to be [told](tell_first).
+    /// Page 0 must be [marked](tell_first).
     First,
-    /// Page 0, and the highest page [as well](tell_highest).
+    /// Page 0 must be marked, and the highest page [as well](tell_highest).
     FirstAndHighest,
-    /// Another page is about to be begun on what is known of the highest by now: to be looked at again.
+    /// The highest page has a reservation: another page may be begun from the present header. Read
+    /// it again later.
     NotYet,
     /// The item's page is gone.
     Gone,
 }
 
-/// Whether an item of its page has been given another time like that before: then all is told.
+/// Whether an item of the page has got another time like this before: then everything is marked.
 #[must_use]
 pub fn is_told(found: &LocatedItem) -> bool {
     get(&found.control, "kept").is_some()
 }
 
-/// What is to be told, given the key's highest page where it is [not told](is_told) yet. Pages behind one
-/// that is late know of it as they are begun.
+/// What must be marked. `highest` is the key's highest page; it is needed unless [everything is
+/// marked](is_told). Pages after a late page are marked when they are begun.
 #[must_use]
 pub fn readiness(found: &LocatedItem, highest: Option<&PageHeader>) -> RetimeReadiness {
     if is_told(found) {
@@ -61,7 +63,7 @@ pub fn readiness(found: &LocatedItem, highest: Option<&PageHeader>) -> RetimeRea
     }
 }
 
-/// The element of `updates` that lets page 0 tell that a page of its key is late, and that bounds move.
+/// The element of `updates` that marks page 0: a page of the key is late, and bounds change.
 #[must_use]
 pub fn tell_first(shape: &BucketShape, key: &Key) -> RawDocumentBuf {
     let mut query = RawDocumentBuf::new();
@@ -72,8 +74,8 @@ pub fn tell_first(shape: &BucketShape, key: &Key) -> RawDocumentBuf {
     marking(&query, &marks)
 }
 
-/// The element of `updates` that lets the highest page tell that one before it is late, unless another is
-/// about to be begun behind it.
+/// The element of `updates` that marks the highest page as an anchor: a page before it is late.
+/// Misses if the page has a reservation.
 #[must_use]
 pub fn tell_highest(shape: &BucketShape, key: &Key, highest: &PageHeader) -> RawDocumentBuf {
     let mut query = RawDocumentBuf::new();
@@ -87,8 +89,9 @@ pub fn tell_highest(shape: &BucketShape, key: &Key, highest: &PageHeader) -> Raw
     marking(&query, &as_anchor())
 }
 
-/// The element of `updates` that lets the page before one tell what that page tells, which is to be removed,
-/// unless yet another is about to be begun there.
+/// The element of `updates` that marks the page before `removed` as an anchor, because `removed` is
+/// one and will be removed. Misses if the page before has another reservation. `None` if `removed`
+/// was page 0.
 #[must_use]
 pub fn tell_before(key: &RawDocument, removed: &PageHeader) -> Option<RawDocumentBuf> {
     let mut query = key.to_owned();
@@ -118,11 +121,11 @@ fn announced_none() -> RawDocumentBuf {
     single("$in", &none)
 }
 
-/// The element of `updates` that puts `stored`, of whatever time, in the item's place, if its page is still
-/// as [`readiness`] took it to be.
+/// The element of `updates` that replaces the item by `stored`, whatever its time, if the page is
+/// still in the state that [`readiness`] was computed from.
 ///
 /// # Errors
-/// What of the item cannot be demanded, for a message.
+/// The part of the item that cannot be compared, for an error message.
 pub fn with_any_time(
     shape: &BucketShape,
     found: &LocatedItem,
@@ -133,7 +136,8 @@ pub fn with_any_time(
     let mut page = single(path::PAGE, found.page);
     match get(&found.control, "nonce") {
         Some(nonce) => put(&mut page, path::NONCE, nonce),
-        // One that was removed and begun again may be alike, and has not been told.
+        // Page 0 has no reservation id to identify it. A page 0 that was removed and begun again
+        // may look the same but is not marked.
         None => put(&mut page, path::UNSTEADY, true),
     }
     if get(&found.control, "late").is_some() {

@@ -81,7 +81,7 @@ fn what_decides_where_an_item_lies_is_told_apart() {
     let key = |planned| matches!(planned, Ok(Planned::Elsewhere(Elsewhere::Key(_))));
     let time = |planned| matches!(planned, Ok(Planned::Elsewhere(Elsewhere::Time(_))));
     assert!(key(operators(&rawdoc! { "$set": { "k": 6 } })));
-    // The same key, which the item holds in its own way; the same time.
+    // The key stays the same, with the type in which the item stores it; the time stays the same.
     assert!(matches!(
         operators(&rawdoc! { "$set": { "k": 5.0 } }),
         Ok(Planned::InPlace(_))
@@ -220,7 +220,7 @@ fn a_statement_of_many_fails_where_its_item_is_not_as_it_was_found() {
         condition(&plain)
     );
     assert_eq!(get(choice, "then").and_then(RawBsonRef::as_bool), Some(true));
-    // Of another page it is false: mongod may plan it by the key.
+    // The condition is false on other pages, because mongod may use the index on the key.
     let of_page = rawdoc! { "$cond": {
         "if": { "$ne": ["$_id", { "$literal": found().bucket }] }, "then": false, "else": miss(),
     } };

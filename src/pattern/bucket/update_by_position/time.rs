@@ -1,4 +1,4 @@
-//! Changes an item's time in place where its page and the pages around it stay in order.
+//! Changes an item's time in place if all pages stay in order.
 
 use bson::DateTime;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf};
@@ -11,12 +11,13 @@ use crate::pattern::bucket::layout::path;
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unsupported::Unsupported;
 
-/// The element of `updates` that puts `stored` in the item's place if its time goes there: between those of
-/// the items beside it, and between the page's bounds or, on the highest page, behind them. Where the page is
-/// late its items have no order to keep.
+/// The element of `updates` that replaces the item by `stored`, if the new time fits at its
+/// position. It fits between the times of the adjacent items and within the page's bounds. After
+/// the last item it may also exceed the upper bound, if the page has no reservation. On a late page
+/// the adjacent items do not matter.
 ///
 /// # Errors
-/// What of the item cannot be demanded, for a message.
+/// The part of the item that cannot be compared, for an error message.
 pub fn with_time(
     shape: &BucketShape,
     found: &LocatedItem,

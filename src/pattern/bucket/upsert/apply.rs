@@ -1,4 +1,4 @@
-//! The effect of each update operator on a document that is about to be inserted.
+//! Applies update operators to a document that will be inserted.
 
 use std::cmp::Ordering;
 
@@ -13,7 +13,7 @@ use crate::command::value_text::value_text;
 use crate::pattern::bucket::item::IdSource;
 use crate::pattern::bucket::key::same_bytes;
 
-/// Makes one change.
+/// Applies one change.
 pub(super) fn apply(document: &mut Node, change: &PathChange<'_>, mint: &mut dyn IdSource) -> Result<(), UpsertError> {
     if change.parts.first() == Some(&"_id") {
         return set_id(document, change);
@@ -33,7 +33,7 @@ pub(super) fn apply(document: &mut Node, change: &PathChange<'_>, mint: &mut dyn
     }
 }
 
-/// The `_id` stays what the filter has made it, to the bit.
+/// The `_id` keeps the value that the filter set, in every bit.
 fn set_id(document: &mut Node, change: &PathChange<'_>) -> Result<(), UpsertError> {
     if !matches!((change.operator, change.path), ("$set" | "$setOnInsert", "_id")) {
         let (operator, path) = (change.operator, change.path);
@@ -73,7 +73,7 @@ fn compute(document: &mut Node, change: &PathChange<'_>) -> Result<(), UpsertErr
     document.set(&change.parts, Node::Whole(value))
 }
 
-/// What an operator makes of a field that is not there.
+/// The result of an operator on a missing field.
 fn first(change: &PathChange<'_>) -> Result<RawBson, UpsertError> {
     const NOTHING: RawBsonRef<'_> = RawBsonRef::Int32(0);
     let malformed = || UpsertError::unsupported(format!("a malformed {}", change.operator));
@@ -85,7 +85,7 @@ fn first(change: &PathChange<'_>) -> Result<RawBson, UpsertError> {
     }
 }
 
-/// What an operator makes of a value.
+/// The result of an operator on a value.
 fn computed(document: &mut Node, change: &PathChange<'_>, current: RawBsonRef<'_>) -> Result<RawBson, UpsertError> {
     let (operator, operand) = (change.operator, change.value);
     let field = change.parts.last().copied().unwrap_or_default();
@@ -100,7 +100,7 @@ fn computed(document: &mut Node, change: &PathChange<'_>, current: RawBsonRef<'_
             Ok(if is_wanted { operand.into() } else { current.into() })
         }
         "$bit" if !matches!(current, RawBsonRef::Int32(_) | RawBsonRef::Int64(_)) => {
-            // So it says.
+            // The text of mongod's message.
             let id = match id_of(document) {
                 Some(id) => format!("_id: {id}"),
                 None => "INVALID-MUTABLE-ELEMENT".to_owned(),
@@ -127,8 +127,8 @@ fn computed(document: &mut Node, change: &PathChange<'_>, current: RawBsonRef<'_
     }
 }
 
-/// The sum or product of two numbers. What is the same number is left as it is: of the two zeros, the one
-/// that is there stays.
+/// The sum or product of two numbers. If the result is equal, the present value stays: of the two
+/// zeros, the present one.
 fn calculated(document: &mut Node, change: &PathChange<'_>, current: RawBsonRef<'_>) -> Result<RawBson, UpsertError> {
     let (operator, operand) = (change.operator, change.value);
     let result = match operator {
@@ -162,7 +162,7 @@ fn is_number(value: RawBsonRef<'_>) -> bool {
     )
 }
 
-/// What mongod's messages call the document.
+/// The document's name in mongod's messages.
 fn id_text(document: &mut Node) -> String {
     id_of(document).map_or_else(|| "{no id}".to_owned(), |id| format!("{{_id: {id}}}"))
 }
@@ -228,7 +228,7 @@ fn take_elements(document: &mut Node, change: &PathChange<'_>) -> Result<(), Ups
     }
 }
 
-/// Moves a field. Paths through arrays are mongod's to refuse.
+/// Moves a field. mongod refuses paths through arrays.
 fn rename(document: &mut Node, change: &PathChange<'_>) -> Result<(), UpsertError> {
     let RawBsonRef::String(from) = change.value else {
         return Err(UpsertError::unsupported("a malformed $rename"));

@@ -1,17 +1,17 @@
-//! `$inc`, `$mul` and `$bit`, on numbers with machine arithmetic; an int32 overflow becomes an int64, as in
+//! `$inc`, `$mul` and `$bit` on numbers, except decimals. An int32 overflow becomes an int64, as in
 //! mongod's `SafeNum`.
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument};
 
 use super::UpsertError;
 
-/// What is computed: with whole numbers, and with doubles.
+/// An operation on whole numbers, and on doubles.
 struct Operation {
     whole: fn(i64, i64) -> Option<i64>,
     double: fn(f64, f64) -> f64,
 }
 
-/// A sum. `None`: it is too large for the largest type.
+/// The sum. `None` if it overflows the largest type.
 pub(super) fn sum(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> Result<Option<RawBson>, UpsertError> {
     let sum = Operation {
         whole: i64::checked_add,
@@ -20,7 +20,7 @@ pub(super) fn sum(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> Result<Option<R
     sum.of(one, other)
 }
 
-/// A product, likewise.
+/// The product. `None` if it overflows the largest type.
 pub(super) fn product(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> Result<Option<RawBson>, UpsertError> {
     let product = Operation {
         whole: i64::checked_mul,
@@ -43,7 +43,7 @@ impl Operation {
     }
 }
 
-/// Applies the operations of a `$bit`, one after the other.
+/// Applies the operations of a `$bit` in order.
 pub(super) fn bits(number: RawBsonRef<'_>, operations: &RawDocument) -> Result<RawBson, UpsertError> {
     let mut bits: RawBson = number.into();
     for (operation, operand) in operations.iter().flatten() {

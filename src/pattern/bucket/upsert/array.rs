@@ -1,4 +1,4 @@
-//! The effect of operators on the elements of an array.
+//! Applies operators to the elements of an array.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -10,10 +10,10 @@ use super::{UpsertError, compare};
 use crate::command::document::{as_whole_number, first_field, get};
 use crate::pattern::bucket::key::same_bytes;
 
-/// A longer array is not sorted here.
+/// The longest array that the proxy sorts.
 const MAX_SORTED: usize = 500;
 
-/// `$push`: the operand, or the elements of its `$each` and what its modifiers do with the whole.
+/// `$push`: appends the operand, or the elements of its `$each`, and applies the modifiers.
 pub(super) fn push(elements: &mut Vec<Node>, operand: RawBsonRef<'_>) -> Result<(), UpsertError> {
     let modifiers = operand.as_document().filter(|operand| get(operand, "$each").is_some());
     let Some(modifiers) = modifiers else {
@@ -47,7 +47,7 @@ pub(super) fn push(elements: &mut Vec<Node>, operand: RawBsonRef<'_>) -> Result<
     Ok(())
 }
 
-/// `$addToSet`: the operand, or the elements of its `$each`, unless they are there.
+/// `$addToSet`: appends the operand, or the elements of its `$each`, unless they are in the array.
 pub(super) fn add_to_set(elements: &mut Vec<Node>, operand: RawBsonRef<'_>) -> Result<(), UpsertError> {
     let several = operand
         .as_document()
@@ -65,7 +65,7 @@ pub(super) fn add_to_set(elements: &mut Vec<Node>, operand: RawBsonRef<'_>) -> R
     Ok(())
 }
 
-/// `$pull` of a plain value: all elements that equal it.
+/// `$pull` of a plain value: removes all elements that equal it.
 pub(super) fn pull(elements: &mut Vec<Node>, operand: RawBsonRef<'_>) -> Result<(), UpsertError> {
     match operand {
         RawBsonRef::Document(_)
@@ -77,7 +77,7 @@ pub(super) fn pull(elements: &mut Vec<Node>, operand: RawBsonRef<'_>) -> Result<
     }
 }
 
-/// `$pullAll`: all elements that equal one of them.
+/// `$pullAll`: removes all elements that equal one of the values.
 pub(super) fn pull_all(elements: &mut Vec<Node>, operand: RawBsonRef<'_>) -> Result<(), UpsertError> {
     let values = operand.as_array().ok_or_else(|| malformed("$pullAll"))?;
     let values: Vec<RawBsonRef<'_>> = values.into_iter().flatten().collect();
@@ -99,7 +99,7 @@ fn pull_all_of(elements: &mut Vec<Node>, values: &[RawBsonRef<'_>]) -> Result<()
     Ok(())
 }
 
-/// `$pop`: the first or the last element.
+/// `$pop`: removes the first or the last element.
 pub(super) fn pop(elements: &mut Vec<Node>, operand: RawBsonRef<'_>) -> Result<(), UpsertError> {
     if whole(operand)? > 0 {
         elements.pop();
@@ -114,8 +114,8 @@ fn each(modifiers: &RawDocument) -> impl Iterator<Item = RawBsonRef<'_>> {
     each.into_iter().flatten().flatten()
 }
 
-/// Sorts by the elements themselves, or by fields of theirs. Two that come at one place must not be
-/// different: in which order they are left is not told here.
+/// Sorts by the elements themselves, or by their fields. Refuses different elements that are equal
+/// in the sort, because their order in mongod is not defined.
 fn sort(elements: &mut Vec<Node>, by: RawBsonRef<'_>) -> Result<(), UpsertError> {
     if elements.len() < 2 {
         return Ok(());
@@ -134,7 +134,7 @@ fn sort(elements: &mut Vec<Node>, by: RawBsonRef<'_>) -> Result<(), UpsertError>
             "an upsert with a $sort of more than {MAX_SORTED} elements"
         )));
     }
-    // By insertion, since a comparison may end it.
+    // An insertion sort, because a comparison may fail.
     let mut sorted: Vec<Node> = Vec::with_capacity(elements.len());
     for element in elements.drain(..) {
         let mut position = 0;
@@ -165,7 +165,8 @@ fn compare_by(fields: &[(Option<&str>, i64)], one: &Node, other: &Node) -> Resul
     Err(UpsertError::unsupported("an upsert with a $sort of equal elements"))
 }
 
-/// What an element is sorted by, where that is a plain field that it has.
+/// The sort key of an element: the element itself, or the value of a top-level field that it must
+/// have.
 fn sorted_by<'a>(element: RawBsonRef<'a>, field: Option<&str>) -> Result<RawBsonRef<'a>, UpsertError> {
     let Some(field) = field else {
         return Ok(element);
@@ -176,7 +177,7 @@ fn sorted_by<'a>(element: RawBsonRef<'a>, field: Option<&str>) -> Result<RawBson
         .ok_or_else(|| UpsertError::unsupported("an upsert with a $sort by what not all elements have"))
 }
 
-/// A place that is counted from the end where it is negative, within the length.
+/// A position that is counted from the end if it is negative, limited to the length.
 fn from_front(place: i64, length: usize) -> usize {
     let distance = usize::try_from(place.unsigned_abs()).unwrap_or(usize::MAX);
     if place < 0 {

@@ -9,18 +9,18 @@ use crate::command::document::single;
 use crate::pattern::bucket::key::canonical;
 use crate::pattern::bucket::value_order;
 
-/// Whether two values are equal to mongod.
+/// Whether mongod compares two values as equal.
 pub(super) fn equal(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> Result<bool, UpsertError> {
     Ok(identity(one)? == identity(other)?)
 }
 
-/// Bytes that equal values, and no others, have in common.
+/// Bytes that are the same for two values if and only if the values are equal.
 pub(super) fn identity(value: RawBsonRef<'_>) -> Result<Vec<u8>, UpsertError> {
     check(value)?;
     Ok(single("", canonical(value)).into_bytes())
 }
 
-/// Refuses types that equal others, or whose comparison is peculiar.
+/// Refuses types that compare equal to other types, or have special rules.
 fn check(value: RawBsonRef<'_>) -> Result<(), UpsertError> {
     match value {
         RawBsonRef::Symbol(_)
@@ -33,7 +33,7 @@ fn check(value: RawBsonRef<'_>) -> Result<(), UpsertError> {
     }
 }
 
-/// Which of two values comes first in mongod's order.
+/// The order of two values in mongod.
 pub(super) fn order(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> Result<Ordering, UpsertError> {
     value_order::compare(one, other).ok_or_else(not_compared)
 }

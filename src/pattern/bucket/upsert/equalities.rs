@@ -1,7 +1,8 @@
 //! The fields that a filter sets equal to one value: an upserted document begins with them.
 //!
-//! mongod reads them off the simplified filter (`path_support.cpp`, `extractEqualityMatches`): equalities, in
-//! any nesting of `$and`, in a `$or` of one alternative, a `$in` of one value and a `$all`.
+//! mongod reads them from the simplified filter (`path_support.cpp`, `extractEqualityMatches`):
+//! equalities, in any nesting of `$and`, in a `$or` of one alternative, a `$in` of one value and a
+//! `$all`.
 
 use std::collections::HashSet;
 
@@ -14,11 +15,11 @@ use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::bucket::field_names::is_reference;
 use crate::pattern::bucket::key::same_bytes;
 
-/// Paths and what they are equal to, by path.
+/// Paths with their values, sorted by path.
 pub(super) type Equalities<'a> = Vec<(&'a str, RawBsonRef<'a>)>;
 
-/// Those that an upsert by operators or by a pipeline begins with: no path is there twice or leads into
-/// another.
+/// The equalities for an upsert by operators or by a pipeline. No path occurs twice or is a prefix
+/// of another.
 pub(super) fn of_operators(filter: Option<&RawDocument>) -> Result<Equalities<'_>, UpsertError> {
     let equalities = filter.map(of).transpose()?.unwrap_or_default();
     if equalities.len() > MAX_PATHS {
@@ -31,7 +32,7 @@ pub(super) fn of_operators(filter: Option<&RawDocument>) -> Result<Equalities<'_
     Ok(equalities)
 }
 
-/// The `_id` that a replacement gets.
+/// The `_id` for a replacement.
 pub(super) fn id(filter: Option<&RawDocument>) -> Result<Option<RawBsonRef<'_>>, UpsertError> {
     let mut id = None;
     for (path, value) in filter.map(of).transpose()?.unwrap_or_default() {
@@ -47,7 +48,7 @@ pub(super) fn id(filter: Option<&RawDocument>) -> Result<Option<RawBsonRef<'_>>,
     Ok(id)
 }
 
-/// All of them, in the order in which mongod goes through them.
+/// All equalities, in mongod's order.
 pub(super) fn of(filter: &RawDocument) -> Result<Equalities<'_>, UpsertError> {
     let mut found = Vec::new();
     conjunction(filter, &mut found)?;
@@ -108,7 +109,8 @@ fn alternatives(value: RawBsonRef<'_>) -> Result<Vec<&RawDocument>, UpsertError>
         .ok_or_else(|| UpsertError::unsupported("an upsert with a malformed filter"))
 }
 
-/// Reads what contributes nothing, for what mongod refuses in it or simplifies in ways of its own.
+/// Reads a part of the filter without equalities, to find operators that mongod refuses or
+/// simplifies.
 fn ignored(filter: &RawDocument) -> Result<(), UpsertError> {
     conjunction(filter, &mut Vec::new())
 }
@@ -140,7 +142,7 @@ fn condition<'a>(path: &'a str, value: RawBsonRef<'a>, found: &mut Equalities<'a
     Ok(())
 }
 
-/// The value of a `$in` that has but one.
+/// The value of a `$in` with one value.
 fn only_one(values: RawBsonRef<'_>) -> Result<Option<RawBsonRef<'_>>, UpsertError> {
     let values: Vec<RawBsonRef<'_>> = values.as_array().into_iter().flatten().flatten().collect();
     let Some((first, rest)) = values.split_first() else {
@@ -160,7 +162,7 @@ fn only_one(values: RawBsonRef<'_>) -> Result<Option<RawBsonRef<'_>>, UpsertErro
             return Ok(None);
         }
     }
-    // mongod takes them for one value, and which of them is its own affair.
+    // mongod treats the values as one, and which of them it uses is not defined.
     Err(UpsertError::unsupported(
         "an upsert with a $in of equal values of several types",
     ))
@@ -189,7 +191,8 @@ fn all_of<'a>(path: &'a str, values: RawBsonRef<'a>, found: &mut Equalities<'a>)
     Ok(())
 }
 
-/// Looks for what mongod simplifies to a filter that nothing meets, with which all its equalities are gone.
+/// Refuses operators that mongod may simplify to a filter that never matches, because such a filter
+/// has no equalities.
 fn check_within(value: RawBsonRef<'_>) -> Result<(), UpsertError> {
     let check = |name: &str, value: RawBsonRef<'_>| {
         let is_empty = value.as_array().is_some_and(bson::RawArray::is_empty);

@@ -9,21 +9,21 @@ use super::UpsertError;
 use crate::command::error::ErrorCode;
 use crate::pattern::bucket::field_names::is_positional;
 
-/// The deepest path; a deeper document could not be stored.
+/// The most parts of a path. A deeper document could not be stored.
 const MAX_PARTS: usize = 180;
-/// Paths of one update, and of one filter. Each is looked for among the fields that are there.
+/// The most paths of one update, and of one filter. Each is searched among the existing fields.
 pub(super) const MAX_PATHS: usize = 5_000;
 
-/// What one operator does at one path.
+/// The change of one operator at one path.
 #[derive(Clone, Debug)]
 pub(super) struct PathChange<'a> {
-    /// Its name, with the `$`.
+    /// The operator's name, with the `$`.
     pub(super) operator: &'a str,
-    /// The path; of a `$rename`, the one that the field gets.
+    /// The path. For `$rename`, the new path of the field.
     pub(super) path: &'a str,
     /// The parts of the path.
     pub(super) parts: Vec<&'a str>,
-    /// The operand; of a `$rename`, the path that the field had.
+    /// The operand. For `$rename`, the old path of the field.
     pub(super) value: RawBsonRef<'a>,
 }
 
@@ -38,7 +38,7 @@ impl<'a> PathChange<'a> {
     }
 }
 
-/// Reads an update's operators.
+/// Parses an update's operators.
 pub(super) fn in_order(operators: &RawDocument) -> Result<Vec<PathChange<'_>>, UpsertError> {
     let mut changes = Vec::new();
     let mut taken = ChangedPaths::default();
@@ -71,13 +71,13 @@ pub(super) fn in_order(operators: &RawDocument) -> Result<Vec<PathChange<'_>>, U
     Ok(changes)
 }
 
-/// Refuses what mongod has rules of its own for, or no use.
+/// Refuses paths for which mongod has special rules, or which it refuses.
 pub(super) fn check_path(path: &str) -> Result<(), UpsertError> {
     let parts = || path.split('.');
     if parts().any(str::is_empty) {
         return Err(UpsertError::unsupported("an upsert of a field without a name"));
     }
-    // There is nothing to be found in a document that was not.
+    // The filter has matched no document, so a positional operator has no element.
     if parts().any(is_positional) {
         return Err(UpsertError::unsupported(format!("an upsert with the path '{path}'")));
     }
@@ -89,7 +89,7 @@ pub(super) fn check_path(path: &str) -> Result<(), UpsertError> {
     Ok(())
 }
 
-/// Paths that are changed. No two may be the same or lead into each other.
+/// The changed paths. No two may be the same or be a prefix of one another.
 #[derive(Default)]
 struct ChangedPaths<'a> {
     whole: HashSet<&'a str>,
@@ -117,8 +117,8 @@ fn is_number(part: &str) -> bool {
     part.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Names of numbers come in their numbers' order, all others in that of their bytes. The two are one order as
-/// long as no other name begins with a digit.
+/// mongod orders numeric names by value, all other names by their bytes. Both are one order only if
+/// no other name begins with a digit.
 fn check_names(changes: &[PathChange<'_>]) -> Result<(), UpsertError> {
     let parts = || changes.iter().flat_map(|change| change.parts.iter().copied());
     if !parts().any(is_number) {
@@ -143,7 +143,7 @@ fn compare(one: &[&str], other: &[&str]) -> Ordering {
     };
     let by_bytes = one_part.cmp(other_part);
     if is_number(one_part) && is_number(other_part) {
-        // Without leading zeros, the longer is the larger.
+        // Without leading zeros, the longer number is the larger one.
         return one_part.len().cmp(&other_part.len()).then(by_bytes);
     }
     by_bytes

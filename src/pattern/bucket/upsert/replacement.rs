@@ -1,4 +1,4 @@
-//! An inserted replacement, with its own `_id` or the filter's.
+//! The document of a replacement upsert, with its own `_id` or the filter's.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -8,7 +8,7 @@ use crate::command::error::ErrorCode;
 use crate::command::value_text::value_text;
 use crate::pattern::bucket::item::{IdSource, with_timestamp};
 
-/// The document, with the time in place of its empty timestamps.
+/// The document that mongod would insert, with empty timestamps replaced.
 pub(super) fn build(
     filter: Option<&RawDocument>,
     replacement: &RawDocument,
@@ -16,7 +16,7 @@ pub(super) fn build(
 ) -> Result<RawDocumentBuf, UpsertError> {
     let demanded = equalities::id(filter)?;
     let own = get(replacement, "_id");
-    // One that changes nothing is not looked at there, but at the end.
+    // mongod skips this check for a replacement without a change, and checks the `_id` at the end.
     let changes = demanded.is_none_or(|demanded| single("_id", demanded).as_bytes() != replacement.as_bytes());
     if changes && own.or(demanded).is_some_and(|id| id.as_array().is_some()) {
         return Err(found_to_be_an_array());
@@ -42,7 +42,7 @@ pub(super) fn build(
     with_id_first(&filled, own.or(demanded), mint)
 }
 
-/// mongod's refusal of an `_id` in what was made, other than that of the filter.
+/// mongod's error for an `_id` that differs from the filter's.
 pub(super) fn altered(id: RawBsonRef<'_>) -> UpsertError {
     let id = value_text(id);
     let message =
@@ -50,7 +50,7 @@ pub(super) fn altered(id: RawBsonRef<'_>) -> UpsertError {
     UpsertError::mongod(ErrorCode::ImmutableField, message)
 }
 
-/// mongod's refusal of an `_id` in what was made.
+/// mongod's error for an `_id` that is an array.
 pub(super) fn found_to_be_an_array() -> UpsertError {
     let message = "After applying the update to the document, the (immutable) field '_id' was found to be an array or \
                    array descendant.";

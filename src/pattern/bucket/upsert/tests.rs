@@ -1,4 +1,4 @@
-//! The rules, one by one. `proto-tests/tests/writes/upserts` has them against mongod.
+//! Tests of the single rules. `proto-tests/tests/writes/upserts` compares them with mongod.
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, Regex, Timestamp, bson, doc};
@@ -18,7 +18,7 @@ fn built(filter: Document, change: impl Into<Bson>) -> Result<Built, UpsertError
     build(asked, &mut FixedMint)
 }
 
-/// Checks what is inserted, whose `_id` is a new one.
+/// Checks the inserted document, which has a new `_id`.
 fn check(filter: Document, change: Document, expected: Document) {
     let mut with_id = doc! { "_id": ObjectId::from_bytes([7; 12]) };
     with_id.extend(expected);
@@ -281,7 +281,7 @@ fn an_empty_all_is_refused_however_deep() {
     );
 }
 
-/// The code of an update of an existing document, or the result.
+/// The error code of an update of an existing document, or the result.
 fn changed_to(document: Document, operators: Document) -> Result<Document, i32> {
     let [document, operators] = [document, operators].map(|document| RawDocumentBuf::try_from(document).unwrap());
     let update = OperatorUpdate {

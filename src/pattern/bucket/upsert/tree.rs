@@ -7,31 +7,31 @@ use crate::command::document::put;
 use crate::command::error::ErrorCode;
 use crate::command::value_text::value_text;
 
-/// How far behind its end an array may be set; mongod fills what is between with null.
+/// How far after its end an array may be set. mongod fills the gap with null.
 const MAX_FILLED: usize = 1000;
 
 /// A value in the document.
 #[derive(Clone, Debug)]
 pub(super) enum Node {
-    /// As it came, of any type.
+    /// An unparsed value of any type.
     Whole(RawBson),
-    /// A document that a path led into.
+    /// A document that a path leads into.
     Document(Vec<(String, Node)>),
-    /// An array that a path led into.
+    /// An array that a path leads into.
     Array(Vec<Node>),
 }
 
-/// A path leads into what has no fields.
+/// A path leads into a value without fields.
 #[derive(Debug)]
 pub(super) struct Blocked {
-    /// Which part it is that cannot be.
+    /// The part of the path that cannot exist.
     pub(super) part: String,
-    /// What cannot have it, as mongod's messages have it.
+    /// The value that cannot have it, as in mongod's messages.
     pub(super) element: String,
 }
 
 impl Blocked {
-    /// As mongod says it of an operator that adds fields.
+    /// mongod's error for an operator that adds fields.
     pub(super) fn on_creation(self) -> UpsertError {
         let message = format!("Cannot create field '{}' in element {}", self.part, self.element);
         UpsertError::mongod(ErrorCode::PathNotViable, message)
@@ -47,7 +47,7 @@ impl Node {
         Self::Whole(value.into())
     }
 
-    /// The value at a path, or `None` where there is none.
+    /// The value at a path. `None` if it is missing.
     pub(super) fn find(&mut self, parts: &[&str]) -> Result<Option<&mut Self>, Blocked> {
         self.find_named("", parts)
     }
@@ -66,7 +66,7 @@ impl Node {
         }
     }
 
-    /// Sets the value at a path, and makes the documents that lead to it.
+    /// Sets the value at a path. Creates the documents along the path.
     pub(super) fn set(&mut self, parts: &[&str], value: Self) -> Result<(), UpsertError> {
         self.set_named("", parts, value)
     }
@@ -101,7 +101,7 @@ impl Node {
         }
     }
 
-    /// Takes the value at a path away; an array's element becomes null.
+    /// Removes the value at a path. An array element becomes null.
     pub(super) fn remove(&mut self, parts: &[&str]) {
         let Some((last, parents)) = parts.split_last() else {
             return;
@@ -119,7 +119,7 @@ impl Node {
         }
     }
 
-    /// The elements, where it is an array.
+    /// The elements, if the value is an array.
     pub(super) fn elements(&mut self) -> Option<&mut Vec<Self>> {
         self.open();
         match self {
@@ -128,7 +128,7 @@ impl Node {
         }
     }
 
-    /// Takes a document or an array apart, one level.
+    /// Parses one level of a document or an array.
     fn open(&mut self) {
         let opened = match self {
             Self::Whole(RawBson::Document(document)) => {
@@ -145,8 +145,8 @@ impl Node {
         *self = opened;
     }
 
-    /// Where a child of this name is or may be: in a document anywhere, in an array where it says. `None`
-    /// where none may be.
+    /// The position of a child with this name: 0 in a document, the number in an array. `None` if
+    /// there cannot be such a child.
     fn child_position(&self, part: &str) -> Option<usize> {
         match self {
             Self::Document(_) => Some(0),
@@ -171,7 +171,6 @@ impl Node {
         }
     }
 
-    /// The value.
     pub(super) fn to_raw(&self) -> RawBson {
         match self {
             Self::Whole(value) => value.clone(),
@@ -192,7 +191,7 @@ impl Node {
         }
     }
 
-    /// The document that it is.
+    /// The whole document.
     pub(super) fn into_document(self) -> RawDocumentBuf {
         match self.to_raw() {
             RawBson::Document(document) => document,

@@ -1,22 +1,22 @@
-//! The first element of an array that meets a condition.
+//! The first element of an array that matches a condition.
 //!
-//! mongod itself matches it: each element is wrapped as an array of its own and asked the client's own
-//! condition, in a `$lookup` on documents made of the array. So the first that matches is found exactly as
-//! `find` would.
+//! mongod evaluates the client's own condition: each element is wrapped in an array of one element,
+//! in a `$lookup` on documents made of the array. So the result is the element that `find` would
+//! return.
 
 use bson::raw::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf, cstr};
 
 use crate::command::document::{array_of, single};
 
-/// The variable that carries an array into its `$lookup`.
+/// The variable that passes an array to its `$lookup`.
 const ELEMENTS: &str = "mongoshape_elements";
-/// The field that an element is wrapped in.
+/// The field with a wrapped element.
 pub(super) const ELEMENT: &str = "element";
 
-/// The field that anything but an array is wrapped in.
+/// The field with a wrapped value that is not an array.
 const WHOLE: &str = "whole";
 
-/// `$elemMatch`: a field without such an element is left out.
+/// `$elemMatch`: removes the field if no element matches.
 pub(super) fn first_matching(name: &str, condition: &RawDocument) -> [RawDocumentBuf; 2] {
     let condition = single(ELEMENT, single("$elemMatch", condition));
     let removed = RawBson::String("$$REMOVE".to_owned());
@@ -32,13 +32,13 @@ pub(super) fn first_matching(name: &str, condition: &RawDocument) -> [RawDocumen
     ]
 }
 
-/// The positional operator: of an array its first element that meets the condition, which is there; what is
-/// no array is left as it is.
+/// The positional operator: of an array, the first element that matches the condition, which must
+/// exist. Any other value stays as it is.
 pub(super) fn positional(name: &str, condition: &RawDocument) -> [RawDocumentBuf; 2] {
     let is_whole = single(ELEMENT, single("$exists", false));
     let condition = single("$or", array_of(&[condition.to_owned(), is_whole]));
     let whole: RawArrayBuf = [single(WHOLE, format!("${name}"))].into_iter().collect();
-    // Were there none, this would be an error, since no array is a number.
+    // `$toInt` of an array fails: the error if no element matches.
     let found = expression(
         "$cond",
         [
@@ -59,8 +59,8 @@ pub(super) fn positional(name: &str, condition: &RawDocument) -> [RawDocumentBuf
     ]
 }
 
-/// The stage that leaves in the field, as an array, the first wrapped element that matches; or, where the
-/// field is no array, of other documents.
+/// The stage that sets the field to an array of the first wrapped element that matches. If the
+/// field is not an array, `otherwise` provides the documents.
 fn lookup(name: &str, otherwise: RawBson, condition: &RawDocument) -> RawDocumentBuf {
     let field = || RawBson::String(format!("${name}"));
     let mut map = single("input", field());

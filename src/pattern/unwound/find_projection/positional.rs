@@ -1,9 +1,9 @@
-//! Which element of an array the positional operator means: the one by which the filter was matched.
+//! Determines the array element of the positional operator: the element that made the filter match.
 //!
-//! Each condition that goes through an array remembers the element that met it, and the last one is meant. So
-//! it is known only where one condition, with one operator, can go through an array at all; and only where no
-//! document can match without an element that does, by the array as a whole or by there being no such
-//! element: mongod then answers an error.
+//! mongod records the matching element of each condition that traverses an array, and uses the last
+//! one. So the element is known only if a single condition, with a single operator, can traverse an
+//! array. And no document may match without a matching element, by the array as a whole or by a
+//! missing element, because mongod then returns an error.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -11,11 +11,11 @@ use super::Context;
 use super::element::ELEMENT;
 use crate::command::document::{as_whole_number, first_field, single};
 
-/// The condition on an element of a field that is wrapped in an array, where it is known.
+/// The condition on a wrapped element of a field. `None` if the element is not determined.
 pub(super) fn on_element(field: &str, context: Context<'_>) -> Option<RawDocumentBuf> {
     let mut conditions = Vec::new();
     append_conditions(&mut conditions, context.filter?)?;
-    // Nor is an `_id`.
+    // An `_id` is never an array either.
     conditions.retain(|(path, _)| *path != "_id" && !(context.is_no_array)(path));
     let [(path, condition)] = conditions[..] else {
         return None;
@@ -34,7 +34,7 @@ pub(super) fn on_element(field: &str, context: Context<'_>) -> Option<RawDocumen
     }
 }
 
-/// The conditions that all must be met. `None` where there is another kind of condition.
+/// The conditions that must all match. `None` if there is a condition of another kind.
 fn append_conditions<'a>(conditions: &mut Vec<(&'a str, RawBsonRef<'a>)>, filter: &'a RawDocument) -> Option<()> {
     for (name, value) in filter.iter().flatten() {
         match name.as_str() {
@@ -72,7 +72,7 @@ fn operator(condition: RawBsonRef<'_>) -> Option<RawDocumentBuf> {
     }
 }
 
-/// The condition on an array, made of one on its elements.
+/// The condition on an array, from a condition on its elements.
 fn on_array(operator: &RawDocument) -> Option<RawDocumentBuf> {
     let (name, value) = first_field(operator)?;
     let only_elements = match name {
@@ -86,7 +86,7 @@ fn on_array(operator: &RawDocument) -> Option<RawDocumentBuf> {
     only_elements.then(|| single(ELEMENT, single("$elemMatch", operator)))
 }
 
-/// Whether an array itself may be equal to it, or before or behind it.
+/// Whether an array itself may compare as equal, less or greater.
 fn meets_whole_array(value: RawBsonRef<'_>) -> bool {
     matches!(
         value,
@@ -99,7 +99,7 @@ fn meets_whole_array(value: RawBsonRef<'_>) -> bool {
     )
 }
 
-/// Whether it is the name or the number of a type, but not the array's.
+/// Whether the value is the name or the number of one type other than array.
 fn names_one_type(value: RawBsonRef<'_>) -> bool {
     match value {
         RawBsonRef::String(name) => name != "array",
@@ -107,7 +107,7 @@ fn names_one_type(value: RawBsonRef<'_>) -> bool {
     }
 }
 
-/// Whether a condition on a field of elements is met by a field that is there.
+/// Whether a condition on a field of elements can match only an existing field.
 fn within_element(operator: &RawDocument) -> bool {
     match first_field(operator) {
         Some(("$exists", value)) => crate::command::document::as_flag(value) == Some(true),

@@ -1,18 +1,18 @@
-//! `$slice` of `find`: a value that is not an array is unchanged, and a path continues into the documents of
-//! an array, but not into arrays within it.
+//! `$slice` of `find`: a value that is not an array is unchanged, and a path continues into the
+//! documents of an array, but not into arrays within it.
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocumentBuf};
 
 use crate::command::document::{as_whole_number, put, single};
 
-/// Each step of a path is nested some ten levels deep in the expression, of which mongod takes no more than
+/// The most steps of a path. Each step adds about ten levels to the expression, and mongod accepts
 /// 200.
 const MAX_STEPS: usize = 10;
 
-/// The numbers of a `$slice`; `None` for the expression of that name, which begins with an array.
+/// The numbers of a `$slice`. `None` for the expression of that name, which begins with an array.
 ///
 /// # Errors
-/// What in it cannot be done, for a message.
+/// A form that is not supported, for an error message.
 pub(super) fn arguments(argument: RawBsonRef<'_>) -> Result<Option<Vec<i32>>, &'static str> {
     let RawBsonRef::Array(array) = argument else {
         return number(argument)?
@@ -32,7 +32,8 @@ pub(super) fn arguments(argument: RawBsonRef<'_>) -> Result<Option<Vec<i32>>, &'
     }
 }
 
-/// Beyond an int32 the slice is as good as unbounded: no array has so many elements.
+/// The number of a `$slice`. A number beyond int32 is replaced by the nearest int32, because no
+/// array has so many elements.
 fn number(value: RawBsonRef<'_>) -> Result<Option<i32>, &'static str> {
     if let RawBsonRef::Decimal128(number) = value
         && !number
@@ -40,7 +41,7 @@ fn number(value: RawBsonRef<'_>) -> Result<Option<i32>, &'static str> {
             .bytes()
             .all(|byte| byte.is_ascii_digit() || byte == b'-')
     {
-        // Rounded, where other numbers are truncated.
+        // mongod rounds it, but truncates other numbers.
         return Err("a $slice by a decimal that is no whole number");
     }
     Ok(as_whole_number(value).map(|number| {
@@ -52,7 +53,7 @@ fn number(value: RawBsonRef<'_>) -> Result<Option<i32>, &'static str> {
 /// The stage that slices at that path.
 ///
 /// # Errors
-/// That the path is too long, for a message.
+/// The path is too long, for an error message.
 pub(super) fn stage(path: &str, arguments: &[i32]) -> Result<RawDocumentBuf, &'static str> {
     let steps: Vec<&str> = path.split('.').collect();
     match steps.split_first() {
@@ -64,14 +65,14 @@ pub(super) fn stage(path: &str, arguments: &[i32]) -> Result<RawDocumentBuf, &'s
     }
 }
 
-/// The expression for a value in which what is at the path is sliced.
+/// The expression for a value in which the value at the path is sliced.
 fn at(value: RawBson, path: &[&str], arguments: &[i32]) -> RawBson {
     let is_array = || RawBson::Document(single("$isArray", "$$value"));
     let whole = || RawBson::String("$$value".to_owned());
     let sliced = match path.split_first() {
         None => condition([is_array(), slice(arguments), whole()]),
         Some((step, rest)) => {
-            // A `$project` before leaves holes in arrays, which are no elements.
+            // An earlier `$project` leaves missing values in arrays.
             let is_there = [
                 RawBson::Document(single("$type", "$$this")),
                 RawBson::String("missing".to_owned()),
@@ -95,7 +96,8 @@ fn at(value: RawBson, path: &[&str], arguments: &[i32]) -> RawBson {
     RawBson::Document(single("$let", binding))
 }
 
-/// The same for the value of a variable where that is a document; anything else is left as it is.
+/// The expression for a variable in which the value at the path is sliced, if the variable is a
+/// document. Any other value stays as it is.
 fn in_document(variable: &str, step: &str, rest: &[&str], arguments: &[i32]) -> RawBson {
     let types = [
         RawBson::Document(single("$type", variable)),
@@ -117,7 +119,7 @@ fn in_document(variable: &str, step: &str, rest: &[&str], arguments: &[i32]) -> 
 }
 
 fn slice(arguments: &[i32]) -> RawBson {
-    // The expression refuses to take none.
+    // The expression refuses a count of 0.
     if arguments == [0] {
         return RawBson::Array(RawArrayBuf::new());
     }

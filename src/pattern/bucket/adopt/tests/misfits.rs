@@ -1,4 +1,4 @@
-//! What is neither a page nor a bucket by hand, and why.
+//! Documents that are neither pages nor hand-written buckets, and the reasons.
 
 use bson::raw::{RawArrayBuf, RawBson, RawDocumentBuf, cstr};
 use bson::{doc, rawdoc};
@@ -142,7 +142,7 @@ fn ids_are_held_to_what_becomes_of_them() {
     check(ItemIds::Dropped, [rawdoc! {}, rawdoc! {}], None);
 }
 
-/// A page with items at these times.
+/// A page with items of these times.
 fn page(number: i32, times: &[i64], control: bson::Document) -> RawDocumentBuf {
     let (from, to) = (times.iter().min(), times.iter().max());
     let bytes = i32::try_from(times.len() * 17).unwrap();
@@ -198,7 +198,7 @@ fn pages_are_held_to_the_layout() {
     }
 }
 
-/// An item of the second page got another time where it lies: the pages from the anchor on tell so.
+/// An item of the second page got another time in place: the pages from the anchor on are marked.
 #[test]
 fn pages_tell_of_another_time_from_an_anchor_on() {
     let kept = doc! { "exception": true, "late": true, "kept": { "from": at(3), "to": at(5) } };
@@ -238,7 +238,7 @@ fn what_is_passed_over_does_not_put_its_neighbours_in_doubt() {
     assert!(matches!(walk.look_at(&open), Ok(DocumentKind::Page)));
     walk.pass_over(&page(1, &[1], doc! {}));
     assert!(matches!(walk.look_at(&page(2, &[2], doc! {})), Ok(DocumentKind::Page)));
-    // It is another key's turn again.
+    // Another key follows.
     walk.pass_over(&by_hand("2", 2, &[]));
     walk.look_at(&page(1, &[2], doc! {})).unwrap_err();
 }

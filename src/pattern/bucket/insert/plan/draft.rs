@@ -1,4 +1,4 @@
-//! Distributes items over new pages, before these have numbers and names.
+//! Distributes items over new pages, before the pages get numbers and names.
 
 use super::{Planner, WriteGuarantee, pending};
 use crate::pattern::bucket::insert::item_times::ItemTimes;
@@ -7,24 +7,24 @@ use crate::pattern::bucket::insert::page_span;
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::layout::{PageHeader, TimeBounds};
 
-/// A page to be.
+/// A planned page.
 pub(super) struct Draft<'a> {
-    /// The positions of its items in the group.
+    /// The positions of its items in the batch.
     pub(super) items: Vec<usize>,
     /// The items.
     pub(super) chosen: Vec<&'a Item>,
-    /// What they mean for the page's times, behind the page before it.
+    /// The times of the items, compared with the page before.
     pub(super) times: ItemTimes,
     /// Whether another page follows.
     pub(super) has_more: bool,
-    /// Whether it has one item where it could have had more.
+    /// Whether the page has one item although more would fit.
     pub(super) is_lone: bool,
-    /// The `max_bytes` that its name is to tell.
+    /// The `max_bytes` that the page's name must record.
     pub(super) cut_by: Option<i64>,
 }
 
 impl Planner<'_> {
-    /// The pages that are begun together behind the key's highest, in their order.
+    /// The pages that are begun together after the key's head page, in order.
     pub(super) fn drafts<'g>(&self, group: &'g KeyBatch, highest: Option<&PageHeader>) -> Vec<Draft<'g>> {
         let coming: Vec<(usize, &Member)> = pending(group).collect();
         let mut coming = coming.as_slice();
@@ -35,7 +35,7 @@ impl Planner<'_> {
         let cut_by = tells.then(|| group.max_bytes(self.shape));
         let mut drafts = Vec::new();
         while let Some((next, _)) = coming.first().copied() {
-            // What other attempts take a page of that name to have.
+            // The items that other attempts assume on a page with this name.
             let extent = (self.care == WriteGuarantee::ExactlyOnce).then(|| group.extent(self.shape, next));
             let whole = extent.as_ref().is_none_or(|extent| are_pending(group, extent));
             if !whole && !drafts.is_empty() {
@@ -66,7 +66,7 @@ impl Planner<'_> {
         drafts
     }
 
-    /// Whether a page that begins with this item may have all that belong on it.
+    /// Whether all items that belong on a page beginning with this item are pending.
     pub(super) fn is_whole(&self, group: &KeyBatch, next: usize) -> bool {
         are_pending(group, &group.extent(self.shape, next))
     }

@@ -1,4 +1,4 @@
-//! What is planned where items have times.
+//! Plans for items with times.
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn a_push_demands_what_it_assumes() {
     assert_eq!(statements[0].late, 1);
     let update = &statements[0].document;
     assert_eq!(update.get_document("q").unwrap(), &*rawdoc! { "_id": "1_5" });
-    // An upsert of a page that is gone fails the guard.
+    // If the page is gone, the upsert fails the guard.
     assert!(update.get_bool("upsert").unwrap());
     let set = update
         .get_array("u")
@@ -60,7 +60,7 @@ fn a_push_demands_what_it_assumes() {
     assert!(set.get_bool(path::LATE).unwrap());
 }
 
-/// What a push of one item sets, and the page after it.
+/// The `$set` of a push of one item, and the page header after the push.
 fn pushed(page: PageHeader, time: RawBson) -> (bson::Document, PageHeader) {
     let mut groups = groups(&shape(Some("t")), &[rawdoc! { "_id": 1, "k": 1, "t": time }]);
     groups[0].know(Some(page));
@@ -93,13 +93,13 @@ fn an_item_without_a_date_opens_the_bounds_and_nothing_is_assumed_of_a_late_page
         Some(&bson!({ "$max": ["$control.to", Bson::MaxKey] }))
     );
     assert!(after.late && after.to.is_none() && !assumes_times(&set));
-    // Known to be late, and so that page 0 is marked.
+    // The mark shows that page 0 is marked, too.
     let is_late = bson!({ "$not": { "$eq": [{ "$type": "$control.late" }, "missing"] } }).to_string();
     let guard = |set: &bson::Document| set.get("history").unwrap().to_string();
     assert!(!guard(&set).contains(&is_late));
     let (set, _) = pushed(after.clone(), RawBson::Int32(7));
     assert!(guard(&set).contains(&is_late));
-    // It stays open, whatever comes.
+    // The upper bound stays open.
     let (set, after) = pushed(after, RawBson::DateTime(at(9)));
     assert_eq!(set.get(path::TO), Some(&bson!({ "$max": ["$control.to", at(9)] })));
     assert!(after.late && after.to.is_none() && !assumes_times(&set));
@@ -107,7 +107,7 @@ fn an_item_without_a_date_opens_the_bounds_and_nothing_is_assumed_of_a_late_page
     assert!(!after.late && after.to == Some(at(9)) && assumes_times(&set));
 }
 
-/// Items of these times, and what happens until all are stored on pages behind one with the time 50.
+/// Checks the statements for items of these times, appended after a page whose newest time is 50.
 fn check_marks(care: WriteGuarantee, times: &[i64], highest: Option<PageHeader>, expected: &[&str]) {
     let shape = shape(Some("t"));
     let documents: Vec<_> = (0..)
@@ -152,7 +152,7 @@ fn page_0_is_marked_before_a_page_behind_it_becomes_late() {
         Some(unordered),
         &["push 1_5 1 late"],
     );
-    // It says so itself.
+    // Page 0 records the mark itself.
     check_marks(WriteGuarantee::AtLeastOnce, &[40], Some(first), &["push 1_5 1 late"]);
     let expected = ["push 1_5 1", "mark 1_5 0", "push 1_5 1 late"];
     check_marks(WriteGuarantee::ExactlyOnce, &[60, 55], Some(page(1)), &expected);
@@ -160,7 +160,7 @@ fn page_0_is_marked_before_a_page_behind_it_becomes_late() {
 
 #[test]
 fn pages_say_whether_one_before_them_is_late() {
-    // The third of them is.
+    // The third page is late.
     let times = [60, 61, 62, 63, 64, 65, 59, 66, 67, 68];
     let pages = "page 1_60 3, page 1_63 3, page 1_59 3 late, page 1_68 1 unordered";
     check_marks(
@@ -204,7 +204,7 @@ fn pages_say_whether_one_before_them_is_late() {
         Some(is_unordered),
         &["announce 1_5 0", &behind],
     );
-    // A first page is begun with the mark where it is not alone.
+    // Page 0 is begun with the mark if other pages follow it.
     let begun = pages.replacen("3,", "3 unordered,", 1);
     check_marks(WriteGuarantee::AtLeastOnce, &times, None, &[&begun]);
     let rest = "page 1_63 3, page 1_59 3 late, page 1_68 1 unordered";
@@ -216,7 +216,8 @@ fn pages_say_whether_one_before_them_is_late() {
     );
 }
 
-/// The page to be begun is told what was known of this one: an item's new time may have changed that.
+/// The next page relies on the known marks of this page. A changed time of an item may have set a
+/// mark since.
 #[test]
 fn a_push_that_announces_demands_the_marks_as_they_are_known() {
     let shape = shape(Some("t"));

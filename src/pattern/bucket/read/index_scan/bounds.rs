@@ -1,7 +1,7 @@
 //! Where a scan begins in an index.
 //!
-//! mongod includes `min` and excludes `max`. So a backward scan begins at the value behind the one that is
-//! wanted.
+//! mongod includes `min` and excludes `max`. So a backward scan begins at the value after the first
+//! wanted value.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawBson, RawBsonRef, RawDocumentBuf};
@@ -12,20 +12,20 @@ use crate::command::document::put;
 use crate::pattern::bucket::item_index::StoredIndex;
 use crate::pattern::bucket::layout::VERSION;
 
-/// The greatest number up to which each whole number is a double.
+/// The limit below which every whole number is exact as a double.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// The values that a scan begins at.
+/// The values at which a scan begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<'a> {
     pub(super) index: &'a StoredIndex,
     pub(super) equalities: &'a [Equality<'a>],
-    /// Of the field behind the equalities.
+    /// The value of the field after the equalities.
     pub(super) value: Option<RawBsonRef<'a>>,
 }
 
 impl Place<'_> {
-    /// The part of the index that a scan reads. `None` where it cannot begin there.
+    /// The part of the index that a scan reads. `None` if the scan cannot begin there.
     pub(super) fn reach(&self, is_forward: bool) -> Option<Reach> {
         if self.equalities.is_empty() && self.value.is_none() {
             return Some(Reach::Whole);
@@ -49,7 +49,7 @@ impl Place<'_> {
         Some(Reach::BackFrom(self.bound(&values)))
     }
 
-    /// The first place in the index that begins with these values.
+    /// The first position in the index that begins with these values.
     fn bound(&self, values: &[RawBson]) -> RawDocumentBuf {
         let mut bound = RawDocumentBuf::new();
         if self.index.is_prefixed() {
@@ -67,8 +67,8 @@ impl Place<'_> {
     }
 }
 
-/// The next greater value, or the next less one. Between both there is no value but a decimal. `None` where
-/// the proxy knows none.
+/// The next greater value, or the next less one. No value but a decimal lies in between. `None` if
+/// the proxy cannot compute it.
 fn behind(value: RawBsonRef<'_>, greater: bool) -> Option<RawBson> {
     Some(match value {
         RawBsonRef::Null if greater => RawBson::Double(f64::NAN),

@@ -1,4 +1,4 @@
-//! Selects the index that a query is answered by.
+//! Selects the indexes for a sorted query.
 
 use bson::DateTime;
 use bson::oid::ObjectId;
@@ -13,7 +13,7 @@ use crate::pattern::bucket::item_index::StoredIndex;
 use crate::pattern::bucket::projection::Projection;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
-/// The most indexes of which the proxy selects one by a trial.
+/// The most scans that are tried to select one.
 const MAX_SCANS: usize = 4;
 
 /// A sorted query, before its index is selected.
@@ -21,15 +21,15 @@ const MAX_SCANS: usize = 4;
 pub struct SortedQuery<'a> {
     filter: ItemFilter<'a>,
     projection: Projection,
-    /// Without key fields that the filter sets equal to a value.
+    /// The sort without key fields that the filter sets equal to a value.
     sort: Vec<SortField<'a>>,
     skip: u64,
     limit: u64,
 }
 
 impl<'a> SortedQuery<'a> {
-    /// Recognises one. `None` where mongod has to filter, sort or project, and where the answer is not
-    /// limited.
+    /// Recognises such a query. `None` if mongod must filter, sort or project, and if the result is
+    /// not limited.
     #[must_use]
     pub fn of(shape: &BucketShape, find: &Find<'a>) -> Option<Self> {
         let is_short = find.limit > 0 && find.skip.saturating_add(find.limit) <= MAX_ITEMS;
@@ -53,8 +53,8 @@ impl<'a> SortedQuery<'a> {
         })
     }
 
-    /// The scans of the indexes that have the order and answer most conditions; several where their number is
-    /// the same. Empty where no index has the order.
+    /// The scans of the indexes that have the order and answer the most conditions. Several if they
+    /// answer equally many. Empty if no index has the order.
     #[must_use]
     pub fn scans(&self, indexes: &'a [StoredIndex]) -> Vec<IndexScan<'a>> {
         let mut scans: Vec<IndexScan<'a>> = indexes.iter().flat_map(|index| self.by(index)).collect();
@@ -171,7 +171,7 @@ fn direction_of(value: RawBsonRef<'_>) -> Option<bool> {
     }
 }
 
-/// Whether a part of a path is a number, which may be a place in an array.
+/// Whether a part of a path is a number, which may be a position in an array.
 fn has_number(path: &str) -> bool {
     path.split('.')
         .any(|name| name.bytes().all(|byte| byte.is_ascii_digit()))

@@ -1,4 +1,4 @@
-//! The values that an item is sorted by.
+//! The values by which an item is sorted.
 
 use std::cmp::Ordering;
 
@@ -8,13 +8,14 @@ use super::SortField;
 use crate::pattern::bucket::item_filter::StoredItem;
 use crate::pattern::bucket::value_order::{compare, is_comparable};
 
-/// One value for each sort field; null where the item has none.
+/// One value for each sort field. Null if the item does not have the field.
 #[derive(Clone, Debug)]
 pub(super) struct SortKey<'a>(Vec<RawBsonRef<'a>>);
 
 impl<'a> SortKey<'a> {
-    /// That of an item. `None` where the proxy does not order a value as mongod does. `takes_arrays`: mongod
-    /// sorts an array by its first element in the order of the sort.
+    /// The sort key of an item. `None` if the proxy does not order a value as mongod does. With
+    /// `takes_arrays`, an array is represented by the element that comes first in the sort, as in
+    /// mongod.
     pub(super) fn of(item: &StoredItem<'a>, sort: &[SortField<'_>], takes_arrays: bool) -> Option<Self> {
         let takes_arrays = takes_arrays && sort.len() == 1;
         let values = sort.iter().map(|field| {
@@ -54,7 +55,7 @@ impl<'a> SortKey<'a> {
 }
 
 impl SortField<'_> {
-    /// Of values that are comparable.
+    /// The order of two comparable values.
     fn order(&self, one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> Ordering {
         let order = compare(one, other).unwrap_or(Ordering::Equal);
         if self.is_ascending { order } else { order.reverse() }

@@ -31,7 +31,7 @@ fn prefixed() -> Vec<StoredIndex> {
     ])
 }
 
-/// The `find` on buckets for a client's `find` of five items; `None` where no index answers it.
+/// The `find` on buckets for a client's `find` of five items. `None` if no index answers it.
 fn query(indexes: &[StoredIndex], filter: &RawDocument, sort: &RawDocument) -> Option<RawDocumentBuf> {
     let find = Find {
         filter: Some(filter),
@@ -193,7 +193,7 @@ fn bucket(key: i32, items: &[(i32, &str)]) -> RawDocumentBuf {
     rawdoc! { "_id": key, "k": key, "count": count, "history": array, "control": { "v": 1, "page": 0, "bytes": 1 } }
 }
 
-/// The numbers of the items that the first buckets return.
+/// The numbers of the items that the scan returns from the first buckets.
 fn numbers(filter: &RawDocument, buckets: &[RawDocumentBuf], is_all: bool) -> Option<Vec<i32>> {
     let indexes = prefixed();
     let sort = rawdoc! { "at": -1 };
@@ -229,7 +229,7 @@ fn items_behind_the_last_bucket_wait() {
     assert_eq!(numbers(&rawdoc! {}, &buckets[..1], false), None);
     assert_eq!(numbers(&rawdoc! { "status": "x" }, &buckets, false), None);
     assert_eq!(numbers(&rawdoc! { "status": "x" }, &buckets, true), Some(vec![70, 60]));
-    // A bucket without an entry in the range is behind its end.
+    // A bucket without an entry in the range is beyond its end.
     let beyond = [buckets.to_vec(), vec![bucket(3, &[(65, "y")])]].concat();
     assert_eq!(numbers(&rawdoc! { "status": "x" }, &beyond, false), Some(vec![70, 60]));
     assert_eq!(numbers(&rawdoc! { "at": { "$lt": 80 } }, &buckets, false), None);

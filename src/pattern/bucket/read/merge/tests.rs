@@ -45,8 +45,8 @@ fn contents(documents: &mut DocumentBuffer) -> Vec<(i64, i32)> {
 }
 
 proptest! {
-    /// The chosen pages hold the items that sorting all of them would give, in the order of insertion where
-    /// times are equal (in the reverse order where times descend).
+    /// The chosen pages contain the items that sorting all items would return. Items of equal time
+    /// are in the order of insertion, in a descending sort in the reverse order.
     #[test]
     fn merging_chosen_pages_is_sorting_all_items(
         pages in prop::collection::vec(prop::collection::vec(0_i64..20, 1..5), 1..12),

@@ -1,4 +1,4 @@
-//! Pages that become out of order during a scan by time.
+//! Pages that become late during a scan by time.
 
 use bson::DateTime;
 use bson::raw::RawDocument;
@@ -6,15 +6,16 @@ use bson::raw::RawDocument;
 use super::{PageScan, ScanDirection};
 use crate::pattern::bucket::read::bucket::Bucket;
 
-/// Whether a page that is met on the way has items which came, or got another time, since the walk began.
+/// Whether the page may have items that were stored out of order, or got another time, after the
+/// scan began.
 pub(super) fn is_disturbed(bucket: &Bucket<'_>) -> bool {
     bucket.is_late || (bucket.page > 0 && bucket.is_unordered)
 }
 
 impl PageScan {
-    /// Puts what came late since the walk began in its place, or leaves it. An item that got another time
-    /// since is left, too, where that lies behind the page's other items: what they are is told by the bounds
-    /// that the page has had before.
+    /// Sorts the page's items, and removes items that were stored out of order at a time that the
+    /// scan has passed. Also removes items that got another time after the scan began, if that time
+    /// is beyond the page's other items. The page's previous bounds show which items those are.
     pub(super) fn put_in_order(&self, bucket: &Bucket<'_>, items: &mut Vec<(Option<DateTime>, &RawDocument)>) {
         let (least, greatest) = match self.direction {
             ScanDirection::Forward => (self.reached, bucket.kept.to),
@@ -26,7 +27,7 @@ impl PageScan {
         items.sort_by_key(|(time, _)| *time);
     }
 
-    /// Notes that the walk has come to a time.
+    /// Records that the scan has reached a time.
     pub(super) fn reach(&mut self, time: Option<DateTime>) {
         let Some(time) = time else { return };
         self.reached = Some(match (self.reached, self.direction) {

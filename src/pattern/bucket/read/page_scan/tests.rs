@@ -23,7 +23,8 @@ fn date(millis: i32) -> DateTime {
     DateTime::from_millis(i64::from(millis))
 }
 
-/// Pages with that many items each, numbered and dated through; all but the last that are not full are short.
+/// Pages with these numbers of items, with consecutive numbers and dates. All but the last are
+/// marked short unless they are full.
 fn pages(counts: &[usize]) -> Vec<RawDocumentBuf> {
     let mut next = 0;
     let last = counts.len() - 1;
@@ -52,7 +53,7 @@ fn question(body: &RawDocument) -> Option<BucketQuery> {
     BucketQuery::of(&shape(), &Find::parse(body).unwrap())
 }
 
-/// What a walk takes of pages, asked for a few at a time as its queries say.
+/// The items that a scan returns from pages, which are fetched as its queries request them.
 fn taken(walk: &mut PageScan, pages: &[RawDocumentBuf]) -> Vec<i32> {
     let source = BucketSource {
         collection: "c",
@@ -62,7 +63,7 @@ fn taken(walk: &mut PageScan, pages: &[RawDocumentBuf]) -> Vec<i32> {
     'asking: loop {
         let query = walk.query(source);
         if query.get_document("min").is_err() {
-            // Bounds of nothing.
+            // The bounds are empty.
             break;
         }
         let bound = |name: &str| query.get_document(name).unwrap().get_i64("control.page").ok();
@@ -95,8 +96,8 @@ fn taken(walk: &mut PageScan, pages: &[RawDocumentBuf]) -> Vec<i32> {
 }
 
 proptest! {
-    /// Any stretch, from the front or the back, over pages short and full, is the stretch of the items in a
-    /// row.
+    /// For any range, skip and limit, in both directions, a scan over short and full pages returns
+    /// the right items.
     #[test]
     fn a_walk_takes_a_stretch_of_the_items(
         counts in prop::collection::vec(0..=MAX_ITEMS, 1..8),
@@ -164,8 +165,8 @@ fn what_came_late_since_a_walk_began_is_put_in_its_place_or_left_out() {
     assert_eq!(found.count(), 10);
 }
 
-/// Four pages of four items; on the second two items have got other times since: far behind, and far before
-/// all others.
+/// Four pages. Two items of the second page have got other times: one much later, one before all
+/// others.
 #[test]
 fn what_got_another_time_since_a_walk_began_is_left_out() {
     let mut pages = pages(&[4, 4, 4, 2]);
@@ -188,7 +189,7 @@ fn what_got_another_time_since_a_walk_began_is_left_out() {
     }
 }
 
-/// What was known of the times no longer is, and nothing has been taken yet.
+/// The page has become late before any item was returned, so the scan cannot rely on the order.
 #[test]
 fn a_first_page_that_has_become_late_says_that_there_is_another_way() {
     let shape = shape();
@@ -203,8 +204,8 @@ fn a_first_page_that_has_become_late_says_that_there_is_another_way() {
     );
 }
 
-/// Items newer than all came, and then others, since a walk began: the first of the pages behind tells that
-/// it is late, the others that one before them is.
+/// Late items were stored after a scan began, and then newer ones. The first of the new pages is
+/// marked late, the others are marked unordered.
 #[test]
 fn what_is_behind_a_page_that_came_late_is_not_out_of_order() {
     let mut pages = pages(&[4, 4, 4, 4]);
@@ -283,7 +284,7 @@ fn what_buckets_answer() {
     assert!(!find(rawdoc! { "filter": { "_id": { "$gt": 5 } } }));
 }
 
-/// mongod takes a lower bound that is not below the upper one for a mistake.
+/// mongod refuses `min` and `max` if the lower bound is not below the upper one.
 #[test]
 fn bounds_of_nothing_are_conditions() {
     let source = BucketSource {
