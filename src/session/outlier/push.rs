@@ -15,7 +15,8 @@ use crate::pattern::outlier::statement::{self, flagging, into_tail, outlier, out
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
-/// What pushes may weigh that are left in a tail: whoever reads the document reads them, too.
+/// Maximum bytes of a push that stays in the tail. Larger tails would slow down every read of the
+/// document.
 const MAX_LEFT_BYTES: usize = 4096;
 
 /// The push of one statement to one document. The statement only appends to the array, and its filter does
