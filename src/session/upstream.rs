@@ -162,8 +162,8 @@ impl Upstreams {
         Self { current }
     }
 
-    /// Connects to the current server, or waits for one. A server that cannot be reached is not tried again, but a
-    /// server that replaces it in time is. `None`: there was no server in time.
+    /// Connects to the current server, or waits for one. A server that cannot be reached is not tried again,
+    /// but a server that replaces it in time is. `None`: there was no server in time.
     pub(super) async fn connect(&self, within: Duration) -> Result<Option<Connected>, LinkError> {
         let deadline = Instant::now() + within;
         let mut current = self.current.clone();
