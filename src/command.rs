@@ -1,5 +1,5 @@
-//! A typed, borrowed view of one command, and builders of replies and errors. Knows neither patterns nor
-//! sockets.
+//! A typed, borrowed view of one command, and builders of replies and errors. Must not know
+//! patterns or sockets.
 #![cfg_attr(
     not(test),
     deny(

@@ -1,12 +1,12 @@
-//! From a TOML file and the environment to values that are right, or to all mistakes at once.
+//! From a TOML file and the environment to checked values, or to all mistakes at once.
 //!
-//! `source` parses the text, `section` reads one table of it field by field, `options` describes every field,
-//! and `resolve`, `listen`, `upstream`, `admin` and `shapes` say what the fields mean. Every scalar can also
-//! be set by an environment variable, which goes before the file: `MONGOSHAPE_LISTEN_ADDRESS`, or
-//! `MONGOSHAPE_BUCKET_0_MAX_ITEMS` for the first `[[bucket]]`. A `[[bucket]]` or `[[outlier]]` that the file
-//! does not have is added by giving the next number's namespace.
+//! `source` parses the text, `section` reads one table field by field, `options` describes every field,
+//! and `resolve`, `listen`, `upstream`, `admin` and `shapes` interpret the fields. Every scalar can
+//! also be set by an environment variable, which takes precedence over the file:
+//! `MONGOSHAPE_LISTEN_ADDRESS`, or `MONGOSHAPE_BUCKET_0_MAX_ITEMS` for the first `[[bucket]]`. A
+//! further `[[bucket]]` or `[[outlier]]` is added by setting the namespace of the next number.
 //!
-//! Must not know sockets, and reads no environment of its own: the lookup is passed in.
+//! Must not know sockets, and does not read the environment itself: the lookup is passed in.
 
 mod admin;
 mod error;
@@ -32,10 +32,10 @@ pub use self::options::{DefaultValue, Holds, OptionReference, TableReference, re
 use self::source::ConfigSource;
 
 impl Config {
-    /// Reads a file; variables of the environment go before what it says.
+    /// Reads a file. Environment variables take precedence over it.
     ///
     /// # Errors
-    /// That the file cannot be read, or every mistake in it and in the variables.
+    /// If the file cannot be read, or all mistakes in it and in the variables.
     pub fn load(path: &Path, environment: &impl Fn(&str) -> Option<String>) -> Result<Self, ConfigErrors> {
         let file_name = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
@@ -46,10 +46,10 @@ impl Config {
         Self::parse(&text, &file_name, environment)
     }
 
-    /// Reads a text; `file_name` is what mistakes call it.
+    /// Reads a text. `file_name`: the name in error messages.
     ///
     /// # Errors
-    /// Every mistake in it and in the variables.
+    /// All mistakes in it and in the variables.
     pub fn parse(
         text: &str,
         file_name: &str,

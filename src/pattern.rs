@@ -1,4 +1,4 @@
-//! What is stored and what it means. Pure: no input or output; the clock and new ids are passed in.
+//! The stored layouts and their planners. Pure: no I/O. The clock and new ids are passed in.
 #![cfg_attr(
     not(test),
     deny(

@@ -1,10 +1,10 @@
-//! Bytes to frames and back. Knows nothing of commands, patterns or sockets.
+//! Bytes to frames and back. Must not know commands, patterns or sockets.
 //!
-//! A [`Frame`] is one whole message, still the bytes it came in. [`OpMsg`], [`OpQuery`], [`OpReply`] and
-//! [`OpCompressed`] are borrowed views of a frame; [`OpMsgBuilder`] and the `encode` functions make new ones.
-//! [`FrameCodec`] cuts a stream of bytes into frames. Nothing here panics, or allocates more than a small
-//! multiple of the bytes it was given, whatever they are; inflating a compressed frame allocates up to the
-//! limit for messages, as output comes.
+//! A [`Frame`] is one complete message, as the bytes received. [`OpMsg`], [`OpQuery`], [`OpReply`] and
+//! [`OpCompressed`] are borrowed views of a frame. [`OpMsgBuilder`] and the `encode` functions build
+//! new frames. [`FrameCodec`] splits a stream of bytes into frames. For any input, nothing here panics,
+//! or allocates more than a small multiple of the input. Decompression allocates as output is produced,
+//! up to the limit for messages.
 #![cfg_attr(
     not(test),
     deny(
