@@ -47,8 +47,9 @@ pub struct TlsFiles {
 /// clients need certificates: a ticket would admit a client whose certificate has expired, or whose
 /// authority was removed.
 ///
-/// # Errors The file and what is wrong with it. A certificate that no client would accept is an error,
-/// too, because mongod does not start with one either.
+/// # Errors
+/// The file and what is wrong with it. A certificate that no client would accept is an error, too,
+/// because mongod does not start with one either.
 pub fn acceptor(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let cert_file = PemFile::read(FileOption::Cert(files.table), &files.cert)?;
     let chain = cert_file.certificates()?;

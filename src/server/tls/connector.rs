@@ -22,8 +22,9 @@ use super::pem::PemFile;
 ///   certificate, including its host name.
 /// - Revocation is not checked.
 ///
-/// # Errors The file and what is wrong with it. Stricter than the driver in one case, in which no
-/// connection could succeed: a `tlsCAFile` without any usable authority.
+/// # Errors
+/// The file and what is wrong with it. Stricter than the driver in one case, in which no connection could
+/// succeed: a `tlsCAFile` without any usable authority.
 pub fn connector(options: &TlsOptions) -> Result<Arc<ClientConfig>, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;

@@ -1,7 +1,7 @@
 //! Hand-split documents. They are read as they are, and adopted by the first write.
 //!
-//! Hand-written documents of extras stay until `mongoshape setup` removes them, because a client may be reading
-//! them.
+//! Hand-written documents of extras stay until `mongoshape setup` removes them, because a client may be
+//! reading them.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
