@@ -23,7 +23,7 @@ use crate::pattern::unwound;
 /// A cursor of extras.
 pub(crate) type ExtrasScan = Cursor<RawDocumentBuf>;
 
-/// Maximum number of documents to inspect one by one. If there are more, the finding says so.
+/// Maximum number of documents to inspect one by one. Findings count no more than these.
 const MOST: usize = 10_000;
 
 /// The findings for one collection, at least one.
@@ -176,7 +176,7 @@ async fn run(target: &ShapedCollection, command: RawDocumentBuf) -> Result<Extra
 struct InvalidDocuments {
     overlong: usize,
     by_hand: usize,
-    /// The first few `_id`s.
+    /// The `_id`s of documents whose extras cannot be read.
     misfits: Vec<String>,
 }
 

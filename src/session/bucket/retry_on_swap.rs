@@ -190,7 +190,7 @@ pub(super) fn unless_replaced<T>(run: &BucketCommand<'_>, told: Result<T, RunErr
 }
 
 impl BucketCommand<'_> {
-    /// Whether the name still denotes the collection that was checked. Needed only where a query
+    /// Whether the name still denotes the collection that was checked. Needed only if a query
     /// cannot name the UUID; otherwise mongod checks it.
     pub(super) async fn is_still_the_same(&mut self) -> Result<bool, RunError> {
         let Some(known) = self.collection.clone() else {

@@ -61,7 +61,7 @@ impl Session<'_> {
         Ok(Some(whole.ok_or(Closed::ByClient)?))
     }
 
-    /// Reserves memory for a request of so many bytes, or returns the error for the client. Unauthenticated
+    /// Reserves memory for a request of `bytes`, or returns the error for the client. Unauthenticated
     /// clients of a server that requires authentication share a small budget.
     pub(super) async fn reserve_request(&mut self, bytes: usize) -> Result<Option<CommandError>, Closed> {
         let memory = &self.shared.memory;

@@ -31,7 +31,7 @@ pub(super) struct Leftover {
     /// The id of the upstream cursor. 0 if it is exhausted.
     pub(super) upstream: i64,
     pub(super) documents: VecDeque<RawDocumentBuf>,
-    /// Number of documents in the last reply, which is used as the size of the next batch.
+    /// Number of documents in the last reply. The next upstream batch has about that size.
     pub(super) fitted: usize,
     /// Fields of the upstream reply that every reply repeats, for example the cluster time.
     pub(super) gossip: RawDocumentBuf,

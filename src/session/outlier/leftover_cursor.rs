@@ -93,7 +93,7 @@ pub(super) async fn get_more(run: &mut OutlierCommand<'_>) -> Result<Option<RawD
 }
 
 impl OutlierCommand<'_> {
-    /// Reads the next documents of the upstream cursor, about as many as fit in the last reply.
+    /// Reads the next documents of the upstream cursor, about as many as the last reply contained.
     async fn ask_for_more(&mut self, leftover: &mut Leftover, wanted: usize) -> Result<(), RunError> {
         let size = i64::try_from(leftover.fitted.saturating_add(1).min(wanted)).unwrap_or(i64::MAX);
         let body = self.context.head.body();

@@ -85,7 +85,7 @@ impl<'a> OutlierUpdate<'_, 'a> {
     /// Executes the statement, and adds the result of each document.
     pub(super) async fn run(&self, run: &mut OutlierCommand<'_>, results: &mut Results<'_>) -> Result<(), RunError> {
         let of = self.of;
-        // mongod refuses these whatever matches.
+        // mongod refuses these, whether or not a document matches.
         let is_refused = (of.upsert && has_expression(of.filter))
             || (of.multi && (run.context.head.is_retryable_write() || is_replacement(of.change)));
         let is_plain = is_refused || (self.change == UpdateEffect::LeavesArray && !run.depends(Some(of.filter)));

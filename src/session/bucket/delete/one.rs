@@ -124,8 +124,8 @@ pub(in crate::session::bucket) async fn sweep_page(
     }
     let key = condition(run.shape, &target.bucket).ok_or_else(|| run.corrupt_bucket_error())?;
     if run.context.head.in_transaction() {
-        // Only checked pages are removed: if the page got an item in the meantime, for example by a
-        // relocation of the same command, a failed delete would end the transaction.
+        // The pages are read again. If the page got an item in the meantime, for example by a
+        // relocation of the same command, a failed removal would end the transaction.
         return remove_empty_pages::key(run, &key).await;
     }
     if remove_empty_pages::remove_all(run, &key, std::slice::from_ref(&target.page)).await? == 0 {

@@ -166,8 +166,8 @@ impl<'a> InsertBatch<'a> {
         Some(group.highest().cloned())
     }
 
-    /// Records whether the collection is clustered. A clustered collection refuses an `_id` that is
-    /// too long for a record id.
+    /// Records whether the collection is clustered. If it is or may be, items whose `_id` is too long
+    /// for a record id are refused.
     pub(super) fn learn(&mut self, run: &BucketCommand<'_>, ready: &ReadyCollection) {
         self.is_clustered = ready.is_clustered == Some(true);
         if ready.is_clustered == Some(false) {
