@@ -330,8 +330,8 @@ impl Compaction<'_> {
         let Err(halt) = frozen.by().rename(renamed).await else {
             return Ok(());
         };
-        // The rename may have succeeded, or may still arrive. After the copy's name is free, it can no
-        // longer arrive.
+        // The rename may have succeeded, or may still arrive. After no copy has that
+        // name, a late rename fails.
         frozen.by().drop(copy.name(), Some(copy.uuid())).await?;
         if frozen.by().is_replaced(copy.uuid()).await? {
             Ok(())

@@ -88,7 +88,7 @@ impl<'a> Frozen<'a> {
     async fn try_to_thaw(&self) -> Result<(), Halt> {
         let target = self.by.target;
         self.drop_index(&self.fence.freeze()).await?;
-        // From here on no freeze can arrive. Any other validator of the collection is not the run's.
+        // From here on a late freeze fails. Any other validator of the collection is not the run's.
         let described = description(&target.database, &target.collection).await?;
         if described.is_some_and(|described| self.by.work.has_frozen(&described)) {
             let thaw = self.modification(self.fence.thaw(), Some(&RawDocumentBuf::new()));

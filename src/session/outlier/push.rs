@@ -127,7 +127,8 @@ impl<'a> Push<'a> {
         Ok(())
     }
 
-    /// Pushes to the tail, and spills it. `None`: the document is not an outlier. `generation`: the expected one.
+    /// Pushes to the tail, and spills it. `None`: the document is not an outlier. `generation`: the expected
+    /// one.
     async fn to_tail(
         self,
         run: &mut OutlierCommand<'_>,

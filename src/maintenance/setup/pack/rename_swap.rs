@@ -53,8 +53,8 @@ impl<'a> Exchange<'a> {
             dropped: Some(&beside.place),
         };
         if let Err(halt) = by.rename(renamed).await {
-            // The rename may have succeeded, or may still arrive. After the placeholder is dropped, it
-            // can no longer arrive.
+            // The rename may have succeeded, or may still arrive. After the placeholder is dropped,
+            // a late rename fails.
             by.drop(&kept, Some(&beside.place)).await?;
             if !has_begun(target, frozen.uuid()).await? {
                 return Err(halt);
