@@ -1,7 +1,8 @@
-//! `advise`: looks at collections as they are, and at what is asked of them, and proposes shapes. Only reads.
+//! `advise`: inspects existing collections and their queries, and proposes shapes. Only reads.
 //!
-//! `ask` asks; `facts`, `sample` and `traffic` are what was answered; `bucket` and `outlier` decide on that
-//! without asking any more; `look` is the one after the other; `report` and `configuration` say it.
+//! `queries` reads. `collection_stats`, `sample` and `traffic` contain what was read. `bucket` and
+//! `outlier` decide without further reads. `analyze` runs these steps for one collection. `report` and
+//! `configuration` format the result.
 
 mod analyze;
 mod bucket;
@@ -40,26 +41,26 @@ use crate::maintenance::upstream;
 use crate::pattern::bucket::pack::is_beside;
 use crate::pattern::shapes::NamespacePattern;
 
-/// Databases that are no application's.
+/// Databases that no application uses.
 const INTERNAL: [&str; 3] = ["admin", "config", "local"];
 
-/// What is to be looked at.
+/// The options of `advise`.
 #[derive(Debug)]
 pub(crate) struct AdviseOptions<'a> {
     pub(crate) uri: &'a str,
-    /// `database.collection`; all where there is none.
+    /// Each as `database.collection`. Empty: all collections.
     pub(crate) namespaces: &'a [String],
-    /// Documents of a collection, at most.
+    /// Maximum number of documents to read from a collection.
     pub(crate) sample: u64,
-    /// Whether nothing but configuration is printed.
+    /// Whether only the configuration is printed.
     pub(crate) is_toml: bool,
 }
 
-/// Prints what is proposed.
+/// Prints the proposals.
 ///
 /// # Errors
-/// When the upstream cannot be reached, its databases not be listed, or a collection that was named is not
-/// there.
+/// If the upstream cannot be reached, its databases cannot be listed, or a named collection does
+/// not exist.
 pub(crate) async fn run(advise: &AdviseOptions<'_>) -> anyhow::Result<ExitCode> {
     let uri = toml::Value::String(advise.uri.to_owned());
     let text = format!("upstream.uri = {uri}\nlisten.address = \"127.0.0.1:27018\"\n");
@@ -124,7 +125,7 @@ async fn through(client: &Client, advise: &AdviseOptions<'_>) -> anyhow::Result<
     finish(&ask, advise, looked_at, &proposals)
 }
 
-/// Says what could not be learnt, and the configuration.
+/// Prints what could not be determined, and the configuration.
 fn finish(
     ask: &Ask<'_>,
     advise: &AdviseOptions<'_>,
@@ -158,12 +159,12 @@ fn finish(
     Ok(())
 }
 
-/// Whoever closed the pipe does not want to know.
+/// A closed pipe is ignored.
 fn say(text: &str) {
     let _ = io::stdout().write_all(text.as_bytes());
 }
 
-/// The databases to look at, in order.
+/// The names of the databases to inspect, in order.
 async fn databases(client: &Client, advise: &AdviseOptions<'_>) -> anyhow::Result<Vec<String>> {
     let mut names = Vec::new();
     for namespace in advise.namespaces {
@@ -184,7 +185,7 @@ async fn databases(client: &Client, advise: &AdviseOptions<'_>) -> anyhow::Resul
     Ok(names)
 }
 
-/// The collections of a database to look at, in order.
+/// The collections of a database to inspect, in order.
 fn wanted<'a>(database: &str, there: &'a [Document], advise: &AdviseOptions<'_>) -> anyhow::Result<Vec<&'a Document>> {
     let of_database = |namespace: &String| namespace.split_once('.').is_some_and(|(name, _)| name == database);
     let mut wanted: Vec<&Document> = if advise.namespaces.is_empty() {

@@ -1,5 +1,5 @@
-//! The command line: arguments, `serve` and `health`. The other verbs are in `maintenance` and `advisor`.
-//! The only layer that reads the process's arguments and environment.
+//! The command line: arguments, `serve` and `health`. The other commands are in `maintenance` and
+//! `advisor`. Only this layer reads the process's arguments and environment.
 
 mod environment;
 mod health;
@@ -21,9 +21,9 @@ use crate::config::{Config, ConfigErrors};
 use crate::maintenance::{check, compact, setup};
 use crate::telemetry::recent_warnings::RecentWarnings;
 
-/// Names the configuration when `--config` does not.
+/// Names the configuration file if `--config` is not given.
 const CONFIG_VARIABLE: &str = "MONGOSHAPE_CONFIG";
-/// Names the server when `advise --uri` does not; `serve` and the others know it as an option of the
+/// Names the server if `advise --uri` is not given. For other commands it sets an option of the
 /// configuration.
 const URI_VARIABLE: &str = "MONGOSHAPE_UPSTREAM_URI";
 
@@ -40,18 +40,18 @@ struct Arguments {
 enum Verb {
     /// Runs the proxy until SIGTERM or SIGINT.
     Serve(ConfigFile),
-    /// Validates the configuration and the upstream, and prints each finding; exits with 1 if one is an
-    /// error.
+    /// Validates the configuration and the upstream, and prints each finding. Exits with 1 if a
+    /// finding is an error.
     Check(ConfigFile),
-    /// Adopts buckets that were written by hand, creates the indexes of every shape, and removes what crashes
-    /// left; may be run again at any time.
+    /// Adopts hand-written buckets, creates the indexes of every shape, and removes what crashes
+    /// left. May be run again at any time.
     Setup(Setup),
-    /// Packs short pages again, while clients work; may be stopped and run again at any time.
+    /// Packs short pages again while clients work. May be stopped and run again at any time.
     Compact(Compact),
-    /// Looks at collections as they are, and proposes shapes for those that would gain by one. Only reads;
-    /// prints names of fields, and never a value.
+    /// Inspects existing collections and proposes shapes for those that would benefit. Only reads.
+    /// Prints names of fields, never values.
     Advise(Advise),
-    /// Asks a running proxy whether it is ready; exits with 1 if it is not.
+    /// Asks a running proxy whether it is ready. Exits with 1 if it is not.
     Health(Health),
     /// Prints completions for a shell.
     Completions {
@@ -60,7 +60,7 @@ enum Verb {
     },
     /// Writes the manual pages.
     Man {
-        /// Where to.
+        /// The folder for the pages.
         #[arg(value_name = "FOLDER")]
         folder: PathBuf,
     },
@@ -68,18 +68,18 @@ enum Verb {
 
 #[derive(Debug, Args)]
 struct Advise {
-    /// The server, as a connection string; else what `MONGOSHAPE_UPSTREAM_URI` says, which other users of
-    /// this machine do not see.
+    /// The server, as a connection string. Default: the value of `MONGOSHAPE_UPSTREAM_URI`, which
+    /// other users of this machine cannot see.
     #[arg(long, value_name = "URI")]
     uri: Option<String>,
-    /// A collection to look at, as `database.collection`; may be given several times. Else all that there
-    /// are.
+    /// A collection to inspect, as `database.collection`. May be given several times. Default: all
+    /// collections.
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Vec<String>,
-    /// Documents of each collection that are looked at, drawn at random; at most 32 MiB of them.
+    /// Documents of each collection to read, drawn at random, at most 32 MiB.
     #[arg(long, value_name = "DOCUMENTS", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     sample: u64,
-    /// Prints nothing but the configuration that is proposed.
+    /// Prints only the proposed configuration.
     #[arg(long)]
     toml: bool,
 }
@@ -88,7 +88,7 @@ struct Advise {
 struct Health {
     #[command(flatten)]
     file: ConfigFile,
-    /// The proxy's admin address, which speaks no TLS; else what its configuration says of it.
+    /// The proxy's admin address, without TLS. Default: the address in its configuration.
     #[arg(long, value_name = "IP:PORT", conflicts_with = "config")]
     address: Option<SocketAddr>,
 }
@@ -97,7 +97,7 @@ struct Health {
 struct Compact {
     #[command(flatten)]
     file: ConfigFile,
-    /// The one collection to pack, as `database.collection`; else all with a bucket shape.
+    /// The collection to pack, as `database.collection`. Default: all with a bucket shape.
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Option<String>,
 }
@@ -106,36 +106,36 @@ struct Compact {
 struct Setup {
     #[command(flatten)]
     file: ConfigFile,
-    /// Splits what has more elements than an outlier shape's threshold, and adopts outliers that were split
-    /// by hand, while clients work; may be stopped and run again at any time.
+    /// Splits documents with more elements than an outlier shape's threshold, and adopts hand-split
+    /// outliers, while clients work. May be stopped and run again at any time.
     #[arg(long)]
     split: bool,
-    /// Puts the plain documents of collections with a bucket shape into pages. Stop what writes to them
-    /// before; what they are now is kept beside, as `<collection>.mongoshape_plain`. May be stopped and run
-    /// again at any time.
+    /// Packs the plain documents of collections with a bucket shape into pages. Stop writers
+    /// before. The plain collection is kept as `<collection>.mongoshape_plain`. May be stopped and
+    /// run again at any time.
     #[arg(long)]
     pack: bool,
-    /// The one collection to set up, as `database.collection`; else all with a shape.
+    /// The collection to set up, as `database.collection`. Default: all with a shape.
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Option<String>,
 }
 
 #[derive(Debug, Args)]
 struct ConfigFile {
-    /// The configuration (TOML); else the one that `MONGOSHAPE_CONFIG` names.
+    /// The configuration file (TOML). Default: the file that `MONGOSHAPE_CONFIG` names.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
 impl ConfigFile {
     fn path(&self, environment: &RecordedEnvironment) -> anyhow::Result<PathBuf> {
-        // Read in any case, so that the variable is a known one.
+        // Read even if it is not needed, so that the variable counts as known.
         let variable = environment.variable(CONFIG_VARIABLE).map(PathBuf::from);
         let path = self.config.clone().or(variable);
         path.with_context(|| format!("no configuration: give --config FILE, or set {CONFIG_VARIABLE}"))
     }
 
-    /// Each mistake stands on a line of its own in the error's message.
+    /// Loads the configuration. The error's message has one line for each mistake.
     fn load_or_fail(&self, environment: &RecordedEnvironment) -> anyhow::Result<Config> {
         let config = load(&self.path(environment)?, environment);
         config.map_err(|errors| anyhow::anyhow!("the configuration has mistakes\n{errors}"))
@@ -146,7 +146,7 @@ fn load(path: &Path, environment: &RecordedEnvironment) -> Result<Config, Config
     Config::load(path, &|name| environment.variable(name))
 }
 
-/// Runs the program and gives its exit code: 0, 1 after an error, 2 for arguments that are none.
+/// Runs the program and returns its exit code: 0, 1 after an error, or 2 for invalid arguments.
 #[must_use]
 pub fn main() -> ExitCode {
     run(Arguments::parse().verb).unwrap_or_else(|error| {
@@ -162,8 +162,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run(verb: Verb) -> anyhow::Result<ExitCode> {
-    // Clients are served by threads of their own; one here accepts them, another watches the upstream
-    // meanwhile.
+    // Worker threads serve clients. This runtime accepts connections and watches the upstream.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()

@@ -1,8 +1,8 @@
 //! mongoshape: a proxy that speaks MongoDB's wire protocol on both sides and stores configured collections in
 //! the bucket or the outlier pattern.
 //!
-//! Each module is a layer and depends only on those listed before it; the test `tests/layering.rs` enforces
-//! that. `ARCHITECTURE.md` has the path of one request.
+//! Each module is a layer and depends only on those listed before it. The test `tests/layering.rs`
+//! enforces that. `ARCHITECTURE.md` describes the path of one request.
 
 /// Bytes and frames of the wire protocol.
 pub mod wire;

@@ -1,4 +1,4 @@
-//! The `mongoshape` binary: hands the command line to the library.
+//! The `mongoshape` binary: calls the library's command line.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! Maintenance of shaped collections through the driver, for an operator with rights of their own: checks,
-//! set-up, packing, compaction, and the swap that both conversions share. Serves no client.
+//! Maintenance of shaped collections through the driver, with the operator's own rights: checks,
+//! set-up, packing, compaction, and the swap that packing and compaction share. Serves no client.
 
 pub(crate) mod check;
 pub(crate) mod compact;

@@ -1,8 +1,8 @@
-//! Listeners, limits, draining, and which server is the upstream's primary. Does not know what a command
-//! means: each connection is handed to a session.
+//! Listeners, admission control, draining, and the upstream's primary. Each connection is handed to a
+//! session. Must not know the meaning of commands.
 //!
-//! [`listener`] accepts, [`admission`] decides who may stay and finds out what a client speaks, [`workers`]
-//! are the threads that sessions live on, [`topology`] watches the upstream.
+//! [`listener`] accepts connections. [`admission`] applies the limits and the TLS handshake.
+//! [`workers`] are the threads that execute sessions. [`topology`] watches the upstream.
 
 pub mod admission;
 pub mod listener;
@@ -24,26 +24,26 @@ use self::listener::Listener;
 use self::workers::Workers;
 use crate::session::Shared;
 
-/// Listeners and the sessions behind them.
+/// The listeners, and what their sessions need.
 #[derive(Debug)]
 pub struct Server {
-    /// Where clients come in.
+    /// The addresses for clients.
     pub listeners: Vec<Listener>,
-    /// Who of them may stay.
+    /// Admission control.
     pub admission: Arc<Admission>,
-    /// What their sessions share.
+    /// The state that sessions share.
     pub shared: Arc<Shared>,
-    /// Threads that sessions live on.
+    /// Number of threads that execute sessions.
     pub workers: usize,
-    /// How long running commands may take to finish once draining began.
+    /// Maximum time for running commands to finish after draining has begun.
     pub drain_timeout: Duration,
 }
 
 impl Server {
-    /// Accepts until `stop` is cancelled, then lets running commands finish and returns.
+    /// Accepts connections until `stop` is cancelled, then waits for running commands and returns.
     ///
     /// # Errors
-    /// When the worker threads cannot be started.
+    /// If the worker threads cannot be started.
     pub async fn run(self, stop: CancellationToken) -> std::io::Result<()> {
         let workers = Arc::new(Workers::start(self.workers)?);
         let sessions = TaskTracker::new();
@@ -58,7 +58,7 @@ impl Server {
             };
             accepting.spawn(listener.accept(door));
         }
-        // Each ends when `stop` is cancelled, and takes its socket with it.
+        // Each task ends when `stop` is cancelled, and closes its socket.
         while accepting.join_next().await.is_some() {}
         sessions.close();
         if timeout(self.drain_timeout, sessions.wait()).await.is_err() {

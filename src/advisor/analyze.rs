@@ -1,4 +1,4 @@
-//! One collection: asks, and has it decided.
+//! The analysis of one collection: reads, then decides.
 
 use mongodb::Database;
 use mongodb::error::Error;
@@ -11,18 +11,17 @@ use super::report::Report;
 use super::traffic::Traffic;
 use super::{bucket, candidate, outlier};
 
-/// One collection.
 pub(super) struct CollectionAnalysis<'a, 'b> {
     pub(super) ask: &'a mut Ask<'b>,
     pub(super) database: &'a Database,
-    /// Documents to look at, at most.
+    /// Maximum number of documents to read.
     pub(super) sample: u64,
 }
 
 impl CollectionAnalysis<'_, '_> {
-    /// Looks at it, and decides.
+    /// Reads the collection's statistics and documents, and decides.
     pub(super) async fn at(&mut self, mut facts: CollectionStats, mut traffic: Traffic) -> Report {
-        // Views and the like have no sizes.
+        // A view has no sizes.
         if facts.unfit.is_empty()
             && let Err(error) = self.ask.add_facts(self.database, &mut facts).await
         {

@@ -1,5 +1,5 @@
-//! Whether a collection is one for buckets, and how. Pure: statistics in, a proposal or reasons against it
-//! out.
+//! Decides whether buckets suit a collection, and with which options. Pure: from statistics to a
+//! proposal, or reasons against one.
 
 use super::candidate::{Candidate, Indexed};
 use super::collection_stats::CollectionStats;
@@ -13,44 +13,43 @@ use super::sizes::Sizes;
 use super::traffic::Traffic;
 use crate::pattern::shapes::{BucketOptions, BucketShape, NamespacePattern};
 
-/// Fewer documents are not worth it.
+/// A collection with fewer documents is not worth a shape.
 const FEW_DOCUMENTS: u64 = 1000;
-/// Documents that are larger gain nothing from a page.
+/// Larger documents gain nothing from pages.
 const LARGE_DOCUMENT: u64 = 8 << 10;
-/// Keys that have fewer documents, on average, fill no pages.
+/// With fewer documents per key on average, pages are not filled.
 const FEW_PER_KEY: f64 = 3.0;
-/// Items a page unless something speaks for more, and the most that is proposed.
+/// Default number of items on a page, and the largest number proposed.
 const PAGE: u32 = 10;
 const LARGEST_PAGE: u64 = 1000;
-/// Where whole keys are read, and have so many documents, pages are larger.
+/// If whole keys are read and have this many documents, pages are larger.
 const LONG_KEY: f64 = 1000.0;
 const PAGE_OF_LONG_KEYS: u64 = 100;
-/// A page is rewritten by every insert: a larger one is not proposed.
+/// Maximum bytes of a proposed page, because every insert rewrites its page.
 const PAGE_BYTES: u64 = 64 << 10;
 
-/// A shape that is proposed.
 #[derive(Debug)]
 pub(super) struct BucketProposal {
     pub(super) key: Vec<String>,
     pub(super) time: Option<String>,
     pub(super) max_items: u32,
-    /// What speaks for the key.
+    /// Reasons for the key.
     pub(super) why: Vec<String>,
-    /// What speaks for the size of pages.
+    /// Reason for the number of items on a page.
     pub(super) why_page: String,
     pub(super) sizes: Sizes,
     pub(super) now: Cost,
     pub(super) then: Cost,
-    /// Whether the sizes on disk that both were made of are too old to be compared.
+    /// Whether the sizes on disk are too old to be compared.
     pub(super) is_before_checkpoint: bool,
-    /// Of `then`, what `item_ids = "stored"` would not need.
+    /// Bytes of `then` that `item_ids = "stored"` would save.
     pub(super) ids: u64,
-    /// How often the index on `_id` was used.
+    /// Number of uses of the index on `_id`.
     pub(super) ids_used: Option<u64>,
     pub(super) renames: Renames,
 }
 
-/// Why there can be no bucket shape, whatever its key; none if there can.
+/// Reasons against any bucket shape. Empty if there are none.
 pub(super) fn against(facts: &CollectionStats, sample: &Sample, traffic: &Traffic) -> Vec<String> {
     let mut reasons: Vec<String> = facts.unfit.iter().chain(&facts.unfit_for_buckets).cloned().collect();
     let refused: Vec<&str> = traffic.refused().iter().copied().collect();
@@ -71,10 +70,10 @@ pub(super) fn against(facts: &CollectionStats, sample: &Sample, traffic: &Traffi
     reasons
 }
 
-/// The best of some keys.
+/// Selects the best candidate.
 ///
 /// # Errors
-/// Why none of them will do.
+/// If no candidate suits, the reasons.
 pub(super) fn decide(
     Evidence { facts, sample, traffic }: Evidence<'_>,
     candidates: Vec<(Candidate, Sizes)>,
@@ -158,10 +157,10 @@ fn propose(
     })
 }
 
-/// Why a shape is not proposed that takes no less on disk than the documents do; `None` if it takes less.
+/// The reason against a shape that would need as much disk space as the documents. `None`: it would need less.
 ///
-/// Where no index begins with the key, the documents lack the one that reads by the key need. It is taken to
-/// be as large as the one on `_id`, of `ids` bytes.
+/// If no index begins with the key, the documents need an additional one for reads by the key. It is
+/// assumed to be as large as the index on `_id`, which has `ids` bytes.
 fn loss(candidate: &Candidate, now: Cost, then: Cost, ids: u64) -> Option<String> {
     let (missing, with_index) = match candidate.indexed {
         Indexed::No => (ids, " with an index on it"),
@@ -186,7 +185,7 @@ fn loss(candidate: &Candidate, now: Cost, then: Cost, ids: u64) -> Option<String
     ))
 }
 
-/// Items a page, and why.
+/// The number of items on a page, and the reason.
 fn page_size(facts: &CollectionStats, limits: &[u64], sizes: &Sizes) -> (u32, String) {
     let most = LARGEST_PAGE
         .min(PAGE_BYTES / facts.mean_bytes().max(1))
@@ -210,18 +209,18 @@ fn page_size(facts: &CollectionStats, limits: &[u64], sizes: &Sizes) -> (u32, St
 }
 
 impl BucketProposal {
-    /// How many pages of `max_items` would hold all, if none were short.
+    /// Full pages that would hold all items, as a fraction of the estimated pages.
     pub(super) fn fill(&self) -> f64 {
         let full = real(self.now.documents) / f64::from(self.max_items);
         full / real(self.then.documents.max(1))
     }
 
-    /// Entries that `item_ids = "stored"` would not need.
+    /// Index entries that `item_ids = "stored"` would save.
     pub(super) fn id_entries(&self) -> u64 {
         self.now.documents
     }
 
-    /// How many keys there are.
+    /// Estimated number of keys.
     pub(super) fn keys(&self) -> u64 {
         whole(self.sizes.keys(self.now.documents)).max(count(1))
     }

@@ -1,42 +1,42 @@
-//! Fields that documents could be grouped by, and what speaks for them. Pure.
+//! Candidates for the key, and the reasons for them. Pure.
 
 use super::collection_stats::CollectionStats;
 use super::rounding::whole;
 use super::sample::Sample;
 use super::traffic::Traffic;
 
-/// Keys that are looked at more closely, at most.
+/// Maximum number of candidates to examine.
 const MOST: usize = 6;
-/// Fields of a key, at most: what is grouped by more is hardly read by all of them.
+/// Maximum number of fields in a key. Documents are rarely read by more.
 const MOST_FIELDS: usize = 4;
-/// Reads by a key, as a part of all, that speak for it by themselves.
+/// Fraction of reads by a key that is a sufficient reason for it.
 const MANY: f64 = 0.5;
 
-/// A key, and the time that items would be ordered by.
+/// A candidate: a key, and the time that orders its items.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub(super) key: Vec<String>,
     pub(super) time: Option<String>,
-    /// What indexes say.
+    /// How far indexes match the key.
     pub(super) indexed: Indexed,
-    /// An index that begins with its fields, and has all documents.
+    /// The name of an index that begins with the key and contains all documents.
     pub(super) index: Option<String>,
-    /// How often indexes that begin with its fields were used.
+    /// Number of uses of indexes that begin with the key.
     pub(super) used: Option<u64>,
 }
 
-/// How far indexes speak for a key.
+/// How far indexes match a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Indexed {
-    /// None begins with it.
+    /// No index begins with the key.
     No,
-    /// One begins with it.
+    /// An index begins with the key.
     Leads,
-    /// One begins with it, and goes on with the time.
+    /// An index begins with the key, followed by the time.
     ThenTime,
 }
 
-/// The keys that indexes and traffic suggest, the most likely first.
+/// The candidates that indexes and queries suggest, the best first.
 pub(super) fn candidates(facts: &CollectionStats, sample: &Sample, traffic: &Traffic) -> Vec<Candidate> {
     let mut keys: Vec<Vec<String>> = Vec::new();
     for index in &facts.indexes {
@@ -94,7 +94,7 @@ impl Candidate {
         }
     }
 
-    /// Whether something tells that documents are read by the key as pages would be.
+    /// Whether indexes or queries show that documents are read by the key in the order of pages.
     pub(super) fn is_read_in_order(&self, traffic: &Traffic) -> bool {
         let is_sorted_by_time = self.time.as_deref() == traffic.sort_by(&self.key) && self.time.is_some();
         self.indexed == Indexed::ThenTime
@@ -102,12 +102,12 @@ impl Candidate {
             || traffic.share_by(&self.key) >= MANY
     }
 
-    /// What is greater is better.
+    /// The rank of a candidate. Greater is better.
     pub(super) fn rank(&self, traffic: &Traffic, fills_pages: bool) -> (bool, u64, Indexed, usize) {
         (fills_pages, traffic.by(&self.key), self.indexed, self.key.len())
     }
 
-    /// What speaks for it, in words.
+    /// The reasons for the candidate as text.
     pub(super) fn reasons(&self, traffic: &Traffic) -> Vec<String> {
         let mut reasons = Vec::new();
         let used = self.used.map_or(String::new(), |times| {

@@ -1,8 +1,8 @@
-//! Which collections change streams watch, as `$currentOp` shows it. Pure.
+//! Finds the collections that change streams watch, in `$currentOp`. Pure.
 
 use bson::Document;
 
-/// What a change stream watches.
+/// The scope of a change stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Watched {
     Cluster,
@@ -11,7 +11,7 @@ pub(super) enum Watched {
 }
 
 impl Watched {
-    /// Whether this collection is watched.
+    /// Whether the scope includes this collection.
     pub(super) fn has(&self, namespace: &str) -> bool {
         match self {
             Self::Cluster => true,
@@ -21,7 +21,7 @@ impl Watched {
     }
 }
 
-/// What an operation or an idle cursor watches; `None` if it is no change stream.
+/// The scope of an operation or idle cursor. `None`: it is not a change stream.
 pub(super) fn watched(operation: &Document) -> Option<Watched> {
     let cursor = operation
         .get_document("cursor")

@@ -1,4 +1,4 @@
-//! What a server says of a collection without looking at its documents. Pure.
+//! A collection's statistics and indexes as the server returns them, without its documents. Pure.
 
 use bson::{Bson, Document};
 
@@ -7,43 +7,41 @@ use crate::pattern::bucket::index;
 use crate::pattern::outlier;
 use crate::pattern::shapes::NamespacePattern;
 
-/// One collection.
 #[derive(Debug, Default)]
 pub(super) struct CollectionStats {
     /// `database.collection`.
     pub(super) namespace: String,
-    /// How many documents there are.
+    /// Number of documents.
     pub(super) documents: u64,
-    /// Their bytes, as they are read.
+    /// Bytes of the documents, uncompressed.
     pub(super) data: u64,
-    /// What they take on disk, without what is free there.
+    /// Bytes on disk, without free space.
     pub(super) storage: u64,
-    /// Its indexes, `_id_` as well.
+    /// All indexes, including `_id_`.
     pub(super) indexes: Vec<Index>,
-    /// Why it can have no shape of either pattern.
+    /// Reasons against a shape of either pattern.
     pub(super) unfit: Vec<String>,
-    /// Why it can have no bucket shape, beside that.
+    /// Further reasons against a bucket shape.
     pub(super) unfit_for_buckets: Vec<String>,
-    /// Names of all collections of its database.
+    /// Names of all collections of the database.
     pub(super) beside: Vec<String>,
 }
 
-/// One index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Index {
     pub(super) name: String,
     /// Its fields, in order.
     pub(super) fields: Vec<String>,
-    /// What buckets cannot have of it, in words.
+    /// Properties that an index on buckets cannot have, as text.
     pub(super) kinds: Vec<&'static str>,
-    /// What it takes on disk.
+    /// Bytes on disk.
     pub(super) bytes: u64,
-    /// How often it was used since the server began to count; `None` where that is not known.
+    /// Uses since the server began to count. `None`: unknown.
     pub(super) used: Option<u64>,
 }
 
 impl Index {
-    /// Reads what `listIndexes` says of one.
+    /// Reads an index from `listIndexes`.
     pub(super) fn of(described: &Document) -> Self {
         let key = described.get_document("key").cloned().unwrap_or_default();
         let is = |option| described.get_bool(option).unwrap_or(false);
@@ -82,7 +80,7 @@ impl Index {
 }
 
 impl CollectionStats {
-    /// Reads what `listCollections` says of one.
+    /// Reads a collection from `listCollections`.
     pub(super) fn of(database: &str, described: &Document) -> Self {
         let name = described.get_str("name").unwrap_or_default();
         let mut facts = Self {
@@ -120,7 +118,7 @@ impl CollectionStats {
         facts
     }
 
-    /// Adds what `collStats` says.
+    /// Adds the result of `collStats`.
     pub(super) fn add_statistics(&mut self, statistics: &Document) {
         let number = |name| statistics.get(name).and_then(as_count).unwrap_or(0);
         self.documents = number("count");
@@ -135,7 +133,7 @@ impl CollectionStats {
         }
     }
 
-    /// Adds its indexes, and what follows from them.
+    /// Adds the indexes and the reasons that follow from them.
     pub(super) fn add_indexes(&mut self, described: &[Document]) {
         self.indexes = described.iter().map(Index::of).collect();
         let is_shaped = |index: &Index| index::is_own(&index.name) || index.name == outlier::index::PAGES;
@@ -154,7 +152,7 @@ impl CollectionStats {
         }
     }
 
-    /// Adds how often an index was used, as `$indexStats` says.
+    /// Adds the uses of an index from `$indexStats`.
     pub(super) fn add_use(&mut self, statistics: &Document) {
         let used = statistics
             .get_document("accesses")
@@ -167,14 +165,14 @@ impl CollectionStats {
         }
     }
 
-    /// Bytes of a document, on average.
+    /// Mean bytes of a document.
     pub(super) fn mean_bytes(&self) -> u64 {
         self.data.checked_div(self.documents).unwrap_or(0)
     }
 
-    /// Whether the sizes on disk are of a checkpoint that mongod wrote before it stored most of the
-    /// documents: an entry of the index on `_id` takes more than a byte, and documents do not compress a
-    /// hundredfold.
+    /// Whether the sizes on disk are from a checkpoint before most documents were stored. Then an
+    /// entry of the index on `_id` would take less than a byte, or the documents would be
+    /// compressed more than a hundredfold.
     pub(super) fn is_before_checkpoint(&self) -> bool {
         let ids = self.id_index().map_or(u64::MAX, |index| index.bytes);
         ids < self.documents || self.storage.saturating_mul(100) < self.data
@@ -185,13 +183,13 @@ impl CollectionStats {
         self.namespace.split_once('.').map_or("", |(_, name)| name)
     }
 
-    /// The index on `_id`, unless it is clustered.
+    /// The index on `_id`. `None` if the collection is clustered.
     pub(super) fn id_index(&self) -> Option<&Index> {
         self.indexes.iter().find(|index| index.name == "_id_")
     }
 }
 
-/// A number that counts something.
+/// A non-negative number of any of MongoDB's types.
 pub(super) fn as_count(value: &Bson) -> Option<u64> {
     as_integer(value).and_then(|number| u64::try_from(number).ok())
 }
@@ -252,7 +250,7 @@ mod tests {
         assert_eq!((facts.mean_bytes(), facts.storage, facts.collection()), (9, 25, "c.d"));
         let found: Vec<_> = facts.indexes.iter().map(|index| (index.bytes, index.used)).collect();
         assert_eq!(found, [(5, None), (7, Some(3))]);
-        // Ten documents have ten entries in the index on `_id`, which do not fit 5 bytes.
+        // Ten documents have ten entries in the index on `_id`, which do not fit in 5 bytes.
         assert!(facts.is_before_checkpoint());
         facts.indexes[0].bytes = 50;
         assert!(!facts.is_before_checkpoint());

@@ -1,6 +1,6 @@
-//! Proposals as configuration to paste. Pure.
+//! Formats proposals as configuration to paste. Pure.
 //!
-//! Comments have nothing in them that comes from a server but what is quoted as TOML.
+//! In comments, text that comes from a server is quoted as TOML.
 
 use std::fmt::Write as _;
 
@@ -9,14 +9,13 @@ use toml::Value;
 use super::bucket::BucketProposal;
 use super::outlier::OutlierProposal;
 
-/// What is proposed for a collection.
 #[derive(Debug)]
 pub(super) enum Proposal {
     Bucket(BucketProposal),
     Outlier(OutlierProposal),
 }
 
-/// A whole configuration: where to listen, the server, and the shapes, which are observed alone.
+/// A complete configuration: the listener, the upstream, and the shapes in observe mode.
 pub(super) fn configuration(uri: &str, proposals: &[(String, Proposal)]) -> String {
     let mut text = String::from(
         "# Proposed by `mongoshape advise`. With mode = \"observe\" nothing is rewritten: the proxy relays, and counts what it would\n\
@@ -71,8 +70,7 @@ fn add_outlier(text: &mut String, namespace: &str, outlier: &OutlierProposal) {
     text.push_str("mode = \"observe\"\n");
 }
 
-/// A connection string without what may be a secret: hosts, and the options that say where and what servers
-/// are.
+/// A connection string without possible secrets: the hosts, and options that describe the servers.
 pub(super) fn public(uri: &str) -> String {
     let (scheme, rest) = uri.split_once("://").unwrap_or(("mongodb", uri));
     let (before, options) = rest.split_once('?').unwrap_or((rest, ""));
@@ -91,10 +89,10 @@ pub(super) fn public(uri: &str) -> String {
     format!("{scheme}://{hosts}/{options}")
 }
 
-/// As TOML writes a string: on one line.
+/// A TOML string on one line.
 fn quoted(text: &str) -> String {
     let quoted = Value::String(text.to_owned()).to_string();
-    // A string of several lines is written as such, which a comment cannot hold.
+    // TOML writes a multi-line string over several lines, which a comment cannot contain.
     if quoted.contains('\n') {
         format!("{text:?}")
     } else {
@@ -123,7 +121,7 @@ mod tests {
         let config = parsed(&text);
         assert_eq!(config.shapes.iter().count(), 2);
         assert!(config.shapes.iter().all(|shape| shape.mode() == Mode::Observe));
-        // What stands in comments, as well.
+        // The options in comments are valid, too.
         let config = parsed(
             &text
                 .replace("\n#rename", "\nrename")

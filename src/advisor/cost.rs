@@ -1,8 +1,8 @@
-//! What a collection takes as it is, and what it would take in buckets. Pure.
+//! Estimates the size of a collection as it is, and in buckets. Pure.
 //!
-//! Pages are built as the proxy builds them, from documents of the sample. What entries of the shape's own
-//! indexes take is what was measured (`docs/benchmarks.md`, reading, sizes); an index of the application's
-//! that would stay is taken to be as large as it is.
+//! Pages are built from sampled documents as the proxy builds them. The sizes of the shape's own index
+//! entries are measured values (`docs/benchmarks.md`, reading, sizes). An application's index that
+//! would stay is assumed to keep its size.
 
 use bson::oid::ObjectId;
 use bson::raw::RawDocumentBuf;
@@ -17,15 +17,15 @@ use crate::pattern::bucket::item::{IdSource, Item};
 use crate::pattern::bucket::layout::{self, NewPage};
 use crate::pattern::shapes::BucketShape;
 
-/// Bytes of a page's entries in the indexes on `_id` and page number, and in those on its times.
+/// Bytes of a page's entries in the indexes on `_id` and page number, and in the indexes on times.
 const PAGE_ENTRIES: f64 = 26.0;
 const TIME_ENTRIES: f64 = 24.0;
-/// How much more the data of pages takes compressed than that of documents, for the same bytes.
+/// Factor by which compressed pages are larger than compressed documents of the same bytes.
 const LESS_COMPRESSED: f64 = 1.15;
-/// Documents of the sample that pages are built of.
+/// Sampled documents from which pages are built.
 const BUILT: usize = 200;
 
-/// What a collection takes, in numbers and bytes.
+/// The size of a collection, in numbers and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cost {
     pub(super) documents: u64,
@@ -42,7 +42,7 @@ impl Cost {
     }
 }
 
-/// As it is.
+/// The cost of the plain collection.
 pub(super) fn now(facts: &CollectionStats) -> Cost {
     Cost {
         documents: facts.documents,
@@ -53,7 +53,7 @@ pub(super) fn now(facts: &CollectionStats) -> Cost {
     }
 }
 
-/// In buckets with `item_ids = "unique"`; `None` where no document of the sample could be an item.
+/// The cost in buckets with `item_ids = "unique"`. `None`: no sampled document can be an item.
 pub(super) fn in_buckets(facts: &CollectionStats, sample: &Sample, shape: &BucketShape, sizes: &Sizes) -> Option<Cost> {
     let page = PageBytes::of(sample, shape)?;
     let (documents, pages) = (real(facts.documents), sizes.pages(facts.documents, shape.max_items()));
@@ -71,7 +71,8 @@ pub(super) fn in_buckets(facts: &CollectionStats, sample: &Sample, shape: &Bucke
     let own = if has_time { 4.0 } else { 2.0 };
     Some(Cost {
         documents: whole(pages),
-        // One for each page and own index, one for each item's `_id`, and those of what stays.
+        // One entry for each page and own index, one for each item's `_id`, and those of the remaining
+        // indexes.
         entries: whole(pages * own + documents * (1.0 + real(count(kept.len())))),
         data: whole(data),
         storage: whole(data * (compressed * LESS_COMPRESSED).min(1.0)),
@@ -79,8 +80,8 @@ pub(super) fn in_buckets(facts: &CollectionStats, sample: &Sample, shape: &Bucke
     })
 }
 
-/// The application's indexes that would stay: those on something else than key and time, which the shape's
-/// own are for.
+/// The application's indexes that would remain: those with fields other than key and time, which
+/// the shape's own indexes cover.
 pub(super) fn kept<'a>(facts: &'a CollectionStats, shape: &'a BucketShape) -> impl Iterator<Item = &'a Index> {
     let is_covered = |field: &String| shape.key().contains(field) || shape.time() == Some(field.as_str());
     facts
@@ -89,7 +90,7 @@ pub(super) fn kept<'a>(facts: &'a CollectionStats, shape: &'a BucketShape) -> im
         .filter(move |index| index.name != "_id_" && !index.fields.iter().all(is_covered))
 }
 
-/// Bytes of a page: for each item, and beside them.
+/// Bytes of an item on a page, and of the page header.
 #[derive(Debug)]
 struct PageBytes {
     item: f64,
@@ -107,7 +108,7 @@ impl PageBytes {
         let empty = count(array_of(&[]).as_bytes().len());
         let (mut of_items, mut own) = (0.0, 0.0);
         for item in &items {
-            // The seconds of the first item's time, or of the day, stand in every page's name.
+            // The page's `_id` contains the first item's time, or the day, in seconds.
             let id = format!("{}_1700000000", item.key().text());
             let new = NewPage {
                 id: &id,
@@ -131,7 +132,7 @@ impl PageBytes {
     }
 }
 
-/// Bytes of an element's type and name in an array of so many, as a mean.
+/// Mean bytes of an element's type and name in an array of this length.
 fn mean_place(items: u32) -> f64 {
     let digits: f64 = (0..items)
         .map(|place| f64::from(place.checked_ilog10().unwrap_or(0) + 1))
@@ -139,7 +140,7 @@ fn mean_place(items: u32) -> f64 {
     2.0 + digits / f64::from(items.max(1))
 }
 
-/// A clock that stands still: only lengths matter.
+/// A constant clock, because only lengths matter.
 struct Still;
 
 impl IdSource for Still {

@@ -1,10 +1,9 @@
-//! What a proposal is decided by.
+//! The data on which a proposal is based.
 
 use super::collection_stats::CollectionStats;
 use super::sample::Sample;
 use super::traffic::Traffic;
 
-/// What was read of a collection.
 #[derive(Clone, Copy)]
 pub(super) struct Evidence<'a> {
     pub(super) facts: &'a CollectionStats,

@@ -1,5 +1,5 @@
-//! Whether an array of a collection has a long tail, and where it would be cut. Pure: statistics in, a
-//! proposal or reasons against it out.
+//! Decides whether an array has a long tail, and where it would be split. Pure: from statistics to
+//! a proposal, or reasons against one.
 
 use super::collection_stats::CollectionStats;
 use super::evidence::Evidence;
@@ -7,44 +7,43 @@ use super::rounding::{count, real, round_up, share, whole};
 use super::sample::{Sample, SampledField};
 use super::traffic::Traffic;
 
-/// Elements kept in a document unless something speaks for more.
+/// Default number of elements in a base document.
 const THRESHOLD: u64 = 50;
-/// How much longer than the threshold the longest must be for a tail to be long.
+/// The longest array must exceed the threshold by this factor.
 const LONG_TAIL: u64 = 4;
-/// Parts of all documents that may be typical, the most first.
+/// Fractions of all documents that may be inline, the largest first.
 const TYPICAL: [f64; 3] = [0.99, 0.95, 0.90];
-/// The most elements that a base document may be configured to keep.
+/// Maximum threshold that can be configured.
 const MOST: u64 = 100_000;
 
-/// A shape that is proposed.
 #[derive(Debug, PartialEq)]
 pub(super) struct OutlierProposal {
     pub(super) array: String,
     pub(super) threshold: u32,
     pub(super) why: String,
-    /// The extras' collection, where the default is another's.
+    /// The extras collection, if the default name is taken.
     pub(super) extras: Option<String>,
-    /// How many documents of the sample have arrays of lengths up to these, in ascending order.
+    /// Numbers of sampled documents with arrays up to these lengths, ascending.
     pub(super) histogram: Vec<(u64, u64)>,
     pub(super) median: u64,
     pub(super) longest: u64,
-    /// Documents of the sample that are longer than the threshold.
+    /// Sampled documents with arrays longer than the threshold.
     pub(super) seen: u64,
-    /// Of all documents, about so many.
+    /// Estimated number of outliers.
     pub(super) outliers: u64,
-    /// Bytes that would be moved to extras, about.
+    /// Estimated bytes that would become extras.
     pub(super) moved: u64,
-    /// Documents of extras that they would be in, about.
+    /// Estimated number of pages of extras.
     pub(super) pages: u64,
 }
 
-/// Elements that a document of extras has, by default.
+/// Default number of elements on a page of extras.
 const PAGE: f64 = 1000.0;
 
-/// The array with the longest tail, if one has any.
+/// Selects the array with the longest tail.
 ///
 /// # Errors
-/// Why there is none that could be cut.
+/// If no array suits, the reasons.
 pub(super) fn decide(
     facts: &CollectionStats,
     sample: &Sample,
@@ -97,7 +96,7 @@ fn look(
         ));
     }
     let mut lengths = field.lengths.clone();
-    // A document without the array is as one that has none of it.
+    // A document without the array counts as one with an empty array.
     lengths.resize(sample.documents.len(), 0);
     lengths.sort_unstable();
     let longest = lengths.last().copied().unwrap_or(0);
@@ -138,7 +137,7 @@ fn look(
     })
 }
 
-/// Another name for the extras' collection, where the default one is taken.
+/// Another name for the extras collection if the default name is taken.
 fn extras(facts: &CollectionStats) -> Option<String> {
     let name = facts.collection();
     let is_taken = |name: &String| facts.beside.contains(name);
@@ -151,7 +150,7 @@ fn extras(facts: &CollectionStats) -> Option<String> {
     })
 }
 
-/// The length that so large a part of all do not exceed.
+/// The length that this fraction of documents does not exceed.
 fn quantile(sorted: &[u64], part: f64) -> u64 {
     let place = whole((real(count(sorted.len())) * part).ceil()).saturating_sub(1);
     sorted
@@ -160,7 +159,7 @@ fn quantile(sorted: &[u64], part: f64) -> u64 {
         .unwrap_or(0)
 }
 
-/// How many are of lengths up to 0, 10, 20, 50, 100, ..., to the longest.
+/// Numbers of documents with lengths up to 0, 10, 20, 50, 100, ..., up to the longest.
 fn histogram(sorted: &[u64]) -> Vec<(u64, u64)> {
     let mut histogram = vec![(0, 0)];
     for length in sorted {

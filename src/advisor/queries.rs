@@ -1,5 +1,5 @@
-//! Asks the server, in commands that only read and are bounded in time, and in documents where they look at
-//! such. What is refused, or is not there, becomes a note.
+//! Reads from the server, with commands that only read and have a time limit. What is refused or
+//! missing becomes a note.
 
 mod documents;
 
@@ -15,14 +15,14 @@ use mongodb::{Client, Database};
 use super::change_streams::{Watched, watched};
 use super::collection_stats::CollectionStats;
 
-/// How long one question may take mongod.
+/// Time limit of a command in mongod.
 const TIME: Duration = Duration::from_secs(5);
-/// Entries of a profile that are read, the newest.
+/// Number of profile entries to read, the newest first.
 const PROFILED: i64 = 2000;
-/// Questions to one server, and what could not be learnt.
+/// Reads from one server, and collects notes.
 pub(super) struct Ask<'a> {
     client: &'a Client,
-    /// What, and of which namespaces.
+    /// Each note, with the namespaces that it applies to.
     notes: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -34,12 +34,12 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// Something that is not known of a namespace.
+    /// Records that something is unknown for a namespace.
     pub(super) fn note(&mut self, text: impl Into<String>, namespace: &str) {
         self.notes.entry(text.into()).or_default().insert(namespace.to_owned());
     }
 
-    /// All that is not known, a line for each thing.
+    /// All notes, one line each.
     pub(super) fn notes(&self) -> impl Iterator<Item = String> {
         self.notes.iter().map(|(text, namespaces)| {
             let first: Vec<&str> = namespaces.iter().take(3).map(String::as_str).collect();
@@ -51,7 +51,7 @@ impl<'a> Ask<'a> {
         })
     }
 
-    /// What `listCollections` says of a database.
+    /// The collections of a database, as `listCollections` returns them.
     pub(super) async fn collections(&self, database: &Database) -> Result<Vec<Document>, Error> {
         let command = doc! { "listCollections": 1, "maxTimeMS": milliseconds(TIME) };
         let found = database
@@ -61,7 +61,7 @@ impl<'a> Ask<'a> {
         found.try_collect().await
     }
 
-    /// Sizes and indexes.
+    /// Adds sizes and indexes.
     pub(super) async fn add_facts(&self, database: &Database, facts: &mut CollectionStats) -> Result<(), Error> {
         let name = facts.collection().to_owned();
         let list = doc! { "listIndexes": &name, "maxTimeMS": milliseconds(TIME) };
@@ -96,7 +96,7 @@ impl<'a> Ask<'a> {
         })
     }
 
-    /// How often indexes were used, and the plans that are cached.
+    /// The uses of indexes, and the cached plans.
     pub(super) async fn usage(&mut self, database: &Database, namespace: &str) -> (Vec<Document>, Vec<Document>) {
         let mut answers = [Vec::new(), Vec::new()];
         let name = namespace.split_once('.').map_or("", |(_, name)| name);
@@ -113,7 +113,7 @@ impl<'a> Ask<'a> {
         answers.into()
     }
 
-    /// What change streams watch.
+    /// The scopes of all change streams.
     pub(super) async fn watched(&mut self) -> Vec<Watched> {
         let stages = [
             doc! { "$currentOp": { "allUsers": true, "idleCursors": true } },
@@ -135,7 +135,8 @@ impl<'a> Ask<'a> {
         found.iter().filter_map(watched).collect()
     }
 
-    /// All that a question about traffic is answered. That of the primary is worth the most.
+    /// All documents that a command about queries returns. Sent to the primary if possible, because
+    /// most queries are there.
     async fn all(&self, database: &Database, command: Document) -> Result<Vec<Document>, Error> {
         let primary = ReadPreference::PrimaryPreferred { options: None };
         let criteria = SelectionCriteria::ReadPreference(primary);
@@ -148,7 +149,7 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// Documents are read where that disturbs least.
+/// Reads documents from a secondary if possible, to disturb clients least.
 fn sampled() -> SelectionCriteria {
     SelectionCriteria::ReadPreference(ReadPreference::SecondaryPreferred { options: None })
 }
@@ -157,7 +158,7 @@ fn milliseconds(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Why, without the server's words: these may quote the command, and with it values.
+/// The reason without the server's message, which may quote the command and its values.
 pub(super) fn reason(error: &Error) -> String {
     match error.kind.as_ref() {
         ErrorKind::Command(command) if command.code == 13 => "this user lacks the privilege".to_owned(),

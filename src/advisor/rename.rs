@@ -1,25 +1,26 @@
-//! Short names for fields that every item would repeat. Pure.
+//! Proposes short names for fields that every item repeats. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::rounding::{count, real, share, whole};
 use super::sample::Sample;
 
-/// Shorter names are left alone.
+/// Shorter names are kept.
 const LONG: usize = 5;
-/// Fields that fewer documents have are left alone.
+/// Fields in a smaller fraction of documents are kept.
 const OFTEN: f64 = 0.5;
-/// Fields that are given another name, at most: those that save most.
+/// Maximum number of renames: those that save most.
 const MOST: usize = 8;
 
-/// Renames, and the bytes that they save in so many documents.
+/// Renames, and the bytes that they save in all documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Renames {
     pub(super) names: BTreeMap<String, String>,
     pub(super) saved: u64,
 }
 
-/// What may be proposed: never a key field or `_id`, and no name that a document has.
+/// The proposed renames. Key fields and `_id` are never renamed, and no new name is used by a
+/// document.
 pub(super) fn renames(sample: &Sample, key: &[String], documents: u64) -> Renames {
     let mut taken: BTreeSet<String> = sample.fields().map(|(name, _)| name.to_owned()).collect();
     taken.extend(key.iter().cloned());
@@ -46,7 +47,7 @@ pub(super) fn renames(sample: &Sample, key: &[String], documents: u64) -> Rename
     renames
 }
 
-/// Its first letter, or that and one of the others.
+/// The name's first letter, alone or followed by another letter of the name.
 fn short_name(name: &str, taken: &BTreeSet<String>) -> Option<String> {
     let mut letters = name
         .chars()

@@ -1,5 +1,5 @@
-//! What was found, for a person to read. Pure. Names of fields and collections stand in it, values of
-//! documents do not.
+//! Formats the findings for a person. Pure. Contains names of fields and collections, no values of
+//! documents.
 
 use std::fmt::Write as _;
 
@@ -9,26 +9,27 @@ use super::outlier::OutlierProposal;
 use super::rounding::{real, share, whole};
 use super::sizes::{Known, Sizes};
 
-/// The longest bar of a histogram, in characters.
+/// Length of the longest bar of a histogram, in characters.
 const BAR: f64 = 40.0;
 
-/// A collection that was looked at.
+/// The findings for one collection.
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) namespace: String,
     pub(super) documents: u64,
     pub(super) mean_bytes: u64,
-    /// Documents that were looked at.
+    /// Documents read.
     pub(super) seen: u64,
-    /// Questions that were seen.
+    /// Queries observed.
     pub(super) questions: usize,
     pub(super) proposal: Option<Proposal>,
-    /// (pattern, why it is not proposed).
+    /// Pairs of a pattern and a reason against it.
     pub(super) against: Vec<(&'static str, String)>,
 }
 
 impl Report {
-    /// Some lines. Control characters of names are left out: a terminal obeys them.
+    /// The report as lines of text. Control characters in names are removed, because a terminal
+    /// would interpret them.
     pub(super) fn text(&self) -> String {
         let mut text = format!("{}:", self.namespace);
         if self.seen > 0 {
@@ -189,7 +190,7 @@ fn add_row(text: &mut String, name: &str, value: &str) {
     let _ = writeln!(text, "    {name:<14}{value}");
 }
 
-/// As long as its part of all; what is there at all is seen.
+/// A bar proportional to the share, and at least one character if the share is not 0.
 fn bar(number: u64, all: u64) -> String {
     let length = (share(number, all) * BAR).ceil();
     "#".repeat(usize::try_from(whole(length)).unwrap_or(0))
@@ -208,7 +209,7 @@ pub(super) fn grouped(number: u64) -> String {
     text
 }
 
-/// In the unit that leaves at most four digits before the point.
+/// A size in the largest suitable unit.
 pub(super) fn bytes(number: u64) -> String {
     let mut rest = real(number);
     for unit in ["B", "kB", "MB", "GB"] {

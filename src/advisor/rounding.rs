@@ -1,12 +1,12 @@
-//! Estimates are real numbers, counts are whole ones.
+//! Conversions between counts, which are integers, and estimates, which are real numbers.
 
-/// A count, to reckon with.
+/// A count for calculations.
 #[expect(clippy::cast_precision_loss, reason = "no estimate is as exact as the cast")]
 pub(super) fn real(count: u64) -> f64 {
     count as f64
 }
 
-/// An estimate, as the count that it stands for.
+/// An estimate, rounded to a count.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -21,12 +21,12 @@ pub(super) fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-/// How many of all these are, 0 of none.
+/// The fraction of `all`. 0 if `all` is 0.
 pub(super) fn share(part: u64, all: u64) -> f64 {
     if all == 0 { 0.0 } else { real(part) / real(all) }
 }
 
-/// The smallest of 10, 20, 50, 100, 200, 500, 1000, ... that is not less.
+/// The smallest of 10, 20, 50, 100, 200, 500, 1000, ... that is not less than `number`.
 pub(super) fn round_up(number: u64) -> u64 {
     let mut power: u64 = 10;
     loop {

@@ -1,4 +1,4 @@
-//! Some of a collection's documents, and what they have in common. Pure; nothing of a value leaves it.
+//! Sampled documents and statistics of their fields. Pure. No value leaves this module.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,32 +7,31 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use super::rounding::{count, share};
 use crate::command::document::{as_whole_number, elements, get, put, single};
 
-/// A field is in nearly all documents when it is in so many of them.
+/// Fraction of documents that counts as nearly all.
 const NEARLY_ALL: f64 = 0.95;
 
-/// Documents that were looked at.
 #[derive(Debug, Default)]
 pub(super) struct Sample {
     pub(super) documents: Vec<RawDocumentBuf>,
-    /// Whether these are all that there are.
+    /// Whether the sample contains all documents.
     pub(super) is_whole: bool,
     fields: BTreeMap<String, SampledField>,
 }
 
-/// A top-level field of the documents.
+/// Statistics of a top-level field.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SampledField {
-    /// The place among a document's fields where it was first seen.
+    /// The field's position in the first document that has it.
     pub(super) place: usize,
-    /// How many documents have it.
+    /// Documents with the field.
     pub(super) present: u64,
-    /// In how many it is a date.
+    /// Documents in which it is a date.
     pub(super) dates: u64,
-    /// In how many it cannot be a key: an array.
+    /// Documents in which it is an array, which cannot be a key.
     pub(super) arrays: u64,
-    /// In how many it is `true` or `false`.
+    /// Documents in which it is a boolean.
     pub(super) flags: u64,
-    /// The lengths of its arrays.
+    /// Lengths of its arrays.
     pub(super) lengths: Vec<u64>,
     /// Bytes of its arrays.
     pub(super) array_bytes: u64,
@@ -58,8 +57,8 @@ impl Sample {
         }
     }
 
-    /// Filters for the keys of some of the documents. The sample is in no order, so its first documents are as
-    /// good as others.
+    /// Filters for the keys of the first documents. The sample has no order, so these are as
+    /// representative as others.
     pub(super) fn key_filters(&self, key: &[String], most: usize) -> Vec<RawDocumentBuf> {
         let filter_of = |document: &RawDocumentBuf| {
             let mut filter = RawDocumentBuf::new();
@@ -71,7 +70,7 @@ impl Sample {
         self.documents.iter().filter_map(filter_of).take(most).collect()
     }
 
-    /// How many were looked at.
+    /// Number of documents in the sample.
     pub(super) fn len(&self) -> u64 {
         count(self.documents.len())
     }
@@ -81,13 +80,13 @@ impl Sample {
         self.fields.iter().map(|(name, field)| (name.as_str(), field))
     }
 
-    /// One field, if a document has it.
+    /// Statistics of one field, if a document has it.
     pub(super) fn field(&self, name: &str) -> Option<&SampledField> {
         self.fields.get(name)
     }
 
-    /// Whether documents could be grouped by a field: it is in nearly all, and never an array nor always a
-    /// flag.
+    /// Whether a field can be part of a key: nearly all documents have it, it is never an array or
+    /// a date, and not always a boolean.
     pub(super) fn may_be_key(&self, name: &str) -> bool {
         let may = |field: &SampledField| {
             share(field.present, self.len()) >= NEARLY_ALL
@@ -104,7 +103,7 @@ impl Sample {
         name != "_id" && self.field(name).is_some_and(is)
     }
 
-    /// How many documents have each of the values that these fields have.
+    /// Number of documents for each distinct key.
     pub(super) fn groups(&self, key: &[String]) -> Vec<u64> {
         let mut groups: HashMap<Vec<u8>, u64> = HashMap::new();
         for document in &self.documents {
@@ -113,8 +112,8 @@ impl Sample {
         groups.into_values().collect()
     }
 
-    /// Whether most documents look like pages that an application has written by hand: an array of documents,
-    /// and a field that has its length.
+    /// Whether nearly all documents look like hand-written buckets: an array of documents, and a
+    /// field with its length.
     pub(super) fn are_buckets(&self) -> bool {
         let pages = self.documents.iter().filter(|document| is_bucket(document)).count();
         pages > 0 && share(count(pages), self.len()) >= NEARLY_ALL
@@ -137,8 +136,8 @@ impl SampledField {
     }
 }
 
-/// The values of some fields, type and bytes: numbers of two types are taken for two, which a plain
-/// collection would not do.
+/// The type and bytes of some fields. Unlike in a plain collection, equal numbers of different
+/// types are different.
 fn identity(document: &RawDocument, key: &[String]) -> Vec<u8> {
     let mut identity = Vec::new();
     for field in key {

@@ -1,32 +1,31 @@
-//! How many documents each value of a key has: from all of them, from counting some keys by an index, or
-//! guessed from a sample. Pure.
+//! The number of documents per key: exact, from counts of some keys by an index, or estimated from
+//! a sample. Pure.
 
 use super::rounding::{count, real};
 
-/// How it is known.
+/// The source of the sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
-    /// All documents were looked at.
+    /// All documents were read.
     Whole,
-    /// So many keys, of documents at random, were counted by an index.
+    /// This many keys, of random documents, were counted by an index.
     Counted(u64),
-    /// By how often values repeat in the sample.
+    /// Estimated from repetitions in the sample.
     Guessed,
 }
 
-/// The sizes of a collection's keys.
 #[derive(Clone, Debug)]
 pub(super) struct Sizes {
-    /// (documents of a key, how many documents this stands for).
+    /// Pairs of a key's number of documents, and the number of documents that the pair represents.
     of_documents: Vec<(f64, f64)>,
     pub(super) known: Known,
 }
 
 impl Sizes {
-    /// A key's documents are counted up to so many.
+    /// The limit for counting the documents of one key.
     pub(super) const COUNTED: u64 = 10_000;
 
-    /// From how many documents each key has, of all.
+    /// From the number of documents of every key.
     pub(super) fn whole(groups: &[u64]) -> Self {
         Self {
             of_documents: groups.iter().map(|size| (real(*size), real(*size))).collect(),
@@ -34,8 +33,8 @@ impl Sizes {
         }
     }
 
-    /// From the sizes of the keys of documents that were drawn at random: a key is drawn as often as it has
-    /// documents.
+    /// From the counts of the keys of random documents. A key is drawn in proportion to its number
+    /// of documents.
     pub(super) fn counted(sizes: &[u64]) -> Self {
         Self {
             of_documents: sizes.iter().map(|size| (real((*size).max(1)), 1.0)).collect(),
@@ -43,10 +42,10 @@ impl Sizes {
         }
     }
 
-    /// From how often keys came in a sample of a collection that has so many documents.
+    /// From the sampled number of documents of each key, in a collection with `documents` documents.
     ///
-    /// The number of keys is estimated from those that came once and twice (Chao's estimator), which is the
-    /// least there are: keys that have few documents beside large ones are not seen.
+    /// The number of keys is estimated from those that were sampled once and twice (Chao's estimator).
+    /// This is a lower bound: small keys next to large ones may not be sampled.
     pub(super) fn guessed(groups: &[u64], documents: u64) -> Self {
         let came = |times: u64| real(count(groups.iter().filter(|size| **size == times).count()));
         let seen = real(count(groups.len()));
@@ -59,20 +58,20 @@ impl Sizes {
         }
     }
 
-    /// Documents of a key, the mean of all keys.
+    /// Mean number of documents per key.
     pub(super) fn mean(&self) -> f64 {
         1.0 / self.for_each_document(|size| 1.0 / size).max(f64::MIN_POSITIVE)
     }
 
-    /// Keys, among so many documents.
+    /// Estimated number of keys.
     pub(super) fn keys(&self, documents: u64) -> f64 {
         real(documents) / self.mean()
     }
 
-    /// Pages that so many documents come to, at most so many on a page.
+    /// Estimated number of pages.
     pub(super) fn pages(&self, documents: u64, max_items: u32) -> f64 {
         let most = f64::from(max_items);
-        // Of a mean one does not know how far its last page is filled: half, as a rule.
+        // The fill of the last page is unknown for an estimated mean: half on average.
         let pages = |size: f64| match self.known {
             Known::Guessed => (size / most + 0.5).max(1.0),
             Known::Whole | Known::Counted(_) => (size / most).ceil(),
@@ -110,7 +109,7 @@ mod tests {
 
     #[test]
     fn keys_of_random_documents_stand_for_all() {
-        // Half of the documents are of keys of 100, the others have keys of their own.
+        // Half of the documents have keys with 100 documents, the others have a key each.
         check(&Sizes::counted(&[100, 1, 100, 1]), 1000, (2, 505, 550));
         check(&Sizes::counted(&[1000; 20]), 1_000_000, (1000, 1000, 100_000));
     }
@@ -120,7 +119,7 @@ mod tests {
         // 1000 documents of 10 keys.
         let few = Sizes::guessed(&[100; 10], 1_000_000);
         check(&few, 1_000_000, (100_000, 10, 100_005));
-        // None came twice: there may be as many keys as documents.
+        // No key was sampled twice, so there may be as many keys as documents.
         let many = Sizes::guessed(&[1; 1000], 100_000);
         assert!(many.mean() < 1.1, "{}", many.mean());
     }

@@ -1,4 +1,4 @@
-//! Collections that the other tests decide on.
+//! Collections for the other tests.
 
 use bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
 use bson::{DateTime, doc, rawdoc};
@@ -28,7 +28,7 @@ pub(super) fn trade_facts() -> CollectionStats {
     facts
 }
 
-/// Some of them, of 20 customers.
+/// A sample of 20 customers.
 pub(super) fn trade_sample() -> Sample {
     let document = |number: i32| {
         let ticker = ["MDB", "AAPL", "GOOG"][usize::try_from(number).unwrap() % 3];
@@ -69,7 +69,7 @@ pub(super) fn book_facts() -> CollectionStats {
     facts
 }
 
-/// Some of them: two have 1,000 buyers, the others 20.
+/// A sample: one in a hundred has 1,000 buyers, the others 20.
 pub(super) fn book_sample() -> Sample {
     let document = |number: i32| {
         let buyers = if number % 100 == 0 { 1000 } else { 20 };

@@ -1,5 +1,4 @@
-//! What is asked of a collection, as far as profiles and cached plans tell. Pure; keeps names of fields, and
-//! no values.
+//! Queries of a collection, from profiles and cached plans. Pure. Keeps names of fields, no values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,35 +7,34 @@ use bson::{Bson, Document};
 use super::rounding::share;
 use crate::maintenance::upstream::as_integer;
 
-/// Filters nested deeper are not looked into.
+/// Filters are read up to this depth.
 const MAX_DEPTH: u32 = 8;
 
-/// Questions that were seen.
+/// The observed queries of a collection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Traffic {
-    /// Reads, updates and deletes that have a filter.
+    /// Reads, updates and deletes with a filter.
     questions: Vec<ObservedQuery>,
-    /// The most elements of an array that a projection has asked for.
+    /// For each array, the most elements that a projection requested.
     slices: BTreeMap<String, u64>,
-    /// What was asked for and is refused on bucket collections.
+    /// Observed operations that are refused on bucket collections.
     refused: BTreeSet<&'static str>,
 }
 
-/// One of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ObservedQuery {
-    /// Top-level fields that are to have certain values.
+    /// Top-level fields with an equality condition.
     equal: BTreeSet<String>,
-    /// The first field of its sort that is none of those.
+    /// The first sort field without an equality condition.
     sort: Option<String>,
-    /// How many documents it asks for; 0 for all.
+    /// Number of requested documents. 0: all.
     limit: u64,
-    /// Whether it only reads.
+    /// Whether it is a read.
     is_read: bool,
 }
 
 impl Traffic {
-    /// Adds what an entry of `system.profile` says.
+    /// Adds an entry of `system.profile`.
     pub(super) fn add_profiled(&mut self, entry: &Document) {
         let Ok(command) = entry.get_document("command") else {
             return;
@@ -60,18 +58,17 @@ impl Traffic {
         }
     }
 
-    /// Adds what an entry of `$planCacheStats` says: that such a question was asked, at least once.
+    /// Adds an entry of `$planCacheStats`: the query was executed at least once.
     pub(super) fn add_plan(&mut self, entry: &Document) {
         let Ok(query) = entry.get_document("createdFromQuery") else {
             return;
         };
         let of = |name| query.get_document(name).cloned().unwrap_or_default();
-        // A plan is cached with one of the limits that were asked for, or none: it says nothing of how much
-        // is read.
+        // The plan may be cached with any of the limits used, or none, so its limit is not informative.
         self.add_read(&of("query"), &of("sort"), &of("projection"), 1);
     }
 
-    /// Notes that somebody watches the collection.
+    /// Records that a change stream watches the collection.
     pub(super) fn add_change_stream(&mut self) {
         self.refused.insert("$changeStream");
     }
@@ -109,7 +106,7 @@ impl Traffic {
                 }
             }
         }
-        // Our own looking is no traffic.
+        // Queries of `advise` itself are ignored.
         let first = stages.first().and_then(|stage| stage.keys().next().map(String::as_str));
         if matches!(
             first,
@@ -169,23 +166,23 @@ impl Traffic {
         operators.contains_key("$eq") || operators.contains_key("$in")
     }
 
-    /// How many questions were seen.
+    /// Number of observed queries.
     pub(super) fn len(&self) -> usize {
         self.questions.len()
     }
 
-    /// How many of them ask for certain values of all these fields.
+    /// Number of queries with equality conditions on all these fields.
     pub(super) fn by(&self, key: &[String]) -> u64 {
         let is_by = |question: &&ObservedQuery| question.is_by(key);
         super::rounding::count(self.questions.iter().filter(is_by).count())
     }
 
-    /// The same, as a part of all.
+    /// Like [`Self::by`], as a fraction of all queries.
     pub(super) fn share_by(&self, key: &[String]) -> f64 {
         share(self.by(key), super::rounding::count(self.len()))
     }
 
-    /// The sets of fields that questions ask for certain values of, without `_id`.
+    /// The sets of fields with equality conditions, without `_id`.
     pub(super) fn equalities(&self) -> BTreeSet<Vec<String>> {
         let fields =
             |question: &ObservedQuery| question.equal.iter().filter(|field| *field != "_id").cloned().collect();
@@ -196,7 +193,7 @@ impl Traffic {
             .collect()
     }
 
-    /// What those that ask for certain values of all these fields are most often sorted by.
+    /// The most frequent sort field of queries with equality conditions on all these fields.
     pub(super) fn sort_by(&self, key: &[String]) -> Option<&str> {
         let mut sorts: BTreeMap<&str, usize> = BTreeMap::new();
         for sort in self
@@ -210,13 +207,13 @@ impl Traffic {
         sorts.into_iter().max_by_key(|(_, times)| *times).map(|(sort, _)| sort)
     }
 
-    /// How many documents such reads ask for, in ascending order; 0 for all.
+    /// The limits of such reads, ascending. 0: all documents.
     pub(super) fn limits_by(&self, key: &[String]) -> Vec<u64> {
         let reads = self
             .questions
             .iter()
             .filter(|question| question.is_read && question.is_by(key));
-        // One document is asked for by whoever looks whether there is any.
+        // A limit of one is often an existence check.
         let mut limits: Vec<u64> = reads
             .map(|question| question.limit)
             .filter(|limit| *limit != 1)
@@ -225,12 +222,12 @@ impl Traffic {
         limits
     }
 
-    /// The most elements of an array that a projection has asked for.
+    /// The most elements of an array that a projection requested.
     pub(super) fn slice(&self, array: &str) -> Option<u64> {
         self.slices.get(array).copied()
     }
 
-    /// What was asked for and is refused on bucket collections.
+    /// Observed operations that are refused on bucket collections.
     pub(super) fn refused(&self) -> &BTreeSet<&'static str> {
         &self.refused
     }
@@ -242,14 +239,14 @@ impl ObservedQuery {
     }
 }
 
-/// What filters may not have on bucket collections.
+/// The operator if filters on bucket collections cannot contain it.
 fn refused(operator: &str) -> Option<&'static str> {
     ["$where", "$text", "$near", "$nearSphere"]
         .into_iter()
         .find(|refused| *refused == operator)
 }
 
-/// A `find` shows what it asks for as `limit`, or as the `batchSize` of a single batch.
+/// The limit of a `find`: 0 if there is none.
 fn limit(find: &Document) -> u64 {
     let limit = find.get("limit").and_then(as_integer).unwrap_or(0);
     limit.unsigned_abs()

@@ -1,28 +1,28 @@
-//! The process's environment, as configuration looks it up, and the variables in it that nobody looked up: a
-//! misspelt one must not pass in silence.
+//! The process's environment for the configuration. Records which variables were read, so that a
+//! misspelt one can be reported.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 const PREFIX: &str = "MONGOSHAPE_";
-/// Kubernetes sets these in every pod beside a service named `mongoshape`.
+/// Variables that Kubernetes sets in every pod if there is a service named `mongoshape`.
 const OF_KUBERNETES: [&str; 2] = ["MONGOSHAPE_PORT", "MONGOSHAPE_SERVICE_"];
 
-/// Remembers what it was asked for.
+/// Records the variables that were read.
 #[derive(Debug, Default)]
 pub(super) struct RecordedEnvironment {
     asked: RefCell<BTreeSet<String>>,
 }
 
 impl RecordedEnvironment {
-    /// The value of a variable. What is not UTF-8 in it becomes a mistake in the value, and is not passed
-    /// over.
+    /// The value of a variable. Bytes that are not UTF-8 are replaced, so that the value is
+    /// reported as a mistake and not ignored.
     pub(super) fn variable(&self, name: &str) -> Option<String> {
         self.asked.borrow_mut().insert(name.to_owned());
         std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
     }
 
-    /// The variables that look as if they were for this program, and set no option of it.
+    /// Variables with the program's prefix that no option uses.
     pub(super) fn unknown(&self) -> Vec<String> {
         let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
         self.unknown_among(names)

@@ -1,4 +1,5 @@
-//! `health`: asks a running proxy's `/readyz`, for containers whose image has nothing else to ask it with.
+//! `health`: requests `/readyz` of a running proxy, for container images without another HTTP
+//! client.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,13 +16,13 @@ use tokio_rustls::TlsConnector;
 use crate::maintenance::finding::{Finding, Findings};
 use crate::server::tls::{self, TlsFiles};
 
-/// `/readyz` itself takes 2 s at most.
+/// Must exceed the maximum duration of `/readyz`, which is 2 s.
 const DEADLINE: Duration = Duration::from_secs(4);
-/// An answer of ours has a few hundred bytes. What else may answer is not read to its end.
+/// Maximum bytes of a response. The proxy's have a few hundred bytes.
 const MAX_ANSWER: u64 = 4096;
 
-/// Prints what the proxy says of itself; the exit code is 1 unless it is ready. `tls`: the files that the
-/// address speaks TLS with.
+/// Prints the proxy's response. The exit code is 1 unless the proxy is ready. `tls`: the files of
+/// the address if it has TLS.
 pub(super) async fn run(address: SocketAddr, tls: Option<&TlsFiles>) -> ExitCode {
     let address = reachable(address);
     let answered = timeout(DEADLINE, ask(address, tls)).await;
@@ -39,8 +40,8 @@ pub(super) async fn run(address: SocketAddr, tls: Option<&TlsFiles>) -> ExitCode
     findings.exit_code()
 }
 
-/// Where a listener on this address is found from its own machine: one on all addresses is on the loopback,
-/// too.
+/// The address by which a listener is reached on its own machine: for all addresses, the loopback
+/// address.
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(match address.ip() {
@@ -51,7 +52,7 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-/// Whether the answer is 200, and its first line.
+/// Whether the response's status is 200, and its first line.
 async fn ask(address: SocketAddr, tls: Option<&TlsFiles>) -> anyhow::Result<(bool, String)> {
     let connector = tls.map(tls::own_connector).transpose()?;
     let stream = TcpStream::connect(address).await.context("cannot be reached")?;
@@ -71,7 +72,7 @@ async fn exchange(
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
     match stream.take(MAX_ANSWER).read_to_end(&mut answer).await {
-        // What ends without a farewell may have been said to its end.
+        // If the connection ends without `close_notify`, the response may still be complete.
         Err(error) if ![io::ErrorKind::ConnectionReset, io::ErrorKind::UnexpectedEof].contains(&error.kind()) => {
             return Err(error.into());
         }
@@ -115,7 +116,7 @@ mod tests {
         check("10.1.2.3:9216", "10.1.2.3:9216");
     }
 
-    /// The files of an address that wants certificates of its clients, too.
+    /// The files of a listener that requires client certificates.
     fn tls_files(folder: &std::path::Path) -> TlsFiles {
         let mut parameters = rcgen::CertificateParams::new(["proxy.example.com".to_owned()]).unwrap();
         parameters.is_ca = rcgen::IsCa::NoCa;

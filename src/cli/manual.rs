@@ -1,4 +1,4 @@
-//! `completions` and `man`: what shells and `man` know of the command line, made from its own definition.
+//! `completions` and `man`: generated from the definition of the command line.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -9,18 +9,18 @@ use clap_complete::Shell;
 
 use super::Arguments;
 
-/// Prints what this shell completes the command line with.
+/// Prints the completion script for a shell.
 pub(super) fn completions(shell: Shell) {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "mongoshape", &mut script);
-    // Whoever closed the pipe does not want to know.
+    // A closed pipe is ignored.
     let _ = io::stdout().write_all(&script);
 }
 
-/// Writes `mongoshape.1`, and a page for each verb, into a folder that is made if need be.
+/// Writes `mongoshape.1`, and a page for each command, into a folder. Creates the folder.
 ///
 /// # Errors
-/// When it cannot be written to.
+/// If the folder cannot be written.
 pub(super) fn write_pages(folder: &Path) -> anyhow::Result<()> {
     let name = || format!("cannot write to {}", folder.display());
     std::fs::create_dir_all(folder).with_context(name)?;

@@ -1,5 +1,5 @@
-//! Ready means: the upstream, of a replica set the primary, answers `hello`, the collections fit their
-//! shapes, and the proxy is not stopping. The upstream is asked at most once a second.
+//! Readiness: the upstream (for a replica set, the primary) replies to `hello`, the collections fit
+//! their shapes, and the proxy is not stopping. The upstream is asked at most once a second.
 
 use std::time::Duration;
 
@@ -12,24 +12,24 @@ use tokio_util::sync::CancellationToken;
 use crate::maintenance::fit::{Fit, SharedFit};
 use crate::telemetry::admin::ReadinessProbe;
 
-/// How long the upstream may take to answer, once found or not.
+/// Time limit for selecting the upstream and for its reply.
 const DEADLINE: Duration = Duration::from_secs(2);
-/// How long an answer holds.
+/// How long a result is cached.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Asks the upstream through the driver, without credentials: `hello` needs none.
+/// Asks the upstream through the driver, without credentials, because `hello` requires none.
 #[derive(Debug)]
 pub(super) struct UpstreamProbe {
     client: Client,
     stopping: CancellationToken,
     fit: SharedFit,
-    /// Held while asking, so that requests at the same time share one answer.
+    /// Locked during a request, so that concurrent requests share one result.
     last: Mutex<Option<(Instant, Result<(), String>)>>,
 }
 
 impl UpstreamProbe {
-    /// A probe that asks through this client, and is not ready while `fit` has misfits, nor once `stopping`
-    /// is cancelled.
+    /// A probe with this client. Not ready while `fit` has misfits, or after `stopping` is
+    /// cancelled.
     pub(super) fn new(client: Client, stopping: CancellationToken, fit: SharedFit) -> Self {
         Self {
             client,
@@ -55,7 +55,7 @@ impl UpstreamProbe {
         let admin = self.client.database("admin");
         match timeout(DEADLINE, admin.run_command(doc! { "hello": 1 })).await {
             Ok(Ok(_)) => Ok(()),
-            // The driver's own message is long, and names the whole topology.
+            // The driver's message is long and describes the whole topology.
             Ok(Err(_)) => Err("the upstream cannot be reached".to_owned()),
             Err(_) => Err(format!("the upstream did not answer within {} s", DEADLINE.as_secs())),
         }
@@ -71,7 +71,7 @@ impl ReadinessProbe for UpstreamProbe {
         match &**self.fit.load() {
             Fit::Fits => Ok(()),
             Fit::Unknown => Err("the shapes are not compared with the collections yet".to_owned()),
-            // Anybody may ask: names of collections are in the log only.
+            // `/readyz` requires no token, so names of collections are only logged.
             Fit::Misfits(_) => Err("a collection does not fit its shape: see the log".to_owned()),
         }
     }

@@ -1,4 +1,4 @@
-//! `serve`: runs the proxy until it is told to stop.
+//! `serve`: runs the proxy until a signal ends it.
 
 mod listeners;
 pub(super) mod reload;
@@ -31,23 +31,24 @@ use crate::telemetry::Telemetry;
 use crate::telemetry::admin::{Admin, OperatorPage};
 use crate::telemetry::recent_warnings::RecentWarnings;
 
-/// How long `/readyz` waits for the upstream to be found.
+/// How long `/readyz` waits for the selection of a server.
 const SELECTION_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often the driver asks servers that do not tell by themselves, and those that were not there.
+/// The driver's heartbeat interval, for servers without streaming `hello` and for unreachable
+/// servers.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// Serves until SIGTERM or SIGINT, then lets running commands finish and returns. SIGHUP reads the file anew.
-/// `recent` is what the log gathers.
+/// Serves until SIGTERM or SIGINT, then waits for running commands and returns. SIGHUP reloads the
+/// configuration. `recent`: the warnings that the log records.
 ///
 /// # Errors
-/// When an address cannot be bound, or a certificate cannot be used.
+/// If an address cannot be bound, or a certificate cannot be used.
 pub(super) async fn run(
     config: Config,
     file: &ConfigFile,
     environment: &RecordedEnvironment,
     recent: RecentWarnings,
 ) -> anyhow::Result<()> {
-    // Before anything is bound: whoever sees the port open may already send the signal.
+    // Before any address is bound, because a signal may arrive as soon as the port is open.
     let mut signals = Signals::catch()?;
     let telemetry = Telemetry::new()?;
     let metrics = ServerMetrics::register(&telemetry.registry)?;
@@ -112,7 +113,7 @@ pub(super) async fn run(
     info!(signal = name, "stopping");
     stopping.cancel();
     server.await.context("the server failed")??;
-    // Last, so that a drain can be watched.
+    // Last, so that metrics are available during a drain.
     admin_stopping.cancel();
     admin.await.context("the admin endpoints failed")?;
     upstream::close(driver).await;
@@ -120,7 +121,8 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// For the driver that watches the upstream. It needs no credentials: `hello` asks for none.
+/// Options of the driver's client that watches the upstream. Without credentials, because `hello`
+/// requires none.
 async fn driver_options(config: &Config) -> anyhow::Result<mongodb::options::ClientOptions> {
     let mut options = upstream::options(&config.upstream).await?;
     options.credential = None;
@@ -130,7 +132,7 @@ async fn driver_options(config: &Config) -> anyhow::Result<mongodb::options::Cli
     Ok(options)
 }
 
-/// What is known of shapes and of warnings, as the page asks for them.
+/// The operator's page, with functions that return the current shapes and refusals.
 fn page(shared: Arc<Shared>, recent: RecentWarnings) -> OperatorPage {
     let counting = Arc::clone(&shared);
     OperatorPage::new(

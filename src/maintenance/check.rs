@@ -1,4 +1,5 @@
-//! `check`: validates the configuration, then looks at the upstream through the driver. Changes nothing.
+//! `check`: validates the configuration, then inspects the upstream through the driver. Changes
+//! nothing.
 
 pub(crate) mod collection;
 pub(crate) mod misfit;
@@ -47,7 +48,7 @@ pub(crate) async fn run(config: Result<Config, ConfigErrors>, unknown_variables:
 }
 
 /// # Errors
-/// What keeps it from looking any further.
+/// If the upstream cannot be inspected further.
 async fn check_upstream(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
     let client = upstream::client(&config.upstream).await?;
     let checked = check_through(&client, config, findings).await;

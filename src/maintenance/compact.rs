@@ -1,11 +1,11 @@
-//! `compact`: packs short pages again, in a copy that takes the collection's place.
+//! `compact`: packs short pages again, in a copy that replaces the collection.
 //!
-//! The copy is filled while clients work, and gone over until little differs. Then the collection is frozen,
-//! what still differs is put right, and the copy is renamed over the collection, all of which mongod does in
-//! one step. What is broken off before that leaves the collection as it was; a run that is stopped before it
-//! has frozen anything leaves its copy to the next one. See
-//! `docs/decisions/0016-pages-are-packed-in-a-copy.md`, and `0027-late-messages-are-fenced.md` for what may
-//! arrive late.
+//! The copy is filled while clients work, and compared with the collection in passes until few keys
+//! differ. Then the collection is frozen, the remaining differences are fixed, and the copy is renamed
+//! over the collection, which is one step in mongod. If a run ends before that, the collection is
+//! unchanged. A run that is stopped before it has frozen the collection leaves its copy to the next
+//! run. See `docs/decisions/0016-pages-are-packed-in-a-copy.md`, and `0027-late-messages-are-fenced.md`
+//! for messages that arrive late.
 
 mod copy;
 mod estimate;
@@ -33,17 +33,17 @@ use crate::pattern::bucket::compact::copy_name;
 use crate::pattern::bucket::index;
 use crate::pattern::shapes::BucketShape;
 
-/// How often a collection is gone over while clients work, at most.
+/// Maximum number of passes while clients work.
 const MAX_PASSES: u32 = 8;
-/// Keys that may differ when it is frozen, as a part of all, and in any case.
+/// The collection is frozen when at most one in this many keys differs, or at most the number below.
 const FEW: u64 = 1000;
 const FEW_AT_LEAST: u64 = 100;
 
-/// Packs every collection with a bucket shape, or one, and prints what was done; goes on with the next one
-/// after an error.
+/// Compacts every collection with a bucket shape, or one, and prints the results. After an error it
+/// continues with the next collection.
 ///
 /// # Errors
-/// When the upstream cannot be reached, or its databases not be listed.
+/// If the upstream cannot be reached, or its databases cannot be listed.
 pub(crate) async fn run(config: &Config, namespace: Option<&str>) -> anyhow::Result<ExitCode> {
     let stop = stopped_by_signals()?;
     let client = upstream::client(&config.upstream).await?;
@@ -52,7 +52,7 @@ pub(crate) async fn run(config: &Config, namespace: Option<&str>) -> anyhow::Res
     Ok(findings?.exit_code())
 }
 
-/// What is cancelled when somebody wants the program to end.
+/// A token that SIGTERM and SIGINT cancel.
 pub(crate) fn stopped_by_signals() -> std::io::Result<CancellationToken> {
     let stop = CancellationToken::new();
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -113,10 +113,9 @@ async fn through(
     Ok(findings)
 }
 
-/// One collection of a run.
 struct Run<'a> {
     target: &'a ShapedCollection,
-    /// The name of the run, which the server shows to other runs.
+    /// The run's name, which the server returns to other runs as the application's name.
     name: &'a str,
 }
 
@@ -143,16 +142,16 @@ async fn compact(client: &Client, Run { target, name }: &Run<'_>, stop: &Cancell
     }
 }
 
-/// One collection.
+/// The state of a run on one collection.
 struct Compaction<'a> {
     client: &'a Client,
     target: &'a ShapedCollection,
     shape: &'a BucketShape,
     stop: &'a CancellationToken,
     findings: &'a mut Findings,
-    /// The copy of this run.
+    /// UUID of this run's copy.
     copy: Option<Binary>,
-    /// Whether it has sent anything that freezes the collection.
+    /// Whether the run has sent a command that freezes the collection.
     has_frozen: bool,
 }
 
@@ -189,9 +188,10 @@ impl Compaction<'_> {
         Ok(())
     }
 
-    /// All that is done under the fence of this run.
+    /// The part of the run that the fence protects.
     async fn fenced(&mut self, frozen: &Frozen<'_>, described: &Document) -> Result<sync_pass::PassTally, Halt> {
-        // What a killed run may still send to its copy, or do with it, ends with that.
+        // A killed run may still send writes to its copy, or rename it. Dropping the copy makes them
+        // fail.
         let by = frozen.by();
         by.drop(&copy_name(&self.target.collection), None).await?;
         if collection::is_frozen(described) {
@@ -200,7 +200,7 @@ impl Compaction<'_> {
         }
         let (mut copy, is_new) = Copy::open(self.target, self.shape, frozen, described).await?;
         self.copy = Some(copy.uuid().clone());
-        // Another run may have made or dropped a copy of that name only under its own fence.
+        // Another run can create or drop this copy only under its own fence.
         frozen.is_fenced().await?;
         copy.take_over_indexes().await?;
         if !is_new {
@@ -210,7 +210,8 @@ impl Compaction<'_> {
         self.replace(frozen, &mut copy).await
     }
 
-    /// Leaves the collection as it was. Why the run ends, with what could not be taken back.
+    /// Restores the collection. Returns the reason why the run ends, and reports what could not be
+    /// restored.
     async fn take_back(&mut self, frozen: &Frozen<'_>, halt: Halt) -> Halt {
         let taken_back = self.put_away_and_thaw(frozen, &halt).await;
         match taken_back {
@@ -224,14 +225,14 @@ impl Compaction<'_> {
     }
 
     async fn put_away_and_thaw(&self, frozen: &Frozen<'_>, halt: &Halt) -> Result<(), Halt> {
-        // Where a run is stopped, everything that it has sent to its copy has been answered.
+        // If a run is stopped by a signal, all commands on its copy have been answered.
         let may_stay = matches!(halt, Halt::Stopped) && !self.has_frozen;
         let is_aside = match &self.copy {
             Some(uuid) if may_stay => copy::put_aside(self.target, frozen, uuid).await.is_ok(),
             _ => false,
         };
         if !is_aside {
-            // Once it is gone, whoever has made it, nothing takes the collection's place.
+            // After the copy is dropped, no late rename can replace the collection.
             let name = copy_name(&self.target.collection);
             frozen.by().drop(&name, self.copy.as_ref()).await?;
         }
@@ -242,7 +243,8 @@ impl Compaction<'_> {
         self.findings.add(&Finding::note(self.target.namespace(), text));
     }
 
-    /// Whether it holds pages and has their indexes; if not, that was reported.
+    /// Whether the collection contains pages and has their indexes. If not, findings have been
+    /// reported.
     async fn is_fit(&mut self, described: &Document, is_frozen: bool) -> Result<bool, Error> {
         let mut unfit = if is_frozen {
             Vec::new()
@@ -274,7 +276,7 @@ impl Compaction<'_> {
         Ok(is_fit)
     }
 
-    /// Fills the copy, until little differs.
+    /// Fills the copy until few keys differ.
     async fn while_clients_work(&mut self, copy: &mut Copy<'_>, is_new: bool) -> Result<(), Halt> {
         for number in 1..=MAX_PASSES {
             copy.take_over_indexes().await?;
@@ -300,7 +302,7 @@ impl Compaction<'_> {
         Ok(tally)
     }
 
-    /// Freezes the collection, puts right what differs, and lets the copy take its place.
+    /// Freezes the collection, fixes the remaining differences, and swaps.
     async fn replace(&mut self, frozen: &Frozen<'_>, copy: &mut Copy<'_>) -> Result<sync_pass::PassTally, Halt> {
         self.has_frozen = true;
         frozen.freeze(self.stop).await?;
@@ -309,7 +311,7 @@ impl Compaction<'_> {
         copy.take_over_indexes().await?;
         loop {
             let tally = self.pass(copy, "compared").await?;
-            // What made room for another may have been what it should be.
+            // A key that made room for another may itself have been correct, so the pass is repeated.
             if !copy.has_evicted() {
                 self.exchange(frozen, copy).await?;
                 return Ok(tally);
@@ -317,8 +319,7 @@ impl Compaction<'_> {
         }
     }
 
-    /// Lets the copy take the collection's place, in one step. mongod looks whether both are still those that
-    /// are meant.
+    /// Renames the copy over the collection in one step. mongod checks the UUIDs of both.
     async fn exchange(&self, frozen: &Frozen<'_>, copy: &Copy<'_>) -> Result<(), Halt> {
         let renamed = CollectionRename {
             from: copy.name(),
@@ -329,7 +330,8 @@ impl Compaction<'_> {
         let Err(halt) = frozen.by().rename(renamed).await else {
             return Ok(());
         };
-        // It may have been done, or still be: not once there is no copy of that name.
+        // The rename may have succeeded, or may still arrive. After no copy has that
+        // name, a late rename fails.
         frozen.by().drop(copy.name(), Some(copy.uuid())).await?;
         if frozen.by().is_replaced(copy.uuid()).await? {
             Ok(())

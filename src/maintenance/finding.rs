@@ -1,25 +1,24 @@
-//! What `check` and `setup` find, one line each on standard output. Knows no collection and no server.
+//! Findings of `check` and `setup`, one line each on standard output. Independent of collections
+//! and servers.
 
 use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Severity {
-    /// As it should be.
+    /// As required.
     Fine,
-    /// To be known; the proxy works.
+    /// Informative: the proxy works.
     Note,
     /// The proxy would not work.
     Error,
 }
 
-/// One thing found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     severity: Severity,
-    /// What it is about: `upstream`, a namespace, a line of the configuration.
+    /// The subject: `upstream`, a namespace, or a line of the configuration.
     subject: String,
     text: String,
 }
@@ -37,12 +36,12 @@ impl Finding {
         Self::new(Severity::Error, subject, text)
     }
 
-    /// Whether the proxy would not work with it.
+    /// Whether the proxy would not work.
     pub(crate) fn is_error(&self) -> bool {
         self.severity == Severity::Error
     }
 
-    /// Its text without the severity.
+    /// The subject and text without the severity.
     pub(crate) fn without_severity(&self) -> String {
         format!("{}: {}", self.subject, self.text)
     }
@@ -51,7 +50,7 @@ impl Finding {
         Self {
             severity,
             subject: subject.into(),
-            // A server's message may have several lines; a finding has one.
+            // A server's message may have several lines, a finding has one.
             text: text.into().replace('\n', " "),
         }
     }
@@ -68,31 +67,31 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Prints findings as they come and remembers whether one was an error.
+/// Prints findings and records whether one was an error.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     failed: bool,
 }
 
 impl Findings {
-    /// Prints one.
+    /// Prints a finding.
     pub(crate) fn add(&mut self, finding: &Finding) {
         self.failed |= finding.is_error();
-        // Whoever closed the pipe does not want to know; the exit code still says it.
+        // A closed pipe is ignored, because the exit code also reports the error.
         let _ = writeln!(io::stdout(), "{finding}");
     }
 
-    /// Prints several.
+    /// Prints findings.
     pub(crate) fn extend(&mut self, findings: impl IntoIterator<Item = Finding>) {
         findings.into_iter().for_each(|finding| self.add(&finding));
     }
 
-    /// Whether one was an error.
+    /// Whether an error was printed.
     pub(crate) fn failed(&self) -> bool {
         self.failed
     }
 
-    /// 1 if one was an error.
+    /// 1 if an error was printed.
     pub(crate) fn exit_code(&self) -> ExitCode {
         if self.failed {
             ExitCode::FAILURE

@@ -1,5 +1,5 @@
-//! Whether collections fit the configured shapes. A misfit makes every command on its collection fail, which
-//! the operator should learn from the start or the reload, and not from the application.
+//! Checks whether collections fit the configured shapes. If a collection does not fit, all commands
+//! on it fail. The operator should learn this at the start or reload, not from the application.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,28 +17,29 @@ use crate::maintenance::finding::Finding;
 use crate::maintenance::upstream::{self, explain};
 use crate::pattern::shapes::Shapes;
 
-/// How long the collections of one configuration may be looked at.
+/// Maximum duration of a check of all collections.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// How often an upstream that did not answer, or a collection that did not fit, is looked at again.
+/// Interval between checks, if the upstream did not reply or a collection did not fit.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// The result of the last look.
+/// The result of the last check.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Fit {
-    /// No look has ended yet.
+    /// No check has finished.
     #[default]
     Unknown,
-    /// Every collection fits, or cannot be looked at with the configuration's rights.
+    /// Every collection fits, or cannot be read with the configured credentials.
     Fits,
-    /// Some do not: one line each.
+    /// Some collections do not fit. One line for each.
     Misfits(Vec<String>),
 }
 
-/// The last result, as `/readyz` reads it.
+/// The last result, shared with `/readyz`.
 pub(crate) type SharedFit = Arc<ArcSwap<Fit>>;
 
-/// Looks at the collections that shapes name in full, with the credentials of `upstream.uri`. Patterns such
-/// as `*.trades` are left out: any database may have a plain collection of that name.
+/// Checks the collections of shapes without a wildcard, with the credentials of `upstream.uri`.
+/// Patterns such as `*.trades` are skipped, because any database may have a plain collection of
+/// that name.
 ///
 /// # Errors
 /// The upstream cannot be reached.
@@ -81,8 +82,8 @@ async fn misfits(client: &Client, shapes: &Shapes) -> anyhow::Result<Fit> {
     })
 }
 
-/// Looks until every collection fits, and again after each change of `shapes`. Records each result, and logs
-/// each misfit once.
+/// Repeats the check until every collection fits, and after each change of `shapes`. Records each
+/// result, and logs each misfit once.
 pub(crate) async fn watch(
     upstream: UpstreamConfig,
     mut shapes: watch::Receiver<Shapes>,

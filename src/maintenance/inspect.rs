@@ -1,4 +1,5 @@
-//! What a collection holds beside pages: buckets written by hand, and what is neither. Looks only.
+//! Finds documents other than pages in a collection: hand-written buckets, and misfits. Changes
+//! nothing.
 
 mod fields;
 mod foreign_document;
@@ -20,10 +21,10 @@ use crate::command::value_text::{id_text, value_text};
 use crate::pattern::bucket::adopt::{AdoptionScan, DocumentKind, InvalidPage, doubled_ids};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
-/// Documents named in a report; of the others it has the number.
+/// Documents named in a report. Further ones are counted.
 const MAX_EXAMPLES: usize = 5;
 
-/// What was found.
+/// The result of a scan.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     by_hand: Named<String>,
@@ -33,7 +34,7 @@ pub(crate) struct Survey {
     is_disturbed: bool,
 }
 
-/// A number of things, and the first few of them.
+/// A count, with the first few examples.
 #[derive(Debug)]
 struct Named<T> {
     count: u64,
@@ -59,7 +60,7 @@ impl<T> Named<T> {
 }
 
 impl Survey {
-    /// Goes over the whole collection. What it finds is there also when it is broken off.
+    /// Scans the whole collection. The results up to an error are kept.
     pub(crate) async fn go(&mut self, target: &ShapedCollection, shape: &BucketShape) -> Result<(), Error> {
         let mut documents = Ordered::open(target, shape).await?;
         let mut walk = AdoptionScan::new(shape);
@@ -100,7 +101,8 @@ impl Survey {
         }
     }
 
-    /// Those within one bucket were found on the way.
+    /// Duplicate `_id`s within one bucket are found by the scan; this finds those in different
+    /// buckets.
     async fn add_doubled_ids(&mut self, target: &ShapedCollection, shape: &BucketShape) -> Result<(), Error> {
         let limit = i32::try_from(MAX_EXAMPLES).unwrap_or(i32::MAX);
         let command = aggregate(target, &doubled_ids(shape, limit));
@@ -114,7 +116,7 @@ impl Survey {
         Ok(())
     }
 
-    /// Whether somebody else adopted buckets meanwhile: then there may be more to say.
+    /// Whether another run adopted buckets during the scan, so that the result may be incomplete.
     pub(crate) fn is_disturbed(&self) -> bool {
         self.is_disturbed
     }
@@ -124,12 +126,12 @@ impl Survey {
         self.by_hand.count
     }
 
-    /// How many of those have a wrong number of items.
+    /// Number of these buckets with a wrong item count.
     pub(crate) fn miscounted(&self) -> u64 {
         self.miscounted
     }
 
-    /// Buckets that can be adopted: how many, and the first few.
+    /// A description of the buckets that can be adopted: their number and the first few.
     pub(crate) fn named_by_hand(&self) -> String {
         let named = self.by_hand.examples.join(", ");
         let buckets = match self.by_hand.count {
@@ -142,8 +144,9 @@ impl Survey {
         }
     }
 
-    /// What can be neither read nor adopted: the first few, with the reason, and how many there are. What
-    /// only seems to stand in the wrong place, while somebody else adopts buckets, is not told.
+    /// Findings about documents that can be neither read nor adopted: the first few with the
+    /// reason, and their number. Documents at a wrong position are left out if another run adopts
+    /// buckets concurrently, because they may be correct.
     pub(crate) fn misfits(&self, namespace: &str) -> Vec<Finding> {
         let mut kinds = vec![&self.misfits];
         if !self.is_disturbed {
@@ -167,7 +170,7 @@ impl Survey {
     }
 }
 
-/// An `aggregate` of these stages, which may take more room than mongod's memory.
+/// An `aggregate` of these stages that may use disk.
 fn aggregate(target: &ShapedCollection, stages: &[RawDocumentBuf]) -> RawDocumentBuf {
     let mut command = single("aggregate", target.collection.as_str());
     command.append(cstr!("pipeline"), array_of(stages));

@@ -1,5 +1,5 @@
-//! `setup`: adopts buckets that were written by hand, and creates the indexes of every shape. Running it
-//! again changes nothing.
+//! `setup`: adopts hand-written buckets, and creates the indexes of every shape. A second run
+//! changes nothing.
 
 mod adopt;
 mod misspelt;
@@ -23,12 +23,12 @@ use crate::pattern::bucket::index;
 use crate::pattern::shape_marker;
 use crate::pattern::shapes::BucketShape;
 
-/// Creates what is missing, and prints what was done for each namespace; goes on with the next one after an
-/// error. Touches nothing where the proxy would not work: not on a server, nor in a collection, that `check`
-/// finds fault with.
+/// Creates missing indexes and prints the result for each namespace. After an error it continues
+/// with the next one. Changes nothing on a server or in a collection for which `check` reports an
+/// error.
 ///
 /// # Errors
-/// When the upstream cannot be reached, or its databases not be listed.
+/// If the upstream cannot be reached, or its databases cannot be listed.
 pub(crate) async fn run(config: &Config, asked: SetupOptions<'_>) -> anyhow::Result<ExitCode> {
     let client = upstream::client(&config.upstream).await?;
     let findings = set_up_through(&client, config, asked).await;
@@ -36,35 +36,36 @@ pub(crate) async fn run(config: &Config, asked: SetupOptions<'_>) -> anyhow::Res
     Ok(findings?.exit_code())
 }
 
-/// What is done with documents that have more elements than an outlier shape's threshold.
+/// What happens to documents with more elements than an outlier shape's threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LongArrays {
-    /// Nothing.
+    /// They are left unchanged.
     AsTheyAre,
-    /// They are split.
+    /// Their further elements become extras.
     Split,
 }
 
-/// What becomes of plain documents in a collection with a bucket shape.
+/// What happens to plain documents in a collection with a bucket shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlainDocuments {
-    /// Nothing: they are told of.
+    /// They are reported and left unchanged.
     AsTheyAre,
-    /// They are put into pages.
+    /// They are packed into pages.
     Packed,
 }
 
-/// What is to be done beside adopting and making indexes, and where.
+/// The options of `setup`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SetupOptions<'a> {
     pub(crate) long: LongArrays,
     pub(crate) plain: PlainDocuments,
-    /// The one collection; else all that have a shape.
+    /// The collection to set up. `None`: all that have a shape.
     pub(crate) namespace: Option<&'a str>,
 }
 
 impl SetupOptions<'_> {
-    /// Whether somebody would take it for done.
+    /// Whether the options request changes of documents, which the user expects to have been made
+    /// afterwards.
     fn changes_documents(&self) -> bool {
         self.long != LongArrays::AsTheyAre || self.plain != PlainDocuments::AsTheyAre
     }
@@ -139,7 +140,8 @@ async fn set_up(target: &ShapedCollection, findings: &mut Findings) -> Result<()
             return Ok(());
         }
         missing.retain(|wanted| !there.iter().any(|found| is_same_index(wanted, found)));
-        // Proxies trust a collection that has the page index, so that comes when there is nothing but pages.
+        // Proxies trust a collection that has the page index, so the index is created only if the
+        // collection contains nothing but pages.
         if !are_all_pages(target, shape, Trust::of(&there), findings).await? {
             return Ok(());
         }
@@ -153,19 +155,19 @@ async fn set_up(target: &ShapedCollection, findings: &mut Findings) -> Result<()
     }
     findings.add(&create_indexes(target, missing, asked).await);
     if described.is_some() {
-        // Somebody may not have heard that nothing else was to write.
+        // A writer may not know that the collection is shaped, so the content is checked again.
         are_all_pages(target, shape, Trust::Indexed, findings).await?;
     }
     Ok(())
 }
 
-/// How a collection's documents are looked at.
+/// How thoroughly a collection's documents are checked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Trust {
-    /// It has the page index, and one that says that it has this shape: whether there is anything but pages
-    /// is quickly seen.
+    /// The collection has the page index and a matching shape marker. A quick check for other
+    /// documents is enough.
     Indexed,
-    /// It has not both: every page is held to the layout.
+    /// One of them is missing. Every page is checked against the layout.
     None,
 }
 
@@ -184,7 +186,8 @@ impl Trust {
     }
 }
 
-/// Adopts what is no page yet. Whether there is nothing but pages then; if not, that was reported.
+/// Adopts hand-written buckets. Returns whether the collection then contains only pages. If not,
+/// findings have been reported.
 async fn are_all_pages(
     target: &ShapedCollection,
     shape: &BucketShape,
@@ -204,7 +207,7 @@ async fn are_all_pages(
     adopt::run(target, shape, findings).await
 }
 
-/// Creates the collection too, if it is not there.
+/// Also creates the collection if it does not exist.
 async fn create_indexes(target: &ShapedCollection, missing: Vec<Document>, asked: usize) -> Finding {
     let created = missing.len();
     let command = doc! { "createIndexes": &target.collection, "indexes": missing };

@@ -1,5 +1,5 @@
-//! What `compact` and `setup --pack` have in common: pages written into a copy, and a collection that is
-//! frozen until the copy has its place. Which pages, and when, is theirs.
+//! The common part of `compact` and `setup --pack`: writing pages into a copy, and freezing a
+//! collection until the copy replaces it.
 
 pub(crate) mod concurrent_runs;
 mod fencing;
@@ -18,10 +18,10 @@ pub(crate) use self::kind::{REPLICATION_TIMEOUT_MS, SwapKind, uuid_of};
 pub(crate) use self::send::{CollectionRename, Freezing, concern_kept};
 pub(crate) use self::writer::{Flushed, Writer};
 
-/// Of a collection that is frozen, or has been.
+/// Options that a freeze sets.
 const VALIDATION: [&str; 3] = ["validator", "validationLevel", "validationAction"];
 
-/// The options of a collection, without those of one that is frozen.
+/// The options of a collection, without those that a freeze sets.
 pub(crate) fn options_of(described: &Document) -> Document {
     let options = described.get_document("options").cloned().unwrap_or_default();
     let is_kept = |(option, _): &(String, Bson)| !VALIDATION.contains(&option.as_str());

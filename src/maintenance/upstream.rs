@@ -1,5 +1,5 @@
-//! The driver's side of the upstream: clients, the shaped namespaces that exist, and the indexes they have.
-//! For `check`, `setup` and readiness; never for a client's commands.
+//! The upstream through the driver: clients, existing shaped namespaces, and their indexes. For
+//! `check`, `setup` and readiness, never for a client's commands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,10 @@ use crate::pattern::shapes::{BucketShape, Mode, OutlierShape, Shape, Shapes};
 use crate::server::tls;
 use crate::server::topology::Dialing;
 
-/// How long the upstream may take to be found.
+/// Timeout of the server selection.
 const SELECTION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The server's code where a user has not the right to run a command.
+/// The server's code for a missing privilege.
 const UNAUTHORIZED: i32 = 13;
 
 /// The driver's options for the upstream.
@@ -37,11 +37,11 @@ pub(crate) async fn options(upstream: &UpstreamConfig) -> anyhow::Result<ClientO
     Ok(options)
 }
 
-/// How sessions connect to it: by the same options as the driver. To be called before there is a client: what
-/// is wrong with a certificate is said in our words, which name the file.
+/// The options with which sessions connect, derived from the driver's. Must be called before a
+/// client is created: errors about certificates then name the file.
 ///
 /// # Errors
-/// A certificate that cannot be used.
+/// If a certificate cannot be used.
 pub(crate) fn dialing(options: &ClientOptions, stop: &CancellationToken) -> anyhow::Result<Dialing> {
     let tls = match &options.tls {
         Some(Tls::Enabled(options)) => Some(tls::connector(options)?),
@@ -51,16 +51,16 @@ pub(crate) fn dialing(options: &ClientOptions, stop: &CancellationToken) -> anyh
     Ok(Dialing { tls, stop })
 }
 
-/// A client with the configuration's own credentials, if it has any.
+/// A client with the configured credentials, if any.
 ///
 /// # Errors
-/// When nothing listens at any of the upstream's addresses. A socket of our own says why, in few words and at
-/// once; the driver would try until its time is up.
+/// If no upstream address accepts connections. This is tested with plain sockets, which fail at
+/// once and with a short reason. The driver would try until its timeout.
 pub(crate) async fn client(upstream: &UpstreamConfig) -> anyhow::Result<Client> {
     connect(options(upstream).await?).await
 }
 
-/// The same under a name of its own, by which the server lists its connections.
+/// Like [`client`], with an application name that the server lists.
 pub(crate) async fn named_client(upstream: &UpstreamConfig, name: &str) -> anyhow::Result<Client> {
     let mut options = options(upstream).await?;
     options.app_name = Some(name.to_owned());
@@ -73,8 +73,7 @@ async fn connect(options: ClientOptions) -> anyhow::Result<Client> {
     Ok(Client::with_options(options)?)
 }
 
-/// Connects to all addresses at once: those that do not answer cost their time once, and not one after the
-/// other.
+/// Connects to all addresses at once, so the timeout elapses only once.
 async fn any_reachable(addresses: &[ServerAddress]) -> anyhow::Result<()> {
     let mut attempts = JoinSet::new();
     for address in addresses {
@@ -97,18 +96,19 @@ async fn any_reachable(addresses: &[ServerAddress]) -> anyhow::Result<()> {
     unreachable
 }
 
-/// Ends a client's work. To be called before the runtime ends: the driver ends its sessions in the background
-/// when a client is dropped, and panics when the runtime goes away meanwhile.
+/// Ends a client. Must be called before the runtime ends: a dropped client ends its sessions in the
+/// background, and panics if the runtime ends first.
 pub(crate) async fn close(client: Client) {
-    // A server that does not answer is no reason to stay.
+    // A server that does not reply must not delay the end.
     let _ = timeout(SELECTION_TIMEOUT, client.shutdown().immediate(true).into_future()).await;
 }
 
-/// What a failed command means to a person: the server's code and words, without the driver's inner state.
+/// A failed command's error for a person: the server's code and message, without the driver's inner
+/// state.
 pub(crate) fn explain(error: &Error) -> String {
     match error.kind.as_ref() {
         ErrorKind::Command(command) if command.code == UNAUTHORIZED => {
-            // The server repeats the whole command behind this.
+            // The server appends the whole command to the message.
             let denied = command.message.split(" to execute command").next().unwrap_or_default();
             format!("{denied}; grant the user of `upstream.uri` the right")
         }
@@ -126,7 +126,7 @@ pub(crate) fn explain(error: &Error) -> String {
     }
 }
 
-/// Whether the configuration's credentials are missing, wrong, or without the right to run a command.
+/// Whether the configured credentials are missing, wrong, or lack a privilege.
 pub(crate) fn is_refused(error: &Error) -> bool {
     match error.kind.as_ref() {
         ErrorKind::Authentication { .. } => true,
@@ -135,7 +135,7 @@ pub(crate) fn is_refused(error: &Error) -> bool {
     }
 }
 
-/// A collection with a shape whose commands are rewritten.
+/// A collection whose shape is active, not only observed.
 pub(crate) struct ShapedCollection {
     pub(crate) database: Database,
     pub(crate) collection: String,
@@ -143,7 +143,7 @@ pub(crate) struct ShapedCollection {
 }
 
 impl ShapedCollection {
-    /// The shape's collection in the database of that name.
+    /// The shape's collection in this database.
     fn of(client: &Client, database: &str, shape: &Arc<Shape>) -> Self {
         Self {
             database: client.database(database),
@@ -157,7 +157,7 @@ impl ShapedCollection {
         Namespace::new(self.database.name(), &self.collection).to_string()
     }
 
-    /// The same, reached through another client.
+    /// The same collection through another client.
     pub(crate) fn through(&self, client: &Client) -> Self {
         Self {
             database: client.database(self.database.name()),
@@ -166,7 +166,7 @@ impl ShapedCollection {
         }
     }
 
-    /// Its shape; `None` if it is no bucket shape.
+    /// Its bucket shape, if it has one.
     pub(crate) fn bucket(&self) -> Option<&BucketShape> {
         match &*self.shape {
             Shape::Bucket(shape) => Some(shape),
@@ -174,7 +174,7 @@ impl ShapedCollection {
         }
     }
 
-    /// Its shape; `None` if it is no outlier shape.
+    /// Its outlier shape, if it has one.
     pub(crate) fn outlier(&self) -> Option<&OutlierShape> {
         match &*self.shape {
             Shape::Outlier(shape) => Some(shape),
@@ -183,10 +183,10 @@ impl ShapedCollection {
     }
 }
 
-/// Every namespace that a shape is for: the named ones, whether they exist or not, and for `*.collection`
-/// each database that has the collection. Sorted by namespace.
+/// The collections of all shapes: those named in full, whether they exist or not, and for
+/// `*.collection` one in each database that has the collection. Sorted by namespace.
 ///
-/// Those that are only observed are left out: they hold plain documents.
+/// Shapes in observe mode are left out, because their collections contain plain documents.
 pub(crate) async fn targets(client: &Client, config: &Config) -> anyhow::Result<Vec<ShapedCollection>> {
     let mut targets = Vec::new();
     let is_rewritten = |shape: &&Arc<Shape>| shape.mode() == Mode::Rewrite;
@@ -197,7 +197,7 @@ pub(crate) async fn targets(client: &Client, config: &Config) -> anyhow::Result<
             None => databases_with(client, collection).await?,
         };
         for name in databases {
-            // A database's own shape goes before the one for every database.
+            // A shape for one database takes precedence over a shape for all.
             let looked_up = config.shapes.lookup(Namespace::new(&name, collection));
             if looked_up.is_some_and(|found| Arc::ptr_eq(found, shape)) {
                 targets.push(ShapedCollection::of(client, &name, shape));
@@ -208,7 +208,7 @@ pub(crate) async fn targets(client: &Client, config: &Config) -> anyhow::Result<
     Ok(targets)
 }
 
-/// The [targets] whose database the configuration names. Asks the upstream nothing.
+/// The [targets] of shapes that name the database. Sends nothing.
 pub(crate) fn named_targets(client: &Client, shapes: &Shapes) -> Vec<ShapedCollection> {
     let rewritten = shapes.iter().filter(|shape| shape.mode() == Mode::Rewrite);
     let named = rewritten.filter_map(|shape| Some(ShapedCollection::of(client, shape.namespace().database()?, shape)));
@@ -228,30 +228,30 @@ async fn databases_with(client: &Client, collection: &str) -> anyhow::Result<Vec
     Ok(having)
 }
 
-/// What `listCollections` says of a collection; `None` if there is none.
+/// The entry of a collection in `listCollections`. `None` if it does not exist.
 pub(crate) async fn description(database: &Database, collection: &str) -> Result<Option<Document>, Error> {
     let command = doc! { "listCollections": 1, "filter": { "name": collection } };
     database.run_cursor_command(command).await?.try_next().await
 }
 
-/// What `listIndexes` says of a collection that exists, whatever its kind.
+/// The indexes of an existing collection, as `listIndexes` returns them.
 pub(crate) async fn indexes(target: &ShapedCollection) -> Result<Vec<Document>, Error> {
     indexes_of(&target.database, &target.collection).await
 }
 
-/// The same of any collection.
+/// Like [`indexes`], for any collection.
 pub(crate) async fn indexes_of(database: &Database, collection: &str) -> Result<Vec<Document>, Error> {
     let command = doc! { "listIndexes": collection };
     database.run_cursor_command(command).await?.try_collect().await
 }
 
-/// Whether an index that is there is the one that is asked for. Its name does not matter.
+/// Whether an existing index equals the wanted one, except for its name.
 pub(crate) fn is_same_index(wanted: &Document, found: &Document) -> bool {
     let set = |index: &Document, option| index.get_bool(option).unwrap_or(false);
     is_same_key(wanted, found)
         && ["unique", "sparse"].iter().all(|option| set(wanted, option) == set(found, option))
         && wanted.get("partialFilterExpression") == found.get("partialFilterExpression")
-        // Any of these makes it hold less, or compare otherwise.
+        // Each of these options makes the index contain fewer entries, or compare differently.
         && !["collation", "expireAfterSeconds", "hidden"].iter().any(|option| found.contains_key(option))
 }
 
@@ -266,7 +266,7 @@ pub(crate) fn is_same_key(one: &Document, other: &Document) -> bool {
     fields(one) == fields(other)
 }
 
-/// A number of any of MongoDB's types: a shell writes 1 as a double.
+/// A number of any of MongoDB's types. A shell writes 1 as a double.
 pub(crate) fn as_integer(value: &Bson) -> Option<i64> {
     match value {
         Bson::Int32(number) => Some(i64::from(*number)),

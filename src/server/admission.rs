@@ -1,4 +1,4 @@
-//! Who may come in: how many at a time, how fast they must begin, and whether they speak TLS as they should.
+//! Admission control: the number of connections, the time until the first byte, and TLS.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,25 +17,26 @@ use super::tls::{SniffedProtocol, first_bytes};
 use crate::session::metrics::{Limit, SessionMetrics};
 use crate::session::socket::Socket;
 
-/// A connection whose other end says nothing for so long is asked whether it is still there, as mongod does.
+/// Idle time after which TCP keepalive probes are sent, as in mongod.
 const KEEPALIVE: Duration = Duration::from_mins(2);
-/// Refusals are logged at most so often, each time with the number of those in between.
+/// Minimum interval between two log lines about refusals. Each line has the number of refusals
+/// since the last.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
-/// So many settle what a client speaks.
+/// Bytes that are enough to detect the protocol.
 const FIRST_BYTES: usize = 16;
 
-/// What clients must keep to before they have a session; may be exchanged at any time.
+/// Limits for clients before they have a session. Can be exchanged at any time.
 #[derive(Clone, Debug)]
 pub struct AdmissionLimits {
-    /// Client connections at once; beyond them a new one is closed as soon as it is accepted.
+    /// Maximum number of client connections. A further connection is closed after it was accepted.
     pub max_connections: usize,
-    /// How long the TLS handshake may take, and the first byte to come.
+    /// Maximum time until the first byte, and for the TLS handshake.
     pub handshake_timeout: Duration,
-    /// The certificate that clients see; `None`: they come without TLS.
+    /// The listener's certificate. `None`: without TLS.
     pub tls: Option<Arc<ServerConfig>>,
 }
 
-/// Decides.
+/// Applies the limits to new connections.
 #[derive(Debug)]
 pub struct Admission {
     limits: ArcSwap<AdmissionLimits>,
@@ -49,7 +50,7 @@ struct Refusals {
     since: u64,
 }
 
-/// One connection's place, free again when it is dropped.
+/// One of the permitted connections. Released when dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     open: Arc<AtomicUsize>,
@@ -64,7 +65,7 @@ impl Drop for ConnectionPermit {
 }
 
 impl Admission {
-    /// Nobody is in yet.
+    /// Limits without any connection.
     #[must_use]
     pub fn new(limits: AdmissionLimits) -> Self {
         Self {
@@ -74,12 +75,12 @@ impl Admission {
         }
     }
 
-    /// Exchanges the limits; they hold for new connections.
+    /// Exchanges the limits. They apply to new connections.
     pub fn exchange(&self, limits: AdmissionLimits) {
         self.limits.store(Arc::new(limits));
     }
 
-    /// A place for one more; `None` when all are taken, which is logged.
+    /// Reserves a connection. `None`: too many are open, which is logged.
     pub(super) fn place(&self, peer: SocketAddr, metrics: &SessionMetrics) -> Option<ConnectionPermit> {
         let limit = self.limits.load().max_connections;
         if self.open.fetch_add(1, Ordering::Relaxed) >= limit {
@@ -106,8 +107,8 @@ impl Admission {
         }
     }
 
-    /// Waits for the client's first byte and goes through the TLS handshake with it, where there is one.
-    /// `None`: it is turned away, which is logged.
+    /// Waits for the client's first byte, and completes the TLS handshake if TLS is set. `None`:
+    /// the client is refused, which is logged.
     pub(super) async fn admit(
         &self,
         socket: std::net::TcpStream,
@@ -139,7 +140,7 @@ impl Admission {
     }
 }
 
-/// Why a client is turned away.
+/// Why a client is refused.
 enum RejectedClient {
     Gone(std::io::Error),
     Misspoken(&'static str),
@@ -159,7 +160,7 @@ async fn begin(socket: std::net::TcpStream, tls: Option<&Arc<ServerConfig>>) -> 
     }
     match (tls, first_bytes(first.get(..received).unwrap_or_default())) {
         (None, SniffedProtocol::Mongo | SniffedProtocol::Unknown) => Ok(Socket::Plain(socket)),
-        // What it speaks may not be plain yet; the handshake will tell.
+        // Fewer bytes than a header may have arrived. The handshake decides.
         (Some(config), SniffedProtocol::Tls | SniffedProtocol::Unknown) => {
             let accepted = TlsAcceptor::from(Arc::clone(config)).accept(socket).await;
             Ok(Socket::Tls(Box::new(

@@ -1,4 +1,4 @@
-//! Accepting connections on one address.
+//! Accepts connections on one address.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,18 +15,19 @@ use crate::session::connection::{self, Client};
 use crate::session::handshake::{AddressMap, Presentation};
 use crate::session::upstream::Upstreams;
 
-/// Pause after the system refused to accept, as when file descriptors ran out: trying at once would only
-/// spin.
+/// Pause after a failed accept, for example without free file descriptors: an immediate attempt
+/// would fail again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What clients of a listener see a member of a replica set as.
+/// How a member of a replica set is presented to a listener's clients.
 #[derive(Clone, Debug)]
 pub enum ListenerPresentation {
-    /// A mongos.
+    /// As a mongos.
     Mongos,
-    /// A replica set of one, at this `host:port`; `None`: at the address that the client has connected to.
+    /// As a replica set with one member, at this `host:port`. `None`: at the address to which the
+    /// client has connected.
     ReplicaSet(Option<Arc<str>>),
-    /// Itself, among the other members' listeners.
+    /// As itself, with the addresses of all members replaced by those of their listeners.
     Member(Arc<AddressMap>),
 }
 
@@ -41,18 +42,18 @@ impl ListenerPresentation {
     }
 }
 
-/// One address that clients connect to.
+/// A listener for clients.
 #[derive(Debug)]
 pub struct Listener {
     /// The bound socket.
     pub socket: TcpListener,
-    /// What the upstream is shown as.
+    /// How the upstream is presented.
     pub present_as: ListenerPresentation,
-    /// Where its clients' commands go.
+    /// The servers for the clients' commands.
     pub upstreams: Upstreams,
 }
 
-/// What lies behind a listener.
+/// What a listener needs for its connections.
 pub(super) struct ListenerContext {
     pub(super) admission: Arc<Admission>,
     pub(super) shared: Arc<Shared>,
@@ -62,7 +63,7 @@ pub(super) struct ListenerContext {
 }
 
 impl Listener {
-    /// Accepts until told to stop; the socket is closed then.
+    /// Accepts connections until `stop` is cancelled, and closes the socket.
     pub(super) async fn accept(self, door: ListenerContext) {
         loop {
             let accepted = tokio::select! {
@@ -83,10 +84,10 @@ impl Listener {
             return Ok(());
         };
         let Ok(presentation) = self.present_as.to(&socket) else {
-            // The client is gone already.
+            // The client has disconnected.
             return Ok(());
         };
-        // Its worker waits for it from now on.
+        // Converted, because the worker's runtime polls the socket from now on.
         let socket = socket.into_std()?;
         let (admission, shared) = (Arc::clone(&door.admission), Arc::clone(&door.shared));
         let (upstreams, stop) = (self.upstreams.clone(), door.stop.clone());

@@ -1,19 +1,20 @@
-//! What the server counts.
+//! Metrics of the server.
 
 use prometheus::{IntGauge, Registry};
 
-/// The handles.
+/// Metrics of the server.
 #[derive(Clone, Debug)]
 pub struct ServerMetrics {
-    /// 1 while the upstream is there: a standalone that answers, a replica set with a primary.
+    /// 1 while the upstream is available: a standalone that replies, or a replica set with a
+    /// primary.
     pub upstream_up: IntGauge,
 }
 
 impl ServerMetrics {
-    /// Registers the handles.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// A name that is registered already.
+    /// If a name is registered already.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let help = "1 while the upstream is there: a standalone that answers, a replica set with a primary; else 0. When it is 0, no client is \
                     served: see to mongod, or to the network between.";

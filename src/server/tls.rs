@@ -1,9 +1,9 @@
-//! TLS towards clients and towards the upstream: files and options in, rustls configurations out. rustls runs
-//! on ring, as in the driver; TLS 1.2 and 1.3, no ALPN. Must not know listeners, nor what goes through a
+//! TLS for clients and for the upstream: from files and options to configurations of rustls. rustls
+//! uses ring, as in the driver. TLS 1.2 and 1.3, no ALPN. Must not know listeners, or the data on a
 //! connection.
 //!
-//! Nothing here keeps a file: to take up a renewed certificate, [`acceptor`] is called again and its result
-//! put in the place of the old one. Connections that are open keep what they have.
+//! Files are not cached: to use a renewed certificate, [`acceptor`] is called again and its result
+//! replaces the old one. Open connections keep their certificate.
 
 mod certificate;
 mod connector;
@@ -30,26 +30,26 @@ use self::pem::PemFile;
 /// The PEM files of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Which table names them.
+    /// The table of the configuration.
     pub table: TlsTable,
-    /// The proxy's certificate, followed by those between it and an authority that clients know.
+    /// The proxy's certificate, followed by its intermediates.
     pub cert: PathBuf,
-    /// Its private key, not encrypted; may be the same file, as mongod's is.
+    /// Its private key, not encrypted. May be in the same file, as for mongod.
     pub key: PathBuf,
-    /// Authorities of which each client must have a certificate, as with mongod's `tlsCAFile`. `None`:
-    /// clients need none.
+    /// Authorities for clients' certificates, which are then required, as with mongod's
+    /// `tlsCAFile`. `None`: clients need no certificate.
     pub client_ca: Option<PathBuf>,
 }
 
-/// TLS for a listener. Reads the files, and blocks while it does.
+/// TLS for a listener. Reads the files, and blocks meanwhile.
 ///
-/// Sessions are resumed by tickets that hold them encrypted, so that nothing is kept for a client. Not where
-/// clients need certificates: a ticket would let one in whose certificate has expired, or whose authority was
-/// taken out.
+/// Sessions are resumed by encrypted tickets, so no state is kept for a client. Tickets are disabled if
+/// clients need certificates: a ticket would admit a client whose certificate has expired, or whose
+/// authority was removed.
 ///
 /// # Errors
-/// What is wrong with which file: also a certificate that no client would take, since mongod does not start
-/// with one either.
+/// The file and what is wrong with it. A certificate that no client would accept is an error, too,
+/// because mongod does not start with one either.
 pub fn acceptor(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let cert_file = PemFile::read(FileOption::Cert(files.table), &files.cert)?;
     let chain = cert_file.certificates()?;

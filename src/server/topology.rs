@@ -1,5 +1,5 @@
-//! Which server is the one to connect to. The driver watches the upstream; this makes its findings known to
-//! sessions.
+//! Selects the server for new sessions. The driver watches the upstream, and this module publishes
+//! its findings.
 //!
 //! ```text
 //!           a primary is known              another primary, or it reports that it is none
@@ -10,8 +10,8 @@
 //!                                 retired ──────────────────────────────────────────┘
 //! ```
 //!
-//! A primary that the driver merely cannot reach stays current: sessions that can still reach it are not
-//! disturbed, and new ones find out for themselves.
+//! A primary that the driver cannot reach stays the current one: sessions that can reach it
+//! continue, and new ones try it.
 
 mod tls_failure_log;
 
@@ -33,27 +33,26 @@ use super::metrics::ServerMetrics;
 use super::tls::server_name;
 use crate::session::upstream::{Upstream, UpstreamAddress, UpstreamKind, UpstreamTls, Upstreams};
 
-/// Where a server listens when its address names no port.
+/// The port of an address without a port.
 const DEFAULT_PORT: u16 = 27017;
-/// After a session was told "not the primary" the driver usually knows the next one in a moment. When it has
-/// nothing new to say for so long, its old finding counts again.
+/// After a session got "not the primary", the driver usually finds the new primary quickly. If it
+/// reports nothing new in this time, its last finding is used again.
 const RECONSIDER: Duration = Duration::from_millis(500);
 
-/// How long after the start a proxy without a server to connect clients to says nothing: finding one takes a
-/// moment.
+/// After the start, the warning about a missing server is delayed by this time.
 const FIRST_WARNING: Duration = Duration::from_secs(3);
 
-/// How servers are connected to.
+/// How to connect to servers.
 #[derive(Clone, Debug)]
 pub struct Dialing {
-    /// `None` without TLS.
+    /// `None`: without TLS.
     pub tls: Option<Arc<ClientConfig>>,
-    /// Ends every session when it is cancelled.
+    /// Ends all sessions when it is cancelled.
     pub stop: CancellationToken,
 }
 
 impl Dialing {
-    /// How one server is connected to. `None` for what is no host and port.
+    /// The address of a server. `None`: it is not a host and port.
     #[must_use]
     pub fn address(&self, address: &ServerAddress, kind: UpstreamKind) -> Option<UpstreamAddress> {
         let ServerAddress::Tcp { host, .. } = address else {
@@ -71,14 +70,14 @@ impl Dialing {
     }
 }
 
-/// What `TcpStream::connect` takes. `None` for a Unix socket.
+/// The argument of `TcpStream::connect`. `None` for a Unix socket.
 #[must_use]
 pub fn dial_address(address: &ServerAddress) -> Option<String> {
     let ServerAddress::Tcp { host, port } = address else {
         return None;
     };
     let port = port.unwrap_or(DEFAULT_PORT);
-    // The driver keeps an IPv6 address without its brackets.
+    // The driver stores an IPv6 address without brackets.
     Some(if host.contains(':') {
         format!("[{host}]:{port}")
     } else {
@@ -86,10 +85,11 @@ pub fn dial_address(address: &ServerAddress) -> Option<String> {
     })
 }
 
-/// Begins to watch. The driver's client may be used for other things too, and is to be closed at the end.
+/// Starts to watch. The driver's client may be used for other purposes, and must be closed at the
+/// end.
 ///
 /// # Errors
-/// Options that the driver does not take.
+/// If the driver refuses the options.
 pub fn watch(
     mut options: ClientOptions,
     dialing: Dialing,
@@ -118,14 +118,14 @@ struct Watcher {
     current: watch::Sender<Option<Arc<Upstream>>>,
 }
 
-/// What the driver's finding means for new sessions.
+/// The consequence of a driver's finding.
 #[derive(Debug)]
 enum TopologyChange {
-    /// They go there.
+    /// New sessions connect to this server.
     Server { at: UpstreamAddress, sole: bool },
-    /// There is nowhere to go, and the current server is none to stay with either.
+    /// There is no server for new sessions, and sessions of the current one end.
     NoPrimary,
-    /// There is nothing new.
+    /// Nothing changes.
     Unreachable,
 }
 
@@ -166,7 +166,7 @@ impl Watcher {
         }
     }
 
-    /// Makes known what the driver has found.
+    /// Publishes the driver's latest finding.
     fn follow(&self, latest: &TopologyDescription) {
         let current = self.current.borrow().clone();
         match self.finding(latest, current.as_deref()) {
@@ -210,7 +210,7 @@ impl Watcher {
         };
         match found.topology_type() {
             TopologyType::Single => match servers.iter().next() {
-                // It stays what it was known to be.
+                // An unreachable server keeps its known kind.
                 Some((_, server)) if server.server_type() == ServerType::Unknown && current.is_some() => {
                     TopologyChange::Unreachable
                 }
@@ -229,7 +229,7 @@ impl Watcher {
         }
     }
 
-    /// Whether the driver does not know what the current server is: it may well be the primary still.
+    /// Whether the driver cannot reach the current server, which may still be the primary.
     fn is_unreachable(&self, found: &TopologyDescription, current: Option<&Upstream>) -> bool {
         let is_current = |address: &ServerAddress| {
             let at = self.dialing.address(address, UpstreamKind::Member);
@@ -242,7 +242,7 @@ impl Watcher {
     }
 }
 
-/// Logs that clients cannot be connected to any server since the start, and why, as far as the driver knows.
+/// Logs that clients have had no server since the start, with the reasons that the driver knows.
 fn warn_of_no_server(found: Option<&TopologyDescription>) {
     let servers = found.into_iter().flat_map(|found| found.servers());
     let reason = |address: &ServerAddress, error: &Error| match error.kind.as_ref() {

@@ -1,13 +1,13 @@
-//! The threads that sessions live on: one runtime each, and a session never leaves the one it began on.
+//! The threads that execute sessions: one runtime each. A session stays on its thread.
 //!
-//! A relayed command is a handful of system calls. Work stealing between threads costs more than it evens
-//! out: a wake-up on another core for a reply that this one could have passed on.
+//! A relayed command takes few system calls. Work stealing would cost more than it saves, because
+//! it wakes another core for a reply that this core could pass on.
 //!
-//! A worker that has served several sessions since it last slept yields before it sleeps again: those that it
-//! has sent something to run, some have answered when its turn comes, and neither they nor the kernel need to
-//! wake it. Before a mongod on the same two cores that is worth a tenth of all operations and more. A worker
-//! that has served one sleeps at once: nobody else is likely to have something for it, and a program that
-//! computes without a pause would keep the core from it for milliseconds, where one that sleeps is woken in
+//! A worker that has served several sessions since it last slept yields before it sleeps again.
+//! Until it runs again, some of the sessions' peers have replied, and neither they nor the kernel
+//! need to wake it. With a mongod on the same two cores, this gains a tenth of all operations or
+//! more. A worker that has served one session sleeps at once: more work is unlikely, and after a
+//! yield a busy program could hold the core for milliseconds, while a sleeping thread is woken in
 //! time. Measured with `cargo xtask bench relay`, alone and beside two such programs.
 
 use std::future::poll_fn;
@@ -20,10 +20,10 @@ use std::thread;
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// A worker that has served so many sessions yields before it sleeps.
+/// Number of served sessions from which a worker yields before it sleeps.
 const YIELDS_AFTER: usize = 2;
 
-/// The threads. Dropping them ends what still runs on them.
+/// The worker threads. Dropping them ends their sessions.
 #[derive(Debug)]
 pub(super) struct Workers {
     workers: Vec<Worker>,
@@ -34,11 +34,11 @@ pub(super) struct Workers {
 struct Worker {
     runtime: Handle,
     sessions: Arc<AtomicUsize>,
-    /// How often sessions had something to do since the worker slept.
+    /// Number of polls of sessions since the worker last slept.
     served: Arc<AtomicUsize>,
 }
 
-/// Counts a session to its worker for as long as it lives.
+/// Counts a session for its worker until it is dropped.
 #[derive(Debug)]
 struct Counted(Arc<AtomicUsize>);
 
@@ -49,10 +49,10 @@ impl Drop for Counted {
 }
 
 impl Workers {
-    /// Starts so many.
+    /// Starts `number` workers, at least one.
     ///
     /// # Errors
-    /// When the system gives no thread, or no means to wait for sockets.
+    /// If the system provides no thread, or no means to wait for sockets.
     pub(super) fn start(number: usize) -> io::Result<Self> {
         let stop = CancellationToken::new();
         let workers = (0..number.max(1)).map(|number| {
@@ -86,7 +86,7 @@ impl Workers {
         })
     }
 
-    /// Runs a session on the worker that has the fewest.
+    /// Executes a session on the worker with the fewest sessions.
     pub(super) fn spawn(&self, session: impl Future<Output = ()> + Send + 'static) {
         let fewest = self
             .workers

@@ -12,8 +12,9 @@ use crate::command::reply::CursorReply;
 use crate::pattern::pipeline::documents;
 use crate::pattern::unwound::of_no_document;
 
-/// What mongod refuses an `aggregate` for in which this error was found: it may find another one first. The
-/// pipeline is not the client's, so whatever mongod answers shows nothing of what is stored.
+/// Sends the client's `aggregate` with a pipeline that matches nothing, because mongod may report
+/// another error before `error`. The pipeline is not the client's, so the reply contains no stored
+/// data.
 pub(super) async fn judged_aggregate(
     link: &mut UpstreamConnection,
     head: &CommandHeader<'_>,
@@ -21,7 +22,7 @@ pub(super) async fn judged_aggregate(
 ) -> RunError {
     let body = head.body();
     let nothing = array_of(&[single("$match", of_no_document())]);
-    // Any other is refused.
+    // mongod refuses any other value of `pipeline`.
     let is_one = documents(get(body, "pipeline")).is_some();
     let replaced = [("pipeline", Some(RawBsonRef::Array(&nothing)))];
     let command = with_replaced(body, if is_one { &replaced } else { &[] });

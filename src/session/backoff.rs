@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Attempts at most. Each failed one means that another writer has succeeded.
+/// Maximum number of attempts. Each failed attempt means that another writer succeeded.
 pub(super) const MAX_ATTEMPTS: u32 = 100;
 /// The longest pause between two attempts, in milliseconds.
 const MAX_PAUSE_MS: u64 = 50;

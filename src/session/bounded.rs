@@ -5,18 +5,17 @@ use std::hash::Hash;
 
 use lru::LruCache;
 
-/// Entries, at most.
 const MAX_ENTRIES: usize = 100_000;
-/// What they may weigh together, in bytes.
+/// Maximum bytes of all entries.
 const MAX_BYTES: usize = 32 << 20;
 
-/// What an entry weighs by its key, in bytes; its value is in proportion to that.
+/// The bytes of an entry, estimated from its key. The value must be proportional to the key.
 pub(super) trait Weighed {
-    /// See [`Weighed`].
+    /// Estimated bytes of the entry.
     fn bytes(&self) -> usize;
 }
 
-/// The cache. The least recently used goes first.
+/// Evicts the least recently used entry first.
 #[derive(Debug)]
 pub(super) struct Bounded<K: Hash + Eq, V> {
     entries: LruCache<K, V>,
@@ -25,19 +24,18 @@ pub(super) struct Bounded<K: Hash + Eq, V> {
 
 impl<K: Hash + Eq + Weighed, V> Default for Bounded<K, V> {
     fn default() -> Self {
-        // Grows as it is used.
+        // Allocates on demand.
         let entries = LruCache::unbounded();
         Self { entries, bytes: 0 }
     }
 }
 
 impl<K: Hash + Eq + Weighed, V> Bounded<K, V> {
-    /// What is known under a key.
     pub(super) fn get(&mut self, key: &K) -> Option<&V> {
         self.entries.get(key)
     }
 
-    /// Remembers it. One that is heavier than all may be is not.
+    /// Adds an entry. An entry that exceeds the limit alone is evicted at once.
     pub(super) fn put(&mut self, key: K, value: V) {
         self.bytes = self.bytes.saturating_add(key.bytes());
         if let Some((replaced, _)) = self.entries.push(key, value) {
@@ -51,14 +49,12 @@ impl<K: Hash + Eq + Weighed, V> Bounded<K, V> {
         }
     }
 
-    /// Forgets what is known under a key.
     pub(super) fn pop(&mut self, key: &K) {
         if let Some((removed, _)) = self.entries.pop_entry(key) {
             self.bytes = self.bytes.saturating_sub(removed.bytes());
         }
     }
 
-    /// Forgets everything.
     pub(super) fn clear(&mut self) {
         self.entries.clear();
         self.bytes = 0;

@@ -1,5 +1,5 @@
-//! Commands on bucket collections, and what they share. A command asks `pattern::bucket` for a plan, sends
-//! its statements, and gives it the replies.
+//! Commands on bucket collections, and the helpers that they share. A command gets a plan from
+//! `pattern::bucket`, sends the planned statements, and passes mongod's replies back to the plan.
 
 mod aggregate;
 mod collection;
@@ -42,7 +42,8 @@ use crate::command::registry::Command;
 pub(super) use self::command::BucketCommand;
 
 impl BucketCommand<'_> {
-    /// Runs it and gives the reply. Not cancel safe: the link is of no use after.
+    /// Executes the command and returns its reply. Not cancel safe: after a cancellation the
+    /// upstream connection is unusable.
     pub(super) async fn run(mut self) -> Result<RawDocumentBuf, RunError> {
         self.context.head.validate()?;
         if self.context.upstream == UpstreamKind::Mongos {
@@ -74,7 +75,7 @@ impl BucketCommand<'_> {
             Command::DataSize => statistics::data_size(self).await,
             Command::Validate => statistics::validate(self).await,
             Command::PlanCacheClear => collection::plan_cache_clear(self).await,
-            // The same for what is stored.
+            // `compact` means the same for stored pages, so the body is sent unchanged.
             Command::Compact => self.context.link.run(self.context.head.body()).await,
             Command::CreateIndexes => indexes::create::run(self).await,
             Command::ListIndexes => indexes::list::run(self).await,

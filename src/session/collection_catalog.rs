@@ -1,8 +1,8 @@
 //! The collections that a proxy has checked: they contain only pages, and have the shape's indexes.
 //!
-//! A collection is checked at its first use, with the client's rights. The result is cached with the
-//! collection's UUID, and every write names that UUID: a collection that was dropped and created again is
-//! checked again before a write.
+//! The check runs at the first use of a collection, with the client's rights. Its result is cached
+//! with the collection's UUID, and every write names that UUID. So a collection that was dropped
+//! and created again is checked again before a write.
 
 mod create;
 mod inspect;
@@ -24,19 +24,19 @@ use crate::command::namespace::Namespace;
 use crate::pattern::bucket::item_index::StoredIndex;
 use crate::pattern::shapes::BucketShape;
 
-/// How often a collection that is dropped while it is being made ready is begun again.
+/// Attempts to create a collection that is dropped concurrently.
 const MAX_ATTEMPTS: u32 = 20;
-/// After this time the indexes are listed again.
+/// Maximum age of the cached list of indexes.
 const INDEXES_AGE: Duration = Duration::from_secs(10);
 
-/// The collections found ready, by namespace.
+/// The checked collections, by namespace.
 #[derive(Debug, Default)]
 pub(super) struct CollectionCatalog {
     ready: NamespaceCache<ReadyCollection>,
     indexes: NamespaceCache<ListedIndexes>,
 }
 
-/// The indexes on items of a collection.
+/// The indexes on items of a collection, as last listed.
 #[derive(Clone, Debug)]
 struct ListedIndexes {
     collection: Option<Binary>,
@@ -44,37 +44,38 @@ struct ListedIndexes {
     indexes: Arc<[StoredIndex]>,
 }
 
-/// A collection that is ready.
+/// A checked collection.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ReadyCollection {
     pub(super) uuid: Binary,
-    /// Whether it is clustered; `None` where only mongod knows.
+    /// Whether it is clustered. `None`: unknown, because the client's transaction creates it.
     pub(super) is_clustered: Option<bool>,
 }
 
-/// Someone who asks for a collection to be ready.
+/// The connection and rights with which a collection is checked.
 pub(super) struct CatalogSession<'a> {
-    /// What counts a collection that cannot be read, where the client is told.
+    /// Counts collections that cannot be read, if the client gets the error.
     pub(super) metrics: Option<&'a SessionMetrics>,
     pub(super) link: &'a mut UpstreamConnection,
     pub(super) shape: &'a BucketShape,
     pub(super) namespace: Namespace<'a>,
     pub(super) carried: InheritedOptions<'a>,
-    /// The client's transaction, if it asks in one.
+    /// The client's transaction, if the command is in one.
     pub(super) transaction: Option<Transaction<'a>>,
 }
 
-/// The transaction of a client's command that makes a collection.
+/// The client's transaction, which creates a missing collection as part of itself.
 #[derive(Clone, Copy)]
 pub(super) struct Transaction<'a> {
-    /// Whether a command made from the client's has been sent that began it.
+    /// Whether an internal command has begun the transaction.
     pub(super) begun: &'a AtomicBool,
-    /// Whether it is known to read what mongod makes no collection explicitly with: any concern but `local`.
+    /// Whether the transaction's read concern is known to be one with which mongod does not create
+    /// collections: any but `local`.
     pub(super) makes_none: bool,
 }
 
-/// What stands for the UUID of a collection that a transaction has made and not committed: only mongod knows
-/// it, so that nothing can name it, and nothing need, since the transaction holds the collection.
+/// Placeholder for the UUID of a collection that a transaction created and has not committed. The
+/// UUID is unknown to the proxy. It is not needed, because the transaction holds the collection.
 pub(super) fn uncommitted() -> Binary {
     Binary {
         subtype: BinarySubtype::Uuid,
@@ -82,7 +83,7 @@ pub(super) fn uncommitted() -> Binary {
     }
 }
 
-/// A collection that is not checked: writes to it are a dry run.
+/// The collection that a dry run assumes: checked, and not clustered.
 fn assumed() -> ReadyCollection {
     ReadyCollection {
         uuid: uncommitted(),
@@ -91,8 +92,9 @@ fn assumed() -> ReadyCollection {
 }
 
 impl CollectionCatalog {
-    /// Makes the collection ready to be written to, creating it and its indexes where they are missing, and
-    /// gives its UUID. A transaction makes it as a part of itself: its UUID is [`uncommitted`].
+    /// Prepares a collection for writes: waits while it is frozen, and creates it and its indexes
+    /// if they are missing. Returns its UUID, or [`uncommitted`] if the client's transaction
+    /// creates it.
     pub(super) async fn for_writing(&self, asker: &mut CatalogSession<'_>) -> Result<ReadyCollection, RunError> {
         if asker.link.is_dry_run() {
             return Ok(assumed());
@@ -100,7 +102,8 @@ impl CollectionCatalog {
         if let Some(ready) = self.ready.get(asker.namespace) {
             return Ok(ready);
         }
-        // Looked up again after it was created, by this or by another proxy; somebody may drop it meanwhile.
+        // After creation, by this or another proxy, the collection is checked again. It may be dropped
+        // in the meantime.
         for _ in 0..MAX_ATTEMPTS {
             match asker.find_thawed().await? {
                 Some(found) if found.has_page_index => {
@@ -120,8 +123,8 @@ impl CollectionCatalog {
         Err(asker.vanished())
     }
 
-    /// Refuses a collection that holds what a shape cannot read. One that is missing reads as empty: gives
-    /// the UUID of one that is there.
+    /// Refuses a collection with content that the shape cannot read. A missing collection reads as
+    /// empty. Returns the UUID if the collection exists.
     pub(super) async fn for_reading(&self, asker: &mut CatalogSession<'_>) -> Result<Option<Binary>, RunError> {
         if asker.link.is_dry_run() {
             return Ok(Some(assumed().uuid));
@@ -138,12 +141,12 @@ impl CollectionCatalog {
         Ok(uuid)
     }
 
-    /// Forgets what was found, after a drop or when a write did not meet it.
+    /// Drops the cached result after a drop, or after a write that named an outdated UUID.
     pub(super) fn forget(&self, namespace: Namespace<'_>) {
         self.ready.forget(namespace);
     }
 
-    /// The indexes of the collection, as they were listed not long ago.
+    /// The cached list of indexes, if it is recent and of this collection.
     pub(super) fn indexes(&self, namespace: Namespace<'_>, collection: Option<&Binary>) -> Option<Arc<[StoredIndex]>> {
         let listed = self.indexes.get(namespace)?;
         let is_current = listed.collection.as_ref() == collection && listed.at.elapsed() < INDEXES_AGE;
@@ -164,7 +167,7 @@ impl CollectionCatalog {
         self.indexes.put(namespace, listed);
     }
 
-    /// Forgets the indexes, after one was created or dropped.
+    /// Drops the cached list after an index was created or dropped.
     pub(super) fn forget_indexes(&self, namespace: Namespace<'_>) {
         self.indexes.forget(namespace);
     }

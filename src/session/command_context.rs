@@ -1,4 +1,4 @@
-//! The context of a client's command on shaped collections: what its execution needs, whatever the pattern.
+//! The context of a client's command on shaped collections: what every pattern needs to execute it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,12 +28,12 @@ pub(super) struct CommandContext<'a> {
     /// The server's [term](Upstream::term).
     pub(super) term: u64,
     pub(super) head: &'a CommandHeader<'a>,
-    /// Whether a command of the client's transaction has been sent, which has begun it.
+    /// Whether an internal command has begun the client's transaction.
     pub(super) txn_started: AtomicBool,
 }
 
 impl<'a> CommandContext<'a> {
-    /// The context of a command of which nothing has been sent.
+    /// The context of a command from which nothing has been sent upstream.
     pub(super) fn new(
         shared: &'a Shared,
         settings: &'a Settings,
@@ -52,7 +52,7 @@ impl<'a> CommandContext<'a> {
         }
     }
 
-    /// The context of an internal command in place of the client's. `txn_started`: see the field.
+    /// The context of an internal command that replaces the client's. `txn_started`: see the field.
     pub(super) fn for_internal_command<'b>(
         &'b mut self,
         head: &'b CommandHeader<'b>,
@@ -74,7 +74,7 @@ impl<'a> CommandContext<'a> {
         self.options().begun(self.txn_started.swap(true, Ordering::Relaxed))
     }
 
-    /// The client's options, for commands outside its transaction.
+    /// The client's options, for internal commands outside its transaction.
     pub(super) fn options(&self) -> InheritedOptions<'a> {
         InheritedOptions::of(self.head.body())
     }
@@ -165,8 +165,8 @@ impl<'a> CommandContext<'a> {
         Ok(())
     }
 
-    /// Fails the client's transaction in mongod by a malformed query on the collection. A transaction of
-    /// which nothing was sent begins and fails.
+    /// Fails the client's transaction in mongod, by a malformed query on the collection. If nothing
+    /// was sent in the transaction, the query begins it.
     ///
     /// # Errors
     /// `NoSuchTransaction` if the transaction has ended before.

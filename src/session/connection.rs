@@ -54,19 +54,19 @@ use crate::command::header::CommandHeader;
 use crate::pattern::shapes::Shape;
 use crate::wire::{Compressor, Compressors, Frame, OpCode, OpMsg, OpMsgFlags};
 
-/// A client that has connected.
+/// A client connection that was accepted.
 #[derive(Debug)]
 pub struct Client {
-    /// Its connection.
+    /// Its socket.
     pub socket: Socket,
-    /// Where it comes from.
+    /// The client's address.
     pub peer: SocketAddr,
-    /// What it is shown a member of a replica set as.
+    /// How a member of a replica set is presented to the client.
     pub presentation: Presentation,
 }
 
-/// Serves a client until either side closes or the upstream is retired. `drain` ends the wait for an
-/// upstream.
+/// Serves a client until either side closes or the upstream is retired. `drain` cancels the wait
+/// for an upstream.
 pub async fn serve(client: Client, upstreams: &Upstreams, shared: &Shared, drain: &CancellationToken) {
     let limits = shared.settings().limits;
     let patience = Patience {
@@ -112,7 +112,7 @@ pub async fn serve(client: Client, upstreams: &Upstreams, shared: &Shared, drain
     closed.report(client.peer, Some(&upstream), &shared.metrics);
 }
 
-/// Tells a client that there is no primary, in answer to its first message.
+/// Replies to the client's first message that there is no primary.
 async fn refuse(client: &mut FrameStream) -> Result<(), Closed> {
     let Some(frame) = client.next().await? else {
         return Err(Closed::ByClient);
@@ -129,24 +129,23 @@ struct Session<'a> {
     presentation: &'a Presentation,
     shared: &'a Shared,
     settings: Cache<&'a ArcSwap<Settings>, Arc<Settings>>,
-    /// What both ends have agreed on.
+    /// The compressors that were negotiated with both sides.
     agreed: Compressors,
-    /// How the message that is being answered is compressed: its answer is compressed alike, as mongod's is.
+    /// The compressor of the current message. The reply uses the same, as in mongod.
     compressor: Option<Compressor>,
-    /// What its pushes to outliers have left to be done when it pauses.
+    /// Spills of outliers' tails, deferred until the connection is idle.
     tails: DeferredSpills,
-    /// What is reserved for the message that is being answered.
+    /// Memory reserved for the current message.
     request_memory: Reservation,
-    /// What is reserved for its answer.
+    /// Memory reserved for its reply.
     reply_memory: Reservation,
 }
 
-/// A client's message.
 #[derive(Clone, Copy, Debug)]
 struct Message<'a> {
-    /// As it came, compressed or not.
+    /// As received, compressed or not.
     received: &'a Frame,
-    /// An OP_MSG.
+    /// Decompressed: an OP_MSG.
     opened: &'a Frame,
 }
 
@@ -160,7 +159,7 @@ impl<'a> Message<'a> {
 }
 
 impl Session<'_> {
-    /// Waits for a frame and answers it.
+    /// Waits for a frame and handles it.
     async fn turn(&mut self) -> Result<(), Closed> {
         let idle = self.settings.load().limits.idle_timeout;
         let arrived = tokio::select! {
@@ -177,7 +176,7 @@ impl Session<'_> {
         let arrived = match arrived {
             Ok(arrived) => arrived,
             Err(closed) => {
-                // Why it ends matters, not what came of these.
+                // The reason for closing is reported. The result of the spills is ignored.
                 let _ = self.move_tails().await;
                 return Err(closed);
             }
@@ -189,7 +188,7 @@ impl Session<'_> {
         done
     }
 
-    /// Answers what has arrived. The memory that is reserved for it is given back afterwards.
+    /// Handles a message. The caller releases the reserved memory.
     async fn arrived(&mut self, arrived: Arrived) -> Result<(), Closed> {
         let frame = match arrived {
             Arrived::Whole(frame) => frame,
@@ -213,7 +212,7 @@ impl Session<'_> {
         let frame = message.opened;
         let head = match OpMsg::parse_unverified(frame) {
             Ok(message) => CommandHeader::of(message),
-            // mongod answers some mistakes, and closes the connection for the others.
+            // mongod replies to some malformed messages, and closes the connection after others.
             Err(error) => match error.server_code() {
                 Some(code) => Err(CommandError::malformed(code, &error.to_string())),
                 None => return Err(Closed::Protocol(error.to_string())),
@@ -257,7 +256,7 @@ impl Session<'_> {
                 self.relay(request, self.look()).await
             }
             Route::Handshake => {
-                // It may log somebody in on the way.
+                // The handshake may authenticate a user (`speculativeAuthenticate`).
                 self.link.forget_users();
                 let edited = handshake::edit_message(frame, &head.message).map_err(LinkError::from)?;
                 let request = RelayedRequest {
@@ -276,7 +275,8 @@ impl Session<'_> {
                 Ok(CommandOutcome::Rejected)
             }
             Route::Shaped(to) => {
-                // mongod verifies the checksum of a relayed message, the proxy that of a rewritten one.
+                // mongod verifies the checksum of a relayed message. For a rewritten message, the proxy
+                // does.
                 OpMsg::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
                 match to.shape() {
                     Shape::Bucket(shape) => self.bucket(message, head, &to, shape).await,
@@ -311,7 +311,7 @@ impl Session<'_> {
     }
 }
 
-/// Whether the client waits for no reply.
+/// Whether the client expects no reply (`moreToCome`).
 fn is_unanswered(frame: &Frame) -> bool {
     OpMsg::flags_of(frame).is_some_and(|flags| flags.contains(OpMsgFlags::MORE_TO_COME))
 }

@@ -1,6 +1,7 @@
-//! Commands that are on no shaped collection and reference some: pipelines, views, `renameCollection`,
-//! `listCollections`, `dbStats` and `killCursors`. The reply is mongod's. A cursor belongs to the collection
-//! of the command, and its `getMore` is relayed.
+//! Commands on plain collections, databases or the server that reference or return shaped
+//! collections: pipelines, views, `renameCollection`, `listCollections`, `dbStats` and
+//! `killCursors`. The reply is mongod's. A cursor belongs to the collection of the command, and its
+//! `getMore` is relayed.
 
 pub(super) mod collection_lookup;
 mod db_stats;
@@ -28,19 +29,18 @@ use crate::command::reply::CursorReply;
 use crate::pattern::pipeline::{PipelinePosition, Pipelines, ReferencedCollection, documents};
 use crate::pattern::shapes::{Mode, Shapes};
 
-/// One command on a plain collection that names shaped ones.
 pub(super) struct CrossCollectionCommand<'a> {
     pub(super) context: CommandContext<'a>,
 }
 
-/// What of a command on a view is its definition.
+/// The definition of a view in a command.
 struct View<'a> {
     on: Option<String>,
     stages: Option<Vec<&'a RawDocument>>,
 }
 
 impl<'a> CrossCollectionCommand<'a> {
-    /// Which commands there are of this kind.
+    /// Whether commands of this kind are executed here if they reference a shaped collection.
     pub(super) fn has(command: Command) -> bool {
         matches!(
             command,
@@ -48,7 +48,7 @@ impl<'a> CrossCollectionCommand<'a> {
         )
     }
 
-    /// Whether a command may tell of what the proxy keeps beside shaped collections.
+    /// Whether the reply could contain collections, views or indexes of the proxy.
     pub(super) fn may_tell_of_ours(shapes: &Shapes, head: &CommandHeader<'_>) -> bool {
         match head.command {
             Command::ListCollections => list_collections::may_tell_of_ours(shapes, head.database, head.body()),
@@ -57,13 +57,15 @@ impl<'a> CrossCollectionCommand<'a> {
         }
     }
 
-    /// Whether a command may turn what is stored of a view into something else without naming it.
+    /// Whether a `collMod` changes only the collection or only the pipeline of a view, so that the
+    /// other part may reference a shaped collection that the command does not name.
     pub(super) fn changes_half_a_view(head: &CommandHeader<'_>) -> bool {
         let given = |name| get(head.body(), name).is_some();
         head.command == Command::CollMod && given("viewOn") != given("pipeline")
     }
 
-    /// Runs it and gives the reply. Not cancel safe: the link is of no use after.
+    /// Executes the command and returns its reply. Not cancel safe: after a cancellation the
+    /// upstream connection is unusable.
     pub(super) async fn run(mut self) -> Result<RawDocumentBuf, RunError> {
         self.context.head.validate()?;
         match self.context.head.command {
@@ -100,7 +102,7 @@ impl<'a> CrossCollectionCommand<'a> {
         Ok(reply)
     }
 
-    /// Refuses what cannot be done with a shaped collection at all.
+    /// Refuses commands that are impossible with any shaped collection.
     fn check(&self, body: &RawDocument, reached: &ReferencedCollection) -> Result<(), CommandError> {
         let (what, reason) = if self.context.upstream == UpstreamKind::Mongos {
             ("a sharded cluster", RefusalReason::Cluster)
@@ -119,7 +121,7 @@ impl<'a> CrossCollectionCommand<'a> {
         Err(collection.refuse(&self.context.shared.metrics, reason, what))
     }
 
-    /// The definition that a view is to have; of an `aggregate`, its stages.
+    /// The view's new definition, or the stages of an `aggregate`.
     async fn view(&mut self, body: &'a RawDocument) -> Result<View<'a>, RunError> {
         let given = get(body, "viewOn").and_then(RawBsonRef::as_str).map(ToOwned::to_owned);
         let view = View {
@@ -132,7 +134,7 @@ impl<'a> CrossCollectionCommand<'a> {
         if !Self::changes_half_a_view(self.context.head) {
             return Ok(view);
         }
-        // mongod 6.0.5 lets the other half as it is, where nobody has to have rights.
+        // mongod 6.0.5 keeps the other part, unless authorization requires both.
         let found = self.view_on().await?;
         if view.on.is_none() {
             return Ok(View { on: found, ..view });
@@ -155,7 +157,7 @@ impl<'a> CrossCollectionCommand<'a> {
         Ok(view)
     }
 
-    /// What the view that the command is on is on now.
+    /// The current `viewOn` of the view.
     async fn view_on(&mut self) -> Result<Option<String>, RunError> {
         let mut command = single("listCollections", 1);
         command.append(

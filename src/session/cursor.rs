@@ -16,21 +16,21 @@ use super::bucket::cursor_source::CursorSource;
 use super::cursor_owner::Owner;
 use crate::pattern::shapes::BucketShape;
 
-/// Open cursors remembered; the least recently used is forgotten first, and its reader told that it is not
-/// found.
+/// Cursors in the registry. The least recently used one is evicted first, and its next `getMore`
+/// gets `CursorNotFound`.
 const MAX_CURSORS: NonZeroUsize = NonZeroUsize::new(100_000).expect("not zero");
-/// How long a cursor may be left alone: as long as a session (`localLogicalSessionTimeoutMinutes`), or
-/// without one as long as mongod's own default (`cursorTimeoutMillis`).
+/// Idle timeouts of a cursor, as in mongod: that of its session
+/// (`localLogicalSessionTimeoutMinutes`), or without a session the default (`cursorTimeoutMillis`).
 const SESSION_TIMEOUT: Duration = Duration::from_mins(30);
 const CURSOR_TIMEOUT: Duration = Duration::from_mins(10);
-/// How often cursors are looked at for that.
+/// How often expired cursors are removed.
 const REAP_INTERVAL: Duration = Duration::from_mins(1);
 
-/// A stream between two batches.
+/// A cursor of the proxy between two batches.
 #[derive(Debug)]
 pub(super) struct OpenCursor {
     pub(super) owner: Owner,
-    /// What its buckets are made by: a cursor ends under the settings that it began with.
+    /// The shape when the cursor was opened. A cursor keeps its settings.
     pub(super) shape: BucketShape,
     pub(super) source: CursorSource,
 }
@@ -47,28 +47,27 @@ impl OpenCursor {
 
 #[derive(Debug)]
 enum Cursor {
-    /// mongod's own.
+    /// A cursor that mongod keeps.
     Upstream,
-    /// A stream, and when it was used last.
+    /// A cursor that the proxy keeps, and the time of its last use.
     Stream(Box<OpenCursor>, Instant),
-    /// A stream that a `getMore` has taken, and its owner.
+    /// A cursor that a `getMore` is using, and its owner.
     InUse(Owner),
 }
 
-/// What was found under an id.
+/// The result of looking an id up.
 #[derive(Debug)]
 pub(super) enum CursorLookup<'a> {
-    /// Nothing.
     Missing,
-    /// Another `getMore` is reading it.
+    /// Another `getMore` is using it.
     InUse,
-    /// A cursor of mongod's own.
+    /// A cursor that mongod keeps.
     Upstream,
-    /// A stream, which nobody else may read meanwhile.
+    /// A cursor that the proxy keeps. Exclusive until it is given back.
     Stream(BorrowedCursor<'a>),
 }
 
-/// A stream that was taken; it is gone unless it is [given back](BorrowedCursor::give_back).
+/// A cursor in use. It is removed unless it is [given back](BorrowedCursor::give_back).
 #[derive(Debug)]
 pub(super) struct BorrowedCursor<'a> {
     registry: &'a CursorRegistry,
@@ -76,7 +75,7 @@ pub(super) struct BorrowedCursor<'a> {
     kept: Option<Box<OpenCursor>>,
 }
 
-/// The cursors that sessions have opened on shaped collections.
+/// The cursors that sessions of this proxy opened on shaped collections.
 #[derive(Debug)]
 pub(super) struct CursorRegistry {
     open: Mutex<OpenCursors>,
@@ -85,18 +84,18 @@ pub(super) struct CursorRegistry {
 #[derive(Debug)]
 struct OpenCursors {
     cursors: LruCache<i64, Cursor>,
-    /// What the streams weigh.
+    /// Bytes of the cursors that the proxy keeps.
     bytes: usize,
-    /// What they may weigh: all items that are unpacked and not answered yet.
+    /// Maximum of `bytes`: decoded items that were not returned yet.
     most_bytes: usize,
-    /// When all streams were last looked at.
+    /// When expired cursors were last removed.
     reaped: Instant,
 }
 
 impl CursorRegistry {
-    /// None yet; streams may weigh so many bytes together.
+    /// `most_bytes`: maximum bytes of the cursors that the proxy keeps.
     pub(super) fn new(most_bytes: usize) -> Self {
-        // Grows as it is used: most proxies have a handful of cursors open.
+        // Allocates on demand: most proxies have few open cursors.
         let mut cursors = LruCache::unbounded();
         cursors.resize(MAX_CURSORS);
         let open = Mutex::new(OpenCursors {
@@ -108,14 +107,13 @@ impl CursorRegistry {
         Self { open }
     }
 
-    /// Remembers a cursor that a reply of mongod's has named; 0 is none.
+    /// Registers the cursor id of a mongod reply. 0 means that no cursor is open.
     pub(super) fn opened(&self, id: i64) {
         if id != 0 {
             self.lock().put(id, Cursor::Upstream);
         }
     }
 
-    /// Keeps a stream under an id.
     pub(super) fn keep(&self, id: i64, mut kept: Box<OpenCursor>) {
         kept.source.rest();
         let mut open = self.lock();
@@ -123,7 +121,7 @@ impl CursorRegistry {
         open.put(id, Cursor::Stream(kept, Instant::now()));
     }
 
-    /// Takes a cursor to read it.
+    /// Takes a cursor for a `getMore`.
     pub(super) fn take(&self, id: i64) -> CursorLookup<'_> {
         let mut open = self.lock();
         open.reap();
@@ -149,7 +147,8 @@ impl CursorRegistry {
         }
     }
 
-    /// The owner of a stream. `None`: there is no such cursor, or mongod knows its owner.
+    /// The owner of a cursor that the proxy keeps. `None`: the id is unknown, or mongod checks the
+    /// owner.
     pub(super) fn owner(&self, id: i64) -> Option<Owner> {
         let mut open = self.lock();
         open.reap();
@@ -160,8 +159,8 @@ impl CursorRegistry {
         }
     }
 
-    /// The owner of a stream behind which mongod has no cursor, or may have none: nobody else can say whose
-    /// it is.
+    /// The owner of a cursor for which mongod has no cursor or may have none, so that only the
+    /// proxy can check the owner.
     pub(super) fn owner_here(&self, id: i64) -> Option<Owner> {
         let mut open = self.lock();
         open.reap();
@@ -172,13 +171,13 @@ impl CursorRegistry {
         }
     }
 
-    /// Forgets a cursor that is exhausted or was killed; whether there was one.
+    /// Removes a cursor that is exhausted or was killed. Returns whether it was registered.
     pub(super) fn closed(&self, id: i64) -> bool {
         self.lock().remove(id)
     }
 
     fn lock(&self) -> MutexGuard<'_, OpenCursors> {
-        // Nothing in here is ever left half done.
+        // No panic can leave the map inconsistent, so a poisoned lock is usable.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -211,7 +210,7 @@ impl OpenCursors {
         }
     }
 
-    /// Forgets streams that were left alone for too long, now and then.
+    /// Removes expired cursors, at most once per interval.
     fn reap(&mut self) {
         if self.reaped.elapsed() < REAP_INTERVAL {
             return;
@@ -231,16 +230,17 @@ impl OpenCursors {
 }
 
 impl BorrowedCursor<'_> {
-    /// What was taken.
+    /// The cursor's state.
     pub(super) fn kept(&mut self) -> Option<&mut OpenCursor> {
         self.kept.as_deref_mut()
     }
 
-    /// Gives it back, unless it was killed meanwhile: then it comes back to the caller.
+    /// Gives the cursor back. If it was killed in the meantime, it is returned to the caller.
     pub(super) fn give_back(mut self) -> Option<Box<OpenCursor>> {
         let mut kept = self.kept.take()?;
         kept.source.rest();
-        // One lock for both: a `killCursors` in between would be answered, and the cursor be there again.
+        // One lock for check and insertion: a `killCursors` in between would be confirmed, and the
+        // cursor would be registered again.
         let mut open = self.registry.lock();
         if !matches!(open.cursors.peek(&self.id), Some(Cursor::InUse(_))) {
             return Some(kept);

@@ -14,24 +14,24 @@ use super::shared::{Settings, Shared};
 use crate::pattern::bucket::insert::KeyBatch;
 use crate::pattern::shapes::{BucketShape, Mode, Shapes};
 
-/// What sessions observe with.
+/// The dry run's view of the proxy.
 #[derive(Debug)]
 pub(super) struct Observer {
-    /// As a proxy would have them that rewrites what is observed. Its metrics count as observed.
+    /// The state as if observed shapes were active. Its metrics count as observed.
     pub(super) shared: Shared,
-    /// The shapes as they are.
+    /// The shapes with their configured modes.
     pub(super) shapes: Shapes,
     pub(super) metrics: ObservedMetrics,
 }
 
-/// Records the plans of a dry run, which gets no replies.
+/// Records what a dry run would have stored, because it gets no replies.
 #[derive(Debug, Default)]
 pub(super) struct DryRun {
     pages: OpenPages,
 }
 
 impl Observer {
-    /// Of these settings; `None` where nothing is observed.
+    /// The observer of these settings. `None` if no shape is in observe mode.
     pub(super) fn of(settings: &Settings, metrics: &SessionMetrics) -> Option<Self> {
         let shapes = settings.shapes.clone();
         let observed: Vec<String> = shapes
@@ -57,7 +57,7 @@ impl Observer {
 }
 
 impl DryRun {
-    /// Counts what an insert would have made.
+    /// Counts the items and pages that an insert would have stored.
     pub(super) fn insert(&self, shared: &Shared, shape: &BucketShape, groups: &[KeyBatch]) {
         let items: usize = groups.iter().map(|group| group.pending().count()).sum();
         let pages = groups.iter().map(|group| self.pages.place(shape, group)).sum();

@@ -8,14 +8,14 @@ use crate::command::error::CommandError;
 pub(super) enum RunError {
     /// The reply is an error.
     Command(CommandError),
-    /// The upstream connection cannot be used any more.
+    /// The upstream connection is unusable.
     Link(LinkError),
-    /// The client has closed its connection, and awaits no reply.
+    /// The client has closed its connection.
     ClientClosed,
 }
 
 impl RunError {
-    /// The same with another command's error.
+    /// Converts the command's error and keeps any other.
     pub(super) fn map_command(self, map: impl FnOnce(CommandError) -> CommandError) -> Self {
         match self {
             Self::Command(error) => Self::Command(map(error)),

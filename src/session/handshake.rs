@@ -1,8 +1,8 @@
-//! `hello` and `isMaster`: changes the server's description where a proxy in between must.
+//! `hello` and `isMaster`: edits the server's description where a proxy requires it.
 //!
-//! * A member of a replica set is described as the listener [presents](Presentation) it: its own `hosts`
-//!   would lead drivers past the proxy, to raw buckets. A standalone or a mongos names no hosts and is
-//!   described as it is.
+//! * A member of a replica set is described as the listener [presents](Presentation) it. Its own `hosts` would
+//!   let drivers bypass the proxy and read raw buckets. A standalone or a mongos returns no hosts and is not
+//!   edited.
 //! * Compression is negotiated between both ends, for compressors that the proxy supports.
 //! * X.509 authentication is not offered: mongod would see the proxy's certificate.
 
@@ -21,19 +21,19 @@ use crate::wire::{
     Compressor, Compressors, Frame, OpCode, OpMsg, OpMsgBuilder, OpMsgFlags, OpQuery, OpReply, WireError,
 };
 
-/// The mechanism that rests on the client's own TLS connection to mongod.
+/// The authentication mechanism that needs the client's own TLS connection to mongod.
 const X509: &str = "MONGODB-X509";
 
 /// The field with which a client offers compressors.
 const COMPRESSION: &str = "compression";
 
-/// What a mongos gives drivers, so that another one may finish their transaction.
+/// The field with which a driver can finish a transaction on another mongos.
 const RECOVERY_TOKEN: &str = "recoveryToken";
 
 /// The first step of authentication, sent along with the handshake.
 const SPECULATIVE: &str = "speculativeAuthenticate";
 
-/// Whether a command may change who a connection is authenticated as.
+/// Whether a command may change the authenticated users of a connection.
 pub(super) fn changes_users(command: Command) -> bool {
     matches!(
         command,
@@ -41,7 +41,7 @@ pub(super) fn changes_users(command: Command) -> bool {
     )
 }
 
-/// The client's OP_MSG handshake as mongod is to see it; `None`: as it is.
+/// The client's OP_MSG handshake as mongod gets it. `None`: unchanged.
 ///
 /// # Errors
 /// [`WireError::TooLong`].
@@ -52,8 +52,8 @@ pub fn edit_message(frame: &Frame, message: &OpMsg<'_>) -> Result<Option<Frame>,
     rebuilt(frame, message.flags, &body).map(Some)
 }
 
-/// The client's OP_QUERY handshake as mongod is to see it; `None`: as it is. `query` has it without a
-/// `$query` around it.
+/// The client's OP_QUERY handshake as mongod gets it. `None`: unchanged. `query`: without the
+/// `$query` wrapper.
 ///
 /// # Errors
 /// [`WireError::TooLong`].
@@ -66,22 +66,22 @@ pub fn edit_query(frame: &Frame, query: &OpQuery<'_>) -> Result<Option<Frame>, W
     edited.encode(header.request_id, header.response_to).map(Some)
 }
 
-/// What becomes of a reply.
+/// How a handshake's reply is passed on.
 #[derive(Debug)]
 pub enum HandshakeReply {
-    /// It is passed on as it is.
+    /// Unchanged.
     AsIs,
-    /// This is passed on instead.
+    /// This frame replaces it.
     Edited(Frame),
-    /// It is not passed on: the server is no primary, and the client would stay with it.
+    /// Not passed on: the server is not the primary, and the client would keep using it.
     NotPrimary,
 }
 
-/// What the client is to see of a reply to a handshake, and the compressors that the reply agrees to, if it
-/// speaks of them.
+/// The reply that the client gets, and the compressors that the reply confirms. `None`: the reply
+/// has no list of compressors.
 ///
 /// # Errors
-/// What is wrong with a reply that is no message.
+/// If the reply is not a valid message.
 pub fn show(reply: &Frame, presentation: &Presentation) -> Result<(HandshakeReply, Option<Compressors>), WireError> {
     let header = reply.header();
     if header.op_code == OpCode::Reply {
@@ -110,18 +110,18 @@ pub fn show(reply: &Frame, presentation: &Presentation) -> Result<(HandshakeRepl
     Ok((shown, agreed(message.body)))
 }
 
-/// The compressors that the server and the client have in common. mongod names none where there is none.
+/// The compressors that server and client have in common. mongod omits the list if there are none.
 fn agreed(hello: &RawDocument) -> Option<Compressors> {
     Some(compressors(get(hello, COMPRESSION)?).collect())
 }
 
-/// Those of a `hello`'s list that can be opened, in its order.
+/// The compressors in a `hello`'s list that the proxy supports, in the same order.
 fn compressors(list: RawBsonRef<'_>) -> impl Iterator<Item = Compressor> {
     let names = list.as_array().into_iter().flatten().flatten();
     names.filter_map(|name| Compressor::from_name(name.as_str()?))
 }
 
-/// The end of a transaction without the token of a mongos; `None`: it has none.
+/// The end of a transaction without the recovery token. `None`: it has no token.
 pub(super) fn without_recovery_token(frame: &Frame, message: &OpMsg<'_>) -> Result<Option<Frame>, WireError> {
     if get(message.body, RECOVERY_TOKEN).is_none() {
         return Ok(None);
@@ -130,7 +130,7 @@ pub(super) fn without_recovery_token(frame: &Frame, message: &OpMsg<'_>) -> Resu
     rebuilt(frame, message.flags, &body).map(Some)
 }
 
-/// Refuses authentication that cannot succeed through a proxy, in words that say why.
+/// Refuses a mechanism that cannot work through a proxy, with an explanation.
 pub(super) fn check_mechanism(command: Command, body: &RawDocument) -> Result<(), CommandError> {
     if matches!(command, Command::Authenticate | Command::SaslStart) && names_x509(body) {
         let message = "MONGODB-X509 does not work through mongoshape: mongod would see the proxy's certificate, not the \
@@ -140,7 +140,7 @@ pub(super) fn check_mechanism(command: Command, body: &RawDocument) -> Result<()
     Ok(())
 }
 
-/// The same message with another body and no checksum.
+/// The message with another body and without a checksum.
 fn rebuilt(frame: &Frame, mut flags: OpMsgFlags, body: &RawDocument) -> Result<Frame, WireError> {
     flags.remove(OpMsgFlags::CHECKSUM_PRESENT);
     let header = frame.header();
@@ -152,7 +152,7 @@ fn rebuilt(frame: &Frame, mut flags: OpMsgFlags, body: &RawDocument) -> Result<F
 
 fn edit_request(hello: &RawDocument) -> Option<RawDocumentBuf> {
     let mut edits = Vec::new();
-    // One that the proxy could not open must not be agreed on.
+    // A compressor that the proxy does not support must not be negotiated.
     let offered: Option<RawArrayBuf> =
         get(hello, COMPRESSION).map(|list| compressors(list).map(Compressor::name).collect());
     if let Some(offered) = &offered {

@@ -1,8 +1,9 @@
-//! Caches the head page of keys, and gives one writer at a time the lease of a key, so that writers of a
-//! proxy do not collide in mongod.
+//! Caches the head page of keys, and gives one writer at a time the lease of a key, so that writers
+//! of one proxy do not conflict in mongod.
 //!
-//! An entry may be stale, because other proxies write, too: statements demand the state of the page. A lost
-//! entry costs one lookup, so the least recently used are removed first.
+//! An entry may be stale because other proxies write, too. So statements demand the page's state in
+//! their filter. An evicted entry costs one lookup. The least recently used entries are evicted
+//! first.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,27 +15,26 @@ use tokio::time::{Instant, timeout_at};
 use super::bounded::{Bounded, Weighed};
 use crate::pattern::bucket::layout::PageHeader;
 
-/// What a hint takes beside its key, in bytes.
+/// Bytes of an entry beside its key.
 const AROUND_KEY: usize = 300;
 
-/// How long a writer waits for those before it. Behind one that mongod keeps waiting it does better to go on:
-/// mongod decides who was first.
+/// How long a writer waits for a lease. If mongod delays the lease's holder for longer, the writer
+/// continues without it, and mongod decides which write is first.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What is known of a key: nothing, or its highest page, or that it has none.
+/// The known head page of a key. `None`: unknown. `Some(None)`: the key has no pages.
 pub(super) type KnownHeadPage = Option<Option<PageHeader>>;
 
 /// A key of a collection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct HeadPageKey {
-    /// What was written under another primary may have been rolled back.
+    /// The primary's term, because writes of another primary may have been rolled back.
     term: u64,
-    /// A collection that was dropped and made again has no pages any more.
+    /// The collection's UUID, because a recreated collection has no pages.
     collection: Vec<u8>,
     key: Vec<u8>,
 }
 
-/// The hints of a proxy.
 #[derive(Debug, Default)]
 pub(super) struct HeadPages {
     places: Mutex<Bounded<HeadPageKey, Arc<tokio::sync::Mutex<KnownHeadPage>>>>,
@@ -42,20 +42,21 @@ pub(super) struct HeadPages {
 
 impl Weighed for HeadPageKey {
     fn bytes(&self) -> usize {
-        // The page's `_id` has the key in it, too, and a string may double in it.
+        // The page's `_id` contains the key, and a string may take twice its length there.
         self.key.len().saturating_mul(3).saturating_add(AROUND_KEY)
     }
 }
 
-/// The right to write a key; others wait until it is dropped.
+/// The right to append to a key. Other writers wait until it is dropped.
 #[derive(Debug)]
 pub(super) struct KeyLease {
-    /// `None`: the wait was given up, and what was known is not to be relied on.
+    /// `None`: the wait timed out, and the cached head page must not be used.
     hint: Option<OwnedMutexGuard<KnownHeadPage>>,
 }
 
 impl HeadPages {
-    /// Waits for one's turn at each of some keys, which are to be in an order that all writers keep to.
+    /// Takes the leases of these keys, one after the other. All writers must pass keys in the same
+    /// order, or they could deadlock. Waits for [`PATIENCE`] in total.
     pub(super) async fn turns(
         &self,
         term: u64,
@@ -94,7 +95,7 @@ impl HeadPages {
 }
 
 impl HeadPages {
-    /// Forgets all of them: a server that went away may come back without what it had not written to its
+    /// Removes all entries: after a restart, a server may have lost writes that were not in its
     /// journal.
     pub(super) fn clear(&self) {
         self.places.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -102,19 +103,19 @@ impl HeadPages {
 }
 
 impl KeyLease {
-    /// What the last writer left.
+    /// The head page that the last writer recorded.
     pub(super) fn hint(&self) -> KnownHeadPage {
         self.hint.as_deref().cloned().flatten()
     }
 
-    /// Whether another writer of the key is there.
+    /// Whether another writer waits for the lease.
     pub(super) fn is_waited_for(&self) -> bool {
-        // The cache has one, and this turn; whoever waits has another.
+        // The cache and this lease have one reference each, and each waiting writer another.
         let shared = |hint| Arc::strong_count(OwnedMutexGuard::mutex(hint)) > 2;
         self.hint.as_ref().is_none_or(shared)
     }
 
-    /// Leaves what is known to the next writer.
+    /// Records the head page for the next writer, and ends the lease.
     pub(super) fn leave(mut self, hint: KnownHeadPage) {
         if let Some(place) = self.hint.as_deref_mut() {
             *place = hint;

@@ -1,4 +1,4 @@
-//! The clock and ids that pure planners are given.
+//! The clock and the generator of ids for planners.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,8 +8,8 @@ use bson::{DateTime, Timestamp};
 
 use crate::pattern::bucket::item::IdSource;
 
-/// The last timestamp given, seconds above increment. All sessions share one, as all clients of a mongod do:
-/// no two documents get the same, and a later one gets a greater.
+/// The last timestamp: seconds in the upper half, increment in the lower. Shared by all sessions,
+/// as a mongos does for its clients, so timestamps are unique and ascending.
 #[derive(Debug, Default)]
 pub(super) struct Timestamps(AtomicU64);
 
@@ -22,7 +22,8 @@ impl Timestamps {
         let last = self
             .0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(after(last)));
-        // The closure never declines, so both sides of the result are the value before.
+        // The closure always returns a value, so both variants of the result contain the value before
+        // the update.
         let [t1, t2, t3, t4, i1, i2, i3, i4] = after(last.unwrap_or_else(|last| last)).to_be_bytes();
         Timestamp {
             time: u32::from_be_bytes([t1, t2, t3, t4]),
@@ -31,14 +32,13 @@ impl Timestamps {
     }
 }
 
-/// The real clock.
+/// The system's clock.
 #[derive(Debug)]
 pub(super) struct SystemIdSource<'a> {
     timestamps: &'a Timestamps,
 }
 
 impl<'a> SystemIdSource<'a> {
-    /// One whose timestamps go on from those that others were given.
     pub(super) fn new(timestamps: &'a Timestamps) -> Self {
         Self { timestamps }
     }

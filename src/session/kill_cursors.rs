@@ -11,13 +11,13 @@ use crate::command::cursor::{killed_ids, may_kill_any};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::header::CommandHeader;
 
-/// `killCursors`, on whatever collection: mongod goes by the numbers alone, and judges the command and the
-/// owners of its own cursors. Of those that are only here it knows nothing, so they are judged here as it
-/// does (`checkAuthForKillCursors`).
+/// Executes `killCursors` on any collection. mongod uses only the ids, and checks the command and the owners
+/// of its own cursors. The owners of cursors that exist only in the proxy are checked here in the same way
+/// (`checkAuthForKillCursors`).
 pub(super) async fn run(context: &mut CommandContext<'_>) -> Result<RawDocumentBuf, RunError> {
     let (shared, head) = (context.shared, context.head);
     let link = &mut *context.link;
-    // What is wrong with the list is mongod's to say.
+    // mongod reports a malformed list.
     let ids = killed_ids(head.body()).unwrap_or_default();
     let owned: Vec<(i64, Owner)> = ids
         .iter()
@@ -52,7 +52,8 @@ pub(super) async fn run(context: &mut CommandContext<'_>) -> Result<RawDocumentB
     ))
 }
 
-/// Refuses the command where one of these is another's, and its user may not kill any.
+/// Refuses the command if one of these cursors has another owner, and the user may not kill any
+/// cursor.
 async fn check_owners(
     link: &mut UpstreamConnection,
     head: &CommandHeader<'_>,
@@ -63,7 +64,7 @@ async fn check_owners(
     }
     let users = link.users(head.body()).await?;
     for (_, owner) in owned.iter().filter(|(_, owner)| owner.users != users) {
-        // mongod judges the rest of the command first.
+        // mongod validates the rest of the command first.
         let none = RawArrayBuf::new();
         let judged = with_replaced(head.body(), &[("cursors", Some(RawBsonRef::Array(&none)))]);
         link.run(&judged).await?;

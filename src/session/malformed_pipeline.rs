@@ -1,8 +1,8 @@
 //! The error of a malformed pipeline in an `update`.
 //!
-//! mongod executes all statements first, of which a malformed one fails. Then it counts the stages of all
-//! pipelines, executed or not, and the first malformed one fails the command (`write_commands.cpp`,
-//! `incrementUpdateMetrics`).
+//! mongod executes all statements first, and a malformed one fails. Then it counts the stages of
+//! all pipelines, executed or not, and the first malformed pipeline fails the command
+//! (`write_commands.cpp`, `incrementUpdateMetrics`).
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument, cstr};
 
@@ -16,7 +16,7 @@ use crate::command::reply::succeeded;
 use crate::command::update::Update;
 use crate::pattern::bucket::insert::no_statement;
 
-/// The stages of updates.
+/// The stages that updates support.
 const STAGES: [&str; 6] = [
     "$addFields",
     "$set",
@@ -25,10 +25,10 @@ const STAGES: [&str; 6] = [
     "$replaceRoot",
     "$replaceWith",
 ];
-/// mongod's errors for a stage that has not one field, and for a stage with an unknown name.
+/// mongod's codes for a stage without exactly one field, and for an unknown stage.
 const MALFORMED: [i32; 2] = [40323, 40324];
 
-/// Whether a statement failed for its malformed pipeline.
+/// Whether a statement failed because of its malformed pipeline.
 pub(super) fn is_cause(error: &CommandError) -> bool {
     match error {
         CommandError::Upstream(reply) => reply.get_i32("code").is_ok_and(|code| MALFORMED.contains(&code)),
@@ -36,9 +36,10 @@ pub(super) fn is_cause(error: &CommandError) -> bool {
     }
 }
 
-/// Fails for the first malformed pipeline of an executed command, unless the proxy has refused one of its
-/// statements: the client must see that in the reply. Costs one round trip for each pipeline with a stage that
-/// updates do not have. The statement is sent outside the client's transaction, which may have ended.
+/// Returns mongod's error for the first malformed pipeline of an executed command. If the proxy
+/// refused a statement, nothing is checked, because the client must get that refusal. Costs one
+/// round trip for each pipeline with a stage that updates do not support. The statement is sent
+/// outside the client's transaction, which may have ended.
 pub(super) async fn check(
     link: &mut UpstreamConnection,
     head: &CommandHeader<'_>,

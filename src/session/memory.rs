@@ -1,10 +1,10 @@
-//! The process's memory budget. Requests in memory, replies that the proxy builds, and cursors reserve from
-//! it.
+//! The process's memory budget. Requests in memory, replies that the proxy builds, and cursors
+//! reserve memory from it.
 //!
-//! The budget has shares, and a session holds at most one reservation of each. A session may wait for a
-//! reply's share while it holds a request's, never the other way round, and holds nothing of the share that
-//! it waits for, so no circle of waits exists. Waiters are served in order, for at most [`PATIENCE`]. See
-//! `docs/decisions/0025-one-memory-budget.md`.
+//! The budget has shares, and a session holds at most one reservation of each. A session may wait
+//! for a reply's share while it holds a request's, never the other way round. It holds nothing of
+//! the share that it waits for. So no cycle of waits exists. Waiters are served in order, for at
+//! most [`PATIENCE`]. See `docs/decisions/0025-one-memory-budget.md`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,18 +15,18 @@ use tokio::time::timeout;
 
 use crate::command::error::{CommandError, ErrorCode};
 
-/// The smallest budget, in MiB: the longest message and the largest reply have their place in it.
+/// The smallest budget in MiB: enough for the longest message and the largest reply.
 pub const LEAST_MIB: usize = 192;
-/// The budget where none is configured, in MiB.
+/// The default budget in MiB.
 pub const DEFAULT_MIB: usize = 512;
 
-/// What is reserved for the largest reply that is put together, in bytes: extras as they were read, the
-/// document made of them, and the reply, each up to 16 MiB and what is around it.
+/// Bytes reserved for the largest reassembled reply: the extras as read, the document made of them,
+/// and the reply, each with up to 16 MiB and its overhead.
 pub(super) const LARGEST_REPLY: usize = REPLY_COPIES * 17 * MIB;
-/// How many times the bytes of a reply are in memory while it is put together.
+/// Copies of a reply's bytes in memory while it is built.
 pub(super) const REPLY_COPIES: usize = 3;
 
-/// How many times the bytes of a request are in memory: as it came, and as it is sent on.
+/// Copies of a request's bytes in memory: as received, and as sent on.
 const REQUEST_COPIES: usize = 2;
 /// How long a session waits for a reservation.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -38,17 +38,17 @@ const MIB: usize = 1024 * KIB;
 pub(super) struct MemoryBudget {
     /// Long messages of clients.
     pub(super) requests: Arc<Share>,
-    /// Long messages of clients that mongod wants to log in, and that have not.
+    /// Long messages of clients that have not authenticated although mongod requires it.
     pub(super) strangers: Arc<Share>,
-    /// Replies that are put together.
+    /// Replies that are reassembled.
     pub(super) replies: Arc<Share>,
-    /// What all cursors that the proxy keeps may weigh, in bytes.
+    /// Maximum bytes of all cursors that the proxy keeps.
     pub(super) cursor_bytes: usize,
 }
 
 impl MemoryBudget {
-    /// One of so many bytes: three eighths for requests, as many for replies, a quarter for cursors. A
-    /// sixteenth of the requests' is for clients that have not logged in.
+    /// A budget of `bytes`: three eighths for requests, three for replies, a quarter for cursors. A
+    /// sixteenth of the requests' share is for clients that have not authenticated.
     pub(super) fn new(bytes: usize) -> Self {
         let eighth = bytes / 8;
         let of_requests = 3 * eighth;
@@ -62,7 +62,6 @@ impl MemoryBudget {
     }
 }
 
-/// A part of the budget.
 #[derive(Debug)]
 pub(super) struct Share {
     free_kib: Arc<Semaphore>,
@@ -82,18 +81,18 @@ impl Share {
         })
     }
 
-    /// Whether a request of so many bytes is more than all of it.
+    /// Whether a request of this size exceeds the whole share.
     pub(super) fn is_exceeded_by(&self, bytes: usize) -> bool {
         bytes.saturating_mul(REQUEST_COPIES).div_ceil(KIB) > self.all_kib
     }
 
-    /// Whether a session waits for a reservation that others hold.
+    /// Whether a session waits for memory of this share.
     pub(super) fn is_waited_for(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Waits for so many bytes; `None` where they were not free in time. More than the share has are all of
-    /// it. Cancel safe.
+    /// Waits for memory. A request for more than the share is one for all of it. `None`: it was not
+    /// free in time. Cancel safe.
     async fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let kib = u32::try_from(bytes.div_ceil(KIB).min(self.all_kib)).ok()?;
         if let Ok(free) = Arc::clone(&self.free_kib).try_acquire_many_owned(kib) {
@@ -105,7 +104,7 @@ impl Share {
     }
 }
 
-/// Counts one that waits.
+/// Counts a waiting session.
 struct WaitGuard<'a>(&'a AtomicUsize);
 
 impl<'a> WaitGuard<'a> {
@@ -121,7 +120,7 @@ impl Drop for WaitGuard<'_> {
     }
 }
 
-/// What a session has reserved of one share; free again when it is dropped.
+/// Memory of one share, reserved by a session. Released when dropped.
 #[derive(Debug)]
 pub(super) struct Reservation {
     share: Arc<Share>,
@@ -129,22 +128,22 @@ pub(super) struct Reservation {
 }
 
 impl Reservation {
-    /// Nothing yet.
+    /// An empty reservation.
     pub(super) fn of(share: &Arc<Share>) -> Self {
         let share = Arc::clone(share);
         Self { share, held: None }
     }
 
-    /// How many bytes it is for.
+    /// Number of reserved bytes.
     pub(super) fn bytes(&self) -> usize {
         self.held.as_ref().map_or(0, |(_, bytes)| *bytes)
     }
 
-    /// Makes it one of at least so many bytes. What it was before is given back first, so the caller is to
-    /// have dropped what that was for.
+    /// Reserves at least `bytes` in total. The previous reservation is released first, so the
+    /// caller must have dropped the data that it was for.
     ///
     /// # Errors
-    /// That the bytes were not free in time.
+    /// If the bytes were not free in time.
     pub(super) async fn reserve(&mut self, bytes: usize) -> Result<(), CommandError> {
         if self.bytes() >= bytes {
             return Ok(());
@@ -159,7 +158,7 @@ impl Reservation {
         }
     }
 
-    /// The same for a request of so many bytes.
+    /// Like [`Reservation::reserve`], for a request of this size.
     ///
     /// # Errors
     /// Those of [`Reservation::reserve`].
@@ -167,17 +166,16 @@ impl Reservation {
         self.reserve(bytes.saturating_mul(REQUEST_COPIES)).await
     }
 
-    /// Whether others wait for what it holds.
+    /// Whether other sessions wait for memory of the share.
     pub(super) fn is_waited_for(&self) -> bool {
         self.share.is_waited_for()
     }
 
-    /// Gives all of it back.
     pub(super) fn release(&mut self) {
         self.held = None;
     }
 
-    /// Keeps so many bytes and gives the rest back.
+    /// Keeps `bytes` and releases the rest.
     pub(super) fn shrink(&mut self, bytes: usize) {
         if let Some((permit, held)) = &mut self.held {
             let kept = bytes.div_ceil(KIB);
@@ -187,7 +185,7 @@ impl Reservation {
     }
 }
 
-/// The error for a message that is longer than clients may send before they have logged in.
+/// The error for a message that is too long for a client that has not authenticated.
 pub(super) fn not_logged_in() -> CommandError {
     let message = "a message of this length needs authentication: log in first";
     CommandError::new(ErrorCode::Unauthorized, message)
@@ -220,7 +218,7 @@ mod tests {
         assert_eq!((first.bytes(), second.bytes()), (MIB, 60 * MIB));
         first.release();
         drop(second);
-        // More than there is, is all of it.
+        // A reservation for more than the share takes all of it.
         first.reserve(1000 * MIB).await.unwrap();
     }
 

@@ -1,7 +1,7 @@
 //! Metrics of sessions. Labels are closed sets or configured namespaces, never a client's data.
 //!
-//! A HELP text says what is counted in which unit and, from its first "When" on, what to do about it.
-//! `docs/metrics.md` is generated from them.
+//! A HELP text describes what is counted and its unit, and from its first "When" on, what to do
+//! about it. `docs/metrics.md` is generated from the HELP texts.
 
 mod commands;
 mod inserts;
@@ -25,7 +25,7 @@ use self::refusals::RefusalLog;
 use crate::command::registry::Command;
 use crate::pattern::shapes::BucketShape;
 
-/// The handles.
+/// The metrics of all sessions.
 #[derive(Clone, Debug)]
 pub struct SessionMetrics {
     commands: CommandMetrics,
@@ -41,17 +41,17 @@ pub struct SessionMetrics {
     refusals: RefusalLog,
     observed: ObservedMetrics,
     limits_hit: IntCounterVec,
-    /// What inserts on bucket collections count.
+    /// Metrics of inserts on bucket collections.
     pub inserts: InsertMetrics,
-    /// What commands on outlier collections count.
+    /// Metrics of commands on outlier collections.
     pub outliers: OutlierMetrics,
 }
 
 impl SessionMetrics {
-    /// Registers the handles.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// A name that is registered already.
+    /// If a name is registered already.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let counters = |name: &str, help: &str, labels: &[&str]| counters(registry, name, help, labels);
         let bytes = counters(
@@ -82,14 +82,14 @@ impl SessionMetrics {
         Ok(metrics)
     }
 
-    /// Every series of a closed set exists before its first event.
+    /// Creates every series of a closed set, so that it exists at zero.
     fn begin_at_zero(&self) {
         for limit in Limit::ALL {
             self.limits_hit.with_label_values(&[limit.label()]);
         }
     }
 
-    /// Lets every series of a shape exist at zero. `namespace` is the shape's, as configured.
+    /// Creates every series of a shape, so that it exists at zero. `namespace`: as configured.
     pub fn expect_namespace(&self, namespace: &str) {
         self.items_inserted.with_label_values(&[namespace]);
         self.outliers.expect_namespace(namespace);
@@ -101,7 +101,7 @@ impl SessionMetrics {
         }
     }
 
-    /// Counts a command that ended. Without `spent` its time is nobody's measure.
+    /// Counts a command that ended. `spent`: `None` if its duration is meaningless.
     pub fn command(&self, command: Command, outcome: CommandOutcome, spent: Option<Spent>) {
         self.commands.ended(command, outcome, spent);
     }
@@ -115,7 +115,7 @@ impl SessionMetrics {
         counter.inc_by(u64::try_from(bytes).unwrap_or(u64::MAX));
     }
 
-    /// Counts items that were stored.
+    /// Counts stored items.
     pub fn inserted(&self, namespace: &str, items: u64) {
         self.items_inserted.with_label_values(&[namespace]).inc_by(items);
     }
@@ -125,7 +125,7 @@ impl SessionMetrics {
         self.reads.with_label_values(&[namespace, strategy.label()]).inc();
     }
 
-    /// Counts and logs a refusal. `what` is in the proxy's own words, without values of documents.
+    /// Counts and logs a refusal. `what`: a description without values of documents.
     pub fn rejected(&self, namespace: &str, reason: RefusalReason, what: &str) {
         self.rejected.with_label_values(&[namespace, reason.label()]).inc();
         self.refusals.add(namespace, reason, what);
@@ -133,30 +133,30 @@ impl SessionMetrics {
 
     /// Counts and logs a refusal of a collection whose documents do not fit its shape.
     pub fn misfit(&self, namespace: &str) {
-        // Which document is not for the log.
+        // The log must not contain the `_id` of the document.
         let what = "the stored documents do not fit the shape: run `mongoshape check`";
         self.rejected(namespace, RefusalReason::Misfit, what);
     }
 
-    /// The kinds of refusals with their numbers, the most recent first.
+    /// The kinds of refusals with their counts, the most recent first.
     #[must_use]
     pub fn refusals(&self) -> Vec<(RefusalKind, u64)> {
         self.refusals.kinds()
     }
 
-    /// Counts a connection that a limit ended.
+    /// Counts a connection that was closed because of a limit.
     pub fn limit_hit(&self, limit: Limit) {
         self.limits_hit.with_label_values(&[limit.label()]).inc();
     }
 
-    /// What shapes in observe mode count.
+    /// The metrics of shapes in observe mode.
     #[must_use]
     pub fn observed(&self) -> &ObservedMetrics {
         &self.observed
     }
 
-    /// Handles for the dry run of shapes in observe mode: what they count is observed. `None` if a name is
-    /// registered twice.
+    /// Metrics for the dry run of shapes in observe mode, which are exported as observed. `None` if
+    /// a name is registered twice.
     pub(super) fn of_dry_run(&self) -> Option<Self> {
         let counting = self.observed.counting()?;
         Some(Self {
@@ -165,7 +165,7 @@ impl SessionMetrics {
         })
     }
 
-    /// Counts items that would have been inserted, and buckets that would have been begun for them.
+    /// Counts items that would have been inserted, and the buckets that they would have begun.
     pub fn would_insert(&self, namespace: &str, shape: &BucketShape, items: u64, buckets: u64) {
         self.observed.inserted(namespace, shape, items, buckets);
     }

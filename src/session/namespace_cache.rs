@@ -1,4 +1,4 @@
-//! Facts about collections that the proxy has looked up, by namespace.
+//! A cache by namespace, for facts about collections.
 
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
@@ -7,16 +7,16 @@ use lru::LruCache;
 
 use crate::command::namespace::Namespace;
 
-/// The most namespaces. With a shape for every database there may be many.
+/// Maximum number of entries. A shape for all databases may match many namespaces.
 const MAX_NAMESPACES: NonZeroUsize = NonZeroUsize::new(10_000).expect("not zero");
 
-/// A value for each namespace. The least recently used leaves when there are too many; it is looked up again.
+/// A value for each namespace. If there are too many, the least recently used one is evicted.
 #[derive(Debug)]
 pub(super) struct NamespaceCache<V>(Mutex<LruCache<String, V>>);
 
 impl<V> Default for NamespaceCache<V> {
     fn default() -> Self {
-        // `LruCache::new` would allocate room for all entries.
+        // `LruCache::new` would allocate memory for all entries.
         let mut entries = LruCache::unbounded();
         entries.resize(MAX_NAMESPACES);
         Self(Mutex::new(entries))
@@ -32,12 +32,12 @@ impl<V: Clone> NamespaceCache<V> {
         self.with(|entries| entries.put(namespace.to_string(), value));
     }
 
-    /// Forgets a collection that was dropped or replaced, or may have been.
+    /// Drops the entry of a collection that may have been dropped or replaced.
     pub(super) fn forget(&self, namespace: Namespace<'_>) {
         self.with(|entries| entries.pop(&namespace.to_string()));
     }
 
-    /// Changes a value in place; the default one where there is none.
+    /// Changes a value in place. A missing value is created with its default.
     pub(super) fn change<R>(&self, namespace: Namespace<'_>, change: impl FnOnce(&mut V) -> R) -> R
     where
         V: Default,

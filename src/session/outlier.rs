@@ -1,5 +1,6 @@
-//! Commands on outlier collections, and what they share. A command that does not touch the array is passed
-//! on; others are planned by `pattern::outlier`. See `docs/decisions/0017-an-outlier-says-all-of-itself.md`.
+//! Commands on outlier collections, and the helpers that they share. A command that does not touch
+//! the array is passed on. Any other is planned by `pattern::outlier`. See
+//! `docs/decisions/0017-an-outlier-says-all-of-itself.md`.
 
 mod base_document;
 mod collation_check;
@@ -43,7 +44,8 @@ use crate::command::reply::succeeded;
 pub(super) use self::command::{CommandState, OutlierCommand};
 
 impl OutlierCommand<'_> {
-    /// Runs one that has its [`passage`] and gives the reply. Not cancel safe: the link is of no use after.
+    /// Executes a command that is not relayed (see [`passage`]) and returns its reply. Not cancel
+    /// safe: after a cancellation the upstream connection is unusable.
     pub(super) async fn run(mut self) -> Result<RawDocumentBuf, RunError> {
         if self.context.upstream == UpstreamKind::Mongos {
             return Err(self.refuse(RefusalReason::Cluster, "a sharded cluster").into());
@@ -69,7 +71,7 @@ impl OutlierCommand<'_> {
             Command::Create => collection::create(self).await,
             Command::CollMod => collection::coll_mod(self).await,
             Command::CreateIndexes => collection::create_indexes(self).await,
-            // As they would be, but for extras.
+            // Cursors with leftovers have ids that mongod does not know.
             Command::KillCursors => leftover_cursor::kill(self).await,
             Command::ListIndexes
             | Command::DropIndexes

@@ -1,4 +1,4 @@
-//! Refused commands: each is counted, logged and answered by one error.
+//! Refused commands. Each refusal is counted, logged and returned as one kind of error.
 
 use std::fmt::Display;
 
@@ -7,7 +7,7 @@ use crate::command::error::CommandError;
 use crate::command::namespace::Namespace;
 use crate::pattern::pipeline::PipelineRefusal;
 
-/// A shaped collection, as errors and metrics name it.
+/// A shaped collection as errors and metrics name it.
 pub(super) struct RefusedCollection<'a> {
     /// The namespace that the command names.
     pub(super) namespace: Namespace<'a>,
@@ -24,7 +24,7 @@ impl RefusedCollection<'_> {
     }
 }
 
-/// The error for a stage that is not supported on a collection of its pipeline.
+/// The error for a stage that is not supported on a collection that its pipeline references.
 pub(super) fn refuse_stage(metrics: &SessionMetrics, refused: &PipelineRefusal) -> CommandError {
     let collection = RefusedCollection {
         namespace: Namespace::new(&refused.database, &refused.collection),

@@ -1,4 +1,4 @@
-//! Relays a client's frame, and its replies.
+//! Relays a client's message and the replies to it.
 
 use super::handshake::{self, HandshakeReply, Presentation};
 use super::metrics::{ByteDirection, SessionMetrics};
@@ -9,68 +9,65 @@ use crate::command::reply::says_not_primary;
 use crate::wire::limits::MAX_MESSAGE_BYTES;
 use crate::wire::{Compressors, Frame, Inflated, OpCode, OpCompressed, OpMsg, OpMsgFlags, OpMsgHead, WireError};
 
-/// A compressed reply of more than this is not opened to see whether it is an error. Should one hold so many
-/// write errors that it is longer, and also a write concern's that there is no primary, the next command will
-/// tell.
+/// Maximum bytes of a compressed reply that is decompressed to check whether it is an error. If a
+/// longer reply contains many write errors and a write concern error "not primary", the next
+/// command detects that the primary is gone.
 const ERROR_BYTES: usize = 16 * 1024;
-/// The length of the flags, with which a message begins.
+/// Bytes of the flags at the beginning of an OP_MSG.
 const FLAGS_BYTES: usize = 4;
 
-/// Why a relay ended before its reply was passed on.
+/// Why a relay ended before the last reply was passed on.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RelayError {
     /// The upstream side failed.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// The client went away while it was waiting.
+    /// The client disconnected while it waited.
     #[error("the client closed the connection while it was waiting")]
     ClientClosed,
-    /// The upstream is being left, and nothing is lost with what is still to come.
+    /// The upstream was retired, and the client loses nothing that it waits for.
     #[error("the upstream is being left")]
     Retired,
     /// The client's side failed.
     #[error(transparent)]
     Client(#[from] StreamError),
-    /// The upstream is not the primary that the client was promised; nothing was passed on.
+    /// The server is not the primary. Nothing was passed on.
     #[error("the upstream is not the primary")]
     NotPrimary,
 }
 
-/// A client's message on its way up.
+/// A client's message to relay.
 #[derive(Debug)]
 pub(super) struct RelayedRequest<'a> {
     /// As it is sent, compressed or not.
     pub(super) sent: RequestBytes<'a>,
-    /// Its flags.
     pub(super) flags: OpMsgFlags,
 }
 
-/// What there is of a message to be sent.
+/// The bytes of a message to relay.
 #[derive(Debug)]
 pub(super) enum RequestBytes<'a> {
-    /// All of it.
     Whole(&'a Frame),
-    /// Its beginning; the client is still sending the rest.
+    /// Its beginning. The client is still sending the rest.
     Long(LongFrame),
 }
 
-/// What the proxy wants to know of a reply on its way.
+/// What to check in a reply before it is passed on.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ReplyInspection<'a> {
-    /// Whether more follow.
+    /// Only whether more replies follow.
     Passing,
     /// Also whether the server is no longer the primary.
     ForPrimary,
-    /// It introduces the server to the client, as this.
+    /// A handshake: the reply is edited for this presentation.
     Handshake(&'a Presentation),
 }
 
-/// What a relay that ended well has seen.
+/// The result of a complete relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReplyFinding {
-    /// Nothing that matters.
     Nothing,
-    /// That the server is no longer the primary.
+    /// The server is no longer the primary.
     NotPrimary,
 }
 
@@ -80,14 +77,14 @@ pub(super) struct Relay<'a> {
     pub(super) link: &'a mut UpstreamConnection,
     pub(super) metrics: &'a SessionMetrics,
     pub(super) upstream: &'a Upstream,
-    /// The compressors that both ends have agreed on, which a handshake settles.
+    /// The compressors negotiated with both sides. A handshake sets them.
     pub(super) agreed: &'a mut Compressors,
 }
 
 impl Relay<'_> {
-    /// Sends the frame upstream and passes replies back until the last: one for most commands, none for one
-    /// that waits for none (`moreToCome`), any number for an exhaust cursor or a streaming `hello`. Not
-    /// cancel safe.
+    /// Sends the message upstream and passes replies back until the last one: one for most
+    /// commands, none after `moreToCome`, any number for an exhaust cursor or a streaming `hello`.
+    /// Not cancel safe.
     pub(super) async fn run(
         &mut self,
         request: RelayedRequest<'_>,
@@ -109,16 +106,16 @@ impl Relay<'_> {
             return Ok(ReplyFinding::Nothing);
         }
         let exhaust = request.flags.contains(OpMsgFlags::EXHAUST_ALLOWED);
-        // What is looked at for more than an error is looked at whole. An error is never long.
+        // A reply that is edited must be complete. A long reply is not an error.
         let in_pieces = !exhaust && !matches!(look, ReplyInspection::Handshake(_));
-        // Drivers keep a `hello` waiting for news all the time, and a stream may have no end: to wait would
-        // be in vain.
+        // A `hello` of a driver waits for changes of the server, and a stream may be endless, so
+        // neither may delay the end of the connection.
         let mut may_end = matches!(look, ReplyInspection::Handshake(_));
         loop {
             let reply = tokio::select! {
                 biased;
                 reply = arrive(self.link, in_pieces) => reply?,
-                // mongod ends a command whose client is gone, once its own connection is closed.
+                // mongod cancels the client's command when the upstream connection is closed.
                 () = self.client.closed() => return Err(RelayError::ClientClosed),
                 () = self.upstream.retired(), if may_end => return Err(RelayError::Retired),
             };
@@ -127,7 +124,7 @@ impl Relay<'_> {
                 Arrived::Long(long) => return self.pass_on(long).await,
             };
             let (reply, seen) = self.look(reply, look)?;
-            // Only where the client has asked for it: another reply need not be opened.
+            // Checked only for an exhaust command, because other replies need not be decompressed.
             let last = !exhaust || !more_to_come(&reply).map_err(LinkError::from)?;
             self.metrics.bytes(ByteDirection::Sent, reply.len());
             self.client.send(&reply).await?;
@@ -147,7 +144,7 @@ impl Relay<'_> {
         })
     }
 
-    /// The reply as it is passed on, and what it says.
+    /// The reply to pass on, and the finding.
     fn look(&mut self, reply: Frame, look: ReplyInspection<'_>) -> Result<(Frame, ReplyFinding), RelayError> {
         match look {
             ReplyInspection::Passing => Ok((reply, ReplyFinding::Nothing)),
@@ -188,7 +185,7 @@ async fn arrive(link: &mut UpstreamConnection, in_pieces: bool) -> Result<Arrive
     }
 }
 
-/// The message inside a compressed one; `None`: it is not compressed.
+/// The decompressed message. `None`: it is not compressed.
 pub(super) fn opened(frame: &Frame) -> Result<Option<Frame>, WireError> {
     if frame.header().op_code != OpCode::Compressed {
         return Ok(None);

@@ -15,22 +15,22 @@ use crate::command::registry::Command;
 use crate::pattern::pipeline::documents;
 use crate::pattern::shapes::{Mode, Shape};
 
-/// Where a command goes.
+/// The handling of a command.
 pub(super) enum Route<'a> {
-    /// To mongod as it is.
+    /// Relayed.
     Relay,
-    /// To mongod as it is, with the reply looked at: it introduces the server.
+    /// Relayed, and the reply is edited: it describes the server.
     Handshake,
-    /// To the code that rewrites it.
+    /// Executed on a shaped collection.
     Shaped(ShapedTarget<'a>),
-    /// To the code that rewrites the shaped collections which a command on another one names, under these
-    /// settings.
+    /// Executed on a plain collection, with these settings, because it references shaped
+    /// collections.
     CrossCollection(Arc<Settings>),
-    /// Back, with an error, and what is refused of which shapes, as configured.
+    /// Refused with an error. For the metrics: the shape as configured, and the reason.
     Reject(CommandError, Option<(String, RefusalReason)>),
 }
 
-/// A namespace whose commands are rewritten, and the settings that say so: the command ends under them.
+/// A shaped namespace, and the settings with which the command is executed.
 pub(super) struct ShapedTarget<'a> {
     pub(super) namespace: Namespace<'a>,
     pub(super) settings: Arc<Settings>,
@@ -38,14 +38,13 @@ pub(super) struct ShapedTarget<'a> {
 }
 
 impl ShapedTarget<'_> {
-    /// Its shape.
     pub(super) fn shape(&self) -> &Shape {
         &self.shape
     }
 }
 
-/// Decides. Costs one look-up for a command that touches no shaped collection and may touch no other than its
-/// own.
+/// Plans the handling of a command. Costs one look-up if the command touches no shaped collection
+/// and cannot reference another collection.
 pub(super) fn decide<'a>(settings: &Arc<Settings>, head: &CommandHeader<'a>) -> Route<'a> {
     if head.command.is_handshake() {
         return Route::Handshake;
@@ -83,8 +82,8 @@ pub(super) fn decide<'a>(settings: &Arc<Settings>, head: &CommandHeader<'a>) -> 
     }
 }
 
-/// The refusal of a change stream of a whole database or cluster in which a collection is shaped: it would
-/// tell of buckets, and that they were pushed to.
+/// The refusal of a change stream on a database or cluster with a shaped collection, because it
+/// would return raw buckets.
 fn change_stream(shapes: &Lookup<'_>, head: &CommandHeader<'_>) -> Option<RouteRefusal> {
     if head.command != Command::Aggregate || head.target.is_some() {
         return None;
@@ -108,7 +107,7 @@ fn change_stream(shapes: &Lookup<'_>, head: &CommandHeader<'_>) -> Option<RouteR
     Some((error, (name, RefusalReason::ChangeStream)))
 }
 
-/// The refusal of a collection that is named by its UUID, where it may be a shaped one.
+/// The refusal of a UUID instead of a name, if it may denote a shaped collection.
 fn by_uuid(shapes: &Lookup<'_>, head: &CommandHeader<'_>) -> Option<RouteRefusal> {
     if !referenced_namespaces::names_by_uuid(head) {
         return None;
@@ -126,7 +125,7 @@ fn by_uuid(shapes: &Lookup<'_>, head: &CommandHeader<'_>) -> Option<RouteRefusal
     Some((error, (shape.namespace().to_string(), RefusalReason::Uuid)))
 }
 
-/// An error, and what it refuses of which shape.
+/// The error, and for the metrics the shape and the reason.
 type RouteRefusal = (CommandError, (String, RefusalReason));
 
 struct Lookup<'a> {
@@ -134,7 +133,7 @@ struct Lookup<'a> {
 }
 
 impl Lookup<'_> {
-    /// The shape of a namespace whose commands are to be rewritten.
+    /// The shape of a namespace unless the shape is in observe mode.
     fn rewritten<'n>(&self, namespace: Namespace<'n>) -> Option<ShapedTarget<'n>> {
         let shape = self.settings.shapes.lookup(namespace)?;
         if shape.mode() == Mode::Observe {
@@ -147,7 +146,8 @@ impl Lookup<'_> {
         })
     }
 
-    /// The refusal of a shaped namespace in a place where the command cannot have one.
+    /// The refusal of a reference to a shaped collection at a place in the command where none is
+    /// supported.
     fn reached_by_side_door(rewritten: &ShapedTarget<'_>, command: &str) -> RouteRefusal {
         let (namespace, shape) = (rewritten.namespace, rewritten.shape());
         let pattern = shape.pattern();

@@ -21,36 +21,37 @@ use super::outlier::scratch_collection::Scratches;
 use super::stored_shapes::StoredShapes;
 use crate::pattern::shapes::Shapes;
 
-/// How long a session waits for its peers, and how much it takes from them.
+/// Time and size limits of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionLimits {
-    /// The longest message, in bytes.
+    /// Maximum bytes of a message.
     pub max_message_bytes: usize,
-    /// The memory budget of all sessions together, in bytes; what it is at the start holds.
+    /// The memory budget of all sessions in bytes. A reload does not change it.
     pub memory_bytes: usize,
-    /// How long a client may take over a message that it has begun, for each MiB of it.
+    /// Maximum time to receive a message, for each MiB of it.
     pub frame_timeout: Duration,
-    /// How long a client may leave unread what is sent to it.
+    /// Maximum time without progress while a reply is sent.
     pub send_timeout: Duration,
-    /// How long a client may send nothing between two commands; `None`: for ever.
+    /// Maximum time between two commands. `None`: no limit.
     pub idle_timeout: Option<Duration>,
-    /// How long finding and connecting to the upstream may take.
+    /// Maximum time to find the upstream and connect to it.
     pub connect_timeout: Duration,
 }
 
-/// What can be exchanged while sessions run.
+/// Everything that a reload exchanges, with the caches that depend on it.
 #[derive(Debug)]
 pub struct Settings {
     pub(super) shapes: Shapes,
     pub(super) limits: SessionLimits,
-    /// What was found under these shapes.
+    /// The collections that were checked with these shapes.
     pub(super) catalog: CollectionCatalog,
     pub(super) hints: HeadPages,
     pub(super) first_pages: FirstPages,
-    /// The UUIDs of the outlier collections that have no collation of their own. Every write that was
-    /// evaluated elsewhere names the UUID, so that mongod refuses it on another collection of the name.
+    /// The UUIDs of outlier collections that have no default collation. A write that was evaluated
+    /// in a scratch collection names the UUID, so mongod refuses it on a collection that was
+    /// recreated.
     pub(super) without_collation: NamespaceCache<Binary>,
-    /// The outlier collections that are stored in these shapes.
+    /// The outlier collections whose shape marker matches.
     pub(super) stored_shapes: StoredShapes,
     pub(super) known_outliers: KnownOutliers,
     pub(super) scratches: Scratches,
@@ -59,7 +60,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Settings under which nothing has been found yet.
+    /// Settings with empty caches.
     #[must_use]
     pub fn new(shapes: Shapes, limits: SessionLimits) -> Self {
         Self {
@@ -76,14 +77,14 @@ impl Settings {
         }
     }
 
-    /// These settings with the observer of their own shapes: both are exchanged as one value.
+    /// Adds the dry run of these settings, so that both are exchanged as one value.
     fn observing(mut self, metrics: &SessionMetrics) -> Self {
         self.observer = Observer::of(&self, metrics);
         self
     }
 }
 
-/// What all sessions of a proxy share.
+/// The state that all sessions of a proxy share.
 #[derive(Debug)]
 pub struct Shared {
     pub(super) settings: ArcSwap<Settings>,
@@ -92,19 +93,19 @@ pub struct Shared {
     pub(super) timestamps: Timestamps,
     pub(super) leftovers: Leftovers,
     pub(super) memory: MemoryBudget,
-    /// Of an observer: what it writes down.
+    /// The recorder of an observer's dry run.
     pub(super) dry_run: Option<DryRun>,
 }
 
 impl Shared {
-    /// Gathers it.
+    /// State for these settings.
     #[must_use]
     pub fn new(settings: Settings, metrics: SessionMetrics) -> Self {
         expect_namespaces(&settings, &metrics);
         Self::plain(settings.observing(&metrics), metrics, None)
     }
 
-    /// Without an observer.
+    /// State without an observer.
     pub(super) fn plain(settings: Settings, metrics: SessionMetrics, dry_run: Option<DryRun>) -> Self {
         let memory = MemoryBudget::new(settings.limits.memory_bytes);
         Self {
@@ -118,20 +119,20 @@ impl Shared {
         }
     }
 
-    /// Exchanges the settings: commands that begin from now on run under these, running ones end under the
-    /// old. Limits hold for new connections.
+    /// Exchanges the settings. A running command keeps its settings. Limits apply to new
+    /// connections.
     pub fn exchange(&self, settings: Settings) {
         expect_namespaces(&settings, &self.metrics);
         self.settings.store(Arc::new(settings.observing(&self.metrics)));
     }
 
-    /// The shapes that commands begin with now.
+    /// The shapes for new commands.
     #[must_use]
     pub fn shapes(&self) -> Shapes {
         self.settings().shapes.clone()
     }
 
-    /// The handles that sessions count with.
+    /// The metrics of all sessions.
     #[must_use]
     pub fn metrics(&self) -> &SessionMetrics {
         &self.metrics
@@ -142,7 +143,7 @@ impl Shared {
     }
 }
 
-/// Every series exists at zero before its first event.
+/// Creates every series of all shapes, so that it exists at zero.
 fn expect_namespaces(settings: &Settings, metrics: &SessionMetrics) {
     let namespaces = settings.shapes.iter().map(|shape| shape.namespace().to_string());
     namespaces.for_each(|namespace| metrics.expect_namespace(&namespace));

@@ -1,4 +1,4 @@
-//! A connection with or without TLS.
+//! A TCP connection with or without TLS.
 
 use std::io;
 use std::pin::Pin;
@@ -8,12 +8,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
-/// What sessions read from and write to.
+/// The socket of a session.
 #[derive(Debug)]
 pub enum Socket {
-    /// As it comes from the network.
+    /// Without TLS.
     Plain(TcpStream),
-    /// Inside TLS, from either side of the handshake.
+    /// With TLS, as client or server.
     Tls(Box<TlsStream<TcpStream>>),
 }
 

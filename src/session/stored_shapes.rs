@@ -1,4 +1,5 @@
-//! Compares the shape marker of an outlier collection, which is on its extras, with the shape.
+//! Compares the shape with the shape marker of an outlier collection, which is an index on its
+//! extras.
 
 use std::time::{Duration, Instant};
 
@@ -16,24 +17,24 @@ use crate::command::reply::CursorReply;
 use crate::pattern::shape_marker;
 use crate::pattern::shapes::OutlierShape;
 
-/// How long a collection is taken to have no extras, once that was seen: another proxy may make the first at
-/// any time, and a collection without any is not to be looked at for each of its commands.
+/// How long the absence of extras is cached. Another proxy may create extras at any time, but
+/// checking for each command is too expensive.
 const WITHOUT_EXTRAS: Duration = Duration::from_secs(1);
 
-/// The collections that were seen to be stored in their shape.
+/// The outlier collections whose shape marker was checked.
 #[derive(Debug, Default)]
 pub(super) struct StoredShapes(NamespaceCache<MarkerState>);
 
-/// What was seen.
+/// The cached result.
 #[derive(Clone, Copy, Debug)]
 enum MarkerState {
-    /// It says that it is stored in this shape.
+    /// The marker matches the shape.
     Same,
-    /// It says nothing yet.
+    /// There was no marker at this time.
     NothingAt(Instant),
 }
 
-/// Someone who is about to read or write a collection.
+/// The connection and rights for a check.
 pub(super) struct StoredAsker<'a> {
     pub(super) metrics: &'a SessionMetrics,
     pub(super) link: &'a mut UpstreamConnection,
@@ -43,7 +44,7 @@ pub(super) struct StoredAsker<'a> {
 }
 
 impl StoredShapes {
-    /// Whether nothing has to be looked at.
+    /// Whether a cached result is valid.
     pub(super) fn knows(&self, namespace: Namespace<'_>) -> bool {
         match self.0.get(namespace) {
             Some(MarkerState::Same) => true,
@@ -52,7 +53,7 @@ impl StoredShapes {
         }
     }
 
-    /// Refuses a collection that is stored in another shape.
+    /// Refuses a collection whose shape marker records another shape.
     pub(super) async fn check(&self, asker: StoredAsker<'_>) -> Result<(), RunError> {
         if asker.link.is_dry_run() || self.knows(asker.namespace) {
             return Ok(());
@@ -64,7 +65,8 @@ impl StoredShapes {
             Err(RunError::Command(error)) if error.is(ErrorCode::NamespaceNotFound) => {
                 MarkerState::NothingAt(Instant::now())
             }
-            // Who may not ask is not kept from the collection, and has nothing to tell others.
+            // A user without `listIndexes` is let through. The result is not cached, because other
+            // users have that right.
             Err(RunError::Command(error)) if error.is(ErrorCode::Unauthorized) => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -72,7 +74,7 @@ impl StoredShapes {
         Ok(())
     }
 
-    /// Forgets what was seen of a collection that is dropped.
+    /// Drops the cached result of a dropped collection.
     pub(super) fn forget(&self, namespace: Namespace<'_>) {
         self.0.forget(namespace);
     }
@@ -82,7 +84,7 @@ impl StoredAsker<'_> {
     fn seen(&self, reply: &RawDocumentBuf) -> Result<MarkerState, CommandError> {
         let indexes = CursorReply::parse(reply);
         let Some(said) = shape_marker::among(indexes.iter().flat_map(CursorReply::documents)) else {
-            // None but by hand, or in the moment in which they are made.
+            // No marker: extras were written by hand, or are being created.
             return Ok(MarkerState::NothingAt(Instant::now()));
         };
         let differing = shape_marker::differing(self.shape.stored_as(), said);

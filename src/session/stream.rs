@@ -1,4 +1,4 @@
-//! A socket as a stream of frames.
+//! A socket as a stream of wire protocol messages.
 
 use std::future::poll_fn;
 use std::io;
@@ -16,64 +16,64 @@ use tokio_util::io::poll_read_buf;
 use super::socket::Socket;
 use crate::wire::{Frame, FrameCodec, HEADER_BYTES, MessageHeader, WireError};
 
-/// Bytes asked of the socket at once.
+/// Bytes requested from the socket at once.
 const READ_BYTES: usize = 16 * 1024;
-/// A longer frame can be passed on piece by piece, so that what peers are slow to read stays in their
-/// sockets.
+/// Bytes from which a frame can be passed on in pieces, so that a slow reader's data stays in the
+/// sockets' buffers.
 const LONG_BYTES: usize = 256 * 1024;
-/// So much of a long frame is there before anything is done with it, and so much is passed on at once.
+/// Bytes of a long frame that must have arrived before it is handled, and bytes passed on at once.
 const PIECE_BYTES: usize = 64 * 1024;
-/// Bytes that a client may send ahead while its command is being answered; the rest waits in the kernel.
+/// Bytes that a client may send ahead during a command. More stays in the kernel's buffer.
 const READ_AHEAD_BYTES: usize = 64 * 1024;
-/// What a buffer may keep while its connection is idle.
+/// Bytes of buffer that an idle connection keeps.
 const IDLE_BUFFER_BYTES: usize = 1024;
-/// While others wait for the memory that a message takes, its sender may send nothing for so long.
+/// How long a sender may pause within a message while other sessions wait for the message's memory.
 const GRACE: Duration = Duration::from_secs(5);
-/// Bytes a second that it is to send on the average.
+/// Bytes per second that the sender must reach on average in that case.
 const LEAST_RATE: usize = 1024 * 1024;
-/// A message may take its `frame_timeout` for each of these that have begun.
+/// A message may take its `frame_timeout` for each started part of this many bytes.
 const TIMED_BYTES: usize = 1024 * 1024;
 
-/// What ended a stream.
+/// Why a stream ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StreamError {
-    /// The peer's bytes are no messages, or the socket failed.
+    /// The peer sent bytes that are not a message, or the socket failed.
     #[error(transparent)]
     Wire(#[from] WireError),
     /// The socket failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The peer began a message and took too long over it.
+    /// A message was not complete in time.
     #[error("a message was not complete after {} ms", .0.as_millis())]
     Stalled(Duration),
-    /// The peer began no message for as long as it may.
+    /// No message began in time.
     #[error("no message for {} ms", .0.as_millis())]
     Idle(Duration),
-    /// The peer took nothing of what was sent to it.
+    /// The peer read nothing in time.
     #[error("the other side read nothing for {} ms", .0.as_millis())]
     Unread(Duration),
 }
 
-/// How long a peer may take.
+/// Time limits for a peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
-    /// For a message that it has begun, for each MiB of it.
+    /// To complete a message, for each MiB.
     pub(super) frame: Duration,
-    /// Without reading anything of what it is sent.
+    /// To read any byte of what is sent.
     pub(super) send: Duration,
 }
 
-/// What has arrived.
+/// A frame or its beginning.
 #[derive(Debug)]
 pub(super) enum Arrived {
-    /// A frame.
     Whole(Frame),
-    /// The beginning of a long one.
+    /// The beginning of a long frame.
     Long(LongFrame),
 }
 
-/// The beginning of a frame, the rest of which is still to come from its stream. Before anything else is
-/// asked of that, the frame is to be [completed](FrameStream::complete) or [passed on](FrameStream::pass_on).
+/// The beginning of a frame whose rest has not arrived. It must be
+/// [completed](FrameStream::complete), [discarded](FrameStream::discard) or [passed
+/// on](FrameStream::pass_on) before the next use of the stream.
 #[derive(Debug)]
 pub(super) struct LongFrame {
     header: MessageHeader,
@@ -85,34 +85,34 @@ impl LongFrame {
         self.header
     }
 
-    /// The beginning of what follows the header.
+    /// The available bytes after the header.
     pub(super) fn payload(&self) -> Bytes {
         self.beginning.slice(HEADER_BYTES.min(self.beginning.len())..)
     }
 }
 
-/// Which side of a passage failed.
+/// The side that failed while a frame was passed on.
 #[derive(Debug)]
 pub(super) enum PassError {
     From(StreamError),
     To(StreamError),
 }
 
-/// Frames from and to one peer.
+/// A socket that sends and receives frames.
 #[derive(Debug)]
 pub(super) struct FrameStream {
     socket: Socket,
     codec: FrameCodec,
     max_message_bytes: usize,
     received: BytesMut,
-    /// When the message that is being received began; lives through a cancelled [`FrameStream::next`].
+    /// When the current message began. Kept if [`FrameStream::next`] is cancelled.
     began: Option<Instant>,
     patience: Patience,
 }
 
 impl FrameStream {
     pub(super) fn new(socket: Socket, max_message_bytes: usize, patience: Patience) -> Self {
-        // Commands are answered one by one; waiting to fill a packet would only delay them.
+        // Commands are answered one by one, so waiting for a full packet only adds latency.
         if let Err(error) = socket.tcp().set_nodelay(true) {
             tracing::debug!(%error, "could not set TCP_NODELAY");
         }
@@ -126,7 +126,8 @@ impl FrameStream {
         }
     }
 
-    /// The next frame; `None` when the peer closed between two. Waits for ever for a frame to begin.
+    /// The next frame. `None`: the peer closed the connection between two frames. Waits without
+    /// limit for a frame to begin.
     ///
     /// Cancel safe: what was read stays in the buffer.
     pub(super) async fn next(&mut self) -> Result<Option<Frame>, StreamError> {
@@ -141,8 +142,8 @@ impl FrameStream {
         }
     }
 
-    /// The next frame, or the beginning of a long one; otherwise as [`FrameStream::next`]. Waits for it to
-    /// begin for as long as `idle`. Cancel safe.
+    /// Like [`FrameStream::next`], but returns only the beginning of a long frame, and waits at
+    /// most `idle` for a frame to begin. Cancel safe.
     pub(super) async fn arrive(&mut self, idle: Option<Duration>) -> Result<Option<Arrived>, StreamError> {
         loop {
             if self.received.len() >= PIECE_BYTES
@@ -170,8 +171,8 @@ impl FrameStream {
         }
     }
 
-    /// All of a long frame. Where others wait for the memory that it takes, the peer is to send something
-    /// each [`GRACE`], and [`LEAST_RATE`] on the average. Not cancel safe.
+    /// Reads a long frame to its end. While other sessions wait for its memory, the peer must send
+    /// something each [`GRACE`], and [`LEAST_RATE`] on average. Not cancel safe.
     pub(super) async fn complete(
         &mut self,
         long: LongFrame,
@@ -199,7 +200,7 @@ impl FrameStream {
         }
     }
 
-    /// Reads the rest of a long frame and forgets it. Not cancel safe.
+    /// Reads the rest of a long frame and drops it. Not cancel safe.
     pub(super) async fn discard(&mut self, long: LongFrame) -> Result<(), StreamError> {
         let mut missing = long.header.message_length.saturating_sub(long.beginning.len());
         drop(long);
@@ -222,7 +223,8 @@ impl FrameStream {
         Ok(())
     }
 
-    /// Sends a long frame to another peer as it comes in, no faster than that takes it. Not cancel safe.
+    /// Sends a long frame to another peer while it arrives, at the speed of the slower side. Not
+    /// cancel safe.
     pub(super) async fn pass_on(&mut self, long: LongFrame, to: &mut Self) -> Result<(), PassError> {
         let mut missing = long.header.message_length.saturating_sub(long.beginning.len());
         to.write(&long.beginning).await.map_err(PassError::To)?;
@@ -241,7 +243,8 @@ impl FrameStream {
             missing = missing.saturating_sub(piece.len());
             timed += piece.len();
             if timed >= TIMED_BYTES {
-                // Each part has its own time, which does not count what the other side was waited for.
+                // Each part has its own time limit, which excludes the time for writing to the other
+                // side.
                 (timed, self.began) = (0, None);
             }
         }
@@ -249,7 +252,7 @@ impl FrameStream {
         Ok(())
     }
 
-    /// Reads on, for as long as may be waited where the stream is. Cancel safe.
+    /// Reads more bytes. The time limit applies only within a frame. Cancel safe.
     async fn receive(&mut self) -> Result<usize, StreamError> {
         if self.received.is_empty() {
             Ok(self.read().await?)
@@ -258,7 +261,7 @@ impl FrameStream {
         }
     }
 
-    /// Reads on in the middle of a frame. Cancel safe.
+    /// Reads more bytes of a frame. Cancel safe.
     async fn read_more(&mut self) -> Result<usize, StreamError> {
         let began = *self.began.get_or_insert_with(Instant::now);
         let parts = u32::try_from(self.received.len() / TIMED_BYTES).unwrap_or(u32::MAX);
@@ -267,17 +270,18 @@ impl FrameStream {
         Ok(read.map_err(|_| StreamError::Stalled(allowed))??)
     }
 
-    /// Reads what there is. Cancel safe.
+    /// Reads the available bytes. Cancel safe.
     async fn read(&mut self) -> io::Result<usize> {
         if self.began.is_none() && self.received.is_empty() && self.received.capacity() > IDLE_BUFFER_BYTES {
-            // Thousands of connections are idle at a time.
+            // Frees the buffer, because thousands of connections may be idle.
             self.received = BytesMut::new();
         }
         poll_fn(|context| self.poll_read(context)).await
     }
 
-    /// Through a buffer on the stack: an idle connection needs none of its own, and a short message one of
-    /// its length. What is left of a long one goes straight into the buffer that the codec has made for it.
+    /// Reads through a buffer on the stack, so that an idle connection needs none and a short
+    /// message one of its length. The rest of a long message is read directly into the buffer that
+    /// the codec has reserved.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.received.capacity().saturating_sub(self.received.len()) >= READ_BYTES {
             return poll_read_buf(Pin::new(&mut self.socket), context, &mut self.received);
@@ -289,12 +293,12 @@ impl FrameStream {
         Poll::Ready(Ok(read.filled().len()))
     }
 
-    /// Sends a frame. Not cancel safe: a part of it may have gone out.
+    /// Sends a frame. Not cancel safe: a part may have been sent.
     pub(super) async fn send(&mut self, frame: &Frame) -> Result<(), StreamError> {
         self.write(frame.as_bytes()).await
     }
 
-    /// Sends a frame that lies in two parts. Not cancel safe: a part of it may have gone out.
+    /// Sends a frame in two parts. Not cancel safe: a part may have been sent.
     pub(super) async fn send_parts(&mut self, parts: [&[u8]; 2]) -> Result<(), StreamError> {
         for part in parts {
             self.write(part).await?;
@@ -302,7 +306,7 @@ impl FrameStream {
         Ok(())
     }
 
-    /// Sends frames in one write. Not cancel safe: a part of them may have gone out.
+    /// Sends frames in one write. Not cancel safe: a part may have been sent.
     pub(super) async fn send_all(&mut self, frames: &[Frame]) -> Result<(), StreamError> {
         if let [frame] = frames {
             return self.send(frame).await;
@@ -311,7 +315,7 @@ impl FrameStream {
         self.write(&parts.concat()).await
     }
 
-    /// Writes all of it; the peer may take as long as it likes as long as it takes something.
+    /// Writes all bytes. The time limit applies to each write without progress.
     async fn write(&mut self, mut bytes: &[u8]) -> Result<(), StreamError> {
         let patience = self.patience.send;
         let unread = |_| StreamError::Unread(patience);
@@ -328,8 +332,8 @@ impl FrameStream {
         Ok(())
     }
 
-    /// Returns when the peer has closed the socket or it failed. Cancel safe: what the peer sends ahead is
-    /// kept.
+    /// Returns when the peer has closed the socket or the socket failed. Cancel safe: bytes that
+    /// the peer sends ahead are kept.
     pub(super) async fn closed(&mut self) {
         while self.received.len() < READ_AHEAD_BYTES {
             match self.read().await {

@@ -16,25 +16,25 @@ use super::socket::Socket;
 use super::upstream_connection::{LinkError, UpstreamConnection};
 use crate::wire::limits::MAX_MESSAGE_BYTES;
 
-/// TLS towards one server.
+/// TLS settings for one server.
 #[derive(Clone, Debug)]
 pub struct UpstreamTls {
-    /// Certificates and what is verified.
+    /// Certificates and verification.
     pub config: Arc<ClientConfig>,
-    /// Whom the server's certificate must name.
+    /// The name that the server's certificate must contain.
     pub name: ServerName<'static>,
 }
 
-/// What kind of server it is, as far as it is treated differently.
+/// The kind of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpstreamKind {
-    /// A mongod that stands alone.
+    /// A standalone mongod.
     Standalone,
-    /// A mongod that is a member of a replica set.
+    /// A member of a replica set.
     Member,
-    /// A router of a sharded cluster.
+    /// A mongos.
     Mongos,
-    /// It was not reached yet, and it is the only one there is. Its sessions end as soon as more is known.
+    /// Not reached yet, and the only configured server. Sessions end as soon as the kind is known.
     Unknown,
 }
 
@@ -43,18 +43,18 @@ fn next_term() -> u64 {
     TERMS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Where a server is, and how it is spoken to.
+/// The address of a server, and how to connect.
 #[derive(Clone, Debug)]
 pub struct UpstreamAddress {
     /// `host:port`, an IPv6 address in brackets.
     pub address: String,
-    /// `None` without TLS.
+    /// `None`: without TLS.
     pub tls: Option<UpstreamTls>,
-    /// What is there.
+    /// The kind of the server.
     pub kind: UpstreamKind,
 }
 
-/// One server, for as long as new sessions are to use it.
+/// A server, from its selection for new sessions until it is retired.
 #[derive(Debug)]
 pub struct Upstream {
     server: UpstreamAddress,
@@ -64,7 +64,7 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// Cancelling `retired` ends its sessions, each after the command that it is at.
+    /// Cancelling `retired` ends the server's sessions, each after its current command.
     #[must_use]
     pub fn new(server: UpstreamAddress, retired: CancellationToken) -> Self {
         let (sole, term) = (false, next_term());
@@ -76,7 +76,8 @@ impl Upstream {
         }
     }
 
-    /// The same, of a server whose place no other one takes: who cannot connect to it need not wait.
+    /// Like [`Upstream::new`], for a server that no other can replace: a failed connection is not
+    /// tried again.
     #[must_use]
     pub fn sole(server: UpstreamAddress, retired: CancellationToken) -> Self {
         let sole = true;
@@ -92,31 +93,31 @@ impl Upstream {
         &self.server.address
     }
 
-    /// What is there.
+    /// The kind of the server.
     #[must_use]
     pub fn kind(&self) -> UpstreamKind {
         self.server.kind
     }
 
-    /// The time for which it is the primary: another one for whoever takes its place, were it itself. What
-    /// was written in one may be rolled back in the next.
+    /// A number for the time in which the server is the primary. A new primary has another one,
+    /// even if it is the same server, because writes of the former term may have been rolled back.
     #[must_use]
     pub fn term(&self) -> u64 {
         self.term
     }
 
-    /// Sends its sessions elsewhere: it is no longer the primary, or the proxy is draining.
+    /// Ends the server's sessions, because it is no longer the primary or the proxy is draining.
     pub fn retire(&self) {
         self.retired.cancel();
     }
 
-    /// Whether its sessions are to end.
+    /// Whether the server's sessions must end.
     #[must_use]
     pub fn is_retired(&self) -> bool {
         self.retired.is_cancelled()
     }
 
-    /// Returns once its sessions are to end. Cancel safe.
+    /// Returns when the server's sessions must end. Cancel safe.
     pub async fn retired(&self) {
         self.retired.cancelled().await;
     }
@@ -141,30 +142,28 @@ impl Upstream {
             .await
             .map_err(|_| failed("no answer in time".to_owned()))?
             .map_err(|error| failed(error.to_string()))?;
-        // Whatever a client may send: mongod's answers are as long as they are.
+        // mongod may send replies of any valid length.
         Ok(UpstreamConnection::new(socket, MAX_MESSAGE_BYTES))
     }
 }
 
-/// Which server new sessions are to use; told by whoever watches the topology.
+/// The server for new sessions, as published by the topology monitor.
 #[derive(Clone, Debug)]
 pub struct Upstreams {
     current: watch::Receiver<Option<Arc<Upstream>>>,
 }
 
-/// A session's connection, and the server that it leads to.
 pub(super) type Connected = (Arc<Upstream>, UpstreamConnection);
 
 impl Upstreams {
-    /// Follows what is sent.
+    /// Follows this channel.
     #[must_use]
     pub fn new(current: watch::Receiver<Option<Arc<Upstream>>>) -> Self {
         Self { current }
     }
 
-    /// Connects to the current server, waiting for one while there is none. A server that cannot be reached
-    /// is tried no more; where another one takes its place in time, that is tried. `None`: there was none in
-    /// time.
+    /// Connects to the current server, or waits for one. A server that cannot be reached is not tried again,
+    /// but a server that replaces it in time is. `None`: there was no server in time.
     pub(super) async fn connect(&self, within: Duration) -> Result<Option<Connected>, LinkError> {
         let deadline = Instant::now() + within;
         let mut current = self.current.clone();
@@ -177,7 +176,7 @@ impl Upstreams {
             };
             let found = match timeout_at(deadline, current.wait_for(usable)).await {
                 Ok(Ok(found)) => found.clone(),
-                // Not in time, or nobody will tell of another one.
+                // Timed out, or the topology monitor has ended.
                 Ok(Err(_)) | Err(_) => None,
             };
             let Some(upstream) = found else {

@@ -18,48 +18,47 @@ use crate::command::reply::succeeded;
 use crate::wire::limits::MAX_MESSAGE_BYTES;
 use crate::wire::{Compressor, Frame, MessageHeader, OpCode, OpCompressed, OpMsg, OpMsgBuilder, WireError};
 
-/// Commands that are written before their answers are read.
+/// Commands that are sent before their replies are read.
 const MAX_IN_FLIGHT: usize = 64;
-/// Bytes of such commands. They fit in the sockets' buffers, whatever the answers' length: else each side
-/// could wait for the other one to read.
+/// Bytes of such commands. They must fit in the sockets' buffers: if mongod blocks on sending a
+/// long reply while the proxy blocks on sending commands, both would wait forever.
 const MAX_BYTES_IN_FLIGHT: usize = 64 * 1024;
 
-/// How long the upstream may take over a message that it has begun, and to read one. How long a command takes
-/// is mongod's to say (`maxTimeMS`).
+/// Time limits for the upstream to complete a message, and to read one. The duration of a command
+/// is limited by mongod (`maxTimeMS`).
 const PATIENCE: Patience = Patience {
     frame: Duration::from_mins(1),
     send: Duration::from_mins(10),
 };
 
-/// Why the upstream connection cannot be used any more.
+/// Why the upstream connection is unusable.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LinkError {
-    /// It could not be made.
+    /// It could not be established.
     #[error("cannot connect to {address}: {reason}")]
     Connect {
-        /// Where to.
+        /// The server's address.
         address: String,
-        /// Why not.
+        /// The cause.
         reason: String,
     },
-    /// It was closed or broke.
+    /// The upstream closed it.
     #[error("the upstream closed the connection")]
     Closed,
     /// Its reply belongs to another request, so no later reply on this connection can be trusted.
     #[error("the upstream replied to another request than the last one; the connection was closed")]
     OutOfStep,
-    /// It was closed without the farewell that TLS has.
+    /// The upstream closed it without the `close_notify` of TLS.
     #[error(
         "the upstream closed the TLS connection: it ended, or it requires a client certificate (tlsCertificateKeyFile) and got none"
     )]
     BrokenOff,
-    /// The upstream was not to be asked: nothing is wrong with it.
+    /// A dry run sends nothing. The connection is intact.
     #[error("the command is a dry run")]
     DryRun,
-    /// The stream failed.
     #[error("the upstream connection failed: {0}")]
     Stream(StreamError),
-    /// A command of ours could not be encoded, or its answer not read.
+    /// An internal command could not be encoded, or its reply not decoded.
     #[error("the upstream connection carried what is no message: {0}")]
     Wire(#[from] WireError),
 }
@@ -67,38 +66,38 @@ pub(super) enum LinkError {
 impl From<StreamError> for LinkError {
     fn from(error: StreamError) -> Self {
         match error {
-            // From rustls, and from nobody else: without TLS this is an end like any other.
+            // rustls reports a missing `close_notify` as `UnexpectedEof`. Without TLS this error does
+            // not occur.
             StreamError::Io(error) if error.kind() == ErrorKind::UnexpectedEof => Self::BrokenOff,
             error => Self::Stream(error),
         }
     }
 }
 
-/// The upstream connection.
 #[derive(Debug)]
 pub(super) struct UpstreamConnection {
     stream: FrameStream,
     waiting: UpstreamTimer,
-    /// Whether internal commands are planned and not sent.
+    /// Whether internal commands are not sent.
     is_dry_run: bool,
     last_request_id: i32,
     compressor: Option<Compressor>,
-    /// The users that it is authenticated as, once they were asked for.
+    /// The authenticated users, after they were requested.
     users: Option<Vec<u8>>,
-    /// Whether nobody has logged in where mongod wants that, once it was asked for.
+    /// Whether the client has not authenticated although mongod requires it, after it was checked.
     is_stranger: Option<bool>,
-    /// The session of the proxy's own transactions, and the number of the last.
+    /// The session of internal transactions, and the number of the last one.
     own_session: (u128, i64),
 }
 
-/// A command of the proxy's own: the body, and documents that go in a sequence beside it.
+/// An internal command: its body, and documents in a sequence.
 #[derive(Clone, Debug)]
 pub(super) struct UpstreamRequest<'a> {
     pub(super) body: &'a RawDocument,
     pub(super) sequence: Option<(&'static str, &'a [&'a RawDocument])>,
 }
 
-/// A command whose answer is still to come.
+/// An internal command whose reply was not read yet.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct PendingReply(i32);
@@ -111,7 +110,7 @@ impl<'a> UpstreamRequest<'a> {
 }
 
 impl UpstreamConnection {
-    /// A link over a connection that was just made.
+    /// Uses a new connection.
     pub(super) fn new(socket: Socket, max_message_bytes: usize) -> Self {
         Self {
             stream: FrameStream::new(socket, max_message_bytes, PATIENCE),
@@ -125,47 +124,45 @@ impl UpstreamConnection {
         }
     }
 
-    /// The session and the number of another transaction of the proxy's own.
+    /// The session and number of a new internal transaction.
     pub(super) fn own_transaction(&mut self) -> (u128, i64) {
         let (session, number) = &mut self.own_session;
         *number = number.saturating_add(1);
         (*session, *number)
     }
 
-    /// Compresses commands of the proxy's own from now on, or no longer. The upstream answers alike.
+    /// Sets the compressor of internal commands. The upstream's replies use the same.
     pub(super) fn compress_with(&mut self, compressor: Option<Compressor>) {
         self.compressor = compressor;
     }
 
-    /// From now on commands of the proxy's own are not sent and fail as [`LinkError::DryRun`], or they are
-    /// sent again.
+    /// If true, internal commands are not sent and fail with [`LinkError::DryRun`].
     pub(super) fn set_dry_run(&mut self, is_dry_run: bool) {
         self.is_dry_run = is_dry_run;
     }
 
-    /// Whether nothing is sent.
     pub(super) fn is_dry_run(&self) -> bool {
         self.is_dry_run
     }
 
-    /// Forgets how long the upstream was waited for: another command begins.
+    /// Resets the waiting time for a new command.
     pub(super) fn begin_command(&mut self) {
         self.waiting = UpstreamTimer::default();
     }
 
-    /// How long the upstream was waited for since, ending with now if it still is: to take what was sent, and
-    /// to answer.
+    /// The time that the upstream took to read what was sent and to reply, since the reset.
+    /// Includes a wait in progress and ends it.
     pub(super) fn waited(&mut self) -> Duration {
         self.waiting.whole()
     }
 
-    /// Sends a client's frame as it is. Not cancel safe.
+    /// Sends a client's frame unchanged. Not cancel safe.
     pub(super) async fn forward(&mut self, frame: &Frame) -> Result<(), LinkError> {
         self.waiting.begin();
         Ok(self.stream.send(frame).await?)
     }
 
-    /// Sends a client's long frame as it comes in. Not cancel safe.
+    /// Sends a client's long frame while it arrives. Not cancel safe.
     pub(super) async fn forward_long(&mut self, long: LongFrame, client: &mut FrameStream) -> Result<(), PassError> {
         self.waiting.begin();
         client.pass_on(long, &mut self.stream).await
@@ -179,7 +176,7 @@ impl UpstreamConnection {
         Ok(arrived)
     }
 
-    /// Sends the client the upstream's long frame as it comes in. Not cancel safe.
+    /// Sends the upstream's long frame to the client while it arrives. Not cancel safe.
     pub(super) async fn pass_on(&mut self, long: LongFrame, client: &mut FrameStream) -> Result<(), PassError> {
         self.waiting.begin();
         let passed = self.stream.pass_on(long, client).await;
@@ -200,7 +197,7 @@ impl UpstreamConnection {
         self.stream.closed().await;
     }
 
-    /// Runs one command of the proxy's own and gives its answer, which may say `ok: 0`. Not cancel safe.
+    /// Executes an internal command and returns its reply, which may have `ok: 0`. Not cancel safe.
     pub(super) async fn call(&mut self, request: UpstreamRequest<'_>) -> Result<RawDocumentBuf, LinkError> {
         let request = self.encode(&request)?;
         self.waiting.begin();
@@ -208,9 +205,8 @@ impl UpstreamConnection {
         self.answer(request.header().request_id).await
     }
 
-    /// Sends one command of the proxy's own, without waiting for its answer:
-    /// [`UpstreamConnection::answer_to`] is to be asked for that before anything else is sent. Not cancel
-    /// safe.
+    /// Sends an internal command without waiting for its reply. [`UpstreamConnection::answer_to`] must be
+    /// called before anything else is sent. Not cancel safe.
     pub(super) async fn send(&mut self, request: UpstreamRequest<'_>) -> Result<PendingReply, LinkError> {
         let request = self.encode(&request)?;
         self.waiting.begin();
@@ -218,18 +214,18 @@ impl UpstreamConnection {
         Ok(PendingReply(request.header().request_id))
     }
 
-    /// The answer to what was sent. Not cancel safe.
+    /// The reply to a sent command. Not cancel safe.
     pub(super) async fn answer_to(&mut self, sent: PendingReply) -> Result<RawDocumentBuf, LinkError> {
         self.answer(sent.0).await
     }
 
-    /// Runs a command without a sequence; an answer that says `ok: 0` is an error. Not cancel safe.
+    /// Executes a command without a sequence. A reply with `ok: 0` is an error. Not cancel safe.
     pub(super) async fn run(&mut self, body: &RawDocument) -> Result<RawDocumentBuf, RunError> {
         Ok(succeeded(self.call(UpstreamRequest::plain(body)).await?)?)
     }
 
-    /// The users that the connection is authenticated as, as mongod tells them; `command` is the client's
-    /// that asks. Not cancel safe.
+    /// The authenticated users as mongod reports them. `command`: the client's. Cached until
+    /// [`UpstreamConnection::forget_users`]. Not cancel safe.
     pub(super) async fn users(&mut self, command: &RawDocument) -> Result<Vec<u8>, RunError> {
         if let Some(users) = &self.users {
             return Ok(users.clone());
@@ -240,17 +236,19 @@ impl UpstreamConnection {
         Ok(users)
     }
 
-    /// What these users may do, as mongod tells it: `resource` and `actions` each. Not cancel safe.
+    /// The privileges of these users as mongod reports them, each with `resource` and `actions`.
+    /// Not cancel safe.
     pub(super) async fn privileges(&mut self, command: &RawDocument) -> Result<RawArrayBuf, RunError> {
         self.connection_status(command, "authenticatedUserPrivileges").await
     }
 
-    /// A list of `connectionStatus`; `command` is the client's that asks.
+    /// A list of `connectionStatus`. `command`: the client's.
     async fn connection_status(&mut self, command: &RawDocument, list: &str) -> Result<RawArrayBuf, RunError> {
         let mut status = single("connectionStatus", 1);
         put(&mut status, "showPrivileges", list == "authenticatedUserPrivileges");
         put(&mut status, "$db", "admin");
-        // Not in the stable API; a server that wants every command to name one takes it all the same.
+        // `connectionStatus` is not in the stable API, but accepted with `apiVersion`, which a server
+        // may require.
         if let Some(version) = get(command, "apiVersion") {
             put(&mut status, "apiVersion", version);
         }
@@ -260,7 +258,8 @@ impl UpstreamConnection {
         Ok(list.map(RawArray::to_owned).unwrap_or_default())
     }
 
-    /// Whether mongod wants the client to log in, and it has not. Asked once for each login. Not cancel safe.
+    /// Whether mongod requires authentication and the client has not authenticated. Checked once
+    /// for each login. Not cancel safe.
     pub(super) async fn is_stranger(&mut self) -> Result<bool, LinkError> {
         if let Some(known) = self.is_stranger {
             return Ok(known);
@@ -268,7 +267,7 @@ impl UpstreamConnection {
         let ask = |name: &str, value: RawBsonRef<'_>| {
             let mut command = single(name, value);
             put(&mut command, "$db", "admin");
-            // A server may want every command to name one.
+            // A server may require `apiVersion`.
             put(&mut command, "apiVersion", "1");
             command
         };
@@ -279,7 +278,7 @@ impl UpstreamConnection {
         let users = users.and_then(|info| get(info, "authenticatedUsers")?.as_array());
         let has_user = users.is_some_and(|users| users.into_iter().next().is_some());
         let is_stranger = !has_user && {
-            // Without access control anybody may ask for it.
+            // Without access control, every client may execute `getLog`.
             let answer = self
                 .call(UpstreamRequest::plain(&ask("getLog", RawBsonRef::String("*"))))
                 .await?;
@@ -289,14 +288,14 @@ impl UpstreamConnection {
         Ok(is_stranger)
     }
 
-    /// Asks anew for the users next time: they may be others.
+    /// Drops the cached users, because they may change.
     pub(super) fn forget_users(&mut self) {
         self.is_stranger = None;
         self.users = None;
     }
 
-    /// Runs commands one after the other, short ones back to back in as few round trips as can be. Not cancel
-    /// safe.
+    /// Executes commands in order. Short ones are sent back to back, in as few round trips as
+    /// possible. Not cancel safe.
     pub(super) async fn call_all(
         &mut self,
         requests: &[UpstreamRequest<'_>],
@@ -317,7 +316,7 @@ impl UpstreamConnection {
         Ok(answers)
     }
 
-    /// Sends what is in the window, which is empty afterwards, and reads the answers.
+    /// Sends the commands in the window, empties it, and reads the replies.
     async fn exchange(&mut self, window: &mut Vec<Frame>, answers: &mut Vec<RawDocumentBuf>) -> Result<(), LinkError> {
         self.waiting.begin();
         self.stream.send_all(window).await?;
@@ -343,8 +342,8 @@ impl UpstreamConnection {
         }
     }
 
-    /// Runs one command of the proxy's own whose answer is to be of at most so many bytes. `None`: it is
-    /// longer, and was not kept. Not cancel safe.
+    /// Executes an internal command. `None`: its reply has more than `most_bytes`, compressed and
+    /// decompressed together, and was dropped. Not cancel safe.
     pub(super) async fn call_within(
         &mut self,
         request: UpstreamRequest<'_>,
@@ -367,8 +366,8 @@ impl UpstreamConnection {
         opened(frame, request.header().request_id).map(Some)
     }
 
-    /// Runs a command as [`UpstreamConnection::run`] does, with memory reserved for a long answer and for the
-    /// reply that is made of it. Not cancel safe.
+    /// Like [`UpstreamConnection::run`]. Reserves memory for a long reply and for the client's
+    /// reply made from it. Not cancel safe.
     pub(super) async fn run_reserving(
         &mut self,
         body: &RawDocument,
@@ -380,8 +379,9 @@ impl UpstreamConnection {
         Ok(succeeded(opened(frame, request_id)?)?)
     }
 
-    /// All of an answer, with memory reserved for it, where it is long, and for the reply that is made of it:
-    /// both at once, as nobody is to wait while it holds the half. Not cancel safe.
+    /// Reads a reply completely. For a long one, reserves its memory and that of the client's reply
+    /// together: a session that waits for the second part would block others with the first. Not
+    /// cancel safe.
     pub(super) async fn reserving(&mut self, arrived: Arrived, memory: &mut Reservation) -> Result<Frame, RunError> {
         let long = match arrived {
             Arrived::Whole(frame) => return Ok(frame),
@@ -395,7 +395,7 @@ impl UpstreamConnection {
         Ok(self.complete(long).await?)
     }
 
-    /// All of the upstream's long frame. Not cancel safe.
+    /// Reads the upstream's long frame to its end. Not cancel safe.
     async fn complete(&mut self, long: LongFrame) -> Result<Frame, LinkError> {
         self.waiting.begin();
         let whole = self.stream.complete(long, || false).await?.ok_or(LinkError::Closed)?;
@@ -403,7 +403,7 @@ impl UpstreamConnection {
         Ok(whole)
     }
 
-    /// Reads the rest of the upstream's long frame and forgets it. Not cancel safe.
+    /// Reads the rest of the upstream's long frame and drops it. Not cancel safe.
     async fn discard(&mut self, long: LongFrame) -> Result<(), LinkError> {
         self.waiting.begin();
         self.stream.discard(long).await?;
@@ -416,7 +416,7 @@ impl UpstreamConnection {
     }
 }
 
-/// How many bytes a frame takes that begins so, and what is compressed in it.
+/// Bytes of a frame with this header, and of its decompressed content.
 fn whole_bytes(header: MessageHeader, beginning: &[u8]) -> usize {
     match header.op_code {
         OpCode::Compressed => header
@@ -426,7 +426,7 @@ fn whole_bytes(header: MessageHeader, beginning: &[u8]) -> usize {
     }
 }
 
-/// The answer to a request.
+/// The body of the reply to a request.
 fn opened(frame: Frame, request_id: i32) -> Result<RawDocumentBuf, LinkError> {
     if frame.header().response_to != request_id {
         return Err(LinkError::OutOfStep);

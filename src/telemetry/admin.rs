@@ -1,8 +1,8 @@
-//! The admin endpoints: `/metrics`, `/livez`, `/readyz`, and at `/` the operator's page. Does not know what
-//! being ready means: a probe says so.
+//! The admin endpoints: `/metrics`, `/livez`, `/readyz`, and the operator's page at `/`. Readiness is
+//! determined by a probe.
 //!
-//! Where there is a token, `/livez` and `/readyz` answer without it: probes have no secrets, and learn a
-//! word. TLS is for all.
+//! If there is a token, `/livez` and `/readyz` do not require it, because probes have no secrets and
+//! get only a short text. TLS applies to all endpoints.
 
 mod access;
 mod host;
@@ -40,11 +40,11 @@ use super::metrics::Telemetry;
 
 type Body = http_body_util::Full<bytes::Bytes>;
 
-/// Connections at a time; the next ones wait in the system's queue.
+/// Maximum number of connections. Further ones wait in the system's queue.
 const MAX_CONNECTIONS: usize = 256;
-/// How long a client may take over the TLS handshake, and to send the head of its request.
+/// Maximum time for the TLS handshake and the request's header.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a connection may last in all: one request is answered on each.
+/// Maximum duration of a connection. It serves one request.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long to wait after a failed accept, which usually means that the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -52,26 +52,27 @@ const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 const METRICS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
-/// Says whether the proxy can serve clients now. To answer within a few seconds; asked on every `/readyz`.
+/// Determines whether the proxy can serve clients. Called for every `/readyz`, and must return
+/// within a few seconds.
 pub trait ReadinessProbe: Send + Sync + 'static {
-    /// `Ok` when it can, else the reason in one line, without secrets.
+    /// `Ok` if it can, else the reason in one line, without secrets.
     fn check(&self) -> impl Future<Output = Result<(), String>> + Send;
 }
 
-/// The admin endpoints, not yet served.
+/// The admin endpoints before they are served.
 #[derive(Debug)]
 pub struct Admin<R> {
     telemetry: Telemetry,
     access: Arc<ArcSwap<Access>>,
     readiness: R,
     page: OperatorPage,
-    /// Whether only this machine reaches it.
+    /// Whether they are reachable only from this machine.
     is_loopback: bool,
 }
 
 impl<R: ReadinessProbe> Admin<R> {
-    /// Endpoints that show these metrics and ask this probe. What access there is may be exchanged while they
-    /// are served; it holds for new connections.
+    /// Endpoints for these metrics and this probe. `access` can be exchanged while they are served,
+    /// and applies to new connections.
     pub fn new(telemetry: Telemetry, access: Arc<ArcSwap<Access>>, readiness: R, page: OperatorPage) -> Self {
         Self {
             telemetry,
@@ -82,7 +83,7 @@ impl<R: ReadinessProbe> Admin<R> {
         }
     }
 
-    /// Serves until `stop` is cancelled, then lets the connections that are open finish, 15 s at most.
+    /// Serves until `stop` is cancelled, then waits for open connections, at most 15 s.
     pub async fn serve(mut self, listener: TcpListener, stop: CancellationToken) {
         let address = listener.local_addr();
         self.is_loopback = address.is_ok_and(|address| address.ip().to_canonical().is_loopback());
@@ -143,7 +144,7 @@ impl<R: ReadinessProbe> Admin<R> {
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_TIMEOUT)
-            // One request a connection: an idle client holds no place.
+            // One request for each connection, so that idle clients hold no connection.
             .keep_alive(false)
             .serve_connection(TokioIo::new(stream), service);
         let mut connection = std::pin::pin!(connection);
@@ -192,7 +193,7 @@ impl<R: ReadinessProbe> Admin<R> {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HTML);
         headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-        // Made of a constant and base64, which a header may hold.
+        // Contains only constants and base64, so it is a valid header.
         if let Ok(policy) = HeaderValue::from_str(&policy) {
             headers.insert(CONTENT_SECURITY_POLICY, policy);
         }
@@ -224,7 +225,7 @@ impl<R: ReadinessProbe> Admin<R> {
     }
 }
 
-/// The next connection, once there is a place for it. `None` when it could not be accepted. Cancel safe.
+/// Accepts the next connection when one is permitted. `None`: the accept failed. Cancel safe.
 async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> Option<(TcpStream, OwnedSemaphorePermit)> {
     let place = Arc::clone(places).acquire_owned().await.ok()?;
     match listener.accept().await {

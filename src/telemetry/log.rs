@@ -1,5 +1,4 @@
-//! Logs go to standard error, as text or as one JSON object a line. Does not know where its settings come
-//! from.
+//! Logs to standard error, as text or as one JSON object per line. Settings are passed in.
 
 mod escaped;
 
@@ -12,23 +11,23 @@ use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 use self::escaped::Escaped;
 use super::recent_warnings::RecentWarnings;
 
-/// The root of our own modules.
+/// The root of the proxy's own modules.
 const OURS: &str = "mongoshape";
 
-/// How a line of the log looks.
+/// The format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum LogFormat {
     /// For people.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Why logging could not be set up.
+/// Why logging could not be initialized.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// The filter is not one.
+    /// The filter is invalid.
     #[error("log filter: {0}")]
     Filter(#[from] tracing_subscriber::filter::ParseError),
     /// The process already has a log.
@@ -36,13 +35,13 @@ pub enum LogError {
     AlreadySet(#[from] TryInitError),
 }
 
-/// Sets the process's log; to be called once. Our own warnings and errors also go to `recent`, whatever the
-/// filter.
+/// Initializes the process's log. Must be called once. The proxy's own warnings and errors also go
+/// to `recent`, independent of the filter.
 ///
 /// # Errors
-/// When the filter is not one of `EnvFilter`, or a log is already set.
+/// If the filter is not a valid `EnvFilter`, or a log exists.
 pub fn init(filter: &str, format: LogFormat, recent: RecentWarnings) -> Result<(), LogError> {
-    // A client's mistakes in TLS are told by the listener, with its address; rustls would tell them again.
+    // The listener logs clients' TLS errors with their address. rustls would log them again.
     let filter = EnvFilter::try_new(format!("rustls=error,{filter}"))?;
     let recent = recent.with_filter(Targets::new().with_target(OURS, LevelFilter::WARN));
     let registry = tracing_subscriber::registry().with(recent);

@@ -1,4 +1,5 @@
-//! The registry that every floor's metrics go to, and its text. Knows no metric of another floor.
+//! The registry for the metrics of all layers, and their text format. Knows no metric of another
+//! layer.
 
 use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
@@ -7,7 +8,7 @@ use prometheus::{IntGaugeVec, Opts, Registry, TextEncoder};
 /// The process's metrics.
 #[derive(Clone, Debug)]
 pub struct Telemetry {
-    /// Where the other layers register their metrics.
+    /// The registry, in which other layers register their metrics.
     pub registry: Registry,
 }
 
@@ -26,7 +27,7 @@ impl Telemetry {
     /// The metrics in Prometheus's text format 0.0.4.
     ///
     /// # Errors
-    /// When a registered collector gives an invalid family.
+    /// If a registered collector returns an invalid metric family.
     pub fn render(&self) -> prometheus::Result<String> {
         TextEncoder::new().encode_to_string(&self.registry.gather())
     }

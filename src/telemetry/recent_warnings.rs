@@ -1,5 +1,5 @@
-//! The last warnings and errors of the proxy's own modules, for the operator's page: what the log says at
-//! WARN and above, and nothing that the log does not say.
+//! The last warnings and errors of the proxy's own modules, for the operator's page. A copy of log
+//! lines of level WARN and above.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write};
@@ -10,32 +10,32 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 
-/// So many are kept; the oldest goes first.
+/// Number of entries kept. The oldest is dropped first.
 const KEPT: usize = 50;
-/// The longest text that is kept, in bytes.
+/// Maximum bytes of an entry's text.
 const LONGEST_TEXT: usize = 400;
 
-/// One line of the log, with those that said the same right after it.
+/// A line of the log, with the number of its consecutive repetitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// When it was said last.
+    /// The time of the last repetition.
     pub at: SystemTime,
     /// WARN or ERROR.
     pub level: Level,
-    /// The module that said it.
+    /// The module that logged it.
     pub target: &'static str,
     /// The message and its fields.
     pub text: String,
-    /// How often it was said in a row.
+    /// Number of consecutive occurrences.
     pub times: u64,
 }
 
-/// The ring, shared between the log that fills it and the page that shows it.
+/// The entries, shared between the log and the page.
 #[derive(Clone, Debug, Default)]
 pub struct RecentWarnings(Arc<Mutex<VecDeque<Entry>>>);
 
 impl RecentWarnings {
-    /// What is kept, the newest first.
+    /// The entries, newest first.
     #[must_use]
     pub fn entries(&self) -> Vec<Entry> {
         let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,7 +73,7 @@ impl<S: Subscriber> Layer<S> for RecentWarnings {
     }
 }
 
-/// The message, then the fields as `name=value`.
+/// The message and the fields as `name=value`.
 #[derive(Default)]
 struct EntryText {
     message: String,
@@ -93,7 +93,7 @@ impl EntryText {
 
 impl Visit for EntryText {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = match field.name() {
             "message" => write!(self.message, "{value:?}"),
             name => write!(self.fields, " {name}={value:?}"),

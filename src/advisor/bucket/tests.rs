@@ -6,7 +6,7 @@ use super::super::sizes::Known;
 use super::super::tests::{key, trade_facts, trade_sample};
 use super::*;
 
-/// What comes of it, with the sizes that the sample tells.
+/// Decides with the sizes estimated from the sample.
 fn advise(facts: &CollectionStats, sample: &Sample, traffic: &Traffic) -> Result<BucketProposal, Vec<String>> {
     let sized = candidates(facts, sample, traffic).into_iter().map(|candidate| {
         let sizes = Sizes::guessed(&sample.groups(&candidate.key), facts.documents);
@@ -26,9 +26,10 @@ fn trades_of_a_customer_are_pages() {
     );
     assert_eq!(bucket.why, ["an index begins with it, and goes on with the time"]);
     assert_eq!((bucket.keys(), bucket.sizes.known), (20, Known::Guessed));
-    // 100,000 items of 20 keys: a last page of each is half full, as a rule.
+    // 100,000 items of 20 keys. The last page of each key is half full on average.
     assert_eq!(bucket.then.documents, 10_010);
-    // _id and the index on customer and date, against four of pages and one of items.
+    // `_id` and the index on customer and date, compared with four entries for each page and one
+    // for each item.
     assert_eq!((bucket.now.entries, bucket.then.entries), (200_000, 140_040));
     assert_eq!(bucket.then.indexes, 10_010 * 50 + 2_000_000);
     assert!((0.99..=1.0).contains(&bucket.fill()), "{}", bucket.fill());
@@ -40,8 +41,8 @@ fn trades_of_a_customer_are_pages() {
 fn a_page_takes_what_the_proxy_stores() {
     let bucket = advise(&trade_facts(), &trade_sample(), &Traffic::default()).unwrap();
     let of_item = bucket.then.data / 100_000;
-    // Measured by `bench insert`: 93 bytes, before pages announced one another; here without the rename, and
-    // with a nonce.
+    // Measured by `bench insert`: 93 bytes, before pages had reservations. Here without the rename,
+    // and with a nonce.
     assert!((95..=105).contains(&of_item), "{of_item}");
 }
 
@@ -107,7 +108,7 @@ fn few_documents_of_a_key_fill_no_page() {
 #[test]
 fn a_shape_that_is_forecast_to_take_more_is_not_proposed() {
     let mut facts = trade_facts();
-    // Documents of much the same content: they compress better than pages do by more than the index on
+    // The documents are similar, so they compress better than pages by more than the index on
     // customer and date takes.
     facts.storage = 9_000_000;
     facts.indexes[1].bytes = 600_000;
@@ -118,7 +119,7 @@ fn a_shape_that_is_forecast_to_take_more_is_not_proposed() {
         reasons[0].contains("only with item_ids = \"stored\" it would be less"),
         "{reasons:?}"
     );
-    // What was measured before a checkpoint decides nothing.
+    // Sizes from before a checkpoint are not used for the decision.
     facts.storage = 4096;
     let bucket = advise(&facts, &trade_sample(), &Traffic::default()).unwrap();
     assert!(bucket.is_before_checkpoint);

@@ -39,7 +39,7 @@ fn books_with_very_many_buyers_are_outliers() {
             (1000, 2)
         ]
     );
-    // 950 elements of two books: a type, a name and an int32.
+    // 950 elements of two documents: each has a type, a name and an int32.
     assert!((20 * 950 * 7..20 * 950 * 10).contains(&found.moved), "{}", found.moved);
     assert_eq!(found.pages, 20);
 }
@@ -57,7 +57,7 @@ fn the_threshold_is_above_what_is_typical_and_what_is_asked_for() {
     lengths.extend([4000; 5]);
     check(&lengths, 10, Some(100));
     check(&lengths, 300, Some(500));
-    // Three in a hundred are long: the 99th percentile is within the tail.
+    // Three in a hundred arrays are long, so the 99th percentile is within the tail.
     let mut lengths = vec![80; 970];
     lengths.extend([4000; 30]);
     check(&lengths, 10, Some(100));

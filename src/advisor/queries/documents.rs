@@ -1,4 +1,4 @@
-//! Documents of a collection, some of them, and how many have the same key.
+//! Samples documents, and counts the documents of some keys.
 
 use std::time::{Duration, Instant};
 
@@ -17,22 +17,24 @@ use crate::advisor::sample::Sample;
 use crate::advisor::sizes::Sizes;
 use crate::command::document::{as_whole_number, get, single};
 
-/// How long mongod may take to find them.
+/// Time limit of the sample in mongod.
 const SAMPLE_TIME: Duration = Duration::from_secs(10);
-/// Documents are looked at until they come to so many bytes.
+/// Documents are read up to this many bytes.
 const SAMPLE_BYTES: u64 = 32 << 20;
-/// mongod looks at all documents for a sample of more than a twentieth; of more bytes it is asked for less.
+/// For a sample of more than a twentieth of the documents, mongod scans the collection. If the
+/// collection is larger than this, a smaller sample is requested.
 const SCANNED_BYTES: u64 = 32 << 20;
 const PART: u64 = 25;
-/// Below so many documents it always does.
+/// With fewer documents, mongod always scans the collection.
 const RANDOM_AT_LEAST: u64 = 100;
-/// Keys that are counted, and how long one may take, and all of them.
+/// Keys to count, the time limit for one, and for all.
 const KEYS: usize = 40;
 const KEY_TIME: Duration = Duration::from_millis(500);
 const KEYS_TIME: Duration = Duration::from_secs(5);
 
 impl Ask<'_> {
-    /// Some documents, at random where there are many. `None` where none can be read; then that is noted.
+    /// Samples documents, at random if there are many. `None`: none could be read, and a note was
+    /// recorded.
     pub(in crate::advisor) async fn sample(
         &mut self,
         database: &Database,
@@ -73,7 +75,7 @@ impl Ask<'_> {
         Some(Sample::new(documents, is_whole))
     }
 
-    /// How many documents the keys of a candidate have.
+    /// The number of documents per key of a candidate.
     pub(in crate::advisor) async fn sizes(
         &mut self,
         database: &Database,
@@ -98,7 +100,7 @@ impl Ask<'_> {
         }
     }
 
-    /// Counts the documents of some keys in an index.
+    /// Counts the documents of some keys by an index.
     async fn count(
         &mut self,
         database: &Database,
@@ -123,7 +125,8 @@ impl Ask<'_> {
                     None
                 }
             };
-            // Keys that take too long are the largest: what was counted without them would be wrong.
+            // Keys that exceed the time limit are the largest, so the other counts alone would be
+            // biased.
             let Some(number) = number.and_then(|number| u64::try_from(number).ok()) else {
                 return Vec::new();
             };
@@ -136,7 +139,7 @@ impl Ask<'_> {
     }
 }
 
-/// Reads until there are enough bytes. What was read stays, also after an error.
+/// Reads documents up to the byte limit. Documents read before an error are kept.
 async fn read(database: &Database, command: Document, documents: &mut Vec<RawDocumentBuf>) -> Result<(), Error> {
     let cursor = database
         .run_cursor_command(command)

@@ -1,4 +1,4 @@
-//! From the configured addresses to listeners.
+//! Creates listeners for the configured addresses.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use crate::server::topology::Dialing;
 use crate::session::handshake::AddressMap;
 use crate::session::upstream::{Upstream, UpstreamKind, Upstreams};
 
-/// Bound sockets, with what they are for.
+/// Bound sockets, and their configuration.
 pub(super) struct Sockets<'a> {
     bound: Vec<TcpListener>,
     config: &'a Listeners,
 }
 
-/// Binds every address that clients connect to.
+/// Binds all addresses for clients.
 ///
 /// # Errors
-/// Naming the first that cannot be bound.
+/// The first address that cannot be bound.
 pub(super) async fn bind(config: &Config) -> anyhow::Result<Sockets<'_>> {
     let config = &config.listen.listeners;
     let mut bound = Vec::new();
@@ -38,27 +38,26 @@ pub(super) async fn bind(config: &Config) -> anyhow::Result<Sockets<'_>> {
     Ok(Sockets { bound, config })
 }
 
-/// Binds one address, which is this option's.
+/// Binds an address. `option`: the option that names it, for the error.
 ///
 /// # Errors
-/// When it is taken or none of this machine's.
+/// If the address is in use, or does not belong to this machine.
 pub(super) async fn bind_one(address: SocketAddr, option: &str) -> anyhow::Result<TcpListener> {
     let bound = TcpListener::bind(address).await;
     bound.with_context(|| format!("cannot listen on {address} (`{option}`)"))
 }
 
 impl Sockets<'_> {
-    /// Their addresses, for the log.
+    /// The addresses as text for the log.
     pub(super) fn names(&self) -> String {
         let names = self.bound.iter().filter_map(|socket| socket.local_addr().ok());
         names.map(|address| address.to_string()).collect::<Vec<_>>().join(",")
     }
 
-    /// Makes them listeners, once it is known how the upstream is reached. `upstreams` is the watched
-    /// topology.
+    /// Makes listeners of the sockets. `upstreams`: the server that the topology monitor selects.
     ///
     /// # Errors
-    /// A member whose name cannot stand in a certificate.
+    /// If a member's host name is invalid for certificates.
     pub(super) fn listeners(self, dialing: &Dialing, upstreams: &Upstreams) -> anyhow::Result<Vec<Listener>> {
         let sockets = self.bound.into_iter();
         match self.config {
@@ -93,7 +92,7 @@ impl Sockets<'_> {
     }
 }
 
-/// Where clients find each member. A port that the system chose is known once it is bound.
+/// The listeners' addresses of all members. A port that the system chose is known after binding.
 fn map(members: &[MemberConfig], sockets: &[TcpListener]) -> anyhow::Result<AddressMap> {
     let listener = |(member, socket): (&MemberConfig, &TcpListener)| {
         let advertised = match &member.advertise {
@@ -106,7 +105,7 @@ fn map(members: &[MemberConfig], sockets: &[TcpListener]) -> anyhow::Result<Addr
     Ok(AddressMap::new(pairs?))
 }
 
-/// A member's clients are always its own, whether it is the primary or not.
+/// A member's listener always connects to that member, whether it is the primary or not.
 fn of_member(member: &MemberConfig, dialing: &Dialing) -> anyhow::Result<Upstreams> {
     let address = ServerAddress::parse(&member.upstream)?;
     let server = dialing

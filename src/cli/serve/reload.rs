@@ -1,4 +1,4 @@
-//! SIGHUP: the file is read again, and what may change while the proxy runs is exchanged, all of it or
+//! SIGHUP: reads the configuration again, and exchanges everything that can change at run time, or
 //! nothing.
 
 use std::sync::Arc;
@@ -16,19 +16,20 @@ use crate::server::tls;
 use crate::session::{SessionLimits, Settings, Shared};
 use crate::telemetry::admin::Access;
 
-/// What runs, and where the exchangeable parts of it are.
+/// The running configuration, and the parts that can be exchanged.
 pub(super) struct Reload {
     pub(super) running: Config,
     pub(super) admission: Arc<Admission>,
     pub(super) access: Arc<ArcSwap<Access>>,
     pub(super) shared: Arc<Shared>,
-    /// Where the current shapes are published.
+    /// Publishes the current shapes.
     pub(super) shapes: watch::Sender<Shapes>,
 }
 
 impl Reload {
-    /// Reads the file and exchanges shapes, limits, certificates and the admin token. A file with mistakes,
-    /// or with a shape that a collection does not fit, changes nothing and says so.
+    /// Reads the configuration and exchanges shapes, limits, certificates and the admin token. If
+    /// the file has mistakes, or a collection does not fit its new shape, nothing changes and the
+    /// reason is logged.
     pub(super) async fn run(&self, file: &ConfigFile, environment: &RecordedEnvironment) {
         let read = file
             .load_or_fail(environment)
@@ -59,7 +60,7 @@ impl Reload {
     }
 }
 
-/// Options that differ but are only read at the start.
+/// Changed options that are only read at the start.
 fn fixed(running: &Config, read: &Config) -> Vec<&'static str> {
     let differ = [
         (
@@ -86,7 +87,7 @@ fn fixed(running: &Config, read: &Config) -> Vec<&'static str> {
         .collect()
 }
 
-/// Shapes and limits of sessions.
+/// The shapes and the limits of sessions.
 pub(super) fn settings(config: &Config) -> Settings {
     let limits = SessionLimits {
         max_message_bytes: config.listen.max_message_bytes,
@@ -99,10 +100,10 @@ pub(super) fn settings(config: &Config) -> Settings {
     Settings::new(config.shapes.clone(), limits)
 }
 
-/// What clients must keep to before they have a session.
+/// The limits for clients before they have a session.
 ///
 /// # Errors
-/// A certificate that cannot be used.
+/// If a certificate cannot be used.
 pub(super) fn admission(config: &Config) -> anyhow::Result<AdmissionLimits> {
     Ok(AdmissionLimits {
         max_connections: config.listen.max_connections,

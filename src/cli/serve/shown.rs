@@ -1,17 +1,17 @@
-//! What the operator's page shows of shapes and refusals.
+//! The rows of the operator's page for shapes and refusals.
 
 use crate::pattern::shapes::{BucketShape, Mode, OutlierShape, Reads, Shape, Shapes};
 use crate::session::metrics::{RefusalKind, SessionMetrics};
 use crate::telemetry::admin::{RefusalRow, ShapeRow};
 
-/// A row for each shape, by namespace.
+/// One row for each shape, by namespace.
 pub(super) fn rows(shapes: &Shapes) -> Vec<ShapeRow> {
     let mut rows: Vec<_> = shapes.iter().map(|shape| row(shape)).collect();
     rows.sort_by(|one, other| one.namespace.cmp(&other.namespace));
     rows
 }
 
-/// A row for each kind of refusal, the latest first.
+/// One row for each kind of refusal, the latest first.
 pub(super) fn refusals(metrics: &SessionMetrics) -> Vec<RefusalRow> {
     let kinds = metrics.refusals().into_iter();
     let row = |(kind, count): (RefusalKind, u64)| RefusalRow {

@@ -1,8 +1,8 @@
-//! The signals that `serve` answers to.
+//! The signals of `serve`.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Caught from the moment that this exists.
+/// Handlers for the signals. Active after construction.
 #[derive(Debug)]
 pub(super) struct Signals {
     terminate: Signal,
@@ -19,7 +19,7 @@ impl Signals {
         })
     }
 
-    /// Calls `reload` on each SIGHUP; returns the name of the signal that ends the program.
+    /// Calls `reload` for each SIGHUP. Returns the name of the signal that ends the program.
     pub(super) async fn until_the_end(&mut self, mut reload: impl AsyncFnMut()) -> &'static str {
         loop {
             tokio::select! {

@@ -1,4 +1,4 @@
-//! Whether a collection can hold what its shape keeps there, and does.
+//! Checks whether a collection can store what its shape requires, and whether its content fits.
 
 use bson::Document;
 use bson::raw::{RawDocument, RawDocumentBuf};
@@ -14,7 +14,7 @@ use crate::pattern::bucket::index::specs;
 use crate::pattern::shape_marker;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
-/// Everything there is to say of one collection, one finding at least.
+/// The findings for one collection, at least one.
 pub(super) async fn check(target: &ShapedCollection) -> Vec<Finding> {
     let looked = match target.outlier() {
         Some(shape) => super::outlier::check(target, shape).await,
@@ -65,7 +65,7 @@ async fn look(target: &ShapedCollection) -> Result<Vec<Finding>, Error> {
     Ok(findings)
 }
 
-/// That a collection is of a kind, or has options, that buckets cannot be kept in.
+/// Findings about a kind or options of the collection that rule out buckets.
 pub(crate) fn unfit(target: &ShapedCollection, described: &Document) -> Vec<Finding> {
     if is_frozen(described) {
         let text =
@@ -86,20 +86,20 @@ pub(crate) fn unfit(target: &ShapedCollection, described: &Document) -> Vec<Find
     unfit.into_iter().map(finding).collect()
 }
 
-/// Whether a collection is about to be replaced by a packed copy.
+/// Whether a compaction has frozen the collection.
 pub(crate) fn is_frozen(described: &Document) -> bool {
     let options = described.get_document("options").ok();
     let options = options.and_then(|options| RawDocumentBuf::try_from(options).ok());
     options.is_some_and(|options| compact::is_frozen(&options))
 }
 
-/// That it could not be looked at, and why.
+/// The finding for a collection that cannot be inspected.
 pub(crate) fn unreadable(target: &ShapedCollection, error: &Error) -> Finding {
     Finding::error(target.namespace(), format!("cannot be looked at: {}", explain(error)))
 }
 
-/// Kinds and options of a collection that change what is stored, refuse it, or compare otherwise than its
-/// items would.
+/// Kinds and options of a collection that change stored documents, refuse them, or compare them
+/// differently than items.
 fn unfit_options(described: &Document, are_ids_unique: bool) -> Vec<&'static str> {
     match described.get_str("type") {
         Ok("view") => return vec!["a view"],
@@ -115,14 +115,15 @@ fn unfit_options(described: &Document, are_ids_unique: bool) -> Vec<&'static str
         ("encryptedFields", "encrypted"),
         ("expireAfterSeconds", "made with expireAfterSeconds"),
     ];
-    // A clustered collection keeps `_id`s unique.
+    // In a clustered collection, `_id`s are unique.
     let clustered = (CLUSTERED, "clustered, with item_ids that are not unique");
     let unfit = unfit.into_iter().chain((!are_ids_unique).then_some(clustered));
     let given = unfit.filter(|(option, _)| options.contains_key(option));
     given.map(|(_, words)| words).collect()
 }
 
-/// What is no page: buckets that can be adopted, and documents that cannot.
+/// Findings about documents other than pages: buckets that can be adopted, and documents that
+/// cannot.
 async fn strange_documents(target: &ShapedCollection, shape: &BucketShape) -> Result<Vec<Finding>, Error> {
     let stray = match first_stray(target, shape, SCAN_TIMEOUT).await? {
         ContentsCheck::Pages => return Ok(Vec::new()),
@@ -155,12 +156,12 @@ async fn strange_documents(target: &ShapedCollection, shape: &BucketShape) -> Re
     Ok(findings)
 }
 
-/// What is wrong with a collection's indexes.
+/// Findings about a collection's indexes.
 pub(crate) fn index_findings(target: &ShapedCollection, shape: &BucketShape, there: &[Document]) -> Vec<Finding> {
     differing_indexes(&target.namespace(), &wanted_indexes(shape), shape.stored_as(), there)
 }
 
-/// What is wrong with indexes that are to be these, or that another shape is said by them than this.
+/// Findings if the indexes differ from `wanted`, or if the shape marker differs from `stored_as`.
 pub(super) fn differing_indexes(
     namespace: &str,
     wanted: &[Document],
@@ -175,7 +176,7 @@ pub(super) fn differing_indexes(
     wanted.iter().filter_map(missing).collect()
 }
 
-/// What is another in the shape that a collection says it is stored in.
+/// The differences between the shape marker and the shape, if any.
 fn other_shape(stored_as: &RawDocument, there: &[Document]) -> Option<String> {
     let there: Vec<_> = there
         .iter()
@@ -186,17 +187,17 @@ fn other_shape(stored_as: &RawDocument, there: &[Document]) -> Option<String> {
     (!differing.is_empty()).then(|| differing.join(", "))
 }
 
-/// The indexes of a shape, as the driver takes documents.
+/// The indexes of a shape as the driver's documents.
 pub(crate) fn wanted_indexes(shape: &BucketShape) -> Vec<Document> {
     of_driver(&specs(shape))
 }
 
-/// Indexes, as the driver takes documents.
+/// Indexes as the driver's documents.
 pub(super) fn of_driver(specs: &[RawDocumentBuf]) -> Vec<Document> {
     specs.iter().filter_map(|spec| Document::try_from(spec).ok()).collect()
 }
 
-/// What is wrong with an index, if anything is.
+/// The finding about a missing or conflicting index, if any.
 fn index_finding(namespace: &str, wanted: &Document, there: &[Document]) -> Option<Finding> {
     if there.iter().any(|found| is_same_index(wanted, found)) {
         return None;

@@ -1,5 +1,5 @@
-//! Why a proxy would refuse every command on a collection: looked at when `serve` starts and before a reload,
-//! so it is quick.
+//! Reasons why a proxy would refuse every command on a collection. Checked when `serve` starts and
+//! before a reload, so the check must be quick.
 
 use std::time::Duration;
 
@@ -14,10 +14,11 @@ use crate::pattern::bucket::index::PAGE;
 use crate::pattern::shape_marker;
 use crate::pattern::shapes::{BucketShape, OutlierShape};
 
-/// How long the documents of one collection may be searched.
+/// Maximum duration of the search for misfits in one collection.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The errors of one collection. None where it fits its shape, is missing, or could not be searched in time.
+/// The errors of one collection. Empty if it fits its shape, does not exist, or could not be
+/// searched in time.
 pub(crate) async fn of(target: &ShapedCollection) -> Result<Vec<Finding>, Error> {
     let mut findings = match (target.bucket(), target.outlier()) {
         (Some(shape), _) => of_bucket(target, shape).await?,
@@ -32,7 +33,7 @@ async fn of_bucket(target: &ShapedCollection, shape: &BucketShape) -> Result<Vec
     let Some(described) = description(&target.database, &target.collection).await? else {
         return Ok(Vec::new());
     };
-    // A collection that `compact` has frozen is served.
+    // A collection that `compact` has frozen can be served.
     if collection::is_frozen(&described) {
         return Ok(Vec::new());
     }

@@ -1,4 +1,4 @@
-//! What there is to say of an outlier shape's collection, and of its extras.
+//! Checks the collection of an outlier shape and its extras.
 
 use std::time::{Duration, SystemTime};
 
@@ -20,13 +20,13 @@ use crate::pattern::outlier::{orphans, resplit};
 use crate::pattern::shapes::OutlierShape;
 use crate::pattern::unwound;
 
-/// Extras, as they come.
+/// A cursor of extras.
 pub(crate) type ExtrasScan = Cursor<RawDocumentBuf>;
 
-/// Documents looked at one by one: beyond it there are more.
+/// Maximum number of documents to inspect one by one. Findings count no more than these.
 const MOST: usize = 10_000;
 
-/// Everything there is to say, one finding at least.
+/// The findings for one collection, at least one.
 pub(super) async fn check(target: &ShapedCollection, shape: &OutlierShape) -> Result<Vec<Finding>, Error> {
     let namespace = target.namespace();
     let described = description(&target.database, &target.collection).await?;
@@ -82,7 +82,7 @@ pub(super) async fn check(target: &ShapedCollection, shape: &OutlierShape) -> Re
     Ok(findings)
 }
 
-/// That a collection is none, or of a kind that documents cannot be split in.
+/// Findings if the collection does not exist, or has a kind or options that rule out extras.
 pub(crate) fn unfit(target: &ShapedCollection, described: Option<&Document>) -> Vec<Finding> {
     let Some(described) = described else {
         return vec![Finding::note(target.namespace(), "does not exist yet")];
@@ -102,8 +102,8 @@ pub(crate) fn unfit(target: &ShapedCollection, described: Option<&Document>) -> 
     vec![Finding::error(target.namespace(), text)]
 }
 
-/// What is wrong with the indexes of the collection that extras are in. An error: what is stored cannot be
-/// read by this shape.
+/// Findings about the indexes of the extras collection. An error finding means that this shape
+/// cannot read the stored documents.
 pub(crate) async fn index_findings(target: &ShapedCollection, shape: &OutlierShape) -> Result<Vec<Finding>, Error> {
     let collection = shape.extras_collection();
     let there = match description(&target.database, collection).await? {
@@ -115,13 +115,13 @@ pub(crate) async fn index_findings(target: &ShapedCollection, shape: &OutlierSha
     Ok(differing_indexes(&namespace, &wanted, shape.stored_as(), &there))
 }
 
-/// That a document's pages are missing, if they are.
+/// The finding about a document whose pages are missing, if any.
 async fn missing_pages(target: &ShapedCollection, shape: &OutlierShape) -> Result<Option<Finding>, Error> {
     let stages = orphans::missing_pages(shape);
     let Some(first) = first_of(target, &stages).await? else {
         return Ok(None);
     };
-    // One that gets other pages at this moment has none for a moment.
+    // While a document gets new pages, it can appear to have none, so it is checked twice.
     let id = get(&first, "_id").unwrap_or(RawBsonRef::Null);
     let again = [&[single("$match", single("_id", single("$eq", id)))], stages.as_slice()].concat();
     if first_of(target, &again).await?.is_none() {
@@ -136,14 +136,14 @@ async fn missing_pages(target: &ShapedCollection, shape: &OutlierShape) -> Resul
     Ok(Some(Finding::error(target.namespace(), text)))
 }
 
-/// The first document that stages give of the collection.
+/// The first document of the collection after these stages.
 async fn first_of(target: &ShapedCollection, stages: &[RawDocumentBuf]) -> Result<Option<RawDocumentBuf>, Error> {
     let mut command = unwound::aggregate(&target.collection, stages, None);
     command.append(cstr!("maxTimeMS"), milliseconds(SCAN_TIMEOUT));
     run(target, command).await?.try_next().await
 }
 
-/// What stages give of the extras.
+/// The extras after these stages.
 pub(crate) async fn among_extras(
     target: &ShapedCollection,
     shape: &OutlierShape,
@@ -171,12 +171,12 @@ async fn run(target: &ShapedCollection, command: RawDocumentBuf) -> Result<Extra
     Ok(target.database.run_raw_cursor_command(command).await?.with_type())
 }
 
-/// Documents that are not as they should be.
+/// Documents that do not conform to the layout.
 #[derive(Default)]
 struct InvalidDocuments {
     overlong: usize,
     by_hand: usize,
-    /// The `_id`s of the first few.
+    /// The `_id`s of documents whose extras cannot be read.
     misfits: Vec<String>,
 }
 

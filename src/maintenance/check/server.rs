@@ -1,4 +1,4 @@
-//! What kind of server the upstream is, and whether this version can stand before it.
+//! Checks which kind of server the upstream is, and whether this version supports it.
 
 use bson::{Document, doc};
 use mongodb::Client;
@@ -8,13 +8,13 @@ use crate::maintenance::finding::Finding;
 use crate::maintenance::upstream::{as_integer, explain};
 use crate::pattern::shapes::Shape;
 
-/// `maxWireVersion` of MongoDB 6.0, the oldest that the bucket pattern is tested on.
+/// `maxWireVersion` of MongoDB 6.0, the oldest version on which the bucket pattern is tested.
 const WIRE_VERSION_6_0: i64 = 17;
 
-/// Looks at the upstream's `hello` and `buildInfo`; neither needs a right.
+/// Checks the upstream's `hello` and `buildInfo`, which require no privileges.
 ///
 /// # Errors
-/// When it does not answer, or refuses the configuration's credentials.
+/// If the upstream does not reply, or refuses the configured credentials.
 pub(crate) async fn check(client: &Client, config: &Config) -> anyhow::Result<Vec<Finding>> {
     let admin = client.database("admin");
     let address = config.upstream.hosts.join(", ");
@@ -39,7 +39,8 @@ fn too_old(hello: &Document, version: &str) -> Option<Finding> {
     })
 }
 
-/// What kind of server it is, where it is no standalone, and what follows for shapes and clients.
+/// The finding about a server other than a standalone, with the consequences for shapes and
+/// clients.
 fn topology(hello: &Document, config: &Config) -> Option<Finding> {
     if hello.get_bool("isreplicaset").unwrap_or(false) {
         let text = "it is to be a member of a replica set that is not initiated; run rs.initiate() on it";

@@ -1,4 +1,4 @@
-//! The copy: made like the collection, filled in batches, and put right.
+//! The copy: created with the collection's options, filled in batches, and corrected.
 
 use std::collections::HashSet;
 
@@ -18,24 +18,23 @@ use crate::pattern::bucket::index;
 use crate::pattern::bucket::key::Key;
 use crate::pattern::shapes::BucketShape;
 
-/// How often others make room for one page.
+/// How often other keys are removed to make room for one page.
 const MAX_ATTEMPTS: u32 = 100;
 
-/// The copy of a collection.
 pub(super) struct Copy<'a> {
     target: &'a ShapedCollection,
     shape: &'a BucketShape,
     writer: Writer<'a>,
     is_new: bool,
-    /// Whether nothing is in it but what was written in this pass.
+    /// Whether everything in the copy was written in this pass.
     is_fresh: bool,
-    /// Keys whose pages made room for others in this pass.
+    /// Keys that were removed in this pass to make room for others.
     evicted: HashSet<Vec<u8>>,
 }
 
 impl<'a> Copy<'a> {
-    /// Goes on with the one that a run was stopped at, or makes one; whether it is new. No other has its
-    /// name.
+    /// Continues with the copy of a stopped run, or creates one. Returns whether it is new. No
+    /// other collection has its name.
     pub(super) async fn open(
         target: &'a ShapedCollection,
         shape: &'a BucketShape,
@@ -80,12 +79,12 @@ impl<'a> Copy<'a> {
         self.writer.uuid()
     }
 
-    /// From now on what is written is to outlive a change of the primary.
+    /// From now on, writes wait for the majority, so that they survive a change of the primary.
     pub(super) fn wait_for_the_majority(&mut self) {
         self.writer.wait_for_the_majority();
     }
 
-    /// Begins another pass.
+    /// Begins a pass.
     pub(super) fn begin(&mut self) {
         self.is_fresh = std::mem::take(&mut self.is_new);
         self.evicted.clear();
@@ -96,18 +95,19 @@ impl<'a> Copy<'a> {
         self.is_fresh
     }
 
-    /// Whether the pages of a key had to make room for others in this pass.
+    /// Whether the pages of a key were removed in this pass to make room for others.
     pub(super) fn is_evicted(&self, identity: &[u8]) -> bool {
         self.evicted.contains(identity)
     }
 
-    /// Whether any had.
+    /// Whether any key was removed in this pass to make room for others.
     pub(super) fn has_evicted(&self) -> bool {
         !self.evicted.is_empty()
     }
 
-    /// Makes the copy's indexes those of the collection, names included. Those that are not unique wait until
-    /// a new copy was filled once: built in one go they take a fraction of the room.
+    /// Makes the indexes of the copy equal to those of the collection, including names. Non-unique
+    /// indexes of a new copy are created after its first pass, because an index built in one go
+    /// needs much less space.
     pub(super) async fn take_over_indexes(&self) -> Result<(), Halt> {
         let mut wanted = indexes(self.target, &self.target.collection).await?;
         if self.is_new {
@@ -127,7 +127,7 @@ impl<'a> Copy<'a> {
         Ok(())
     }
 
-    /// Removes a key's pages.
+    /// Removes the pages of a key.
     pub(super) async fn remove(&mut self, key: &Key) -> Result<(), Halt> {
         self.flush().await?;
         self.delete(key).await
@@ -142,7 +142,6 @@ impl<'a> Copy<'a> {
         self.writer.delete(statement).await
     }
 
-    /// Adds a page.
     pub(super) async fn push(&mut self, page: Packed) -> Result<(), Halt> {
         if self.writer.push(page) {
             self.flush().await?;
@@ -150,7 +149,7 @@ impl<'a> Copy<'a> {
         Ok(())
     }
 
-    /// Writes what waits.
+    /// Writes the waiting pages.
     pub(super) async fn flush(&mut self) -> Result<(), Halt> {
         let mut attempts = 0;
         while let Flushed::ItemsInTheWay { behind_others } = self.writer.flush().await? {
@@ -167,7 +166,7 @@ impl<'a> Copy<'a> {
         Ok(())
     }
 
-    /// Removes the keys that have items of this page: those have gone from one key to another.
+    /// Removes the keys that have items of this page: these items were moved to another key.
     async fn make_room(&mut self, page: &RawDocument) -> Result<(), Halt> {
         let items = get(page, self.shape.items()).and_then(RawBsonRef::as_array);
         let items = items
@@ -194,7 +193,7 @@ impl<'a> Copy<'a> {
     }
 }
 
-/// Makes it with the collection's options.
+/// Creates the copy with the collection's options.
 async fn make(target: &ShapedCollection, name: &str, described: &Document) -> Result<Document, Halt> {
     let mut create = doc! { "create": name };
     create.extend(options_of(described));
@@ -203,7 +202,7 @@ async fn make(target: &ShapedCollection, name: &str, described: &Document) -> Re
     made.ok_or_else(|| Halt::Words(format!("{name} was dropped by somebody")))
 }
 
-/// The indexes of a collection but that on `_id`, and those of a run.
+/// The indexes of a collection, without that on `_id` and without fences.
 async fn indexes(target: &ShapedCollection, collection: &str) -> Result<Vec<Document>, Error> {
     let mut found = indexes_of(&target.database, collection).await?;
     found.retain(|found| {
@@ -214,7 +213,7 @@ async fn indexes(target: &ShapedCollection, collection: &str) -> Result<Vec<Docu
     Ok(found)
 }
 
-/// Leaves the copy to the next run, under another name. Everything that was sent to it must have been
+/// Leaves the copy to the next run under another name. All commands on the copy must have been
 /// answered.
 pub(super) async fn put_aside(target: &ShapedCollection, frozen: &Frozen<'_>, uuid: &Binary) -> Result<(), Halt> {
     let (name, stopped) = (copy_name(&target.collection), stopped_name(&target.collection));
@@ -227,7 +226,7 @@ pub(super) async fn put_aside(target: &ShapedCollection, frozen: &Frozen<'_>, uu
     frozen.by().rename(renamed).await
 }
 
-/// Drops what earlier runs have left.
+/// Drops the copies of earlier runs.
 pub(super) async fn drop_if_there(target: &ShapedCollection) -> Result<(), Halt> {
     drop_named(target, copy_name(&target.collection)).await?;
     drop_named(target, stopped_name(&target.collection)).await

@@ -1,4 +1,5 @@
-//! Whether packing would save a page: nothing is copied for pages that were closed by their size.
+//! Estimates whether packing would save a page. Pages that were closed because of their size cannot
+//! be packed.
 
 use bson::raw::{RawDocumentBuf, cstr};
 use futures_util::TryStreamExt;
@@ -14,7 +15,7 @@ use crate::pattern::bucket::key::Key;
 use crate::pattern::bucket::layout::path;
 use crate::pattern::shapes::BucketShape;
 
-/// Looks at the keys that have short pages, until one would have fewer.
+/// Packs keys with short pages in memory, until one would have fewer pages.
 pub(super) async fn is_worth_it(
     target: &ShapedCollection,
     shape: &BucketShape,
@@ -32,7 +33,7 @@ pub(super) async fn is_worth_it(
     find.append(cstr!("hint"), index::EXCEPTIONS);
     let found = target.database.run_raw_cursor_command(find).await?;
     let mut found = found.with_type::<RawDocumentBuf>();
-    // They come key by key, but for those that change meanwhile.
+    // Pages arrive key by key, except those that change concurrently.
     let mut last: Option<Vec<u8>> = None;
     while let Some(page) = found.try_next().await? {
         if stop.is_cancelled() {

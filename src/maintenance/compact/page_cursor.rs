@@ -1,4 +1,4 @@
-//! A collection's pages in the order of the page index: key by key, and each key's by their numbers.
+//! Reads the pages of a collection in the order of the page index: by key, then by page number.
 
 use bson::DateTime;
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
@@ -14,7 +14,6 @@ use crate::pattern::bucket::key::Key;
 use crate::pattern::bucket::layout::path;
 use crate::pattern::shapes::BucketShape;
 
-/// The pages, one after the other.
 pub(super) struct PageCursor<'a> {
     shape: &'a BucketShape,
     cursor: Cursor<RawDocumentBuf>,
@@ -22,7 +21,7 @@ pub(super) struct PageCursor<'a> {
 }
 
 impl<'a> PageCursor<'a> {
-    /// Those of all keys, or of one.
+    /// Opens a cursor of the pages of all keys, or of one.
     pub(super) async fn open(
         database: &Database,
         collection: &str,
@@ -56,12 +55,12 @@ impl<'a> PageCursor<'a> {
         self.next.as_ref().map(|(page, _)| &**page)
     }
 
-    /// The identity of its key.
+    /// The identity of the next page's key.
     pub(super) fn identity(&self) -> Option<&[u8]> {
         self.next.as_ref().map(|(_, identity)| identity.as_slice())
     }
 
-    /// The next page, if it is of this key.
+    /// Takes the next page if it belongs to this key.
     pub(super) async fn take_of(&mut self, identity: &[u8]) -> Result<Option<RawDocumentBuf>, Halt> {
         if self.identity() != Some(identity) {
             return Ok(None);
@@ -83,7 +82,7 @@ impl<'a> PageCursor<'a> {
     }
 }
 
-/// The clock and the nonces that packed pages are made with.
+/// The clock and the source of nonces for packed pages.
 pub(crate) fn given() -> Given {
     Given {
         now: DateTime::now(),
@@ -91,7 +90,6 @@ pub(crate) fn given() -> Given {
     }
 }
 
-/// Whether a collection has a page of this key.
 pub(super) async fn has_key(
     database: &Database,
     collection: &str,

@@ -1,4 +1,4 @@
-//! Going over the collection and its copy, side by side, and putting the copy right.
+//! Compares the collection and its copy side by side, and corrects the copy.
 
 use std::time::{Duration, Instant};
 
@@ -14,23 +14,23 @@ use crate::pattern::bucket::compact::{Packer, PageChain};
 use crate::pattern::bucket::key::Key;
 use crate::pattern::shapes::BucketShape;
 
-/// How often a pass tells how far it has come.
+/// Interval of progress reports.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
-/// What a pass met.
+/// The results of a pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PassTally {
     /// Keys of the collection.
     pub(super) keys: u64,
-    /// Its pages.
+    /// Pages of the collection.
     pub(super) before: u64,
-    /// Packed ones.
+    /// Pages after packing.
     pub(super) after: u64,
-    /// Keys that the copy did not hold as it should.
+    /// Keys whose pages in the copy were wrong or missing.
     pub(super) differences: u64,
 }
 
-/// Tells how far a pass has come.
+/// Reports the progress of a pass.
 pub(super) struct Progress<'a> {
     namespace: &'a str,
     verb: &'static str,
@@ -58,14 +58,13 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// One pass.
 pub(super) struct SyncPass<'a, 'c> {
     target: &'a ShapedCollection,
     shape: &'a BucketShape,
     copy: &'a mut Copy<'c>,
     stop: &'a CancellationToken,
     tally: PassTally,
-    /// A key that the copy has, and the collection too, though further on.
+    /// A key of the copy that the collection also has, but further on.
     ahead: Option<Vec<u8>>,
 }
 
@@ -87,8 +86,8 @@ impl<'a, 'c> SyncPass<'a, 'c> {
         }
     }
 
-    /// Goes over all keys. Both collections are read in the same order, so a key that stands on one side
-    /// alone is new, or gone.
+    /// Processes all keys. Both collections are read in the same order, so a key on one side only
+    /// is new or was removed.
     pub(super) async fn go(mut self, progress: &mut Progress<'_>) -> Result<PassTally, Halt> {
         let database = &self.target.database;
         let mut source = PageCursor::open(database, &self.target.collection, self.shape, None).await?;
@@ -115,7 +114,8 @@ impl<'a, 'c> SyncPass<'a, 'c> {
         Ok(self.tally)
     }
 
-    /// Removes what the copy has of keys that are gone, until it comes to this key or to one that is there.
+    /// Removes keys of the copy that the collection does not have, up to the key `until` or a key
+    /// that exists.
     async fn pass_over_gone(&mut self, copy: &mut PageCursor<'_>, until: Option<&[u8]>) -> Result<(), Halt> {
         while let Some(page) = copy.peek() {
             let identity = copy.identity();
@@ -134,7 +134,7 @@ impl<'a, 'c> SyncPass<'a, 'c> {
         Ok(())
     }
 
-    /// Writes a key that the copy has not.
+    /// Writes a key that the copy does not have.
     async fn write(&mut self, source: &mut PageCursor<'_>) -> Result<(), Halt> {
         let Some(mut packer) = self.packer(source)? else {
             return Ok(());
@@ -160,7 +160,7 @@ impl<'a, 'c> SyncPass<'a, 'c> {
         Ok(())
     }
 
-    /// Compares what the copy has of a key with what it should have.
+    /// Compares the pages of a key in the copy with the expected ones.
     async fn compare(&mut self, source: &mut PageCursor<'_>, copy: &mut PageCursor<'_>) -> Result<(), Halt> {
         let Some(mut packer) = self.packer(source)? else {
             return Ok(());
@@ -199,8 +199,8 @@ impl<'a, 'c> SyncPass<'a, 'c> {
             return Ok(());
         }
         chain.expect(self.shape, expected);
-        // Packed pages come in the order of their numbers but for the first, so no more than two wait for
-        // each other.
+        // Packed pages arrive in the order of their numbers except the first one, so the chain holds at
+        // most two unmatched pages.
         match copy.take_of(identity).await? {
             Some(found) => chain.find(self.shape, &found),
             None => chain.differ(),
@@ -227,7 +227,7 @@ impl<'a, 'c> SyncPass<'a, 'c> {
         Ok(())
     }
 
-    /// For the key that comes next.
+    /// The packer for the next key. `None` at the end.
     fn packer<'p>(&self, source: &PageCursor<'_>) -> Result<Option<Packer<'p>>, Halt>
     where
         'a: 'p,
@@ -237,7 +237,7 @@ impl<'a, 'c> SyncPass<'a, 'c> {
     }
 }
 
-/// Passes over all pages of the next key.
+/// Skips all pages of the next key.
 async fn skip(pages: &mut PageCursor<'_>) -> Result<(), Halt> {
     if let Some(identity) = pages.identity().map(<[u8]>::to_vec) {
         while pages.take_of(&identity).await?.is_some() {}

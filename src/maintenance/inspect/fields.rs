@@ -1,6 +1,6 @@
-//! Whether a collection's documents have the fields that its shape names. A misspelt key would put all
-//! documents into one page chain, that of the key `null`; a misspelt time would leave all of them without
-//! order.
+//! Checks whether a collection's documents have the fields that its shape names. With a misspelt
+//! key, all documents would get the key `null` and one chain of pages. With a misspelt time, they
+//! would have no order.
 
 use std::collections::BTreeSet;
 
@@ -17,39 +17,39 @@ use crate::maintenance::finding::Finding;
 use crate::maintenance::upstream::ShapedCollection;
 use crate::pattern::shapes::{BucketShape, OutlierShape};
 
-/// Field names that are kept for a suggestion.
+/// Field names that are collected for a suggestion.
 const MAX_NAMES: usize = 200;
-/// Field names that a report lists where none is near.
+/// Field names in a report without a suggestion.
 const MAX_LISTED: usize = 12;
-/// Documents that a sample reads.
+/// Documents in a sample.
 const SAMPLE: i32 = 100;
 
-/// A field that the configuration names.
+/// A field in the configuration of a shape.
 #[derive(Debug)]
 struct ConfiguredField {
-    /// The configuration's option.
+    /// The option of the configuration.
     option: &'static str,
     name: String,
     is_present: bool,
 }
 
-/// Which of a shape's fields were met in the documents that were added.
+/// The fields of a shape that the added documents have.
 #[derive(Debug)]
 pub(crate) struct FieldCensus {
     fields: Vec<ConfiguredField>,
-    /// Top-level field names of the documents, but `_id`.
+    /// Top-level field names of the documents, except `_id`.
     names: BTreeSet<String>,
     documents: u64,
 }
 
 impl FieldCensus {
-    /// Of the key and the time.
+    /// The census of a bucket shape's key and time fields.
     pub(crate) fn of_bucket(shape: &BucketShape) -> Self {
         let key = shape.key().iter().map(|name| ("key", name.as_str()));
         Self::of(key.chain(shape.time().map(|name| ("time", name))))
     }
 
-    /// Of the array.
+    /// The census of an outlier shape's array.
     pub(crate) fn of_outlier(shape: &OutlierShape) -> Self {
         Self::of([("array", shape.array())])
     }
@@ -67,7 +67,7 @@ impl FieldCensus {
         }
     }
 
-    /// Adds a document as the application stores it.
+    /// Adds a document in the form in which the application stores it.
     pub(crate) fn add(&mut self, document: &RawDocument) {
         self.documents += 1;
         for field in self.fields.iter_mut().filter(|field| !field.is_present) {
@@ -83,7 +83,7 @@ impl FieldCensus {
         }
     }
 
-    /// An error for each field that no document has. None where no document was added.
+    /// An error for each configured field that no document has. Empty if no document was added.
     pub(crate) fn findings(&self, namespace: &str) -> Vec<Finding> {
         let absent = self
             .fields
@@ -113,8 +113,9 @@ impl FieldCensus {
     }
 }
 
-/// Adds a sample of the collection's documents: random ones, at most [`SAMPLE`]. A field that none of them
-/// has is looked for in the whole collection, for no longer than [`SCAN_TIMEOUT`]: few documents may have it.
+/// Adds a random sample of at most [`SAMPLE`] documents. If a field is missing in the sample, the
+/// whole collection is searched for it, for at most [`SCAN_TIMEOUT`], because few documents may
+/// have it.
 pub(crate) async fn sample(target: &ShapedCollection, mut census: FieldCensus) -> Result<FieldCensus, Error> {
     let mut command = single("aggregate", target.collection.as_str());
     let stage = single("$sample", single("size", SAMPLE));

@@ -1,4 +1,4 @@
-//! The quick look: whether any document is no page.
+//! A quick check whether a collection contains only pages.
 
 use std::time::Duration;
 
@@ -13,22 +13,22 @@ use crate::maintenance::upstream::ShapedCollection;
 use crate::pattern::bucket::adopt::strays;
 use crate::pattern::shapes::BucketShape;
 
-/// How long looking through a collection may take where nothing depends on it.
+/// Maximum duration of an optional scan of a collection.
 pub(crate) const SCAN_TIMEOUT: Duration = Duration::from_mins(1);
-/// The server's code for that time being up.
+/// The server's code for an exceeded `maxTimeMS`.
 const MAX_TIME_EXPIRED: i32 = 50;
 
-/// What came of it.
+/// The result of the check.
 pub(crate) enum ContentsCheck {
-    /// All are pages, as far as each can say by itself.
+    /// All documents are pages, as far as their own fields show.
     Pages,
-    /// One is not; its `_id`.
+    /// The `_id` of a document that is not a page.
     Stray(String),
-    /// None was found in time, for a report.
+    /// The search timed out. A finding for the report.
     Unfinished(Finding),
 }
 
-/// Looks for a document that is no page, or not what it says, for no longer than `limit`.
+/// Searches for a document that is not a valid page, for at most `limit`.
 pub(crate) async fn first_stray(
     target: &ShapedCollection,
     shape: &BucketShape,

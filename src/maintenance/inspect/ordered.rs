@@ -1,9 +1,9 @@
-//! A collection's documents, a few at a time, in the order in which they are looked at.
+//! Reads a collection's documents in batches, in the order of the scan.
 //!
-//! mongod sorts their `_id`s alone, on disk where it must, and the documents are fetched by them: neither
-//! side holds more than a batch. A document is therefore seen as it is some time after all were put in order.
-//! To pages that a proxy fills meanwhile that makes no difference, as a page with another behind it does not
-//! change. What somebody else adopts meanwhile comes with a mark.
+//! mongod sorts only the `_id`s, on disk if necessary, and the documents are fetched by `_id`, so
+//! neither side holds more than a batch. A document may change between sorting and fetching. A page
+//! that a proxy fills in the meantime is not affected, because a page does not change after the
+//! next one was begun. A document that another run adopted in the meantime is marked.
 
 use std::collections::HashMap;
 
@@ -20,16 +20,15 @@ use crate::pattern::shapes::BucketShape;
 
 /// Documents in a batch.
 const MAX_DOCUMENTS: usize = 500;
-/// Bytes in a batch; beyond it there is at most one document more.
+/// Bytes in a batch. The last document may exceed it.
 const MAX_BYTES: i64 = 8 << 20;
-/// `_id`s fetched at once, few enough for the next ones to be asked for before mongod gives up the cursor (10
-/// minutes).
+/// `_id`s in one batch of the cursor: few enough to fetch all before mongod closes the idle cursor
+/// (10 minutes).
 const IDS_AT_ONCE: u32 = 10_000;
 
-/// A document that was fetched.
 pub(crate) struct Fetched {
     pub(crate) document: RawDocumentBuf,
-    /// Whether it had no `control` when it was put in order, and has one now.
+    /// Whether it got its `control` field between sorting and fetching.
     pub(crate) is_adopted_meanwhile: bool,
 }
 
@@ -40,7 +39,7 @@ pub(crate) struct Ordered<'a> {
 }
 
 impl<'a> Ordered<'a> {
-    /// Has the documents put in order.
+    /// Has mongod sort the documents.
     pub(crate) async fn open(target: &'a ShapedCollection, shape: &BucketShape) -> Result<Self, Error> {
         let command = aggregate(target, &order(shape));
         let rows = target.database.run_raw_cursor_command(command);
@@ -48,7 +47,8 @@ impl<'a> Ordered<'a> {
         Ok(Self { target, rows })
     }
 
-    /// The next documents; `None` at the end. Those that were removed meanwhile are left out.
+    /// The next documents. `None` at the end. Documents that were removed in the meantime are left
+    /// out.
     pub(crate) async fn next_batch(&mut self) -> Result<Option<Vec<Fetched>>, Error> {
         let mut rows: Vec<RawDocumentBuf> = Vec::new();
         let mut bytes = 0;

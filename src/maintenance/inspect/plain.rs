@@ -1,4 +1,4 @@
-//! Whether a collection holds plain documents and nothing else, and how far somebody came who packs them.
+//! Checks whether a collection contains only plain documents, and how far a packing run has come.
 
 use bson::raw::{RawDocumentBuf, cstr};
 use bson::{Document, doc};
@@ -13,26 +13,25 @@ use crate::maintenance::upstream::{ShapedCollection, as_integer, description};
 use crate::pattern::bucket::pack;
 use crate::pattern::shapes::BucketShape;
 
-/// What there is to pack.
+/// The state of a collection with respect to packing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plain {
-    /// Nothing: there is no collection, or no document, or it has what may be a bucket.
+    /// Nothing to pack: the collection does not exist, is empty, or contains possible buckets.
     Nothing,
-    /// About as many documents.
+    /// About this many documents.
     Documents(i64),
-    /// The collection is frozen: a run goes on, or did not end.
+    /// The collection is frozen: a run is in progress or was killed.
     Frozen,
-    /// The collection of plain documents has its other name already, and the copy not yet this one.
+    /// The plain collection was renamed, and the copy was not yet renamed.
     Between,
-    /// The collection of plain documents has its other name, and there is no copy any more.
+    /// The plain collection was renamed, and the copy was dropped.
     WithoutCopy,
-    /// The collection of plain documents has its other name, and somebody has made another collection of this
-    /// name.
+    /// The plain collection was renamed, and another writer created a collection of its name.
     Taken,
 }
 
 impl Plain {
-    /// What is to be said of it where nobody is about to pack; `None` where nothing is.
+    /// The finding for `check` and for `setup` without `--pack`, if any.
     pub(crate) fn finding(self, target: &ShapedCollection) -> Option<Finding> {
         let again = "`mongoshape setup --pack`; if that does not run, run it again";
         let text = match self {
@@ -53,7 +52,7 @@ impl Plain {
     }
 }
 
-/// What is said where somebody has made a collection in the moment in which there was none.
+/// The text if another writer created the collection between the two renames.
 pub(crate) fn taken(target: &ShapedCollection) -> String {
     let (plain, copy) = (
         pack::plain_name(&target.collection),
@@ -65,14 +64,14 @@ pub(crate) fn taken(target: &ShapedCollection) -> String {
     )
 }
 
-/// Whether a collection, as `listCollections` describes it, is frozen to be packed, or was.
+/// Whether a listed collection was frozen by a packing run.
 pub(crate) fn is_frozen(described: &Document) -> bool {
     let options = described.get_document("options").ok();
     let options = options.and_then(|options| RawDocumentBuf::try_from(options).ok());
     options.is_some_and(|options| pack::is_frozen(&options))
 }
 
-/// Looks, for no longer than [`SCAN_TIMEOUT`]; `None` where that was not enough.
+/// Checks for at most [`SCAN_TIMEOUT`]. `None` if that was not enough.
 pub(crate) async fn look_shortly(target: &ShapedCollection, shape: &BucketShape) -> Result<Option<Plain>, Error> {
     let timeout = i64::try_from(SCAN_TIMEOUT.as_millis()).unwrap_or(i64::MAX);
     match look_within(target, shape, Some(timeout)).await {
@@ -81,7 +80,7 @@ pub(crate) async fn look_shortly(target: &ShapedCollection, shape: &BucketShape)
     }
 }
 
-/// Looks, for as long as it takes.
+/// Checks without a time limit.
 pub(crate) async fn look(target: &ShapedCollection, shape: &BucketShape) -> Result<Plain, Error> {
     look_within(target, shape, None).await
 }
@@ -122,7 +121,7 @@ async fn look_within(target: &ShapedCollection, shape: &BucketShape, timeout: Op
     ))
 }
 
-/// Whether there is anything in the copy. One that is empty was made for a run that has ended since.
+/// Whether the copy has pages. An empty copy belongs to a run that has ended.
 async fn has_pages(target: &ShapedCollection) -> Result<bool, Error> {
     let mut find = single("find", pack::copy_name(&target.collection));
     find.append(cstr!("limit"), 1);
@@ -131,7 +130,7 @@ async fn has_pages(target: &ShapedCollection) -> Result<bool, Error> {
     Ok(found.with_type::<RawDocumentBuf>().try_next().await?.is_some())
 }
 
-/// The first document that meets a filter.
+/// The first document that matches a filter.
 pub(super) async fn has(
     target: &ShapedCollection,
     filter: RawDocumentBuf,

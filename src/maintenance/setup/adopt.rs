@@ -1,10 +1,10 @@
-//! Adopting buckets that were written by hand.
+//! Adoption of hand-written buckets.
 //!
-//! Nothing is changed before the whole collection was looked at and understood. Then it is gone over again,
-//! and each bucket becomes a page by a statement that demands it as it was just seen. That this may be broken
-//! off anywhere, and be done by two at once, is due to how the statements are made (see
-//! [`crate::pattern::bucket::adopt`]); a collection in which some buckets are still to be adopted is refused
-//! by proxies. Once all are, the collection is looked at a last time.
+//! Nothing is changed before the whole collection has been read and understood. Then a second pass
+//! makes each bucket a page, by a statement that demands the bucket as just read. The statements
+//! are built so that a run can be stopped anywhere, and two runs can work at once (see
+//! [`crate::pattern::bucket::adopt`]). Proxies refuse a collection in which some buckets are not
+//! adopted yet. After the last one, the collection is checked again.
 
 use bson::raw::{RawDocumentBuf, cstr};
 use bson::{Bson, Document, rawdoc};
@@ -17,20 +17,20 @@ use crate::maintenance::upstream::{ShapedCollection, as_integer};
 use crate::pattern::bucket::adopt::{AdoptionScan, DocumentKind};
 use crate::pattern::shapes::BucketShape;
 
-/// How often a collection is gone over that somebody else changes.
+/// Maximum number of passes over a collection that changes concurrently.
 const MAX_PASSES: u32 = 20;
 /// Statements in one command.
 const MAX_STATEMENTS: usize = 500;
-/// Bytes of statements in one command; beyond it there is at most one bucket's more.
+/// Bytes of statements in one command. The last statement may exceed it.
 const MAX_BYTES: usize = 4 << 20;
-/// How long a set's members may take to have them.
+/// How long to wait for the majority of the members, in milliseconds.
 const REPLICATION_TIMEOUT_MS: i64 = 60_000;
-/// The server's code of a statement that missed what it demands: `ImmutableField`.
+/// The server's code for a statement whose bucket has changed: `ImmutableField`.
 const MISS: i64 = 66;
-/// The server's code where a proxy began the same page meanwhile: `DuplicateKey`.
+/// The server's code if a proxy began the same page concurrently: `DuplicateKey`.
 const PAGE_TAKEN: i64 = 11000;
 
-/// Adopts what can be adopted, and reports it. Whether all of the collection are pages now.
+/// Adopts buckets and reports the result. Returns whether the collection then contains only pages.
 pub(super) async fn run(
     target: &ShapedCollection,
     shape: &BucketShape,
@@ -81,13 +81,13 @@ fn adopted(namespace: &str, before: &Survey) -> Finding {
     Finding::fine(namespace, text)
 }
 
-/// What came of going over a collection once, or of some statements.
+/// The result of a pass, or of some statements.
 enum PassOutcome {
-    /// All was executed.
+    /// All statements were executed.
     Done,
-    /// A document was not as it had been seen: it is to be looked at again.
+    /// A document had changed since it was read, and must be read again.
     Missed,
-    /// mongod refuses it, in these words.
+    /// mongod refused a statement with this message.
     Refused(String),
 }
 
@@ -115,7 +115,7 @@ async fn pass(target: &ShapedCollection, shape: &BucketShape) -> Result<PassOutc
                         .sum::<usize>();
                     statements.extend(adoption.statements);
                 }
-                // The next look will say what it is.
+                // The next pass reports the reason.
                 Err(_) => return Ok(PassOutcome::Missed),
             }
             if statements.len() >= MAX_STATEMENTS || bytes >= MAX_BYTES {
@@ -135,8 +135,8 @@ async fn execute(target: &ShapedCollection, statements: &[RawDocumentBuf]) -> Re
     }
     let mut command = single("update", target.collection.as_str());
     command.append(cstr!("updates"), array_of(statements));
-    // Proxies believe what is in the collection once they have seen it whole: it must not be rolled back
-    // behind them.
+    // After a proxy has found only pages, it does not check again, so these writes must not be
+    // rolled back.
     command.append(
         cstr!("writeConcern"),
         rawdoc! { "w": "majority", "wtimeout": REPLICATION_TIMEOUT_MS },
@@ -145,7 +145,7 @@ async fn execute(target: &ShapedCollection, statements: &[RawDocumentBuf]) -> Re
     Ok(outcome(&reply))
 }
 
-/// What an ordered `update` says of its statements: it ends with the first error.
+/// Reads the reply to an ordered `update`, which ends with the first error.
 fn outcome(reply: &Document) -> PassOutcome {
     let mut errors = reply.get_array("writeErrors").into_iter().flatten();
     let own = errors.find_map(Bson::as_document);

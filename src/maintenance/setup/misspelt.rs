@@ -1,5 +1,6 @@
-//! A configured collection that does not exist, beside one of nearly the same name: more likely misspelt than
-//! meant. `setup` would create it, empty, and the documents would stay where no shape is.
+//! Detects a configured collection that does not exist next to one with nearly the same name, which
+//! is probably a typing error. `setup` would create an empty collection, and the documents would
+//! remain in the other one without a shape.
 
 use crate::command::namespace::Namespace;
 use crate::config::{Config, suggest};
@@ -7,8 +8,8 @@ use crate::maintenance::finding::Finding;
 use crate::maintenance::upstream::{ShapedCollection, description};
 use crate::pattern::bucket::pack;
 
-/// An error, where the target does not exist and a collection of its database without a shape is nearly
-/// called like it. `None` too where the user may not list collections.
+/// An error if the target does not exist and a collection without a shape in its database has
+/// nearly the same name. `None` also if the user may not list collections.
 pub(super) async fn finding(target: &ShapedCollection, config: &Config) -> Option<Finding> {
     let database = &target.database;
     if description(database, &target.collection).await.ok()?.is_some() {
@@ -30,7 +31,7 @@ pub(super) async fn finding(target: &ShapedCollection, config: &Config) -> Optio
     Some(Finding::error(target.namespace(), text))
 }
 
-/// Whether two names are those of one series, such as `trades_2025` and `trades_2026`.
+/// Whether two names differ only in digits, such as `trades_2025` and `trades_2026`.
 fn differ_in_digits(one: &str, other: &str) -> bool {
     let without_digits = |name: &str| name.replace(|letter: char| letter.is_ascii_digit(), "");
     one != other && without_digits(one) == without_digits(other)

@@ -1,5 +1,5 @@
-//! An outlier shape's collection: the indexes of its extras, and what crashes have left. It is gone over
-//! while clients work.
+//! Sets up the collection of an outlier shape: the indexes of its extras, and the remains of
+//! crashes. Safe while clients work.
 
 use std::time::SystemTime;
 
@@ -21,12 +21,12 @@ use crate::pattern::outlier::statement::{has_empty_timestamp, upserting};
 use crate::pattern::outlier::{index, layout, orphans, resplit};
 use crate::pattern::shapes::OutlierShape;
 
-/// How often a race with writers may be lost.
+/// How often a race with other writers may be lost.
 pub(super) const MAX_ATTEMPTS: u32 = 100;
-/// The server's code where somebody else has begun the same page: `DuplicateKey`.
+/// The server's code if another writer has begun the same page: `DuplicateKey`.
 const PAGE_TAKEN: i64 = 11000;
 
-/// Creates the indexes, puts right what is left over, and splits documents if that is asked for.
+/// Creates the indexes, cleans up, and splits documents if requested.
 pub(super) async fn set_up(
     target: &ShapedCollection,
     shape: &OutlierShape,
@@ -68,7 +68,8 @@ async fn create_indexes(target: &ShapedCollection, shape: &OutlierShape) -> Resu
     Ok(format!("the indexes of {} are {done}", shape.extras_collection()))
 }
 
-/// Moves tails, and removes pages and collections that are nobody's; what was done, if anything.
+/// Spills tails, and removes orphans and unused scratch collections. Returns a description of what
+/// was done, if anything.
 async fn put_right(target: &ShapedCollection, shape: &OutlierShape) -> Result<Option<String>, Error> {
     let mut moved = 0_u64;
     let only_id = single("_id", 1);
@@ -119,7 +120,7 @@ async fn remove_pages(target: &ShapedCollection, shape: &OutlierShape) -> Result
     Ok(removed)
 }
 
-/// Deletes extras; how many.
+/// Deletes extras. Returns their number.
 pub(super) async fn delete(
     target: &ShapedCollection,
     shape: &OutlierShape,
@@ -135,7 +136,7 @@ pub(super) async fn delete(
         .unwrap_or_default())
 }
 
-/// One statement of an `update`; the documents that it met.
+/// Executes one statement of an `update`. Returns the number of matched documents.
 pub(super) async fn update(target: &ShapedCollection, collection: &str, statement: &RawDocument) -> Result<i64, Error> {
     let mut command = single("update", collection);
     command.append(cstr!("updates"), array_of(&[statement.to_owned()]));
@@ -144,7 +145,7 @@ pub(super) async fn update(target: &ShapedCollection, collection: &str, statemen
     Ok(reply.get("n").and_then(as_integer).unwrap_or_default())
 }
 
-/// Inserts pages; whether none of them was there.
+/// Inserts pages. Returns whether none of them existed.
 pub(super) async fn insert(
     target: &ShapedCollection,
     shape: &OutlierShape,
@@ -162,8 +163,8 @@ pub(super) async fn insert(
     Ok(true)
 }
 
-/// The command that stores a page. An insert replaces an empty timestamp at the top level, an upsert by a
-/// pipeline does not.
+/// The command that stores a page. An insert replaces an empty timestamp in a top-level field, an
+/// upsert with a pipeline does not.
 fn storing(shape: &OutlierShape, page: &RawDocumentBuf) -> RawDocumentBuf {
     if !has_empty_timestamp(page) {
         let mut insert = single("insert", shape.extras_collection());
@@ -186,7 +187,7 @@ fn refused(reply: &Document) -> Result<(), Error> {
     }
 }
 
-/// The stored document of that `_id`.
+/// The stored document with that `_id`.
 pub(super) async fn base(target: &ShapedCollection, id: RawBsonRef<'_>) -> Result<Option<RawDocumentBuf>, Error> {
     let mut find = single("find", target.collection.as_str());
     find.append(cstr!("filter"), single("_id", single("$eq", id)));
@@ -195,7 +196,7 @@ pub(super) async fn base(target: &ShapedCollection, id: RawBsonRef<'_>) -> Resul
     found.with_type::<RawDocumentBuf>().try_next().await
 }
 
-/// The extras that meet a filter, in the order of a field.
+/// The extras that match a filter, in the order of `sort`.
 pub(super) async fn extras(
     target: &ShapedCollection,
     shape: &OutlierShape,
@@ -211,7 +212,7 @@ pub(super) async fn extras(
     Ok(found.with_type())
 }
 
-/// Moves the tail of a document as whoever pushes to it does; whether it had one.
+/// Spills the tail of a document, as a push does. Returns whether it had a tail.
 async fn move_tail(target: &ShapedCollection, shape: &OutlierShape, id: RawBsonRef<'_>) -> Result<bool, Error> {
     for _ in 0..MAX_ATTEMPTS {
         let Some(base) = base(target, id).await? else { break };

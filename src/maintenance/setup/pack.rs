@@ -1,10 +1,11 @@
-//! `setup --pack`: plain documents become pages, in a copy that takes the collection's place.
+//! `setup --pack`: packs plain documents into pages, in a copy that replaces the collection.
 //!
-//! All documents are looked at, and nothing is done if one cannot be an item. Then the collection is frozen,
-//! the copy is filled from its documents in the order of the pages and compared with them, and the two change
-//! names: what was there is kept under another. What is broken off before that leaves the collection as it
-//! was, or frozen where it was killed; what is broken off between the two renamings is finished by the next
-//! run. See `docs/decisions/0018-plain-documents-are-packed-in-a-copy.md`.
+//! First all documents are read, and nothing is done if one cannot be an item. Then the collection is
+//! frozen, the copy is filled in the order of the pages and compared with the documents, and two
+//! renames swap the collections: the plain one is kept under another name. If a run ends before the
+//! renames, the collection is unchanged, or frozen if the run was killed. If it ends between the two
+//! renames, the next run finishes them. See
+//! `docs/decisions/0018-plain-documents-are-packed-in-a-copy.md`.
 
 mod checksum;
 mod copy;
@@ -31,7 +32,7 @@ use crate::maintenance::upstream::{self, ShapedCollection, description};
 use crate::pattern::bucket::pack;
 use crate::pattern::shapes::BucketShape;
 
-/// Packs a collection's documents, and prints what was done, or why not.
+/// Packs a collection's documents, and prints the result.
 pub(super) async fn run(
     upstream: &UpstreamConfig,
     target: &ShapedCollection,
@@ -69,11 +70,11 @@ pub(super) async fn run(
     upstream::close(client).await;
 }
 
-/// One collection.
+/// The state of a run on one collection.
 struct Packing<'a> {
     by: Freezing<'a>,
     shape: &'a BucketShape,
-    /// The copy that this run has made.
+    /// UUID of this run's copy.
     copy: Option<Binary>,
     stop: &'a CancellationToken,
     findings: &'a mut Findings,
@@ -82,7 +83,7 @@ struct Packing<'a> {
 impl Packing<'_> {
     async fn pack(&mut self) -> Result<(), Halt> {
         let target = self.by.target;
-        // Once nobody else is at it: one may just have ended.
+        // Checked after no other run was found, because one may have ended just before.
         let exchanged = match look(target, self.shape).await? {
             Plain::Nothing => {
                 super::set_up(target, self.findings).await?;
@@ -109,7 +110,7 @@ impl Packing<'_> {
         self.findings.add(&Finding::note(self.by.target.namespace(), text));
     }
 
-    /// Gives the collection its name again: the copy that was to take it was dropped by another run.
+    /// Renames the plain collection back, because another run dropped its copy.
     async fn give_back_its_name(&mut self) -> Result<(), Halt> {
         let target = self.by.target;
         let kept = pack::plain_name(&target.collection);
@@ -125,7 +126,8 @@ impl Packing<'_> {
         self.by.rename(renamed).await
     }
 
-    /// The items that are packed now; `None` where some cannot be, which was reported.
+    /// Packs from the beginning. Returns the packed items. `None`: some cannot be packed, and
+    /// findings have been reported.
     async fn begin_anew(&mut self) -> Result<Option<Items>, Halt> {
         let target = self.by.target;
         let kept = description(&target.database, &pack::plain_name(&target.collection)).await?;
@@ -162,17 +164,17 @@ impl Packing<'_> {
         packed
     }
 
-    /// The indexes that the pages are to have; `None` where something cannot be packed, which was reported.
+    /// The indexes of the pages. `None`: something cannot be packed, and findings have been
+    /// reported.
     async fn fit(&mut self, described: &Document) -> Result<Option<TakenOver>, Halt> {
         let fitness = Fitness::of(self.by.target, self.shape, described).await?;
         fitness.look_at_documents(self.stop, self.findings).await
     }
 
-    /// Leaves the collection as it was, unless it has its other name: then there is nothing to do but to go
-    /// on.
+    /// Restores the collection, unless it was renamed: then the next run must finish.
     async fn take_back(&mut self, frozen: &Frozen<'_>) -> Result<(), Halt> {
         let target = self.by.target;
-        // Once that is gone, the collection does not get its other name any more.
+        // After the placeholder is dropped, a late rename of the collection fails.
         place::clear(self.by).await?;
         if rename_swap::has_begun(target, frozen.uuid()).await? {
             return Ok(());
@@ -184,7 +186,7 @@ impl Packing<'_> {
         }
     }
 
-    /// All that is done under the fence of this run.
+    /// The part of the run that the fence protects.
     async fn in_a_copy(
         &mut self,
         described: &Document,
@@ -192,7 +194,7 @@ impl Packing<'_> {
         fit: Option<TakenOver>,
     ) -> Result<Option<Items>, Halt> {
         let target = self.by.target;
-        // What a killed run may still send ends with that, and with its copy.
+        // Dropping the placeholder and the copy makes late commands of a killed run fail.
         place::clear(self.by).await?;
         if rename_swap::has_begun(target, frozen.uuid()).await? {
             let words = "an earlier run has just renamed it; run again, to finish";
@@ -208,7 +210,8 @@ impl Packing<'_> {
         let copy = make_copy(self.by, described).await?;
         self.copy = Some(copy.clone());
         let place = place::keep(self.by).await?;
-        // That it can be frozen says that no other run has made or dropped either.
+        // The freeze succeeds only under this run's fence, so no other run has created or dropped the
+        // copy or the placeholder.
         frozen.freeze(self.stop).await?;
         self.say("frozen: it can be read, and what is written fails");
         if preflight::raw_indexes(target).await? != indexes.there {
@@ -230,7 +233,7 @@ impl Packing<'_> {
         exchange.finish().await.map(Some)
     }
 
-    /// Looks at what is kept a last time: it cannot be found under its name any more.
+    /// Checks the kept collection a last time. It can no longer be changed under its former name.
     async fn report(&mut self, packed: Items) -> Result<(), Halt> {
         let target = self.by.target;
         let namespace = target.namespace();
@@ -267,8 +270,8 @@ impl Packing<'_> {
     }
 }
 
-/// Makes the empty copy, with the options of the collection, in place of one that an earlier run has left.
-/// That is dropped by its UUID: what arrives late must not drop the copy of another run.
+/// Creates the empty copy with the options of the collection. A copy of an earlier run is dropped
+/// by its UUID, so that a late drop cannot affect the copy of another run.
 async fn make_copy(by: Freezing<'_>, described: &Document) -> Result<Binary, Halt> {
     let target = by.target;
     let name = pack::copy_name(&target.collection);
@@ -285,7 +288,7 @@ async fn make_copy(by: Freezing<'_>, described: &Document) -> Result<Binary, Hal
     )
 }
 
-/// Makes the copy's indexes once it is filled: built in one go they take a fraction of the room.
+/// Creates the indexes of the filled copy. An index built in one go needs much less space.
 async fn make_indexes(target: &ShapedCollection, indexes: &[RawDocumentBuf]) -> Result<(), Error> {
     let mut command = single("createIndexes", pack::copy_name(&target.collection));
     command.append(cstr!("indexes"), array_of(indexes));

@@ -1,8 +1,7 @@
-//! Splitting what has more elements than its shape's threshold, and adopting what was split by hand, while
-//! clients work.
+//! Splits documents with more elements than the threshold, and adopts hand-split ones, while clients work.
 //!
-//! Each document by itself, so that this may be stopped anywhere and run again. How one is split without a
-//! moment at which it reads otherwise is said in [`crate::pattern::outlier::resplit`].
+//! Each document is split by itself, so a run can be stopped anywhere and repeated.
+//! [`crate::pattern::outlier::resplit`] describes how a document is split without becoming unreadable.
 
 use std::time::{Duration, Instant};
 
@@ -23,21 +22,21 @@ use crate::pattern::outlier::resplit;
 use crate::pattern::outlier::statement::flagging;
 use crate::pattern::shapes::OutlierShape;
 
-/// How often it is told how far it is.
+/// Interval of progress reports.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
-/// What became of a document.
+/// The result for one document.
 enum Done {
     Split,
-    /// It need not be, or is not there any more.
+    /// It is short enough, or does not exist any more.
     Fits,
-    /// Its extras cannot be understood.
+    /// Its extras cannot be read.
     Misfit,
-    /// It was another one each time.
+    /// It was changed concurrently in every attempt.
     Lost,
 }
 
-/// Splits all that are too long, and says how many.
+/// Splits all documents that are too long, and reports their number.
 pub(super) async fn run(
     target: &ShapedCollection,
     shape: &OutlierShape,
@@ -99,7 +98,7 @@ async fn split_one(target: &ShapedCollection, shape: &OutlierShape, id: RawBsonR
     let generation = ObjectId::new();
     let done = regroup_one(target, shape, id, generation).await;
     if !matches!(done, Ok(Done::Split)) {
-        // Pages that nobody counts, and nobody is about to.
+        // The pages are orphans, and no statement that references them is under way.
         delete(target, shape, &removal(shape, id, generation)).await?;
     }
     done
@@ -139,7 +138,7 @@ async fn regroup_one(
                 _ => continue,
             }
         };
-        // Of one generation nothing changes but what comes behind.
+        // In one generation, elements are only appended.
         let before = written
             .as_ref()
             .filter(|(of, _)| is_same(of, &state))
@@ -149,14 +148,15 @@ async fn regroup_one(
         }
         let new = resplit::pages(shape, id, generation, before.unwrap_or(0), &elements);
         if !insert(target, shape, &new).await? {
-            // Pages of this generation are nobody else's: what is there cannot be counted.
+            // The generation is this run's own, so existing pages are unexpected and must not be
+            // referenced.
             return Ok(Done::Lost);
         }
         let Some(statement) = resplit::counting(shape, &stored, &state, generation, elements.len()) else {
             return Ok(Done::Misfit);
         };
         if update(target, &target.collection, &statement).await? > 0 {
-            // What was written by hand stays until the next `setup`: somebody may be reading it.
+            // Hand-written extras stay until the next `setup`, because a client may be reading them.
             if let DocumentState::Outlier(before) = &state {
                 delete(target, shape, &removal(shape, id, before.generation)).await?;
             }
@@ -167,7 +167,7 @@ async fn regroup_one(
     Ok(Done::Lost)
 }
 
-/// Whether elements that were read of a document are what its first ones are still.
+/// Whether the elements read before are still the first elements of the document.
 fn is_same(before: &DocumentState, now: &DocumentState) -> bool {
     match (before, now) {
         (DocumentState::Outlier(before), DocumentState::Outlier(now)) => before.generation == now.generation,

@@ -1,4 +1,4 @@
-//! Whether another run on a collection is under way: two would fill one copy.
+//! Detects another run on the same collection, because two runs would fill one copy.
 
 use std::time::Duration;
 
@@ -11,19 +11,20 @@ use super::kind::SwapKind;
 use crate::maintenance::finding::Finding;
 use crate::maintenance::upstream::explain;
 
-/// A process that was just killed may still be listed.
+/// Checks, and the pause between them: a process that was just killed may still be listed.
 const LOOKS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Bytes of a namespace that are part of a name: MongoDB takes names of 128 bytes.
+/// Bytes of the namespace in the application's name, which MongoDB limits to 128 bytes.
 const MAX_NAMESPACE: usize = 64;
 
-/// A name that no other run has, but begins like that of each on the same collection, of whatever build.
+/// A unique name for a run. All runs on a collection, of any build, have the same beginning of the
+/// name.
 pub(crate) fn own_name(work: SwapKind, namespace: &str) -> String {
     format!("{}{:016x}", common_name(work, namespace), rand::random::<u64>())
 }
 
-/// The checksum tells long namespaces apart, and one from another that begins like it.
+/// The checksum distinguishes namespaces with the same beginning.
 fn common_name(work: SwapKind, namespace: &str) -> String {
     let end = namespace.floor_char_boundary(MAX_NAMESPACE);
     let beginning = namespace.get(..end).unwrap_or_default();
@@ -31,8 +32,8 @@ fn common_name(work: SwapKind, namespace: &str) -> String {
     format!("{}{beginning} {checksum:08x} ", work.name())
 }
 
-/// What goes on, with connections that are idle: of all users, or of this one, whose configuration the others
-/// have.
+/// Operations in progress and idle connections: of all users, or without that privilege of this
+/// user, whose credentials other runs share.
 async fn current(client: &Client) -> Result<Document, Error> {
     let admin = client.database("admin");
     match admin.run_command(doc! { "currentOp": 1, "$all": true }).await {
@@ -45,7 +46,7 @@ async fn current(client: &Client) -> Result<Document, Error> {
     }
 }
 
-/// That there is one, or that nobody can tell.
+/// A finding if another run is in progress, or if that cannot be determined.
 pub(crate) async fn look(client: &Client, work: SwapKind, namespace: &str, own: &str) -> Option<Finding> {
     let common = common_name(work, namespace);
     for look in 1.. {

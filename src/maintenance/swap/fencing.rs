@@ -1,4 +1,4 @@
-//! Putting a run's [fence](Fence) up, and taking others down.
+//! Creates and drops a run's [fence](Fence).
 
 use std::pin::pin;
 
@@ -16,10 +16,10 @@ use crate::command::document::{array_of, single};
 use crate::maintenance::upstream::{ShapedCollection, indexes_of};
 use crate::pattern::bucket::fence::{Fence, is_fence};
 
-/// mongod's code for an index that is there under another name.
+/// mongod's code for an index that exists under another name.
 const OPTIONS_CONFLICT: i32 = 85;
 
-/// The collection that is fenced.
+/// The collection to fence.
 #[derive(Clone, Copy)]
 pub(super) struct Held<'a> {
     pub(super) client: &'a Client,
@@ -27,7 +27,8 @@ pub(super) struct Held<'a> {
     pub(super) uuid: &'a Binary,
 }
 
-/// Takes down whatever fence there is, and puts up one of a new name. When it is stopped, it leaves none.
+/// Drops existing fences and creates one with a new name. If the run is stopped meanwhile, no fence
+/// is left.
 pub(super) async fn put_up(held: Held<'_>, stop: &CancellationToken) -> Result<Fence, Halt> {
     let mut create = pin!(create(held));
     tokio::select! {
@@ -37,7 +38,7 @@ pub(super) async fn put_up(held: Held<'_>, stop: &CancellationToken) -> Result<F
     let (database, name) = (&held.target.database, held.target.collection.as_str());
     loop {
         let is_answered = timeout(PAUSE, create.as_mut()).await.is_ok();
-        // To drop an index aborts its build.
+        // Dropping an index aborts its build.
         take_down(database, name, held.uuid).await?;
         if is_answered {
             return Err(Halt::Stopped);
@@ -45,7 +46,7 @@ pub(super) async fn put_up(held: Held<'_>, stop: &CancellationToken) -> Result<F
     }
 }
 
-/// The command is sent once: a fence that may not be there is never used.
+/// Sent only once: a fence whose creation is uncertain is not used.
 async fn create(held: Held<'_>) -> Result<Fence, Halt> {
     let (database, name) = (&held.target.database, held.target.collection.as_str());
     take_down(database, name, held.uuid).await?;
@@ -54,7 +55,7 @@ async fn create(held: Held<'_>) -> Result<Fence, Halt> {
     command.append(cstr!("collectionUUID"), held.uuid);
     command.append(cstr!("indexes"), array_of(&fence.specs()));
     if is_set(held.client).await? {
-        // Of a member that is away it is not waited that it has built them.
+        // Does not wait for unavailable members to build the indexes.
         command.append(cstr!("commitQuorum"), "majority");
     }
     append_concern(&mut command);
@@ -67,7 +68,7 @@ async fn create(held: Held<'_>) -> Result<Fence, Halt> {
     }
 }
 
-/// Drops all indexes that are fences from a collection of that name and UUID.
+/// Drops all fences from the collection with that name and UUID.
 pub(crate) async fn take_down(database: &Database, name: &str, uuid: &Binary) -> Result<(), Halt> {
     let there = match indexes_of(database, name).await {
         Err(error) if has_code(&error, &[NAMESPACE_NOT_FOUND]) => return Ok(()),

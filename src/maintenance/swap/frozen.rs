@@ -1,9 +1,9 @@
-//! The collection while it is replaced: frozen by a validator, which any number of proxies meet, under a
+//! The collection during a swap: frozen by a validator, which holds for all proxies, under a
 //! [fence](Fence).
 //!
-//! Whatever was once sent may still arrive. So every command here names the UUIDs of the collections that it
-//! is about, a freeze and a thaw the run's fence, and what a late one would undo is made impossible before
-//! anything relies on it: see `docs/decisions/0027-late-messages-are-fenced.md`.
+//! A command that was sent may arrive late. So every command names the UUIDs of its collections,
+//! and a freeze or thaw also the run's fence. Before a step relies on a state, late commands that
+//! would undo that state are made to fail: see `docs/decisions/0027-late-messages-are-fenced.md`.
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 use bson::{Binary, Document};
@@ -19,7 +19,7 @@ use crate::maintenance::upstream::{description, explain};
 use crate::pattern::bucket::fence::Fence;
 use crate::pattern::bucket::{compact, pack};
 
-/// A collection to be replaced, under the fence of this run.
+/// The collection to be swapped, under this run's fence.
 pub(crate) struct Frozen<'a> {
     by: Freezing<'a>,
     uuid: Binary,
@@ -27,8 +27,8 @@ pub(crate) struct Frozen<'a> {
 }
 
 impl<'a> Frozen<'a> {
-    /// Puts the fence of this run around a collection, in place of any other. Nothing that another run has
-    /// sent freezes or thaws it after this.
+    /// Fences a collection and removes any other fence. After this, late freezes and thaws of other
+    /// runs fail.
     pub(crate) async fn fence(by: Freezing<'a>, described: &Document, stop: &CancellationToken) -> Result<Self, Halt> {
         let uuid = uuid_of(described)?;
         let fenced = Held {
@@ -48,12 +48,13 @@ impl<'a> Frozen<'a> {
         &self.uuid
     }
 
-    /// That no other run has put up its fence.
+    /// Fails if another run has replaced the fence.
     pub(crate) async fn is_fenced(&self) -> Result<(), Halt> {
         self.modify(self.fence.freeze(), None, None).await
     }
 
-    /// Lets nothing be inserted nor updated. mongod has done whatever it had begun when this returns.
+    /// Refuses all inserts and updates from now on. When this returns, earlier writes have
+    /// completed in mongod.
     pub(crate) async fn freeze(&self, stop: &CancellationToken) -> Result<(), Halt> {
         let validator = match self.by.work {
             SwapKind::Compact => compact::freeze(),
@@ -62,13 +63,12 @@ impl<'a> Frozen<'a> {
         self.modify(self.fence.freeze(), Some(&validator), Some(stop)).await
     }
 
-    /// Takes back what an earlier run has done, before this one has frozen anything.
+    /// Undoes the freeze of an earlier run, before this one has frozen anything.
     pub(crate) async fn thaw_for_now(&self) -> Result<(), Halt> {
         self.modify(self.fence.thaw(), Some(&RawDocumentBuf::new()), None).await
     }
 
-    /// Takes the freezing back, and the fence down. No freeze of this run that is still on its way can do
-    /// anything then.
+    /// Undoes the freeze and drops the fence. After this, late freezes of this run fail.
     pub(crate) async fn thaw(&self) -> Result<(), Halt> {
         match self.try_to_thaw().await {
             Err(Halt::Failed(error)) if has_code(&error, &[NAMESPACE_NOT_FOUND, UUID_MISMATCH]) => Ok(()),
@@ -88,7 +88,7 @@ impl<'a> Frozen<'a> {
     async fn try_to_thaw(&self) -> Result<(), Halt> {
         let target = self.by.target;
         self.drop_index(&self.fence.freeze()).await?;
-        // From here on nothing freezes it. Whatever other validator it has is none of ours.
+        // From here on a late freeze fails. Any other validator of the collection is not the run's.
         let described = description(&target.database, &target.collection).await?;
         if described.is_some_and(|described| self.by.work.has_frozen(&described)) {
             let thaw = self.modification(self.fence.thaw(), Some(&RawDocumentBuf::new()));
@@ -106,7 +106,7 @@ impl<'a> Frozen<'a> {
         }
     }
 
-    /// The validator is set if the collection has the index, and nothing is done if it has not.
+    /// A `collMod` that sets the validator only if the collection has the fence's index.
     fn modification(&self, index: String, validator: Option<&RawDocument>) -> RawDocumentBuf {
         let mut command = single("collMod", self.by.target.collection.as_str());
         command.append(cstr!("collectionUUID"), &self.uuid);

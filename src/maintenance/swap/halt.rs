@@ -1,4 +1,4 @@
-//! Why a collection was not replaced.
+//! The reasons why a swap was not done.
 
 use mongodb::error::Error;
 
@@ -6,16 +6,15 @@ use super::kind::SwapKind;
 use crate::maintenance::finding::Finding;
 use crate::maintenance::upstream::explain;
 
-/// The ways to end early.
 #[derive(Debug)]
 pub(crate) enum Halt {
-    /// By a signal.
+    /// A signal.
     Stopped,
-    /// A document is no page.
+    /// A document that is not a page.
     Misfit,
-    /// A command failed.
+    /// A failed command.
     Failed(Error),
-    /// Anything else, in words.
+    /// Any other reason, as text.
     Words(String),
 }
 

@@ -1,4 +1,4 @@
-//! The two commands that swap a collection, and what both ask of mongod.
+//! The two commands that swap a collection, and constants of both.
 
 use bson::{Binary, Bson, Document};
 
@@ -6,13 +6,13 @@ use super::halt::Halt;
 use crate::maintenance::check::collection;
 use crate::maintenance::inspect;
 
-/// How long a set's members may take to have what is written.
+/// How long to wait for the majority of the members, in milliseconds.
 pub(crate) const REPLICATION_TIMEOUT_MS: i64 = 60_000;
 
-/// The server's code for a collection that is not there.
+/// The server's code for a missing collection.
 pub(super) const NAMESPACE_NOT_FOUND: i32 = 26;
 
-/// Who replaces a collection.
+/// The command that swaps a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SwapKind {
     Compact,
@@ -20,7 +20,7 @@ pub(crate) enum SwapKind {
 }
 
 impl SwapKind {
-    /// What is to be run again.
+    /// The command line to run again.
     pub(super) fn command(self) -> &'static str {
         match self {
             Self::Compact => "mongoshape compact",
@@ -28,7 +28,7 @@ impl SwapKind {
         }
     }
 
-    /// Whether a collection, as `listCollections` describes it, is frozen for this.
+    /// Whether a listed collection was frozen by this command.
     pub(super) fn has_frozen(self, described: &Document) -> bool {
         match self {
             Self::Compact => collection::is_frozen(described),
@@ -36,7 +36,7 @@ impl SwapKind {
         }
     }
 
-    /// What the name begins with under which it is known to the server.
+    /// The beginning of the application's name that the server lists.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Compact => "mongoshape compact ",
@@ -45,7 +45,7 @@ impl SwapKind {
     }
 }
 
-/// The UUID of a collection, as `listCollections` describes it.
+/// The UUID of a listed collection.
 pub(crate) fn uuid_of(described: &Document) -> Result<Binary, Halt> {
     let info = described.get_document("info").ok();
     match info.and_then(|info| info.get("uuid")) {

@@ -1,5 +1,5 @@
-//! The commands by which a collection is replaced. Each names the UUIDs of the collections that it is about:
-//! whatever was once sent may still arrive.
+//! The commands of a swap. Each names the UUIDs of its collections, because a command that was sent
+//! may arrive late.
 
 use std::time::Duration;
 
@@ -16,21 +16,22 @@ use super::kind::{REPLICATION_TIMEOUT_MS, SwapKind, uuid_of};
 use crate::command::document::{put, single};
 use crate::maintenance::upstream::{ShapedCollection, description};
 
-/// How long mongod may wait for a transaction that has touched the collection. Everybody else waits with it.
+/// How long mongod may wait for a transaction on the collection, in milliseconds. All other
+/// operations on the collection wait, too.
 const MAX_TIME_MS: i64 = 1000;
-/// How often it is tried, and how long others have in between.
+/// Attempts, and the pause in which other operations can run.
 const ATTEMPTS: u32 = 120;
 pub(super) const PAUSE: Duration = Duration::from_millis(500);
-/// How long it is tried to take something back while the server does not answer.
+/// How long a restoring command is repeated while the server does not reply.
 const MAX_SILENCE: Duration = Duration::from_mins(1);
-/// mongod's codes for what may be tried again: `LockTimeout`, `MaxTimeMSExpired`, and an index that is being
-/// built.
+/// mongod's codes for failures that may be temporary: `LockTimeout`, `MaxTimeMSExpired`, and an
+/// index build in progress.
 const BUSY: [i32; 3] = [24, 50, 12587];
-/// mongod's codes for an index that is not there, and for a UUID that the collection does not have.
+/// mongod's codes for a missing index, and for a collection with another UUID.
 pub(super) const INDEX_NOT_FOUND: i32 = 27;
 pub(super) const UUID_MISMATCH: i32 = 361;
 
-/// Who freezes a collection, and which.
+/// The command that swaps, and the collection.
 #[derive(Clone, Copy)]
 pub(crate) struct Freezing<'a> {
     pub(crate) client: &'a Client,
@@ -38,19 +39,18 @@ pub(crate) struct Freezing<'a> {
     pub(crate) work: SwapKind,
 }
 
-/// A collection that gets another name.
+/// A rename of a collection.
 #[derive(Clone, Copy)]
 pub(crate) struct CollectionRename<'a> {
     pub(crate) from: &'a str,
     pub(crate) uuid: &'a Binary,
     pub(crate) to: &'a str,
-    /// The collection that has that name, and is dropped; `None` where there must be none.
+    /// UUID of the collection with the new name, which is dropped. `None`: the name must be free.
     pub(crate) dropped: Option<&'a Binary>,
 }
 
 impl Freezing<'_> {
-    /// Gives a collection of the same database another name, in one step. mongod looks whether both are still
-    /// those that are meant.
+    /// Renames a collection within its database, in one step. mongod checks the UUIDs.
     pub(crate) async fn rename(&self, renamed: CollectionRename<'_>) -> Result<(), Halt> {
         let database = self.target.database.name();
         let mut command = single("renameCollection", format!("{database}.{}", renamed.from));
@@ -62,8 +62,8 @@ impl Freezing<'_> {
         self.run(&self.client.database("admin"), command, None).await
     }
 
-    /// Drops the collection of that name and UUID, or whichever has the name. Nothing that names what was
-    /// dropped does anything after this.
+    /// Drops the collection with that name, and UUID if given. Late commands that name the dropped
+    /// collection fail after this.
     pub(crate) async fn drop(&self, name: &str, uuid: Option<&Binary>) -> Result<(), Halt> {
         let mut command = single("drop", name);
         if let Some(uuid) = uuid {
@@ -75,7 +75,7 @@ impl Freezing<'_> {
         }
     }
 
-    /// Whether the collection of that UUID has its name.
+    /// Whether the collection's name denotes the collection with that UUID.
     pub(crate) async fn is_replaced(&self, by: &Binary) -> Result<bool, Halt> {
         let target = self.target;
         let described = description(&target.database, &target.collection).await?;
@@ -83,7 +83,7 @@ impl Freezing<'_> {
         Ok(uuid.as_ref() == Some(by))
     }
 
-    /// Sends what may arrive more than once, until it is answered.
+    /// Sends a command, which must be safe to repeat, until it is answered.
     pub(super) async fn insist(&self, database: &Database, command: RawDocumentBuf) -> Result<(), Halt> {
         let begun = Instant::now();
         loop {
@@ -120,7 +120,7 @@ impl Freezing<'_> {
     }
 }
 
-/// What a command changes is to outlive a change of the primary.
+/// Waits for the majority, so that the change survives a change of the primary.
 pub(super) fn append_concern(command: &mut RawDocumentBuf) {
     command.append(
         cstr!("writeConcern"),
@@ -128,7 +128,7 @@ pub(super) fn append_concern(command: &mut RawDocumentBuf) {
     );
 }
 
-/// What a set's members do not have may be rolled back.
+/// Fails if the write concern was not satisfied, because the change may be rolled back.
 pub(crate) fn concern_kept(reply: &Document) -> Result<(), Halt> {
     match reply.get("writeConcernError").and_then(Bson::as_document) {
         Some(error) => Err(Halt::Words(error.get_str("errmsg").unwrap_or_default().to_owned())),
@@ -136,7 +136,7 @@ pub(crate) fn concern_kept(reply: &Document) -> Result<(), Halt> {
     }
 }
 
-/// Whether mongod has answered that it did nothing; if not, the command may still arrive.
+/// Whether the error is a reply of mongod. If not, the command may still arrive.
 fn is_answer(error: &Error) -> bool {
     matches!(error.kind.as_ref(), ErrorKind::Command(_))
 }

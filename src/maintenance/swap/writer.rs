@@ -1,4 +1,4 @@
-//! Pages written into a collection in batches.
+//! Writes pages into a collection in batches.
 
 use bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
 use bson::{Binary, Document, rawdoc};
@@ -12,12 +12,12 @@ use crate::pattern::bucket::compact::Packed;
 
 /// Pages in one command.
 const MAX_PAGES: usize = 1000;
-/// Bytes of pages in one command; beyond it there is at most one page more.
+/// Bytes of pages in one command. The last page may exceed it.
 const MAX_BYTES: usize = 8 << 20;
-/// How often another name is tried for a page.
+/// How often a page gets another `_id` because its `_id` exists.
 const MAX_ATTEMPTS: u32 = 100;
 
-/// Writes pages into one collection, and into no other of its name.
+/// Writes pages into the collection with one UUID.
 pub(crate) struct Writer<'a> {
     target: &'a ShapedCollection,
     name: String,
@@ -27,18 +27,18 @@ pub(crate) struct Writer<'a> {
     for_the_majority: bool,
 }
 
-/// What came of writing what waited.
+/// The result of writing the waiting pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flushed {
     All,
-    /// The collection has items of the page that is now the first that waits; whether others were written
-    /// before it.
+    /// The collection already has items of the first waiting page. `behind_others`: whether pages
+    /// were written before it.
     ItemsInTheWay {
         behind_others: bool,
     },
 }
 
-/// What is in the way of a page.
+/// The obstacle to writing a page.
 enum InTheWay {
     Name,
     Items,
@@ -46,7 +46,7 @@ enum InTheWay {
 }
 
 impl<'a> Writer<'a> {
-    /// Into the collection of that name and UUID, in the database of another.
+    /// A writer for the collection with that name and UUID, in the database of `target`.
     pub(crate) fn new(target: &'a ShapedCollection, name: String, uuid: Binary) -> Self {
         Self {
             target,
@@ -66,30 +66,30 @@ impl<'a> Writer<'a> {
         &self.uuid
     }
 
-    /// From now on what is written is to outlive a change of the primary.
+    /// From now on, writes wait for the majority, so that they survive a change of the primary.
     pub(crate) fn wait_for_the_majority(&mut self) {
         self.for_the_majority = true;
     }
 
-    /// Forgets what waits.
+    /// Drops the waiting pages.
     pub(crate) fn clear(&mut self) {
         self.waiting.clear();
         self.bytes = 0;
     }
 
-    /// Adds a page; whether it is time to [flush](Self::flush).
+    /// Adds a page. Returns whether the pages should be [flushed](Self::flush).
     pub(crate) fn push(&mut self, page: Packed) -> bool {
         self.bytes += page.document.as_bytes().len();
         self.waiting.push(page);
         self.waiting.len() >= MAX_PAGES || self.bytes >= MAX_BYTES
     }
 
-    /// The page that is written next.
+    /// The next page to write.
     pub(crate) fn first(&self) -> Option<&Packed> {
         self.waiting.first()
     }
 
-    /// Writes what waits.
+    /// Writes the waiting pages.
     pub(crate) async fn flush(&mut self) -> Result<Flushed, Halt> {
         let (mut attempts, mut behind_others) = (0, false);
         while !self.waiting.is_empty() {
@@ -125,7 +125,7 @@ impl<'a> Writer<'a> {
         self.run(command).await
     }
 
-    /// Deletes by one statement.
+    /// Executes one delete statement.
     pub(crate) async fn delete(&self, statement: RawDocumentBuf) -> Result<(), Halt> {
         let mut command = single("delete", self.name.as_str());
         command.append(cstr!("deletes"), array_of(&[statement]));
@@ -150,7 +150,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The first error of a reply: the position of its statement, and what was in the way.
+/// The first error of a reply: the position of its statement, and the obstacle.
 fn write_error(reply: &Document) -> Option<(usize, InTheWay)> {
     const DUPLICATE_KEY: i64 = 11000;
     let error = reply.get_array("writeErrors").ok()?.first()?.as_document()?;

@@ -1,5 +1,5 @@
-//! Looks at our own certificates before a peer does: whether the key is theirs, and whether a client could
-//! accept them.
+//! Checks the proxy's certificates: whether the key belongs to the certificate, and whether clients
+//! could accept it.
 
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::CryptoProvider;
@@ -11,7 +11,7 @@ use rustls::{CertificateError, Error, InconsistentKeys, RootCertStore};
 use super::error::{FileProblem, TlsError};
 use super::pem::PemFile;
 
-/// A certificate, its intermediates and its key, which is proven to be its own.
+/// A certificate with its intermediates and its key, after a check that they belong together.
 pub(super) fn certified_key(
     provider: &CryptoProvider,
     chain_file: &PemFile,
@@ -28,7 +28,7 @@ pub(super) fn certified_key(
     })?;
     let certified = CertifiedKey::new(chain, key);
     match certified.keys_match() {
-        // Unknown is what a key on hardware would be.
+        // The result is unknown for keys in hardware.
         Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(certified),
         Err(Error::InconsistentKeys(_)) => {
             let certificate = chain_file.path().to_owned();
@@ -38,14 +38,14 @@ pub(super) fn certified_key(
     }
 }
 
-/// Refuses a server's certificate that every client would refuse, as mongod does when it starts.
+/// Refuses a server certificate that every client would refuse, as mongod does at its start.
 pub(super) fn check_server_certificate(file: &PemFile, chain: &[CertificateDer<'static>]) -> Result<(), TlsError> {
     let Some(certificate) = chain.first() else {
         return Err(file.error(FileProblem::NoCertificate));
     };
     let parsed = ParsedCertificate::try_from(certificate).map_err(|error| file.bad_certificate(1, &error))?;
-    // Without an authority the search for the issuer fails; validity and purpose are looked at before it
-    // begins.
+    // Without an authority, the search for the issuer fails. Validity and purpose are checked
+    // before that search.
     let nobody = RootCertStore::empty();
     let verified = verify_server_cert_signed_by_trust_anchor(&parsed, &nobody, &[], UnixTime::now(), &[]);
     let Err(Error::InvalidCertificate(error)) = verified else {
@@ -55,7 +55,7 @@ pub(super) fn check_server_certificate(file: &PemFile, chain: &[CertificateDer<'
         CertificateError::ExpiredContext { not_after, .. } => FileProblem::Expired { at: utc(not_after) },
         CertificateError::NotValidYetContext { not_before, .. } => FileProblem::NotYetValid { at: utc(not_before) },
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => FileProblem::NotForServers,
-        // Who issued it, and with which algorithm, is for clients to judge.
+        // The issuer and the algorithm are checked by clients.
         _ => return Ok(()),
     };
     Err(file.error(problem))

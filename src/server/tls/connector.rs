@@ -1,5 +1,5 @@
-//! TLS towards the upstream, from what a connection string says, as the driver understands it: what it can
-//! connect to, the links can, and the other way round. And towards a listener of our own.
+//! TLS for the upstream, from the options of a connection string. Sessions can connect with exactly
+//! the options with which the driver can. Also TLS for a listener of the proxy itself.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use super::certificate::certified_key;
 use super::error::{FileOption, TlsError};
 use super::pem::PemFile;
 
-/// TLS to the upstream. Reads the files that the options name, and blocks while it does.
+/// TLS for the upstream. Reads the files of the options, and blocks meanwhile.
 ///
-/// - Without `tlsCAFile` the authorities are Mozilla's, as compiled in; the system's are not asked.
-/// - `tlsInsecure` and `tlsAllowInvalidCertificates` switch every check of the server's certificate off, its
-///   host name included.
+/// - Without `tlsCAFile`, the built-in authorities of Mozilla are used, not those of the system.
+/// - `tlsInsecure` and `tlsAllowInvalidCertificates` disable all checks of the server's
+///   certificate, including its host name.
 /// - Revocation is not checked.
 ///
 /// # Errors
-/// What is wrong with which file. Stricter than the driver only where a connection could never be made: a
-/// `tlsCAFile` without any usable authority.
+/// The file and what is wrong with it. Stricter than the driver in one case, in which no connection could
+/// succeed: a `tlsCAFile` without any usable authority.
 pub fn connector(options: &TlsOptions) -> Result<Arc<ClientConfig>, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
@@ -49,13 +49,12 @@ pub fn connector(options: &TlsOptions) -> Result<Arc<ClientConfig>, TlsError> {
     Ok(Arc::new(config))
 }
 
-/// TLS to a listener of our own on the same machine, for whoever asks it nothing that is secret and sends
-/// nothing that is: its certificate is not checked, as the kubelet does not check it either. Where the
-/// listener wants a certificate of its clients it is shown its own. Reads the files, and blocks while it
-/// does.
+/// TLS for a listener of the proxy on the same machine, for requests without secrets. The
+/// listener's certificate is not checked, as by a kubelet. If the listener requires a client
+/// certificate, its own is sent. Reads the files, and blocks meanwhile.
 ///
 /// # Errors
-/// What is wrong with which file.
+/// The file and what is wrong with it.
 pub fn own_connector(files: &TlsFiles) -> Result<Arc<ClientConfig>, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let cert = PemFile::read(FileOption::Cert(files.table), &files.cert)?;
@@ -70,11 +69,11 @@ pub fn own_connector(files: &TlsFiles) -> Result<Arc<ClientConfig>, TlsError> {
     ))))
 }
 
-/// The name that an upstream's certificate must have: a host as a connection string names it, a DNS name or
-/// an IP address. An IPv6 address may stand in brackets.
+/// The name that the upstream's certificate must contain: the host of the connection string, which
+/// is a DNS name or an IP address. An IPv6 address may have brackets.
 ///
 /// # Errors
-/// When the host is neither.
+/// If the host is neither.
 pub fn server_name(host: &str) -> Result<ServerName<'static>, TlsError> {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let name = ServerName::try_from(bare.unwrap_or(host).to_owned());
@@ -88,7 +87,7 @@ fn authorities(options: &TlsOptions) -> Result<RootCertStore, TlsError> {
     }
 }
 
-/// Takes any certificate, if only the server has the key that belongs to it.
+/// Accepts any certificate if the server has the matching key.
 #[derive(Debug)]
 struct AnyCertificate(WebPkiSupportedAlgorithms);
 

@@ -1,16 +1,15 @@
-//! What keeps TLS from being set up: which file, which option names it, and what to do about it. Holds no
-//! secret.
+//! Errors of a TLS configuration: the file, its option, and the remedy. Contains no secret.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Whose certificate it is: the table of the configuration that names its files.
+/// The table of the configuration that names the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsTable {
-    /// `[listen] tls`, before applications.
+    /// `[listen] tls`, for applications.
     Listen,
-    /// `[admin] tls`, before whoever looks at metrics.
+    /// `[admin] tls`, for clients of the admin endpoints.
     Admin,
 }
 
@@ -21,7 +20,7 @@ pub enum FileOption {
     Cert(TlsTable),
     /// The key of that certificate.
     Key(TlsTable),
-    /// The authorities that clients' certificates are checked with.
+    /// The authorities for clients' certificates.
     ClientCa(TlsTable),
     /// `tlsCAFile` of the upstream's connection string.
     CaFile,
@@ -44,10 +43,10 @@ impl fmt::Display for FileOption {
     }
 }
 
-/// Why TLS cannot be set up. Displays what is wrong and what to do about it.
+/// Why TLS cannot be configured. The text includes the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file is not what it must be.
+    /// A file is not usable.
     #[error("{option}: {} {problem}; {}", path.display(), problem.remedy(*option))]
     File {
         /// The option that names the file.
@@ -57,7 +56,7 @@ pub enum TlsError {
         /// What is wrong with it.
         problem: FileProblem,
     },
-    /// A host that no certificate can be issued to.
+    /// No certificate can be issued for the host.
     #[error(
         "\"{host}\" is neither a host name nor an IP address that a certificate can be checked for; write the \
          server's name as its certificate has it"
@@ -66,71 +65,72 @@ pub enum TlsError {
         /// The host as it was given.
         host: String,
     },
-    /// The TLS library refuses its own defaults, or the system has no randomness. Not the user's fault.
+    /// The TLS library refuses its own defaults, or the system has no randomness. Not the user's
+    /// fault.
     #[error("TLS cannot be set up: {0}")]
     Setup(#[from] rustls::Error),
 }
 
-/// What is wrong with a file. Displays as what follows the file's name.
+/// What is wrong with a file. The text follows the file's name.
 #[derive(Debug, thiserror::Error)]
 pub enum FileProblem {
     /// It cannot be opened or read.
     #[error("cannot be read: {0}")]
     Unreadable(io::Error),
-    /// It is too long to be what it is given for.
+    /// It is too long for its purpose.
     #[error("is longer than {limit} bytes")]
     TooLong {
-        /// The longest that is read.
+        /// The maximum length in bytes.
         limit: u64,
     },
-    /// A section of it is broken.
+    /// A section is malformed.
     #[error("is not valid PEM: {0}")]
     Syntax(String),
-    /// No section of it is a certificate.
+    /// It has no certificate.
     #[error("holds no certificate")]
     NoCertificate,
-    /// A certificate in it cannot be understood.
+    /// A certificate cannot be parsed.
     #[error("has a certificate (number {number}) that cannot be used: {reason}")]
     BadCertificate {
-        /// Which one, counted from 1.
+        /// The certificate's number, from 1.
         number: usize,
-        /// In the words of the TLS library.
+        /// The TLS library's message.
         reason: String,
     },
-    /// Its certificate was valid once.
+    /// The certificate has expired.
     #[error("has a certificate that expired at {at}")]
     Expired {
         /// The end of its validity, in UTC.
         at: String,
     },
-    /// Its certificate will be valid.
+    /// The certificate is not valid yet.
     #[error("has a certificate that is not valid before {at}")]
     NotYetValid {
         /// The beginning of its validity, in UTC.
         at: String,
     },
-    /// Its certificate's extended key usage leaves out servers.
+    /// The certificate's extended key usage excludes servers.
     #[error("has a certificate that is not meant for servers")]
     NotForServers,
-    /// No section of it is a private key.
+    /// It has no private key.
     #[error("holds no private key")]
     NoKey,
-    /// Its key is encrypted, and no password is given.
+    /// The key is encrypted, and no password is given.
     #[error("has an encrypted private key")]
     EncryptedKey,
-    /// Its key is encrypted in a format that neither the TLS library nor the driver reads.
+    /// The key is encrypted in a format that neither the TLS library nor the driver supports.
     #[error("has a private key encrypted in OpenSSL's older format")]
     LegacyEncryptedKey,
-    /// Its key is not encrypted, or not as PKCS#8, although a password is given.
+    /// The key is not encrypted, or not in PKCS#8, although a password is given.
     #[error("has no key in a section BEGIN ENCRYPTED PRIVATE KEY, although tlsCertificateKeyFilePassword is given")]
     NotEncrypted,
-    /// Its key cannot be decrypted with the password.
+    /// The key cannot be decrypted with the password.
     #[error("has a private key that cannot be decrypted: {0}")]
     Undecryptable(String),
-    /// Its key is broken, or of a kind that the TLS library does not know.
+    /// The key is malformed, or of an unsupported kind.
     #[error("has a private key that cannot be used: {0}")]
     BadKey(String),
-    /// Its key and the certificate are not a pair.
+    /// The key does not belong to the certificate.
     #[error("has a private key that does not belong to the certificate in {}", certificate.display())]
     KeyMismatch {
         /// The file with the certificate.
@@ -139,7 +139,6 @@ pub enum FileProblem {
 }
 
 impl FileProblem {
-    /// What to do about it.
     fn remedy(&self, option: FileOption) -> &'static str {
         match self {
             Self::Unreadable(_) | Self::TooLong { .. } => "name a PEM file that this user may read",

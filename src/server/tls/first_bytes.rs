@@ -1,31 +1,31 @@
-//! What a peer speaks, told from the first bytes that it sent. Pure.
+//! Detects a peer's protocol by its first bytes. Pure.
 
 use crate::wire::limits::MAX_MESSAGE_BYTES;
 use crate::wire::{HEADER_BYTES, OpCode};
 
-/// Where a header has its op code, in bytes.
+/// Offset of the op code in a message header, in bytes.
 const OP_CODE_OFFSET: usize = 12;
 
-/// What a client may begin with. It never begins with a reply.
+/// Op codes of a client's first message. A reply is never the first.
 const OPENING_OP_CODES: [OpCode; 3] = [OpCode::Msg, OpCode::Query, OpCode::Compressed];
 
-/// What a peer speaks.
+/// The protocol of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SniffedProtocol {
-    /// TLS: the beginning of a handshake record.
+    /// TLS: a handshake record.
     Tls,
-    /// MongoDB's wire protocol in plain bytes.
+    /// The wire protocol without TLS.
     Mongo,
-    /// Something else, or too few bytes to tell.
+    /// Another protocol, or too few bytes.
     Unknown,
 }
 
-/// Tells what a peer speaks from what there is of its first bytes. [`HEADER_BYTES`] settle it; four are
-/// usually enough.
+/// Detects the protocol by the first bytes. [`HEADER_BYTES`] are always enough, four usually.
 ///
-/// A TLS handshake begins with a record of type 22, version 3.1 to 3.4 (RFC 8446, section 5.1), which also
-/// reads as the first three bytes of a message's length: 66 kB and more, where a client's first message has
-/// less than one. Unless an op code says otherwise it is TLS.
+/// A TLS handshake begins with a record of type 22, version 3.1 to 3.4 (RFC 8446, section 5.1). As the
+/// first three bytes of a message's length, these would mean 66 kB and more, while a client's first
+/// message is shorter than 1 kB. So the peer is assumed to speak TLS unless the op code is that of a
+/// message.
 #[must_use]
 pub fn first_bytes(bytes: &[u8]) -> SniffedProtocol {
     let is_opening = could_be_message(bytes);
@@ -37,8 +37,8 @@ pub fn first_bytes(bytes: &[u8]) -> SniffedProtocol {
     }
 }
 
-/// Whether the length is one that a message can have, and the op code, as far as it is there, one that a
-/// client begins with.
+/// Whether the bytes have the length of a valid message, and the op code, as far as received, of a
+/// client's first message.
 fn could_be_message(bytes: &[u8]) -> bool {
     let Some((length, rest)) = bytes.split_first_chunk() else {
         return false;
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn every_beginning_of_a_client_hello_is_tls_from_its_second_byte() {
-        // OpenSSL's, for TLS 1.3: record, handshake, version, random.
+        // A `ClientHello` of OpenSSL for TLS 1.3: record, handshake, version, random.
         let hello = [
             0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03, 0x8f, 0x3a, 0x11, 0x90, 0x5c, 0x44,
         ];
@@ -70,14 +70,14 @@ mod tests {
         for length in 2..=hello.len() {
             assert_eq!(first_bytes(&hello[..length]), SniffedProtocol::Tls, "{length} bytes");
         }
-        // A short one, whose beginning is also a possible length of a message.
+        // A short record, whose first bytes are also a valid length of a message.
         assert_eq!(first_bytes(&[0x16, 0x03, 0x03, 0x00, 0xc8, 0x01]), SniffedProtocol::Tls);
     }
 
     #[test]
     fn every_beginning_of_a_message_is_mongo_from_its_fourth_byte() {
         for op_code in [2013, 2004, 2012] {
-            // 790 begins as a TLS record does.
+            // The bytes of 790 begin like a TLS record.
             for length in [16, 333, 790, 48_000_000] {
                 let message = [header(length, op_code), vec![0; 5]].concat();
                 for there in 4..=message.len() {
@@ -86,7 +86,7 @@ mod tests {
                 }
             }
         }
-        // Only the op code tells this length from a record of TLS 1.0.
+        // Only the op code distinguishes this length from a record of TLS 1.0.
         assert_eq!(first_bytes(&header(0x0101_0316, 2013)), SniffedProtocol::Mongo);
         assert_eq!(first_bytes(&header(0x0101_0316, 2013)[..15]), SniffedProtocol::Tls);
     }

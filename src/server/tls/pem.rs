@@ -1,4 +1,5 @@
-//! Reads PEM files: certificates, authorities, private keys. Knows who asks only to say so in an error.
+//! Reads PEM files: certificates, authorities and private keys. Knows the option of a file only for
+//! errors.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,7 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use super::error::{FileOption, FileProblem, TlsError};
 
-/// The longest file that is read, in bytes. A bundle with every public authority is a fortieth of it.
+/// Maximum bytes of a file. A bundle with all public authorities has a fortieth of it.
 const LONGEST_FILE_BYTES: u64 = 8 << 20;
 
 /// The label of a section with an encrypted key (RFC 7468, section 11).
@@ -20,7 +21,7 @@ const ENCRYPTED_KEY: &str = "ENCRYPTED PRIVATE KEY";
 /// The header with which OpenSSL's older formats mark an encrypted key (RFC 1421, section 4.6.1.1).
 const LEGACY_ENCRYPTION: &str = "Proc-Type: 4,ENCRYPTED";
 
-/// A file that was read, and the option that named it.
+/// The content of a file, and the option that names it.
 pub(super) struct PemFile {
     option: FileOption,
     path: PathBuf,
@@ -28,7 +29,7 @@ pub(super) struct PemFile {
 }
 
 impl PemFile {
-    /// Reads the file, once for all that it holds.
+    /// Reads the file once, for all of its sections.
     pub(super) fn read(option: FileOption, path: &Path) -> Result<Self, TlsError> {
         let mut file = Self {
             option,
@@ -55,12 +56,12 @@ impl PemFile {
         }
     }
 
-    /// Where it is.
+    /// The file's path.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// All certificates in their order, one at least.
+    /// All certificates in order, at least one.
     pub(super) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, TlsError> {
         let certificates = CertificateDer::pem_slice_iter(&self.bytes).collect::<Result<Vec<_>, _>>();
         let certificates = certificates.map_err(|error| self.syntax(&error))?;
@@ -70,7 +71,7 @@ impl PemFile {
         Ok(certificates)
     }
 
-    /// All certificates as authorities, each of which must be usable.
+    /// All certificates as authorities. Each must be usable.
     pub(super) fn authorities(&self) -> Result<RootCertStore, TlsError> {
         let mut store = RootCertStore::empty();
         for (position, certificate) in self.certificates()?.into_iter().enumerate() {
@@ -80,13 +81,13 @@ impl PemFile {
         Ok(store)
     }
 
-    /// Those certificates that are usable as authorities, one at least. A bundle may hold others, which the
-    /// driver passes over.
+    /// The certificates that are usable as authorities, at least one. Others are skipped, as by the
+    /// driver.
     pub(super) fn usable_authorities(&self) -> Result<RootCertStore, TlsError> {
         let mut store = RootCertStore::empty();
         store.add_parsable_certificates(CertificateDer::pem_slice_iter(&self.bytes).flatten());
         if store.is_empty() {
-            // The strict reading says what is wrong with the first one.
+            // The strict reader reports what is wrong with the first certificate.
             return self.authorities();
         }
         Ok(store)
@@ -101,8 +102,8 @@ impl PemFile {
         })
     }
 
-    /// The first encrypted private key: PKCS#8 with PBES2 (RFC 8018). As in the driver, one that is not
-    /// encrypted is an error.
+    /// The first encrypted private key: PKCS#8 with PBES2 (RFC 8018). A key that is not encrypted
+    /// is an error, as in the driver.
     pub(super) fn encrypted_private_key(&self, password: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
         let sections = ::pem::parse_many(&self.bytes);
         let sections = sections.map_err(|error| self.error(FileProblem::Syntax(error.to_string())))?;
@@ -114,24 +115,24 @@ impl PemFile {
         Ok(PrivatePkcs8KeyDer::from(key.as_bytes().to_vec()).into())
     }
 
-    /// An error about the certificate of that number, counted from 1.
+    /// An error about a certificate, by its number from 1.
     pub(super) fn bad_certificate(&self, number: usize, error: &rustls::Error) -> TlsError {
         let reason = match error {
-            // Without the words that this is a peer's.
+            // The inner message does not mention a peer.
             rustls::Error::InvalidCertificate(reason) => reason.to_string(),
             other => other.to_string(),
         };
         self.error(FileProblem::BadCertificate { number, reason })
     }
 
-    /// An error about a section that cannot be read.
+    /// An error about a malformed section.
     fn syntax(&self, error: &pem::Error) -> TlsError {
-        // The headers of such a key are what is not base64.
+        // The headers of a key in the older format are not base64.
         if self.contains(LEGACY_ENCRYPTION) {
             return self.error(FileProblem::LegacyEncryptedKey);
         }
         self.error(FileProblem::Syntax(match error {
-            // The library shows lines as numbers of bytes.
+            // The library would print the lines as lists of bytes.
             pem::Error::MissingSectionEnd { end_marker } => {
                 format!("the end of {} is missing", String::from_utf8_lossy(end_marker))
             }
@@ -149,7 +150,7 @@ impl PemFile {
     }
 }
 
-/// `None` for a file that is too long.
+/// Reads the file. `None`: it is too long.
 fn bounded(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     let file = File::open(path)?;

@@ -1,4 +1,4 @@
-//! Certificates and files for the tests beside: made anew for each, so that nothing in the repository ever
+//! Certificates and files for the tests. Generated for each test, so that nothing in the repository
 //! expires.
 
 mod driver;
@@ -20,10 +20,10 @@ use rustls::ClientConfig;
 
 use super::*;
 
-/// An RSA key as PKCS#8: rcgen cannot make one with ring. It protects nothing.
+/// An RSA key as PKCS#8, because rcgen cannot generate one with ring. It protects nothing.
 const RSA_KEY: &str = include_str!("tests/rsa.pem");
 
-/// A folder of PEM files, which a test ends with.
+/// A temporary folder of PEM files.
 struct Folder(tempfile::TempDir);
 
 impl Folder {
@@ -35,13 +35,13 @@ impl Folder {
         self.0.path().join(name)
     }
 
-    /// Writes the texts one after the other.
+    /// Writes the concatenated texts.
     fn write(&self, name: &str, texts: &[&str]) -> PathBuf {
         std::fs::write(self.path(name), texts.concat()).unwrap();
         self.path(name)
     }
 
-    /// A listener's files, with certificate and key in one.
+    /// A listener's files, with certificate and key in one file.
     fn listener(&self, name: &str, identity: &Identity, client_ca: Option<&Authority>) -> TlsFiles {
         let cert = self.write(name, &[&identity.chain, &identity.key]);
         TlsFiles {
@@ -52,7 +52,7 @@ impl Folder {
         }
     }
 
-    /// What a connection string with these options says of TLS; `{}` stands for the folder.
+    /// The driver's TLS options of a connection string. `{}` stands for the folder.
     fn options(&self, options: &str) -> TlsOptions {
         let options = options.replace("{}", self.0.path().to_str().unwrap());
         match ConnectionString::parse(format!("mongodb://db/?{options}")).unwrap().tls {
@@ -65,26 +65,25 @@ impl Folder {
         connector(&self.options(options)).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// An error without the folder's path, which is another one each time.
+    /// An error without the folder's path, which differs in each run.
     fn report(&self, error: &TlsError) -> String {
         error.to_string().replace(self.0.path().to_str().unwrap(), "DIR")
     }
 }
 
-/// A certificate with what stands between it and the authority, and its key, as PEM.
+/// A certificate with its intermediates, and its key, as PEM.
 struct Identity {
     chain: String,
     key: String,
 }
 
-/// Issues certificates.
 struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    /// The name stands in what it issues, and is where the search for an issuer begins.
+    /// The name is the issuer in issued certificates, by which an authority is searched.
     fn new(name: &str) -> Self {
         let key = KeyPair::generate().unwrap();
         let params = Self::params(name);
@@ -100,7 +99,7 @@ impl Authority {
         params
     }
 
-    /// An authority below this one. Its `pem` is what must follow the certificates that it issues.
+    /// An intermediate authority. Its `pem` must follow the certificates that it issues.
     fn intermediate(&self) -> Self {
         let key = KeyPair::generate().unwrap();
         let params = Self::params("an intermediate authority");
@@ -144,14 +143,15 @@ fn expired(mut params: CertificateParams) -> CertificateParams {
     params
 }
 
-/// The key inside PKCS#8, under the label of its own format: PKCS#1 for RSA, SEC1 for ECDSA.
+/// The key without its PKCS#8 wrapper, under the label of its own format: PKCS#1 for RSA, SEC1 for
+/// ECDSA.
 fn traditional(key: &str, label: &str) -> String {
     let section = ::pem::parse(key).unwrap();
     let info = PrivateKeyInfoRef::from_der(section.contents()).unwrap();
     pem_of(label, info.private_key.as_bytes())
 }
 
-/// The key encrypted as `openssl pkcs8 -topk8 -v2 aes-256-cbc` does it, with fewer rounds.
+/// The key encrypted as by `openssl pkcs8 -topk8 -v2 aes-256-cbc`, with fewer rounds.
 fn encrypted(key: &str, password: &str) -> String {
     let section = ::pem::parse(key).unwrap();
     let parameters = Parameters::generate_pbkdf2_sha256_aes256cbc(1000, b"salty salt", [7; 16]).unwrap();

@@ -1,5 +1,5 @@
-//! Tells of servers with which TLS fails. A server that is away comes back by itself, and whoever watches it
-//! says so; a certificate that is not accepted stays so until a person acts, and clients would only see that
+//! Logs TLS failures once per server. An unreachable server recovers by itself and is reported by
+//! the topology monitor. A rejected certificate needs a person, and clients would only see that
 //! there is no primary.
 
 use std::collections::HashMap;
@@ -9,14 +9,14 @@ use mongodb::error::{Error, ErrorKind};
 use mongodb::event::sdam::TopologyDescription;
 use mongodb::options::ServerAddress;
 
-/// What was told, so that it is told once.
+/// The logged failures, by server.
 #[derive(Debug, Default)]
 pub(super) struct TlsFailureLog {
     told: HashMap<ServerAddress, String>,
 }
 
 impl TlsFailureLog {
-    /// Logs the TLS errors of servers that are new in this description.
+    /// Logs the TLS errors in this description that were not logged yet.
     pub(super) fn report(&mut self, found: &TopologyDescription) {
         for (address, server) in found.servers() {
             let error = server.error().and_then(of_tls);
@@ -26,7 +26,7 @@ impl TlsFailureLog {
         }
     }
 
-    /// The error, if it was not logged since the server was last without one.
+    /// The error if it was not logged since the server's last success.
     fn news(&mut self, address: &ServerAddress, error: Option<String>) -> Option<String> {
         let Some(error) = error else {
             self.told.remove(address);
@@ -37,7 +37,7 @@ impl TlsFailureLog {
     }
 }
 
-/// The words of an error if it is one of the TLS library: it gives all of its own as invalid data.
+/// The message of an error from the TLS library, which uses the kind `InvalidData` for its errors.
 fn of_tls(error: &Error) -> Option<String> {
     match error.kind.as_ref() {
         ErrorKind::Io(error) if error.kind() == io::ErrorKind::InvalidData => Some(error.to_string()),

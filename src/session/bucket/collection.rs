@@ -1,4 +1,5 @@
-//! `create`, `drop` and `collMod` with the shape's indexes; commands on the stored collection.
+//! `create`, `drop` and `collMod`, which also maintain the shape's indexes, and commands on the
+//! stored collection.
 
 use std::sync::atomic::Ordering;
 
@@ -36,7 +37,7 @@ pub(super) async fn create(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf
         run.catalog_session().make_in_transaction().await?;
         return Ok(reply);
     }
-    // It may be a new one, if another proxy has dropped the one that was found ready.
+    // If another proxy dropped the cached collection, the collection just created has another UUID.
     run.context.settings.catalog.forget(run.namespace);
     run.context
         .settings
@@ -46,7 +47,8 @@ pub(super) async fn create(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf
     Ok(reply)
 }
 
-/// The option by which items would have unique `_id`s that this shape does not keep unique.
+/// The option of `create` that would make item `_id`s unique although the shape does not: a
+/// clustered index.
 fn index_on_no_ids(run: &BucketCommand<'_>) -> Option<&'static str> {
     let is_unique = run.shape.item_ids() == ItemIds::Unique;
     clustered_index(run.context.head.body())
@@ -58,7 +60,8 @@ pub(super) async fn drop(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, 
     run.context.settings.catalog.forget(run.namespace);
     let (others, least) = match indexes::there(run).await {
         Ok(there) => (there.unwrap_or_default().others.len(), 0),
-        // Who may drop a collection may have no right to see its indexes. As a rule there is one.
+        // A client with the right to drop the collection may lack `listIndexes`. Usually the collection
+        // has one stored index.
         Err(RunError::Command(_)) => (index::specs(run.shape).len(), 1),
         Err(error) => return Err(error),
     };
@@ -74,7 +77,7 @@ pub(super) async fn coll_mod(run: &mut BucketCommand<'_>) -> Result<RawDocumentB
         return Err(run.unsupported(&format!("collMod with '{option}'")).into());
     }
     run.ensure_readable(None).await?;
-    // There is no validator for it but the one that freezes a collection.
+    // The only validator of a bucket collection is the freeze.
     if let Some(option) = weakening_in_coll_mod(run.context.head.body()).filter(|_| run.collection.is_some()) {
         return Err(run.unsupported(&format!("collMod with such a '{option}'")).into());
     }

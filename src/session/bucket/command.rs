@@ -13,31 +13,30 @@ use crate::session::command_context::CommandContext;
 use crate::session::metrics::RefusalReason;
 use crate::session::refusal::RefusedCollection;
 
-/// One command on a shaped collection.
 pub(in crate::session) struct BucketCommand<'a> {
     pub(super) context: CommandContext<'a>,
     pub(super) shape: &'a BucketShape,
     pub(super) namespace: Namespace<'a>,
-    /// The UUID of the collection that was found ready to be read: what a read asks in several queries is all
-    /// asked of that.
+    /// UUID of the collection that was checked before the read. All queries of one read name this
+    /// UUID.
     pub(super) collection: Option<Binary>,
-    /// What becomes of empty timestamps in documents that are inserted.
+    /// How empty timestamps in inserted documents are treated.
     pub(super) timestamps: EmptyTimestamps,
-    /// Commands of which mongod has answered that they changed items: what was executed is not run again.
+    /// Number of replies in which mongod reported changed items. If it is above 0, the command must
+    /// not be executed a second time.
     pub(super) executed: u64,
 }
 
-/// What becomes of a `Timestamp(0, 0)` at the top of a document that is inserted.
+/// How a `Timestamp(0, 0)` in a top-level field of an inserted document is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EmptyTimestamps {
-    /// The time takes its place, as mongod does it with documents that clients insert.
+    /// Replaced by the current time, as mongod does in documents that clients insert.
     Filled,
-    /// It stays: the document was made by an update, which has settled it.
+    /// Kept: the document results from an update, which has handled its timestamps.
     Kept,
 }
 
 impl<'a> BucketCommand<'a> {
-    /// A client's command on a collection of a shape.
     pub(in crate::session) fn new(
         context: CommandContext<'a>,
         shape: &'a BucketShape,
@@ -53,8 +52,8 @@ impl<'a> BucketCommand<'a> {
         }
     }
 
-    /// The same for a command of the proxy's own in place of the client's, of which `begun` says whether its
-    /// transaction has.
+    /// Returns a command on the same collection with the head of an internal command. `begun`:
+    /// whether the transaction of the internal command has begun.
     pub(super) fn for_internal_command<'b>(
         &'b mut self,
         head: &'b CommandHeader<'b>,
@@ -70,7 +69,8 @@ impl<'a> BucketCommand<'a> {
         }
     }
 
-    /// Records whether mongod's answer to a write of the client's own items says that it changed any.
+    /// Increments `executed` if mongod's reply to a write on the client's items reports at least
+    /// one changed item.
     pub(super) fn record_executed(&mut self, answer: &RawDocument) {
         let result = get(answer, "lastErrorObject").and_then(RawBsonRef::as_document);
         let n = get(result.unwrap_or(answer), "n").and_then(as_whole_number);
@@ -83,7 +83,7 @@ impl<'a> BucketCommand<'a> {
         self.context.catalog_session(self.shape, self.namespace)
     }
 
-    /// The error for what the shape cannot do, counted.
+    /// Returns the error for an operation that the shape does not support, and counts the refusal.
     pub(super) fn unsupported(&self, what: &str) -> CommandError {
         self.refuse(RefusalReason::of(self.context.head), what)
     }
@@ -97,7 +97,7 @@ impl<'a> BucketCommand<'a> {
         collection.refuse(&self.context.shared.metrics, reason, what)
     }
 
-    /// The error for a document in the collection that is none of the shape's buckets, counted.
+    /// Returns the error for a document that is not a bucket of the shape, and counts it.
     pub(super) fn corrupt_bucket_error(&self) -> CommandError {
         self.context.shared.metrics.misfit(&self.label());
         let message = format!(
@@ -108,7 +108,7 @@ impl<'a> BucketCommand<'a> {
         CommandError::new(ErrorCode::InvalidOptions, message)
     }
 
-    /// The namespace as metrics name it: as configured.
+    /// The namespace as a metrics label: as configured, which bounds the number of labels.
     pub(super) fn label(&self) -> String {
         self.shape.namespace().to_string()
     }

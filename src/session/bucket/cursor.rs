@@ -15,7 +15,8 @@ use crate::session::error::RunError;
 
 pub(super) async fn get_more(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let more = GetMore::parse(run.context.head.body())?;
-    // Before it is taken: what ends while a stream is taken, as when its client goes away, ends the stream.
+    // The owner is checked before the cursor is taken: if a command ends while it has the cursor,
+    // for example because its client disconnected, the cursor is closed.
     if let Some(owner) = run.context.shared.cursors.owner(more.id) {
         owner.check(&run.context.cursor_owner(run.namespace).await?, &more)?;
     }
@@ -31,7 +32,7 @@ pub(super) async fn get_more(run: &mut BucketCommand<'_>) -> Result<RawDocumentB
 }
 
 async fn of_upstream(run: &mut BucketCommand<'_>, id: i64) -> Result<RawDocumentBuf, RunError> {
-    // Sent without `exhaustAllowed`: one plain reply is always a legal answer.
+    // Sent without `exhaustAllowed`: a single plain reply is always a valid reply.
     let reply = run.context.link.run(run.context.head.body()).await?;
     if CursorReply::parse(&reply).is_some_and(|cursor| cursor.id == 0) {
         run.context.shared.cursors.closed(id);
@@ -68,8 +69,8 @@ async fn of_stream(
 }
 
 impl BucketCommand<'_> {
-    /// Keeps what is not at its end, and gives the id of its cursor: the upstream's, so that whoever looks
-    /// there finds it.
+    /// Stores a cursor that has more items, and returns its id. If the upstream cursor is open, its
+    /// id is used, so that upstream tools show the same id.
     pub(super) async fn keep(&mut self, source: CursorSource) -> Result<i64, RunError> {
         let owner = self.context.cursor_owner(self.namespace).await?;
         let id = source.upstream_id().unwrap_or_else(|| rand::random_range(1..i64::MAX));
@@ -84,7 +85,7 @@ impl BucketCommand<'_> {
 }
 
 impl CursorSource {
-    /// Fills a batch.
+    /// Fills one batch of the reply.
     pub(super) async fn fill(
         &mut self,
         run: &mut BucketCommand<'_>,
@@ -97,7 +98,7 @@ impl CursorSource {
         }
     }
 
-    /// Ends the upstream's cursor, if one is left open.
+    /// Closes the upstream cursor if it is open.
     pub(super) async fn close(&mut self, run: &mut BucketCommand<'_>) -> Result<(), RunError> {
         match self {
             Self::Buckets(stream) => stream.close(run).await,

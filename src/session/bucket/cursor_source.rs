@@ -1,4 +1,4 @@
-//! What a cursor kept by the proxy reads from.
+//! The source of a cursor that the proxy keeps.
 
 use std::collections::VecDeque;
 
@@ -7,20 +7,20 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 use super::find::item_cursor::{BatchRequest, BatchStatus, ItemCursor};
 use crate::command::batch::ReplyBatch;
 
-/// Either of what there is to read from.
+/// Where the cursor gets its documents.
 #[derive(Debug)]
 pub(in crate::session) enum CursorSource {
-    /// Buckets, of which more are read as they are needed.
+    /// Items of buckets. Buckets are read on demand.
     Buckets(Box<ItemCursor>),
-    /// A list that was read whole.
+    /// A list that is completely in memory.
     Listed(MaterializedList),
 }
 
-/// What is left of a list, in order.
+/// The remaining documents of a list, in order.
 #[derive(Debug)]
 pub(in crate::session) struct MaterializedList {
     documents: VecDeque<RawDocumentBuf>,
-    /// What the upstream told with the list.
+    /// Fields of the upstream reply that every reply repeats, for example the cluster time.
     gossip: RawDocumentBuf,
 }
 
@@ -47,7 +47,7 @@ impl MaterializedList {
 }
 
 impl CursorSource {
-    /// The id of the upstream's cursor, while it is open.
+    /// The id of the upstream cursor while it is open.
     pub(in crate::session) fn upstream_id(&self) -> Option<i64> {
         match self {
             Self::Buckets(stream) => stream.upstream_id(),
@@ -55,14 +55,14 @@ impl CursorSource {
         }
     }
 
-    /// Makes itself small, before it waits for a client.
+    /// Frees memory before the cursor waits for its next `getMore`.
     pub(in crate::session) fn rest(&mut self) {
         if let Self::Buckets(stream) = self {
             stream.rest();
         }
     }
 
-    /// What it keeps, in bytes.
+    /// Bytes of the documents in memory.
     pub(in crate::session) fn weight(&self) -> usize {
         match self {
             Self::Buckets(stream) => stream.weight(),
@@ -70,7 +70,7 @@ impl CursorSource {
         }
     }
 
-    /// The reply's fields that are the upstream's to tell.
+    /// Fields of the upstream reply that every reply repeats, for example the cluster time.
     pub(super) fn gossip(&self) -> &RawDocument {
         match self {
             Self::Buckets(stream) => stream.gossip(),

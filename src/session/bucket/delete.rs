@@ -22,7 +22,8 @@ use crate::session::error::RunError;
 pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let batch = Delete::parse(run.context.head)?;
     let retryable = run.context.is_retryable()?;
-    // Nothing is deleted of a command that cannot be done whole.
+    // All filters are checked before the first statement is executed, so a refused command deletes
+    // nothing.
     for statement in &batch.statements {
         item_lookup::check(run, Some(statement.filter))?;
     }
@@ -68,14 +69,15 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     Ok(deleted.into_document(run.context.head))
 }
 
-/// Whether the collection was replaced, or stayed frozen, when something had been executed: the client is
-/// told how much.
+/// Whether a swap or freeze interrupted the command after it had deleted items. The reply then
+/// reports how many.
 fn is_executed_in_part(run: &BucketCommand<'_>, error: &CommandError) -> bool {
     let is_of_replacing = is_met_by(error) || error.is(ErrorCode::WriteConflict);
     is_of_replacing && run.executed > 0 && !run.context.head.in_transaction()
 }
 
-/// Executes a statement, and again where the collection is replaced before it has done anything.
+/// Executes a statement. Executes it again if the collection was swapped before the statement had
+/// deleted anything.
 async fn until_executed(
     run: &mut BucketCommand<'_>,
     statement: &DeleteStatement<'_>,
@@ -117,8 +119,9 @@ async fn execute(
     many::delete(run, wanted, deleted).await
 }
 
-/// The error as that of a statement, unless it is of the server, or says before anything was done that it
-/// cannot be.
+/// Returns the error as a write error of the statement. `None`: the error fails the whole command,
+/// because the server reports it, or because the first statement is refused and nothing was
+/// deleted.
 fn of_statement(error: &CommandError, index: usize) -> Option<WriteError> {
     let is_first = index == 0;
     match error {
@@ -130,7 +133,8 @@ fn of_statement(error: &CommandError, index: usize) -> Option<WriteError> {
     }
 }
 
-/// The error of a delete, from wherever in it.
+/// Converts any error of a delete to an error of a write, with retry labels if the command is
+/// retryable.
 pub(super) fn of_write(error: RunError, retryable: bool) -> RunError {
     error.map_command(|error| {
         let error = error.of_write();

@@ -5,16 +5,16 @@ use bson::raw::{RawDocumentBuf, cstr};
 use crate::command::document::{put, single};
 use crate::session::metrics::Strategy;
 
-/// What is sent for a client's command.
+/// The internal command that answers a client's command.
 pub(super) struct Explained {
-    /// Which way it goes.
+    /// The access path.
     pub(super) strategy: Strategy,
-    /// The command on buckets; where there are several, that which brings items.
+    /// The command on buckets. If there are several, the one that returns items.
     pub(super) command: RawDocumentBuf,
 }
 
 impl Explained {
-    /// mongod's explanation, and what the proxy does.
+    /// Adds the access path and the internal command to mongod's explanation.
     pub(super) fn told_in(&self, mut reply: RawDocumentBuf) -> RawDocumentBuf {
         let mut told = single("strategy", self.strategy.label());
         told.append(cstr!("command"), &self.command);
@@ -23,5 +23,5 @@ impl Explained {
     }
 }
 
-/// The field of an explanation that tells what the proxy does.
+/// The field of an explanation that describes what the proxy does.
 const FIELD: &str = "mongoshape";

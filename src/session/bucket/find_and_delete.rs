@@ -26,13 +26,14 @@ use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
-/// What came of a statement.
+/// The result of one statement.
 enum RemoveReply {
-    /// The page's image before it, where there was one.
+    /// The image of the page before the change, if a page matched, and mongod's reply.
     Image(Option<RawDocumentBuf>, RawDocumentBuf),
-    /// The page is not as it was known.
+    /// The page has changed since it was read.
     Missed,
-    /// What was done before under its number is of the other kind.
+    /// mongod has a record under this `stmtId`, but of the other kind of write (an update or a
+    /// removal).
     OtherKind,
 }
 
@@ -76,7 +77,7 @@ fn reply(item: Option<&RawDocument>, answer: &RawDocument) -> RawDocumentBuf {
     reply
 }
 
-/// The deleted item as it was stored, with a document that has its key; and mongod's answer.
+/// The deleted item as stored, with a document that has its key fields, and mongod's reply.
 type RemovedItem = (Option<(RawDocumentBuf, RawDocumentBuf)>, RawDocumentBuf);
 
 async fn delete(
@@ -86,8 +87,8 @@ async fn delete(
 ) -> Result<RemovedItem, RunError> {
     let shape = run.shape;
     let narrowing = BucketPredicate::of(shape, wanted.filter);
-    // The stable API has no sparse indexes, and no name for a collection in a statement with the client's
-    // words.
+    // Under `apiStrict`, sparse indexes cannot be used and a statement with the client's own
+    // expressions cannot name the collection's UUID.
     let is_simple = shape.item_ids() == ItemIds::Unique && wanted.collation.is_none() && !run.is_strict();
     let item = narrowing.exactly_one_id().filter(|_| is_simple);
     let mut none = RawDocumentBuf::new();
@@ -103,7 +104,7 @@ async fn delete(
                 let stored = stored.ok_or_else(|| run.corrupt_bucket_error())?;
                 return Ok((Some((image, stored)), answer));
             }
-            // Where none was met, one may have been passed, since it was moved there meanwhile.
+            // No match: the item may have moved to a page already scanned. Look it up again.
             RemoveReply::Image(None, answer) => none = answer,
             RemoveReply::Missed | RemoveReply::OtherKind => {}
         }
@@ -145,21 +146,23 @@ async fn delete(
     Err(lost_too_often().into())
 }
 
-/// What came of taking an item out.
+/// The result of removing an item from its page.
 enum RemoveOutcome {
     Now(RawDocumentBuf),
-    /// An earlier attempt has taken one out, perhaps another: of this image.
+    /// An earlier attempt of the command removed an item, which may be another one. The image of
+    /// its page, and mongod's reply.
     Resent(RawDocumentBuf, RawDocumentBuf),
-    /// If any has, an earlier attempt.
+    /// Nothing was removed now. An earlier attempt may have removed an item.
     Before,
-    /// It is not as it was found.
+    /// The item has changed since it was read.
     Missed,
 }
 
-/// Takes an item out.
+/// Removes an item from its page.
 async fn take(run: &mut BucketCommand<'_>, target: &ItemToDelete, id: Option<i32>) -> Result<RemoveOutcome, RunError> {
     let statement = taking_out(run.shape, target);
-    // Of another key by then, if the collection is replaced meanwhile: this command cannot name its UUID.
+    // The filter includes the key because `findAndModify` cannot name the collection's UUID: after
+    // a swap the page's `_id` may belong to another key.
     let key = condition(run.shape, &target.bucket).ok_or_else(|| run.corrupt_bucket_error())?;
     let mut arguments = as_find_and_modify(&statement, &key);
     arguments.append(cstr!("fields"), single("_id", 1));
@@ -187,7 +190,8 @@ async fn of_image(
     Ok((Some((found.key, found.stored)), answer))
 }
 
-/// What an earlier attempt at the command has deleted.
+/// The item that an earlier attempt of the command deleted. mongod is asked for a record of an
+/// update first, then for one of a removal.
 async fn before(
     run: &mut BucketCommand<'_>,
     wanted: ItemSelector<'_>,

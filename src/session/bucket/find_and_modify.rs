@@ -1,5 +1,5 @@
-//! `findAndModify`: one statement on the page of an item named by `_id`, which is returned from the page's
-//! image; otherwise on an item that is located first.
+//! `findAndModify`. An item named by `_id` is changed by one statement on its page, and returned
+//! from the page's image. Any other item is located first.
 
 mod located;
 
@@ -42,7 +42,7 @@ async fn execute(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError
         collation: command.collation,
     };
     let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
-    // The stable API has no sparse indexes.
+    // Under `apiStrict`, sparse indexes cannot be used.
     let change = ItemUpdateById::of(run.shape, asked, &mut mint)
         .ok()
         .filter(|_| !run.is_strict());
@@ -69,7 +69,7 @@ async fn execute(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError
     located::run(run, &command, &task, &projection).await
 }
 
-/// `None` where it must be found out what is to be done: nothing has been done yet.
+/// `None`: nothing was changed, and the item must be located first.
 async fn by_id(
     run: &mut BucketCommand<'_>,
     command: &FindAndModify<'_>,
@@ -110,7 +110,7 @@ fn body(run: &BucketCommand<'_>, command: &FindAndModify<'_>, change: &ItemUpdat
     body
 }
 
-/// The item of an image of its bucket: mongod answers a command that is sent again with all of the image.
+/// The item from an image of its bucket. For a retried command, mongod returns the whole image.
 fn item(
     run: &BucketCommand<'_>,
     bucket: &RawDocument,

@@ -17,7 +17,7 @@ use crate::command::reply::CursorReply;
 use crate::pattern::bucket::item_index::{IndexHint, Indexes, StoredIndex, hint};
 use crate::session::error::RunError;
 
-/// The collection's indexes; `None` where it is not there.
+/// The collection's indexes. `None` if the collection does not exist.
 pub(super) async fn there(run: &mut BucketCommand<'_>) -> Result<Option<Indexes>, RunError> {
     let mut command = single("listIndexes", run.namespace.collection);
     InheritedOptions::of(run.context.head.body()).append_to_inspect(&mut command);
@@ -30,8 +30,8 @@ pub(super) async fn there(run: &mut BucketCommand<'_>) -> Result<Option<Indexes>
     Ok(Some(Indexes::of(run.shape, specs)))
 }
 
-/// The indexes on items, as they are stored. Listed again after some seconds: another proxy may have created
-/// one. None is missing that the proxy has created itself.
+/// The stored indexes on items. The list is cached for some seconds, because another proxy may
+/// create an index. Indexes that this proxy created are always in the list.
 pub(super) async fn stored(run: &mut BucketCommand<'_>) -> Result<Arc<[StoredIndex]>, RunError> {
     let settings = run.context.settings;
     let collection = run.collection.clone();
@@ -41,7 +41,7 @@ pub(super) async fn stored(run: &mut BucketCommand<'_>) -> Result<Arc<[StoredInd
     let mut command = single("listIndexes", run.namespace.collection);
     InheritedOptions::of(run.context.head.body()).append_to_inspect(&mut command);
     let listed: Arc<[StoredIndex]> = match run.context.link.run(&command).await {
-        // Dropped, or the client may not list them.
+        // The collection was dropped, or the client lacks `listIndexes`.
         Err(RunError::Command(_)) => Arc::new([]),
         reply => {
             let reply = reply?;
@@ -55,13 +55,13 @@ pub(super) async fn stored(run: &mut BucketCommand<'_>) -> Result<Arc<[StoredInd
     Ok(listed)
 }
 
-/// Has the indexes listed again at the next use.
+/// Drops the cached list of indexes.
 pub(super) fn forget(run: &BucketCommand<'_>) {
     run.context.settings.catalog.forget_indexes(run.namespace);
 }
 
-/// Refuses a hint at an index that the application does not have. Looked up each time: another proxy may have
-/// made it, or dropped it.
+/// Refuses a hint of an index that the application does not have. Not cached, because another proxy
+/// may have created or dropped the index.
 pub(super) async fn check_hint(run: &mut BucketCommand<'_>, given: Option<RawBsonRef<'_>>) -> Result<(), RunError> {
     let Some(wanted) = given.and_then(hint).filter(|hint| *hint != IndexHint::Always) else {
         return Ok(());
@@ -75,7 +75,7 @@ pub(super) async fn check_hint(run: &mut BucketCommand<'_>, given: Option<RawBso
     }
 }
 
-/// Has mongod judge a hint with `$natural`, in the order of which it reads one document and no more.
+/// Has mongod validate a `$natural` hint, by a query that reads one document.
 async fn judge_natural(run: &mut BucketCommand<'_>, pattern: &RawDocument) -> Result<(), RunError> {
     let mut command = single("find", run.namespace.collection);
     command.append(cstr!("hint"), pattern);
@@ -85,7 +85,7 @@ async fn judge_natural(run: &mut BucketCommand<'_>, pattern: &RawDocument) -> Re
     InheritedOptions::of(run.context.head.body()).append_to_inspect(&mut command);
     match run.context.link.run(&command).await {
         Ok(_) => Ok(()),
-        // One of the statement that gives the hint.
+        // Reported as an error of the client's own command.
         Err(RunError::Command(error)) if error.is(ErrorCode::BadValue) => {
             Err(CommandError::new(ErrorCode::BadValue, error.message()).into())
         }
@@ -93,7 +93,7 @@ async fn judge_natural(run: &mut BucketCommand<'_>, pattern: &RawDocument) -> Re
     }
 }
 
-/// What mongod answers to commands that it runs in no transaction.
+/// mongod's error for a command that it does not run in a transaction.
 fn not_in_transaction(run: &BucketCommand<'_>, name: &str) -> Result<(), CommandError> {
     if !run.context.head.in_transaction() {
         return Ok(());
@@ -105,7 +105,7 @@ fn not_in_transaction(run: &BucketCommand<'_>, name: &str) -> Result<(), Command
     ))
 }
 
-/// The races that were lost.
+/// The error after the last lost race with another writer.
 fn given_up(run: &BucketCommand<'_>) -> RunError {
     let message = format!(
         "write conflict: the indexes of {} were changed at the same time: try again",
@@ -114,8 +114,8 @@ fn given_up(run: &BucketCommand<'_>) -> RunError {
     CommandError::new(ErrorCode::WriteConflict, message).into()
 }
 
-/// A number of indexes in a reply, without those that the application does not know of. A clustered
-/// collection may have none.
+/// The number of indexes in a reply, without those that the application does not know. Can be 0 for
+/// a clustered collection.
 pub(super) fn without_others(reply: &RawDocument, field: &str, others: usize) -> i32 {
     let all = get(reply, field).and_then(as_whole_number).unwrap_or(1);
     let known = all.saturating_sub(i64::try_from(others).unwrap_or(i64::MAX));

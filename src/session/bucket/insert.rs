@@ -25,8 +25,8 @@ use crate::session::error::RunError;
 use crate::session::head_page_cache::KeyLease;
 use crate::session::metrics::HintUse;
 
-/// Rounds in which not one item was stored or refused, after which the races are called lost. Each round that
-/// a race costs means that another writer got on, so this is only met when something is wrong.
+/// Consecutive rounds that neither stored nor refused an item, after which the command fails. A
+/// lost race means that another writer has made progress, so only a fault reaches this limit.
 const MAX_IDLE_ROUNDS: u32 = 100;
 
 pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
@@ -47,7 +47,8 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     Ok(batch.reply(run.namespace, run.context.head, &command))
 }
 
-/// Stores what can be stored. Where that ends early, what is known of the pages is lost with it.
+/// Stores the items. After an error the command's knowledge of head pages is not returned to the
+/// cache.
 async fn store(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<(), RunError> {
     if batch.has_work() {
         write_concern::check(run).await?;
@@ -67,20 +68,20 @@ async fn store(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Resu
     write_concern::settle(run, batch).await
 }
 
-/// The turns at the keys of a command, and which group each is for.
+/// The key leases of a command, and the group of each.
 #[derive(Default)]
 struct Turns {
     turns: Vec<KeyLease>,
     order: Vec<usize>,
 }
 
-/// A transaction sees the collection as it was when it began, and others do not see what it writes: it takes
-/// no hints, and leaves none.
+/// A transaction reads the snapshot of its start, and its writes are invisible to others until the
+/// commit. So a transaction neither uses nor fills the head page cache.
 async fn take_turns(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, uuid: &Binary) -> Turns {
     if run.context.head.in_transaction() {
         return Turns::default();
     }
-    // In an order that all writers keep to, or two could wait for each other.
+    // Keys are leased in a global order, so two writers cannot deadlock.
     let mut order: Vec<usize> = (0..batch.groups.len()).collect();
     order.sort_by(|one, other| batch.identity(*one).cmp(batch.identity(*other)));
     let keys = order.iter().map(|group| batch.identity(*group));
@@ -99,7 +100,7 @@ async fn take_turns(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, uuid: 
     Turns { turns, order }
 }
 
-/// Looks, plans, sends and sorts out what is still to be done, until nothing is.
+/// Reads, plans and sends in rounds until no item is pending.
 async fn rounds(
     run: &mut BucketCommand<'_>,
     batch: &mut InsertBatch<'_>,
@@ -128,7 +129,7 @@ async fn rounds(
     Ok(())
 }
 
-/// The collection as it is by now.
+/// Checks the collection again, and returns what is known of it now.
 async fn still_ready(
     run: &mut BucketCommand<'_>,
     batch: &mut InsertBatch<'_>,
@@ -144,7 +145,7 @@ async fn still_ready(
         .for_writing(&mut run.catalog_session())
         .await?;
     if now != ready {
-        // Dropped and made again: nothing that was known is true.
+        // The collection was dropped and recreated: all cached page headers are invalid.
         batch.groups.iter_mut().for_each(KeyBatch::begin_anew);
         batch.learn(run, &now);
     }

@@ -16,36 +16,37 @@ use crate::command::reply::succeeded;
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
-/// What client's sessions are told apart from ours by.
+/// Mask for the ids of internal sessions, so that they differ from the ids of client sessions.
 const MASK: u128 = 0x6d6f_6e67_6f73_6861_7065_2072_656c_6f63;
-/// Attempts that a statement has room for.
+/// Attempts for one statement in the numbering of transactions.
 const ATTEMPTS: i64 = 1 << 8;
-/// Statements that one number of the client's has room for: more than a command may have.
+/// Statements for one `txnNumber` of the client in that numbering. More than one command may have.
 const STATEMENTS: i64 = 1 << 17;
 
-/// Which transaction.
+/// The session and number of an internal transaction.
 #[derive(Clone, Debug)]
 pub(super) struct OwnTransaction {
     lsid: RawDocumentBuf,
     number: i64,
 }
 
-/// What is known of one that may have been begun before.
+/// State of a transaction that an earlier attempt may have begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Before {
     /// It was committed.
     Committed,
-    /// It was begun, and nothing came of it.
+    /// It was begun and aborted.
     Spent,
-    /// One of a greater number was begun: of this one mongod knows nothing any more.
+    /// A transaction with a greater number was begun in the session, so mongod has no record of
+    /// this one.
     Superseded,
-    /// There was none, or nothing came of it: mongod does not tell these apart until it is asked to begin
-    /// one.
+    /// It was never begun, or it was aborted. mongod distinguishes these only when the transaction
+    /// is begun again.
     Nothing,
 }
 
 impl OwnTransaction {
-    /// One that nobody asks for again.
+    /// A transaction that no retry asks for.
     pub(super) fn unnumbered(run: &mut BucketCommand<'_>) -> Self {
         let (session, number) = run.context.link.own_transaction();
         Self {
@@ -54,7 +55,8 @@ impl OwnTransaction {
         }
     }
 
-    /// A write of the client's as one that mongod remembers under this number. No transaction, for once.
+    /// A retryable write of the client under this session and number. This is a single write, not a
+    /// transaction.
     pub(super) fn numbered(&self, body: &RawDocument) -> RawDocumentBuf {
         let mut numbered = with_replaced(body, &[("lsid", None)]);
         numbered.append(cstr!("lsid"), &self.lsid);
@@ -62,9 +64,10 @@ impl OwnTransaction {
         numbered
     }
 
-    /// The attempt of that number at the client's statement: all of a client's session are on one session, in
-    /// the order of the client's numbers, of its statements, and of the attempts. `None` where the client's
-    /// session is not known, or its numbers leave no room.
+    /// The transaction for one attempt of a client's statement. All internal transactions of a
+    /// client's session share one session. They are ordered by the client's `txnNumber`, then
+    /// statement, then attempt. `None` if the client's session has no usable id, or the numbers
+    /// exceed their range.
     pub(super) fn of_statement(run: &BucketCommand<'_>, statement: i32, attempt: u32) -> Option<Self> {
         let body = run.context.head.body();
         let session = get(body, "lsid")?.as_document()?;
@@ -85,7 +88,8 @@ impl OwnTransaction {
         })
     }
 
-    /// The client's fields for a command within it, and whatever says that it is.
+    /// Appends the client's inherited fields and the transaction's fields. `begins`: appends
+    /// `startTransaction`.
     pub(super) fn append_to(&self, run: &BucketCommand<'_>, command: &mut RawDocumentBuf, begins: bool) {
         let kept = [
             "$clusterTime",
@@ -112,7 +116,7 @@ impl OwnTransaction {
         command.append(cstr!("autocommit"), false);
     }
 
-    /// Sees to it that nobody can begin it any more; what is known of it.
+    /// Begins and aborts the transaction, so that no other attempt can begin it. Returns its state.
     pub(super) async fn burn(&self, run: &mut BucketCommand<'_>) -> Result<Before, RunError> {
         let mut find = single("find", run.namespace.collection);
         find.append(cstr!("limit"), 1);
@@ -124,7 +128,7 @@ impl OwnTransaction {
         }
     }
 
-    /// Commits it, as the client's write concern says; mongod's answer.
+    /// Commits with the client's write concern. Returns mongod's reply.
     pub(super) async fn commit(&self, run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
         let mut command = self.ending(run, "commitTransaction");
         if let Some(concern) = get(run.context.head.body(), "writeConcern") {
@@ -135,7 +139,7 @@ impl OwnTransaction {
         )?)
     }
 
-    /// Ends it without a trace, if it still runs; what is known of it.
+    /// Aborts the transaction if it is in progress. Returns its state before the abort.
     pub(super) async fn abort(&self, run: &mut BucketCommand<'_>) -> Result<Before, RunError> {
         const TRANSACTION_TOO_OLD: i32 = 225;
         const NO_SUCH_TRANSACTION: i32 = 251;
@@ -166,7 +170,8 @@ impl OwnTransaction {
     }
 }
 
-/// Whether a transaction could not be begun since one of its number, or of a greater one, was begun before.
+/// Whether a transaction could not begin because one with the same or a greater number was begun
+/// before.
 pub(super) fn is_spent(error: &CommandError) -> bool {
     const TRANSACTION_TOO_OLD: i32 = 225;
     const CONFLICTING_OPERATION_IN_PROGRESS: i32 = 117;
@@ -177,7 +182,7 @@ pub(super) fn is_spent(error: &CommandError) -> bool {
     code.is_ok_and(|code| matches!(code, TRANSACTION_TOO_OLD | CONFLICTING_OPERATION_IN_PROGRESS))
 }
 
-/// Whether a transaction that failed so may be begun again.
+/// Whether the failed transaction may be tried again.
 pub(super) fn is_transient(error: &CommandError) -> bool {
     let CommandError::Upstream(reply) = error else {
         return false;
@@ -193,7 +198,7 @@ pub(super) fn is_transient(error: &CommandError) -> bool {
             .any(|label| label == "TransientTransactionError")
 }
 
-/// The error as that of a command that is no transaction.
+/// Removes the labels of a transaction, because the client's command is not in one.
 pub(super) fn unlabelled(error: CommandError) -> CommandError {
     match error {
         CommandError::Upstream(reply) => CommandError::Upstream(with_replaced(&reply, &[("errorLabels", None)])),
@@ -209,7 +214,7 @@ fn lsid(id: u128) -> RawDocumentBuf {
     single("id", id)
 }
 
-/// The `insert` of one document within it, of which a head can be made.
+/// The `insert` of one document in the transaction. A `CommandHeader` can be parsed from it.
 pub(super) fn insert_of(
     run: &BucketCommand<'_>,
     transaction: Option<&OwnTransaction>,

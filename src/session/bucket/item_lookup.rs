@@ -9,12 +9,13 @@ use crate::command::reply::CursorReply;
 use crate::pattern::bucket::item_lookup::{self, ItemSelector, LocatedItem};
 use crate::session::error::RunError;
 
-/// The items that match, batch by batch.
+/// A cursor of the matching items.
 pub(super) struct Matches {
     answer: Option<RawDocumentBuf>,
 }
 
-/// Refuses a filter that cannot be run on items which have one field more.
+/// Refuses a filter that would notice the extra field that items have in the pipeline, such as
+/// `$$ROOT`.
 pub(super) fn check(run: &BucketCommand<'_>, filter: Option<&RawDocument>) -> Result<(), CommandError> {
     match filter.and_then(item_lookup::unsupported) {
         Some(what) => Err(run.unsupported(&what)),
@@ -22,7 +23,7 @@ pub(super) fn check(run: &BucketCommand<'_>, filter: Option<&RawDocument>) -> Re
     }
 }
 
-/// The first item that matches.
+/// The first matching item.
 pub(super) async fn first(
     run: &mut BucketCommand<'_>,
     wanted: ItemSelector<'_>,
@@ -40,7 +41,7 @@ pub(super) async fn first(
     Ok(first)
 }
 
-/// The first item that matches in a bucket as it was.
+/// The first matching item of a bucket's image.
 pub(super) async fn first_in_image(
     run: &mut BucketCommand<'_>,
     image: &RawDocument,
@@ -59,7 +60,7 @@ pub(super) async fn first_in_image(
 }
 
 impl Matches {
-    /// Begins to read them.
+    /// Opens the cursor.
     pub(super) async fn of(run: &mut BucketCommand<'_>, wanted: ItemSelector<'_>) -> Result<Self, RunError> {
         let mut command = item_lookup::command(run.shape, run.namespace.collection, wanted);
         run.context.inherited().append_to_internal_read(&mut command);
@@ -67,8 +68,7 @@ impl Matches {
         Ok(Self { answer })
     }
 
-    /// The next of them, as many as mongod puts in a batch; `None` at the end. One that is empty may have
-    /// others behind it.
+    /// The next batch. `None` at the end. A batch can be empty although more follow.
     pub(super) async fn next_batch(
         &mut self,
         run: &mut BucketCommand<'_>,
@@ -91,7 +91,7 @@ impl Matches {
         Ok(Some(batch))
     }
 
-    /// Closes the cursor, if it is still open.
+    /// Closes the upstream cursor if it is open.
     pub(super) async fn close(&mut self, run: &mut BucketCommand<'_>) -> Result<(), RunError> {
         if let Some(answer) = self.answer.take()
             && let Some(cursor) = CursorReply::parse(&answer)

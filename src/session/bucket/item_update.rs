@@ -21,20 +21,22 @@ use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
 use crate::session::upstream_connection::UpstreamRequest;
 
-/// What goes before an error that an aggregation met in an item, or before it looked at one.
+/// mongod's prefixes of an error from an aggregation: raised for an item, or while the pipeline was
+/// optimized.
 const OF_AGGREGATION: [&str; 2] = [
     "PlanExecutor error during aggregation :: caused by :: ",
     "Failed to optimize pipeline :: caused by :: ",
 ];
 
-/// What another attempt at a command must find of a statement that has relocated an item.
+/// What mongod must record of a statement that relocates an item, so that a retry finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Memory {
-    /// The transaction: no other of the same session follows it before the command has been answered.
+    /// The internal transaction is enough: no other transaction of its session begins before the
+    /// command's reply.
     Transaction,
-    /// That it was executed: other statements follow it.
+    /// A record that the statement was executed, because later statements begin other transactions.
     Statement,
-    /// What its item was.
+    /// The image of the item's page.
     Image,
 }
 
@@ -42,23 +44,23 @@ pub(super) enum Memory {
 #[derive(Debug)]
 pub(super) enum Evaluated<T> {
     Value(T),
-    /// The item's statement fails.
+    /// Evaluation failed, so the statement fails.
     Failed(WriteError),
 }
 
-/// What is asked.
+/// An update of matching items, for `update` or `findAndModify`.
 #[derive(Clone, Debug)]
 pub(super) struct ItemUpdate<'a> {
     pub(super) asked: UpdateRequest<'a>,
-    /// Which of those that match.
+    /// Selects one of several matching items.
     pub(super) sort: Option<&'a RawDocument>,
     pub(super) let_variables: Option<&'a RawDocument>,
     pub(super) constants: Option<&'a RawDocument>,
-    /// By what mongod remembers it, if it does.
+    /// The `stmtId` of the retry record if the command is retryable.
     pub(super) statement_id: Option<i32>,
-    /// What must be remembered of it beside, where its item is relocated.
+    /// What else must be recorded if an item is relocated.
     pub(super) memory: Memory,
-    /// The variables and the constants.
+    /// `let` variables and constants together.
     variables: Option<RawDocumentBuf>,
 }
 
@@ -79,7 +81,7 @@ impl<'a> ItemUpdate<'a> {
         }
     }
 
-    /// The items that it is about.
+    /// The selector of the items to update.
     pub(super) fn wanted(&self) -> ItemSelector<'_> {
         ItemSelector {
             filter: self.asked.filter,
@@ -90,14 +92,15 @@ impl<'a> ItemUpdate<'a> {
         }
     }
 
-    /// The client's filter, met by nothing.
+    /// The client's filter, and a condition that matches nothing.
     pub(super) fn no_filter(&self) -> RawDocumentBuf {
         let mut clauses = vec![single("_id", single("$in", RawArrayBuf::new()))];
         clauses.extend(self.asked.filter.map(RawDocument::to_owned));
         single("$and", array_of(&clauses))
     }
 
-    /// Appends the client's own options, which `update` has in a statement and `findAndModify` in its body.
+    /// Appends the client's options that belong to the statement of an `update`, or to the body of
+    /// a `findAndModify`.
     pub(super) fn append_own_options(&self, to: &mut RawDocumentBuf) {
         if let Some(filters) = self.asked.array_filters {
             to.append(cstr!("arrayFilters"), filters);
@@ -105,18 +108,19 @@ impl<'a> ItemUpdate<'a> {
         if let Some(collation) = self.asked.collation {
             to.append(cstr!("collation"), collation);
         }
-        // Planned by the page index, a condition on a key field may fail in mongod (`$geoWithin` in a `$nor`,
-        // on 6.0.5).
+        // With the page index, mongod 6.0.5 can fail on a condition on a key field (`$geoWithin` in a
+        // `$nor`).
         to.append(cstr!("hint"), single("_id", 1));
     }
 
-    /// What is to be done for an item.
+    /// Plans the change of one item.
     pub(super) async fn plan(&self, run: &mut BucketCommand<'_>, found: &LocatedItem) -> Result<Planned, RunError> {
         let mut planned = self.plan_all(run, std::slice::from_ref(found)).await?;
         planned.pop().ok_or_else(|| run.corrupt_bucket_error().into())
     }
 
-    /// What is to be done for each of some items; fewer, where the last of what is planned is a failure.
+    /// Plans the change of each item. Stops at the first failure, which is then the last plan
+    /// returned.
     pub(super) async fn plan_all(
         &self,
         run: &mut BucketCommand<'_>,
@@ -145,7 +149,7 @@ impl<'a> ItemUpdate<'a> {
         planned.map_err(|what| run.unsupported(&what).into())
     }
 
-    /// Operators, with the options of the client's statement.
+    /// Operators with the options of the client's statement.
     fn operator_update<'b>(&'b self, operators: &'b RawDocument) -> OperatorUpdate<'b> {
         OperatorUpdate {
             operators,
@@ -154,7 +158,7 @@ impl<'a> ItemUpdate<'a> {
         }
     }
 
-    /// Operators on the element that the filter has met.
+    /// Plans operators on the array element that the filter matched (`$`).
     async fn plan_positional(
         &self,
         run: &mut BucketCommand<'_>,
@@ -175,8 +179,9 @@ impl<'a> ItemUpdate<'a> {
                     planned.push(of_one.map_err(|what| run.unsupported(&what))?);
                 }
                 Evaluated::Failed(error) => {
-                    // Unless a path that mongod comes to before is wrong, too, which it finds out itself in
-                    // the bucket.
+                    // mongod checks paths in order, and reports an earlier invalid path when it
+                    // executes the statement in the bucket. Only without one is the missing match the
+                    // error.
                     planned.push(match plan(operators) {
                         Ok(change @ Planned::InPlace(_)) => change,
                         _ => match plan(&positional.before(operators)) {
@@ -191,7 +196,7 @@ impl<'a> ItemUpdate<'a> {
         Ok(planned)
     }
 
-    /// Which element of an item the filter has met.
+    /// Evaluates which array element of an item the filter matched.
     async fn element(
         &self,
         run: &mut BucketCommand<'_>,
@@ -226,7 +231,8 @@ impl<'a> ItemUpdate<'a> {
         let items = found.iter().map(|found| found.item.clone()).collect();
         let (made, failed) = match self.make(run, items, stages).await? {
             Evaluated::Value(made) => (made, None),
-            // One at a time, to know which. A transaction has ended with it.
+            // Each item is planned alone, to find the one that failed. In a transaction that is
+            // impossible: the error has ended the transaction.
             Evaluated::Failed(_) if found.len() > 1 && !run.context.head.in_transaction() => {
                 let mut all = Vec::new();
                 for found in found {
@@ -251,7 +257,7 @@ impl<'a> ItemUpdate<'a> {
         Ok(planned)
     }
 
-    /// What mongod makes of one item by the client's stages.
+    /// Has mongod evaluate the client's pipeline for one item.
     pub(super) async fn make_one(
         &self,
         run: &mut BucketCommand<'_>,
@@ -269,7 +275,7 @@ impl<'a> ItemUpdate<'a> {
         }
     }
 
-    /// Whether it may give items another key or time.
+    /// Whether the update may change the key or time of items.
     pub(super) fn may_relocate(&self, shape: &BucketShape) -> bool {
         let Some(Wish::Operators(operators)) = Wish::of(self.asked.change) else {
             return true;
@@ -286,7 +292,7 @@ impl<'a> ItemUpdate<'a> {
         })
     }
 
-    /// What mongod makes of items by the client's stages, each of which makes one document of one.
+    /// Has mongod evaluate the client's pipeline for items. Each item gives one document.
     async fn make(
         &self,
         run: &mut BucketCommand<'_>,
@@ -333,7 +339,8 @@ impl<'a> ItemUpdate<'a> {
     }
 }
 
-/// The error that an aggregation met in an item; any other is that of the command.
+/// Converts an error that an aggregation reported for an item to a write error. `Err`: the error
+/// fails the command.
 fn of_item(error: CommandError) -> Result<WriteError, CommandError> {
     if let CommandError::Upstream(reply) = &error
         && let Some(RawBsonRef::String(message)) = get(reply, "errmsg")
@@ -352,7 +359,8 @@ fn of_item(error: CommandError) -> Result<WriteError, CommandError> {
     Err(error)
 }
 
-/// Both as the variables of an aggregation. Constants are taken as they are, and before the others.
+/// `let` variables and constants in one document. Constants are literals and override variables of
+/// the same name.
 fn variables(given: Option<&RawDocument>, constants: Option<&RawDocument>) -> Option<RawDocumentBuf> {
     let mut variables = RawDocumentBuf::new();
     for (name, value) in given.into_iter().flat_map(RawDocument::iter).flatten() {
@@ -366,7 +374,7 @@ fn variables(given: Option<&RawDocument>, constants: Option<&RawDocument>) -> Op
     (!variables.is_empty()).then_some(variables)
 }
 
-/// mongod's error of an item's statement, in terms of the item.
+/// mongod's error for an item's statement, in terms of the item instead of the page.
 pub(super) fn in_words_of_the_application(
     run: &BucketCommand<'_>,
     mut error: WriteError,
@@ -377,7 +385,7 @@ pub(super) fn in_words_of_the_application(
     error
 }
 
-/// The races that were lost.
+/// The error after the last lost race with another writer.
 pub(super) fn given_up(run: &BucketCommand<'_>) -> WriteError {
     let message = format!(
         "write conflict: an item of {} was changed by other writers before each attempt: try again",

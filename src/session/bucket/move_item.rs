@@ -18,21 +18,22 @@ use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
 use crate::session::upstream::UpstreamKind;
 
-/// What came of it.
 pub(super) enum MoveOutcome {
-    /// It was changed to this where it lies; mongod's answer.
+    /// The new item, on the same page, and mongod's reply.
     Stayed(RawDocumentBuf, RawDocumentBuf),
-    /// It was changed to this, and left its page; mongod's last answer.
+    /// The new item, on another page, and mongod's last reply.
     Away(RawDocumentBuf, RawDocumentBuf),
-    /// An earlier attempt at the command has relocated an item, with the transaction of this number.
+    /// An earlier attempt of the command relocated an item in the internal transaction with this
+    /// attempt number.
     Before(u32),
-    /// It is not as it was found.
+    /// The item has changed since it was read.
     Missed,
-    /// mongod's error for the change.
+    /// The change failed with mongod's error.
     Failed(WriteError),
 }
 
-/// Changes the item. Where `stays` is false mongod must remember more of it than that it was changed.
+/// Gives the item its new key or time. `stays`: whether it may change in place, which leaves no
+/// retry record of the new item.
 pub(super) async fn move_item(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
@@ -47,7 +48,7 @@ pub(super) async fn move_item(
         Ok(stored) => stored,
         Err(error) => return Ok(MoveOutcome::Failed(error)),
     };
-    // Another attempt may have moved it to where it was found.
+    // Another attempt may have moved the item to the page on which it was found.
     if let Some(attempt) = was_relocated(run, task).await? {
         return Ok(MoveOutcome::Before(attempt));
     }
@@ -71,7 +72,8 @@ pub(super) async fn move_item(
     })
 }
 
-/// `None` where its new time is not where it lies, or it is not as it was found.
+/// `None`: the new time does not belong at the item's position, or the item has changed since it
+/// was read.
 async fn in_place(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
@@ -79,7 +81,7 @@ async fn in_place(
     item: &Item,
     time: DateTime,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
-    // Its key may be written otherwise.
+    // The item's `_id` can be stored in a different form.
     if get(&found.item, "_id").is_none() && item.id().is_some() {
         return Ok(None);
     }

@@ -8,9 +8,9 @@ use crate::command::find::check_hint_form;
 use crate::session::error::RunError;
 
 impl BucketCommand<'_> {
-    /// Refuses a collection that holds what the shape cannot read.
+    /// Refuses a collection with content that the shape cannot read.
     ///
-    /// A hint is checked against a collection that is there: mongod gives none a thought on one that is not.
+    /// A hint is checked only if the collection exists: mongod ignores hints on missing collections.
     pub(super) async fn ensure_readable(&mut self, hint: Option<RawBsonRef<'_>>) -> Result<(), RunError> {
         let settings = self.context.settings;
         check_hint_form(hint)?;
@@ -25,8 +25,8 @@ impl BucketCommand<'_> {
         Ok(())
     }
 
-    /// Creates a missing collection before an upsert, as mongod does: an upsert that fails leaves an empty
-    /// collection, and its hint is checked.
+    /// Creates a missing collection before an upsert, as mongod does. So a failed upsert leaves an
+    /// empty collection, and its hint is checked.
     pub(super) async fn ensure_created(&mut self) -> Result<(), RunError> {
         if self.collection.is_none() {
             let settings = self.context.settings;
@@ -36,9 +36,9 @@ impl BucketCommand<'_> {
         Ok(())
     }
 
-    /// Creates a collection again that was dropped after it was cached. For an upsert that failed before a
-    /// write has met the collection's UUID: its error is the answer, so an error here is ignored. Costs one
-    /// `listCollections`.
+    /// Creates a collection again that was dropped after it was cached. Called if an upsert failed
+    /// before any write had named the collection's UUID. The upsert's error is returned to the
+    /// client, so errors here are ignored. Costs one `listCollections`.
     pub(super) async fn ensure_still_there(&mut self) -> Result<(), RunError> {
         if self.context.head.in_transaction() {
             return Ok(());

@@ -21,18 +21,18 @@ use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::upstream::UpstreamKind;
 
-/// What came of it.
 #[derive(Debug)]
 pub(super) enum RelocateOutcome {
-    /// It lies there now; mongod's answer to the last command.
+    /// The item is on its new page. mongod's reply to the last command.
     Now(RawDocumentBuf),
-    /// An earlier attempt at the client's statement has relocated one, with the transaction of this number.
+    /// An earlier attempt of the client's statement relocated an item in the transaction with this
+    /// attempt number.
     Before(u32),
-    /// It is not as it was found.
+    /// The item has changed since it was read.
     Missed,
 }
 
-/// Takes the item out and inserts `item`, which is what becomes of it as the application knows it.
+/// Removes the located item and inserts `item`, which is the new item as the application sees it.
 pub(super) async fn relocate(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
@@ -63,7 +63,8 @@ pub(super) async fn relocate(
                 ItemClaim::Made => {}
                 ItemClaim::Missed => return Ok(RelocateOutcome::Missed),
                 ItemClaim::Before => {
-                    // The transaction of that number is another's, which is not to be overtaken.
+                    // Another attempt claimed an item under this number. Its transaction is ended, or
+                    // found committed, before the next number is used.
                     if transaction.burn(run).await? == Before::Committed {
                         return Ok(RelocateOutcome::Before(attempt));
                     }
@@ -79,7 +80,8 @@ pub(super) async fn relocate(
                 return Ok(RelocateOutcome::Now(answer));
             }
             Ok(None) => return Ok(RelocateOutcome::Missed),
-            // Another attempt at the client's statement may have begun it, ended ours, or go on where we are.
+            // Another attempt of the client's statement may have begun this transaction, ended ours, or
+            // continued from the same point.
             Err(RunError::Command(error))
                 if is_transient(&error) || (task.statement_id.is_some() && is_spent(&error)) =>
             {
@@ -99,7 +101,7 @@ pub(super) async fn relocate(
     Err(lost_too_often().into())
 }
 
-/// Records that the statement has relocated its item, where the transactions of others follow.
+/// Records that the statement relocated its item, if transactions of later statements follow.
 async fn record(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>, pages: &[RawDocumentBuf]) -> Result<(), RunError> {
     match (task.statement_id, task.memory) {
         (Some(id), Memory::Statement) => remember(run, id, pages).await,
@@ -107,7 +109,7 @@ async fn record(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>, pages: &[Raw
     }
 }
 
-/// Refuses it where there are no transactions.
+/// Refuses a relocation on a standalone, which has no transactions.
 pub(super) fn may_relocate(run: &BucketCommand<'_>) -> Result<(), CommandError> {
     if run.context.upstream == UpstreamKind::Standalone {
         let what = "an update that moves an item to another page, of another key, which takes a transaction and so a \
@@ -117,7 +119,8 @@ pub(super) fn may_relocate(run: &BucketCommand<'_>) -> Result<(), CommandError> 
     Ok(())
 }
 
-/// Whether an earlier attempt at the client's statement has relocated an item: the number of its transaction.
+/// Returns the attempt number of the transaction in which an earlier attempt of the client's
+/// statement relocated an item.
 pub(super) async fn was_relocated(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>) -> Result<Option<u32>, RunError> {
     let Some(id) = task.statement_id else { return Ok(None) };
     let mut attempt = 0;
@@ -125,8 +128,9 @@ pub(super) async fn was_relocated(run: &mut BucketCommand<'_>, task: &ItemUpdate
     Ok(matches!(next, Next::Relocated).then_some(attempt))
 }
 
-/// The same where the statement has met no item. Where others follow it, no attempt at it relocates one from
-/// now on: the transaction of a later statement would hide that.
+/// Like [`was_relocated`], for a statement that matches no item. If later statements follow, no
+/// attempt of this statement may relocate an item from now on, because the transaction of a later
+/// statement would hide it.
 pub(super) async fn was_relocated_before_others(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
@@ -145,18 +149,18 @@ pub(super) async fn was_relocated_before_others(
     })
 }
 
-/// What is known of a statement's transactions.
+/// State of a statement's transactions.
 enum Next {
-    /// None was committed: this one may be begun.
+    /// None was committed. This transaction may begin.
     Begin(OwnTransaction),
     /// One was committed.
     Relocated,
-    /// None was committed, and none can be any more: one of a later statement was begun.
+    /// None was committed and none can be, because the transaction of a later statement was begun.
     Late,
 }
 
-/// What is known of the transactions of the client's statement, from an attempt on, which then is that of the
-/// answer.
+/// Checks the transactions of the client's statement, beginning with `attempt`. Sets `attempt` to
+/// the number that the result is about.
 async fn next_attempt(
     run: &mut BucketCommand<'_>,
     memory: Memory,
@@ -173,8 +177,8 @@ async fn next_attempt(
                 return Ok(Next::Relocated);
             }
             Before::Nothing => return Ok(Next::Begin(transaction)),
-            // By another attempt at this statement, or at a later one, which follows what is recorded of
-            // this.
+            // Superseded by another attempt of this statement or by a later statement. A later
+            // statement begins only after this one was recorded.
             Before::Superseded if of_statement(run, id, MAX_ATTEMPTS)?.abort(run).await? == Before::Superseded => {
                 let is_relocated = memory == Memory::Statement && is_recorded(run, id).await?;
                 return Ok(if is_relocated { Next::Relocated } else { Next::Late });
@@ -190,7 +194,8 @@ fn of_statement(run: &BucketCommand<'_>, id: i32, attempt: u32) -> Result<OwnTra
     transaction.ok_or_else(|| run.unsupported("a move in such a session"))
 }
 
-/// The error of a statement that has met no item when it was first sent, and would relocate one now.
+/// The error of a retried statement that matched no item in its first attempt, and would relocate
+/// one now.
 fn too_late() -> CommandError {
     let message = "this statement was sent before, and met no item then; it has not moved the one that it meets now, since a later \
                    statement of the command has been executed";
@@ -212,7 +217,7 @@ async fn in_own(
     Ok(Some(answer))
 }
 
-/// Both statements, in a transaction.
+/// Executes both statements in a transaction. `None`: the item has changed since it was read.
 async fn within(
     run: &mut BucketCommand<'_>,
     transaction: Option<&OwnTransaction>,
@@ -221,7 +226,7 @@ async fn within(
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     let body = insert_of(run, transaction, item, true);
     let head = CommandHeader::of_body(&body)?;
-    // The client's own has begun when its item was looked for.
+    // The client's transaction began when the item was looked up.
     let mut inner = run.for_internal_command(&head, transaction.is_none());
     if take(&mut inner, target, Origin::Client(None)).await?.is_none() {
         return Ok(None);

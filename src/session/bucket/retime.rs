@@ -1,5 +1,5 @@
-//! Changes an item's time in place on a standalone, which has no transactions. Other pages are marked before;
-//! see `docs/decisions/0015-times-change-in-place.md`.
+//! Changes an item's time in place on a standalone, which has no transactions. Before that, other
+//! pages of the key are marked; see `docs/decisions/0015-times-change-in-place.md`.
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
@@ -18,7 +18,8 @@ use crate::pattern::bucket::update_by_position::retime::{
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 
-/// Puts `item` in the place of what was found; mongod's answer. `None` where that is not as it was found.
+/// Replaces the located item by `item`. Returns mongod's reply. `None`: the item has changed since
+/// it was read.
 pub(super) async fn shift(
     run: &mut BucketCommand<'_>,
     found: &LocatedItem,
@@ -61,7 +62,7 @@ pub(super) async fn shift(
     Err(CommandError::new(ErrorCode::WriteConflict, message).into())
 }
 
-/// What is known of the item's key's highest page.
+/// The header of the head page of the item's key.
 async fn highest(run: &mut BucketCommand<'_>, item: &Item) -> Result<Option<PageHeader>, RunError> {
     let mut find = single("find", run.namespace.collection);
     append_facts_query(run.shape, item, &mut find);

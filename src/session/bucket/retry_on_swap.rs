@@ -16,14 +16,13 @@ use crate::command::registry::Command;
 use crate::command::reply::succeeded;
 use crate::session::error::RunError;
 
-/// How often a command is run again. A collection is replaced once in a while.
+/// How often a command is executed again. Swaps are rare.
 pub(super) const MAX_RUNS: u32 = 10;
 
-/// A command's answer.
 pub(super) type CommandReply = Result<RawDocumentBuf, RunError>;
 
-/// Whether mongod refused it since the collection is frozen, or is another by now, or has no index of the
-/// shape's yet.
+/// Whether mongod refused the command because the collection is frozen, was swapped, or does not
+/// have the shape's indexes yet.
 pub(super) fn is_met_by(error: &CommandError) -> bool {
     if let CommandError::Upstream(reply) = error
         && reply
@@ -41,12 +40,12 @@ pub(super) fn is_met_by(error: &CommandError) -> bool {
     .any(|code| error.is(code))
 }
 
-/// The same of a statement's error.
+/// Like [`is_met_by`], for the error of one statement.
 pub(super) fn is_met_by_statement(error: &WriteError) -> bool {
     is_met_by(&error.clone().into_command_error())
 }
 
-/// Runs the command, and again where the collection was replaced meanwhile.
+/// Executes the command. Executes it again if the collection was swapped in the meantime.
 pub(super) async fn retry_on_swap(run: &mut BucketCommand<'_>) -> CommandReply {
     let mut answer = once(run).await;
     for _ in 0..MAX_RUNS {
@@ -77,7 +76,7 @@ fn hit_swap(answer: &CommandReply) -> bool {
     }
 }
 
-/// Whether one of an answer's statements was refused so.
+/// Whether a statement in the reply failed because of a swap or freeze.
 pub(super) fn statement_hit_swap(reply: &RawDocument) -> bool {
     write_errors(reply).any(|(_, error)| is_met_by_statement(&error))
 }
@@ -88,7 +87,7 @@ fn write_errors(reply: &RawDocument) -> impl Iterator<Item = (usize, WriteError)
     errors.filter_map(RawBsonRef::as_document).filter_map(WriteError::parse)
 }
 
-/// Whether nothing was executed that would be executed twice.
+/// Whether executing the command again applies no change twice.
 fn may_be_run_again(run: &BucketCommand<'_>) -> bool {
     let head = run.context.head;
     if head.in_transaction() || head.command == Command::GetMore {
@@ -103,8 +102,8 @@ fn may_be_run_again(run: &BucketCommand<'_>) -> bool {
     }
 }
 
-/// Waits until the collection takes writes again, and uses the one that has its name then. A dropped
-/// collection is not created.
+/// Waits until the collection accepts writes, and records the UUID that its name then denotes. Does
+/// not create a dropped collection.
 pub(super) async fn wait(run: &mut BucketCommand<'_>) -> Result<(), RunError> {
     let settings = run.context.settings;
     settings.catalog.forget(run.namespace);
@@ -116,13 +115,13 @@ pub(super) async fn wait(run: &mut BucketCommand<'_>) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Whether a statement of several, which failed so, may be run again by itself: `before` is what the command
-/// had executed until it.
+/// Whether one statement that failed because of a swap may be executed again. `before`: the value
+/// of `executed` before the statement.
 pub(super) fn may_go_on(run: &BucketCommand<'_>, before: u64) -> bool {
     !run.context.head.in_transaction() && (run.executed == before || run.context.head.is_retryable_write())
 }
 
-/// What a client is told: something that it may try again.
+/// The client's reply after a swap: an error that permits a retry.
 fn told(run: &BucketCommand<'_>, answer: CommandReply) -> CommandReply {
     let message = message(run);
     let own = CommandError::new(ErrorCode::WriteConflict, message.as_str());
@@ -130,7 +129,7 @@ fn told(run: &BucketCommand<'_>, answer: CommandReply) -> CommandReply {
         return Err(own.transient().into());
     }
     match answer {
-        // What a cursor had not told yet.
+        // The items that the cursor had not returned are lost.
         Err(error) if run.context.head.command == Command::GetMore => Err(error),
         Err(_) if run.context.head.is_retryable_write() => Err(own.retryable().into()),
         Err(_) => Err(own.into()),
@@ -155,17 +154,19 @@ fn message(run: &BucketCommand<'_>) -> String {
     )
 }
 
-/// The error of a statement that met a collection about to be replaced before it had done anything.
+/// The error of a statement that failed because of a swap before it changed anything.
 pub(super) fn not_executed(run: &BucketCommand<'_>) -> WriteError {
     WriteError::new(ErrorCode::WriteConflict, message(run))
 }
 
-/// The error of an update that has changed so many items, and cannot be taken up again.
+/// The error of an update that a swap stopped after it had changed `items` items, and that cannot
+/// be resumed.
 pub(super) fn updated_in_part(run: &BucketCommand<'_>, items: i64) -> WriteError {
     in_part(run, &format!("{items} of its items were changed"))
 }
 
-/// The error of a delete that has deleted so many items, and cannot be taken up again.
+/// The error of a delete that a swap stopped after it had deleted `items` items, and that cannot be
+/// resumed.
 pub(super) fn deleted_in_part(run: &BucketCommand<'_>, items: i64) -> WriteError {
     in_part(run, &format!("{items} of its items were deleted"))
 }
@@ -179,8 +180,8 @@ fn in_part(run: &BucketCommand<'_>, what: &str) -> WriteError {
     WriteError::new(ErrorCode::WriteConflict, message)
 }
 
-/// What came of something that is of no use any more where the collection was replaced, or is about to be;
-/// `None` then.
+/// Converts a failure because of a swap or freeze to `None`, for an operation that is unnecessary
+/// in the copy.
 pub(super) fn unless_replaced<T>(run: &BucketCommand<'_>, told: Result<T, RunError>) -> Result<Option<T>, RunError> {
     match told {
         Err(RunError::Command(error)) if is_met_by(&error) && !run.context.head.in_transaction() => Ok(None),
@@ -189,8 +190,8 @@ pub(super) fn unless_replaced<T>(run: &BucketCommand<'_>, told: Result<T, RunErr
 }
 
 impl BucketCommand<'_> {
-    /// Whether the collection is still the one that was found ready. mongod sees to that where a query may
-    /// name its UUID.
+    /// Whether the name still denotes the collection that was checked. Needed only if a query
+    /// cannot name the UUID; otherwise mongod checks it.
     pub(super) async fn is_still_the_same(&mut self) -> Result<bool, RunError> {
         let Some(known) = self.collection.clone() else {
             return Ok(true);

@@ -18,14 +18,13 @@ use crate::session::cross_collection::ReferencedCollections;
 use crate::session::error::RunError;
 use crate::session::refusal::refuse_stage;
 
-/// The stage that tells of a collection.
 const STAGE: &str = "$collStats";
 
 pub(super) async fn coll_stats(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = run.context.head.body();
     run.ensure_readable(None).await?;
     let reply = run.context.link.run(body).await?;
-    // An average is of bytes, whatever sizes are told in.
+    // An average size is in bytes, independent of `scale`.
     let bytes = if get(body, "scale").is_some() {
         let unscaled = run.context.link.run(&with_replaced(body, &[("scale", None)])).await?;
         size(&unscaled)
@@ -38,7 +37,7 @@ pub(super) async fn coll_stats(run: &mut BucketCommand<'_>) -> Result<RawDocumen
 
 pub(super) async fn data_size(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = run.context.head.body();
-    // A part of the buckets is no part of the items.
+    // The bounds select buckets by key, which does not select the same range of items.
     let bound = ["keyPattern", "min", "max"]
         .into_iter()
         .find(|field| get(body, field).is_some_and(|value| !value.as_document().is_some_and(RawDocument::is_empty)));
@@ -65,14 +64,13 @@ pub(super) async fn validate(run: &mut BucketCommand<'_>) -> Result<RawDocumentB
     })
 }
 
-/// Whether a pipeline begins with `$collStats`.
 pub(super) fn begins_with_statistics(aggregate: &Aggregate<'_>) -> bool {
     let first = aggregate.pipeline.first().and_then(|stage| first_field(stage));
     first.is_some_and(|(name, _)| name == STAGE) && !aggregate.explain
 }
 
-/// An `aggregate` that begins with `$collStats`: what that tells is asked for first, and then given to the
-/// stages behind.
+/// An `aggregate` that begins with `$collStats`. The stage's result is read first, converted to
+/// items, and passed to the remaining stages as a literal.
 pub(super) async fn aggregate(
     run: &mut BucketCommand<'_>,
     aggregate: &Aggregate<'_>,
@@ -82,7 +80,7 @@ pub(super) async fn aggregate(
         return Err(run.unsupported("no stage").into());
     };
     let asked = first_field(stage).and_then(|(_, value)| value.as_document());
-    // What the server did for a collection is not what the application had done.
+    // Latency and execution counters contain the proxy's internal commands.
     let of_server = ["latencyStats", "queryExecStats"]
         .into_iter()
         .find(|name| asked.is_some_and(|asked| get(asked, name).is_some()));
@@ -90,7 +88,7 @@ pub(super) async fn aggregate(
         return Err(run.unsupported(&format!("{name} of the stage {STAGE}")).into());
     }
     if run.context.head.in_transaction() {
-        // mongod refuses it.
+        // mongod refuses the stage in a transaction. Its own error comes first.
         ask(run, stage).await?;
         return Err(run.unsupported(&format!("the stage {STAGE} in a transaction")).into());
     }
@@ -107,7 +105,8 @@ pub(super) async fn aggregate(
     let told = match told(run, stage).await {
         Ok(told) => told,
         Err(RunError::Command(error)) => {
-            // A mistake in what is behind is told first.
+            // mongod reports an error in the following stages first, so the whole pipeline is sent for
+            // validation.
             let mut stages = vec![(*stage).to_owned()];
             stages.extend(behind);
             let stages = array_of(&stages);
@@ -118,7 +117,7 @@ pub(super) async fn aggregate(
         Err(error) => return Err(error),
     };
     let mut stages = vec![
-        // One document, whatever it says.
+        // The stage returns one document. Its content is replaced.
         single(STAGE, RawDocumentBuf::new()),
         single("$replaceWith", single("$literal", &told)),
     ];
@@ -132,7 +131,7 @@ pub(super) async fn aggregate(
     Ok(reply)
 }
 
-/// What the stage tells, in items.
+/// The document of the stage, with items in place of buckets.
 async fn told(run: &mut BucketCommand<'_>, stage: &RawDocument) -> Result<RawDocumentBuf, RunError> {
     let first = ask(run, stage).await?;
     let Some(stored) = get(&first, "storageStats").and_then(RawBsonRef::as_document) else {
@@ -157,7 +156,7 @@ async fn ask(run: &mut BucketCommand<'_>, stage: &RawDocument) -> Result<RawDocu
     Ok(documents(&reply).next().map(ToOwned::to_owned).unwrap_or_default())
 }
 
-/// How many items there are.
+/// The number of items in the collection.
 async fn items(run: &mut BucketCommand<'_>) -> Result<i64, RunError> {
     let mut command = unwound::aggregate(
         run.namespace.collection,

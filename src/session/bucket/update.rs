@@ -1,5 +1,5 @@
-//! `update`: if each statement updates one item by `_id`, the statements are sent together to the items'
-//! pages; otherwise each is run by itself on located items.
+//! `update`. If each statement updates one item by `_id`, the statements are sent together to the
+//! items' pages. Otherwise each statement is executed alone, on located items.
 
 mod by_id;
 mod many;
@@ -49,7 +49,8 @@ async fn execute(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError
     one_after_the_other(run, &command).await
 }
 
-/// Whether no statement is wrong by itself: then it alone fails.
+/// Whether no statement is invalid. An invalid statement fails alone, so the statements cannot be
+/// sent together.
 async fn are_right(run: &mut BucketCommand<'_>, statements: &[UpdateStatement<'_>]) -> Result<bool, RunError> {
     for statement in statements {
         if mistake(run, statement).await?.is_some() {
@@ -59,7 +60,8 @@ async fn are_right(run: &mut BucketCommand<'_>, statements: &[UpdateStatement<'_
     Ok(true)
 }
 
-/// What is wrong with a statement, whether anything matches or not: the form of its hint apart.
+/// The error of a statement that is invalid whether or not an item matches. The form of the hint is
+/// checked elsewhere.
 async fn mistake(run: &mut BucketCommand<'_>, statement: &UpdateStatement<'_>) -> Result<Option<WriteError>, RunError> {
     if let Some(error) = check_filter(statement.filter).err().filter(|_| statement.upsert) {
         return Ok(Some(error));
@@ -82,7 +84,7 @@ async fn one_after_the_other(run: &mut BucketCommand<'_>, command: &Update<'_>) 
                 }
                 told.add(index, command.statement_ids.of(index), outcome);
             }
-            // What the others have done is done.
+            // Earlier statements have been executed, so the refusal is an error of this statement.
             Err(RunError::Command(CommandError::Own { code, message }))
                 if told.has_begun() || (run.executed > 0 && !run.context.head.in_transaction()) =>
             {
@@ -112,7 +114,8 @@ async fn one_after_the_other(run: &mut BucketCommand<'_>, command: &Update<'_>) 
     Ok(reply)
 }
 
-/// Executes a statement, and again where the collection is replaced before it has done anything.
+/// Executes a statement. Executes it again if the collection was swapped before the statement had
+/// changed anything.
 async fn until_executed(
     run: &mut BucketCommand<'_>,
     command: &Update<'_>,
@@ -186,15 +189,15 @@ async fn of_statement(
     }
 }
 
-/// Whether mongod executes a statement at all: before it creates the collection of an upsert, it refuses a
-/// retryable update of many, and constants beside anything but a pipeline.
+/// Whether mongod executes the statement at all. Before it creates the collection of an upsert,
+/// mongod refuses a retryable update of many, and constants without a pipeline.
 fn is_executed(run: &BucketCommand<'_>, statement: &UpdateStatement<'_>) -> bool {
     let is_pipeline = matches!(statement.change, RawBsonRef::Array(_));
     !(statement.multi && run.context.head.is_retryable_write()) && (statement.constants.is_none() || is_pipeline)
 }
 
-/// What an earlier attempt at the command has done with this statement, where that is not under the
-/// statement's own number.
+/// The outcome of an earlier attempt of this statement that is not recorded under the statement's
+/// own `stmtId`: a relocation or an upsert.
 async fn before(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,

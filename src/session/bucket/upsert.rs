@@ -22,24 +22,24 @@ use crate::pattern::shapes::ItemIds;
 use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
 
-/// What is between a statement's number and that of its insert: more statements than a command may have.
+/// Offset from a statement's `stmtId` to that of its insert. Larger than the number of statements
+/// in a command.
 const BESIDE: i32 = 1 << 17;
-/// Seconds in which a command may be sent again: mongod forgets a session sooner.
+/// Seconds in which a client can retry a command. mongod deletes the session's records sooner.
 const REMEMBERED: u32 = 3600;
-/// Seconds by which the clocks of two proxies may differ.
+/// Allowed clock difference of two proxies in seconds.
 const SKEW: u32 = 60;
 
-/// What came of it.
 pub(super) enum Upserted {
-    /// This item was made; mongod's last answer.
+    /// The inserted item, and mongod's last reply.
     Made(RawDocumentBuf, RawDocumentBuf),
-    /// Another writer has made the one with that `_id`, which the filter names: it matches now.
+    /// Another writer inserted an item with the `_id` in the filter, so an item matches now.
     Overtaken,
-    /// mongod's error.
+    /// The insert failed with mongod's error.
     Failed(WriteError),
 }
 
-/// Makes an item.
+/// Builds the item and inserts it.
 pub(super) async fn insert_missing(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>) -> Result<Upserted, RunError> {
     if let Some(Err(error)) = task.asked.filter.map(check_filter) {
         return Ok(Upserted::Failed(error));
@@ -50,7 +50,7 @@ pub(super) async fn insert_missing(run: &mut BucketCommand<'_>, task: &ItemUpdat
     };
     let body = insert_of(run, task, &item);
     let head = CommandHeader::of_body(&body)?;
-    // Something was looked for before.
+    // The lookup of the item has begun the transaction.
     let mut inner = run.for_internal_command(&head, true);
     let reply = insert::run(&mut inner).await?;
     run.record_executed(&reply);
@@ -68,8 +68,8 @@ pub(super) async fn insert_missing(run: &mut BucketCommand<'_>, task: &ItemUpdat
     })
 }
 
-/// What an earlier attempt at the client's statement has made: its `_id`, the item as it would be made now,
-/// mongod's answer.
+/// The insert of an earlier attempt of the client's statement: its `_id`, the item as it would be
+/// built now, and mongod's reply.
 pub(super) async fn before(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
@@ -90,7 +90,7 @@ pub(super) async fn before(
     Ok(Some((found_again(run, task, id).await?, item, told.answer)))
 }
 
-/// The `_id` that was made up in the first attempt differs in its seconds from the one that would be now.
+/// The `_id` that the first attempt generated. It differs from a new one only in its seconds.
 async fn found_again(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>, made: RawBson) -> Result<RawBson, RunError> {
     let (Some(minted), RawBson::ObjectId(id)) = (minted(run, task, 0), &made) else {
         return Ok(made);
@@ -121,7 +121,7 @@ async fn found_again(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>, made: R
     Ok(own.map_or(made, RawBson::ObjectId))
 }
 
-/// The item that mongod would insert.
+/// Builds the item that mongod would insert.
 async fn built(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>) -> Result<Evaluated<RawDocumentBuf>, RunError> {
     let mut mint = UpsertMint {
         system: SystemIdSource::new(&run.context.shared.timestamps),
@@ -152,14 +152,14 @@ fn insert_of(run: &BucketCommand<'_>, task: &ItemUpdate<'_>, item: &RawDocument)
     body
 }
 
-/// Whether the filter is about nothing but the `_id`, and so the unique index decides who of two is first
-/// (mongod tries such an upsert again: `shouldRetryDuplicateKeyException`).
+/// Whether the filter contains only `_id`. Then the unique index decides which of two upserts is
+/// first, and mongod repeats the other one (`shouldRetryDuplicateKeyException`).
 fn names_only_id(run: &BucketCommand<'_>, task: &ItemUpdate<'_>) -> bool {
     let narrowing = BucketPredicate::of(run.shape, task.asked.filter);
     narrowing.exactly_one_id().is_some() && task.asked.filter.is_some_and(|filter| filter.iter().count() == 1)
 }
 
-/// An `_id` that every attempt at a command makes up alike, but for its seconds.
+/// An `_id` that is the same in every attempt of a command, except for its seconds.
 fn minted(run: &BucketCommand<'_>, task: &ItemUpdate<'_>, seconds: u32) -> Option<ObjectId> {
     let statement = u64::from(u32::try_from(task.statement_id?).ok()?);
     let body = run.context.head.body();
@@ -170,7 +170,8 @@ fn minted(run: &BucketCommand<'_>, task: &ItemUpdate<'_>, seconds: u32) -> Optio
     let number = get(body, "txnNumber")?.as_i64()?.cast_unsigned();
     let (high, low) = session.split_at(8);
     let part = |half: &[u8]| half.try_into().map(u64::from_be_bytes).unwrap_or_default();
-    // The session's bytes are random; number and statement make the difference within it.
+    // The session's bytes are random. `txnNumber` and `stmtId` distinguish statements of one
+    // session.
     let mixed =
         part(high) ^ part(low).rotate_left(17) ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ statement.rotate_left(40);
     let mut bytes = [0; 12];
@@ -183,7 +184,7 @@ fn seconds() -> u32 {
     u32::try_from(DateTime::now().timestamp_millis().div_euclid(1000)).unwrap_or_default()
 }
 
-/// Gives the `_id` that follows from the command, if one does.
+/// Generates `id`, which is derived from the command. If it is `None`, generates random ids.
 struct UpsertMint<'a> {
     system: SystemIdSource<'a>,
     id: Option<ObjectId>,

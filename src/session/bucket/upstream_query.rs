@@ -12,7 +12,7 @@ use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
 impl<'a> BucketCommand<'a> {
-    /// Where the command's buckets are read.
+    /// Where the command reads buckets.
     pub(super) fn source(&self) -> BucketSource<'a> {
         BucketSource {
             collection: self.namespace.collection,
@@ -24,15 +24,15 @@ impl<'a> BucketCommand<'a> {
         }
     }
 
-    /// Whether the client rules out what is not in the stable API.
+    /// Whether the client sets `apiStrict`.
     pub(super) fn is_strict(&self) -> bool {
         get(self.context.head.body(), "apiStrict").is_some_and(|strict| as_flag(strict) == Some(true))
     }
 }
 
-/// Adds to a query what every command made from the client's carries, and which collection it is for. A
-/// transaction holds that; under the stable API it cannot be named, and [`BucketCommand::is_still_the_same`]
-/// tells.
+/// Completes a query with the inherited options and the collection's UUID. The UUID is left out in a
+/// transaction, which holds the collection, and under `apiStrict`, which does not allow it. There
+/// [`BucketCommand::is_still_the_same`] checks it instead.
 pub(super) fn complete(run: &BucketCommand<'_>, mut request: RawDocumentBuf) -> RawDocumentBuf {
     let is_named = !run.is_strict() && !run.context.head.in_transaction();
     if let Some(uuid) = run.collection.as_ref().filter(|_| is_named) {
@@ -42,8 +42,8 @@ pub(super) fn complete(run: &BucketCommand<'_>, mut request: RawDocumentBuf) -> 
     request
 }
 
-/// Runs queries back to back, in order. `None` where one is refused, as for an index that is not there: a
-/// pipeline needs none.
+/// Sends queries back to back and returns the replies in order. `None`: mongod refused a query, for
+/// example because an index is missing. The caller then uses a pipeline, which needs no index.
 pub(super) async fn ask_all(
     run: &mut BucketCommand<'_>,
     queries: Vec<RawDocumentBuf>,
@@ -63,7 +63,7 @@ pub(super) async fn ask_all(
     Ok(Some(answers))
 }
 
-/// The same for so many.
+/// Like [`ask_all`], for a fixed number of queries.
 pub(super) async fn ask<const N: usize>(
     run: &mut BucketCommand<'_>,
     queries: [RawDocumentBuf; N],
@@ -72,7 +72,7 @@ pub(super) async fn ask<const N: usize>(
     Ok(answers.and_then(|answers| answers.try_into().ok()))
 }
 
-/// The answer behind another of the same cursor; `None` at its end.
+/// The next batch of the same cursor. `None` at its end.
 pub(super) async fn more(
     run: &mut BucketCommand<'_>,
     answer: &RawDocument,
@@ -86,7 +86,7 @@ pub(super) async fn more(
     )?))
 }
 
-/// The `getMore` of a cursor that a command made from the client's has opened.
+/// The `getMore` of a cursor that an internal command opened.
 pub(super) fn get_more(run: &BucketCommand<'_>, id: i64, size: Option<u64>) -> RawDocumentBuf {
     let mut command = single("getMore", id);
     command.append(cstr!("collection"), run.namespace.collection);
@@ -97,7 +97,6 @@ pub(super) fn get_more(run: &BucketCommand<'_>, id: i64, size: Option<u64>) -> R
     command
 }
 
-/// Closes a cursor.
 pub(super) async fn kill(run: &mut BucketCommand<'_>, id: i64) -> Result<(), RunError> {
     let mut command = single("killCursors", run.namespace.collection);
     let ids: RawArrayBuf = [RawBsonRef::Int64(id)].into_iter().collect();
@@ -106,7 +105,7 @@ pub(super) async fn kill(run: &mut BucketCommand<'_>, id: i64) -> Result<(), Run
     run.context.link.run(&command).await.map(|_| ())
 }
 
-/// Closes the cursors that answers have left open.
+/// Closes all cursors that these replies left open.
 pub(super) async fn kill_all(run: &mut BucketCommand<'_>, answers: &[RawDocumentBuf]) -> Result<(), RunError> {
     for answer in answers {
         if let Some(cursor) = CursorReply::parse(answer)
@@ -118,7 +117,7 @@ pub(super) async fn kill_all(run: &mut BucketCommand<'_>, answers: &[RawDocument
     Ok(())
 }
 
-/// The documents of an answer.
+/// The documents of the reply's batch.
 pub(super) fn documents(answer: &RawDocument) -> impl Iterator<Item = &RawDocument> {
     let cursor = CursorReply::parse(answer);
     cursor
@@ -126,10 +125,10 @@ pub(super) fn documents(answer: &RawDocument) -> impl Iterator<Item = &RawDocume
         .flat_map(|cursor| cursor.batch.into_iter().flatten().filter_map(RawBsonRef::as_document))
 }
 
-/// The first bucket of an answer.
+/// The first bucket of the reply's batch.
 ///
 /// # Errors
-/// Where the first document is no page.
+/// If the first document is not a page.
 pub(super) fn first_bucket<'a>(
     run: &BucketCommand<'_>,
     answer: &'a RawDocument,

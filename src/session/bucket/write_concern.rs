@@ -1,4 +1,4 @@
-//! The client's `writeConcern` where no statement that carries it was sent.
+//! Waits for the client's `writeConcern` if no statement that was sent contained it.
 
 use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
 
@@ -10,8 +10,8 @@ use crate::pattern::bucket::insert::no_statement;
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
-/// Whether the write concern asks for more than that the primary has the write. A command without one has the
-/// default of the replica set, which may be `majority`.
+/// Whether the write concern requires more than a write on the primary. A command without a write
+/// concern has the default of the replica set, which may be `majority`.
 pub(super) fn asks_for_more(run: &BucketCommand<'_>) -> bool {
     let Some(RawBsonRef::Document(concern)) = get(run.context.head.body(), "writeConcern") else {
         return true;
@@ -21,8 +21,8 @@ pub(super) fn asks_for_more(run: &BucketCommand<'_>) -> bool {
     journal || !matches!(members, Some(0 | 1))
 }
 
-/// Waits for the write concern for all earlier writes, by an update that matches nothing: mongod waits for
-/// the newest write that there is. Returns its answer. Costs one round trip.
+/// Waits for the write concern of all earlier writes, by an update that matches nothing: mongod
+/// waits for its newest write. Returns mongod's reply. Costs one round trip.
 pub(super) async fn wait(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let mut command = single("update", run.namespace.collection);
     command.append(cstr!("updates"), array_of(&[no_statement()]));
@@ -34,8 +34,8 @@ pub(super) async fn wait(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, 
     )?)
 }
 
-/// Waits for a write concern that the command names, where it has written nothing and sent nothing that
-/// carries it: mongod waits then, too. `None` where there is nothing to wait for.
+/// Waits for the command's write concern although it has written nothing, as mongod does. `None`:
+/// nothing to wait for.
 pub(super) async fn wait_after_no_write(run: &mut BucketCommand<'_>) -> Result<Option<RawDocumentBuf>, RunError> {
     let is_named = get(run.context.head.body(), "writeConcern").is_some();
     if !is_named || run.context.head.in_transaction() || !asks_for_more(run) {

@@ -12,10 +12,10 @@ use crate::pattern::bucket::insert::{Failure, failure, no_statement};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
-/// What mongod says to an update whose number is that of a statement which removed a document (40638).
+/// mongod's code for an update with the `stmtId` of an executed delete (40638).
 const RETRY_OF_DELETE: i32 = 40638;
 
-/// The command that statements are sent by.
+/// The command that contains the statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WriteCommand {
     /// `update`
@@ -24,34 +24,33 @@ pub(super) enum WriteCommand {
     Delete,
 }
 
-/// As whose they are sent.
+/// Whether the statement is the client's or internal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// As the client's own statement, which mongod remembers under this number if the client may send it
-    /// again.
+    /// The client's own statement. If the client's command is retryable, mongod keeps a retry
+    /// record under this `stmtId`.
     Client(Option<i32>),
-    /// Beside it: it may be done twice, and other members need not have it yet.
+    /// Internal: may be executed twice, and does not wait for the write concern.
     Internal,
 }
 
-/// What came of some statements.
 #[derive(Debug)]
 pub(super) struct WriteResult {
-    /// Documents that they changed or removed.
+    /// Documents changed or removed.
     pub(super) n: i64,
-    /// The positions of those that did not find the page as it was known.
+    /// Positions of statements whose page has changed since it was read.
     pub(super) missed: Vec<usize>,
-    /// Whether mongod remembered the statement: it was executed before.
+    /// Whether mongod has a retry record: the statement was executed before.
     pub(super) resent: bool,
-    /// mongod's answer.
+    /// mongod's reply.
     pub(super) answer: RawDocumentBuf,
-    /// The error of statements, which are among those that missed, that met a collection about to be
-    /// replaced.
+    /// The error of statements that failed because of a freeze or swap. Their positions are in
+    /// `missed`.
     pub(super) replaced: Option<WriteError>,
 }
 
 impl WriteResult {
-    /// Fails where the collection is about to be replaced.
+    /// Fails if a freeze or swap stopped a statement.
     pub(super) fn unless_replaced(mut self) -> Result<Self, RunError> {
         match self.replaced.take() {
             Some(error) => Err(error.into_command_error().into()),
@@ -70,8 +69,8 @@ pub(super) async fn send_one(
     send(run, kind, &[statement], true, part).await
 }
 
-/// Sends some, in order and none behind one that failed, or each whatever becomes of the others. A failure
-/// that is no miss is the command's.
+/// Sends statements. `ordered`: stops at the first failure. Any failure that is not a miss fails
+/// the command.
 pub(super) async fn send(
     run: &mut BucketCommand<'_>,
     kind: WriteCommand,
@@ -84,8 +83,7 @@ pub(super) async fn send(
         .unless_replaced()
 }
 
-/// The same, which tells what was executed where other statements met a collection that is about to be
-/// replaced.
+/// Like [`send`], but returns the counts if a freeze or swap stopped some statements.
 pub(super) async fn send_counting(
     run: &mut BucketCommand<'_>,
     kind: WriteCommand,
@@ -113,7 +111,7 @@ pub(super) async fn send_counting(
                 replaced: None,
             });
         }
-        // Which labels the error of the client's own statement has is mongod's word.
+        // mongod decides the labels of an error of the client's own statement.
         Err(error) if matches!(part, Origin::Client(Some(_))) => return Err(error.with_labels_of_write().into()),
         Err(error) => return Err(error.into()),
     };
@@ -145,7 +143,7 @@ pub(super) async fn send_counting(
     })
 }
 
-/// The command that statements are sent in a sequence of.
+/// The body of the command, without the statements, which follow as a document sequence.
 fn body(run: &BucketCommand<'_>, kind: WriteCommand, ordered: bool, part: Origin) -> RawDocumentBuf {
     let name = match kind {
         WriteCommand::Update => "update",
@@ -161,11 +159,13 @@ fn body(run: &BucketCommand<'_>, kind: WriteCommand, ordered: bool, part: Origin
         Origin::Client(None) => run.context.inherited(),
         Origin::Internal => beside(run),
     };
-    // Pages go by names, which those of another collection may have under other keys.
+    // Pages are named by `_id`. A collection of the same name may have pages with the same `_id`s
+    // and other keys.
     let carried = match run.collection.as_ref().filter(|_| !run.context.head.in_transaction()) {
         Some(uuid) => {
             body.append(cstr!("collectionUUID"), uuid);
-            // Not in the stable API; the client's words are judged by now.
+            // `apiStrict` does not allow `collectionUUID`. mongod has validated the client's
+            // expressions before.
             carried.without_api_strict()
         }
         None => carried,
@@ -174,7 +174,7 @@ fn body(run: &BucketCommand<'_>, kind: WriteCommand, ordered: bool, part: Origin
     body
 }
 
-/// What a statement beside the client's own carries. In a transaction it is one of its statements.
+/// The inherited options of an internal statement. In a transaction it is part of the transaction.
 pub(super) fn beside<'a>(run: &BucketCommand<'a>) -> InheritedOptions<'a> {
     let carried = run.context.inherited().not_retryable();
     if run.context.head.in_transaction() {
@@ -184,14 +184,14 @@ pub(super) fn beside<'a>(run: &BucketCommand<'a>) -> InheritedOptions<'a> {
     }
 }
 
-/// Whether mongod remembers the client's statement: it was executed before, and what is there now says
-/// nothing of it.
+/// mongod's retry record of the client's statement, if it was executed before. The current
+/// documents do not show that.
 pub(super) async fn is_remembered(run: &mut BucketCommand<'_>, id: i32) -> Result<Option<WriteResult>, RunError> {
     let told = send_one(run, WriteCommand::Update, &no_statement(), Origin::Client(Some(id))).await?;
     Ok(told.resent.then_some(told))
 }
 
-/// The error for a race that was lost too often.
+/// The error after the last lost race with another writer.
 pub(super) fn lost_too_often() -> CommandError {
     let message =
         "write conflict: an item was changed by other writers before each attempt; it is unchanged: try again";

@@ -16,7 +16,7 @@ impl CatalogSession<'_> {
         put(&mut command, "indexes", array_of(&index::specs(self.shape)));
         self.carried.append_identity(&mut command);
         let reply = self.link.run(&command).await?;
-        // Of many who begin at once, one does it and says so.
+        // If several proxies create the indexes at once, only one creates and logs them.
         if get(&reply, "numIndexesBefore") != get(&reply, "numIndexesAfter") {
             tracing::info!(namespace = %self.namespace, "created the shape's indexes");
         }
@@ -27,9 +27,9 @@ impl CatalogSession<'_> {
         self.transaction.is_some_and(|transaction| !transaction.makes_none)
     }
 
-    /// Has the client's transaction make the collection. Where its read concern turns out to be one that
-    /// mongod does not do that with, it is made outside, and the transaction, which that has ended, is to be
-    /// tried again.
+    /// Creates the collection in the client's transaction. If the transaction's read concern does
+    /// not permit that, the collection is created outside, and a transient error is returned:
+    /// mongod has aborted the transaction, and the driver tries it again.
     pub(super) async fn create_in_transaction(&mut self) -> Result<(), RunError> {
         match self.make_in_transaction().await {
             Err(RunError::Command(error)) if is_unsupported_read_concern(&error) => {
@@ -44,8 +44,8 @@ impl CatalogSession<'_> {
         }
     }
 
-    /// Has the client's transaction make the shape's indexes, with the collection where it is not there, and
-    /// gives the answer. Changes nothing where it has done so before.
+    /// Creates the shape's indexes in the client's transaction, and the collection if it is
+    /// missing. Returns mongod's reply. Changes nothing if the indexes exist.
     pub(in crate::session) async fn make_in_transaction(&mut self) -> Result<RawDocumentBuf, RunError> {
         let mut command = single("createIndexes", self.namespace.collection);
         put(&mut command, "indexes", array_of(&index::specs(self.shape)));
@@ -59,7 +59,7 @@ impl CatalogSession<'_> {
     }
 }
 
-/// mongod's error for a transaction that may make nothing explicitly.
+/// Whether mongod refused to create a collection because of the transaction's read concern.
 fn is_unsupported_read_concern(error: &CommandError) -> bool {
     error.is(ErrorCode::InvalidOptions) && error.message().contains("read concern not supported")
 }

@@ -16,11 +16,11 @@ use crate::pattern::shape_marker;
 use crate::pattern::shapes::ItemIds;
 use crate::session::error::RunError;
 
-/// How long a write waits for a collection that is about to be replaced, and how often it looks.
+/// How long a write waits for a frozen collection, and how often it checks.
 const MAX_FROZEN: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(50);
 
-/// Options of a collection under which buckets cannot stand for items.
+/// Options of a collection that make buckets behave differently from items.
 const IMPOSSIBLE_OPTIONS: &[&str] = &[
     "capped",
     "collation",
@@ -35,12 +35,12 @@ const IMPOSSIBLE_OPTIONS: &[&str] = &[
 pub(super) struct ListedCollection {
     pub(super) ready: ReadyCollection,
     pub(super) has_page_index: bool,
-    /// It is about to be replaced: nothing can be written to it.
+    /// Whether a swap has frozen it. Then mongod refuses all writes.
     pub(super) is_frozen: bool,
 }
 
 impl CatalogSession<'_> {
-    /// Waits until the collection can be written to, for as long as it is about to be replaced.
+    /// Checks the collection, and waits while it is frozen.
     pub(super) async fn find_thawed(&mut self) -> Result<Option<ListedCollection>, RunError> {
         let begun = Instant::now();
         loop {
@@ -115,7 +115,7 @@ impl CatalogSession<'_> {
             .flat_map(RawDocument::iter)
             .flatten()
             .map(|(name, _)| name.as_str());
-        // A clustered collection keeps `_id`s unique.
+        // In a clustered collection, `_id`s are unique.
         let are_unique = self.shape.item_ids() == ItemIds::Unique;
         let is_impossible = |name: &&str| IMPOSSIBLE_OPTIONS.contains(name) || (*name == CLUSTERED && !are_unique);
         let impossible = given.into_iter().find(is_impossible);
@@ -135,7 +135,7 @@ impl CatalogSession<'_> {
         let mut command = single("listIndexes", self.namespace.collection);
         self.carried.append_to_inspect(&mut command);
         let reply = match self.link.run(&command).await {
-            // Dropped since it was listed.
+            // The collection was dropped after it was listed.
             Err(RunError::Command(error)) if error.is(ErrorCode::NamespaceNotFound) => return Ok(false),
             reply => reply?,
         };
@@ -145,7 +145,7 @@ impl CatalogSession<'_> {
             indexes.find(|spec| spec.get_str("name").is_ok_and(|found| found == name))
         };
         let has_pages = named(index::PAGE).is_some();
-        // Pages are read by what they are stored as, or not at all.
+        // Pages are read only if their shape marker matches the shape.
         match named(shape_marker::INDEX).map(|said| shape_marker::differing(self.shape.stored_as(), said)) {
             None if has_pages => {
                 let what = format!(
@@ -162,8 +162,8 @@ impl CatalogSession<'_> {
         }
     }
 
-    /// Any document that is no bucket, or not what it says it is, was written past the proxy, or before the
-    /// collection was shaped. Names it.
+    /// Checks that the collection contains only pages. Other documents were written directly to
+    /// mongod, or before the collection was shaped. The error names the first one.
     async fn check_contents(&mut self) -> Result<(), RunError> {
         let mut command = single("find", self.namespace.collection);
         command.append(cstr!("filter"), adopt::strays(self.shape));

@@ -1,4 +1,4 @@
-//! Why a connection was closed, and at which level that is logged.
+//! Why a connection was closed, and at which level it is logged.
 
 use crate::command::error::CommandError;
 use crate::session::error::RunError;
@@ -10,24 +10,23 @@ use crate::session::upstream::Upstream;
 use crate::session::upstream_connection::LinkError;
 use crate::wire::WireError;
 
-/// Why a connection ended.
 #[derive(Debug)]
 pub(super) enum Closed {
-    /// The client closed it between two messages, or while it was waiting for an answer.
+    /// The client closed it while idle, or while waiting for a reply.
     ByClient,
-    /// The proxy is draining, or the upstream is no longer the one to use.
+    /// The proxy is draining, or another server is the primary.
     Retired,
-    /// The client was idle for as long as it may be.
+    /// The client exceeded the idle timeout.
     Idle,
-    /// The client's bytes are no messages that may be answered.
+    /// The client sent bytes that are not a valid message.
     Protocol(String),
-    /// The client's compressed message cannot be opened.
+    /// The client's compressed message cannot be decompressed.
     Compressed(WireError),
-    /// There was no room in time for the client's long message.
+    /// No memory became free in time for the client's long message.
     NoRoom,
     /// The client's socket failed.
     Client(StreamError),
-    /// The upstream is gone.
+    /// The upstream connection failed.
     Upstream(LinkError),
     /// The upstream is a replica set without a primary.
     NoPrimary,
@@ -60,8 +59,8 @@ impl From<StreamError> for Closed {
 }
 
 impl Closed {
-    /// Says so, once, at the level of whom it concerns. `upstream` is the one that the client was connected
-    /// to, if any.
+    /// Logs the reason once, at the level of its audience. `upstream`: the client's server, if it
+    /// was connected.
     pub(super) fn report(&self, peer: SocketAddr, upstream: Option<&Upstream>, metrics: &SessionMetrics) {
         if let Some(limit) = self.limit() {
             metrics.limit_hit(limit);
@@ -88,8 +87,8 @@ impl Closed {
             Self::NoRoom => {
                 tracing::warn!(%peer, "closed a connection: too many long messages at once");
             }
-            // Of a primary that steps down or dies the topology tells, once and not for each of its
-            // connections.
+            // The topology monitor logs once that a primary stepped down or failed, instead of each
+            // connection.
             Self::Upstream(error) if upstream.is_some_and(Upstream::is_retired) => {
                 tracing::debug!(%peer, %error, "closed a connection: the upstream is no longer the primary");
             }

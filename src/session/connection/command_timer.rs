@@ -10,18 +10,18 @@ use crate::command::registry::Command;
 use crate::session::metrics::{CommandOutcome, Spent};
 use crate::session::stream::StreamError;
 
-/// What a client waits for.
+/// What a command waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
-    /// The answer to what it asks.
+    /// Its result.
     Answer,
-    /// News of the server, which may never come: the time that this takes says nothing of anybody, and the
-    /// client breaks it off when it needs to know no more.
+    /// A change of the server, which may never happen. The duration is meaningless, and the client
+    /// may cancel the command.
     News,
 }
 
 impl Awaited {
-    /// By a command.
+    /// What a command waits for.
     pub(super) fn by(command: Command, body: &RawDocument) -> Self {
         if command.is_handshake() && get(body, "maxAwaitTimeMS").is_some() {
             Self::News
@@ -31,7 +31,7 @@ impl Awaited {
     }
 }
 
-/// A command that has begun.
+/// A running command.
 pub(super) struct CommandTimer {
     command: Command,
     awaited: Awaited,
@@ -39,7 +39,7 @@ pub(super) struct CommandTimer {
 }
 
 impl Session<'_> {
-    /// A command begins.
+    /// Starts the timer of a command.
     pub(super) fn begin(&mut self, command: Command, awaited: Awaited) -> CommandTimer {
         self.link.begin_command();
         let at = Instant::now();

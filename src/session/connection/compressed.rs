@@ -1,4 +1,4 @@
-//! OP_COMPRESSED: decompressed as far as routing needs it.
+//! OP_COMPRESSED: decompressed only as far as routing needs it.
 
 use bytes::Bytes;
 use tokio::task::spawn_blocking;
@@ -8,12 +8,11 @@ use crate::command::error::{CommandError, ErrorCode};
 use crate::session::relay::RequestBytes;
 use crate::wire::{Frame, Inflated, OpCode, OpCompressed, WireError};
 
-/// So much of a message is opened at first; its command, without documents in a sequence, is hardly ever
-/// longer.
+/// Bytes that are decompressed first. A command without its document sequences is rarely longer.
 const HEAD_BYTES: usize = 64 * 1024;
 
 impl Session<'_> {
-    /// Answers an OP_COMPRESSED, and the answer is compressed alike.
+    /// Handles an OP_COMPRESSED. The reply uses the same compressor.
     pub(super) async fn compressed(&mut self, frame: &Frame) -> Result<(), Closed> {
         let limit = self.settings.load().limits.max_message_bytes;
         let compressed = OpCompressed::parse(frame, limit).map_err(Closed::Compressed)?;
@@ -36,7 +35,7 @@ impl Session<'_> {
             let opened = compressed.inflate().map_err(Closed::Compressed)?;
             return self.opened(frame, &opened, &compressed).await;
         }
-        // Until it is answered. A long one has it already.
+        // Reserved until the reply is sent. For a long message the memory is reserved already.
         let is_short = self.request_memory.bytes() == 0;
         if is_short && self.reserve_request(compressed.uncompressed_bytes).await?.is_some() {
             return Err(Closed::NoRoom);
@@ -62,8 +61,8 @@ impl Session<'_> {
     }
 }
 
-/// The beginning of a long message. Of one that must be opened whole for that it is a copy: the whole is not
-/// kept while the message is relayed.
+/// The first bytes of a long message. If the compressor requires decompressing the whole message,
+/// they are copied, so that the whole is not in memory while the message is relayed.
 fn beginning(compressed: &OpCompressed<'_>) -> Result<Bytes, WireError> {
     Ok(match compressed.inflate_head(HEAD_BYTES)? {
         Inflated::Head(beginning) => beginning,
@@ -78,14 +77,14 @@ fn whole(compressed: &OpCompressed<'_>) -> Result<Frame, WireError> {
     compressed.inflate()
 }
 
-/// Opens a long message on another thread: other sessions live on this one.
+/// Decompresses a long message on another thread, because this one serves other sessions.
 async fn apart<T: Send + 'static>(
     frame: Frame,
     limit: usize,
     open: fn(&OpCompressed<'_>) -> Result<T, WireError>,
 ) -> Result<T, Closed> {
     let opened = spawn_blocking(move || open(&OpCompressed::parse(&frame, limit)?)).await;
-    // The threads end with the proxy.
+    // The thread pool ends only with the proxy.
     let opened = opened.map_err(|_| Closed::Retired)?;
     opened.map_err(Closed::Compressed)
 }

@@ -33,7 +33,7 @@ impl Session<'_> {
         self.link.compress_with(self.compressor);
         let context = CommandContext::new(self.shared, &to.settings, &mut self.link, self.upstream, head);
         let command = BucketCommand::new(context, shape, to.namespace);
-        // Boxed: an idle connection need not have room for the largest commands.
+        // Boxed, so that an idle connection does not reserve memory for the largest command.
         let answer = Box::pin(watched(head, command.run(), &mut self.client)).await;
         self.finish(message.opened, head, answer).await
     }
@@ -45,7 +45,7 @@ impl Session<'_> {
         settings: &Settings,
     ) -> Result<CommandOutcome, Closed> {
         self.link.compress_with(self.compressor);
-        // As of every rewritten message: no one else verifies its checksum.
+        // A rewritten message's checksum is verified only here.
         OpMsg::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
         let context = CommandContext::new(self.shared, settings, &mut self.link, self.upstream, head);
         let answer = watched(head, CrossCollectionCommand { context }.run(), &mut self.client).await;
@@ -59,7 +59,7 @@ impl Session<'_> {
         answer: Result<RawDocumentBuf, RunError>,
     ) -> Result<CommandOutcome, Closed> {
         let (reply, outcome) = match answer {
-            // An error of mongod's own is an answer like any other.
+            // An error from mongod is a reply like any other.
             Ok(reply) | Err(RunError::Command(CommandError::Upstream(reply))) => (reply, CommandOutcome::Rewritten),
             Err(error) => {
                 let error = Closed::unless_replied(error)?;
@@ -79,13 +79,13 @@ impl Session<'_> {
         Ok(outcome)
     }
 
-    /// Ends the transaction of a command that the proxy has failed, as mongod ends one in which it fails a
-    /// command.
+    /// Aborts the transaction of a command that the proxy failed, as mongod does for a command that
+    /// it fails.
     async fn end_transaction(&mut self, head: &CommandHeader<'_>) -> Result<(), LinkError> {
         let carried = InheritedOptions::of(head.body());
         if get(head.body(), "startTransaction").is_some() {
-            // Begins it where the command has not: a later command is then told that it was aborted, not that
-            // there is none.
+            // Begins the transaction if no command has, so that a later command gets the error that the
+            // transaction was aborted, not that it is missing.
             let mut find = single("find", "$cmd");
             find.append(cstr!("filter"), single("$mongoshape", RawBson::Null));
             carried.append_to_internal_read(&mut find);
@@ -99,15 +99,15 @@ impl Session<'_> {
     }
 }
 
-/// Whether an error of the proxy's own ends the command's transaction. mongod finds most mistakes before it
-/// begins the transaction's next command, and only options of a `findAndModify` that contradict each other
-/// within it. After a refusal nothing of the transaction may be committed.
+/// Whether an error of the proxy aborts the command's transaction. mongod finds most mistakes
+/// before it executes a command in the transaction. The exception are contradicting options of a
+/// `findAndModify`. A refusal also aborts, so that nothing of the transaction is committed.
 fn ends_transaction(head: &CommandHeader<'_>, error: &CommandError) -> bool {
     let contradicts_itself = head.command == Command::FindAndModify && is_contradiction(error);
     head.in_transaction() && (contradicts_itself || error.is(ErrorCode::CommandNotSupported))
 }
 
-/// Executes a command. A read ends when the client closes its connection.
+/// Executes a command. A read is cancelled when the client closes its connection.
 pub(super) async fn watched(
     head: &CommandHeader<'_>,
     run: impl Future<Output = Result<RawDocumentBuf, RunError>>,

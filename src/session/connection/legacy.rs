@@ -15,7 +15,7 @@ use crate::wire::{Frame, OpMsgFlags, OpQuery, OpReply};
 /// Bit 3 of an OP_REPLY's flags, which mongod always sets.
 const AWAIT_CAPABLE: i32 = 8;
 
-/// Commands that mongod still takes as OP_QUERY (`checkAllowedOpQueryCommand`).
+/// Commands that mongod still accepts as OP_QUERY (`checkAllowedOpQueryCommand`).
 const LEGACY_COMMANDS: &[&str] = &[
     "_isSelf",
     "authenticate",
@@ -29,7 +29,7 @@ const LEGACY_COMMANDS: &[&str] = &[
 ];
 
 impl Session<'_> {
-    /// Answers an OP_QUERY.
+    /// Handles an OP_QUERY.
     pub(super) async fn query(&mut self, frame: &Frame) -> Result<(), Closed> {
         let query = OpQuery::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
         let (name, command) = legacy_command(&query).unwrap_or(("", query.query));
@@ -76,7 +76,7 @@ impl Session<'_> {
     }
 }
 
-/// An error as OP_REPLY.
+/// Encodes an error as OP_REPLY.
 pub(super) fn error_reply(request: &Frame, error: CommandError) -> Result<Frame, LinkError> {
     let body = error.into_reply();
     let reply = OpReply {
@@ -88,8 +88,8 @@ pub(super) fn error_reply(request: &Frame, error: CommandError) -> Result<Frame,
     Ok(reply.encode(0, request.header().request_id)?)
 }
 
-/// The command in an OP_QUERY and its name. It may be wrapped in `$query`, which mongod takes off
-/// (`upconvertRequest`): what is checked must be what mongod runs.
+/// The command in an OP_QUERY and its name. mongod unwraps `$query` (`upconvertRequest`), so the
+/// check must see the wrapped command.
 fn legacy_command<'a>(query: &OpQuery<'a>) -> Option<(&'a str, &'a RawDocument)> {
     let (name, value) = first_field(query.query)?;
     match (name, value.as_document()) {

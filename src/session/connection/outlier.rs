@@ -24,18 +24,18 @@ use crate::session::shared::Settings;
 use crate::session::upstream_connection::LinkError;
 use crate::wire::OpMsg;
 
-/// What became of a reply on its way.
+/// The result of relaying a read.
 enum Passed {
-    /// The client has it.
+    /// The reply was sent to the client.
     Sent,
-    /// It shows outliers, which are to be put together.
+    /// The reply contains outliers and was not sent.
     Held(RawDocumentBuf),
-    /// There was no memory for it.
+    /// No memory was free for the reply.
     Refused(CommandError),
 }
 
 impl Session<'_> {
-    /// Answers a command on an outlier collection, whose checksum was verified.
+    /// Handles a command on an outlier collection. Its checksum has been verified.
     pub(super) async fn outlier(
         &mut self,
         message: Message<'_>,
@@ -54,7 +54,7 @@ impl Session<'_> {
             Ok(passage) => passage,
             Err(error) => return self.finish(message.opened, head, Err(error.into())).await,
         };
-        // mongod does not know its number.
+        // mongod does not know the id of a cursor with a leftover.
         let is_left = head.command == Command::GetMore
             && GetMore::parse(head.body()).is_ok_and(|more| self.shared.leftovers.contains(more.id));
         let passage = if is_left { OutlierRoute::Rewrite } else { passage };
@@ -73,12 +73,12 @@ impl Session<'_> {
             },
             OutlierRoute::Rewrite => None,
         };
-        // Boxed: most commands do not come here.
+        // Boxed, because most commands are relayed.
         let answer = Box::pin(self.rewrite_outlier(head, to, shape, shown)).await;
         self.finish(message.opened, head, answer).await
     }
 
-    /// Refuses a collection whose outliers are stored in another shape.
+    /// Refuses a collection whose shape marker records another shape.
     async fn check_stored(
         &mut self,
         settings: &Settings,
@@ -90,7 +90,8 @@ impl Session<'_> {
         context.check_stored_shape(shape, namespace).await
     }
 
-    /// Answers one by the proxy's own words. `shown`: mongod's reply to it, which shows outliers.
+    /// Executes a command that is not relayed. `shown`: mongod's reply if the command was relayed
+    /// and the reply contains outliers.
     async fn rewrite_outlier(
         &mut self,
         head: &CommandHeader<'_>,
@@ -99,7 +100,7 @@ impl Session<'_> {
         shown: Option<RawDocumentBuf>,
     ) -> Result<RawDocumentBuf, RunError> {
         let mut context = CommandContext::new(self.shared, &to.settings, &mut self.link, self.upstream, head);
-        // The client's own command has begun the transaction.
+        // The relayed command has begun the transaction.
         context.txn_started = shown.is_some().into();
         let run = OutlierCommand {
             context,
@@ -113,11 +114,11 @@ impl Session<'_> {
         watched(head, run.run(), &mut self.client).await
     }
 
-    /// Moves the tails that the connection has left. Those that cannot be moved are left again.
+    /// Spills the connection's deferred tails. A tail that could not be spilled is deferred again.
     pub(super) async fn move_tails(&mut self) -> Result<(), Closed> {
         let mut failed = Vec::new();
         for tail in self.tails.take() {
-            // Boxed: an idle connection need not have room for it.
+            // Boxed, so that an idle connection does not reserve memory for it.
             if !Box::pin(self.move_tail(&tail)).await? {
                 failed.push(tail);
             }
@@ -126,7 +127,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Moves one; whether there is nothing more to be done about it.
+    /// Spills one tail. Returns true if it must not be tried again.
     async fn move_tail(&mut self, Tail { command, id }: &Tail) -> Result<bool, Closed> {
         let settings = Arc::clone(self.settings.load());
         let Ok(head) = CommandHeader::of_body(command) else {
@@ -135,13 +136,13 @@ impl Session<'_> {
         let Some(namespace) = head.namespace() else {
             return Ok(true);
         };
-        // Not if the collection has another shape by now.
+        // The collection may have another shape now.
         let Some(Shape::Outlier(shape)) = settings.shapes.lookup(namespace).map(AsRef::as_ref) else {
             return Ok(true);
         };
         self.link.compress_with(None);
         if let Err(error) = self.check_stored(&settings, &head, namespace, shape).await {
-            // It stays where it is, which is right for those who have the shape that it was left in.
+            // The tail stays. It is correct for the shape under which it was written.
             return Closed::unless_replied(error).map(|_| true);
         }
         let mut run = OutlierCommand {
@@ -159,13 +160,13 @@ impl Session<'_> {
         }
     }
 
-    /// Relays a command that reads, and its reply unless that shows outliers.
+    /// Relays a read, and its reply unless the reply contains outliers.
     async fn look_for_outliers(&mut self, message: Message<'_>, shape: &OutlierShape) -> Result<Passed, Closed> {
         self.link.forward(message.received).await?;
         let arrived = tokio::select! {
             biased;
             arrived = self.link.arrive() => arrived?,
-            // mongod ends a command whose client is gone, once its own connection is closed.
+            // mongod cancels the client's command when the upstream connection is closed.
             () = self.client.closed() => return Err(Closed::ByClient),
         };
         let received = match self.link.reserving(arrived, &mut self.reply_memory).await {

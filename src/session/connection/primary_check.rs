@@ -1,4 +1,4 @@
-//! Whether the server is still the primary that the client was promised.
+//! Checks whether the server is still the primary.
 
 use bson::raw::{RawDocumentBuf, cstr};
 use tokio::time::timeout;
@@ -14,7 +14,7 @@ use crate::session::upstream_connection::LinkError;
 use crate::wire::Frame;
 
 impl Session<'_> {
-    /// What to look for in replies that are passed on.
+    /// What to inspect in relayed replies.
     pub(super) fn look(&self) -> ReplyInspection<'static> {
         if self.presentation.promises_primary() {
             ReplyInspection::ForPrimary
@@ -23,8 +23,9 @@ impl Session<'_> {
         }
     }
 
-    /// After an answer "not primary": asks the server itself. It may be the primary again, or a fail point
-    /// may have spoken; drivers keep their connection after such an answer, so it must not end without need.
+    /// Called after a reply "not primary". Sends `hello`, and closes the connection unless the
+    /// server is the primary. The reply alone is not enough: the server may be the primary again,
+    /// or a fail point may have caused it.
     pub(super) async fn see_to_primary(&mut self) -> Result<(), Closed> {
         let mut hello = RawDocumentBuf::new();
         hello.append(cstr!("hello"), 1);
@@ -37,13 +38,14 @@ impl Session<'_> {
         }
     }
 
-    /// The server is no longer the primary: its other sessions need not find out by themselves.
+    /// Retires the server, which closes all its sessions, because it is no longer the primary.
     pub(super) fn leave(&self) -> Closed {
         self.upstream.retire();
         Closed::Retired
     }
 
-    /// A mongos gives drivers a token with which another one may finish a transaction; a mongod takes none.
+    /// Removes the recovery token, with which a driver can finish a transaction on another mongos.
+    /// A mongod refuses it.
     pub(super) fn without_recovery_token(
         &self,
         frame: &Frame,

@@ -8,7 +8,7 @@ use crate::session::metrics::ByteDirection;
 use crate::session::upstream_connection::LinkError;
 use crate::wire::{Frame, OpCode, OpCompressed, OpMsgBuilder};
 
-/// A longer reply is not copied into a frame.
+/// Longer replies are sent without a copy into one frame.
 const LONG_BYTES: usize = 64 * 1024;
 
 impl Session<'_> {
@@ -23,7 +23,7 @@ impl Session<'_> {
         self.send(&reply.map_err(LinkError::from)?).await
     }
 
-    /// Answers OP_QUERY with OP_REPLY and OP_MSG with OP_MSG, as a client expects.
+    /// Replies with an error to OP_QUERY by OP_REPLY, and to OP_MSG by OP_MSG.
     pub(super) async fn reply_in_kind(&mut self, request: &Frame, error: CommandError) -> Result<(), Closed> {
         self.send(&error_reply(request, error)?).await
     }
@@ -39,7 +39,7 @@ impl Session<'_> {
     }
 }
 
-/// An error in the kind of message that its request was.
+/// Encodes an error in the message kind of its request.
 pub(super) fn error_reply(request: &Frame, error: CommandError) -> Result<Frame, LinkError> {
     if request.header().op_code == OpCode::Query {
         return legacy::error_reply(request, error);

@@ -1,4 +1,4 @@
-//! Relays long messages whose beginning shows that they concern no shaped collection.
+//! Relays long messages whose beginning shows that they touch no shaped collection.
 
 use super::command_timer::Awaited;
 use super::{Closed, Session};
@@ -14,23 +14,23 @@ use crate::session::upstream_connection::LinkError;
 use crate::wire::limits::MAX_MESSAGE_BYTES;
 use crate::wire::{Frame, MessageHeader, OpCode, OpCompressed, OpMsgBuilder, OpMsgFlags, OpMsgHead};
 
-/// Commands that are never told by their beginning: namespaces may stand in a sequence of the first, and the
-/// others may have to be edited.
+/// Commands that are always read completely. `bulkWrite` may name namespaces in a document
+/// sequence. The others may have to be edited.
 const READ_WHOLE: &[Command] = &[
     Command::AbortTransaction,
     Command::BulkWrite,
     Command::CommitTransaction,
 ];
 
-/// A command that is to be relayed.
+/// The beginning of a message that can be relayed.
 pub(super) struct Beginning {
     command: Command,
     flags: OpMsgFlags,
 }
 
 impl Session<'_> {
-    /// Passes a long message on while it comes in. Gives it back, whole and with memory reserved for it, when
-    /// its beginning does not say that it may.
+    /// Relays a long message while it arrives. If its beginning does not permit that, reserves
+    /// memory, reads the whole message and returns it.
     pub(super) async fn relay_long(&mut self, long: LongFrame) -> Result<Option<Frame>, Closed> {
         let header = long.header();
         let beginning = long.payload();
@@ -43,7 +43,8 @@ impl Session<'_> {
             self.relay_beginning(RequestBytes::Long(long), &command).await?;
             return Ok(None);
         }
-        // Once for what is compressed and for what is in it: nobody is to wait while it holds the half.
+        // The compressed and the decompressed bytes are reserved together: a session that waits for the
+        // second part would block others with the first.
         let opened = match header.op_code {
             OpCode::Compressed => OpCompressed::announced_bytes(&beginning).min(MAX_MESSAGE_BYTES),
             _ => 0,
@@ -60,7 +61,7 @@ impl Session<'_> {
         Ok(Some(whole.ok_or(Closed::ByClient)?))
     }
 
-    /// Reserves memory for a request of so many bytes, or returns the error for the client. Unauthenticated
+    /// Reserves memory for a request of `bytes`, or returns the error for the client. Unauthenticated
     /// clients of a server that requires authentication share a small budget.
     pub(super) async fn reserve_request(&mut self, bytes: usize) -> Result<Option<CommandError>, Closed> {
         let memory = &self.shared.memory;
@@ -77,13 +78,13 @@ impl Session<'_> {
         Ok(self.request_memory.reserve_request(bytes).await.err())
     }
 
-    /// Answers a long message for which no memory was free, without keeping it.
+    /// Reads and discards a long message for which no memory was free, and replies with the error.
     async fn refuse_long(&mut self, long: LongFrame, error: CommandError) -> Result<(), Closed> {
         let header = long.header();
         let flags = OpMsgHead::flags_of_beginning(&long.payload());
         let is_answered = flags.is_some_and(|flags| !flags.contains(OpMsgFlags::MORE_TO_COME));
         if header.op_code != OpCode::Msg || !is_answered {
-            // Whether an answer is waited for is not known.
+            // Without the flags it is unknown whether the client expects a reply.
             return Err(Closed::NoRoom);
         }
         self.client.discard(long).await?;
@@ -97,7 +98,8 @@ impl Session<'_> {
         self.send(&reply.map_err(LinkError::from)?).await
     }
 
-    /// The command that begins so, if it is to be relayed for sure. `beginning` is what follows a header.
+    /// The command if its first bytes prove that it can be relayed. `beginning`: the bytes after
+    /// the message header.
     pub(super) fn beginning_to_relay(&mut self, beginning: &[u8]) -> Option<Beginning> {
         let opened = OpMsgHead::of_beginning(beginning)?;
         let flags = opened.flags;
@@ -107,7 +109,7 @@ impl Session<'_> {
         }
         let settings = self.settings.load();
         let route = route::decide(settings, &head);
-        // What is observed is read whole.
+        // An observed command is read completely.
         let is_observed = settings
             .observer
             .as_ref()

@@ -1,4 +1,4 @@
-//! `listCollections` for the proxy itself, and removal of item views that are no longer used.
+//! Internal `listCollections`, and removal of item views that are no longer used.
 
 use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 
@@ -11,10 +11,10 @@ use crate::pattern::shapes::BucketShape;
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamConnection;
 
-/// The collection that cursors of `listCollections` are on.
+/// The collection in the namespace of cursors of `listCollections`.
 const CURSORS: &str = "$cmd.listCollections";
 
-/// All collections and views that meet a filter.
+/// All collections and views that match a filter.
 pub(super) async fn list(
     link: &mut UpstreamConnection,
     asker: InheritedOptions<'_>,
@@ -46,8 +46,8 @@ pub(super) async fn views(
     list(link, asker, single("type", "view")).await
 }
 
-/// Drops the view of the items of a collection that is gone, unless another view reads it. What goes wrong on
-/// the way is no failure of the command that the collection went by: the view stays, and shows nothing.
+/// Drops the item view of a collection that was dropped or renamed, unless another view reads it.
+/// An error does not fail the client's command: the view stays and is empty.
 pub(in crate::session) async fn drop_items_view(
     link: &mut UpstreamConnection,
     asker: InheritedOptions<'_>,
@@ -78,7 +78,8 @@ async fn try_drop_items_view(
     let mut drop = single("drop", name.as_str());
     asker.append_identity(&mut drop);
     link.run(&drop).await?;
-    // A view that was made meanwhile counts on it. One that is made later sees to it by itself.
+    // A view created in the meantime may read the item view. A view created later creates the item
+    // view itself.
     if is_read(&views(link, asker).await?) {
         let mut create = items_view::create(shape, namespace.collection);
         asker.append_identity(&mut create);
@@ -87,24 +88,24 @@ async fn try_drop_items_view(
     Ok(())
 }
 
-/// Whether what was found is the view of one of these collections' items.
+/// Whether a listed collection is the item view of one of these bucket collections.
 pub(super) fn is_items_view(buckets: &[(&str, &BucketShape)], found: &RawDocument) -> bool {
     let name = found.get_str("name").unwrap_or_default();
     let mut buckets = buckets.iter();
     buckets.any(|(collection, shape)| items_view::name(collection) == name && items_view::is(shape, collection, found))
 }
 
-/// Whether a field of what was found is this text.
+/// Whether a field has this string value.
 pub(super) fn says(found: &RawDocument, field: &str, text: &str) -> bool {
     found.get_str(field).is_ok_and(|value| value == text)
 }
 
-/// The filter for those with one of these names.
+/// The filter for collections with one of these names.
 pub(super) fn named_one_of(names: &[String]) -> RawDocumentBuf {
     single("name", single("$in", array_of_names(names)))
 }
 
-/// The filter for those with none of these names.
+/// The filter for collections with none of these names.
 pub(super) fn named_none_of(names: &[String]) -> RawDocumentBuf {
     single("name", single("$nin", array_of_names(names)))
 }

@@ -17,10 +17,10 @@ use crate::session::collection_catalog::CatalogSession;
 use crate::session::error::RunError;
 use crate::session::upstream::UpstreamKind;
 
-/// The collection in which mongod keeps views; there is one as soon as there is a view.
+/// mongod stores views in this collection, and creates it with the first view.
 pub(super) const VIEWS: &str = "system.views";
 
-/// Whether there may be shaped collections in the database of a `dbStats`.
+/// Whether the database of a `dbStats` may have bucket collections.
 pub(super) fn may_count_buckets(shapes: &Shapes, database: &str) -> bool {
     shapes.buckets_in(database).next().is_some()
 }
@@ -56,7 +56,7 @@ async fn hidden(across: &mut CrossCollectionCommand<'_>) -> Result<Hidden, RunEr
     Ok(hidden)
 }
 
-/// What the views of items are in the numbers of a database.
+/// What the item views contribute to the counts of a database.
 fn of_views(found: &[RawDocumentBuf], buckets: &[(&str, &BucketShape)]) -> Hidden {
     let (ours, others): (Vec<_>, Vec<_>) = found
         .iter()
@@ -68,9 +68,9 @@ fn of_views(found: &[RawDocumentBuf], buckets: &[(&str, &BucketShape)]) -> Hidde
     Hidden {
         views,
         collections,
-        // That collection's own on `_id`.
+        // Its index on `_id`.
         indexes: collections,
-        // Each is a document there.
+        // Each view is a document of that collection.
         objects: views,
     }
 }
@@ -92,7 +92,7 @@ async fn add_collection(
     };
     match across.context.settings.catalog.for_reading(&mut asker).await {
         Ok(_) => {}
-        // What is no buckets is counted as what it is.
+        // A collection with other content than pages is counted as it is.
         Err(RunError::Command(_)) => return Ok(()),
         Err(error) => return Err(error),
     }

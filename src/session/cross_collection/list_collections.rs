@@ -13,14 +13,14 @@ use crate::pattern::shapes::Shapes;
 use crate::session::error::RunError;
 use crate::session::upstream::UpstreamKind;
 
-/// Whether the answer may tell of what is the proxy's.
+/// Whether the reply could contain the proxy's own collections and views.
 pub(super) fn may_tell_of_ours(shapes: &Shapes, database: &str, body: &RawDocument) -> bool {
     let buckets = shapes.buckets_in(database);
     let ours = buckets.flat_map(|(collection, _)| [vec![items_view::name(collection)], copies_of(collection)].concat());
     let mut ours = ours.chain(extras_in(shapes, database));
     let filter = get(body, "filter").and_then(RawBsonRef::as_document);
     match filter.and_then(|filter| get(filter, "name")) {
-        // What drivers ask before they make one: nothing but that one is looked up.
+        // The query of drivers before they create a collection: only that name matters.
         Some(RawBsonRef::String(name)) if name != VIEWS => ours.any(|ours| ours == name),
         _ => ours.next().is_some(),
     }
@@ -31,7 +31,7 @@ pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDo
     let filter = match get(body, "filter") {
         None | Some(RawBsonRef::Null) => None,
         Some(RawBsonRef::Document(filter)) => Some(filter),
-        // mongod's to refuse.
+        // mongod refuses it.
         Some(_) => return across.context.link.run(body).await,
     };
     if across.context.upstream == UpstreamKind::Mongos || across.context.head.in_transaction() {
@@ -53,20 +53,20 @@ pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDo
     across.context.link.run(&command).await
 }
 
-/// The copies that may be about to take a collection's place. What plain documents are kept in is the user's,
-/// to be dropped.
+/// The copies that may replace a collection in a swap. The kept plain documents are not among them:
+/// they belong to the user, who drops them.
 fn copies_of(collection: &str) -> Vec<String> {
     let names = [compact::copy_name, compact::stopped_name, pack::copy_name];
     names.iter().map(|name| name(collection)).collect()
 }
 
-/// The collections that extras of a database are in.
+/// The extras collections of a database.
 fn extras_in<'a>(shapes: &'a Shapes, database: &'a str) -> impl Iterator<Item = String> {
     let outliers = shapes.outliers_in(database);
     outliers.map(|shape| shape.extras_collection().to_owned())
 }
 
-/// The conditions that leave out the collections in which changes of outliers are worked out.
+/// Filters that hide the scratch collections.
 fn without_scratches<'a>(shapes: &'a Shapes, database: &'a str) -> impl Iterator<Item = RawDocumentBuf> {
     shapes.outliers_in(database).map(|shape| {
         let prefix: String = scratch_prefix(shape)
@@ -81,8 +81,8 @@ fn without_scratches<'a>(shapes: &'a Shapes, database: &'a str) -> impl Iterator
     })
 }
 
-/// The filter that leaves out what is the proxy's: whatever has such a name, also when it is made this
-/// moment, but what is found there and is somebody else's.
+/// The filter that hides the proxy's own views and collections by name, including those created
+/// concurrently. A listed view that has such a name but another definition is not hidden.
 async fn without_ours(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let shapes = &across.context.settings.shapes;
     let database = across.context.head.database;
@@ -94,7 +94,7 @@ async fn without_ours(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocu
     let asker = InheritedOptions::of(across.context.head.body());
     let found = match collection_lookup::list(across.context.link, asker, filter).await {
         Ok(found) => found,
-        // Who may see names alone cannot tell whose they are.
+        // With the right to see names only, the definitions are unknown.
         Err(RunError::Command(_)) => {
             let views = [single("type", "view"), collection_lookup::named_one_of(&names)];
             let copies = buckets.iter().flat_map(|(collection, _)| copies_of(collection));
@@ -111,7 +111,7 @@ async fn without_ours(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocu
     let is_other = |found: &&RawDocumentBuf| !collection_lookup::is_items_view(&buckets, found);
     let others: Vec<&RawDocumentBuf> = found.iter().filter(is_other).collect();
     names.retain(|name| !others.iter().any(|other| collection_lookup::says(other, "name", name)));
-    // A naive database has it only when the application has made a view.
+    // A plain database has it only if the application has created a view.
     if !others
         .iter()
         .any(|other| collection_lookup::says(other, "type", "view"))

@@ -1,4 +1,4 @@
-//! Checks the shaped collections that a pipeline references, before it runs.
+//! Checks the shaped collections that a pipeline references, before the pipeline is executed.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -14,13 +14,14 @@ use crate::session::error::RunError;
 use crate::session::metrics::{RefusalReason, Strategy};
 use crate::session::refusal::RefusedCollection;
 
-/// Access to those collections, for one command.
+/// Prepares the referenced collections of one command.
 pub(in crate::session) struct ReferencedCollections<'a, 'c> {
     pub(in crate::session) context: &'c mut CommandContext<'a>,
 }
 
 impl ReferencedCollections<'_, '_> {
-    /// Refuses collections that hold what their shape cannot read, and makes the views that are needed.
+    /// Refuses collections with content that their shape cannot read, and creates the item views
+    /// that the pipeline needs.
     pub(in crate::session) async fn prepare(&mut self, reached: &[ReferencedCollection]) -> Result<(), RunError> {
         for reached in reached {
             let namespace = Namespace::new(self.context.head.database, &reached.collection);
@@ -47,8 +48,8 @@ impl ReferencedCollections<'_, '_> {
         Ok(())
     }
 
-    /// Makes the views again that were dropped, as nobody read them, before the view was there which the
-    /// command has made.
+    /// Creates item views again after the command has created a view: until then no view read them,
+    /// so another command may have dropped them.
     pub(super) async fn keep_views(&mut self, reached: &[ReferencedCollection]) -> Result<(), RunError> {
         for reached in reached.iter().filter(|reached| reached.needs_view) {
             let Shape::Bucket(shape) = reached.shape() else {
@@ -56,7 +57,7 @@ impl ReferencedCollections<'_, '_> {
             };
             let namespace = Namespace::new(self.context.head.database, &reached.collection);
             match self.ensure_view(shape, namespace).await {
-                // The command is done.
+                // The command has succeeded, so an error is ignored.
                 Ok(()) | Err(RunError::Command(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -65,7 +66,7 @@ impl ReferencedCollections<'_, '_> {
     }
 
     async fn ensure_view(&mut self, shape: &BucketShape, namespace: Namespace<'_>) -> Result<(), RunError> {
-        // A view has a collation of its own.
+        // A view has its own collation, which must equal the command's.
         let collation = get(self.context.head.body(), "collation").and_then(RawBsonRef::as_document);
         if collation.is_some_and(|collation| get(collation, "locale") != Some(RawBsonRef::String("simple"))) {
             let what = "with a collation, a stage that reads it through the view of its items";
@@ -85,7 +86,7 @@ impl ReferencedCollections<'_, '_> {
                 tracing::info!(%namespace, "created the view of its items");
                 Ok(())
             }
-            // Another one was faster; what is there now is looked at again.
+            // Another proxy created it first. The view is checked again.
             Err(_) if self.has_view(shape, namespace).await? => Ok(()),
             Err(error) => Err(error),
         }

@@ -18,7 +18,7 @@ pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDo
     let body = across.context.head.body();
     let named = |field| get(body, field).and_then(RawBsonRef::as_str).and_then(Namespace::parse);
     let (Some(from), Some(to)) = (named("renameCollection"), named("to")) else {
-        // mongod's to refuse.
+        // mongod refuses it.
         return across.context.link.run(body).await;
     };
     let settings = across.context.settings;
@@ -27,7 +27,8 @@ pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDo
         return Err(refuse(across, from, "a sharded cluster").into());
     }
     across.context.check_server_is_known()?;
-    // What is no buckets would be taken for them under a name that was found ready.
+    // Content other than pages would be served as pages under the new name, so the collection is
+    // checked again.
     let there = in_database(body, from.database);
     settings.catalog.forget(from);
     let mut asker = CatalogSession {
@@ -47,7 +48,7 @@ pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDo
     Ok(reply)
 }
 
-/// The shape of both, if they are stored alike.
+/// The shape, if both names have the same stored layout.
 fn alike<'a>(
     across: &CrossCollectionCommand<'a>,
     from: Namespace<'_>,
@@ -59,7 +60,7 @@ fn alike<'a>(
         shape.is_some_and(|shape| matches!(**shape, Shape::Outlier(_)))
     };
     if let Some(outlier) = [from, to].into_iter().find(is_outlier) {
-        // Its extras would stay behind under the other name.
+        // The extras would keep the old name.
         return Err(refuse(across, outlier, "renameCollection"));
     }
     let [shape, other] = [from, to].map(|namespace| settings.shapes.bucket(namespace));
@@ -89,7 +90,7 @@ fn refuse(across: &CrossCollectionCommand<'_>, namespace: Namespace<'_>, what: &
     CommandError::unsupported(namespace, pattern, what)
 }
 
-/// The command, as what asks in another database is made from it.
+/// The command's body with the source's `$db`, for internal commands in that database.
 fn in_database(body: &RawDocument, database: &str) -> RawDocumentBuf {
     with_replaced(body, &[("$db", Some(RawBsonRef::String(database)))])
 }

@@ -24,16 +24,16 @@ use super::Observer;
 
 /// How a dry run ended.
 enum DryRunEnd {
-    /// mongod would have to be asked.
+    /// The plan needs a reply of mongod.
     Asked,
-    /// It is refused by the shape, or as a mistake of the client's.
+    /// Refused by the shape, or invalid.
     Refused(CommandError),
     /// It would be relayed.
     Relayed,
 }
 
 impl Observer {
-    /// Counts what would have become of a command that was relayed.
+    /// Counts how a relayed command would have been executed.
     pub(in crate::session) async fn observe(
         &self,
         head: &CommandHeader<'_>,
@@ -72,12 +72,12 @@ impl Observer {
     ) -> DryRunEnd {
         let context = CommandContext::new(&self.shared, &to.settings, link, upstream, head);
         match to.shape() {
-            // Their cursors are mongod's own.
+            // In observe mode, all cursors are mongod's.
             Shape::Bucket(_) if matches!(head.command, Command::GetMore | Command::KillCursors) => DryRunEnd::Asked,
             Shape::Bucket(shape) => DryRunEnd::of(BucketCommand::new(context, shape, to.namespace).run().await),
             Shape::Outlier(shape) => {
                 match passage(shape, head, upstream.kind()) {
-                    // Whether a reply shows outliers depends on what is stored.
+                    // Whether a reply contains outliers depends on the stored documents.
                     Ok(OutlierRoute::PassThrough | OutlierRoute::InspectReply) => return DryRunEnd::Relayed,
                     Ok(OutlierRoute::Rewrite) => {}
                     Err(error) => return DryRunEnd::Refused(error),
@@ -107,7 +107,7 @@ impl Observer {
         DryRunEnd::of(CrossCollectionCommand { context }.run().await)
     }
 
-    /// The observed shapes that a command names, as configured.
+    /// The observed shapes that a command references, as configured.
     fn named(&self, head: &CommandHeader<'_>) -> Vec<String> {
         let mut named = Vec::new();
         let mut add = |namespace: Namespace<'_>| {
@@ -141,9 +141,9 @@ impl Observer {
             DryRunEnd::Refused(error) => {
                 self.metrics.rewritten(namespace, head.command);
                 let reason = match error {
-                    // What a shape cannot do: in the proxy's own words.
+                    // A refusal contains no values of documents.
                     CommandError::Own { code, message } if *code == ErrorCode::CommandNotSupported => message.as_str(),
-                    // What is wrong with a command may quote it.
+                    // The error of an invalid command may quote the command.
                     CommandError::Own { code, .. } => code.name(),
                     CommandError::Upstream(_) => "as mongod would",
                 };
@@ -152,7 +152,7 @@ impl Observer {
         }
     }
 
-    /// Whether a command that is relayed would be anything else.
+    /// Whether the observed shapes change how the command is handled.
     pub(in crate::session) fn concerns(&self, head: &CommandHeader<'_>) -> bool {
         !matches!(
             route::decide(&self.shared.settings(), head),
@@ -161,7 +161,7 @@ impl Observer {
     }
 }
 
-/// Whether a command may still be refused when mongod has been asked.
+/// Whether the command may be refused after replies of mongod.
 fn depends_on_what_is_stored(command: Command) -> bool {
     matches!(
         RefusalReason::of_command(command),
@@ -172,7 +172,7 @@ fn depends_on_what_is_stored(command: Command) -> bool {
 impl DryRunEnd {
     fn of(answer: Result<RawDocumentBuf, RunError>) -> Self {
         match answer {
-            // Nothing is wrong with the link: nothing was sent.
+            // The upstream connection is intact, because nothing was sent.
             Ok(_) | Err(RunError::Link(_) | RunError::ClientClosed) => Self::Asked,
             Err(RunError::Command(error)) => Self::Refused(error),
         }

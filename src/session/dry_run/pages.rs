@@ -8,20 +8,18 @@ use lru::LruCache;
 use crate::pattern::bucket::insert::KeyBatch;
 use crate::pattern::shapes::BucketShape;
 
-/// Keys remembered. One that is forgotten begins a page again.
+/// Keys in the cache. An evicted key begins a new page.
 const MAX_KEYS: NonZeroUsize = NonZeroUsize::new(100_000).expect("not zero");
 
 /// A key of a collection, by the shape's namespace and the key's identity.
 type PageKey = (String, Vec<u8>);
 
-/// A page that takes items.
 #[derive(Clone, Copy, Debug, Default)]
 struct OpenPage {
     items: u32,
     bytes: i64,
 }
 
-/// The open pages.
 #[derive(Debug)]
 pub(super) struct OpenPages {
     open: Mutex<LruCache<PageKey, OpenPage>>,
@@ -29,7 +27,7 @@ pub(super) struct OpenPages {
 
 impl Default for OpenPages {
     fn default() -> Self {
-        // Grows as it is used.
+        // Allocates on demand.
         let mut open = LruCache::unbounded();
         open.resize(MAX_KEYS);
         Self { open: Mutex::new(open) }
@@ -37,7 +35,7 @@ impl Default for OpenPages {
 }
 
 impl OpenPages {
-    /// Places the items of a key that are to be stored. Gives how many pages are begun for them.
+    /// Adds the pending items of a key. Returns how many pages they begin.
     pub(super) fn place(&self, shape: &BucketShape, group: &KeyBatch) -> u64 {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let place = (shape.namespace().to_string(), group.identity().to_vec());

@@ -11,7 +11,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{as_flag, get};
 
-/// What only a member of a replica set says of itself and of the others.
+/// Fields that only a member of a replica set returns, about itself and other members.
 const MEMBER_FIELDS: &[&str] = &[
     "arbiterOnly",
     "arbiters",
@@ -35,25 +35,26 @@ const MEMBER_FIELDS: &[&str] = &[
 /// The lists of members in a `hello`.
 const MEMBER_LISTS: [&str; 3] = ["hosts", "passives", "arbiters"];
 
-/// What a listener passes off a member of a replica set as.
+/// How a listener presents a member of a replica set.
 #[derive(Clone, Debug)]
 pub enum Presentation {
-    /// A mongos, which names no other servers: any address that reaches the proxy will do.
+    /// As a mongos, which returns no hosts, so clients can use any address of the proxy.
     Mongos,
-    /// A replica set with one member, at this `host:port`: for connection strings with `replicaSet`.
+    /// As a replica set with one member at this `host:port`, for connection strings with
+    /// `replicaSet`.
     ReplicaSet(Arc<str>),
-    /// Itself, with each member's address replaced by that of its listener.
+    /// As a member, with the addresses of all members replaced by those of their listeners.
     Member(Arc<AddressMap>),
 }
 
-/// From the members' addresses to those of their listeners.
+/// The listeners' addresses by the members' addresses.
 #[derive(Clone, Debug, Default)]
 pub struct AddressMap {
     listeners: HashMap<String, String>,
 }
 
 impl AddressMap {
-    /// Pairs of a member's `host:port`, as the replica set's configuration has it, and its listener's.
+    /// Pairs of `host:port`: a member's, as in the replica set's configuration, and its listener's.
     #[must_use]
     pub fn new(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
         let pairs = pairs.into_iter();
@@ -64,27 +65,27 @@ impl AddressMap {
         }
     }
 
-    /// Where clients reach a member; `None` for one that has no listener.
+    /// The listener of a member. `None` if it has none.
     #[must_use]
     pub fn listener(&self, member: &str) -> Option<&str> {
         self.listeners.get(&member.to_lowercase()).map(String::as_str)
     }
 }
 
-/// What becomes of a `hello`.
+/// How a `hello` reply is handled.
 #[derive(Debug)]
 pub(super) enum Hello {
-    /// Nothing.
+    /// It is unchanged.
     AsIs,
-    /// It is replaced.
+    /// This document replaces it.
     Edited(RawDocumentBuf),
-    /// It cannot be shown as the primary that the client was promised.
+    /// The server is not the primary that was promised to the client.
     NotPrimary,
 }
 
 impl Presentation {
-    /// Whether clients see one server that is always the primary, so that a connection to another one must
-    /// end.
+    /// Whether clients see a single server that is always the primary. If so, the connection must
+    /// end when the server is not.
     #[must_use]
     pub fn promises_primary(&self) -> bool {
         !matches!(self, Self::Member(_))
@@ -92,7 +93,7 @@ impl Presentation {
 
     pub(super) fn of(&self, hello: &RawDocument) -> Hello {
         let failed = get(hello, "ok").and_then(as_flag) != Some(true);
-        // `isreplicaset`: a member that is not initiated, or was removed from its set.
+        // `isreplicaset` marks a member that is not initiated or was removed from its set.
         let is_member = get(hello, "setName").is_some() || get(hello, "isreplicaset").is_some();
         if failed || !is_member {
             return Hello::AsIs;
@@ -108,7 +109,7 @@ impl Presentation {
     }
 }
 
-/// Whether a server says that it takes writes.
+/// Whether the server reports that it accepts writes.
 pub(in crate::session) fn is_writable(hello: &RawDocument) -> bool {
     ["isWritablePrimary", "ismaster"]
         .iter()
@@ -146,7 +147,7 @@ fn as_only_member(hello: &RawDocument, address: &str) -> RawDocumentBuf {
 fn with_addresses(hello: &RawDocument, map: &AddressMap) -> RawDocumentBuf {
     let listeners = |name: &str| -> Option<RawArrayBuf> {
         let members = get(hello, name)?.as_array()?.into_iter().flatten();
-        // A member without a listener is not shown: clients would go there directly.
+        // A member without a listener is hidden, because clients would connect to it directly.
         Some(members.filter_map(|member| map.listener(member.as_str()?)).collect())
     };
     let lists = MEMBER_LISTS.map(|name| (name, listeners(name)));

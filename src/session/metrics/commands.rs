@@ -8,24 +8,24 @@ use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, Registry, e
 use super::label::CommandOutcome;
 use super::registration::{counters, registered};
 
-/// Seconds, from what a relayed command spends in the proxy to what one does that waits for other writers.
+/// Bounds in seconds: from the proxy's part of a relayed command to that of a command that waits
+/// for other writers.
 const OVERHEAD_BOUNDS: [f64; 13] = [
     0.000_01, 0.000_02, 0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1,
 ];
 
-/// How long a command took.
+/// The duration of a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Spent {
-    /// In all.
+    /// Total.
     pub whole: Duration,
-    /// While mongod was waited for.
+    /// Waiting for mongod.
     pub upstream: Duration,
 }
 
-/// The handles.
 #[derive(Clone, Debug)]
 pub(super) struct CommandMetrics {
-    /// By the command's position and by outcome.
+    /// By the command's position in the registry, and by outcome.
     commands: Vec<[IntCounter; CommandOutcome::ALL.len()]>,
     durations: [Histogram; CommandOutcome::ALL.len()],
     upstream: UpstreamDurations,
@@ -75,10 +75,10 @@ impl CommandMetrics {
     }
 }
 
-/// How long mongod was waited for.
+/// The time that commands waited for mongod.
 #[derive(Clone, Debug)]
 struct UpstreamDurations {
-    /// By a `getMore`. Whether its cursor's end is waited for, as a change stream's is, only mongod knows.
+    /// Of `getMore`, apart because a tailable cursor waits for new documents.
     more: Histogram,
     other: Histogram,
 }

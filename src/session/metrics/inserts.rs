@@ -4,18 +4,18 @@ use prometheus::{Histogram, HistogramOpts, IntCounter, Registry};
 
 use super::registration::{counter, counters, registered};
 
-/// What a statement did.
+/// The effect of an insert statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placing {
-    /// It put items on an open page.
+    /// Appended items to an open page.
     Push,
-    /// It began a page.
+    /// Began a page.
     Page,
-    /// It announced a page.
+    /// Reserved the next page.
     Announce,
-    /// It closed a page, and announced the next.
+    /// Closed a page, and reserved the next.
     Close,
-    /// It marked a key's first page, before another became late.
+    /// Marked the first page of a key, before another page got out-of-order items.
     Mark,
 }
 
@@ -33,12 +33,12 @@ impl Placing {
     }
 }
 
-/// Whether a writer knew its key's highest page.
+/// Whether the head page of a key was cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HintUse {
-    /// It did.
+    /// It was cached.
     Hit,
-    /// It had to look.
+    /// It was looked up.
     Miss,
 }
 
@@ -53,19 +53,19 @@ impl HintUse {
     }
 }
 
-/// The handles.
+/// Metrics of inserts.
 #[derive(Clone, Debug)]
 pub struct InsertMetrics {
-    /// As they are in [`Placing::ALL`].
+    /// In the order of [`Placing::ALL`].
     placed: [IntCounter; Placing::ALL.len()],
     hints: [IntCounter; HintUse::ALL.len()],
-    /// Statements that failed, since a page was not as it was known, and were planned again.
+    /// Statements that failed because a page had changed, and were planned again.
     pub conflicts: IntCounter,
-    /// Items that an earlier attempt at the same command had stored.
+    /// Items that an earlier attempt of the same command had stored.
     pub resent_items: IntCounter,
-    /// Items stored behind newer ones, or without a time.
+    /// Items that are out of order or have no time.
     pub late_items: IntCounter,
-    /// Items in a bucket when the next one of its key is begun.
+    /// Items in a bucket when the next bucket of its key is begun.
     pub bucket_fill: Histogram,
     /// Buckets begun.
     pub buckets_opened: IntCounter,
@@ -91,7 +91,7 @@ impl InsertMetrics {
         self.placed[placing as usize].inc();
     }
 
-    /// Counts a writer's question for a hint.
+    /// Counts a look-up in the head page cache.
     pub fn hint(&self, hint: HintUse) {
         self.hints[hint as usize].inc();
     }

@@ -1,20 +1,20 @@
-//! Values of labels: closed sets, whose series exist before their first event.
+//! Values of labels. They are closed sets, so their series exist before the first event.
 
 use crate::command::document::{first_field, get};
 use crate::command::header::CommandHeader;
 use crate::command::registry::{Command, CommandClass};
 use crate::pattern::pipeline::documents;
 
-/// What became of a command.
+/// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandOutcome {
-    /// Its bytes were passed on.
+    /// Relayed as it came.
     Relayed,
-    /// It was rewritten and answered.
+    /// Executed for a shape.
     Rewritten,
-    /// It was refused by the proxy.
+    /// Refused by the proxy.
     Rejected,
-    /// It could not be answered: a peer went away.
+    /// Not answered, because a peer disconnected.
     Failed,
 }
 
@@ -31,23 +31,23 @@ impl CommandOutcome {
     }
 }
 
-/// The way a read was answered.
+/// The access path of a read, as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
-    /// By looking at the pages that hold the answer.
+    /// By reading the pages that contain the result.
     Page,
     /// By merging buckets in the order of an index.
     Index,
-    /// By unpacking buckets as they come, batch after batch.
+    /// By unpacking buckets batch by batch.
     Stream,
-    /// By a pipeline that unpacks in mongod.
+    /// By a pipeline that unpacks buckets in mongod.
     Pipeline,
 }
 
 impl Strategy {
     pub(super) const ALL: [Self; 4] = [Self::Page, Self::Index, Self::Stream, Self::Pipeline];
 
-    /// What it is called.
+    /// The value of the label.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -59,24 +59,24 @@ impl Strategy {
     }
 }
 
-/// What a peer wanted more of than it may have.
+/// The limit because of which a connection was closed or a message refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// Connections at a time.
+    /// Number of connections.
     Connections,
     /// Bytes in one message.
     MessageBytes,
-    /// Bytes in one message once it is inflated.
+    /// Bytes in one decompressed message.
     InflatedBytes,
-    /// Room for long messages, which all clients share.
+    /// Memory for long messages of all clients.
     LongMessages,
-    /// Time until the first message, or for the TLS handshake.
+    /// Time until the first message, or of the TLS handshake.
     HandshakeTimeout,
-    /// Time for a message that has begun.
+    /// Time to receive a message.
     FrameTimeout,
     /// Time between two messages.
     IdleTimeout,
-    /// Time in which a reply is not read.
+    /// Time without progress while a reply is sent.
     SendTimeout,
 }
 
@@ -106,7 +106,7 @@ impl Limit {
     }
 }
 
-/// Which way bytes went.
+/// The direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteDirection {
     /// From clients.
@@ -115,28 +115,28 @@ pub enum ByteDirection {
     Sent,
 }
 
-/// What of a shaped collection was refused.
+/// What the proxy refused on a shaped collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RefusalReason {
-    /// A question, or an option of one.
+    /// A read, or an option of a read.
     Read,
-    /// A change of items or documents, or an option of one.
+    /// A write, or an option of a write.
     Write,
-    /// Something about indexes.
+    /// An index command.
     Index,
-    /// Something about the collection as a whole.
+    /// A command on the collection as a whole.
     Collection,
-    /// A command that no shape has.
+    /// A command that shapes do not support.
     Command,
-    /// To be named by a command on another collection, or on none.
+    /// A reference in a command on another collection or database.
     Mention,
     /// A change stream of the database or the cluster.
     ChangeStream,
-    /// To be named by its UUID.
+    /// A reference by UUID.
     Uuid,
-    /// To be sharded.
+    /// A sharded cluster.
     Cluster,
-    /// To be read or written, as it holds what is not of the shape.
+    /// A read or write of a collection with content that does not fit the shape.
     Misfit,
 }
 
@@ -154,7 +154,7 @@ impl RefusalReason {
         Self::Misfit,
     ];
 
-    /// What is refused of a command on the collection itself.
+    /// The reason for a refused command on the collection itself.
     #[must_use]
     pub fn of(head: &CommandHeader<'_>) -> Self {
         if opens_change_stream(head) {
@@ -163,7 +163,7 @@ impl RefusalReason {
         Self::of_command(head.command)
     }
 
-    /// The reason for a command that opens no change stream.
+    /// The reason for a command other than a change stream.
     #[must_use]
     pub fn of_command(command: Command) -> Self {
         match command.class() {
@@ -175,7 +175,7 @@ impl RefusalReason {
         }
     }
 
-    /// What it is called.
+    /// The value of the label.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Metrics of observe mode: what would be done and saved.
+//! Metrics of observe mode: what shapes would do and save.
 
 use prometheus::{IntCounterVec, Registry};
 
@@ -8,14 +8,14 @@ use super::registration::counters;
 use crate::command::registry::Command;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
-/// Entries of indexes that an item has in a plain collection at the least: `_id`'s, and those of one on the
-/// key (and the time), which the same reads take.
+/// Minimum of index entries for an item in a plain collection: that of `_id`, and that of an index
+/// on the key (and the time), which the same reads use.
 const PLAIN_ENTRIES: u64 = 2;
-/// How items are stored.
+/// Values of the label for the storage layout.
 const PLAIN: &str = "plain";
 const SHAPED: &str = "shaped";
 
-/// The handles.
+/// Metrics of observe mode.
 #[derive(Clone, Debug)]
 pub struct ObservedMetrics {
     commands: IntCounterVec,
@@ -43,7 +43,7 @@ impl ObservedMetrics {
         })
     }
 
-    /// Lets every series of an observed shape exist at zero.
+    /// Creates every series of an observed shape, so that it exists at zero.
     pub fn expect_namespace(&self, namespace: &str) {
         for reason in RefusalReason::ALL {
             self.rejected.with_label_values(&[namespace, reason.label()]);
@@ -62,8 +62,8 @@ impl ObservedMetrics {
         }
     }
 
-    /// Handles for the code that rewrites, which count as observed; what they count else is seen by nobody.
-    /// `None` in theory only.
+    /// Session metrics for the dry run. Refusals and reads count as observed, other counts are
+    /// dropped. `None` only if a name is registered twice.
     pub(super) fn counting(&self) -> Option<SessionMetrics> {
         let metrics = SessionMetrics::register(&Registry::new()).ok()?;
         Some(SessionMetrics {
@@ -79,7 +79,7 @@ impl ObservedMetrics {
         self.commands.with_label_values(&[namespace, command.name()]).inc();
     }
 
-    /// Counts one of which only mongod could tell what would have become of it.
+    /// Counts a command whose outcome depends on replies of mongod.
     pub fn unplanned(&self, namespace: &str) {
         self.unplanned.with_label_values(&[namespace]).inc();
     }
@@ -89,7 +89,7 @@ impl ObservedMetrics {
         of(&self.items, items);
         of(&self.buckets, buckets);
         of(&self.saved_documents, items.saturating_sub(buckets));
-        // `_id`, the page, and the times; and an entry for each item's own `_id`.
+        // Entries of `_id`, the page index and the time index, and one for each item's own `_id`.
         let a_bucket = if shape.time().is_some() { 3 } else { 2 };
         let an_item = u64::from(shape.item_ids() == ItemIds::Unique);
         let entries = buckets

@@ -4,7 +4,7 @@ use prometheus::{IntCounterVec, Registry};
 
 use super::registration::counters;
 
-/// The handles.
+/// Metrics of commands on outlier collections.
 #[derive(Clone, Debug)]
 pub struct OutlierMetrics {
     spills: IntCounterVec,
@@ -37,12 +37,12 @@ impl OutlierMetrics {
         self.merged_reads.with_label_values(&[namespace]);
     }
 
-    /// Counts elements that were moved out of their document.
+    /// Counts a spill.
     pub fn spilled(&self, namespace: &str) {
         self.spills.with_label_values(&[namespace]).inc();
     }
 
-    /// Counts a reply with outliers that were put together.
+    /// Counts a reply with reassembled outliers.
     pub fn merged(&self, namespace: &str) {
         self.merged_reads.with_label_values(&[namespace]).inc();
     }

@@ -7,9 +7,10 @@ use lru::LruCache;
 
 use super::label::RefusalReason;
 
-/// Kinds of refusals kept. The least recent makes room for another.
+/// Kinds in memory. The least recent one is evicted.
 const MAX_KINDS: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");
-/// Characters of a text that are kept. A client chooses the names of commands and stages in it.
+/// Characters of a description that are kept. It may contain names of commands and stages, which
+/// clients choose.
 const MAX_CHARACTERS: usize = 200;
 
 /// A kind of refusal.
@@ -17,15 +18,15 @@ const MAX_CHARACTERS: usize = 200;
 pub struct RefusalKind {
     /// The shape's namespace, as configured.
     pub namespace: String,
-    /// What was refused.
+    /// The category.
     pub reason: RefusalReason,
-    /// The command, option or state, in the proxy's own words. Without values of documents.
+    /// The command, option or state. Without values of documents.
     pub what: String,
-    /// Whether the shape is in observe mode, so that the command was relayed.
+    /// Whether the shape is in observe mode. Then the command was relayed.
     pub is_observed: bool,
 }
 
-/// The kinds of refusals, with how often each was met.
+/// The kinds of refusals with their counts.
 #[derive(Clone, Debug)]
 pub(super) struct RefusalLog {
     kinds: Arc<Mutex<LruCache<RefusalKind, u64>>>,
@@ -42,7 +43,7 @@ impl Default for RefusalLog {
 }
 
 impl RefusalLog {
-    /// The same kinds, where refusals of shapes in observe mode are added.
+    /// A handle to the same log for shapes in observe mode.
     pub(super) fn observed(&self) -> Self {
         Self {
             kinds: Arc::clone(&self.kinds),
@@ -50,8 +51,8 @@ impl RefusalLog {
         }
     }
 
-    /// Counts one. The first of its kind is logged at level info, others at debug: an application may repeat
-    /// one forever.
+    /// Counts a refusal. The first of its kind is logged at info, later ones at debug, because an
+    /// application may repeat one endlessly.
     pub(super) fn add(&self, namespace: &str, reason: RefusalReason, what: &str) {
         let kind = RefusalKind {
             namespace: namespace.to_owned(),
@@ -80,7 +81,7 @@ impl RefusalLog {
         *count
     }
 
-    /// All kinds, the most recent first.
+    /// All kinds with their counts, the most recent first.
     pub(super) fn kinds(&self) -> Vec<(RefusalKind, u64)> {
         let kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
         kinds.iter().map(|(kind, count)| (kind.clone(), *count)).collect()

@@ -14,16 +14,16 @@ use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::memory::{LARGEST_REPLY, REPLY_COPIES};
 
-/// What the pages of one document may weigh, in bytes: as much as a document, and what is around their
-/// arrays.
+/// Maximum size of all pages of one document in bytes: a document's maximum size, and the pages'
+/// own fields.
 pub(super) const MOST_BYTES: usize = 17 * 1024 * 1024;
 
-/// Pages, by generation.
+/// Pages of extras by generation.
 #[derive(Debug, Default)]
 pub(super) struct PagesByGeneration(HashMap<ObjectId, Vec<RawDocumentBuf>>);
 
 impl PagesByGeneration {
-    /// Those of a generation, in order.
+    /// The pages of a generation, in order.
     pub(super) fn of(&self, generation: ObjectId) -> Vec<&RawDocument> {
         let pages = self.0.get(&generation);
         pages.into_iter().flatten().map(RawDocumentBuf::as_ref).collect()
@@ -31,7 +31,7 @@ impl PagesByGeneration {
 }
 
 impl OutlierCommand<'_> {
-    /// The stored document of that `_id`, which is about to be changed: one that was split by hand is adopted
+    /// Reads the stored document with that `_id` before a change. A hand-split document is adopted
     /// first.
     pub(super) async fn base(&mut self, id: RawBsonRef<'_>) -> Result<Option<RawDocumentBuf>, RunError> {
         self.check_collation().await?;
@@ -56,7 +56,7 @@ impl OutlierCommand<'_> {
         Ok(self.ask(find).await?.into_iter().next())
     }
 
-    /// What a stored document says of its extras; `None` for a typical one.
+    /// The extras that a stored document records. `None` for an inline document.
     pub(super) fn extras_of(&self, stored: &RawDocument) -> Result<Option<Extras>, RunError> {
         match DocumentState::of(self.shape, stored) {
             DocumentState::Inline => Ok(None),
@@ -65,7 +65,7 @@ impl OutlierCommand<'_> {
         }
     }
 
-    /// The pages of a document, with memory reserved for what is made of them.
+    /// Reads the pages of a document. Reserves memory for the merged document before.
     pub(super) async fn pages(&mut self, stored: &RawDocument, extras: &Extras) -> Result<PagesByGeneration, RunError> {
         let Some(id) = get(stored, "_id") else {
             return Err(self.misfit().into());
@@ -85,8 +85,8 @@ impl OutlierCommand<'_> {
         }
     }
 
-    /// The pages of documents with these `_id`s and generations. `None` where they are of more than so many
-    /// bytes.
+    /// Reads the pages of documents with these `_id`s and generations. `None`: the pages exceed
+    /// `most_bytes`.
     pub(super) async fn pages_within(
         &mut self,
         of: &[(RawBsonRef<'_>, ObjectId)],
@@ -116,7 +116,7 @@ impl OutlierCommand<'_> {
         Ok(Some(pages))
     }
 
-    /// The error for a document that is larger with its extras than any may be.
+    /// The error for a document that exceeds the maximum size with its extras.
     pub(super) fn too_large(&self) -> CommandError {
         let message = format!(
             "a document of {} weighs more than 16 MiB with its extras: leave {} out by a projection, or read it by a pipeline",
@@ -126,7 +126,8 @@ impl OutlierCommand<'_> {
         CommandError::new(ErrorCode::BsonObjectTooLarge, message)
     }
 
-    /// The document as the application has it. `None` where it has got other pages since it was read.
+    /// The document with its extras, as the application sees it. `None`: its pages were replaced
+    /// after `stored` was read.
     pub(super) async fn whole(&mut self, stored: &RawDocument) -> Result<Option<RawDocumentBuf>, RunError> {
         if DocumentState::of(self.shape, stored) == DocumentState::Unmanaged {
             return self.whole_by_hand(stored).await;

@@ -1,5 +1,5 @@
-//! Refuses updates of outliers in a collection with a collation: they are evaluated in a scratch collection
-//! without one, where strings would compare otherwise.
+//! Refuses updates of outliers in a collection with a collation. Updates are evaluated in a scratch
+//! collection, which has no collation, so strings would compare differently.
 
 use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
 
@@ -13,12 +13,12 @@ use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
 impl OutlierCommand<'_> {
-    /// The error for a collation of the collection's own.
+    /// The error for a collection with a default collation.
     pub(super) fn own_collation(&self) -> CommandError {
         self.unsupported("a collation of its own")
     }
 
-    /// Refuses a collection that has one.
+    /// Refuses a collection with a default collation.
     pub(super) async fn check_collation(&mut self) -> Result<(), RunError> {
         let known = self.context.settings.without_collation.get(self.namespace);
         if let Some(uuid) = known.filter(|_| self.can_name_collection()) {
@@ -32,7 +32,7 @@ impl OutlierCommand<'_> {
             Err(error) if error.is(ErrorCode::Unauthorized) => return self.explain_collation().await,
             answer => answer?,
         };
-        // None: it is made in this moment, or in this transaction.
+        // The collection is being created, or was created in this transaction.
         let Some(found) = CursorReply::parse(&answer).and_then(|cursor| cursor.documents().next()) else {
             return Ok(());
         };
@@ -48,9 +48,8 @@ impl OutlierCommand<'_> {
         Ok(())
     }
 
-    /// The same for a user who may not list collections: whoever may read one may have a query of it
-    /// explained, which shows under which collation it runs. It does not show the UUID, so that nothing can
-    /// be remembered of it.
+    /// Checks the collation without the right to list collections: `explain` of a query shows its
+    /// collation, and requires only the right to read. The reply has no UUID, so the result is not cached.
     async fn explain_collation(&mut self) -> Result<(), RunError> {
         let mut find = single("find", self.namespace.collection);
         find.append(cstr!("filter"), single("_id", ""));
@@ -65,21 +64,21 @@ impl OutlierCommand<'_> {
         Ok(())
     }
 
-    /// Whether a write may name the UUID of its collection, which neither the stable API nor `findAndModify`
-    /// has. Where it may not, the collation is looked at each time.
+    /// Whether a write can name the collection's UUID, which is impossible under `apiStrict` and
+    /// for `findAndModify`. If not, the collation is checked for each write.
     fn can_name_collection(&self) -> bool {
         self.context.head.command != Command::FindAndModify
             && get(self.context.head.body(), "apiStrict").and_then(as_flag) != Some(true)
     }
 
-    /// Has a write fail where the collection is not that whose collation was looked at.
+    /// Makes a write fail if the collection is not the one whose collation was checked.
     pub(super) fn append_collection(&self, write: &mut RawDocumentBuf) {
         if let Some(uuid) = self.facts.collection.as_ref().filter(|_| self.can_name_collection()) {
             write.append(cstr!("collectionUUID"), uuid);
         }
     }
 
-    /// Whether a write has failed so; then the collection is looked at again.
+    /// Whether a write failed because of another UUID. If so, the cached result is dropped.
     pub(super) fn is_another_collection(&mut self, error: &CommandError) -> bool {
         let is_another = error.is(ErrorCode::CollectionUuidMismatch);
         if is_another {

@@ -11,7 +11,7 @@ use crate::pattern::outlier::classify::{depends_on_array, names_own};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
-/// Options of a new collection under which documents cannot be kept in two places.
+/// Options of a collection that cannot have documents with extras.
 const IMPOSSIBLE_OPTIONS: &[&str] = &["capped", "viewOn"];
 
 pub(super) async fn create(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
@@ -24,7 +24,7 @@ pub(super) async fn create(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBu
     let collation = get(body, "collation").and_then(RawBsonRef::as_document);
     let locale = collation.and_then(|collation| get(collation, "locale"));
     if locale.is_some_and(|locale| locale != RawBsonRef::String("simple")) {
-        // Changes are worked out on a copy elsewhere, which has none.
+        // Updates of outliers are evaluated in a scratch collection, which has no collation.
         return Err(run.own_collation().into());
     }
     check_validator(run)?;
@@ -45,7 +45,7 @@ pub(super) async fn coll_mod(run: &mut OutlierCommand<'_>) -> Result<RawDocument
     run.as_it_is().await
 }
 
-/// The key of the index that a `collMod` is about; empty where there is none.
+/// The key of the index that a `collMod` modifies. Empty if it modifies none.
 async fn modified_key(run: &mut OutlierCommand<'_>, index: &RawDocument) -> Result<RawDocumentBuf, RunError> {
     if let Some(key) = get(index, "keyPattern").and_then(RawBsonRef::as_document) {
         return Ok(key.to_owned());
@@ -53,7 +53,7 @@ async fn modified_key(run: &mut OutlierCommand<'_>, index: &RawDocument) -> Resu
     let name = get(index, "name");
     let mut list = single("listIndexes", run.namespace.collection);
     InheritedOptions::of(run.context.head.body()).append_identity(&mut list);
-    // mongod says so if there is no collection.
+    // If the collection does not exist, mongod's error for the `collMod` follows.
     let answer = run.context.link.call(UpstreamRequest::plain(&list)).await?;
     let named =
         CursorReply::parse(&answer).and_then(|cursor| cursor.documents().find(|index| get(index, "name") == name));
@@ -63,7 +63,7 @@ async fn modified_key(run: &mut OutlierCommand<'_>, index: &RawDocument) -> Resu
     Ok(key.map(RawDocument::to_owned).unwrap_or_default())
 }
 
-/// mongod would hold it against base documents.
+/// Refuses a validator that references the array: mongod would apply it to base documents.
 fn check_validator(run: &OutlierCommand<'_>) -> Result<(), CommandError> {
     let validator = get(run.context.head.body(), "validator").and_then(RawBsonRef::as_document);
     match validator {
@@ -89,7 +89,8 @@ pub(super) async fn create_indexes(run: &mut OutlierCommand<'_>) -> Result<RawDo
     run.as_it_is().await
 }
 
-/// What an index would be that mongod held against the first elements alone.
+/// The kind of an index that depends on all elements, while mongod indexes only those of the base
+/// document. `None`: the index is correct.
 fn impossible(run: &OutlierCommand<'_>, index: &RawDocument) -> Option<&'static str> {
     let document = |name| get(index, name).and_then(RawBsonRef::as_document);
     let key = document("key")?;
@@ -102,7 +103,8 @@ fn impossible(run: &OutlierCommand<'_>, index: &RawDocument) -> Option<&'static 
         .flatten()
         .map(|(name, value)| (name.as_str(), value))
         .collect();
-    // A document that has the array is in an index on all of it, whatever is in the array.
+    // An index on the array itself contains every document that has the array, whatever its
+    // elements.
     let is_of_elements = fields
         .iter()
         .any(|(name, _)| *name != run.shape.array() && sees_array(run, &single(name, 1)));
@@ -121,12 +123,12 @@ fn impossible(run: &OutlierCommand<'_>, index: &RawDocument) -> Option<&'static 
     }
 }
 
-/// The collection, then its extras: what is left of these is nothing.
+/// Drops the collection, then its extras. Extras left by a failure are orphans.
 pub(super) async fn drop(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let answer = run.as_it_is().await?;
     let mut command = single("drop", run.shape.extras_collection());
     InheritedOptions::of(run.context.head.body()).append_identity(&mut command);
-    // mongod says so if there is none.
+    // mongod reports a missing collection, which is ignored.
     run.context.link.call(UpstreamRequest::plain(&command)).await?;
     run.context.settings.without_collation.forget(run.namespace);
     run.context.settings.stored_shapes.forget(run.namespace);

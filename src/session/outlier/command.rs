@@ -14,32 +14,30 @@ use crate::session::memory::Reservation;
 use crate::session::metrics::RefusalReason;
 use crate::session::refusal::RefusedCollection;
 
-/// One command on an outlier collection.
 pub(in crate::session) struct OutlierCommand<'a> {
     pub(in crate::session) context: CommandContext<'a>,
     pub(in crate::session) shape: &'a OutlierShape,
     pub(in crate::session) namespace: Namespace<'a>,
-    /// mongod's reply to a command that reads, as it came, where it shows outliers.
+    /// mongod's reply to the client's own read command if it contains outliers.
     pub(in crate::session) held: Option<RawDocumentBuf>,
-    /// What is reserved for the reply, until that is sent.
+    /// Memory reserved for the reply until it is sent.
     pub(in crate::session) reply_memory: &'a mut Reservation,
-    /// The tails that the client's connection has left.
+    /// The deferred spills of the client's connection.
     pub(in crate::session) tails: &'a mut DeferredSpills,
-    /// What is known of the collection and of the read so far.
     pub(in crate::session) facts: CommandState,
 }
 
-/// What a command has learned while it runs.
+/// What a command knows of its collection and its read so far.
 #[derive(Debug, Default)]
 pub(in crate::session) struct CommandState {
-    /// The time of the snapshot that the base documents were read from (`atClusterTime`), if they were.
+    /// The `atClusterTime` of the snapshot from which base documents were read, if any.
     pub(super) snapshot_time: Option<Timestamp>,
-    /// The UUID of the collection, after its collation was looked at.
+    /// The collection's UUID, set after its collation was checked.
     pub(super) collection: Option<Binary>,
 }
 
 impl OutlierCommand<'_> {
-    /// The error for what the shape cannot do, counted.
+    /// Returns the error for an operation that the shape does not support, and counts the refusal.
     pub(super) fn unsupported(&self, what: &str) -> CommandError {
         self.refuse(RefusalReason::of(self.context.head), what)
     }
@@ -53,12 +51,12 @@ impl OutlierCommand<'_> {
         collection.refuse(&self.context.shared.metrics, reason, what)
     }
 
-    /// The namespace as metrics name it: as configured.
+    /// The namespace as a metrics label: as configured, which bounds the number of labels.
     pub(super) fn label(&self) -> String {
         self.shape.namespace().to_string()
     }
 
-    /// The error for a document whose extras cannot be read, counted.
+    /// Returns the error for a document whose extras cannot be read, and counts it.
     pub(super) fn misfit(&self) -> CommandError {
         self.context.shared.metrics.misfit(&self.label());
         let message = format!(
@@ -69,14 +67,14 @@ impl OutlierCommand<'_> {
         CommandError::new(ErrorCode::InvalidOptions, message)
     }
 
-    /// The error for documents whose extras do not exist, counted.
+    /// Returns the error for documents whose extras do not exist, and counts it.
     pub(super) fn missing_extras(&self) -> CommandError {
         self.context.shared.metrics.misfit(&self.label());
         missing_extras(&format!("a document of {}", self.namespace))
     }
 
-    /// Ignores a failed clean-up after a change: another command can do it, and the change is done. In a
-    /// transaction the failure has aborted the change.
+    /// Ignores a failed clean-up after a change: the change is done, and a later command can clean
+    /// up. In a transaction the failure has aborted the change, so it is returned.
     pub(super) fn left_to_others(&self, done: Result<(), RunError>) -> Result<(), RunError> {
         match done {
             Err(RunError::Command(_)) if !self.context.head.in_transaction() => Ok(()),

@@ -4,32 +4,32 @@ use std::time::Duration;
 
 use bson::raw::{RawBson, RawDocumentBuf};
 
-/// How long a connection says nothing before it pauses. Where moves have failed, each time four times as
-/// long.
+/// Idle time of a connection before its tails are spilled. Multiplied by four after each failure.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How often a connection tries. What it could not move then, whoever pushes next does.
+/// Attempts of a connection to spill its tails. After the last one, the next push to the document
+/// spills.
 const MAX_TRIES: u32 = 5;
-/// How many a connection leaves at once. One more is moved before its client is answered.
+/// Tails that a connection can defer. A further tail is spilled before the reply to its push.
 const MAX_LEFT: usize = 32;
-/// The tails that one connection has left.
+/// The deferred spills of one connection.
 #[derive(Debug, Default)]
 pub(in crate::session) struct DeferredSpills {
     left: Vec<Tail>,
-    /// How often in a row some could not be moved.
+    /// Consecutive attempts in which a spill failed.
     failures: u32,
 }
 
-/// A tail that was left.
+/// A tail to spill.
 #[derive(Debug, PartialEq)]
 pub(in crate::session) struct Tail {
-    /// The command on the collection under which it is moved.
+    /// The body of an internal command on the collection, for the spill.
     pub(in crate::session) command: RawDocumentBuf,
-    /// The `_id` of the document.
     pub(in crate::session) id: RawBson,
 }
 
 impl DeferredSpills {
-    /// Waits until the connection pauses: for ever where it has left none.
+    /// Waits until the connection has been idle long enough for a spill. Never returns if there are
+    /// no tails. Cancel safe.
     pub(in crate::session) async fn paused(&self) {
         if self.left.is_empty() {
             return std::future::pending().await;
@@ -37,12 +37,11 @@ impl DeferredSpills {
         tokio::time::sleep(PAUSE.saturating_mul(4_u32.saturating_pow(self.failures))).await;
     }
 
-    /// Takes all that are left.
     pub(in crate::session) fn take(&mut self) -> Vec<Tail> {
         std::mem::take(&mut self.left)
     }
 
-    /// Leaves again those that could not be moved, unless that was tried often enough.
+    /// Keeps the tails that could not be spilled, unless the attempts are exhausted.
     pub(in crate::session) fn leave_again(&mut self, tails: Vec<Tail>) {
         self.failures = self.failures.saturating_add(1);
         if tails.is_empty() || self.failures >= MAX_TRIES {
@@ -52,7 +51,7 @@ impl DeferredSpills {
         }
     }
 
-    /// Leaves one more; whether there is room for it.
+    /// Adds a tail. Returns false if there are too many.
     pub(super) fn leave(&mut self, tail: Tail) -> bool {
         if self.left.contains(&tail) {
             return true;

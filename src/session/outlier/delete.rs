@@ -16,7 +16,6 @@ use crate::pattern::outlier::statement::{replacing, typical};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 
-/// One statement of the command.
 pub(super) struct OutlierDelete<'s, 'a> {
     of: &'s DeleteStatement<'a>,
     variables: Option<&'a RawDocument>,
@@ -36,7 +35,7 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
 }
 
 impl<'a> OutlierDelete<'_, 'a> {
-    /// Executes it, and adds what came of each document.
+    /// Executes the statement, and adds the result of each document.
     pub(super) async fn run(&self, run: &mut OutlierCommand<'_>, results: &mut Results<'_>) -> Result<(), RunError> {
         let told = if self.of.one {
             one(run, self).await?
@@ -53,7 +52,8 @@ impl<'a> OutlierDelete<'_, 'a> {
         Ok(())
     }
 
-    /// Has mongod do it to no document: it tells whether it remembers it, and judges the client's words.
+    /// Sends the statement with a filter that matches nothing. mongod validates it, and returns its
+    /// retry record if there is one.
     pub(super) async fn on_none(&self, run: &mut OutlierCommand<'_>) -> Result<OutlierWriteResult, RunError> {
         let element = self.element(&met_by_none(self.of.filter), i32::from(self.of.one));
         run.write(
@@ -105,7 +105,7 @@ async fn one(run: &mut OutlierCommand<'_>, statement: &OutlierDelete<'_, '_>) ->
             break;
         }
     }
-    // Nothing is meant, or it was deleted when this was sent before.
+    // No document matches, or an earlier attempt deleted it.
     statement.on_none(run).await
 }
 
@@ -114,7 +114,7 @@ async fn many(
     statement: &OutlierDelete<'_, '_>,
     results: &mut Results<'_>,
 ) -> Result<(), RunError> {
-    // A document that becomes an outlier meanwhile is met the next time.
+    // A document that becomes an outlier in the meantime is deleted in the next round.
     for round in 0..MAX_ATTEMPTS {
         pause(round).await;
         match outliers(run, statement, results).await? {
@@ -140,14 +140,15 @@ async fn many(
     Err(run.lost_too_often().into())
 }
 
-/// What came of the outliers that a statement selects.
+/// The result for the outliers that a statement selects.
 enum SelectedOutliers {
     None,
-    /// There were some, and they are deleted.
+    /// Some outliers matched and were deleted.
     Some,
-    /// One has got other pages while the filter was evaluated: others may be left.
+    /// Pages of a document were replaced during the evaluation of the filter, so outliers may be
+    /// left.
     Changed,
-    /// One could not be deleted.
+    /// An outlier could not be deleted.
     Failed,
 }
 
@@ -191,7 +192,7 @@ async fn each(
     Ok(found)
 }
 
-/// Deletes the document of that `_id`, if it meets the filter. `None` where none does.
+/// Deletes the document with that `_id` if it matches the filter. `None`: it does not match.
 async fn at(
     run: &mut OutlierCommand<'_>,
     statement: &OutlierDelete<'_, '_>,

@@ -1,5 +1,5 @@
-//! `find` and `getMore`: mongod's reply with outliers put together, or a pipeline if the query depends on the
-//! array.
+//! `find` and `getMore`. Outliers in mongod's reply are reassembled. A query that depends on the
+//! array becomes a pipeline.
 
 use std::sync::atomic::Ordering;
 
@@ -24,11 +24,12 @@ use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 
-/// How a `find` is answered.
+/// How a `find` is executed.
 pub(super) enum FindPlan {
-    /// In the client's own words, or with this projection, and outliers put together.
+    /// mongod executes the client's query, with this projection if there is one. Outliers in its
+    /// reply are reassembled.
     Complete(Option<RawDocumentBuf>),
-    /// By a pipeline.
+    /// A pipeline reassembles outliers before it evaluates the query.
     Pipeline,
 }
 
@@ -60,7 +61,7 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
     }
 }
 
-/// The reply to words of the client's that read: the one that is there already, or mongod's.
+/// Returns the held reply, or sends the client's read command.
 async fn read(run: &mut OutlierCommand<'_>, body: &RawDocument) -> Result<RawDocumentBuf, RunError> {
     if let Some(held) = run.held.take() {
         return Ok(succeeded(held)?);
@@ -70,7 +71,7 @@ async fn read(run: &mut OutlierCommand<'_>, body: &RawDocument) -> Result<RawDoc
     Ok(answer)
 }
 
-/// How a `find` is answered, or what of it cannot be.
+/// Plans a `find`. `Err`: the option that is not supported.
 pub(super) fn way(shape: &OutlierShape, find: &Find<'_>) -> Result<FindPlan, Unsupported> {
     if shape.reads() == Reads::Base {
         return Ok(FindPlan::Complete(None));
@@ -83,7 +84,7 @@ pub(super) fn way(shape: &OutlierShape, find: &Find<'_>) -> Result<FindPlan, Uns
     if depends(find.filter) || depends(find.sort) {
         return by_pipeline();
     }
-    // What an index on the array has is of first elements.
+    // An index on the array contains only the elements of base documents.
     if depends(find.min) || depends(find.max) {
         return Err(format!("find with a bound on {}", shape.array()).into());
     }
@@ -118,8 +119,8 @@ pub(super) fn way(shape: &OutlierShape, find: &Find<'_>) -> Result<FindPlan, Uns
     }
 }
 
-/// Whether a projection names of the proxy's own fields none but the flag itself, which is shown to nobody
-/// anyway.
+/// Whether a projection names none of the proxy's own fields except the flag, which clients never
+/// see.
 fn leaves_control(shape: &OutlierShape, projection: &RawDocument) -> bool {
     projection.iter().flatten().all(|(name, _)| {
         let name = name.as_str();
@@ -127,7 +128,7 @@ fn leaves_control(shape: &OutlierShape, projection: &RawDocument) -> bool {
     })
 }
 
-/// Whether a projection may show the array, and not the `_id` by which its pages are found.
+/// Whether a projection may include the array without the `_id`, which identifies its pages.
 fn may_leave_id_out(shape: &OutlierShape, projection: &RawDocument) -> bool {
     let is_plain = |value| match value {
         RawBsonRef::Document(_) | RawBsonRef::Array(_) | RawBsonRef::String(_) => None,
@@ -168,19 +169,18 @@ pub(super) async fn get_more(run: &mut OutlierCommand<'_>) -> Result<RawDocument
     Err(run.other_extras().into())
 }
 
-/// Which batches of a cursor a reply has.
+/// Which batch of a cursor a reply contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Batches {
-    /// The first one.
     First,
-    /// The first one, and the client wants no other.
+    /// The first batch of a query that requests a single one.
     Only,
-    /// A later one.
+    /// A later batch.
     Next,
 }
 
-/// The reply with its outliers put together: as many as it holds, and the others are left to `getMore`.
-/// `None` where one has got other pages since.
+/// Reassembles the outliers of a reply. Documents that do not fit are kept for `getMore`. `None`:
+/// the pages of a document were replaced after it was read.
 async fn complete(
     run: &mut OutlierCommand<'_>,
     answer: &RawDocument,
@@ -216,7 +216,7 @@ async fn by_pipeline(run: &mut OutlierCommand<'_>, find: &Find<'_>) -> Result<Ra
         .sort
         .and_then(|sort| get(sort, "$natural").map(|order| single("$natural", order)));
     if let Some(natural) = &natural {
-        // What it says of a query's order, a hint says of an aggregation's.
+        // `find` expresses the natural order as a sort, `aggregate` as a hint.
         if find.hint.is_some() || find.sort.is_some_and(|sort| sort.iter().count() > 1) {
             return Err(run.unsupported("a sort by $natural beside a hint").into());
         }
@@ -245,8 +245,8 @@ async fn by_pipeline(run: &mut OutlierCommand<'_>, find: &Find<'_>) -> Result<Ra
         return Ok(reply);
     };
     let returned = u64::try_from(cursor.documents().count()).unwrap_or(u64::MAX);
-    // As `find` does and an aggregation does not: the cursor is closed with the last document that was asked
-    // for.
+    // `find` closes its cursor after the last requested document. `aggregate` does not, so the
+    // proxy closes it.
     if cursor.id != 0 && (find.single_batch || (find.limit > 0 && returned >= find.limit)) {
         close(run, &reply).await?;
         return Ok(with_closed_cursor(&reply));

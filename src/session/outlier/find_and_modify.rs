@@ -1,5 +1,5 @@
-//! `findAndModify`: mongod changes an inline document itself, and evaluates the change of an outlier on a
-//! copy.
+//! `findAndModify`. mongod changes an inline document itself. The change of an outlier is evaluated
+//! on a copy.
 
 mod eval_and_replace;
 
@@ -20,8 +20,7 @@ use crate::pattern::outlier::statement::typical_with_room;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 
-/// mongod's code for a `findAndModify` that inserted a document when it was sent before, and says nothing of
-/// an upsert now.
+/// mongod's code for a retry without `upsert` of a `findAndModify` that inserted a document.
 const WAS_UPSERT: i32 = 40608;
 
 pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
@@ -56,7 +55,7 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
             None => match run.first_id(meant).await {
                 Ok(id) => id,
                 Err(RunError::Command(error @ CommandError::Upstream(_))) if !run.context.head.in_transaction() => {
-                    // mongod may find something else wrong first.
+                    // mongod may report another error first, so the client's command is validated.
                     met_by_nobody(run, &command).await?;
                     return Err(error.into());
                 }
@@ -83,7 +82,7 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
     Err(run.lost_too_often().into())
 }
 
-/// The client's command with another filter, and without these fields.
+/// The client's command with another filter, and without the fields in `without`.
 fn asking(run: &OutlierCommand<'_>, filter: &RawDocument, without: &[&str]) -> RawDocumentBuf {
     let mut replaced: Vec<_> = without.iter().map(|name| (*name, None)).collect();
     replaced.push(("query", None));
@@ -92,7 +91,7 @@ fn asking(run: &OutlierCommand<'_>, filter: &RawDocument, without: &[&str]) -> R
     body
 }
 
-/// Of a document without extras, in the client's own words. `None` where there is none.
+/// Executes the client's command on an inline document. `None`: no inline document matches.
 async fn typical_one(
     run: &mut OutlierCommand<'_>,
     command: &FindAndModify<'_>,
@@ -105,7 +104,7 @@ async fn typical_one(
     told_again(run, command, answer).await.map(Some)
 }
 
-/// The answer as the application has it: one to a command that was sent before may be of an outlier.
+/// Reassembles the document in the reply to a retry, which may be an outlier.
 async fn told_again(
     run: &mut OutlierCommand<'_>,
     command: &FindAndModify<'_>,
@@ -133,7 +132,7 @@ async fn told_again(
     Ok(with_replaced(&answer, &[("value", Some(RawBsonRef::Document(&whole)))]))
 }
 
-/// Where no document is meant: nothing, or what an earlier attempt has done, or an upsert.
+/// The reply if no document matches: an upsert, mongod's retry record, or an empty result.
 async fn without_match(
     run: &mut OutlierCommand<'_>,
     command: &FindAndModify<'_>,
@@ -158,21 +157,22 @@ async fn without_match(
     told_again(run, command, answer).await
 }
 
-/// mongod's answer to the client's words where no document meets them.
+/// mongod's reply to the client's command with a filter that matches nothing.
 async fn met_by_nobody(run: &mut OutlierCommand<'_>, command: &FindAndModify<'_>) -> Result<RawDocumentBuf, RunError> {
     let all = RawDocumentBuf::new();
     let nothing = met_by_none(command.filter.unwrap_or(&all));
     without_upsert(run, &nothing).await
 }
 
-/// mongod's answer to the client's command with another filter, where nothing may be inserted.
+/// mongod's reply to the client's command with another filter and without an insert.
 async fn without_upsert(run: &mut OutlierCommand<'_>, filter: &RawDocument) -> Result<RawDocumentBuf, RunError> {
     let body = asking(run, filter, &["sort", "upsert"]);
     match run.context.link.run(&run.next(&body)).await {
         Err(RunError::Command(CommandError::Upstream(reply)))
             if reply.get_i32("code").is_ok_and(|code| code == WAS_UPSERT) =>
         {
-            // It did when it was sent before: now mongod only says so.
+            // The first attempt inserted a document. With `upsert`, mongod returns the retry record and
+            // inserts nothing.
             let body = asking(run, filter, &["sort"]);
             run.context.link.run(&run.next(&body)).await
         }

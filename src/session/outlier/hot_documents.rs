@@ -14,10 +14,10 @@ use crate::command::document::single;
 use crate::command::namespace::Namespace;
 use crate::session::first_page_cache::FirstPageKey;
 
-/// Documents remembered. One takes some 200 bytes.
+/// Documents in the cache. An entry has about 200 bytes.
 const MAX_DOCUMENTS: NonZeroUsize = NonZeroUsize::new(100_000).expect("not zero");
 
-/// The outliers that a proxy knows of.
+/// The outliers that this proxy has seen, with their generations.
 #[derive(Debug)]
 pub(in crate::session) struct KnownOutliers {
     generations: Mutex<LruCache<FirstPageKey, ObjectId>>,
@@ -25,7 +25,7 @@ pub(in crate::session) struct KnownOutliers {
 
 impl Default for KnownOutliers {
     fn default() -> Self {
-        // Grows as it is used.
+        // Allocates on demand.
         let mut generations = LruCache::unbounded();
         generations.resize(MAX_DOCUMENTS);
         Self {
@@ -35,22 +35,21 @@ impl Default for KnownOutliers {
 }
 
 impl KnownOutliers {
-    /// The place of a document.
+    /// The cache key of a document.
     pub(super) fn place(namespace: Namespace<'_>, id: RawBsonRef<'_>) -> FirstPageKey {
         FirstPageKey::new(namespace, single("_id", id).into_bytes())
     }
 
-    /// The generation that one had.
+    /// The generation at the last write.
     pub(super) fn get(&self, place: &FirstPageKey) -> Option<ObjectId> {
         self.lock().get(place).copied()
     }
 
-    /// Remembers one of this generation.
     pub(super) fn learn(&self, place: FirstPageKey, generation: ObjectId) {
         self.lock().put(place, generation);
     }
 
-    /// Forgets one that was found to be wrong.
+    /// Removes an entry that was wrong.
     pub(super) fn forget(&self, place: &FirstPageKey) {
         self.lock().pop(place);
     }

@@ -1,4 +1,4 @@
-//! Reads the `_id`s that an update or delete of many selects in batches, so that the proxy holds a bounded
+//! Reads the `_id`s of an update or delete of many in batches, so that the proxy holds a bounded
 //! number.
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
@@ -12,25 +12,26 @@ use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
-/// `_id`s that one batch of mongod's holds at most.
+/// `_id`s in one batch.
 const BATCH_SIZE: i32 = 1_000;
-/// `_id`s that the proxy holds of documents that are about to be changed.
+/// `_id`s in memory before documents are changed.
 const MAX_HELD: usize = 10_000;
-/// Their bytes.
+/// Bytes of `_id`s in memory.
 const MAX_HELD_BYTES: usize = 4 << 20;
 
-/// Which documents a query of `_id`s answers, in which order.
+/// The documents and the order of a query for `_id`s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Selection {
-    /// All that are selected, in the order in which mongod finds them.
+    /// All matching documents, in mongod's order.
     Found,
-    /// All that are selected, by `_id`. A document whose other fields change meanwhile is answered once.
+    /// All matching documents, by `_id`. A document whose other fields change in the meantime is
+    /// returned once.
     ById,
-    /// The outliers among those that are selected.
+    /// The matching outliers.
     Outliers,
 }
 
-/// A cursor on `_id`s, and those of them that were read and not taken yet.
+/// A cursor of `_id`s, with the `_id`s that were read and not yet returned.
 #[derive(Debug, Default)]
 pub(super) struct IdCursor {
     id: i64,
@@ -54,9 +55,9 @@ impl IdCursor {
 }
 
 impl OutlierCommand<'_> {
-    /// The `_id`s of documents to change. If they are few, all of them are held before the first document is
-    /// changed. Otherwise they are read in the order of the `_id`s, which no change moves: no document is
-    /// answered twice.
+    /// The `_id`s of documents to change. If they fit in memory, all are read before the first
+    /// document is changed. Otherwise they are read by `_id`, an order that no change affects, so
+    /// no document is returned twice.
     pub(super) async fn ids_to_change(&mut self, meant: DocumentSelector<'_>) -> Result<IdCursor, RunError> {
         for attempt in 0..MAX_ATTEMPTS {
             pause(attempt).await;
@@ -81,7 +82,7 @@ impl OutlierCommand<'_> {
         Err(self.missing_extras().into())
     }
 
-    /// Opens a cursor on `_id`s, with its first batch.
+    /// Opens a cursor of `_id`s and reads its first batch.
     pub(super) async fn open_ids(
         &mut self,
         meant: DocumentSelector<'_>,
@@ -106,7 +107,7 @@ impl OutlierCommand<'_> {
         Ok(cursor)
     }
 
-    /// The next `_id`s; `None` behind the last.
+    /// The next `_id`s. `None` at the end.
     pub(super) async fn next_ids(&mut self, cursor: &mut IdCursor) -> Result<Option<Vec<RawBson>>, RunError> {
         while cursor.held.is_empty() && cursor.id != 0 {
             self.read_ids(cursor).await?;
@@ -121,14 +122,14 @@ impl OutlierCommand<'_> {
         more.append(cstr!("collection"), self.namespace.collection);
         more.append(cstr!("batchSize"), BATCH_SIZE);
         self.context.inherited().append_to_get_more(&mut more);
-        // mongod has closed it if this fails.
+        // If the `getMore` fails, mongod has closed the cursor.
         cursor.id = 0;
         let reply = self.context.link.run(&more).await?;
         cursor.add(&reply);
         Ok(())
     }
 
-    /// Closes a cursor that is not read to its end. A transaction that has failed has closed it.
+    /// Closes a cursor before its end. A failed transaction has closed it.
     pub(super) async fn close_ids(&mut self, cursor: IdCursor) -> Result<(), RunError> {
         if cursor.id == 0 {
             return Ok(());

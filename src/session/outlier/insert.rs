@@ -1,4 +1,5 @@
-//! `insert`: passed on, but documents with long arrays are split. Their pages are written first.
+//! `insert`: passed on, except that documents with long arrays are split. Pages are written before
+//! base documents.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
@@ -36,7 +37,8 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
     }
     run.write_pages(&pages, &written).await?;
     let answer = send(run, &bases).await?;
-    // Those that were refused, and those that an earlier attempt had stored with pages of its own.
+    // Removes the pages of refused documents, and of documents that an earlier attempt stored with
+    // other pages.
     let is_clean = get(&answer, "ok").is_some_and(|ok| ok.as_f64() == Some(1.0))
         && get(&answer, "writeErrors").is_none()
         && get(&answer, "retriedStmtIds").is_none();
@@ -46,7 +48,7 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
     Ok(succeeded(answer)?)
 }
 
-/// Whether its documents are stored as they are.
+/// Whether all documents are stored unchanged.
 pub(super) fn is_plain(shape: &OutlierShape, command: &Insert<'_>) -> bool {
     command.documents.iter().all(|document| {
         let is_own = |name: &str| shape.is_own(name);
@@ -68,7 +70,7 @@ fn check(run: &OutlierCommand<'_>, documents: &[&RawDocument]) -> Result<(), Run
 }
 
 fn needs_pages(shape: &OutlierShape, document: &RawDocument) -> bool {
-    // mongod refuses such an `_id`, and none can be looked for.
+    // mongod refuses such an `_id`, so no pages are needed.
     let is_refused = matches!(
         get(document, "_id"),
         Some(RawBsonRef::Undefined | RawBsonRef::Array(_) | RawBsonRef::RegularExpression(_))
@@ -77,7 +79,7 @@ fn needs_pages(shape: &OutlierShape, document: &RawDocument) -> bool {
     !is_refused && array.is_some_and(|array| is_long(shape, array))
 }
 
-/// The document with an `_id`, as mongod would give it one.
+/// The document with a generated `_id` if it has none, as in mongod.
 fn with_id(document: &RawDocument) -> RawDocumentBuf {
     if get(document, "_id").is_some() {
         return document.to_owned();
@@ -90,7 +92,7 @@ fn with_id(document: &RawDocument) -> RawDocumentBuf {
     made
 }
 
-/// The client's command with other documents; mongod's answer, which may say `ok: 0`.
+/// Sends the client's command with other documents. Returns mongod's reply, possibly with `ok: 0`.
 async fn send(run: &mut OutlierCommand<'_>, documents: &[RawDocumentBuf]) -> Result<RawDocumentBuf, RunError> {
     if run.context.head.message.sequences.is_empty() {
         let array: RawArrayBuf = array_of(documents);

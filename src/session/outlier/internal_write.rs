@@ -1,4 +1,4 @@
-//! Internal commands that are made from the client's.
+//! Internal commands of an outlier command.
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
@@ -13,33 +13,33 @@ use crate::command::reply::{CursorReply, succeeded};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
-/// What the documents of one answer of mongod's weigh at most, but for a single one, in bytes.
+/// Maximum bytes of the documents in one batch of mongod, unless the batch has a single document.
 const LONGEST_BATCH: usize = 16 * 1024 * 1024;
-/// What an answer may have around its documents, in bytes.
+/// Maximum bytes of a reply without its documents.
 const AROUND_DOCUMENTS: usize = 4096;
 
-/// As whose a write is sent.
+/// Whether a write is the client's or internal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WriteOrigin {
-    /// As the client's own statement, which mongod remembers under this number if the client may send it
-    /// again.
+    /// The client's own statement. If the client's command is retryable, mongod keeps a retry
+    /// record under this `stmtId`.
     Client(i32),
-    /// Beside it: it may be done twice, and other members need not have it yet.
+    /// Internal: may be executed twice, and does not wait for the write concern.
     Internal,
 }
 
-/// What came of one statement.
+/// The result of one statement.
 #[derive(Debug)]
 pub(super) struct OutlierWriteResult {
-    /// Documents that it met.
+    /// Documents matched.
     pub(super) n: i64,
-    /// Documents that it changed.
+    /// Documents changed.
     pub(super) modified: i64,
-    /// Whether it met them when it was sent before.
+    /// Whether mongod has a retry record: the statement was executed before.
     pub(super) resent: bool,
-    /// What failed of it.
+    /// The first write error.
     pub(super) error: Option<WriteError>,
-    /// mongod's answer.
+    /// mongod's reply.
     pub(super) answer: RawDocumentBuf,
 }
 
@@ -58,7 +58,7 @@ impl OutlierWriteResult {
         }
     }
 
-    /// Fails with what failed of it.
+    /// Fails with the statement's error, if any.
     pub(super) fn succeeded(self) -> Result<Self, RunError> {
         match self.error {
             Some(error) => Err(error.into_command_error().into()),
@@ -67,7 +67,7 @@ impl OutlierWriteResult {
     }
 }
 
-/// How many documents a `findAndModify` met, by its answer.
+/// Number of documents that a `findAndModify` matched, from its reply.
 pub(super) fn met(answer: &RawDocument) -> i64 {
     let of = get(answer, "lastErrorObject").and_then(RawBsonRef::as_document);
     let n = of.and_then(|of| get(of, "n")).and_then(as_whole_number);
@@ -75,7 +75,8 @@ pub(super) fn met(answer: &RawDocument) -> i64 {
 }
 
 impl<'a> OutlierCommand<'a> {
-    /// The client's body, or one made of it, as it is sent next: what begins a transaction is said once.
+    /// The body to send next: the client's, or one made from it. Fields that begin a transaction
+    /// are sent once.
     pub(super) fn next<'b>(&self, body: &'b RawDocument) -> Cow<'b, RawDocument> {
         let was_begun = self.context.txn_started.swap(true, Ordering::Relaxed);
         if was_begun && get(body, "startTransaction").is_some() {
@@ -88,12 +89,12 @@ impl<'a> OutlierCommand<'a> {
         }
     }
 
-    /// Sends the client's command as it came.
+    /// Sends the client's command unchanged.
     pub(super) async fn as_it_is(&mut self) -> Result<RawDocumentBuf, RunError> {
         self.with_body(self.context.head.body()).await
     }
 
-    /// Sends another body with the client's sequences.
+    /// Sends another body with the client's document sequence.
     pub(super) async fn with_body(&mut self, body: &RawDocument) -> Result<RawDocumentBuf, RunError> {
         let body = &*self.next(body);
         let Some(sequence) = self.context.head.message.sequences.first() else {
@@ -113,7 +114,6 @@ impl<'a> OutlierCommand<'a> {
         Ok(succeeded(self.context.link.call(request).await?)?)
     }
 
-    /// Sends one statement on a collection.
     pub(super) async fn write(
         &mut self,
         collection: &str,
@@ -124,7 +124,7 @@ impl<'a> OutlierCommand<'a> {
         self.write_all(collection, name, &[statement], part).await
     }
 
-    /// Sends statements on a collection, in order.
+    /// Sends statements on a collection in one ordered command.
     pub(super) async fn write_all(
         &mut self,
         collection: &str,
@@ -148,7 +148,7 @@ impl<'a> OutlierCommand<'a> {
         )?))
     }
 
-    /// Sends a statement of an `update` that stores what was evaluated elsewhere.
+    /// Sends a statement of an `update` that stores a document evaluated in a scratch collection.
     pub(super) async fn write_evaluated(
         &mut self,
         statement: &RawDocument,
@@ -166,7 +166,7 @@ impl<'a> OutlierCommand<'a> {
         )?))
     }
 
-    /// Sends a `findAndModify` of the proxy's own as the client's.
+    /// Sends an internal `findAndModify` in place of the client's.
     pub(super) async fn find_and_modify(
         &mut self,
         mut command: RawDocumentBuf,
@@ -184,14 +184,14 @@ impl<'a> OutlierCommand<'a> {
         })
     }
 
-    /// Appends what a write carries of the client's command.
+    /// Appends the inherited options of a write.
     pub(super) fn append_own(&self, body: &mut RawDocumentBuf, part: WriteOrigin) {
         let carried = match part {
             WriteOrigin::Client(id) => {
                 if self.context.head.is_retryable_write() {
                     put(body, "stmtIds", [id].into_iter().collect::<RawArrayBuf>());
                 }
-                // An insert has none.
+                // `insert` does not have `let`.
                 if let Some(variables) = get(self.context.head.body(), "let")
                     && get(body, "insert").is_none()
                 {
@@ -205,7 +205,7 @@ impl<'a> OutlierCommand<'a> {
         carried.append_to_write(body);
     }
 
-    /// Appends that documents need not meet the collection's validator, if the client says so.
+    /// Appends the client's `bypassDocumentValidation`.
     fn append_bypass(&self, body: &mut RawDocumentBuf) {
         if let Some(bypass) = get(self.context.head.body(), "bypassDocumentValidation")
             && get(body, "delete").is_none()
@@ -223,7 +223,7 @@ impl<'a> OutlierCommand<'a> {
         }
     }
 
-    /// Appends what a read of the proxy's own carries, its read concern included.
+    /// Appends the inherited options of an internal read, including its read concern.
     fn append_to_look_up(&mut self, query: &mut RawDocumentBuf) {
         self.context.inherited().append_to_internal_read(query);
         if let Some(concern) = self.read_concern() {
@@ -231,9 +231,9 @@ impl<'a> OutlierCommand<'a> {
         }
     }
 
-    /// The read concern of a read beside the client's own: pages are read at the snapshot's time that base
-    /// documents were read at, and are majority committed where base documents must be. A transaction has a
-    /// snapshot of its own.
+    /// The read concern of an internal read. If base documents were read from a snapshot, pages are
+    /// read at the same cluster time. If base documents must be majority committed, so must pages.
+    /// `None` in a transaction, which has its own snapshot.
     fn read_concern(&self) -> Option<RawDocumentBuf> {
         if self.context.head.in_transaction() {
             return None;
@@ -248,8 +248,7 @@ impl<'a> OutlierCommand<'a> {
         (level == Some(RawBsonRef::String("majority"))).then(|| single("level", "majority"))
     }
 
-    /// All documents that a query of the proxy's own answers. `None` where mongod's answers are of more than
-    /// so many bytes.
+    /// Returns all documents of an internal query. `None`: the replies exceed `most_bytes`.
     pub(super) async fn ask_within(
         &mut self,
         mut query: RawDocumentBuf,
@@ -260,7 +259,8 @@ impl<'a> OutlierCommand<'a> {
         if most_bytes < LONGEST_BATCH {
             return self.ask_at_once(query, most_bytes).await;
         }
-        // Without documents the first answer is short, and names the cursor: a longer one may not be kept.
+        // The first batch is empty, so its reply is short and returns the cursor id. A longer reply
+        // could exceed the limit.
         query.append(cstr!("batchSize"), 0);
         self.append_to_look_up(&mut query);
         let opened = self.context.link.run(&query).await?;
@@ -294,7 +294,7 @@ impl<'a> OutlierCommand<'a> {
         Ok(Some(documents))
     }
 
-    /// The same for so few bytes that they have their place in one answer.
+    /// Like [`Self::ask_within`], for a limit that fits in one reply.
     async fn ask_at_once(
         &mut self,
         mut query: RawDocumentBuf,
@@ -318,7 +318,7 @@ impl<'a> OutlierCommand<'a> {
         Ok(Some(documents.unwrap_or_default()))
     }
 
-    /// Ends a cursor of mongod's.
+    /// Closes an upstream cursor.
     pub(super) async fn close_cursor(&mut self, collection: &str, id: i64) -> Result<(), RunError> {
         let mut command = single("killCursors", collection);
         let ids: RawArrayBuf = [RawBsonRef::Int64(id)].into_iter().collect();
@@ -327,7 +327,7 @@ impl<'a> OutlierCommand<'a> {
         self.context.link.run(&command).await.map(|_| ())
     }
 
-    /// All documents that a query of the proxy's own answers.
+    /// Returns all documents of an internal query.
     pub(super) async fn ask(&mut self, mut query: RawDocumentBuf) -> Result<Vec<RawDocumentBuf>, RunError> {
         let collection = query.iter().next().and_then(|first| first.ok()?.1.as_str());
         let collection = collection.unwrap_or_default().to_owned();

@@ -1,8 +1,8 @@
-//! Cursors whose last reply of mongod holds more documents than fit in a reply with their extras. The rest is
-//! kept until a `getMore`.
+//! Cursors with leftovers: documents of mongod's last reply that did not fit in the client's reply together
+//! with their extras. They are kept until the next `getMore`.
 //!
-//! Such a cursor has an id of the proxy, which mongod does not know: if it is evicted, its reader gets
-//! `CursorNotFound`, and no document is skipped.
+//! Such a cursor has an id of the proxy, which mongod does not know. If the cursor is evicted, the client gets
+//! `CursorNotFound`, so no document is skipped unnoticed.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -16,26 +16,26 @@ use lru::LruCache;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::session::cursor_owner::Owner;
 
-/// Cursors remembered; the least recently used is forgotten first.
+/// Cursors in the cache. The least recently used one is evicted first.
 const MAX_CURSORS: NonZeroUsize = NonZeroUsize::new(100_000).expect("not zero");
-/// How long a cursor may be left alone: as long as mongod leaves its own.
+/// Idle timeouts of a cursor, as in mongod: with and without a session.
 const SESSION_TIMEOUT: Duration = Duration::from_mins(30);
 const CURSOR_TIMEOUT: Duration = Duration::from_mins(10);
-/// What is around a document that is kept, in bytes.
+/// Bytes of overhead for each kept document.
 const AROUND_DOCUMENT: usize = 64;
 
-/// What is left of a cursor.
+/// The leftover of one cursor.
 #[derive(Debug)]
 pub(super) struct Leftover {
     pub(super) owner: Owner,
-    /// mongod's number of it; 0 when that has come to its end.
+    /// The id of the upstream cursor. 0 if it is exhausted.
     pub(super) upstream: i64,
     pub(super) documents: VecDeque<RawDocumentBuf>,
-    /// How many documents the last reply held: so many are asked for next.
+    /// Number of documents in the last reply. The next upstream batch has about that size.
     pub(super) fitted: usize,
-    /// What mongod told with the documents.
+    /// Fields of the upstream reply that every reply repeats, for example the cluster time.
     pub(super) gossip: RawDocumentBuf,
-    /// The time of the snapshot that the documents were read from.
+    /// The `atClusterTime` of the snapshot from which the documents were read.
     pub(super) snapshot_time: Option<Timestamp>,
     pub(super) used: Instant,
 }
@@ -55,15 +55,15 @@ impl Leftover {
 #[derive(Debug)]
 enum Slot {
     Kept(Box<Leftover>),
-    /// A `getMore` has taken it.
+    /// A `getMore` is using it.
     InUse,
 }
 
-/// The leftovers of a proxy.
+/// All leftovers of a proxy.
 #[derive(Debug)]
 pub(in crate::session) struct Leftovers {
     open: Mutex<OpenLeftovers>,
-    /// What all of them may weigh.
+    /// Maximum bytes of all leftovers.
     most_bytes: usize,
 }
 
@@ -73,7 +73,7 @@ struct OpenLeftovers {
     bytes: usize,
 }
 
-/// One that was taken; it is forgotten unless it is given back.
+/// A leftover that a `getMore` is using. It is removed unless it is given back.
 #[derive(Debug)]
 pub(super) struct BorrowedLeftover<'a> {
     pub(super) leftovers: &'a Leftovers,
@@ -82,7 +82,7 @@ pub(super) struct BorrowedLeftover<'a> {
 }
 
 impl Leftovers {
-    /// None yet; all may weigh so many bytes.
+    /// `most_bytes`: maximum bytes of all leftovers.
     pub(in crate::session) fn new(most_bytes: usize) -> Self {
         let mut slots = LruCache::unbounded();
         slots.resize(MAX_CURSORS);
@@ -90,18 +90,16 @@ impl Leftovers {
         Self { open, most_bytes }
     }
 
-    /// Whether this is the number of one.
     pub(in crate::session) fn contains(&self, id: i64) -> bool {
         self.lock().slots.contains(&id)
     }
 
-    /// Forgets one.
     pub(super) fn remove(&self, id: i64) {
         self.lock().remove(id);
     }
 
     fn lock(&self) -> MutexGuard<'_, OpenLeftovers> {
-        // Nothing in here is ever left half done.
+        // No panic can leave the map inconsistent, so a poisoned lock is usable.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -121,7 +119,7 @@ impl Leftovers {
         }
     }
 
-    /// Takes one. `None`: there is no such number.
+    /// Takes a leftover. `None`: unknown id. `Err`: another `getMore` is using it.
     pub(super) fn take(&self, id: i64) -> Option<Result<BorrowedLeftover<'_>, CommandError>> {
         let mut open = self.lock();
         let slot = open.slots.get_mut(&id)?;
@@ -141,7 +139,7 @@ impl Leftovers {
         })
     }
 
-    /// mongod's number of a cursor, if it is of these users.
+    /// The id of the upstream cursor, if the cursor belongs to these users.
     pub(super) fn upstream_of(&self, id: i64, users: &[u8]) -> Option<i64> {
         match self.lock().slots.peek(&id)? {
             Slot::Kept(leftover) if leftover.owner.users == users => Some(leftover.upstream),
@@ -164,7 +162,7 @@ impl OpenLeftovers {
 }
 
 impl BorrowedLeftover<'_> {
-    /// Gives it back, unless it was forgotten meanwhile.
+    /// Gives the leftover back, unless its cursor was removed in the meantime.
     pub(super) fn give_back(mut self) {
         if let Some(leftover) = self.leftover.take()
             && self.leftovers.contains(self.id)

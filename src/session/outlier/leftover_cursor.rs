@@ -16,8 +16,8 @@ use crate::session::error::RunError;
 use super::leftover::Leftover;
 
 impl OutlierCommand<'_> {
-    /// Keeps what a reply had no place for, and gives the number to ask for it by. `upstream` is mongod's,
-    /// `fitted` says how many documents the reply holds.
+    /// Keeps the documents that did not fit in a reply, and returns the id of the new cursor.
+    /// `fitted`: number of documents in the reply.
     pub(super) async fn keep_leftover(
         &mut self,
         answer: &RawDocument,
@@ -46,7 +46,7 @@ impl OutlierCommand<'_> {
     }
 }
 
-/// The next reply of a cursor of which documents were left. `None`: it is none of these.
+/// The next reply of a cursor with a leftover. `None`: the id is not such a cursor.
 pub(super) async fn get_more(run: &mut OutlierCommand<'_>) -> Result<Option<RawDocumentBuf>, RunError> {
     let more = GetMore::parse(run.context.head.body())?;
     let shared = run.context.shared;
@@ -65,7 +65,7 @@ pub(super) async fn get_more(run: &mut OutlierCommand<'_>) -> Result<Option<RawD
         return Err(error);
     }
     run.facts.snapshot_time = leftover.snapshot_time;
-    // From here on it is forgotten where something fails.
+    // If an error follows, the leftover is dropped with `borrowed`.
     let wanted = usize::try_from(more.batch_size.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
     if leftover.documents.is_empty() {
         run.ask_for_more(&mut leftover, wanted).await?;
@@ -93,7 +93,7 @@ pub(super) async fn get_more(run: &mut OutlierCommand<'_>) -> Result<Option<RawD
 }
 
 impl OutlierCommand<'_> {
-    /// The next documents of mongod's cursor: about as many as a reply has held.
+    /// Reads the next documents of the upstream cursor, about as many as the last reply contained.
     async fn ask_for_more(&mut self, leftover: &mut Leftover, wanted: usize) -> Result<(), RunError> {
         let size = i64::try_from(leftover.fitted.saturating_add(1).min(wanted)).unwrap_or(i64::MAX);
         let body = self.context.head.body();
@@ -112,7 +112,7 @@ impl OutlierCommand<'_> {
         Ok(())
     }
 
-    /// The error for a document that cannot be put together any more.
+    /// The error for a document that cannot be reassembled because its extras were replaced.
     pub(super) fn other_extras(&self) -> CommandError {
         let message = format!(
             "the extras of a document of {} were replaced while it was read",
@@ -122,10 +122,11 @@ impl OutlierCommand<'_> {
     }
 }
 
-/// `killCursors`: mongod's answer, with its numbers in place of the proxy's and back.
+/// `killCursors`: replaces the proxy's cursor ids by mongod's in the command, and back in the
+/// reply.
 pub(super) async fn kill(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = run.context.head.body();
-    // What is wrong with the list is mongod's to say.
+    // mongod reports a malformed list.
     let ids = killed_ids(body).unwrap_or_default();
     if !ids.iter().any(|id| run.context.shared.leftovers.contains(*id)) {
         return run.as_it_is().await;

@@ -8,7 +8,8 @@ use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamConnection;
 
-/// Runs a pipeline that reassembles outliers, and again if the pages of one were replaced meanwhile.
+/// Executes a pipeline that reassembles outliers. Executes it again if the pages of a document were
+/// replaced in the meantime.
 pub(in crate::session) async fn put_together(
     link: &mut UpstreamConnection,
     command: &RawDocument,
@@ -27,7 +28,8 @@ pub(in crate::session) async fn put_together(
     answer
 }
 
-/// Whether pages were missing: those of a document were replaced after its base document was read.
+/// Whether the pipeline failed because pages were missing: they were replaced after the base
+/// document was read.
 pub(super) fn are_pages_missing<T>(answer: &Result<T, RunError>) -> bool {
     let Err(RunError::Command(CommandError::Upstream(reply))) = answer else {
         return false;
@@ -36,11 +38,11 @@ pub(super) fn are_pages_missing<T>(answer: &Result<T, RunError>) -> bool {
         && reply.get_str("errmsg").is_ok_and(|message| message.contains(MISSING))
 }
 
-/// mongod's `ConversionFailure`, by which a pipeline reports missing pages.
+/// mongod's `ConversionFailure`, with which the pipeline reports missing pages.
 const CONVERSION_FAILURE: i32 = 241;
 
-/// The error for documents whose extras do not exist. Another writer may have replaced them during each
-/// attempt, but hardly so often.
+/// The error for documents whose extras do not exist. Concurrent replacements can also cause it,
+/// but hardly in every attempt.
 pub(super) fn missing_extras(document: &str) -> CommandError {
     let message =
         format!("missing extras: {document} records extras that do not exist; `mongoshape check` names the document");

@@ -14,12 +14,13 @@ use crate::pattern::outlier::statement::{has_empty_timestamp, upserting};
 use crate::pattern::outlier::{index, page};
 use crate::session::error::RunError;
 
-/// How long a transaction waits for the index, in milliseconds: it may be its own locks that are in the way.
+/// Maximum time in milliseconds that a transaction waits for the index, because the transaction's
+/// own locks can block it.
 const MAX_INDEX_TIME_MS: i32 = 100;
-/// mongod's code for what took longer (`MaxTimeMSExpired`).
+/// mongod's code for an exceeded `maxTimeMS` (`MaxTimeMSExpired`).
 const MAX_TIME_EXPIRED: i32 = 50;
 
-/// Pages that were written for a document, which may not count them.
+/// Pages that were written for a document, whose base document may not reference them.
 #[derive(Clone, Debug)]
 pub(super) struct Written {
     pub(super) id: RawBson,
@@ -27,7 +28,7 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// Those of a base document that is about to be stored. Empty where it has none.
+    /// The pages of a base document before it is stored. Empty if there are none.
     pub(super) fn of(base: &RawDocument, generation: ObjectId, pages: &[RawDocumentBuf]) -> Vec<Self> {
         let id = get(base, "_id").filter(|_| !pages.is_empty()).map(RawBson::from);
         id.into_iter().map(|id| Self { id, generation }).collect()
@@ -35,8 +36,8 @@ impl Written {
 }
 
 impl OutlierCommand<'_> {
-    /// Writes the pages of whole arrays, which no base document counts yet. If mongod refuses some, those of
-    /// `written` that were stored before are removed.
+    /// Writes the pages of whole arrays, before a base document references them. If mongod refuses
+    /// some, the stored ones are removed.
     pub(super) async fn write_pages(&mut self, pages: &[RawDocumentBuf], written: &[Written]) -> Result<(), RunError> {
         if let Err(error) = self.store_pages(pages).await {
             return Err(self.withdrawn(error, written).await?);
@@ -47,7 +48,6 @@ impl OutlierCommand<'_> {
         Ok(())
     }
 
-    /// Stores pages.
     pub(super) async fn store_pages(&mut self, pages: &[RawDocumentBuf]) -> Result<(), RunError> {
         if pages.is_empty() {
             return Ok(());
@@ -55,7 +55,7 @@ impl OutlierCommand<'_> {
         if pages.iter().any(|page| begins_at(page) == Some(0)) {
             self.index_extras().await?;
         }
-        // An insert replaces an empty timestamp at the top level of a document, an upsert by a pipeline does
+        // An insert replaces an empty timestamp in a top-level field, an upsert with a pipeline does
         // not.
         let (upserted, inserted): (Vec<_>, Vec<_>) = pages.iter().partition(|page| has_empty_timestamp(page));
         let upserts: Vec<RawDocumentBuf> = upserted.into_iter().map(|page| upserting(page)).collect();
@@ -63,7 +63,7 @@ impl OutlierCommand<'_> {
         self.store_each("update", upserts.iter().collect()).await
     }
 
-    /// Sends statements on the extras collection in as many commands as are needed.
+    /// Sends statements on the extras collection, in as few commands as possible.
     async fn store_each(&mut self, name: &str, statements: Vec<&RawDocumentBuf>) -> Result<(), RunError> {
         let statements: Vec<&RawDocument> = statements.into_iter().map(RawDocumentBuf::as_ref).collect();
         let sizes = statements.iter().map(|statement| statement.as_bytes().len());
@@ -76,9 +76,9 @@ impl OutlierCommand<'_> {
         Ok(())
     }
 
-    /// Removes pages that were written for a change which mongod has refused, and gives its error back. The
-    /// pages of a transaction have ended with it; what became of a change whose connection has failed is not
-    /// known.
+    /// Removes the pages of a change that mongod refused, and returns mongod's error. Nothing is
+    /// removed in a transaction, whose pages end with it, and after a connection error, because the
+    /// change may have succeeded.
     pub(super) async fn withdrawn(&mut self, error: RunError, written: &[Written]) -> Result<RunError, RunError> {
         if matches!(error, RunError::Command(_)) && !self.context.head.in_transaction() {
             self.remove_uncounted(written).await?;
@@ -86,8 +86,8 @@ impl OutlierCommand<'_> {
         Ok(error)
     }
 
-    /// Passes on what became of a change of a base document, and removes the pages that were written for it
-    /// if it was not made.
+    /// Returns the result of a change of a base document. If the change was not made, its pages are
+    /// removed.
     pub(super) async fn settled(
         &mut self,
         made: Result<OutlierWriteResult, RunError>,
@@ -105,10 +105,10 @@ impl OutlierCommand<'_> {
         Ok(told)
     }
 
-    /// Sees to the indexes, each time that a document gets its first page: the collection may have been
-    /// dropped since the last time, by anybody, and where they are there mongod does nothing. Where it says
-    /// another shape mongod refuses. They are made outside of a transaction: one that has written extras sees
-    /// it.
+    /// Creates the indexes of the extras collection. Called for the first page of each document, because the
+    /// collection may have been dropped in the meantime. If the indexes exist, mongod does nothing. If the
+    /// shape marker records another shape, mongod reports an error. The command is sent outside of a
+    /// transaction. A transaction that has written extras can block it.
     async fn index_extras(&mut self) -> Result<(), RunError> {
         let mut command = single("createIndexes", self.shape.extras_collection());
         command.append(cstr!("indexes"), array_of(&index::specs(self.shape)));
@@ -118,7 +118,7 @@ impl OutlierCommand<'_> {
         }
         InheritedOptions::of(self.context.head.body()).append_identity(&mut command);
         match self.context.link.run(&command).await {
-            // The next one sees to it.
+            // The index is created with the first page of the next document.
             Err(RunError::Command(CommandError::Upstream(reply)))
                 if self.context.head.in_transaction()
                     && reply.get_i32("code").is_ok_and(|code| code == MAX_TIME_EXPIRED) =>
@@ -129,8 +129,8 @@ impl OutlierCommand<'_> {
         }
     }
 
-    /// Removes the pages of a generation that a document had, and cannot have again. What cannot be removed
-    /// is nothing all the same, so that the client is not told.
+    /// Removes the pages of a former generation of a document. A failure is ignored, because the
+    /// remaining pages are orphans.
     pub(super) async fn remove_pages(&mut self, id: RawBsonRef<'_>, generation: ObjectId) -> Result<(), RunError> {
         let statement = page::removal(self.shape, id, generation);
         let extras = self.shape.extras_collection();
@@ -139,7 +139,7 @@ impl OutlierCommand<'_> {
         self.left_to_others(removed)
     }
 
-    /// Removes of these pages those that no document counts, now that none is about to.
+    /// Removes those pages that no base document references.
     pub(super) async fn remove_uncounted(&mut self, written: &[Written]) -> Result<(), RunError> {
         for Written { id, generation } in written {
             let id = id.as_raw_bson_ref();
@@ -152,7 +152,7 @@ impl OutlierCommand<'_> {
             find.append(cstr!("projection"), single("_id", 1));
             let counted = match self.ask(find).await {
                 Ok(found) => !found.is_empty(),
-                // The transaction has ended, and its pages with it.
+                // The transaction has been aborted, and its pages with it.
                 Err(RunError::Command(error))
                     if self.context.head.in_transaction() && error.is(ErrorCode::NoSuchTransaction) =>
                 {

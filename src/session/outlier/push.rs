@@ -15,7 +15,8 @@ use crate::pattern::outlier::statement::{self, flagging, into_tail, outlier, out
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
-/// What pushes may weigh that are left in a tail: whoever reads the document reads them, too.
+/// Maximum bytes of a push that stays in the tail. Larger tails would slow down every read of the
+/// document.
 const MAX_LEFT_BYTES: usize = 4096;
 
 /// The push of one statement to one document. The statement only appends to the array, and its filter does
@@ -53,7 +54,7 @@ impl<'a> Push<'a> {
     }
 
     /// Pushes to a document that was an outlier when a command last read it. `None`: it is not known to be
-    /// one, or is none now.
+    /// one, or is not one now.
     pub(super) async fn to_known_outlier(self, run: &mut OutlierCommand<'_>) -> Result<Option<At>, RunError> {
         let place = KnownOutliers::place(run.namespace, self.id);
         let Some(generation) = run.context.settings.known_outliers.get(&place) else {
@@ -70,7 +71,7 @@ impl<'a> Push<'a> {
     }
 
     /// Pushes a few bytes to a tail that has space for them, and leaves them there. `None`: it has no space,
-    /// or the document is no outlier.
+    /// or the document is not an outlier.
     async fn into_space(self, run: &mut OutlierCommand<'_>) -> Result<Option<OutlierWriteResult>, RunError> {
         let bytes = statement::pushed(run.shape, self.operators).map_or(usize::MAX, |pushed| pushed.as_bytes().len());
         // Another client cannot spill the tail of an open transaction, and waits for its lock.
@@ -97,7 +98,7 @@ impl<'a> Push<'a> {
     }
 
     /// Pushes to a document that is an outlier, or becomes one by this push. `None`: it does not match the
-    /// filter, or its field is no array.
+    /// filter, or its field is not an array.
     pub(super) async fn to_outlier(self, run: &mut OutlierCommand<'_>) -> Result<Option<At>, RunError> {
         let Some(stored) = run.base(self.id).await? else {
             return Ok(Some(At::NoMatch));
@@ -126,7 +127,8 @@ impl<'a> Push<'a> {
         Ok(())
     }
 
-    /// Pushes to the tail, and spills it. `None`: the document is no outlier. `generation`: the expected one.
+    /// Pushes to the tail, and spills it. `None`: the document is not an outlier. `generation`: the expected
+    /// one.
     async fn to_tail(
         self,
         run: &mut OutlierCommand<'_>,

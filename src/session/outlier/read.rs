@@ -1,5 +1,5 @@
-//! `count`, `distinct`, `aggregate` and `explain`: passed on if the array does not matter, otherwise by a
-//! pipeline that puts outliers together first.
+//! `count`, `distinct`, `aggregate` and `explain`. Passed on if they do not depend on the array.
+//! Otherwise a pipeline reassembles outliers first.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -24,15 +24,15 @@ use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 use crate::session::refusal::refuse_stage;
 
-/// Stages that read no documents, or what mongod says of the collection.
+/// Stages that read metadata of the collection instead of documents.
 const OF_COLLECTION: &[&str] = &["$collStats", "$indexStats", "$planCacheStats"];
-/// Values asked for at once: as many as a reply can hold.
+/// Values in one batch: more than a reply can hold.
 const BATCH_SIZE: u64 = 10_000_000;
-/// What the values of a `distinct` may weigh (`distinct.cpp`: `kMaxResponseSize`).
+/// Maximum bytes of the values of a `distinct` (`distinct.cpp`: `kMaxResponseSize`).
 const MAX_BYTES: usize = 16 * 1024 * 1024 - 4096;
 
 impl OutlierCommand<'_> {
-    /// The same for this command.
+    /// Calls [`put_together`] on the command's connection.
     pub(super) async fn put_together(&mut self, command: &RawDocument) -> Result<RawDocumentBuf, RunError> {
         put_together(self.context.link, command).await
     }
@@ -42,7 +42,7 @@ impl OutlierCommand<'_> {
     }
 }
 
-/// Has mongod judge a projection as only `find` has it.
+/// Has mongod validate a projection that only `find` supports.
 pub(super) async fn judged(run: &mut OutlierCommand<'_>, find: &Find<'_>) -> Result<(), RunError> {
     let judgement = unwound::judgement(run.namespace.collection, find);
     if let Some(mut command) = judgement.map_err(|what| run.unsupported(what))? {
@@ -75,7 +75,7 @@ pub(super) async fn count(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf
     Ok(count.reply(all_of(&answer), &answer))
 }
 
-/// Has mongod judge a variable of its own in the query of a `count` or `distinct`.
+/// Has mongod validate a query of a `count` or `distinct` that references variables.
 async fn judge_variable(
     run: &mut OutlierCommand<'_>,
     command: RawDocumentBuf,
@@ -183,7 +183,7 @@ pub(super) async fn aggregate(run: &mut OutlierCommand<'_>) -> Result<RawDocumen
     run.put_together(&command).await
 }
 
-/// Whether a pipeline depends on the array nowhere, and answers no whole documents.
+/// Whether no stage depends on the array, and the result does not contain whole documents.
 fn leaves_array_out(run: &OutlierCommand<'_>, stages: &[&RawDocument]) -> bool {
     let shape = run.shape;
     let is_blind =
@@ -191,7 +191,7 @@ fn leaves_array_out(run: &OutlierCommand<'_>, stages: &[&RawDocument]) -> bool {
     stages.iter().all(is_blind) && stages.iter().any(|stage| makes_others(stage))
 }
 
-/// Whether a stage may read another collection, which may be a shaped one.
+/// Whether a stage can read another collection, which may be a shaped one.
 fn reaches_others(stage: &RawDocument) -> bool {
     let first = first_field(stage).map(|(name, _)| name);
     first.is_some_and(|name| {
@@ -202,7 +202,7 @@ fn reaches_others(stage: &RawDocument) -> bool {
     })
 }
 
-/// Whether a stage gives documents with nothing in them but what it names.
+/// Whether a stage returns documents with only the fields that it names.
 fn makes_others(stage: &RawDocument) -> bool {
     match first_field(stage) {
         Some(("$group" | "$count" | "$sortByCount" | "$bucket" | "$bucketAuto", _)) => true,
@@ -216,7 +216,7 @@ fn makes_others(stage: &RawDocument) -> bool {
     }
 }
 
-/// As it is, where the array does not matter to what is explained.
+/// Passed on if the explained command does not depend on the array.
 pub(super) async fn explain(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let explained = get(run.context.head.body(), "explain").and_then(RawBsonRef::as_document);
     let depends = explained.is_none_or(|explained| depends_on_array(run.shape, explained));
@@ -227,7 +227,8 @@ pub(super) async fn explain(run: &mut OutlierCommand<'_>) -> Result<RawDocumentB
     run.as_it_is().await
 }
 
-/// The error for a write that nobody can tell the answer of any more.
+/// The error for a write that succeeded in an earlier attempt and whose result is no longer
+/// available.
 pub(super) fn forgotten() -> CommandError {
     let message = "the retried command already succeeded, but its original result is no longer available";
     CommandError::new(ErrorCode::IllegalOperation, message)

@@ -1,4 +1,4 @@
-//! Puts the outliers of a reply together, as many as a reply holds. Extras are read in parts, within the
+//! Reassembles the outliers of a reply, as many as fit. Extras are read in parts, within the
 //! reserved memory.
 
 use std::borrow::Cow;
@@ -16,33 +16,32 @@ use crate::pattern::shapes::Reads;
 use crate::session::error::RunError;
 use crate::session::memory::{LARGEST_REPLY, REPLY_COPIES};
 
-/// The most that a document may weigh, in bytes (`BSONObjMaxInternalSize`).
+/// Maximum bytes of a document (`BSONObjMaxInternalSize`).
 const LARGEST_DOCUMENT: usize = 16 * 1024 * 1024 + 16 * 1024;
-/// Pages of several documents are read together where these bytes are expected of them.
+/// Expected bytes of pages that are read by one query.
 const PART_BYTES: usize = 1024 * 1024;
 
-/// What came of some documents.
 pub(super) enum Merged {
-    /// The first of them, so many.
+    /// The reassembled documents that fit in a batch, and their number.
     Batch(ReplyBatch, usize),
-    /// One of them has got other pages since it was read.
+    /// The pages of a document were replaced after it was read.
     Stale,
 }
 
-/// A document as mongod has answered it.
+/// A document of mongod's reply, by what the reply to the client needs.
 enum AnsweredDocument<'d> {
-    /// To be answered as it is.
+    /// Returned unchanged.
     AsIs(&'d RawDocument),
-    /// To be answered without fields of the proxy's own.
+    /// Returned without the proxy's own fields.
     Stripped(RawDocumentBuf),
-    /// An outlier, and what is expected of its pages.
+    /// An outlier, with the expected bytes of its pages.
     Outlier(&'d RawDocument, Extras, usize),
-    /// One that was split by hand.
+    /// A hand-split document.
     ByHand(&'d RawDocument),
 }
 
 impl AnsweredDocument<'_> {
-    /// What it is expected to weigh in the reply.
+    /// Expected bytes in the reply.
     fn expected_bytes(&self) -> usize {
         match self {
             Self::AsIs(document) => document.as_bytes().len(),
@@ -55,16 +54,16 @@ impl AnsweredDocument<'_> {
 
 /// The result of filling a batch.
 enum Filled {
-    /// A batch of so many documents.
+    /// A batch with this number of documents.
     Batch(ReplyBatch, usize),
-    /// The pages of a document were replaced meanwhile.
+    /// The pages of a document were replaced after it was read.
     Stale,
-    /// More was read than memory is reserved for.
+    /// The pages exceed the reserved memory.
     Exceeded,
 }
 
 impl OutlierCommand<'_> {
-    /// Puts together as many of these documents, from the first on, as a reply holds.
+    /// Reassembles as many documents as fit in a reply, beginning with the first.
     pub(super) async fn merge(&mut self, documents: &[&RawDocument], kind: BatchKind) -> Result<Merged, RunError> {
         let shown = documents.iter().map(|document| self.shown(document));
         let shown = shown.collect::<Result<Vec<_>, RunError>>()?;
@@ -93,7 +92,7 @@ impl OutlierCommand<'_> {
             return Ok(AnsweredDocument::AsIs(document));
         }
         let keep = (shape.reads() == Reads::Base).then_some(shape.flag());
-        // By its control alone: a projection may have left the flag out.
+        // The control field decides: a projection may have removed the flag.
         let state = DocumentState::of(shape, document);
         let is_whole = shape.reads() == Reads::Merged && get(document, shape.array()).is_some();
         let shown = match state {
@@ -111,7 +110,7 @@ impl OutlierCommand<'_> {
         Ok(shown)
     }
 
-    /// A batch of the first documents, and how many these are, in the memory that is reserved.
+    /// Fills a batch within the reserved memory.
     async fn fill(&mut self, shown: &[AnsweredDocument<'_>], kind: BatchKind) -> Result<Filled, RunError> {
         let most_bytes = self.reply_memory.bytes() / REPLY_COPIES;
         let mut batch = ReplyBatch::new(kind);
@@ -122,7 +121,7 @@ impl OutlierCommand<'_> {
             let left = most_bytes.saturating_sub(batch.document_bytes());
             let Some(pages) = self.pages_of(part, left.min(MOST_BYTES)).await? else {
                 if part.len() > 1 {
-                    // One at a time.
+                    // Documents are read one by one from here on.
                     part_bytes = 0;
                     continue;
                 }
@@ -148,7 +147,7 @@ impl OutlierCommand<'_> {
         Ok(Filled::Batch(batch, count))
     }
 
-    /// The pages of outliers. `None` where they are of more than so many bytes.
+    /// The pages of these outliers. `None`: the pages exceed `most_bytes`.
     async fn pages_of(
         &mut self,
         shown: &[AnsweredDocument<'_>],
@@ -162,7 +161,7 @@ impl OutlierCommand<'_> {
         self.pages_within(&outliers, most_bytes).await
     }
 
-    /// A document as the application has it. `None` where it has got other pages since it was read.
+    /// The document as the application sees it. `None`: its pages were replaced after it was read.
     async fn whole_of<'d>(
         &mut self,
         shown: &'d AnsweredDocument<'_>,
@@ -180,7 +179,8 @@ impl OutlierCommand<'_> {
     }
 }
 
-/// The first documents, of whose pages so many bytes are expected together: at least one.
+/// The first documents, at least one, whose pages are expected to have at most `most_bytes`
+/// together.
 fn part_of<'s, 'd>(shown: &'s [AnsweredDocument<'d>], most_bytes: usize) -> &'s [AnsweredDocument<'d>] {
     let mut bytes = 0_usize;
     let fit = shown.iter().take_while(|shown| {

@@ -1,4 +1,4 @@
-//! Looks for outliers in mongod's replies.
+//! Finds outliers in mongod's replies.
 
 use bson::raw::RawDocument;
 
@@ -6,7 +6,7 @@ use crate::command::document::elements;
 use crate::command::reply::CursorReply;
 use crate::pattern::shapes::OutlierShape;
 
-/// Whether there are documents in a reply with fields of the proxy's own.
+/// Whether a document in a reply has the proxy's own fields.
 pub(in crate::session) fn shows_outliers(shape: &OutlierShape, reply: &RawDocument) -> bool {
     let Some(cursor) = CursorReply::parse(reply) else {
         return false;
@@ -14,7 +14,7 @@ pub(in crate::session) fn shows_outliers(shape: &OutlierShape, reply: &RawDocume
     cursor.documents().any(|document| shows_own(shape, document))
 }
 
-/// Whether a document has fields of the proxy's own.
+/// Whether a document has the proxy's own fields.
 pub(super) fn shows_own(shape: &OutlierShape, document: &RawDocument) -> bool {
     let [flag, control] = [shape.flag().as_bytes(), shape.control().as_bytes()];
     elements(document).any(|element| element.name == flag || element.name == control)

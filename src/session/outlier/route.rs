@@ -1,4 +1,4 @@
-//! Selects how a command is sent: most are passed on.
+//! Plans how a command is sent. Most commands are relayed.
 
 use super::find::{self, FindPlan};
 use super::insert;
@@ -13,28 +13,28 @@ use crate::pattern::shapes::OutlierShape;
 use crate::session::upstream::UpstreamKind;
 use crate::wire::OpMsgFlags;
 
-/// How a command gets to mongod, and its reply back.
+/// How a command and its reply are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::session) enum OutlierRoute {
-    /// As they came.
+    /// Both are relayed.
     PassThrough,
-    /// The same, but for a reply in which there are outliers.
+    /// The command is relayed. The reply is relayed unless it contains outliers.
     InspectReply,
-    /// As the proxy makes them.
+    /// The proxy executes the command.
     Rewrite,
 }
 
-/// How this one does.
+/// Plans one command.
 ///
 /// # Errors
-/// What is wrong with its bytes.
+/// If the message's bytes are malformed.
 pub(in crate::session) fn passage(
     shape: &OutlierShape,
     head: &CommandHeader<'_>,
     upstream: UpstreamKind,
 ) -> Result<OutlierRoute, CommandError> {
     head.validate()?;
-    // One that is wrong is told so where it is rewritten.
+    // A malformed command is not relayed: the proxy reports its error.
     let is_relayed = match head.command {
         _ if matches!(upstream, UpstreamKind::Mongos | UpstreamKind::Unknown) => false,
         Command::Insert => Insert::parse(head).is_ok_and(|insert| insert::is_plain(shape, &insert)),
@@ -49,7 +49,7 @@ pub(in crate::session) fn passage(
     })
 }
 
-/// Whether no statement depends on the array, or changes it.
+/// Whether no statement depends on the array or changes it.
 fn leaves_array(shape: &OutlierShape, update: &Update<'_>) -> bool {
     update.statements.iter().all(|statement| {
         UpdateEffect::of_statement(shape, statement) == UpdateEffect::LeavesArray
@@ -58,7 +58,8 @@ fn leaves_array(shape: &OutlierShape, update: &Update<'_>) -> bool {
 }
 
 fn of_read(shape: &OutlierShape, head: &CommandHeader<'_>) -> OutlierRoute {
-    // A stream of replies would have to be looked at one by one.
+    // With an exhaust cursor, mongod would send several replies, and each would have to be
+    // inspected.
     let flags = head.message.flags;
     if flags.contains(OpMsgFlags::EXHAUST_ALLOWED) || head.expects_no_reply {
         return OutlierRoute::Rewrite;

@@ -1,22 +1,23 @@
-//! The collections in which updates are evaluated. A copy that a dead proxy left blocks that document for at
-//! most an hour: other commands use another scratch collection.
+//! The collections in which updates are evaluated. If a proxy crashes, its copy blocks the document in that
+//! collection for up to an hour. Until then, other commands use another scratch collection.
 
 use crate::command::namespace::Namespace;
 use crate::session::namespace_cache::NamespaceCache;
 
-/// The last scratch collections that were used, by the namespace of their extras, the newest last. `setup`
-/// drops those of a namespace that has left the cache.
+/// The scratch collections used last, by the namespace of the extras, newest last. If a namespace
+/// is evicted, its collections are left to `setup`, which drops them.
 #[derive(Debug, Default)]
 pub(in crate::session) struct Scratches(NamespaceCache<Vec<String>>);
 
 impl Scratches {
-    /// Remembers that this one is used. Gives one that nobody uses any more, if there is one.
+    /// Records that `name` is used. Returns a collection that is no longer in use and may be
+    /// dropped.
     pub(super) fn take(&self, namespace: Namespace<'_>, name: &str) -> Option<String> {
         self.0.change(namespace, |used| {
             if used.last().is_none_or(|last| last != name) {
                 used.push(name.to_owned());
             }
-            // That of the hour before may be somebody's still.
+            // Another command may still use the collection of the hour before.
             (used.len() > 2).then(|| used.remove(0))
         })
     }

@@ -16,15 +16,15 @@ use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
-/// How often the place that all share is tried.
+/// Attempts in the shared scratch collection.
 const MAX_SHARED: u32 = 8;
 
-/// What came of it.
+/// The result of an evaluation.
 #[derive(Debug)]
 pub(super) struct Computed {
-    /// mongod's answer to the change.
+    /// mongod's reply to the change.
     pub(super) answer: RawDocumentBuf,
-    /// The document as it is then; `None` where there is none.
+    /// The document after the change. `None`: there is none.
     pub(super) then: Option<RawDocumentBuf>,
 }
 
@@ -33,8 +33,8 @@ fn has_failed(answer: &RawDocument) -> bool {
 }
 
 impl OutlierCommand<'_> {
-    /// Runs a change, one statement of an `update` or a whole `findAndModify`, on a copy of a document, or on
-    /// nothing.
+    /// Executes a change on a copy of the document, or without a document. `change`: makes one
+    /// statement of an `update`, or a whole `findAndModify`, for a collection.
     pub(super) async fn compute(
         &mut self,
         whole: Option<&RawDocument>,
@@ -45,7 +45,7 @@ impl OutlierCommand<'_> {
         for attempt in 0..MAX_ATTEMPTS {
             pause(attempt).await;
             let own;
-            // Taken for long, maybe by somebody who died.
+            // Another command uses the `_id`, or a crashed proxy left its copy.
             let collection = if attempt < MAX_SHARED && whole.is_some() {
                 &shared
             } else {
@@ -72,7 +72,7 @@ impl OutlierCommand<'_> {
         Err(self.lost_too_often().into())
     }
 
-    /// Whether the place was free.
+    /// Stores the copy. Returns false if a copy of the document is already there.
     async fn put_copy(&mut self, collection: &str, whole: &RawDocument) -> Result<bool, RunError> {
         let is_as_it_is = !has_empty_timestamp(whole);
         let (name, field) = if is_as_it_is {
@@ -146,20 +146,21 @@ impl OutlierCommand<'_> {
 }
 
 impl OutlierCommand<'_> {
-    /// The collection in which all work at this time.
+    /// The scratch collection that all commands use at this time.
     pub(super) async fn shared_scratch(&mut self) -> Result<String, RunError> {
         let name = shared_scratch(self.shape, SystemTime::now());
         let extras = Namespace::new(self.context.head.database, self.shape.extras_collection());
         if let Some(former) = self.context.settings.scratches.take(extras, &name) {
             let mut command = single("drop", former);
             self.append_scratch(&mut command);
-            // mongod says so if there is none.
+            // mongod reports a missing collection, which is ignored.
             self.context.link.call(UpstreamRequest::plain(&command)).await?;
         }
         Ok(name)
     }
 
-    /// Never a part of a transaction, nor of a retryable write.
+    /// Appends only the session's identity: the command is not part of a transaction or a retryable
+    /// write.
     pub(super) fn append_scratch(&self, command: &mut RawDocumentBuf) {
         InheritedOptions::of(self.context.head.body()).append_identity(command);
     }

@@ -1,6 +1,6 @@
-//! Moves a tail to pages. Run by the writer that finds it full, by its connection when idle, and after a
-//! crash by the next push. Safe to repeat: pages take only the next elements, and the base document counts
-//! only new ones.
+//! Moves a tail to pages. Executed by the push that fills the tail, by the idle connection, and after a crash
+//! by the next push. Safe to repeat: pages accept only the next elements, and the base document counts only
+//! elements that it has not counted.
 
 use super::deferred_spill::Tail;
 use bson::oid::ObjectId;
@@ -18,15 +18,15 @@ use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
-/// What a move begins with: what a document says of its extras, and its last page.
+/// The state before a spill: the extras that the base document records, and the last page.
 pub(super) struct Looked {
     extras: Extras,
     last: Option<ExtrasPage>,
 }
 
 impl OutlierCommand<'_> {
-    /// Moves the tail of a document, if it has one. `looked` is how it was found last; `None`: it is no
-    /// outlier.
+    /// Moves the tail of a document to pages, if it has one. `looked`: the state read last. `None`:
+    /// the document is not an outlier.
     pub(super) async fn spill(&mut self, id: RawBsonRef<'_>, mut looked: Option<Looked>) -> Result<(), RunError> {
         for attempt in 0..MAX_ATTEMPTS {
             pause(attempt).await;
@@ -54,16 +54,16 @@ impl OutlierCommand<'_> {
             looked = self.look(id, former).await?;
             let is_former = looked.as_ref().is_none_or(|looked| looked.extras.generation != former);
             if is_former && !moving.pages.is_empty() {
-                // Whoever gave the document another generation may have removed the pages of this one before
-                // some were begun.
+                // The writer that changed the generation may have removed the old pages before some of
+                // these were inserted.
                 self.remove_pages(id, former).await?;
             }
         }
-        // It counts as it lies there, too; the next writer will move it.
+        // Given up. The elements in the tail are part of the document, and the next push spills them.
         Ok(())
     }
 
-    /// Appends to the last page: whether that was as it was found.
+    /// Appends to the last page. Returns false if the page has changed since it was read.
     async fn append(&mut self, append: Option<&RawDocument>) -> Result<bool, RunError> {
         let Some(append) = append else { return Ok(true) };
         let collection = self.shape.extras_collection();
@@ -71,7 +71,7 @@ impl OutlierCommand<'_> {
         Ok(told.succeeded()?.n > 0)
     }
 
-    /// Begins pages: whether nobody else has begun one of them.
+    /// Inserts new pages. Returns false if another writer has inserted one of them.
     async fn begin_pages(&mut self, pages: &[RawDocumentBuf]) -> Result<bool, RunError> {
         match self.store_pages(pages).await {
             Err(RunError::Command(error))
@@ -90,8 +90,9 @@ impl OutlierCommand<'_> {
         self.looked(id, answers, generation).await
     }
 
-    /// The queries for what a document says of its extras, and for its last page of a generation: in this
-    /// order, as what is counted is there.
+    /// The queries for the extras that a base document records, and for the last page of a
+    /// generation. They are sent in this order, so every element that the base document counts is
+    /// in the pages read.
     pub(super) fn looks(&self, id: RawBsonRef<'_>, generation: ObjectId) -> [RawDocumentBuf; 2] {
         let mut projection = single(self.shape.flag(), 1);
         put(&mut projection, self.shape.control(), 1);
@@ -112,7 +113,7 @@ impl OutlierCommand<'_> {
         looks
     }
 
-    /// What the answers to [`OutlierCommand::looks`] tell. `None` where the document is no outlier.
+    /// Reads the replies to [`OutlierCommand::looks`]. `None`: the document is not an outlier.
     pub(super) async fn looked(
         &mut self,
         id: RawBsonRef<'_>,
@@ -147,7 +148,7 @@ impl OutlierCommand<'_> {
     }
 }
 
-/// What a command about a tail repeats of the one that pushed to it.
+/// Fields of a push that are repeated in the internal command that spills the tail.
 const CARRIED: &[&str] = &[
     "bypassDocumentValidation",
     "apiVersion",
@@ -156,11 +157,11 @@ const CARRIED: &[&str] = &[
     "$db",
 ];
 
-/// How long a statement of a move may wait for the document: a transaction may hold it whose client is about
-/// to speak here.
+/// Maximum time in milliseconds that a statement of a spill waits for the document. It may be
+/// locked by a transaction whose next command comes on this connection.
 const MAX_TIME_MS: i32 = 100;
 impl OutlierCommand<'_> {
-    /// Leaves the tail of a document that was pushed to, or moves it.
+    /// Defers the spill of a document's tail, or spills at once if too many are deferred.
     pub(super) async fn leave(&mut self, id: RawBsonRef<'_>) -> Result<(), RunError> {
         let mut command = single("update", self.namespace.collection);
         for (name, value) in self.context.head.body().iter().flatten() {
@@ -180,7 +181,7 @@ impl OutlierCommand<'_> {
         self.left_to_others(moved)
     }
 
-    /// Moves the tail of a document, if it is an outlier and has one.
+    /// Spills the tail of a document, if it is an outlier and has one.
     pub(in crate::session) async fn move_tail(&mut self, id: RawBsonRef<'_>) -> Result<(), RunError> {
         let place = KnownOutliers::place(self.namespace, id);
         let generation = self.context.settings.known_outliers.get(&place);

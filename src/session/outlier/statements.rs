@@ -1,4 +1,4 @@
-//! Runs the statements of an `update` or a `delete` in order, and collects the results.
+//! Executes the statements of an `update` or a `delete` in order, and collects the results.
 
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
@@ -10,7 +10,6 @@ use crate::command::error::{CommandError, WriteError};
 use crate::command::write_reply::WriteReply;
 use crate::session::error::RunError;
 
-/// One statement of a command.
 pub(super) enum WriteStatement<'s, 'a> {
     Update(update::OutlierUpdate<'s, 'a>),
     Delete(delete::OutlierDelete<'s, 'a>),
@@ -31,8 +30,8 @@ impl WriteStatement<'_, '_> {
         }
     }
 
-    /// What came of it, where the documents that it means could not be looked for: mongod judges all of it,
-    /// by one that meets none, and may find something else wrong first.
+    /// The result if looking up the documents failed with `error`. mongod validates the whole
+    /// statement, with a filter that matches nothing, and may report another error first.
     async fn judged(&self, run: &mut OutlierCommand<'_>, error: CommandError) -> Result<OutlierWriteResult, RunError> {
         if run.context.head.in_transaction() {
             return Err(error.into());
@@ -45,7 +44,8 @@ impl WriteStatement<'_, '_> {
     }
 }
 
-/// Does one after another, until one fails that the next must not follow; the command's reply.
+/// Executes the statements until one fails, if the command is ordered or in a transaction. Returns
+/// the reply.
 pub(super) async fn run_each(
     run: &mut OutlierCommand<'_>,
     statements: &[WriteStatement<'_, '_>],
@@ -63,7 +63,7 @@ pub(super) async fn run_each(
         };
         let failed = match ended {
             Ok(()) => results.has_failed,
-            // What was done before it stays counted.
+            // The changes before the failure stay counted.
             Err(RunError::Command(error)) => {
                 let Some(error) = WriteError::of_command(&error) else {
                     return Err(error.into());
@@ -80,7 +80,7 @@ pub(super) async fn run_each(
     Ok(reply.into_document(run.context.head))
 }
 
-/// What came of one statement so far, document by document.
+/// The results of one statement so far.
 pub(super) struct Results<'t> {
     reply: &'t mut WriteReply,
     index: usize,
@@ -98,7 +98,7 @@ impl<'t> Results<'t> {
         }
     }
 
-    /// Adds what mongod has answered of one document, or of several.
+    /// Adds mongod's reply for one or several documents.
     pub(super) fn add(&mut self, told: &OutlierWriteResult) {
         self.is_empty = false;
         self.has_failed |= told.error.is_some();

@@ -1,7 +1,7 @@
-//! Hand-split documents: read as they are, and adopted by the first write.
+//! Hand-split documents. They are read as they are, and adopted by the first write.
 //!
-//! Hand-written documents of extras stay until `mongoshape setup` removes them, because a reader may be using
-//! them.
+//! Hand-written documents of extras stay until `mongoshape setup` removes them, because a client may be
+//! reading them.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
@@ -17,7 +17,7 @@ use crate::pattern::outlier::resplit;
 use crate::session::error::RunError;
 
 impl OutlierCommand<'_> {
-    /// The document as the application has it. `None` where it was adopted since it was read.
+    /// The document as the application sees it. `None`: it was adopted after it was read.
     pub(super) async fn whole_by_hand(&mut self, stored: &RawDocument) -> Result<Option<RawDocumentBuf>, RunError> {
         let Some(id) = get(stored, "_id") else {
             return Err(self.misfit().into());
@@ -43,7 +43,7 @@ impl OutlierCommand<'_> {
         }
     }
 
-    /// Makes an outlier of it that says all of itself, unless somebody else does.
+    /// Converts it to an outlier of the current layout, unless another writer does.
     pub(super) async fn adopt(&mut self, stored: &RawDocument) -> Result<(), RunError> {
         let Some(id) = get(stored, "_id") else {
             return Err(self.misfit().into());

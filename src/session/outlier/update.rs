@@ -1,7 +1,9 @@
-//! `update`: passed on if it does not touch the array, otherwise document by document. An inline document is
-//! changed by the client's own statement if it has room. A push to an outlier goes to its tail. mongod
-//! evaluates any other change of an outlier on a copy, and the result replaces the document if it is
-//! unchanged.
+//! `update`. Passed on if it does not touch the array. Otherwise documents are changed one by one:
+//!
+//! - An inline document with room is changed by the client's own statement.
+//! - A push to an outlier goes to its tail.
+//! - Any other change of an outlier is evaluated by mongod on a copy. The result replaces the base document
+//!   if it has not changed in the meantime.
 
 mod eval_and_replace;
 
@@ -23,10 +25,9 @@ use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::malformed_pipeline;
 
-/// How often an upsert may find its `_id` taken by a document that is not meant.
+/// How often an upsert is repeated because its `_id` exists.
 const MAX_TAKEN: u32 = 3;
 
-/// One statement of the command.
 pub(super) struct OutlierUpdate<'s, 'a> {
     pub(super) of: &'s UpdateStatement<'a>,
     variables: Option<&'a RawDocument>,
@@ -35,11 +36,11 @@ pub(super) struct OutlierUpdate<'s, 'a> {
     pub(super) id: i32,
 }
 
-/// What came of a change of one document.
+/// The result of a change of one document.
 pub(super) enum At {
-    /// It was made, or failed.
+    /// It was changed, or the change failed.
     Done(Box<OutlierWriteResult>),
-    /// No document is meant.
+    /// The document does not match the filter.
     NoMatch,
 }
 
@@ -81,10 +82,10 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
 }
 
 impl<'a> OutlierUpdate<'_, 'a> {
-    /// Executes it, and adds what came of each document.
+    /// Executes the statement, and adds the result of each document.
     pub(super) async fn run(&self, run: &mut OutlierCommand<'_>, results: &mut Results<'_>) -> Result<(), RunError> {
         let of = self.of;
-        // By mongod, whatever it meets.
+        // mongod refuses these, whether or not a document matches.
         let is_refused = (of.upsert && has_expression(of.filter))
             || (of.multi && (run.context.head.is_retryable_write() || is_replacement(of.change)));
         let is_plain = is_refused || (self.change == UpdateEffect::LeavesArray && !run.depends(Some(of.filter)));
@@ -99,7 +100,8 @@ impl<'a> OutlierUpdate<'_, 'a> {
         Ok(())
     }
 
-    /// Has mongod do it to no document: it tells whether it remembers it, and judges the client's words.
+    /// Sends the statement with a filter that matches nothing. mongod validates it, and returns its
+    /// retry record if there is one.
     pub(super) async fn on_none(&self, run: &mut OutlierCommand<'_>) -> Result<OutlierWriteResult, RunError> {
         let filter = met_by_none(self.of.filter);
         let element = self.element(&filter, self.of.change, self.of.multi, false);
@@ -149,7 +151,7 @@ impl<'a> OutlierUpdate<'_, 'a> {
         element
     }
 
-    /// Whether a document meets a filter that has this one's words.
+    /// Whether a document matches `filter`, which contains the statement's filter.
     pub(super) async fn is_met(&self, run: &mut OutlierCommand<'_>, filter: &RawDocument) -> Result<bool, RunError> {
         let meant = DocumentSelector {
             filter: Some(filter),
@@ -206,7 +208,8 @@ async fn one(run: &mut OutlierCommand<'_>, statement: &OutlierUpdate<'_, '_>) ->
     Err(run.lost_too_often().into())
 }
 
-/// What is wrong in a statement, which a look-up that fails would end the transaction before.
+/// The error of an invalid statement in a transaction. Checked before documents are looked up,
+/// because a failed look-up ends the transaction.
 async fn wrong_in_transaction(
     run: &mut OutlierCommand<'_>,
     statement: &OutlierUpdate<'_, '_>,
@@ -246,14 +249,13 @@ async fn many(
     Err(run.lost_too_often().into())
 }
 
-/// Whether a statement has selected documents.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Selected {
     Some,
     None,
 }
 
-/// Changes the documents of these `_id`s that meet the filter, up to one that cannot be changed.
+/// Changes the documents with these `_id`s that match the filter, until one fails.
 async fn each(
     run: &mut OutlierCommand<'_>,
     statement: &OutlierUpdate<'_, '_>,
@@ -277,7 +279,7 @@ async fn each(
     Ok(selected)
 }
 
-/// Changes the document of that `_id`, if it meets the filter.
+/// Changes the document with that `_id` if it matches the filter.
 async fn at(
     run: &mut OutlierCommand<'_>,
     statement: &OutlierUpdate<'_, '_>,
@@ -313,8 +315,8 @@ fn is_replacement(change: RawBsonRef<'_>) -> bool {
     first.is_some_and(|first| first.is_none_or(|(name, _)| !name.starts_with('$')))
 }
 
-/// What comes of a statement where no document is meant. `None` where there may be one by now. `taken`: how
-/// often its `_id` was taken.
+/// The result if no document matches: of an upsert, or of the statement without a match. `None`: a
+/// document may match by now. `taken`: how often the upsert's `_id` existed.
 async fn without_match(
     run: &mut OutlierCommand<'_>,
     statement: &OutlierUpdate<'_, '_>,
@@ -344,7 +346,8 @@ async fn without_match(
         .error
         .as_ref()
         .is_some_and(|error| error.code == ErrorCode::DuplicateKey.number() && is_of_id(&error.detail));
-    // There is a document of that `_id`, which does not meet the filter, unless it is new.
+    // A document with that `_id` exists. It does not match the filter, or was inserted in the
+    // meantime.
     if is_taken && !run.context.head.in_transaction() && *taken < MAX_TAKEN {
         *taken += 1;
         return Ok(None);

@@ -1,4 +1,4 @@
-//! What updates, deletes and findAndModify share: selecting a document, and replacing it.
+//! Selecting and replacing documents, for `update`, `delete` and `findAndModify`.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
@@ -17,7 +17,7 @@ use crate::pattern::outlier::statement::replacing;
 use crate::pattern::unwound;
 use crate::session::error::RunError;
 
-/// What says which documents are meant.
+/// The filter and options that select documents.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DocumentSelector<'a> {
     pub(super) filter: Option<&'a RawDocument>,
@@ -28,7 +28,7 @@ pub(super) struct DocumentSelector<'a> {
 }
 
 impl<'a> DocumentSelector<'a> {
-    /// The one `_id` that a document must have, if there is one.
+    /// The single `_id` that the filter requires, if any.
     pub(super) fn id(&self) -> Option<RawBsonRef<'a>> {
         let id = get(self.filter?, "_id")?;
         let is_value = match id {
@@ -36,16 +36,16 @@ impl<'a> DocumentSelector<'a> {
             RawBsonRef::Document(words) => !words.iter().flatten().any(|(name, _)| name.as_str().starts_with('$')),
             _ => true,
         };
-        // A collation may take several for one.
+        // With a collation, several `_id`s can compare equal.
         let is_one = self.collation.is_none() || !matches!(id, RawBsonRef::String(_) | RawBsonRef::Document(_));
         (is_value && is_one).then_some(id)
     }
 
-    /// The filter, and that the document has this `_id`.
+    /// The filter, restricted to this `_id`.
     pub(super) fn with_id(&self, id: RawBsonRef<'_>) -> RawDocumentBuf {
         let of_id = single("_id", single("$eq", id));
         match self.filter {
-            // It says so itself.
+            // The filter contains the `_id`.
             Some(filter) if self.id().is_some() => filter.to_owned(),
             Some(filter) => single("$and", array_of(&[filter.to_owned(), of_id])),
             None => of_id,
@@ -54,12 +54,12 @@ impl<'a> DocumentSelector<'a> {
 }
 
 impl OutlierCommand<'_> {
-    /// Whether words may depend on the array.
+    /// Whether an expression may depend on the array.
     pub(super) fn depends(&self, words: Option<&RawDocument>) -> bool {
         words.is_some_and(|words| depends_on_array(self.shape, words))
     }
 
-    /// The `_id` of the first document that is meant.
+    /// The `_id` of the first matching document.
     pub(super) async fn first_id(&mut self, meant: DocumentSelector<'_>) -> Result<Option<RawBson>, RunError> {
         let (mut command, merges) = self.id_query(meant, Selection::Found, 1)?;
         self.context.inherited().append_to_internal_read(&mut command);
@@ -72,8 +72,8 @@ impl OutlierCommand<'_> {
         Ok(found.and_then(|found| get(found, "_id")).map(RawBson::from))
     }
 
-    /// The query for the `_id`s of the documents that are meant, up to a limit, 0 for all; and whether it
-    /// puts outliers together.
+    /// The query for the `_id`s of matching documents, and whether it is a pipeline that
+    /// reassembles outliers. `limit`: 0 for all.
     pub(super) fn id_query(
         &self,
         meant: DocumentSelector<'_>,
@@ -95,7 +95,8 @@ impl OutlierCommand<'_> {
         let mut command = if merges {
             let mut stages = pipeline::of_find(self.shape, &find).map_err(|what| self.unsupported(&what))?;
             if let Some(is_outlier) = is_outlier {
-                // Behind the stages that put documents together none is an outlier.
+                // Must come first: after the stages that reassemble outliers, the proxy's own fields
+                // are gone.
                 stages.insert(0, single("$match", is_outlier));
             }
             unwound::aggregate(self.namespace.collection, &stages, None)
@@ -131,8 +132,8 @@ impl OutlierCommand<'_> {
         Ok((command, merges))
     }
 
-    /// Puts a document in the place of a stored one by a statement that `as_statement` makes of filter and
-    /// change. `None` where it is not as it was found.
+    /// Replaces a stored document by an `update` or `findAndModify` (`name`). `None`: the document
+    /// has changed since it was read.
     pub(super) async fn replace(
         &mut self,
         stored: &RawDocument,
@@ -187,7 +188,7 @@ impl OutlierCommand<'_> {
         put(&mut command, "query", filter);
         put(&mut command, "update", change);
         if let Some(new) = get(self.context.head.body(), "new") {
-            // The image that mongod keeps, for when it is sent again.
+            // Determines which image mongod keeps for a retry.
             put(&mut command, "new", new);
         }
         put(&mut command, "collation", single("locale", "simple"));
@@ -195,8 +196,8 @@ impl OutlierCommand<'_> {
     }
 }
 
-/// Whether a filter has an expression, for which mongod refuses any upsert, whether or not a document meets
-/// it.
+/// Whether a filter contains `$expr`. mongod refuses an upsert with such a filter, whether or not a
+/// document matches.
 pub(super) fn has_expression(filter: &RawDocument) -> bool {
     filter
         .iter()
@@ -211,7 +212,7 @@ pub(super) fn has_expression(filter: &RawDocument) -> bool {
         })
 }
 
-/// A filter with the client's words that no document meets.
+/// The client's filter, and a condition that matches nothing.
 pub(super) fn met_by_none(filter: &RawDocument) -> RawDocumentBuf {
     let none = single("_id", single("$in", RawArrayBuf::new()));
     single("$and", array_of(&[filter.to_owned(), none]))

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// How long the upstream was waited for, in a command. Two looks at the clock for each time.
+/// The time that a command waited for the upstream. Each wait reads the clock twice.
 #[derive(Debug, Default)]
 pub(super) struct UpstreamTimer {
     since: Option<Instant>,
@@ -10,19 +10,19 @@ pub(super) struct UpstreamTimer {
 }
 
 impl UpstreamTimer {
-    /// From now on, unless it is already.
+    /// Begins a wait, unless one is in progress.
     pub(super) fn begin(&mut self) {
         self.since.get_or_insert_with(Instant::now);
     }
 
-    /// Until now.
+    /// Ends a wait.
     pub(super) fn end(&mut self) {
         if let Some(since) = self.since.take() {
             self.whole += since.elapsed();
         }
     }
 
-    /// In all, until now if it still is waited for.
+    /// The sum of all waits. Ends a wait in progress.
     pub(super) fn whole(&mut self) -> Duration {
         self.end();
         self.whole

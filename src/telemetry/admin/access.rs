@@ -1,4 +1,4 @@
-//! Who may ask: TLS and the token. Knows no path.
+//! Access to the admin endpoints: TLS and the token. Independent of paths.
 
 use std::fmt;
 use std::io::Read;
@@ -12,52 +12,52 @@ use hyper::header::AUTHORIZATION;
 use rustls::ServerConfig;
 use subtle::ConstantTimeEq;
 
-/// What a connection and its request must come with; may be exchanged at any time.
+/// The requirements for connections and requests. Can be exchanged at any time.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// The certificate that is shown; `None`: without TLS.
+    /// The certificate. `None`: without TLS.
     pub tls: Option<Arc<ServerConfig>>,
-    /// What a request must know; `None`: nothing.
+    /// The token that requests must contain. `None`: none is required.
     pub token: Option<Token>,
 }
 
 impl Access {
-    /// Whether nothing is demanded. TLS is something: a browser wants a certificate of the name that it asks
-    /// for.
+    /// Whether nothing is required. TLS counts as a requirement, because a browser checks the
+    /// certificate's name.
     pub(super) fn is_open(&self) -> bool {
         self.tls.is_none() && self.token.is_none()
     }
 
-    /// Whether a request may see what not everyone may.
+    /// Whether a request may read protected content.
     pub(super) fn is_granted(&self, headers: &HeaderMap) -> bool {
         self.token.as_ref().is_none_or(|token| token.is_known_by(headers))
     }
 }
 
-/// A secret that whoever asks must know. Its `Debug` does not show it.
+/// A secret that requests must contain. Not included in `Debug`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// Why a text is no token. Displays without it.
+/// Why a text is not a valid token. The text is not included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// It could be found by trying, or is no secret but a file of something else.
+    /// Too short, so that it could be guessed, or too long, so that it is probably another file.
     #[error("it does not have {} to {} characters", Token::SHORTEST, Token::LONGEST)]
     Length,
-    /// It could not stand in a header (RFC 6750, section 2.1).
+    /// Characters that a header cannot contain (RFC 6750, section 2.1).
     #[error("it has other characters than letters, digits and -._~+/=")]
     Characters,
 }
 
 impl TokenError {
-    /// What to do about it.
+    /// The remedy for a user.
     #[must_use]
     pub fn remedy(self) -> &'static str {
         "write one such as `openssl rand -hex 32` gives"
     }
 }
 
-/// Why a file has no token.
+/// Why a file has no valid token.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
     /// It cannot be opened or read.
@@ -65,29 +65,29 @@ pub enum TokenFileError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         error: std::io::Error,
     },
-    /// What it holds is none.
+    /// Its content is not a valid token.
     #[error("`admin.token_file`: {}: {error}; {}", path.display(), error.remedy())]
     NoToken {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         error: TokenError,
     },
 }
 
 impl Token {
-    /// The fewest characters of one: a shorter one could be found by trying.
+    /// Minimum number of characters. A shorter token could be guessed.
     pub const SHORTEST: usize = 16;
-    /// The longest file that is read for one, in bytes; and a longer header than a browser sends.
+    /// Maximum bytes of a token file. A longer header is not sent by browsers either.
     pub const LONGEST: usize = 1024;
 
-    /// A token of this text.
+    /// A token with this text.
     ///
     /// # Errors
-    /// When it could be found by trying, or cannot stand in a header.
+    /// If it could be guessed, or a header cannot contain it.
     pub fn new(text: &str) -> Result<Self, TokenError> {
         if !(Self::SHORTEST..=Self::LONGEST).contains(&text.len()) {
             return Err(TokenError::Length);
@@ -99,10 +99,10 @@ impl Token {
             .ok_or(TokenError::Characters)
     }
 
-    /// The token that a file holds; spaces and the end of its line are none of it. Blocks while it reads.
+    /// Reads a token from a file, without surrounding white space. Blocks meanwhile.
     ///
     /// # Errors
-    /// When the file cannot be read, or holds no token.
+    /// If the file cannot be read, or has no valid token.
     pub fn read(path: &Path) -> Result<Self, TokenFileError> {
         let mut text = String::new();
         let longest = u64::try_from(Self::LONGEST).unwrap_or(u64::MAX);
@@ -114,9 +114,9 @@ impl Token {
         }
     }
 
-    /// Whether a request knows it: as a bearer token, or, since a browser asks its user for nothing else, as
-    /// the password of Basic authentication, whoever the user is. Takes as long for one wrong token as for
-    /// another of the same length.
+    /// Whether a request contains the token: as a bearer token, or as the password of Basic
+    /// authentication with any user name, because browsers ask for nothing else. Takes the same
+    /// time for all wrong tokens of one length.
     pub(super) fn is_known_by(&self, headers: &HeaderMap) -> bool {
         let Some((scheme, credentials)) = headers
             .get(AUTHORIZATION)

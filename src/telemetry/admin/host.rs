@@ -1,5 +1,5 @@
-//! Whom a request is addressed to, against DNS rebinding: a web page from elsewhere, whose own name is made
-//! to lead to this machine, could read what is shown there. Its browser names that name.
+//! Protects against DNS rebinding: a web page whose host name was changed to resolve to this
+//! machine could read the endpoints. Its browser sends that host name.
 
 use std::net::IpAddr;
 
@@ -7,8 +7,8 @@ use hyper::HeaderMap;
 use hyper::header::HOST;
 use hyper::http::uri::Authority;
 
-/// Whether a request is addressed to an IP address or to `localhost`, which no page from elsewhere is. One
-/// without a name does not come from a browser.
+/// Whether a request is addressed to an IP address or `localhost`, which no foreign page can be. A
+/// request without a host does not come from a browser.
 pub(super) fn is_local(headers: &HeaderMap) -> bool {
     headers.get_all(HOST).iter().all(|host| {
         let authority = Authority::try_from(host.as_bytes());

@@ -1,7 +1,6 @@
-//! The operator's page: one document without anything from elsewhere. Its tables are made here, so that they
-//! are there without JavaScript too; the script fetches them anew, and draws plots of what `/metrics` says.
-//! Knows metrics by name alone, and shapes as whoever serves the page tells of them. Shows no document, and
-//! no secret.
+//! The operator's page: one document without external resources. The server renders its tables, so
+//! they work without JavaScript. The script refreshes them, and plots values of `/metrics`. Knows
+//! metrics only by name, and shapes as passed in. Contains no documents and no secrets.
 
 mod html;
 mod rows;
@@ -27,12 +26,12 @@ const TEMPLATE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
 
-/// How often the metrics are remembered.
+/// Interval at which metrics are recorded.
 pub(super) const INTERVAL: Duration = Duration::from_secs(5);
-/// So many intervals rates are taken over.
+/// Number of intervals for rates.
 const REMEMBERED: usize = 12;
 
-/// What the page is made of, beside the metrics.
+/// The content of the page, beside the metrics.
 pub struct OperatorPage {
     shapes: Box<dyn Fn() -> Vec<ShapeRow> + Send + Sync>,
     refusals: Box<dyn Fn() -> Vec<RefusalRow> + Send + Sync>,
@@ -41,7 +40,7 @@ pub struct OperatorPage {
 }
 
 impl OperatorPage {
-    /// A page that asks for the shapes and the refusals whenever it is shown.
+    /// A page that reads shapes and refusals whenever it is rendered.
     pub fn new(
         shapes: impl Fn() -> Vec<ShapeRow> + Send + Sync + 'static,
         refusals: impl Fn() -> Vec<RefusalRow> + Send + Sync + 'static,
@@ -55,7 +54,7 @@ impl OperatorPage {
         }
     }
 
-    /// Remembers the metrics of this moment, for rates; to be called every [`INTERVAL`].
+    /// Records the metrics, for rates. Must be called every [`INTERVAL`].
     pub(super) fn remember(&self, registry: &Registry) {
         let reading = Reading::of(registry);
         let mut readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,7 +64,7 @@ impl OperatorPage {
         readings.push_back(reading);
     }
 
-    /// The document, and the policy that it is to be served with: nothing but the style and the script in it.
+    /// The document and its content security policy, which permits only the style and script in it.
     pub(super) fn render(&self, registry: &Registry) -> (String, String) {
         let nonce = BASE64_STANDARD.encode(rand::random::<[u8; 16]>());
         let now = Reading::of(registry);
@@ -115,7 +114,7 @@ impl fmt::Debug for OperatorPage {
     }
 }
 
-/// Puts each part in its `{{place}}`. What a part says is not looked at for places.
+/// Replaces each `{{name}}`. Replaced parts are not searched again.
 fn fill(template: &str, parts: &[(&str, &str)]) -> String {
     let mut filled = String::with_capacity(template.len() * 8);
     let mut rest = template;
@@ -131,7 +130,7 @@ fn fill(template: &str, parts: &[(&str, &str)]) -> String {
     filled + rest
 }
 
-/// When the process began.
+/// The start time of the process.
 fn since(now: &Reading) -> String {
     let seconds = now.sum("process_start_time_seconds", &[]).unwrap_or(0.0);
     let start = Duration::try_from_secs_f64(seconds).unwrap_or_default();

@@ -1,22 +1,22 @@
-//! Connections that have sent no request yet. There are few at a time: a new one displaces the oldest, so
-//! that half requests keep nobody from asking.
+//! Connections that have not sent their request. Their number is limited: a new one displaces the
+//! oldest, so that incomplete requests cannot block others.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-/// Connections that may be without a request.
+/// Maximum number of connections without a request.
 const MAX_UNASKED: usize = 64;
 
-/// The connections without a request, the oldest first.
+/// The connections without a request, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Unasked(Mutex<VecDeque<Displaced>>);
 
-/// What tells a connection that another has its place.
+/// Cancelled when the connection is displaced.
 type Displaced = Arc<CancellationToken>;
 
-/// One of these connections.
+/// A connection without a request.
 #[derive(Clone, Debug)]
 pub(super) struct PendingRequest {
     unasked: Arc<Unasked>,
@@ -24,7 +24,7 @@ pub(super) struct PendingRequest {
 }
 
 impl Unasked {
-    /// Begins with a new connection.
+    /// Adds a new connection, and displaces the oldest if there are too many.
     pub(super) fn begin(unasked: &Arc<Self>) -> PendingRequest {
         let displaced = Displaced::default();
         let mut all = unasked.lock();
@@ -38,25 +38,25 @@ impl Unasked {
         PendingRequest { unasked, displaced }
     }
 
-    /// Ends all: nothing was begun for them.
+    /// Displaces all connections. No request of them is in progress.
     pub(super) fn displace_all(&self) {
         self.lock().drain(..).for_each(|displaced| displaced.cancel());
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Displaced>> {
-        // Nothing in here is ever left half done.
+        // No panic can leave the queue inconsistent, so a poisoned lock is usable.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl PendingRequest {
-    /// The connection has sent its request, and is displaced no more.
+    /// Removes the connection from the queue, because it has sent its request.
     pub(super) fn asked(&self) {
         let mut all = self.unasked.lock();
         all.retain(|other| !Arc::ptr_eq(other, &self.displaced));
     }
 
-    /// Serves the connection to its end; `None` where it was displaced.
+    /// Serves the connection to its end. `None`: it was displaced.
     pub(super) async fn unless_displaced<T>(&self, served: impl Future<Output = T>) -> Option<T> {
         let served = self.displaced.run_until_cancelled(served).await;
         self.asked();

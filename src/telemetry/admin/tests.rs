@@ -35,7 +35,7 @@ async fn start_with(
     (address, stop, served)
 }
 
-/// The whole answer to one request.
+/// The complete response to one request.
 async fn ask(address: SocketAddr, head: &str) -> String {
     ask_raw(address, &format!("{head} HTTP/1.1\r\nHost: localhost\r\n\r\n")).await
 }
@@ -133,7 +133,7 @@ async fn what_tells_more_than_a_word_demands_the_token() {
     let with = |token: &str| format!("GET /metrics HTTP/1.1\r\nAuthorization: Bearer {token}\r\nX:");
     assert!(ask(address, &with(TOKEN)).await.contains("mongoshape_build_info"));
     check(address, &with("0123456789abcdeX"), ("401", REFUSAL)).await;
-    // Another one from the next connection on.
+    // A new token applies to the next connection.
     access.store(Arc::new(with_token("another token456".replace(' ', "-").as_str())));
     check(address, &with(TOKEN), ("401", REFUSAL)).await;
     assert!(ask(address, &with("another-token456")).await.contains("build_info"));
@@ -155,7 +155,7 @@ async fn on_loopback_a_name_from_elsewhere_is_refused_unless_there_is_a_token() 
     assert!(ask_raw(address, &with).await.contains("mongoshape_build_info"));
 }
 
-/// A listener's configuration with a certificate of its own making, and a client's that trusts it.
+/// A listener's configuration with a new certificate, and a client's that trusts it.
 fn tls() -> (Arc<rustls::ServerConfig>, Arc<rustls::ClientConfig>) {
     let key = rcgen::KeyPair::generate().unwrap();
     let made = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
@@ -186,7 +186,7 @@ async fn ask_encrypted(address: SocketAddr, client: &Arc<rustls::ClientConfig>) 
         .await?;
     stream.write_all(b"GET /livez HTTP/1.1\r\nHost: admin\r\n\r\n").await?;
     let mut answer = String::new();
-    // Some ends of connections are not announced.
+    // Some connections end without `close_notify`.
     let _ = stream.read_to_string(&mut answer).await;
     Ok(answer)
 }

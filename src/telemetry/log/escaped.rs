@@ -1,5 +1,5 @@
-//! Fields of a text log without control characters: names of clients' collections and fields stand in them,
-//! and a line of the log is one event.
+//! Escapes control characters in the fields of a text log. Fields contain names that clients
+//! choose, and a line must stay one event.
 
 use std::fmt::{self, Write};
 
@@ -7,7 +7,6 @@ use tracing::field::Field;
 use tracing_subscriber::field::{MakeExt, RecordFields};
 use tracing_subscriber::fmt::format::{self, FormatFields, Writer};
 
-/// The default format of fields, escaped.
 #[derive(Debug)]
 pub(super) struct Escaped;
 

@@ -6,7 +6,7 @@ const SHAPES: &str = "[[bucket]]\nnamespace = \"shop.trades\"\nkey = \"customerI
 const ONE: &str = "[listen]\naddress = \"127.0.0.1:27018\"\npresent_as = \"replica-set\"\n";
 const MEMBERS: &str = "[[listen.member]]\naddress = \"127.0.0.1:27018\"\nupstream = \"db:27017\"\n";
 
-/// Another value than the configuration above has.
+/// A value other than that of the configuration above.
 fn another(option: &OptionReference) -> String {
     if let DefaultValue::Number(default) = option.default {
         return if default == 0 { 1 } else { default - 1 }.to_string();

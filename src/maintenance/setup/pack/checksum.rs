@@ -1,9 +1,9 @@
-//! The items of a collection, told apart from any others by one number.
+//! A checksum of the items of a collection.
 //!
-//! Each item is hashed as it is stored, with its key; what the hashes sum up to does not depend on their
-//! order. So documents that are read once more and pages that are read back are the same items if they have
-//! the same sum, but for a chance of one in 2⁶⁴. That nothing has changed in the documents since, nor been
-//! lost on their way, is one comparison.
+//! Each item is hashed as stored, with its key. The sum of the hashes does not depend on the order.
+//! If the documents read again and the pages read back have the same sum, they contain the same
+//! items, except with a probability of 2⁻⁶⁴. So one comparison shows that no document has changed
+//! and none was lost.
 
 use std::hash::{DefaultHasher, Hasher};
 
@@ -21,7 +21,7 @@ use crate::pattern::bucket::pack;
 use crate::pattern::bucket::read::bucket::Bucket;
 use crate::pattern::shapes::BucketShape;
 
-/// How many there are, and their sum.
+/// The number of items, and the sum of their hashes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Items {
     pub(super) count: u64,
@@ -38,7 +38,7 @@ impl Items {
         self.sum = self.sum.wrapping_add(hasher.finish());
     }
 
-    /// Those that the plain documents of a collection are.
+    /// The items of a collection of plain documents.
     pub(super) async fn of_documents(
         target: &ShapedCollection,
         shape: &BucketShape,
@@ -55,7 +55,7 @@ impl Items {
         Ok(items)
     }
 
-    /// Those that a collection's pages hold.
+    /// The items of a collection of pages.
     pub(super) async fn of_pages(
         target: &ShapedCollection,
         shape: &BucketShape,
@@ -73,7 +73,7 @@ impl Items {
         Ok(items)
     }
 
-    /// That these, read of plain documents, are the packed ones.
+    /// Fails if the items read from the plain documents differ from the packed ones.
     pub(super) fn must_be(self, packed: Self) -> Result<(), Halt> {
         if self == packed {
             return Ok(());
@@ -95,7 +95,7 @@ fn not_stopped(stop: &CancellationToken) -> Result<(), Halt> {
     }
 }
 
-/// All documents of a collection, in the order in which they are found.
+/// All documents of a collection, in natural order.
 async fn all(target: &ShapedCollection, collection: &str) -> Result<Cursor<RawDocumentBuf>, Halt> {
     let mut find = single("find", collection);
     find.append(cstr!("hint"), single("$natural", 1));

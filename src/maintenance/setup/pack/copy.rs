@@ -1,4 +1,4 @@
-//! Filling the copy: documents are read in the order of the pages, and each key's are packed as they come.
+//! Fills the copy. Documents are read in the order of the pages, and packed key by key.
 
 use std::time::{Duration, Instant};
 
@@ -18,10 +18,10 @@ use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::pack;
 use crate::pattern::shapes::BucketShape;
 
-/// How often it is told how far it is.
+/// Interval of progress reports.
 pub(super) const TELL_EVERY: Duration = Duration::from_secs(10);
 
-/// Writes all documents of a collection into the copy. mongod sorts them, on disk where there is no index in
+/// Packs all documents of a collection into the copy. mongod sorts them, on disk if no index has
 /// their order.
 pub(super) async fn fill(
     target: &ShapedCollection,
@@ -62,7 +62,7 @@ pub(super) async fn fill(
     Ok(())
 }
 
-/// That a document cannot be an item.
+/// The reason to end if a document cannot be an item.
 pub(super) fn unfit(document: &RawDocument, error: &WriteError) -> Halt {
     Halt::Words(format!("document with _id {}: {}", id_text(document), error.message))
 }

@@ -1,7 +1,7 @@
-//! The name under which the plain documents are to be kept, held free by an empty collection of this run.
+//! The placeholder: an empty collection with the name under which the plain documents will be kept.
 //!
-//! The collection of plain documents gets that name by a renaming that drops this very collection. So the
-//! renaming cannot be done any more once that was dropped, however late it arrives.
+//! The rename of the plain collection to that name drops this placeholder by its UUID. So after the
+//! placeholder has been dropped, a late rename fails.
 
 use bson::raw::RawDocumentBuf;
 use bson::{Binary, Document, doc};
@@ -10,14 +10,14 @@ use crate::maintenance::swap::{Freezing, Halt, uuid_of};
 use crate::maintenance::upstream::description;
 use crate::pattern::bucket::pack;
 
-/// Whether a collection, as `listCollections` describes it, is such a one.
+/// Whether a listed collection is a placeholder.
 pub(super) fn is_one(described: &Document) -> bool {
     let options = described.get_document("options").ok();
     let options = options.and_then(|options| RawDocumentBuf::try_from(options).ok());
     options.is_some_and(|options| pack::is_placeholder(&options))
 }
 
-/// Drops the one that is there.
+/// Drops an existing placeholder.
 pub(super) async fn clear(by: Freezing<'_>) -> Result<(), Halt> {
     let name = pack::plain_name(&by.target.collection);
     match description(&by.target.database, &name).await? {
@@ -26,7 +26,7 @@ pub(super) async fn clear(by: Freezing<'_>) -> Result<(), Halt> {
     }
 }
 
-/// Makes one.
+/// Creates a placeholder.
 pub(super) async fn keep(by: Freezing<'_>) -> Result<Binary, Halt> {
     let name = pack::plain_name(&by.target.collection);
     let validator = Document::try_from(pack::placeholder()).map_err(|error| Halt::Words(error.to_string()))?;

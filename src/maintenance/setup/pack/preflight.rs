@@ -1,5 +1,5 @@
-//! Whether a collection's options, indexes and documents can be packed: all that cannot is said before
-//! anything is done.
+//! Checks whether a collection's options, indexes and documents can be packed. All obstacles are
+//! reported before anything is changed.
 
 use std::time::Instant;
 
@@ -22,18 +22,18 @@ use crate::pattern::bucket::item_index::{self, ID, is_clustered, is_own, name};
 use crate::pattern::bucket::{index, pack};
 use crate::pattern::shapes::BucketShape;
 
-/// Documents named in a report; of the others it has the number.
+/// Documents named in a report. Further ones are counted.
 const MAX_EXAMPLES: u64 = 5;
 
-/// The indexes of a collection.
+/// The indexes of a plain collection, and those of its pages.
 pub(super) struct TakenOver {
-    /// As they are.
+    /// As listed.
     pub(super) there: Vec<RawDocumentBuf>,
-    /// As its pages have them, with those of the shape.
+    /// As they are created on pages, together with those of the shape.
     pub(super) stored: Vec<RawDocumentBuf>,
 }
 
-/// What was found of one.
+/// The obstacles found so far.
 pub(super) struct Fitness<'a> {
     target: &'a ShapedCollection,
     shape: &'a BucketShape,
@@ -42,7 +42,7 @@ pub(super) struct Fitness<'a> {
 }
 
 impl<'a> Fitness<'a> {
-    /// Looks at options and indexes.
+    /// Checks options and indexes.
     pub(super) async fn of(
         target: &'a ShapedCollection,
         shape: &'a BucketShape,
@@ -73,7 +73,8 @@ impl<'a> Fitness<'a> {
         })
     }
 
-    /// Looks at all documents too. The indexes; `None` where something cannot be packed, which was reported.
+    /// Checks all documents, too. Returns the indexes. `None`: something cannot be packed, and
+    /// findings have been reported.
     pub(super) async fn look_at_documents(
         mut self,
         stop: &CancellationToken,
@@ -119,7 +120,8 @@ impl<'a> Fitness<'a> {
     }
 }
 
-/// The index that is made on pages for one on documents, if any is to be.
+/// The index on pages for an index on documents. `None`: none is needed. `Err`: the reason why it
+/// cannot be converted.
 fn taken_over(
     shape: &BucketShape,
     shapes_own: &[Document],
@@ -130,7 +132,7 @@ fn taken_over(
     }
     if is_own(name(spec)) {
         let parsed = Document::try_from(spec).unwrap_or_default();
-        // An earlier `setup`, or a proxy, has made it when the collection was empty.
+        // Created by an earlier `setup` or by a proxy while the collection was empty.
         return if shapes_own.iter().any(|own| is_same_index(own, &parsed)) {
             Ok(None)
         } else {
@@ -143,7 +145,7 @@ fn taken_over(
         .map_err(|what| format!("cannot be kept: it is {}", what.trim_end_matches(',')))
 }
 
-/// What `listIndexes` says of a collection, but for the fences of runs.
+/// The indexes of a collection as listed, without fences.
 pub(super) async fn raw_indexes(target: &ShapedCollection) -> Result<Vec<RawDocumentBuf>, Error> {
     let command = single("listIndexes", target.collection.as_str());
     let found = target.database.run_raw_cursor_command(command).await?;

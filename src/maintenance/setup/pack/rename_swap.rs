@@ -1,7 +1,7 @@
-//! Two names exchanged: the collection of plain documents gets another, and the copy gets its.
+//! The two renames of a swap that keeps the plain collection.
 //!
-//! mongod has no one step for it that keeps both. So there is a moment in which there is no collection of
-//! that name; what is broken off in it is told by the three names, and finished by the next run.
+//! mongod cannot swap two names in one step, so for a moment no collection has the original name. If a
+//! run ends in that moment, the three names show it, and the next run finishes.
 
 use bson::Binary;
 use mongodb::error::Error;
@@ -14,28 +14,28 @@ use crate::maintenance::upstream::{ShapedCollection, description, explain};
 use crate::pattern::bucket::pack;
 use crate::pattern::shapes::BucketShape;
 
-/// An exchange that has begun, and is to be finished.
+/// A swap after its first rename.
 pub(super) struct Exchange<'a> {
     by: Freezing<'a>,
     copy: Binary,
     items: Items,
 }
 
-/// What stands beside the collection, by UUID.
+/// The UUIDs of the collections next to the plain one.
 pub(super) struct Beside {
     pub(super) copy: Binary,
-    /// What [holds the name free](super::place) that it gets.
+    /// The [placeholder](super::place).
     pub(super) place: Binary,
 }
 
-/// Whether the collection of that UUID has its other name.
+/// Whether the collection with that UUID has been renamed.
 pub(super) async fn has_begun(target: &ShapedCollection, uuid: &Binary) -> Result<bool, Error> {
     let kept = description(&target.database, &pack::plain_name(&target.collection)).await?;
     Ok(kept.and_then(|kept| uuid_of(&kept).ok()).as_ref() == Some(uuid))
 }
 
 impl<'a> Exchange<'a> {
-    /// Gives the frozen collection its other name.
+    /// Renames the frozen collection.
     pub(super) async fn begin(frozen: &Frozen<'a>, beside: Beside, items: Items) -> Result<Self, Halt> {
         let by = frozen.by();
         let target = by.target;
@@ -53,7 +53,8 @@ impl<'a> Exchange<'a> {
             dropped: Some(&beside.place),
         };
         if let Err(halt) = by.rename(renamed).await {
-            // It may have been done, or still be: not once that is gone.
+            // The rename may have succeeded, or may still arrive. After the placeholder is dropped,
+            // a late rename fails.
             by.drop(&kept, Some(&beside.place)).await?;
             if !has_begun(target, frozen.uuid()).await? {
                 return Err(halt);
@@ -66,7 +67,8 @@ impl<'a> Exchange<'a> {
         })
     }
 
-    /// One that an earlier run has begun: the copy must hold what is kept.
+    /// A swap that an earlier run began. Checks that the copy contains the items of the kept
+    /// collection.
     pub(super) async fn broken_off(by: Freezing<'a>, shape: &BucketShape) -> Result<Self, Halt> {
         let target = by.target;
         let (kept, copy) = (
@@ -93,7 +95,8 @@ impl<'a> Exchange<'a> {
         })
     }
 
-    /// Gives the copy the collection's name, which no collection may have. Another run may do the same.
+    /// Renames the copy to the original name, which must be free. Another run may do the same
+    /// concurrently.
     pub(super) async fn finish(self) -> Result<Items, Halt> {
         let target = self.by.target;
         let renamed = CollectionRename {

@@ -1,4 +1,4 @@
-//! The driver beside `connector`: what one can connect to with a connection string, the other can.
+//! Compares the driver with `connector`: both accept the same connection strings.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::*;
 
-/// No answer within it fails the test.
+/// A test fails if there is no reply in this time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What the first connection to a server on a free port comes to: whether its handshake succeeds.
+/// Whether the handshake of the first connection to a server on a free port succeeds.
 async fn accepts(server: Arc<ServerConfig>, connect: impl AsyncFnOnce(u16)) -> bool {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -116,7 +116,7 @@ async fn a_connection_string_means_to_the_links_what_it_means_to_the_driver() {
 
 #[test]
 fn the_driver_knows_no_other_tls_option() {
-    // The day it knows one, `connector` must know it as well.
+    // If the driver supports another option, `connector` must support it, too.
     for option in [
         "tlsAllowInvalidHostnames",
         "tlsDisableOCSPEndpointCheck",

@@ -1,8 +1,8 @@
-//! What files may hold, and what is said of those that do not.
+//! Accepted files, and the errors for others.
 
 use super::*;
 
-/// What is said of a listener whose certificate, key and client authorities these are.
+/// The error for a listener with this certificate, key and client authorities.
 fn report(cert: &str, key: &str, client_ca: Option<&str>) -> String {
     let folder = Folder::new();
     let files = TlsFiles {
@@ -14,14 +14,14 @@ fn report(cert: &str, key: &str, client_ca: Option<&str>) -> String {
     acceptor(&files).map_or_else(|error| folder.report(&error), |_| "fine".to_owned())
 }
 
-/// What is said of a connection string's options, which name files in a folder that the test fills.
+/// The error for a connection string's options with files in a folder that the test fills.
 fn report_of_options(fill: impl FnOnce(&Folder), options: &str) -> String {
     let folder = Folder::new();
     fill(&folder);
     connector(&folder.options(options)).map_or_else(|error| folder.report(&error), |_| "fine".to_owned())
 }
 
-/// The same text with a byte of its base64 made something else.
+/// The text with an invalid base64 character.
 fn broken(pem: &str) -> String {
     let mut lines: Vec<String> = pem.lines().map(str::to_owned).collect();
     lines[1].replace_range(0..1, "!");
@@ -48,7 +48,7 @@ fn every_kind_of_key_is_read() {
         let identity = authority.issue_for(&server(), key);
         let text = label.map_or(identity.key.clone(), |label| traditional(&identity.key, label));
         assert_eq!(report(&identity.chain, &text, None), "fine", "{text}");
-        // In one file, and the key first.
+        // In one file, with the key first.
         let folder = Folder::new();
         let both = folder.write("both.pem", &["words before\n", &text, &identity.chain]);
         let files = TlsFiles {
@@ -163,7 +163,7 @@ fn what_is_wrong_with_a_file_of_the_connection_string_is_said_too() {
         folder.write("legacy.pem", &[&identity.chain, LEGACY]);
         folder.write("no-key.pem", &[&identity.chain]);
         folder.write("mismatch.pem", &[&authority.pem, &identity.key]);
-        // The driver passes over what is broken, if there is something else.
+        // The driver skips invalid certificates if there is a valid one.
         folder.write("bundle.pem", &[&broken(&authority.pem), "\n", &authority.pem]);
     };
     let reports = [

@@ -1,4 +1,4 @@
-//! Handshakes between what `acceptor` and what `connector` make, in memory.
+//! Handshakes between the results of `acceptor` and `connector`, in memory.
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -8,7 +8,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::*;
 
-/// What came out of one handshake, on both sides.
+/// The results of a handshake on both sides.
 #[derive(Debug)]
 struct Outcome {
     client: Result<(ProtocolVersion, HandshakeKind), String>,
@@ -33,8 +33,8 @@ impl Outcome {
     }
 }
 
-/// A handshake and a word each way. In TLS 1.3 a client learns only from its first read that it was refused,
-/// and gets its tickets with it.
+/// A handshake, and one value in each direction. In TLS 1.3, a client learns of its refusal, and
+/// gets its tickets, only with its first read.
 async fn handshake(server: &Arc<ServerConfig>, client: &Arc<ClientConfig>, host: &str) -> Outcome {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let accepting = async {
@@ -64,7 +64,7 @@ async fn handshake(server: &Arc<ServerConfig>, client: &Arc<ClientConfig>, host:
 
 const HOST: &str = "db.example.com";
 
-/// A server that `acceptor` would not make, as another program may be one.
+/// A server whose certificate `acceptor` would refuse, like that of another program.
 fn careless_server(identity: &Identity) -> Arc<ServerConfig> {
     let chain = CertificateDer::pem_slice_iter(identity.chain.as_bytes()).map(Result::unwrap);
     let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();

@@ -17,11 +17,11 @@ use crate::session::bucket::item_lookup::Matches;
 use crate::session::bucket::write_statement::{Origin, WriteCommand, lost_too_often, send_counting};
 use crate::session::error::RunError;
 
-/// What of a page is to be taken out.
+/// The items of one page that are to be deleted.
 struct PageSelection {
     key: RawDocumentBuf,
     facts: PageHeader,
-    /// By their places, ascending.
+    /// By position on the page, ascending.
     items: BTreeMap<usize, RawDocumentBuf>,
 }
 
@@ -31,7 +31,8 @@ pub(super) async fn delete(
     deleted: &mut WriteReply,
 ) -> Result<(), RunError> {
     let mut emptied = Emptied::default();
-    // Where the collection was replaced meanwhile, items lie elsewhere than they were found.
+    // If the collection was swapped in the meantime, the items have other positions, so all are
+    // looked up again.
     while !all_that_match(run, wanted, deleted, &mut emptied).await? && !run.is_still_the_same().await? {}
     for key in emptied.keys.into_values() {
         remove_empty_pages::key(run, &key).await?;
@@ -39,7 +40,7 @@ pub(super) async fn delete(
     Ok(())
 }
 
-/// Takes out all items that match; whether each was as it was found.
+/// Deletes all matching items. Returns whether every item was still as it was read.
 async fn all_that_match(
     run: &mut BucketCommand<'_>,
     wanted: ItemSelector<'_>,
@@ -53,8 +54,8 @@ async fn all_that_match(
             return Ok(all);
         }
         pause(attempt).await;
-        // What was not as it was found is looked at again where it was; what came meanwhile elsewhere is not
-        // meant.
+        // An item that was changed concurrently is looked up again, but only on the same page. Items
+        // inserted on other pages in the meantime do not belong to this delete.
         let again = pages(&missed);
         let again = ItemSelector {
             of_bucket: Some(&again),
@@ -65,7 +66,7 @@ async fn all_that_match(
     Err(lost_too_often().into())
 }
 
-/// The keys that pages were emptied of.
+/// Keys with pages from which the last item was deleted.
 #[derive(Default)]
 struct Emptied {
     keys: BTreeMap<Vec<u8>, RawDocumentBuf>,
@@ -84,7 +85,8 @@ fn pages(ids: &[RawBson]) -> RawDocumentBuf {
     single("_id", single("$in", &ids))
 }
 
-/// Takes out all items that match now; the `_id`s of the pages that were not as they were found.
+/// Deletes the items that match now. Returns the `_id`s of pages that had changed since they were
+/// read.
 async fn round(
     run: &mut BucketCommand<'_>,
     wanted: ItemSelector<'_>,
@@ -93,7 +95,7 @@ async fn round(
 ) -> Result<Vec<RawBson>, RunError> {
     let mut matches = Matches::of(run, wanted).await?;
     let mut missed = Vec::new();
-    // A page may go on in the next batch.
+    // The items of a page may continue in the next batch.
     let mut rest: Option<PageSelection> = None;
     while let Some(batch) = matches.next_batch(run).await? {
         let mut chosen = by_page(run, rest.take(), batch)?;

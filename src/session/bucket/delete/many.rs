@@ -1,4 +1,4 @@
-//! Deletes all matches. Where the filter names only keys, whole pages are deleted.
+//! Deletes all matches. If the filter references only key fields, whole pages are deleted.
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
@@ -18,11 +18,11 @@ use crate::session::bucket::upstream_query::{documents, more};
 use crate::session::bucket::write_statement::{Origin, WriteCommand, lost_too_often, send_counting};
 use crate::session::error::RunError;
 
-/// Pages taken together.
+/// Pages in one batch.
 const PAGES: i64 = 1000;
 
-/// Deletes them. Where the collection is replaced meanwhile the rest is found and deleted in the one that
-/// takes its place.
+/// Deletes all matching items. If the collection is swapped in the meantime, the remaining items
+/// are looked up and deleted in the copy.
 pub(super) async fn delete(
     run: &mut BucketCommand<'_>,
     wanted: ItemSelector<'_>,
@@ -47,13 +47,13 @@ async fn all(run: &mut BucketCommand<'_>, wanted: ItemSelector<'_>, deleted: &mu
     }
 }
 
-/// A page of a key, of which all items are to go.
+/// A page of which all items are to be deleted.
 struct PageToDelete {
     key: Key,
     facts: PageHeader,
 }
 
-/// All items of the pages that meet a condition.
+/// Deletes all items of the pages that match `condition`.
 async fn whole_pages(
     run: &mut BucketCommand<'_>,
     condition: &RawDocument,
@@ -78,7 +78,7 @@ async fn whole_pages(
     Err(lost_too_often().into())
 }
 
-/// The pages from each key's highest on, without their items.
+/// The query for matching pages without their items, from the highest page of each key downwards.
 fn pages_of(run: &BucketCommand<'_>, condition: &RawDocument) -> RawDocumentBuf {
     let mut order = RawDocumentBuf::new();
     for field in run.shape.key() {
@@ -108,7 +108,8 @@ fn pages(run: &BucketCommand<'_>, answer: &RawDocument) -> Result<Vec<PageToDele
         .ok_or_else(|| run.corrupt_bucket_error().into())
 }
 
-/// Empties pages and removes those that can be; whether some were not as they were known.
+/// Empties the pages, then removes those that can be removed. Returns whether some pages had
+/// changed since they were read.
 async fn empty_and_remove(
     run: &mut BucketCommand<'_>,
     pages: &[PageToDelete],
@@ -137,7 +138,7 @@ async fn empty_and_remove(
     Ok(!missed.is_empty())
 }
 
-/// Removes those pages of a key, from the highest on, that can be.
+/// Removes the removable pages of one key, from the highest page downwards.
 async fn remove_of_key(
     run: &mut BucketCommand<'_>,
     pages: &[PageToDelete],

@@ -23,10 +23,10 @@ use crate::session::bucket::write_statement::{
 };
 use crate::session::error::RunError;
 
-/// An item to be taken out, as it was found.
+/// An item to delete, as it was read.
 #[derive(Debug)]
 pub(in crate::session::bucket) struct ItemToDelete {
-    /// A document with its key fields, as its bucket has them.
+    /// A document with the key fields as the bucket has them.
     pub(in crate::session::bucket) bucket: RawDocumentBuf,
     pub(in crate::session::bucket) page: PageHeader,
     pub(in crate::session::bucket) place: usize,
@@ -41,17 +41,18 @@ pub(super) async fn delete(
 ) -> Result<(), RunError> {
     let shape = run.shape;
     let narrowing = BucketPredicate::of(shape, wanted.filter);
-    // The stable API has no sparse indexes, and no name for a collection in a statement with the client's
-    // words.
+    // Under `apiStrict`, sparse indexes cannot be used and a statement with the client's own
+    // expressions cannot name the collection's UUID.
     let is_simple = shape.item_ids() == ItemIds::Unique && wanted.collation.is_none() && !run.is_strict();
     let item = narrowing.exactly_one_id().filter(|_| is_simple);
-    // In a transaction nothing is tried that may fail.
+    // A statement that may fail is not sent in a transaction, because a failure ends the
+    // transaction.
     if let Some(item) = item
         && !run.context.head.in_transaction()
     {
         let in_place = take_out_by_id(shape, &narrowing.on_buckets(), item);
         let told = send_one(run, WriteCommand::Update, &in_place, Origin::Client(id)).await?;
-        // Where none was met, one may have been passed, since it was moved there meanwhile.
+        // No match: the item may have moved to a page already scanned. Look it up again.
         if told.missed.is_empty() {
             let is_met = told.n > 0;
             add(deleted, told, id);
@@ -67,7 +68,7 @@ pub(super) async fn delete(
             None => target(run, wanted).await?,
         };
         let Some(target) = target else {
-            // Perhaps it was there, and an earlier attempt has deleted it.
+            // The item may be missing because an earlier attempt of this command deleted it.
             if let Some(id) = id
                 && let Some(told) = is_remembered(run, id).await?
             {
@@ -91,12 +92,12 @@ fn add(deleted: &mut WriteReply, told: WriteResult, id: Option<i32>) {
     deleted.take_answer(told.answer);
 }
 
-/// The statement that takes an item out of its page.
+/// The statement that removes an item from its page.
 pub(in crate::session::bucket) fn taking_out(shape: &BucketShape, target: &ItemToDelete) -> RawDocumentBuf {
     take_out(shape, &target.page, &[(target.place, &target.stored)])
 }
 
-/// Takes an item out. `None` where it is not as it was found.
+/// Removes an item from its page. `None`: the item has changed since it was read.
 pub(in crate::session::bucket) async fn take(
     run: &mut BucketCommand<'_>,
     target: &ItemToDelete,
@@ -112,8 +113,8 @@ pub(in crate::session::bucket) async fn take(
     Ok(Some(told))
 }
 
-/// Removes the page whose last item was taken out, unless it has announced another, and what it leaves
-/// behind.
+/// Removes the page whose last item was deleted, and then empty pages below it. A page with a
+/// reservation is kept.
 pub(in crate::session::bucket) async fn sweep_page(
     run: &mut BucketCommand<'_>,
     target: &ItemToDelete,
@@ -123,8 +124,8 @@ pub(in crate::session::bucket) async fn sweep_page(
     }
     let key = condition(run.shape, &target.bucket).ok_or_else(|| run.corrupt_bucket_error())?;
     if run.context.head.in_transaction() {
-        // Which would end if the page had got an item since it was looked at, as by a move of this same
-        // command.
+        // The pages are read again. If the page got an item in the meantime, for example by a
+        // relocation of the same command, a failed removal would end the transaction.
         return remove_empty_pages::key(run, &key).await;
     }
     if remove_empty_pages::remove_all(run, &key, std::slice::from_ref(&target.page)).await? == 0 {
@@ -133,7 +134,7 @@ pub(in crate::session::bucket) async fn sweep_page(
     remove_empty_pages::below(run, &key, &target.page).await
 }
 
-/// The item with that `_id`, where it meets the conditions.
+/// The item with that `_id` if it matches the filter.
 pub(in crate::session::bucket) async fn target_by_id(
     run: &mut BucketCommand<'_>,
     narrowing: &BucketPredicate,
@@ -161,7 +162,7 @@ pub(in crate::session::bucket) async fn target_by_id(
     target().map(Some).ok_or_else(|| run.corrupt_bucket_error().into())
 }
 
-/// The item that matches first.
+/// The first matching item.
 pub(in crate::session::bucket) async fn target(
     run: &mut BucketCommand<'_>,
     wanted: ItemSelector<'_>,
@@ -188,7 +189,7 @@ fn without_items(shape: &BucketShape, bucket: &RawDocument) -> RawDocumentBuf {
     with_replaced(bucket, &[(shape.items(), None)])
 }
 
-/// The condition that names a bucket's key.
+/// The filter for the key of a bucket. `None` if the document has no valid key.
 pub(in crate::session::bucket) fn condition(shape: &BucketShape, bucket: &RawDocument) -> Option<RawDocumentBuf> {
     let mut condition = RawDocumentBuf::new();
     Key::of(shape, bucket).ok()?.append_filter(shape, &mut condition);

@@ -15,10 +15,10 @@ use crate::session::bucket::write_statement::{Origin, WriteCommand, beside, send
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
-/// Pages looked at together.
+/// Pages read by one query.
 const PAGES: i64 = 1000;
 
-/// Removes the empty pages at the end of a key.
+/// Removes the empty pages at the upper end of a key.
 pub(in crate::session::bucket) async fn key(run: &mut BucketCommand<'_>, key: &RawDocument) -> Result<(), RunError> {
     let mut find = single("find", run.namespace.collection);
     find.append(cstr!("filter"), single("$and", array_of(&[is_page(), key.to_owned()])));
@@ -42,8 +42,8 @@ pub(in crate::session::bucket) async fn key(run: &mut BucketCommand<'_>, key: &R
     Ok(())
 }
 
-/// Removes pages of a key that are empty, from the highest down, until one is not as it was known; how many
-/// are gone.
+/// Removes empty pages of a key, from the highest downwards, and stops at a page that has changed
+/// since it was read. Returns the number of removed pages.
 pub(super) async fn remove_all(
     run: &mut BucketCommand<'_>,
     key: &RawDocument,
@@ -62,8 +62,8 @@ pub(super) async fn remove_all(
     Ok(told.missed.first().copied().unwrap_or(pages.len()))
 }
 
-/// Lets the page before each that is to be removed tell what that page tells of those before it. Those that
-/// may be removed.
+/// Before a page is removed, copies the flags that it records for earlier pages of the key to the
+/// page before it. Returns the pages that may be removed.
 async fn pass_on(
     run: &mut BucketCommand<'_>,
     key: &RawDocument,
@@ -93,7 +93,8 @@ async fn pass_on(
     Ok(removable)
 }
 
-/// Lets the page before one that is gone forget it, and removes that page too if it is empty, and so on.
+/// Withdraws the reservation of a removed page from the page before it. If that page is empty, it
+/// is removed as well, and so on downwards.
 pub(super) async fn below(
     run: &mut BucketCommand<'_>,
     key: &RawDocument,

@@ -30,10 +30,10 @@ use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
 use crate::session::upstream_connection::UpstreamRequest;
 
-/// What goes before mongod's words for an error that it met in an item.
+/// mongod's prefix of an error that an item caused.
 const PREFIX: &str = "Plan executor error during findAndModify :: caused by :: ";
 
-/// A command's bytes.
+/// Maximum size of a command in bytes.
 const MAX_COMMAND_BYTES: usize = 16 * 1024 * 1024;
 
 pub(super) async fn run(
@@ -61,7 +61,8 @@ pub(super) async fn run(
         run.ensure_created().await?;
         run.ensure_readable(command.hint).await?;
     }
-    // The pre-image must tell by itself which item it was.
+    // The image before the change does not record which item was changed. The filter must find it
+    // again, so the image must contain every located item.
     let all_items = task.statement_id.is_some() && !command.new;
     let wanted = ItemSelector {
         all_items,
@@ -83,7 +84,8 @@ pub(super) async fn run(
     Err(given_up(run).into_command_error().into())
 }
 
-/// What an earlier attempt at the command has done, where that is not under its own number.
+/// The reply of an earlier attempt of the command that is not recorded under the command's own
+/// `stmtId`: a relocation or an upsert. `None` if there is none.
 pub(super) async fn before(
     run: &mut BucketCommand<'_>,
     command: &FindAndModify<'_>,
@@ -104,7 +106,8 @@ pub(super) async fn before(
     let Some((id, made, answer)) = upsert::before(run, task).await? else {
         return Ok(None);
     };
-    // What is made of a command is always the same, and others may have changed the item since.
+    // The item is built again, not read: a command always builds the same item, and the stored one
+    // may have been changed since.
     let item = with_replaced(&made, &[("_id", Some(id.as_raw_bson_ref()))]);
     let mut made = finding.made(run, &item, &answer)?;
     made.append(cstr!("retriedStmtId"), task.statement_id.unwrap_or_default());
@@ -118,7 +121,7 @@ struct LocatedFindAndModify<'t> {
 }
 
 impl LocatedFindAndModify<'_> {
-    /// Does what was planned for the item; `None` where it is not as it was found.
+    /// Executes the plan for the item. `None`: the item has changed since it was read.
     async fn go_on(
         &self,
         run: &mut BucketCommand<'_>,
@@ -128,8 +131,8 @@ impl LocatedFindAndModify<'_> {
     ) -> Result<Option<RawDocumentBuf>, RunError> {
         match planned {
             Planned::InPlace(change) => {
-                // What was found may be what another attempt has made of it, which may have been under way
-                // when it was last asked for.
+                // The located item may already be the result of another attempt, which was still
+                // running when retry records were checked last.
                 match self.before(run).await? {
                     Some(reply) => Ok(Some(reply)),
                     None => self.change(run, found, change).await,
@@ -154,7 +157,7 @@ impl LocatedFindAndModify<'_> {
         }
     }
 
-    /// What is told where no item matches; `None` where one does by now.
+    /// The reply if no item matches. `None`: an item matches by now.
     async fn none_matched(
         &self,
         run: &mut BucketCommand<'_>,
@@ -175,7 +178,8 @@ impl LocatedFindAndModify<'_> {
         before(run, self.command, self.task, self.projection).await
     }
 
-    /// Lets mongod judge the client's command, and say whether it has executed it before.
+    /// Has mongod validate the client's command, with a filter that matches nothing. If the command
+    /// was executed before, the reply is mongod's retry record.
     async fn judge(&self, run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
         let mut body = single("findAndModify", run.namespace.collection);
         body.append(cstr!("query"), self.task.no_filter());
@@ -203,7 +207,7 @@ impl LocatedFindAndModify<'_> {
         run.context.inherited().append_to_write(body);
     }
 
-    /// Changes the item; `None` where it is not as it was found.
+    /// Changes the item. `None`: the item has changed since it was read.
     async fn change(
         &self,
         run: &mut BucketCommand<'_>,
@@ -245,7 +249,7 @@ impl LocatedFindAndModify<'_> {
         Ok(Some(with_replaced(&answer, &value)))
     }
 
-    /// The answer of a command that has been executed before, from all of its bucket.
+    /// The reply of a command that was executed before, from the image of its bucket.
     async fn of_image(&self, run: &mut BucketCommand<'_>, answer: &RawDocument) -> Result<RawDocumentBuf, RunError> {
         let Some(image) = get(answer, "value").and_then(RawBsonRef::as_document) else {
             return Ok(answer.to_owned());
@@ -263,7 +267,8 @@ impl LocatedFindAndModify<'_> {
         Ok(with_replaced(answer, &[("value", Some(RawBsonRef::Document(&item)))]))
     }
 
-    /// The answer of a command that has relocated its item before, from the page on which it claimed it.
+    /// The reply of a command that relocated its item before, from the image of the page on which
+    /// the item was claimed.
     async fn relocated_before(&self, run: &mut BucketCommand<'_>, attempt: u32) -> Result<RawDocumentBuf, RunError> {
         let id = self.task.statement_id.unwrap_or_default();
         let number = id.saturating_add(i32::try_from(attempt).unwrap_or(i32::MAX));
@@ -282,7 +287,7 @@ impl LocatedFindAndModify<'_> {
         Ok(reply)
     }
 
-    /// The answer where the item was made.
+    /// The reply if the upsert inserted `item`.
     fn made(
         &self,
         run: &BucketCommand<'_>,
@@ -300,7 +305,7 @@ impl LocatedFindAndModify<'_> {
         Ok(reply(&last, item.as_deref(), answer))
     }
 
-    /// The answer where the item has gone elsewhere.
+    /// The reply if the item was moved, or got its new key or time in place.
     fn went(
         &self,
         run: &BucketCommand<'_>,
@@ -314,7 +319,7 @@ impl LocatedFindAndModify<'_> {
         Ok(reply(&last, Some(&shown), answer))
     }
 
-    /// An item as the client asked to see it.
+    /// The item after the client's projection.
     fn shown(&self, run: &BucketCommand<'_>, item: &RawDocument) -> Result<RawDocumentBuf, RunError> {
         let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
         let prepared = Item::prepare(run.shape, 0, item, &mut KeepsTimestamps(&mut mint));
@@ -329,7 +334,7 @@ impl LocatedFindAndModify<'_> {
             .ok_or_else(|| run.corrupt_bucket_error().into())
     }
 
-    /// The answer where the item was already what it would become.
+    /// The reply if the update leaves the item unchanged.
     fn unchanged(
         &self,
         run: &BucketCommand<'_>,
@@ -366,13 +371,14 @@ fn reply(last: &RawDocument, value: Option<&RawDocument>, answer: &RawDocument) 
     reply
 }
 
-/// mongod keeps the last image of a session, and not for ever.
+/// The error if the image of an earlier attempt is gone. mongod keeps only the last image of a
+/// session, for a limited time.
 fn cannot_be_told() -> CommandError {
     let message = "the retried findAndModify already succeeded, but its original result is no longer available";
     CommandError::new(ErrorCode::IllegalOperation, message)
 }
 
-/// The projection that leaves of a bucket its key and the item.
+/// The projection of a bucket to its key fields and the item.
 fn only_place(shape: &BucketShape, found: &LocatedItem) -> RawDocumentBuf {
     let mut slice = RawArrayBuf::new();
     slice.push(i64::try_from(found.place).unwrap_or(i64::MAX));
@@ -392,7 +398,8 @@ fn element(items: &RawArray, place: usize) -> Option<&RawDocument> {
     items.into_iter().nth(place)?.ok()?.as_document()
 }
 
-/// The command's error for what mongod says of the item. It ends a transaction.
+/// Returns the command's error for an error that an item caused, after it has ended the
+/// transaction.
 async fn fail(run: &mut BucketCommand<'_>, error: &WriteError) -> Result<CommandError, RunError> {
     end_transaction(run).await?;
     Ok(failed(error))
@@ -403,7 +410,7 @@ fn failed(error: &WriteError) -> CommandError {
     reply.append(cstr!("ok"), 0.0);
     reply.append(cstr!("errmsg"), format!("{PREFIX}{}", error.message));
     reply.append(cstr!("code"), error.code);
-    // Errors of expressions have numbers of their own, and no names.
+    // Errors of expressions have codes without names.
     let name = match error.code {
         2 => "BadValue".to_owned(),
         9 => "FailedToParse".to_owned(),
@@ -431,7 +438,7 @@ fn failed(error: &WriteError) -> CommandError {
     CommandError::Upstream(reply)
 }
 
-/// mongod's error, in terms of the item.
+/// mongod's error, in terms of the item instead of the page.
 fn told(run: &BucketCommand<'_>, reply: &RawDocument, found: &LocatedItem) -> RawDocumentBuf {
     let Some(RawBsonRef::String(message)) = get(reply, "errmsg") else {
         return reply.to_owned();

@@ -1,4 +1,4 @@
-//! The items of one command and their state.
+//! The items of one `insert` and their states.
 
 use std::collections::HashMap;
 
@@ -24,36 +24,37 @@ use crate::session::head_page_cache::KnownHeadPage;
 use crate::session::id_source::SystemIdSource;
 use crate::session::metrics::{InsertMetrics, Placing};
 
-/// Bytes of an `_id`, with its name, that a clustered collection takes for certain: 8 MiB in a form in which
-/// it may be twice as long.
+/// Largest `_id` with its field name, in bytes, that a clustered collection certainly accepts.
+/// mongod limits the encoded form to 8 MiB, and encoding can double the size.
 const MAX_CLUSTERED_ID_BYTES: usize = 4 << 20;
 
-/// Where an item of a command is: in which group, and where there.
+/// The position of an item: its group, and its position in the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Placed {
     pub(super) group: usize,
     pub(super) position: usize,
 }
 
-/// The items of one command, and what became of them.
 pub(super) struct InsertBatch<'a> {
     pub(super) groups: Vec<KeyBatch>,
     pub(super) ordered: bool,
     pub(super) care: WriteGuarantee,
     pub(super) strict_api: bool,
     pub(super) concern: Concern,
-    /// Failures, by the client's index. In an ordered command there is one at most, and nothing behind it is
-    /// placed.
+    /// Failures, by the client's index. An ordered command has at most one, and no item after it is
+    /// in `placed`.
     pub(super) failed: Vec<(usize, WriteError)>,
-    /// The pages that this attempt has put items on, where an ordered command may have to take them back.
+    /// Pages on which this attempt stored items. Kept because an ordered command may have to remove
+    /// these items.
     pub(super) placed: HashMap<Placed, RawBson>,
-    /// The client's indexes of what an earlier attempt had stored.
+    /// The client's indexes of items that an earlier attempt stored.
     pub(super) resent: Vec<usize>,
-    /// What mongod could not wait for, whichever statement said so.
+    /// The last write concern error that mongod reported.
     pub(super) concern_error: Option<RawDocumentBuf>,
     /// Whether the collection is known to be clustered.
     is_clustered: bool,
-    /// mongod's last answer, for what a reply repeats of it.
+    /// mongod's last reply. The command's reply copies fields from it, for example the cluster
+    /// time.
     pub(super) last_answer: RawDocumentBuf,
     mint: SystemIdSource<'a>,
 }
@@ -87,8 +88,8 @@ impl<'a> InsertBatch<'a> {
         batch
     }
 
-    /// Items under one key each, but for those that cannot be stored. What is left out only depends on the
-    /// command.
+    /// Groups the items by key, without those that cannot be stored. Depends only on the command,
+    /// so every attempt has the same groups.
     fn gather(&mut self, run: &BucketCommand<'a>, command: &Insert<'_>) {
         let mut groups = Groups::default();
         let mut ids = Hits::default();
@@ -118,7 +119,8 @@ impl<'a> InsertBatch<'a> {
             }
         }
         self.groups = groups.into_vec();
-        // Of a single item mongod itself says whether its `_id` is taken, but that would end a transaction.
+        // For a single item, the insert itself reports a duplicate `_id`. In a transaction that error
+        // would end the transaction, so the `_id` is looked up first.
         let look_first = self.in_transaction() || self.pending() > 1;
         if run.shape.item_ids() == ItemIds::Unique && look_first {
             self.groups.iter_mut().for_each(|group| group.suspect_ids(true));
@@ -141,31 +143,31 @@ impl<'a> InsertBatch<'a> {
         self.groups.iter().map(|group| group.pending().count()).sum()
     }
 
-    /// How many items the command has stored, in this attempt or an earlier one.
+    /// Number of items stored by this attempt or an earlier one.
     pub(super) fn stored(&self) -> u64 {
         let stored: usize = self.groups.iter().map(KeyBatch::stored).sum();
         u64::try_from(stored).unwrap_or(u64::MAX)
     }
 
-    /// How many of them in this attempt.
+    /// Number of items stored by this attempt.
     pub(super) fn stored_now(&self) -> u64 {
         let before = u64::try_from(self.resent.len()).unwrap_or(u64::MAX);
         self.stored().saturating_sub(before)
     }
 
-    /// The identity of a group's key.
     pub(super) fn identity(&self, group: usize) -> &[u8] {
         self.groups.get(group).map(KeyBatch::identity).unwrap_or_default()
     }
 
-    /// What a group leaves to the next writer of its key.
+    /// The head page that the next writer of the key gets from the cache. `None` if it is not
+    /// known.
     pub(super) fn hint(&self, group: usize) -> KnownHeadPage {
         let group = self.groups.get(group).filter(|group| !group.is_lost())?;
         Some(group.highest().cloned())
     }
 
-    /// Takes in what the collection is. A clustered one takes no `_id` that is too long for the number of a
-    /// record.
+    /// Records whether the collection is clustered. If it is or may be, items whose `_id` is too long
+    /// for a record id are refused.
     pub(super) fn learn(&mut self, run: &BucketCommand<'_>, ready: &ReadyCollection) {
         self.is_clustered = ready.is_clustered == Some(true);
         if ready.is_clustered == Some(false) {
@@ -189,7 +191,7 @@ impl<'a> InsertBatch<'a> {
         self.refuse(refused);
     }
 
-    /// What each group is at next.
+    /// Plans the next statements of every group.
     pub(super) fn plan(&self, run: &BucketCommand<'_>) -> Vec<InsertStatement> {
         let mut planner = Planner::new(run.shape, &self.mint, self.care);
         let mut statements = Vec::new();
@@ -197,8 +199,8 @@ impl<'a> InsertBatch<'a> {
             planner.plan(number, group, &mut statements);
         }
         if self.strict_api {
-            // Where a command cannot name the collection's UUID, a page index that is missing tells one that
-            // was made anew.
+            // Under `apiStrict`, a command cannot name the collection's UUID. An upsert with a hint of
+            // the page index fails instead if the collection was recreated without the index.
             let pages = statements
                 .iter_mut()
                 .filter(|statement| statement.kind == StatementKind::Page);
@@ -207,7 +209,7 @@ impl<'a> InsertBatch<'a> {
         statements
     }
 
-    /// Takes in what came of a statement.
+    /// Applies the outcome of a statement.
     pub(super) fn apply(&mut self, metrics: &InsertMetrics, statement: &InsertStatement, outcome: StatementOutcome) {
         match &outcome {
             StatementOutcome::Stored => {
@@ -237,16 +239,16 @@ impl<'a> InsertBatch<'a> {
         }
         if let (Some(index), Some(error)) = (index, error) {
             if self.care == WriteGuarantee::ExactlyOnce && self.ordered {
-                // An earlier attempt may have been cut short before it took back what it had stored behind
-                // this item.
+                // An earlier attempt may have stopped before it removed the items that it had stored
+                // after this one.
                 self.groups.iter_mut().for_each(KeyBatch::suspect_resend);
             }
             self.refuse(vec![(index, error)]);
         }
     }
 
-    /// Records refused items, by the client's index; in an ordered command nothing behind the first is
-    /// placed. A transaction ends with any.
+    /// Records refused items, by the client's index. In an ordered command, items after the first
+    /// refused one are not stored. A transaction ends with any refused item.
     pub(super) fn refuse(&mut self, refused: Vec<(usize, WriteError)>) {
         self.failed.extend(refused);
         if !self.ends_with_first_failure() {
@@ -260,7 +262,7 @@ impl<'a> InsertBatch<'a> {
         }
     }
 
-    /// What is stored behind an item of the client's command.
+    /// Stored items after `index` in the client's order.
     pub(super) fn stored_behind(&self, index: usize) -> Vec<Placed> {
         let groups = self.groups.iter().enumerate();
         groups
@@ -271,17 +273,16 @@ impl<'a> InsertBatch<'a> {
             .collect()
     }
 
-    /// Whether mongod has answered a statement.
+    /// Whether mongod has replied to a statement.
     pub(super) fn has_sent(&self) -> bool {
         !self.last_answer.is_empty()
     }
 
-    /// An item, by where it is in the command.
     pub(super) fn item(&self, placed: Placed) -> Option<&Item> {
         self.groups.get(placed.group)?.item(placed.position)
     }
 
-    /// Ends with an error for each item that is left.
+    /// Fails each pending item with a write conflict.
     pub(super) fn give_up(&mut self) {
         let mut refused = Vec::new();
         for group in &mut self.groups {
@@ -296,7 +297,6 @@ impl<'a> InsertBatch<'a> {
         self.refuse(refused);
     }
 
-    /// The command's reply.
     pub(super) fn reply(
         mut self,
         namespace: Namespace<'_>,
@@ -306,7 +306,7 @@ impl<'a> InsertBatch<'a> {
         self.failed.sort_by_key(|(index, _)| *index);
         if self.is_clustered {
             for (_, error) in &mut self.failed {
-                // mongod knows it from the number of a record, which has no types of numbers.
+                // A clustered collection compares record ids, which do not distinguish numeric types.
                 if let Some(id) = duplicate_of(error).map(canonical) {
                     *error = duplicate_id_in_clustered(namespace, id.as_raw_bson_ref());
                 }

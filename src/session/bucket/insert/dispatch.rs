@@ -22,15 +22,16 @@ use crate::session::error::RunError;
 use crate::session::head_page_cache::KeyLease;
 use crate::session::upstream_connection::UpstreamRequest;
 
-/// Announcements in one statement, each of which is compared with all pages that are found.
+/// Reservations in one statement. mongod compares each of them with every page found.
 const MAX_TOGETHER: usize = 50;
 
-/// A command of some statements of one kind.
+/// An internal command with statements of one kind.
 struct Command<'a> {
     kind: StatementKind,
     statements: Vec<&'a InsertStatement>,
     body: RawDocumentBuf,
-    /// The statements; `None`: the body has them all in one.
+    /// The statements as a document sequence. `None`: the body contains one statement for all of
+    /// them.
     sequence: Option<(&'static str, Vec<&'a RawDocument>)>,
     ordered: bool,
 }
@@ -45,16 +46,16 @@ impl Command<'_> {
     }
 }
 
-/// The options of commands that are sent together.
+/// Options of commands that are sent together.
 #[derive(Clone, Copy)]
 struct SendOptions<'a> {
-    /// The UUID of the collection that the statements are for.
+    /// UUID of the collection that the statements target.
     uuid: &'a Binary,
-    /// Whether the client's write concern is waited for by a later command.
+    /// Whether a later command waits for the client's write concern.
     defers_wait: bool,
 }
 
-/// Sends statements and lets the batch know what came of each.
+/// Sends the statements and applies their outcomes to the batch.
 pub(super) async fn send(
     run: &mut BucketCommand<'_>,
     batch: &mut InsertBatch<'_>,
@@ -91,7 +92,8 @@ pub(super) async fn send(
         for (number, range) in cut(&chosen).into_iter().enumerate() {
             let part = chosen.get(range).unwrap_or_default();
             let command = command(run, batch, kind, part, options);
-            // Behind pages that failed there must be no others of the same keys.
+            // After a failed page, no later page of the same key may be inserted. So further page
+            // commands wait for the replies.
             if kind == StatementKind::Page && number > 0 {
                 later.push(command);
             } else {
@@ -120,8 +122,8 @@ pub(super) async fn send(
     Ok(())
 }
 
-/// Whether a later command waits for the client's write concern. A single statement waits itself, unless
-/// another client waits for its key.
+/// Whether a later command waits for the client's write concern. A single statement waits itself,
+/// unless another client waits for the key lease.
 fn defers_wait(batch: &InsertBatch<'_>, statements: &[InsertStatement], turns: &[KeyLease]) -> bool {
     let items: usize = statements.iter().map(|statement| statement.items.len()).sum();
     let single = statements.len() == 1 && items == batch.pending();
@@ -132,7 +134,7 @@ fn defers_wait(batch: &InsertBatch<'_>, statements: &[InsertStatement], turns: &
     }
 }
 
-/// As few commands as there may be, as ranges of the statements.
+/// Splits the statements into as few commands as possible. Returns ranges of statements.
 fn cut(statements: &[&InsertStatement]) -> Vec<Range<usize>> {
     command_ranges(statements.iter().map(|statement| statement.document.as_bytes().len()))
 }
@@ -166,7 +168,7 @@ fn command<'a>(
     }
 }
 
-/// A command that announces the pages of several keys by one statement.
+/// A command that makes the reservations of several keys in one statement.
 fn as_one<'a>(
     run: &BucketCommand<'_>,
     batch: &InsertBatch<'_>,
@@ -188,7 +190,7 @@ fn as_one<'a>(
     }
 }
 
-/// Appends the client's numbers of the statements, where mongod executes each at most once.
+/// Appends `stmtIds` if mongod must execute each statement at most once.
 fn append_statement_ids(
     batch: &InsertBatch<'_>,
     kind: StatementKind,
@@ -201,7 +203,7 @@ fn append_statement_ids(
     }
 }
 
-/// Appends the options of every command: the client's, and the proxy's.
+/// Appends the options that every command has: the client's and the proxy's.
 fn append_options(
     run: &BucketCommand<'_>,
     batch: &InsertBatch<'_>,
@@ -210,12 +212,12 @@ fn append_options(
     body: &mut RawDocumentBuf,
 ) {
     let mut carried = run.context.inherited();
-    // All of a transaction is either under the stable API alone or not.
+    // All commands of a transaction must have the same `apiStrict`.
     if !(batch.strict_api && batch.in_transaction()) && *options.uuid != uncommitted() {
         body.append(cstr!("collectionUUID"), options.uuid);
         if batch.strict_api {
-            // The client's words are judged by now. The stable API has no name for a collection but one that
-            // another may have.
+            // The client's command has been validated. `apiStrict` does not allow `collectionUUID`, and
+            // a name alone may denote another collection by now.
             carried = carried.without_api_strict();
         }
     }
@@ -228,7 +230,8 @@ fn append_options(
     carried.append_to_write(body);
 }
 
-/// Lets the batch know what came of a command's statements; whether all were executed, now or before.
+/// Applies the outcomes of a command's statements to the batch. Returns whether all were executed,
+/// by this attempt or an earlier one.
 fn settle(
     run: &BucketCommand<'_>,
     batch: &mut InsertBatch<'_>,
@@ -262,7 +265,7 @@ fn settle(
     Ok(all)
 }
 
-/// The same of several statements in one.
+/// Like [`settle`], for a command with several statements combined into one.
 fn settle_as_one(
     run: &BucketCommand<'_>,
     batch: &mut InsertBatch<'_>,
@@ -304,7 +307,7 @@ fn failure_of(run: &BucketCommand<'_>, error: WriteError) -> Result<Failure, Com
     Ok(failure)
 }
 
-/// Ids of statements that had been executed before.
+/// The `stmtId`s of statements that an earlier attempt executed.
 pub(super) fn retried(answer: &RawDocument) -> HashSet<i32> {
     let ids = answer.get_array("retriedStmtIds").ok();
     let ids = ids.into_iter().flatten().flatten();

@@ -19,19 +19,18 @@ use crate::session::error::RunError;
 use crate::session::shared::Shared;
 use crate::session::upstream_connection::UpstreamRequest;
 
-/// Keys, or `_id`s, in one query: few enough for a query that is short and an answer that is one batch, as a
-/// rule.
+/// Keys or `_id`s in one query. Keeps the query short and its result usually within one batch.
 const MAX_IN_QUERY: usize = 1000;
-/// Documents in a batch; mongod ends it before that when it gets too large for a reply.
+/// Documents in a batch. mongod ends a batch earlier if it reaches the maximum reply size.
 const BATCH_SIZE: i32 = 100_000;
 
-/// A query, and what its answer is for.
+/// A query and the groups that its result is for.
 enum Query {
-    /// The highest pages of some groups, by their numbers.
+    /// The head pages of several groups, by group number.
     Together(RawDocumentBuf, Vec<usize>),
-    /// The highest page of one.
+    /// The head page of one group.
     Apart(RawDocumentBuf, usize),
-    /// Which `_id`s are taken.
+    /// Which `_id`s already exist.
     Ids(RawDocumentBuf),
 }
 
@@ -43,11 +42,12 @@ impl Query {
     }
 }
 
-/// Items whose `_id` is taken, perhaps by themselves: by the numbers of their groups, their positions.
+/// Items whose `_id` exists, possibly because an earlier attempt stored them: group number and
+/// positions.
 pub(super) type Suspects = Vec<(usize, Vec<usize>)>;
 
-/// Looks up what must be known for the next statements, and refuses items whose `_id` is taken. In a command
-/// that may have been sent before those are only named.
+/// Reads what the next statements depend on, and refuses items whose `_id` exists. For an
+/// exactly-once command, such items are only returned: an earlier attempt may have stored them.
 pub(super) async fn look(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<Suspects, RunError> {
     let queries = queries(run, batch);
     let requests: Vec<UpstreamRequest<'_>> = queries
@@ -169,7 +169,7 @@ fn apart(
     Ok(())
 }
 
-/// Every document of an answer and of the batches that follow it.
+/// Calls `take` for each document of a reply and of the following batches.
 async fn each(
     run: &mut BucketCommand<'_>,
     mut answer: RawDocumentBuf,
@@ -190,7 +190,7 @@ async fn each(
     }
 }
 
-/// The positions of a group's items whose `_id` is taken. They are looked up once.
+/// Positions of the group's items whose `_id` exists. Each group is looked up once.
 fn taken(group: &mut KeyBatch, hits: &Hits) -> Vec<usize> {
     if !group.ids_are_suspect() {
         return Vec::new();
@@ -203,7 +203,7 @@ fn taken(group: &mut KeyBatch, hits: &Hits) -> Vec<usize> {
     group.pending().filter(is_taken).collect()
 }
 
-/// Refuses items whose `_id` is taken.
+/// Refuses the items at these positions as duplicates.
 pub(super) fn refuse(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, number: usize, taken: &[usize]) {
     let Some(group) = batch.groups.get_mut(number) else {
         return;

@@ -14,7 +14,7 @@ use crate::session::upstream_connection::UpstreamRequest;
 pub(super) async fn withdraw_all(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<(), RunError> {
     let announced = batch.groups.iter_mut().flat_map(KeyBatch::abandon);
     let statements: Vec<RawDocumentBuf> = announced.map(|announced| withdraw(&announced)).collect();
-    // A transaction that has ended has announced nothing.
+    // An aborted transaction leaves no reservations.
     if statements.is_empty() || (batch.in_transaction() && !batch.failed.is_empty()) {
         return Ok(());
     }

@@ -17,9 +17,9 @@ use crate::session::upstream_connection::UpstreamRequest;
 /// Statements in one command.
 const MAX_STATEMENTS: usize = 10_000;
 
-/// Asks mongod which statements of the groups in question it has executed, and takes over what they stored.
-/// An item whose `_id` is taken and that was not stored by them is refused: this was asked after that was
-/// looked up.
+/// Asks mongod which statements of the suspect groups it has executed, and records their items as
+/// stored. An item whose `_id` exists and that none of these statements stored is refused. The
+/// order matters: `_id`s are looked up before the retry records.
 pub(super) async fn recover(
     run: &mut BucketCommand<'_>,
     batch: &mut InsertBatch<'_>,
@@ -41,7 +41,7 @@ pub(super) async fn recover(
     Ok(())
 }
 
-/// A statement that an earlier attempt may have sent, and the item that it begins with.
+/// A statement that an earlier attempt may have sent, and the position of its first item.
 struct SuspectStatement {
     group: usize,
     position: usize,
@@ -78,7 +78,7 @@ async fn recover_groups(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>
         let recorded = recorded.remove(&number).unwrap_or_default();
         take_over(run, batch, number, &recorded);
     }
-    // What stands behind a failure was left pending until this was known.
+    // Items after a failure were left pending until the retry records were known.
     batch.refuse(Vec::new());
     Ok(())
 }
@@ -92,13 +92,13 @@ fn take_over(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, number: usize
     batch.resent.extend(indexes);
     let count = u64::try_from(found.len()).unwrap_or(u64::MAX);
     run.context.shared.metrics.inserts.resent_items.inc_by(count);
-    // It waits for what the earlier attempt may not have waited for.
+    // The earlier attempt may not have waited for its write concern, so this one does.
     if !found.is_empty() {
         batch.concern.owe();
     }
 }
 
-/// Which of these statements mongod has executed for this command, and what it remembers of each.
+/// Which of these statements mongod has executed for this command, with their retry records.
 pub(super) async fn remembered(run: &mut BucketCommand<'_>, ids: &[i32]) -> Result<HashMap<i32, Recorded>, RunError> {
     let mut recorded = HashMap::new();
     for asked in ids.chunks(MAX_STATEMENTS) {
@@ -125,7 +125,7 @@ pub(super) async fn remembered(run: &mut BucketCommand<'_>, ids: &[i32]) -> Resu
     Ok(recorded)
 }
 
-/// The `_id` of the document that a statement inserted, if it was an insert.
+/// The `_id` that a statement inserted. `None` if the statement was not an insert.
 fn inserted(answer: &RawDocument, place: usize) -> Option<RawBson> {
     let upserted = answer.get_array("upserted").ok()?;
     let mut elements = upserted.into_iter().flatten().filter_map(RawBsonRef::as_document);

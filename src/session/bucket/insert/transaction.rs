@@ -12,7 +12,8 @@ use crate::session::bucket::command::BucketCommand;
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
-/// The statements, planned again for as long as a page would get a name that is taken.
+/// Returns the statements after it has planned them again until no new page has an `_id` that
+/// exists.
 pub(super) async fn with_free_names(
     run: &mut BucketCommand<'_>,
     batch: &mut InsertBatch<'_>,
@@ -64,8 +65,9 @@ async fn taken_names(run: &mut BucketCommand<'_>, statements: &[InsertStatement]
     Ok(hits)
 }
 
-/// Ends the transaction where an item was refused: an insert that fails does so. Any error does, and this one
-/// is certain; another one says that there is no transaction to end.
+/// Ends the transaction if an item was refused, as a failed insert does in mongod. Sends a query
+/// that certainly fails with `BadValue`, because any error ends a transaction. Any other error is
+/// returned: it means that there is no transaction to end.
 pub(super) async fn end_if_failed(run: &mut BucketCommand<'_>, batch: &InsertBatch<'_>) -> Result<(), RunError> {
     if !batch.in_transaction() || batch.failed.is_empty() {
         return Ok(());

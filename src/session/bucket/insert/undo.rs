@@ -23,22 +23,23 @@ use crate::session::bucket::upstream_query::documents;
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
-/// What is between the number of an item's insert and that of taking it back: upserts have those before.
+/// Offset from the `stmtId` of an item's insert to that of its removal. The numbers in between
+/// belong to upserts.
 const TAKEN_BACK: i32 = 1 << 18;
-/// Pages looked at together.
+/// Pages in one query.
 const PAGES: i32 = 100;
 
-/// An item that is to be taken back.
+/// An item to remove.
 struct Surplus {
     placed: Placed,
-    /// The page that it was put on; `None`: another attempt has put it somewhere, or it lies elsewhere by
-    /// now.
+    /// The page on which this attempt stored the item. `None`: another attempt stored it, or it has
+    /// moved since.
     page: Option<RawBson>,
 }
 
-/// A statement that takes one of them back.
+/// A statement that removes one surplus item.
 struct UndoStatement {
-    /// Which.
+    /// Index of the item in the list of surplus items.
     number: usize,
     document: RawDocumentBuf,
 }
@@ -82,7 +83,7 @@ pub(super) async fn take(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_
     sweep_keys(run, batch, &behind).await
 }
 
-/// Leaves out what an earlier attempt at the command has taken back.
+/// Drops the items that an earlier attempt of the command removed.
 async fn forget_taken(
     run: &mut BucketCommand<'_>,
     batch: &InsertBatch<'_>,
@@ -97,14 +98,14 @@ async fn forget_taken(
     Ok(())
 }
 
-/// The number that taking an item back has.
+/// The `stmtId` of an item's removal.
 fn number(batch: &InsertBatch<'_>, placed: Placed) -> i32 {
     let group = batch.groups.get(placed.group);
     let id = group.and_then(|group| group.statement_id(placed.position));
     id.unwrap_or_default().saturating_add(TAKEN_BACK)
 }
 
-/// Looks for what is left and takes back what is found; how many are nowhere any more.
+/// Looks the surplus items up and removes those found. Returns how many no longer exist.
 async fn round(
     run: &mut BucketCommand<'_>,
     batch: &InsertBatch<'_>,
@@ -142,7 +143,7 @@ async fn round(
         if done.contains(&number) {
             continue;
         }
-        // Not where it was put: it is looked for elsewhere.
+        // The item is not on its recorded page. The next round looks on all pages of the key.
         let is_nowhere = missing.contains(&number) && item.page.take().is_none();
         if is_nowhere {
             gone = gone.saturating_add(1);
@@ -154,7 +155,7 @@ async fn round(
     Ok(gone)
 }
 
-/// Where each is looked for.
+/// The filters with which the items are looked up, and the item's index for each.
 fn places(run: &BucketCommand<'_>, batch: &InsertBatch<'_>, surplus: &[Surplus]) -> Vec<(RawDocumentBuf, usize)> {
     let of_key = |group: usize| {
         let items = surplus
@@ -176,7 +177,7 @@ fn places(run: &BucketCommand<'_>, batch: &InsertBatch<'_>, surplus: &[Surplus])
     places.collect()
 }
 
-/// The pages that meet a condition, the highest first.
+/// The pages that match a filter, from the highest downwards.
 async fn pages(run: &mut BucketCommand<'_>, condition: &RawDocument) -> Result<Vec<RawDocumentBuf>, RunError> {
     let mut find = single("find", run.namespace.collection);
     find.append(cstr!("filter"), condition);
@@ -189,7 +190,7 @@ async fn pages(run: &mut BucketCommand<'_>, condition: &RawDocument) -> Result<V
     Ok(documents(&answer).map(RawDocument::to_owned).collect())
 }
 
-/// Sends statements, whatever becomes of each; which items are taken back.
+/// Sends the statements unordered. Returns the indexes of the removed items.
 async fn send(
     run: &mut BucketCommand<'_>,
     batch: &InsertBatch<'_>,

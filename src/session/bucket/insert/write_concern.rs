@@ -14,20 +14,20 @@ use crate::session::bucket::write_concern;
 use crate::session::error::RunError;
 use crate::session::upstream::UpstreamKind;
 
-/// When it is waited for.
+/// When the command waits for the client's write concern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Concern {
-    /// By each statement.
+    /// Each statement waits.
     Each,
-    /// At the end; nothing has been written yet.
+    /// A final command waits. Nothing has been written yet.
     AtEnd,
-    /// At the end, and something has been written.
+    /// A final command waits. Something has been written.
     Owed,
 }
 
 impl Concern {
-    /// Before a mongod that stands alone there is nobody to wait for; a write concern that may be refused
-    /// must be seen by mongod before anything is written.
+    /// A standalone has no other members to wait for. A write concern that mongod may reject must
+    /// reach mongod before anything is written.
     pub(super) fn of(run: &BucketCommand<'_>) -> Self {
         if run.context.upstream == UpstreamKind::Member && !run.context.head.in_transaction() && is_well_formed(run) {
             Self::AtEnd
@@ -36,12 +36,12 @@ impl Concern {
         }
     }
 
-    /// Whether it is waited for at the end, by one that changes nothing.
+    /// Whether a final command must wait.
     pub(super) fn is_owed(self) -> bool {
         self == Self::Owed
     }
 
-    /// Something has been written that was not waited for.
+    /// Records that a statement has been written without waiting.
     pub(super) fn owe(&mut self) {
         if *self == Self::AtEnd {
             *self = Self::Owed;
@@ -49,8 +49,8 @@ impl Concern {
     }
 }
 
-/// Has mongod check a write concern that may be malformed, before the collection is created. Costs one round
-/// trip where it may.
+/// Has mongod validate a write concern that may be malformed, before the collection is created.
+/// Costs one round trip in that case, otherwise nothing.
 pub(super) async fn check(run: &mut BucketCommand<'_>) -> Result<(), RunError> {
     if !is_well_formed(run) {
         write_concern::wait(run).await?;
@@ -58,7 +58,7 @@ pub(super) async fn check(run: &mut BucketCommand<'_>) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Whether mongod accepts the write concern for certain.
+/// Whether mongod certainly accepts the write concern.
 fn is_well_formed(run: &BucketCommand<'_>) -> bool {
     let concern = match get(run.context.head.body(), "writeConcern") {
         None => return true,
@@ -78,9 +78,9 @@ fn is_well_formed(run: &BucketCommand<'_>) -> bool {
     })
 }
 
-/// Waits for what the client's write concern asks, if that is still to be done.
+/// Waits for the client's write concern if no statement has waited.
 pub(super) async fn settle(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<(), RunError> {
-    // Where a command stores nothing, mongod waits for the newest write that there is.
+    // If a command stores nothing, mongod waits for the newest write of the server.
     let has_stored_nothing = !batch.has_sent() && !run.context.head.in_transaction();
     let is_named = get(run.context.head.body(), "writeConcern").is_some();
     let is_due = batch.concern == Concern::Owed || (has_stored_nothing && is_named);
@@ -89,7 +89,8 @@ pub(super) async fn settle(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<
     }
     batch.last_answer = match write_concern::wait(run).await {
         Ok(answer) => answer,
-        // What was written is written: mongod says of one that it could not wait for that as well.
+        // The items are stored, so the command succeeds: mongod also reports a failed wait as
+        // `writeConcernError`.
         Err(RunError::Command(CommandError::Upstream(error))) if batch.has_sent() => {
             as_concern_error(&batch.last_answer, &error)
         }

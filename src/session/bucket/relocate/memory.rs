@@ -24,22 +24,23 @@ use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
 use crate::session::upstream_connection::UpstreamRequest;
 
-/// What is between a statement's number and that of what is recorded of it: behind those of upserts' inserts.
+/// Offset from a statement's `stmtId` to that of its record. The numbers in between belong to
+/// inserts of upserts.
 const BESIDE: i32 = 1 << 18;
 
-/// How often an image is asked for that is not there yet.
+/// How often a missing image is requested.
 const MAX_LOOKS: u32 = 5;
-/// From which round on it is waited in between.
+/// The pause before the next request is that of this round or a later one.
 const MIN_PAUSE: u32 = 3;
 
-/// What came of claiming an item.
+/// The result of claiming an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ItemClaim {
-    /// mongod keeps the image of its page.
+    /// mongod keeps the image of the item's page.
     Made,
-    /// Another attempt at the command has claimed one under that number.
+    /// Another attempt of the command claimed an item under this `stmtId`.
     Before,
-    /// It is not as it was found.
+    /// The item has changed since it was read.
     Missed,
 }
 
@@ -47,8 +48,9 @@ pub(super) fn attempt_number(attempt: u32) -> i32 {
     i32::try_from(attempt).unwrap_or(i32::MAX)
 }
 
-/// Records that the statement was executed: mongod remembers a write that changes something, on whichever
-/// page, rather on one that such conditions lead to.
+/// Records that the statement was executed. mongod keeps a retry record only for a write that
+/// changes a document, so this increments a counter on a page: the first that matches one of
+/// `pages`, else any page.
 pub(super) async fn remember(run: &mut BucketCommand<'_>, id: i32, pages: &[RawDocumentBuf]) -> Result<(), RunError> {
     let any = RawDocumentBuf::new();
     for page in pages.iter().chain([&any]) {
@@ -63,7 +65,7 @@ pub(super) async fn remember(run: &mut BucketCommand<'_>, id: i32, pages: &[RawD
     Ok(())
 }
 
-/// The conditions that lead to the page of an item, and to one of its key.
+/// Filters for the item's page, and for any page of its key.
 pub(super) fn pages(run: &BucketCommand<'_>, item: &RawDocument) -> Vec<RawDocumentBuf> {
     let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
     let Ok(item) = Item::prepare(run.shape, 0, item, &mut mint) else {
@@ -81,12 +83,12 @@ pub(super) fn pages(run: &BucketCommand<'_>, item: &RawDocument) -> Vec<RawDocum
     }
 }
 
-/// Whether it was recorded that the statement was executed.
+/// Whether the statement has a retry record.
 pub(super) async fn is_recorded(run: &mut BucketCommand<'_>, id: i32) -> Result<bool, RunError> {
     Ok(is_remembered(run, id.saturating_add(BESIDE)).await?.is_some())
 }
 
-/// Claims an item for the `findAndModify`'s attempt of that number.
+/// Claims an item under this `stmtId`, for one attempt of a `findAndModify`.
 pub(super) async fn claim(
     run: &mut BucketCommand<'_>,
     found: &LocatedItem,
@@ -106,7 +108,7 @@ pub(super) async fn claim(
     })
 }
 
-/// The page of the item that the `findAndModify`'s attempt of that number has claimed, as it was then, if
+/// The image of the page on which the `findAndModify` claimed its item under this `stmtId`, if
 /// mongod still has it.
 pub(in crate::session::bucket) async fn claimed(
     run: &mut BucketCommand<'_>,
@@ -127,7 +129,7 @@ pub(in crate::session::bucket) async fn claimed(
     Ok(None)
 }
 
-/// Whether mongod says of a `findAndModify` that it was executed before, and that it does not have its image
+/// Whether mongod reports that a `findAndModify` was executed before and that its image is missing
 /// (`retryable_writes`: 5637601 to 5637604).
 fn has_no_image(error: &CommandError) -> bool {
     const CODES: std::ops::RangeInclusive<i32> = 5_637_601..=5_637_604;

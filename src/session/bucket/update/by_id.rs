@@ -20,25 +20,26 @@ use crate::session::id_source::SystemIdSource;
 use crate::session::upstream::UpstreamKind;
 use crate::session::upstream_connection::UpstreamRequest;
 
-/// All statements; `None` where one is of another kind, or what became of it among others could not be told.
+/// Translates all statements. `None`: a statement is of another kind, or its outcome could not be
+/// determined in a command with others.
 pub(super) fn translate(run: &BucketCommand<'_>, command: &Update<'_>) -> Option<Vec<ItemUpdateById>> {
     let alone = command.statements.len() == 1;
     let is_remembered = may_pass_moved_items(run);
     let changes = command.statements.iter().map(|statement| {
         let change = change(run, statement)?;
         let is_plain = !(statement.upsert || change.has_demands || (statement.multi && is_remembered));
-        // Of what may be sent again another attempt may have made or relocated an item.
+        // An earlier attempt of a retryable statement may have inserted or relocated an item.
         (is_plain || (alone && !run.context.head.is_retryable_write())).then_some(change)
     });
     changes.collect()
 }
 
 fn change(run: &BucketCommand<'_>, statement: &UpdateStatement<'_>) -> Option<ItemUpdateById> {
-    // The stable API has no sparse indexes.
+    // Under `apiStrict`, sparse indexes cannot be used.
     if run.is_strict() {
         return None;
     }
-    // mongod refuses it.
+    // mongod refuses a replacement of many.
     if statement.multi && statement.is_replacement() {
         return None;
     }
@@ -47,8 +48,8 @@ fn change(run: &BucketCommand<'_>, statement: &UpdateStatement<'_>) -> Option<It
     change.filter(|_| statement.constants.is_none())
 }
 
-/// Sends them in one command. `None` where it must be found out what is to be done: nothing has been done
-/// yet.
+/// Sends the statements in one command. `None`: nothing was changed, and the items must be located
+/// first.
 pub(super) async fn run(
     run: &mut BucketCommand<'_>,
     command: &Update<'_>,
@@ -91,13 +92,14 @@ pub(super) async fn run(
     Ok(Some(in_words_of_the_application(run, &answer, changes)))
 }
 
-/// Whether a statement may miss its item since that is moved meanwhile: a standalone moves none, and a
-/// transaction sees none move.
+/// Whether a statement can miss its item because the item is relocated concurrently. Impossible on
+/// a standalone, which relocates nothing, and in a transaction, which reads a snapshot.
 fn may_pass_moved_items(run: &BucketCommand<'_>) -> bool {
     run.context.upstream != UpstreamKind::Standalone && !run.context.head.in_transaction()
 }
 
-/// Sends one statement, if it is of this kind.
+/// Sends one statement. `None`: the statement is of another kind, or its item must be located
+/// first.
 pub(super) async fn one(
     run: &mut BucketCommand<'_>,
     command: &Update<'_>,
@@ -127,7 +129,8 @@ pub(super) async fn one(
     Ok(Some(outcome))
 }
 
-/// Sends statements in one command, under the client's number or one of our own.
+/// Sends statements in one command, under the client's session and number or those of an internal
+/// session.
 async fn send(
     run: &mut BucketCommand<'_>,
     command: &Update<'_>,
@@ -164,8 +167,9 @@ async fn send(
     Ok(answer?)
 }
 
-/// Whether the statement may be sent before it is known what an earlier attempt at the command has done: one
-/// that made the item or moved it is not remembered under the statement's number, and may still be under way.
+/// Whether the statement may be sent before the retry records of relocations and upserts are read.
+/// Such a record is not under the statement's own `stmtId`, and the earlier attempt may still be
+/// running.
 pub(in crate::session::bucket) fn may_be_tried(
     run: &BucketCommand<'_>,
     change: &ItemUpdateById,
@@ -174,8 +178,9 @@ pub(in crate::session::bucket) fn may_be_tried(
     !run.context.head.is_retryable_write() || (!upserts && !change.has_demands)
 }
 
-/// Where no bucket met the statement's conditions: whether one does that was passed, since its item was moved
-/// there meanwhile, or would if nothing else were demanded of the item than the client does.
+/// Called if no bucket matched the statement. Returns whether a bucket matches `condition` now: the
+/// item was relocated during the scan, or only the additional guards of the statement did not
+/// match.
 pub(in crate::session::bucket) async fn may_match(
     run: &mut BucketCommand<'_>,
     change: &ItemUpdateById,
@@ -185,7 +190,7 @@ pub(in crate::session::bucket) async fn may_match(
     Ok(is_found(&answer))
 }
 
-/// The query that tells whether a bucket meets the conditions.
+/// A query for one bucket that matches `condition`.
 fn looking(run: &BucketCommand<'_>, change: &ItemUpdateById) -> RawDocumentBuf {
     let mut find = single("find", run.namespace.collection);
     find.append(cstr!("filter"), &change.condition);
@@ -201,7 +206,7 @@ fn is_found(answer: &RawDocument) -> bool {
     CursorReply::parse(answer).is_some_and(|cursor| cursor.documents().next().is_some())
 }
 
-/// mongod's answer, its errors in terms of items.
+/// mongod's reply with errors in terms of items instead of pages.
 fn in_words_of_the_application(
     run: &BucketCommand<'_>,
     answer: &RawDocument,

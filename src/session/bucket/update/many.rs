@@ -1,7 +1,8 @@
 //! An update of all matching items.
 //!
-//! They are read in batches. A page is processed once: if it is read again because an index on it changed, it
-//! is skipped. An item that others changed in between is located again, and skipped if it no longer matches.
+//! Items are read in batches. A page is processed once: if an index change makes the cursor return
+//! it again, it is skipped. An item that was changed concurrently is located again, and skipped if
+//! it no longer matches.
 //!
 //! The update ends with the first item that fails: items before it are changed, items after it are not. So
 //! statements are sent in ordered commands, in which mongod stops at the first failure
@@ -36,9 +37,9 @@ use crate::session::bucket::retry_on_swap::{MAX_RUNS, is_met_by, is_met_by_state
 use crate::session::bucket::write_concern;
 use crate::session::upstream::UpstreamKind;
 
-/// Bytes of items that are kept before the first of them is changed.
+/// Bytes of items held in memory before the first is changed.
 const MAX_BYTES: usize = 64 << 20;
-/// Bytes of items from which a pipeline makes others at once.
+/// Bytes of items in one evaluation of a pipeline.
 const MAX_MADE_AT_ONCE: usize = 1 << 20;
 
 pub(super) async fn run(
@@ -67,26 +68,27 @@ pub(super) async fn run(
     }
     many.end(run).await
 }
-/// Whether only the items themselves tell if the update can be done: then all are looked at before any is
-/// changed.
+/// Whether the update can be refused because of an item's content. Then all items are planned
+/// before the first is changed.
 fn may_be_refused(task: &ItemUpdate<'_>) -> bool {
     !matches!(Wish::of(task.asked.change), Some(Wish::Operators(operators)) if get(operators, "$rename").is_none())
 }
 
 struct Many<'t> {
     task: &'t ItemUpdate<'t>,
-    /// Whether what the client waits for is waited for at the end.
+    /// Whether one wait at the end replaces the write concern of each command.
     at_once: bool,
     sum: UpdateOutcome,
-    /// Items that get another key or time: when all are read, or they would be met again.
+    /// Items with a new key or time. They are moved after all items are read, because the cursor
+    /// could return them again.
     elsewhere: Vec<Away>,
-    /// What mongod says of an item, before which the others are still changed.
+    /// The error of the first item that cannot be changed. Items before it are still changed.
     fails: Option<WriteError>,
-    /// Items whose statements met no bucket, and that are still to be looked for.
+    /// Items whose statements matched no bucket, and that must be located again.
     removed: VecDeque<LocatedItem>,
 }
 
-/// An item that is changed where it lies.
+/// An item that is changed in place.
 struct ItemStatement {
     /// Its position among all items of the update.
     order: usize,
@@ -94,7 +96,7 @@ struct ItemStatement {
     statement: RawDocumentBuf,
 }
 
-/// An item that gets another key or time.
+/// An item with a new key or time.
 struct Away {
     /// Its position among all items of the update.
     order: usize,
@@ -103,7 +105,7 @@ struct Away {
 }
 
 impl Many<'_> {
-    /// Changes all items that match. What came of an upsert, where none did.
+    /// Changes all matching items. Returns the outcome of the upsert if nothing matched.
     async fn all(&mut self, run: &mut BucketCommand<'_>, upserts: bool) -> Result<Option<UpdateOutcome>, RunError> {
         let mut matches = Matches::of(run, self.task.wanted()).await?;
         let mut met = Met::default();
@@ -134,7 +136,8 @@ impl Many<'_> {
         self.change(run, kept).await?;
         self.relocate(run).await?;
         if upserts && met.is_empty() {
-            // Where another has made the one that is meant, it is as if it had matched.
+            // If another writer inserted the item in the meantime, the update is executed again and
+            // matches it.
             return match none_matched(run, self.task, true, &self.sum).await? {
                 Some(outcome) => Ok(Some(outcome)),
                 None => Box::pin(self.all(run, upserts)).await,
@@ -147,8 +150,8 @@ impl Many<'_> {
         self.fails.is_some() || self.sum.failed.is_some()
     }
 
-    /// Changes items, after all were planned. Where the collection is replaced meanwhile, the rest of them in
-    /// the one that takes its place.
+    /// Plans all items, then changes them. If the collection is swapped in the meantime, the
+    /// remaining items are changed in the copy.
     async fn change(&mut self, run: &mut BucketCommand<'_>, found: Vec<LocatedItem>) -> Result<(), RunError> {
         let mut rest = self.change_until_replaced(run, found).await?;
         for _ in 0..MAX_RUNS {
@@ -167,7 +170,7 @@ impl Many<'_> {
         Ok(())
     }
 
-    /// Changes items; those that were not changed when the collection was replaced.
+    /// Changes items. Returns those that were not changed because the collection was swapped.
     async fn change_until_replaced(
         &mut self,
         run: &mut BucketCommand<'_>,
@@ -175,7 +178,7 @@ impl Many<'_> {
     ) -> Result<Vec<LocatedItem>, RunError> {
         let steps = self.plan(run, found).await?;
         if self.fails.is_some() && run.context.head.in_transaction() {
-            // Which ends, and all that was done in it.
+            // The error ends the transaction, so no change of it is kept.
             self.elsewhere.clear();
             return Ok(Vec::new());
         }
@@ -192,14 +195,13 @@ impl Many<'_> {
         }
     }
 
-    /// Whether the collection is replaced, and what is left of the items may be changed in the one that takes
-    /// its place.
+    /// Whether the error is due to a swap, and the remaining items may be changed in the copy.
     fn goes_on_after(&self, run: &BucketCommand<'_>, error: &CommandError) -> bool {
         is_met_by(error) && !run.context.head.in_transaction() && self.sum.failed.is_none()
     }
 
-    /// The items in the collection that has taken the place of the one in which they were found, once there
-    /// is one. `None` where they cannot be told from others: the update has ended.
+    /// Waits for the copy and locates the items in it. `None`: an item cannot be identified, and
+    /// the update has ended with an error.
     async fn find_rest(
         &mut self,
         run: &mut BucketCommand<'_>,
@@ -218,7 +220,7 @@ impl Many<'_> {
         self.sum.failed = Some(updated_in_part(run, self.sum.modified));
     }
 
-    /// What is to be done, up to the first item of which mongod says that it cannot be.
+    /// Plans the changes, up to the first item that fails.
     async fn plan(
         &mut self,
         run: &mut BucketCommand<'_>,
@@ -267,13 +269,13 @@ impl Many<'_> {
         self.sum.modified = self.sum.modified.saturating_add(i64::from(counted));
     }
 
-    /// The item at that position could not be changed: those behind it are not.
+    /// Records that the item at this position failed. Later items are not changed.
     fn fail_at(&mut self, order: usize, error: WriteError) {
         self.elsewhere.retain(|away| away.order < order);
         self.sum.failed = Some(error);
     }
 
-    /// Changes an item that was not as it had been found.
+    /// Locates an item again that had changed since it was read, and changes it.
     async fn again(&mut self, run: &mut BucketCommand<'_>, missed: &LocatedItem) -> Result<(), RunError> {
         for round in 0..=MAX_ATTEMPTS {
             let found = match find_again(run, self.task, missed).await? {
@@ -328,7 +330,7 @@ impl Many<'_> {
     }
 }
 
-/// Parts of which a pipeline makes others at once.
+/// Splits the items into parts for one evaluation of a pipeline each.
 fn parts(found: Vec<LocatedItem>) -> Vec<Vec<LocatedItem>> {
     let mut parts: Vec<Vec<LocatedItem>> = Vec::new();
     let mut bytes = usize::MAX;

@@ -50,8 +50,8 @@ pub(super) async fn run(
             },
             Planned::Failed(error) => return Ok(failed(judged, error)),
         };
-        // What was found may be what another attempt has made of it, which may have been under way when it
-        // was last asked for.
+        // The located item may already be the result of another attempt, which was still running when
+        // retry records were checked last.
         if let Some(outcome) = super::before(run, task, upserts).await? {
             return Ok(outcome);
         }
@@ -80,7 +80,7 @@ fn failed(judged: UpdateOutcome, error: WriteError) -> UpdateOutcome {
     }
 }
 
-/// What is told where no item matches; `None` where one does by now.
+/// The outcome if no item matches. `None`: an item matches by now.
 pub(super) async fn none_matched(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
@@ -100,7 +100,7 @@ pub(super) async fn none_matched(
     })
 }
 
-/// What an upsert has made.
+/// The outcome of an upsert that inserted an item.
 pub(super) fn made(id: Option<RawBson>, answer: RawDocumentBuf) -> UpdateOutcome {
     UpdateOutcome {
         matched: 1,
@@ -110,8 +110,8 @@ pub(super) fn made(id: Option<RawBson>, answer: RawDocumentBuf) -> UpdateOutcome
     }
 }
 
-/// Whether an earlier attempt at the command has relocated an item, so that it is no longer as it was: the
-/// number of its transaction.
+/// The attempt number of the transaction in which an earlier attempt relocated an item, if the
+/// update can relocate items.
 pub(in crate::session::bucket) async fn is_relocated(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,

@@ -7,22 +7,22 @@ use crate::command::error::WriteError;
 use crate::command::header::CommandHeader;
 use crate::command::write_reply::WriteReply;
 
-/// What became of one statement.
+/// The outcome of one statement.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UpdateOutcome {
     pub(super) matched: i64,
     pub(super) modified: i64,
     pub(super) failed: Option<WriteError>,
-    /// The `_id` of an item that was made.
+    /// The `_id` of the inserted item.
     pub(super) upserted: Option<RawBson>,
-    /// Whether it had been executed before.
+    /// Whether the statement was executed before.
     pub(super) retried: bool,
-    /// mongod's last answer.
+    /// mongod's last reply.
     pub(super) answer: RawDocumentBuf,
 }
 
 impl UpdateOutcome {
-    /// Of mongod's answer to a command of this one statement.
+    /// Reads the outcome from mongod's reply to a command with one statement.
     pub(super) fn of(answer: RawDocumentBuf) -> Self {
         let number = |name| get(&answer, name).and_then(as_whole_number).unwrap_or(0);
         let errors = get(&answer, "writeErrors").and_then(RawBsonRef::as_array);
@@ -42,7 +42,7 @@ impl UpdateOutcome {
         }
     }
 
-    /// Of an item that was changed by other commands, of which this is the last answer.
+    /// The outcome for an item that internal commands changed. `answer`: the last reply.
     pub(super) fn of_one(answer: RawDocumentBuf) -> Self {
         Self {
             matched: 1,
@@ -52,7 +52,7 @@ impl UpdateOutcome {
         }
     }
 
-    /// Adds what became of one more item.
+    /// Adds the outcome of one more item.
     pub(super) fn add(&mut self, other: Self) {
         self.matched = self.matched.saturating_add(other.matched);
         self.modified = self.modified.saturating_add(other.modified);
@@ -61,7 +61,7 @@ impl UpdateOutcome {
     }
 }
 
-/// The reply of an `update`, as its statements are executed.
+/// The reply of an `update`, built while its statements are executed.
 #[derive(Debug)]
 pub(super) struct UpdateReply {
     reply: WriteReply,
@@ -76,8 +76,8 @@ impl UpdateReply {
         }
     }
 
-    /// Adds the outcome of the statement with this index and number. What a statement has changed before it
-    /// failed is not counted.
+    /// Adds the outcome of the statement with this index and `stmtId`. Items that a statement
+    /// changed before it failed are not counted, as in mongod.
     pub(super) fn add(&mut self, index: usize, id: i32, outcome: UpdateOutcome) {
         self.has_begun = true;
         if let Some(error) = &outcome.failed {
@@ -95,7 +95,7 @@ impl UpdateReply {
         self.reply.take_answer(outcome.answer);
     }
 
-    /// Records a statement that the proxy refuses.
+    /// Records a statement that the proxy refused.
     pub(super) fn fail(&mut self, index: usize, error: &WriteError) {
         self.reply.fail(index, error);
     }
@@ -113,7 +113,8 @@ impl UpdateReply {
     }
 }
 
-/// mongod's answer with other numbers, where it was asked for less than was done.
+/// The outcome for an item that the update leaves unchanged, with the cluster time and other fields
+/// of mongod's reply.
 pub(super) fn unchanged(answer: &RawDocument, counted: bool) -> UpdateOutcome {
     UpdateOutcome {
         matched: 1,

@@ -15,9 +15,9 @@ use crate::session::error::RunError;
 /// An item that was located before, located again.
 pub(super) enum FoundAgain {
     Item(LocatedItem),
-    /// It does not match any more.
+    /// The item no longer matches.
     Gone,
-    /// Several items match, and nothing distinguishes it from the others.
+    /// Several items match, and the item cannot be distinguished from the others.
     Ambiguous,
 }
 
@@ -32,7 +32,7 @@ pub(super) async fn find_again(
         return Ok(found.map_or(FoundAgain::Ambiguous, FoundAgain::Item));
     };
     let is_it = single("_id", single("$eq", id));
-    // It may have gone to another page since.
+    // The item may be on another page by now.
     let of_bucket = single(run.shape.items(), single("$elemMatch", &is_it));
     let wanted = ItemSelector {
         of_bucket: Some(&of_bucket),
@@ -42,7 +42,7 @@ pub(super) async fn find_again(
     let mut matches = Matches::of(run, wanted).await?;
     let mut again: Vec<LocatedItem> = Vec::new();
     while let Some(batch) = matches.next_batch(run).await? {
-        // A collation may take others for equal.
+        // With a collation, other `_id`s can compare equal.
         again.extend(
             batch
                 .into_iter()
@@ -59,8 +59,8 @@ pub(super) async fn find_again(
 /// Items whose `_id`s are looked up in one query.
 const MAX_TOGETHER: usize = 1000;
 
-/// Those of the items that still match, wherever they lie by now, in the same order. `None` where one has no
-/// `_id`, or another has the same.
+/// Locates items again, on any page, in the same order, without those that no longer match. `None`:
+/// an item has no `_id`, or shares it with another.
 pub(super) async fn find_all_again(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
@@ -87,7 +87,7 @@ pub(super) async fn find_all_again(
         let mut matches = Matches::of(run, wanted).await?;
         let mut found: Vec<(usize, LocatedItem)> = Vec::new();
         while let Some(batch) = matches.next_batch(run).await? {
-            // A collation may take others for equal.
+            // With a collation, other `_id`s can compare equal.
             found.extend(batch.into_iter().filter_map(|found| {
                 let place = order.get(&single("", found.id()?).into_bytes())?;
                 Some((*place, found))
@@ -105,8 +105,8 @@ pub(super) async fn find_all_again(
     Ok(Some(all))
 }
 
-/// An item without an `_id`, where it was found and as it was: others of its bucket have changed, or have
-/// come there. `None` where nobody can tell it from others.
+/// Locates an item without an `_id` on its page, by its content. Needed if other items of the page
+/// have changed. `None`: the item cannot be distinguished from others.
 async fn find_as_it_was(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,

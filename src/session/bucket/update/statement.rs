@@ -12,7 +12,8 @@ use crate::session::bucket::item_update::ItemUpdate;
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
-/// Lets mongod judge the client's statement, and say whether it has executed it before.
+/// Has mongod validate the client's statement, with a filter that matches nothing. If the statement
+/// was executed before, the result is mongod's retry record.
 pub(super) async fn judge(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
@@ -37,7 +38,7 @@ pub(super) async fn judge(
     )?))
 }
 
-/// Sends the statement of one item.
+/// Sends the statement that changes one item.
 pub(super) async fn send(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
@@ -50,16 +51,16 @@ pub(super) async fn send(
     Ok(UpdateOutcome::of(answer))
 }
 
-/// What came of statements that end with the first that fails.
+/// The result of several statements in an ordered command.
 pub(super) struct Together {
-    /// Of those that were executed; of the one that failed apart.
+    /// Counts of the executed statements, without the failed one.
     pub(super) outcome: UpdateOutcome,
-    /// The position of the one that failed, and its error.
+    /// Position and error of the failed statement.
     pub(super) failed: Option<(usize, WriteError)>,
 }
 
-/// Sends the statements of some items in one command, in which mongod stops at the first that fails. With
-/// `at_once` what the client waits for is left to [`wait`](crate::session::bucket::write_concern::wait).
+/// Sends the statements of several items in one ordered command. `at_once`: the caller waits for
+/// the client's write concern with [`wait`](crate::session::bucket::write_concern::wait).
 pub(super) async fn send_together(
     run: &mut BucketCommand<'_>,
     statements: &[&RawDocument],

@@ -63,7 +63,7 @@ fn a_member_is_itself_at_its_listeners_address() {
     let presentation = Presentation::Member(Arc::new(AddressMap::new(pairs)));
     let mut expected = primary();
     expected.insert("hosts", vec!["p:1", "p:2"]);
-    // One that has no listener.
+    // A member without a listener.
     expected.insert("passives", Vec::<String>::new());
     expected.insert("arbiters", vec!["p:4"]);
     expected.insert("primary", "p:1");

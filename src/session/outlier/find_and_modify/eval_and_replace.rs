@@ -1,5 +1,5 @@
-//! `findAndModify` by evaluation on a copy: for outliers, and for documents whose array may exceed the
-//! threshold afterwards.
+//! `findAndModify` by evaluation on a copy, for outliers and for documents whose array may exceed
+//! the threshold afterwards.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
@@ -16,7 +16,8 @@ use crate::session::outlier::command::OutlierCommand;
 use crate::session::outlier::internal_write::{OutlierWriteResult, met};
 use crate::session::outlier::page_store::Written;
 
-/// Of an outlier, or of a document that may become one. `None` where none of that `_id` is meant.
+/// Changes an outlier, or a document that may become one. `None`: the document with that `_id` does
+/// not match.
 pub(super) async fn of_outlier(
     run: &mut OutlierCommand<'_>,
     command: &FindAndModify<'_>,
@@ -24,7 +25,8 @@ pub(super) async fn of_outlier(
     id: RawBsonRef<'_>,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     if run.context.head.is_retryable_write() {
-        // mongod tells whether it was done before: what it would do now is another question.
+        // A retry is detected first: evaluated on the current document, the command could have another
+        // result.
         let answer = met_by_nobody(run, command).await?;
         if get(&answer, "retriedStmtId").is_some() {
             return told_again(run, command, answer).await.map(Some);
@@ -47,7 +49,7 @@ pub(super) async fn of_outlier(
         }
         let told = match computed.then {
             Some(then) if then.as_bytes() == whole.as_bytes() => {
-                // Maybe since it was done when it was sent before.
+                // The document may be unchanged because an earlier attempt has changed it.
                 let remembered = if run.context.head.is_retryable_write() {
                     met_by_nobody(run, command).await?
                 } else {
@@ -70,7 +72,7 @@ pub(super) async fn of_outlier(
     Err(run.lost_too_often().into())
 }
 
-/// An upsert that makes a document of which nobody knows how long its array is.
+/// Executes an upsert whose new document may have an array of any length.
 pub(super) async fn upsert(
     run: &mut OutlierCommand<'_>,
     command: &FindAndModify<'_>,
@@ -107,7 +109,7 @@ pub(super) async fn upsert(
     Ok(told_of(&answer, &told))
 }
 
-/// The client's command on a copy.
+/// The client's command on the scratch collection.
 fn on_copy(collection: &str, command: &FindAndModify<'_>, filter: Option<&RawDocument>) -> RawDocumentBuf {
     let mut copy = single("findAndModify", collection);
     let documents = [
@@ -133,7 +135,7 @@ fn on_copy(collection: &str, command: &FindAndModify<'_>, filter: Option<&RawDoc
     copy
 }
 
-/// Removes a stored document, and its pages. `None` where it is not as it was found.
+/// Removes a stored document and its pages. `None`: the document has changed since it was read.
 async fn remove(run: &mut OutlierCommand<'_>, stored: &RawDocument) -> Result<Option<OutlierWriteResult>, RunError> {
     let (filter, _) = replacing(stored, stored).map_err(|what| run.unsupported(&what))?;
     let mut command = single("findAndModify", run.namespace.collection);
@@ -150,7 +152,8 @@ async fn remove(run: &mut OutlierCommand<'_>, stored: &RawDocument) -> Result<Op
     Ok(Some(told))
 }
 
-/// The answer that mongod gave of a copy, with what it told of the stored document.
+/// The reply: mongod's result on the copy, with the write concern error and cluster time of the
+/// stored document's change.
 fn told_of(answer: &RawDocument, told: &OutlierWriteResult) -> RawDocumentBuf {
     let mut reply = RawDocumentBuf::new();
     for (name, value) in answer.iter().flatten() {

@@ -1,5 +1,5 @@
-//! Updates by evaluation on a copy: of outliers, and of documents whose array may exceed the threshold
-//! afterwards.
+//! Updates by evaluation on a copy, for outliers and for documents whose array may exceed the
+//! threshold afterwards.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
@@ -16,7 +16,7 @@ use crate::session::outlier::command::OutlierCommand;
 use crate::session::outlier::internal_write::OutlierWriteResult;
 use crate::session::outlier::page_store::Written;
 
-/// Has mongod work out what becomes of the document, and puts that in its place.
+/// Has mongod evaluate the new document, and replaces the stored one.
 pub(super) async fn rewrite(
     run: &mut OutlierCommand<'_>,
     statement: &OutlierUpdate<'_, '_>,
@@ -31,7 +31,7 @@ pub(super) async fn rewrite(
         let Some(whole) = run.whole(&stored).await? else {
             continue;
         };
-        // An index that is hinted at is not there.
+        // The scratch collection does not have the hinted index.
         let element = without_hint(&statement.element(filter, statement.of.change, false, false));
         let computed = run
             .compute(Some(&whole), |collection| {
@@ -40,7 +40,7 @@ pub(super) async fn rewrite(
             .await?;
         let told = OutlierWriteResult::of(succeeded(computed.answer)?);
         if told.error.is_some() || (told.n > 0 && told.modified == 0) {
-            // Maybe since it was done when it was sent before.
+            // The document may be unchanged because an earlier attempt has changed it.
             let remembered = if run.context.head.is_retryable_write() {
                 Some(statement.on_none(run).await?).filter(|remembered| remembered.n > 0)
             } else {
@@ -52,7 +52,7 @@ pub(super) async fn rewrite(
             return Ok(At::NoMatch);
         };
         if let Some(mut replaced) = run.replace(&stored, &then, "update", statement.id).await? {
-            // What is the same afterwards may be told as changed.
+            // The replacement can report a change although the evaluated document is equal.
             if replaced.error.is_none() && !replaced.resent {
                 replaced.modified = told.modified;
             }
@@ -62,7 +62,7 @@ pub(super) async fn rewrite(
     Err(run.lost_too_often().into())
 }
 
-/// An upsert that makes a document of which nobody knows how long its array is.
+/// Executes an upsert whose new document may have an array of any length.
 pub(super) async fn upsert(
     run: &mut OutlierCommand<'_>,
     statement: &OutlierUpdate<'_, '_>,

@@ -1,32 +1,31 @@
-//! HTML from values: everything is escaped on its way in. Knows no metric.
+//! Renders values as HTML. Everything is escaped. Independent of metrics.
 
 use std::fmt::Write;
 
-/// What stands where there is nothing to show.
+/// The text for a missing value.
 const NOTHING: &str = "\u{2013}";
-/// Groups of three digits are kept together.
+/// Separates groups of three digits without a line break.
 const NARROW_SPACE: char = '\u{202f}';
-/// The width of a whole bar.
+/// The width of a full bar.
 const BAR_WIDTH: f64 = 120.0;
 
-/// One cell of a table, or the value of a tile.
+/// A table cell, or the value of a tile.
 #[derive(Clone, Debug)]
 pub(super) enum Cell {
-    /// Words.
     Text(String),
-    /// A name that is spelt exactly so.
+    /// A name in code font.
     Code(String),
-    /// A number of things, which is the sum of the series that this selects in `/metrics`.
+    /// The sum of the series that this selector matches in `/metrics`.
     Number(Option<f64>, String),
-    /// Things a second.
+    /// Events per second.
     Rate(Option<f64>),
-    /// Bytes a second.
+    /// Bytes per second.
     BytesRate(Option<f64>),
-    /// A time, in seconds.
+    /// A duration in seconds.
     Seconds(Option<f64>),
-    /// A size.
+    /// A number of bytes.
     Bytes(Option<f64>),
-    /// A share of all, from 0 to 1.
+    /// A share from 0 to 1.
     Bar(f64),
 }
 
@@ -39,7 +38,7 @@ impl Cell {
         Self::Code(text.into())
     }
 
-    /// The cell's element, which is of this kind.
+    /// Writes the cell as this HTML element.
     fn write(&self, html: &mut String, element: &str) {
         let class = match self {
             Self::Text(_) | Self::Code(_) | Self::Bar(_) => "",
@@ -49,7 +48,7 @@ impl Cell {
             Self::Number(Some(_), series) => format!(" data-series=\"{}\"", escape(series)),
             _ => String::new(),
         };
-        // Writing to a string does not fail, here and below.
+        // Writing to a string cannot fail, here and below.
         let _ = write!(html, "<{element}{class}{series}>{}</{element}>", self.content());
     }
 
@@ -67,19 +66,19 @@ impl Cell {
     }
 }
 
-/// How much of a wide window a table takes.
+/// The width of a table in a wide window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Width {
     Half,
     Whole,
 }
 
-/// A table with a heading above it, or a sentence where it would have no rows.
+/// A table with a heading. Without rows, a sentence instead.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     pub(super) title: &'static str,
     pub(super) width: Width,
-    /// What the numbers mean.
+    /// An explanation of the numbers.
     pub(super) note: String,
     pub(super) head: Vec<&'static str>,
     /// The first cell of a row is its name.
@@ -132,7 +131,7 @@ impl Table {
     }
 }
 
-/// A few numbers that say how it goes, each under its name.
+/// A row of values, each with its name and a note.
 pub(super) fn tiles(html: &mut String, tiles: &[(&str, Cell, String)]) {
     html.push_str("<dl class=\"tiles\">");
     for (name, cell, note) in tiles {
@@ -143,7 +142,7 @@ pub(super) fn tiles(html: &mut String, tiles: &[(&str, Cell, String)]) {
     html.push_str("</dl>");
 }
 
-/// Text that stays text wherever it stands in HTML, in an attribute's quotes too.
+/// Escapes text for HTML, including quoted attributes.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -153,8 +152,8 @@ pub(super) fn escape(text: &str) -> String {
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
-            // What a peer sent may hold anything; invisible characters that turn text around are shown as
-            // what they are.
+            // A peer's text may contain anything. Control characters and characters that change the
+            // text direction are shown as escapes.
             '\n' | '\r' | '\t' => escaped.push(' '),
             control if control.is_control() || matches!(control, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') => {
                 let _ = write!(escaped, "{}", control.escape_unicode());
@@ -165,7 +164,7 @@ pub(super) fn escape(text: &str) -> String {
     escaped
 }
 
-/// A whole number with its thousands apart.
+/// An integer with separated thousands.
 pub(super) fn count(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = String::new();
@@ -189,7 +188,7 @@ pub(super) fn rate(value: f64) -> String {
     }
 }
 
-/// With three digits that count.
+/// A duration with three significant digits.
 pub(super) fn seconds(value: f64) -> String {
     let (value, unit) = match value {
         value if value < 0.000_999_5 => (value * 1e6, "\u{b5}s"),
@@ -219,7 +218,7 @@ fn three_digits(value: f64) -> String {
     }
 }
 
-/// Said to the eye alone: the number stands beside it.
+/// Hidden from screen readers, because the number is beside it.
 fn bar(share: f64) -> String {
     let width = share.clamp(0.0, 1.0) * BAR_WIDTH;
     format!(

@@ -1,9 +1,9 @@
-//! The rows of the page that the server fills in.
+//! Rows of the page that the caller provides.
 
-/// What the page shows of a shape, in the words of its configuration.
+/// A shape on the page, described by its configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShapeRow {
-    /// As configured, and as the metrics' label has it.
+    /// As configured, and as in the metrics' labels.
     pub namespace: String,
     /// `bucket` or `outlier`.
     pub pattern: &'static str,
@@ -11,21 +11,21 @@ pub struct ShapeRow {
     pub mode: &'static str,
     /// The key, or the array.
     pub by: String,
-    /// How much a page or a document holds.
+    /// The maximum size of a page or base document.
     pub holds: String,
 }
 
-/// A kind of refused commands.
+/// A kind of refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusalRow {
     /// The shape's namespace, as configured.
     pub namespace: String,
-    /// As the metrics' label has it.
+    /// As in the metrics' labels.
     pub reason: &'static str,
-    /// What was refused, in the proxy's own words.
+    /// A description of the refused command.
     pub what: String,
-    /// Whether the shape is in observe mode: nothing was refused to the application.
+    /// Whether the shape is in observe mode. Then the command was not refused.
     pub is_observed: bool,
-    /// How often since the start.
+    /// Number of refusals since the start.
     pub count: u64,
 }

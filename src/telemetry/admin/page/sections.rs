@@ -1,5 +1,5 @@
-//! What the page says: each section from two readings, now and a minute ago. Metrics by name; what is not
-//! there is not shown.
+//! The sections of the page, from two readings: now, and a minute ago. Metrics are selected by
+//! name. Missing ones are not shown.
 
 mod errors;
 mod shapes;
@@ -19,7 +19,7 @@ const OVERHEAD: &str = "mongoshape_proxy_overhead_seconds";
 const REJECTED: &str = "mongoshape_rejected_total";
 const CONNECTIONS: &str = "mongoshape_client_connections";
 
-/// Now, and some time before.
+/// Two readings between which rates are computed.
 pub(super) struct Span<'a> {
     pub(super) now: &'a Reading,
     pub(super) before: &'a Reading,
@@ -30,19 +30,19 @@ impl Span<'_> {
         self.now.at.duration_since(self.before.at).as_secs_f64()
     }
 
-    /// The sum of these series, which `/metrics` shows too.
+    /// The sum of these series, with its selector for `/metrics`.
     fn number(&self, name: &str, labels: Labels<'_>) -> Cell {
         Cell::Number(self.now.sum(name, labels), selector(name, labels))
     }
 
-    /// How fast they grew.
+    /// The increase per second.
     fn rate(&self, name: &str, labels: Labels<'_>) -> Option<f64> {
         let seconds = self.seconds();
         let grown = self.now.sum(name, labels)? - self.before.sum(name, labels).unwrap_or(0.0);
         (seconds > 0.0).then(|| grown.max(0.0) / seconds)
     }
 
-    /// What was observed in between.
+    /// The observations between the two readings.
     fn lately(&self, name: &str, labels: Labels<'_>) -> Option<Distribution> {
         let now = self.now.distribution(name, labels)?;
         let before = self.before.distribution(name, labels);
@@ -71,7 +71,7 @@ fn selector(name: &str, labels: Labels<'_>) -> String {
     }
 }
 
-/// The numbers at the top.
+/// The values at the top of the page.
 pub(super) fn summary(span: &Span<'_>) -> Vec<(&'static str, Cell, String)> {
     let now = span.now;
     let up = now.sum("mongoshape_upstream_up", &[]);
@@ -115,14 +115,14 @@ pub(super) fn summary(span: &Span<'_>) -> Vec<(&'static str, Cell, String)> {
     tiles
 }
 
-/// What is shown beside the metrics.
+/// The content of the page, beside the metrics.
 pub(super) struct PageContents<'a> {
     pub(super) shapes: &'a [ShapeRow],
     pub(super) refusals: &'a [RefusalRow],
     pub(super) recent: &'a [Entry],
 }
 
-/// The tables, in their order.
+/// The tables in order.
 pub(super) fn tables(span: &Span<'_>, contents: &PageContents<'_>) -> Vec<Table> {
     let refused = refused_kinds(contents.refusals);
     let mut tables = vec![

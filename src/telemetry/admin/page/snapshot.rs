@@ -1,4 +1,4 @@
-//! What the registry said at one moment, asked by name. A metric that nobody registered is `None`, not zero.
+//! The registry's metrics at one moment. A metric that is not registered is `None`, not zero.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use prometheus::Registry;
 use prometheus::proto::{Metric, MetricFamily, MetricType};
 
-/// Labels with the values that they must have.
+/// Labels and their required values.
 pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
 
 /// All metrics at one moment.
@@ -24,14 +24,15 @@ impl Reading {
         }
     }
 
-    /// The sum of all series of a counter or gauge with these labels; of a histogram, what was observed.
+    /// The sum of all series of a counter or gauge with these labels. For a histogram, the number
+    /// of observations.
     pub(super) fn sum(&self, name: &str, labels: Labels<'_>) -> Option<f64> {
         let family = self.family(name)?;
         let values = with_labels(family, labels).map(|metric| value(family, metric));
         Some(values.sum())
     }
 
-    /// The same by the values of one label, which others may share.
+    /// Like [`Self::sum`], by the values of one label.
     pub(super) fn by<'a>(&'a self, name: &str, label: &str, labels: Labels<'a>) -> BTreeMap<&'a str, f64> {
         let mut sums = BTreeMap::new();
         let Some(family) = self.family(name) else {
@@ -45,7 +46,7 @@ impl Reading {
         sums
     }
 
-    /// Every series of a metric, as the values of these labels, and its value.
+    /// All series of a metric: the values of two labels, and the series' value.
     pub(super) fn series<'a>(&'a self, name: &str, labels: [&str; 2]) -> Vec<([&'a str; 2], f64)> {
         let Some(family) = self.family(name) else {
             return Vec::new();
@@ -57,7 +58,7 @@ impl Reading {
         values.collect()
     }
 
-    /// All series of a histogram with these labels, added.
+    /// The sum of all series of a histogram with these labels.
     pub(super) fn distribution(&self, name: &str, labels: Labels<'_>) -> Option<Distribution> {
         let family = self.family(name)?;
         let mut added = Distribution::default();
@@ -110,7 +111,8 @@ pub(super) fn as_float(number: u64) -> f64 {
     number as f64
 }
 
-/// Observations by upper bound, cumulative as Prometheus has them. Beyond the last bound there may be more.
+/// Observations by upper bound, cumulative as in Prometheus. There may be more beyond the last
+/// bound.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Distribution {
     pub(super) count: u64,
@@ -119,7 +121,7 @@ pub(super) struct Distribution {
 }
 
 impl Distribution {
-    /// What was observed since an earlier moment.
+    /// The observations since an earlier moment.
     pub(super) fn since(mut self, earlier: &Self) -> Self {
         self.count = self.count.saturating_sub(earlier.count);
         self.sum -= earlier.sum;
@@ -129,8 +131,8 @@ impl Distribution {
         self
     }
 
-    /// The quantile as `histogram_quantile` of Prometheus estimates it: evenly spread between two bounds, and
-    /// the last bound for what lies beyond it. `None` when nothing was observed.
+    /// The quantile as estimated by Prometheus's `histogram_quantile`: linear between two bounds,
+    /// and the last bound beyond it. `None`: there are no observations.
     pub(super) fn quantile(&self, quantile: f64) -> Option<f64> {
         if self.count == 0 {
             return None;
@@ -147,7 +149,7 @@ impl Distribution {
         Some(below.0)
     }
 
-    /// `None` when nothing was observed.
+    /// `None`: there are no observations.
     pub(super) fn mean(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum / as_float(self.count))
     }

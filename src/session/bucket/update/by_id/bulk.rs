@@ -22,23 +22,24 @@ pub(super) struct Bulk<'a> {
     pub(super) command: &'a Update<'a>,
     pub(super) changes: &'a [ItemUpdateById],
     pub(super) statements: &'a [RawDocumentBuf],
-    /// The numbers that mongod remembers them by.
+    /// The `stmtId`s.
     pub(super) ids: &'a RawArrayBuf,
 }
 
-/// What an answer says of the statements.
+/// What a reply reports about the statements.
 struct BulkReport {
     matched: usize,
-    /// The positions of those that were executed before.
+    /// Positions of statements that were executed before.
     retried: HashSet<usize>,
     errors: Vec<(usize, WriteError)>,
 }
 
 impl Bulk<'_> {
-    /// Sends them until each has met its item, or none that has not can: a statement whose item is moved
-    /// meanwhile may meet no bucket. Which of them did, only mongod's memory tells: sent again, those that
-    /// did are not executed again. Gives the last answer, as that to the first. What the client does not
-    /// number has a number of ours.
+    /// Sends the statements until each has matched its item, or no unmatched item exists. A
+    /// statement can miss an item that is relocated concurrently. The reply does not report which
+    /// statements missed, so the command is sent again with the same `stmtId`s: mongod executes
+    /// only statements without a retry record. Returns the last reply in the form of a first one.
+    /// If the client's command is not retryable, an internal session is used.
     pub(super) async fn until_all_are_met(&self, run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
         let own = (!run.context.head.is_retryable_write()).then(|| OwnTransaction::unnumbered(run));
         let first = self.send(run, own.as_ref()).await?;
@@ -56,7 +57,7 @@ impl Bulk<'_> {
             }
             last = self.send(run, own.as_ref()).await?;
         }
-        // The client does not know of a number of ours.
+        // The client does not know the internal session's `stmtId`s.
         let unknown = [("retriedStmtIds", None), ("errorLabels", None)];
         Ok(match own {
             Some(_) => with_replaced(&last, &unknown),
@@ -72,7 +73,7 @@ impl Bulk<'_> {
         send(run, self.command, self.statements, self.ids, own).await
     }
 
-    /// Whether more items are there than were met by the statements that were executed last.
+    /// Whether more of the items exist than the last execution matched.
     async fn has_passed(&self, run: &mut BucketCommand<'_>, report: &BulkReport) -> Result<bool, RunError> {
         let executed = self
             .reached(report)
@@ -89,7 +90,7 @@ impl Bulk<'_> {
         Ok(there > report.matched.saturating_sub(report.retried.len()))
     }
 
-    /// The positions of statements that were executed and have not failed.
+    /// Positions of statements that were executed without an error.
     fn reached(&self, report: &BulkReport) -> impl Iterator<Item = usize> {
         let failed: HashSet<usize> = report.errors.iter().map(|(position, _)| *position).collect();
         let end = failed.iter().copied().min().filter(|_| self.command.ordered);
@@ -110,8 +111,9 @@ impl Bulk<'_> {
         }
     }
 
-    /// Sends them, and those again that the collection was frozen for, once it is replaced: mongod stands
-    /// alone and remembers nothing, but its errors tell which were not executed.
+    /// Sends the statements, and sends those again that failed because the collection was frozen or
+    /// swapped. A standalone has no retry records, but its errors report which statements were not
+    /// executed.
     pub(super) async fn until_none_is_frozen(&self, run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
         let mut answer = self.send(run, None).await?;
         let mut positions: Vec<usize> = (0..self.statements.len()).collect();

@@ -16,10 +16,10 @@ use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
 
 impl Many<'_> {
-    /// Gives those that get one another key or time. Where the collection is replaced meanwhile, those that
-    /// are left, in the one that takes its place.
+    /// Moves the items that have a new key or time. If the collection is swapped in the meantime,
+    /// the remaining ones are moved in the copy.
     pub(super) async fn relocate(&mut self, run: &mut BucketCommand<'_>) -> Result<(), RunError> {
-        // Those that are left are before the item that has failed.
+        // All remaining items are before the item that failed.
         let failed = self.sum.failed.take();
         self.relocate_until_none_is_left(run).await?;
         self.sum.failed = self.sum.failed.take().or(failed);
@@ -64,7 +64,8 @@ impl Many<'_> {
         Ok(())
     }
 
-    /// The same of one: whether it has left its page; `None` where it was not as it had been found.
+    /// Moves one item. Returns whether it left its page. `None`: the item has changed since it was
+    /// read.
     pub(super) async fn go(
         &mut self,
         run: &mut BucketCommand<'_>,
@@ -84,7 +85,7 @@ impl Many<'_> {
     }
 }
 
-/// What mongod says of an item that gets another key or time, wherever it will lie.
+/// The error of an item with a new key or time that is invalid on any page.
 pub(super) fn fails_anywhere(run: &BucketCommand<'_>, to: &Elsewhere) -> Option<WriteError> {
     let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
     let item = to.clone().into_item();

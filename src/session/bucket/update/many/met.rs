@@ -7,7 +7,7 @@ use bson::raw::RawBson;
 use crate::command::document::single;
 use crate::pattern::bucket::item_lookup::LocatedItem;
 
-/// The buckets that were met: the last of their items.
+/// The buckets read so far, each with the position of its last item.
 #[derive(Default)]
 pub(super) struct Met {
     buckets: HashMap<Vec<u8>, usize>,
@@ -32,7 +32,7 @@ impl Met {
     }
 }
 
-/// The items that have left their pages: those behind them have moved up.
+/// Number of items that left each page. Later items of the page have moved up by that number.
 #[derive(Default)]
 pub(super) struct Gone {
     of_bucket: HashMap<Vec<u8>, usize>,
@@ -43,7 +43,8 @@ impl Gone {
         single("", &found.bucket).into_bytes()
     }
 
-    /// Items of a bucket come in the order of their places.
+    /// Corrects the position of an item. Requires that items of a bucket arrive by ascending
+    /// position.
     pub(super) fn close_ranks(&self, found: &mut LocatedItem) {
         let gone = self.of_bucket.get(&Self::name(found)).copied().unwrap_or_default();
         found.place = found.place.saturating_sub(gone);

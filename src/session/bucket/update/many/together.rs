@@ -17,12 +17,12 @@ use crate::session::error::RunError;
 
 /// Statements in one command.
 const MAX_STATEMENTS: usize = 1000;
-/// Their bytes, of those behind the first.
+/// Bytes of statements in one command. The first statement may exceed it.
 const MAX_BYTES: usize = 16 << 20;
 
 impl Many<'_> {
-    /// Sends statements until one fails. `done` counts those that need not be sent again: an error may leave
-    /// others.
+    /// Sends statements until one fails. `done` counts the statements that must not be sent again,
+    /// also after an error.
     pub(super) async fn send(
         &mut self,
         run: &mut BucketCommand<'_>,
@@ -56,7 +56,7 @@ impl Many<'_> {
         Ok(())
     }
 
-    /// Goes on from the statement at which mongod has stopped.
+    /// Handles the statement at which mongod stopped: an item that has changed is located again.
     async fn pass_failed(
         &mut self,
         run: &mut BucketCommand<'_>,
@@ -77,8 +77,8 @@ impl Many<'_> {
         Ok(())
     }
 
-    /// Looks again for the items of statements that met no bucket: of those executed, so many. Their buckets
-    /// are gone.
+    /// Locates the items of `missed` executed statements again. These statements matched nothing
+    /// because their buckets were removed.
     async fn pass_removed(
         &mut self,
         run: &mut BucketCommand<'_>,
@@ -89,7 +89,8 @@ impl Many<'_> {
         let gone = |step: &&ItemStatement| !there.contains(&name(&step.found.bucket));
         let gone: Vec<&ItemStatement> = executed.iter().filter(gone).collect();
         if gone.len() != missed {
-            // A bucket that was removed after its item was changed looks like one that was removed before.
+            // A bucket that was removed after the change cannot be distinguished from one removed
+            // before.
             self.sum.failed = Some(untold(run));
             return Ok(());
         }
@@ -108,7 +109,7 @@ impl Many<'_> {
     }
 }
 
-/// How many statements go in one command.
+/// Number of statements in the next command.
 fn together(steps: &[ItemStatement]) -> usize {
     let mut bytes = 0_usize;
     let fits = |step: &&ItemStatement| {
@@ -119,7 +120,7 @@ fn together(steps: &[ItemStatement]) -> usize {
     steps.iter().take(MAX_STATEMENTS).take_while(fits).count()
 }
 
-/// Which of the items' buckets are still there.
+/// The `_id`s of the items' buckets that still exist.
 async fn buckets_there(run: &mut BucketCommand<'_>, steps: &[ItemStatement]) -> Result<HashSet<Vec<u8>>, RunError> {
     let ids: RawArrayBuf = steps.iter().map(|step| step.found.bucket.as_raw_bson_ref()).collect();
     let mut find = single("find", run.namespace.collection);
@@ -138,7 +139,7 @@ fn name(bucket: &bson::raw::RawBson) -> Vec<u8> {
     bucket.into_bytes()
 }
 
-/// The error where nobody can tell which items were changed.
+/// The error if it is unknown which items were changed.
 fn untold(run: &BucketCommand<'_>) -> WriteError {
     let message = format!(
         "items of {} were changed while pages that they lay on were emptied and removed by others: some of those that match \

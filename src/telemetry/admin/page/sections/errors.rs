@@ -1,4 +1,4 @@
-//! What went wrong: refusals, limits that were hit, and the log.
+//! The section on errors: refusals, limits and the log.
 
 use std::collections::{BTreeMap, BTreeSet};
 

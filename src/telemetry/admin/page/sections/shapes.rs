@@ -1,4 +1,4 @@
-//! What is stored: shapes, the fill of their pages, and what inserts and outliers did.
+//! The section on storage: shapes, the fill of pages, inserts and outliers.
 
 use super::{REJECTED, Span};
 use crate::telemetry::admin::page::html::{self, Cell, Table, Width};
@@ -12,7 +12,7 @@ const MERGED: &str = "mongoshape_outlier_merged_reads_total";
 pub(super) fn shapes(span: &Span<'_>, rows: &[ShapeRow]) -> Table {
     let row = |shape: &ShapeRow| {
         let namespace = [("namespace", shape.namespace.as_str())];
-        // What the other pattern alone counts is no zero.
+        // A metric of the other pattern has no value, not 0.
         let own = |pattern: &str, name: &str| {
             if shape.pattern == pattern {
                 span.number(name, &namespace)

@@ -1,4 +1,4 @@
-//! What clients ask: how much, how fast it is answered, and which commands they are.
+//! The section on traffic: rates, latencies and commands.
 
 use super::{COMMANDS, DURATION, OVERHEAD, Span, selector};
 use crate::telemetry::admin::page::html::{Cell, Table, Width};
