@@ -22,6 +22,11 @@ const COMPARED: usize = 6;
 /// The most time for the comparison of one shape, once two answers were compared.
 const COMPARISON_LIMIT: Duration = Duration::from_secs(2);
 
+/// The least number of queries of a turn.
+const LEAST_QUERIES: usize = 3;
+/// A turn that has lasted so many times its length ends after one query.
+const LONG_TURNS: u32 = 5;
+
 /// How often and how long each way is measured.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rounds {
@@ -194,6 +199,18 @@ struct Turn {
     of: Rounds,
 }
 
+impl Turn {
+    /// Whether so many queries in this time are enough: three in any case, unless they take very long.
+    fn is_over(self, queries: usize, elapsed: Duration) -> bool {
+        let least = if elapsed < LONG_TURNS * self.of.turn {
+            LEAST_QUERIES
+        } else {
+            1
+        };
+        queries >= least && elapsed >= self.of.turn
+    }
+}
+
 /// Asks again and again until the turn is over, and adds up what that took.
 fn take_turn(asked: &mut Asked, servers: &Servers, reader: &mut Reader, turn: Turn) -> Result<()> {
     let Asked {
@@ -206,7 +223,7 @@ fn take_turn(asked: &mut Asked, servers: &Servers, reader: &mut Reader, turn: Tu
     let cpu_before = servers.cpu_times(measured.way)?;
     let before = reader.read()?;
     let started = Instant::now();
-    while taken.is_empty() || started.elapsed() < turn.of.turn {
+    while !turn.is_over(taken.len(), started.elapsed()) {
         let exchange = asker.time(&requests[next % ARGUMENTS]).context("an answer")?;
         next += 1;
         taken.push(exchange.taken);

@@ -98,7 +98,7 @@ fn svg(size: &Size) -> Result<String, fmt::Error> {
          <text x=\"20\" y=\"30\" font-size=\"17\" font-weight=\"bold\">Median latency of queries of {} messages</text>",
         grouped(size.items)
     )?;
-    legend(&mut svg)?;
+    legend(&mut svg, size)?;
     grid(&mut svg, axis, bottom)?;
     for (number, row) in size.rows.iter().enumerate() {
         line(&mut svg, axis, &Line { number, row })?;
@@ -107,8 +107,9 @@ fn svg(size: &Size) -> Result<String, fmt::Error> {
     Ok(svg)
 }
 
-fn legend(svg: &mut String) -> fmt::Result {
-    for (number, Series { name, colour, .. }) in WAYS.iter().enumerate() {
+fn legend(svg: &mut String, size: &Size) -> fmt::Result {
+    let is_measured = |series: &&Series| size.rows.iter().any(|row| row.of(series.way).is_some());
+    for (number, Series { name, colour, .. }) in WAYS.iter().filter(is_measured).enumerate() {
         let x = LEFT + 190.0 * as_f64(number);
         writeln!(
             svg,

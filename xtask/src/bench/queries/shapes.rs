@@ -18,6 +18,7 @@ pub(super) fn all() -> Vec<Shape> {
         across::sorted(),
         across::others(),
         key::pages(),
+        key::ranges(),
         key::others(),
         group::counts(),
         group::groups(),

@@ -79,6 +79,13 @@ pub(super) fn groups() -> Vec<Shape> {
             let group = doc! { "$group": { "_id": "$kind", "n": { "$sum": 1 } } };
             Some(aggregate(a, &[doc! { "$match": { "from": a.message.from() } }, group]))
         }),
+    ]);
+    shapes.extend(joins());
+    shapes.into_iter().map(|shape| shape.order(Order::Any)).collect()
+}
+
+fn joins() -> Vec<Shape> {
+    vec![
         Shape::indexed("$lookup of a conversation's messages", |a| {
             let lookup = doc! { "from": a.collection, "localField": "_id", "foreignField": KEY, "as": "messages" };
             let pipeline = [
@@ -104,13 +111,17 @@ pub(super) fn groups() -> Vec<Shape> {
             ];
             Some(doc! { "aggregate": CONVERSATIONS, "pipeline": pipeline.to_vec(), "cursor": {} })
         }),
-    ]);
-    shapes.into_iter().map(|shape| shape.order(Order::Any)).collect()
+    ]
 }
 
 fn groups_by_key() -> Vec<Shape> {
     vec![
-        Shape::indexed("newest of each key, $sort and $last", |a| {
+        // mongod skips from key to key in the index for $first, and not for $last.
+        Shape::indexed("newest of each key, $sort and $first", |a| {
+            let group = doc! { "$group": { "_id": "$conv", "newest": { "$first": "$$ROOT" } } };
+            Some(aggregate(a, &[doc! { "$sort": { KEY: -1, TIME: -1 } }, group]))
+        }),
+        Shape::scan("newest of each key, $sort and $last", |a| {
             let group = doc! { "$group": { "_id": "$conv", "newest": { "$last": "$$ROOT" } } };
             Some(aggregate(a, &[doc! { "$sort": { KEY: 1, TIME: 1 } }, group]))
         }),

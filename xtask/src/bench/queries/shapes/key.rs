@@ -18,8 +18,10 @@ pub(super) fn pages() -> Vec<Shape> {
         page("page 1 of a key, newest first", 1, -1),
         page("page 2 of a key, newest first", 2, -1),
         page("page 5 of a key, newest first", 5, -1),
-        page_of_long("page 10 of 3000 items", 10),
-        page_of_long("page 100 of 3000 items", 100),
+        page_of_long("page 10 of 3000 items", 10, 1),
+        page_of_long("page 100 of 3000 items", 100, 1),
+        page_of_long("page 1 of 3000 items, newest first", 1, -1),
+        page_of_long("page 10 of 3000 items, newest first", 10, -1),
         Shape::indexed("page 1000 of 12,000 items", |a| {
             let mut command = first(a, doc! { KEY: a.longest? }, doc! { TIME: 1 }, PAGE);
             command.insert("skip", 999 * PAGE);
@@ -36,16 +38,16 @@ fn page(name: &'static str, number: i32, direction: i32) -> Shape {
     })
 }
 
-fn page_of_long(name: &'static str, number: i32) -> Shape {
+fn page_of_long(name: &'static str, number: i32, direction: i32) -> Shape {
     Shape::indexed(name, move |a| {
-        let mut command = first(a, doc! { KEY: a.long.as_ref()?.key }, doc! { TIME: 1 }, PAGE);
+        let mut command = first(a, doc! { KEY: a.long.as_ref()?.key }, doc! { TIME: direction }, PAGE);
         command.insert("skip", (number - 1) * PAGE);
         Some(command)
     })
 }
 
-/// Cursors, ranges, whole keys and searches.
-pub(super) fn others() -> Vec<Shape> {
+/// Cursors and ranges.
+pub(super) fn ranges() -> Vec<Shape> {
     vec![
         Shape::indexed("next 10 of a key", |a| {
             let filter = doc! { KEY: a.of_key.key, TIME: { "$lt": a.of_key.at() } };
@@ -54,6 +56,11 @@ pub(super) fn others() -> Vec<Shape> {
         Shape::indexed("previous 10 of a key", |a| {
             let filter = doc! { KEY: a.of_key.key, TIME: { "$gt": a.of_key.at() } };
             Some(first(a, filter, doc! { TIME: 1 }, PAGE))
+        }),
+        Shape::indexed("next 10 of 3000 items", |a| {
+            let long = a.long.as_ref()?;
+            let filter = doc! { KEY: long.key, TIME: { "$lt": long.range_of_300.start } };
+            Some(first(a, filter, doc! { TIME: -1 }, PAGE))
         }),
         Shape::indexed("next 10 of a key, keyset with ties", |a| {
             let (at, id) = (a.of_key.at(), a.of_key.id());
@@ -74,6 +81,12 @@ pub(super) fn others() -> Vec<Shape> {
             command.insert("sort", doc! { TIME: 1 });
             Some(command)
         }),
+    ]
+}
+
+/// Whole keys, single messages and searches.
+pub(super) fn others() -> Vec<Shape> {
+    vec![
         Shape::indexed("whole key of 100", |a| {
             let mut command = find(a, doc! { KEY: a.of_key.key });
             command.insert("sort", doc! { TIME: 1 });
