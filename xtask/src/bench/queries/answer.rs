@@ -80,10 +80,12 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// Whether the first documents of an answer are documents of the plain collection.
+    /// Whether the first documents of an answer are documents of the plain collection that match the filter.
     fn exist(&mut self, answer: &Answer) -> Result<bool> {
         for document in &answer.first {
-            let command = doc! { "find": Way::Plain.collection(), "filter": { "_id": document.get("_id") } };
+            let conditions = [self.plain_request.filter.clone(), doc! { "_id": document.get("_id") }];
+            let filter = doc! { "$and": conditions.to_vec() };
+            let command = doc! { "find": Way::Plain.collection(), "filter": filter };
             let request = self.plain.request(&command)?;
             let mut texts = Vec::new();
             self.plain.documents(&request, |found| texts.push(text(&found)))?;

@@ -22,6 +22,8 @@ pub(super) struct Request {
     first: Vec<u8>,
     /// The `getMore`, without its cursor.
     more: Vec<u8>,
+    /// The filter of a `find`, empty for any other command.
+    pub(super) filter: Document,
 }
 
 /// What a query took.
@@ -57,7 +59,9 @@ impl Asker {
         if let Some(batch_size) = command.get("batchSize") {
             more.insert("batchSize", batch_size);
         }
+        let filter = command.get_document("filter").cloned();
         Ok(Request {
+            filter: filter.unwrap_or_default(),
             first: self.client.frame(command.clone())?,
             more: self.client.frame(more)?,
         })
