@@ -33,7 +33,8 @@ use shape::Shape;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Sizes of the collection, in items, separated by commas. Each size has a mongod of its own
+    /// Sizes of the collection, in items, separated by commas. Each size has a mongod of its own. To store
+    /// a million items takes some minutes
     #[arg(long, value_delimiter = ',', default_value = "10000,100000,1000000", value_parser = size())]
     sizes: Vec<usize>,
     /// In each round every way is measured once, so that noise hits all alike; the figures are medians
