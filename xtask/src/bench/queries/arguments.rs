@@ -33,7 +33,9 @@ pub(super) struct Arguments<'a> {
 #[derive(Debug)]
 pub(super) struct Long {
     pub(super) key: i32,
-    /// The times of a message in the midst and of the 300th after it.
+    /// The times of a message in the midst and of the tenth after it.
+    pub(super) range_of_10: Range<DateTime>,
+    /// The times of the same message and of the 300th after it.
     pub(super) range_of_300: Range<DateTime>,
 }
 
@@ -66,9 +68,11 @@ impl Long {
     fn random(messages: &Messages, key: i32, random: &mut SplitMix64) -> Option<Self> {
         let nth = 1000 + below(1000, random);
         let from = messages.of_key(key, nth)?;
+        let tenth_after = messages.of_key(key, nth + 10)?;
         let until = messages.of_key(key, nth + 300)?;
         Some(Self {
             key,
+            range_of_10: from.at()..tenth_after.at(),
             range_of_300: from.at()..until.at(),
         })
     }

@@ -29,6 +29,11 @@ pub(super) fn counts() -> Vec<Shape> {
             let range = doc! { "$gte": a.range_of_10.start, "$lt": a.range_of_10.end };
             Some(doc! { "count": a.collection, "query": { KEY: a.of_key.key, TIME: range } })
         }),
+        Shape::indexed("count of a range of 3000 items", |a| {
+            let long = a.long.as_ref()?;
+            let range = doc! { "$gte": long.range_of_10.start, "$lt": long.range_of_10.end };
+            Some(doc! { "count": a.collection, "query": { KEY: long.key, TIME: range } })
+        }),
         Shape::indexed("countDocuments of a day", |a| {
             let from = a.message.at();
             let until = bson::DateTime::from_millis(from.timestamp_millis() + 86_400_000);

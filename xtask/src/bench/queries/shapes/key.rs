@@ -74,7 +74,14 @@ pub(super) fn ranges() -> Vec<Shape> {
             command.insert("sort", doc! { TIME: 1 });
             Some(command)
         }),
-        Shape::indexed("range of 300 of a key", |a| {
+        Shape::indexed("range of 10 of 3000 items", |a| {
+            let long = a.long.as_ref()?;
+            let range = doc! { "$gte": long.range_of_10.start, "$lt": long.range_of_10.end };
+            let mut command = find(a, doc! { KEY: long.key, TIME: range });
+            command.insert("sort", doc! { TIME: 1 });
+            Some(command)
+        }),
+        Shape::indexed("range of 300 of 3000 items", |a| {
             let long = a.long.as_ref()?;
             let range = doc! { "$gte": long.range_of_300.start, "$lt": long.range_of_300.end };
             let mut command = find(a, doc! { KEY: long.key, TIME: range });
