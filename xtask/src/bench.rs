@@ -12,6 +12,7 @@ mod model;
 mod outlier;
 mod place;
 mod process;
+mod queries;
 mod read;
 mod relay;
 mod servers;
@@ -35,6 +36,9 @@ pub(crate) enum Command {
     /// What reading costs through mongoshape, beside the pattern by hand, a time-series collection and a
     /// naive one
     Read(read::Options),
+    /// What the queries of applications cost through mongoshape, and how that grows with the collection,
+    /// beside a plain collection, direct and through `HAProxy`
+    Queries(queries::Options),
     /// What updating and deleting items by `_id` costs through mongoshape, beside a naive collection, direct
     /// and through `HAProxy`
     Update(update::Options),
@@ -47,6 +51,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::Relay(options) => relay::run(options),
         Command::Insert(options) => insert::run(options),
         Command::Read(options) => read::run(options),
+        Command::Queries(options) => queries::run(options),
         Command::Update(options) => update::run(options),
         Command::Outlier(options) => outlier::run(options),
     }

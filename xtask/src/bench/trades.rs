@@ -125,11 +125,16 @@ impl Trades {
 
 /// Steele, Lea and Flood's generator: the same numbers everywhere, for ever.
 #[derive(Debug)]
-struct SplitMix64(u64);
+pub(super) struct SplitMix64(u64);
 
 impl SplitMix64 {
+    /// With this seed.
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
     /// A number from 0 to `bound`, exclusive.
-    fn below(&mut self, bound: u32) -> u32 {
+    pub(super) fn below(&mut self, bound: u32) -> u32 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
