@@ -301,7 +301,8 @@ fn explain_names_the_way_and_the_stored_command() -> Result<()> {
             "pipeline",
             "aggregate",
         ),
-        (doc! { "distinct": COLLECTION, "key": "x" }, "pipeline", "aggregate"),
+        (doc! { "distinct": COLLECTION, "key": "x" }, "pipeline", "distinct"),
+        (doc! { "distinct": COLLECTION, "key": "k" }, "pipeline", "aggregate"),
         (
             doc! { "aggregate": COLLECTION, "pipeline": [{ "$group": { "_id": "$x" } }], "cursor": {} },
             "pipeline",

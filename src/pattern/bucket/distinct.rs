@@ -1,11 +1,14 @@
 //! `distinct` on items: of a key field from buckets, of any other field from items.
 
-use bson::raw::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::count_pushdown;
-use super::predicate_pushdown::BucketPredicate;
+use super::expression::call;
+use super::item_index::stored_path;
+use super::layout::{VERSION, path};
+use super::predicate_pushdown::{BucketPredicate, is_page, key_position};
 use super::unwind::{FieldOrder, unpack};
-use crate::command::document::{array_of, put, single};
+use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unwound::distinct::{list, sort, values_of};
 use crate::pattern::unwound::match_documents;
@@ -29,6 +32,52 @@ pub fn stages(
     stages.extend(query.map(match_documents));
     stages.extend(values_of(path, collation)?);
     Ok(stages)
+}
+
+/// The `distinct` on buckets that returns the values of all items: of an array's elements mongod takes the values as
+/// of documents. It reads a bucket in a sixth of the time of the [stages](stages). `None` for a path that begins
+/// with a key field, and where a number in the path may be a position in the array of items.
+#[must_use]
+pub fn of_stored_path(shape: &BucketShape, collection: &str, path: &str) -> Option<RawDocumentBuf> {
+    let is_number = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
+    if key_position(shape, path).is_some() || path.split('.').any(is_number) {
+        return None;
+    }
+    let mut command = single("distinct", collection);
+    put(&mut command, "key", stored_path(shape, path));
+    command.append(cstr!("query"), is_page());
+    Some(command)
+}
+
+/// The stages that return a key field's value on the first page of each value, as `v`, from the page index: mongod
+/// skips from one value to the next. `n` has the page's number of items, which is missing in any other document.
+/// The values are all if each has items and none is null: the first page does not show items that lack the field.
+/// `None` where the page index does not begin with the field.
+#[must_use]
+pub fn of_first_pages(shape: &BucketShape, field: &str) -> Option<Vec<RawDocumentBuf>> {
+    shape.key().first().filter(|first| *first == field)?;
+    let mut order = RawDocumentBuf::new();
+    for name in shape.key().iter().map(String::as_str).chain([path::PAGE]) {
+        put(&mut order, name, 1);
+    }
+    let is_page = call("$eq", format!("${}", path::VERSION), VERSION);
+    let count = [RawBson::from(is_page), format!("${}", shape.count()).into(), 0.into()];
+    let mut group = single("_id", format!("${field}"));
+    group.append(cstr!("v"), single("$first", count_pushdown::first_value(shape, field)));
+    group.append(cstr!("n"), single("$first", single("$cond", list(count))));
+    Some(vec![
+        single("$sort", &order),
+        single("$group", &group),
+        single("$sort", single("_id", 1)),
+    ])
+}
+
+/// Whether a document of these stages has a value that an item of its page has.
+#[must_use]
+pub fn is_first_page(document: &RawDocument) -> bool {
+    let is_null = get(document, "_id").is_none_or(|value| value == RawBsonRef::Null);
+    let count = get(document, "n").and_then(as_whole_number);
+    !is_null && count.is_some_and(|count| count > 0)
 }
 
 /// The values of a key field, from the buckets: of each the one that an item has.
@@ -62,3 +111,6 @@ fn of_key(
     stages.push(single("$project", &shown));
     stages
 }
+
+#[cfg(test)]
+mod tests;

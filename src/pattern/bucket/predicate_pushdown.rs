@@ -156,6 +156,12 @@ impl BucketPredicate {
         self.is_exact.then(|| below(shape.items(), &self.of_items))
     }
 
+    /// Whether each of [these buckets](Self::bucket_match) has an item that matches. So `n` of them have `n` items.
+    #[must_use]
+    pub fn is_met_by_an_item(&self) -> bool {
+        self.is_exact && !self.of_items.is_empty()
+    }
+
     /// Whether all items of a bucket match, or none, as the bucket itself meets the conditions.
     #[must_use]
     pub fn is_of_key_alone(&self) -> bool {

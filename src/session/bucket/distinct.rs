@@ -1,6 +1,6 @@
 //! `distinct`: mongod finds the values, the proxy merges them.
 
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
 use super::count::judge_variable;
@@ -22,21 +22,32 @@ const MAX_BYTES: usize = 16 * 1024 * 1024 - 4096;
 
 pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let wanted = Distinct::parse(run.context.head.body())?;
-    let mut command = by_pipeline(run, &wanted).await?;
-    run.context.inherited().append_to_read(&mut command);
+    let stages = stages(run, &wanted).await?;
     run.context.shared.metrics.read(&run.label(), Strategy::Pipeline);
-    answer(run, &wanted, &command).await
+    if let Some(command) = of_stored_path(run, &wanted) {
+        let reply = read(run, command).await?;
+        let values = get(&reply, "values").and_then(RawBsonRef::as_array);
+        return Ok(reply_of(values.unwrap_or(&RawArrayBuf::new()), &reply));
+    }
+    if let Some(reply) = from_first_pages(run, &wanted).await? {
+        return Ok(reply);
+    }
+    answer(run, &wanted, by_pipeline(run, &wanted, &stages)).await
 }
 
 /// What is sent for it.
 pub(super) async fn explained(run: &mut BucketCommand<'_>, wanted: &Distinct<'_>) -> Result<Explained, RunError> {
+    let stages = stages(run, wanted).await?;
+    let first_pages = first_pages(run, wanted).map(|stages| by_pipeline(run, wanted, &stages));
+    let command = of_stored_path(run, wanted).or(first_pages);
     Ok(Explained {
         strategy: Strategy::Pipeline,
-        command: by_pipeline(run, wanted).await?,
+        command: command.unwrap_or_else(|| by_pipeline(run, wanted, &stages)),
     })
 }
 
-async fn by_pipeline(run: &mut BucketCommand<'_>, wanted: &Distinct<'_>) -> Result<RawDocumentBuf, RunError> {
+/// The stages that answer any `distinct`, of a collection that is ready to be read.
+async fn stages(run: &mut BucketCommand<'_>, wanted: &Distinct<'_>) -> Result<Vec<RawDocumentBuf>, RunError> {
     if let Some(operator) = wanted.query.and_then(unwound::unsupported_operator) {
         return Err(run.unsupported(&format!("{operator} in a filter")).into());
     }
@@ -46,20 +57,72 @@ async fn by_pipeline(run: &mut BucketCommand<'_>, wanted: &Distinct<'_>) -> Resu
     let mut command = single("distinct", run.namespace.collection);
     command.append(cstr!("key"), path::VERSION);
     judge_variable(run, command, wanted.query).await?;
-    let mut command = unwound::aggregate(run.namespace.collection, &stages, Some(BATCH_SIZE));
+    Ok(stages)
+}
+
+fn by_pipeline(run: &BucketCommand<'_>, wanted: &Distinct<'_>, stages: &[RawDocumentBuf]) -> RawDocumentBuf {
+    let mut command = unwound::aggregate(run.namespace.collection, stages, Some(BATCH_SIZE));
     if let Some(collation) = wanted.collation {
         command.append(cstr!("collation"), collation);
     }
-    Ok(command)
+    command
+}
+
+/// The `distinct` of all items that mongod answers on buckets.
+fn of_stored_path(run: &BucketCommand<'_>, wanted: &Distinct<'_>) -> Option<RawDocumentBuf> {
+    let is_of_all = wanted.query.is_none() && wanted.collation.is_none();
+    is_of_all
+        .then(|| distinct::of_stored_path(run.shape, run.namespace.collection, wanted.key))
+        .flatten()
+}
+
+fn first_pages(run: &BucketCommand<'_>, wanted: &Distinct<'_>) -> Option<Vec<RawDocumentBuf>> {
+    let is_of_all = wanted.query.is_none() && wanted.collation.is_none();
+    is_of_all
+        .then(|| distinct::of_first_pages(run.shape, wanted.key))
+        .flatten()
+}
+
+/// The values of a key field from the first page of each. `None` if the first pages do not show all.
+async fn from_first_pages(
+    run: &mut BucketCommand<'_>,
+    wanted: &Distinct<'_>,
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    let Some(stages) = first_pages(run, wanted) else {
+        return Ok(None);
+    };
+    let reply = read(run, by_pipeline(run, wanted, &stages)).await?;
+    let Some(cursor) = CursorReply::parse(&reply) else {
+        return Ok(None);
+    };
+    let mut values = Values::default();
+    let is_all = cursor.documents().all(distinct::is_first_page) && values.take(&cursor);
+    if cursor.id != 0 {
+        kill(run, cursor.id).await?;
+    }
+    Ok((is_all && cursor.id == 0).then(|| reply_of(&values.values, &reply)))
+}
+
+async fn read(run: &mut BucketCommand<'_>, mut command: RawDocumentBuf) -> Result<RawDocumentBuf, RunError> {
+    run.context.inherited().append_to_read(&mut command);
+    run.context.link.run(&command).await
+}
+
+fn reply_of(values: &RawArray, upstream: &RawDocument) -> RawDocumentBuf {
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("values"), values);
+    reply.append(cstr!("ok"), 1.0);
+    copy_cluster_time(&mut reply, upstream);
+    reply
 }
 
 async fn answer(
     run: &mut BucketCommand<'_>,
     wanted: &Distinct<'_>,
-    command: &RawDocument,
+    command: RawDocumentBuf,
 ) -> Result<RawDocumentBuf, RunError> {
     let mut values = Values::default();
-    let mut answer = run.context.link.run(command).await?;
+    let mut answer = read(run, command).await?;
     while let Some(cursor) = CursorReply::parse(&answer) {
         if wanted.collation.is_some() && cursor.batch.into_iter().flatten().any(unwound::distinct::holds_symbol) {
             if cursor.id != 0 {
@@ -78,11 +141,7 @@ async fn answer(
             }
         }
     }
-    let mut reply = RawDocumentBuf::new();
-    reply.append(cstr!("values"), &values.values);
-    reply.append(cstr!("ok"), 1.0);
-    copy_cluster_time(&mut reply, &answer);
-    Ok(reply)
+    Ok(reply_of(&values.values, &answer))
 }
 
 /// What was gathered.

@@ -134,3 +134,23 @@ fn a_key_set_equal_to_a_variable_narrows() {
     let only = narrowing(&rawdoc! { "$expr": { "$eq": ["$k", "$$v"] } });
     assert!(!only.is_of_key_alone() && only.one_key().is_none());
 }
+
+#[test]
+fn a_bucket_has_a_matching_item_where_the_filter_is_on_items_alone_or_on_the_key_too() {
+    for filter in [
+        rawdoc! { "a": 1 },
+        rawdoc! { "k": 1, "quantity": { "$gt": 1 } },
+        rawdoc! { "_id": 1 },
+    ] {
+        assert!(narrowing(&filter).is_met_by_an_item(), "{filter:?}");
+    }
+    // A page may be empty.
+    for filter in [
+        rawdoc! {},
+        rawdoc! { "k": 1 },
+        rawdoc! { "a": 1, "$expr": true },
+        rawdoc! { "$or": [{ "k": 1 }, { "a": 1 }] },
+    ] {
+        assert!(!narrowing(&filter).is_met_by_an_item(), "{filter:?}");
+    }
+}

@@ -127,6 +127,15 @@ fn walk(walk: PageScan, terms: BatchTerms) -> AccessPath {
     AccessPath::Walk(Box::new(ItemCursor::new(walk, terms.single_batch)), None)
 }
 
+/// The page of a range that a scan ends at.
+enum FarEnd {
+    Page(u64),
+    /// The scan finds it.
+    Unknown,
+    /// Pages overlap in time by now.
+    OutOfOrder,
+}
+
 struct AccessPathPlanner<'a> {
     queries: Queries<'a>,
     question: &'a BucketQuery,
@@ -290,9 +299,16 @@ impl AccessPathPlanner<'_> {
                 ScanDirection::Forward => 0,
                 ScanDirection::Backward => u64::MAX,
             };
-            let start = Start::At(Location { page: number, offset });
-            let cursor = ItemCursor::new(self.walk().beginning(start, 0), self.terms.single_batch);
-            let cursor = cursor.having_asked(pages);
+            let scan = self.walk().beginning(Start::At(Location { page: number, offset }), 0);
+            let last = match self.far_end(run, &buckets, pages).await? {
+                FarEnd::OutOfOrder => {
+                    kill_all(run, &[buckets]).await?;
+                    return Ok(AccessPath::Merge);
+                }
+                FarEnd::Page(page) => Some(page),
+                FarEnd::Unknown => None,
+            };
+            let cursor = ItemCursor::new(scan.ending(last), self.terms.single_batch).having_asked(pages);
             return Ok(AccessPath::Walk(Box::new(cursor), Some(buckets)));
         }
         kill_all(run, &[buckets]).await?;
@@ -301,6 +317,51 @@ impl AccessPathPlanner<'_> {
             ScanDirection::Backward => number.saturating_add(1),
         };
         Ok(walk(self.walk().beginning(Start::Before(before), 0), self.terms))
+    }
+
+    /// Looks up the page at the far end of a range of unknown length, if `near`, the reply to a query for so
+    /// many pages, does not reach it. Without it the scan would read pages behind the range: one piece, or
+    /// some hundred pages.
+    async fn far_end(
+        &self,
+        run: &mut BucketCommand<'_>,
+        near: &RawDocumentBuf,
+        pages: u64,
+    ) -> Result<FarEnd, RunError> {
+        let range = self.question.range;
+        let is_forward = self.direction() == ScanDirection::Forward;
+        let mut last = None;
+        let mut count = 0;
+        for bucket in documents(near) {
+            count += 1;
+            last = Bucket::open(run.shape, bucket);
+        }
+        let is_reached = last.is_none_or(|page| {
+            if is_forward {
+                page.to.is_none_or(|to| range.is_before(to))
+            } else {
+                page.from.is_none_or(|from| range.is_after(from))
+            }
+        });
+        let far = if is_forward {
+            self.queries.newest_in_range(self.question)
+        } else {
+            self.queries.oldest_in_range(self.question)
+        };
+        let (Some(far), None, false) = (far, self.question.limit, is_reached || count < pages) else {
+            return Ok(FarEnd::Unknown);
+        };
+        let queries = [complete(run, far), complete(run, first_page::query(run, self.queries))];
+        let Some([far, first]) = ask(run, queries).await? else {
+            return Ok(FarEnd::Unknown);
+        };
+        let first = first_page::checked(run, self.queries, first).await?;
+        if !first_bucket(run, &first)?.is_some_and(|first| first.says_ascending()) {
+            return Ok(FarEnd::OutOfOrder);
+        }
+        // Of pages of one and the same time, the index may have named any.
+        let far = first_bucket(run, &far)?.filter(|page| page.from < page.to);
+        Ok(far.map_or(FarEnd::Unknown, |page| FarEnd::Page(page.page)))
     }
 
     /// How many items to read of a range at first.
