@@ -157,7 +157,8 @@ fn propose(
     })
 }
 
-/// The reason against a shape that would need as much disk space as the documents. `None`: it would need less.
+/// The reason against a shape that would need as much disk space as the documents. `None`: it would
+/// need less.
 ///
 /// If no index begins with the key, the documents need an additional one for reads by the key. It is
 /// assumed to be as large as the index on `_id`, which has `ids` bytes.

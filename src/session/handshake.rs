@@ -1,8 +1,8 @@
 //! `hello` and `isMaster`: edits the server's description where a proxy requires it.
 //!
-//! * A member of a replica set is described as the listener [presents](Presentation) it. Its own `hosts` would
-//!   let drivers bypass the proxy and read raw buckets. A standalone or a mongos returns no hosts and is not
-//!   edited.
+//! * A member of a replica set is described as the listener [presents](Presentation) it. Its own
+//!   `hosts` would let drivers bypass the proxy and read raw buckets. A standalone or a mongos returns
+//!   no hosts and is not edited.
 //! * Compression is negotiated between both ends, for compressors that the proxy supports.
 //! * X.509 authentication is not offered: mongod would see the proxy's certificate.
 

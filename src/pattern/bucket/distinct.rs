@@ -34,9 +34,10 @@ pub fn stages(
     Ok(stages)
 }
 
-/// The `distinct` on buckets that returns the values of all items: of an array's elements mongod takes the values as
-/// of documents. It reads a bucket in a sixth of the time of the [stages](stages). `None` for a path that begins
-/// with a key field, and where a number in the path may be a position in the array of items.
+/// The `distinct` on buckets that returns the values of all items: of an array's elements mongod takes
+/// the values as of documents. It reads a bucket in a sixth of the time of the [stages](stages). `None`
+/// for a path that begins with a key field, and where a number in the path may be a position in the
+/// array of items.
 #[must_use]
 pub fn of_stored_path(shape: &BucketShape, collection: &str, path: &str) -> Option<RawDocumentBuf> {
     let is_number = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
@@ -49,10 +50,10 @@ pub fn of_stored_path(shape: &BucketShape, collection: &str, path: &str) -> Opti
     Some(command)
 }
 
-/// The stages that return a key field's value on the first page of each value, as `v`, from the page index: mongod
-/// skips from one value to the next. `n` has the page's number of items, which is missing in any other document.
-/// The values are all if each has items and none is null: the first page does not show items that lack the field.
-/// `None` where the page index does not begin with the field.
+/// The stages that return a key field's value on the first page of each value, as `v`, from the page
+/// index: mongod skips from one value to the next. `n` has the page's number of items, which is missing
+/// in any other document. The values are all if each has items and none is null: the first page does
+/// not show items that lack the field. `None` where the page index does not begin with the field.
 #[must_use]
 pub fn of_first_pages(shape: &BucketShape, field: &str) -> Option<Vec<RawDocumentBuf>> {
     shape.key().first().filter(|first| *first == field)?;

@@ -27,21 +27,26 @@ pub struct StoredItem<'a> {
     pub stored: &'a RawDocument,
 }
 
+/// A path leads through an array, so it may lead to several values.
+#[derive(Clone, Copy, Debug)]
+pub struct ArrayInPath;
+
 impl<'a> StoredItem<'a> {
-    /// The value at a path. `Some(None)` if it is missing. `None` if there is an array along the
-    /// path.
-    #[must_use]
-    pub fn value(&self, path: &str) -> Option<Option<RawBsonRef<'a>>> {
+    /// The value at a path. `None` if it is missing.
+    ///
+    /// # Errors
+    /// An array along the path.
+    pub fn value(&self, path: &str) -> Result<Option<RawBsonRef<'a>>, ArrayInPath> {
         let mut names = path.split('.');
-        let mut value = self.field(names.next()?);
+        let mut value = names.next().and_then(|name| self.field(name));
         for name in names {
             value = match value {
                 Some(RawBsonRef::Document(document)) => get(document, name),
-                Some(RawBsonRef::Array(_)) => return None,
-                _ => return Some(None),
+                Some(RawBsonRef::Array(_)) => return Err(ArrayInPath),
+                _ => return Ok(None),
             };
         }
-        Some(value)
+        Ok(value)
     }
 
     fn field(&self, name: &str) -> Option<RawBsonRef<'a>> {
@@ -94,7 +99,7 @@ impl Comparison {
 
 /// The end of a range of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RangeEnd {
+pub enum BoundSide {
     /// The least value.
     Lower,
     /// The greatest.
@@ -132,7 +137,7 @@ impl<'a> ItemFilter<'a> {
     pub fn matches(&self, item: &StoredItem<'_>) -> Option<bool> {
         for clause in &self.0 {
             let is_met = match clause {
-                Clause::Field { path, test } => test.is_met(item.value(path)?)?,
+                Clause::Field { path, test } => test.is_met(item.value(path).ok()?)?,
                 Clause::Or(branches) => any_matches(branches, item)?,
                 Clause::Nor(branches) => !any_matches(branches, item)?,
             };
@@ -155,11 +160,11 @@ impl<'a> ItemFilter<'a> {
     /// A bound of the values at a path: each matching item has a value of the bound's type that is
     /// not beyond the bound. `None` if the filter implies no bound.
     #[must_use]
-    pub fn bound(&self, path: &str, end: RangeEnd) -> Option<RawBsonRef<'a>> {
+    pub fn bound(&self, path: &str, end: BoundSide) -> Option<RawBsonRef<'a>> {
         let own = self.tests_of(path).find_map(|test| match (test, end) {
             (FieldTest::Equal(value), _) if *value != RawBsonRef::Null => Some(*value),
-            (FieldTest::Compare(Comparison::Less | Comparison::LessOrEqual, value), RangeEnd::Upper)
-            | (FieldTest::Compare(Comparison::Greater | Comparison::GreaterOrEqual, value), RangeEnd::Lower) => {
+            (FieldTest::Compare(Comparison::Less | Comparison::LessOrEqual, value), BoundSide::Upper)
+            | (FieldTest::Compare(Comparison::Greater | Comparison::GreaterOrEqual, value), BoundSide::Lower) => {
                 Some(*value)
             }
             _ => None,
@@ -191,13 +196,13 @@ impl<'a> ItemFilter<'a> {
 }
 
 /// The bound that the items of all branches satisfy.
-fn loosest_bound<'a>(branches: &[ItemFilter<'a>], path: &str, end: RangeEnd) -> Option<RawBsonRef<'a>> {
+fn loosest_bound<'a>(branches: &[ItemFilter<'a>], path: &str, end: BoundSide) -> Option<RawBsonRef<'a>> {
     let mut loosest: Option<RawBsonRef<'a>> = None;
     for branch in branches {
         let bound = branch.bound(path, end)?;
         loosest = match loosest {
             Some(other) if rank(other)? != rank(bound)? => return None,
-            Some(other) if compare(other, bound)?.is_gt() == (end == RangeEnd::Upper) => Some(other),
+            Some(other) if compare(other, bound)?.is_gt() == (end == BoundSide::Upper) => Some(other),
             _ => Some(bound),
         };
     }

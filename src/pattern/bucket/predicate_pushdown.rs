@@ -149,14 +149,16 @@ impl BucketPredicate {
         single("$and", array_of(&self.clauses))
     }
 
-    /// The condition by stored paths that tells the matching items of [these buckets](Self::bucket_match), once
-    /// they are unwound. Empty if all match; `None` if the filter has a condition that only whole items show.
+    /// The condition by stored paths that tells the matching items of [these
+    /// buckets](Self::bucket_match), once they are unwound. Empty if all match; `None` if the filter
+    /// has a condition that only whole items show.
     #[must_use]
     pub fn of_unwound(&self, shape: &BucketShape) -> Option<RawDocumentBuf> {
         self.is_exact.then(|| below(shape.items(), &self.of_items))
     }
 
-    /// Whether each of [these buckets](Self::bucket_match) has an item that matches. So `n` of them have `n` items.
+    /// Whether each of [these buckets](Self::bucket_match) has an item that matches. So `n` of them
+    /// have `n` items.
     #[must_use]
     pub fn is_met_by_an_item(&self) -> bool {
         self.is_exact && !self.of_items.is_empty()

@@ -147,16 +147,11 @@ impl Queries<'_> {
         Some(find)
     }
 
-    /// For so many pages from the end of the range that a scan begins at. `None` where the range is open there.
-    /// Pages whose times are not all dates are left out: the key is then not in the order of time.
+    /// For so many pages from the end of the range that a scan begins at. `None` if the range is open there.
+    /// Pages whose times are not all dates are left out: such a key is not in the order of time.
     #[must_use]
-    pub fn from_the_near_end(
-        &self,
-        query: &BucketQuery,
-        direction: ScanDirection,
-        pages: u64,
-    ) -> Option<RawDocumentBuf> {
-        // Bounds that do not change behind the scan: pushes to the highest page move its upper bound forward.
+    pub fn from_near_end(&self, query: &BucketQuery, direction: ScanDirection, pages: u64) -> Option<RawDocumentBuf> {
+        // These bounds do not change behind the scan: a push raises only the upper bound of the head page.
         let (end, path, hint, order, [open, closed]) = match direction {
             ScanDirection::Forward => (query.range.from, path::TO, index::TO, 1, ["$gt", "$gte"]),
             ScanDirection::Backward => (query.range.to, path::FROM, index::FROM, -1, ["$lt", "$lte"]),

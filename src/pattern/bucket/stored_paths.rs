@@ -1,9 +1,10 @@
 //! Groups and counts by stored paths: mongod unwinds the buckets and reads the items' fields where they are
 //! stored. To assemble an item costs mongod twice as much as to group it.
 //!
-//! A field path of a client's expression becomes a stored path: `$quantity` becomes `$history.quantity`. A key
-//! field is read from the item if the item has a value of its own, and otherwise from the bucket. What cannot be
-//! rewritten so (`$$ROOT`, a name that is computed) leaves the pipeline to [`super::unwind`].
+//! A field path of a client's expression becomes a stored path: `$quantity` becomes
+//! `$history.quantity`. A key field is read from the item if the item has a value of its own, and
+//! otherwise from the bucket. What cannot be rewritten so (`$$ROOT`, a name that is computed) leaves
+//! the pipeline to [`super::unwind`].
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 

@@ -96,19 +96,19 @@ fn bounds_and_equalities_are_found() {
     let number = |number| Some(RawBsonRef::Int32(number));
     assert_eq!(filter.equality("a"), number(1));
     assert_eq!(filter.equality("b"), None);
-    assert_eq!(filter.bound("a", RangeEnd::Upper), number(1));
-    assert_eq!(filter.bound("b", RangeEnd::Upper), number(5));
-    assert_eq!(filter.bound("b", RangeEnd::Lower), number(2));
-    assert_eq!(filter.bound("t", RangeEnd::Upper), number(7));
-    assert_eq!(filter.bound("t", RangeEnd::Lower), None);
-    assert_eq!(filter.bound("n", RangeEnd::Upper), None);
+    assert_eq!(filter.bound("a", BoundSide::Upper), number(1));
+    assert_eq!(filter.bound("b", BoundSide::Upper), number(5));
+    assert_eq!(filter.bound("b", BoundSide::Lower), number(2));
+    assert_eq!(filter.bound("t", BoundSide::Upper), number(7));
+    assert_eq!(filter.bound("t", BoundSide::Lower), None);
+    assert_eq!(filter.bound("n", BoundSide::Upper), None);
     assert!(filter.mentions("n") && !filter.mentions("z"));
     let mixed = rawdoc! { "$or": [{ "t": { "$gt": 7 } }, { "t": "a" }] };
     assert_eq!(
-        ItemFilter::parse(Some(&mixed)).unwrap().bound("t", RangeEnd::Lower),
+        ItemFilter::parse(Some(&mixed)).unwrap().bound("t", BoundSide::Lower),
         None
     );
     let least = rawdoc! { "$or": [{ "t": { "$gt": 7 } }, { "t": { "$gt": 3 } }, { "t": { "$gte": 5 } }] };
     let least = ItemFilter::parse(Some(&least)).unwrap();
-    assert_eq!(least.bound("t", RangeEnd::Lower), number(3));
+    assert_eq!(least.bound("t", BoundSide::Lower), number(3));
 }

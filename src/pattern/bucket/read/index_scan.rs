@@ -53,7 +53,7 @@ struct Equality<'a> {
 
 /// The part of an index that is read, and the direction.
 #[derive(Clone, Debug)]
-enum Reach {
+enum IndexPart {
     /// The whole index.
     Whole,
     /// From these values on, forward.
@@ -70,7 +70,7 @@ pub struct IndexScan<'a> {
     index: &'a StoredIndex,
     equalities: Vec<Equality<'a>>,
     sort: Vec<SortField<'a>>,
-    reach: Reach,
+    part: IndexPart,
     /// The first and the last value of the first sort field.
     begin: Option<RawBsonRef<'a>>,
     end: Option<RawBsonRef<'a>>,
@@ -113,15 +113,15 @@ impl IndexScan<'_> {
     pub fn query(&self, collection: &str, buckets: u64) -> RawDocumentBuf {
         let mut find = single("find", collection);
         find.append(cstr!("hint"), self.index.key());
-        match &self.reach {
-            Reach::Whole => {
+        match &self.part {
+            IndexPart::Whole => {
                 if self.index.is_prefixed() {
                     find.append(cstr!("filter"), is_page());
                 }
                 find.append(cstr!("sort"), self.stored_sort());
             }
-            Reach::From(first) => find.append(cstr!("min"), first),
-            Reach::BackFrom(first) => {
+            IndexPart::From(first) => find.append(cstr!("min"), first),
+            IndexPart::BackFrom(first) => {
                 find.append(cstr!("max"), first);
                 find.append(cstr!("sort"), self.index.backward());
             }
@@ -224,7 +224,7 @@ impl<'b> Merge<'b, '_> {
     /// Whether the item has an entry in the part of the index that the equalities select.
     fn has_entry(&self, item: &StoredItem<'b>) -> Option<bool> {
         for equality in &self.scan.equalities {
-            if !is_equal_or_has(equality.value, item.value(equality.path)?)? {
+            if !is_equal_or_has(equality.value, item.value(equality.path).ok()?)? {
                 return Some(false);
             }
         }

@@ -271,7 +271,7 @@ impl AccessPathPlanner<'_> {
         let probe = ItemCursor::new(self.walk(), true);
         let items = self.items_in_range();
         let pages = probe.walk.buckets_for(run.shape, items);
-        let Some(near) = self.queries.from_the_near_end(self.question, self.direction(), pages) else {
+        let Some(near) = self.queries.from_near_end(self.question, self.direction(), pages) else {
             // The scan begins at an end of the key, and the first page that it reads shows the order.
             return Ok(walk(self.walk(), self.terms));
         };

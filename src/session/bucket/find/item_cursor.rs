@@ -94,8 +94,7 @@ pub(in crate::session) struct ItemCursor {
     pub(super) seen: (usize, usize),
     /// What the upstream tells with an answer, of the last one.
     pub(super) gossip: RawDocumentBuf,
-    /// How many buckets the reply to the first query was limited to, where another query than the cursor's own
-    /// was sent.
+    /// The number of buckets that the first query was limited to. `None` if it was the cursor's own query.
     pub(super) first_asked: Option<u64>,
     /// Whether the first bucket is kept.
     pub(super) captures_first_page: bool,
@@ -140,7 +139,7 @@ impl ItemCursor {
         }
     }
 
-    /// The same, whose first reply is that of another query, which was limited to so many buckets.
+    /// The same cursor, whose first reply is that of another query, limited to so many buckets.
     pub(super) fn having_asked(self, buckets: u64) -> Self {
         Self {
             first_asked: Some(buckets),

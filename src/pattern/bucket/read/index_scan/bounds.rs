@@ -7,7 +7,7 @@ use bson::oid::ObjectId;
 use bson::raw::{RawBson, RawBsonRef, RawDocumentBuf};
 use bson::{DateTime, Timestamp};
 
-use super::{Equality, Reach};
+use super::{Equality, IndexPart};
 use crate::command::document::put;
 use crate::pattern::bucket::item_index::StoredIndex;
 use crate::pattern::bucket::layout::VERSION;
@@ -26,9 +26,9 @@ pub(super) struct Place<'a> {
 
 impl Place<'_> {
     /// The part of the index that a scan reads. `None` if the scan cannot begin there.
-    pub(super) fn reach(&self, is_forward: bool) -> Option<Reach> {
+    pub(super) fn part(&self, is_forward: bool) -> Option<IndexPart> {
         if self.equalities.is_empty() && self.value.is_none() {
-            return Some(Reach::Whole);
+            return Some(IndexPart::Whole);
         }
         let mut values: Vec<RawBson> = self
             .equalities
@@ -38,7 +38,7 @@ impl Place<'_> {
             .map(RawBson::from)
             .collect();
         if is_forward {
-            return Some(Reach::From(self.bound(&values)));
+            return Some(IndexPart::From(self.bound(&values)));
         }
         if !self.index.is_read_backward() {
             return None;
@@ -46,7 +46,7 @@ impl Place<'_> {
         let last = values.pop()?;
         let field = self.index.fields().get(values.len())?;
         values.push(behind(last.as_raw_bson_ref(), field.is_ascending)?);
-        Some(Reach::BackFrom(self.bound(&values)))
+        Some(IndexPart::BackFrom(self.bound(&values)))
     }
 
     /// The first position in the index that begins with these values.

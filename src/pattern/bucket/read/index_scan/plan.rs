@@ -8,7 +8,7 @@ use super::bounds::Place;
 use super::{Equality, IndexScan, MAX_ITEMS, SortField};
 use crate::command::document::{as_flag, as_whole_number};
 use crate::command::find::Find;
-use crate::pattern::bucket::item_filter::{ItemFilter, RangeEnd, is_plain_path};
+use crate::pattern::bucket::item_filter::{BoundSide, ItemFilter, is_plain_path};
 use crate::pattern::bucket::item_index::StoredIndex;
 use crate::pattern::bucket::projection::Projection;
 use crate::pattern::shapes::{BucketShape, ItemIds};
@@ -70,9 +70,9 @@ impl<'a> SortedQuery<'a> {
             return Vec::new();
         };
         let (begin, end) = if first.is_ascending {
-            (RangeEnd::Lower, RangeEnd::Upper)
+            (BoundSide::Lower, BoundSide::Upper)
         } else {
-            (RangeEnd::Upper, RangeEnd::Lower)
+            (BoundSide::Upper, BoundSide::Lower)
         };
         let (begin, end) = (self.filter.bound(first.path, begin), self.filter.bound(first.path, end));
         // A range has values of one type. Documents without the field come before all of them.
@@ -91,7 +91,7 @@ impl<'a> SortedQuery<'a> {
                 projection: self.projection.clone(),
                 index,
                 sort: self.sort.clone(),
-                reach: place.reach(part.is_forward)?,
+                part: place.part(part.is_forward)?,
                 begin,
                 end,
                 equalities: part.equalities.clone(),

@@ -19,7 +19,7 @@ impl<'a> SortKey<'a> {
     pub(super) fn of(item: &StoredItem<'a>, sort: &[SortField<'_>], takes_arrays: bool) -> Option<Self> {
         let takes_arrays = takes_arrays && sort.len() == 1;
         let values = sort.iter().map(|field| {
-            let value = match item.value(field.path)?.unwrap_or(RawBsonRef::Null) {
+            let value = match item.value(field.path).ok()?.unwrap_or(RawBsonRef::Null) {
                 RawBsonRef::Array(elements) if takes_arrays => {
                     let mut first: Option<RawBsonRef<'a>> = None;
                     for element in elements {
