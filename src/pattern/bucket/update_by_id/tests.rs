@@ -141,3 +141,16 @@ fn a_replacement_with_a_dollar_field_is_left_to_mongod() {
     );
     assert_eq!(&*replaced.unwrap_err(), "a field whose name begins with $");
 }
+
+#[test]
+fn an_item_is_found_in_its_bucket_by_an_equal_id() {
+    let bucket =
+        rawdoc! { "k": 1, "history": [{ "_id": 1 }, 7, { "n": 2 }, { "_id": 5, "n": 3 }, { "_id": 5, "n": 4 }] };
+    let element = rawdoc! { "_id": 5, "n": 3 };
+    for id in [RawBson::Int32(5), RawBson::Double(5.0)] {
+        assert_eq!(element_of(&shape(), &bucket, &id), Some(&*element), "{id:?}");
+        assert_eq!(place_of(&shape(), &bucket, &id), Some((2, &*element)), "{id:?}");
+    }
+    assert_eq!(element_of(&shape(), &bucket, &RawBson::Int32(2)), None);
+    assert_eq!(element_of(&shape(), &rawdoc! { "k": 1 }, &RawBson::Int32(5)), None);
+}

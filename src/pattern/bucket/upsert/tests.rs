@@ -141,6 +141,13 @@ fn operators_add_fields_by_path_whatever_they_do() {
         doc! { "$inc": { "a": 1 } },
     );
     check_unsupported(doc! {}, doc! { "$set": { "1a": 1, "2": 1 } });
+    for malformed in [
+        doc! { "$inc": { "a": "x" } },
+        doc! { "$mul": { "a": "x" } },
+        doc! { "$bit": { "a": 1 } },
+    ] {
+        check_unsupported(doc! {}, malformed);
+    }
 }
 
 #[test]
@@ -266,6 +273,21 @@ fn types_compare_in_the_order_of_bson() {
             check(filter(greater), doc! { "$min": { "a": less } }, doc! { "a": less });
         }
     }
+}
+
+#[test]
+fn alternatives_that_set_nothing_are_read_all_the_same() {
+    let set = || doc! { "$set": { "c": 1 } };
+    let empty_all = || doc! { "b": { "$all": [] } };
+    check_unsupported(doc! { "$or": [{ "a": 1 }, empty_all()] }, set());
+    check_unsupported(doc! { "$nor": [empty_all()] }, set());
+    check_unsupported(doc! { "$nor": [{ "$text": { "$search": "x" } }] }, set());
+    check_error(
+        doc! { "$nor": [{ "a": 1 }, { "$expr": true }] },
+        set(),
+        224,
+        "$expr is not allowed in the query predicate for an upsert",
+    );
 }
 
 #[test]

@@ -304,3 +304,38 @@ fn bounds_of_nothing_are_conditions() {
         rawdoc! { "k": { "$eq": 1 }, "control.page": { "$gte": 4_i64, "$lt": 4_i64 } }
     );
 }
+
+#[test]
+fn an_item_is_missed_where_its_bucket_has_another() {
+    let shape = shape();
+    let page = &pages(&[3])[0];
+    // Whether the item is returned, and whether it was missed.
+    for (id, is_found) in [(1, true), (7, false)] {
+        let question = question(&rawdoc! { "find": "c", "filter": { "_id": id } }).unwrap();
+        let mut walk = PageScan::of(&question, ScanDirection::Forward);
+        assert!(!walk.missed_its_item() && !walk.is_at_the_end());
+        let mut found = DocumentBuffer::default();
+        walk.take(&shape, page, &mut found);
+        assert_eq!(found.count(), u64::from(is_found), "{id}");
+        assert_eq!(walk.missed_its_item(), !is_found, "{id}");
+        assert!(walk.is_at_the_end());
+    }
+    let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "limit": 4 }).unwrap();
+    let mut walk = PageScan::of(&question, ScanDirection::Forward);
+    walk.take(&shape, page, &mut DocumentBuffer::default());
+    assert!(walk.left() == Some(1) && !walk.missed_its_item());
+}
+
+#[test]
+fn a_walk_along_the_pages_of_several_keys_is_not_found_again() {
+    for (filter, can_go_on) in [
+        (rawdoc! { "k": 1 }, true),
+        (rawdoc! { "_id": 1 }, true),
+        (rawdoc! { "k": { "$gt": 1 } }, false),
+        (rawdoc! {}, false),
+    ] {
+        let question = question(&rawdoc! { "find": "c", "filter": filter.clone() }).unwrap();
+        let walk = PageScan::of(&question, ScanDirection::Forward);
+        assert_eq!(walk.can_go_on(), can_go_on, "{filter:?}");
+    }
+}
