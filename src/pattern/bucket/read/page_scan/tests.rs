@@ -164,6 +164,23 @@ fn what_came_late_since_a_walk_began_is_put_in_its_place_or_left_out() {
     assert_eq!(found.count(), 10);
 }
 
+#[test]
+fn what_came_late_is_where_it_was_inserted_if_no_order_is_asked_for() {
+    let mut pages = pages(&[4, 3]);
+    let items: RawArrayBuf = [6, 2, 5]
+        .into_iter()
+        .map(|number| rawdoc! { "_id": number, "t": date(number) })
+        .collect();
+    for mark in ["late", "unordered"] {
+        let mut control = rawdoc! { "v": 1, "page": 1, "from": date(2), "to": date(6) };
+        control.append(<&bson::raw::CStr>::try_from(mark).unwrap(), true);
+        pages[1] = rawdoc! { "k": 1, "count": 3, "history": items.clone(), "control": control };
+        let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 } }).unwrap();
+        let mut walk = PageScan::of(&question, ScanDirection::Forward);
+        assert_eq!(taken(&mut walk, &pages), [0, 1, 2, 3, 6, 2, 5], "{mark}");
+    }
+}
+
 /// Four pages of four items; on the second two items have got other times since: far behind, and far before
 /// all others.
 #[test]
