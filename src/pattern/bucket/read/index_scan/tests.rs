@@ -2,7 +2,7 @@ use bson::{RawDocumentBuf, rawdoc};
 
 use super::*;
 use crate::command::find::Find;
-use crate::pattern::shapes::{BucketOptions, NamespacePattern};
+use crate::pattern::shapes::{BucketOptions, ItemIds, NamespacePattern};
 
 fn shape() -> BucketShape {
     let options = BucketOptions {
@@ -122,6 +122,34 @@ fn a_scan_begins_where_the_first_item_may_be() {
             "sort": { "k": -1 },
         },
     );
+}
+
+#[test]
+fn dropped_ids_are_mongods_to_read() {
+    for item_ids in [ItemIds::Unique, ItemIds::Stored, ItemIds::Dropped] {
+        let options = BucketOptions {
+            item_ids,
+            ..BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()])
+        };
+        let shape = BucketShape::new(options).unwrap();
+        for (filter, sort, is_of_ids) in [
+            (rawdoc! {}, rawdoc! { "n": 1 }, false),
+            (rawdoc! {}, rawdoc! { "n": 1, "_id": 1 }, true),
+            (rawdoc! {}, rawdoc! { "_id.x": 1 }, true),
+            (rawdoc! { "_id": 1 }, rawdoc! { "n": 1 }, true),
+            (rawdoc! { "_id.x": 1 }, rawdoc! { "n": 1 }, true),
+        ] {
+            let find = Find {
+                filter: Some(&filter),
+                sort: Some(&sort),
+                limit: 5,
+                ..Find::default()
+            };
+            let is_recognised = SortedQuery::of(&shape, &find).is_some();
+            let expected = !is_of_ids || item_ids != ItemIds::Dropped;
+            assert_eq!(is_recognised, expected, "{item_ids:?} {filter:?} {sort:?}");
+        }
+    }
 }
 
 #[test]

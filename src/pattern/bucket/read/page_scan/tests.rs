@@ -356,3 +356,58 @@ fn a_walk_along_the_pages_of_several_keys_is_not_found_again() {
         assert_eq!(walk.can_go_on(), can_go_on, "{filter:?}");
     }
 }
+
+#[test]
+fn no_more_buckets_are_asked_for_than_hold_the_items() {
+    // A key's pages hold four items.
+    let at = |offset: u64| Start::At(Location { page: 3, offset });
+    for (sort, start, skip, items, expected) in [
+        (1, Start::End, 0, 4, 1),
+        (1, Start::End, 0, 5, 2),
+        (1, Start::End, 3, 5, 2),
+        (1, Start::End, 0, 0, 1),
+        // The highest page is half full.
+        (-1, Start::End, 0, 2, 1),
+        (-1, Start::End, 0, 3, 2),
+        (1, at(3), 0, 1, 1),
+        (1, at(3), 0, 2, 2),
+        (-1, at(0), 0, 1, 1),
+        (-1, at(0), 0, 2, 2),
+        (-1, at(3), 0, 4, 1),
+        (1, Start::Before(2), 0, 4, 2),
+        (1, Start::Before(2), 0, 5, 3),
+    ] {
+        let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": sort } }).unwrap();
+        let direction = if sort == 1 {
+            ScanDirection::Forward
+        } else {
+            ScanDirection::Backward
+        };
+        let walk = PageScan::of(&question, direction).beginning(start, skip);
+        assert_eq!(
+            walk.buckets_for(&shape(), items),
+            expected,
+            "{sort} {start:?} {skip} {items}"
+        );
+    }
+}
+
+#[test]
+fn a_walk_by_time_ends_behind_its_range_unless_the_page_came_late() {
+    let filter = rawdoc! { "k": 1, "t": { "$lte": date(2) } };
+    let question = question(&rawdoc! { "find": "c", "filter": filter, "sort": { "t": 1 } }).unwrap();
+    let pages = pages(&[4, 2]);
+    for (is_late, step) in [(false, ScanStep::Done), (true, ScanStep::More)] {
+        let mut walk = PageScan::of(&question, ScanDirection::Forward);
+        let mut found = DocumentBuffer::default();
+        assert_eq!(walk.take(&shape(), &pages[0], &mut found), ScanStep::More);
+        let mut control = pages[1].get_document("control").unwrap().to_owned();
+        if is_late {
+            control.append(cstr!("late"), true);
+        }
+        let items = pages[1].get_array("history").unwrap().to_owned();
+        let page = rawdoc! { "k": 1, "count": 2, "history": items, "control": control };
+        assert_eq!(walk.take(&shape(), &page, &mut found), step);
+        assert_eq!(found.count(), 3);
+    }
+}
