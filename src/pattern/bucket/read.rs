@@ -322,3 +322,6 @@ fn bound<const N: usize>(key: &RawDocument, rest: [(&str, RawBsonRef<'_>); N]) -
 fn number(page: u64) -> i64 {
     i64::try_from(page).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

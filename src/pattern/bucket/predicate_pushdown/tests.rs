@@ -94,6 +94,7 @@ fn one_key_is_recognised() {
     for other in [
         rawdoc! { "k": 1, "a": 1 },
         rawdoc! { "k": { "$gt": 1 } },
+        rawdoc! { "k": { "$eq": 1, "$lt": 1 } },
         rawdoc! { "$and": [{ "k": 1 }, { "k": 2 }] },
         rawdoc! {},
     ] {

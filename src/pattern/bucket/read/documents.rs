@@ -61,3 +61,39 @@ impl DocumentBuffer {
         self.start = 0;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+
+    #[test]
+    fn documents_come_out_as_they_went_in() {
+        let documents = [rawdoc! { "a": 1 }, rawdoc! {}, rawdoc! { "b": "text" }];
+        for compacts in [false, true] {
+            let mut buffer = DocumentBuffer::default();
+            assert!(buffer.is_empty() && buffer.first().is_none());
+            for _ in 0..2 {
+                for document in &documents {
+                    buffer.add(|bytes| bytes.extend_from_slice(document.as_bytes()));
+                }
+                for taken in 0..documents.len() {
+                    if compacts {
+                        buffer.compact();
+                        assert_eq!(buffer.bytes.len(), buffer.weight());
+                    }
+                    let left = &documents[taken..];
+                    assert!(!buffer.is_empty());
+                    assert_eq!(buffer.count(), u64::try_from(left.len()).unwrap());
+                    let weight: usize = left.iter().map(|document| document.as_bytes().len()).sum();
+                    assert_eq!(buffer.weight(), weight);
+                    assert_eq!(buffer.first(), Some(left[0].as_bytes()));
+                    buffer.advance();
+                }
+                assert!(buffer.is_empty() && buffer.first().is_none());
+                assert_eq!((buffer.count(), buffer.weight()), (0, 0));
+            }
+        }
+    }
+}

@@ -134,10 +134,53 @@ fn ids_of_some_types_are_the_same_in_every_bit_if_equal() {
 }
 
 #[test]
+fn a_replacement_demands_its_key_and_time() {
+    let time = bson::DateTime::from_millis(7);
+    let of_item = rawdoc! {
+        "$and": [
+            { "_id": { "$eq": 5 } },
+            { "_id": { "$type": 16 } },
+            { "t": { "$eq": time, "$not": { "$type": "array" } } },
+        ],
+    };
+    let condition = rawdoc! { "$and": [{ "history": { "$elemMatch": { "_id": 5 } } }] };
+    let demanded = rawdoc! {
+        "$and": [condition.clone(), { "k": { "$eq": "x" } }, { "history": { "$elemMatch": of_item } }],
+        "control.v": 1,
+    };
+    for (id, always_modifies) in [(None, true), (Some(5), false)] {
+        let mut replacement: RawDocumentBuf = id.into_iter().map(|id| (cstr!("_id"), id)).collect();
+        replacement.append(cstr!("k"), "x");
+        replacement.append(cstr!("t"), time);
+        replacement.append(cstr!("quantity"), 2);
+        let found = change(&rawdoc! { "_id": 5 }, &replacement).unwrap();
+        let item = rawdoc! { "_id": 5, "t": time, "qty": 2 };
+        assert_eq!(found.update, rawdoc! { "$set": { "history.$[mongoshapeItem]": item } });
+        assert_eq!((&found.filter, &found.condition), (&demanded, &condition));
+        assert_eq!((found.has_demands, found.always_modifies), (true, always_modifies));
+    }
+    let other = rawdoc! { "_id": 6, "k": "x", "t": time };
+    assert!(change(&rawdoc! { "_id": 5 }, &other).is_err());
+}
+
+#[test]
 fn a_replacement_with_a_dollar_field_is_left_to_mongod() {
     let replaced = change(
         &rawdoc! { "_id": 5 },
         &rawdoc! { "k": 1, "t": bson::DateTime::from_millis(1), "$a": 1 },
     );
     assert_eq!(&*replaced.unwrap_err(), "a field whose name begins with $");
+}
+
+#[test]
+fn an_item_is_found_in_its_bucket_by_an_equal_id() {
+    let bucket =
+        rawdoc! { "k": 1, "history": [{ "_id": 1 }, 7, { "n": 2 }, { "_id": 5, "n": 3 }, { "_id": 5, "n": 4 }] };
+    let element = rawdoc! { "_id": 5, "n": 3 };
+    for id in [RawBson::Int32(5), RawBson::Double(5.0)] {
+        assert_eq!(element_of(&shape(), &bucket, &id), Some(&*element), "{id:?}");
+        assert_eq!(place_of(&shape(), &bucket, &id), Some((2, &*element)), "{id:?}");
+    }
+    assert_eq!(element_of(&shape(), &bucket, &RawBson::Int32(2)), None);
+    assert_eq!(element_of(&shape(), &rawdoc! { "k": 1 }, &RawBson::Int32(5)), None);
 }

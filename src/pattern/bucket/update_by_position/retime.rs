@@ -171,11 +171,13 @@ pub fn with_any_time(
 #[cfg(test)]
 mod tests {
     use bson::raw::RawBson;
+    use bson::rawdoc;
 
     use super::*;
+    use crate::pattern::shapes::{BucketOptions, NamespacePattern};
 
-    fn check(control: &RawDocument, page: i32, highest: Option<&PageHeader>, expected: RetimeReadiness) {
-        let found = LocatedItem {
+    fn found(control: &RawDocument, page: i32) -> LocatedItem {
+        LocatedItem {
             bucket: RawBson::Null,
             page,
             count: 3,
@@ -185,13 +187,11 @@ mod tests {
             stored: RawDocumentBuf::new(),
             item: RawDocumentBuf::new(),
             all_items: None,
-        };
-        assert_eq!(readiness(&found, highest), expected, "{control:?}, {highest:?}");
+        }
     }
 
-    #[test]
-    fn what_is_to_be_told() {
-        let highest = |page, next: &[i64], anchor| PageHeader {
+    fn highest(page: i32, next: &[i64], anchor: bool) -> PageHeader {
+        PageHeader {
             id: RawBson::Null,
             page,
             count: 3,
@@ -203,7 +203,16 @@ mod tests {
             nonce: Some(1),
             next: next.to_vec(),
             anchor,
-        };
+        }
+    }
+
+    fn check(control: &RawDocument, page: i32, highest: Option<&PageHeader>, expected: RetimeReadiness) {
+        let found = found(control, page);
+        assert_eq!(readiness(&found, highest), expected, "{control:?}, {highest:?}");
+    }
+
+    #[test]
+    fn what_is_to_be_told() {
         let nothing = RawDocumentBuf::new();
         let late = single("late", true);
         let kept = single("kept", RawDocumentBuf::new());
@@ -223,5 +232,43 @@ mod tests {
         check(&late, 2, Some(&highest(5, &[9], false)), RetimeReadiness::First);
         check(&late, 5, Some(&highest(5, &[9], false)), RetimeReadiness::First);
         check(&kept, 5, Some(&highest(5, &[9], false)), RetimeReadiness::Ready);
+    }
+
+    #[test]
+    fn a_page_is_to_be_as_it_was_taken_to_be() {
+        let options = BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()]);
+        let shape = BucketShape::new(options).unwrap();
+        let nothing = RawDocumentBuf::new();
+        let bare = || rawdoc! { "control.page": 2, "control.unsteady": true };
+        let late = rawdoc! { "control.page": 2, "control.unsteady": true, "control.late": true };
+        let unannounced = rawdoc! {
+            "control.page": 2, "control.unsteady": true, "control.next": { "$in": [RawBson::Null, []] },
+        };
+        for (control, highest, expected) in [
+            (nothing.clone(), None, bare()),
+            (nothing.clone(), Some(highest(5, &[], false)), bare()),
+            (nothing.clone(), Some(highest(2, &[], true)), bare()),
+            (nothing, Some(highest(2, &[], false)), unannounced),
+            (single("late", true), Some(highest(2, &[], false)), late),
+            (
+                single("nonce", 9_i64),
+                None,
+                rawdoc! { "control.page": 2, "control.nonce": 9_i64 },
+            ),
+        ] {
+            let found = found(&control, 2);
+            let statement = with_any_time(&shape, &found, &found.stored, None, highest.as_ref()).unwrap();
+            let query = get(&statement, "q").and_then(RawBsonRef::as_document).unwrap();
+            let page = get(query, "$and")
+                .and_then(RawBsonRef::as_array)
+                .unwrap()
+                .get(1)
+                .unwrap();
+            assert_eq!(
+                page.and_then(RawBsonRef::as_document),
+                Some(&*expected),
+                "{control:?} {highest:?}"
+            );
+        }
     }
 }

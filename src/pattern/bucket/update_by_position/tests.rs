@@ -59,6 +59,32 @@ fn operators_go_to_the_items_place() {
 }
 
 #[test]
+fn a_collation_goes_along_where_something_is_compared() {
+    let filter = || rawdoc! { "e": { "$gt": 1 } };
+    let [none, one] = [RawArrayBuf::new(), RawArrayBuf::from_iter([filter()])];
+    let collation = rawdoc! { "locale": "en" };
+    for (operators, array_filters, goes_along) in [
+        (rawdoc! { "$set": { "a.b": 2 } }, None, false),
+        (rawdoc! { "$set": { "a.b": 2 } }, Some(&none), false),
+        (rawdoc! { "$set": { "x.$[e]": 2 } }, Some(&one), true),
+        (rawdoc! { "$pull": { "x": 1 } }, None, true),
+        (rawdoc! { "$max": { "a.b": 2 } }, Some(&none), true),
+    ] {
+        let update = OperatorUpdate {
+            operators: &operators,
+            array_filters: array_filters.map(|filters| &**filters),
+            collation: Some(&collation),
+        };
+        let Ok(Planned::InPlace(change)) = of_operators(&shape(), &found(), update, &mut FixedMint) else {
+            panic!("{operators:?} is a change in place");
+        };
+        let expected = goes_along.then(|| collation.clone());
+        assert_eq!(change.collation, expected, "{operators:?} {array_filters:?}");
+        assert_eq!(change.array_filters.as_ref(), array_filters, "{operators:?}");
+    }
+}
+
+#[test]
 fn what_an_item_is_already_is_no_change() {
     let same =
         rawdoc! { "$set": { "k": 5, "t": bson::DateTime::from_millis(7) }, "$unset": {}, "$rename": { "n": "m" } };
@@ -267,4 +293,22 @@ fn an_item_that_was_claimed_is_found_in_the_image_of_its_bucket() {
             &InPlace::new(rawdoc! {}).filter(&shape(), &found, Demand::Item).unwrap()
         ))
     );
+}
+
+#[test]
+fn a_change_is_told_by_its_kind() {
+    let operators = rawdoc! { "$set": { "a": 1 } };
+    assert!(
+        matches!(Wish::of(RawBsonRef::Document(&operators)), Some(Wish::Operators(change)) if change == &*operators)
+    );
+    for replacement in [rawdoc! {}, rawdoc! { "a": 1, "$set": 2 }] {
+        let wish = Wish::of(RawBsonRef::Document(&replacement));
+        assert!(
+            matches!(wish, Some(Wish::Replacement(change)) if change == &*replacement),
+            "{replacement:?}"
+        );
+    }
+    let stages = RawArrayBuf::new();
+    assert!(matches!(Wish::of(RawBsonRef::Array(&stages)), Some(Wish::Pipeline(_))));
+    assert!(Wish::of(RawBsonRef::Int32(1)).is_none());
 }

@@ -141,6 +141,13 @@ fn operators_add_fields_by_path_whatever_they_do() {
         doc! { "$inc": { "a": 1 } },
     );
     check_unsupported(doc! {}, doc! { "$set": { "1a": 1, "2": 1 } });
+    for malformed in [
+        doc! { "$inc": { "a": "x" } },
+        doc! { "$mul": { "a": "x" } },
+        doc! { "$bit": { "a": 1 } },
+    ] {
+        check_unsupported(doc! {}, malformed);
+    }
 }
 
 #[test]
@@ -266,6 +273,96 @@ fn types_compare_in_the_order_of_bson() {
             check(filter(greater), doc! { "$min": { "a": less } }, doc! { "a": less });
         }
     }
+}
+
+#[test]
+fn nothing_is_compared_under_a_collation() {
+    let collation = RawDocumentBuf::try_from(doc! { "locale": "en" }).unwrap();
+    let stored = RawDocumentBuf::try_from(doc! { "_id": 1, "a": [1], "b": 1 }).unwrap();
+    for (operators, is_done) in [
+        (doc! { "$set": { "c": "x" }, "$push": { "a": "x" } }, false),
+        (doc! { "$addToSet": { "a": "x" } }, false),
+        (doc! { "$pull": { "a": "x" } }, false),
+        (doc! { "$pullAll": { "a": ["x"] } }, false),
+        (doc! { "$max": { "b": "x" } }, false),
+        (doc! { "$min": { "b": "x" } }, false),
+        (
+            doc! { "$set": { "b": "x" }, "$pop": { "a": 1 }, "$inc": { "c": 1 } },
+            true,
+        ),
+    ] {
+        let operators = RawDocumentBuf::try_from(operators).unwrap();
+        let update = OperatorUpdate {
+            operators: &operators,
+            array_filters: None,
+            collation: Some(&collation),
+        };
+        let changed = changed(&stored, update, &mut FixedMint);
+        assert_eq!(changed.is_ok(), is_done, "{operators:?}: {changed:?}");
+        let asked = UpdateRequest {
+            filter: Some(&stored),
+            change: RawBsonRef::Document(&operators),
+            array_filters: None,
+            collation: Some(&collation),
+        };
+        let built = build(asked, &mut FixedMint);
+        assert_eq!(built.is_ok(), is_done, "{operators:?}: {built:?}");
+    }
+}
+
+#[test]
+fn a_field_is_renamed_within_documents_alone() {
+    check(
+        doc! { "a.b": 1, "c.d": 2 },
+        doc! { "$rename": { "a.b": "c.e", "none.x": "f.g" } },
+        doc! { "a": {}, "c": { "d": 2, "e": 1 } },
+    );
+    check(
+        doc! { "a.b": 1 },
+        doc! { "$rename": { "a.b": "x.y" } },
+        doc! { "a": {}, "x": { "y": 1 } },
+    );
+    for (filter, from, to) in [
+        (doc! { "a": [1] }, "a.0", "b"),
+        (doc! { "a": 1, "b": [1] }, "a", "b.0"),
+        (doc! { "a": 1, "b": 2 }, "a", "b.c"),
+        (doc! { "_id": 1 }, "_id", "b"),
+    ] {
+        check_unsupported(filter, doc! { "$rename": { from: to } });
+    }
+}
+
+#[test]
+fn values_of_types_that_equal_others_are_not_compared() {
+    let code = bson::JavaScriptCodeWithScope {
+        code: "x".to_owned(),
+        scope: doc! {},
+    };
+    for value in [
+        Bson::Symbol("x".to_owned()),
+        Bson::Undefined,
+        Bson::JavaScriptCodeWithScope(code),
+    ] {
+        for compared in [value.clone(), doc! { "b": value.clone() }.into(), bson!([1, value])] {
+            check_unsupported(doc! {}, doc! { "$addToSet": { "a": compared.clone() } });
+            check_unsupported(doc! { "a": [compared] }, doc! { "$pullAll": { "a": [1] } });
+        }
+    }
+}
+
+#[test]
+fn alternatives_that_set_nothing_are_read_all_the_same() {
+    let set = || doc! { "$set": { "c": 1 } };
+    let empty_all = || doc! { "b": { "$all": [] } };
+    check_unsupported(doc! { "$or": [{ "a": 1 }, empty_all()] }, set());
+    check_unsupported(doc! { "$nor": [empty_all()] }, set());
+    check_unsupported(doc! { "$nor": [{ "$text": { "$search": "x" } }] }, set());
+    check_error(
+        doc! { "$nor": [{ "a": 1 }, { "$expr": true }] },
+        set(),
+        224,
+        "$expr is not allowed in the query predicate for an upsert",
+    );
 }
 
 #[test]

@@ -116,3 +116,72 @@ fn beside_id(id: ObjectId, greater: bool) -> Option<ObjectId> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_has_a_next_one_on_either_side() {
+        let double = RawBson::Double;
+        let date = |millis: i64| RawBson::DateTime(DateTime::from_millis(millis));
+        let stamp = |increment: u32| RawBson::Timestamp(Timestamp { time: 1, increment });
+        let id =
+            |[one, other]: [u8; 2]| RawBson::ObjectId(ObjectId::from_bytes([1, 1, 1, 1, 1, 1, 1, 1, 1, 1, one, other]));
+        let id_ending = |all: u8, last: u8| {
+            let mut bytes = [all; 12];
+            bytes[11] = last;
+            RawBson::ObjectId(ObjectId::from_bytes(bytes))
+        };
+        // A value, the next greater one, and the next less one.
+        let checks = [
+            (RawBson::Null, Some(double(f64::NAN)), None),
+            (
+                RawBson::String("x".to_owned()),
+                Some(RawBson::String("x\0".to_owned())),
+                None,
+            ),
+            (RawBson::Boolean(false), Some(RawBson::Boolean(true)), None),
+            (
+                RawBson::Boolean(true),
+                Some(RawBson::DateTime(DateTime::MIN)),
+                Some(RawBson::Boolean(false)),
+            ),
+            (
+                RawBson::Int32(7),
+                Some(double(7_f64.next_up())),
+                Some(double(7_f64.next_down())),
+            ),
+            (
+                RawBson::Int64(-7),
+                Some(double((-7_f64).next_up())),
+                Some(double((-7_f64).next_down())),
+            ),
+            (
+                double(0.5),
+                Some(double(0.5_f64.next_up())),
+                Some(double(0.5_f64.next_down())),
+            ),
+            (RawBson::Int64(1 << 53), None, None),
+            (double(f64::INFINITY), None, None),
+            (double(f64::NAN), None, None),
+            (date(5), Some(date(6)), Some(date(4))),
+            (date(i64::MAX), None, Some(date(i64::MAX - 1))),
+            (date(i64::MIN), Some(date(i64::MIN + 1)), None),
+            (stamp(5), Some(stamp(6)), Some(stamp(4))),
+            (stamp(u32::MAX), None, Some(stamp(u32::MAX - 1))),
+            (stamp(0), Some(stamp(1)), None),
+            (id([3, 9]), Some(id([3, 10])), Some(id([3, 8]))),
+            (id([3, 255]), Some(id([4, 0])), Some(id([3, 254]))),
+            (id([3, 0]), Some(id([3, 1])), Some(id([2, 255]))),
+            (id_ending(255, 255), None, Some(id_ending(255, 254))),
+            (id_ending(0, 0), Some(id_ending(0, 1)), None),
+            (RawBson::MinKey, None, None),
+        ];
+        for (value, greater, less) in checks {
+            // NaN is not equal to itself.
+            let next = [true, false].map(|is_greater| behind(value.as_raw_bson_ref(), is_greater));
+            assert_eq!(format!("{next:?}"), format!("{:?}", [greater, less]), "{value:?}");
+        }
+    }
+}

@@ -3,7 +3,7 @@ use bson::{RawDocumentBuf, rawdoc};
 
 use super::*;
 use crate::command::find::Find;
-use crate::pattern::shapes::{BucketOptions, NamespacePattern};
+use crate::pattern::shapes::{BucketOptions, ItemIds, NamespacePattern};
 
 fn shape() -> BucketShape {
     let options = BucketOptions {
@@ -159,6 +159,69 @@ fn a_scan_begins_where_the_first_item_may_be() {
 }
 
 #[test]
+fn dropped_ids_are_mongods_to_read() {
+    for item_ids in [ItemIds::Unique, ItemIds::Stored, ItemIds::Dropped] {
+        let options = BucketOptions {
+            item_ids,
+            ..BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()])
+        };
+        let shape = BucketShape::new(options).unwrap();
+        for (filter, sort, is_of_ids) in [
+            (rawdoc! {}, rawdoc! { "n": 1 }, false),
+            (rawdoc! {}, rawdoc! { "n": 1, "_id": 1 }, true),
+            (rawdoc! {}, rawdoc! { "_id.x": 1 }, true),
+            (rawdoc! { "_id": 1 }, rawdoc! { "n": 1 }, true),
+            (rawdoc! { "_id.x": 1 }, rawdoc! { "n": 1 }, true),
+        ] {
+            let find = Find {
+                filter: Some(&filter),
+                sort: Some(&sort),
+                limit: 5,
+                ..Find::default()
+            };
+            let is_recognised = SortedQuery::of(&shape, &find).is_some();
+            let expected = !is_of_ids || item_ids != ItemIds::Dropped;
+            assert_eq!(is_recognised, expected, "{item_ids:?} {filter:?} {sort:?}");
+        }
+    }
+}
+
+#[test]
+fn arrays_matter_where_a_scan_begins_inside_an_index() {
+    let indexes = indexes(&[
+        rawdoc! { "control.v": 1, "history.at": -1 },
+        rawdoc! { "control.v": 1, "history._id": 1 },
+        rawdoc! { "control.v": 1, "history.status": 1, "history.at": 1 },
+        rawdoc! { "k": 1, "history.at": 1 },
+    ]);
+    for (filter, sort, expected) in [
+        (rawdoc! {}, rawdoc! { "at": 1 }, None),
+        (rawdoc! { "at": { "$gt": 7 } }, rawdoc! { "at": 1 }, Some("history.at")),
+        // It ends inside.
+        (rawdoc! { "at": { "$lt": 7 } }, rawdoc! { "at": 1 }, None),
+        // No `_id` is an array, and no key.
+        (rawdoc! { "_id": { "$gt": 7 } }, rawdoc! { "_id": 1 }, None),
+        (rawdoc! { "k": 7 }, rawdoc! { "k": 1, "at": 1 }, None),
+        (
+            rawdoc! { "status": "x" },
+            rawdoc! { "status": 1, "at": 1 },
+            Some("history.status"),
+        ),
+        (rawdoc! { "status": "x" }, rawdoc! { "at": 1 }, None),
+    ] {
+        let find = Find {
+            filter: Some(&filter),
+            sort: Some(&sort),
+            limit: 5,
+            ..Find::default()
+        };
+        let query = SortedQuery::of(&shape(), &find).unwrap();
+        let scan = query.scans(&indexes).pop().unwrap();
+        assert_eq!(scan.unless_array(&shape()).as_deref(), expected, "{filter:?} {sort:?}");
+    }
+}
+
+#[test]
 fn no_index_has_another_order() {
     let indexes = prefixed();
     for (filter, sort) in [
@@ -247,6 +310,45 @@ fn items_behind_the_last_bucket_wait() {
         Some(vec![80, 70])
     );
     assert_eq!(numbers(&rawdoc! { "at": { "$gt": 75 } }, &late, false), Some(vec![80]));
+}
+
+/// Items in the order of a whole index on `at`, where one has an array there; `None`: they are not compared.
+fn in_order(sort: &RawDocument, filter: &RawDocument) -> Option<Vec<i32>> {
+    let shape = shape();
+    let indexes = indexes(&[
+        rawdoc! { "control.v": 1, "history.at": -1 },
+        rawdoc! { "control.v": 1, "history.at": -1, "history.n": -1 },
+    ]);
+    let find = Find {
+        filter: Some(filter),
+        sort: Some(sort),
+        limit: 5,
+        ..Find::default()
+    };
+    let scan = SortedQuery::of(&shape, &find).unwrap().scans(&indexes).pop().unwrap();
+    let bucket = rawdoc! {
+        "_id": 1, "k": 1, "count": 3, "control": { "v": 1, "page": 0, "bytes": 1 },
+        "history": [{ "_id": 1, "at": 40 }, { "_id": 2, "at": [70, 10, 90] }, { "_id": 3, "at": 80 }],
+    };
+    let IndexScanResult::Items(mut items) = scan.items(&shape, std::iter::once(&*bucket), true) else {
+        return None;
+    };
+    let mut ids = Vec::new();
+    while let Some(item) = items.first() {
+        ids.push(RawDocument::from_bytes(item).unwrap().get_i32("_id").unwrap());
+        items.advance();
+    }
+    Some(ids)
+}
+
+#[test]
+fn an_array_is_sorted_by_its_first_element_in_the_order() {
+    let all = rawdoc! {};
+    assert_eq!(in_order(&rawdoc! { "at": 1 }, &all), Some(vec![2, 1, 3]));
+    assert_eq!(in_order(&rawdoc! { "at": -1 }, &all), Some(vec![2, 3, 1]));
+    // With another sort field, or where the scan begins inside the index, mongod sorts it.
+    assert_eq!(in_order(&rawdoc! { "at": -1, "n": -1 }, &all), None);
+    assert_eq!(in_order(&rawdoc! { "at": 1 }, &rawdoc! { "at": { "$gt": 7 } }), None);
 }
 
 #[test]

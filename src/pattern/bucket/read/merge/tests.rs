@@ -117,15 +117,29 @@ fn pages_far_away_are_not_chosen() {
 #[test]
 fn what_was_not_read_may_come_between() {
     let shape = shape();
-    let body = rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": 1 }, "limit": 2 };
-    let question = BucketQuery::of(&shape, &Find::parse(&body).unwrap()).unwrap();
     let stored = page((0, &vec![1, 5, 9]));
     let buckets = [Bucket::open(&shape, &stored).unwrap()];
-    let merged = |unread| {
+    // Two items, and where those that were not read begin.
+    for (direction, unread, expected) in [
+        (1, Unread::From(date(6)), Some([1, 5])),
+        (1, Unread::From(date(5)), None),
+        (1, Unread::From(date(4)), None),
+        (1, Unread::None, Some([1, 5])),
+        (-1, Unread::From(date(4)), Some([9, 5])),
+        (-1, Unread::From(date(5)), None),
+        (-1, Unread::From(date(6)), None),
+        (-1, Unread::None, Some([9, 5])),
+    ] {
+        let body = rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": direction }, "limit": 2 };
+        let question = BucketQuery::of(&shape, &Find::parse(&body).unwrap()).unwrap();
+        let mut found = DocumentBuffer::default();
         let window = MergeWindow { skip: 0, unread };
-        merge(&shape, &question, window, &buckets, &mut DocumentBuffer::default())
-    };
-    assert!(merged(Unread::From(date(6))));
-    assert!(!merged(Unread::From(date(5))));
-    assert!(merged(Unread::None));
+        let is_known = merge(&shape, &question, window, &buckets, &mut found);
+        let times: Vec<i64> = contents(&mut found).into_iter().map(|(time, _)| time).collect();
+        assert_eq!(
+            is_known.then_some(times),
+            expected.map(Vec::from),
+            "{direction} {unread:?}"
+        );
+    }
 }

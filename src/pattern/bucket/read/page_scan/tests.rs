@@ -165,6 +165,23 @@ fn what_came_late_since_a_walk_began_is_put_in_its_place_or_left_out() {
     assert_eq!(found.count(), 10);
 }
 
+#[test]
+fn what_came_late_is_where_it_was_inserted_if_no_order_is_asked_for() {
+    let mut pages = pages(&[4, 3]);
+    let items: RawArrayBuf = [6, 2, 5]
+        .into_iter()
+        .map(|number| rawdoc! { "_id": number, "t": date(number) })
+        .collect();
+    for mark in ["late", "unordered"] {
+        let mut control = rawdoc! { "v": 1, "page": 1, "from": date(2), "to": date(6) };
+        control.append(<&bson::raw::CStr>::try_from(mark).unwrap(), true);
+        pages[1] = rawdoc! { "k": 1, "count": 3, "history": items.clone(), "control": control };
+        let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 } }).unwrap();
+        let mut walk = PageScan::of(&question, ScanDirection::Forward);
+        assert_eq!(taken(&mut walk, &pages), [0, 1, 2, 3, 6, 2, 5], "{mark}");
+    }
+}
+
 /// Four pages. Two items of the second page have got other times: one much later, one before all
 /// others.
 #[test]
@@ -304,4 +321,94 @@ fn bounds_of_nothing_are_conditions() {
         walk(4, 3).get_document("filter").unwrap().to_owned(),
         rawdoc! { "k": { "$eq": 1 }, "control.page": { "$gte": 4_i64, "$lt": 4_i64 } }
     );
+}
+
+#[test]
+fn an_item_is_missed_where_its_bucket_has_another() {
+    let shape = shape();
+    let page = &pages(&[3])[0];
+    // Whether the item is returned, and whether it was missed.
+    for (id, is_found) in [(1, true), (7, false)] {
+        let question = question(&rawdoc! { "find": "c", "filter": { "_id": id } }).unwrap();
+        let mut walk = PageScan::of(&question, ScanDirection::Forward);
+        assert!(!walk.missed_its_item() && !walk.is_at_the_end());
+        let mut found = DocumentBuffer::default();
+        walk.take(&shape, page, &mut found);
+        assert_eq!(found.count(), u64::from(is_found), "{id}");
+        assert_eq!(walk.missed_its_item(), !is_found, "{id}");
+        assert!(walk.is_at_the_end());
+    }
+    let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "limit": 4 }).unwrap();
+    let mut walk = PageScan::of(&question, ScanDirection::Forward);
+    walk.take(&shape, page, &mut DocumentBuffer::default());
+    assert!(walk.left() == Some(1) && !walk.missed_its_item());
+}
+
+#[test]
+fn a_walk_along_the_pages_of_several_keys_is_not_found_again() {
+    for (filter, can_go_on) in [
+        (rawdoc! { "k": 1 }, true),
+        (rawdoc! { "_id": 1 }, true),
+        (rawdoc! { "k": { "$gt": 1 } }, false),
+        (rawdoc! {}, false),
+    ] {
+        let question = question(&rawdoc! { "find": "c", "filter": filter.clone() }).unwrap();
+        let walk = PageScan::of(&question, ScanDirection::Forward);
+        assert_eq!(walk.can_go_on(), can_go_on, "{filter:?}");
+    }
+}
+
+#[test]
+fn no_more_buckets_are_asked_for_than_hold_the_items() {
+    // A key's pages hold four items.
+    let at = |offset: u64| Start::At(Location { page: 3, offset });
+    for (sort, start, skip, items, expected) in [
+        (1, Start::End, 0, 4, 1),
+        (1, Start::End, 0, 5, 2),
+        (1, Start::End, 3, 5, 2),
+        (1, Start::End, 0, 0, 1),
+        // The highest page is half full.
+        (-1, Start::End, 0, 2, 1),
+        (-1, Start::End, 0, 3, 2),
+        (1, at(3), 0, 1, 1),
+        (1, at(3), 0, 2, 2),
+        (-1, at(0), 0, 1, 1),
+        (-1, at(0), 0, 2, 2),
+        (-1, at(3), 0, 4, 1),
+        (1, Start::Before(2), 0, 4, 2),
+        (1, Start::Before(2), 0, 5, 3),
+    ] {
+        let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": sort } }).unwrap();
+        let direction = if sort == 1 {
+            ScanDirection::Forward
+        } else {
+            ScanDirection::Backward
+        };
+        let walk = PageScan::of(&question, direction).beginning(start, skip);
+        assert_eq!(
+            walk.buckets_for(&shape(), items),
+            expected,
+            "{sort} {start:?} {skip} {items}"
+        );
+    }
+}
+
+#[test]
+fn a_walk_by_time_ends_behind_its_range_unless_the_page_came_late() {
+    let filter = rawdoc! { "k": 1, "t": { "$lte": date(2) } };
+    let question = question(&rawdoc! { "find": "c", "filter": filter, "sort": { "t": 1 } }).unwrap();
+    let pages = pages(&[4, 2]);
+    for (is_late, step) in [(false, ScanStep::Done), (true, ScanStep::More)] {
+        let mut walk = PageScan::of(&question, ScanDirection::Forward);
+        let mut found = DocumentBuffer::default();
+        assert_eq!(walk.take(&shape(), &pages[0], &mut found), ScanStep::More);
+        let mut control = pages[1].get_document("control").unwrap().to_owned();
+        if is_late {
+            control.append(cstr!("late"), true);
+        }
+        let items = pages[1].get_array("history").unwrap().to_owned();
+        let page = rawdoc! { "k": 1, "count": 2, "history": items, "control": control };
+        assert_eq!(walk.take(&shape(), &page, &mut found), step);
+        assert_eq!(found.count(), 3);
+    }
 }
