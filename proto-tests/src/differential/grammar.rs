@@ -136,7 +136,7 @@ groups! {
 
     /// A sorted read of a collection with an index.
     SORTED "sorted" [
-        SortedIndex, SortedTies, SortedValues, SortedSort, SortedWay, SortedRange, SortedResidual, SortedRead,
+        SortedIndex, SortedTies, SortedValues, SortedSort, SortedWay, SortedRange, SortedResidual, SortedRead, SortedWrite,
     ]
 
     /// A read of one key in a range of time.

@@ -108,7 +108,7 @@ pub(crate) fn cover(upstream: &mongod::Mongod) -> Result<()> {
 }
 
 const COVERING_RUNS: usize = 8;
-const COVERING_OPERATIONS: u32 = 310;
+const COVERING_OPERATIONS: u32 = 330;
 
 /// What the covering runs generate, which depends on no server.
 pub(crate) fn generated() -> Coverage {

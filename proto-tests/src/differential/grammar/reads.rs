@@ -105,6 +105,9 @@ declare_sites! {
     /// Whether documents are equal in all fields of the index.
     "sorted.ties" SortedTies { Some 1, None 1 }
 
+    /// A write behind the inserts.
+    "sorted.write" SortedWrite { DeleteOne 1, DeleteKey 1, DeleteMany 1, SetRank 1, SetStatus 1 }
+
     /// Which values the sort field has.
     "sorted.values" SortedValues { Plain 4, Arrays 1, Mixed 1 }
 

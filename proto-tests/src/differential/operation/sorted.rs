@@ -11,6 +11,7 @@ use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon, Order};
 use crate::differential::grammar::{
     SORTED, SortedIndex, SortedRange, SortedRead, SortedResidual, SortedSort, SortedTies, SortedValues, SortedWay,
+    SortedWrite,
 };
 use crate::differential::sides::{COLLECTION, show};
 use crate::differential::{Sides, World};
@@ -130,14 +131,20 @@ fn document(world: &mut World, number: i32, values: SortedValues) -> Document {
 
 fn write(world: &mut World) -> Document {
     let number = world.between(1, DOCUMENTS);
-    match world.below(3) {
-        0 => doc! { "delete": COLLECTION, "deletes": [{ "q": { "n": number }, "limit": 1 }] },
-        1 => doc! { "update": COLLECTION, "updates": [{ "q": { "n": number }, "u": { "$set": { RANK: 7 } } }] },
-        _ => {
-            let key = world.shape.key[0].clone();
-            let filter = doc! { key: number % KEYS };
-            doc! { "update": COLLECTION, "updates": [{ "q": filter, "u": { "$set": { "status": "open" } }, "multi": true }] }
-        }
+    let key = world.shape.key[0].clone();
+    let of_key = doc! { key: number % KEYS };
+    let delete =
+        |filter: Document, limit: i32| doc! { "delete": COLLECTION, "deletes": [{ "q": filter, "limit": limit }] };
+    let update = |filter: Document, change: Document| {
+        doc! { "update": COLLECTION, "updates": [{ "q": filter, "u": { "$set": change }, "multi": true }] }
+    };
+    match world.take::<SortedWrite>() {
+        SortedWrite::DeleteOne => delete(doc! { "n": number }, 1),
+        // Pages become empty.
+        SortedWrite::DeleteKey => delete(of_key, 0),
+        SortedWrite::DeleteMany => delete(doc! { "n": { "$gt": number, "$lt": number + 60 } }, 0),
+        SortedWrite::SetRank => update(doc! { "n": number }, doc! { RANK: 7 }),
+        SortedWrite::SetStatus => update(of_key, doc! { "status": "open" }),
     }
 }
 

@@ -190,7 +190,9 @@ impl<'b> Merge<'b, '_> {
     fn take(&mut self, document: &'b RawDocument) -> Option<()> {
         let bucket = Bucket::open(self.shape, document)?;
         let mut first: Option<SortKey<'b>> = None;
+        let mut is_empty = true;
         for stored in bucket.stored() {
+            is_empty = false;
             let item = StoredItem {
                 shape: self.shape,
                 bucket: document,
@@ -216,6 +218,8 @@ impl<'b> Merge<'b, '_> {
                 self.is_at_the_end |= !self.is_before_the_end(&first)?;
                 self.last = Some(first);
             }
+            // An emptied page has an entry as of an item without any field, which may be the first one.
+            None if is_empty => {}
             None => self.is_at_the_end = true,
         }
         Some(())

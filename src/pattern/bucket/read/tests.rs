@@ -218,11 +218,7 @@ fn a_scan_begins_at_the_near_end_of_its_range() {
     ] {
         let range = single(operator, date(at));
         let sign = if direction == forward { 1 } else { -1 };
-        let asked = |queries: &Queries<'_>| {
-            queries
-                .from_the_near_end(&question(&range, sign), direction, 2)
-                .unwrap()
-        };
+        let asked = |queries: &Queries<'_>| queries.from_near_end(&question(&range, sign), direction, 2).unwrap();
         let begin = RawBsonRef::DateTime(date(begin));
         let (min, max) = if direction == forward {
             (begin, MAX)
@@ -245,7 +241,7 @@ fn a_scan_begins_at_the_near_end_of_its_range() {
     let filter = rawdoc! { "k": { "$eq": 1 }, "control.v": 1, "control.to": range.clone() };
     check(
         Reach::Bounds,
-        |queries| queries.from_the_near_end(&question(&range, 1), forward, 2).unwrap(),
+        |queries| queries.from_near_end(&question(&range, 1), forward, 2).unwrap(),
         &sorted(find("control.to", filter), "control.to", 1),
     );
 }
@@ -262,8 +258,8 @@ fn a_range_that_is_open_has_no_end_to_begin_at() {
     let to = question(&rawdoc! { "$lt": date(8) }, 1);
     assert!(queries.oldest_in_range(&from).is_some() && queries.newest_in_range(&from).is_none());
     assert!(queries.oldest_in_range(&to).is_none() && queries.newest_in_range(&to).is_some());
-    assert_eq!(queries.from_the_near_end(&from, ScanDirection::Backward, 1), None);
-    assert_eq!(queries.from_the_near_end(&to, ScanDirection::Forward, 1), None);
+    assert_eq!(queries.from_near_end(&from, ScanDirection::Backward, 1), None);
+    assert_eq!(queries.from_near_end(&to, ScanDirection::Forward, 1), None);
 }
 
 #[test]

@@ -292,6 +292,12 @@ fn items_behind_the_last_bucket_wait() {
     assert_eq!(numbers(&rawdoc! {}, &buckets[..1], false), None);
     assert_eq!(numbers(&rawdoc! { "status": "x" }, &buckets, false), None);
     assert_eq!(numbers(&rawdoc! { "status": "x" }, &buckets, true), Some(vec![70, 60]));
+    // An emptied page says nothing, wherever it comes.
+    for place in 0..=2 {
+        let mut with_empty = buckets.to_vec();
+        with_empty.insert(place, bucket(4, &[]));
+        assert_eq!(numbers(&rawdoc! {}, &with_empty, false), Some(vec![80, 70]), "{place}");
+    }
     // A bucket without an entry in the range is beyond its end.
     let beyond = [buckets.to_vec(), vec![bucket(3, &[(65, "y")])]].concat();
     assert_eq!(numbers(&rawdoc! { "status": "x" }, &beyond, false), Some(vec![70, 60]));
