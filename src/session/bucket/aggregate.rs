@@ -9,6 +9,7 @@ use crate::command::aggregate::{Aggregate, as_find};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, single};
 use crate::command::reply::CursorReply;
+use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::{count_pushdown, unwind};
 use crate::pattern::pipeline::{PipelinePosition, Pipelines};
 use crate::session::aggregate_validation::judged_aggregate;
@@ -38,7 +39,12 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     }
     let stages = stored(run, &aggregate).await?;
     let replaced = [("pipeline", Some(RawBsonRef::Array(&stages))), ("hint", None)];
-    let command = with_replaced(body, &replaced);
+    let mut command = with_replaced(body, &replaced);
+    if reads_all_pages(run, &stages) {
+        // An application's index begins with the field of the condition on pages, and has an entry for
+        // each item.
+        command.append(cstr!("hint"), single("$natural", 1));
+    }
     run.context.shared.metrics.read(&run.label(), Strategy::Pipeline);
     let reply = put_together(run.context.link, &command).await?;
     if aggregate.explain {
@@ -64,6 +70,13 @@ fn explanation(run: &BucketCommand<'_>, stages: &RawArray) -> Explained {
         strategy: Strategy::Pipeline,
         command,
     }
+}
+
+/// Whether stages on buckets begin with the condition that every page meets, and no other.
+fn reads_all_pages(run: &BucketCommand<'_>, stages: &RawArray) -> bool {
+    let first = stages.into_iter().next().and_then(Result::ok);
+    let of_all = BucketPredicate::of(run.shape, None).bucket_match();
+    first.and_then(RawBsonRef::as_document) == Some(&*of_all)
 }
 
 /// The pipeline on buckets, of collections that are ready to be read.
