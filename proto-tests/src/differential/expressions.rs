@@ -43,7 +43,7 @@ pub(super) fn named(expression: &Bson, path: &str) -> Bson {
     }
 }
 
-/// Expressions of a field to group by, some of which name it otherwise than by its path.
+/// Expressions to group by: a field path, `$getField`, variables, and operators on the field.
 pub(super) fn groups() -> Vec<Bson> {
     vec![
         bson!(FIELD),
@@ -66,7 +66,7 @@ pub(super) fn groups() -> Vec<Bson> {
     ]
 }
 
-/// What is gathered of a group in no order: a field `set` of these is compared as a set.
+/// Accumulators that return an array in no defined order. The field is called `set`, and compared as a set.
 pub(super) fn gathered() -> Vec<Bson> {
     vec![
         bson!({ "$push": FIELD }),
