@@ -73,7 +73,10 @@ fn check_late<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut impl Fn
             );
         }
         is_behind_empty = items(bucket, shape).is_empty();
-        if !is_behind_empty {
+        if is_behind_empty && is {
+            // The next page may have been begun when this one had items: it was not compared with those before.
+            newest = None;
+        } else if !is_behind_empty {
             // The page behind was begun when they were these.
             let kept = control(bucket, "kept").and_then(RawBsonRef::as_document);
             let own = control(bucket, "to");
