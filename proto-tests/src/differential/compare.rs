@@ -169,14 +169,13 @@ pub fn documents(
             return chosen_from(canon, shaped, all);
         }
     }
-    for (position, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
-        ensure!(
-            ours == theirs,
-            "document {position} differs.\n  naive:  {}\n  shaped: {}",
-            show(RawDocument::from_bytes(theirs)?),
-            show(RawDocument::from_bytes(ours)?)
-        );
-    }
+    let differing = ours.iter().zip(&theirs).position(|(ours, theirs)| ours != theirs);
+    ensure!(
+        differing.is_none(),
+        "document {differing:?} differs.\n  naive:  {}\n  shaped: {}",
+        naive.iter().map(|document| show(document)).collect::<String>(),
+        shaped.iter().map(|document| show(document)).collect::<String>()
+    );
     Ok(())
 }
 

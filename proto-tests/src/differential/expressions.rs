@@ -61,7 +61,7 @@ pub(super) fn groups() -> Vec<Bson> {
         bson!({ "$map": { "input": ["$n"], "as": "CURRENT", "in": "$k" } }),
         bson!({ "$map": { "input": [FIELD, "$n"], "in": { "$type": "$$this" } } }),
         bson!({ "$filter": { "input": ["$n", 1], "as": "k", "cond": { "$eq": ["$$k", "$n"] } } }),
-        bson!({ "$switch": { "branches": [{ "case": { "$gt": ["$n", 5] }, "then": FIELD }], "default": "$k" } }),
+        bson!({ "$switch": { "branches": [{ "case": { "$gt": ["$n", 5] }, "then": FIELD }], "default": "none" } }),
         bson!(null),
     ]
 }

@@ -98,7 +98,8 @@ pub(super) fn outcomes(sides: &mut Sides, replies: &[RawDocumentBuf; 2], batches
     let failed = if compare::succeeded(naive) { shaped } else { naive };
     ensure!(
         field(&rest, "code") == field(failed, "code"),
-        "one failed, and the other did not to its end.\n  {}",
+        "only the {} side failed.\n  {}",
+        if compare::succeeded(naive) { "shaped" } else { "naive" },
         show(failed)
     );
     Ok(false)
