@@ -134,6 +134,9 @@ groups! {
     /// An update that fails in the middle.
     FAILING "failing update" [Failing, Ordered]
 
+    /// The newest or oldest item of each key.
+    NEWEST "newest" [NewestForm, NewestSort, NewestDirection, NewestBy, NewestBefore, BatchSize]
+
     /// A sorted read of a collection with an index.
     SORTED "sorted" [
         SortedIndex, SortedTies, SortedValues, SortedSort, SortedWay, SortedRange, SortedResidual, SortedRead, SortedWrite,

@@ -12,6 +12,7 @@ mod find_and_modify;
 mod indexes;
 mod insert;
 mod lookup;
+mod newest;
 mod scene;
 mod sorted;
 mod transaction;
@@ -113,6 +114,7 @@ pub const READS: &[Family] = &[
     Family::new("find", 60, find::generate),
     Family::new("count", 10, count::generate),
     Family::new("aggregate", 20, aggregate::generate),
+    Family::new("newest", 4, newest::generate),
     Family::new("distinct", 5, distinct::generate),
     Family::new("lookup", 5, lookup::generate),
     Family::new("view", 2, view::generate),
@@ -142,6 +144,7 @@ pub const ALL: &[Family] = &[
     Family::new("find", 30, find::generate),
     Family::new("count", 8, count::generate),
     Family::new("aggregate", 12, aggregate::generate),
+    Family::new("newest", 4, newest::generate),
     Family::new("distinct", 6, distinct::generate),
     Family::new("lookup", 8, lookup::generate),
     Family::new("view", 1, view::generate),
@@ -161,6 +164,7 @@ pub const ALL_IN_SESSIONS: &[Family] = &[
     Family::new("find", 25, find::generate),
     Family::new("count", 3, count::generate),
     Family::new("aggregate", 4, aggregate::generate),
+    Family::new("newest", 4, newest::generate),
     Family::new("empty", 4, empty::generate),
     Family::new("scene", 4, scene::generate),
     Family::new("sorted", 3, sorted::generate),

@@ -7,10 +7,11 @@ use super::explained::Explained;
 use super::{find, statistics};
 use crate::command::aggregate::{Aggregate, as_find};
 use crate::command::arguments::with_replaced;
-use crate::command::document::{array_of, single};
+use crate::command::document::{array_of, as_whole_number, get, single};
+use crate::command::error::CommandError;
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
-use crate::pattern::bucket::{count_pushdown, unwind};
+use crate::pattern::bucket::{count_pushdown, skip_scan, unwind};
 use crate::pattern::pipeline::{PipelinePosition, Pipelines};
 use crate::session::aggregate_validation::judged_aggregate;
 use crate::session::cross_collection::ReferencedCollections;
@@ -38,17 +39,41 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
         }
     }
     let stages = stored(run, &aggregate).await?;
-    let replaced = [("pipeline", Some(RawBsonRef::Array(&stages))), ("hint", None)];
-    let mut command = with_replaced(body, &replaced);
-    if reads_all_pages(run, &stages) {
+    run.context.shared.metrics.read(&run.label(), Strategy::Pipeline);
+    if let Some(stages) = skip_scan(run, &aggregate) {
+        let command = on_buckets(run, &stages);
+        match put_together(run.context.link, &command).await {
+            // It needs more memory than mongod allows, or fails as any pipeline would.
+            Err(RunError::Command(CommandError::Upstream(_))) => {}
+            reply => return finish(run, &aggregate, &stages, reply?),
+        }
+    }
+    let command = on_buckets(run, &stages);
+    let reply = put_together(run.context.link, &command).await?;
+    finish(run, &aggregate, &stages, reply)
+}
+
+/// The client's command with stages on buckets.
+fn on_buckets(run: &BucketCommand<'_>, stages: &RawArray) -> RawDocumentBuf {
+    let replaced = [("pipeline", Some(RawBsonRef::Array(stages))), ("hint", None)];
+    let mut command = with_replaced(run.context.head.body(), &replaced);
+    if reads_all_pages(run, stages) {
         // An application's index begins with the field of the condition on pages, and has an entry for
         // each item.
         command.append(cstr!("hint"), single("$natural", 1));
     }
-    run.context.shared.metrics.read(&run.label(), Strategy::Pipeline);
-    let reply = put_together(run.context.link, &command).await?;
+    command
+}
+
+/// The client's reply, of mongod's reply to these stages.
+fn finish(
+    run: &BucketCommand<'_>,
+    aggregate: &Aggregate<'_>,
+    stages: &RawArray,
+    reply: RawDocumentBuf,
+) -> Result<RawDocumentBuf, RunError> {
     if aggregate.explain {
-        return Ok(explanation(run, &stages).told_in(reply));
+        return Ok(explanation(run, stages).told_in(reply));
     }
     if let Some(cursor) = CursorReply::parse(&reply) {
         run.context.shared.cursors.opened(cursor.id);
@@ -59,7 +84,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
 /// What is sent for it.
 pub(super) async fn explained(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Result<Explained, RunError> {
     let stages = stored(run, aggregate).await?;
-    Ok(explanation(run, &stages))
+    Ok(explanation(run, &skip_scan(run, aggregate).unwrap_or(stages)))
 }
 
 fn explanation(run: &BucketCommand<'_>, stages: &RawArray) -> Explained {
@@ -96,4 +121,21 @@ async fn stored(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Resul
     referenced.prepare(&pipelines.into_reached()).await?;
     run.ensure_readable(aggregate.hint).await?;
     Ok(array_of(&stages))
+}
+
+/// The stages that read one page of each key. `None` if the pipeline needs more, or if the pipeline that reads
+/// all items could not take their place: an error ends a transaction, and a batch of none hides the error.
+fn skip_scan(run: &BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Option<RawArrayBuf> {
+    let cursor = get(run.context.head.body(), "cursor").and_then(RawBsonRef::as_document);
+    let batch_size = cursor.and_then(|cursor| as_whole_number(get(cursor, "batchSize")?));
+    if run.context.head.in_transaction()
+        || aggregate.hint.is_some()
+        || aggregate.collation.is_some()
+        || batch_size == Some(0)
+    {
+        return None;
+    }
+    let mut pipelines = Pipelines::new(&run.context.settings.shapes, run.context.head.database);
+    let stages = pipelines.stages(&aggregate.pipeline, PipelinePosition::Open).ok()?;
+    skip_scan::of_aggregate(run.shape, run.namespace.collection, &stages).map(|stages| array_of(&stages))
 }

@@ -99,6 +99,21 @@ declare_sites! {
         UnwindNested 1, ReplaceRoot 2, SetWindowFields 1, Densify 1, Fill 1, Sample 1,
     }
 
+    /// What selects the newest or oldest item of each key.
+    "newest" NewestForm { First 3, Last 3, Top 1, Bottom 1, Max 1, Min 1, FirstAndMax 1, FirstAndMin 1 }
+
+    /// The sort before it.
+    "newest.sort" NewestSort { Time 2, KeyAndTime 2, TimeAndKey 1, TimeAndNumber 1 }
+
+    /// The direction of the time in the sort.
+    "newest.direction" NewestDirection { Ascending 1, Descending 1 }
+
+    /// What the items are grouped by.
+    "newest.by" NewestBy { Key 6, KeyInDocument 1, OtherField 1 }
+
+    /// What comes before.
+    "newest.before" NewestBefore { Nothing 6, MatchKey 1, MatchAll 1 }
+
     /// Which index a sorted read has.
     "sorted.index" SortedIndex { Rank 2, Time 3, StatusAndTime 3, StatusAndRank 2, KeyAndRank 2, KeyStatusAndTime 2, None 1 }
 
