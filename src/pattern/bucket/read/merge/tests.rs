@@ -167,7 +167,7 @@ fn pages_far_away_are_not_chosen_of_a_descending_sort() {
     );
 }
 
-/// The order of items of one time depends on their pages, so a page may have items on both sides of another's.
+/// Items of one time are in the order of their pages, so a page may have items on both sides of another's.
 #[test]
 fn pages_that_meet_at_one_time_are_chosen_together() {
     let shape = shape();

@@ -3,7 +3,7 @@
 use super::*;
 
 /// The item as the application knows it, with other fields behind its `_id`, key and time.
-fn item(more: RawDocumentBuf) -> RawDocumentBuf {
+fn item(more: &RawDocument) -> RawDocumentBuf {
     let mut item = rawdoc! { "_id": 1, "k": 5, "t": bson::DateTime::from_millis(7) };
     more.iter().flatten().for_each(|(name, value)| item.append(name, value));
     item
@@ -19,8 +19,8 @@ fn replaced(new: &RawDocument) -> Result<Planned, Unsupported> {
 
 #[test]
 fn a_replacement_without_an_id_counts_as_a_change() {
-    let same = item(rawdoc! { "a": { "b": 1 }, "quantity": 2, "x": [1] });
-    let other = item(rawdoc! { "a": 2 });
+    let same = item(&rawdoc! { "a": { "b": 1 }, "quantity": 2, "x": [1] });
+    let other = item(&rawdoc! { "a": 2 });
     for (is_counted, same, other) in [
         (false, same.clone(), other.clone()),
         (true, without_id(&same), without_id(&other)),
@@ -58,7 +58,7 @@ fn stages_that_change_nothing_are_no_change() {
         matches!(planned, Ok(Planned::Unchanged { counted: false })),
         "{planned:?}"
     );
-    let planned = piped(&item(rawdoc! { "a": 2 }));
+    let planned = piped(&item(&rawdoc! { "a": 2 }));
     assert!(
         matches!(&planned, Ok(Planned::InPlace(change)) if change.counted),
         "{planned:?}"
@@ -75,7 +75,7 @@ fn an_item_with_a_dollar_field_is_replaced_by_a_stage() {
         (0, vec![literal(), slice(1, 10)]),
     ] {
         let found = LocatedItem { place, ..found() };
-        let made = item(rawdoc! { "$x": 1 });
+        let made = item(&rawdoc! { "$x": 1 });
         let Ok(Planned::InPlace(change)) = of_pipeline(&shape(), &found, &made, &mut FixedMint) else {
             panic!("a change in place");
         };
