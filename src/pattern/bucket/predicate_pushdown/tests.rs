@@ -155,3 +155,61 @@ fn a_bucket_has_a_matching_item_where_the_filter_is_on_items_alone_or_on_the_key
         assert!(!narrowing(&filter).is_met_by_an_item(), "{filter:?}");
     }
 }
+
+#[test]
+fn a_match_on_pages_is_of_this_layout_and_of_a_write_of_any() {
+    let found = narrowing(&rawdoc! { "k": 1, "a": 2 });
+    let matching = |version: RawDocumentBuf| {
+        let clauses = rawdoc! {
+            "$and": [
+                { "control.v": version }, { "k": { "$eq": 1 } }, { "history": { "$elemMatch": { "a": 2 } } },
+            ],
+        };
+        rawdoc! { "$match": clauses }
+    };
+    assert_eq!(found.bucket_match(), matching(rawdoc! { "$gte": 1, "$lte": 1 }));
+    assert_eq!(found.write_match(), matching(rawdoc! { "$gte": 1 }));
+}
+
+#[test]
+fn a_filter_of_more_than_1_mib_is_not_repeated_for_buckets() {
+    let filter = |length: usize| rawdoc! { "a": "x".repeat(length) };
+    let longest = (1 << 20) - filter(0).as_bytes().len();
+    for (length, is_repeated) in [(longest, true), (longest + 1, false)] {
+        let found = narrowing(&filter(length));
+        assert_eq!(!found.clauses().is_empty(), is_repeated);
+        assert_eq!(found.is_met_by_an_item(), is_repeated);
+    }
+}
+
+#[test]
+fn one_id_is_recognised() {
+    let one = RawBson::Int32(1);
+    for (filter, is_one) in [
+        (rawdoc! { "_id": 1 }, true),
+        (rawdoc! { "_id": { "$eq": 1 }, "k": { "$gt": 1 } }, true),
+        (rawdoc! { "_id": 1, "a": 1 }, false),
+        (rawdoc! { "_id": { "$gt": 1 } }, false),
+        (rawdoc! { "k": 1 }, false),
+    ] {
+        assert_eq!(narrowing(&filter).only_one_id(), is_one.then_some(&one), "{filter:?}");
+    }
+}
+
+#[test]
+fn a_key_is_compared_with_a_document_or_null_only_as_a_whole() {
+    check(
+        &rawdoc! { "k": { "x": 1 } },
+        Some(&rawdoc! { "k": { "$eq": { "x": 1 } } }),
+    );
+    check(&rawdoc! { "k": {} }, Some(&rawdoc! { "k": { "$eq": {} } }));
+    check(
+        &rawdoc! { "k": { "$eq": 1, "$lt": 5 } },
+        Some(&rawdoc! { "k": { "$eq": 1, "$lt": 5 } }),
+    );
+    for value in [RawBson::Null, rawdoc! { "x": 1 }.into()] {
+        check(&rawdoc! { "k": { "$gt": value.clone() } }, None);
+        check(&rawdoc! { "k": { "$lte": value } }, None);
+    }
+    check(&rawdoc! { "k": { "$gt": [1] } }, None);
+}

@@ -133,3 +133,6 @@ pub fn time_of(shape: &BucketShape, stored: &RawDocument) -> Option<DateTime> {
     let field = shape.rename().stored(shape.time()?).as_bytes();
     elements(stored).find(|element| element.name == field)?.as_datetime()
 }
+
+#[cfg(test)]
+mod tests;

@@ -140,3 +140,6 @@ fn by_time(shape: &BucketShape, sort: &RawDocument) -> Option<Order> {
     }
     Some(order.unwrap_or(Order::Insertion))
 }
+
+#[cfg(test)]
+mod tests;

@@ -184,3 +184,120 @@ fn an_item_is_found_in_its_bucket_by_an_equal_id() {
     assert_eq!(element_of(&shape(), &bucket, &RawBson::Int32(2)), None);
     assert_eq!(element_of(&shape(), &rawdoc! { "k": 1 }, &RawBson::Int32(5)), None);
 }
+
+#[test]
+fn a_statement_has_the_options_that_it_needs() {
+    let with = |update: RawDocumentBuf, options: RawDocumentBuf| {
+        let found = change(&rawdoc! { "_id": 5 }, &update).unwrap();
+        let mut expected = rawdoc! { "q": found.filter.clone(), "u": found.update.clone() };
+        options
+            .iter()
+            .flatten()
+            .for_each(|(name, value)| expected.append(name, value));
+        (found, expected)
+    };
+    let filters = || rawdoc! { "arrayFilters": [{ "mongoshapeItem._id": { "$eq": 5 } }], "hint": "mongoshape_item_id" };
+    let (found, expected) = with(rawdoc! { "$set": { "a": 1 } }, filters());
+    assert_eq!(found.statement(false), expected);
+    let mut of_many = rawdoc! { "multi": true };
+    filters()
+        .iter()
+        .flatten()
+        .for_each(|(name, value)| of_many.append(name, value));
+    let (found, expected) = with(rawdoc! { "$set": { "a": 1 } }, of_many);
+    assert_eq!(found.statement(true), expected);
+    // mongod refuses an array filter that no path refers to.
+    let (found, expected) = with(
+        rawdoc! { "$set": { "_id": 5 } },
+        rawdoc! { "hint": "mongoshape_item_id" },
+    );
+    assert_eq!(found.statement(false), expected);
+    assert!(found.has_demands);
+}
+
+#[test]
+fn no_array_filter_of_the_client_has_the_items_identifier() {
+    let filter = rawdoc! { "_id": 5 };
+    for (name, identifier) in [
+        ("e", "mongoshapeItem"),
+        ("mongoshapeItem", "mongoshapeItemx"),
+        ("mongoshapeItemxx", "mongoshapeItemxxx"),
+    ] {
+        let of_client = single(&format!("{name}.value"), rawdoc! { "$gt": 1 });
+        let operators = single("$inc", single(&format!("a.$[{name}]"), 1));
+        let array_filters = RawArrayBuf::from_iter([of_client.clone()]);
+        let asked = UpdateRequest {
+            filter: Some(&filter),
+            change: RawBsonRef::Document(&operators),
+            array_filters: Some(&array_filters),
+            collation: None,
+        };
+        let found = ItemUpdateById::of(&shape(), asked, &mut FixedMint).unwrap();
+        let path = format!("history.$[{identifier}].a.$[{name}]");
+        assert_eq!(found.update, single("$inc", single(&path, 1)));
+        let of_item = single(&format!("{identifier}._id"), rawdoc! { "$eq": 5 });
+        assert_eq!(found.array_filters, RawArrayBuf::from_iter([of_client, of_item]));
+    }
+}
+
+#[test]
+fn a_projection_is_to_the_key_and_the_item() {
+    assert_eq!(
+        only_item(&shape(), &RawBson::Int32(5)),
+        rawdoc! { "history": { "$elemMatch": { "_id": { "$eq": 5 } } }, "k": 1 }
+    );
+}
+
+#[test]
+fn a_path_in_a_text_is_of_an_item_if_it_begins_with_its_place() {
+    for text in [
+        "'history.x.a'",
+        "'history..a'",
+        "'history.$[other].a'",
+        "'history.$[mongoshapeItem.a'",
+        "'history.mongoshapeItem].a'",
+    ] {
+        assert_eq!(in_terms_of_items(&shape(), text, RawBsonRef::Int32(5)), text);
+    }
+}
+
+#[test]
+fn a_key_is_demanded_only_if_its_bytes_tell_that_it_is_equal() {
+    let id = rawdoc! { "_id": 5 };
+    for value in [RawBson::Int32(5), "x".into(), true.into(), RawBson::Int64(1 << 40)] {
+        assert!(
+            change(&id, &rawdoc! { "$set": { "k": value.clone() } }).is_ok(),
+            "{value:?}"
+        );
+    }
+    for value in [
+        RawBson::Int64(5),
+        RawBson::Double(5.0),
+        RawBson::Null,
+        rawdoc! { "x": 1 }.into(),
+    ] {
+        assert!(
+            change(&id, &rawdoc! { "$set": { "k": value.clone() } }).is_err(),
+            "{value:?}"
+        );
+    }
+    assert!(change(&id, &rawdoc! { "$set": { "k.x": 1 } }).is_err());
+}
+
+#[test]
+fn paths_and_names_are_refused_with_a_reason() {
+    let id = rawdoc! { "_id": 5 };
+    let at = bson::DateTime::from_millis(7);
+    for (update, reason) in [
+        (rawdoc! { "$set": { "a..b": 1 } }, "an update of a field without a name"),
+        (rawdoc! { "$set": { "": 1 } }, "an update of a field without a name"),
+        (rawdoc! { "_id": 6, "k": 1, "t": at }, "an update of '_id'"),
+        // Each is stored under the other's name.
+        (
+            rawdoc! { "$set": { "quantity": 1, "qty": 2 } },
+            "an update that may add several fields, in the order of their names, of which one is renamed",
+        ),
+    ] {
+        assert_eq!(&*change(&id, &update).unwrap_err(), reason, "{update:?}");
+    }
+}

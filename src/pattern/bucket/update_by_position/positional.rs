@@ -212,36 +212,4 @@ fn with(document: &RawDocument, parts: &[&str], element: RawBsonRef<'_>) -> RawD
 }
 
 #[cfg(test)]
-mod tests {
-    use bson::rawdoc;
-
-    use super::*;
-
-    #[test]
-    fn the_element_takes_the_operators_place() {
-        let operators = rawdoc! { "$set": { "a.b.$.c": 1, "x": 2 }, "$unset": { "a.b.$": 1 } };
-        let positional = Positional::of(&operators).unwrap().unwrap();
-        let expected = rawdoc! { "$set": { "a.b.3.c": 1, "x": 2 }, "$unset": { "a.b.3": 1 } };
-        assert_eq!(positional.resolved(&operators, 3), expected);
-        assert_eq!(
-            Positional::of(&rawdoc! { "$set": { "a.$[].b": 1, "a.$[x]": 1 } }),
-            Ok(None)
-        );
-        assert!(Positional::of(&rawdoc! { "$set": { "a.$": 1, "b.$": 1 } }).is_err());
-        assert!(Positional::of(&rawdoc! { "$set": { "a.$.b.$": 1 } }).is_err());
-    }
-
-    #[test]
-    fn one_condition_alone_may_be_about_an_array() {
-        let item = rawdoc! { "_id": 1, "a": [1, 2], "b": [3], "n": 5 };
-        let positional = Positional { path: "a".to_owned() };
-        let is_clear = |filter: &RawDocument| matches!(positional.probe(&item, Some(filter)), Ok(Probe::Ask(_)));
-        assert!(is_clear(&rawdoc! { "_id": 1, "a": 2 }));
-        assert!(is_clear(&rawdoc! { "n": 5, "a": { "$gt": 1 } }));
-        assert!(!is_clear(&rawdoc! { "a": 2, "b": 3 }));
-        assert!(!is_clear(&rawdoc! { "$or": [{ "a": 2 }] }));
-        assert!(!is_clear(&rawdoc! { "a": { "$ne": 1 } }));
-        let none = positional.probe(&item, Some(&rawdoc! { "n": 5 }));
-        assert!(matches!(none, Ok(Probe::Failed(_))));
-    }
-}
+mod tests;

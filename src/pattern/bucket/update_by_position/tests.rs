@@ -1,3 +1,7 @@
+mod paths;
+mod statements;
+mod whole_items;
+
 use bson::raw::RawBson;
 use bson::rawdoc;
 

@@ -1,5 +1,11 @@
 //! Tests of the single rules. `proto-tests/tests/writes/upserts` compares them with mongod.
 
+mod arrays;
+mod filters;
+mod numbers;
+mod paths;
+mod results;
+
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, Regex, Timestamp, bson, doc};
 

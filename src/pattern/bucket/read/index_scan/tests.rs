@@ -1,3 +1,5 @@
+mod plans;
+
 use bson::raw::RawBson;
 use bson::{RawDocumentBuf, rawdoc};
 

@@ -143,3 +143,54 @@ fn what_was_not_read_may_come_between() {
         );
     }
 }
+
+#[test]
+fn pages_far_away_are_not_chosen_of_a_descending_sort() {
+    let shape = shape();
+    let body = rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": -1 }, "skip": 40, "limit": 10 };
+    let question = BucketQuery::of(&shape, &Find::parse(&body).unwrap()).unwrap();
+    let pages: Vec<PageBounds> = (0..100_u32)
+        .map(|page| PageBounds {
+            page: page.into(),
+            count: 10,
+            from: date(i64::from(page) * 10),
+            to: date(i64::from(page) * 10 + 12),
+        })
+        .collect();
+    let chosen = choose(&question, &pages);
+    assert_eq!(
+        chosen,
+        ChosenPages {
+            pages: vec![94, 95, 96],
+            passed: 30
+        }
+    );
+}
+
+/// Items of one time are in the order of their pages, so a page may have items on both sides of another's.
+#[test]
+fn pages_that_meet_at_one_time_are_chosen_together() {
+    let shape = shape();
+    let stored = [page((0, &vec![5, 9])), page((1, &vec![1, 5]))];
+    let buckets = stored.each_ref().map(|page| Bucket::open(&shape, page).unwrap());
+    let bounds: Vec<PageBounds> = buckets.iter().filter_map(PageBounds::of).collect();
+    for (direction, skip, expected) in [(1, 0, [(1, 10), (5, 0)]), (-1, 2, [(5, 0), (1, 10)])] {
+        let body = rawdoc! {
+            "find": "c", "filter": { "k": 1 }, "sort": { "t": direction }, "skip": skip, "limit": 2,
+        };
+        let question = BucketQuery::of(&shape, &Find::parse(&body).unwrap()).unwrap();
+        let chosen = choose(&question, &bounds);
+        let both = ChosenPages {
+            pages: vec![0, 1],
+            passed: 0,
+        };
+        assert_eq!(chosen, both, "{direction}");
+        let mut found = DocumentBuffer::default();
+        let window = MergeWindow {
+            skip: question.skip,
+            unread: Unread::None,
+        };
+        assert!(merge(&shape, &question, window, &buckets, &mut found));
+        assert_eq!(contents(&mut found), expected, "{direction}");
+    }
+}

@@ -1,3 +1,5 @@
+mod ends;
+
 use bson::raw::RawArrayBuf;
 use bson::rawdoc;
 use proptest::prelude::*;

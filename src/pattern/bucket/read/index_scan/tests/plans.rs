@@ -1,0 +1,105 @@
+//! Which queries are answered in the order of an index.
+
+use super::*;
+
+#[test]
+fn few_items_are_read_in_the_order_of_an_index() {
+    let sort = rawdoc! { "at": 1 };
+    for (skip, limit, is_read) in [
+        (0, 1, true),
+        (0, 1000, true),
+        (999, 1, true),
+        (0, 1001, false),
+        (1000, 1, false),
+        // No limit.
+        (0, 0, false),
+    ] {
+        let find = Find {
+            sort: Some(&sort),
+            skip,
+            limit,
+            ..Find::default()
+        };
+        assert_eq!(SortedQuery::of(&shape(), &find).is_some(), is_read, "{skip} {limit}");
+    }
+}
+
+#[test]
+fn variables_and_collations_are_mongods() {
+    let (sort, option) = (rawdoc! { "at": 1 }, rawdoc! { "locale": "en" });
+    for (collation, let_variables, is_read) in [
+        (None, None, true),
+        (Some(&option), None, false),
+        (None, Some(&option), false),
+    ] {
+        let find = Find {
+            sort: Some(&sort),
+            limit: 5,
+            collation: collation.map(|option| &**option),
+            let_variables: let_variables.map(|option| &**option),
+            ..Find::default()
+        };
+        let is_recognised = SortedQuery::of(&shape(), &find).is_some();
+        assert_eq!(is_recognised, is_read, "{collation:?} {let_variables:?}");
+    }
+}
+
+#[test]
+fn a_sort_is_by_different_fields() {
+    for (sort, is_read) in [
+        (rawdoc! { "at": 1, "n.x": -1 }, true),
+        (rawdoc! { "at": 1, "n": 1, "at": -1 }, false),
+        (rawdoc! { "n..x": 1 }, false),
+        (rawdoc! { "$n": 1 }, false),
+        // A number may be a position in an array.
+        (rawdoc! { "at.0": 1 }, false),
+        (rawdoc! { "at.x0": 1 }, true),
+        (rawdoc! {}, false),
+    ] {
+        let find = Find {
+            sort: Some(&sort),
+            limit: 5,
+            ..Find::default()
+        };
+        assert_eq!(SortedQuery::of(&shape(), &find).is_some(), is_read, "{sort:?}");
+    }
+}
+
+#[test]
+fn a_descending_field_behind_an_equality_begins_at_its_greatest_value() {
+    let key = rawdoc! { "control.v": 1, "history.status": 1, "history.at": -1 };
+    let begin = rawdoc! { "control.v": 1, "history.status": "x", "history.at": RawBson::MaxKey };
+    check(
+        &indexes(std::slice::from_ref(&key)),
+        &rawdoc! { "status": "x" },
+        &rawdoc! { "at": -1 },
+        &rawdoc! { "hint": key, "min": begin },
+    );
+}
+
+#[test]
+fn no_bucket_behind_the_end_of_the_range_is_looked_at() {
+    let buckets = [
+        bucket(1, &[(90, "x"), (80, "x")]),
+        bucket(2, &[(70, "x")]),
+        bucket(3, &[(50, "x")]),
+        rawdoc! { "no": "bucket" },
+    ];
+    assert_eq!(
+        numbers(&rawdoc! { "at": { "$gt": 65 } }, &buckets, false),
+        Some(vec![80, 70])
+    );
+}
+
+#[test]
+fn items_before_the_begin_of_the_range_do_not_count() {
+    let buckets = [
+        bucket(1, &[(70, "x"), (60, "x")]),
+        bucket(2, &[(90, "x"), (40, "x")]),
+        bucket(3, &[(95, "x"), (30, "x")]),
+    ];
+    assert_eq!(
+        numbers(&rawdoc! { "at": { "$lt": 80 } }, &buckets, false),
+        Some(vec![60, 40])
+    );
+}

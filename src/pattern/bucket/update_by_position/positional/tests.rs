@@ -1,0 +1,96 @@
+use bson::rawdoc;
+
+use super::*;
+
+#[test]
+fn the_element_takes_the_operators_place() {
+    let operators = rawdoc! { "$set": { "a.b.$.c": 1, "x": 2 }, "$unset": { "a.b.$": 1 } };
+    let positional = Positional::of(&operators).unwrap().unwrap();
+    let expected = rawdoc! { "$set": { "a.b.3.c": 1, "x": 2 }, "$unset": { "a.b.3": 1 } };
+    assert_eq!(positional.resolved(&operators, 3), expected);
+    assert_eq!(
+        Positional::of(&rawdoc! { "$set": { "a.$[].b": 1, "a.$[x]": 1 } }),
+        Ok(None)
+    );
+    assert!(Positional::of(&rawdoc! { "$set": { "a.$": 1, "b.$": 1 } }).is_err());
+    assert!(Positional::of(&rawdoc! { "$set": { "a.$.b.$": 1 } }).is_err());
+}
+
+#[test]
+fn one_condition_alone_may_be_about_an_array() {
+    let item = rawdoc! { "_id": 1, "a": [1, 2], "b": [3], "n": 5 };
+    let positional = Positional { path: "a".to_owned() };
+    let is_clear = |filter: &RawDocument| matches!(positional.probe(&item, Some(filter)), Ok(Probe::Ask(_)));
+    assert!(is_clear(&rawdoc! { "_id": 1, "a": 2 }));
+    assert!(is_clear(&rawdoc! { "n": 5, "a": { "$gt": 1 } }));
+    assert!(!is_clear(&rawdoc! { "a": 2, "b": 3 }));
+    assert!(!is_clear(&rawdoc! { "$or": [{ "a": 2 }] }));
+    assert!(!is_clear(&rawdoc! { "a": { "$ne": 1 } }));
+    let none = positional.probe(&item, Some(&rawdoc! { "n": 5 }));
+    assert!(matches!(none, Ok(Probe::Failed(_))));
+}
+
+#[test]
+fn mongod_is_asked_with_one_copy_of_the_item_for_each_element() {
+    let filter = rawdoc! { "n": 5, "a.b": { "$gt": 1 } };
+    let pipeline = |copies: RawArrayBuf| {
+        rawdoc! {
+            "aggregate": 1,
+            "pipeline": [
+                { "$documents": { "$literal": copies } },
+                { "$match": filter.clone() },
+                { "$sort": { "mongoshapeElement": 1 } },
+                { "$limit": 1 },
+                { "$project": { "mongoshapeElement": 1 } },
+            ],
+            "cursor": {},
+        }
+    };
+    let asked = |item: &RawDocument| {
+        let positional = Positional { path: "a.b".to_owned() };
+        match positional.probe(item, Some(&filter)) {
+            Ok(Probe::Ask(command)) => command,
+            other => panic!("{other:?}"),
+        }
+    };
+    let item = |elements: RawArrayBuf| rawdoc! { "_id": 1, "a": { "b": elements, "c": 3 }, "n": 5 };
+    let copy = |element: i32, place: i32| {
+        rawdoc! { "_id": 1, "a": { "b": [element], "c": 3 }, "n": 5, "mongoshapeElement": place }
+    };
+    assert_eq!(
+        asked(&item([7, 8].into_iter().collect())),
+        pipeline([copy(7, 0), copy(8, 1)].into_iter().collect())
+    );
+    assert_eq!(asked(&item(RawArrayBuf::new())), pipeline(RawArrayBuf::new()));
+}
+
+#[test]
+fn the_number_is_read_from_what_mongod_found() {
+    for number in [0, 3] {
+        let found = rawdoc! { "_id": 1, "mongoshapeElement": number };
+        assert_eq!(Positional::number(&found), Some(number));
+    }
+    assert_eq!(Positional::number(&rawdoc! { "_id": 1 }), None);
+}
+
+#[test]
+fn an_array_within_a_document_makes_another_condition_unclear() {
+    let positional = Positional { path: "a".to_owned() };
+    let filter = rawdoc! { "a": 2, "d.e.f": 3 };
+    for (within, is_clear) in [(rawdoc! { "f": 3 }, true), (rawdoc! { "f": [3] }, false)] {
+        let item = rawdoc! { "_id": 1, "a": [1, 2], "d": { "e": within } };
+        assert_eq!(positional.probe(&item, Some(&filter)).is_ok(), is_clear, "{item:?}");
+    }
+}
+
+#[test]
+fn what_fails_before_the_positional_path_is_told_apart() {
+    let positional = Positional { path: "a.b".to_owned() };
+    let operators = rawdoc! {
+        "$set": { "A": 1, "a.b.$": 2, "a.c": 3, "b": 4 }, "$inc": { "a.a": 5, "a.B": 6 }, "$unset": { "c": 7 },
+    };
+    assert_eq!(
+        positional.before(&operators),
+        rawdoc! { "$set": { "A": 1 }, "$inc": { "a.a": 5, "a.B": 6 }, "$unset": {} }
+    );
+}
