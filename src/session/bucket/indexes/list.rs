@@ -51,7 +51,8 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
     ))
 }
 
-/// What is told of an index: its specification, or (`includeBuildUUIDs`) a document that has it.
+/// The element of the reply for an index: its specification, or (`includeBuildUUIDs`) a document with it.
+/// `None` if the application does not see the index.
 fn seen(shape: &BucketShape, told: &RawDocument) -> Option<RawDocumentBuf> {
     let Some(spec) = get(told, "spec").and_then(RawBsonRef::as_document) else {
         return as_application_sees(shape, told);
