@@ -185,7 +185,7 @@ impl PageHeader {
 
     /// The header after the page has recorded this reservation.
     #[must_use]
-    pub(super) fn announcing(mut self, nonce: Option<i64>) -> Self {
+    pub(super) fn with_reservation(mut self, nonce: Option<i64>) -> Self {
         self.next.extend(nonce);
         self
     }

@@ -161,7 +161,7 @@ async fn from_buckets(
         return Ok(None);
     }
     run.context.shared.metrics.read(&run.label(), terms.strategy());
-    let gossip = stream.gossip().to_owned();
+    let cluster_time = stream.cluster_time().to_owned();
     let id = if leaves_open {
         run.keep(CursorSource::Buckets(stream)).await?
     } else {
@@ -169,7 +169,7 @@ async fn from_buckets(
         0
     };
     let mut reply = batch.into_reply(run.namespace, id);
-    copy_cluster_time(&mut reply, &gossip);
+    copy_cluster_time(&mut reply, &cluster_time);
     Ok(Some(reply))
 }
 
@@ -187,7 +187,7 @@ async fn merged(
     if !terms.may_merge_sort {
         return Ok(None);
     }
-    let Some((mut items, gossip)) = merge::run(run, question).await? else {
+    let Some((mut items, cluster_time)) = merge::run(run, question).await? else {
         return Ok(None);
     };
     if run.is_strict() && !run.is_still_the_same().await? {
@@ -203,7 +203,7 @@ async fn merged(
     }
     run.context.shared.metrics.read(&run.label(), Strategy::Page);
     let mut reply = batch.into_reply(run.namespace, 0);
-    copy_cluster_time(&mut reply, &gossip);
+    copy_cluster_time(&mut reply, &cluster_time);
     Ok(Some(reply))
 }
 

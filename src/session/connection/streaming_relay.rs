@@ -46,7 +46,7 @@ impl Session<'_> {
         // The compressed and the decompressed bytes are reserved together: a session that waits for the
         // second part would block others with the first.
         let opened = match header.op_code {
-            OpCode::Compressed => OpCompressed::announced_bytes(&beginning).min(MAX_MESSAGE_BYTES),
+            OpCode::Compressed => OpCompressed::declared_bytes(&beginning).min(MAX_MESSAGE_BYTES),
             _ => 0,
         };
         drop(beginning);

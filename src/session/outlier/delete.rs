@@ -65,7 +65,7 @@ impl<'a> OutlierDelete<'_, 'a> {
         .await
     }
 
-    fn meant(&self) -> DocumentSelector<'a> {
+    fn selector(&self) -> DocumentSelector<'a> {
         DocumentSelector {
             filter: Some(self.of.filter),
             sort: None,
@@ -89,19 +89,19 @@ impl<'a> OutlierDelete<'_, 'a> {
 }
 
 async fn one(run: &mut OutlierCommand<'_>, statement: &OutlierDelete<'_, '_>) -> Result<OutlierWriteResult, RunError> {
-    let meant = statement.meant();
+    let selector = statement.selector();
     for attempt in 0..MAX_ATTEMPTS {
         pause(attempt).await;
-        let id = match meant.id() {
+        let id = match selector.id() {
             Some(id) => Some(RawBson::from(id)),
-            None => run.first_id(meant).await?,
+            None => run.first_id(selector).await?,
         };
         let Some(id) = id else { break };
         let id = id.as_raw_bson_ref();
-        if let Some(told) = at(run, statement, &meant.with_id(id), id).await? {
+        if let Some(told) = at(run, statement, &selector.with_id(id), id).await? {
             return Ok(told);
         }
-        if meant.id().is_some() {
+        if selector.id().is_some() {
             break;
         }
     }
@@ -157,7 +157,7 @@ async fn outliers(
     statement: &OutlierDelete<'_, '_>,
     results: &mut Results<'_>,
 ) -> Result<SelectedOutliers, RunError> {
-    let mut ids = run.open_ids(statement.meant(), Selection::Outliers).await?;
+    let mut ids = run.open_ids(statement.selector(), Selection::Outliers).await?;
     let found = each(run, statement, &mut ids, results).await;
     if !matches!(found, Err(RunError::Link(_))) {
         run.close_ids(ids).await?;
@@ -174,13 +174,13 @@ async fn each(
     ids: &mut IdCursor,
     results: &mut Results<'_>,
 ) -> Result<SelectedOutliers, RunError> {
-    let meant = statement.meant();
+    let selector = statement.selector();
     let mut found = SelectedOutliers::None;
     while let Some(some) = run.next_ids(ids).await? {
         found = SelectedOutliers::Some;
         for id in &some {
             let id = id.as_raw_bson_ref();
-            let Some(told) = at(run, statement, &meant.with_id(id), id).await? else {
+            let Some(told) = at(run, statement, &selector.with_id(id), id).await? else {
                 continue;
             };
             results.add(&told);
@@ -213,11 +213,11 @@ async fn at(
         let Some(stored) = run.base(id).await? else {
             return Ok(None);
         };
-        let meant = DocumentSelector {
+        let selector = DocumentSelector {
             filter: Some(filter),
-            ..statement.meant()
+            ..statement.selector()
         };
-        let meets = run.first_id(meant).await?.is_some();
+        let meets = run.first_id(selector).await?.is_some();
         let Some(extras) = run.extras_of(&stored)?.filter(|_| meets) else {
             if meets {
                 continue;

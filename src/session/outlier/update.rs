@@ -114,7 +114,7 @@ impl<'a> OutlierUpdate<'_, 'a> {
         .await
     }
 
-    fn meant(&self) -> DocumentSelector<'a> {
+    fn selector(&self) -> DocumentSelector<'a> {
         DocumentSelector {
             filter: Some(self.of.filter),
             sort: None,
@@ -153,11 +153,11 @@ impl<'a> OutlierUpdate<'_, 'a> {
 
     /// Whether a document matches `filter`, which contains the statement's filter.
     pub(super) async fn is_met(&self, run: &mut OutlierCommand<'_>, filter: &RawDocument) -> Result<bool, RunError> {
-        let meant = DocumentSelector {
+        let selector = DocumentSelector {
             filter: Some(filter),
-            ..self.meant()
+            ..self.selector()
         };
-        Ok(run.first_id(meant).await?.is_some())
+        Ok(run.first_id(selector).await?.is_some())
     }
 }
 
@@ -177,23 +177,23 @@ async fn verbatim(
 }
 
 async fn one(run: &mut OutlierCommand<'_>, statement: &OutlierUpdate<'_, '_>) -> Result<OutlierWriteResult, RunError> {
-    let meant = statement.meant();
+    let selector = statement.selector();
     if let Some(told) = wrong_in_transaction(run, statement).await? {
         return Ok(told);
     }
     let mut taken = 0;
     for attempt in 0..MAX_ATTEMPTS {
         pause(attempt).await;
-        let id = match meant.id() {
+        let id = match selector.id() {
             Some(id) => Some(RawBson::from(id)),
-            None => run.first_id(meant).await?,
+            None => run.first_id(selector).await?,
         };
-        let is_addressed = meant.id().is_some();
+        let is_addressed = selector.id().is_some();
         if let Some(id) = id {
             let filter = if is_addressed {
                 statement.of.filter.to_owned()
             } else {
-                meant.with_id(id.as_raw_bson_ref())
+                selector.with_id(id.as_raw_bson_ref())
             };
             match at(run, statement, &filter, id.as_raw_bson_ref()).await? {
                 At::Done(told) => return Ok(*told),
@@ -230,7 +230,7 @@ async fn many(
         results.add(&told);
         return Ok(());
     }
-    let mut ids = run.ids_to_change(statement.meant()).await?;
+    let mut ids = run.ids_to_change(statement.selector()).await?;
     let changed = each(run, statement, &mut ids, results).await;
     if !matches!(changed, Err(RunError::Link(_))) {
         run.close_ids(ids).await?;
@@ -262,13 +262,13 @@ async fn each(
     ids: &mut IdCursor,
     results: &mut Results<'_>,
 ) -> Result<Selected, RunError> {
-    let meant = statement.meant();
+    let selector = statement.selector();
     let mut selected = Selected::None;
     while let Some(some) = run.next_ids(ids).await? {
         selected = Selected::Some;
         for id in &some {
             let id = id.as_raw_bson_ref();
-            if let At::Done(told) = at(run, statement, &meant.with_id(id), id).await? {
+            if let At::Done(told) = at(run, statement, &selector.with_id(id), id).await? {
                 results.add(&told);
                 if told.error.is_some() {
                     return Ok(selected);

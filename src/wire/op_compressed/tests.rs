@@ -222,9 +222,9 @@ fn no_more_is_inflated_than_is_announced() {
         Compressor::Zlib,
         &[&[0; 100][..], &(0..=255).collect::<Vec<u8>>().repeat(100)].concat(),
     );
-    let announced = Compressor::Zlib.most_expanded(zlib.len());
-    assert!(announced > 300_000);
-    assert!(capacity(Compressor::Zlib, announced, &zlib) <= 64 * 1024);
+    let declared = Compressor::Zlib.most_expanded(zlib.len());
+    assert!(declared > 300_000);
+    assert!(capacity(Compressor::Zlib, declared, &zlib) <= 64 * 1024);
 }
 
 #[test]

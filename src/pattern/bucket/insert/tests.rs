@@ -54,7 +54,7 @@ fn outline(statement: &InsertStatement) -> String {
     let what = match statement.kind {
         StatementKind::Push => "push",
         StatementKind::Page => "page",
-        StatementKind::Announce => "announce",
+        StatementKind::Reserve => "announce",
         StatementKind::Close => "close",
         StatementKind::Mark => "mark",
     };
@@ -314,7 +314,7 @@ fn what_was_announced_in_another_collection_is_announced_again() {
         groups[0].know(Some(page(3)));
         assert_eq!(
             step(&shape, WriteGuarantee::AtLeastOnce, &mut groups)[0].kind,
-            StatementKind::Announce
+            StatementKind::Reserve
         );
         groups[0].begin_anew();
         assert!(groups[0].abandon().is_empty());

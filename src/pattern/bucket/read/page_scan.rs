@@ -247,7 +247,7 @@ impl PageScan {
         let is_disturbed = by_time && is_disturbed(&bucket);
         let needs_times = by_time && (is_disturbed || !self.holds_all(&bucket));
         let mut items: Vec<(Option<DateTime>, &RawDocument)> = Vec::new();
-        for stored in bucket.stored().filter(|stored| self.is_meant(stored)) {
+        for stored in bucket.stored().filter(|stored| self.is_selected(stored)) {
             items.push((if needs_times { time_of(shape, stored) } else { None }, stored));
         }
         self.cut(first, &mut items);
@@ -299,7 +299,7 @@ impl PageScan {
     }
 
     /// Whether the query selects a stored item by its `_id`. `true` for queries without an `_id`.
-    fn is_meant(&self, stored: &RawDocument) -> bool {
+    fn is_selected(&self, stored: &RawDocument) -> bool {
         match &self.keys {
             Keys::Item(_, id) => get(stored, "_id").is_some_and(|own| {
                 let own = canonical(own);

@@ -85,7 +85,7 @@ pub fn tell_highest(shape: &BucketShape, key: &Key, highest: &PageHeader) -> Raw
     if let Some(nonce) = highest.nonce {
         put(&mut query, path::NONCE, nonce);
     }
-    put(&mut query, path::NEXT, announced_none());
+    put(&mut query, path::NEXT, no_reservation());
     marking(&query, &as_anchor())
 }
 
@@ -114,7 +114,7 @@ fn marking(query: &RawDocument, marks: &RawDocument) -> RawDocumentBuf {
     statement
 }
 
-fn announced_none() -> RawDocumentBuf {
+fn no_reservation() -> RawDocumentBuf {
     let mut none = RawArrayBuf::new();
     none.push(RawBsonRef::Null);
     none.push(RawArrayBuf::new());
@@ -143,7 +143,7 @@ pub fn with_any_time(
     if get(&found.control, "late").is_some() {
         put(&mut page, path::LATE, true);
     } else if highest.is_some_and(|highest| highest.page == found.page && !highest.anchor) {
-        put(&mut page, path::NEXT, announced_none());
+        put(&mut page, path::NEXT, no_reservation());
     }
     let filter = compare_and_set::filter(shape, found, Demand::Item, false)?;
     let mut changes = RawDocumentBuf::new();
@@ -241,14 +241,14 @@ mod tests {
         let nothing = RawDocumentBuf::new();
         let bare = || rawdoc! { "control.page": 2, "control.unsteady": true };
         let late = rawdoc! { "control.page": 2, "control.unsteady": true, "control.late": true };
-        let unannounced = rawdoc! {
+        let without_reservation = rawdoc! {
             "control.page": 2, "control.unsteady": true, "control.next": { "$in": [RawBson::Null, []] },
         };
         for (control, highest, expected) in [
             (nothing.clone(), None, bare()),
             (nothing.clone(), Some(highest(5, &[], false)), bare()),
             (nothing.clone(), Some(highest(2, &[], true)), bare()),
-            (nothing, Some(highest(2, &[], false)), unannounced),
+            (nothing, Some(highest(2, &[], false)), without_reservation),
             (single("late", true), Some(highest(2, &[], false)), late),
             (
                 single("nonce", 9_i64),

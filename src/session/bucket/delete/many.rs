@@ -5,7 +5,7 @@ use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 use super::{batch_delete, remove_empty_pages};
 use crate::command::document::{array_of, put, single};
 use crate::command::write_reply::WriteReply;
-use crate::pattern::bucket::delete::{empty, has_announced_only};
+use crate::pattern::bucket::delete::{empty, has_only_next_reservation};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item_lookup::ItemSelector;
 use crate::pattern::bucket::key::Key;
@@ -147,7 +147,7 @@ async fn remove_of_key(
     let mut empty: Vec<PageHeader> = Vec::new();
     for page in pages {
         let facts = &page.facts;
-        if missed.iter().any(|missed| missed.id == facts.id) || !has_announced_only(facts, empty.last()) {
+        if missed.iter().any(|missed| missed.id == facts.id) || !has_only_next_reservation(facts, empty.last()) {
             break;
         }
         empty.push(PageHeader {

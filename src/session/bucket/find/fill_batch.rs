@@ -88,8 +88,8 @@ impl ItemCursor {
                 }
                 ScanStep::Done | ScanStep::More => {}
             }
-            self.gossip = RawDocumentBuf::new();
-            copy_cluster_time(&mut self.gossip, &answer);
+            self.cluster_time = RawDocumentBuf::new();
+            copy_cluster_time(&mut self.cluster_time, &answer);
             if self.done || limit.is_some() {
                 self.close(run).await?;
             } else if sent.is_some() {

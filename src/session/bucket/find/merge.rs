@@ -217,8 +217,8 @@ impl Merging<'_> {
             unread: Unread::None,
         };
         let found = same && merge(shape, self.question, window, &buckets, &mut items);
-        let gossip = answers.into_iter().next_back().unwrap_or_default();
-        Ok(found.then_some((items, gossip)))
+        let cluster_time = answers.into_iter().next_back().unwrap_or_default();
+        Ok(found.then_some((items, cluster_time)))
     }
 }
 

@@ -36,9 +36,9 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
     let id = if rest.is_empty() {
         0
     } else {
-        let mut gossip = RawDocumentBuf::new();
-        copy_cluster_time(&mut gossip, &reply);
-        run.keep(CursorSource::Listed(MaterializedList::new(rest, gossip)))
+        let mut cluster_time = RawDocumentBuf::new();
+        copy_cluster_time(&mut cluster_time, &reply);
+        run.keep(CursorSource::Listed(MaterializedList::new(rest, cluster_time)))
             .await?
     };
     let mut cursor = RawDocumentBuf::new();
