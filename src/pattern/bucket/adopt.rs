@@ -24,7 +24,7 @@ use bson::DateTime;
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use self::examined::Examined;
-pub use self::query::{doubled_ids, order, strays};
+pub use self::query::{doubled_ids, foreign_documents, order};
 use super::key::Key;
 use super::layout::{Control, PageHeader, TimeBounds};
 use crate::command::document::get;

@@ -179,7 +179,7 @@ impl PageHeader {
 
     /// Whether the page before must take over the mark before this page is removed.
     #[must_use]
-    pub fn tells_for_others(&self) -> bool {
+    pub fn marks_later_pages(&self) -> bool {
         self.anchor && self.page > 0
     }
 

@@ -54,7 +54,7 @@ async fn check(run: &mut BucketCommand<'_>, count: &Count<'_>) -> Result<(), Run
     run.ensure_readable(count.hint).await?;
     let mut command = single("count", run.namespace.collection);
     command.append(cstr!("limit"), 1);
-    judge_variable(run, command, count.query).await
+    validate_variable(run, command, count.query).await
 }
 
 /// Has mongod validate its own variables (`$$NAME`) in the query of a `count` or `distinct`.
@@ -63,13 +63,13 @@ async fn check(run: &mut BucketCommand<'_>, count: &Count<'_>) -> Result<(), Run
 ///
 /// # Errors
 /// mongod's error for the variable.
-pub(super) async fn judge_variable(
+pub(super) async fn validate_variable(
     run: &mut BucketCommand<'_>,
     command: RawDocumentBuf,
     query: Option<&RawDocument>,
 ) -> Result<(), RunError> {
     let narrowing = BucketPredicate::of(run.shape, query);
-    if let Some(mut command) = unwound::variable_judgement(command, narrowing.clauses(), query) {
+    if let Some(mut command) = unwound::variable_validation(command, narrowing.clauses(), query) {
         run.context.inherited().append_to_read(&mut command);
         run.context.link.run(&command).await?;
     }

@@ -66,7 +66,7 @@ pub(super) async fn explained(run: &mut BucketCommand<'_>, find: &Find<'_>) -> R
     if let Some(explained) = index_scan::explained(run, find).await? {
         return Ok(explained);
     }
-    judge(run, find).await?;
+    validate(run, find).await?;
     let command = pipeline_of(run, find)?;
     let strategy = Strategy::Pipeline;
     Ok(Explained { strategy, command })
@@ -242,7 +242,7 @@ fn check_tailable(run: &BucketCommand<'_>, find: &Find<'_>) -> Result<(), Comman
 }
 
 async fn by_pipeline(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, RunError> {
-    judge(run, find).await?;
+    validate(run, find).await?;
     let command = pipeline_of(run, find)?;
     let command = complete(run, command);
     let reply = run.context.link.run(&command).await?;
@@ -265,8 +265,8 @@ async fn by_pipeline(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<Raw
 ///
 /// # Errors
 /// mongod's error for the projection.
-async fn judge(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<(), RunError> {
-    let command = unwound::judgement(run.namespace.collection, find).map_err(|what| not_in_projection(run, what))?;
+async fn validate(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<(), RunError> {
+    let command = unwound::validation(run.namespace.collection, find).map_err(|what| not_in_projection(run, what))?;
     if let Some(command) = command {
         let command = complete(run, command);
         run.context.link.run(&command).await?;

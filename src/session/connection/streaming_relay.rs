@@ -88,10 +88,10 @@ impl Session<'_> {
             return Err(Closed::NoRoom);
         }
         self.client.discard(long).await?;
-        self.tell_no_memory(header, error).await
+        self.report_no_memory(header, error).await
     }
 
-    async fn tell_no_memory(&mut self, header: MessageHeader, error: CommandError) -> Result<(), Closed> {
+    async fn report_no_memory(&mut self, header: MessageHeader, error: CommandError) -> Result<(), Closed> {
         self.shared.metrics.limit_hit(Limit::LongMessages);
         let body = error.into_reply();
         let reply = OpMsgBuilder::new(0, header.request_id).body(&body).build();

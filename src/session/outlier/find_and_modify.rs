@@ -101,11 +101,11 @@ async fn typical_one(
     if met(&answer) == 0 {
         return Ok(None);
     }
-    told_again(run, command, answer).await.map(Some)
+    reassembled_retry(run, command, answer).await.map(Some)
 }
 
 /// Reassembles the document in the reply to a retry, which may be an outlier.
-async fn told_again(
+async fn reassembled_retry(
     run: &mut OutlierCommand<'_>,
     command: &FindAndModify<'_>,
     answer: RawDocumentBuf,
@@ -151,10 +151,10 @@ async fn without_match(
         };
         let body = asking(run, &typical, &[]);
         let answer = run.context.link.run(&run.next(&body)).await?;
-        return told_again(run, command, answer).await;
+        return reassembled_retry(run, command, answer).await;
     }
     let answer = met_by_nobody(run, command).await?;
-    told_again(run, command, answer).await
+    reassembled_retry(run, command, answer).await
 }
 
 /// mongod's reply to the client's command with a filter that matches nothing.

@@ -154,21 +154,21 @@ impl OutlierCommand<'_> {
         let written = Written::of(&base, generation, &pages);
         let (filter, change) = replacing(stored, &base).map_err(|what| self.unsupported(&what))?;
         self.write_pages(&pages, &written).await?;
-        let told = self.replace_by(name, &filter, &change, id).await;
-        let told = match self.settled(told, &written).await {
+        let result = self.replace_by(name, &filter, &change, id).await;
+        let result = match self.settled(result, &written).await {
             Err(RunError::Command(error)) if self.is_another_collection(&error) => return Ok(None),
-            told => told?,
+            result => result?,
         };
-        if let Some(error) = told.error.clone()
+        if let Some(error) = result.error.clone()
             && self.is_another_collection(&error.into_command_error())
         {
             return Ok(None);
         }
-        let is_done = told.error.is_none() && told.n > 0 && !told.resent;
+        let is_done = result.error.is_none() && result.n > 0 && !result.resent;
         if let Some(before) = before.filter(|_| is_done) {
             self.remove_pages(of, before.generation).await?;
         }
-        Ok((told.error.is_some() || told.n > 0).then_some(told))
+        Ok((result.error.is_some() || result.n > 0).then_some(result))
     }
 
     async fn replace_by(

@@ -50,9 +50,9 @@ pub enum Start {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ascending {
     /// The scan does not depend on it.
-    Whatever,
+    Irrelevant,
     /// Unknown: the first bucket that is read records it.
-    FirstTells,
+    Unknown,
     /// The times ascend.
     Known,
 }
@@ -67,7 +67,7 @@ pub enum ScanStep {
     /// Page numbers do not follow time in this key. The query needs another access path.
     OutOfOrder,
     /// The document is not a bucket.
-    Stray,
+    NotABucket,
 }
 
 /// The state of a scan.
@@ -84,7 +84,7 @@ pub struct PageScan {
     left: Option<u64>,
     projection: Projection,
     /// The number of the last page that was read, and whether that page is closed.
-    met: Option<(u64, bool)>,
+    last_read: Option<(u64, bool)>,
     /// The time that a scan by time has reached. Items before it, in the direction of the scan, are done.
     reached: Option<DateTime>,
 }
@@ -99,15 +99,15 @@ impl PageScan {
             start: Start::End,
             last: None,
             ascending: if question.is_by_time() {
-                Ascending::FirstTells
+                Ascending::Unknown
             } else {
-                Ascending::Whatever
+                Ascending::Irrelevant
             },
             range: question.range,
             skip: question.skip,
             left: question.limit,
             projection: question.projection.clone(),
-            met: None,
+            last_read: None,
             reached: None,
         }
     }
@@ -117,7 +117,7 @@ impl PageScan {
     #[must_use]
     pub fn beginning(self, start: Start, skip: u64) -> Self {
         let ascending = match self.ascending {
-            Ascending::FirstTells => Ascending::Known,
+            Ascending::Unknown => Ascending::Known,
             other => other,
         };
         Self {
@@ -138,7 +138,7 @@ impl PageScan {
     /// lower bound where pages are short.
     #[must_use]
     pub fn buckets_for(&self, shape: &BucketShape, items: u64) -> u64 {
-        let offset = match (self.start, self.met) {
+        let offset = match (self.start, self.last_read) {
             (Start::At(location), None) => match self.direction {
                 ScanDirection::Forward => location.offset,
                 ScanDirection::Backward => {
@@ -163,7 +163,7 @@ impl PageScan {
     /// Whether the bucket of an item was read, and the item was not in it.
     #[must_use]
     pub fn missed_its_item(&self) -> bool {
-        matches!(self.keys, Keys::Item(..)) && self.met.is_some() && self.left == Some(1)
+        matches!(self.keys, Keys::Item(..)) && self.last_read.is_some() && self.left == Some(1)
     }
 
     /// The most items that are still to be returned. `None` without a limit.
@@ -204,25 +204,28 @@ impl PageScan {
             Start::At(location) => Some(location.page),
             Start::Before(page) => Some(page),
         };
-        let met = self.met.map(|(page, _)| page);
+        let last_read = self.last_read.map(|(page, _)| page);
         let behind = |page: u64| page.saturating_add(1);
         match self.direction {
-            ScanDirection::Forward => (met.map(behind).or(begin).unwrap_or_default(), self.last.map(behind)),
-            ScanDirection::Backward => (self.last.unwrap_or_default(), met.or(begin.map(behind))),
+            ScanDirection::Forward => (
+                last_read.map(behind).or(begin).unwrap_or_default(),
+                self.last.map(behind),
+            ),
+            ScanDirection::Backward => (self.last.unwrap_or_default(), last_read.or(begin.map(behind))),
         }
     }
 
     /// Whether the last page that was read is the last one of the scan.
     #[must_use]
     pub fn is_at_the_end(&self) -> bool {
-        match (&self.keys, self.met) {
+        match (&self.keys, self.last_read) {
             (Keys::One(_), Some((page, closed))) => match self.direction {
                 // An open page is the highest.
                 ScanDirection::Forward => !closed || self.last == Some(page),
                 ScanDirection::Backward => page == 0 || self.last == Some(page),
             },
             // An item is in one bucket only.
-            (Keys::Item(..), met) => met.is_some(),
+            (Keys::Item(..), last_read) => last_read.is_some(),
             _ => false,
         }
     }
@@ -233,14 +236,14 @@ impl PageScan {
             return ScanStep::Done;
         }
         let Some(bucket) = Bucket::open(shape, document) else {
-            return ScanStep::Stray;
+            return ScanStep::NotABucket;
         };
         if !self.is_in_order(&bucket) {
             return ScanStep::OutOfOrder;
         }
-        let first = self.met.is_none();
-        self.met = Some((bucket.page, bucket.is_closed(shape)));
-        let by_time = self.ascending != Ascending::Whatever;
+        let first = self.last_read.is_none();
+        self.last_read = Some((bucket.page, bucket.is_closed(shape)));
+        let by_time = self.ascending != Ascending::Irrelevant;
         if by_time && !bucket.is_late && self.lies_behind(&bucket) {
             return ScanStep::Done;
         }
@@ -311,18 +314,18 @@ impl PageScan {
 
     /// Whether page numbers still follow time with this bucket. `true` for scans that are not by time.
     fn is_in_order(&mut self, bucket: &Bucket<'_>) -> bool {
-        if self.met.is_none() && self.ascending == Ascending::FirstTells {
-            let tells = self.direction == ScanDirection::Backward || bucket.page == 0;
-            if !tells || !bucket.says_ascending() {
+        if self.last_read.is_none() && self.ascending == Ascending::Unknown {
+            let is_decisive = self.direction == ScanDirection::Backward || bucket.page == 0;
+            if !is_decisive || !bucket.says_ascending() {
                 return false;
             }
             self.ascending = Ascending::Known;
         }
-        if self.met.is_none() && self.ascending == Ascending::Known && bucket.is_late {
+        if self.last_read.is_none() && self.ascending == Ascending::Known && bucket.is_late {
             // The page became late after the times were found to ascend.
             return false;
         }
-        if self.met.is_none()
+        if self.last_read.is_none()
             && let Start::Before(page) = self.start
             && page == bucket.page
             && page > 0
@@ -353,7 +356,7 @@ impl PageScan {
     /// Removes the items before the start position. `first`: the bucket is the first one of the scan.
     fn cut(&self, first: bool, items: &mut Vec<(Option<DateTime>, &RawDocument)>) {
         let Start::At(location) = self.start else { return };
-        if !first || self.met.is_some_and(|(page, _)| page != location.page) {
+        if !first || self.last_read.is_some_and(|(page, _)| page != location.page) {
             return;
         }
         let offset = usize::try_from(location.offset).unwrap_or(usize::MAX);

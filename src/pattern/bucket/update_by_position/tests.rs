@@ -195,7 +195,7 @@ fn a_filter_demands_types_and_where_needed_bytes() {
 #[test]
 fn the_bucket_is_told_which_item_it_was() {
     let mut change = InPlace::new(rawdoc! { "$inc": { "history.2.a": 1 } });
-    change.tell_place(&found());
+    change.record_place(&found());
     assert_eq!(
         change.update,
         rawdoc! { "$inc": { "history.2.a": 1 }, "$set": { "control.changed": 2_i64 } }

@@ -120,13 +120,13 @@ async fn empty_and_remove(
     let mut missed = Vec::new();
     if !statements.is_empty() {
         let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
-        let told = send_counting(run, WriteCommand::Update, &statements, false, Origin::Client(None)).await?;
-        missed.clone_from(&told.missed);
+        let result = send_counting(run, WriteCommand::Update, &statements, false, Origin::Client(None)).await?;
+        missed.clone_from(&result.missed);
         let emptied = full.iter().enumerate().filter(|(place, _)| !missed.contains(place));
         let n: i64 = emptied.map(|(_, page)| i64::from(page.facts.count)).sum();
         deleted.count(n);
-        deleted.take_answer(told.answer.clone());
-        told.unless_replaced()?;
+        deleted.take_answer(result.answer.clone());
+        result.unless_replaced()?;
     }
     let missed_pages: Vec<&PageHeader> = missed
         .iter()

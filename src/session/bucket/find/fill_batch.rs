@@ -82,7 +82,7 @@ impl ItemCursor {
             }
             match step {
                 ScanStep::OutOfOrder => return Ok((batch, BatchStatus::OutOfOrder)),
-                ScanStep::Stray => {
+                ScanStep::NotABucket => {
                     self.close(run).await?;
                     return Err(run.corrupt_bucket_error().into());
                 }
@@ -176,7 +176,7 @@ impl ItemCursor {
     /// Decodes the items of a reply. `limit` is the number of buckets that the query was limited to.
     fn unpack(&mut self, shape: &BucketShape, answer: &RawDocument, limit: Option<u64>) -> ScanStep {
         let Some(cursor) = self.see(answer) else {
-            return ScanStep::Stray;
+            return ScanStep::NotABucket;
         };
         let mut read = 0_u64;
         for bucket in cursor.documents() {

@@ -109,7 +109,7 @@ impl Merging<'_> {
         if !is_all(run, answer).await? {
             return Ok(None);
         }
-        let is_unsteady = first.first().is_some_and(|first| tells_of_moves(run, first));
+        let is_unsteady = first.first().is_some_and(|first| has_unsteady_bounds(run, first));
         let Some(moved) = self.moved(run, is_unsteady).await? else {
             return Ok(None);
         };
@@ -230,11 +230,11 @@ async fn is_all(run: &mut BucketCommand<'_>, answer: &RawDocumentBuf) -> Result<
 }
 
 /// Whether page 0 records that bounds of the key's pages may change.
-fn tells_of_moves(run: &BucketCommand<'_>, first: &RawDocument) -> bool {
+fn has_unsteady_bounds(run: &BucketCommand<'_>, first: &RawDocument) -> bool {
     documents(first)
         .next()
         .and_then(|first| Bucket::open(run.shape, first))
-        .is_none_or(|first| first.tells_of_moves())
+        .is_none_or(|first| first.has_unsteady_bounds())
 }
 
 /// The bounds in all batches of a query. `None` if a page has none, or beyond [`MAX_BOUNDS`] pages.

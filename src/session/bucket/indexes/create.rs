@@ -20,7 +20,7 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
         // No valid list of indexes: mongod reports the error.
         return run.context.link.run(body).await;
     };
-    match run.context.link.run(&judged(run)).await {
+    match run.context.link.run(&validation(run)).await {
         Err(RunError::Command(error)) if indexes::is_sound(&error) => {}
         // A dry run: the command was relayed, so mongod has validated it.
         Err(RunError::Link(_)) if run.context.link.is_dry_run() => {}
@@ -51,13 +51,17 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
 
 /// The command by which mongod validates the client's indexes. It is outside the transaction, which its error
 /// would abort.
-fn judged(run: &BucketCommand<'_>) -> RawDocumentBuf {
+fn validation(run: &BucketCommand<'_>) -> RawDocumentBuf {
     let mut command = RawDocumentBuf::new();
-    let judged = indexes::judged(run.context.head.body());
+    let validation = indexes::validation(run.context.head.body());
     if !run.context.head.in_transaction() {
-        return judged;
+        return validation;
     }
-    for (name, value) in judged.iter().flatten().filter(|(name, _)| !is_generic(name.as_str())) {
+    for (name, value) in validation
+        .iter()
+        .flatten()
+        .filter(|(name, _)| !is_generic(name.as_str()))
+    {
         command.append(name, value);
     }
     InheritedOptions::of(run.context.head.body()).append_identity(&mut command);

@@ -35,7 +35,7 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
         match run.context.link.run(&indexes::drop(body, &names)).await {
             Ok(reply) => {
                 super::forget(run);
-                return Ok(told(&reply, &dropped, there.others.len()));
+                return Ok(converted(&reply, &dropped, there.others.len()));
             }
             // Another client dropped one of the indexes meanwhile.
             Err(RunError::Command(error)) if error.is(ErrorCode::IndexNotFound) => {}
@@ -94,18 +94,18 @@ fn of_id(spec: &RawDocument) -> Option<CommandError> {
 }
 
 /// The reply, counting only the application's indexes. `others` is the number of other indexes.
-fn told(reply: &RawDocument, dropped: &Dropped<'_>, others: usize) -> RawDocumentBuf {
+fn converted(reply: &RawDocument, dropped: &Dropped<'_>, others: usize) -> RawDocumentBuf {
     let was = without_others(reply, "nIndexesWas", others);
-    let mut told = RawDocumentBuf::new();
+    let mut converted = RawDocumentBuf::new();
     for (name, value) in reply.iter().flatten() {
         if name.as_str() != "nIndexesWas" {
-            told.append(name, value);
+            converted.append(name, value);
             continue;
         }
-        told.append(name, RawBsonRef::Int32(was));
+        converted.append(name, RawBsonRef::Int32(was));
         if matches!(dropped, Dropped::All) {
-            told.append(cstr!("msg"), "non-_id indexes dropped for collection");
+            converted.append(cstr!("msg"), "non-_id indexes dropped for collection");
         }
     }
-    told
+    converted
 }

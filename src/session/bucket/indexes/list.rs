@@ -53,10 +53,10 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
 
 /// The element of the reply for an index: its specification, or (`includeBuildUUIDs`) a document with it.
 /// `None` if the application does not see the index.
-fn seen(shape: &BucketShape, told: &RawDocument) -> Option<RawDocumentBuf> {
-    let Some(spec) = get(told, "spec").and_then(RawBsonRef::as_document) else {
-        return as_application_sees(shape, told);
+fn seen(shape: &BucketShape, element: &RawDocument) -> Option<RawDocumentBuf> {
+    let Some(spec) = get(element, "spec").and_then(RawBsonRef::as_document) else {
+        return as_application_sees(shape, element);
     };
     let spec = as_application_sees(shape, spec)?;
-    Some(with_replaced(told, &[("spec", Some(RawBsonRef::Document(&spec)))]))
+    Some(with_replaced(element, &[("spec", Some(RawBsonRef::Document(&spec)))]))
 }
