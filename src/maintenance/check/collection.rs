@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_is_there_missing_or_in_the_way() {
+    fn an_index_exists_is_missing_or_conflicts() {
         let wanted = doc! { "key": { "a": 1 }, "name": "wanted", "unique": true };
         let check = |there: Document, expected: Option<&str>| {
             let finding = index_finding("shop.trades", &wanted, &[there]).map(|finding| finding.to_string());

@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_collection_is_told_in_items_and_its_indexes_without_ours() {
+    fn collection_statistics_count_items_and_omit_own_indexes() {
         let stored = rawdoc! {
             "ns": "d.c", "size": 700, "count": 2, "avgObjSize": 350, "nindexes": 3,
             "indexDetails": { "_id_": { "a": 1 }, "mongoshape_page": {}, "x_1": {} },
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_validation_is_told_where_there_are_only_our_indexes() {
+    fn a_validation_omits_own_indexes() {
         let reply = |valid: bool, other: &str| {
             let mut keys = rawdoc! { "_id_": 2 };
             put(&mut keys, other, 2);

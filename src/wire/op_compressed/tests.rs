@@ -202,7 +202,7 @@ fn the_densest_data_are_plausible() {
 }
 
 #[test]
-fn no_more_is_inflated_than_is_announced() {
+fn no_more_is_inflated_than_is_declared() {
     /// Inflates data that do not have `size` bytes, and returns the capacity of the output.
     fn capacity(compressor: Compressor, size: usize, data: &[u8]) -> usize {
         let mut output = Vec::new();

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_be_told() {
+    fn pages_to_mark_before_a_time_changes() {
         let nothing = RawDocumentBuf::new();
         let late = single("late", true);
         let kept = single("kept", RawDocumentBuf::new());

@@ -219,7 +219,7 @@ fn pages_say_whether_one_before_them_is_late() {
 /// The next page relies on the known marks of this page. A changed time of an item may have set a
 /// mark since.
 #[test]
-fn a_push_that_announces_demands_the_marks_as_they_are_known() {
+fn a_push_that_reserves_requires_the_known_marks() {
     let shape = shape(Some("t"));
     let items: Vec<RawDocumentBuf> = (0..3_i64)
         .map(|n| rawdoc! { "_id": n, "k": 1, "t": DateTime::from_millis(n) })
