@@ -5,8 +5,8 @@
 //! query. Pages that are begun later are not part of the result.
 //!
 //! On a standalone a change of an item's time in place changes the bounds of other pages too. Page 0 is
-//! marked before that. So page 0 is read after the pages were read by their bounds. If it is marked, pages with
-//! changed bounds are read again.
+//! marked before that. So page 0 is read after the pages were read by their bounds. If it is marked, pages
+//! with changed bounds are read again.
 
 use std::collections::BTreeMap;
 
