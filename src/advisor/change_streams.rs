@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn change_streams_are_told_from_other_operations() {
+    fn change_streams_are_distinguished_from_other_operations() {
         let check = |namespace: &str, stage: Document, expected: Option<Watched>| {
             let command = doc! { "aggregate": 1, "pipeline": [stage] };
             let idle = doc! { "ns": namespace, "cursor": { "originatingCommand": command.clone() } };

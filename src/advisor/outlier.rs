@@ -84,11 +84,11 @@ fn look(
         return Err(format!("{name} cannot be configured"));
     }
     let is_of_array = |indexed: &String| indexed.split('.').next() == Some(name);
-    let in_the_way = facts
+    let conflicting = facts
         .indexes
         .iter()
         .find(|index| !index.is_plain() && index.fields.iter().any(is_of_array));
-    if let Some(index) = in_the_way {
+    if let Some(index) = conflicting {
         return Err(format!(
             "{name} has the index {}, which is {}",
             index.name,

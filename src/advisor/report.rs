@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_is_told_nothing() {
+    fn a_terminal_gets_no_report() {
         let mut report = report(None);
         report.namespace = "shop.\u{1b}[2J".to_owned();
         assert!(

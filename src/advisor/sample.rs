@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_told_apart_by_what_they_hold() {
+    fn fields_are_distinguished_by_their_values() {
         let document = |number: i32| {
             let date = DateTime::from_millis(i64::from(number));
             rawdoc! { "_id": number, "k": number % 3, "at": date, "tags": ["a", "b"], "is": true, "rare": number }

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_tells_keys_that_repeat_from_keys_that_do_not() {
+    fn a_sample_distinguishes_repeated_keys() {
         // 1000 documents of 10 keys.
         let few = Sizes::guessed(&[100; 10], 1_000_000);
         check(&few, 1_000_000, (100_000, 10, 100_005));

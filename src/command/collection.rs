@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_told_before_what_is_impossible() {
+    fn a_mistake_is_reported_before_a_refusal() {
         let error = impossible_in_create(&rawdoc! { "create": "c", "viewOn": "x", "nonsense": 1 }).unwrap_err();
         assert!(error.is(ErrorCode::UnknownField));
         let error = impossible_in_coll_mod(&rawdoc! { "collMod": "c", "nonsense": 1 }).unwrap_err();

@@ -31,7 +31,7 @@ pub fn create(body: &RawDocument, specs: &[RawDocumentBuf]) -> RawDocumentBuf {
 /// `parseAndValidateIndexSpecs`). So mongod reports mistakes in the client's own specifications,
 /// and [`is_sound`] detects that there are none.
 #[must_use]
-pub fn judged(body: &RawDocument) -> RawDocumentBuf {
+pub fn validation(body: &RawDocument) -> RawDocumentBuf {
     let mut specs = RawArrayBuf::new();
     for spec in wanted(body).unwrap_or_default() {
         specs.push(spec);
@@ -40,7 +40,7 @@ pub fn judged(body: &RawDocument) -> RawDocumentBuf {
     with_replaced(body, &[("indexes", Some(RawBsonRef::Array(&specs)))])
 }
 
-/// Whether the error is that of the invalid index of [`judged`], so that the client's
+/// Whether the error is that of the invalid index of [`validation`], so that the client's
 /// specifications are valid.
 #[must_use]
 pub fn is_sound(error: &CommandError) -> bool {

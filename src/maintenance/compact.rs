@@ -25,7 +25,7 @@ pub(crate) use self::page_cursor::given;
 use self::sync_pass::SyncPass;
 use super::check::{collection, server};
 use super::finding::{Finding, Findings};
-use super::inspect::{ContentsCheck, SCAN_TIMEOUT, first_stray};
+use super::inspect::{ContentsCheck, SCAN_TIMEOUT, first_foreign};
 use super::swap::{CollectionRename, Freezing, Frozen, Halt, SwapKind as Kind, concurrent_runs};
 use super::upstream::{self, ShapedCollection, description, indexes};
 use crate::config::Config;
@@ -259,9 +259,9 @@ impl Compaction<'_> {
             unfit.push(Finding::error(self.target.namespace(), text));
         }
         if unfit.is_empty() && !is_frozen {
-            match first_stray(self.target, self.shape, SCAN_TIMEOUT).await? {
+            match first_foreign(self.target, self.shape, SCAN_TIMEOUT).await? {
                 ContentsCheck::Pages | ContentsCheck::Unfinished(_) => {}
-                ContentsCheck::Stray(id) => {
+                ContentsCheck::Foreign(id) => {
                     let text = format!("holds a document that is no page, with _id {id}; run `mongoshape setup`");
                     unfit.push(Finding::error(self.target.namespace(), text));
                 }
@@ -293,8 +293,8 @@ impl Compaction<'_> {
     async fn pass(&mut self, copy: &mut Copy<'_>, verb: &'static str) -> Result<sync_pass::PassTally, Halt> {
         let namespace = self.target.namespace();
         let pass = SyncPass::new(self.target, self.shape, copy, self.stop);
-        let mut told = sync_pass::Progress::new(&namespace, verb, self.findings);
-        let tally = pass.go(&mut told).await?;
+        let mut progress = sync_pass::Progress::new(&namespace, verb, self.findings);
+        let tally = pass.go(&mut progress).await?;
         self.say(format!(
             "{verb} {} keys, {} pages; {} keys written",
             tally.keys, tally.before, tally.differences

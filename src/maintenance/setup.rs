@@ -16,7 +16,7 @@ use mongodb::error::Error;
 use super::check::{collection, server};
 use super::compact::stopped_by_signals;
 use super::finding::{Finding, Findings};
-use super::inspect::{ContentsCheck, Plain, SCAN_TIMEOUT, first_stray, look};
+use super::inspect::{ContentsCheck, Plain, SCAN_TIMEOUT, first_foreign, look};
 use super::upstream::{self, ShapedCollection, description, explain, indexes, is_same_index};
 use crate::config::Config;
 use crate::pattern::bucket::index;
@@ -195,13 +195,13 @@ async fn are_all_pages(
     findings: &mut Findings,
 ) -> Result<bool, Error> {
     if trust == Trust::Indexed {
-        match first_stray(target, shape, SCAN_TIMEOUT).await? {
+        match first_foreign(target, shape, SCAN_TIMEOUT).await? {
             ContentsCheck::Pages => return Ok(true),
             ContentsCheck::Unfinished(finding) => {
                 findings.add(&finding);
                 return Ok(true);
             }
-            ContentsCheck::Stray(_) => {}
+            ContentsCheck::Foreign(_) => {}
         }
     }
     adopt::run(target, shape, findings).await

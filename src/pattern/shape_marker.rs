@@ -47,11 +47,11 @@ fn differing_options(there: &RawDocument, wanted: &RawDocument) -> Vec<String> {
     names.sort_unstable();
     names.dedup();
     names.retain(|name| !is_same(get(there, name), get(wanted, name)));
-    let told = |name: &str| match get(there, name) {
+    let difference = |name: &str| match get(there, name) {
         Some(value) => format!("{name} is {} there", value_text(value)),
         None => format!("there is no {name}"),
     };
-    names.into_iter().map(told).collect()
+    names.into_iter().map(difference).collect()
 }
 
 /// Compares numbers by value, because tools that restore an index may change their type.

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::ops::Deref;
 
-/// A feature of a command that a shape does not support. Its text is the subject of the error message: "a
-/// filter with $where".
+/// A feature of a command that a shape does not support. The text is the subject of the error message, for
+/// example "a filter with $where".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsupported(String);
 

@@ -49,7 +49,7 @@ pub fn of_find(find: &Find<'_>, is_no_array: impl Fn(&str) -> bool) -> Result<Ve
 /// # Errors
 /// A query that cannot be validated, for an error message: mongod 6.0.5 crashes on some conditions
 /// on a field with an empty name beside another condition that may use an index.
-pub fn judgement(collection: &str, find: &Find<'_>) -> Result<Option<RawDocumentBuf>, &'static str> {
+pub fn validation(collection: &str, find: &Find<'_>) -> Result<Option<RawDocumentBuf>, &'static str> {
     let find_only = |projection: &&RawDocument| find_projection::is_find_only(projection);
     let Some(projection) = find.projection.filter(find_only) else {
         return Ok(None);
@@ -82,7 +82,7 @@ pub fn judgement(collection: &str, find: &Find<'_>) -> Result<Option<RawDocument
 /// answers them accepts both. The command fails if a document matches `conditions`, because only
 /// then is the variable evaluated. `None` if the query has no such variable.
 #[must_use]
-pub fn variable_judgement(
+pub fn variable_validation(
     mut command: RawDocumentBuf,
     conditions: &[RawDocumentBuf],
     query: Option<&RawDocument>,

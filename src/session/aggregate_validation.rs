@@ -15,7 +15,7 @@ use crate::pattern::unwound::of_no_document;
 /// Sends the client's `aggregate` with a pipeline that matches nothing, because mongod may report
 /// another error before `error`. The pipeline is not the client's, so the reply contains no stored
 /// data.
-pub(super) async fn judged_aggregate(
+pub(super) async fn first_aggregate_error(
     link: &mut UpstreamConnection,
     head: &CommandHeader<'_>,
     error: CommandError,

@@ -49,9 +49,9 @@ impl<'a> CrossCollectionCommand<'a> {
     }
 
     /// Whether the reply could contain collections, views or indexes of the proxy.
-    pub(super) fn may_tell_of_ours(shapes: &Shapes, head: &CommandHeader<'_>) -> bool {
+    pub(super) fn may_reveal_own(shapes: &Shapes, head: &CommandHeader<'_>) -> bool {
         match head.command {
-            Command::ListCollections => list_collections::may_tell_of_ours(shapes, head.database, head.body()),
+            Command::ListCollections => list_collections::may_reveal_own(shapes, head.database, head.body()),
             Command::DbStats => db_stats::may_count_buckets(shapes, head.database),
             _ => false,
         }

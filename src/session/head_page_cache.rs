@@ -57,7 +57,7 @@ pub(super) struct KeyLease {
 impl HeadPages {
     /// Takes the leases of these keys, one after the other. All writers must pass keys in the same
     /// order, or they could deadlock. Waits for [`PATIENCE`] in total.
-    pub(super) async fn turns(
+    pub(super) async fn lease(
         &self,
         term: u64,
         collection: &Binary,
@@ -82,15 +82,15 @@ impl HeadPages {
             keys.map(known).collect()
         };
         let deadline = Instant::now() + PATIENCE;
-        let mut turns = Vec::with_capacity(places.len());
+        let mut leases = Vec::with_capacity(places.len());
         for place in places {
             let hint = match Arc::clone(&place).try_lock_owned() {
                 Ok(hint) => Some(hint),
                 Err(_) => timeout_at(deadline, place.lock_owned()).await.ok(),
             };
-            turns.push(KeyLease { hint });
+            leases.push(KeyLease { hint });
         }
-        turns
+        leases
     }
 }
 
@@ -153,41 +153,41 @@ mod tests {
         }
     }
 
-    async fn turn(hints: &HeadPages, byte: u8, key: &[u8]) -> KeyLease {
-        hints.turns(1, &collection(byte), [key].into_iter()).await.remove(0)
+    async fn lease(hints: &HeadPages, byte: u8, key: &[u8]) -> KeyLease {
+        hints.lease(1, &collection(byte), [key].into_iter()).await.remove(0)
     }
 
     #[tokio::test]
     async fn a_hint_is_left_to_the_next_writer_of_the_key_in_that_collection() {
         let hints = HeadPages::default();
-        assert!(turn(&hints, 1, b"a").await.hint().is_none());
-        turn(&hints, 1, b"a").await.leave(Some(Some(page(7))));
+        assert!(lease(&hints, 1, b"a").await.hint().is_none());
+        lease(&hints, 1, b"a").await.leave(Some(Some(page(7))));
         assert_eq!(
-            turn(&hints, 1, b"a").await.hint().flatten().map(|page| page.page),
+            lease(&hints, 1, b"a").await.hint().flatten().map(|page| page.page),
             Some(7)
         );
-        assert!(turn(&hints, 1, b"b").await.hint().is_none());
-        assert!(turn(&hints, 2, b"a").await.hint().is_none());
+        assert!(lease(&hints, 1, b"b").await.hint().is_none());
+        assert!(lease(&hints, 2, b"a").await.hint().is_none());
         let collection = collection(1);
         let other_term = hints
-            .turns(2, &collection, [b"a".as_slice()].into_iter())
+            .lease(2, &collection, [b"a".as_slice()].into_iter())
             .await
             .remove(0);
         assert!(other_term.hint().is_none());
         hints.clear();
-        assert!(turn(&hints, 1, b"a").await.hint().is_none());
-        turn(&hints, 1, b"a").await.leave(None);
-        assert!(turn(&hints, 1, b"a").await.hint().is_none());
+        assert!(lease(&hints, 1, b"a").await.hint().is_none());
+        lease(&hints, 1, b"a").await.leave(None);
+        assert!(lease(&hints, 1, b"a").await.hint().is_none());
     }
 
     #[tokio::test]
     async fn who_waits_too_long_goes_on_without_a_hint() {
         let hints = HeadPages::default();
-        turn(&hints, 1, b"a").await.leave(Some(None));
-        let first = turn(&hints, 1, b"a").await;
+        lease(&hints, 1, b"a").await.leave(Some(None));
+        let first = lease(&hints, 1, b"a").await;
         assert!(!first.is_waited_for());
         let begun = Instant::now();
-        let second = turn(&hints, 1, b"a").await;
+        let second = lease(&hints, 1, b"a").await;
         assert!(begun.elapsed() >= PATIENCE);
         assert!(second.is_waited_for() && second.hint().is_none());
         second.leave(Some(Some(page(1))));

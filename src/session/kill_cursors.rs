@@ -66,8 +66,8 @@ async fn check_owners(
     for (_, owner) in owned.iter().filter(|(_, owner)| owner.users != users) {
         // mongod validates the rest of the command first.
         let none = RawArrayBuf::new();
-        let judged = with_replaced(head.body(), &[("cursors", Some(RawBsonRef::Array(&none)))]);
-        link.run(&judged).await?;
+        let validated = with_replaced(head.body(), &[("cursors", Some(RawBsonRef::Array(&none)))]);
+        link.run(&validated).await?;
         let privileges = link.privileges(head.body()).await?;
         if !may_kill_any(&privileges, &owner.namespace) {
             let message = format!("not authorized to kill cursor on {}", owner.namespace);

@@ -57,7 +57,7 @@ pub(super) fn decide<'a>(settings: &Arc<Settings>, head: &CommandHeader<'a>) -> 
     }
     let shapes = Lookup { settings };
     let mut refused = change_stream(&shapes, head).or_else(|| by_uuid(&shapes, head));
-    if refused.is_none() && CrossCollectionCommand::may_tell_of_ours(&settings.shapes, head) {
+    if refused.is_none() && CrossCollectionCommand::may_reveal_own(&settings.shapes, head) {
         return Route::CrossCollection(Arc::clone(settings));
     }
     let mut across = CrossCollectionCommand::changes_half_a_view(head) || head.command == Command::KillCursors;

@@ -421,7 +421,7 @@ fn whole_bytes(header: MessageHeader, beginning: &[u8]) -> usize {
     match header.op_code {
         OpCode::Compressed => header
             .message_length
-            .saturating_add(OpCompressed::announced_bytes(beginning)),
+            .saturating_add(OpCompressed::declared_bytes(beginning)),
         _ => header.message_length,
     }
 }

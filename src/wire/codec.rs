@@ -43,7 +43,7 @@ impl Decoder for FrameCodec {
     /// [`WireError::MessageLength`], as soon as the length has arrived. The stream cannot be used
     /// after it.
     fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Frame>, WireError> {
-        let Some(length) = MessageHeader::announced_length(buffer, self.max_message_bytes)? else {
+        let Some(length) = MessageHeader::declared_length(buffer, self.max_message_bytes)? else {
             return Ok(None);
         };
         let missing = length.saturating_sub(buffer.len());

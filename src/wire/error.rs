@@ -19,10 +19,10 @@ pub enum WireError {
         max: usize,
     },
     /// Bytes that should be one whole message have another length than its header announces.
-    #[error("the header announces {announced} bytes where there are {found}")]
+    #[error("the header announces {declared} bytes where there are {found}")]
     LengthMismatch {
         /// The announced length, in bytes.
-        announced: usize,
+        declared: usize,
         /// The actual length, in bytes.
         found: usize,
     },
@@ -107,10 +107,10 @@ pub enum WireError {
     #[error("a document is not BSON")]
     MalformedDocument,
     /// An `OP_REPLY` with another number of documents than it announces.
-    #[error("the reply announces {announced} documents")]
+    #[error("the reply announces {declared} documents")]
     DocumentCount {
         /// The announced number.
-        announced: i32,
+        declared: i32,
     },
     /// A name that is not UTF-8.
     #[error("the {part} is not UTF-8")]
@@ -142,22 +142,22 @@ pub enum WireError {
         max: usize,
     },
     /// A compressed message that announces a size which its data cannot expand to.
-    #[error("{compressed} bytes of {compressor} cannot stand for the {announced} that are announced")]
+    #[error("{compressed} bytes of {compressor} cannot stand for the {declared} that are announced")]
     ImplausibleSize {
         /// The compressor.
         compressor: Compressor,
         /// The announced size, in bytes.
-        announced: usize,
+        declared: usize,
         /// The size of the compressed data, in bytes.
         compressed: usize,
     },
     /// The data of a compressed message are malformed, or do not expand to the announced size.
-    #[error("the compressed message is not {compressor} of {announced} bytes")]
+    #[error("the compressed message is not {compressor} of {declared} bytes")]
     MalformedCompression {
         /// The announced compressor.
         compressor: Compressor,
         /// The announced size, in bytes.
-        announced: usize,
+        declared: usize,
     },
     /// A message that would be over the limit.
     #[error("the message would be over {max} bytes")]

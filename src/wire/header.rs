@@ -26,13 +26,13 @@ impl MessageHeader {
     ///
     /// # Errors
     /// [`WireError::MessageLength`] if the length is not between 16 and `max` bytes.
-    pub(super) fn announced_length(bytes: &[u8], max: usize) -> Result<Option<usize>, WireError> {
+    pub(super) fn declared_length(bytes: &[u8], max: usize) -> Result<Option<usize>, WireError> {
         let Some(first) = bytes.first_chunk() else {
             return Ok(None);
         };
         let length = i32::from_le_bytes(*first);
         match usize::try_from(length) {
-            Ok(announced) if (HEADER_BYTES..=max).contains(&announced) => Ok(Some(announced)),
+            Ok(declared) if (HEADER_BYTES..=max).contains(&declared) => Ok(Some(declared)),
             _ => Err(WireError::MessageLength { length, max }),
         }
     }
@@ -41,7 +41,7 @@ impl MessageHeader {
     /// shorter than a header, or if the announced length is.
     #[must_use]
     pub fn of_beginning(beginning: &[u8]) -> Option<Self> {
-        let message_length = Self::announced_length(beginning, usize::MAX).ok()??;
+        let message_length = Self::declared_length(beginning, usize::MAX).ok()??;
         let header: &[u8; HEADER_BYTES] = beginning.first_chunk()?;
         Self::parse_fields(message_length, header).ok()
     }
@@ -53,14 +53,14 @@ impl MessageHeader {
     /// is invalid, and [`WireError::LengthMismatch`] if it is not that of `bytes`.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, WireError> {
         const PART: &str = "header";
-        let announced = Self::announced_length(bytes, usize::MAX)?.ok_or(WireError::Truncated { part: PART })?;
-        if announced != bytes.len() {
+        let declared = Self::declared_length(bytes, usize::MAX)?.ok_or(WireError::Truncated { part: PART })?;
+        if declared != bytes.len() {
             return Err(WireError::LengthMismatch {
-                announced,
+                declared,
                 found: bytes.len(),
             });
         }
-        Self::parse_fields(announced, bytes)
+        Self::parse_fields(declared, bytes)
     }
 
     fn parse_fields(message_length: usize, bytes: &[u8]) -> Result<Self, WireError> {

@@ -73,7 +73,7 @@ impl<'a> OpCompressed<'a> {
         if uncompressed_bytes > compressor.most_expanded(compressed.len()) {
             return Err(WireError::ImplausibleSize {
                 compressor,
-                announced: uncompressed_bytes,
+                declared: uncompressed_bytes,
                 compressed: compressed.len(),
             });
         }
@@ -91,7 +91,7 @@ impl<'a> OpCompressed<'a> {
     /// The uncompressed size that the beginning of a payload announces. Not checked. 0 if it has
     /// not arrived yet.
     #[must_use]
-    pub fn announced_bytes(beginning: &[u8]) -> usize {
+    pub fn declared_bytes(beginning: &[u8]) -> usize {
         let mut reader = Reader::new(beginning);
         let size = reader
             .i32("original op code")
@@ -181,7 +181,7 @@ impl<'a> OpCompressed<'a> {
     fn malformed(&self) -> WireError {
         WireError::MalformedCompression {
             compressor: self.compressor,
-            announced: self.uncompressed_bytes,
+            declared: self.uncompressed_bytes,
         }
     }
 }

@@ -33,14 +33,14 @@ impl<'a> OpReply<'a> {
         let response_flags = reader.i32("flags")?;
         let cursor_id = reader.i64("cursor id")?;
         let starting_from = reader.i32("starting point")?;
-        let announced = reader.i32("number of documents")?;
+        let declared = reader.i32("number of documents")?;
         // Not sized by the announced number, which the sender controls.
         let mut documents = Vec::new();
         while !reader.is_empty() {
             documents.push(reader.document()?);
         }
-        if usize::try_from(announced).ok() != Some(documents.len()) {
-            return Err(WireError::DocumentCount { announced });
+        if usize::try_from(declared).ok() != Some(documents.len()) {
+            return Err(WireError::DocumentCount { declared });
         }
         Ok(Self {
             response_flags,

@@ -177,8 +177,8 @@ fn malformed_op_query_is_refused() {
 
 #[test]
 fn malformed_op_reply_is_refused() {
-    let check = |announced: i32, documents: &[&[u8]], expected: &str| {
-        let payload = [&numbers(&[8, 0, 0, 0, announced])[..], &documents.concat()].concat();
+    let check = |declared: i32, documents: &[&[u8]], expected: &str| {
+        let payload = [&numbers(&[8, 0, 0, 0, declared])[..], &documents.concat()].concat();
         let error = OpReply::parse(&frame(OpCode::Reply, &payload)).unwrap_err();
         assert_eq!(error.to_string(), expected);
     };

@@ -78,7 +78,7 @@ fn what_is_read_whole_has_larger_pages() {
 }
 
 #[test]
-fn reasons_against_are_all_told() {
+fn all_reasons_against_are_reported() {
     let mut facts = trade_facts();
     facts.add_indexes(&[doc! { "key": { "ticker": 1 }, "name": "ticker_1", "unique": true }]);
     facts.documents = 10;

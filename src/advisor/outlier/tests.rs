@@ -67,7 +67,7 @@ fn the_threshold_is_above_what_is_typical_and_what_is_asked_for() {
 }
 
 #[test]
-fn what_is_against_it_is_told() {
+fn reasons_against_are_reported() {
     let check = |facts: &CollectionStats, sample: &Sample, expected: &str| {
         let reasons = decide(facts, sample, &Traffic::default()).unwrap_err();
         assert_eq!(reasons, [expected]);

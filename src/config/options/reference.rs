@@ -54,12 +54,12 @@ pub enum DefaultValue {
 pub fn reference() -> Vec<TableReference> {
     let mut tables = Vec::new();
     for table in SECTIONS {
-        tell(table, "", "MONGOSHAPE", &mut tables);
+        collect_tables(table, "", "MONGOSHAPE", &mut tables);
     }
     tables
 }
 
-fn tell(table: &ConfigTable, around: &str, variable: &str, told: &mut Vec<TableReference>) {
+fn collect_tables(table: &ConfigTable, around: &str, variable: &str, tables: &mut Vec<TableReference>) {
     let dot = if around.is_empty() { "" } else { "." };
     let path = format!("{around}{dot}{}", table.name);
     let number = if table.times == Occurrence::Often { "_0" } else { "" };
@@ -75,13 +75,13 @@ fn tell(table: &ConfigTable, around: &str, variable: &str, told: &mut Vec<TableR
             .then(|| format!("{variable}_{}", option.name().to_uppercase())),
         ..option.row()
     };
-    told.push(TableReference {
+    tables.push(TableReference {
         header,
         meaning: table.meaning,
         options: table.options.iter().map(row).collect(),
     });
     for inner in table.tables {
-        tell(inner, &path, &variable, told);
+        collect_tables(inner, &path, &variable, tables);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The table `tls` of `listen` and of `admin`.
+//! The table `tls` of the sections `listen` and `admin`.
 
 use super::reference::Described;
 use super::{ConfigOption, Holds, OptionalText, RequiredText};

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use crate::command::collection::CLUSTERED;
 use crate::maintenance::finding::Finding;
-use crate::maintenance::inspect::{self, ContentsCheck, FieldCensus, Plain, SCAN_TIMEOUT, Survey, first_stray};
+use crate::maintenance::inspect::{self, ContentsCheck, FieldCensus, Plain, SCAN_TIMEOUT, Survey, first_foreign};
 use crate::maintenance::upstream::{ShapedCollection, description, explain, indexes, is_same_index, is_same_key};
 use crate::pattern::bucket::compact;
 use crate::pattern::bucket::index::specs;
@@ -125,10 +125,10 @@ fn unfit_options(described: &Document, are_ids_unique: bool) -> Vec<&'static str
 /// Findings about documents other than pages: buckets that can be adopted, and documents that
 /// cannot.
 async fn strange_documents(target: &ShapedCollection, shape: &BucketShape) -> Result<Vec<Finding>, Error> {
-    let stray = match first_stray(target, shape, SCAN_TIMEOUT).await? {
+    let foreign = match first_foreign(target, shape, SCAN_TIMEOUT).await? {
         ContentsCheck::Pages => return Ok(Vec::new()),
         ContentsCheck::Unfinished(finding) => return Ok(vec![finding]),
-        ContentsCheck::Stray(id) => id,
+        ContentsCheck::Foreign(id) => id,
     };
     let namespace = target.namespace();
     let mut survey = Survey::default();
@@ -148,7 +148,7 @@ async fn strange_documents(target: &ShapedCollection, shape: &BucketShape) -> Re
     if !is_whole {
         let seconds = SCAN_TIMEOUT.as_secs();
         let text = format!(
-            "not all documents are buckets of layout version 1, one with _id {stray} is not; more cannot be said within \
+            "not all documents are buckets of layout version 1, one with _id {foreign} is not; more cannot be said within \
              {seconds} s"
         );
         findings.push(Finding::error(&namespace, text));
@@ -203,8 +203,8 @@ fn index_finding(namespace: &str, wanted: &Document, there: &[Document]) -> Opti
         return None;
     }
     let name = |index: &Document| index.get_str("name").unwrap_or("without a name").to_owned();
-    let is_in_the_way = |found: &&Document| is_same_key(wanted, found) || name(wanted) == name(found);
-    Some(match there.iter().find(is_in_the_way) {
+    let is_conflicting = |found: &&Document| is_same_key(wanted, found) || name(wanted) == name(found);
+    Some(match there.iter().find(is_conflicting) {
         Some(found) => {
             let (found, wanted) = (name(found), name(wanted));
             let relation = if found == wanted {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_is_there_missing_or_in_the_way() {
+    fn an_index_exists_is_missing_or_conflicts() {
         let wanted = doc! { "key": { "a": 1 }, "name": "wanted", "unique": true };
         let check = |there: Document, expected: Option<&str>| {
             let finding = index_finding("shop.trades", &wanted, &[there]).map(|finding| finding.to_string());
@@ -261,8 +261,8 @@ mod tests {
         check(doc! { "key": { "a": 1 }, "name": "other", "unique": true }, None);
         let missing = "note: shop.trades: index wanted is missing; run `mongoshape setup`";
         check(doc! { "key": { "b": 1 }, "name": "other" }, Some(missing));
-        let in_the_way =
+        let conflicting =
             "error: shop.trades: index other is in the way of wanted; drop it, then run `mongoshape setup`";
-        check(doc! { "key": { "a": 1 }, "name": "other" }, Some(in_the_way));
+        check(doc! { "key": { "a": 1 }, "name": "other" }, Some(conflicting));
     }
 }

@@ -8,7 +8,7 @@ use mongodb::error::Error;
 
 use super::{collection, outlier};
 use crate::maintenance::finding::Finding;
-use crate::maintenance::inspect::{ContentsCheck, first_stray};
+use crate::maintenance::inspect::{ContentsCheck, first_foreign};
 use crate::maintenance::upstream::{ShapedCollection, description, indexes};
 use crate::pattern::bucket::index::PAGE;
 use crate::pattern::shape_marker;
@@ -53,7 +53,7 @@ async fn of_bucket(target: &ShapedCollection, shape: &BucketShape) -> Result<Vec
             findings.push(Finding::error(target.namespace(), text));
         }
         (false, _) => {
-            if let ContentsCheck::Stray(id) = first_stray(target, shape, SCAN_TIMEOUT).await? {
+            if let ContentsCheck::Foreign(id) = first_foreign(target, shape, SCAN_TIMEOUT).await? {
                 let text = format!(
                     "holds documents that are not buckets, the first with _id {id}; run `mongoshape check`, which names what to do"
                 );

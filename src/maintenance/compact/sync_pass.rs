@@ -15,7 +15,7 @@ use crate::pattern::bucket::key::Key;
 use crate::pattern::shapes::BucketShape;
 
 /// Interval of progress reports.
-const TELL_EVERY: Duration = Duration::from_secs(10);
+const REPORT_EVERY: Duration = Duration::from_secs(10);
 
 /// The results of a pass.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,23 +35,23 @@ pub(super) struct Progress<'a> {
     namespace: &'a str,
     verb: &'static str,
     findings: &'a mut Findings,
-    told: Instant,
+    reported: Instant,
 }
 
 impl<'a> Progress<'a> {
     pub(super) fn new(namespace: &'a str, verb: &'static str, findings: &'a mut Findings) -> Self {
-        let told = Instant::now();
+        let reported = Instant::now();
         Self {
             namespace,
             verb,
             findings,
-            told,
+            reported,
         }
     }
 
-    fn tell(&mut self, tally: &PassTally) {
-        if self.told.elapsed() >= TELL_EVERY {
-            self.told = Instant::now();
+    fn report(&mut self, tally: &PassTally) {
+        if self.reported.elapsed() >= REPORT_EVERY {
+            self.reported = Instant::now();
             let text = format!("{} {} keys, {} pages so far", self.verb, tally.keys, tally.before);
             self.findings.add(&Finding::note(self.namespace, text));
         }
@@ -103,7 +103,7 @@ impl<'a, 'c> SyncPass<'a, 'c> {
             } else {
                 self.write(&mut source).await?;
             }
-            progress.tell(&self.tally);
+            progress.report(&self.tally);
         }
         while copy.peek().is_some() {
             self.ahead = None;

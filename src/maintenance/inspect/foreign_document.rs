@@ -10,7 +10,7 @@ use crate::command::document::single;
 use crate::command::value_text::id_text;
 use crate::maintenance::finding::Finding;
 use crate::maintenance::upstream::ShapedCollection;
-use crate::pattern::bucket::adopt::strays;
+use crate::pattern::bucket::adopt::foreign_documents;
 use crate::pattern::shapes::BucketShape;
 
 /// Maximum duration of an optional scan of a collection.
@@ -23,19 +23,19 @@ pub(crate) enum ContentsCheck {
     /// All documents are pages, as far as their own fields show.
     Pages,
     /// The `_id` of a document that is not a page.
-    Stray(String),
+    Foreign(String),
     /// The search timed out. A finding for the report.
     Unfinished(Finding),
 }
 
 /// Searches for a document that is not a valid page, for at most `limit`.
-pub(crate) async fn first_stray(
+pub(crate) async fn first_foreign(
     target: &ShapedCollection,
     shape: &BucketShape,
     limit: Duration,
 ) -> Result<ContentsCheck, Error> {
     let mut find = single("find", target.collection.as_str());
-    find.append(cstr!("filter"), strays(shape));
+    find.append(cstr!("filter"), foreign_documents(shape));
     find.append(cstr!("projection"), single("_id", 1));
     find.append(cstr!("limit"), 1);
     find.append(cstr!("singleBatch"), true);
@@ -46,7 +46,7 @@ pub(crate) async fn first_stray(
     };
     match found {
         Ok(None) => Ok(ContentsCheck::Pages),
-        Ok(Some(stray)) => Ok(ContentsCheck::Stray(id_text(&stray))),
+        Ok(Some(foreign)) => Ok(ContentsCheck::Foreign(id_text(&foreign))),
         Err(error) if is_timeout(&error) => {
             let seconds = limit.as_secs();
             let text = format!("not all documents were looked at within {seconds} s; none before was strange");

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_miss_is_looked_at_again_and_anything_else_is_told() {
+    fn a_miss_is_read_again_and_other_errors_are_reported() {
         let error = |code: i32| doc! { "ok": 1, "writeErrors": [{ "index": 3, "code": code, "errmsg": "no" }] };
         assert!(matches!(outcome(&doc! { "ok": 1, "n": 2 }), PassOutcome::Done));
         assert!(matches!(outcome(&error(66)), PassOutcome::Missed));

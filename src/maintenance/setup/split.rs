@@ -23,7 +23,7 @@ use crate::pattern::outlier::statement::flagging;
 use crate::pattern::shapes::OutlierShape;
 
 /// Interval of progress reports.
-const TELL_EVERY: Duration = Duration::from_secs(5);
+const REPORT_EVERY: Duration = Duration::from_secs(5);
 
 /// The result for one document.
 enum Done {
@@ -56,7 +56,7 @@ pub(super) async fn run(
         .run_raw_cursor_command(find)
         .await?
         .with_type::<RawDocumentBuf>();
-    let (mut split, mut told) = (0_u64, Instant::now());
+    let (mut split, mut reported) = (0_u64, Instant::now());
     let mut left = 0_u64;
     while let Some(found) = found.try_next().await? {
         if stop.is_cancelled() {
@@ -79,8 +79,8 @@ pub(super) async fn run(
             let text = format!("the document with _id {} is not split: {remark}", id_text(&found));
             findings.add(&Finding::error(&namespace, text));
         }
-        if told.elapsed() >= TELL_EVERY {
-            told = Instant::now();
+        if reported.elapsed() >= REPORT_EVERY {
+            reported = Instant::now();
             findings.add(&Finding::note(&namespace, format!("{split} documents split so far")));
         }
     }

@@ -39,7 +39,7 @@ pub(crate) enum Flushed {
 }
 
 /// The obstacle to writing a page.
-enum InTheWay {
+enum Obstacle {
     Name,
     Items,
     Other(String),
@@ -94,20 +94,20 @@ impl<'a> Writer<'a> {
         let (mut attempts, mut behind_others) = (0, false);
         while !self.waiting.is_empty() {
             let reply = self.insert().await?;
-            let Some((position, in_the_way)) = write_error(&reply) else {
+            let Some((position, obstacle)) = write_error(&reply) else {
                 break;
             };
             attempts = if position > 0 { 0 } else { attempts + 1 };
             behind_others |= position > 0;
             self.waiting.drain(..position.min(self.waiting.len()));
-            match in_the_way {
-                InTheWay::Other(words) => return Err(Halt::Words(words)),
-                InTheWay::Items => return Ok(Flushed::ItemsInTheWay { behind_others }),
-                InTheWay::Name if attempts > MAX_ATTEMPTS => {
+            match obstacle {
+                Obstacle::Other(words) => return Err(Halt::Words(words)),
+                Obstacle::Items => return Ok(Flushed::ItemsInTheWay { behind_others }),
+                Obstacle::Name if attempts > MAX_ATTEMPTS => {
                     let words = format!("{} is written by somebody else", self.name);
                     return Err(Halt::Words(words));
                 }
-                InTheWay::Name => {
+                Obstacle::Name => {
                     let first = self.waiting.first_mut();
                     first.into_iter().for_each(Packed::take_another_name);
                 }
@@ -131,7 +131,7 @@ impl<'a> Writer<'a> {
         command.append(cstr!("deletes"), array_of(&[statement]));
         let reply = self.run(command).await?;
         match write_error(&reply) {
-            Some((_, InTheWay::Other(words))) => Err(Halt::Words(words)),
+            Some((_, Obstacle::Other(words))) => Err(Halt::Words(words)),
             _ => Ok(()),
         }
     }
@@ -151,23 +151,23 @@ impl<'a> Writer<'a> {
 }
 
 /// The first error of a reply: the position of its statement, and the obstacle.
-fn write_error(reply: &Document) -> Option<(usize, InTheWay)> {
+fn write_error(reply: &Document) -> Option<(usize, Obstacle)> {
     const DUPLICATE_KEY: i64 = 11000;
     let error = reply.get_array("writeErrors").ok()?.first()?.as_document()?;
     let position = error.get("index").and_then(as_integer)?;
     let words = error.get_str("errmsg").unwrap_or_default();
     let pattern = error.get_document("keyPattern").ok();
     let field = pattern.and_then(|pattern| pattern.keys().next());
-    let in_the_way = match field.map(String::as_str) {
-        Some("_id") => InTheWay::Name,
-        Some(field) if field.ends_with("._id") => InTheWay::Items,
-        _ => InTheWay::Other(words.to_owned()),
+    let obstacle = match field.map(String::as_str) {
+        Some("_id") => Obstacle::Name,
+        Some(field) if field.ends_with("._id") => Obstacle::Items,
+        _ => Obstacle::Other(words.to_owned()),
     };
     let is_duplicate = error.get("code").and_then(as_integer) == Some(DUPLICATE_KEY);
-    let in_the_way = if is_duplicate {
-        in_the_way
+    let obstacle = if is_duplicate {
+        obstacle
     } else {
-        InTheWay::Other(words.to_owned())
+        Obstacle::Other(words.to_owned())
     };
-    Some((usize::try_from(position).ok()?, in_the_way))
+    Some((usize::try_from(position).ok()?, obstacle))
 }

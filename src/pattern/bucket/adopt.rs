@@ -24,7 +24,7 @@ use bson::DateTime;
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use self::examined::Examined;
-pub use self::query::{doubled_ids, order, strays};
+pub use self::query::{doubled_ids, foreign_documents, order};
 use super::key::Key;
 use super::layout::{Control, PageHeader, TimeBounds};
 use crate::command::document::get;
@@ -144,7 +144,7 @@ impl<'a> AdoptionScan<'a> {
     fn by_hand(&mut self, seen: &Examined<'_>) -> Adoption {
         let mut statements = Vec::new();
         if let Some(before) = &self.before {
-            statements.push(statement::announce(self.shape, before));
+            statements.push(statement::reserve(self.shape, before));
         }
         let page = self.before.as_ref().map_or(0, |before| before.page.saturating_add(1));
         self.is_behind_late |= self.before.as_ref().is_some_and(PageHeader::makes_unordered);

@@ -1,6 +1,6 @@
-//! Count pushdown: pipelines that only count items are answered from page headers, without unwinding.
+//! Count pushdown: answers a pipeline that only counts items from page headers, without unwinding.
 //!
-//! `countDocuments` of drivers is one: `[$match, $skip, $limit, {$group: {_id: 1, n: {$sum: 1}}}]`.
+//! An example is that of `countDocuments`: `[$match, $skip, $limit, {$group: {_id: 1, n: {$sum: 1}}}]`.
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -8,21 +8,20 @@ use super::predicate_pushdown::{BucketPredicate, is_page};
 use crate::command::document::{array_of, first_field, put, single};
 use crate::pattern::shapes::BucketShape;
 
-/// Numbers beyond it are not added up here: their sum might not be exact in the type that mongod adds them up
-/// in.
+/// The exclusive bound of numbers that are summed. Sums of greater numbers may not be exact in mongod's type.
 const MAX_NUMBER: i64 = 1 << 31;
 
-/// What is asked.
+/// A pipeline that counts items.
 struct Summary<'a> {
     narrowing: BucketPredicate,
     skip: i32,
     limit: Option<i32>,
     group: CountGroup<'a>,
-    /// The stages behind.
+    /// The stages after the group.
     rest: &'a [RawDocumentBuf],
 }
 
-/// What is counted: a name and a number to count each item with.
+/// The group of a counting pipeline. A counter has a field name and the number that each item adds.
 struct CountGroup<'a> {
     by: By<'a>,
     counters: Vec<(&'a str, RawBsonRef<'a>)>,
@@ -31,13 +30,13 @@ struct CountGroup<'a> {
 }
 
 enum By<'a> {
-    /// All together, under this `_id`.
+    /// One group with this `_id`.
     Constant(RawBsonRef<'a>),
-    /// Each value of a field of the key.
+    /// One group for each value of a key field.
     Key(&'a str),
 }
 
-/// The stages on buckets that answer a pipeline on items, if it is such a one.
+/// The stages on buckets that answer a pipeline on items. `None` if it does not only count.
 #[must_use]
 pub fn of_aggregate(shape: &BucketShape, pipeline: &[RawDocumentBuf]) -> Option<Vec<RawDocumentBuf>> {
     let summary = Summary::parse(shape, pipeline)?;
@@ -55,7 +54,7 @@ pub fn of_aggregate(shape: &BucketShape, pipeline: &[RawDocumentBuf]) -> Option<
     Some(stages)
 }
 
-/// The `$match` that leaves the buckets with items, of those that may be meant.
+/// The `$match` of buckets that have items and that the pushed-down predicate selects.
 pub(super) fn with_items(shape: &BucketShape, narrowing: &BucketPredicate) -> RawDocumentBuf {
     let mut clauses = vec![is_page()];
     clauses.extend_from_slice(narrowing.clauses());
@@ -63,8 +62,8 @@ pub(super) fn with_items(shape: &BucketShape, narrowing: &BucketPredicate) -> Ra
     single("$match", single("$and", array_of(&clauses)))
 }
 
-/// The expression for a value of a key field that an item of the bucket has: the first one's own, or the
-/// lifted one.
+/// The expression for the value of a key field in an item of the bucket: the field of the first item, else
+/// the field of the page header.
 pub(super) fn first_value(shape: &BucketShape, field: &str) -> RawDocumentBuf {
     let mut own = single("field", single("$literal", field));
     own.append(cstr!("input"), single("$first", format!("${}", shape.items())));
@@ -108,7 +107,7 @@ impl<'a> Summary<'a> {
         })
     }
 
-    /// The stages for a count of the items behind `skip`, `limit` at most. Nothing comes of no items.
+    /// The stages for a count of the items after `skip`, `limit` at most. For none they return nothing.
     fn within_bounds(&self, shape: &BucketShape, id: RawBsonRef<'_>) -> [RawDocumentBuf; 4] {
         let mut group = single("_id", RawBson::Null);
         put(&mut group, "n", single("$sum", count_of(shape)));
@@ -116,7 +115,7 @@ impl<'a> Summary<'a> {
         if let Some(limit) = self.limit {
             left = single("$min", pair(left, limit));
         }
-        // In the type that it would be counted in.
+        // The type that mongod counts in.
         let mut narrow = single("if", single("$lte", pair("$$left", i32::MAX)));
         narrow.append(cstr!("then"), single("$toInt", "$$left"));
         narrow.append(cstr!("else"), "$$left");
@@ -181,7 +180,7 @@ impl<'a> CountGroup<'a> {
         group
     }
 
-    /// The stages for a group of each value of a key field. The value shown is one that an item has.
+    /// The stages for one group for each value of a key field. The `_id` is the value in an item.
     fn by_key(&self, shape: &BucketShape, field: &str) -> [RawDocumentBuf; 3] {
         let mut shown = "mongoshape_shown".to_owned();
         while self.counters.iter().any(|(name, _)| *name == shown) {
@@ -216,12 +215,12 @@ impl<'a> By<'a> {
     }
 }
 
-/// A bucket's count, in the type in which items are counted.
+/// A bucket's count as an `int`, the type in which mongod counts documents.
 fn count_of(shape: &BucketShape) -> RawDocumentBuf {
     single("$toInt", format!("${}", shape.count()))
 }
 
-/// What an accumulator counts each item with.
+/// The number that an accumulator adds for each item. `None` if it depends on the item.
 fn counter(accumulator: RawBsonRef<'_>) -> Option<RawBsonRef<'_>> {
     match only_field(accumulator.as_document()?)? {
         ("$sum", number) => whole(number).map(|_| number),
@@ -230,7 +229,7 @@ fn counter(accumulator: RawBsonRef<'_>) -> Option<RawBsonRef<'_>> {
     }
 }
 
-/// The value of a number that is whole and small enough to be counted with.
+/// The value of a whole number below [`MAX_NUMBER`].
 fn whole(value: RawBsonRef<'_>) -> Option<i64> {
     let number = match value {
         RawBsonRef::Int32(number) => i64::from(number),
@@ -243,7 +242,7 @@ fn whole(value: RawBsonRef<'_>) -> Option<i64> {
     (number.unsigned_abs() < MAX_NUMBER.unsigned_abs()).then_some(number)
 }
 
-/// Whether it may name a field that is made by a stage.
+/// Whether a stage may add a field with this name.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('$') && !name.contains(['.', '\0'])
 }

@@ -29,7 +29,7 @@ pub fn take_out_by_id(shape: &BucketShape, condition: &RawDocument, id: &RawBson
     let stays = call(
         "$or",
         of_field("$gt", shape.count(), 1),
-        single("$not", array_of(&[announced_none()])),
+        single("$not", array_of(&[no_reservation()])),
     );
     let is_known = call("$and", of_field("$eq", path::VERSION, VERSION), &stays);
     let changes = changes(shape, &is_known, single("$filter", &kept).into(), 1);
@@ -94,7 +94,7 @@ pub fn remove(shape: &BucketShape, page: &PageHeader) -> RawDocumentBuf {
     let mut conditions = identity(page);
     conditions.push(of_field("$eq", shape.items(), literal(RawArrayBuf::new())));
     let next: RawArrayBuf = page.next.iter().copied().collect();
-    conditions.push(call("$eq", announced(), literal(&next)));
+    conditions.push(call("$eq", reservations(), literal(&next)));
     if page.page > 0 && !page.anchor {
         // The page before must take over the mark of an anchor first.
         conditions.push(is_missing(path::ANCHOR));
@@ -128,7 +128,7 @@ pub fn removable(pages: &[PageHeader]) -> usize {
     let mut above: Option<&PageHeader> = None;
     let mut count = 0_usize;
     for page in pages {
-        if page.count > 0 || !has_announced_only(page, above) {
+        if page.count > 0 || !has_only_next_reservation(page, above) {
             break;
         }
         above = Some(page);
@@ -139,7 +139,7 @@ pub fn removable(pages: &[PageHeader]) -> usize {
 
 /// Whether a page has no reservation except the one of the page after it.
 #[must_use]
-pub fn has_announced_only(page: &PageHeader, above: Option<&PageHeader>) -> bool {
+pub fn has_only_next_reservation(page: &PageHeader, above: Option<&PageHeader>) -> bool {
     let above = above.filter(|above| above.page == page.page.saturating_add(1));
     let nonce = above.and_then(|above| above.nonce);
     page.next.iter().all(|next| Some(*next) == nonce)
@@ -209,12 +209,12 @@ fn identity(page: &PageHeader) -> Vec<RawDocumentBuf> {
 }
 
 /// The reservations of a page.
-fn announced() -> RawDocumentBuf {
+fn reservations() -> RawDocumentBuf {
     call("$ifNull", field(path::NEXT).as_str(), RawArrayBuf::new())
 }
 
-fn announced_none() -> RawDocumentBuf {
-    call("$eq", announced(), RawArrayBuf::new())
+fn no_reservation() -> RawDocumentBuf {
+    call("$eq", reservations(), RawArrayBuf::new())
 }
 
 /// An upsert, so that a missing page is a miss as well.

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fences_are_told_by_their_names() {
+    fn fences_are_recognised_by_their_names() {
         let fence = Fence::of_run(255);
         assert_eq!(fence.freeze(), "mongoshape_freeze_00000000000000ff");
         assert_eq!(fence.thaw(), "mongoshape_thaw_00000000000000ff");

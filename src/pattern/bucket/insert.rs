@@ -58,9 +58,9 @@ pub use self::grouping::Groups;
 pub use self::head_lookup::{HeadLookup, append_facts_query};
 pub use self::ids::{Hits, ids_query};
 pub(in crate::pattern::bucket) use self::item_times::ItemTimes;
-pub use self::key_batch::{Announcement, KeyBatch, Recorded, StatementOutcome};
+pub use self::key_batch::{KeyBatch, PageReservation, Recorded, StatementOutcome};
 pub use self::plan::{Planner, WriteGuarantee};
-pub use self::reserve::{announce_together, is_announced_together, withdraw};
+pub use self::reserve::{is_reserved_together, reserve_together, withdraw};
 pub use self::statement::{InsertStatement, StatementKind, no_statement, page_as_upsert};
 
 #[cfg(test)]

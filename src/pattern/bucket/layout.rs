@@ -179,13 +179,13 @@ impl PageHeader {
 
     /// Whether the page before must take over the mark before this page is removed.
     #[must_use]
-    pub fn tells_for_others(&self) -> bool {
+    pub fn marks_later_pages(&self) -> bool {
         self.anchor && self.page > 0
     }
 
     /// The header after the page has recorded this reservation.
     #[must_use]
-    pub(super) fn announcing(mut self, nonce: Option<i64>) -> Self {
+    pub(super) fn with_reservation(mut self, nonce: Option<i64>) -> Self {
         self.next.extend(nonce);
         self
     }

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frozen_collection_is_told_by_its_validator() {
+    fn a_validator_marks_a_frozen_collection() {
         assert!(is_frozen(&single("validator", freeze())));
         assert!(!is_frozen(&single("validator", super::super::compact::freeze())));
         assert!(!is_frozen(&RawDocumentBuf::new()));

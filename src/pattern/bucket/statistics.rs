@@ -40,7 +40,7 @@ pub struct Hidden {
 pub fn of_database(reply: &RawDocument, hidden: Hidden) -> RawDocumentBuf {
     let objects = get(reply, "objects").and_then(as_whole_number).unwrap_or(0);
     let left = objects.saturating_sub(hidden.objects);
-    let mut told = RawDocumentBuf::new();
+    let mut converted = RawDocumentBuf::new();
     for (name, value) in reply.iter().flatten() {
         let less = match name.as_str() {
             "collections" => hidden.collections,
@@ -48,17 +48,17 @@ pub fn of_database(reply: &RawDocument, hidden: Hidden) -> RawDocumentBuf {
             "objects" => hidden.objects,
             "indexes" => hidden.indexes,
             "avgObjSize" => {
-                put(&mut told, "avgObjSize", average(value, objects, left));
+                put(&mut converted, "avgObjSize", average(value, objects, left));
                 continue;
             }
             _ => 0,
         };
         match as_whole_number(value).filter(|_| less != 0) {
-            Some(number) => told.append(name, like(value, number.saturating_sub(less))),
-            None => told.append(name, value),
+            Some(number) => converted.append(name, like(value, number.saturating_sub(less))),
+            None => converted.append(name, value),
         }
     }
-    told
+    converted
 }
 
 /// Converts an average over `others` documents into one over `number` documents.
@@ -74,44 +74,52 @@ fn average(value: RawBsonRef<'_>, others: i64, number: i64) -> RawBson {
 /// Converts the reply to a `collStats`, or the `storageStats` of a `$collStats`.
 #[must_use]
 pub fn of_collection(statistics: &RawDocument, contents: ItemTotals) -> RawDocumentBuf {
-    let mut told = RawDocumentBuf::new();
+    let mut converted = RawDocumentBuf::new();
     let of_records = get(statistics, "indexSizes")
         .and_then(RawBsonRef::as_document)
         .filter(|sizes| get(sizes, ID).is_none())
         .map_or(0, own);
     for (name, value) in statistics.iter().flatten() {
         match (name.as_str(), value) {
-            ("storageSize", _) => put(&mut told, "storageSize", more(value, of_records)),
-            ("totalIndexSize", _) => put(&mut told, "totalIndexSize", more(value, of_records.saturating_neg())),
-            ("count", _) => put(&mut told, "count", like(value, contents.items)),
+            ("storageSize", _) => put(&mut converted, "storageSize", more(value, of_records)),
+            ("totalIndexSize", _) => put(
+                &mut converted,
+                "totalIndexSize",
+                more(value, of_records.saturating_neg()),
+            ),
+            ("count", _) => put(&mut converted, "count", like(value, contents.items)),
             ("avgObjSize", _) => {
                 // Without documents mongod returns no average.
                 if let Some(average) = contents.bytes.checked_div(contents.items) {
-                    put(&mut told, "avgObjSize", like(value, average));
+                    put(&mut converted, "avgObjSize", like(value, average));
                 }
             }
             ("nindexes", _) => {
                 let sizes = get(statistics, "indexSizes").and_then(RawBsonRef::as_document);
                 let known = sizes.map_or(0, |sizes| known(sizes).count());
                 put(
-                    &mut told,
+                    &mut converted,
                     "nindexes",
                     like(value, i64::try_from(known).unwrap_or(i64::MAX)),
                 );
             }
-            ("indexSizes", RawBsonRef::Document(sizes)) => put(&mut told, "indexSizes", with_own_in_id(sizes)),
+            ("indexSizes", RawBsonRef::Document(sizes)) => put(&mut converted, "indexSizes", with_own_in_id(sizes)),
             ("indexDetails", RawBsonRef::Document(details)) => {
-                put(&mut told, "indexDetails", known(details).collect::<RawDocumentBuf>());
+                put(
+                    &mut converted,
+                    "indexDetails",
+                    known(details).collect::<RawDocumentBuf>(),
+                );
             }
             ("indexBuilds", RawBsonRef::Array(builds)) => {
                 let builds = builds.into_iter().flatten();
                 let builds = builds.filter(|name| !name.as_str().is_some_and(index::is_own));
-                put(&mut told, "indexBuilds", builds.collect::<RawArrayBuf>());
+                put(&mut converted, "indexBuilds", builds.collect::<RawArrayBuf>());
             }
-            _ => told.append(name, value),
+            _ => converted.append(name, value),
         }
     }
-    told
+    converted
 }
 
 /// Converts the reply to a `dataSize` of the whole collection.
@@ -123,15 +131,15 @@ pub fn of_data_size(reply: &RawDocument, items: i64) -> RawDocumentBuf {
 /// The document with another number in `field`, of the same type.
 #[must_use]
 pub fn with_number(document: &RawDocument, field: &str, number: i64) -> RawDocumentBuf {
-    let mut told = RawDocumentBuf::new();
+    let mut converted = RawDocumentBuf::new();
     for (name, value) in document.iter().flatten() {
         if name.as_str() == field {
-            put(&mut told, field, like(value, number));
+            put(&mut converted, field, like(value, number));
         } else {
-            told.append(name, value);
+            converted.append(name, value);
         }
     }
-    told
+    converted
 }
 
 /// Converts the reply to a `validate`. `None` if the stored data is not valid, or if the
@@ -141,14 +149,14 @@ pub fn of_validation(reply: &RawDocument, items: i64) -> Option<RawDocumentBuf> 
     if get(reply, "valid") != Some(RawBsonRef::Boolean(true)) {
         return None;
     }
-    let mut told = RawDocumentBuf::new();
+    let mut converted = RawDocumentBuf::new();
     for (name, value) in reply.iter().flatten() {
         match (name.as_str(), value) {
-            ("nrecords", _) => put(&mut told, "nrecords", like(value, items)),
+            ("nrecords", _) => put(&mut converted, "nrecords", like(value, items)),
             ("nIndexes", _) => {
                 let keys = get(reply, "keysPerIndex")?.as_document()?;
                 let known = i64::try_from(known(keys).count()).unwrap_or(i64::MAX);
-                put(&mut told, "nIndexes", like(value, known));
+                put(&mut converted, "nIndexes", like(value, known));
             }
             ("keysPerIndex", RawBsonRef::Document(keys)) => {
                 let mut of_id = RawDocumentBuf::new();
@@ -159,15 +167,19 @@ pub fn of_validation(reply: &RawDocument, items: i64) -> Option<RawDocumentBuf> 
                     }
                     put(&mut of_id, ID, like(number, items));
                 }
-                put(&mut told, "keysPerIndex", of_id);
+                put(&mut converted, "keysPerIndex", of_id);
             }
             ("indexDetails", RawBsonRef::Document(details)) => {
-                put(&mut told, "indexDetails", known(details).collect::<RawDocumentBuf>());
+                put(
+                    &mut converted,
+                    "indexDetails",
+                    known(details).collect::<RawDocumentBuf>(),
+                );
             }
-            _ => told.append(name, value),
+            _ => converted.append(name, value),
         }
     }
-    Some(told)
+    Some(converted)
 }
 
 /// The fields of a document of indexes, without the shape's own indexes.
@@ -179,15 +191,15 @@ fn known(of_indexes: &RawDocument) -> impl Iterator<Item = (&bson::raw::CStr, Ra
 }
 
 fn with_own_in_id(sizes: &RawDocument) -> RawDocumentBuf {
-    let mut told = RawDocumentBuf::new();
+    let mut converted = RawDocumentBuf::new();
     for (name, size) in known(sizes) {
         if name == ID {
-            told.append(name, more(size, own(sizes)));
+            converted.append(name, more(size, own(sizes)));
         } else {
-            told.append(name, size);
+            converted.append(name, size);
         }
     }
-    told
+    converted
 }
 
 /// The sum of the sizes of the shape's own indexes.
@@ -225,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_collection_is_told_in_items_and_its_indexes_without_ours() {
+    fn collection_statistics_count_items_and_omit_own_indexes() {
         let stored = rawdoc! {
             "ns": "d.c", "size": 700, "count": 2, "avgObjSize": 350, "nindexes": 3,
             "indexDetails": { "_id_": { "a": 1 }, "mongoshape_page": {}, "x_1": {} },
@@ -253,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_validation_is_told_where_there_are_only_our_indexes() {
+    fn a_validation_omits_own_indexes() {
         let reply = |valid: bool, other: &str| {
             let mut keys = rawdoc! { "_id_": 2 };
             put(&mut keys, other, 2);

@@ -119,7 +119,7 @@ fn every_contradiction_is_reported() {
 }
 
 #[test]
-fn names_that_only_close_a_chain_are_told_apart() {
+fn names_that_only_close_a_chain_are_distinguished() {
     let check = |pairs: &[(&str, &str)], expected: &[&str]| {
         let shape = BucketShape::new(renamed(pairs)).unwrap();
         let closing: Vec<&str> = ["a", "b", "c", "d"]

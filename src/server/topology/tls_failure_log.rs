@@ -12,7 +12,7 @@ use mongodb::options::ServerAddress;
 /// The logged failures, by server.
 #[derive(Debug, Default)]
 pub(super) struct TlsFailureLog {
-    told: HashMap<ServerAddress, String>,
+    logged: HashMap<ServerAddress, String>,
 }
 
 impl TlsFailureLog {
@@ -29,10 +29,10 @@ impl TlsFailureLog {
     /// The error if it was not logged since the server's last success.
     fn news(&mut self, address: &ServerAddress, error: Option<String>) -> Option<String> {
         let Some(error) = error else {
-            self.told.remove(address);
+            self.logged.remove(address);
             return None;
         };
-        let logged = self.told.insert(address.clone(), error.clone());
+        let logged = self.logged.insert(address.clone(), error.clone());
         (logged.as_ref() != Some(&error)).then_some(error)
     }
 }

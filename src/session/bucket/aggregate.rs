@@ -13,7 +13,7 @@ use crate::command::reply::CursorReply;
 use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::{count_pushdown, skip_scan, unwind};
 use crate::pattern::pipeline::{PipelinePosition, Pipelines};
-use crate::session::aggregate_validation::judged_aggregate;
+use crate::session::aggregate_validation::first_aggregate_error;
 use crate::session::cross_collection::ReferencedCollections;
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
@@ -24,7 +24,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     let body = run.context.head.body();
     let aggregate = match Aggregate::parse(body) {
         Ok(aggregate) => aggregate,
-        Err(error) => return Err(judged_aggregate(run.context.link, run.context.head, error).await),
+        Err(error) => return Err(first_aggregate_error(run.context.link, run.context.head, error).await),
     };
     if statistics::begins_with_statistics(&aggregate) {
         return statistics::aggregate(run, &aggregate).await;
@@ -73,7 +73,7 @@ fn finish(
     reply: RawDocumentBuf,
 ) -> Result<RawDocumentBuf, RunError> {
     if aggregate.explain {
-        return Ok(explanation(run, stages).told_in(reply));
+        return Ok(explanation(run, stages).added_to(reply));
     }
     if let Some(cursor) = CursorReply::parse(&reply) {
         run.context.shared.cursors.opened(cursor.id);

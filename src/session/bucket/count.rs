@@ -1,4 +1,4 @@
-//! `count`: from the counts in page headers where that is exact, otherwise by a pipeline over items.
+//! `count`: sums the counts of page headers if that is exact, otherwise counts items by a pipeline.
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
@@ -32,7 +32,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     Ok(count.reply(all_of(&answer), &answer))
 }
 
-/// What is sent for it.
+/// The access path and the internal command of a `count`, for `explain`.
 pub(super) async fn explained(run: &mut BucketCommand<'_>, count: &Count<'_>) -> Result<Explained, RunError> {
     check(run, count).await?;
     Ok(match only_key(run, count) {
@@ -54,27 +54,32 @@ async fn check(run: &mut BucketCommand<'_>, count: &Count<'_>) -> Result<(), Run
     run.ensure_readable(count.hint).await?;
     let mut command = single("count", run.namespace.collection);
     command.append(cstr!("limit"), 1);
-    judge_variable(run, command, count.query).await
+    validate_variable(run, command, count.query).await
 }
 
-/// Has mongod judge a variable of its own in the query of a `count` or `distinct`.
-pub(super) async fn judge_variable(
+/// Has mongod validate its own variables (`$$NAME`) in the query of a `count` or `distinct`.
+///
+/// Costs one round trip if the query has such a variable.
+///
+/// # Errors
+/// mongod's error for the variable.
+pub(super) async fn validate_variable(
     run: &mut BucketCommand<'_>,
     command: RawDocumentBuf,
     query: Option<&RawDocument>,
 ) -> Result<(), RunError> {
     let narrowing = BucketPredicate::of(run.shape, query);
-    if let Some(mut command) = unwound::variable_judgement(command, narrowing.clauses(), query) {
+    if let Some(mut command) = unwound::variable_validation(command, narrowing.clauses(), query) {
         run.context.inherited().append_to_read(&mut command);
         run.context.link.run(&command).await?;
     }
     Ok(())
 }
 
-/// The key whose items are counted, where that is all.
+/// The key that the query selects, if its page headers answer the count.
 fn only_key(run: &BucketCommand<'_>, count: &Count<'_>) -> Option<RawDocumentBuf> {
     let key = BucketPredicate::of(run.shape, count.query).only_one_key();
-    // A collation may make several keys out of one; two queries have no snapshot in common.
+    // With a collation several keys may be equal. Two queries do not read the same snapshot.
     key.filter(|_| count.collation.is_none() && !run.context.head.wants_snapshot())
 }
 
@@ -85,14 +90,14 @@ fn queries<'q>(run: &'q BucketCommand<'_>, key: &'q RawDocument) -> Queries<'q> 
     }
 }
 
-/// From the numbers of the key's pages, with the answer that they were read from. `None` where there is more
-/// to it.
+/// The number of items of one key, from its highest page and its exceptions, and the reply with the latter.
+/// `None` if these do not suffice. Costs one round trip.
 async fn of_one_key(run: &mut BucketCommand<'_>, count: &Count<'_>) -> Result<Option<(u64, RawDocumentBuf)>, RunError> {
     let Some(key) = only_key(run, count) else {
         return Ok(None);
     };
     let queries = queries(run, &key);
-    // Exceptions read after the highest page tell of every short page before it.
+    // Exceptions that are read after the highest page include every short page before it.
     let queries = [queries.highest(run.shape), queries.exceptions(run.shape)].map(|query| complete(run, query));
     let Some([highest, answer]) = ask(run, queries).await? else {
         return Ok(None);
@@ -113,14 +118,14 @@ fn by_pipeline(run: &BucketCommand<'_>, count: &Count<'_>) -> RawDocumentBuf {
     command
 }
 
-/// The stages that count all that match.
+/// The stages that count the items that match.
 fn stages(run: &BucketCommand<'_>, count: &Count<'_>) -> Vec<RawDocumentBuf> {
     let narrowing = BucketPredicate::of(run.shape, count.query);
-    // Under a collation a key's equality takes in other keys; their buckets' counts are right all the same.
+    // With a collation the key condition also selects other keys. Their counts are exact as well.
     if narrowing.is_of_key_alone() {
         return unwind::sum_of_counts(run.shape, &narrowing);
     }
-    // No more than will be told.
+    // Items beyond `skip` and `limit` do not change the result.
     let limit = (count.limit > 0).then(|| count.limit.saturating_add(count.skip));
     unwind::of_count(run.shape, count.query, limit)
 }

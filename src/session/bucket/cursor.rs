@@ -53,7 +53,7 @@ async fn of_stream(
         return Err(not_found(more.id).into());
     };
     let (batch, filled) = kept.source.fill(run, &kept.shape, wanted).await?;
-    let gossip = kept.source.gossip().to_owned();
+    let cluster_time = kept.source.cluster_time().to_owned();
     let id = match filled {
         BatchStatus::More => {
             if let Some(mut killed) = borrowed.give_back() {
@@ -64,7 +64,7 @@ async fn of_stream(
         BatchStatus::All | BatchStatus::OutOfOrder => 0,
     };
     let mut reply = batch.into_reply(run.namespace, id);
-    copy_cluster_time(&mut reply, &gossip);
+    copy_cluster_time(&mut reply, &cluster_time);
     Ok(reply)
 }
 

@@ -21,13 +21,16 @@ pub(in crate::session) enum CursorSource {
 pub(in crate::session) struct MaterializedList {
     documents: VecDeque<RawDocumentBuf>,
     /// Fields of the upstream reply that every reply repeats, for example the cluster time.
-    gossip: RawDocumentBuf,
+    cluster_time: RawDocumentBuf,
 }
 
 impl MaterializedList {
-    pub(super) fn new(documents: Vec<RawDocumentBuf>, gossip: RawDocumentBuf) -> Self {
+    pub(super) fn new(documents: Vec<RawDocumentBuf>, cluster_time: RawDocumentBuf) -> Self {
         let documents = documents.into();
-        Self { documents, gossip }
+        Self {
+            documents,
+            cluster_time,
+        }
     }
 
     pub(super) fn fill(&mut self, BatchRequest { kind, limit: measure }: BatchRequest) -> (ReplyBatch, BatchStatus) {
@@ -71,10 +74,10 @@ impl CursorSource {
     }
 
     /// Fields of the upstream reply that every reply repeats, for example the cluster time.
-    pub(super) fn gossip(&self) -> &RawDocument {
+    pub(super) fn cluster_time(&self) -> &RawDocument {
         match self {
-            Self::Buckets(stream) => stream.gossip(),
-            Self::Listed(listed) => &listed.gossip,
+            Self::Buckets(stream) => stream.cluster_time(),
+            Self::Listed(listed) => &listed.cluster_time,
         }
     }
 }

@@ -36,7 +36,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
         let before = deleted.n;
         match until_executed(run, statement, batch.let_variables, id, &mut deleted).await {
             Ok(()) => {}
-            Err(RunError::Command(told)) if is_executed_in_part(run, &told) => {
+            Err(RunError::Command(failure)) if is_executed_in_part(run, &failure) => {
                 let error = match deleted.n.saturating_sub(before) {
                     0 => retry_on_swap::not_executed(run),
                     items => retry_on_swap::deleted_in_part(run, items),
@@ -46,9 +46,9 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
                     break;
                 }
             }
-            Err(RunError::Command(told)) if let Some(error) = of_statement(&told, index) => {
+            Err(RunError::Command(failure)) if let Some(error) = of_statement(&failure, index) => {
                 deleted.fail(index, &error);
-                if matches!(told, CommandError::Own { .. }) {
+                if matches!(failure, CommandError::Own { .. }) {
                     run.context.fail_transaction(run.namespace.collection).await?;
                 }
                 if batch.ordered || run.context.head.in_transaction() {

@@ -3,7 +3,7 @@
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
-use super::count::judge_variable;
+use super::count::validate_variable;
 use super::explained::Explained;
 use super::upstream_query::{get_more, kill};
 use crate::command::distinct::{Distinct, too_big};
@@ -56,7 +56,7 @@ async fn stages(run: &mut BucketCommand<'_>, wanted: &Distinct<'_>) -> Result<Ve
     run.ensure_readable(None).await?;
     let mut command = single("distinct", run.namespace.collection);
     command.append(cstr!("key"), path::VERSION);
-    judge_variable(run, command, wanted.query).await?;
+    validate_variable(run, command, wanted.query).await?;
     Ok(stages)
 }
 

@@ -31,5 +31,5 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     }
     run.context.inherited().append_to_read(&mut command);
     let reply = run.context.link.run(&command).await?;
-    Ok(explained.told_in(reply))
+    Ok(explained.added_to(reply))
 }

@@ -15,10 +15,10 @@ pub(super) struct Explained {
 
 impl Explained {
     /// Adds the access path and the internal command to mongod's explanation.
-    pub(super) fn told_in(&self, mut reply: RawDocumentBuf) -> RawDocumentBuf {
-        let mut told = single("strategy", self.strategy.label());
-        told.append(cstr!("command"), &self.command);
-        put(&mut reply, FIELD, &told);
+    pub(super) fn added_to(&self, mut reply: RawDocumentBuf) -> RawDocumentBuf {
+        let mut explanation = single("strategy", self.strategy.label());
+        explanation.append(cstr!("command"), &self.command);
+        put(&mut reply, FIELD, &explanation);
         reply
     }
 }

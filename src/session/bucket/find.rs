@@ -42,7 +42,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     by_pipeline(run, &find).await
 }
 
-/// The answer that the proxy reads from buckets. `None` where mongod has to unwind them.
+/// The reply that the proxy makes from buckets. `None` if the query needs a pipeline.
 pub(super) async fn without_pipeline(
     run: &mut BucketCommand<'_>,
     find: &Find<'_>,
@@ -53,7 +53,7 @@ pub(super) async fn without_pipeline(
     index_scan::run(run, find).await
 }
 
-/// What is sent for it.
+/// The access path and the internal command of a `find`, for `explain`.
 pub(super) async fn explained(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<Explained, RunError> {
     check(run, find)?;
     run.ensure_readable(find.hint).await?;
@@ -66,7 +66,7 @@ pub(super) async fn explained(run: &mut BucketCommand<'_>, find: &Find<'_>) -> R
     if let Some(explained) = index_scan::explained(run, find).await? {
         return Ok(explained);
     }
-    judge(run, find).await?;
+    validate(run, find).await?;
     let command = pipeline_of(run, find)?;
     let strategy = Strategy::Pipeline;
     Ok(Explained { strategy, command })
@@ -85,7 +85,7 @@ async fn buckets_explained(
         AccessPath::Pipeline => return Ok(None),
     };
     let command = stream.query(run, terms.measure);
-    // The first bucket tells whether it is the way.
+    // The first bucket shows whether a page scan answers the query.
     let wanted = BatchRequest::first(BatchLimit::of(Some(0)));
     let (_, filled) = stream.fill(run, run.shape, wanted, first).await?;
     stream.close(run).await?;
@@ -96,7 +96,7 @@ async fn buckets_explained(
     Ok(Some(Explained { strategy, command }))
 }
 
-/// `None` where buckets alone do not give the answer: the pipeline will.
+/// The reply from a page scan or a merge. `None` if the query needs a pipeline.
 async fn from_buckets(
     run: &mut BucketCommand<'_>,
     find: &Find<'_>,
@@ -104,8 +104,7 @@ async fn from_buckets(
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     let terms = BatchTerms::of(find, question);
     let (measure, closes) = (terms.measure, terms.single_batch);
-    // What a cursor may still tell when its transaction has ended is mongod's to say; several queries have no
-    // snapshot in common.
+    // A cursor of the proxy would outlive the transaction. Several queries do not read the same snapshot.
     if (!closes && run.context.head.in_transaction()) || run.context.head.wants_snapshot() {
         return Ok(None);
     }
@@ -132,9 +131,9 @@ async fn from_buckets(
     let wanted = BatchRequest::first(measure);
     let (batch, filled) = match stream.fill(run, run.shape, wanted, first).await {
         Ok(filled) => filled,
-        // As for an index that is not there: a pipeline needs none.
+        // For example, the hinted index does not exist. A pipeline needs no index.
         Err(RunError::Command(error)) if error.is(ErrorCode::BadValue) => return Ok(None),
-        // Replaced since another query was asked.
+        // The collection was replaced after an earlier query.
         Err(RunError::Command(error)) if error.is(ErrorCode::CollectionUuidMismatch) => {
             run.context.settings.catalog.forget(run.namespace);
             return Ok(None);
@@ -157,12 +156,12 @@ async fn from_buckets(
     }
     let leaves_open = filled == BatchStatus::More && leaves_open(run, find);
     if closes && leaves_open {
-        // More bytes than one reply can hold.
+        // The result exceeds the size of one reply.
         stream.close(run).await?;
         return Ok(None);
     }
     run.context.shared.metrics.read(&run.label(), terms.strategy());
-    let gossip = stream.gossip().to_owned();
+    let cluster_time = stream.cluster_time().to_owned();
     let id = if leaves_open {
         run.keep(CursorSource::Buckets(stream)).await?
     } else {
@@ -170,17 +169,16 @@ async fn from_buckets(
         0
     };
     let mut reply = batch.into_reply(run.namespace, id);
-    copy_cluster_time(&mut reply, &gossip);
+    copy_cluster_time(&mut reply, &cluster_time);
     Ok(Some(reply))
 }
 
-/// Whether a cursor may stay open behind the first batch: that of a collection which is not there is closed
-/// at once.
+/// Whether a cursor may stay open after the first batch. On a missing collection mongod opens none.
 fn leaves_open(run: &BucketCommand<'_>, find: &Find<'_>) -> bool {
     run.collection.is_some() && !find.single_batch
 }
 
-/// Only where all of the answer fits in one reply: mongod sorts the rest.
+/// The reply from a merge of pages by time. `None` if the result exceeds one reply: then mongod sorts.
 async fn merged(
     run: &mut BucketCommand<'_>,
     question: &BucketQuery,
@@ -189,7 +187,7 @@ async fn merged(
     if !terms.may_merge_sort {
         return Ok(None);
     }
-    let Some((mut items, gossip)) = merge::run(run, question).await? else {
+    let Some((mut items, cluster_time)) = merge::run(run, question).await? else {
         return Ok(None);
     };
     if run.is_strict() && !run.is_still_the_same().await? {
@@ -205,7 +203,7 @@ async fn merged(
     }
     run.context.shared.metrics.read(&run.label(), Strategy::Page);
     let mut reply = batch.into_reply(run.namespace, 0);
-    copy_cluster_time(&mut reply, &gossip);
+    copy_cluster_time(&mut reply, &cluster_time);
     Ok(Some(reply))
 }
 
@@ -244,7 +242,7 @@ fn check_tailable(run: &BucketCommand<'_>, find: &Find<'_>) -> Result<(), Comman
 }
 
 async fn by_pipeline(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, RunError> {
-    judge(run, find).await?;
+    validate(run, find).await?;
     let command = pipeline_of(run, find)?;
     let command = complete(run, command);
     let reply = run.context.link.run(&command).await?;
@@ -252,8 +250,8 @@ async fn by_pipeline(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<Raw
         return Ok(reply);
     };
     let returned = u64::try_from(cursor.documents().count()).unwrap_or(u64::MAX);
-    // As `find` does and an aggregation does not: the cursor is closed with the last document that was asked
-    // for, and none is opened where the collection is not there.
+    // Unlike an aggregation, `find` closes its cursor with the last document of the limit, and opens none on
+    // a missing collection.
     let is_at_the_end = find.limit > 0 && returned >= find.limit;
     if cursor.id != 0 && (is_at_the_end || !leaves_open(run, find)) {
         kill(run, cursor.id).await?;
@@ -263,10 +261,12 @@ async fn by_pipeline(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<Raw
     Ok(reply)
 }
 
-/// Has mongod judge a projection as only `find` has it: what is wrong in it is answered in mongod's own
-/// words.
-async fn judge(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<(), RunError> {
-    let command = unwound::judgement(run.namespace.collection, find).map_err(|what| not_in_projection(run, what))?;
+/// Has mongod validate a projection that only `find` accepts. Costs one round trip for such a projection.
+///
+/// # Errors
+/// mongod's error for the projection.
+async fn validate(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<(), RunError> {
+    let command = unwound::validation(run.namespace.collection, find).map_err(|what| not_in_projection(run, what))?;
     if let Some(command) = command {
         let command = complete(run, command);
         run.context.link.run(&command).await?;
@@ -274,7 +274,7 @@ async fn judge(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<(), RunEr
     Ok(())
 }
 
-/// The aggregation that does the same.
+/// The aggregation that returns the same items.
 fn pipeline_of(run: &BucketCommand<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, CommandError> {
     let stages = unwind::of_find(run.shape, find).map_err(|form| not_in_projection(run, form))?;
     let mut command = unwound::aggregate(run.namespace.collection, &stages, find.batch_size);

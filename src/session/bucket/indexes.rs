@@ -67,7 +67,7 @@ pub(super) async fn check_hint(run: &mut BucketCommand<'_>, given: Option<RawBso
         return Ok(());
     };
     if let IndexHint::Natural(pattern) = wanted {
-        return judge_natural(run, pattern).await;
+        return validate_natural(run, pattern).await;
     }
     match there(run).await? {
         Some(indexes) if !wanted.is_met(&indexes) => Err(no_such_index().into()),
@@ -76,7 +76,7 @@ pub(super) async fn check_hint(run: &mut BucketCommand<'_>, given: Option<RawBso
 }
 
 /// Has mongod validate a `$natural` hint, by a query that reads one document.
-async fn judge_natural(run: &mut BucketCommand<'_>, pattern: &RawDocument) -> Result<(), RunError> {
+async fn validate_natural(run: &mut BucketCommand<'_>, pattern: &RawDocument) -> Result<(), RunError> {
     let mut command = single("find", run.namespace.collection);
     command.append(cstr!("hint"), pattern);
     command.append(cstr!("projection"), single("_id", 1));

@@ -55,12 +55,12 @@ async fn store(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Resu
         let settings = run.context.settings;
         let ready = settings.catalog.for_writing(&mut run.catalog_session()).await?;
         batch.learn(run, &ready);
-        let turns = take_turns(run, batch, &ready.uuid).await;
-        let order = turns.order;
-        rounds(run, batch, ready, &turns.turns).await?;
+        let leases = lease_keys(run, batch, &ready.uuid).await;
+        let order = leases.order;
+        rounds(run, batch, ready, &leases.leases).await?;
         release_reservations::withdraw_all(run, batch).await?;
-        for (turn, group) in turns.turns.into_iter().zip(order) {
-            turn.leave(batch.hint(group));
+        for (lease, group) in leases.leases.into_iter().zip(order) {
+            lease.leave(batch.hint(group));
         }
     }
     transaction::end_if_failed(run, batch).await?;
@@ -70,24 +70,24 @@ async fn store(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Resu
 
 /// The key leases of a command, and the group of each.
 #[derive(Default)]
-struct Turns {
-    turns: Vec<KeyLease>,
+struct KeyLeases {
+    leases: Vec<KeyLease>,
     order: Vec<usize>,
 }
 
 /// A transaction reads the snapshot of its start, and its writes are invisible to others until the
 /// commit. So a transaction neither uses nor fills the head page cache.
-async fn take_turns(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, uuid: &Binary) -> Turns {
+async fn lease_keys(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, uuid: &Binary) -> KeyLeases {
     if run.context.head.in_transaction() {
-        return Turns::default();
+        return KeyLeases::default();
     }
     // Keys are leased in a global order, so two writers cannot deadlock.
     let mut order: Vec<usize> = (0..batch.groups.len()).collect();
     order.sort_by(|one, other| batch.identity(*one).cmp(batch.identity(*other)));
     let keys = order.iter().map(|group| batch.identity(*group));
-    let turns = run.context.settings.hints.turns(run.context.term, uuid, keys).await;
-    for (turn, number) in turns.iter().zip(&order) {
-        let hint = turn.hint();
+    let leases = run.context.settings.hints.lease(run.context.term, uuid, keys).await;
+    for (lease, number) in leases.iter().zip(&order) {
+        let hint = lease.hint();
         run.context
             .shared
             .metrics
@@ -97,7 +97,7 @@ async fn take_turns(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, uuid: 
             group.know(highest);
         }
     }
-    Turns { turns, order }
+    KeyLeases { leases, order }
 }
 
 /// Reads, plans and sends in rounds until no item is pending.
@@ -105,7 +105,7 @@ async fn rounds(
     run: &mut BucketCommand<'_>,
     batch: &mut InsertBatch<'_>,
     ready: ReadyCollection,
-    turns: &[KeyLease],
+    leases: &[KeyLease],
 ) -> Result<(), RunError> {
     let mut ready = ready;
     let mut idle = 0_u32;
@@ -115,7 +115,7 @@ async fn rounds(
         retry_recovery::recover(run, batch, suspects).await?;
         let statements = batch.plan(run);
         let statements = transaction::with_free_names(run, batch, statements).await?;
-        dispatch::send(run, batch, &statements, &ready.uuid, turns).await?;
+        dispatch::send(run, batch, &statements, &ready.uuid, leases).await?;
         let left = batch.pending();
         idle = if left < before { 0 } else { idle.saturating_add(1) };
         before = left;

@@ -87,6 +87,6 @@ async fn in_place(
     }
     let statement = with_time(run.shape, found, RawBsonRef::Document(item.stored()), time);
     let statement = statement.map_err(|what| run.unsupported(&what))?;
-    let told = send_one(run, WriteCommand::Update, &statement, Origin::Client(task.statement_id)).await?;
-    Ok((told.n > 0).then_some(told.answer))
+    let result = send_one(run, WriteCommand::Update, &statement, Origin::Client(task.statement_id)).await?;
+    Ok((result.n > 0).then_some(result.answer))
 }

@@ -13,7 +13,7 @@ use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::layout::PageHeader;
 use crate::pattern::bucket::update_by_position::retime::{
-    RetimeReadiness, is_told, readiness, tell_first, tell_highest, with_any_time,
+    RetimeReadiness, is_marked, mark_first, mark_highest, readiness, with_any_time,
 };
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
@@ -27,35 +27,35 @@ pub(super) async fn shift(
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     for round in 0..MAX_ATTEMPTS {
         pause(round).await;
-        let highest = if is_told(found) {
+        let highest = if is_marked(found) {
             None
         } else {
             highest(run, item).await?
         };
-        let (told, expected) = match readiness(found, highest.as_ref()) {
+        let (marks, expected) = match readiness(found, highest.as_ref()) {
             RetimeReadiness::Gone => return Ok(None),
             RetimeReadiness::NotYet => continue,
             RetimeReadiness::Ready => (Vec::new(), 0),
-            RetimeReadiness::First => (vec![tell_first(run.shape, item.key())], 1),
+            RetimeReadiness::First => (vec![mark_first(run.shape, item.key())], 1),
             RetimeReadiness::FirstAndHighest => {
-                let mut told = vec![tell_first(run.shape, item.key())];
+                let mut marks = vec![mark_first(run.shape, item.key())];
                 let of_highest = highest
                     .as_ref()
-                    .map(|highest| tell_highest(run.shape, item.key(), highest));
-                told.extend(of_highest);
-                (told, 2)
+                    .map(|highest| mark_highest(run.shape, item.key(), highest));
+                marks.extend(of_highest);
+                (marks, 2)
             }
         };
-        if !told.is_empty() {
-            let told: Vec<&RawDocument> = told.iter().map(RawDocumentBuf::as_ref).collect();
-            if send(run, WriteCommand::Update, &told, true, Origin::Internal).await?.n < expected {
+        if !marks.is_empty() {
+            let marks: Vec<&RawDocument> = marks.iter().map(RawDocumentBuf::as_ref).collect();
+            if send(run, WriteCommand::Update, &marks, true, Origin::Internal).await?.n < expected {
                 continue;
             }
         }
         let statement = with_any_time(run.shape, found, item.stored(), item.time(), highest.as_ref());
         let statement = statement.map_err(|what| run.unsupported(&what))?;
-        let told = send_one(run, WriteCommand::Update, &statement, Origin::Client(None)).await?;
-        return Ok((told.n > 0).then_some(told.answer));
+        let result = send_one(run, WriteCommand::Update, &statement, Origin::Client(None)).await?;
+        return Ok((result.n > 0).then_some(result.answer));
     }
     let message = "another page is about to be begun behind an item that is to get another time, each time that was looked at; \
                    nothing was changed of it";

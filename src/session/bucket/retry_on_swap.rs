@@ -61,7 +61,11 @@ pub(super) async fn retry_on_swap(run: &mut BucketCommand<'_>) -> CommandReply {
         }
         answer = once(run).await;
     }
-    if hit_swap(&answer) { told(run, answer) } else { answer }
+    if hit_swap(&answer) {
+        retryable_error(run, answer)
+    } else {
+        answer
+    }
 }
 
 async fn once(run: &mut BucketCommand<'_>) -> CommandReply {
@@ -122,7 +126,7 @@ pub(super) fn may_go_on(run: &BucketCommand<'_>, before: u64) -> bool {
 }
 
 /// The client's reply after a swap: an error that permits a retry.
-fn told(run: &BucketCommand<'_>, answer: CommandReply) -> CommandReply {
+fn retryable_error(run: &BucketCommand<'_>, answer: CommandReply) -> CommandReply {
     let message = message(run);
     let own = CommandError::new(ErrorCode::WriteConflict, message.as_str());
     if run.context.head.in_transaction() {
@@ -182,10 +186,10 @@ fn in_part(run: &BucketCommand<'_>, what: &str) -> WriteError {
 
 /// Converts a failure because of a swap or freeze to `None`, for an operation that is unnecessary
 /// in the copy.
-pub(super) fn unless_replaced<T>(run: &BucketCommand<'_>, told: Result<T, RunError>) -> Result<Option<T>, RunError> {
-    match told {
+pub(super) fn unless_replaced<T>(run: &BucketCommand<'_>, result: Result<T, RunError>) -> Result<Option<T>, RunError> {
+    match result {
         Err(RunError::Command(error)) if is_met_by(&error) && !run.context.head.in_transaction() => Ok(None),
-        told => told.map(Some),
+        result => result.map(Some),
     }
 }
 

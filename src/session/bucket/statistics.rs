@@ -102,8 +102,8 @@ pub(super) async fn aggregate(
     };
     referenced.prepare(&pipelines.into_reached()).await?;
     run.ensure_readable(aggregate.hint).await?;
-    let told = match told(run, stage).await {
-        Ok(told) => told,
+    let converted = match converted(run, stage).await {
+        Ok(converted) => converted,
         Err(RunError::Command(error)) => {
             // mongod reports an error in the following stages first, so the whole pipeline is sent for
             // validation.
@@ -119,7 +119,7 @@ pub(super) async fn aggregate(
     let mut stages = vec![
         // The stage returns one document. Its content is replaced.
         single(STAGE, RawDocumentBuf::new()),
-        single("$replaceWith", single("$literal", &told)),
+        single("$replaceWith", single("$literal", &converted)),
     ];
     stages.extend(behind);
     let stages = array_of(&stages);
@@ -132,7 +132,7 @@ pub(super) async fn aggregate(
 }
 
 /// The document of the stage, with items in place of buckets.
-async fn told(run: &mut BucketCommand<'_>, stage: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+async fn converted(run: &mut BucketCommand<'_>, stage: &RawDocument) -> Result<RawDocumentBuf, RunError> {
     let first = ask(run, stage).await?;
     let Some(stored) = get(&first, "storageStats").and_then(RawBsonRef::as_document) else {
         return Ok(match get(&first, "count") {
@@ -146,8 +146,8 @@ async fn told(run: &mut BucketCommand<'_>, stage: &RawDocument) -> Result<RawDoc
         .map_or(0, size);
     let items = items(run).await?;
     let stored = statistics::of_collection(stored, ItemTotals { items, bytes });
-    let told = with_replaced(&first, &[("storageStats", Some(RawBsonRef::Document(&stored)))]);
-    Ok(statistics::with_number(&told, "count", items))
+    let converted = with_replaced(&first, &[("storageStats", Some(RawBsonRef::Document(&stored)))]);
+    Ok(statistics::with_number(&converted, "count", items))
 }
 
 async fn ask(run: &mut BucketCommand<'_>, stage: &RawDocument) -> Result<RawDocumentBuf, RunError> {

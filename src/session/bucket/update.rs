@@ -74,7 +74,7 @@ async fn mistake(run: &mut BucketCommand<'_>, statement: &UpdateStatement<'_>) -
 }
 
 async fn one_after_the_other(run: &mut BucketCommand<'_>, command: &Update<'_>) -> Result<RawDocumentBuf, RunError> {
-    let mut told = UpdateReply::new();
+    let mut results = UpdateReply::new();
     let ends_with_first_failure = command.ordered || run.context.head.in_transaction();
     for (index, statement) in command.statements.iter().enumerate() {
         match until_executed(run, command, index, statement).await {
@@ -82,34 +82,34 @@ async fn one_after_the_other(run: &mut BucketCommand<'_>, command: &Update<'_>) 
                 if statement.upsert && outcome.failed.is_some() && is_executed(run, statement) {
                     run.ensure_still_there().await?;
                 }
-                told.add(index, command.statement_ids.of(index), outcome);
+                results.add(index, command.statement_ids.of(index), outcome);
             }
             // Earlier statements have been executed, so the refusal is an error of this statement.
             Err(RunError::Command(CommandError::Own { code, message }))
-                if told.has_begun() || (run.executed > 0 && !run.context.head.in_transaction()) =>
+                if results.has_begun() || (run.executed > 0 && !run.context.head.in_transaction()) =>
             {
-                told.fail(index, &WriteError::new(code, message));
+                results.fail(index, &WriteError::new(code, message));
             }
             Err(RunError::Command(error))
                 if malformed_pipeline::is_cause(&error) && !run.context.head.in_transaction() =>
             {
-                told.fail(index, &WriteError::new(ErrorCode::FailedToParse, error.message()));
+                results.fail(index, &WriteError::new(ErrorCode::FailedToParse, error.message()));
             }
             Err(RunError::Command(error))
                 if run.executed > 0 && is_met_by(&error) && !run.context.head.in_transaction() =>
             {
-                told.fail(index, &retry_on_swap::not_executed(run));
+                results.fail(index, &retry_on_swap::not_executed(run));
             }
             Err(error) => return Err(error),
         }
-        if ends_with_first_failure && told.has_failed() {
+        if ends_with_first_failure && results.has_failed() {
             break;
         }
     }
-    if told.has_failed() {
+    if results.has_failed() {
         end_transaction(run).await?;
     }
-    let reply = told.into_document(run.context.head);
+    let reply = results.into_document(run.context.head);
     malformed_pipeline::check(run.context.link, run.context.head, command, &reply).await?;
     Ok(reply)
 }
@@ -168,24 +168,24 @@ async fn of_statement(
     {
         return Ok(outcome);
     }
-    let judged = statement::judge(run, &task, statement.multi).await?;
+    let validated = statement::validate(run, &task, statement.multi).await?;
     if creates {
         run.ensure_created().await?;
         mistaken = mistake(run, statement).await?;
     }
-    if judged.failed.is_some() || judged.retried {
-        return Ok(judged);
+    if validated.failed.is_some() || validated.retried {
+        return Ok(validated);
     }
     if let Some(error) = mistaken {
         return Ok(UpdateOutcome {
             failed: Some(error),
-            ..judged
+            ..validated
         });
     }
     if statement.multi {
-        many::run(run, &task, statement.upsert, judged).await
+        many::run(run, &task, statement.upsert, validated).await
     } else {
-        one::run(run, &task, statement.upsert, judged).await
+        one::run(run, &task, statement.upsert, validated).await
     }
 }
 

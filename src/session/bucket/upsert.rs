@@ -77,8 +77,8 @@ pub(super) async fn before(
     let Some(id) = task.statement_id.and_then(|id| id.checked_add(BESIDE)) else {
         return Ok(None);
     };
-    let told = send_one(run, WriteCommand::Update, &no_statement(), Origin::Client(Some(id))).await?;
-    if !told.resent {
+    let result = send_one(run, WriteCommand::Update, &no_statement(), Origin::Client(Some(id))).await?;
+    if !result.resent {
         return Ok(None);
     }
     let Evaluated::Value(item) = built(run, task).await? else {
@@ -87,7 +87,7 @@ pub(super) async fn before(
     let id = get(&item, "_id")
         .map(RawBson::from)
         .ok_or_else(|| run.corrupt_bucket_error())?;
-    Ok(Some((found_again(run, task, id).await?, item, told.answer)))
+    Ok(Some((found_again(run, task, id).await?, item, result.answer)))
 }
 
 /// The `_id` that the first attempt generated. It differs from a new one only in its seconds.

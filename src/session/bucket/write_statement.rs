@@ -187,8 +187,8 @@ pub(super) fn beside<'a>(run: &BucketCommand<'a>) -> InheritedOptions<'a> {
 /// mongod's retry record of the client's statement, if it was executed before. The current
 /// documents do not show that.
 pub(super) async fn is_remembered(run: &mut BucketCommand<'_>, id: i32) -> Result<Option<WriteResult>, RunError> {
-    let told = send_one(run, WriteCommand::Update, &no_statement(), Origin::Client(Some(id))).await?;
-    Ok(told.resent.then_some(told))
+    let result = send_one(run, WriteCommand::Update, &no_statement(), Origin::Client(Some(id))).await?;
+    Ok(result.resent.then_some(result))
 }
 
 /// The error after the last lost race with another writer.

@@ -166,14 +166,14 @@ impl CatalogSession<'_> {
     /// mongod, or before the collection was shaped. The error names the first one.
     async fn check_contents(&mut self) -> Result<(), RunError> {
         let mut command = single("find", self.namespace.collection);
-        command.append(cstr!("filter"), adopt::strays(self.shape));
+        command.append(cstr!("filter"), adopt::foreign_documents(self.shape));
         command.append(cstr!("projection"), single("_id", 1));
         command.append(cstr!("limit"), 1);
         command.append(cstr!("singleBatch"), true);
         self.carried.append_to_inspect(&mut command);
         let reply = self.link.run(&command).await?;
-        let stray = CursorReply::parse(&reply).and_then(|cursor| cursor.documents().next().map(id_text));
-        let Some(id) = stray else { return Ok(()) };
+        let foreign = CursorReply::parse(&reply).and_then(|cursor| cursor.documents().next().map(id_text));
+        let Some(id) = foreign else { return Ok(()) };
         let what = format!("holds documents that are not buckets of layout version 1, the first with _id {id}");
         let remedy = "run `mongoshape setup`, which adopts buckets that were written by hand, `mongoshape setup --pack`, which puts \
                       plain documents into pages, or `mongoshape check`, which says what is wrong with others";

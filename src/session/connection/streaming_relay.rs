@@ -46,7 +46,7 @@ impl Session<'_> {
         // The compressed and the decompressed bytes are reserved together: a session that waits for the
         // second part would block others with the first.
         let opened = match header.op_code {
-            OpCode::Compressed => OpCompressed::announced_bytes(&beginning).min(MAX_MESSAGE_BYTES),
+            OpCode::Compressed => OpCompressed::declared_bytes(&beginning).min(MAX_MESSAGE_BYTES),
             _ => 0,
         };
         drop(beginning);
@@ -88,10 +88,10 @@ impl Session<'_> {
             return Err(Closed::NoRoom);
         }
         self.client.discard(long).await?;
-        self.tell_no_memory(header, error).await
+        self.report_no_memory(header, error).await
     }
 
-    async fn tell_no_memory(&mut self, header: MessageHeader, error: CommandError) -> Result<(), Closed> {
+    async fn report_no_memory(&mut self, header: MessageHeader, error: CommandError) -> Result<(), Closed> {
         self.shared.metrics.limit_hit(Limit::LongMessages);
         let body = error.into_reply();
         let reply = OpMsgBuilder::new(0, header.request_id).body(&body).build();

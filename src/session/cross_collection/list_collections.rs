@@ -14,7 +14,7 @@ use crate::session::error::RunError;
 use crate::session::upstream::UpstreamKind;
 
 /// Whether the reply could contain the proxy's own collections and views.
-pub(super) fn may_tell_of_ours(shapes: &Shapes, database: &str, body: &RawDocument) -> bool {
+pub(super) fn may_reveal_own(shapes: &Shapes, database: &str, body: &RawDocument) -> bool {
     let buckets = shapes.buckets_in(database);
     let ours = buckets.flat_map(|(collection, _)| [vec![items_view::name(collection)], copies_of(collection)].concat());
     let mut ours = ours.chain(extras_in(shapes, database));

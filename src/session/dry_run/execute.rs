@@ -46,7 +46,7 @@ impl Observer {
             Route::Relay | Route::Handshake | Route::Reject(_, None) => return,
             Route::Reject(error, Some((namespace, reason))) => {
                 self.shared.metrics.rejected(&namespace, reason, error.message());
-                return self.tell(&namespace, head, &DryRunEnd::Refused(error));
+                return self.record(&namespace, head, &DryRunEnd::Refused(error));
             }
             Route::Shaped(to) => {
                 link.set_dry_run(true);
@@ -59,7 +59,7 @@ impl Observer {
         };
         link.set_dry_run(false);
         for namespace in self.named(head) {
-            self.tell(&namespace, head, &end);
+            self.record(&namespace, head, &end);
         }
     }
 
@@ -127,7 +127,7 @@ impl Observer {
         named
     }
 
-    fn tell(&self, namespace: &str, head: &CommandHeader<'_>, end: &DryRunEnd) {
+    fn record(&self, namespace: &str, head: &CommandHeader<'_>, end: &DryRunEnd) {
         let command = head.name;
         match end {
             DryRunEnd::Relayed => {}

@@ -12,7 +12,7 @@ pub enum Placing {
     /// Began a page.
     Page,
     /// Reserved the next page.
-    Announce,
+    Reserve,
     /// Closed a page, and reserved the next.
     Close,
     /// Marked the first page of a key, before another page got out-of-order items.
@@ -20,13 +20,13 @@ pub enum Placing {
 }
 
 impl Placing {
-    const ALL: [Self; 5] = [Self::Push, Self::Page, Self::Announce, Self::Close, Self::Mark];
+    const ALL: [Self; 5] = [Self::Push, Self::Page, Self::Reserve, Self::Close, Self::Mark];
 
     fn label(self) -> &'static str {
         match self {
             Self::Push => "push",
             Self::Page => "page",
-            Self::Announce => "reserve",
+            Self::Reserve => "reserve",
             Self::Close => "close",
             Self::Mark => "mark",
         }

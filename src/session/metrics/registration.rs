@@ -1,4 +1,4 @@
-//! Registration of metrics, all of which have the prefix `mongoshape_`.
+//! Registers metrics. Names have the prefix `mongoshape_`.
 
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 

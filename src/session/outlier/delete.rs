@@ -37,7 +37,7 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
 impl<'a> OutlierDelete<'_, 'a> {
     /// Executes the statement, and adds the result of each document.
     pub(super) async fn run(&self, run: &mut OutlierCommand<'_>, results: &mut Results<'_>) -> Result<(), RunError> {
-        let told = if self.of.one {
+        let result = if self.of.one {
             one(run, self).await?
         } else if run.context.head.is_retryable_write() {
             // mongod refuses it.
@@ -48,7 +48,7 @@ impl<'a> OutlierDelete<'_, 'a> {
         } else {
             return many(run, self, results).await;
         };
-        results.add(&told);
+        results.add(&result);
         Ok(())
     }
 
@@ -65,7 +65,7 @@ impl<'a> OutlierDelete<'_, 'a> {
         .await
     }
 
-    fn meant(&self) -> DocumentSelector<'a> {
+    fn selector(&self) -> DocumentSelector<'a> {
         DocumentSelector {
             filter: Some(self.of.filter),
             sort: None,
@@ -89,19 +89,19 @@ impl<'a> OutlierDelete<'_, 'a> {
 }
 
 async fn one(run: &mut OutlierCommand<'_>, statement: &OutlierDelete<'_, '_>) -> Result<OutlierWriteResult, RunError> {
-    let meant = statement.meant();
+    let selector = statement.selector();
     for attempt in 0..MAX_ATTEMPTS {
         pause(attempt).await;
-        let id = match meant.id() {
+        let id = match selector.id() {
             Some(id) => Some(RawBson::from(id)),
-            None => run.first_id(meant).await?,
+            None => run.first_id(selector).await?,
         };
         let Some(id) = id else { break };
         let id = id.as_raw_bson_ref();
-        if let Some(told) = at(run, statement, &meant.with_id(id), id).await? {
-            return Ok(told);
+        if let Some(result) = at(run, statement, &selector.with_id(id), id).await? {
+            return Ok(result);
         }
-        if meant.id().is_some() {
+        if selector.id().is_some() {
             break;
         }
     }
@@ -124,7 +124,7 @@ async fn many(
             SelectedOutliers::None | SelectedOutliers::Some => {}
         }
         let element = statement.element(&typical(run.shape, statement.of.filter), 0);
-        let told = run
+        let result = run
             .write(
                 run.namespace.collection,
                 "delete",
@@ -132,8 +132,8 @@ async fn many(
                 WriteOrigin::Client(statement.id),
             )
             .await?;
-        results.add(&told);
-        if told.error.is_some() {
+        results.add(&result);
+        if result.error.is_some() {
             return Ok(());
         }
     }
@@ -157,7 +157,7 @@ async fn outliers(
     statement: &OutlierDelete<'_, '_>,
     results: &mut Results<'_>,
 ) -> Result<SelectedOutliers, RunError> {
-    let mut ids = run.open_ids(statement.meant(), Selection::Outliers).await?;
+    let mut ids = run.open_ids(statement.selector(), Selection::Outliers).await?;
     let found = each(run, statement, &mut ids, results).await;
     if !matches!(found, Err(RunError::Link(_))) {
         run.close_ids(ids).await?;
@@ -174,17 +174,17 @@ async fn each(
     ids: &mut IdCursor,
     results: &mut Results<'_>,
 ) -> Result<SelectedOutliers, RunError> {
-    let meant = statement.meant();
+    let selector = statement.selector();
     let mut found = SelectedOutliers::None;
     while let Some(some) = run.next_ids(ids).await? {
         found = SelectedOutliers::Some;
         for id in &some {
             let id = id.as_raw_bson_ref();
-            let Some(told) = at(run, statement, &meant.with_id(id), id).await? else {
+            let Some(result) = at(run, statement, &selector.with_id(id), id).await? else {
                 continue;
             };
-            results.add(&told);
-            if told.error.is_some() {
+            results.add(&result);
+            if result.error.is_some() {
                 return Ok(SelectedOutliers::Failed);
             }
         }
@@ -204,20 +204,20 @@ async fn at(
     for attempt in 0..MAX_ATTEMPTS {
         pause(attempt).await;
         let element = statement.element(&typical(run.shape, filter), 1);
-        let told = run
+        let result = run
             .write(collection, "delete", &element, WriteOrigin::Client(statement.id))
             .await?;
-        if told.n > 0 || told.error.is_some() {
-            return Ok(Some(told));
+        if result.n > 0 || result.error.is_some() {
+            return Ok(Some(result));
         }
         let Some(stored) = run.base(id).await? else {
             return Ok(None);
         };
-        let meant = DocumentSelector {
+        let selector = DocumentSelector {
             filter: Some(filter),
-            ..statement.meant()
+            ..statement.selector()
         };
-        let meets = run.first_id(meant).await?.is_some();
+        let meets = run.first_id(selector).await?.is_some();
         let Some(extras) = run.extras_of(&stored)?.filter(|_| meets) else {
             if meets {
                 continue;
@@ -231,14 +231,14 @@ async fn at(
             single("$and", array_of(&[filter.to_owned(), of_generation]))
         };
         let element = statement.element(&demanded, 1);
-        let told = run
+        let result = run
             .write(collection, "delete", &element, WriteOrigin::Client(statement.id))
             .await?;
-        if told.n > 0 && told.error.is_none() {
+        if result.n > 0 && result.error.is_none() {
             run.remove_pages(id, extras.generation).await?;
         }
-        if told.n > 0 || told.error.is_some() {
-            return Ok(Some(told));
+        if result.n > 0 || result.error.is_some() {
+            return Ok(Some(result));
         }
     }
     Err(run.lost_too_often().into())

@@ -7,7 +7,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::OutlierCommand;
 use super::leftover_cursor;
-use super::read::judged;
+use super::read::validate_find;
 use super::reassemble::Merged;
 use super::reply_inspection::shows_own;
 use crate::command::arguments::with_replaced;
@@ -210,7 +210,7 @@ async fn complete(
 }
 
 async fn by_pipeline(run: &mut OutlierCommand<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, RunError> {
-    judged(run, find).await?;
+    validate_find(run, find).await?;
     let mut find = find.clone();
     let natural = find
         .sort

@@ -41,7 +41,7 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
         // mongod refuses it.
         return run.as_it_is().await;
     }
-    let meant = DocumentSelector {
+    let selector = DocumentSelector {
         filter: command.filter,
         sort: command.sort,
         collation: command.collation,
@@ -50,9 +50,9 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
     };
     for attempt in 0..MAX_ATTEMPTS {
         pause(attempt).await;
-        let id = match meant.id() {
+        let id = match selector.id() {
             Some(id) => Some(RawBson::from(id)),
-            None => match run.first_id(meant).await {
+            None => match run.first_id(selector).await {
                 Ok(id) => id,
                 Err(RunError::Command(error @ CommandError::Upstream(_))) if !run.context.head.in_transaction() => {
                     // mongod may report another error first, so the client's command is validated.
@@ -66,7 +66,7 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
             return without_match(run, &command, growth).await;
         };
         let id = id.as_raw_bson_ref();
-        let filter = meant.with_id(id);
+        let filter = selector.with_id(id);
         if let Some(typical) = typical_with_room(run.shape, &filter, growth) {
             let answer = typical_one(run, &command, &typical).await?;
             if let Some(answer) = answer {
@@ -75,7 +75,7 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
         }
         match eval_and_replace::of_outlier(run, &command, &filter, id).await? {
             Some(answer) => return Ok(answer),
-            None if meant.id().is_some() => return without_match(run, &command, growth).await,
+            None if selector.id().is_some() => return without_match(run, &command, growth).await,
             None => {}
         }
     }
@@ -101,11 +101,11 @@ async fn typical_one(
     if met(&answer) == 0 {
         return Ok(None);
     }
-    told_again(run, command, answer).await.map(Some)
+    reassembled_retry(run, command, answer).await.map(Some)
 }
 
 /// Reassembles the document in the reply to a retry, which may be an outlier.
-async fn told_again(
+async fn reassembled_retry(
     run: &mut OutlierCommand<'_>,
     command: &FindAndModify<'_>,
     answer: RawDocumentBuf,
@@ -151,10 +151,10 @@ async fn without_match(
         };
         let body = asking(run, &typical, &[]);
         let answer = run.context.link.run(&run.next(&body)).await?;
-        return told_again(run, command, answer).await;
+        return reassembled_retry(run, command, answer).await;
     }
     let answer = met_by_nobody(run, command).await?;
-    told_again(run, command, answer).await
+    reassembled_retry(run, command, answer).await
 }
 
 /// mongod's reply to the client's command with a filter that matches nothing.

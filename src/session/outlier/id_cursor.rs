@@ -58,17 +58,17 @@ impl OutlierCommand<'_> {
     /// The `_id`s of documents to change. If they fit in memory, all are read before the first
     /// document is changed. Otherwise they are read by `_id`, an order that no change affects, so
     /// no document is returned twice.
-    pub(super) async fn ids_to_change(&mut self, meant: DocumentSelector<'_>) -> Result<IdCursor, RunError> {
+    pub(super) async fn ids_to_change(&mut self, selector: DocumentSelector<'_>) -> Result<IdCursor, RunError> {
         for attempt in 0..MAX_ATTEMPTS {
             pause(attempt).await;
-            let mut cursor = self.open_ids(meant, Selection::Found).await?;
+            let mut cursor = self.open_ids(selector, Selection::Found).await?;
             let read = loop {
                 if cursor.id == 0 {
                     return Ok(cursor);
                 }
                 if !cursor.may_hold_more() {
                     self.close_ids(cursor).await?;
-                    return self.open_ids(meant, Selection::ById).await;
+                    return self.open_ids(selector, Selection::ById).await;
                 }
                 match self.read_ids(&mut cursor).await {
                     Ok(()) => {}
@@ -85,10 +85,10 @@ impl OutlierCommand<'_> {
     /// Opens a cursor of `_id`s and reads its first batch.
     pub(super) async fn open_ids(
         &mut self,
-        meant: DocumentSelector<'_>,
+        selector: DocumentSelector<'_>,
         selection: Selection,
     ) -> Result<IdCursor, RunError> {
-        let (mut command, merges) = self.id_query(meant, selection, 0)?;
+        let (mut command, merges) = self.id_query(selector, selection, 0)?;
         match get(&command, "cursor") {
             Some(_) => put_batch_size(&mut command),
             None => command.append(cstr!("batchSize"), BATCH_SIZE),

@@ -34,7 +34,7 @@ pub(super) struct Leftover {
     /// Number of documents in the last reply. The next upstream batch has about that size.
     pub(super) fitted: usize,
     /// Fields of the upstream reply that every reply repeats, for example the cluster time.
-    pub(super) gossip: RawDocumentBuf,
+    pub(super) cluster_time: RawDocumentBuf,
     /// The `atClusterTime` of the snapshot from which the documents were read.
     pub(super) snapshot_time: Option<Timestamp>,
     pub(super) used: Instant,

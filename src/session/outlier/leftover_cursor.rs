@@ -29,15 +29,15 @@ impl OutlierCommand<'_> {
             return Ok(upstream);
         }
         let owner = self.context.cursor_owner(self.namespace).await?;
-        let mut gossip = RawDocumentBuf::new();
-        copy_cluster_time(&mut gossip, answer);
+        let mut cluster_time = RawDocumentBuf::new();
+        copy_cluster_time(&mut cluster_time, answer);
         let id = rand::random_range(1..i64::MAX);
         let leftover = Leftover {
             owner,
             upstream,
             documents: documents.iter().map(|&document| document.to_owned()).collect(),
             fitted,
-            gossip,
+            cluster_time,
             snapshot_time: self.facts.snapshot_time,
             used: Instant::now(),
         };
@@ -84,7 +84,7 @@ pub(super) async fn get_more(run: &mut OutlierCommand<'_>) -> Result<Option<RawD
     leftover.fitted = count;
     let is_over = leftover.documents.is_empty() && leftover.upstream == 0;
     let mut reply = batch.into_reply(run.namespace, if is_over { 0 } else { more.id });
-    copy_cluster_time(&mut reply, &leftover.gossip);
+    copy_cluster_time(&mut reply, &leftover.cluster_time);
     if !is_over {
         borrowed.leftover = Some(leftover);
         borrowed.give_back();
@@ -107,8 +107,8 @@ impl OutlierCommand<'_> {
             leftover.upstream = cursor.id;
             leftover.documents = cursor.documents().map(RawDocument::to_owned).collect();
         }
-        leftover.gossip = RawDocumentBuf::new();
-        copy_cluster_time(&mut leftover.gossip, &answer);
+        leftover.cluster_time = RawDocumentBuf::new();
+        copy_cluster_time(&mut leftover.cluster_time, &answer);
         Ok(())
     }
 

@@ -70,8 +70,8 @@ impl OutlierCommand<'_> {
         for range in command_ranges(sizes) {
             let extras = self.shape.extras_collection();
             let some = statements.get(range).unwrap_or_default();
-            let told = self.write_all(extras, name, some, WriteOrigin::Internal).await?;
-            told.succeeded()?;
+            let result = self.write_all(extras, name, some, WriteOrigin::Internal).await?;
+            result.succeeded()?;
         }
         Ok(())
     }
@@ -93,16 +93,16 @@ impl OutlierCommand<'_> {
         made: Result<OutlierWriteResult, RunError>,
         written: &[Written],
     ) -> Result<OutlierWriteResult, RunError> {
-        let told = match made {
-            Ok(told) => told,
+        let result = match made {
+            Ok(result) => result,
             Err(error) => return Err(self.withdrawn(error, written).await?),
         };
-        let is_made = told.error.is_none() && told.n > 0 && !told.resent;
-        let has_ended = self.context.head.in_transaction() && told.error.is_some();
+        let is_made = result.error.is_none() && result.n > 0 && !result.resent;
+        let has_ended = self.context.head.in_transaction() && result.error.is_some();
         if !is_made && !has_ended {
             self.remove_uncounted(written).await?;
         }
-        Ok(told)
+        Ok(result)
     }
 
     /// Creates the indexes of the extras collection. Called for the first page of each document, because the
@@ -134,8 +134,8 @@ impl OutlierCommand<'_> {
     pub(super) async fn remove_pages(&mut self, id: RawBsonRef<'_>, generation: ObjectId) -> Result<(), RunError> {
         let statement = page::removal(self.shape, id, generation);
         let extras = self.shape.extras_collection();
-        let told = self.write(extras, "delete", &statement, WriteOrigin::Internal).await;
-        let removed = told.and_then(OutlierWriteResult::succeeded).map(|_| ());
+        let result = self.write(extras, "delete", &statement, WriteOrigin::Internal).await;
+        let removed = result.and_then(OutlierWriteResult::succeeded).map(|_| ());
         self.left_to_others(removed)
     }
 

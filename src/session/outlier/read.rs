@@ -18,7 +18,7 @@ use crate::pattern::outlier::pipeline::{self};
 use crate::pattern::pipeline::{PipelinePosition, Pipelines};
 use crate::pattern::shapes::Reads;
 use crate::pattern::unwound;
-use crate::session::aggregate_validation::judged_aggregate;
+use crate::session::aggregate_validation::first_aggregate_error;
 use crate::session::cross_collection::ReferencedCollections;
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
@@ -43,9 +43,9 @@ impl OutlierCommand<'_> {
 }
 
 /// Has mongod validate a projection that only `find` supports.
-pub(super) async fn judged(run: &mut OutlierCommand<'_>, find: &Find<'_>) -> Result<(), RunError> {
-    let judgement = unwound::judgement(run.namespace.collection, find);
-    if let Some(mut command) = judgement.map_err(|what| run.unsupported(what))? {
+pub(super) async fn validate_find(run: &mut OutlierCommand<'_>, find: &Find<'_>) -> Result<(), RunError> {
+    let validation = unwound::validation(run.namespace.collection, find);
+    if let Some(mut command) = validation.map_err(|what| run.unsupported(what))? {
         run.context.inherited().append_to_read(&mut command);
         run.context.link.run(&command).await?;
     }
@@ -66,9 +66,9 @@ pub(super) async fn count(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf
     if let Some(hint) = count.hint {
         command.append(cstr!("hint"), hint);
     }
-    let mut judged = single("count", run.namespace.collection);
-    judged.append(cstr!("limit"), 1);
-    judge_variable(run, judged, count.query).await?;
+    let mut validation = single("count", run.namespace.collection);
+    validation.append(cstr!("limit"), 1);
+    validate_variable(run, validation, count.query).await?;
     run.count_pipeline();
     run.context.inherited().append_to_read(&mut command);
     let answer = run.put_together(&command).await?;
@@ -76,12 +76,12 @@ pub(super) async fn count(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf
 }
 
 /// Has mongod validate a query of a `count` or `distinct` that references variables.
-async fn judge_variable(
+async fn validate_variable(
     run: &mut OutlierCommand<'_>,
     command: RawDocumentBuf,
     query: Option<&RawDocument>,
 ) -> Result<(), RunError> {
-    if let Some(mut command) = unwound::variable_judgement(command, &[], query) {
+    if let Some(mut command) = unwound::variable_validation(command, &[], query) {
         run.context.inherited().append_to_read(&mut command);
         run.context.link.run(&command).await?;
     }
@@ -107,9 +107,9 @@ pub(super) async fn distinct(run: &mut OutlierCommand<'_>) -> Result<RawDocument
     if let Some(collation) = wanted.collation {
         command.append(cstr!("collation"), collation);
     }
-    let mut judged = single("distinct", run.namespace.collection);
-    judged.append(cstr!("key"), "_id");
-    judge_variable(run, judged, wanted.query).await?;
+    let mut validation = single("distinct", run.namespace.collection);
+    validation.append(cstr!("key"), "_id");
+    validate_variable(run, validation, wanted.query).await?;
     run.count_pipeline();
     run.context.inherited().append_to_read(&mut command);
     let answer = run.put_together(&command).await?;
@@ -138,7 +138,7 @@ pub(super) async fn aggregate(run: &mut OutlierCommand<'_>) -> Result<RawDocumen
     let body = run.context.head.body();
     let aggregate = match Aggregate::parse(body) {
         Ok(aggregate) => aggregate,
-        Err(error) => return Err(judged_aggregate(run.context.link, run.context.head, error).await),
+        Err(error) => return Err(first_aggregate_error(run.context.link, run.context.head, error).await),
     };
     let stages = &aggregate.pipeline;
     let first = stages

@@ -37,7 +37,7 @@ impl OutlierCommand<'_> {
                 return Ok(());
             };
             if self.append(moving.append.as_deref()).await? && self.begin_pages(&moving.pages).await? {
-                let told = self
+                let result = self
                     .write(
                         self.namespace.collection,
                         "update",
@@ -45,7 +45,7 @@ impl OutlierCommand<'_> {
                         WriteOrigin::Internal,
                     )
                     .await?;
-                if told.succeeded()?.n > 0 {
+                if result.succeeded()?.n > 0 {
                     self.context.shared.metrics.outliers.spilled(&self.label());
                     return Ok(());
                 }
@@ -67,8 +67,8 @@ impl OutlierCommand<'_> {
     async fn append(&mut self, append: Option<&RawDocument>) -> Result<bool, RunError> {
         let Some(append) = append else { return Ok(true) };
         let collection = self.shape.extras_collection();
-        let told = self.write(collection, "update", append, WriteOrigin::Internal).await?;
-        Ok(told.succeeded()?.n > 0)
+        let result = self.write(collection, "update", append, WriteOrigin::Internal).await?;
+        Ok(result.succeeded()?.n > 0)
     }
 
     /// Inserts new pages. Returns false if another writer has inserted one of them.

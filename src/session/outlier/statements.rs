@@ -32,13 +32,17 @@ impl WriteStatement<'_, '_> {
 
     /// The result if looking up the documents failed with `error`. mongod validates the whole
     /// statement, with a filter that matches nothing, and may report another error first.
-    async fn judged(&self, run: &mut OutlierCommand<'_>, error: CommandError) -> Result<OutlierWriteResult, RunError> {
+    async fn validated(
+        &self,
+        run: &mut OutlierCommand<'_>,
+        error: CommandError,
+    ) -> Result<OutlierWriteResult, RunError> {
         if run.context.head.in_transaction() {
             return Err(error.into());
         }
-        let told = self.on_none(run).await?;
-        if told.error.is_some() || told.n > 0 {
-            return Ok(told);
+        let result = self.on_none(run).await?;
+        if result.error.is_some() || result.n > 0 {
+            return Ok(result);
         }
         Err(error.into())
     }
@@ -56,8 +60,8 @@ pub(super) async fn run_each(
         let mut results = Results::new(&mut reply, index);
         let ended = match statement.run(run, &mut results).await {
             Err(RunError::Command(error)) if results.is_empty => {
-                let told = statement.judged(run, error).await;
-                told.map(|told| results.add(&told))
+                let result = statement.validated(run, error).await;
+                result.map(|result| results.add(&result))
             }
             ended => ended,
         };
@@ -99,19 +103,19 @@ impl<'t> Results<'t> {
     }
 
     /// Adds mongod's reply for one or several documents.
-    pub(super) fn add(&mut self, told: &OutlierWriteResult) {
+    pub(super) fn add(&mut self, result: &OutlierWriteResult) {
         self.is_empty = false;
-        self.has_failed |= told.error.is_some();
-        self.reply.count(told.n);
-        self.reply.count_modified(told.modified);
-        let upserted = get(&told.answer, "upserted").and_then(RawBsonRef::as_array);
+        self.has_failed |= result.error.is_some();
+        self.reply.count(result.n);
+        self.reply.count_modified(result.modified);
+        let upserted = get(&result.answer, "upserted").and_then(RawBsonRef::as_array);
         let upserted = upserted.into_iter().flatten().flatten();
         for id in upserted.filter_map(|element| get(element.as_document()?, "_id")) {
             self.reply.add_upserted(self.index, id);
         }
-        if let Some(error) = &told.error {
+        if let Some(error) = &result.error {
             self.reply.fail(self.index, error);
         }
-        self.reply.take_answer(told.answer.clone());
+        self.reply.take_answer(result.answer.clone());
     }
 }

@@ -61,9 +61,9 @@ impl OutlierCommand<'_> {
         let pages = resplit::pages(self.shape, id, generation, 0, &elements);
         let written = Written::of(stored, generation, &pages);
         self.write_pages(&pages, &written).await?;
-        let told = self
+        let result = self
             .write(self.namespace.collection, "update", &statement, WriteOrigin::Internal)
             .await;
-        self.settled(told, &written).await?.succeeded().map(|_| ())
+        self.settled(result, &written).await?.succeeded().map(|_| ())
     }
 }

@@ -45,8 +45,8 @@ pub(super) enum At {
 }
 
 impl At {
-    pub(super) fn done(told: OutlierWriteResult) -> Self {
-        Self::Done(Box::new(told))
+    pub(super) fn done(result: OutlierWriteResult) -> Self {
+        Self::Done(Box::new(result))
     }
 }
 
@@ -89,14 +89,14 @@ impl<'a> OutlierUpdate<'_, 'a> {
         let is_refused = (of.upsert && has_expression(of.filter))
             || (of.multi && (run.context.head.is_retryable_write() || is_replacement(of.change)));
         let is_plain = is_refused || (self.change == UpdateEffect::LeavesArray && !run.depends(Some(of.filter)));
-        let told = if is_plain {
+        let result = if is_plain {
             verbatim(run, self).await?
         } else if of.multi {
             return many(run, self, results).await;
         } else {
             one(run, self).await?
         };
-        results.add(&told);
+        results.add(&result);
         Ok(())
     }
 
@@ -114,7 +114,7 @@ impl<'a> OutlierUpdate<'_, 'a> {
         .await
     }
 
-    fn meant(&self) -> DocumentSelector<'a> {
+    fn selector(&self) -> DocumentSelector<'a> {
         DocumentSelector {
             filter: Some(self.of.filter),
             sort: None,
@@ -153,11 +153,11 @@ impl<'a> OutlierUpdate<'_, 'a> {
 
     /// Whether a document matches `filter`, which contains the statement's filter.
     pub(super) async fn is_met(&self, run: &mut OutlierCommand<'_>, filter: &RawDocument) -> Result<bool, RunError> {
-        let meant = DocumentSelector {
+        let selector = DocumentSelector {
             filter: Some(filter),
-            ..self.meant()
+            ..self.selector()
         };
-        Ok(run.first_id(meant).await?.is_some())
+        Ok(run.first_id(selector).await?.is_some())
     }
 }
 
@@ -177,32 +177,32 @@ async fn verbatim(
 }
 
 async fn one(run: &mut OutlierCommand<'_>, statement: &OutlierUpdate<'_, '_>) -> Result<OutlierWriteResult, RunError> {
-    let meant = statement.meant();
-    if let Some(told) = wrong_in_transaction(run, statement).await? {
-        return Ok(told);
+    let selector = statement.selector();
+    if let Some(result) = wrong_in_transaction(run, statement).await? {
+        return Ok(result);
     }
     let mut taken = 0;
     for attempt in 0..MAX_ATTEMPTS {
         pause(attempt).await;
-        let id = match meant.id() {
+        let id = match selector.id() {
             Some(id) => Some(RawBson::from(id)),
-            None => run.first_id(meant).await?,
+            None => run.first_id(selector).await?,
         };
-        let is_addressed = meant.id().is_some();
+        let is_addressed = selector.id().is_some();
         if let Some(id) = id {
             let filter = if is_addressed {
                 statement.of.filter.to_owned()
             } else {
-                meant.with_id(id.as_raw_bson_ref())
+                selector.with_id(id.as_raw_bson_ref())
             };
             match at(run, statement, &filter, id.as_raw_bson_ref()).await? {
-                At::Done(told) => return Ok(*told),
+                At::Done(result) => return Ok(*result),
                 At::NoMatch if !is_addressed => continue,
                 At::NoMatch => {}
             }
         }
-        if let Some(told) = without_match(run, statement, &mut taken).await? {
-            return Ok(told);
+        if let Some(result) = without_match(run, statement, &mut taken).await? {
+            return Ok(result);
         }
     }
     Err(run.lost_too_often().into())
@@ -217,8 +217,8 @@ async fn wrong_in_transaction(
     if !run.context.head.in_transaction() || statement.of.hint.is_none() {
         return Ok(None);
     }
-    let told = statement.on_none(run).await?;
-    Ok(told.error.is_some().then_some(told))
+    let result = statement.on_none(run).await?;
+    Ok(result.error.is_some().then_some(result))
 }
 
 async fn many(
@@ -226,11 +226,11 @@ async fn many(
     statement: &OutlierUpdate<'_, '_>,
     results: &mut Results<'_>,
 ) -> Result<(), RunError> {
-    if let Some(told) = wrong_in_transaction(run, statement).await? {
-        results.add(&told);
+    if let Some(result) = wrong_in_transaction(run, statement).await? {
+        results.add(&result);
         return Ok(());
     }
-    let mut ids = run.ids_to_change(statement.meant()).await?;
+    let mut ids = run.ids_to_change(statement.selector()).await?;
     let changed = each(run, statement, &mut ids, results).await;
     if !matches!(changed, Err(RunError::Link(_))) {
         run.close_ids(ids).await?;
@@ -241,8 +241,8 @@ async fn many(
     let mut taken = 0;
     for attempt in 0..MAX_ATTEMPTS {
         pause(attempt).await;
-        if let Some(told) = without_match(run, statement, &mut taken).await? {
-            results.add(&told);
+        if let Some(result) = without_match(run, statement, &mut taken).await? {
+            results.add(&result);
             return Ok(());
         }
     }
@@ -262,15 +262,15 @@ async fn each(
     ids: &mut IdCursor,
     results: &mut Results<'_>,
 ) -> Result<Selected, RunError> {
-    let meant = statement.meant();
+    let selector = statement.selector();
     let mut selected = Selected::None;
     while let Some(some) = run.next_ids(ids).await? {
         selected = Selected::Some;
         for id in &some {
             let id = id.as_raw_bson_ref();
-            if let At::Done(told) = at(run, statement, &meant.with_id(id), id).await? {
-                results.add(&told);
-                if told.error.is_some() {
+            if let At::Done(result) = at(run, statement, &selector.with_id(id), id).await? {
+                results.add(&result);
+                if result.error.is_some() {
                     return Ok(selected);
                 }
             }
@@ -295,11 +295,11 @@ async fn at(
     }
     if let Some(typical) = typical_with_room(run.shape, filter, statement.growth) {
         let element = statement.element(&typical, statement.of.change, false, false);
-        let told = run
+        let result = run
             .write(collection, "update", &element, WriteOrigin::Client(statement.id))
             .await?;
-        if told.n > 0 || told.error.is_some() {
-            return Ok(At::done(told));
+        if result.n > 0 || result.error.is_some() {
+            return Ok(At::done(result));
         }
     }
     if let Some(push) = push
@@ -324,9 +324,9 @@ async fn without_match(
 ) -> Result<Option<OutlierWriteResult>, RunError> {
     let collection = run.namespace.collection;
     if run.context.head.is_retryable_write() || !statement.of.upsert || statement.of.hint.is_some() {
-        let told = statement.on_none(run).await?;
-        if told.n > 0 || told.error.is_some() || !statement.of.upsert {
-            return Ok(Some(told));
+        let result = statement.on_none(run).await?;
+        if result.n > 0 || result.error.is_some() || !statement.of.upsert {
+            return Ok(Some(result));
         }
     }
     let growth = if may_insert_long(run.shape, statement.of.filter) {
@@ -334,7 +334,7 @@ async fn without_match(
     } else {
         statement.growth
     };
-    let told = match typical_with_room(run.shape, statement.of.filter, growth) {
+    let result = match typical_with_room(run.shape, statement.of.filter, growth) {
         Some(filter) => {
             let element = statement.element(&filter, statement.of.change, statement.of.multi, true);
             run.write(collection, "update", &element, WriteOrigin::Client(statement.id))
@@ -342,7 +342,7 @@ async fn without_match(
         }
         None => eval_and_replace::upsert(run, statement).await?,
     };
-    let is_taken = told
+    let is_taken = result
         .error
         .as_ref()
         .is_some_and(|error| error.code == ErrorCode::DuplicateKey.number() && is_of_id(&error.detail));
@@ -352,7 +352,7 @@ async fn without_match(
         *taken += 1;
         return Ok(None);
     }
-    Ok(Some(told))
+    Ok(Some(result))
 }
 
 fn is_of_id(detail: &RawDocument) -> bool {

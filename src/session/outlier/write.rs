@@ -60,8 +60,8 @@ impl OutlierCommand<'_> {
     }
 
     /// The `_id` of the first matching document.
-    pub(super) async fn first_id(&mut self, meant: DocumentSelector<'_>) -> Result<Option<RawBson>, RunError> {
-        let (mut command, merges) = self.id_query(meant, Selection::Found, 1)?;
+    pub(super) async fn first_id(&mut self, selector: DocumentSelector<'_>) -> Result<Option<RawBson>, RunError> {
+        let (mut command, merges) = self.id_query(selector, Selection::Found, 1)?;
         self.context.inherited().append_to_internal_read(&mut command);
         let answer = if merges {
             self.put_together(&command).await?
@@ -76,15 +76,15 @@ impl OutlierCommand<'_> {
     /// reassembles outliers. `limit`: 0 for all.
     pub(super) fn id_query(
         &self,
-        meant: DocumentSelector<'_>,
+        selector: DocumentSelector<'_>,
         selection: Selection,
         limit: u64,
     ) -> Result<(RawDocumentBuf, bool), RunError> {
         let only_id = single("_id", 1);
         let by_id = (selection == Selection::ById).then_some(&*only_id);
         let find = Find {
-            filter: meant.filter.filter(|filter| !filter.is_empty()),
-            sort: by_id.or(meant.sort).filter(|sort| !sort.is_empty()),
+            filter: selector.filter.filter(|filter| !filter.is_empty()),
+            sort: by_id.or(selector.sort).filter(|sort| !sort.is_empty()),
             projection: Some(&only_id),
             limit,
             ..Find::default()
@@ -121,12 +121,12 @@ impl OutlierCommand<'_> {
             }
             command
         };
-        for (name, words) in [("collation", meant.collation), ("let", meant.variables)] {
+        for (name, words) in [("collation", selector.collation), ("let", selector.variables)] {
             if let Some(words) = words {
                 put(&mut command, name, words);
             }
         }
-        if let Some(hint) = meant.hint {
+        if let Some(hint) = selector.hint {
             command.append(cstr!("hint"), hint);
         }
         Ok((command, merges))
@@ -154,21 +154,21 @@ impl OutlierCommand<'_> {
         let written = Written::of(&base, generation, &pages);
         let (filter, change) = replacing(stored, &base).map_err(|what| self.unsupported(&what))?;
         self.write_pages(&pages, &written).await?;
-        let told = self.replace_by(name, &filter, &change, id).await;
-        let told = match self.settled(told, &written).await {
+        let result = self.replace_by(name, &filter, &change, id).await;
+        let result = match self.settled(result, &written).await {
             Err(RunError::Command(error)) if self.is_another_collection(&error) => return Ok(None),
-            told => told?,
+            result => result?,
         };
-        if let Some(error) = told.error.clone()
+        if let Some(error) = result.error.clone()
             && self.is_another_collection(&error.into_command_error())
         {
             return Ok(None);
         }
-        let is_done = told.error.is_none() && told.n > 0 && !told.resent;
+        let is_done = result.error.is_none() && result.n > 0 && !result.resent;
         if let Some(before) = before.filter(|_| is_done) {
             self.remove_pages(of, before.generation).await?;
         }
-        Ok((told.error.is_some() || told.n > 0).then_some(told))
+        Ok((result.error.is_some() || result.n > 0).then_some(result))
     }
 
     async fn replace_by(

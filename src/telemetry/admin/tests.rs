@@ -120,7 +120,7 @@ fn with_token(token: &str) -> Access {
 }
 
 #[tokio::test]
-async fn what_tells_more_than_a_word_demands_the_token() {
+async fn pages_with_details_require_the_token() {
     let access = Arc::new(ArcSwap::from_pointee(with_token(TOKEN)));
     let (address, _stop, _served) = start_with(Arc::clone(&access), Answer(Ok(()))).await;
     check(address, "GET /livez", ("200", "alive\n")).await;

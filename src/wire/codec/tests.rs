@@ -60,7 +60,7 @@ fn the_end_of_the_stream_is_an_error_inside_a_message_only() {
 }
 
 #[test]
-fn an_announced_message_does_not_grow_the_buffer() {
+fn a_declared_length_does_not_grow_the_buffer() {
     let mut codec = codec();
     let mut buffer = start(48_000_000, HEADER_BYTES);
     for _ in 0..100 {

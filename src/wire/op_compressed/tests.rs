@@ -202,7 +202,7 @@ fn the_densest_data_are_plausible() {
 }
 
 #[test]
-fn no_more_is_inflated_than_is_announced() {
+fn no_more_is_inflated_than_is_declared() {
     /// Inflates data that do not have `size` bytes, and returns the capacity of the output.
     fn capacity(compressor: Compressor, size: usize, data: &[u8]) -> usize {
         let mut output = Vec::new();
@@ -222,9 +222,9 @@ fn no_more_is_inflated_than_is_announced() {
         Compressor::Zlib,
         &[&[0; 100][..], &(0..=255).collect::<Vec<u8>>().repeat(100)].concat(),
     );
-    let announced = Compressor::Zlib.most_expanded(zlib.len());
-    assert!(announced > 300_000);
-    assert!(capacity(Compressor::Zlib, announced, &zlib) <= 64 * 1024);
+    let declared = Compressor::Zlib.most_expanded(zlib.len());
+    assert!(declared > 300_000);
+    assert!(capacity(Compressor::Zlib, declared, &zlib) <= 64 * 1024);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::pattern::bucket::pack;
 use crate::pattern::shapes::BucketShape;
 
 /// Interval of progress reports.
-pub(super) const TELL_EVERY: Duration = Duration::from_secs(10);
+pub(super) const REPORT_EVERY: Duration = Duration::from_secs(10);
 
 /// Packs all documents of a collection into the copy. mongod sorts them, on disk if no index has
 /// their order.
@@ -41,7 +41,7 @@ pub(super) async fn fill(
         pages: 0,
         writer,
     };
-    let (mut read, mut told) = (0_u64, Instant::now());
+    let (mut read, mut reported) = (0_u64, Instant::now());
     while let Some(document) = documents.try_next().await? {
         if stop.is_cancelled() {
             return Err(Halt::Stopped);
@@ -49,8 +49,8 @@ pub(super) async fn fill(
         let item = pack::item(shape, &document).map_err(|error| unfit(&document, &error))?;
         filling.add(item).await?;
         read += 1;
-        if told.elapsed() >= TELL_EVERY {
-            told = Instant::now();
+        if reported.elapsed() >= REPORT_EVERY {
+            reported = Instant::now();
             let text = format!("packed {read} documents, {} pages so far", filling.pages);
             findings.add(&Finding::note(target.namespace(), text));
         }

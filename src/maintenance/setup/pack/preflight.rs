@@ -9,7 +9,7 @@ use futures_util::TryStreamExt;
 use mongodb::error::Error;
 use tokio_util::sync::CancellationToken;
 
-use super::copy::TELL_EVERY;
+use super::copy::REPORT_EVERY;
 use crate::command::document::single;
 use crate::command::value_text::id_text;
 use crate::maintenance::check::collection;
@@ -86,7 +86,7 @@ impl<'a> Fitness<'a> {
         let found = self.target.database.run_raw_cursor_command(find).await?;
         let mut documents = found.with_type::<RawDocumentBuf>();
         let mut census = FieldCensus::of_bucket(self.shape);
-        let (mut read, mut misfits, mut told) = (0_u64, 0_u64, Instant::now());
+        let (mut read, mut misfits, mut reported) = (0_u64, 0_u64, Instant::now());
         while let Some(document) = documents.try_next().await? {
             if stop.is_cancelled() {
                 return Err(Halt::Stopped);
@@ -100,8 +100,8 @@ impl<'a> Fitness<'a> {
                     self.unfit.push(Finding::error(&namespace, text));
                 }
             }
-            if told.elapsed() >= TELL_EVERY {
-                told = Instant::now();
+            if reported.elapsed() >= REPORT_EVERY {
+                reported = Instant::now();
                 findings.add(&Finding::note(&namespace, format!("looked at {read} documents so far")));
             }
         }

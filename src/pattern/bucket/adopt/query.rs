@@ -12,7 +12,7 @@ use crate::pattern::shapes::BucketShape;
 /// itself. It matches documents of another version, with a wrong or too large number of items, with
 /// elements that are not documents, or with items outside the recorded time bounds.
 #[must_use]
-pub fn strays(shape: &BucketShape) -> RawDocumentBuf {
+pub fn foreign_documents(shape: &BucketShape) -> RawDocumentBuf {
     let items = array(shape);
     let length = rawdoc! { "$size": items.clone() };
     let mut is_item = vec![rawdoc! { "$eq": [{ "$type": "$$item" }, "object"] }];

@@ -35,7 +35,7 @@ pub(super) const NONCE: i64 = 0;
 
 /// Reserves an adopted page on the page before. Closes the page before if it is not full, because
 /// only the head page may be open.
-pub(super) fn announce(shape: &BucketShape, page: &PageHeader) -> RawDocumentBuf {
+pub(super) fn reserve(shape: &BucketShape, page: &PageHeader) -> RawDocumentBuf {
     let mut query = single("_id", single("$eq", &page.id));
     put(&mut query, path::PAGE, page.page);
     put(&mut query, shape.count(), i64::from(page.count));

@@ -51,8 +51,8 @@ fn statements(shape: &BucketShape, documents: &[RawDocumentBuf]) -> Vec<(String,
             assert_eq!(change.get_document("$setOnInsert").unwrap(), &doc! { "_id": false });
             let id = id.get_str("$eq").unwrap().to_owned();
             let mut set = change.get_document("$set").cloned().unwrap_or_default();
-            if let Ok(announced) = change.get_document("$addToSet") {
-                set.insert("next", announced.get(path::NEXT).unwrap());
+            if let Ok(reserved) = change.get_document("$addToSet") {
+                set.insert("next", reserved.get(path::NEXT).unwrap());
             }
             found.push((id, set));
         }
@@ -62,11 +62,11 @@ fn statements(shape: &BucketShape, documents: &[RawDocumentBuf]) -> Vec<(String,
 
 fn close() -> bson::Document {
     let mut close = doc! { "control.exception": true, "control.short": true };
-    close.extend(announce());
+    close.extend(reserve());
     close
 }
 
-fn announce() -> bson::Document {
+fn reserve() -> bson::Document {
     doc! { "next": 0_i64 }
 }
 
@@ -88,7 +88,7 @@ fn the_buckets_of_a_key_are_numbered_and_closed_behind() {
     ];
     let expected = [
         ("1_0", doc! { "control": control(0, 3 * 17, (0, 2)) }),
-        ("1_0", announce()),
+        ("1_0", reserve()),
         ("1_3", doc! { "control": control(1, 2 * 17, (3, 4)) }),
         ("1_3", close()),
         ("1_5", doc! { "control": control(2, 17, (5, 5)) }),

@@ -71,7 +71,7 @@ pub struct Packer<'a> {
     /// The newest time on the page before.
     newest: Option<DateTime>,
     /// The id of the reservation on the page before.
-    announced: Option<i64>,
+    reserved: Option<i64>,
     /// The base of the name of the page before.
     base: String,
     first: Option<PackedFirstPage>,
@@ -126,7 +126,7 @@ impl<'a> Packer<'a> {
             bytes: 0,
             page: 0,
             newest: None,
-            announced: None,
+            reserved: None,
             base: String::new(),
             first: None,
             is_behind_late: false,
@@ -223,7 +223,7 @@ impl<'a> Packer<'a> {
         let late = times.late > 0;
         let short = has_more && u32::try_from(items.len()).is_ok_and(|count| count < self.shape.max_items());
         let next = has_more.then(|| (self.given.nonce)());
-        let nonce = std::mem::replace(&mut self.announced, next);
+        let nonce = std::mem::replace(&mut self.reserved, next);
         let unordered = self.is_behind_late;
         self.is_behind_late |= late;
         let base = self.base_of(items.first());

@@ -16,7 +16,7 @@ pub struct PageChain {
     expected: BTreeMap<i32, RawDocumentBuf>,
     found: BTreeMap<i32, RawDocumentBuf>,
     /// For each page the id of its reservation, and the ids that it records.
-    announced: BTreeMap<i32, (Option<i64>, Vec<i64>)>,
+    reserved: BTreeMap<i32, (Option<i64>, Vec<i64>)>,
     differs: bool,
 }
 
@@ -37,7 +37,7 @@ impl PageChain {
             self.differs = true;
             return;
         };
-        let known = self.announced.insert(facts.page, (facts.nonce, facts.next));
+        let known = self.reserved.insert(facts.page, (facts.nonce, facts.next));
         self.differs |= known.is_some();
         self.found.insert(facts.page, without_names(page));
         self.settle(facts.page);
@@ -59,7 +59,7 @@ impl PageChain {
     /// Whether exactly the expected pages were found.
     #[must_use]
     pub fn is_same(&self) -> bool {
-        let pages = self.announced.iter().zip(self.announced.iter().skip(1));
+        let pages = self.reserved.iter().zip(self.reserved.iter().skip(1));
         let mut links =
             pages.map(|((_, (_, next)), (_, (nonce, _)))| nonce.is_some() && next.first() == nonce.as_ref());
         !self.differs && self.expected.is_empty() && self.found.is_empty() && links.all(|fits| fits)

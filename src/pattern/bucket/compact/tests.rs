@@ -51,7 +51,7 @@ fn packed(shape: &BucketShape, pages: &[RawDocumentBuf]) -> Vec<(PageHeader, Raw
 }
 
 #[test]
-fn pages_are_full_and_announce_each_other() {
+fn pages_are_full_and_reserve_the_next() {
     let shape = shape(3);
     let pages = packed(
         &shape,
@@ -69,7 +69,7 @@ fn pages_are_full_and_announce_each_other() {
 }
 
 #[test]
-fn the_first_page_tells_of_a_late_one() {
+fn the_first_page_records_a_late_one() {
     let shape = shape(2);
     let pages = packed(
         &shape,
@@ -109,7 +109,7 @@ fn a_copy_is_the_same_but_for_what_is_made_up() {
 }
 
 #[test]
-fn what_is_no_page_is_told() {
+fn a_document_that_is_no_page_is_reported() {
     let shape = shape(2);
     let unlike =
         rawdoc! { "_id": 1, "k": 7.0, "count": 0, "history": [], "control": { "v": 1, "page": 0, "bytes": 0 } };
@@ -122,7 +122,7 @@ fn what_is_no_page_is_told() {
 }
 
 #[test]
-fn a_frozen_collection_is_told_by_its_validator() {
+fn a_validator_marks_a_frozen_collection() {
     let mut options = RawDocumentBuf::new();
     options.append(bson::raw::cstr!("validator"), freeze());
     assert!(is_frozen(&options));

@@ -51,7 +51,7 @@ pub(super) enum FirstPageState {
 
 /// The reservation of a page that is not begun yet.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Announcement {
+pub struct PageReservation {
     /// The `_id` of the page that records the reservation.
     pub before: RawBson,
     /// The reservation's id.
@@ -60,7 +60,7 @@ pub struct Announcement {
 
 /// How a batch's next page is reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Announcing {
+pub(super) enum ReservationMode {
     /// In one statement with the reservations of other batches.
     Together,
     /// In its own statement: a statement for several batches missed some of them.
@@ -98,10 +98,10 @@ pub struct KeyBatch {
     pub(super) one_at_a_time: bool,
     pub(super) first: FirstPageState,
     /// The reservation for the next page.
-    announced: Option<Announcement>,
+    reserved: Option<PageReservation>,
     /// Reservations of pages that were not begun.
-    abandoned: Vec<Announcement>,
-    pub(super) announcing: Announcing,
+    abandoned: Vec<PageReservation>,
+    pub(super) reservation_mode: ReservationMode,
     ids_suspect: bool,
     resent: bool,
 }
@@ -139,9 +139,9 @@ impl KeyBatch {
             chain_bytes: None,
             one_at_a_time: false,
             first: FirstPageState::Unknown,
-            announced: None,
+            reserved: None,
             abandoned: Vec::new(),
-            announcing: Announcing::Together,
+            reservation_mode: ReservationMode::Together,
             ids_suspect: false,
             resent: false,
         }
@@ -208,21 +208,21 @@ impl KeyBatch {
     }
 
     /// The id of this batch's reservation on `page`, if there is one.
-    pub(super) fn announced(&self, page: &PageHeader) -> Option<i64> {
-        let announced = self.announced.as_ref();
-        announced
-            .filter(|announced| announced.before == page.id)
-            .map(|announced| announced.nonce)
+    pub(super) fn reserved(&self, page: &PageHeader) -> Option<i64> {
+        let reserved = self.reserved.as_ref();
+        reserved
+            .filter(|reserved| reserved.before == page.id)
+            .map(|reserved| reserved.nonce)
     }
 
     /// Takes the reservations of pages that were not begun, so that the caller can withdraw them.
-    pub fn abandon(&mut self) -> Vec<Announcement> {
-        self.abandoned.extend(self.announced.take());
+    pub fn abandon(&mut self) -> Vec<PageReservation> {
+        self.abandoned.extend(self.reserved.take());
         std::mem::take(&mut self.abandoned)
     }
 
-    fn announce(&mut self, announced: Option<Announcement>) {
-        self.abandoned.extend(std::mem::replace(&mut self.announced, announced));
+    fn record_reservation(&mut self, reserved: Option<PageReservation>) {
+        self.abandoned.extend(std::mem::replace(&mut self.reserved, reserved));
     }
 
     /// Forgets the head page.
@@ -237,7 +237,7 @@ impl KeyBatch {
     /// collection may have the same names.
     pub fn begin_anew(&mut self) {
         self.forget();
-        self.announced = None;
+        self.reserved = None;
         self.abandoned.clear();
     }
 
@@ -375,9 +375,9 @@ impl KeyBatch {
 
     fn doubt(&mut self, statement: &InsertStatement) {
         let before = statement.after.id.clone();
-        let announced = statement.announces.map(|nonce| Announcement { before, nonce });
-        self.abandoned.extend(announced);
-        self.announcing = Announcing::Alone;
+        let reserved = statement.reserves.map(|nonce| PageReservation { before, nonce });
+        self.abandoned.extend(reserved);
+        self.reservation_mode = ReservationMode::Alone;
         self.forget();
     }
 
@@ -389,14 +389,14 @@ impl KeyBatch {
         self.mark(&statement.items, ItemState::Stored);
         self.know(Some(statement.after.clone()));
         self.names_taken = 0;
-        self.announcing = Announcing::Together;
+        self.reservation_mode = ReservationMode::Together;
         if statement.kind == StatementKind::Page {
             // The next page is begun, so its reservation is no longer open.
-            self.announced = None;
+            self.reserved = None;
         }
-        if let Some(nonce) = statement.announces {
+        if let Some(nonce) = statement.reserves {
             let before = statement.after.id.clone();
-            self.announce(Some(Announcement { before, nonce }));
+            self.record_reservation(Some(PageReservation { before, nonce }));
         }
         if statement.kind == StatementKind::Page && !is_lone(&statement.after.id) {
             self.chain = RetryChain::Settled;

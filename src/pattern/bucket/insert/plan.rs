@@ -36,7 +36,7 @@ struct PageStart<'a> {
     before: Option<&'a PageHeader>,
     unordered: bool,
     nonce: Option<i64>,
-    announces: Option<i64>,
+    reserves: Option<i64>,
 }
 
 /// Plans the statements that are sent together. Gives no two pages the same name.
@@ -103,7 +103,7 @@ impl<'a> Planner<'a> {
         let times = self.times(&chosen, page.newest());
         let count = page.count.saturating_add(length(&items));
         let has_more = group.pending().nth(items.len()).is_some();
-        let announces = (has_more && count >= self.shape.max_items()).then(|| self.mint.nonce());
+        let reserves = (has_more && count >= self.shape.max_items()).then(|| self.mint.nonce());
         let after = PageHeader {
             count,
             bytes: page.bytes.saturating_add(layout::sum_of_bytes(&chosen)),
@@ -111,34 +111,34 @@ impl<'a> Planner<'a> {
             late: page.late || times.late > 0,
             ..page.clone()
         }
-        .announcing(announces);
+        .with_reservation(reserves);
         InsertStatement {
             kind: StatementKind::Push,
             group: number,
             id: first_id(group, &items),
-            document: statement::push(self.shape, &chosen, page, announces, &times),
+            document: statement::push(self.shape, &chosen, page, reserves, &times),
             late: times.late,
             items,
             after,
             closed: None,
-            announces,
+            reserves,
         }
     }
 
     /// Reserves the page after one that takes no more items.
-    fn announce(&self, number: usize, group: &KeyBatch, page: &PageHeader) -> Option<InsertStatement> {
+    fn reserve(&self, number: usize, group: &KeyBatch, page: &PageHeader) -> Option<InsertStatement> {
         let nonce = *self.nonce.get_or_init(|| self.mint.nonce());
         let next = group.pending().next()?;
         Some(InsertStatement {
-            kind: StatementKind::Announce,
+            kind: StatementKind::Reserve,
             group: number,
             id: first_id(group, &[next]),
-            document: reserve::announce(self.shape, group.item(0).map(Item::key), page, nonce),
+            document: reserve::reserve_page(self.shape, group.item(0).map(Item::key), page, nonce),
             late: 0,
             items: Vec::new(),
-            after: page.clone().announcing(Some(nonce)),
+            after: page.clone().with_reservation(Some(nonce)),
             closed: None,
-            announces: Some(nonce),
+            reserves: Some(nonce),
         })
     }
 
@@ -158,9 +158,9 @@ impl<'a> Planner<'a> {
                 short: true,
                 ..page.clone()
             }
-            .announcing(Some(nonce)),
+            .with_reservation(Some(nonce)),
             closed: None,
-            announces: Some(nonce),
+            reserves: Some(nonce),
         })
     }
 
@@ -171,11 +171,11 @@ impl<'a> Planner<'a> {
         highest: Option<&PageHeader>,
         statements: &mut Vec<InsertStatement>,
     ) {
-        let first_nonce = highest.and_then(|highest| group.announced(highest));
+        let first_nonce = highest.and_then(|highest| group.reserved(highest));
         if let Some(highest) = highest
             && first_nonce.is_none()
         {
-            statements.extend(self.announce(number, group, highest));
+            statements.extend(self.reserve(number, group, highest));
             return;
         }
         let drafts = self.drafts(group, highest);
@@ -198,15 +198,15 @@ impl<'a> Planner<'a> {
             let unordered = before
                 .as_ref()
                 .map_or(is_late_behind_first, PageHeader::makes_unordered);
-            let announces = (left > 0 || draft.has_more).then(|| self.mint.nonce());
+            let reserves = (left > 0 || draft.has_more).then(|| self.mint.nonce());
             let start = PageStart {
                 before: before.as_ref(),
                 unordered,
                 nonce,
-                announces,
+                reserves,
             };
             let page = self.page(number, group, draft, start);
-            nonce = announces;
+            nonce = reserves;
             before = Some(page.after.clone());
             statements.push(page);
         }
@@ -231,7 +231,7 @@ impl<'a> Planner<'a> {
             short: draft.has_more && length(&items) < self.shape.max_items(),
             unordered: start.unordered,
             nonce: start.nonce,
-            next: start.announces,
+            next: start.reserves,
         };
         let bucket = layout::build(self.shape, new, &chosen);
         let after = PageHeader {
@@ -243,7 +243,7 @@ impl<'a> Planner<'a> {
             late: new.late,
             unordered: start.unordered,
             nonce: start.nonce,
-            next: start.announces.into_iter().collect(),
+            next: start.reserves.into_iter().collect(),
             anchor: false,
             id: RawBson::String(name),
         };
@@ -256,7 +256,7 @@ impl<'a> Planner<'a> {
             items,
             after,
             closed: before.map(|before| before.count),
-            announces: start.announces,
+            reserves: start.reserves,
         }
     }
 
@@ -272,7 +272,7 @@ impl<'a> Planner<'a> {
             items: Vec::new(),
             after: highest.clone(),
             closed: None,
-            announces: None,
+            reserves: None,
         })
     }
 

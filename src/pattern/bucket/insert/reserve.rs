@@ -2,7 +2,7 @@
 
 use bson::raw::{RawArrayBuf, RawBson, RawDocumentBuf, cstr};
 
-use super::key_batch::{Announcement, Announcing, KeyBatch};
+use super::key_batch::{KeyBatch, PageReservation, ReservationMode};
 use super::statement::{InsertStatement, StatementKind, as_upsert_that_cannot_insert, page_query};
 use crate::command::document::{put, single};
 use crate::pattern::bucket::expression::{call, field, literal};
@@ -13,7 +13,7 @@ use crate::pattern::shapes::BucketShape;
 /// Reserves the page after one that takes no more items. The filter demands all that the next page
 /// relies on. The result stays true, because a page with a reservation is not removed, and nothing
 /// but its items changes.
-pub(super) fn announce(shape: &BucketShape, key: Option<&Key>, page: &PageHeader, nonce: i64) -> RawDocumentBuf {
+pub(super) fn reserve_page(shape: &BucketShape, key: Option<&Key>, page: &PageHeader, nonce: i64) -> RawDocumentBuf {
     let mut query = page_query(shape, key, page);
     if page.short {
         put(&mut query, path::SHORT, true);
@@ -30,14 +30,14 @@ pub(super) fn announce(shape: &BucketShape, key: Option<&Key>, page: &PageHeader
     as_upsert_that_cannot_insert(&query, single("$push", single(path::NEXT, nonce)))
 }
 
-/// Whether the statement can be part of [`announce_together`]. That statement cannot check a short
+/// Whether the statement can be part of [`reserve_together`]. That statement cannot check a short
 /// page, nor a page without a greatest date if the shape has a time.
 #[must_use]
-pub fn is_announced_together(shape: &BucketShape, groups: &[KeyBatch], statement: &InsertStatement) -> bool {
+pub fn is_reserved_together(shape: &BucketShape, groups: &[KeyBatch], statement: &InsertStatement) -> bool {
     let page = &statement.after;
     let group = groups.get(statement.group);
-    statement.kind == StatementKind::Announce
-        && group.is_some_and(|group| group.announcing == Announcing::Together)
+    statement.kind == StatementKind::Reserve
+        && group.is_some_and(|group| group.reservation_mode == ReservationMode::Together)
         && !page.short
         && (shape.time().is_none() || page.to.is_some())
 }
@@ -46,7 +46,7 @@ pub fn is_announced_together(shape: &BucketShape, groups: &[KeyBatch], statement
 /// needs a third of the work of single statements. The reply returns only how many of the pages
 /// were in the known state.
 #[must_use]
-pub fn announce_together(shape: &BucketShape, groups: &[KeyBatch], statements: &[&InsertStatement]) -> RawDocumentBuf {
+pub fn reserve_together(shape: &BucketShape, groups: &[KeyBatch], statements: &[&InsertStatement]) -> RawDocumentBuf {
     let mut ids = RawArrayBuf::new();
     let mut known = RawArrayBuf::new();
     for statement in statements {
@@ -56,7 +56,7 @@ pub fn announce_together(shape: &BucketShape, groups: &[KeyBatch], statements: &
             known.push(as_known(shape, item.key(), &statement.after));
         }
     }
-    let nonce = statements.iter().find_map(|statement| statement.announces);
+    let nonce = statements.iter().find_map(|statement| statement.reserves);
     let mut query = single("_id", single("$in", &ids));
     put(&mut query, "$expr", call("$in", known_of(shape), literal(&known)));
     let mut statement = RawDocumentBuf::new();
@@ -145,8 +145,8 @@ pub(super) fn close(
 
 /// Withdraws the reservation of a page that was not begun.
 #[must_use]
-pub fn withdraw(announced: &Announcement) -> RawDocumentBuf {
-    let mut statement = single("q", single("_id", single("$eq", &announced.before)));
-    statement.append(cstr!("u"), single("$pull", single(path::NEXT, announced.nonce)));
+pub fn withdraw(reserved: &PageReservation) -> RawDocumentBuf {
+    let mut statement = single("q", single("_id", single("$eq", &reserved.before)));
+    statement.append(cstr!("u"), single("$pull", single(path::NEXT, reserved.nonce)));
     statement
 }

@@ -33,7 +33,7 @@ pub struct InsertStatement {
     /// The key's head page after the statement is executed.
     pub after: PageHeader,
     /// The id of the reservation that the statement records.
-    pub announces: Option<i64>,
+    pub reserves: Option<i64>,
 }
 
 /// The kind of a statement; see the parent module.
@@ -44,7 +44,7 @@ pub enum StatementKind {
     /// Begins a page with items.
     Page,
     /// Reserves the page after one that takes no more items. Stores no item.
-    Announce,
+    Reserve,
     /// Closes a page that has no room, and reserves the next. Stores no item.
     Close,
     /// Marks page 0 before a later page becomes late. Stores no item.
@@ -55,22 +55,22 @@ impl StatementKind {
     /// Whether the statement may be executed twice. Such a statement is not part of a retry chain.
     #[must_use]
     pub fn is_repeatable(self) -> bool {
-        matches!(self, Self::Announce | Self::Close | Self::Mark)
+        matches!(self, Self::Reserve | Self::Close | Self::Mark)
     }
 }
 
-/// Appends items with these times to a page with room, and reserves the next page if `announces` is
+/// Appends items with these times to a page with room, and reserves the next page if `reserves` is
 /// set.
 pub(super) fn push(
     shape: &BucketShape,
     items: &[&Item],
     page: &PageHeader,
-    announces: Option<i64>,
+    reserves: Option<i64>,
     times: &ItemTimes,
 ) -> RawDocumentBuf {
     let elements: RawArrayBuf = items.iter().map(|item| item.stored()).collect();
     let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
-    let mut choice = single("if", guard(shape, items, times, page, announces.is_some()));
+    let mut choice = single("if", guard(shape, items, times, page, reserves.is_some()));
     put(&mut choice, "then", field(shape.items()));
     put(&mut choice, "else", miss());
     let mut changes = RawDocumentBuf::new();
@@ -84,7 +84,7 @@ pub(super) fn push(
     if shape.time().is_some() {
         append_times(times, &mut changes);
     }
-    if let Some(nonce) = announces {
+    if let Some(nonce) = reserves {
         // An open page has no reservation yet.
         put(
             &mut changes,
@@ -109,13 +109,7 @@ fn by_id(page: &PageHeader) -> RawDocumentBuf {
 
 /// Whether the page is the one that was read, and has room for the items. Another page may have
 /// been begun under the same name after the page was removed.
-fn guard(
-    shape: &BucketShape,
-    items: &[&Item],
-    times: &ItemTimes,
-    page: &PageHeader,
-    announces: bool,
-) -> RawDocumentBuf {
+fn guard(shape: &BucketShape, items: &[&Item], times: &ItemTimes, page: &PageHeader, reserves: bool) -> RawDocumentBuf {
     let bytes = sum_of_bytes(items);
     let max_bytes = i64::from(shape.max_bytes());
     let mut conditions = vec![
@@ -134,7 +128,7 @@ fn guard(
         let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
         let room = i64::from(shape.max_items()).saturating_sub(count);
         // A page with a reservation must be full after the push.
-        let operator = if announces { "$eq" } else { "$lte" };
+        let operator = if reserves { "$eq" } else { "$lte" };
         conditions.push(of_field(operator, shape.count(), room));
         let room = max_bytes.saturating_sub(bytes);
         conditions.push(of_field("$lte", path::BYTES, room));
@@ -148,7 +142,7 @@ fn guard(
     }
     if shape.time().is_some() {
         conditions.extend(assumed(items, times, page));
-        if announces {
+        if reserves {
             conditions.extend(assumed_marks(page));
         }
     }

@@ -54,7 +54,7 @@ fn outline(statement: &InsertStatement) -> String {
     let what = match statement.kind {
         StatementKind::Push => "push",
         StatementKind::Page => "page",
-        StatementKind::Announce => "announce",
+        StatementKind::Reserve => "announce",
         StatementKind::Close => "close",
         StatementKind::Mark => "mark",
     };
@@ -241,7 +241,7 @@ fn a_resent_statement_of_the_last_item_is_that_items() {
 }
 
 #[test]
-fn keys_do_not_meet_and_names_are_told_apart() {
+fn keys_do_not_collide_and_names_are_distinguished() {
     let documents = [
         rawdoc! { "k": 12 },
         rawdoc! { "k": "12" },
@@ -307,14 +307,14 @@ fn a_page_without_room_for_the_bytes_is_closed() {
 
 /// Pages of the replaced collection may have the same names as the known ones.
 #[test]
-fn what_was_announced_in_another_collection_is_announced_again() {
+fn a_reservation_in_another_collection_is_made_again() {
     let shape = shape(None);
     let mut groups = groups(&shape, &of_key(0..1));
     for _ in 0..2 {
         groups[0].know(Some(page(3)));
         assert_eq!(
             step(&shape, WriteGuarantee::AtLeastOnce, &mut groups)[0].kind,
-            StatementKind::Announce
+            StatementKind::Reserve
         );
         groups[0].begin_anew();
         assert!(groups[0].abandon().is_empty());
@@ -332,7 +332,7 @@ fn under_the_stable_api_a_page_is_an_upsert_with_a_hint() {
 }
 
 #[test]
-fn failures_are_told_apart() {
+fn failures_are_distinguished() {
     let shape = shape(None);
     let error = |code, message: &str, detail| WriteError {
         code,

@@ -14,7 +14,7 @@ fn shape() -> BucketShape {
 }
 
 #[test]
-fn key_patterns_are_stored_and_told_again() {
+fn key_patterns_are_stored_and_returned() {
     let shape = shape();
     for (application, is_stored) in [
         (rawdoc! { "customer": 1 }, rawdoc! { "customer": 1 }),
@@ -165,7 +165,7 @@ fn conflicts_are_found_in_mongods_order() {
 }
 
 #[test]
-fn a_hint_is_met_by_what_the_application_has() {
+fn a_hint_matches_indexes_of_the_application() {
     let indexes = Indexes {
         known: vec![
             rawdoc! { "key": { "_id": 1 }, "name": ID },

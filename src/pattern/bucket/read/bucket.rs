@@ -109,7 +109,7 @@ impl<'a> Bucket<'a> {
 
     /// Whether time bounds of the key's pages change. Only page 0 has this mark.
     #[must_use]
-    pub fn tells_of_moves(&self) -> bool {
+    pub fn has_unsteady_bounds(&self) -> bool {
         let control = get(self.document, BucketShape::CONTROL).and_then(RawBsonRef::as_document);
         control.is_some_and(|control| get(control, "unsteady").is_some())
     }

@@ -1,10 +1,10 @@
 //! Scans pages in the order of their numbers.
 //!
-//! Numbers never change, so no page is missed or read twice, whatever is written meanwhile. Numbers follow
-//! time if no page of the key is out of order. The first page of a scan by time shows that (see
-//! [`Bucket::says_ascending`]), or the key's exceptions did. Items that were stored out of order since, or
-//! whose time changed since, may be skipped: a reader of a plain collection that had passed their place would
-//! not see them either.
+//! Numbers never change, so concurrent writes do not make a scan miss a page or read one twice. Numbers
+//! follow time if no page of the key is out of order. The first page of a scan by time records that
+//! ([`Bucket::says_ascending`]), or the key's exceptions do. A scan may skip an item that was stored out of
+//! order, or whose time was changed, after the scan passed its position. A scan of a plain collection skips
+//! such a document as well.
 
 mod concurrent_late;
 
@@ -26,71 +26,71 @@ use crate::pattern::bucket::page_locator::Location;
 use crate::pattern::bucket::projection::Projection;
 use crate::pattern::shapes::BucketShape;
 
-/// Which way a walk goes.
+/// The direction of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanDirection {
-    /// To higher pages.
+    /// To higher page numbers.
     Forward,
-    /// To lower ones.
+    /// To lower page numbers.
     Backward,
 }
 
-/// Where a walk along one key's pages begins.
+/// Where a scan of one key begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// At the end of the key that it goes away from.
+    /// At the first page in the direction of the scan.
     End,
-    /// At a page, forward behind the first `offset` items there, backward with the item at `offset`.
+    /// At a page: forward after its first `offset` items, backward with the item at `offset`.
     At(Location),
-    /// At a page, which must lie before the range of time, unless it is the first.
+    /// At a page. Unless that is page 0, all its times must precede the range in the direction of the scan.
     Before(u64),
 }
 
-/// Whether the times of the key's pages are known to ascend.
+/// Whether the times of the key's pages ascend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ascending {
-    /// It does not matter.
-    Whatever,
-    /// The bucket that is met first tells.
-    FirstTells,
-    /// They do.
+    /// The scan does not depend on it.
+    Irrelevant,
+    /// Unknown: the first bucket that is read records it.
+    Unknown,
+    /// The times ascend.
     Known,
 }
 
-/// What came of a bucket.
+/// The result of reading one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanStep {
-    /// The walk goes on.
+    /// The scan continues with the next bucket.
     More,
-    /// All that was asked for was found.
+    /// The result is complete.
     Done,
-    /// Positions and times do not go together in this key: it is to be read another way.
+    /// Page numbers do not follow time in this key. The query needs another access path.
     OutOfOrder,
-    /// The document is no bucket.
-    Stray,
+    /// The document is not a bucket.
+    NotABucket,
 }
 
-/// A walk that has come so far.
+/// The state of a scan.
 #[derive(Clone, Debug)]
 pub struct PageScan {
     keys: Keys,
     direction: ScanDirection,
     start: Start,
-    /// The highest page that may hold something; the walk's own, where no other is known.
+    /// The number of the last page in the direction of the scan. `None` if the scan ends with the key.
     last: Option<u64>,
     ascending: Ascending,
     range: TimeRange,
     skip: u64,
     left: Option<u64>,
     projection: Projection,
-    /// The page that was met last, and whether it takes no more items.
-    met: Option<(u64, bool)>,
-    /// The time that a walk by time has come to: what lies behind it was passed.
+    /// The number of the last page that was read, and whether that page is closed.
+    last_read: Option<(u64, bool)>,
+    /// The time that a scan by time has reached. Items before it, in the direction of the scan, are done.
     reached: Option<DateTime>,
 }
 
 impl PageScan {
-    /// One that begins at the question's own end of its keys.
+    /// The scan of all pages that a query may select, from the first one in that direction.
     #[must_use]
     pub fn of(question: &BucketQuery, direction: ScanDirection) -> Self {
         Self {
@@ -99,25 +99,25 @@ impl PageScan {
             start: Start::End,
             last: None,
             ascending: if question.is_by_time() {
-                Ascending::FirstTells
+                Ascending::Unknown
             } else {
-                Ascending::Whatever
+                Ascending::Irrelevant
             },
             range: question.range,
             skip: question.skip,
             left: question.limit,
             projection: question.projection.clone(),
-            met: None,
+            last_read: None,
             reached: None,
         }
     }
 
-    /// One that begins at a page; `skip` items are still to be passed over there. The times are known to
+    /// This scan, but from `start`, with `skip` items left to skip. The caller has checked that times
     /// ascend.
     #[must_use]
     pub fn beginning(self, start: Start, skip: u64) -> Self {
         let ascending = match self.ascending {
-            Ascending::FirstTells => Ascending::Known,
+            Ascending::Unknown => Ascending::Known,
             other => other,
         };
         Self {
@@ -128,17 +128,17 @@ impl PageScan {
         }
     }
 
-    /// One that ends at that page.
+    /// This scan, but up to page `last`.
     #[must_use]
     pub fn ending(self, last: Option<u64>) -> Self {
         Self { last, ..self }
     }
 
-    /// How many buckets hold so many more items, as far as is known: not more than are needed if all are
-    /// full.
+    /// The estimated number of buckets that contain the next `items` items. Assumes full pages, so it is a
+    /// lower bound where pages are short.
     #[must_use]
     pub fn buckets_for(&self, shape: &BucketShape, items: u64) -> u64 {
-        let offset = match (self.start, self.met) {
+        let offset = match (self.start, self.last_read) {
             (Start::At(location), None) => match self.direction {
                 ScanDirection::Forward => location.offset,
                 ScanDirection::Backward => {
@@ -146,7 +146,7 @@ impl PageScan {
                 }
             },
             (Start::Before(_), None) => u64::from(shape.max_items()),
-            // The highest page is not full, usually.
+            // The highest page is usually not full: assume half.
             (Start::End, None) if self.direction == ScanDirection::Backward => u64::from(shape.max_items()).div_ceil(2),
             _ => 0,
         };
@@ -154,25 +154,25 @@ impl PageScan {
         items.div_ceil(u64::from(shape.max_items()).max(1)).max(1)
     }
 
-    /// Whether its place after a few buckets can be found again.
+    /// Whether a second query can continue the scan after some buckets.
     #[must_use]
     pub fn can_go_on(&self) -> bool {
         matches!(self.keys, Keys::One(_) | Keys::Item(..))
     }
 
-    /// Whether it met a bucket, and took nothing of it.
+    /// Whether the bucket of an item was read, and the item was not in it.
     #[must_use]
     pub fn missed_its_item(&self) -> bool {
-        matches!(self.keys, Keys::Item(..)) && self.met.is_some() && self.left == Some(1)
+        matches!(self.keys, Keys::Item(..)) && self.last_read.is_some() && self.left == Some(1)
     }
 
-    /// How many items it still takes at most.
+    /// The most items that are still to be returned. `None` without a limit.
     #[must_use]
     pub fn left(&self) -> Option<u64> {
         self.left
     }
 
-    /// The `find` for the buckets from where the walk is.
+    /// The `find` for the buckets that are not read yet.
     #[must_use]
     pub fn query(&self, source: BucketSource<'_>) -> RawDocumentBuf {
         let mut find = single("find", source.collection);
@@ -197,57 +197,60 @@ impl PageScan {
         find
     }
 
-    /// The number of the first page that is still to be met, and of the one before which all are.
+    /// The range of page numbers that are not read yet: the lowest, and the one after the highest.
     fn pages(&self) -> (u64, Option<u64>) {
         let begin = match self.start {
             Start::End => None,
             Start::At(location) => Some(location.page),
             Start::Before(page) => Some(page),
         };
-        let met = self.met.map(|(page, _)| page);
+        let last_read = self.last_read.map(|(page, _)| page);
         let behind = |page: u64| page.saturating_add(1);
         match self.direction {
-            ScanDirection::Forward => (met.map(behind).or(begin).unwrap_or_default(), self.last.map(behind)),
-            ScanDirection::Backward => (self.last.unwrap_or_default(), met.or(begin.map(behind))),
+            ScanDirection::Forward => (
+                last_read.map(behind).or(begin).unwrap_or_default(),
+                self.last.map(behind),
+            ),
+            ScanDirection::Backward => (self.last.unwrap_or_default(), last_read.or(begin.map(behind))),
         }
     }
 
-    /// Whether there can be no other page behind the one that was met last.
+    /// Whether the last page that was read is the last one of the scan.
     #[must_use]
     pub fn is_at_the_end(&self) -> bool {
-        match (&self.keys, self.met) {
+        match (&self.keys, self.last_read) {
             (Keys::One(_), Some((page, closed))) => match self.direction {
                 // An open page is the highest.
                 ScanDirection::Forward => !closed || self.last == Some(page),
                 ScanDirection::Backward => page == 0 || self.last == Some(page),
             },
-            // No two buckets hold it.
-            (Keys::Item(..), met) => met.is_some(),
+            // An item is in one bucket only.
+            (Keys::Item(..), last_read) => last_read.is_some(),
             _ => false,
         }
     }
 
-    /// Takes the items of the next bucket that are asked for.
+    /// Reads the next bucket, and adds its items that the query selects to `to`.
     pub fn take(&mut self, shape: &BucketShape, document: &RawDocument, to: &mut DocumentBuffer) -> ScanStep {
         if self.left == Some(0) {
             return ScanStep::Done;
         }
         let Some(bucket) = Bucket::open(shape, document) else {
-            return ScanStep::Stray;
+            return ScanStep::NotABucket;
         };
         if !self.is_in_order(&bucket) {
             return ScanStep::OutOfOrder;
         }
-        let first = self.met.is_none();
-        self.met = Some((bucket.page, bucket.is_closed(shape)));
-        let by_time = self.ascending != Ascending::Whatever;
+        let first = self.last_read.is_none();
+        self.last_read = Some((bucket.page, bucket.is_closed(shape)));
+        let by_time = self.ascending != Ascending::Irrelevant;
         if by_time && !bucket.is_late && self.lies_behind(&bucket) {
             return ScanStep::Done;
         }
         let is_disturbed = by_time && is_disturbed(&bucket);
         let needs_times = by_time && (is_disturbed || !self.holds_all(&bucket));
         let mut items: Vec<(Option<DateTime>, &RawDocument)> = Vec::new();
-        for stored in bucket.stored().filter(|stored| self.is_meant(stored)) {
+        for stored in bucket.stored().filter(|stored| self.is_selected(stored)) {
             items.push((if needs_times { time_of(shape, stored) } else { None }, stored));
         }
         self.cut(first, &mut items);
@@ -298,8 +301,8 @@ impl PageScan {
         }
     }
 
-    /// Whether an item is the one that is looked for.
-    fn is_meant(&self, stored: &RawDocument) -> bool {
+    /// Whether the query selects a stored item by its `_id`. `true` for queries without an `_id`.
+    fn is_selected(&self, stored: &RawDocument) -> bool {
         match &self.keys {
             Keys::Item(_, id) => get(stored, "_id").is_some_and(|own| {
                 let own = canonical(own);
@@ -309,25 +312,25 @@ impl PageScan {
         }
     }
 
-    /// Whether what is met fits to an order by time, where one is asked for.
+    /// Whether page numbers still follow time with this bucket. `true` for scans that are not by time.
     fn is_in_order(&mut self, bucket: &Bucket<'_>) -> bool {
-        if self.met.is_none() && self.ascending == Ascending::FirstTells {
-            let tells = self.direction == ScanDirection::Backward || bucket.page == 0;
-            if !tells || !bucket.says_ascending() {
+        if self.last_read.is_none() && self.ascending == Ascending::Unknown {
+            let is_decisive = self.direction == ScanDirection::Backward || bucket.page == 0;
+            if !is_decisive || !bucket.says_ascending() {
                 return false;
             }
             self.ascending = Ascending::Known;
         }
-        if self.met.is_none() && self.ascending == Ascending::Known && bucket.is_late {
-            // Since that was known.
+        if self.last_read.is_none() && self.ascending == Ascending::Known && bucket.is_late {
+            // The page became late after the times were found to ascend.
             return false;
         }
-        if self.met.is_none()
+        if self.last_read.is_none()
             && let Start::Before(page) = self.start
             && page == bucket.page
             && page > 0
         {
-            // Of pages of one and the same time, the index may have named any.
+            // The index may have returned any of several pages with the same time.
             return match self.direction {
                 ScanDirection::Forward => bucket.to.is_some_and(|to| self.range.is_after(to)),
                 ScanDirection::Backward => bucket.from.is_some_and(|from| self.range.is_before(from)),
@@ -336,7 +339,7 @@ impl PageScan {
         true
     }
 
-    /// Whether nothing in this bucket or behind it is in the range.
+    /// Whether this bucket and all later ones of the scan are outside the range.
     fn lies_behind(&self, bucket: &Bucket<'_>) -> bool {
         match self.direction {
             ScanDirection::Forward => bucket.from.is_some_and(|from| self.range.is_before(from)),
@@ -344,16 +347,16 @@ impl PageScan {
         }
     }
 
-    /// Whether all of a bucket is in the range.
+    /// Whether all times of a bucket are in the range.
     fn holds_all(&self, bucket: &Bucket<'_>) -> bool {
         let inside = |time: Option<DateTime>| time.is_some_and(|time| self.range.contains(time));
         self.range.is_open() || (inside(bucket.from) && inside(bucket.to))
     }
 
-    /// Leaves what lies before the place where the walk begins.
+    /// Removes the items before the start position. `first`: the bucket is the first one of the scan.
     fn cut(&self, first: bool, items: &mut Vec<(Option<DateTime>, &RawDocument)>) {
         let Start::At(location) = self.start else { return };
-        if !first || self.met.is_some_and(|(page, _)| page != location.page) {
+        if !first || self.last_read.is_some_and(|(page, _)| page != location.page) {
             return;
         }
         let offset = usize::try_from(location.offset).unwrap_or(usize::MAX);

@@ -56,7 +56,9 @@ fn accumulators_may_order_the_items_themselves() {
 #[test]
 fn all_accumulators_need_the_same_item() {
     let both = |one: &str, other: &str| {
-        rawdoc! { "$group": { "_id": "$k", "one": { one: "$at" }, "other": { other: "$at" } } }
+        rawdoc! { "$group": {
+            "_id": "$k", "one": single(one, "$at"), "other": single(other, "$at"),
+        } }
     };
     let sort = || rawdoc! { "$sort": { "at": -1 } };
     assert_eq!(found(&[both("$max", "$max")]), Some(Extreme::Newest));

@@ -154,7 +154,7 @@ impl InPlace {
     }
 
     /// Makes the bucket record the position of the changed item.
-    pub fn tell_place(&mut self, found: &LocatedItem) {
+    pub fn record_place(&mut self, found: &LocatedItem) {
         let path = path::CHANGED;
         let place = i64::try_from(found.place).unwrap_or(i64::MAX);
         if let Some(stages) = &mut self.stages {
@@ -162,19 +162,19 @@ impl InPlace {
             return;
         }
         let mut update = RawDocumentBuf::new();
-        let mut is_told = false;
+        let mut is_recorded = false;
         for (operator, paths) in self.update.iter().flatten() {
             match paths {
                 RawBsonRef::Document(paths) if operator.as_str() == "$set" => {
                     let mut paths = paths.to_owned();
                     put(&mut paths, path, place);
-                    is_told = true;
+                    is_recorded = true;
                     update.append(operator, &paths);
                 }
                 paths => update.append(operator, paths),
             }
         }
-        if !is_told {
+        if !is_recorded {
             put(&mut update, "$set", single(path, place));
         }
         self.update = update;

@@ -24,9 +24,9 @@ use crate::pattern::unsupported::Unsupported;
 pub enum RetimeReadiness {
     /// Everything is marked.
     Ready,
-    /// Page 0 must be [marked](tell_first).
+    /// Page 0 must be [marked](mark_first).
     First,
-    /// Page 0 must be marked, and the highest page [as well](tell_highest).
+    /// Page 0 must be marked, and the highest page [as well](mark_highest).
     FirstAndHighest,
     /// The highest page has a reservation: another page may be begun from the present header. Read
     /// it again later.
@@ -37,15 +37,15 @@ pub enum RetimeReadiness {
 
 /// Whether an item of the page has got another time like this before: then everything is marked.
 #[must_use]
-pub fn is_told(found: &LocatedItem) -> bool {
+pub fn is_marked(found: &LocatedItem) -> bool {
     get(&found.control, "kept").is_some()
 }
 
 /// What must be marked. `highest` is the key's highest page; it is needed unless [everything is
-/// marked](is_told). Pages after a late page are marked when they are begun.
+/// marked](is_marked). Pages after a late page are marked when they are begun.
 #[must_use]
 pub fn readiness(found: &LocatedItem, highest: Option<&PageHeader>) -> RetimeReadiness {
-    if is_told(found) {
+    if is_marked(found) {
         return RetimeReadiness::Ready;
     }
     let Some(highest) = highest.filter(|highest| highest.page >= found.page) else {
@@ -65,7 +65,7 @@ pub fn readiness(found: &LocatedItem, highest: Option<&PageHeader>) -> RetimeRea
 
 /// The element of `updates` that marks page 0: a page of the key is late, and bounds change.
 #[must_use]
-pub fn tell_first(shape: &BucketShape, key: &Key) -> RawDocumentBuf {
+pub fn mark_first(shape: &BucketShape, key: &Key) -> RawDocumentBuf {
     let mut query = RawDocumentBuf::new();
     key.append_filter(shape, &mut query);
     put(&mut query, path::PAGE, 0);
@@ -77,7 +77,7 @@ pub fn tell_first(shape: &BucketShape, key: &Key) -> RawDocumentBuf {
 /// The element of `updates` that marks the highest page as an anchor: a page before it is late.
 /// Misses if the page has a reservation.
 #[must_use]
-pub fn tell_highest(shape: &BucketShape, key: &Key, highest: &PageHeader) -> RawDocumentBuf {
+pub fn mark_highest(shape: &BucketShape, key: &Key, highest: &PageHeader) -> RawDocumentBuf {
     let mut query = RawDocumentBuf::new();
     key.append_filter(shape, &mut query);
     put(&mut query, path::PAGE, highest.page);
@@ -85,7 +85,7 @@ pub fn tell_highest(shape: &BucketShape, key: &Key, highest: &PageHeader) -> Raw
     if let Some(nonce) = highest.nonce {
         put(&mut query, path::NONCE, nonce);
     }
-    put(&mut query, path::NEXT, announced_none());
+    put(&mut query, path::NEXT, no_reservation());
     marking(&query, &as_anchor())
 }
 
@@ -93,7 +93,7 @@ pub fn tell_highest(shape: &BucketShape, key: &Key, highest: &PageHeader) -> Raw
 /// one and will be removed. Misses if the page before has another reservation. `None` if `removed`
 /// was page 0.
 #[must_use]
-pub fn tell_before(key: &RawDocument, removed: &PageHeader) -> Option<RawDocumentBuf> {
+pub fn mark_before(key: &RawDocument, removed: &PageHeader) -> Option<RawDocumentBuf> {
     let mut query = key.to_owned();
     put(&mut query, path::PAGE, removed.page.checked_sub(1)?);
     let next: RawArrayBuf = [removed.nonce?].into_iter().collect();
@@ -114,7 +114,7 @@ fn marking(query: &RawDocument, marks: &RawDocument) -> RawDocumentBuf {
     statement
 }
 
-fn announced_none() -> RawDocumentBuf {
+fn no_reservation() -> RawDocumentBuf {
     let mut none = RawArrayBuf::new();
     none.push(RawBsonRef::Null);
     none.push(RawArrayBuf::new());
@@ -143,7 +143,7 @@ pub fn with_any_time(
     if get(&found.control, "late").is_some() {
         put(&mut page, path::LATE, true);
     } else if highest.is_some_and(|highest| highest.page == found.page && !highest.anchor) {
-        put(&mut page, path::NEXT, announced_none());
+        put(&mut page, path::NEXT, no_reservation());
     }
     let filter = compare_and_set::filter(shape, found, Demand::Item, false)?;
     let mut changes = RawDocumentBuf::new();

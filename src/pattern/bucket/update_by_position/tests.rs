@@ -107,7 +107,7 @@ fn an_item_with_a_key_of_its_own_is_no_other_for_it() {
 }
 
 #[test]
-fn what_decides_where_an_item_lies_is_told_apart() {
+fn changes_that_move_an_item_are_distinguished() {
     let key = |planned| matches!(planned, Ok(Planned::Elsewhere(Elsewhere::Key(_))));
     let time = |planned| matches!(planned, Ok(Planned::Elsewhere(Elsewhere::Time(_))));
     assert!(key(operators(&rawdoc! { "$set": { "k": 6 } })));
@@ -197,9 +197,9 @@ fn a_filter_demands_types_and_where_needed_bytes() {
 }
 
 #[test]
-fn the_bucket_is_told_which_item_it_was() {
+fn the_bucket_records_the_changed_position() {
     let mut change = InPlace::new(rawdoc! { "$inc": { "history.2.a": 1 } });
-    change.tell_place(&found());
+    change.record_place(&found());
     assert_eq!(
         change.update,
         rawdoc! { "$inc": { "history.2.a": 1 }, "$set": { "control.changed": 2_i64 } }
@@ -300,7 +300,7 @@ fn an_item_that_was_claimed_is_found_in_the_image_of_its_bucket() {
 }
 
 #[test]
-fn a_change_is_told_by_its_kind() {
+fn a_change_is_recognised_by_its_kind() {
     let operators = rawdoc! { "$set": { "a": 1 } };
     assert!(
         matches!(Wish::of(RawBsonRef::Document(&operators)), Some(Wish::Operators(change)) if change == &*operators)

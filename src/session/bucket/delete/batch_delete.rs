@@ -144,11 +144,11 @@ async fn take(
     });
     let statements: Vec<RawDocumentBuf> = statements.collect();
     let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
-    let told = send_counting(run, WriteCommand::Update, &statements, false, Origin::Client(None)).await?;
+    let result = send_counting(run, WriteCommand::Update, &statements, false, Origin::Client(None)).await?;
     let mut missed = Vec::new();
     let mut n = 0_usize;
     for (position, page) in chosen.iter().enumerate() {
-        if told.missed.contains(&position) {
+        if result.missed.contains(&position) {
             missed.push(page.facts.id.clone());
             continue;
         }
@@ -158,7 +158,7 @@ async fn take(
         }
     }
     deleted.count(i64::try_from(n).unwrap_or(i64::MAX));
-    deleted.take_answer(told.answer.clone());
-    told.unless_replaced()?;
+    deleted.take_answer(result.answer.clone());
+    result.unless_replaced()?;
     Ok(missed)
 }

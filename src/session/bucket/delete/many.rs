@@ -5,7 +5,7 @@ use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 use super::{batch_delete, remove_empty_pages};
 use crate::command::document::{array_of, put, single};
 use crate::command::write_reply::WriteReply;
-use crate::pattern::bucket::delete::{empty, has_announced_only};
+use crate::pattern::bucket::delete::{empty, has_only_next_reservation};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item_lookup::ItemSelector;
 use crate::pattern::bucket::key::Key;
@@ -120,13 +120,13 @@ async fn empty_and_remove(
     let mut missed = Vec::new();
     if !statements.is_empty() {
         let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
-        let told = send_counting(run, WriteCommand::Update, &statements, false, Origin::Client(None)).await?;
-        missed.clone_from(&told.missed);
+        let result = send_counting(run, WriteCommand::Update, &statements, false, Origin::Client(None)).await?;
+        missed.clone_from(&result.missed);
         let emptied = full.iter().enumerate().filter(|(place, _)| !missed.contains(place));
         let n: i64 = emptied.map(|(_, page)| i64::from(page.facts.count)).sum();
         deleted.count(n);
-        deleted.take_answer(told.answer.clone());
-        told.unless_replaced()?;
+        deleted.take_answer(result.answer.clone());
+        result.unless_replaced()?;
     }
     let missed_pages: Vec<&PageHeader> = missed
         .iter()
@@ -147,7 +147,7 @@ async fn remove_of_key(
     let mut empty: Vec<PageHeader> = Vec::new();
     for page in pages {
         let facts = &page.facts;
-        if missed.iter().any(|missed| missed.id == facts.id) || !has_announced_only(facts, empty.last()) {
+        if missed.iter().any(|missed| missed.id == facts.id) || !has_only_next_reservation(facts, empty.last()) {
             break;
         }
         empty.push(PageHeader {

@@ -51,11 +51,11 @@ pub(super) async fn delete(
         && !run.context.head.in_transaction()
     {
         let in_place = take_out_by_id(shape, &narrowing.on_buckets(), item);
-        let told = send_one(run, WriteCommand::Update, &in_place, Origin::Client(id)).await?;
+        let result = send_one(run, WriteCommand::Update, &in_place, Origin::Client(id)).await?;
         // No match: the item may have moved to a page already scanned. Look it up again.
-        if told.missed.is_empty() {
-            let is_met = told.n > 0;
-            add(deleted, told, id);
+        if result.missed.is_empty() {
+            let is_met = result.n > 0;
+            add(deleted, result, id);
             if is_met {
                 return Ok(());
             }
@@ -70,26 +70,26 @@ pub(super) async fn delete(
         let Some(target) = target else {
             // The item may be missing because an earlier attempt of this command deleted it.
             if let Some(id) = id
-                && let Some(told) = is_remembered(run, id).await?
+                && let Some(result) = is_remembered(run, id).await?
             {
-                add(deleted, told, Some(id));
+                add(deleted, result, Some(id));
             }
             return Ok(());
         };
-        if let Some(told) = take(run, &target, Origin::Client(id)).await? {
-            add(deleted, told, id);
+        if let Some(result) = take(run, &target, Origin::Client(id)).await? {
+            add(deleted, result, id);
             return Ok(());
         }
     }
     Err(lost_too_often().into())
 }
 
-fn add(deleted: &mut WriteReply, told: WriteResult, id: Option<i32>) {
-    if let Some(id) = id.filter(|_| told.resent) {
+fn add(deleted: &mut WriteReply, result: WriteResult, id: Option<i32>) {
+    if let Some(id) = id.filter(|_| result.resent) {
         deleted.add_retried(id);
     }
-    deleted.count(told.n.min(1));
-    deleted.take_answer(told.answer);
+    deleted.count(result.n.min(1));
+    deleted.take_answer(result.answer);
 }
 
 /// The statement that removes an item from its page.
@@ -103,14 +103,14 @@ pub(in crate::session::bucket) async fn take(
     target: &ItemToDelete,
     part: Origin,
 ) -> Result<Option<WriteResult>, RunError> {
-    let told = send_one(run, WriteCommand::Update, &taking_out(run.shape, target), part).await?;
-    if !told.missed.is_empty() || (told.n == 0 && !told.resent) {
+    let result = send_one(run, WriteCommand::Update, &taking_out(run.shape, target), part).await?;
+    if !result.missed.is_empty() || (result.n == 0 && !result.resent) {
         return Ok(None);
     }
-    if !told.resent {
+    if !result.resent {
         sweep_page(run, target).await?;
     }
-    Ok(Some(told))
+    Ok(Some(result))
 }
 
 /// Removes the page whose last item was deleted, and then empty pages below it. A page with a

@@ -8,7 +8,7 @@ use crate::pattern::bucket::delete::{forget_next, removable, remove};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::layout::{PageHeader, path};
 use crate::pattern::bucket::predicate_pushdown::is_page;
-use crate::pattern::bucket::update_by_position::retime::tell_before;
+use crate::pattern::bucket::update_by_position::retime::mark_before;
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::retry_on_swap::unless_replaced;
 use crate::session::bucket::write_statement::{Origin, WriteCommand, beside, send};
@@ -55,11 +55,11 @@ pub(super) async fn remove_all(
     }
     let statements: Vec<RawDocumentBuf> = pages.iter().map(|page| remove(run.shape, page)).collect();
     let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
-    let told = send(run, WriteCommand::Delete, &statements, true, Origin::Internal).await;
-    let Some(told) = unless_replaced(run, told)? else {
+    let result = send(run, WriteCommand::Delete, &statements, true, Origin::Internal).await;
+    let Some(result) = unless_replaced(run, result)? else {
         return Ok(0);
     };
-    Ok(told.missed.first().copied().unwrap_or(pages.len()))
+    Ok(result.missed.first().copied().unwrap_or(pages.len()))
 }
 
 /// Before a page is removed, copies the flags that it records for earlier pages of the key to the
@@ -69,23 +69,23 @@ async fn pass_on(
     key: &RawDocument,
     pages: &[PageHeader],
 ) -> Result<Vec<PageHeader>, RunError> {
-    let Some(first) = pages.iter().position(PageHeader::tells_for_others) else {
+    let Some(first) = pages.iter().position(PageHeader::marks_later_pages) else {
         return Ok(pages.to_vec());
     };
-    let (others, telling) = pages.split_at_checked(first).unwrap_or_default();
+    let (others, marked) = pages.split_at_checked(first).unwrap_or_default();
     let mut removable = others.to_vec();
-    let behind = telling.iter().filter(|page| page.page > 0);
-    let statements: Option<Vec<RawDocumentBuf>> = behind.map(|page| tell_before(key, page)).collect();
+    let behind = marked.iter().filter(|page| page.page > 0);
+    let statements: Option<Vec<RawDocumentBuf>> = behind.map(|page| mark_before(key, page)).collect();
     let Some(statements) = statements else {
         return Ok(removable);
     };
     let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
-    let told = send(run, WriteCommand::Update, &statements, true, Origin::Internal).await;
-    let Some(told) = unless_replaced(run, told)? else {
+    let result = send(run, WriteCommand::Update, &statements, true, Origin::Internal).await;
+    let Some(result) = unless_replaced(run, result)? else {
         return Ok(removable);
     };
-    if usize::try_from(told.n).is_ok_and(|told| told == statements.len()) {
-        removable.extend(telling.iter().map(|page| PageHeader {
+    if usize::try_from(result.n).is_ok_and(|n| n == statements.len()) {
+        removable.extend(marked.iter().map(|page| PageHeader {
             anchor: true,
             ..page.clone()
         }));

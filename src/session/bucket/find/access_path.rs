@@ -198,12 +198,12 @@ impl AccessPathPlanner<'_> {
             };
             let exceptions = PageExceptions::parse(run.shape, documents(&exceptions));
             let found = exceptions.locate(run.shape, position(&exceptions));
-            if found == guess && !self.is_in_the_way(&exceptions) {
+            if found == guess && !self.prevents_scan(&exceptions) {
                 return Ok(AccessPath::Walk(Box::new(stream), Some(buckets)));
             }
             kill_all(run, &[buckets]).await?;
-            if self.is_in_the_way(&exceptions) {
-                return Ok(self.other_way(&exceptions));
+            if self.prevents_scan(&exceptions) {
+                return Ok(self.other_path(&exceptions));
             }
             guess = found;
         }
@@ -219,8 +219,8 @@ impl AccessPathPlanner<'_> {
                 return Ok(AccessPath::Pipeline);
             };
             let exceptions = PageExceptions::parse(run.shape, documents(&answer));
-            if self.is_in_the_way(&exceptions) {
-                return Ok(self.other_way(&exceptions));
+            if self.prevents_scan(&exceptions) {
+                return Ok(self.other_path(&exceptions));
             }
             let highest = first_bucket(run, &highest)?;
             let total = exceptions.total(run.shape, highest.as_ref());
@@ -393,8 +393,8 @@ impl AccessPathPlanner<'_> {
             return Ok(AccessPath::Pipeline);
         };
         let exceptions = PageExceptions::parse(run.shape, documents(&answer));
-        if self.is_in_the_way(&exceptions) {
-            return Ok(self.other_way(&exceptions));
+        if self.prevents_scan(&exceptions) {
+            return Ok(self.other_path(&exceptions));
         }
         let Some(page) = first_bucket(run, &end)? else {
             return Ok(AccessPath::Nothing(answer));
@@ -442,11 +442,11 @@ impl AccessPathPlanner<'_> {
     }
 
     /// Whether positions do not lead to the items that were asked for.
-    fn is_in_the_way(&self, exceptions: &PageExceptions) -> bool {
+    fn prevents_scan(&self, exceptions: &PageExceptions) -> bool {
         exceptions.too_many || (exceptions.late && self.question.is_by_time())
     }
 
-    fn other_way(&self, exceptions: &PageExceptions) -> AccessPath {
+    fn other_path(&self, exceptions: &PageExceptions) -> AccessPath {
         if exceptions.late && self.question.is_by_time() {
             AccessPath::Merge
         } else {

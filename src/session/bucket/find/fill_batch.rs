@@ -1,4 +1,4 @@
-//! Fills batches from an item cursor: asks mongod for pages, and decodes their items.
+//! Fills batches from an item cursor: queries mongod for pages, and decodes their items.
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
@@ -15,20 +15,25 @@ use crate::session::error::RunError;
 use crate::session::upstream_connection::{PendingReply, UpstreamRequest};
 
 impl ItemCursor {
-    /// The query for the next buckets, where no cursor is open.
+    /// The `find` for the next buckets, if no upstream cursor is open.
     pub(super) fn query(&self, run: &BucketCommand<'_>, measure: BatchLimit) -> RawDocumentBuf {
         let buckets =
             i64::try_from(self.buckets(run.shape, measure, &ReplyBatch::new(BatchKind::First))).unwrap_or(i64::MAX);
         let mut find = self.walk.query(run.source());
         find.append(cstr!("batchSize"), buckets);
         if self.closes {
-            // A cursor is left open where these are more bytes than a reply holds, and only then.
+            // With this limit mongod leaves a cursor open only if the buckets exceed one reply.
             find.append(cstr!("limit"), buckets);
         }
         find
     }
 
-    /// Fills a batch. `first` is the answer to the first query, where that was sent already.
+    /// Fills a batch. `first` is the reply to the first query, if that was sent already.
+    ///
+    /// Sends the next query before it decodes a reply, if the batch needs more.
+    ///
+    /// # Errors
+    /// mongod's error, or a document that is not a bucket.
     pub(in crate::session::bucket) async fn fill(
         &mut self,
         run: &mut BucketCommand<'_>,
@@ -39,7 +44,7 @@ impl ItemCursor {
         let mut batch = ReplyBatch::new(kind);
         let mut sent: Option<PendingReply> = None;
         loop {
-            // Something is read first, even for a batch of none: it may tell that buckets do not answer this.
+            // One reply is read even for an empty batch: it shows whether a page scan answers the query.
             if self.upstream != UpstreamCursor::None && sent.is_none() {
                 if self.move_into(&mut batch, measure) {
                     return Ok((batch, BatchStatus::More));
@@ -63,28 +68,28 @@ impl ItemCursor {
                     succeeded(run.context.link.call(UpstreamRequest::plain(&command)).await?)?
                 }
             };
-            // mongod reads on while these are unpacked.
+            // mongod reads the next pages while these are decoded.
             if self.needs_more_than(&answer, measure, &batch) {
                 let command = self.command(run, shape, measure, &batch);
                 sent = Some(run.context.link.send(UpstreamRequest::plain(&command)).await?);
             }
             let step = self.unpack(shape, &answer, limit);
             if !matches!(step, ScanStep::Done | ScanStep::More) || self.done {
-                // What was asked for in vain.
+                // The reply to a query that is not needed any more.
                 if let Some(sent) = sent.take() {
                     self.see(&succeeded(run.context.link.answer_to(sent).await?)?);
                 }
             }
             match step {
                 ScanStep::OutOfOrder => return Ok((batch, BatchStatus::OutOfOrder)),
-                ScanStep::Stray => {
+                ScanStep::NotABucket => {
                     self.close(run).await?;
                     return Err(run.corrupt_bucket_error().into());
                 }
                 ScanStep::Done | ScanStep::More => {}
             }
-            self.gossip = RawDocumentBuf::new();
-            copy_cluster_time(&mut self.gossip, &answer);
+            self.cluster_time = RawDocumentBuf::new();
+            copy_cluster_time(&mut self.cluster_time, &answer);
             if self.done || limit.is_some() {
                 self.close(run).await?;
             } else if sent.is_some() {
@@ -93,20 +98,20 @@ impl ItemCursor {
         }
     }
 
-    /// Whether another answer will be needed for the batch, as far as can be told before this one is
-    /// unpacked.
+    /// Whether the batch needs another reply, estimated before this one is decoded.
     fn needs_more_than(&self, answer: &RawDocument, measure: BatchLimit, batch: &ReplyBatch) -> bool {
         let Some(cursor) = CursorReply::parse(answer).filter(|cursor| cursor.id != 0) else {
             return false;
         };
-        // The first answer may tell that this is not the way, and a limit that it is the last.
+        // The first reply may show that a page scan does not answer the query. With a limit, a reply may be
+        // the last one.
         let is_long = matches!(self.upstream, UpstreamCursor::Open(_)) && !self.closes && self.walk.left().is_none();
         let bytes = cursor.batch.as_bytes().len().saturating_mul(2);
         let have = batch.document_bytes().saturating_add(self.waiting.weight());
         is_long && measure.documents.is_none() && have.saturating_add(bytes) < measure.bytes
     }
 
-    /// Moves what waits into the batch; whether that is full.
+    /// Moves decoded items into the batch. `true` if the batch is full and items may be left.
     fn move_into(&mut self, batch: &mut ReplyBatch, measure: BatchLimit) -> bool {
         loop {
             if measure.is_full(batch) {
@@ -123,7 +128,7 @@ impl ItemCursor {
         }
     }
 
-    /// How many buckets to ask for, to fill the batch.
+    /// The number of buckets to query for, to fill the batch.
     fn buckets(&self, shape: &BucketShape, measure: BatchLimit, batch: &ReplyBatch) -> u64 {
         let (bytes, seen) = self.seen;
         let weight = bytes.checked_div(seen).unwrap_or(FIRST_GUESS_BYTES).max(1);
@@ -158,7 +163,7 @@ impl ItemCursor {
         }
     }
 
-    /// Takes note of whether the upstream's cursor is open behind an answer.
+    /// Records whether the upstream cursor is still open after a reply.
     fn see<'a>(&mut self, answer: &'a RawDocument) -> Option<CursorReply<'a>> {
         let cursor = CursorReply::parse(answer)?;
         self.upstream = match cursor.id {
@@ -168,10 +173,10 @@ impl ItemCursor {
         Some(cursor)
     }
 
-    /// Takes the items out of an answer, to a query for so many buckets, or for all.
+    /// Decodes the items of a reply. `limit` is the number of buckets that the query was limited to.
     fn unpack(&mut self, shape: &BucketShape, answer: &RawDocument, limit: Option<u64>) -> ScanStep {
         let Some(cursor) = self.see(answer) else {
-            return ScanStep::Stray;
+            return ScanStep::NotABucket;
         };
         let mut read = 0_u64;
         for bucket in cursor.documents() {
@@ -194,7 +199,7 @@ impl ItemCursor {
         ScanStep::More
     }
 
-    /// Ends the upstream's cursor, if one is left open.
+    /// Closes the upstream cursor, if one is open. Costs one round trip then.
     pub(in crate::session::bucket) async fn close(&mut self, run: &mut BucketCommand<'_>) -> Result<(), RunError> {
         if let UpstreamCursor::Open(id) = std::mem::replace(&mut self.upstream, UpstreamCursor::Exhausted) {
             kill(run, id).await?;

@@ -12,7 +12,7 @@ use crate::session::bucket::upstream_query::{ask, complete, documents};
 use crate::session::error::RunError;
 use crate::session::first_page_cache::FirstPageKey;
 
-/// The answer that holds it, if its `_id` is known and still its own.
+/// The reply with the first page, if its `_id` is known and still names that page. Costs one round trip.
 pub(super) async fn known(
     run: &mut BucketCommand<'_>,
     queries: Queries<'_>,
@@ -38,7 +38,7 @@ pub(super) async fn known(
     Ok(None)
 }
 
-/// The query for the first page, by its `_id` if that is known.
+/// The `find` for the first page, by its `_id` if that is known.
 pub(super) fn query(run: &BucketCommand<'_>, queries: Queries<'_>) -> RawDocumentBuf {
     let pages = &run.context.settings.first_pages;
     match place(run, queries).and_then(|place| pages.get(&place)) {
@@ -47,7 +47,7 @@ pub(super) fn query(run: &BucketCommand<'_>, queries: Queries<'_>) -> RawDocumen
     }
 }
 
-/// The reply to [`query`], or to another one if what it returned is not the first page.
+/// The reply to [`query`], or to a second query if the first one did not return the first page.
 pub(super) async fn checked(
     run: &mut BucketCommand<'_>,
     queries: Queries<'_>,
@@ -72,7 +72,7 @@ pub(super) async fn checked(
     Ok(ask(run, [query]).await?.map_or(reply, |[reply]| reply))
 }
 
-/// Remembers the `_id` of a bucket if that is the first page of the key that is asked for.
+/// Records the `_id` of a bucket if it is the first page of the query's key.
 pub(super) fn learn(run: &BucketCommand<'_>, question: &BucketQuery, bucket: &RawDocument) {
     let Keys::One(key) = &question.keys else { return };
     let source = run.source();
@@ -87,7 +87,7 @@ fn place(run: &BucketCommand<'_>, queries: Queries<'_>) -> Option<FirstPageKey> 
     Some(FirstPageKey::new(run.namespace, queries.identity(run.shape)?))
 }
 
-/// Whether a bucket is the first page of the key at that place.
+/// Whether a bucket is the first page of this key.
 fn is_at(run: &BucketCommand<'_>, place: &FirstPageKey, bucket: &RawDocument) -> bool {
     let is_first = Bucket::open(run.shape, bucket).is_some_and(|bucket| bucket.page == 0);
     let key = Key::of(run.shape, bucket).ok();

@@ -1,7 +1,7 @@
 //! A sorted and limited `find`, answered in the order of an index.
 //!
-//! One round trip, unless the filter has conditions that the index does not answer: then more buckets are
-//! read, up to a bound, and after that mongod sorts.
+//! Costs one round trip if the index answers the whole filter. Otherwise more buckets are read, up to a
+//! bound; beyond it mongod sorts.
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
@@ -27,14 +27,14 @@ const GROWTH: u64 = 4;
 /// The most buckets that are read at once.
 const MAX_BUCKETS: u64 = 2000;
 
-/// The items, and the query and the reply that they were made of.
+/// The items of the result, the query that was sent, and its reply.
 struct Answer {
     items: DocumentBuffer,
     query: RawDocumentBuf,
     reply: RawDocumentBuf,
 }
 
-/// `None` where no index has the order, or the proxy cannot merge its items.
+/// The reply. `None` if no index has the order of the sort, or the proxy cannot compare the values.
 pub(in crate::session::bucket) async fn run(
     run: &mut BucketCommand<'_>,
     find: &Find<'_>,
@@ -80,7 +80,7 @@ pub(super) async fn explained(run: &mut BucketCommand<'_>, find: &Find<'_>) -> R
 }
 
 fn sorted_query<'a>(run: &BucketCommand<'_>, find: &Find<'a>) -> Option<SortedQuery<'a>> {
-    // The stable API has no bounds of an index.
+    // The stable API does not have `min` and `max`.
     if run.is_strict() || run.collection.is_none() || run.context.link.is_dry_run() {
         return None;
     }
@@ -92,17 +92,17 @@ fn sorted_query<'a>(run: &BucketCommand<'_>, find: &Find<'a>) -> Option<SortedQu
     SortedQuery::of(run.shape, find)
 }
 
-/// What one reading of buckets came to.
+/// The result of one round trip.
 enum Trial {
     Done(Answer),
-    /// More buckets are needed: so many items are known.
+    /// More buckets are needed. Has the number of items that are known.
     TooFew(usize),
     /// The scan does not answer the query.
     Failed,
 }
 
 async fn read(run: &mut BucketCommand<'_>, mut scans: Vec<IndexScan<'_>>) -> Result<Option<Answer>, RunError> {
-    // mongod explains no command at a point in time.
+    // mongod refuses `explain` in a transaction and with a snapshot.
     let explains = !run.context.head.in_transaction() && !run.context.head.wants_snapshot();
     scans.retain(|scan| explains || scan.unless_array(run.shape).is_none());
     let Some(mut buckets) = scans.first().map(IndexScan::buckets) else {
@@ -129,7 +129,7 @@ async fn read(run: &mut BucketCommand<'_>, mut scans: Vec<IndexScan<'_>>) -> Res
     Ok(None)
 }
 
-/// Reads so many buckets, in one round trip.
+/// Reads this number of buckets in one round trip.
 async fn attempt(run: &mut BucketCommand<'_>, scan: &IndexScan<'_>, buckets: u64) -> Result<Trial, RunError> {
     let find = scan.query(run.namespace.collection, buckets);
     let array_path = scan.unless_array(run.shape);
@@ -151,7 +151,7 @@ async fn attempt(run: &mut BucketCommand<'_>, scan: &IndexScan<'_>, buckets: u64
         explanation.is_none_or(|explanation| may_have_array(run.shape, explanation, path))
     });
     if has_more || may_have_array {
-        // More bytes than a reply holds, or another order.
+        // The buckets exceed one reply, or arrays make the order different.
         kill_all(run, &[reply]).await?;
         return Ok(Trial::Failed);
     }
@@ -167,8 +167,8 @@ async fn attempt(run: &mut BucketCommand<'_>, scan: &IndexScan<'_>, buckets: u64
     })
 }
 
-/// The command that tells on which paths an index has met arrays. It is executed behind the query: an index
-/// does not forget an array that it has met.
+/// The `explain` that reports on which paths the index has arrays. It is executed after the query. An index
+/// keeps that mark when the array is removed, so the report includes every array that the query read.
 fn explanation(run: &BucketCommand<'_>, find: &RawDocument) -> RawDocumentBuf {
     let mut command = single("explain", find);
     command.append(cstr!("verbosity"), "queryPlanner");

@@ -93,7 +93,7 @@ pub(in crate::session) struct ItemCursor {
     /// What the buckets seen weigh, and how many they are.
     pub(super) seen: (usize, usize),
     /// What the upstream tells with an answer, of the last one.
-    pub(super) gossip: RawDocumentBuf,
+    pub(super) cluster_time: RawDocumentBuf,
     /// The number of buckets that the first query was limited to. `None` if it was the cursor's own query.
     pub(super) first_asked: Option<u64>,
     /// Whether the first bucket is kept.
@@ -112,7 +112,7 @@ impl ItemCursor {
             upstream: UpstreamCursor::None,
             done: false,
             seen: (0, 0),
-            gossip: RawDocumentBuf::new(),
+            cluster_time: RawDocumentBuf::new(),
             first_asked: None,
             captures_first_page: false,
             first: None,
@@ -122,7 +122,7 @@ impl ItemCursor {
     /// One that has come to its end without a document; mongod's answer that said so.
     pub(super) fn ended(walk: PageScan, answer: &RawDocument) -> Self {
         let mut stream = Self::new(walk, false);
-        copy_cluster_time(&mut stream.gossip, answer);
+        copy_cluster_time(&mut stream.cluster_time, answer);
         Self {
             upstream: UpstreamCursor::Exhausted,
             done: true,
@@ -176,7 +176,7 @@ impl ItemCursor {
     }
 
     /// The reply's fields that are the upstream's to tell.
-    pub(in crate::session::bucket) fn gossip(&self) -> &RawDocument {
-        &self.gossip
+    pub(in crate::session::bucket) fn cluster_time(&self) -> &RawDocument {
+        &self.cluster_time
     }
 }

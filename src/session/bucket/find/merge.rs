@@ -1,12 +1,12 @@
 //! Merges items by time, for a key whose pages overlap in time.
 //!
-//! The bounds of pages below the head page do not change, whatever is deleted, so these pages are read in the
-//! order of their bounds. The head page, whose bounds change, is read first and by itself. Pages that are
-//! begun later are left out.
+//! A delete does not change the time bounds of a page. Only inserts do, and only on the head page. So the
+//! pages below the head page are read in the order of their bounds. The head page is read first, by its own
+//! query. Pages that are begun later are not part of the result.
 //!
-//! On a standalone other bounds change as well, where an item's time changes in place. Page 0 is marked
-//! before that. So page 0 is read after the pages were read by their bounds, and if it is marked, pages with
-//! changed bounds are read again.
+//! On a standalone a change of an item's time in place changes the bounds of other pages too. Page 0 is
+//! marked before that. So page 0 is read after the pages were read by their bounds. If it is marked, pages
+//! with changed bounds are read again.
 
 use std::collections::BTreeMap;
 
@@ -25,16 +25,16 @@ use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 use crate::session::upstream::UpstreamKind;
 
-/// The most items to pass over by reading them.
+/// The most items, skipped ones included, for which whole pages are read instead of bounds first.
 const NEAR_ITEMS: u64 = 200;
-/// The most pages to read at once.
+/// The most pages that are read in one query.
 const MAX_PAGES: usize = 1000;
-/// Pages whose bounds have moved, from which on they are not read beside others.
+/// The number of pages with changed bounds from which on they are not read again.
 const MAX_MOVED: usize = 50;
-/// The most pages whose bounds are looked at.
+/// The most pages whose bounds are read.
 const MAX_BOUNDS: usize = 200_000;
 
-/// The query that brings items, if the answer is near that end of the order that it begins with.
+/// The query for pages in the order of their bounds. `None` if the query is not for one key.
 pub(super) fn explained(run: &BucketCommand<'_>, question: &BucketQuery) -> Option<Explained> {
     let Keys::One(key) = &question.keys else { return None };
     let queries = Queries {
@@ -47,14 +47,17 @@ pub(super) fn explained(run: &BucketCommand<'_>, question: &BucketQuery) -> Opti
     })
 }
 
-/// How many pages are read of one end of a key: twice as many as if none overlapped.
+/// The number of pages to read: twice as many as would contain the result without overlaps, and two more.
 fn pages_for(run: &BucketCommand<'_>, question: &BucketQuery) -> u64 {
     let items = question.skip.saturating_add(question.limit.unwrap_or(1));
     let pages = items.div_ceil(u64::from(run.shape.max_items()).max(1));
     pages.saturating_mul(2).saturating_add(2)
 }
 
-/// `None` where the pipeline will do better.
+/// The items, and the reply whose cluster time is returned. `None` if the query needs a pipeline.
+///
+/// One round trip near the beginning of the order. Otherwise one for the head page, one for the bounds and
+/// one for the pages, and a `getMore` for each further batch.
 pub(super) async fn run(
     run: &mut BucketCommand<'_>,
     question: &BucketQuery,
@@ -83,7 +86,7 @@ struct Merging<'a> {
 }
 
 impl Merging<'_> {
-    /// Reads so many pages from the end that the order begins with. `None` where that is not enough.
+    /// Reads the first `pages` pages in the order of the query. `None` if these do not contain the result.
     async fn at_the_end(
         &self,
         run: &mut BucketCommand<'_>,
@@ -106,7 +109,7 @@ impl Merging<'_> {
         if !is_all(run, answer).await? {
             return Ok(None);
         }
-        let is_unsteady = first.first().is_some_and(|first| tells_of_moves(run, first));
+        let is_unsteady = first.first().is_some_and(|first| has_unsteady_bounds(run, first));
         let Some(moved) = self.moved(run, is_unsteady).await? else {
             return Ok(None);
         };
@@ -132,7 +135,7 @@ impl Merging<'_> {
             .into_iter()
             .chain(moved)
             .filter(|bucket| bucket.page < highest.page);
-        // Of two readings of a page the later one.
+        // A page that was read twice: the later version replaces the earlier one.
         let others: BTreeMap<u64, Bucket<'_>> = others.map(|bucket| (bucket.page, bucket)).collect();
         let mut buckets: Vec<Bucket<'_>> = others.into_values().collect();
         buckets.push(highest);
@@ -144,7 +147,7 @@ impl Merging<'_> {
         Ok(found.then(|| (items, answer.clone())))
     }
 
-    /// The pages whose bounds may have moved. `None` where they are too many to be read beside the others.
+    /// The pages whose bounds may have changed. `None` from [`MAX_MOVED`] pages on.
     async fn moved(
         &self,
         run: &mut BucketCommand<'_>,
@@ -164,7 +167,7 @@ impl Merging<'_> {
         Ok((moved.len() < MAX_MOVED).then_some(moved))
     }
 
-    /// Looks at the bounds of all pages, and reads those that may hold what is asked for.
+    /// Reads the bounds of all pages, then the pages that may contain the result.
     async fn by_rank(&self, run: &mut BucketCommand<'_>) -> Result<Option<(DocumentBuffer, RawDocumentBuf)>, RunError> {
         let shape = run.shape;
         let query = complete(run, self.queries.whole_highest());
@@ -203,7 +206,7 @@ impl Merging<'_> {
         if chosen.pages.contains(&own.page) {
             buckets.push(highest);
         }
-        // What changed since its bounds were read has other ranks, and what is gone had some.
+        // A page that changed, or was removed, after its bounds were read makes the computed ranks wrong.
         let same = all
             && buckets.iter().all(|bucket| {
                 bucket.page == own.page || bounds.iter().any(|known| PageBounds::of(bucket) == Some(*known))
@@ -214,27 +217,27 @@ impl Merging<'_> {
             unread: Unread::None,
         };
         let found = same && merge(shape, self.question, window, &buckets, &mut items);
-        let gossip = answers.into_iter().next_back().unwrap_or_default();
-        Ok(found.then_some((items, gossip)))
+        let cluster_time = answers.into_iter().next_back().unwrap_or_default();
+        Ok(found.then_some((items, cluster_time)))
     }
 }
 
-/// Whether an answer holds all that was asked for; the cursor is closed of one that does not.
+/// Whether a reply has the whole result. If not, its cursor is closed.
 async fn is_all(run: &mut BucketCommand<'_>, answer: &RawDocumentBuf) -> Result<bool, RunError> {
     let is_all = CursorReply::parse(answer).is_some_and(|cursor| cursor.id == 0);
     kill_all(run, std::slice::from_ref(answer)).await?;
     Ok(is_all)
 }
 
-/// Whether page 0 tells that bounds of the key's pages move.
-fn tells_of_moves(run: &BucketCommand<'_>, first: &RawDocument) -> bool {
+/// Whether page 0 records that bounds of the key's pages may change.
+fn has_unsteady_bounds(run: &BucketCommand<'_>, first: &RawDocument) -> bool {
     documents(first)
         .next()
         .and_then(|first| Bucket::open(run.shape, first))
-        .is_none_or(|first| first.tells_of_moves())
+        .is_none_or(|first| first.has_unsteady_bounds())
 }
 
-/// The bounds that an answer and those after it tell of. `None` where a page has none, or there are too many.
+/// The bounds in all batches of a query. `None` if a page has none, or beyond [`MAX_BOUNDS`] pages.
 async fn all_bounds(run: &mut BucketCommand<'_>, query: RawDocumentBuf) -> Result<Option<Vec<PageBounds>>, RunError> {
     let mut bounds = Vec::new();
     let Some([mut answer]) = ask(run, [query]).await? else {

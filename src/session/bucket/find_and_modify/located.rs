@@ -47,9 +47,9 @@ pub(super) async fn run(
         task,
         projection,
     };
-    let judged = finding.judge(run).await?;
-    if get(&judged, "retriedStmtId").is_some() {
-        return finding.of_image(run, &judged).await;
+    let validated = finding.validate(run).await?;
+    if get(&validated, "retriedStmtId").is_some() {
+        return finding.of_image(run, &validated).await;
     }
     if command.upsert
         && let Some(Err(error)) = task.asked.filter.map(check_filter)
@@ -72,9 +72,9 @@ pub(super) async fn run(
         let reply = match item_lookup::first(run, wanted).await? {
             Some(found) => {
                 let planned = task.plan(run, &found).await?;
-                finding.go_on(run, &judged, &found, planned).await?
+                finding.go_on(run, &validated, &found, planned).await?
             }
-            None => finding.none_matched(run, &judged).await?,
+            None => finding.none_matched(run, &validated).await?,
         };
         if let Some(reply) = reply {
             return Ok(reply);
@@ -125,7 +125,7 @@ impl LocatedFindAndModify<'_> {
     async fn go_on(
         &self,
         run: &mut BucketCommand<'_>,
-        judged: &RawDocument,
+        validated: &RawDocument,
         found: &LocatedItem,
         planned: Planned,
     ) -> Result<Option<RawDocumentBuf>, RunError> {
@@ -140,13 +140,13 @@ impl LocatedFindAndModify<'_> {
             }
             Planned::Unchanged { .. } => match self.before(run).await? {
                 Some(reply) => Ok(Some(reply)),
-                None => self.unchanged(run, judged, found).map(Some),
+                None => self.unchanged(run, validated, found).map(Some),
             },
             Planned::Elsewhere(where_to) => {
                 let stays = self.task.statement_id.is_none();
                 match move_item::move_item(run, self.task, found, where_to, stays).await? {
                     MoveOutcome::Stayed(item, answer) | MoveOutcome::Away(item, answer) => {
-                        self.went(run, found, &item, &answer).map(Some)
+                        self.moved(run, found, &item, &answer).map(Some)
                     }
                     MoveOutcome::Before(attempt) => self.relocated_before(run, attempt).await.map(Some),
                     MoveOutcome::Missed => Ok(None),
@@ -161,11 +161,11 @@ impl LocatedFindAndModify<'_> {
     async fn none_matched(
         &self,
         run: &mut BucketCommand<'_>,
-        judged: &RawDocument,
+        validated: &RawDocument,
     ) -> Result<Option<RawDocumentBuf>, RunError> {
         if !self.command.upsert {
             let before = self.before(run).await?;
-            return Ok(Some(before.unwrap_or_else(|| judged.to_owned())));
+            return Ok(Some(before.unwrap_or_else(|| validated.to_owned())));
         }
         match upsert::insert_missing(run, self.task).await? {
             Upserted::Made(item, answer) => self.made(run, &item, &answer).map(Some),
@@ -180,7 +180,7 @@ impl LocatedFindAndModify<'_> {
 
     /// Has mongod validate the client's command, with a filter that matches nothing. If the command
     /// was executed before, the reply is mongod's retry record.
-    async fn judge(&self, run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+    async fn validate(&self, run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
         let mut body = single("findAndModify", run.namespace.collection);
         body.append(cstr!("query"), self.task.no_filter());
         body.append(cstr!("update"), self.task.asked.change);
@@ -215,7 +215,7 @@ impl LocatedFindAndModify<'_> {
         mut change: InPlace,
     ) -> Result<Option<RawDocumentBuf>, RunError> {
         if self.task.statement_id.is_some() && self.command.new {
-            change.tell_place(found);
+            change.record_place(found);
         }
         let demand = found.all_items.as_deref().map_or(Demand::Item, Demand::Items);
         let filter = change.filter(run.shape, found, demand);
@@ -232,7 +232,7 @@ impl LocatedFindAndModify<'_> {
         }
         let answer = match succeeded(run.context.link.call(UpstreamRequest::plain(&body)).await?) {
             Ok(answer) => answer,
-            Err(CommandError::Upstream(reply)) => return Ok(Some(told(run, &reply, found))),
+            Err(CommandError::Upstream(reply)) => return Ok(Some(in_item_terms(run, &reply, found))),
             Err(error) => return Err(error.into()),
         };
         run.record_executed(&answer);
@@ -263,7 +263,7 @@ impl LocatedFindAndModify<'_> {
         let items = items(run.shape, image);
         let stored = items.zip(place).and_then(|(items, place)| element(items, place));
         let item = stored.and_then(|stored| self.item(run, image, stored));
-        let item = item.ok_or_else(cannot_be_told)?;
+        let item = item.ok_or_else(image_missing)?;
         Ok(with_replaced(answer, &[("value", Some(RawBsonRef::Document(&item)))]))
     }
 
@@ -272,12 +272,12 @@ impl LocatedFindAndModify<'_> {
     async fn relocated_before(&self, run: &mut BucketCommand<'_>, attempt: u32) -> Result<RawDocumentBuf, RunError> {
         let id = self.task.statement_id.unwrap_or_default();
         let number = id.saturating_add(i32::try_from(attempt).unwrap_or(i32::MAX));
-        let image = claimed(run, number).await?.ok_or_else(cannot_be_told)?;
-        let found = LocatedItem::claimed(run.shape, &image).ok_or_else(cannot_be_told)?;
+        let image = claimed(run, number).await?.ok_or_else(image_missing)?;
+        let found = LocatedItem::claimed(run.shape, &image).ok_or_else(image_missing)?;
         let item = match self.task.plan(run, &found).await? {
             _ if !self.command.new => found.item.clone(),
             Planned::Elsewhere(to) => to.into_item(),
-            _ => return Err(cannot_be_told().into()),
+            _ => return Err(image_missing().into()),
         };
         let mut last = single("n", 1);
         last.append(cstr!("updatedExisting"), true);
@@ -306,7 +306,7 @@ impl LocatedFindAndModify<'_> {
     }
 
     /// The reply if the item was moved, or got its new key or time in place.
-    fn went(
+    fn moved(
         &self,
         run: &BucketCommand<'_>,
         found: &LocatedItem,
@@ -338,7 +338,7 @@ impl LocatedFindAndModify<'_> {
     fn unchanged(
         &self,
         run: &BucketCommand<'_>,
-        judged: &RawDocument,
+        validated: &RawDocument,
         found: &LocatedItem,
     ) -> Result<RawDocumentBuf, RunError> {
         let item = self
@@ -350,7 +350,7 @@ impl LocatedFindAndModify<'_> {
             ("lastErrorObject", Some(RawBsonRef::Document(&last))),
             ("value", Some(RawBsonRef::Document(&item))),
         ];
-        Ok(with_replaced(judged, &replaced))
+        Ok(with_replaced(validated, &replaced))
     }
 
     fn item(&self, run: &BucketCommand<'_>, bucket: &RawDocument, stored: &RawDocument) -> Option<RawDocumentBuf> {
@@ -373,7 +373,7 @@ fn reply(last: &RawDocument, value: Option<&RawDocument>, answer: &RawDocument) 
 
 /// The error if the image of an earlier attempt is gone. mongod keeps only the last image of a
 /// session, for a limited time.
-fn cannot_be_told() -> CommandError {
+fn image_missing() -> CommandError {
     let message = "the retried findAndModify already succeeded, but its original result is no longer available";
     CommandError::new(ErrorCode::IllegalOperation, message)
 }
@@ -439,7 +439,7 @@ fn failed(error: &WriteError) -> CommandError {
 }
 
 /// mongod's error, in terms of the item instead of the page.
-fn told(run: &BucketCommand<'_>, reply: &RawDocument, found: &LocatedItem) -> RawDocumentBuf {
+fn in_item_terms(run: &BucketCommand<'_>, reply: &RawDocument, found: &LocatedItem) -> RawDocumentBuf {
     let Some(RawBsonRef::String(message)) = get(reply, "errmsg") else {
         return reply.to_owned();
     };

@@ -17,14 +17,14 @@ use crate::session::error::RunError;
 pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = run.context.head.body();
     let Some(wanted) = indexes::wanted(body) else {
-        // Nothing that mongod could make: it says why.
+        // No valid list of indexes: mongod reports the error.
         return run.context.link.run(body).await;
     };
-    match run.context.link.run(&judged(run)).await {
+    match run.context.link.run(&validation(run)).await {
         Err(RunError::Command(error)) if indexes::is_sound(&error) => {}
-        // What is observed was relayed: mongod has judged it already.
+        // A dry run: the command was relayed, so mongod has validated it.
         Err(RunError::Link(_)) if run.context.link.is_dry_run() => {}
-        // It says the same of the client's own, which ends the transaction.
+        // mongod reports the same error for the client's command, which also aborts the transaction.
         Err(RunError::Command(_)) if run.context.head.in_transaction() => {
             run.context.link.run(body).await?;
             return Err(run.unsupported("createIndexes as this server has it").into());
@@ -49,21 +49,29 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
     Err(given_up(run))
 }
 
-/// What has mongod judge the client's command: in no transaction, since its error would end that.
-fn judged(run: &BucketCommand<'_>) -> RawDocumentBuf {
+/// The command by which mongod validates the client's indexes. It is outside the transaction, which its error
+/// would abort.
+fn validation(run: &BucketCommand<'_>) -> RawDocumentBuf {
     let mut command = RawDocumentBuf::new();
-    let judged = indexes::judged(run.context.head.body());
+    let validation = indexes::validation(run.context.head.body());
     if !run.context.head.in_transaction() {
-        return judged;
+        return validation;
     }
-    for (name, value) in judged.iter().flatten().filter(|(name, _)| !is_generic(name.as_str())) {
+    for (name, value) in validation
+        .iter()
+        .flatten()
+        .filter(|(name, _)| !is_generic(name.as_str()))
+    {
         command.append(name, value);
     }
     InheritedOptions::of(run.context.head.body()).append_identity(&mut command);
     command
 }
 
-/// What is to be stored, of indexes that can be.
+/// The specifications of the stored indexes.
+///
+/// # Errors
+/// The name is empty or reserved for the shape, or the bucket pattern does not support the index.
 fn stored(run: &BucketCommand<'_>, wanted: &[&RawDocument]) -> Result<Vec<RawDocumentBuf>, CommandError> {
     if let Some(spec) = wanted.iter().find(|spec| is_own(name(spec))) {
         return Err(name_is_kept(run, name(spec)));
@@ -75,7 +83,7 @@ fn stored(run: &BucketCommand<'_>, wanted: &[&RawDocument]) -> Result<Vec<RawDoc
     stored.collect::<Result<_, _>>().map_err(|what| run.unsupported(&what))
 }
 
-/// The error for a name that begins as those of the shape's own indexes do.
+/// The error for a name with the prefix of the shape's own indexes.
 pub(in crate::session::bucket) fn name_is_kept(run: &BucketCommand<'_>, name: &str) -> CommandError {
     let namespace = run.namespace;
     let message = format!(
@@ -103,13 +111,13 @@ async fn attempt(
     let there = there.unwrap_or_default();
     let mut specs = Vec::new();
     if is_new {
-        // One command makes the collection with all its indexes, or nothing.
+        // One command creates the collection with all indexes, or none of them.
         settings.catalog.forget(run.namespace);
         specs = index::specs(run.shape);
     }
     let others = if is_new { specs.len() } else { there.others.len() };
     let conflict = conflict(&there, wanted);
-    // What mongod says of two that are the same depends on whether the collection is empty.
+    // mongod's error for two identical indexes depends on whether the collection is empty.
     let are_twins = !is_new && matches!(conflict, Some(Conflict::Identical(_)));
     if let Some(conflict) = &conflict
         && !are_twins
@@ -129,7 +137,7 @@ async fn attempt(
         }
         (reply, _) => reply?,
     };
-    // A new one has its index on `_id`, which mongod counts before the others of the command.
+    // A new collection has the index on `_id`, which mongod counts as existing before the command.
     let least = i32::from(is_new);
     let number = |field| Some(RawBsonRef::Int32(without_others(&reply, field, others).max(least)));
     let mut replaced = vec![
@@ -142,7 +150,7 @@ async fn attempt(
     Ok(with_replaced(&reply, &replaced))
 }
 
-/// What mongod notes of indexes on a new collection, which has one on `_id` from the beginning.
+/// The `note` of the reply for a new collection, whose index on `_id` already exists.
 fn note(wanted: &[&RawDocument]) -> Option<&'static str> {
     let existing = wanted.iter().filter(|spec| is_id_key(key(spec))).count();
     match existing {
@@ -172,14 +180,15 @@ fn error_of(run: &BucketCommand<'_>, conflict: &Conflict) -> CommandError {
     }
 }
 
-/// Whether somebody has made an index meanwhile that is in the way: how is told in the application's terms.
+/// Whether another client created a conflicting index meanwhile. The caller reads the indexes again, to
+/// report the conflict with the application's field names.
 fn is_lost_race(error: &CommandError) -> bool {
     use ErrorCode::{IndexAlreadyExists, IndexKeySpecsConflict, IndexOptionsConflict};
     let codes = [IndexAlreadyExists, IndexKeySpecsConflict, IndexOptionsConflict];
     matches!(error, CommandError::Upstream(_)) && codes.into_iter().any(|code| error.is(code))
 }
 
-/// mongod's error for what is stored, without what only the stored form has.
+/// mongod's error for a stored index, with the field names of items and without stored ones.
 fn in_items_terms(run: &BucketCommand<'_>, error: CommandError) -> CommandError {
     const CANNOT_INDEX_PARALLEL_ARRAYS: i32 = 171;
     let CommandError::Upstream(reply) = &error else {
@@ -213,7 +222,7 @@ fn in_items_terms(run: &BucketCommand<'_>, error: CommandError) -> CommandError 
         return error;
     };
     let replaced = [("errmsg", Some(RawBsonRef::String(&message)))];
-    // What goes with it may show the stored key.
+    // These fields of the error may have stored field names.
     let detail = ["keyPattern", "keyValue"].map(|name| (name, None));
     CommandError::Upstream(with_replaced(reply, &[&replaced[..], &detail[..]].concat()))
 }

@@ -1,4 +1,4 @@
-//! `dropIndexes`: the application's indexes, by name.
+//! `dropIndexes`: drops the application's indexes by name.
 
 use std::collections::HashSet;
 
@@ -20,14 +20,14 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
     settings.catalog.for_reading(&mut run.catalog_session()).await?;
     for _ in 0..MAX_ATTEMPTS {
         let Some(there) = there(run).await? else {
-            // mongod says so, unless it is there by now.
+            // mongod reports that the collection does not exist, unless it was created meanwhile.
             run.context.link.run(&indexes::drop(body, &[])).await?;
             continue;
         };
         let names = match names(&there, &dropped) {
             Ok(names) => names,
             Err(error) => {
-                // What else is wrong with the command, mongod finds first.
+                // mongod reports other errors of the command before this one.
                 run.context.link.run(&indexes::drop(body, &[])).await?;
                 return Err(error.into());
             }
@@ -35,9 +35,9 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
         match run.context.link.run(&indexes::drop(body, &names)).await {
             Ok(reply) => {
                 super::forget(run);
-                return Ok(told(&reply, &dropped, there.others.len()));
+                return Ok(converted(&reply, &dropped, there.others.len()));
             }
-            // Somebody has dropped one of them meanwhile.
+            // Another client dropped one of the indexes meanwhile.
             Err(RunError::Command(error)) if error.is(ErrorCode::IndexNotFound) => {}
             Err(error) => return Err(error),
         }
@@ -45,7 +45,10 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
     Err(given_up(run))
 }
 
-/// The names of the indexes to be dropped.
+/// The names of the indexes to drop.
+///
+/// # Errors
+/// mongod's error for a missing index, or for the index on `_id`.
 fn names<'a>(there: &'a Indexes, dropped: &Dropped<'a>) -> Result<Vec<&'a str>, CommandError> {
     match dropped {
         Dropped::All => {
@@ -54,7 +57,7 @@ fn names<'a>(there: &'a Indexes, dropped: &Dropped<'a>) -> Result<Vec<&'a str>, 
         }
         Dropped::Names(names) => {
             let mut found = names.iter().filter_map(|name| there.named(name));
-            // Before one that is not there.
+            // mongod checks this before missing indexes.
             if found.any(is_clustered) {
                 return Err(indexes::cannot_drop_clustered());
             }
@@ -81,7 +84,7 @@ fn wrong(there: &Indexes, name: &str) -> Option<CommandError> {
     }
 }
 
-/// mongod's answer where it is the index on `_id`, which is never dropped.
+/// mongod's error if this is the index on `_id`, which cannot be dropped.
 fn of_id(spec: &RawDocument) -> Option<CommandError> {
     if is_clustered(spec) {
         Some(indexes::cannot_drop_clustered())
@@ -90,19 +93,19 @@ fn of_id(spec: &RawDocument) -> Option<CommandError> {
     }
 }
 
-/// The reply, of indexes that the application knows of.
-fn told(reply: &RawDocument, dropped: &Dropped<'_>, others: usize) -> RawDocumentBuf {
+/// The reply, counting only the application's indexes. `others` is the number of other indexes.
+fn converted(reply: &RawDocument, dropped: &Dropped<'_>, others: usize) -> RawDocumentBuf {
     let was = without_others(reply, "nIndexesWas", others);
-    let mut told = RawDocumentBuf::new();
+    let mut converted = RawDocumentBuf::new();
     for (name, value) in reply.iter().flatten() {
         if name.as_str() != "nIndexesWas" {
-            told.append(name, value);
+            converted.append(name, value);
             continue;
         }
-        told.append(name, RawBsonRef::Int32(was));
+        converted.append(name, RawBsonRef::Int32(was));
         if matches!(dropped, Dropped::All) {
-            told.append(cstr!("msg"), "non-_id indexes dropped for collection");
+            converted.append(cstr!("msg"), "non-_id indexes dropped for collection");
         }
     }
-    told
+    converted
 }

@@ -36,9 +36,9 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
     let id = if rest.is_empty() {
         0
     } else {
-        let mut gossip = RawDocumentBuf::new();
-        copy_cluster_time(&mut gossip, &reply);
-        run.keep(CursorSource::Listed(MaterializedList::new(rest, gossip)))
+        let mut cluster_time = RawDocumentBuf::new();
+        copy_cluster_time(&mut cluster_time, &reply);
+        run.keep(CursorSource::Listed(MaterializedList::new(rest, cluster_time)))
             .await?
     };
     let mut cursor = RawDocumentBuf::new();
@@ -51,11 +51,12 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
     ))
 }
 
-/// What is told of an index: its specification, or (`includeBuildUUIDs`) a document that has it.
-fn seen(shape: &BucketShape, told: &RawDocument) -> Option<RawDocumentBuf> {
-    let Some(spec) = get(told, "spec").and_then(RawBsonRef::as_document) else {
-        return as_application_sees(shape, told);
+/// The element of the reply for an index: its specification, or (`includeBuildUUIDs`) a document with it.
+/// `None` if the application does not see the index.
+fn seen(shape: &BucketShape, element: &RawDocument) -> Option<RawDocumentBuf> {
+    let Some(spec) = get(element, "spec").and_then(RawBsonRef::as_document) else {
+        return as_application_sees(shape, element);
     };
     let spec = as_application_sees(shape, spec)?;
-    Some(with_replaced(told, &[("spec", Some(RawBsonRef::Document(&spec)))]))
+    Some(with_replaced(element, &[("spec", Some(RawBsonRef::Document(&spec)))]))
 }

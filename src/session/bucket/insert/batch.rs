@@ -333,7 +333,7 @@ fn count(metrics: &InsertMetrics, statement: &InsertStatement) {
     metrics.placed(match statement.kind {
         StatementKind::Push => Placing::Push,
         StatementKind::Page => Placing::Page,
-        StatementKind::Announce => Placing::Announce,
+        StatementKind::Reserve => Placing::Reserve,
         StatementKind::Close => Placing::Close,
         StatementKind::Mark => Placing::Mark,
     });

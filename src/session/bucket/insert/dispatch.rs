@@ -13,8 +13,8 @@ use crate::command::error::{CommandError, WriteError};
 use crate::command::reply::succeeded;
 use crate::command::write_batch::command_ranges;
 use crate::pattern::bucket::insert::{
-    Failure, InsertStatement, StatementKind, StatementOutcome, WriteGuarantee, announce_together, failure,
-    is_announced_together,
+    Failure, InsertStatement, StatementKind, StatementOutcome, WriteGuarantee, failure, is_reserved_together,
+    reserve_together,
 };
 use crate::session::bucket::command::BucketCommand;
 use crate::session::collection_catalog::uncommitted;
@@ -61,12 +61,12 @@ pub(super) async fn send(
     batch: &mut InsertBatch<'_>,
     statements: &[InsertStatement],
     uuid: &Binary,
-    turns: &[KeyLease],
+    leases: &[KeyLease],
 ) -> Result<(), RunError> {
     if statements.is_empty() {
         return Ok(());
     }
-    let defers_wait = defers_wait(batch, statements, turns);
+    let defers_wait = defers_wait(batch, statements, leases);
     if defers_wait {
         batch.concern.owe();
     }
@@ -75,15 +75,15 @@ pub(super) async fn send(
     let mut later = Vec::new();
     for kind in [
         StatementKind::Mark,
-        StatementKind::Announce,
+        StatementKind::Reserve,
         StatementKind::Close,
         StatementKind::Push,
         StatementKind::Page,
     ] {
         let chosen = statements.iter().filter(|statement| statement.kind == kind);
-        let (announced, mut chosen): (Vec<&InsertStatement>, Vec<&InsertStatement>) =
-            chosen.partition(|statement| is_announced_together(run.shape, &batch.groups, statement));
-        for part in announced.chunks(MAX_TOGETHER) {
+        let (reserved, mut chosen): (Vec<&InsertStatement>, Vec<&InsertStatement>) =
+            chosen.partition(|statement| is_reserved_together(run.shape, &batch.groups, statement));
+        for part in reserved.chunks(MAX_TOGETHER) {
             match part {
                 [alone] => chosen.push(alone),
                 _ => together.push(as_one(run, batch, part, options)),
@@ -124,12 +124,12 @@ pub(super) async fn send(
 
 /// Whether a later command waits for the client's write concern. A single statement waits itself,
 /// unless another client waits for the key lease.
-fn defers_wait(batch: &InsertBatch<'_>, statements: &[InsertStatement], turns: &[KeyLease]) -> bool {
+fn defers_wait(batch: &InsertBatch<'_>, statements: &[InsertStatement], leases: &[KeyLease]) -> bool {
     let items: usize = statements.iter().map(|statement| statement.items.len()).sum();
     let single = statements.len() == 1 && items == batch.pending();
     match batch.concern {
         Concern::Each => false,
-        Concern::AtEnd => !single || turns.iter().any(KeyLease::is_waited_for),
+        Concern::AtEnd => !single || leases.iter().any(KeyLease::is_waited_for),
         Concern::Owed => true,
     }
 }
@@ -175,8 +175,8 @@ fn as_one<'a>(
     statements: &[&'a InsertStatement],
     options: SendOptions<'_>,
 ) -> Command<'a> {
-    let kind = StatementKind::Announce;
-    let statement = announce_together(run.shape, &batch.groups, statements);
+    let kind = StatementKind::Reserve;
+    let statement = reserve_together(run.shape, &batch.groups, statements);
     let mut body = single("update", run.namespace.collection);
     body.append(cstr!("updates"), array_of(&[statement]));
     append_statement_ids(batch, kind, statements, &mut body);

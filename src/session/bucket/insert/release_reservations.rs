@@ -12,8 +12,8 @@ use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
 pub(super) async fn withdraw_all(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<(), RunError> {
-    let announced = batch.groups.iter_mut().flat_map(KeyBatch::abandon);
-    let statements: Vec<RawDocumentBuf> = announced.map(|announced| withdraw(&announced)).collect();
+    let reserved = batch.groups.iter_mut().flat_map(KeyBatch::abandon);
+    let statements: Vec<RawDocumentBuf> = reserved.map(|reserved| withdraw(&reserved)).collect();
     // An aborted transaction leaves no reservations.
     if statements.is_empty() || (batch.in_transaction() && !batch.failed.is_empty()) {
         return Ok(());

@@ -100,13 +100,13 @@ pub(super) async fn settle(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<
 }
 
 fn as_concern_error(answer: &RawDocument, error: &RawDocument) -> RawDocumentBuf {
-    let mut told = RawDocumentBuf::new();
+    let mut concern_error = RawDocumentBuf::new();
     for name in ["code", "codeName", "errmsg"] {
         if let Some(value) = get(error, name) {
-            put(&mut told, name, value);
+            put(&mut concern_error, name, value);
         }
     }
     let mut answer = answer.to_owned();
-    answer.append(cstr!("writeConcernError"), &told);
+    answer.append(cstr!("writeConcernError"), &concern_error);
     answer
 }

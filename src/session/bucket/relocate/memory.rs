@@ -57,8 +57,8 @@ pub(super) async fn remember(run: &mut BucketCommand<'_>, id: i32, pages: &[RawD
         let mut statement = single("q", page);
         statement.append(cstr!("u"), single("$inc", single(path::CHANGED, 1)));
         let id = id.saturating_add(BESIDE);
-        let told = send_one(run, WriteCommand::Update, &statement, Origin::Client(Some(id))).await?;
-        if told.n > 0 || told.resent {
+        let result = send_one(run, WriteCommand::Update, &statement, Origin::Client(Some(id))).await?;
+        if result.n > 0 || result.resent {
             break;
         }
     }

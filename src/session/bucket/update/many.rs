@@ -46,12 +46,12 @@ pub(super) async fn run(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
     upserts: bool,
-    judged: UpdateOutcome,
+    validated: UpdateOutcome,
 ) -> Result<UpdateOutcome, RunError> {
     let known_concern = get(run.context.head.body(), "writeConcern").is_some();
     let mut many = Many {
         at_once: known_concern && run.context.upstream == UpstreamKind::Member && !run.context.head.in_transaction(),
-        sum: judged,
+        sum: validated,
         elsewhere: Vec::new(),
         fails: None,
         removed: VecDeque::new(),

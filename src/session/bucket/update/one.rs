@@ -20,11 +20,11 @@ pub(super) async fn run(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
     upserts: bool,
-    judged: UpdateOutcome,
+    validated: UpdateOutcome,
 ) -> Result<UpdateOutcome, RunError> {
     for round in 0..=MAX_ATTEMPTS {
         let Some(found) = item_lookup::first(run, task.wanted()).await? else {
-            match none_matched(run, task, upserts, &judged).await? {
+            match none_matched(run, task, upserts, &validated).await? {
                 Some(outcome) => return Ok(outcome),
                 None => continue,
             }
@@ -34,21 +34,21 @@ pub(super) async fn run(
             Planned::Unchanged { counted } => {
                 return Ok(match super::before(run, task, upserts).await? {
                     Some(outcome) => outcome,
-                    None => unchanged(&judged.answer, counted),
+                    None => unchanged(&validated.answer, counted),
                 });
             }
             Planned::Elsewhere(where_to) => match move_item::move_item(run, task, &found, where_to, true).await? {
                 MoveOutcome::Stayed(_, answer) | MoveOutcome::Away(_, answer) => {
                     return Ok(UpdateOutcome::of_one(answer));
                 }
-                MoveOutcome::Before(_) => return Ok(relocated_before(&judged)),
+                MoveOutcome::Before(_) => return Ok(relocated_before(&validated)),
                 MoveOutcome::Missed => {
                     pause(round).await;
                     continue;
                 }
-                MoveOutcome::Failed(error) => return Ok(failed(judged, error)),
+                MoveOutcome::Failed(error) => return Ok(failed(validated, error)),
             },
-            Planned::Failed(error) => return Ok(failed(judged, error)),
+            Planned::Failed(error) => return Ok(failed(validated, error)),
         };
         // The located item may already be the result of another attempt, which was still running when
         // retry records were checked last.
@@ -70,13 +70,13 @@ pub(super) async fn run(
         }
         pause(round).await;
     }
-    Ok(failed(judged, given_up(run)))
+    Ok(failed(validated, given_up(run)))
 }
 
-fn failed(judged: UpdateOutcome, error: WriteError) -> UpdateOutcome {
+fn failed(validated: UpdateOutcome, error: WriteError) -> UpdateOutcome {
     UpdateOutcome {
         failed: Some(error),
-        ..judged
+        ..validated
     }
 }
 
@@ -85,18 +85,18 @@ pub(super) async fn none_matched(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
     upserts: bool,
-    judged: &UpdateOutcome,
+    validated: &UpdateOutcome,
 ) -> Result<Option<UpdateOutcome>, RunError> {
     if task.may_relocate(run.shape) && was_relocated_before_others(run, task).await?.is_some() {
-        return Ok(Some(relocated_before(judged)));
+        return Ok(Some(relocated_before(validated)));
     }
     if !upserts {
-        return Ok(Some(judged.clone()));
+        return Ok(Some(validated.clone()));
     }
     Ok(match upsert::insert_missing(run, task).await? {
         Upserted::Made(item, answer) => Some(made(get(&item, "_id").map(RawBson::from), answer)),
         Upserted::Overtaken => None,
-        Upserted::Failed(error) => Some(failed(judged.clone(), error)),
+        Upserted::Failed(error) => Some(failed(validated.clone(), error)),
     })
 }
 
@@ -123,11 +123,11 @@ pub(in crate::session::bucket) async fn is_relocated(
     }
 }
 
-pub(super) fn relocated_before(judged: &UpdateOutcome) -> UpdateOutcome {
+pub(super) fn relocated_before(validated: &UpdateOutcome) -> UpdateOutcome {
     UpdateOutcome {
         matched: 1,
         modified: 1,
         retried: true,
-        ..judged.clone()
+        ..validated.clone()
     }
 }

@@ -14,7 +14,7 @@ use crate::session::upstream_connection::UpstreamRequest;
 
 /// Has mongod validate the client's statement, with a filter that matches nothing. If the statement
 /// was executed before, the result is mongod's retry record.
-pub(super) async fn judge(
+pub(super) async fn validate(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
     multi: bool,

@@ -4,7 +4,7 @@
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::{met_by_nobody, told_again};
+use super::{met_by_nobody, reassembled_retry};
 use crate::command::document::{get, put, single};
 use crate::command::find_and_modify::FindAndModify;
 use crate::command::reply::{copy_cluster_time, succeeded};
@@ -29,7 +29,7 @@ pub(super) async fn of_outlier(
         // result.
         let answer = met_by_nobody(run, command).await?;
         if get(&answer, "retriedStmtId").is_some() {
-            return told_again(run, command, answer).await.map(Some);
+            return reassembled_retry(run, command, answer).await.map(Some);
         }
     }
     for attempt in 0..MAX_ATTEMPTS {
@@ -47,7 +47,7 @@ pub(super) async fn of_outlier(
         if met(&answer) == 0 {
             return Ok(None);
         }
-        let told = match computed.then {
+        let result = match computed.then {
             Some(then) if then.as_bytes() == whole.as_bytes() => {
                 // The document may be unchanged because an earlier attempt has changed it.
                 let remembered = if run.context.head.is_retryable_write() {
@@ -56,18 +56,18 @@ pub(super) async fn of_outlier(
                     RawDocumentBuf::new()
                 };
                 if get(&remembered, "retriedStmtId").is_some() {
-                    return told_again(run, command, remembered).await.map(Some);
+                    return reassembled_retry(run, command, remembered).await.map(Some);
                 }
                 return Ok(Some(answer));
             }
             Some(then) => run.replace(&stored, &then, "findAndModify", 0).await?,
             None => remove(run, &stored).await?,
         };
-        let Some(told) = told else { continue };
-        if told.resent {
-            return told_again(run, command, told.answer).await.map(Some);
+        let Some(result) = result else { continue };
+        if result.resent {
+            return reassembled_retry(run, command, result.answer).await.map(Some);
         }
-        return Ok(Some(told_of(&answer, &told)));
+        return Ok(Some(reply_of(&answer, &result)));
     }
     Err(run.lost_too_often().into())
 }
@@ -80,7 +80,7 @@ pub(super) async fn upsert(
     if run.context.head.is_retryable_write() {
         let answer = met_by_nobody(run, command).await?;
         if get(&answer, "retriedStmtId").is_some() {
-            return told_again(run, command, answer).await;
+            return reassembled_retry(run, command, answer).await;
         }
     }
     let computed = run
@@ -104,9 +104,9 @@ pub(super) async fn upsert(
     put(&mut insert, "update", change);
     put(&mut insert, "upsert", true);
     put(&mut insert, "collation", single("locale", "simple"));
-    let told = run.find_and_modify(insert).await;
-    let told = run.settled(told, &written).await?;
-    Ok(told_of(&answer, &told))
+    let result = run.find_and_modify(insert).await;
+    let result = run.settled(result, &written).await?;
+    Ok(reply_of(&answer, &result))
 }
 
 /// The client's command on the scratch collection.
@@ -142,28 +142,28 @@ async fn remove(run: &mut OutlierCommand<'_>, stored: &RawDocument) -> Result<Op
     put(&mut command, "query", &filter);
     put(&mut command, "remove", true);
     put(&mut command, "collation", single("locale", "simple"));
-    let told = run.find_and_modify(command).await?;
-    if told.n == 0 {
+    let result = run.find_and_modify(command).await?;
+    if result.n == 0 {
         return Ok(None);
     }
     if let (Some(extras), Some(id)) = (run.extras_of(stored)?, get(stored, "_id")) {
         run.remove_pages(id, extras.generation).await?;
     }
-    Ok(Some(told))
+    Ok(Some(result))
 }
 
 /// The reply: mongod's result on the copy, with the write concern error and cluster time of the
 /// stored document's change.
-fn told_of(answer: &RawDocument, told: &OutlierWriteResult) -> RawDocumentBuf {
+fn reply_of(answer: &RawDocument, result: &OutlierWriteResult) -> RawDocumentBuf {
     let mut reply = RawDocumentBuf::new();
     for (name, value) in answer.iter().flatten() {
         if ["lastErrorObject", "value", "ok"].contains(&name.as_str()) {
             reply.append(name, value);
         }
     }
-    if let Some(concern) = get(&told.answer, "writeConcernError") {
+    if let Some(concern) = get(&result.answer, "writeConcernError") {
         reply.append(cstr!("writeConcernError"), concern);
     }
-    copy_cluster_time(&mut reply, &told.answer);
+    copy_cluster_time(&mut reply, &result.answer);
     reply
 }

@@ -38,23 +38,23 @@ pub(super) async fn rewrite(
                 update(collection, &element, statement.variables)
             })
             .await?;
-        let told = OutlierWriteResult::of(succeeded(computed.answer)?);
-        if told.error.is_some() || (told.n > 0 && told.modified == 0) {
+        let result = OutlierWriteResult::of(succeeded(computed.answer)?);
+        if result.error.is_some() || (result.n > 0 && result.modified == 0) {
             // The document may be unchanged because an earlier attempt has changed it.
             let remembered = if run.context.head.is_retryable_write() {
                 Some(statement.on_none(run).await?).filter(|remembered| remembered.n > 0)
             } else {
                 None
             };
-            return Ok(At::done(remembered.unwrap_or(told)));
+            return Ok(At::done(remembered.unwrap_or(result)));
         }
-        let Some(then) = computed.then.filter(|_| told.n > 0) else {
+        let Some(then) = computed.then.filter(|_| result.n > 0) else {
             return Ok(At::NoMatch);
         };
         if let Some(mut replaced) = run.replace(&stored, &then, "update", statement.id).await? {
             // The replacement can report a change although the evaluated document is equal.
             if replaced.error.is_none() && !replaced.resent {
-                replaced.modified = told.modified;
+                replaced.modified = result.modified;
             }
             return Ok(At::done(replaced));
         }
@@ -72,9 +72,9 @@ pub(super) async fn upsert(
     let computed = run
         .compute(None, |collection| update(collection, &element, statement.variables))
         .await?;
-    let mut told = OutlierWriteResult::of(succeeded(computed.answer)?);
-    let Some(made) = computed.then.filter(|_| told.error.is_none()) else {
-        return Ok(told);
+    let mut result = OutlierWriteResult::of(succeeded(computed.answer)?);
+    let Some(made) = computed.then.filter(|_| result.error.is_none()) else {
+        return Ok(result);
     };
     let generation = ObjectId::new();
     let split = split(run.shape, &made, generation);
@@ -83,12 +83,12 @@ pub(super) async fn upsert(
     let element = upserting(&split.base);
     let stored = run.write_evaluated(&element, statement.id).await;
     let stored = run.settled(stored, &written).await?;
-    told.error = stored.error;
-    if told.error.is_some() {
-        told.n = 0;
-        told.answer = stored.answer;
+    result.error = stored.error;
+    if result.error.is_some() {
+        result.n = 0;
+        result.answer = stored.answer;
     }
-    Ok(told)
+    Ok(result)
 }
 
 fn without_hint(element: &RawDocument) -> RawDocumentBuf {

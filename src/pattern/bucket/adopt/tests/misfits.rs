@@ -200,7 +200,7 @@ fn pages_are_held_to_the_layout() {
 
 /// An item of the second page got another time in place: the pages from the anchor on are marked.
 #[test]
-fn pages_tell_of_another_time_from_an_anchor_on() {
+fn pages_record_another_time_from_an_anchor_on() {
     let kept = doc! { "exception": true, "late": true, "kept": { "from": at(3), "to": at(5) } };
     let anchor = doc! { "unordered": true, "anchor": true };
     let pages = |last: bson::Document| {

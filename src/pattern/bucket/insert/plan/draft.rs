@@ -31,8 +31,8 @@ impl Planner<'_> {
         let mut newest = highest.and_then(PageHeader::newest);
         let alone =
             group.one_at_a_time || (self.care == WriteGuarantee::ExactlyOnce && group.chain != RetryChain::Settled);
-        let tells = self.care == WriteGuarantee::ExactlyOnce && group.depends_on_max_bytes(self.shape);
-        let cut_by = tells.then(|| group.max_bytes(self.shape));
+        let records_cut = self.care == WriteGuarantee::ExactlyOnce && group.depends_on_max_bytes(self.shape);
+        let cut_by = records_cut.then(|| group.max_bytes(self.shape));
         let mut drafts = Vec::new();
         while let Some((next, _)) = coming.first().copied() {
             // The items that other attempts assume on a page with this name.

@@ -219,23 +219,23 @@ fn pages_say_whether_one_before_them_is_late() {
 /// The next page relies on the known marks of this page. A changed time of an item may have set a
 /// mark since.
 #[test]
-fn a_push_that_announces_demands_the_marks_as_they_are_known() {
+fn a_push_that_reserves_requires_the_known_marks() {
     let shape = shape(Some("t"));
     let items: Vec<RawDocumentBuf> = (0..3_i64)
         .map(|n| rawdoc! { "_id": n, "k": 1, "t": DateTime::from_millis(n) })
         .collect();
-    for (items, announces) in [(&items[..2], false), (&items[..], true)] {
+    for (items, reserves) in [(&items[..2], false), (&items[..], true)] {
         let mut groups = groups(&shape, items);
         groups[0].know(Some(page(1)));
         let mut statements = Vec::new();
         Planner::new(&shape, &FixedMint, WriteGuarantee::AtLeastOnce).plan(0, &groups[0], &mut statements);
         assert_eq!(statements[0].kind, StatementKind::Push);
-        assert_eq!(statements[0].announces.is_some(), announces);
+        assert_eq!(statements[0].reserves.is_some(), reserves);
         let text = bson::Document::try_from(statements[0].document.as_ref())
             .unwrap()
             .to_string();
         for mark in ["$control.late", "$control.unordered"] {
-            assert_eq!(text.contains(mark), announces, "{text}");
+            assert_eq!(text.contains(mark), reserves, "{text}");
         }
     }
 }

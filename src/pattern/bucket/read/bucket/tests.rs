@@ -58,7 +58,7 @@ fn bounds_that_move_are_told_by_a_mark() {
         put(&mut control, mark, true);
         let bucket = page(2, control);
         assert_eq!(
-            Bucket::open(&shape(), &bucket).unwrap().tells_of_moves(),
+            Bucket::open(&shape(), &bucket).unwrap().has_unsteady_bounds(),
             tells,
             "{mark}"
         );

@@ -360,7 +360,7 @@ fn an_array_is_sorted_by_its_first_element_in_the_order() {
 }
 
 #[test]
-fn an_array_that_the_index_has_met_is_found() {
+fn an_array_in_the_index_is_found() {
     let shape = shape();
     let explained = |paths: RawDocumentBuf| {
         let scan = rawdoc! { "stage": "IXSCAN", "multiKeyPaths": paths };

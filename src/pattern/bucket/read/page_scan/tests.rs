@@ -210,7 +210,7 @@ fn what_got_another_time_since_a_walk_began_is_left_out() {
 
 /// The page has become late before any item was returned, so the scan cannot rely on the order.
 #[test]
-fn a_first_page_that_has_become_late_says_that_there_is_another_way() {
+fn a_first_page_that_became_late_ends_the_scan() {
     let shape = shape();
     let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": 1 } }).unwrap();
     let place = Location { page: 3, offset: 0 };
@@ -249,7 +249,7 @@ fn what_is_behind_a_page_that_came_late_is_not_out_of_order() {
 }
 
 #[test]
-fn a_mark_on_the_first_page_met_says_that_there_is_another_way() {
+fn a_mark_on_the_first_page_read_ends_the_scan() {
     let shape = shape();
     for (sort, page) in [(1, 0), (-1, 7)] {
         for mark in ["late", "unordered"] {

@@ -40,7 +40,7 @@ fn check(control: &RawDocument, page: i32, highest: Option<&PageHeader>, expecte
 }
 
 #[test]
-fn what_is_to_be_told() {
+fn pages_to_mark_before_a_time_changes() {
     let nothing = RawDocumentBuf::new();
     let late = single("late", true);
     let kept = single("kept", RawDocumentBuf::new());
@@ -69,14 +69,14 @@ fn a_page_is_to_be_as_it_was_taken_to_be() {
     let nothing = RawDocumentBuf::new();
     let bare = || rawdoc! { "control.page": 2, "control.unsteady": true };
     let late = rawdoc! { "control.page": 2, "control.unsteady": true, "control.late": true };
-    let unannounced = rawdoc! {
+    let without_reservation = rawdoc! {
         "control.page": 2, "control.unsteady": true, "control.next": { "$in": [RawBson::Null, []] },
     };
     for (control, highest, expected) in [
         (nothing.clone(), None, bare()),
         (nothing.clone(), Some(highest(5, &[], false)), bare()),
         (nothing.clone(), Some(highest(2, &[], true)), bare()),
-        (nothing, Some(highest(2, &[], false)), unannounced),
+        (nothing, Some(highest(2, &[], false)), without_reservation),
         (single("late", true), Some(highest(2, &[], false)), late),
         (
             single("nonce", 9_i64),
@@ -114,19 +114,19 @@ fn pages_are_marked_by_their_numbers() {
     };
     let anchor = || rawdoc! { "control.unordered": true, "control.anchor": true };
     assert_eq!(
-        tell_first(&shape, &key),
+        mark_first(&shape, &key),
         marking(
             rawdoc! { "k": { "$eq": 5 }, "control.page": 0 },
             rawdoc! { "control.unordered": true, "control.unsteady": true }
         )
     );
-    let unannounced = rawdoc! { "$in": [RawBson::Null, []] };
+    let without_reservation = rawdoc! { "$in": [RawBson::Null, []] };
     assert_eq!(
-        tell_highest(&shape, &key, &page),
+        mark_highest(&shape, &key, &page),
         marking(
             rawdoc! {
                 "k": { "$eq": 5 }, "control.page": 5, "_id": { "$eq": "5_9" }, "control.nonce": 1_i64,
-                "control.next": unannounced.clone(),
+                "control.next": without_reservation.clone(),
             },
             anchor()
         )
@@ -137,19 +137,19 @@ fn pages_are_marked_by_their_numbers() {
         ..page.clone()
     };
     assert_eq!(
-        tell_highest(&shape, &key, &without_nonce),
+        mark_highest(&shape, &key, &without_nonce),
         marking(
-            rawdoc! { "k": { "$eq": 5 }, "control.page": 0, "_id": { "$eq": "5_9" }, "control.next": unannounced },
+            rawdoc! { "k": { "$eq": 5 }, "control.page": 0, "_id": { "$eq": "5_9" }, "control.next": without_reservation },
             anchor()
         )
     );
     let key = rawdoc! { "k": { "$eq": 5 } };
     assert_eq!(
-        tell_before(&key, &page),
+        mark_before(&key, &page),
         Some(marking(
             rawdoc! { "k": { "$eq": 5 }, "control.page": 4, "control.next": { "$eq": [1_i64] } },
             anchor()
         ))
     );
-    assert_eq!(tell_before(&key, &without_nonce), None);
+    assert_eq!(mark_before(&key, &without_nonce), None);
 }

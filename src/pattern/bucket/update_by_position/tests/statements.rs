@@ -42,7 +42,7 @@ fn a_statement_of_more_than_16_mib_is_refused() {
 #[test]
 fn the_place_is_told_beside_what_else_is_set() {
     let mut change = InPlace::new(rawdoc! { "$set": { "history.2.a": 1 }, "$inc": { "history.2.n": 1 } });
-    change.tell_place(&found());
+    change.record_place(&found());
     assert_eq!(
         change.update,
         rawdoc! { "$set": { "history.2.a": 1, "control.changed": 2_i64 }, "$inc": { "history.2.n": 1 } }

@@ -19,7 +19,7 @@ pub(super) async fn run(
     wanted: &[&RawDocument],
     stored: &[RawDocumentBuf],
 ) -> Result<RawDocumentBuf, RunError> {
-    // As it is outside: no command in a transaction tells what indexes there are.
+    // Outside the transaction: `listIndexes` is not allowed in one.
     let there = there(run).await?;
     let conflict = there.as_ref().and_then(|there| conflict(there, wanted));
     let made = match &there {
@@ -58,7 +58,7 @@ pub(super) async fn run(
     Ok(with_replaced(&reply, &numbers(before, after)))
 }
 
-/// The answer where the collection was made on the way: as mongod gives it of the client's indexes alone.
+/// The reply if the transaction created the collection. Counts only the client's indexes and that on `_id`.
 fn new(made: &RawDocument, after: i32, wanted: &[&RawDocument]) -> RawDocumentBuf {
     let mut reply = RawDocumentBuf::new();
     for (name, value) in with_replaced(made, &numbers(1, after)).iter().flatten() {
@@ -77,7 +77,7 @@ fn numbers(before: i32, after: i32) -> [(&'static str, Option<RawBsonRef<'static
         .map(|(name, number)| (name, Some(RawBsonRef::Int32(number))))
 }
 
-/// mongod's own words for it would be of what is stored.
+/// The error for a conflict in the application's terms. mongod's message would have stored field names.
 fn conflicting(run: &BucketCommand<'_>, conflict: Option<Conflict>) -> CommandError {
     if let Some(conflict) = conflict {
         return error_of(run, &conflict);

@@ -91,7 +91,7 @@ impl Many<'_> {
         if gone.len() != missed {
             // A bucket that was removed after the change cannot be distinguished from one removed
             // before.
-            self.sum.failed = Some(untold(run));
+            self.sum.failed = Some(outcome_unknown(run));
             return Ok(());
         }
         let last = gone.last().map_or(0, |step| step.order);
@@ -140,7 +140,7 @@ fn name(bucket: &bson::raw::RawBson) -> Vec<u8> {
 }
 
 /// The error if it is unknown which items were changed.
-fn untold(run: &BucketCommand<'_>) -> WriteError {
+fn outcome_unknown(run: &BucketCommand<'_>) -> WriteError {
     let message = format!(
         "items of {} were changed while pages that they lay on were emptied and removed by others: some of those that match \
          may not have been changed",
