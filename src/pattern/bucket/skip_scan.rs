@@ -134,7 +134,18 @@ fn pages_of_keys(shape: &BucketShape, collection: &str, key: &str, extreme: Extr
         single("$project", single("page", pages)),
         single("$unwind", "$page"),
         single("$replaceRoot", single("newRoot", "$page")),
+        single("$unionWith", &pages_without_key(collection, key)),
     ]
+}
+
+/// The `$unionWith` of the pages of items without the key, which `$graphLookup` does not find. An item that
+/// comes twice changes no answer.
+fn pages_without_key(collection: &str, key: &str) -> RawDocumentBuf {
+    let mut filter = single(key, RawBson::Null);
+    filter.append(cstr!("$and"), array_of(&[is_page()]));
+    let mut union = single("coll", collection);
+    union.append(cstr!("pipeline"), array_of(&[single("$match", &filter)]));
+    union
 }
 
 /// An expression that is null unless a page shows that its items and those of all pages before, or of all pages
