@@ -3,6 +3,7 @@
 mod cursors;
 mod examples;
 mod keys;
+mod newest;
 mod order;
 mod projections;
 mod queries;

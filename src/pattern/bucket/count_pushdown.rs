@@ -4,7 +4,7 @@
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::predicate_pushdown::{BucketPredicate, is_page};
+use super::predicate_pushdown::BucketPredicate;
 use crate::command::document::{array_of, first_field, put, single};
 use crate::pattern::shapes::BucketShape;
 
@@ -56,7 +56,7 @@ pub fn of_aggregate(shape: &BucketShape, pipeline: &[RawDocumentBuf]) -> Option<
 
 /// The `$match` of buckets that have items and that the pushed-down predicate selects.
 pub(super) fn with_items(shape: &BucketShape, narrowing: &BucketPredicate) -> RawDocumentBuf {
-    let mut clauses = vec![is_page()];
+    let mut clauses = vec![narrowing.page_condition()];
     clauses.extend_from_slice(narrowing.clauses());
     clauses.push(single(shape.count(), single("$gt", 0)));
     single("$match", single("$and", array_of(&clauses)))

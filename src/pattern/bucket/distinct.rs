@@ -6,7 +6,7 @@ use super::count_pushdown;
 use super::expression::call;
 use super::item_index::stored_path;
 use super::layout::{VERSION, path};
-use super::predicate_pushdown::{BucketPredicate, is_page, key_position};
+use super::predicate_pushdown::{BucketPredicate, is_any_page, key_position};
 use super::unwind::{FieldOrder, unpack};
 use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::pattern::shapes::BucketShape;
@@ -46,7 +46,7 @@ pub fn of_stored_path(shape: &BucketShape, collection: &str, path: &str) -> Opti
     }
     let mut command = single("distinct", collection);
     put(&mut command, "key", stored_path(shape, path));
-    command.append(cstr!("query"), is_page());
+    command.append(cstr!("query"), is_any_page());
     Some(command)
 }
 

@@ -23,6 +23,14 @@ pub fn is_page() -> RawDocumentBuf {
     single(path::VERSION, rawdoc! { "$gte": VERSION, "$lte": VERSION })
 }
 
+/// The same for a query without another condition, which reads all pages. It is an expression that no index
+/// answers: the stored key pattern of an application's index begins with the field of [`is_page`], and has an
+/// entry for each item.
+#[must_use]
+pub fn is_any_page() -> RawDocumentBuf {
+    single("$expr", rawdoc! { "$in": [format!("${}", path::VERSION), [VERSION]] })
+}
+
 /// The condition that pages of any layout meet: one of another version is not to be passed over by a write,
 /// which is refused for it.
 #[must_use]
@@ -179,7 +187,17 @@ impl BucketPredicate {
     /// The `$match` on pages that goes before the unpacking.
     #[must_use]
     pub fn bucket_match(&self) -> RawDocumentBuf {
-        self.match_of(is_page())
+        self.match_of(self.page_condition())
+    }
+
+    /// The condition that distinguishes pages from other documents, beside these clauses.
+    #[must_use]
+    pub fn page_condition(&self) -> RawDocumentBuf {
+        if self.clauses.is_empty() {
+            is_any_page()
+        } else {
+            is_page()
+        }
     }
 
     /// The same of pages that a write is to change.

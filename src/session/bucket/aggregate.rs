@@ -10,7 +10,6 @@ use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, as_whole_number, get, single};
 use crate::command::error::CommandError;
 use crate::command::reply::CursorReply;
-use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::{count_pushdown, skip_scan, unwind};
 use crate::pattern::pipeline::{PipelinePosition, Pipelines};
 use crate::session::aggregate_validation::first_aggregate_error;
@@ -56,13 +55,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
 /// The client's command with stages on buckets.
 fn on_buckets(run: &BucketCommand<'_>, stages: &RawArray) -> RawDocumentBuf {
     let replaced = [("pipeline", Some(RawBsonRef::Array(stages))), ("hint", None)];
-    let mut command = with_replaced(run.context.head.body(), &replaced);
-    if reads_all_pages(run, stages) {
-        // An application's index begins with the field of the condition on pages, and has an entry for
-        // each item.
-        command.append(cstr!("hint"), single("$natural", 1));
-    }
-    command
+    with_replaced(run.context.head.body(), &replaced)
 }
 
 /// The client's reply, of mongod's reply to these stages.
@@ -95,13 +88,6 @@ fn explanation(run: &BucketCommand<'_>, stages: &RawArray) -> Explained {
         strategy: Strategy::Pipeline,
         command,
     }
-}
-
-/// Whether stages on buckets begin with the condition that every page meets, and no other.
-fn reads_all_pages(run: &BucketCommand<'_>, stages: &RawArray) -> bool {
-    let first = stages.into_iter().next().and_then(Result::ok);
-    let of_all = BucketPredicate::of(run.shape, None).bucket_match();
-    first.and_then(RawBsonRef::as_document) == Some(&*of_all)
 }
 
 /// The pipeline on buckets, of collections that are ready to be read.

@@ -1,0 +1,169 @@
+//! The newest and oldest item of each key, by a skip scan of the page index.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::thread;
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{Bson, DateTime, Document, doc};
+use proto_tests::raw::Connection;
+use proto_tests::{Proxy, ProxyOptions, Shape, database_name, mongod};
+
+const COLLECTION: &str = "items";
+const KEYS: usize = 6;
+/// How many items a writer inserts after another in the order of time.
+const ROUNDS: i64 = 120;
+
+struct Scene {
+    database: String,
+    proxies: [Proxy; 2],
+}
+
+impl Scene {
+    fn start() -> Result<Self> {
+        let shape = Shape {
+            time: Some("at".to_owned()),
+            max_items: 3,
+            ..Shape::new(&["k"])
+        };
+        let database = database_name();
+        let set = mongod::shared_replica_set();
+        let config = shape.toml(&format!("{database}.{COLLECTION}"));
+        let proxy = || Proxy::start(&ProxyOptions::new(&set.uri()).config(&config));
+        Ok(Self {
+            proxies: [proxy()?, proxy()?],
+            database,
+        })
+    }
+
+    fn application(&self, proxy: usize) -> Result<Connection> {
+        Connection::open(self.proxies[proxy % 2].address())
+    }
+
+    fn insert(&self, key: usize, times: &[i64]) -> Result<Document> {
+        let key = i32::try_from(key)?;
+        let items: Vec<Document> = times.iter().map(|time| doc! { "k": key, "at": at(*time) }).collect();
+        Ok(doc! { "insert": COLLECTION, "documents": items, "$db": &self.database })
+    }
+
+    fn delete(&self, key: usize, time: i64) -> Result<Document> {
+        let filter = doc! { "k": i32::try_from(key)?, "at": at(time) };
+        Ok(doc! { "delete": COLLECTION, "deletes": [{ "q": filter, "limit": 0 }], "$db": &self.database })
+    }
+
+    fn newest(&self) -> Document {
+        let pipeline = [
+            doc! { "$sort": { "at": -1 } },
+            doc! { "$group": { "_id": "$k", "at": { "$first": "$at" } } },
+        ];
+        doc! { "aggregate": COLLECTION, "pipeline": pipeline.as_slice(), "cursor": {}, "$db": &self.database }
+    }
+}
+
+fn at(seconds: i64) -> Bson {
+    Bson::DateTime(DateTime::from_millis(seconds * 1000))
+}
+
+/// The time of each key, in seconds.
+fn times(answer: &[Document]) -> Result<BTreeMap<i32, i64>> {
+    let times = answer.iter().map(|group| {
+        Ok((
+            group.get_i32("_id")?,
+            group.get_datetime("at")?.timestamp_millis() / 1000,
+        ))
+    });
+    times.collect()
+}
+
+#[test]
+fn mongod_skips_from_key_to_key() -> Result<()> {
+    let scene = Scene::start()?;
+    let mut application = scene.application(0)?;
+    for key in 0..KEYS {
+        application.command_ok(&scene.insert(key, &[1, 2, 3, 4, 5])?)?;
+    }
+    let mut explained = scene.newest();
+    explained.remove("$db");
+    let explain = doc! { "explain": explained, "verbosity": "executionStats", "$db": &scene.database };
+    let plan = application.command_ok(&explain)?.to_string();
+    ensure!(plan.contains("\"DISTINCT_SCAN\""), "{plan}");
+    let answer = times(&application.all(&scene.newest())?)?;
+    ensure!(
+        answer.len() == KEYS && answer.values().all(|time| *time == 5),
+        "{answer:?}"
+    );
+    // The items of one key are no longer in the order of time.
+    application.command_ok(&scene.insert(3, &[9, 1])?)?;
+    application.command_ok(&scene.insert(4, &[9])?)?;
+    let answer = times(&application.all(&scene.newest())?)?;
+    let expected = BTreeMap::from([(0, 5), (1, 5), (2, 5), (3, 9), (4, 9), (5, 5)]);
+    ensure!(answer == expected, "{answer:?}");
+    Ok(())
+}
+
+/// Inserts items of a key: each newer than those before, some beside them that are older, and some that are
+/// newest for a moment, on a page of their own often.
+fn write(scene: &Scene, key: usize, newest: &AtomicI64) -> Result<()> {
+    let mut application = scene.application(key)?;
+    for round in 1..=ROUNDS {
+        let time = round * 10;
+        application.command_ok(&scene.insert(key, &[time])?)?;
+        newest.store(time, Ordering::SeqCst);
+        application.command_ok(&scene.insert(key, &[time + 1, time + 2])?)?;
+        application.command_ok(&scene.delete(key, time + 2)?)?;
+        application.command_ok(&scene.delete(key, time + 1)?)?;
+        // Half of the keys stay in the order of time.
+        if key.is_multiple_of(2) && round % 40 == 0 {
+            application.command_ok(&scene.insert(key, &[time - 5])?)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_newest_items_are_found_while_others_are_inserted_and_deleted() -> Result<()> {
+    let scene = Scene::start()?;
+    let newest: [AtomicI64; KEYS] = Default::default();
+    for key in 0..KEYS {
+        scene.application(0)?.command_ok(&scene.insert(key, &[0])?)?;
+    }
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| -> Result<()> {
+        let readers = [0, 1].map(|proxy| {
+            let (scene, newest, is_done) = (&scene, &newest, &is_done);
+            scope.spawn(move || -> Result<()> {
+                let mut application = scene.application(proxy)?;
+                while !is_done.load(Ordering::SeqCst) {
+                    let before: Vec<i64> = newest.iter().map(|time| time.load(Ordering::SeqCst)).collect();
+                    let answer = times(&application.all(&scene.newest())?)?;
+                    for (key, least) in (0..).zip(before) {
+                        let time = answer.get(&key).with_context(|| format!("no key {key}: {answer:?}"))?;
+                        ensure!(*time >= least, "{time} of the key {key} is older than {least}");
+                    }
+                }
+                Ok(())
+            })
+        });
+        let writers: Vec<_> = (0..KEYS)
+            .map(|key| {
+                let (scene, newest) = (&scene, &newest[key]);
+                scope.spawn(move || write(scene, key, newest))
+            })
+            .collect();
+        let written: Vec<_> = writers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        is_done.store(true, Ordering::SeqCst);
+        for reader in readers {
+            reader.join().expect("a reader panicked")?;
+        }
+        for writer in written {
+            writer.expect("a writer panicked")?;
+        }
+        Ok(())
+    })?;
+    let answer = times(&scene.application(0)?.all(&scene.newest())?)?;
+    ensure!(
+        answer.len() == KEYS && answer.values().all(|time| *time == ROUNDS * 10),
+        "{answer:?}"
+    );
+    Ok(())
+}
