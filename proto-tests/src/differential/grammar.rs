@@ -139,7 +139,8 @@ groups! {
 
     /// A sorted read of a collection with an index.
     SORTED "sorted" [
-        SortedIndex, SortedTies, SortedValues, SortedSort, SortedWay, SortedRange, SortedResidual, SortedRead, SortedWrite,
+        SortedIndex, SortedTies, SortedValues, SortedSort, SortedWay, SortedRange, SortedResidual, SortedRead, SortedWrite, SortedInserts,
+        SortedKeys,
     ]
 
     /// A read of one key in a range of time.

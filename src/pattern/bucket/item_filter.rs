@@ -157,6 +157,15 @@ impl<'a> ItemFilter<'a> {
         })
     }
 
+    /// The values of which the filter demands one at a path.
+    #[must_use]
+    pub fn list(&self, path: &str) -> Option<&[RawBsonRef<'a>]> {
+        self.tests_of(path).find_map(|test| match test {
+            FieldTest::In(values) => Some(&values[..]),
+            _ => None,
+        })
+    }
+
     /// A bound of the values at a path: each matching item has a value of the bound's type that is
     /// not beyond the bound. `None` if the filter implies no bound.
     #[must_use]

@@ -120,6 +120,12 @@ declare_sites! {
     /// Whether documents are equal in all fields of the index.
     "sorted.ties" SortedTies { Some 1, None 1 }
 
+    /// The order in which documents are inserted.
+    "sorted.inserts" SortedInserts { Shuffled 2, ByTime 1 }
+
+    /// Whether a sorted read lists keys.
+    "sorted.keys" SortedKeys { Any 3, List 1 }
+
     /// A write behind the inserts.
     "sorted.write" SortedWrite { DeleteOne 1, DeleteKey 1, DeleteMany 1, SetRank 1, SetStatus 1 }
 

@@ -10,8 +10,8 @@ use super::cursor::{self, Batches};
 use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon, Order};
 use crate::differential::grammar::{
-    SORTED, SortedIndex, SortedRange, SortedRead, SortedResidual, SortedSort, SortedTies, SortedValues, SortedWay,
-    SortedWrite,
+    SORTED, SortedIndex, SortedInserts, SortedKeys, SortedRange, SortedRead, SortedResidual, SortedSort, SortedTies,
+    SortedValues, SortedWay, SortedWrite,
 };
 use crate::differential::sides::{COLLECTION, show};
 use crate::differential::{Sides, World};
@@ -53,11 +53,17 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
         let values = world.take::<SortedValues>();
         let mut documents: Vec<Document> = (1..=DOCUMENTS).map(|number| document(world, number, values)).collect();
         world.shuffle(&mut documents);
+        let inserts = world.take::<SortedInserts>();
+        if let (SortedInserts::ByTime, Some(time)) = (inserts, world.shape.time.clone()) {
+            documents.sort_by_key(|document| document.get_datetime(&time).ok().copied());
+        }
         let size = world.pick(&[7, 40, 200]);
         let batches = documents.chunks(size).map(<[Document]>::to_vec).collect();
-        let writes = (0..world.below(6)).map(|_| write(world)).collect();
+        let writes: Vec<Document> = (0..world.below(6)).map(|_| write(world)).collect();
         let index = index(world, form, ties);
-        let reads = (0..READS).map(|_| read(world, &index, values)).collect();
+        // Deletes leave reservations of pages that no longer exist.
+        let is_in_order = inserts == SortedInserts::ByTime && writes.is_empty();
+        let reads = (0..READS).map(|_| read(world, &index, values, is_in_order)).collect();
         Box::new(Sorted {
             index,
             batches,
@@ -168,15 +174,21 @@ fn index(world: &mut World, form: SortedIndex, ties: SortedTies) -> Document {
     index
 }
 
-fn read(world: &mut World, index: &Document, values: SortedValues) -> Read {
+fn read(world: &mut World, index: &Document, values: SortedValues, is_in_order: bool) -> Read {
+    let keys = world.take::<SortedKeys>();
     let sort_form = world.take::<SortedSort>();
     let way = world.take::<SortedWay>();
     let mut fields: Vec<(String, i32)> = index
         .iter()
         .map(|(path, way)| (path.clone(), way.as_i32().unwrap_or(1)))
         .collect();
+    let time = world.shape.time.clone();
+    // The shape's index on time bounds has the order.
+    let is_by_bounds =
+        fields.is_empty() && keys == SortedKeys::List && is_in_order && time.is_some() && world.shape.key.len() == 1;
     if fields.is_empty() {
-        fields.push((RANK.to_owned(), 1));
+        let path = time.filter(|_| keys == SortedKeys::List);
+        fields.push((path.unwrap_or_else(|| RANK.to_owned()), 1));
     }
     let mut filter = doc! {};
     // No text is the last before another, so a scan against a descending field has no place to begin at.
@@ -204,12 +216,17 @@ fn read(world: &mut World, index: &Document, values: SortedValues) -> Read {
             (path.clone(), direction.into())
         })
         .collect();
-    let mut is_by_index = !index.is_empty();
+    let mut is_by_index = !index.is_empty() || is_by_bounds;
     if let Some(value) = append_range(world, &mut filter, &sort) {
+        is_by_index &= !index.is_empty();
         is_by_index &= value != Bson::Null;
         has_place &= fields[equal].1 > 0 || !is_text(&value);
     }
-    is_by_index &= way == SortedWay::Forward || has_place;
+    is_by_index &= way == SortedWay::Forward || has_place || is_by_bounds;
+    if keys == SortedKeys::List && !filter.contains_key(&world.shape.key[0]) {
+        let listed: Vec<i32> = (0..world.pick(&[1, 2, 5])).map(|_| world.between(0, KEYS)).collect();
+        filter.insert(world.shape.key[0].clone(), doc! { "$in": listed });
+    }
     if let Some(unevaluated) = append_residual(world, &mut filter) {
         is_by_index &= !unevaluated;
     }

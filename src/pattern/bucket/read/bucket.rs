@@ -110,8 +110,19 @@ impl<'a> Bucket<'a> {
     /// Whether time bounds of the key's pages change. Only page 0 has this mark.
     #[must_use]
     pub fn has_unsteady_bounds(&self) -> bool {
-        let control = get(self.document, BucketShape::CONTROL).and_then(RawBsonRef::as_document);
-        control.is_some_and(|control| get(control, "unsteady").is_some())
+        self.control("unsteady").is_some()
+    }
+
+    /// Whether the next page is reserved. It may exist.
+    #[must_use]
+    pub fn has_reservation(&self) -> bool {
+        let next = self.control("next").and_then(RawBsonRef::as_array);
+        next.is_some_and(|next| next.into_iter().next().is_some())
+    }
+
+    fn control(&self, name: &str) -> Option<RawBsonRef<'a>> {
+        let control = get(self.document, BucketShape::CONTROL)?.as_document()?;
+        get(control, name)
     }
 
     /// Whether the page takes no more items.

@@ -24,9 +24,11 @@ use self::sort_key::SortKey;
 use super::bucket::Bucket;
 use super::documents::DocumentBuffer;
 use crate::command::document::{get, put, single};
+use crate::pattern::bucket::index;
 use crate::pattern::bucket::item_decoder::ItemDecoder;
 use crate::pattern::bucket::item_filter::{ItemFilter, StoredItem, is_equal_or_has};
 use crate::pattern::bucket::item_index::{StoredIndex, stored_path};
+use crate::pattern::bucket::layout::path;
 use crate::pattern::bucket::predicate_pushdown::is_page;
 use crate::pattern::bucket::projection::Projection;
 use crate::pattern::bucket::value_order::{compare, rank};
@@ -62,12 +64,21 @@ enum IndexPart {
     BackFrom(RawDocumentBuf),
 }
 
+/// The index that is read.
+#[derive(Clone, Debug)]
+enum ScannedIndex<'a> {
+    /// An application's index on items.
+    OfItems(&'a StoredIndex),
+    /// The shape's index on time bounds, for pages of the keys that this filter selects.
+    OfTimeBounds(RawDocumentBuf),
+}
+
 /// A query that is answered in the order of an index.
 #[derive(Clone, Debug)]
 pub struct IndexScan<'a> {
     filter: ItemFilter<'a>,
     projection: Projection,
-    index: &'a StoredIndex,
+    index: ScannedIndex<'a>,
     equalities: Vec<Equality<'a>>,
     sort: Vec<SortField<'a>>,
     part: IndexPart,
@@ -112,18 +123,17 @@ impl IndexScan<'_> {
     #[must_use]
     pub fn query(&self, collection: &str, buckets: u64) -> RawDocumentBuf {
         let mut find = single("find", collection);
-        find.append(cstr!("hint"), self.index.key());
-        match &self.part {
-            IndexPart::Whole => {
-                if self.index.is_prefixed() {
-                    find.append(cstr!("filter"), is_page());
-                }
-                find.append(cstr!("sort"), self.stored_sort());
-            }
-            IndexPart::From(first) => find.append(cstr!("min"), first),
-            IndexPart::BackFrom(first) => {
-                find.append(cstr!("max"), first);
-                find.append(cstr!("sort"), self.index.backward());
+        match &self.index {
+            ScannedIndex::OfItems(index) => self.append_item_scan(index, &mut find),
+            ScannedIndex::OfTimeBounds(filter) => {
+                let (index, bound, direction) = if self.is_ascending() {
+                    (index::FROM, path::FROM, 1)
+                } else {
+                    (index::TO, path::TO, -1)
+                };
+                find.append(cstr!("hint"), index);
+                find.append(cstr!("filter"), filter);
+                find.append(cstr!("sort"), single(bound, direction));
             }
         }
         let buckets = i64::try_from(buckets).unwrap_or(i64::MAX);
@@ -132,9 +142,53 @@ impl IndexScan<'_> {
         find
     }
 
-    fn stored_sort(&self) -> RawDocumentBuf {
+    fn append_item_scan(&self, index: &StoredIndex, find: &mut RawDocumentBuf) {
+        find.append(cstr!("hint"), index.key());
+        match &self.part {
+            IndexPart::Whole => {
+                if index.is_prefixed() {
+                    find.append(cstr!("filter"), is_page());
+                }
+                find.append(cstr!("sort"), self.stored_sort(index));
+            }
+            IndexPart::From(first) => find.append(cstr!("min"), first),
+            IndexPart::BackFrom(first) => {
+                find.append(cstr!("max"), first);
+                find.append(cstr!("sort"), index.backward());
+            }
+        }
+    }
+
+    /// The `find` that shows whether the time bounds of these pages may have changed during the scan, if it is
+    /// sent behind the scan: it returns a page if the bounds may have. `None` for an index on items, whose
+    /// entries do not move.
+    #[must_use]
+    pub fn moved_bounds(&self, shape: &BucketShape, collection: &str) -> Option<RawDocumentBuf> {
+        let ScannedIndex::OfTimeBounds(keys) = &self.index else {
+            return None;
+        };
+        let mut filter = RawDocumentBuf::new();
+        for (name, value) in keys.iter().flatten().filter(|(name, _)| is_key(shape, name.as_str())) {
+            filter.append(name, value);
+        }
+        put(&mut filter, path::EXCEPTION, true);
+        put(&mut filter, path::LATE, true);
+        let mut find = single("find", collection);
+        find.append(cstr!("hint"), index::EXCEPTIONS);
+        find.append(cstr!("filter"), &filter);
+        find.append(cstr!("projection"), single("_id", 1));
+        find.append(cstr!("limit"), 1);
+        find.append(cstr!("singleBatch"), true);
+        Some(find)
+    }
+
+    fn is_ascending(&self) -> bool {
+        self.sort.first().is_some_and(|field| field.is_ascending)
+    }
+
+    fn stored_sort(&self, index: &StoredIndex) -> RawDocumentBuf {
         let mut sort = RawDocumentBuf::new();
-        let stored = self.index.fields().iter().skip(self.equalities.len());
+        let stored = index.fields().iter().skip(self.equalities.len());
         for (field, stored) in self.sort.iter().zip(stored) {
             put(&mut sort, &stored.stored, if field.is_ascending { 1 } else { -1 });
         }
@@ -154,6 +208,7 @@ impl IndexScan<'_> {
             shape,
             found: Vec::new(),
             last: None,
+            keys: Vec::new(),
             is_at_the_end: is_all,
         };
         for bucket in buckets {
@@ -181,6 +236,8 @@ struct Merge<'b, 's> {
     found: Vec<Match<'b>>,
     /// The first entry of the last bucket.
     last: Option<SortKey<'b>>,
+    /// The keys of the pages read, if the index on time bounds is read.
+    keys: Vec<RawBsonRef<'b>>,
     /// Whether no bucket after the last one has an entry in the range.
     is_at_the_end: bool,
 }
@@ -189,6 +246,7 @@ impl<'b> Merge<'b, '_> {
     /// Adds a bucket. `None` if the proxy does not order or compare its items as mongod does.
     fn take(&mut self, document: &'b RawDocument) -> Option<()> {
         let bucket = Bucket::open(self.shape, document)?;
+        let bound = self.bound(&bucket)?;
         let mut first: Option<SortKey<'b>> = None;
         let mut is_empty = true;
         for stored in bucket.stored() {
@@ -213,7 +271,7 @@ impl<'b> Merge<'b, '_> {
                 self.found.push(Match { key, bucket, stored });
             }
         }
-        match first {
+        match bound.or(first) {
             Some(first) => {
                 self.is_at_the_end |= !self.is_before_the_end(&first)?;
                 self.last = Some(first);
@@ -223,6 +281,30 @@ impl<'b> Merge<'b, '_> {
             None => self.is_at_the_end = true,
         }
         Some(())
+    }
+
+    /// The entry of a page in the index on time bounds, if that is read. `None` if the page has no dates as
+    /// bounds, or shows that an entry may have moved: the first page of a key that is read may not be the
+    /// highest, whose bounds change with each insert, if it is full and another one is reserved behind it.
+    fn bound(&mut self, bucket: &Bucket<'b>) -> Option<Option<SortKey<'b>>> {
+        if matches!(self.scan.index, ScannedIndex::OfItems(_)) {
+            return Some(None);
+        }
+        let key = get(bucket.document, self.shape.key().first()?)?;
+        let is_first = !self.keys.contains(&key);
+        if is_first {
+            self.keys.push(key);
+        }
+        let may_have_next = bucket.is_closed(self.shape) && bucket.has_reservation();
+        if is_first && may_have_next && !self.scan.is_ascending() {
+            return None;
+        }
+        let bound = if self.scan.is_ascending() {
+            bucket.from
+        } else {
+            bucket.to
+        };
+        Some(Some(SortKey::of_time(bound?)))
     }
 
     /// Whether the item has an entry in the part of the index that the equalities select.
@@ -290,6 +372,10 @@ impl<'b> Merge<'b, '_> {
         }
         IndexScanResult::Items(items)
     }
+}
+
+fn is_key(shape: &BucketShape, path: &str) -> bool {
+    shape.key().iter().any(|field| field == path)
 }
 
 /// Whether an index may contain an array on a stored path, apart from the array of items.

@@ -11,6 +11,7 @@ use crate::command::batch::{BatchKind, ReplyBatch};
 use crate::command::document::single;
 use crate::command::find::Find;
 use crate::command::reply::{CursorReply, copy_cluster_time};
+use crate::pattern::bucket::item_index::StoredIndex;
 use crate::pattern::bucket::read::documents::DocumentBuffer;
 use crate::pattern::bucket::read::index_scan::{IndexScan, IndexScanResult, SortedQuery, may_have_array};
 use crate::session::bucket::command::BucketCommand;
@@ -43,7 +44,8 @@ pub(in crate::session::bucket) async fn run(
         return Ok(None);
     };
     let indexes = indexes::stored(run).await?;
-    let Some(mut answer) = read(run, query.scans(&indexes)).await? else {
+    let scans = scans(run, &query, &indexes);
+    let Some(mut answer) = read(run, scans).await? else {
         return Ok(None);
     };
     let limit = BatchLimit::of(Some(find.batch_size.unwrap_or(DEFAULT_BATCH_SIZE)));
@@ -72,7 +74,8 @@ pub(super) async fn explained(run: &mut BucketCommand<'_>, find: &Find<'_>) -> R
         return Ok(None);
     };
     let indexes = indexes::stored(run).await?;
-    let answer = read(run, query.scans(&indexes)).await?;
+    let scans = scans(run, &query, &indexes);
+    let answer = read(run, scans).await?;
     Ok(answer.map(|answer| Explained {
         strategy: Strategy::Index,
         command: answer.query,
@@ -90,6 +93,15 @@ fn sorted_query<'a>(run: &BucketCommand<'_>, find: &Find<'a>) -> Option<SortedQu
         return None;
     }
     SortedQuery::of(run.shape, find)
+}
+
+/// The scans of an application's index, or else the one of the shape's index on time bounds.
+fn scans<'a>(run: &BucketCommand<'_>, query: &SortedQuery<'a>, indexes: &'a [StoredIndex]) -> Vec<IndexScan<'a>> {
+    let of_items = query.scans(indexes);
+    if of_items.is_empty() {
+        return query.scan_of_time_bounds(run.shape).into_iter().collect();
+    }
+    of_items
 }
 
 /// The result of one round trip.
@@ -137,21 +149,23 @@ async fn attempt(run: &mut BucketCommand<'_>, scan: &IndexScan<'_>, buckets: u64
     if array_path.is_some() {
         queries.push(explanation(run, &find));
     }
+    let moved_bounds = scan.moved_bounds(run.shape, run.namespace.collection);
+    queries.extend(moved_bounds.map(|find| complete(run, find)));
     let Some(mut replies) = ask_all(run, queries).await? else {
         indexes::forget(run);
         return Ok(Trial::Failed);
     };
-    let explanation = replies.split_off(1);
+    let check = replies.split_off(1);
     let Some(reply) = replies.pop() else {
         return Ok(Trial::Failed);
     };
     let has_more = CursorReply::parse(&reply).is_none_or(|cursor| cursor.id != 0);
-    let may_have_array = array_path.as_ref().is_some_and(|path| {
-        let explanation = explanation.first();
-        explanation.is_none_or(|explanation| may_have_array(run.shape, explanation, path))
+    let is_disturbed = check.first().is_some_and(|check| match &array_path {
+        Some(path) => may_have_array(run.shape, check, path),
+        None => documents(check).next().is_some(),
     });
-    if has_more || may_have_array {
-        // The buckets exceed one reply, or arrays make the order different.
+    if has_more || is_disturbed {
+        // The buckets exceed one reply, or arrays or moved bounds make the order different.
         kill_all(run, &[reply]).await?;
         return Ok(Trial::Failed);
     }

@@ -2,16 +2,21 @@
 
 use bson::DateTime;
 use bson::oid::ObjectId;
-use bson::raw::{RawBsonRef, RawDocument};
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument};
 
 use super::bounds::Place;
-use super::{Equality, IndexScan, MAX_ITEMS, SortField};
-use crate::command::document::{as_flag, as_whole_number};
+use super::{Equality, IndexPart, IndexScan, MAX_ITEMS, ScannedIndex, SortField, is_key};
+use crate::command::document::{as_flag, as_whole_number, single};
 use crate::command::find::Find;
+use crate::pattern::bucket::index::every_page;
 use crate::pattern::bucket::item_filter::{BoundSide, ItemFilter, is_plain_path};
 use crate::pattern::bucket::item_index::StoredIndex;
 use crate::pattern::bucket::projection::Projection;
 use crate::pattern::shapes::{BucketShape, ItemIds};
+
+/// The most keys whose pages mongod merges by an index. (It merges up to 200 scans:
+/// `internalQueryMaxScansToExplode`.)
+const MAX_KEYS: usize = 100;
 
 /// The most scans that are tried to select one.
 const MAX_SCANS: usize = 4;
@@ -64,6 +69,45 @@ impl<'a> SortedQuery<'a> {
         scans
     }
 
+    /// The scan of the pages of some keys in the order of their time bounds, which mongod merges. `None` if the
+    /// filter does not list the keys, or the sort is not by time alone from its begin.
+    #[must_use]
+    pub fn scan_of_time_bounds(&self, shape: &BucketShape) -> Option<IndexScan<'a>> {
+        let ([key], [sort]) = (shape.key(), &self.sort[..]) else {
+            return None;
+        };
+        let (begin, end) = if sort.is_ascending {
+            (BoundSide::Lower, BoundSide::Upper)
+        } else {
+            (BoundSide::Upper, BoundSide::Lower)
+        };
+        if shape.time() != Some(sort.path) || self.filter.bound(sort.path, begin).is_some() {
+            return None;
+        }
+        let values = self.filter.list(key)?;
+        if values.len() > MAX_KEYS || !values.iter().all(|value| is_simple(*value)) {
+            return None;
+        }
+        let values: RawArrayBuf = values.iter().copied().collect();
+        let mut keys = single(key, single("$in", &values));
+        // The condition of the index, which is partial.
+        for (name, value) in every_page().iter().flatten() {
+            keys.append(name, value);
+        }
+        Some(IndexScan {
+            filter: self.filter.clone(),
+            projection: self.projection.clone(),
+            index: ScannedIndex::OfTimeBounds(keys),
+            equalities: Vec::new(),
+            sort: self.sort.clone(),
+            part: IndexPart::Whole,
+            begin: None,
+            end: self.filter.bound(sort.path, end),
+            skip: self.skip,
+            limit: self.limit,
+        })
+    }
+
     /// The scans of an index, the cheapest first. Empty where it has not the order.
     fn by(&self, index: &'a StoredIndex) -> Vec<IndexScan<'a>> {
         let (Some(part), Some(first)) = (self.part_of(index), self.sort.first()) else {
@@ -89,7 +133,7 @@ impl<'a> SortedQuery<'a> {
             Some(IndexScan {
                 filter: self.filter.clone(),
                 projection: self.projection.clone(),
-                index,
+                index: ScannedIndex::OfItems(index),
                 sort: self.sort.clone(),
                 part: place.part(part.is_forward)?,
                 begin,
@@ -147,6 +191,20 @@ fn least_of_type(value: RawBsonRef<'_>) -> Option<RawBsonRef<'static>> {
     })
 }
 
+/// Whether a list has the pages of all items that equal this value.
+fn is_simple(value: RawBsonRef<'_>) -> bool {
+    matches!(
+        value,
+        RawBsonRef::Int32(_)
+            | RawBsonRef::Int64(_)
+            | RawBsonRef::Double(_)
+            | RawBsonRef::String(_)
+            | RawBsonRef::ObjectId(_)
+            | RawBsonRef::Boolean(_)
+            | RawBsonRef::DateTime(_)
+    )
+}
+
 fn sort_fields(sort: &RawDocument) -> Option<Vec<SortField<'_>>> {
     let mut fields: Vec<SortField<'_>> = Vec::new();
     for field in sort {
@@ -179,8 +237,4 @@ fn has_number(path: &str) -> bool {
 
 fn root(path: &str) -> &str {
     path.split('.').next().unwrap_or(path)
-}
-
-fn is_key(shape: &BucketShape, path: &str) -> bool {
-    shape.key().iter().any(|field| field == path)
 }

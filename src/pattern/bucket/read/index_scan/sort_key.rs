@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use bson::DateTime;
 use bson::raw::RawBsonRef;
 
 use super::SortField;
@@ -34,6 +35,11 @@ impl<'a> SortKey<'a> {
             is_comparable(value).then_some(value)
         });
         values.collect::<Option<_>>().map(Self)
+    }
+
+    /// The sort key of a time.
+    pub(super) fn of_time(time: DateTime) -> Self {
+        Self(vec![RawBsonRef::DateTime(time)])
     }
 
     /// The value of the first sort field.
