@@ -1,4 +1,5 @@
 mod plans;
+mod time_bounds;
 
 use bson::raw::RawBson;
 use bson::{RawDocumentBuf, rawdoc};

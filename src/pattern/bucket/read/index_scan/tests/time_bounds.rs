@@ -1,0 +1,199 @@
+//! Pages of listed keys, in the order of their time bounds.
+
+use bson::DateTime;
+
+use bson::raw::RawArrayBuf;
+
+use super::*;
+
+fn at(seconds: i64) -> DateTime {
+    DateTime::from_millis(seconds * 1000)
+}
+
+struct Page<'a> {
+    key: i32,
+    to: i64,
+    times: &'a [i64],
+    control: RawDocumentBuf,
+}
+
+impl Page<'_> {
+    fn document(&self) -> RawDocumentBuf {
+        let items: RawArrayBuf = self.times.iter().map(|time| rawdoc! { "at": at(*time) }).collect();
+        let mut control = rawdoc! { "v": 1, "page": 0, "bytes": 1, "from": at(0), "to": at(self.to) };
+        for (name, value) in self.control.iter().flatten() {
+            control.append(name, value);
+        }
+        let count = i32::try_from(self.times.len()).unwrap();
+        rawdoc! { "_id": self.to, "k": self.key, "count": count, "history": items, "control": control }
+    }
+}
+
+fn page(key: i32, to: i64, times: &[i64]) -> RawDocumentBuf {
+    let control = rawdoc! {};
+    let page = Page {
+        key,
+        to,
+        times,
+        control,
+    };
+    page.document()
+}
+
+fn find<'a>(filter: &'a RawDocument, sort: &'a RawDocument) -> Find<'a> {
+    Find {
+        filter: Some(filter),
+        sort: Some(sort),
+        limit: 3,
+        ..Find::default()
+    }
+}
+
+/// The `find` on pages. `None` if they are not read so.
+fn pages(filter: &RawDocument, sort: &RawDocument) -> Option<RawDocumentBuf> {
+    let scan = SortedQuery::of(&shape(), &find(filter, sort))?.scan_of_time_bounds(&shape())?;
+    Some(scan.query("c", 4))
+}
+
+#[test]
+fn listed_keys_are_read_by_the_index_on_the_bound_of_the_begin() {
+    let filter = rawdoc! { "k": { "$in": [1, 2] } };
+    let keys = || rawdoc! { "k": { "$in": [1, 2] }, "control.v": 1 };
+    assert_eq!(
+        pages(&filter, &rawdoc! { "at": -1 }),
+        Some(rawdoc! {
+            "find": "c", "hint": "mongoshape_to", "filter": keys(), "sort": { "control.to": -1 },
+            "limit": 4_i64, "batchSize": 4_i64,
+        })
+    );
+    assert_eq!(
+        pages(&filter, &rawdoc! { "at": 1 }),
+        Some(rawdoc! {
+            "find": "c", "hint": "mongoshape_from", "filter": keys(), "sort": { "control.from": 1 },
+            "limit": 4_i64, "batchSize": 4_i64,
+        })
+    );
+}
+
+#[test]
+fn late_pages_of_the_keys_are_looked_for_behind_the_scan() {
+    let (filter, sort) = (rawdoc! { "k": { "$in": [1, 2] }, "a": 1 }, rawdoc! { "at": -1 });
+    let query = SortedQuery::of(&shape(), &find(&filter, &sort)).unwrap();
+    let scan = query.scan_of_time_bounds(&shape()).unwrap();
+    let expected = rawdoc! {
+        "find": "c", "hint": "mongoshape_exceptions",
+        "filter": { "k": { "$in": [1, 2] }, "control.exception": true, "control.late": true },
+        "projection": { "_id": 1 }, "limit": 1, "singleBatch": true,
+    };
+    assert_eq!(scan.moved_bounds(&shape(), "c"), Some(expected));
+    let indexes = prefixed();
+    let of_items = query.scans(&indexes).pop().unwrap();
+    assert_eq!(of_items.moved_bounds(&shape(), "c"), None);
+}
+
+#[test]
+fn other_queries_are_not_read_by_time_bounds() {
+    let descending = rawdoc! { "at": -1 };
+    let many: RawArrayBuf = (0..101).collect();
+    for filter in [
+        rawdoc! {},
+        rawdoc! { "k": { "$gt": 1 } },
+        rawdoc! { "a": { "$in": [1] } },
+        rawdoc! { "k": { "$in": [1, RawBson::Null] } },
+        rawdoc! { "k": { "$in": many } },
+        // It does not begin at the newest item.
+        rawdoc! { "k": { "$in": [1] }, "at": { "$lt": at(5) } },
+    ] {
+        assert_eq!(pages(&filter, &descending), None, "{filter:?}");
+    }
+    let keys = rawdoc! { "k": { "$in": [1] } };
+    for sort in [rawdoc! { "a": 1 }, rawdoc! { "at": 1, "a": 1 }] {
+        assert_eq!(pages(&keys, &sort), None, "{sort:?}");
+    }
+    let to_an_end = rawdoc! { "k": { "$in": [1] }, "at": { "$gt": at(5) } };
+    assert!(pages(&to_an_end, &descending).is_some());
+    let options = BucketOptions {
+        time: Some("at".to_owned()),
+        ..BucketOptions::new(
+            NamespacePattern::parse("d.c").unwrap(),
+            vec!["k".into(), "region".into()],
+        )
+    };
+    let two_fields = BucketShape::new(options).unwrap();
+    let query = SortedQuery::of(&two_fields, &find(&keys, &descending)).unwrap();
+    assert!(query.scan_of_time_bounds(&two_fields).is_none());
+}
+
+/// The times of the items from these pages, in the descending order.
+fn times(filter: &RawDocument, pages: &[RawDocumentBuf], is_all: bool) -> Result<Vec<i64>, IndexScanResult> {
+    let shape = shape();
+    let sort = rawdoc! { "at": -1 };
+    let query = SortedQuery::of(&shape, &find(filter, &sort)).unwrap();
+    let scan = query.scan_of_time_bounds(&shape).unwrap();
+    match scan.items(&shape, pages.iter().map(|page| &**page), is_all) {
+        IndexScanResult::Items(mut items) => {
+            let mut times = Vec::new();
+            while let Some(item) = items.first() {
+                let item = RawDocument::from_bytes(item).unwrap();
+                times.push(item.get_datetime("at").unwrap().timestamp_millis() / 1000);
+                items.advance();
+            }
+            Ok(times)
+        }
+        other => Err(other),
+    }
+}
+
+#[test]
+fn items_wait_for_pages_whose_bound_is_not_passed() {
+    let keys = rawdoc! { "k": { "$in": [1, 2] } };
+    // The newest item of the first page was deleted: its bound stays.
+    let read = [
+        page(1, 90, &[40, 50, 60]),
+        page(2, 70, &[65, 70]),
+        page(1, 35, &[30, 35]),
+    ];
+    assert_eq!(times(&keys, &read, false).unwrap(), [70, 65, 60]);
+    assert!(matches!(
+        times(&keys, &read[..2], false),
+        Err(IndexScanResult::TooFew(1))
+    ));
+    assert_eq!(times(&keys, &read[..2], true).unwrap(), [70, 65, 60]);
+    let bounded = rawdoc! { "k": { "$in": [1, 2] }, "at": { "$gte": at(64) } };
+    assert_eq!(times(&bounded, &read, false).unwrap(), [70, 65]);
+}
+
+#[test]
+fn a_first_page_that_may_not_be_the_highest_shows_no_order() {
+    let keys = rawdoc! { "k": { "$in": [1, 2] } };
+    let with = |control: RawDocumentBuf| {
+        let page = Page {
+            key: 1,
+            to: 9,
+            times: &[9],
+            control,
+        };
+        page.document()
+    };
+    let reserved = || rawdoc! { "short": true, "next": [7_i64] };
+    let head = page(1, 9, &[9]);
+    assert!(times(&keys, &[with(rawdoc! { "short": true, "next": [] })], true).is_ok());
+    assert!(times(&keys, &[with(rawdoc! { "next": [7_i64] })], true).is_ok());
+    assert!(times(&keys, &[head, with(reserved())], true).is_ok());
+    assert!(matches!(
+        times(&keys, &[with(reserved())], true),
+        Err(IndexScanResult::NotComparable)
+    ));
+}
+
+#[test]
+fn a_page_without_dates_as_bounds_shows_no_order() {
+    let keys = rawdoc! { "k": { "$in": [1, 2] } };
+    let mut undated = page(1, 9, &[9]);
+    let control = rawdoc! { "v": 1, "page": 0, "bytes": 1, "from": RawBson::MinKey, "to": RawBson::MaxKey };
+    undated = crate::command::arguments::with_replaced(&undated, &[("control", Some(RawBsonRef::Document(&control)))]);
+    assert!(matches!(
+        times(&keys, &[undated], true),
+        Err(IndexScanResult::NotComparable)
+    ));
+}
