@@ -1,4 +1,5 @@
-//! The newest and oldest item of each key, by a skip scan of the page index.
+//! The newest item of each key, by a skip scan of the page index, and the newest of several keys, by a scan of
+//! their time bounds.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -12,7 +13,7 @@ use proto_tests::{Proxy, ProxyOptions, Shape, database_name, mongod};
 const COLLECTION: &str = "items";
 const KEYS: usize = 6;
 /// How many items a writer inserts after another in the order of time.
-const ROUNDS: i64 = 120;
+const ROUNDS: i64 = 40;
 
 struct Scene {
     database: String,
@@ -58,6 +59,33 @@ impl Scene {
         ];
         doc! { "aggregate": COLLECTION, "pipeline": pipeline.as_slice(), "cursor": {}, "$db": &self.database }
     }
+}
+
+/// The newest items of the keys with odd numbers, whose items stay in the order of time, or of all keys.
+fn feed(scene: &Scene, is_of_all: bool) -> Document {
+    let keys: Vec<i32> = (0..6).filter(|key| is_of_all || key % 2 == 1).collect();
+    doc! {
+        "find": COLLECTION, "filter": { "k": { "$in": keys } }, "sort": { "at": -1 }, "limit": 8,
+        "$db": &scene.database,
+    }
+}
+
+/// Fails unless the items come in order, and none is left out that was stored before.
+fn check_feed(application: &mut Connection, feed: &Document, before: &[i64], is_of_all: bool) -> Result<()> {
+    let items = application.all(feed)?;
+    let found: Vec<(i32, i64)> = items
+        .iter()
+        .map(|item| Ok((item.get_i32("k")?, item.get_datetime("at")?.timestamp_millis() / 1000)))
+        .collect::<Result<_>>()?;
+    ensure!(found.is_sorted_by(|(_, one), (_, next)| one >= next), "{found:?}");
+    let oldest = found.last().map_or(i64::MIN, |(_, time)| *time);
+    for (key, time) in (0..).zip(before).filter(|(key, _)| is_of_all || key % 2 == 1) {
+        ensure!(
+            *time <= oldest || found.contains(&(key, *time)),
+            "{time} of the key {key} is missing: {found:?}"
+        );
+    }
+    Ok(())
 }
 
 fn at(seconds: i64) -> Bson {
@@ -113,10 +141,32 @@ fn write(scene: &Scene, key: usize, newest: &AtomicI64) -> Result<()> {
         application.command_ok(&scene.delete(key, time + 2)?)?;
         application.command_ok(&scene.delete(key, time + 1)?)?;
         // Half of the keys stay in the order of time.
-        if key.is_multiple_of(2) && round % 40 == 0 {
+        if key.is_multiple_of(2) && round % 16 == 0 {
             application.command_ok(&scene.insert(key, &[time - 5])?)?;
         }
     }
+    Ok(())
+}
+
+#[test]
+fn pages_of_listed_keys_are_merged_by_an_index() -> Result<()> {
+    let scene = Scene::start()?;
+    let mut application = scene.application(0)?;
+    for key in 0..KEYS {
+        application.command_ok(&scene.insert(key, &[1, 2, 3, 4, 5])?)?;
+    }
+    let mut explained = feed(&scene, true);
+    explained.remove("$db");
+    let explain = doc! { "explain": explained, "verbosity": "executionStats", "$db": &scene.database };
+    let plan = application.command_ok(&explain)?;
+    let examined = plan.get_document("executionStats")?.get_i32("totalDocsExamined")?;
+    ensure!(plan.to_string().contains("\"SORT_MERGE\"") && examined <= 9, "{plan}");
+    let items = application.all(&feed(&scene, true))?;
+    let times: Vec<i64> = items
+        .iter()
+        .map(|item| Ok(item.get_datetime("at")?.timestamp_millis() / 1000))
+        .collect::<Result<_>>()?;
+    ensure!(times == [5, 5, 5, 5, 5, 5, 4, 4], "{times:?}");
     Ok(())
 }
 
@@ -139,6 +189,10 @@ fn the_newest_items_are_found_while_others_are_inserted_and_deleted() -> Result<
                     for (key, least) in (0..).zip(before) {
                         let time = answer.get(&key).with_context(|| format!("no key {key}: {answer:?}"))?;
                         ensure!(*time >= least, "{time} of the key {key} is older than {least}");
+                    }
+                    for is_of_all in [false, true] {
+                        let before: Vec<i64> = newest.iter().map(|time| time.load(Ordering::SeqCst)).collect();
+                        check_feed(&mut application, &feed(scene, is_of_all), &before, is_of_all)?;
                     }
                 }
                 Ok(())
