@@ -129,6 +129,21 @@ fn mongod_skips_from_key_to_key() -> Result<()> {
     Ok(())
 }
 
+/// mongod's `$graphLookup` may use 100 MB.
+#[test]
+fn a_long_key_that_is_out_of_order_is_read_item_by_item() -> Result<()> {
+    let scene = Scene::start()?;
+    let mut application = scene.application(0)?;
+    let text = "x".repeat(14 << 20);
+    for time in [1, 9, 3, 4, 5, 6, 7, 8] {
+        let item = doc! { "k": 1, "at": at(time), "text": &text };
+        application.command_ok(&doc! { "insert": COLLECTION, "documents": [item], "$db": &scene.database })?;
+    }
+    let answer = times(&application.all(&scene.newest())?)?;
+    ensure!(answer == BTreeMap::from([(1, 9)]), "{answer:?}");
+    Ok(())
+}
+
 /// Inserts items of a key: each newer than those before, some beside them that are older, and some that are
 /// newest for a moment, on a page of their own often.
 fn write(scene: &Scene, key: usize, newest: &AtomicI64) -> Result<()> {

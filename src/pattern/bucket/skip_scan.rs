@@ -1,9 +1,10 @@
 //! The newest or oldest item of each key, by a skip scan of the page index.
 //!
-//! A pipeline such as `[{$sort: {at: -1}}, {$group: {_id: "$key", last: {$first: "$text"}}}]` needs one item of
-//! each key. mongod reads the first or the last page of each key by a `DISTINCT_SCAN`, which skips from one key
-//! to the next. If that page shows that the items of the key are in the order of time, its first or last item is
-//! the one. Otherwise all items of the key are read. The client's stages then group the items that are left.
+//! A pipeline such as `[{$sort: {at: -1}}, {$group: {_id: "$key", last: {$first: "$text"}}}]` needs one
+//! item of each key. mongod reads the first or the last page of each key by a `DISTINCT_SCAN`, which skips
+//! from one key to the next. If that page shows that the items of the key are in the order of time, its
+//! first or last item is the one. Otherwise all items of the key are read. The client's stages then group
+//! the items that are left.
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -36,8 +37,8 @@ impl Extreme {
 /// The stages on buckets that answer a pipeline which needs one item of each key. `None` for any other
 /// pipeline. If several items of a key have that time, mongod does not define which one it is.
 ///
-/// The stages fail if the pages of a key that is not in the order of time exceed 100 MB: `$graphLookup` spills
-/// nothing to disk.
+/// The stages fail if the pages of a key that is not in the order of time exceed 100 MB: `$graphLookup`
+/// spills nothing to disk.
 #[must_use]
 pub fn of_aggregate(shape: &BucketShape, collection: &str, pipeline: &[RawDocumentBuf]) -> Option<Vec<RawDocumentBuf>> {
     let [key] = shape.key() else { return None };
@@ -109,8 +110,8 @@ fn extreme_of(time: &str, is_ascending: Option<bool>, accumulator: RawBsonRef<'_
     }
 }
 
-/// The stages that return a page of one item for each key whose items are in the order of time, and all pages
-/// of any other key.
+/// The stages that return a page of one item for each key whose items are in the order of time, and all
+/// pages of any other key.
 fn pages_of_keys(shape: &BucketShape, collection: &str, key: &str, extreme: Extreme) -> Vec<RawDocumentBuf> {
     let (direction, end) = match extreme {
         Extreme::Newest => (-1, "$last"),
@@ -134,7 +135,7 @@ fn pages_of_keys(shape: &BucketShape, collection: &str, key: &str, extreme: Extr
         single("$project", single("page", pages)),
         single("$unwind", "$page"),
         single("$replaceRoot", single("newRoot", "$page")),
-        single("$unionWith", &pages_without_key(collection, key)),
+        single("$unionWith", pages_without_key(collection, key)),
     ]
 }
 
@@ -148,8 +149,8 @@ fn pages_without_key(collection: &str, key: &str) -> RawDocumentBuf {
     union
 }
 
-/// An expression that is null unless a page shows that its items and those of all pages before, or of all pages
-/// behind page 0, are in the order of time.
+/// An expression that is null unless a page shows that its items and those of all pages before, or of all
+/// pages behind page 0, are in the order of time.
 fn if_page_is_in_order(shape: &BucketShape, page: RawDocumentBuf) -> RawDocumentBuf {
     let conditions = [
         call("$eq", field(path::VERSION).as_str(), VERSION),

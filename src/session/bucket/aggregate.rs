@@ -1,13 +1,13 @@
 //! `aggregate`: stages that unwind buckets, followed by the client's own stages.
 
-use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr};
+use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
 use super::explained::Explained;
 use super::{find, statistics};
 use crate::command::aggregate::{Aggregate, as_find};
 use crate::command::arguments::with_replaced;
-use crate::command::document::{array_of, as_whole_number, get, single};
+use crate::command::document::{array_of, as_whole_number, first_field, get, single};
 use crate::command::error::CommandError;
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::{count_pushdown, skip_scan, unwind};
@@ -41,15 +41,24 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     run.context.shared.metrics.read(&run.label(), Strategy::Pipeline);
     if let Some(stages) = skip_scan(run, &aggregate) {
         let command = on_buckets(run, &stages);
-        match put_together(run.context.link, &command).await {
-            // It needs more memory than mongod allows, or fails as any pipeline would.
-            Err(RunError::Command(CommandError::Upstream(_))) => {}
-            reply => return finish(run, &aggregate, &stages, reply?),
+        let reply = put_together(run.context.link, &command).await;
+        if !exceeds_memory(&reply) {
+            return Ok(finish(run, &aggregate, &stages, reply?));
         }
     }
     let command = on_buckets(run, &stages);
     let reply = put_together(run.context.link, &command).await?;
-    finish(run, &aggregate, &stages, reply)
+    Ok(finish(run, &aggregate, &stages, reply))
+}
+
+/// mongod's error if the documents that a `$graphLookup` has found exceed 100 MB.
+const GRAPH_LOOKUP_MEMORY: i32 = 40099;
+
+fn exceeds_memory(reply: &Result<RawDocumentBuf, RunError>) -> bool {
+    let Err(RunError::Command(CommandError::Upstream(reply))) = reply else {
+        return false;
+    };
+    reply.get_i32("code").is_ok_and(|code| code == GRAPH_LOOKUP_MEMORY)
 }
 
 /// The client's command with stages on buckets.
@@ -64,17 +73,17 @@ fn finish(
     aggregate: &Aggregate<'_>,
     stages: &RawArray,
     reply: RawDocumentBuf,
-) -> Result<RawDocumentBuf, RunError> {
+) -> RawDocumentBuf {
     if aggregate.explain {
-        return Ok(explanation(run, stages).added_to(reply));
+        return explanation(run, stages).added_to(reply);
     }
     if let Some(cursor) = CursorReply::parse(&reply) {
         run.context.shared.cursors.opened(cursor.id);
     }
-    Ok(reply)
+    reply
 }
 
-/// What is sent for it.
+/// The access path and the internal command of an `aggregate`, for `explain`.
 pub(super) async fn explained(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Result<Explained, RunError> {
     let stages = stored(run, aggregate).await?;
     Ok(explanation(run, &skip_scan(run, aggregate).unwrap_or(stages)))
@@ -109,8 +118,9 @@ async fn stored(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Resul
     Ok(array_of(&stages))
 }
 
-/// The stages that read one page of each key. `None` if the pipeline needs more, or if the pipeline that reads
-/// all items could not take their place: an error ends a transaction, and a batch of none hides the error.
+/// The stages that read one page of each key. `None` if the pipeline needs more, or if the pipeline that
+/// reads all items could not take their place when they [exceed the memory](exceeds_memory): an error ends
+/// a transaction, a batch of none hides the error, and a stage that writes might have written.
 fn skip_scan(run: &BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Option<RawArrayBuf> {
     let cursor = get(run.context.head.body(), "cursor").and_then(RawBsonRef::as_document);
     let batch_size = cursor.and_then(|cursor| as_whole_number(get(cursor, "batchSize")?));
@@ -118,10 +128,15 @@ fn skip_scan(run: &BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Option<RawAr
         || aggregate.hint.is_some()
         || aggregate.collation.is_some()
         || batch_size == Some(0)
+        || aggregate.pipeline.last().is_some_and(|stage| writes(stage))
     {
         return None;
     }
     let mut pipelines = Pipelines::new(&run.context.settings.shapes, run.context.head.database);
     let stages = pipelines.stages(&aggregate.pipeline, PipelinePosition::Open).ok()?;
     skip_scan::of_aggregate(run.shape, run.namespace.collection, &stages).map(|stages| array_of(&stages))
+}
+
+fn writes(stage: &RawDocument) -> bool {
+    matches!(first_field(stage), Some(("$out" | "$merge", _)))
 }

@@ -182,13 +182,11 @@ fn read(world: &mut World, index: &Document, values: SortedValues, is_in_order: 
         .iter()
         .map(|(path, way)| (path.clone(), way.as_i32().unwrap_or(1)))
         .collect();
-    let time = world.shape.time.clone();
     // The shape's index on time bounds has the order.
-    let is_by_bounds =
-        fields.is_empty() && keys == SortedKeys::List && is_in_order && time.is_some() && world.shape.key.len() == 1;
+    let is_by_bounds = fields.is_empty() && keys == SortedKeys::List && is_in_order && has_time_bounds(world);
     if fields.is_empty() {
-        let path = time.filter(|_| keys == SortedKeys::List);
-        fields.push((path.unwrap_or_else(|| RANK.to_owned()), 1));
+        let time = world.shape.time.clone().filter(|_| keys == SortedKeys::List);
+        fields.push((time.unwrap_or_else(|| RANK.to_owned()), 1));
     }
     let mut filter = doc! {};
     // No text is the last before another, so a scan against a descending field has no place to begin at.
@@ -231,20 +229,7 @@ fn read(world: &mut World, index: &Document, values: SortedValues, is_in_order: 
         is_by_index &= !unevaluated;
     }
     let is_plain = values == SortedValues::Plain || !sort.contains_key(RANK) && !filter.contains_key(RANK);
-    let limit = world.pick(&[1, 2, 5, 20, 200]);
-    let skip = world.pick(&[0, 0, 0, 3, 30]);
-    let size = world.pick(&[None, None, Some(2), Some(50)]);
-    let mut command = match world.take::<SortedRead>() {
-        SortedRead::Find => doc! { "find": COLLECTION, "filter": &filter, "sort": &sort, "skip": skip, "limit": limit },
-        SortedRead::Aggregate => doc! {
-            "aggregate": COLLECTION,
-            "pipeline": [{ "$match": &filter }, { "$sort": &sort }, { "$skip": skip }, { "$limit": limit }],
-            "cursor": {},
-        },
-    };
-    if let (Some(size), true) = (size, command.contains_key("find")) {
-        command.insert("batchSize", size);
-    }
+    let command = command(world, &filter, &sort);
     let order = if sort.contains_key("n") {
         Order::Defined
     } else {
@@ -257,6 +242,30 @@ fn read(world: &mut World, index: &Document, values: SortedValues, is_in_order: 
         order,
         is_by_index: is_by_index && is_plain,
     }
+}
+
+/// The command of a read: a `find`, or a pipeline that is one.
+fn command(world: &mut World, filter: &Document, sort: &Document) -> Document {
+    let limit = world.pick(&[1, 2, 5, 20, 200]);
+    let skip = world.pick(&[0, 0, 0, 3, 30]);
+    let size = world.pick(&[None, None, Some(2), Some(50)]);
+    let mut command = match world.take::<SortedRead>() {
+        SortedRead::Find => doc! { "find": COLLECTION, "filter": filter, "sort": sort, "skip": skip, "limit": limit },
+        SortedRead::Aggregate => doc! {
+            "aggregate": COLLECTION,
+            "pipeline": [{ "$match": filter }, { "$sort": sort }, { "$skip": skip }, { "$limit": limit }],
+            "cursor": {},
+        },
+    };
+    if let (Some(size), true) = (size, command.contains_key("find")) {
+        command.insert("batchSize", size);
+    }
+    command
+}
+
+/// Whether the shape has an index on the key and the time bounds of pages that mongod can merge.
+fn has_time_bounds(world: &World) -> bool {
+    world.shape.time.is_some() && world.shape.key.len() == 1
 }
 
 fn is_in_front(world: &World, path: &str) -> bool {

@@ -159,9 +159,9 @@ impl IndexScan<'_> {
         }
     }
 
-    /// The `find` that shows whether the time bounds of these pages may have changed during the scan, if it is
-    /// sent behind the scan: it returns a page if the bounds may have. `None` for an index on items, whose
-    /// entries do not move.
+    /// The `find` that shows whether the time bounds of these pages may have changed during the scan, if it
+    /// is sent behind the scan: it returns a page if the bounds may have. `None` for an index on items,
+    /// whose entries do not move.
     #[must_use]
     pub fn moved_bounds(&self, shape: &BucketShape, collection: &str) -> Option<RawDocumentBuf> {
         let ScannedIndex::OfTimeBounds(keys) = &self.index else {
@@ -246,7 +246,6 @@ impl<'b> Merge<'b, '_> {
     /// Adds a bucket. `None` if the proxy does not order or compare its items as mongod does.
     fn take(&mut self, document: &'b RawDocument) -> Option<()> {
         let bucket = Bucket::open(self.shape, document)?;
-        let bound = self.bound(&bucket)?;
         let mut first: Option<SortKey<'b>> = None;
         let mut is_empty = true;
         for stored in bucket.stored() {
@@ -271,7 +270,11 @@ impl<'b> Merge<'b, '_> {
                 self.found.push(Match { key, bucket, stored });
             }
         }
-        match bound.or(first) {
+        let entry = match self.scan.index {
+            ScannedIndex::OfItems(_) => first,
+            ScannedIndex::OfTimeBounds(_) => Some(self.bound(&bucket)?),
+        };
+        match entry {
             Some(first) => {
                 self.is_at_the_end |= !self.is_before_the_end(&first)?;
                 self.last = Some(first);
@@ -283,13 +286,11 @@ impl<'b> Merge<'b, '_> {
         Some(())
     }
 
-    /// The entry of a page in the index on time bounds, if that is read. `None` if the page has no dates as
-    /// bounds, or shows that an entry may have moved: the first page of a key that is read may not be the
-    /// highest, whose bounds change with each insert, if it is full and another one is reserved behind it.
-    fn bound(&mut self, bucket: &Bucket<'b>) -> Option<Option<SortKey<'b>>> {
-        if matches!(self.scan.index, ScannedIndex::OfItems(_)) {
-            return Some(None);
-        }
+    /// The entry of a page in the index on time bounds. `None` if the page has no dates as bounds, or if
+    /// the entry of another page of the key may have moved: the first page of a key that is read may not be
+    /// the highest, whose bounds change with each insert, if it is full and another one is reserved behind
+    /// it.
+    fn bound(&mut self, bucket: &Bucket<'b>) -> Option<SortKey<'b>> {
         let key = get(bucket.document, self.shape.key().first()?)?;
         let is_first = !self.keys.contains(&key);
         if is_first {
@@ -304,7 +305,7 @@ impl<'b> Merge<'b, '_> {
         } else {
             bucket.to
         };
-        Some(Some(SortKey::of_time(bound?)))
+        bound.map(SortKey::of_time)
     }
 
     /// Whether the item has an entry in the part of the index that the equalities select.

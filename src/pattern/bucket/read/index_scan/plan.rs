@@ -69,8 +69,8 @@ impl<'a> SortedQuery<'a> {
         scans
     }
 
-    /// The scan of the pages of some keys in the order of their time bounds, which mongod merges. `None` if the
-    /// filter does not list the keys, or the sort is not by time alone from its begin.
+    /// The scan of the pages of some keys in the order of their time bounds, which mongod merges. `None` if
+    /// the filter does not list the keys, or the sort is not by time alone from its begin.
     #[must_use]
     pub fn scan_of_time_bounds(&self, shape: &BucketShape) -> Option<IndexScan<'a>> {
         let ([key], [sort]) = (shape.key(), &self.sort[..]) else {
