@@ -284,8 +284,8 @@ fn dates() -> Vec<Bson> {
         bson!({ "$dateToParts": { "date": &date } }),
         bson!({ "$dateToString": { "date": &date, "format": "%Y" } }),
         bson!({ "$dateTrunc": { "date": &date, "unit": "hour" } }),
-        bson!({ "$tsSecond": "$absent" }),
-        bson!({ "$tsIncrement": "$absent" }),
+        bson!({ "$tsSecond": "$nowhere" }),
+        bson!({ "$tsIncrement": "$nowhere" }),
     ]);
     made
 }

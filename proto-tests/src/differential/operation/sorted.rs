@@ -224,6 +224,8 @@ fn read(world: &mut World, index: &Document, values: SortedValues, is_in_order: 
     if keys == SortedKeys::List && !filter.contains_key(&world.shape.key[0]) {
         let listed: Vec<i32> = (0..world.pick(&[1, 2, 5])).map(|_| world.between(0, KEYS)).collect();
         filter.insert(world.shape.key[0].clone(), doc! { "$in": listed });
+        // Few items match, perhaps.
+        is_by_index &= is_by_bounds;
     }
     if let Some(unevaluated) = append_residual(world, &mut filter) {
         is_by_index &= !unevaluated;
