@@ -107,6 +107,12 @@ impl IndexScan<'_> {
         self.wanted().saturating_add(1)
     }
 
+    /// Whether the index answers equalities on fields before the sort fields.
+    #[must_use]
+    pub fn has_equalities(&self) -> bool {
+        !self.equalities.is_empty()
+    }
+
     fn wanted(&self) -> u64 {
         self.skip.saturating_add(self.limit)
     }

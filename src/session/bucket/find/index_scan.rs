@@ -95,13 +95,14 @@ fn sorted_query<'a>(run: &BucketCommand<'_>, find: &Find<'a>) -> Option<SortedQu
     SortedQuery::of(run.shape, find)
 }
 
-/// The scans of an application's index, or else the one of the shape's index on time bounds.
+/// The scans of an application's index. Before them, if they answer no equality, the scan of the shape's index on
+/// time bounds, which answers the condition on the key.
 fn scans<'a>(run: &BucketCommand<'_>, query: &SortedQuery<'a>, indexes: &'a [StoredIndex]) -> Vec<IndexScan<'a>> {
-    let of_items = query.scans(indexes);
-    if of_items.is_empty() {
-        return query.scan_of_time_bounds(run.shape).into_iter().collect();
+    let mut scans = query.scans(indexes);
+    if scans.iter().all(|scan| !scan.has_equalities()) {
+        scans.splice(..0, query.scan_of_time_bounds(run.shape));
     }
-    of_items
+    scans
 }
 
 /// The result of one round trip.

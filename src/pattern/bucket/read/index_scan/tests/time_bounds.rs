@@ -89,6 +89,10 @@ fn late_pages_of_the_keys_are_looked_for_behind_the_scan() {
     let indexes = prefixed();
     let of_items = query.scans(&indexes).pop().unwrap();
     assert_eq!(of_items.moved_bounds(&shape(), "c"), None);
+    assert!(!scan.has_equalities() && !of_items.has_equalities());
+    let filter = rawdoc! { "status": 1 };
+    let behind_status = SortedQuery::of(&shape(), &find(&filter, &sort)).unwrap();
+    assert!(behind_status.scans(&indexes).pop().unwrap().has_equalities());
 }
 
 #[test]
