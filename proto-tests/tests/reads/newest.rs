@@ -144,6 +144,18 @@ fn a_long_key_that_is_out_of_order_is_read_item_by_item() -> Result<()> {
     Ok(())
 }
 
+/// mongod's `$graphLookup` takes `$` in a key for an operator.
+#[test]
+fn a_key_with_a_dollar_field_is_read_item_by_item() -> Result<()> {
+    let scene = Scene::start()?;
+    let mut application = scene.application(0)?;
+    let items = [1, 9, 3].map(|time| doc! { "k": { "$f": 1 }, "at": at(time) });
+    application.command_ok(&doc! { "insert": COLLECTION, "documents": items.as_slice(), "$db": &scene.database })?;
+    let answer = application.all(&scene.newest())?;
+    ensure!(answer == [doc! { "_id": { "$f": 1 }, "at": at(9) }], "{answer:?}");
+    Ok(())
+}
+
 /// Inserts items of a key: each newer than those before, some beside them that are older, and some that are
 /// newest for a moment, on a page of their own often.
 fn write(scene: &Scene, key: usize, newest: &AtomicI64) -> Result<()> {

@@ -19,6 +19,9 @@ use crate::session::metrics::Strategy;
 use crate::session::outlier::merged_read::put_together;
 use crate::session::refusal::refuse_stage;
 
+/// mongod's `MaxTimeMSExpired`.
+const MAX_TIME_EXPIRED: i32 = 50;
+
 pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = run.context.head.body();
     let aggregate = match Aggregate::parse(body) {
@@ -42,7 +45,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     if let Some(stages) = skip_scan(run, &aggregate) {
         let command = on_buckets(run, &stages);
         let reply = put_together(run.context.link, &command).await;
-        if !exceeds_memory(&reply) {
+        if !is_refused(&reply) {
             return Ok(finish(run, &aggregate, &stages, reply?));
         }
     }
@@ -51,14 +54,14 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     Ok(finish(run, &aggregate, &stages, reply))
 }
 
-/// mongod's error if the documents that a `$graphLookup` has found exceed 100 MB.
-const GRAPH_LOOKUP_MEMORY: i32 = 40099;
-
-fn exceeds_memory(reply: &Result<RawDocumentBuf, RunError>) -> bool {
+/// Whether mongod refuses the stages of a skip scan: a `$graphLookup` needs more than 100 MB, or a key is a
+/// document with a field that begins with `$`. The pipeline of all items then answers, or reports the mistake
+/// of the client.
+fn is_refused(reply: &Result<RawDocumentBuf, RunError>) -> bool {
     let Err(RunError::Command(CommandError::Upstream(reply))) = reply else {
         return false;
     };
-    reply.get_i32("code").is_ok_and(|code| code == GRAPH_LOOKUP_MEMORY)
+    reply.get_i32("code").is_ok_and(|code| code != MAX_TIME_EXPIRED)
 }
 
 /// The client's command with stages on buckets.
@@ -119,8 +122,8 @@ async fn stored(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Resul
 }
 
 /// The stages that read one page of each key. `None` if the pipeline needs more, or if the pipeline that
-/// reads all items could not take their place when they [exceed the memory](exceeds_memory): an error ends
-/// a transaction, a batch of none hides the error, and a stage that writes might have written.
+/// reads all items could not take their place when mongod [refuses](is_refused) them: an error ends a
+/// transaction, a batch of none hides the error, and a stage that writes might have written.
 fn skip_scan(run: &BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Option<RawArrayBuf> {
     let cursor = get(run.context.head.body(), "cursor").and_then(RawBsonRef::as_document);
     let batch_size = cursor.and_then(|cursor| as_whole_number(get(cursor, "batchSize")?));

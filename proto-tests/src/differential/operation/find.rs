@@ -67,7 +67,11 @@ fn ordinary(world: &mut World) -> (Document, Order) {
         command.insert("filter", filter.clone());
     }
     let order = append_sort(world, &mut command, &filter);
-    if let Some(projection) = world.projection(&filter) {
+    // A sort by a path with `$` fails, and may not be the only mistake.
+    let fails = command
+        .get_document("sort")
+        .is_ok_and(|sort| sort.keys().any(|path| path.contains(".$")));
+    if let Some(projection) = world.projection(&filter).filter(|_| !fails) {
         command.insert("projection", projection);
     }
     append_sizes(world, &mut command);
