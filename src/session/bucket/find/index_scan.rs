@@ -95,8 +95,8 @@ fn sorted_query<'a>(run: &BucketCommand<'_>, find: &Find<'a>) -> Option<SortedQu
     SortedQuery::of(run.shape, find)
 }
 
-/// The scans of an application's index. Before them, if they answer no equality, the scan of the shape's index on
-/// time bounds, which answers the condition on the key.
+/// The scans of an application's index. Before them, if they answer no equality, the scan of the shape's
+/// index on time bounds, which answers the condition on the key.
 fn scans<'a>(run: &BucketCommand<'_>, query: &SortedQuery<'a>, indexes: &'a [StoredIndex]) -> Vec<IndexScan<'a>> {
     let mut scans = query.scans(indexes);
     if scans.iter().all(|scan| !scan.has_equalities()) {
