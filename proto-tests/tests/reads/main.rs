@@ -6,6 +6,7 @@ mod keys;
 mod newest;
 mod order;
 mod projections;
+mod proxies;
 mod queries;
 mod regressions;
 mod secondaries;

@@ -8,7 +8,9 @@ use std::thread;
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
 use proto_tests::raw::Connection;
-use proto_tests::{Proxy, ProxyOptions, Shape, database_name, mongod};
+use proto_tests::{Proxy, database_name};
+
+use crate::proxies::{small_pages, two_proxies};
 
 const COLLECTION: &str = "items";
 const KEYS: usize = 6;
@@ -22,17 +24,9 @@ struct Scene {
 
 impl Scene {
     fn start() -> Result<Self> {
-        let shape = Shape {
-            time: Some("at".to_owned()),
-            max_items: 3,
-            ..Shape::new(&["k"])
-        };
         let database = database_name();
-        let set = mongod::shared_replica_set();
-        let config = shape.toml(&format!("{database}.{COLLECTION}"));
-        let proxy = || Proxy::start(&ProxyOptions::new(&set.uri()).config(&config));
         Ok(Self {
-            proxies: [proxy()?, proxy()?],
+            proxies: two_proxies(&small_pages(), &database, COLLECTION)?,
             database,
         })
     }
@@ -88,6 +82,12 @@ fn check_feed(application: &mut Connection, feed: &Document, before: &[i64], is_
     Ok(())
 }
 
+/// The `explain` of a command.
+fn explain(mut command: Document) -> Document {
+    let database = command.remove("$db");
+    doc! { "explain": command, "verbosity": "executionStats", "$db": database }
+}
+
 fn at(seconds: i64) -> Bson {
     Bson::DateTime(DateTime::from_millis(seconds * 1000))
 }
@@ -110,10 +110,7 @@ fn mongod_skips_from_key_to_key() -> Result<()> {
     for key in 0..KEYS {
         application.command_ok(&scene.insert(key, &[1, 2, 3, 4, 5])?)?;
     }
-    let mut explained = scene.newest();
-    explained.remove("$db");
-    let explain = doc! { "explain": explained, "verbosity": "executionStats", "$db": &scene.database };
-    let plan = application.command_ok(&explain)?.to_string();
+    let plan = application.command_ok(&explain(scene.newest()))?.to_string();
     ensure!(plan.contains("\"DISTINCT_SCAN\""), "{plan}");
     let answer = times(&application.all(&scene.newest())?)?;
     ensure!(
@@ -185,10 +182,7 @@ fn pages_of_listed_keys_are_merged_by_an_index() -> Result<()> {
     // An index on the time alone has the order, too, and reads the items of all keys.
     let index = doc! { "key": { "at": -1 }, "name": "newest" };
     application.command_ok(&doc! { "createIndexes": COLLECTION, "indexes": [index], "$db": &scene.database })?;
-    let mut explained = feed(&scene, true);
-    explained.remove("$db");
-    let explain = doc! { "explain": explained, "verbosity": "executionStats", "$db": &scene.database };
-    let plan = application.command_ok(&explain)?;
+    let plan = application.command_ok(&explain(feed(&scene, true)))?;
     let examined = plan.get_document("executionStats")?.get_i32("totalDocsExamined")?;
     ensure!(plan.to_string().contains("\"SORT_MERGE\"") && examined <= 9, "{plan}");
     let items = application.all(&feed(&scene, true))?;

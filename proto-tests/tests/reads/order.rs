@@ -8,9 +8,11 @@ use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
 use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
-use proto_tests::{Proxy, ProxyOptions, Shape, database_name, invariants, mongod};
+use proto_tests::{Proxy, Shape, database_name, invariants, mongod};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt as _, SeedableRng as _};
+
+use crate::proxies::{small_pages, two_proxies};
 
 const COLLECTION: &str = "items";
 
@@ -24,18 +26,11 @@ struct Scene {
 
 impl Scene {
     fn start() -> Result<Self> {
-        let shape = Shape {
-            time: Some("at".to_owned()),
-            max_items: 3,
-            ..Shape::new(&["k"])
-        };
+        let shape = small_pages();
         let database = database_name();
-        let set = mongod::shared_replica_set();
-        let config = shape.toml(&format!("{database}.{COLLECTION}"));
-        let proxy = || Proxy::start(&ProxyOptions::new(&set.uri()).config(&config));
         Ok(Self {
-            proxies: [proxy()?, proxy()?],
-            direct: Connection::open(set.address())?,
+            proxies: two_proxies(&shape, &database, COLLECTION)?,
+            direct: Connection::open(mongod::shared_replica_set().address())?,
             shape,
             database,
         })

@@ -157,7 +157,7 @@ impl<'a> ItemFilter<'a> {
         })
     }
 
-    /// The values of which the filter demands one at a path.
+    /// The list of an `$in` on a path, if the filter has one.
     #[must_use]
     pub fn list(&self, path: &str) -> Option<&[RawBsonRef<'a>]> {
         self.tests_of(path).find_map(|test| match test {

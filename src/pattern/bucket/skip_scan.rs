@@ -15,6 +15,7 @@ use super::unwind::{FieldOrder, single_sort, unpack};
 use crate::command::document::{array_of, as_whole_number, first_field, get, put, single};
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unwound::behind;
+use crate::pattern::unwound::distinct::list;
 
 /// Which item of a key a pipeline needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +128,11 @@ fn pages_of_keys(shape: &BucketShape, collection: &str, key: &str, extreme: Extr
     put(&mut group, "page", single("$first", if_page_is_in_order(shape, page)));
     let is_out_of_order = call("$eq", "$page", RawBson::Null);
     let lookup = all_pages(collection, key, &is_out_of_order);
-    let pages = choice(&is_out_of_order, "$pages".into(), list(["$page".into()]));
+    let pages = choice(
+        &is_out_of_order,
+        "$pages".into(),
+        RawBson::Array(list(["$page".into()])),
+    );
     vec![
         single("$sort", &order),
         single("$group", &group),
@@ -177,10 +182,6 @@ fn all_pages(collection: &str, key: &str, condition: &RawDocument) -> RawDocumen
 
 fn choice(condition: &RawDocument, then: RawBson, otherwise: RawBson) -> RawDocumentBuf {
     single("$cond", list([condition.to_owned().into(), then, otherwise]))
-}
-
-fn list<const N: usize>(values: [RawBson; N]) -> RawBson {
-    RawBson::Array(values.into_iter().collect())
 }
 
 #[cfg(test)]

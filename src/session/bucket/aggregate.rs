@@ -40,18 +40,17 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
             return Ok(reply);
         }
     }
-    let stages = stored(run, &aggregate).await?;
+    let Stages { all_items, skip_scan } = stored(run, &aggregate).await?;
     run.context.shared.metrics.read(&run.label(), Strategy::Pipeline);
-    if let Some(stages) = skip_scan(run, &aggregate) {
-        let command = on_buckets(run, &stages);
-        let reply = put_together(run.context.link, &command).await;
+    if let Some(stages) = skip_scan {
+        let reply = put_together(run.context.link, &on_buckets(run, &stages)).await;
         if !is_refused(&reply) {
             return Ok(finish(run, &aggregate, &stages, reply?));
         }
     }
-    let command = on_buckets(run, &stages);
+    let command = on_buckets(run, &all_items);
     let reply = put_together(run.context.link, &command).await?;
-    Ok(finish(run, &aggregate, &stages, reply))
+    Ok(finish(run, &aggregate, &all_items, reply))
 }
 
 /// Whether mongod refuses the stages of a skip scan: a `$graphLookup` needs more than 100 MB, or a key is a
@@ -88,8 +87,8 @@ fn finish(
 
 /// The access path and the internal command of an `aggregate`, for `explain`.
 pub(super) async fn explained(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Result<Explained, RunError> {
-    let stages = stored(run, aggregate).await?;
-    Ok(explanation(run, &skip_scan(run, aggregate).unwrap_or(stages)))
+    let Stages { all_items, skip_scan } = stored(run, aggregate).await?;
+    Ok(explanation(run, &skip_scan.unwrap_or(all_items)))
 }
 
 fn explanation(run: &BucketCommand<'_>, stages: &RawArray) -> Explained {
@@ -102,42 +101,50 @@ fn explanation(run: &BucketCommand<'_>, stages: &RawArray) -> Explained {
     }
 }
 
-/// The pipeline on buckets, of collections that are ready to be read.
-async fn stored(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Result<RawArrayBuf, RunError> {
+/// Pipelines on buckets that answer the same.
+struct Stages {
+    /// Reads all pages that may have an item of the answer.
+    all_items: RawArrayBuf,
+    /// Reads one page of each key. `None` if the client's pipeline needs more.
+    skip_scan: Option<RawArrayBuf>,
+}
+
+/// The pipelines on buckets, of collections that are ready to be read.
+async fn stored(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Result<Stages, RunError> {
     let mut pipelines = Pipelines::new(&run.context.settings.shapes, run.context.head.database);
     let metrics = &run.context.shared.metrics;
     let stages = pipelines
         .stages(&aggregate.pipeline, PipelinePosition::Open)
         .map_err(|refused| refuse_stage(metrics, &refused))?;
-    let stages = match count_pushdown::of_aggregate(run.shape, &stages) {
+    let all_items = match count_pushdown::of_aggregate(run.shape, &stages) {
         Some(counted) => counted,
         None => unwind::of_aggregate(run.shape, &stages).map_err(|what| run.unsupported(&what))?,
     };
+    let skip_scan = may_be_repeated(run, aggregate)
+        .then(|| skip_scan::of_aggregate(run.shape, run.namespace.collection, &stages))
+        .flatten();
     let mut referenced = ReferencedCollections {
         context: &mut run.context,
     };
     referenced.prepare(&pipelines.into_reached()).await?;
     run.ensure_readable(aggregate.hint).await?;
-    Ok(array_of(&stages))
+    Ok(Stages {
+        all_items: array_of(&all_items),
+        skip_scan: skip_scan.map(|stages| array_of(&stages)),
+    })
 }
 
-/// The stages that read one page of each key. `None` if the pipeline needs more, or if the pipeline that
-/// reads all items could not take their place when mongod [refuses](is_refused) them: an error ends a
-/// transaction, a batch of none hides the error, and a stage that writes might have written.
-fn skip_scan(run: &BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Option<RawArrayBuf> {
+/// Whether the pipeline that reads all items can take the place of a skip scan that mongod
+/// [refuses](is_refused): an error ends a transaction, a batch of none hides the error, and a stage that
+/// writes might have written. The page index serves no other hint and no collation.
+fn may_be_repeated(run: &BucketCommand<'_>, aggregate: &Aggregate<'_>) -> bool {
     let cursor = get(run.context.head.body(), "cursor").and_then(RawBsonRef::as_document);
     let batch_size = cursor.and_then(|cursor| as_whole_number(get(cursor, "batchSize")?));
-    if run.context.head.in_transaction()
-        || aggregate.hint.is_some()
-        || aggregate.collation.is_some()
-        || batch_size == Some(0)
-        || aggregate.pipeline.last().is_some_and(|stage| writes(stage))
-    {
-        return None;
-    }
-    let mut pipelines = Pipelines::new(&run.context.settings.shapes, run.context.head.database);
-    let stages = pipelines.stages(&aggregate.pipeline, PipelinePosition::Open).ok()?;
-    skip_scan::of_aggregate(run.shape, run.namespace.collection, &stages).map(|stages| array_of(&stages))
+    !run.context.head.in_transaction()
+        && aggregate.hint.is_none()
+        && aggregate.collation.is_none()
+        && batch_size != Some(0)
+        && !aggregate.pipeline.last().is_some_and(|stage| writes(stage))
 }
 
 fn writes(stage: &RawDocument) -> bool {

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use bson::{Document, bson, doc};
 
-use super::cursor::{self, Batches};
+use super::cursor::{self, Batches, Reading};
 use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon, Order};
 use crate::differential::grammar::{AGGREGATE, AggregateForm, Harmless};
@@ -131,15 +131,9 @@ impl Operation for Aggregate {
     }
 
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
-        let replies = sides.both(&self.command)?;
-        if sides.is_refused(&self.command, &replies[1]) {
-            return Ok(Outcome::Refused);
-        }
-        if !cursor::outcomes(sides, &replies, &self.batches)? {
-            return Ok(Outcome::Failed);
-        }
-        let Some(answers) = cursor::read(sides, &replies, &self.batches)? else {
-            return Ok(Outcome::Failed);
+        let answers = match cursor::answers(sides, &self.command, &self.batches)? {
+            Reading::Answers(answers) => answers,
+            Reading::Ended(outcome) => return Ok(outcome),
         };
         // A cursor of unordered documents that a hint made so and that was killed has left a choice.
         if !answers.killed || self.order == Order::Defined {

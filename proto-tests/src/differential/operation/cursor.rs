@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Document, doc};
 
+use super::Outcome;
 use crate::differential::compare;
 use crate::differential::sides::{COLLECTION, field, show};
 use crate::differential::{Side, Sides};
@@ -35,6 +36,27 @@ pub(super) struct Answers {
     pub(super) shaped: Vec<RawDocumentBuf>,
     /// Whether the cursors were killed before their end.
     pub(super) killed: bool,
+}
+
+/// The result of a command that returns a cursor.
+pub(super) enum Reading {
+    /// Both cursors were read.
+    Answers(Answers),
+    /// Both sides failed, or the proxy refused the command.
+    Ended(Outcome),
+}
+
+/// Sends a command to both sides and reads their cursors.
+pub(super) fn answers(sides: &mut Sides, command: &Document, batches: &Batches) -> Result<Reading> {
+    let replies = sides.both(command)?;
+    if sides.is_refused(command, &replies[1]) {
+        return Ok(Reading::Ended(Outcome::Refused));
+    }
+    if !outcomes(sides, &replies, batches)? {
+        return Ok(Reading::Ended(Outcome::Failed));
+    }
+    let answers = read(sides, &replies, batches)?;
+    Ok(answers.map_or(Reading::Ended(Outcome::Failed), Reading::Answers))
 }
 
 /// Reads on from two first replies. The batches must be of equal lengths. They must end together too, but for

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use bson::{Bson, Document, bson, doc};
 
-use super::cursor::{self, Batches};
+use super::cursor::{self, Batches, Reading};
 use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon, Order};
 use crate::differential::filter::names_id;
@@ -318,15 +318,9 @@ impl Operation for Find {
     }
 
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
-        let replies = sides.both(&self.command)?;
-        if sides.is_refused(&self.command, &replies[1]) {
-            return Ok(Outcome::Refused);
-        }
-        if !cursor::outcomes(sides, &replies, &self.batches)? {
-            return Ok(Outcome::Failed);
-        }
-        let Some(answers) = cursor::read(sides, &replies, &self.batches)? else {
-            return Ok(Outcome::Failed);
+        let answers = match cursor::answers(sides, &self.command, &self.batches)? {
+            Reading::Answers(answers) => answers,
+            Reading::Ended(outcome) => return Ok(outcome),
         };
         let chosen = matches!(self.order, Order::FreeChoice | Order::ByFields(_));
         let all = if chosen { self.everything(sides)? } else { Vec::new() };

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document, bson, doc};
 
-use super::cursor::{self, Batches};
+use super::cursor::{self, Batches, Reading};
 use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon, Order};
 use crate::differential::grammar::{NEWEST, NewestBefore, NewestBy, NewestDirection, NewestForm, NewestSort};
@@ -91,15 +91,9 @@ impl Operation for Newest {
     }
 
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
-        let replies = sides.both(&self.command)?;
-        if sides.is_refused(&self.command, &replies[1]) {
-            return Ok(Outcome::Refused);
-        }
-        if !cursor::outcomes(sides, &replies, &self.batches)? {
-            return Ok(Outcome::Failed);
-        }
-        let Some(answers) = cursor::read(sides, &replies, &self.batches)? else {
-            return Ok(Outcome::Failed);
+        let answers = match cursor::answers(sides, &self.command, &self.batches)? {
+            Reading::Answers(answers) => answers,
+            Reading::Ended(outcome) => return Ok(outcome),
         };
         // Of items with the same time, mongod may choose any.
         let [naive, shaped] = [&answers.naive, &answers.shaped].map(|answers| self.times(answers));

@@ -69,7 +69,7 @@ enum IndexPart {
 enum ScannedIndex<'a> {
     /// An application's index on items.
     OfItems(&'a StoredIndex),
-    /// The shape's index on time bounds, for pages of the keys that this filter selects.
+    /// The shape's index on time bounds, for pages of the keys that this condition selects.
     OfTimeBounds(RawDocumentBuf),
 }
 
@@ -131,14 +131,19 @@ impl IndexScan<'_> {
         let mut find = single("find", collection);
         match &self.index {
             ScannedIndex::OfItems(index) => self.append_item_scan(index, &mut find),
-            ScannedIndex::OfTimeBounds(filter) => {
+            ScannedIndex::OfTimeBounds(keys) => {
+                let mut filter = keys.clone();
+                // The condition of the index, which is partial.
+                for (name, value) in index::every_page().iter().flatten() {
+                    filter.append(name, value);
+                }
                 let (index, bound, direction) = if self.is_ascending() {
                     (index::FROM, path::FROM, 1)
                 } else {
                     (index::TO, path::TO, -1)
                 };
                 find.append(cstr!("hint"), index);
-                find.append(cstr!("filter"), filter);
+                find.append(cstr!("filter"), &filter);
                 find.append(cstr!("sort"), single(bound, direction));
             }
         }
@@ -169,14 +174,11 @@ impl IndexScan<'_> {
     /// is sent behind the scan: it returns a page if the bounds may have. `None` for an index on items,
     /// whose entries do not move.
     #[must_use]
-    pub fn moved_bounds(&self, shape: &BucketShape, collection: &str) -> Option<RawDocumentBuf> {
+    pub fn moved_bounds(&self, collection: &str) -> Option<RawDocumentBuf> {
         let ScannedIndex::OfTimeBounds(keys) = &self.index else {
             return None;
         };
-        let mut filter = RawDocumentBuf::new();
-        for (name, value) in keys.iter().flatten().filter(|(name, _)| is_key(shape, name.as_str())) {
-            filter.append(name, value);
-        }
+        let mut filter = keys.clone();
         put(&mut filter, path::EXCEPTION, true);
         put(&mut filter, path::LATE, true);
         let mut find = single("find", collection);
@@ -379,10 +381,6 @@ impl<'b> Merge<'b, '_> {
         }
         IndexScanResult::Items(items)
     }
-}
-
-fn is_key(shape: &BucketShape, path: &str) -> bool {
-    shape.key().iter().any(|field| field == path)
 }
 
 /// Whether an index may contain an array on a stored path, apart from the array of items.

@@ -5,10 +5,9 @@ use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument};
 
 use super::bounds::Place;
-use super::{Equality, IndexPart, IndexScan, MAX_ITEMS, ScannedIndex, SortField, is_key};
+use super::{Equality, IndexPart, IndexScan, MAX_ITEMS, ScannedIndex, SortField};
 use crate::command::document::{as_flag, as_whole_number, single};
 use crate::command::find::Find;
-use crate::pattern::bucket::index::every_page;
 use crate::pattern::bucket::item_filter::{BoundSide, ItemFilter, is_plain_path};
 use crate::pattern::bucket::item_index::StoredIndex;
 use crate::pattern::bucket::projection::Projection;
@@ -89,11 +88,7 @@ impl<'a> SortedQuery<'a> {
             return None;
         }
         let values: RawArrayBuf = values.iter().copied().collect();
-        let mut keys = single(key, single("$in", &values));
-        // The condition of the index, which is partial.
-        for (name, value) in every_page().iter().flatten() {
-            keys.append(name, value);
-        }
+        let keys = single(key, single("$in", &values));
         Some(IndexScan {
             filter: self.filter.clone(),
             projection: self.projection.clone(),
@@ -237,4 +232,8 @@ fn has_number(path: &str) -> bool {
 
 fn root(path: &str) -> &str {
     path.split('.').next().unwrap_or(path)
+}
+
+fn is_key(shape: &BucketShape, path: &str) -> bool {
+    shape.key().iter().any(|field| field == path)
 }

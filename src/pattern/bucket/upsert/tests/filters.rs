@@ -1,4 +1,4 @@
-//! Equalities of a filter, and what is refused in it.
+//! Upserts: the fields that a filter sets, and the filters that are refused.
 
 use super::*;
 
