@@ -10,3 +10,4 @@ mod proxies;
 mod queries;
 mod regressions;
 mod secondaries;
+mod values;

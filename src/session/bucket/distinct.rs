@@ -1,5 +1,7 @@
 //! `distinct`: mongod finds the values, the proxy merges them.
 
+mod value_scan;
+
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
@@ -23,6 +25,12 @@ const MAX_BYTES: usize = 16 * 1024 * 1024 - 4096;
 pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let wanted = Distinct::parse(run.context.head.body())?;
     let stages = stages(run, &wanted).await?;
+    if let Some(found) = value_scan::read(run, &wanted).await?
+        && found.values.as_bytes().len() <= MAX_BYTES
+    {
+        run.context.shared.metrics.read(&run.label(), Strategy::Index);
+        return Ok(reply_of(&found.values, &found.reply));
+    }
     run.context.shared.metrics.read(&run.label(), Strategy::Pipeline);
     if let Some(command) = of_stored_path(run, &wanted) {
         let reply = read(run, command).await?;
@@ -38,6 +46,12 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
 /// What is sent for it.
 pub(super) async fn explained(run: &mut BucketCommand<'_>, wanted: &Distinct<'_>) -> Result<Explained, RunError> {
     let stages = stages(run, wanted).await?;
+    if let Some(found) = value_scan::read(run, wanted).await? {
+        return Ok(Explained {
+            strategy: Strategy::Index,
+            command: found.query,
+        });
+    }
     let first_pages = first_pages(run, wanted).map(|stages| by_pipeline(run, wanted, &stages));
     let command = of_stored_path(run, wanted).or(first_pages);
     Ok(Explained {

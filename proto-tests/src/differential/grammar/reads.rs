@@ -146,8 +146,8 @@ declare_sites! {
         None 8, Range 1, In 1, NotEqual 1, NotIn 1, Exists 1, Not 1, Nor 1, And 1, Modulo 1, Expression 1,
     }
 
-    /// The command of a sorted read.
-    "sorted.read" SortedRead { Find 3, Aggregate 1 }
+    /// The command of a read of an indexed collection.
+    "sorted.read" SortedRead { Find 3, Aggregate 1, Distinct 1 }
 
     /// A pipeline that reaches another collection.
     "lookup" LookupForm { Ordinary 16, Fill 4, Mistake 2 }

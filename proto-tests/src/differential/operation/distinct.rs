@@ -29,6 +29,15 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
     })
 }
 
+/// Compares a `distinct` on a path with an index.
+pub(super) fn compare_indexed(sides: &mut Sides, command: &Document) -> Result<()> {
+    let distinct = Distinct {
+        command: command.clone(),
+        has_indexes: true,
+    };
+    distinct.run(sides).map(drop)
+}
+
 fn ordinary(world: &mut World) -> Document {
     let mut command = doc! { "distinct": COLLECTION, "key": world.distinct_path() };
     let filter = world.filter();

@@ -7,6 +7,7 @@ use bson::raw::RawBsonRef;
 use bson::{Bson, DateTime, Document, bson, doc};
 
 use super::cursor::{self, Batches};
+use super::distinct;
 use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon, Order};
 use crate::differential::grammar::{
@@ -232,6 +233,10 @@ fn read(world: &mut World, index: &Document, values: SortedValues, is_in_order: 
     }
     let is_plain = values == SortedValues::Plain || !sort.contains_key(RANK) && !filter.contains_key(RANK);
     let command = command(world, &filter, &sort);
+    if command.contains_key("distinct") {
+        // Some items have no status, and times have too many values.
+        is_by_index = filter.is_empty() && index.keys().next().is_some_and(|path| path == RANK);
+    }
     let order = if sort.contains_key("n") {
         Order::Defined
     } else {
@@ -258,6 +263,14 @@ fn command(world: &mut World, filter: &Document, sort: &Document) -> Document {
             "pipeline": [{ "$match": filter }, { "$sort": sort }, { "$skip": skip }, { "$limit": limit }],
             "cursor": {},
         },
+        SortedRead::Distinct => {
+            let path = sort.keys().next().cloned().unwrap_or_default();
+            let mut command = doc! { "distinct": COLLECTION, "key": path };
+            if !filter.is_empty() {
+                command.insert("query", filter);
+            }
+            command
+        }
     };
     if let (Some(size), true) = (size, command.contains_key("find")) {
         command.insert("batchSize", size);
@@ -390,6 +403,10 @@ impl Operation for Sorted {
 
 impl Sorted {
     fn compare(&self, sides: &mut Sides, read: &Read) -> Result<()> {
+        if read.command.contains_key("distinct") {
+            distinct::compare_indexed(sides, &read.command)?;
+            return check_access_path(sides, read);
+        }
         let replies = sides.both(&read.command)?;
         if !cursor::outcomes(sides, &replies, &read.batches)? {
             return Ok(());
@@ -400,21 +417,18 @@ impl Sorted {
         let all = doc! { "find": COLLECTION, "filter": &read.filter, "$db": &sides.naive.database };
         let all = invariants::read_all(&mut sides.naive.connection, &all)?;
         compare::documents(self.canon, &read.order, &answers.naive, &answers.shaped, &all)?;
-        if read.is_by_index {
-            is_not_by_pipeline(sides, &read.command)?;
-        }
-        Ok(())
+        check_access_path(sides, read)
     }
 }
 
-/// Fails where a query that an index answers scans the collection.
-fn is_not_by_pipeline(sides: &mut Sides, command: &Document) -> Result<()> {
-    if !command.contains_key("find") {
+/// Fails if a query that an index answers scans the collection.
+fn check_access_path(sides: &mut Sides, read: &Read) -> Result<()> {
+    if !read.is_by_index || read.command.contains_key("aggregate") {
         return Ok(());
     }
     let reply = sides
         .shaped
-        .run(&doc! { "explain": command.clone(), "verbosity": "queryPlanner" })?;
+        .run(&doc! { "explain": &read.command, "verbosity": "queryPlanner" })?;
     let explained = reply.get_document("mongoshape");
     let strategy = explained.ok().and_then(|explained| explained.get_str("strategy").ok());
     ensure!(

@@ -16,6 +16,7 @@ mod plan;
 mod sort_key;
 #[cfg(test)]
 mod tests;
+pub mod value_scan;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 

@@ -30,23 +30,27 @@ impl Place<'_> {
         if self.equalities.is_empty() && self.value.is_none() {
             return Some(IndexPart::Whole);
         }
-        let mut values: Vec<RawBson> = self
-            .equalities
-            .iter()
-            .map(|equality| equality.value)
-            .chain(self.value)
-            .map(RawBson::from)
-            .collect();
         if is_forward {
-            return Some(IndexPart::From(self.bound(&values)));
+            return Some(IndexPart::From(self.first()));
         }
         if !self.index.is_read_backward() {
             return None;
         }
+        let mut values = self.values();
         let last = values.pop()?;
         let field = self.index.fields().get(values.len())?;
         values.push(behind(last.as_raw_bson_ref(), field.is_ascending)?);
         Some(IndexPart::BackFrom(self.bound(&values)))
+    }
+
+    /// The first position in the index that begins with the equalities and the value.
+    pub(super) fn first(&self) -> RawDocumentBuf {
+        self.bound(&self.values())
+    }
+
+    fn values(&self) -> Vec<RawBson> {
+        let values = self.equalities.iter().map(|equality| equality.value).chain(self.value);
+        values.map(RawBson::from).collect()
     }
 
     /// The first position in the index that begins with these values.

@@ -225,7 +225,7 @@ fn direction_of(value: RawBsonRef<'_>) -> Option<bool> {
 }
 
 /// Whether a part of a path is a number, which may be a position in an array.
-fn has_number(path: &str) -> bool {
+pub(super) fn has_number(path: &str) -> bool {
     path.split('.')
         .any(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
 }
@@ -234,6 +234,6 @@ fn root(path: &str) -> &str {
     path.split('.').next().unwrap_or(path)
 }
 
-fn is_key(shape: &BucketShape, path: &str) -> bool {
+pub(super) fn is_key(shape: &BucketShape, path: &str) -> bool {
     shape.key().iter().any(|field| field == path)
 }

@@ -1,5 +1,6 @@
 mod plans;
 mod time_bounds;
+mod values;
 
 use bson::raw::RawBson;
 use bson::{RawDocumentBuf, rawdoc};

@@ -1,0 +1,65 @@
+//! The `distinct` of an indexed field, without a filter. Costs one round trip for each value.
+
+use bson::raw::{RawArrayBuf, RawBson, RawDocumentBuf};
+
+use crate::command::distinct::Distinct;
+use crate::pattern::bucket::read::index_scan::value_scan::{BUCKETS_BEHIND_EMPTIED, NextValue, ValueScan};
+use crate::session::bucket::command::BucketCommand;
+use crate::session::bucket::indexes;
+use crate::session::bucket::upstream_query::{ask, complete, documents};
+use crate::session::error::RunError;
+
+/// The most values. A field with more values is read from all pages, at once.
+const MAX_VALUES: usize = 32;
+
+/// The values of a field.
+pub(super) struct Answer {
+    pub(super) values: RawArrayBuf,
+    /// The first query.
+    pub(super) query: RawDocumentBuf,
+    /// The last reply.
+    pub(super) reply: RawDocumentBuf,
+}
+
+/// The values in ascending order. `None` if no index begins with the field, if there are many values, or if
+/// an item lacks the field.
+pub(super) async fn read(run: &mut BucketCommand<'_>, wanted: &Distinct<'_>) -> Result<Option<Answer>, RunError> {
+    let is_of_all = wanted.query.is_none() && wanted.collation.is_none();
+    // Queries outside of a transaction do not read the same snapshot. The stable API does not have `max`.
+    let reads_once = run.context.head.wants_snapshot() && !run.context.head.in_transaction();
+    if !is_of_all || reads_once || run.is_strict() || run.collection.is_none() || run.context.link.is_dry_run() {
+        return Ok(None);
+    }
+    let indexes = indexes::stored(run).await?;
+    let Some(scan) = ValueScan::of(run.shape, wanted.key, &indexes) else {
+        return Ok(None);
+    };
+    let mut values: Vec<RawBson> = Vec::new();
+    let mut buckets = 1;
+    loop {
+        let behind = values.last().map(RawBson::as_raw_bson_ref);
+        let query = scan.query(run.namespace.collection, behind, buckets);
+        let request = complete(run, query.clone());
+        let Some([reply]) = ask(run, [request]).await? else {
+            indexes::forget(run);
+            return Ok(None);
+        };
+        let read = i64::try_from(documents(&reply).count()).unwrap_or(i64::MAX);
+        match scan.next(documents(&reply), behind, read < buckets) {
+            NextValue::Value(value) if values.len() < MAX_VALUES => {
+                values.push(value);
+                buckets = 1;
+            }
+            NextValue::OnlyEmptied if buckets == 1 => buckets = BUCKETS_BEHIND_EMPTIED,
+            NextValue::End => {
+                if !scan.is_ascending() {
+                    values.reverse();
+                }
+                let query = scan.query(run.namespace.collection, None, 1);
+                let values = values.into_iter().collect();
+                return Ok(Some(Answer { values, query, reply }));
+            }
+            NextValue::Value(_) | NextValue::OnlyEmptied | NextValue::NotComparable => return Ok(None),
+        }
+    }
+}
