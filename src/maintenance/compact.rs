@@ -4,7 +4,7 @@
 //! differ. Then the collection is frozen, the remaining differences are fixed, and the copy is renamed
 //! over the collection, which is one step in mongod. If a run ends before that, the collection is
 //! unchanged. A run that is stopped before it has frozen the collection leaves its copy to the next
-//! run. See `docs/decisions/0016-pages-are-packed-in-a-copy.md`, and `0027-late-messages-are-fenced.md`
+//! run. See `docs/decisions/0016-short-pages-are-packed-in-a-copy.md`, and `0027-late-messages-are-fenced.md`
 //! for messages that arrive late.
 
 mod copy;

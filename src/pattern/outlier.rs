@@ -2,7 +2,7 @@
 //!
 //! An inline document is stored as the application wrote it. An outlier's *base document* has the first
 //! elements, the flag, and the control of its *extras*, which are in *pages* of another collection. See
-//! [`layout`] and `docs/decisions/0017-an-outlier-says-all-of-itself.md`.
+//! [`layout`] and `docs/decisions/0017-the-base-document-determines-the-array.md`.
 
 pub mod classify;
 pub mod index;

@@ -1,6 +1,6 @@
 //! The shape marker: an empty partial index whose filter records the options that stored data
 //! depends on. A proxy with other options refuses the collection. mongod keeps no two such indexes
-//! on a collection. See `docs/decisions/0019-pages-say-their-shape.md`.
+//! on a collection. See `docs/decisions/0019-a-collection-records-its-shape.md`.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 

@@ -1,6 +1,6 @@
 //! Commands on outlier collections, and the helpers that they share. A command that does not touch
 //! the array is passed on. Any other is planned by `pattern::outlier`. See
-//! `docs/decisions/0017-an-outlier-says-all-of-itself.md`.
+//! `docs/decisions/0017-the-base-document-determines-the-array.md`.
 
 mod base_document;
 mod collation_check;

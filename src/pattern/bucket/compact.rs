@@ -1,7 +1,7 @@
 //! Compaction: short pages are packed again, in a copy that is swapped in.
 //!
 //! Items cannot move between pages while others read (see
-//! `docs/decisions/0016-pages-are-packed-in-a-copy.md`). So each key's items are stored on new
+//! `docs/decisions/0016-short-pages-are-packed-in-a-copy.md`). So each key's items are stored on new
 //! pages in a copy, as if one client had inserted them in their order ([`Packer`]). Stored items
 //! keep every bit. Before the swap the collection is *frozen*: a validator that no document
 //! satisfies refuses every insert and update. No statement that removes a bucket removes an item

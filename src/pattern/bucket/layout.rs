@@ -27,15 +27,15 @@
 //! * The pages of a key are numbered without gaps. All but the highest are full or `short`.
 //! * Only the highest page takes new items, unless it is `short`.
 //! * A page is begun only after the page before it has reserved it in `next`. A page with a
-//!   reservation is not removed: see `docs/decisions/0013-pages-are-announced.md`.
+//!   reservation is not removed: see `docs/decisions/0013-pages-are-reserved.md`.
 //! * `count` is 0 only if all items were deleted from a page that has a reservation.
 //!
 //! If no page of a key is late or unordered, the times of its items ascend from the first page to
 //! the last. The first and the last page are enough to know that: page 0 is marked before a later
 //! page becomes late, and each page begun after a late page is unordered. See
-//! `docs/decisions/0003-late-is-local.md`. When an item gets another time on a standalone, a page
+//! `docs/decisions/0003-out-of-order-marks-are-local.md`. When an item gets another time on a standalone, a page
 //! that is not the highest becomes late. `kept`, `unsteady` and `anchor` exist for that case: see
-//! `docs/decisions/0015-times-change-in-place.md`.
+//! `docs/decisions/0015-times-are-changed-in-place-on-a-standalone.md`.
 //!
 //! Hand-written buckets have no `control` until they are adopted, see [`super::adopt`].
 

@@ -1,5 +1,5 @@
 //! Changes an item's time in place on a standalone, which has no transactions. Before that, other
-//! pages of the key are marked; see `docs/decisions/0015-times-change-in-place.md`.
+//! pages of the key are marked; see `docs/decisions/0015-times-are-changed-in-place-on-a-standalone.md`.
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 

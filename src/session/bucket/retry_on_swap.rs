@@ -1,5 +1,5 @@
 //! Runs a command again when its collection is swapped for a compacted copy
-//! (`docs/decisions/0016-pages-are-packed-in-a-copy.md`).
+//! (`docs/decisions/0016-short-pages-are-packed-in-a-copy.md`).
 //!
 //! Writes just before the swap fail with `DocumentValidationFailure`. Operations still on the old collection
 //! fail with `CollectionUUIDMismatch` or `QueryPlanKilled`. A command that has changed nothing, or that is

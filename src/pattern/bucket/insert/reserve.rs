@@ -1,4 +1,4 @@
-//! Reserves the page after one that takes no more items: see `docs/decisions/0013-pages-are-announced.md`.
+//! Reserves the page after one that takes no more items: see `docs/decisions/0013-pages-are-reserved.md`.
 
 use bson::raw::{RawArrayBuf, RawBson, RawDocumentBuf, cstr};
 

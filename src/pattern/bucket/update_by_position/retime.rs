@@ -2,7 +2,7 @@
 //! transactions.
 //!
 //! The same statement marks the item's page late and extends its bounds. Other pages are marked
-//! before: see `docs/decisions/0015-times-change-in-place.md`.
+//! before: see `docs/decisions/0015-times-are-changed-in-place-on-a-standalone.md`.
 
 use bson::DateTime;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};

@@ -6,7 +6,7 @@
 //!
 //! The update ends with the first item that fails: items before it are changed, items after it are not. So
 //! statements are sent in ordered commands, in which mongod stops at the first failure
-//! (`docs/decisions/0021-an-update-of-many-ends-with-its-first-failure.md`).
+//! (`docs/decisions/0021-a-multi-update-ends-with-its-first-failure.md`).
 
 mod away;
 mod met;
