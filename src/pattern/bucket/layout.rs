@@ -33,8 +33,9 @@
 //! If no page of a key is late or unordered, the times of its items ascend from the first page to
 //! the last. The first and the last page are enough to know that: page 0 is marked before a later
 //! page becomes late, and each page begun after a late page is unordered. See
-//! `docs/decisions/0003-out-of-order-marks-are-local.md`. When an item gets another time on a standalone, a page
-//! that is not the highest becomes late. `kept`, `unsteady` and `anchor` exist for that case: see
+//! `docs/decisions/0003-out-of-order-marks-are-local.md`. When an item gets another time on a
+//! standalone, a page that is not the highest becomes late. `kept`, `unsteady` and `anchor` exist
+//! for that case: see
 //! `docs/decisions/0015-times-are-changed-in-place-on-a-standalone.md`.
 //!
 //! Hand-written buckets have no `control` until they are adopted, see [`super::adopt`].
