@@ -1,21 +1,21 @@
 //! The common part of `compact` and `setup --pack`: writing pages into a copy, and freezing a
 //! collection until the copy replaces it.
 
+mod commands;
 pub(crate) mod concurrent_runs;
 mod fencing;
 mod frozen;
 mod halt;
 mod kind;
-mod send;
 mod writer;
 
 use bson::{Bson, Document};
 
+pub(crate) use self::commands::{CollectionRename, Freezing, concern_kept};
 pub(crate) use self::fencing::take_down as take_fences_down;
 pub(crate) use self::frozen::Frozen;
 pub(crate) use self::halt::Halt;
 pub(crate) use self::kind::{REPLICATION_TIMEOUT_MS, SwapKind, uuid_of};
-pub(crate) use self::send::{CollectionRename, Freezing, concern_kept};
 pub(crate) use self::writer::{Flushed, Writer};
 
 /// Options that a freeze sets.

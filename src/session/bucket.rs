@@ -19,7 +19,7 @@ mod insert;
 mod internal_transaction;
 mod item_lookup;
 mod item_update;
-mod move_item;
+mod key_or_time_change;
 mod readiness;
 mod relocate;
 mod retime;

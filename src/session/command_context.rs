@@ -7,8 +7,8 @@ use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
 use super::collection_catalog::{CatalogSession, Transaction};
 use super::cursor_owner::Owner;
 use super::error::RunError;
+use super::outlier_shape_markers::MarkerCheck;
 use super::shared::{Settings, Shared};
-use super::stored_shapes::StoredAsker;
 use super::upstream::{Upstream, UpstreamKind};
 use super::upstream_connection::{UpstreamConnection, UpstreamRequest};
 use crate::command::arguments::InheritedOptions;
@@ -139,14 +139,14 @@ impl<'a> CommandContext<'a> {
         shape: &OutlierShape,
         namespace: Namespace<'_>,
     ) -> Result<(), RunError> {
-        let asker = StoredAsker {
+        let check = MarkerCheck {
             metrics: &self.shared.metrics,
             carried: self.options(),
             link: self.link,
             shape,
             namespace,
         };
-        self.settings.stored_shapes.check(asker).await
+        self.settings.outlier_shape_markers.check(check).await
     }
 
     /// The client as the owner of cursors on a collection.

@@ -18,7 +18,7 @@ use super::namespace_cache::NamespaceCache;
 use super::outlier::hot_documents::KnownOutliers;
 use super::outlier::leftover::Leftovers;
 use super::outlier::scratch_collection::Scratches;
-use super::stored_shapes::StoredShapes;
+use super::outlier_shape_markers::OutlierShapeMarkers;
 use crate::pattern::shapes::Shapes;
 
 /// Time and size limits of a session.
@@ -52,7 +52,7 @@ pub struct Settings {
     /// recreated.
     pub(super) without_collation: NamespaceCache<Binary>,
     /// The outlier collections whose shape marker matches.
-    pub(super) stored_shapes: StoredShapes,
+    pub(super) outlier_shape_markers: OutlierShapeMarkers,
     pub(super) known_outliers: KnownOutliers,
     pub(super) scratches: Scratches,
     /// The dry run of the shapes in observe mode, if there are any.
@@ -70,7 +70,7 @@ impl Settings {
             hints: HeadPages::default(),
             first_pages: FirstPages::default(),
             without_collation: NamespaceCache::default(),
-            stored_shapes: StoredShapes::default(),
+            outlier_shape_markers: OutlierShapeMarkers::default(),
             known_outliers: KnownOutliers::default(),
             scratches: Scratches::default(),
             observer: None,

@@ -9,9 +9,9 @@ use mongodb::{Client, Database};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::commands::{INDEX_NOT_FOUND, PAUSE, append_concern, concern_kept, has_code};
 use super::halt::Halt;
 use super::kind::NAMESPACE_NOT_FOUND;
-use super::send::{INDEX_NOT_FOUND, PAUSE, append_concern, concern_kept, has_code};
 use crate::command::document::{array_of, single};
 use crate::maintenance::upstream::{ShapedCollection, indexes_of};
 use crate::pattern::bucket::fence::{Fence, is_fence};

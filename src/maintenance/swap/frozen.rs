@@ -9,11 +9,11 @@ use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 use bson::{Binary, Document};
 use tokio_util::sync::CancellationToken;
 
+use super::commands::{Freezing, INDEX_NOT_FOUND, UUID_MISMATCH, has_code};
 use super::fencing::{self, Held};
 use super::halt::Halt;
 use super::kind::NAMESPACE_NOT_FOUND;
 use super::kind::{SwapKind, uuid_of};
-use super::send::{Freezing, INDEX_NOT_FOUND, UUID_MISMATCH, has_code};
 use crate::command::document::single;
 use crate::maintenance::upstream::{description, explain};
 use crate::pattern::bucket::fence::Fence;

@@ -3,9 +3,9 @@
 use bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
 use bson::{Binary, Document, rawdoc};
 
+use super::commands::concern_kept;
 use super::halt::Halt;
 use super::kind::REPLICATION_TIMEOUT_MS;
-use super::send::concern_kept;
 use crate::command::document::{array_of, single};
 use crate::maintenance::upstream::{ShapedCollection, as_integer};
 use crate::pattern::bucket::compact::Packed;

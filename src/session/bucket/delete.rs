@@ -1,6 +1,7 @@
 //! `delete`: removes items from their pages.
 //!
-//! [`one`] deletes a single item, [`many`] all matches, [`remove_empty_pages`] the empty pages.
+//! [`one`] deletes a single item, [`many`] whole pages of keys, [`batch_delete`] all other matches,
+//! [`remove_empty_pages`] the empty pages.
 
 mod batch_delete;
 mod many;

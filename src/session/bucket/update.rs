@@ -2,10 +2,10 @@
 //! items' pages. Otherwise each statement is executed alone, on located items.
 
 mod by_id;
+mod find_again;
 mod many;
 mod one;
 mod outcome;
-mod relocate_item;
 mod statement;
 
 use bson::raw::{RawBsonRef, RawDocumentBuf};

@@ -44,7 +44,7 @@ impl Session<'_> {
         shape: &OutlierShape,
     ) -> Result<CommandOutcome, Closed> {
         self.link.compress_with(self.compressor);
-        if !to.settings.stored_shapes.knows(to.namespace) {
+        if !to.settings.outlier_shape_markers.knows(to.namespace) {
             let checked = Box::pin(self.check_stored(&to.settings, head, to.namespace, shape)).await;
             if let Err(error) = checked {
                 return self.finish(message.opened, head, Err(error)).await;

@@ -131,6 +131,6 @@ pub(super) async fn drop(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf,
     // mongod reports a missing collection, which is ignored.
     run.context.link.call(UpstreamRequest::plain(&command)).await?;
     run.context.settings.without_collation.forget(run.namespace);
-    run.context.settings.stored_shapes.forget(run.namespace);
+    run.context.settings.outlier_shape_markers.forget(run.namespace);
     Ok(answer)
 }

@@ -22,7 +22,7 @@ use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::item_lookup;
 use crate::session::bucket::item_update::{ItemUpdate, end_transaction, given_up, in_words_of_the_application};
-use crate::session::bucket::move_item::{self, MoveOutcome};
+use crate::session::bucket::key_or_time_change::{self, KeyOrTimeOutcome};
 use crate::session::bucket::relocate::claimed;
 use crate::session::bucket::update::is_relocated;
 use crate::session::bucket::upsert::{self, Upserted};
@@ -144,13 +144,13 @@ impl LocatedFindAndModify<'_> {
             },
             Planned::Elsewhere(where_to) => {
                 let stays = self.task.statement_id.is_none();
-                match move_item::move_item(run, self.task, found, where_to, stays).await? {
-                    MoveOutcome::Stayed(item, answer) | MoveOutcome::Away(item, answer) => {
+                match key_or_time_change::change_key_or_time(run, self.task, found, where_to, stays).await? {
+                    KeyOrTimeOutcome::Stayed(item, answer) | KeyOrTimeOutcome::Away(item, answer) => {
                         self.moved(run, found, &item, &answer).map(Some)
                     }
-                    MoveOutcome::Before(attempt) => self.relocated_before(run, attempt).await.map(Some),
-                    MoveOutcome::Missed => Ok(None),
-                    MoveOutcome::Failed(error) => Err(fail(run, &error).await?.into()),
+                    KeyOrTimeOutcome::Before(attempt) => self.relocated_before(run, attempt).await.map(Some),
+                    KeyOrTimeOutcome::Missed => Ok(None),
+                    KeyOrTimeOutcome::Failed(error) => Err(fail(run, &error).await?.into()),
                 }
             }
             Planned::Failed(error) => Err(fail(run, &error).await?.into()),

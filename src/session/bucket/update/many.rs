@@ -18,9 +18,9 @@ use bson::raw::RawDocumentBuf;
 
 use self::away::fails_anywhere;
 use self::met::Met;
+use super::find_again::{FoundAgain, find_again, find_all_again};
 use super::one::none_matched;
 use super::outcome::UpdateOutcome;
-use super::relocate_item::{FoundAgain, find_again, find_all_again};
 use super::statement::send;
 use crate::command::document::get;
 use crate::command::error::{CommandError, WriteError};

@@ -11,7 +11,7 @@ use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::item_lookup;
 use crate::session::bucket::item_update::{ItemUpdate, given_up, in_words_of_the_application};
-use crate::session::bucket::move_item::{self, MoveOutcome};
+use crate::session::bucket::key_or_time_change::{self, KeyOrTimeOutcome};
 use crate::session::bucket::relocate::{was_relocated, was_relocated_before_others};
 use crate::session::bucket::upsert::{self, Upserted};
 use crate::session::error::RunError;
@@ -37,17 +37,19 @@ pub(super) async fn run(
                     None => unchanged(&validated.answer, counted),
                 });
             }
-            Planned::Elsewhere(where_to) => match move_item::move_item(run, task, &found, where_to, true).await? {
-                MoveOutcome::Stayed(_, answer) | MoveOutcome::Away(_, answer) => {
-                    return Ok(UpdateOutcome::of_one(answer));
+            Planned::Elsewhere(where_to) => {
+                match key_or_time_change::change_key_or_time(run, task, &found, where_to, true).await? {
+                    KeyOrTimeOutcome::Stayed(_, answer) | KeyOrTimeOutcome::Away(_, answer) => {
+                        return Ok(UpdateOutcome::of_one(answer));
+                    }
+                    KeyOrTimeOutcome::Before(_) => return Ok(relocated_before(&validated)),
+                    KeyOrTimeOutcome::Missed => {
+                        pause(round).await;
+                        continue;
+                    }
+                    KeyOrTimeOutcome::Failed(error) => return Ok(failed(validated, error)),
                 }
-                MoveOutcome::Before(_) => return Ok(relocated_before(&validated)),
-                MoveOutcome::Missed => {
-                    pause(round).await;
-                    continue;
-                }
-                MoveOutcome::Failed(error) => return Ok(failed(validated, error)),
-            },
+            }
             Planned::Failed(error) => return Ok(failed(validated, error)),
         };
         // The located item may already be the result of another attempt, which was still running when

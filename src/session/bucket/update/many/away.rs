@@ -9,7 +9,7 @@ use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::update_by_position::Elsewhere;
 use crate::session::bucket::command::BucketCommand;
-use crate::session::bucket::move_item::{self, MoveOutcome};
+use crate::session::bucket::key_or_time_change::{self, KeyOrTimeOutcome};
 use crate::session::bucket::retry_on_swap::MAX_RUNS;
 use crate::session::bucket::update::outcome::UpdateOutcome;
 use crate::session::error::RunError;
@@ -72,14 +72,14 @@ impl Many<'_> {
         found: &LocatedItem,
         to: Elsewhere,
     ) -> Result<Option<bool>, RunError> {
-        match move_item::move_item(run, self.task, found, to, true).await? {
-            MoveOutcome::Stayed(_, answer) => self.sum.add(UpdateOutcome::of_one(answer)),
-            MoveOutcome::Away(_, answer) => {
+        match key_or_time_change::change_key_or_time(run, self.task, found, to, true).await? {
+            KeyOrTimeOutcome::Stayed(_, answer) => self.sum.add(UpdateOutcome::of_one(answer)),
+            KeyOrTimeOutcome::Away(_, answer) => {
                 self.sum.add(UpdateOutcome::of_one(answer));
                 return Ok(Some(true));
             }
-            MoveOutcome::Failed(error) => self.sum.failed = Some(error),
-            MoveOutcome::Before(_) | MoveOutcome::Missed => return Ok(None),
+            KeyOrTimeOutcome::Failed(error) => self.sum.failed = Some(error),
+            KeyOrTimeOutcome::Before(_) | KeyOrTimeOutcome::Missed => return Ok(None),
         }
         Ok(Some(false))
     }

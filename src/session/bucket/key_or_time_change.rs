@@ -18,7 +18,7 @@ use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
 use crate::session::upstream::UpstreamKind;
 
-pub(super) enum MoveOutcome {
+pub(super) enum KeyOrTimeOutcome {
     /// The new item, on the same page, and mongod's reply.
     Stayed(RawDocumentBuf, RawDocumentBuf),
     /// The new item, on another page, and mongod's last reply.
@@ -34,41 +34,41 @@ pub(super) enum MoveOutcome {
 
 /// Gives the item its new key or time. `stays`: whether it may change in place, which leaves no
 /// retry record of the new item.
-pub(super) async fn move_item(
+pub(super) async fn change_key_or_time(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
     found: &LocatedItem,
     elsewhere: Elsewhere,
     stays: bool,
-) -> Result<MoveOutcome, RunError> {
+) -> Result<KeyOrTimeOutcome, RunError> {
     let is_time = matches!(elsewhere, Elsewhere::Time(_));
     let item = elsewhere.into_item();
     let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
     let stored = match Item::prepare(run.shape, 0, &item, &mut KeepsTimestamps(&mut mint)) {
         Ok(stored) => stored,
-        Err(error) => return Ok(MoveOutcome::Failed(error)),
+        Err(error) => return Ok(KeyOrTimeOutcome::Failed(error)),
     };
     // Another attempt may have moved the item to the page on which it was found.
     if let Some(attempt) = was_relocated(run, task).await? {
-        return Ok(MoveOutcome::Before(attempt));
+        return Ok(KeyOrTimeOutcome::Before(attempt));
     }
     if is_time
         && stays
         && let Some(time) = stored.time()
         && let Some(answer) = in_place(run, task, found, &stored, time).await?
     {
-        return Ok(MoveOutcome::Stayed(item, answer));
+        return Ok(KeyOrTimeOutcome::Stayed(item, answer));
     }
     if is_time && run.context.upstream == UpstreamKind::Standalone {
         return Ok(match shift(run, found, &stored).await? {
-            Some(answer) => MoveOutcome::Stayed(item, answer),
-            None => MoveOutcome::Missed,
+            Some(answer) => KeyOrTimeOutcome::Stayed(item, answer),
+            None => KeyOrTimeOutcome::Missed,
         });
     }
     Ok(match relocate(run, task, found, &item).await? {
-        RelocateOutcome::Now(answer) => MoveOutcome::Away(item, answer),
-        RelocateOutcome::Before(attempt) => MoveOutcome::Before(attempt),
-        RelocateOutcome::Missed => MoveOutcome::Missed,
+        RelocateOutcome::Now(answer) => KeyOrTimeOutcome::Away(item, answer),
+        RelocateOutcome::Before(attempt) => KeyOrTimeOutcome::Before(attempt),
+        RelocateOutcome::Missed => KeyOrTimeOutcome::Missed,
     })
 }
 

@@ -23,7 +23,7 @@ const WITHOUT_EXTRAS: Duration = Duration::from_secs(1);
 
 /// The outlier collections whose shape marker was checked.
 #[derive(Debug, Default)]
-pub(super) struct StoredShapes(NamespaceCache<MarkerState>);
+pub(super) struct OutlierShapeMarkers(NamespaceCache<MarkerState>);
 
 /// The cached result.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ enum MarkerState {
 }
 
 /// The connection and rights for a check.
-pub(super) struct StoredAsker<'a> {
+pub(super) struct MarkerCheck<'a> {
     pub(super) metrics: &'a SessionMetrics,
     pub(super) link: &'a mut UpstreamConnection,
     pub(super) shape: &'a OutlierShape,
@@ -43,7 +43,7 @@ pub(super) struct StoredAsker<'a> {
     pub(super) carried: InheritedOptions<'a>,
 }
 
-impl StoredShapes {
+impl OutlierShapeMarkers {
     /// Whether a cached result is valid.
     pub(super) fn knows(&self, namespace: Namespace<'_>) -> bool {
         match self.0.get(namespace) {
@@ -54,14 +54,14 @@ impl StoredShapes {
     }
 
     /// Refuses a collection whose shape marker records another shape.
-    pub(super) async fn check(&self, asker: StoredAsker<'_>) -> Result<(), RunError> {
-        if asker.link.is_dry_run() || self.knows(asker.namespace) {
+    pub(super) async fn check(&self, check: MarkerCheck<'_>) -> Result<(), RunError> {
+        if check.link.is_dry_run() || self.knows(check.namespace) {
             return Ok(());
         }
-        let mut command = single("listIndexes", asker.shape.extras_collection());
-        asker.carried.append_to_inspect(&mut command);
-        let seen = match asker.link.run(&command).await {
-            Ok(reply) => asker.seen(&reply)?,
+        let mut command = single("listIndexes", check.shape.extras_collection());
+        check.carried.append_to_inspect(&mut command);
+        let seen = match check.link.run(&command).await {
+            Ok(reply) => check.seen(&reply)?,
             Err(RunError::Command(error)) if error.is(ErrorCode::NamespaceNotFound) => {
                 MarkerState::NothingAt(Instant::now())
             }
@@ -70,7 +70,7 @@ impl StoredShapes {
             Err(RunError::Command(error)) if error.is(ErrorCode::Unauthorized) => return Ok(()),
             Err(error) => return Err(error),
         };
-        self.0.put(asker.namespace, seen);
+        self.0.put(check.namespace, seen);
         Ok(())
     }
 
@@ -80,14 +80,14 @@ impl StoredShapes {
     }
 }
 
-impl StoredAsker<'_> {
+impl MarkerCheck<'_> {
     fn seen(&self, reply: &RawDocumentBuf) -> Result<MarkerState, CommandError> {
         let indexes = CursorReply::parse(reply);
-        let Some(said) = shape_marker::among(indexes.iter().flat_map(CursorReply::documents)) else {
+        let Some(marker) = shape_marker::among(indexes.iter().flat_map(CursorReply::documents)) else {
             // No marker: extras were written by hand, or are being created.
             return Ok(MarkerState::NothingAt(Instant::now()));
         };
-        let differing = shape_marker::differing(self.shape.stored_as(), said);
+        let differing = shape_marker::differing(self.shape.stored_as(), marker);
         if differing.is_empty() {
             return Ok(MarkerState::Same);
         }
