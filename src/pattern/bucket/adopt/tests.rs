@@ -37,10 +37,10 @@ fn by_hand(id: &str, key: i32, times: &[i64]) -> RawDocumentBuf {
 /// The statements for all buckets, each as the `_id` of its query and its `$set`, with the
 /// reservation as `next`.
 fn statements(shape: &BucketShape, documents: &[RawDocumentBuf]) -> Vec<(String, bson::Document)> {
-    let mut walk = AdoptionScan::new(shape);
+    let mut scan = AdoptionScan::new(shape);
     let mut found = Vec::new();
     for document in documents {
-        let DocumentKind::ByHand(adoption) = walk.look_at(document).unwrap() else {
+        let DocumentKind::ByHand(adoption) = scan.look_at(document).unwrap() else {
             continue;
         };
         for statement in adoption.statements {
@@ -209,9 +209,9 @@ proptest! {
         }
         let rest = self::statements(&shape, &documents);
         execute(&mut documents, &rest);
-        let mut walk = AdoptionScan::new(&shape);
+        let mut scan = AdoptionScan::new(&shape);
         for document in &documents {
-            let found = walk.look_at(document);
+            let found = scan.look_at(document);
             prop_assert!(matches!(found, Ok(DocumentKind::Page)), "{found:?} in {documents:?}");
         }
     }

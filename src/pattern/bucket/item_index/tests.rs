@@ -120,13 +120,13 @@ fn what_a_collection_is_clustered_by_is_its_index_on_id() {
         Some(Conflict::Clustered(_))
     ));
     assert_eq!(conflict(rawdoc! { "key": { "_id": 1 }, "name": "other" }), None);
-    for (of, is_met) in [
+    for (of, is_usable) in [
         (rawdoc! { "hint": "by id" }, true),
         (rawdoc! { "hint": "_id_" }, false),
         (rawdoc! { "hint": { "_id": 1 } }, true),
     ] {
         let hint = hint(get(&of, "hint").unwrap()).unwrap();
-        assert_eq!(hint.is_met(&indexes), is_met, "{of:?}");
+        assert_eq!(hint.is_usable(&indexes), is_usable, "{of:?}");
     }
 }
 
@@ -175,7 +175,7 @@ fn a_hint_matches_indexes_of_the_application() {
         ..Indexes::default()
     };
     let check = |of: RawDocumentBuf, expected: bool| {
-        let found = hint(get(&of, "hint").unwrap()).is_some_and(|hint| hint.is_met(&indexes));
+        let found = hint(get(&of, "hint").unwrap()).is_some_and(|hint| hint.is_usable(&indexes));
         assert_eq!(found, expected, "{of:?}");
     };
     check(rawdoc! { "hint": "_id_" }, true);

@@ -143,7 +143,7 @@ fn a_bucket_has_a_matching_item_where_the_filter_is_on_items_alone_or_on_the_key
         rawdoc! { "k": 1, "quantity": { "$gt": 1 } },
         rawdoc! { "_id": 1 },
     ] {
-        assert!(narrowing(&filter).is_met_by_an_item(), "{filter:?}");
+        assert!(narrowing(&filter).guarantees_matching_item(), "{filter:?}");
     }
     // A page may be empty.
     for filter in [
@@ -152,7 +152,7 @@ fn a_bucket_has_a_matching_item_where_the_filter_is_on_items_alone_or_on_the_key
         rawdoc! { "a": 1, "$expr": true },
         rawdoc! { "$or": [{ "k": 1 }, { "a": 1 }] },
     ] {
-        assert!(!narrowing(&filter).is_met_by_an_item(), "{filter:?}");
+        assert!(!narrowing(&filter).guarantees_matching_item(), "{filter:?}");
     }
 }
 
@@ -178,7 +178,7 @@ fn a_filter_of_more_than_1_mib_is_not_repeated_for_buckets() {
     for (length, is_repeated) in [(longest, true), (longest + 1, false)] {
         let found = narrowing(&filter(length));
         assert_eq!(!found.clauses().is_empty(), is_repeated);
-        assert_eq!(found.is_met_by_an_item(), is_repeated);
+        assert_eq!(found.guarantees_matching_item(), is_repeated);
     }
 }
 

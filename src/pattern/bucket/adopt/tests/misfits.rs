@@ -9,10 +9,10 @@ use crate::pattern::shapes::{BucketOptions, BucketShape, ItemIds};
 
 fn refusal(options: BucketOptions, documents: &[RawDocumentBuf]) -> String {
     let shape = BucketShape::new(options).unwrap();
-    let mut walk = AdoptionScan::new(&shape);
+    let mut scan = AdoptionScan::new(&shape);
     let refused: Vec<String> = documents
         .iter()
-        .filter_map(|document| walk.look_at(document).err())
+        .filter_map(|document| scan.look_at(document).err())
         .map(|misfit| misfit.to_string())
         .collect();
     assert_eq!(refused.len(), 1, "{refused:?}");
@@ -192,9 +192,9 @@ fn pages_are_held_to_the_layout() {
         page(2, &[9], doc! { "bytes": 17.0, "page": 2_i64, "unordered": true }),
     ];
     let shape = shape();
-    let mut walk = AdoptionScan::new(&shape);
+    let mut scan = AdoptionScan::new(&shape);
     for page in &all {
-        assert!(matches!(walk.look_at(page), Ok(DocumentKind::Page)), "{page:?}");
+        assert!(matches!(scan.look_at(page), Ok(DocumentKind::Page)), "{page:?}");
     }
 }
 
@@ -213,9 +213,9 @@ fn pages_record_another_time_from_an_anchor_on() {
         ]
     };
     let shape = shape();
-    let mut walk = AdoptionScan::new(&shape);
+    let mut scan = AdoptionScan::new(&shape);
     for page in pages(doc! { "unordered": true }) {
-        assert!(matches!(walk.look_at(&page), Ok(DocumentKind::Page)), "{page:?}");
+        assert!(matches!(scan.look_at(&page), Ok(DocumentKind::Page)), "{page:?}");
     }
     let refused = refusal(options(), &pages(doc! {}));
     assert!(refused.contains("not marked unordered"), "{refused:?}");
@@ -233,12 +233,12 @@ fn one_misfit_does_not_put_the_others_of_its_key_in_doubt() {
 #[test]
 fn what_is_passed_over_does_not_put_its_neighbours_in_doubt() {
     let shape = shape();
-    let mut walk = AdoptionScan::new(&shape);
+    let mut scan = AdoptionScan::new(&shape);
     let open = page(0, &[0], doc! {});
-    assert!(matches!(walk.look_at(&open), Ok(DocumentKind::Page)));
-    walk.pass_over(&page(1, &[1], doc! {}));
-    assert!(matches!(walk.look_at(&page(2, &[2], doc! {})), Ok(DocumentKind::Page)));
+    assert!(matches!(scan.look_at(&open), Ok(DocumentKind::Page)));
+    scan.pass_over(&page(1, &[1], doc! {}));
+    assert!(matches!(scan.look_at(&page(2, &[2], doc! {})), Ok(DocumentKind::Page)));
     // Another key follows.
-    walk.pass_over(&by_hand("2", 2, &[]));
-    walk.look_at(&page(1, &[2], doc! {})).unwrap_err();
+    scan.pass_over(&by_hand("2", 2, &[]));
+    scan.look_at(&page(1, &[2], doc! {})).unwrap_err();
 }
