@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_one_line_with_the_last_words_and_a_remedy() {
+    fn command_failure_is_reported_in_one_line_with_stderr_and_remedy() {
         check(
             "echo one >&2; echo two >&2; exit 1",
             "`sh -c echo one >&2; echo two >&2; exit 1` failed (two): do this",

@@ -127,7 +127,7 @@ mod tests {
     use super::crc32c;
 
     #[test]
-    fn the_checksum_is_castagnolis() {
+    fn checksum_is_crc32c() {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
     }
 }

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn cached_plans_and_what_is_refused() {
+    fn cached_plans_are_read_and_refused_entries_skipped() {
         let mut traffic = Traffic::default();
         let plan =
             doc! { "createdFromQuery": { "query": { "k": { "$eq": 5 } }, "sort": { "at": 1 }, "projection": {} } };

@@ -187,7 +187,7 @@ mod tests {
     use crate::pattern::shapes::{BucketOptions, NamespacePattern};
 
     #[test]
-    fn a_page_is_not_called_misplaced_while_somebody_adopts() {
+    fn page_is_not_reported_misplaced_during_adoption() {
         let options = BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()]);
         let shape = BucketShape::new(options).unwrap();
         let page = rawdoc! {

@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_that_has_passed_its_end_is_recognised() {
+    fn overflowed_counter_is_recognised() {
         let ids = |counters: &[u32]| -> Vec<RawDocumentBuf> {
             let id = |counter: &u32| {
                 let [_, c1, c2, c3] = counter.to_be_bytes();

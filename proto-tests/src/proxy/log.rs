@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_read_and_anything_else_is_an_error() {
+    fn log_level_is_parsed_and_unknown_level_is_an_error() {
         check(r#"{"level":"INFO","fields":{"message":"ERROR"}}"#, Level::Info);
         check(r#"{"level":"WARN","fields":{"message":"m"}}"#, Level::Warn);
         check(r#"{"level":"ERROR","fields":{"message":"m"}}"#, Level::Error);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn only_listed_lines_are_forgiven() {
+    fn only_expected_log_lines_are_accepted() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         std::io::Write::write_all(
             &mut writer,

@@ -153,7 +153,7 @@ fn other_stages_find_items() -> Result<()> {
 }
 
 #[test]
-fn the_view_of_items_is_made_when_it_is_needed() -> Result<()> {
+fn items_view_is_created_on_demand() -> Result<()> {
     let shaped = start()?;
     let names = |shaped: &Shaped| -> Result<Vec<String>> {
         let found = shaped
@@ -205,7 +205,7 @@ fn items_are_written_to_plain_collections() -> Result<()> {
 }
 
 #[test]
-fn a_view_shows_items_whoever_reads_it() -> Result<()> {
+fn view_shows_items_to_every_reader() -> Result<()> {
     let shaped = start()?;
     let mut application = shaped.application()?;
     let mut run = |mut command: Document| {
@@ -288,7 +288,7 @@ fn a_transaction_reaches_what_it_wrote() -> Result<()> {
 }
 
 #[test]
-fn a_distinct_key_is_one_that_an_item_has() -> Result<()> {
+fn distinct_returns_only_keys_of_existing_items() -> Result<()> {
     let shaped = Shaped::start("max_items = 2")?;
     let mut application = shaped.application()?;
     let items: Vec<_> = (0..5).map(|number| doc! { "_id": number, "k": 5.0 }).collect();

@@ -100,7 +100,7 @@ fn other_commands_on_the_collection_are_not_supported() -> Result<()> {
 }
 
 #[test]
-fn what_a_pipeline_cannot_do_with_the_collection_is_refused() -> Result<()> {
+fn unsupported_pipeline_stages_are_refused() -> Result<()> {
     let shaped = filled()?;
     let lookup = doc! { "$lookup": { "from": COLLECTION, "localField": "k", "foreignField": "k", "as": "found" } };
     let other = doc! { "db": &shaped.database, "coll": COLLECTION };
@@ -199,7 +199,7 @@ fn raw_cursor(direct: &mut Connection, shaped: &Shaped) -> Result<i64> {
 }
 
 #[test]
-fn a_cursor_on_raw_buckets_is_not_found_and_is_mongods_to_kill() -> Result<()> {
+fn cursor_on_raw_buckets_is_not_found_and_is_killed_by_mongod() -> Result<()> {
     let shaped = filled()?;
     let mut direct = shaped.direct()?;
     let id = raw_cursor(&mut direct, &shaped)?;
@@ -236,7 +236,7 @@ fn refusals_of_commands_that_want_no_reply_get_none() -> Result<()> {
 }
 
 #[test]
-fn a_collection_that_is_not_fit_is_neither_read_nor_written() -> Result<()> {
+fn collection_that_does_not_fit_the_shape_is_neither_read_nor_written() -> Result<()> {
     let german = doc! { "collation": { "locale": "de" } };
     for (what, options) in [
         ("not buckets", doc! {}),

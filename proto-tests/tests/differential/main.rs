@@ -479,7 +479,7 @@ fn every_production_is_covered() {
 }
 
 #[test]
-fn all_that_mongodb_has_is_generated_or_excluded_for_a_reason() {
+fn every_mongodb_feature_is_generated_or_excluded_with_a_reason() {
     let missing = proto_tests::differential::mongodb::not_generated(&generated());
     assert!(missing.is_empty(), "neither generated nor excluded: {missing:?}");
 }

@@ -107,7 +107,7 @@ fn table() -> Result<String> {
 }
 
 #[test]
-fn the_document_says_what_is_possible() -> Result<()> {
+fn comparison_document_equals_the_behaviour() -> Result<()> {
     let table = table()?;
     let document = std::fs::read_to_string(FILE)?;
     let (before, rest) = document.split_once(BEGIN).context("no line that begins the table")?;

@@ -71,7 +71,7 @@ fn without_ids(line: &str) -> String {
 }
 
 #[test]
-fn dots_stand_for_what_varies() {
+fn dots_in_expected_output_match_any_text() {
     let check = |shown: &str, printed: &str, is_same: bool| {
         assert_eq!(compare(shown, printed).is_ok(), is_same, "{shown:?} and {printed:?}");
     };

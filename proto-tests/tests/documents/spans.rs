@@ -57,7 +57,7 @@ fn commands_in_the_text_exist() -> Result<()> {
 }
 
 #[test]
-fn links_lead_somewhere() -> Result<()> {
+fn links_have_existing_targets() -> Result<()> {
     let mut wrong = Vec::new();
     for document in blocks::all()? {
         let folder = Path::new(&document.path).parent().unwrap_or(Path::new(""));

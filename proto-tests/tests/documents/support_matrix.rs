@@ -30,7 +30,7 @@ const OTHER_NAMES: [&str; 7] = [
 ];
 
 #[test]
-fn every_option_that_the_code_reads_has_a_row() -> Result<()> {
+fn every_option_read_by_the_code_is_documented() -> Result<()> {
     for document in [Shape::DOCUMENT, Outlier::DOCUMENT] {
         let support = Support::read(document)?;
         for (command, file) in source::OPTIONS {
@@ -47,12 +47,12 @@ fn every_option_that_the_code_reads_has_a_row() -> Result<()> {
 }
 
 #[test]
-fn every_command_on_buckets_is_as_it_says() -> Result<()> {
+fn bucket_commands_behave_as_documented() -> Result<()> {
     every_command_is_as_it_says(bucket::open(ItemIds::Unique)?)
 }
 
 #[test]
-fn every_command_on_outliers_is_as_it_says() -> Result<()> {
+fn outlier_commands_behave_as_documented() -> Result<()> {
     every_command_is_as_it_says(outlier::open()?)
 }
 

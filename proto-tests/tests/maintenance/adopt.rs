@@ -48,7 +48,7 @@ fn leave_all_kinds(hand: &mut Hand) -> Result<Vec<Bson>> {
 }
 
 #[test]
-fn what_was_written_by_hand_is_adopted_and_goes_on_through_the_proxy() -> Result<()> {
+fn hand_written_buckets_are_adopted_and_accept_proxy_writes() -> Result<()> {
     let mut hand = Hand::start(bare())?;
     let keys = leave_all_kinds(&mut hand)?;
     let items: Vec<Vec<Document>> = keys.iter().map(|key| hand.items_by_hand(key)).collect::<Result<_>>()?;
@@ -161,7 +161,7 @@ fn the_page_that_was_open_takes_the_next_item() -> Result<()> {
 }
 
 #[test]
-fn items_keep_their_ids_and_what_is_not_the_bucket_s_own() -> Result<()> {
+fn adoption_keeps_item_ids_and_unknown_bucket_fields() -> Result<()> {
     let mut hand = Hand::start(Shape::new(&["k"]))?;
     let items = [
         doc! { "_id": 1, "k": 5, "x": 1 },

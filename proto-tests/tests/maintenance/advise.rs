@@ -151,7 +151,7 @@ fn collections_are_told_apart_and_nothing_is_written() -> Result<()> {
 }
 
 #[test]
-fn what_is_proposed_is_a_configuration_that_serves() -> Result<()> {
+fn proposed_configuration_can_be_served() -> Result<()> {
     let world = World::start()?;
     let uri = world.mongod.uri();
     let toml = advise(&uri, &["--toml"])?;
@@ -184,7 +184,7 @@ fn what_is_proposed_is_a_configuration_that_serves() -> Result<()> {
 }
 
 #[test]
-fn pages_come_to_what_was_projected() -> Result<()> {
+fn page_sizes_equal_the_projection() -> Result<()> {
     let world = World::start()?;
     let toml = advise(
         &world.mongod.uri(),
@@ -362,7 +362,7 @@ fn missing_privileges_are_said() -> Result<()> {
 }
 
 #[test]
-fn what_cannot_be_asked_is_an_error() -> Result<()> {
+fn advise_that_cannot_read_its_target_is_an_error() -> Result<()> {
     let world = World::start()?;
     let uri = world.mongod.uri();
     let fails = |arguments: &[&str], part: &str| -> Result<()> {

@@ -77,7 +77,7 @@ fn is_there_again(
 }
 
 #[test]
-fn extras_have_their_index_again_whoever_has_dropped_them() -> Result<()> {
+fn extras_index_is_recreated_after_a_drop_by_any_client() -> Result<()> {
     on_each(|scene| {
         let other = scene.another_proxy()?;
         let mongod = scene.direct.stream().peer_addr()?;
@@ -95,7 +95,7 @@ fn extras_have_their_index_again_whoever_has_dropped_them() -> Result<()> {
 }
 
 #[test]
-fn extras_have_their_index_again_however_the_first_page_comes() -> Result<()> {
+fn extras_index_is_recreated_by_every_kind_of_first_page_write() -> Result<()> {
     on_each(|scene| {
         let whole = doc! { "dropDatabase": 1, "$db": &scene.database };
         let mongod = scene.direct.stream().peer_addr()?;

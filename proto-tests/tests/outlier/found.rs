@@ -89,7 +89,7 @@ fn a_transaction_begins_once() -> Result<()> {
 
 /// mongod ends a transaction in which a statement fails: also one that failed on the copy of an outlier.
 #[test]
-fn what_fails_on_a_copy_ends_the_transaction() -> Result<()> {
+fn failure_in_the_scratch_collection_aborts_the_transaction() -> Result<()> {
     let fails = [
         update(&[doc! { "q": { "_id": 2 }, "u": { "$inc": { "tags.x": 1 } } }]),
         update(&[doc! { "q": { "n": 9 }, "u": [{ "$set": { "tags": { "$divide": [1, 0] } } }], "upsert": true }]),
@@ -127,7 +127,7 @@ fn what_fails_on_a_copy_ends_the_transaction() -> Result<()> {
 }
 
 #[test]
-fn what_is_wrong_is_told_in_mongods_order() -> Result<()> {
+fn errors_have_mongods_precedence() -> Result<()> {
     let mut sides = on_a_standalone()?;
     let wrong = [
         // The change before the hint, and before an expression.
@@ -162,7 +162,7 @@ fn what_is_wrong_is_told_in_mongods_order() -> Result<()> {
 
 /// Many writes of one number would be taken for one of them.
 #[test]
-fn many_are_not_retryable() -> Result<()> {
+fn updates_of_many_are_not_retryable() -> Result<()> {
     let mut sides = sides()?;
     let commands = [
         doc! { "delete": COLLECTION, "deletes": [{ "q": { "n": { "$gt": 1 } }, "limit": 0 }] },
@@ -178,7 +178,7 @@ fn many_are_not_retryable() -> Result<()> {
 
 /// What a write that is sent again would do now is another question than what it did.
 #[test]
-fn a_write_sent_again_is_told_as_it_was() -> Result<()> {
+fn resent_write_returns_the_same_reply() -> Result<()> {
     let to = |id: i32, change: Bson| update(&[doc! { "q": { "n": id }, "u": change }]);
     let made = |id: i32, change: Bson| update(&[doc! { "q": { "_id": id, "n": id }, "u": change, "upsert": true }]);
     let changed = |id: i32, change: Bson| {
@@ -227,7 +227,7 @@ fn an_upsert_may_make_an_outlier_with_variables() -> Result<()> {
 
 /// mongod tells a push with a sort as a change, whatever it does.
 #[test]
-fn a_push_that_changes_nothing_is_told_as_mongod_tells_it() -> Result<()> {
+fn push_without_change_has_mongods_reply() -> Result<()> {
     let mut sides = on_a_standalone()?;
     let each = bson!({ "tags": { "$each": [], "$sort": 1 } });
     sides.alike(&update(&[

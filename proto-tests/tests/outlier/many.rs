@@ -44,7 +44,7 @@ fn check(sides: &mut Sides<Outlier>) -> Result<()> {
 }
 
 #[test]
-fn an_update_of_many_meets_each_document_once_that_it_moves_in_an_index() -> Result<()> {
+fn update_of_many_changes_each_document_once_if_it_moves_in_an_index() -> Result<()> {
     for filter in [doc! { "n": { "$gte": 0 } }, doc! { "n": { "$gte": 0 }, "tags": 2 }] {
         let mut sides = sides(90)?;
         let change = doc! { "$inc": { "n": 1000 }, "$push": { "tags": "x" } };

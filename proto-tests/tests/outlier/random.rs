@@ -42,21 +42,21 @@ fn check(outlier: Outlier, seeds: impl IntoIterator<Item = u64>, upstream: &Mong
 }
 
 #[test]
-fn of_a_small_threshold() -> Result<()> {
+fn random_operations_with_a_small_threshold() -> Result<()> {
     check(Outlier::new("tags", (5, 7)), 501..=505, mongod::shared())
 }
 
 #[test]
-fn of_a_small_threshold_in_sessions() -> Result<()> {
+fn random_operations_with_a_small_threshold_in_sessions() -> Result<()> {
     check(Outlier::new("tags", (5, 7)), 511..=515, mongod::shared_replica_set())
 }
 
 #[test]
-fn of_fifty() -> Result<()> {
+fn random_operations_with_a_threshold_of_50() -> Result<()> {
     check(Outlier::new("tags", (50, 1000)), 521..=525, mongod::shared())
 }
 
 #[test]
-fn of_fifty_in_sessions() -> Result<()> {
+fn random_operations_with_a_threshold_of_50_in_sessions() -> Result<()> {
     check(Outlier::new("tags", (50, 60)), 531..=535, mongod::shared_replica_set())
 }

@@ -123,7 +123,7 @@ fn a_snapshot_session_reads_at_its_time_after_others_have_changed_the_extras() -
 }
 
 #[test]
-fn a_snapshot_cursor_goes_on_at_its_time() -> Result<()> {
+fn snapshot_cursor_continues_at_its_timestamp() -> Result<()> {
     let mut sides = sides()?;
     let find = doc! { "find": COLLECTION, "sort": { "_id": 1 }, "batchSize": 1 };
     let mut begun = Vec::new();

@@ -23,7 +23,7 @@ fn known(scene: &mut Scene) -> Result<()> {
 }
 
 #[test]
-fn all_see_what_is_in_a_tail() -> Result<()> {
+fn reads_include_the_tail() -> Result<()> {
     on_each(|scene| {
         known(scene)?;
         let (_proxy, mut base) = scene.of_bases()?;
@@ -48,7 +48,7 @@ fn all_see_what_is_in_a_tail() -> Result<()> {
 }
 
 #[test]
-fn a_client_that_goes_leaves_nothing_behind() -> Result<()> {
+fn client_disconnect_leaves_no_tail() -> Result<()> {
     on_each(|scene| {
         known(scene)?;
         let mut other = scene.another()?;

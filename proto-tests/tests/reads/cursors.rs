@@ -112,7 +112,7 @@ fn open(connection: &mut Connection, shaped: &Shaped) -> Result<i64> {
 }
 
 #[test]
-fn another_connection_goes_on_where_one_stopped() -> Result<()> {
+fn cursor_continues_on_another_connection() -> Result<()> {
     let shaped = filled()?;
     let id = open(&mut shaped.application()?, &shaped)?;
     let mut seen = 2;
@@ -274,7 +274,7 @@ fn a_cursor_used_wrongly_answers_as_a_naive_collections() -> Result<()> {
 }
 
 #[test]
-fn what_a_find_was_opened_with_is_not_said_again() -> Result<()> {
+fn get_more_does_not_repeat_the_fields_of_find() -> Result<()> {
     let shaped = Shaped::start("")?;
     // A key each, so that a batch takes more pages than would be needed if they were full.
     let items: Vec<_> = (0..80).map(|number| doc! { "_id": number, "k": number }).collect();

@@ -294,7 +294,7 @@ fn an_unordered_insert_stores_the_first_of_two_behind_a_duplicate() -> Result<()
 /// A page took an item that had room behind one that was refused and had none: another attempt knew nothing
 /// of it.
 #[test]
-fn a_resent_insert_knows_what_its_pages_have() -> Result<()> {
+fn resent_insert_uses_the_pages_of_the_first_attempt() -> Result<()> {
     let mut sides = Sides::open(Shape {
         max_bytes: 1024,
         ..Shape::new(&["k"])

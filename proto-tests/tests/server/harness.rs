@@ -95,7 +95,7 @@ fn a_set_elects_again_after_a_step_down_and_takes_a_killed_member_back() -> Resu
 }
 
 #[test]
-fn two_servers_do_not_meet() -> Result<()> {
+fn two_test_servers_are_independent() -> Result<()> {
     let (one, other) = (Mongod::standalone()?, Mongod::standalone()?);
     assert_ne!(one.address(), other.address());
     for server in [&one, &other] {

@@ -122,7 +122,7 @@ fn beside_a_healthy_client(proxy: &Proxy, attack: impl FnOnce() -> Result<()>) -
 }
 
 #[test]
-fn what_is_no_message_ends_its_own_connection_only() -> Result<()> {
+fn invalid_message_closes_only_its_own_connection() -> Result<()> {
     let shaped = shaped("frame_timeout_ms = 200")?;
     shaped.proxy.expect_log(Level::Warn, BROKEN);
     shaped.proxy.expect_log(Level::Warn, SLOW);
@@ -160,7 +160,7 @@ fn what_is_no_message_ends_its_own_connection_only() -> Result<()> {
 }
 
 #[test]
-fn a_client_that_goes_away_is_no_warning() -> Result<()> {
+fn client_disconnect_logs_no_warning() -> Result<()> {
     let shaped = shaped("")?;
     let ping = frame::command(1, 0, &doc! { "ping": 1, "$db": "admin" })?;
     beside_a_healthy_client(&shaped.proxy, || {
@@ -208,7 +208,7 @@ fn peak_kilobytes(proxy: &Proxy) -> Result<u64> {
 }
 
 #[test]
-fn announced_bytes_take_no_memory() -> Result<()> {
+fn declared_length_allocates_no_memory() -> Result<()> {
     let shaped = shaped("")?;
     let before = peak_kilobytes(&shaped.proxy)?;
     let announced = frame::announcing(48_000_000, OP_MSG, 1, &[0; 84]);

@@ -116,7 +116,7 @@ fn run(application: &mut Connection, database: &str) -> Result<Vec<Vec<u8>>> {
 }
 
 #[test]
-fn answers_are_mongods_and_counts_a_rewriting_proxys() -> Result<()> {
+fn observe_mode_returns_mongods_replies_and_counts_like_rewriting() -> Result<()> {
     let database = database_name();
     let mut direct = Connection::open(mongod::shared().address())?;
     let expected = run(&mut direct, &database)?;
@@ -268,7 +268,7 @@ fn a_long_message_is_observed_whole() -> Result<()> {
 }
 
 #[test]
-fn a_transaction_goes_on_as_if_nobody_looked() -> Result<()> {
+fn observe_mode_does_not_disturb_a_transaction() -> Result<()> {
     let database = database_name();
     let options = ProxyOptions::new(&mongod::shared_replica_set().uri()).config(&config(&database, "observe"));
     let proxy = Proxy::start(&options)?;

@@ -95,7 +95,7 @@ fn shows_the_metrics(html: &str, proxy: &Proxy) -> Result<()> {
 }
 
 #[test]
-fn it_shows_what_the_metrics_say_with_javascript_and_without() -> Result<()> {
+fn operators_page_shows_metrics_with_and_without_javascript() -> Result<()> {
     let Some(mut browser) = Browser::start()? else {
         println!("not run, there is no Chromium here: {}", browser::INSTALL);
         return Ok(());

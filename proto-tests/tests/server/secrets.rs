@@ -135,7 +135,7 @@ fn misspeak(proxy: &Proxy) -> Result<()> {
 }
 
 #[tokio::test]
-async fn nothing_of_documents_and_credentials_is_told() -> Result<()> {
+async fn logs_and_metrics_contain_no_documents_or_credentials() -> Result<()> {
     let mongod = Options::default().auth().standalone()?;
     users(&mongod).await?;
     let options = ProxyOptions::new(&mongod.uri_as("own", OWN_PASSWORD))

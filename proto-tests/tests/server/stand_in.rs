@@ -87,7 +87,7 @@ fn a_restarted_proxy_has_its_ports_and_both_lives_are_judged() -> Result<()> {
 }
 
 #[test]
-fn a_proxy_that_does_not_start_tells_why() {
+fn proxy_that_does_not_start_reports_the_reason() {
     let error = stand_in("refuses to start").unwrap_err();
     let error = error.to_string();
     assert!(

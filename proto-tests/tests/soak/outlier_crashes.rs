@@ -39,22 +39,22 @@ fn is_done_once(disturbance: Disturbance) -> Result<()> {
 }
 
 #[test]
-fn an_attempt_that_is_held_up_does_nothing_again() -> Result<()> {
+fn delayed_attempt_has_no_effect_after_a_retry() -> Result<()> {
     is_done_once(Disturbance::IsHeldUp)
 }
 
 #[test]
-fn an_attempt_whose_answers_are_lost_is_taken_up_by_the_next() -> Result<()> {
+fn retry_completes_an_attempt_whose_replies_were_lost() -> Result<()> {
     is_done_once(Disturbance::Breaks(Moment::After))
 }
 
 #[test]
-fn an_attempt_that_is_cut_short_is_taken_up_by_the_next() -> Result<()> {
+fn retry_completes_an_interrupted_attempt() -> Result<()> {
     is_done_once(Disturbance::Breaks(Moment::Before))
 }
 
 #[test]
-fn what_nobody_sends_again_was_done_or_was_not() -> Result<()> {
+fn interrupted_command_without_retry_is_atomic() -> Result<()> {
     let mut world = World::new()?;
     world.attempts.sends_again = false;
     let mut wrong = Vec::new();

@@ -85,7 +85,7 @@ fn of_depth(id: i32, depth: usize) -> Document {
 }
 
 #[test]
-fn as_many_documents_as_a_command_may_have() -> Result<()> {
+fn insert_of_the_maximum_number_of_documents() -> Result<()> {
     let mut sides = sides()?;
     let documents: Vec<Document> = (0..100_000).map(|id| doc! { "_id": id, "k": id % 333 }).collect();
     alike(&mut sides, &doc! { "ordered": false }, &documents)?;
@@ -105,7 +105,7 @@ fn as_many_documents_as_a_command_may_have() -> Result<()> {
 }
 
 #[test]
-fn messages_as_long_as_they_may_be() -> Result<()> {
+fn insert_of_the_maximum_message_size() -> Result<()> {
     let mut sides = sides()?;
     // Ten of them on a page would be more than its bytes allow.
     let large: Vec<Document> = (0..45).map(|id| of_bytes(id, 1_060_000)).collect();
@@ -178,7 +178,7 @@ fn documents_that_are_too_deep_are_refused() -> Result<()> {
 }
 
 #[test]
-fn write_concerns_are_waited_for_and_their_errors_told() -> Result<()> {
+fn write_concern_is_awaited_and_its_error_returned() -> Result<()> {
     let mut sides = sides()?;
     let mut id = 0;
     let mut some = |count: i32| -> Vec<Document> {
@@ -208,7 +208,7 @@ fn write_concerns_are_waited_for_and_their_errors_told() -> Result<()> {
 }
 
 #[test]
-fn options_that_change_nothing_are_taken() -> Result<()> {
+fn options_without_effect_are_accepted() -> Result<()> {
     let mut sides = sides()?;
     let documents: Vec<Document> = (0..25).map(|id| doc! { "_id": id, "k": id % 3 }).collect();
     let options = doc! {
@@ -232,7 +232,7 @@ fn options_that_change_nothing_are_taken() -> Result<()> {
 }
 
 #[test]
-fn statement_ids_of_the_clients_own_are_kept_apart() -> Result<()> {
+fn client_statement_ids_do_not_collide_with_internal_ones() -> Result<()> {
     let mut sides = sides()?;
     let documents: Vec<Document> = (0..4).map(|id| doc! { "_id": id, "k": 1 }).collect();
     for (number, ids) in [

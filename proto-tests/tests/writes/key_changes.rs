@@ -97,7 +97,7 @@ fn items_get_another_key() -> Result<()> {
 }
 
 #[test]
-fn items_get_another_time() -> Result<()> {
+fn time_change_equals_a_plain_collection() -> Result<()> {
     for item_ids in ALL_IDS {
         let mut sides = sides(item_ids)?;
         let changes = [
@@ -182,7 +182,7 @@ fn items_are_made_where_none_matches() -> Result<()> {
 
 /// A command that is sent again, through another proxy, is answered as it was and does nothing more.
 #[test]
-fn what_is_sent_again_is_done_once() -> Result<()> {
+fn resent_update_is_executed_once() -> Result<()> {
     for item_ids in [ItemIds::Unique, ItemIds::Stored] {
         let mut sides = sides(item_ids)?;
         let second = sides.another_proxy()?;

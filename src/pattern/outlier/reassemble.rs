@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_counted_is_nothing_and_the_tail_comes_last() {
+    fn unreferenced_pages_are_ignored_and_the_tail_is_last() {
         let (_, base, pages) = stored(52);
         let DocumentState::Outlier(mut extras) = DocumentState::of(&sample(), &base) else {
             panic!("52 buyers are many");

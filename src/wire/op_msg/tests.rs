@@ -297,7 +297,7 @@ fn build(parts: &Parts) -> Frame {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(parts in any_parts()) {
+    fn messages_round_trip(parts in any_parts()) {
         let frame = build(&parts);
         let header = frame.header();
         prop_assert_eq!((header.request_id, header.response_to), parts.ids);

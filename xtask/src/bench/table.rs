@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_says_why_and_keeps_its_column() {
+    fn unmeasured_cell_shows_the_reason() {
         let unmeasured = Row {
             figures: Vec::new(),
             costs: Vec::new(),

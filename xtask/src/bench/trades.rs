@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_picked_is_picked_once() {
+    fn random_picks_are_distinct() {
         let mut trades = Trades::new();
         let mut all = trades.among(50, 1000);
         let ids: HashSet<_> = all.iter().map(Trade::id).collect();

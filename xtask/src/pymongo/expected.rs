@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_longer_happens_is_unmet() {
+    fn expected_difference_that_did_not_occur_is_reported() {
         let list = "[[difference]]\ntests = [\"*::a\", \"*::b\"]\ncause = \"\"";
         let list = toml::from_str::<List>(list).unwrap().difference;
         let difference = Difference {

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_gravest_step_is_the_outcome() {
+    fn outcome_is_the_worst_step() {
         let text = r#"{"test":"a","outcome":"passed","detail":""}
 {"test":"a","outcome":"failed","detail":"in teardown"}
 {"test":"b","outcome":"skipped","detail":"a subtest"}

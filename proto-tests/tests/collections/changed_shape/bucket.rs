@@ -82,7 +82,7 @@ fn pages_are_read_in_the_shape_that_they_are_stored_in_or_not_at_all() -> Result
 }
 
 #[test]
-fn pages_that_do_not_say_their_shape_are_held_against_it() -> Result<()> {
+fn pages_without_a_shape_marker_are_checked_against_the_shape() -> Result<()> {
     let shaped = start()?;
     let drop = doc! { "dropIndexes": COLLECTION, "index": INDEX, "$db": &shaped.database };
     shaped.direct()?.command_ok(&drop)?;

@@ -141,7 +141,7 @@ fn a_proxy_notices_the_first_outlier_that_is_stored_otherwise() -> Result<()> {
 
 /// What no index says where it is looked for: an outlier whose pages are elsewhere is not shown without them.
 #[test]
-fn extras_that_are_elsewhere_are_missed() -> Result<()> {
+fn outlier_with_extras_in_another_collection_is_not_returned_incomplete() -> Result<()> {
     let books = Books::new(5, 7);
     let proxy = books.proxy(&mongod::shared().uri())?;
     let insert = doc! { "insert": COLLECTION, "documents": [book(0, 3), book(1, 40)], "$db": &books.database };
@@ -166,7 +166,7 @@ fn extras_that_are_elsewhere_are_missed() -> Result<()> {
 
 /// It reads what it may, and has nothing to tell those who may ask.
 #[tokio::test]
-async fn who_may_not_list_indexes_is_not_kept_from_the_collection() -> Result<()> {
+async fn missing_list_indexes_privilege_does_not_block_the_collection() -> Result<()> {
     let mongod = Options::default().auth().standalone()?;
     let books = Books::new(5, 7);
     let through = |proxy: &Proxy, uri: String| uri.replace(&mongod.address().to_string(), &proxy.address().to_string());

@@ -29,7 +29,7 @@ fn insert(collection: &'static str, ids: [i32; 2]) -> impl Fn(&str) -> Document 
 }
 
 #[test]
-fn a_collection_is_renamed_to_where_it_is_stored_alike() -> Result<()> {
+fn collection_can_be_renamed_to_an_identical_shape() -> Result<()> {
     for mongod in servers() {
         let mut both = Both::filled(mongod)?;
         both.same(|_| doc! { "insert": "plain", "documents": [{ "_id": 1 }] })?;

@@ -22,7 +22,7 @@ async fn names(database: &Database, listing: Document) -> Result<Vec<String>> {
 
 /// Of the same collections one is shaped in the database `d`, and none in `n`, where it is called otherwise.
 #[tokio::test]
-async fn who_may_see_names_alone_sees_none_of_ours() -> Result<()> {
+async fn names_only_privilege_does_not_list_internal_collections() -> Result<()> {
     let mongod = Options::default().auth().standalone()?;
     let shape = SHAPES.replace("*.items", "d.items");
     let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(&shape))?;

@@ -120,7 +120,7 @@ fn a_database_is_counted_in_items() -> Result<()> {
 }
 
 #[test]
-fn a_transaction_has_none_of_it() -> Result<()> {
+fn statistics_are_refused_in_a_transaction() -> Result<()> {
     let mut both = Both::filled(mongod::shared_replica_set())?;
     let commands = [
         doc! { "collStats": "items" },
@@ -147,7 +147,7 @@ fn a_transaction_has_none_of_it() -> Result<()> {
 
 /// It takes its time, so on one server only.
 #[test]
-fn what_is_stored_is_compacted() -> Result<()> {
+fn compact_command_runs_on_the_stored_collection() -> Result<()> {
     let mut both = Both::filled(mongod::shared())?;
     for connection in [&both.naive, &both.shaped] {
         connection.stream().set_read_timeout(Some(Duration::from_mins(2)))?;

@@ -208,7 +208,7 @@ fn reads_are_the_same_with_indexes() -> Result<()> {
 }
 
 #[test]
-fn a_transaction_takes_hints_and_ends_with_what_an_index_cannot_have() -> Result<()> {
+fn transaction_accepts_hints_and_aborts_on_an_unindexable_document() -> Result<()> {
     let mut both = Both::filled()?;
     both.create(&[spec(doc! { "quantity": 1, "b": 1 }, "qb")], Told::Whole)?;
     let mut number = 0_i64;

@@ -264,17 +264,17 @@ fn probes(of: Vec<Of>) -> Vec<Probe> {
 }
 
 #[test]
-fn every_row_on_reads_is_as_it_says() -> Result<()> {
+fn read_rows_behave_as_documented() -> Result<()> {
     try_all(reads())
 }
 
 #[test]
-fn every_row_on_writes_is_as_it_says() -> Result<()> {
+fn write_rows_behave_as_documented() -> Result<()> {
     try_all(writes())
 }
 
 #[test]
-fn every_row_on_collections_is_as_it_says() -> Result<()> {
+fn collection_rows_behave_as_documented() -> Result<()> {
     try_all(about_collections())
 }
 

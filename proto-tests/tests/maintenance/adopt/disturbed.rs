@@ -99,7 +99,7 @@ fn several_may_run_at_once() -> Result<()> {
 }
 
 #[test]
-fn proxies_may_go_on_where_they_were() -> Result<()> {
+fn proxies_keep_serving_during_adoption() -> Result<()> {
     const ROUNDS: i32 = 4;
     let mut hand = Hand::start(bare())?;
     let insert = |hand: &Hand, key: i32, number: i32| {
@@ -138,7 +138,7 @@ fn proxies_may_go_on_where_they_were() -> Result<()> {
 }
 
 #[test]
-fn a_writer_who_goes_on_loses_nothing() -> Result<()> {
+fn concurrent_writer_loses_nothing_during_adoption() -> Result<()> {
     let mut hand = Hand::start(bare())?;
     let push = |hand: &mut Hand, number: i32| hand.push(number % 50, &trade(number, i64::from(number) * 1000));
     for number in 0..500 {

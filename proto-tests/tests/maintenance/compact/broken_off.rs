@@ -75,7 +75,7 @@ pub(super) fn write(shaped: &Shaped, id: i32) -> Result<()> {
 }
 
 #[test]
-fn a_run_may_be_stopped_anywhere_and_be_run_again() -> Result<()> {
+fn run_stopped_at_any_point_can_be_repeated() -> Result<()> {
     let shaped = prepare(mongod::shared())?;
     let mut has_ended = false;
     for (number, after) in [30, 80, 150, 250, 400, 600].into_iter().enumerate() {
@@ -112,7 +112,7 @@ fn has_options(direct: &mut Connection, shaped: &Shaped) -> Result<bool> {
 }
 
 #[test]
-fn a_run_that_was_killed_while_all_is_frozen_is_finished_by_the_next() -> Result<()> {
+fn next_run_finishes_a_run_killed_while_frozen() -> Result<()> {
     let set = mongod::shared_replica_set();
     let shaped = prepare(set)?;
     let before = items(&shaped)?;
@@ -169,7 +169,7 @@ fn a_run_that_was_killed_while_all_is_frozen_is_finished_by_the_next() -> Result
 }
 
 #[test]
-fn two_runs_do_not_get_in_each_others_way() -> Result<()> {
+fn two_concurrent_runs_do_not_interfere() -> Result<()> {
     let shaped = prepare(mongod::shared())?;
     let before = items(&shaped)?;
     let runs = [start(&shaped)?, start(&shaped)?];

@@ -354,11 +354,11 @@ fn pack_until(shaped: &Shaped, end: Instant) -> Result<u32> {
 }
 
 #[test]
-fn what_was_answered_is_stored_on_a_replica_set() -> Result<()> {
+fn acknowledged_writes_are_stored_on_a_replica_set() -> Result<()> {
     what_was_answered_is_stored(mongod::shared_replica_set())
 }
 
 #[test]
-fn what_was_answered_is_stored_on_a_standalone() -> Result<()> {
+fn acknowledged_writes_are_stored_on_a_standalone() -> Result<()> {
     what_was_answered_is_stored(mongod::shared())
 }

@@ -310,11 +310,11 @@ fn stopping<T>(world: &World, work: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 #[test]
-fn nobody_misses_anything_on_a_standalone() -> Result<()> {
+fn readers_and_writers_lose_nothing_on_a_standalone() -> Result<()> {
     run(mongod::shared(), false)
 }
 
 #[test]
-fn nobody_misses_anything_on_a_replica_set() -> Result<()> {
+fn readers_and_writers_lose_nothing_on_a_replica_set() -> Result<()> {
     run(mongod::shared_replica_set(), true)
 }

@@ -129,7 +129,7 @@ fn an_update_of_many_changes_each_item_once() -> Result<()> {
 }
 
 #[test]
-fn an_update_that_cannot_be_taken_up_says_what_was_done() -> Result<()> {
+fn update_that_cannot_be_resumed_reports_completed_changes() -> Result<()> {
     let mut world = World::open("item_ids = \"dropped\"\n")?;
     let many = doc! { "q": {}, "u": { "$inc": { "n": 1 } }, "multi": true };
     let reply = world.run(doc! { "update": COLLECTION, "updates": [many] })?;

@@ -115,7 +115,7 @@ fn nested(depth: usize) -> Document {
 }
 
 #[test]
-fn nesting_inside_compressed_messages_is_judged_as_mongod_does() -> Result<()> {
+fn nesting_limit_inside_compressed_messages_equals_mongods() -> Result<()> {
     let shaped = shaped("")?;
     shaped.application()?.command_ok(&shaped.insert(&[doc! { "k": 1 }]))?;
     // 200 is the deepest that mongod reads; what is stored lies two deeper in a bucket.
@@ -145,7 +145,7 @@ fn nesting_inside_compressed_messages_is_judged_as_mongod_does() -> Result<()> {
 }
 
 #[test]
-fn lengths_that_lie_inside_compressed_messages_store_nothing() -> Result<()> {
+fn wrong_lengths_inside_compressed_messages_store_nothing() -> Result<()> {
     let shaped = shaped("")?;
     shaped.proxy.expect_log(Level::Warn, BROKEN);
     shaped.application()?.command_ok(&shaped.insert(&[doc! { "k": 1 }]))?;

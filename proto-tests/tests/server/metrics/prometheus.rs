@@ -34,7 +34,7 @@ fn is_installed(program: &str) -> bool {
 }
 
 #[test]
-fn promtool_finds_nothing_to_say() -> Result<()> {
+fn promtool_accepts_the_exposition() -> Result<()> {
     if !is_installed("promtool") {
         return Ok(());
     }

@@ -176,16 +176,16 @@ fn check(item_ids: ItemIds) -> Result<()> {
 }
 
 #[test]
-fn unique_items_are_stored_once_wherever_the_way_breaks() -> Result<()> {
+fn unique_items_are_stored_once_after_any_connection_failure() -> Result<()> {
     check(ItemIds::Unique)
 }
 
 #[test]
-fn items_with_stored_ids_are_stored_once_wherever_the_way_breaks() -> Result<()> {
+fn items_with_stored_ids_are_stored_once_after_any_connection_failure() -> Result<()> {
     check(ItemIds::Stored)
 }
 
 #[test]
-fn items_without_ids_are_stored_once_wherever_the_way_breaks() -> Result<()> {
+fn items_without_ids_are_stored_once_after_any_connection_failure() -> Result<()> {
     check(ItemIds::Dropped)
 }

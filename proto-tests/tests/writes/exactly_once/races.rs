@@ -62,7 +62,7 @@ fn race(ordered: bool, retryable: bool, taken: i32) -> Result<(Document, Vec<i32
 }
 
 #[test]
-fn an_ordered_insert_stores_nothing_behind_what_somebody_else_took() -> Result<()> {
+fn ordered_insert_stops_at_an_id_taken_by_another_writer() -> Result<()> {
     for retryable in [false, true] {
         for taken in 0..7 {
             let (reply, stored) = race(true, retryable, taken)?;
@@ -79,7 +79,7 @@ fn an_ordered_insert_stores_nothing_behind_what_somebody_else_took() -> Result<(
 }
 
 #[test]
-fn an_unordered_insert_stores_all_but_what_somebody_else_took() -> Result<()> {
+fn unordered_insert_skips_ids_taken_by_another_writer() -> Result<()> {
     for retryable in [false, true] {
         for taken in [0, 1, 4, 6] {
             let (reply, stored) = race(false, retryable, taken)?;

@@ -98,7 +98,7 @@ fn numbered(command: &Document, number: i64) -> Document {
 }
 
 #[test]
-fn statements_that_may_move_items_leave_no_session_each() -> Result<()> {
+fn relocating_statements_do_not_leave_one_session_each() -> Result<()> {
     // Its own: the sessions of a shared one are counted, too.
     let server = Mongod::replica_set(1)?;
     let mut sides = sides_on(&server, ItemIds::Unique)?;
@@ -147,7 +147,7 @@ fn statements_that_may_move_items_leave_no_session_each() -> Result<()> {
 }
 
 #[test]
-fn a_find_and_modify_that_moved_its_item_answers_again_as_before() -> Result<()> {
+fn resent_find_and_modify_that_relocated_its_item_returns_the_same_reply() -> Result<()> {
     for item_ids in [ItemIds::Unique, ItemIds::Stored] {
         let mut sides = sides(item_ids)?;
         let of = |fields: Document| {
@@ -190,7 +190,7 @@ fn a_find_and_modify_that_moved_its_item_answers_again_as_before() -> Result<()>
 }
 
 #[test]
-fn what_is_sent_again_names_the_statements_that_were_executed() -> Result<()> {
+fn reply_to_a_resent_command_names_the_retried_statements() -> Result<()> {
     let mut sides = sides(ItemIds::Unique)?;
     let commands = [
         doc! { "update": COLLECTION, "updates": [
@@ -235,7 +235,7 @@ fn what_is_sent_again_names_the_statements_that_were_executed() -> Result<()> {
 }
 
 #[test]
-fn a_number_that_is_too_old_fails_the_command() -> Result<()> {
+fn command_with_an_old_transaction_number_fails() -> Result<()> {
     let mut sides = sides(ItemIds::Unique)?;
     let newer = doc! { "insert": COLLECTION, "documents": [{ "_id": 900, "k": 1, "at": at(900) }] };
     alike(&mut sides, &numbered(&newer, 9))?;

@@ -48,7 +48,7 @@ fn told_of_concern(sides: &mut Sides, command: &Document) -> Result<()> {
 }
 
 #[test]
-fn a_write_concern_that_is_not_met_is_told_where_nothing_is_stored() -> Result<()> {
+fn unsatisfied_write_concern_is_returned_if_nothing_is_stored() -> Result<()> {
     let mut sides = Sides::open(Shape::new(&["k"]))?;
     sides.alike(&insert(&[1, 2, 3]))?;
     for concern in [
@@ -70,7 +70,7 @@ fn a_write_concern_that_is_not_met_is_told_where_nothing_is_stored() -> Result<(
 }
 
 #[test]
-fn a_number_that_is_too_old_fails_the_command() -> Result<()> {
+fn command_with_an_old_transaction_number_fails() -> Result<()> {
     for item_ids in ALL_IDS {
         let mut sides = Sides::open(Shape {
             item_ids,
@@ -93,7 +93,7 @@ fn a_number_that_is_too_old_fails_the_command() -> Result<()> {
 }
 
 #[test]
-fn a_page_of_another_layout_takes_no_items_and_loses_none() -> Result<()> {
+fn insert_and_delete_skip_a_page_of_another_layout() -> Result<()> {
     for item_ids in [ItemIds::Unique, ItemIds::Stored] {
         let mut sides = Sides::open(Shape {
             item_ids,

@@ -51,7 +51,7 @@ fn same(sides: &mut Sides, command: &Document) -> Result<Document> {
 }
 
 #[test]
-fn nothing_behind_a_refused_document_is_stored_and_what_was_there_stays() -> Result<()> {
+fn ordered_insert_stores_nothing_after_a_refused_document() -> Result<()> {
     for item_ids in ALL_IDS {
         let refused = refused();
         let mut sides = sides(item_ids)?;
@@ -93,7 +93,7 @@ fn an_unordered_insert_stores_all_but_the_refused() -> Result<()> {
 }
 
 #[test]
-fn pages_of_any_name_lose_what_was_put_behind_a_refused_document() -> Result<()> {
+fn undo_removes_items_after_a_refused_document_from_all_pages() -> Result<()> {
     for item_ids in ALL_IDS {
         let mut sides = sides(item_ids)?;
         let mut item = doc! { "_id": 8, "n": 8 };
@@ -117,7 +117,7 @@ fn pages_of_any_name_lose_what_was_put_behind_a_refused_document() -> Result<()>
 }
 
 #[test]
-fn a_command_that_comes_again_takes_back_once() -> Result<()> {
+fn resent_command_undoes_once() -> Result<()> {
     for item_ids in ALL_IDS {
         let mut sides = sides(item_ids)?;
         let refused = refused();
@@ -139,7 +139,7 @@ fn a_command_that_comes_again_takes_back_once() -> Result<()> {
 /// The way to mongod breaks at each of the proxy's commands in turn, and the command comes again through
 /// another proxy.
 #[test]
-fn a_command_that_was_cut_short_is_taken_back_by_the_next_attempt() -> Result<()> {
+fn retry_undoes_an_interrupted_command() -> Result<()> {
     for item_ids in ALL_IDS {
         for moment in [Moment::Before, Moment::After] {
             cut_short(item_ids, moment)?;

@@ -64,7 +64,7 @@ impl Scene {
 }
 
 #[test]
-fn the_first_page_and_the_highest_tell() -> Result<()> {
+fn time_change_marks_the_first_page_and_the_highest_page() -> Result<()> {
     let mut scene = Scene::with(18)?;
     ensure!(scene.marks()? == ["", "", "", "", ""]);
     scene.shift(5, 90_000)?;
@@ -99,7 +99,7 @@ fn the_first_page_and_the_highest_tell() -> Result<()> {
 }
 
 #[test]
-fn the_highest_page_tells_of_itself() -> Result<()> {
+fn time_change_on_the_highest_page_marks_that_page() -> Result<()> {
     let mut scene = Scene::with(2)?;
     scene.shift(1, -5)?;
     ensure!(scene.marks()? == ["late unordered unsteady"], "{:?}", scene.marks()?);
@@ -116,7 +116,7 @@ fn the_highest_page_tells_of_itself() -> Result<()> {
 }
 
 #[test]
-fn a_time_between_those_beside_it_is_told_by_none() -> Result<()> {
+fn time_between_its_neighbours_sets_no_mark() -> Result<()> {
     let mut scene = Scene::with(10)?;
     scene.shift(5, 5_500)?;
     scene.shift(9, 50_000)?;
@@ -126,7 +126,7 @@ fn a_time_between_those_beside_it_is_told_by_none() -> Result<()> {
 
 /// While pages are removed from the end, the one that is highest then tells what those told.
 #[test]
-fn what_is_removed_has_told_the_page_before_it() -> Result<()> {
+fn removing_the_highest_page_marks_the_page_before_it() -> Result<()> {
     for one_by_one in [true, false] {
         let mut scene = Scene::with(24)?;
         scene.shift(5, 90_000)?;
@@ -157,7 +157,7 @@ fn what_is_removed_has_told_the_page_before_it() -> Result<()> {
 /// A page may be begun at any time behind one that has announced it, by somebody who takes all times for
 /// ascending.
 #[test]
-fn nothing_is_changed_while_another_page_may_be_begun_unknowing() -> Result<()> {
+fn time_change_does_not_happen_while_a_page_is_reserved() -> Result<()> {
     let mut scene = Scene::with(12)?;
     let database = scene.database.clone();
     let change = |scene: &mut Scene, change: Document| {

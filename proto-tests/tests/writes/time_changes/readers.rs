@@ -126,12 +126,12 @@ fn check(found: &[Document], find: &Document) -> Result<()> {
 }
 
 #[test]
-fn readers_miss_nothing_that_stays() -> Result<()> {
+fn readers_return_all_items_with_unchanged_time() -> Result<()> {
     beside_writers(Times::ToAndFro)
 }
 
 #[test]
-fn readers_miss_nothing_where_bounds_move() -> Result<()> {
+fn readers_return_all_items_while_time_bounds_move() -> Result<()> {
     beside_writers(Times::Outwards)
 }
 

@@ -39,7 +39,7 @@ fn read(
 
 /// Every item whose time stays is met once, and all that are met are in the order of their times.
 #[test]
-fn what_keeps_its_time_is_met_once() -> Result<()> {
+fn item_with_unchanged_time_is_returned_once() -> Result<()> {
     for seed in 0..12 {
         for direction in [1, -1] {
             for (skip, from) in [(0, None), (0, Some(10)), (7, None), (5, Some(10))] {

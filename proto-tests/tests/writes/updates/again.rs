@@ -39,7 +39,7 @@ fn commands() -> Vec<Document> {
 }
 
 #[test]
-fn what_is_sent_again_is_done_once() -> Result<()> {
+fn resent_update_is_executed_once() -> Result<()> {
     for ids in ALL_IDS {
         let mut sides = sides::of(ids)?;
         let toml = sides.shape.toml(&format!("{}_s.{COLLECTION}", sides.database));
@@ -81,7 +81,7 @@ fn what_is_sent_again_is_done_once() -> Result<()> {
 }
 
 #[test]
-fn a_transaction_changes_items_that_are_found_and_takes_it_back() -> Result<()> {
+fn aborted_transaction_undoes_updates_of_found_items() -> Result<()> {
     for ids in ALL_IDS {
         let mut sides = sides::of(ids)?;
         let before = sides.items(true)?;

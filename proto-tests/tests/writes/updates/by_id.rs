@@ -100,7 +100,7 @@ fn every_change_is_made_as_on_a_naive_collection() -> Result<()> {
 }
 
 #[test]
-fn options_and_many_statements_mean_the_same() -> Result<()> {
+fn options_and_several_statements_equal_a_plain_collection() -> Result<()> {
     let mut sides = sides::open()?;
     let statement = |id: i32, change: Document| doc! { "q": { "_id": id }, "u": change };
     let fails = doc! { "$inc": { "name": 1 } };
@@ -186,7 +186,7 @@ fn an_item_is_found_and_changed_in_one_step() -> Result<()> {
 }
 
 #[test]
-fn what_is_refused_changes_nothing() -> Result<()> {
+fn refused_update_changes_nothing() -> Result<()> {
     let mut sides = sides::open()?;
     let id = || doc! { "_id": 4 };
     let set = || doc! { "$set": { "n": 0 } };
@@ -251,7 +251,7 @@ fn an_update_that_is_sent_again_is_done_once() -> Result<()> {
 }
 
 #[test]
-fn a_transaction_changes_items_and_takes_it_back() -> Result<()> {
+fn aborted_transaction_undoes_updates() -> Result<()> {
     let mut sides = sides::open()?;
     let before = sides.items(true)?;
     let database = format!("{}_s", sides.database);

@@ -160,7 +160,7 @@ fn fields_are_added_in_the_order_of_their_names() -> Result<()> {
 }
 
 #[test]
-fn options_mean_the_same() -> Result<()> {
+fn update_options_equal_a_plain_collection() -> Result<()> {
     for ids in ALL_IDS {
         let mut sides = sides::of(ids)?;
         let statements = [

@@ -67,7 +67,7 @@ fn changes(value: &Bson) -> Vec<Bson> {
 }
 
 #[test]
-fn a_nan_that_stays_one_counts_as_with_mongod() -> Result<()> {
+fn unchanged_nan_is_counted_like_mongod() -> Result<()> {
     let nan = || Bson::Double(f64::NAN);
     let values = [
         nan(),
@@ -106,7 +106,7 @@ fn a_nan_that_stays_one_counts_as_with_mongod() -> Result<()> {
 }
 
 #[test]
-fn a_key_that_is_nan_and_stays_so_counts_as_with_mongod() -> Result<()> {
+fn unchanged_nan_key_is_counted_like_mongod() -> Result<()> {
     for item_ids in ALL_IDS {
         let mut sides = sides::of(item_ids)?;
         let key = doc! { "update": COLLECTION, "updates": [{ "q": { "u": 4 }, "u": { "$set": { "k": f64::NAN } } }] };

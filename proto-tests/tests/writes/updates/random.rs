@@ -13,7 +13,7 @@ use crate::updates::found::{filters, more_changes, of_ids, pipelines};
 use crate::updates::sides::{self, ALL_IDS, COLLECTION};
 
 #[test]
-fn updates_at_random() -> Result<()> {
+fn random_updates_equal_a_plain_collection() -> Result<()> {
     let seed = fixed_seed();
     for ids in ALL_IDS {
         at_random(seed, ids).with_context(|| format!("{ids:?}; to see it again: MONGOSHAPE_SEED={seed}"))?;

@@ -29,7 +29,7 @@ fn command(number: i32, ids: ItemIds) -> Document {
 }
 
 #[test]
-fn sums_add_up() -> Result<()> {
+fn concurrent_increments_have_the_expected_sum() -> Result<()> {
     for ids in ALL_IDS {
         let sides = sides::of(ids)?;
         let toml = sides.shape.toml(&format!("{}_s.{COLLECTION}", sides.database));
@@ -66,7 +66,7 @@ fn sums_add_up() -> Result<()> {
 
 /// A bulk that the client does not number, of items that are moved to and fro meanwhile: each is met once.
 #[test]
-fn bulks_meet_items_that_move() -> Result<()> {
+fn bulk_updates_match_items_that_are_relocated_concurrently() -> Result<()> {
     let mut sides = sides::open()?;
     let second = sides.another_proxy()?;
     let database = sides.shaped_database();

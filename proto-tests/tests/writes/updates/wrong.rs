@@ -45,7 +45,7 @@ fn a_wrong_hint_fails_its_statement_alone() -> Result<()> {
 }
 
 #[test]
-fn an_upsert_by_an_expression_is_wrong_where_something_matches() -> Result<()> {
+fn upsert_with_expr_fails_even_if_an_item_matches() -> Result<()> {
     let mut sides = sides::open()?;
     let filters = [
         doc! { "_id": 1, "$expr": { "$gte": ["$n", 0] } },
@@ -99,7 +99,7 @@ fn a_wrong_statement_ends_the_transaction() -> Result<()> {
 }
 
 #[test]
-fn an_item_without_an_id_that_was_made_is_answered_again() -> Result<()> {
+fn resent_upsert_of_an_item_without_id_returns_the_same_reply() -> Result<()> {
     let mut sides = sides::of(ItemIds::Dropped)?;
     let command = doc! {
         "findAndModify": COLLECTION, "query": { "n": 900, "k": 1 }, "update": { "$push": { "tags": 3 } }, "upsert": true,

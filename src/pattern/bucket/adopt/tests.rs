@@ -149,7 +149,7 @@ fn adopted(options: BucketOptions, document: &RawDocumentBuf) -> (bson::Document
 }
 
 #[test]
-fn a_statement_demands_what_was_seen_and_sets_right_what_was_wrong() {
+fn adoption_statement_requires_the_observed_bucket_and_repairs_its_header() {
     let items = rawdoc! { "k": 1, "x": 1 };
     let document = rawdoc! { "_id": 5, "k": 1, "count": 7.5, "history": [items, { "k": 1.0, "qty": 2 }] };
     let options = BucketOptions {
@@ -188,7 +188,7 @@ fn empty_buckets_have_no_bounds_and_those_of_items_without_a_date_are_open() {
 proptest! {
     /// An adopted bucket is a page of the layout, even if an earlier run was interrupted.
     #[test]
-    fn what_is_adopted_is_a_page(
+    fn adopted_bucket_is_a_page(
         buckets in prop::collection::vec(prop::collection::vec(0_i64..20, 0..4), 1..6),
         broken_off in 0_usize..12,
     ) {

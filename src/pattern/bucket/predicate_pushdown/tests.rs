@@ -19,7 +19,7 @@ fn check(filter: &RawDocument, buckets: Option<&RawDocument>) {
 }
 
 #[test]
-fn conditions_on_items_are_asked_of_one_element() {
+fn item_conditions_become_elem_match() {
     check(
         &rawdoc! { "a": 1 },
         Some(&rawdoc! { "history": { "$elemMatch": { "a": 1 } } }),
@@ -47,7 +47,7 @@ fn conditions_on_items_are_asked_of_one_element() {
 }
 
 #[test]
-fn what_cannot_be_asked_of_an_element_narrows_nothing() {
+fn condition_without_elem_match_form_is_not_pushed_down() {
     check(&rawdoc! {}, None);
     check(&rawdoc! { "$expr": { "$eq": ["$a", 1] } }, None);
     check(&rawdoc! { "$jsonSchema": {} }, None);
@@ -60,7 +60,7 @@ fn what_cannot_be_asked_of_an_element_narrows_nothing() {
 }
 
 #[test]
-fn conditions_on_the_key_are_asked_of_the_bucket_when_they_compare_by_value() {
+fn key_conditions_that_compare_by_value_are_pushed_down() {
     check(&rawdoc! { "k": 1 }, Some(&rawdoc! { "k": { "$eq": 1 } }));
     check(&rawdoc! { "k": { "$eq": 1 } }, Some(&rawdoc! { "k": { "$eq": 1 } }));
     check(
@@ -83,7 +83,7 @@ fn conditions_on_the_key_are_asked_of_the_bucket_when_they_compare_by_value() {
 }
 
 #[test]
-fn one_key_is_recognised() {
+fn filter_on_one_key_is_recognised() {
     let only = |filter: &RawDocument| narrowing(filter).only_one_key();
     assert_eq!(only(&rawdoc! { "k": 1 }), Some(rawdoc! { "k": { "$eq": 1 } }));
     assert_eq!(
@@ -183,7 +183,7 @@ fn a_filter_of_more_than_1_mib_is_not_repeated_for_buckets() {
 }
 
 #[test]
-fn one_id_is_recognised() {
+fn filter_on_one_id_is_recognised() {
     let one = RawBson::Int32(1);
     for (filter, is_one) in [
         (rawdoc! { "_id": 1 }, true),

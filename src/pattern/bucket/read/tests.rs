@@ -135,7 +135,7 @@ fn exceptions_are_found_by_their_index() {
 }
 
 #[test]
-fn a_range_of_time_is_asked_of_the_bounds_of_pages() {
+fn time_range_becomes_a_condition_on_time_bounds() {
     let shape = shape();
     let range = rawdoc! { "$gte": date(3), "$lt": date(8) };
     let [oldest, newest] = [

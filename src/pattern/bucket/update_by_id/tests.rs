@@ -42,7 +42,7 @@ fn operators_go_to_where_the_item_lies() {
 }
 
 #[test]
-fn what_is_set_to_what_it_must_be_is_demanded() {
+fn field_set_to_its_required_value_becomes_a_condition() {
     let time = bson::DateTime::from_millis(7);
     let found = change(
         &rawdoc! { "_id": 5 },
@@ -94,7 +94,7 @@ fn what_cannot_be_done_in_place_is_refused() {
 }
 
 #[test]
-fn words_are_of_items() {
+fn error_messages_use_item_paths() {
     let check = |message: &str, expected: &str| {
         assert_eq!(in_terms_of_items(&shape(), message, RawBsonRef::Int32(5)), expected);
     };

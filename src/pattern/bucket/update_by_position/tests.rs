@@ -89,14 +89,14 @@ fn a_collation_goes_along_where_something_is_compared() {
 }
 
 #[test]
-fn what_an_item_is_already_is_no_change() {
+fn setting_the_current_value_is_no_change() {
     let same =
         rawdoc! { "$set": { "k": 5, "t": bson::DateTime::from_millis(7) }, "$unset": {}, "$rename": { "n": "m" } };
     assert!(matches!(operators(&same), Ok(Planned::Unchanged { counted: false })));
 }
 
 #[test]
-fn an_item_with_a_key_of_its_own_is_no_other_for_it() {
+fn item_with_its_own_key_is_not_relocated() {
     let own = LocatedItem {
         stored: rawdoc! { "_id": 1, "n": 2, "k": 5.0 },
         item: rawdoc! { "_id": 1, "k": 5.0, "n": 2 },
@@ -133,7 +133,7 @@ fn changes_that_move_an_item_are_distinguished() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused() {
+fn unsupported_updates_are_refused() {
     for update in [
         rawdoc! { "$set": { "x.$": 1, "k": 1 } },
         rawdoc! { "$set": { "k": [1] } },

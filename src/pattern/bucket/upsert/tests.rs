@@ -372,7 +372,7 @@ fn alternatives_that_set_nothing_are_read_all_the_same() {
 }
 
 #[test]
-fn an_empty_all_is_refused_however_deep() {
+fn empty_all_is_refused_at_any_depth() {
     check(
         doc! { "a": { "$elemMatch": { "b": { "$all": [1] } } } },
         doc! { "$set": { "c": 1 } },

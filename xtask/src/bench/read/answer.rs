@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_right_that_are_the_same_and_not_empty() {
+    fn answers_are_correct_if_equal_and_not_empty() {
         let expected = answer(&[1, 2]);
         assert!(answer(&[1, 2]).check(&expected).is_ok());
         for wrong in [answer(&[1]), answer(&[2, 1]), Answer::Number(2)] {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_and_one_that_was_taken_apart_have_the_trades_of_plain_documents() -> Result<()> {
+    fn page_and_unwound_page_have_the_trades_of_plain_documents() -> Result<()> {
         let date = DateTime::from_millis(1);
         let element = doc! { "date": date, "qty": 5 };
         let plain = items(&doc! { "_id": 1, "date": date, "quantity": 5 })?;

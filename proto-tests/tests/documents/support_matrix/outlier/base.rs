@@ -76,7 +76,7 @@ pub(super) fn all() -> Of {
 }
 
 #[test]
-fn every_row_is_as_it_says() -> Result<()> {
+fn rows_behave_as_documented() -> Result<()> {
     let mut shape = Outlier::new("tags", SIZES);
     shape.reads = Reads::Base;
     let mut sides = Sides::open(Base(shape))?;

@@ -236,7 +236,7 @@ fn writes_take_names_that_begin_with_dollar_where_a_plain_collection_does() -> R
 }
 
 #[test]
-fn so_do_inserts() -> Result<()> {
+fn inserts_take_names_that_begin_with_dollar_where_a_plain_collection_does() -> Result<()> {
     for ids in [ItemIds::Unique, ItemIds::Stored] {
         let mut table = Table::open(ids)?;
         let documents = values().into_iter().flat_map(|value| {

@@ -241,7 +241,7 @@ fn a_push_that_reserves_requires_the_known_marks() {
 }
 
 #[test]
-fn a_mark_is_sent_again_when_what_was_known_is_not_true() {
+fn mark_is_sent_again_if_the_cached_state_was_stale() {
     let shape = shape(Some("t"));
     let mut groups = groups(&shape, &[rawdoc! { "k": 1 }]);
     let mut marked = || {

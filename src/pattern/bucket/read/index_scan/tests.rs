@@ -162,7 +162,7 @@ fn a_scan_begins_where_the_first_item_may_be() {
 }
 
 #[test]
-fn dropped_ids_are_mongods_to_read() {
+fn query_on_dropped_ids_is_left_to_mongod() {
     for item_ids in [ItemIds::Unique, ItemIds::Stored, ItemIds::Dropped] {
         let options = BucketOptions {
             item_ids,
@@ -225,7 +225,7 @@ fn arrays_matter_where_a_scan_begins_inside_an_index() {
 }
 
 #[test]
-fn no_index_has_another_order() {
+fn other_sort_orders_use_no_index() {
     let indexes = prefixed();
     for (filter, sort) in [
         (rawdoc! {}, rawdoc! { "status": 1, "at": -1 }),

@@ -116,7 +116,7 @@ fn pages_far_away_are_not_chosen() {
 }
 
 #[test]
-fn what_was_not_read_may_come_between() {
+fn merge_stops_where_unread_pages_may_have_items() {
     let shape = shape();
     let stored = page((0, &vec![1, 5, 9]));
     let buckets = [Bucket::open(&shape, &stored).unwrap()];
@@ -147,7 +147,7 @@ fn what_was_not_read_may_come_between() {
 
 /// Items of one time are in the order of their pages, so a page may have items on both sides of another's.
 #[test]
-fn pages_that_meet_at_one_time_are_chosen_together() {
+fn pages_that_share_a_time_bound_are_chosen_together() {
     let shape = shape();
     let stored = [page((0, &vec![5, 9])), page((1, &vec![1, 5]))];
     let buckets = stored.each_ref().map(|page| Bucket::open(&shape, page).unwrap());

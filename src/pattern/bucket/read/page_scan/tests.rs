@@ -101,7 +101,7 @@ proptest! {
     /// For any range, skip and limit, in both directions, a scan over short and full pages returns
     /// the right items.
     #[test]
-    fn a_walk_takes_a_stretch_of_the_items(
+    fn scan_returns_the_items_of_its_range(
         counts in prop::collection::vec(0..=MAX_ITEMS, 1..8),
         skip in 0_i32..30,
         limit in 0_i32..30,
@@ -149,7 +149,7 @@ proptest! {
 }
 
 #[test]
-fn what_came_late_since_a_walk_began_is_put_in_its_place_or_left_out() {
+fn item_that_became_late_during_a_scan_is_sorted_or_omitted() {
     let shape = shape();
     let mut pages = pages(&[4, 4, 2]);
     let find = bucket_query(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": 1 } }).unwrap();
@@ -168,7 +168,7 @@ fn what_came_late_since_a_walk_began_is_put_in_its_place_or_left_out() {
 }
 
 #[test]
-fn what_came_late_is_where_it_was_inserted_if_no_order_is_asked_for() {
+fn late_item_keeps_its_insertion_position_without_sort() {
     let mut pages = pages(&[4, 3]);
     let items: RawArrayBuf = [6, 2, 5]
         .into_iter()
@@ -187,7 +187,7 @@ fn what_came_late_is_where_it_was_inserted_if_no_order_is_asked_for() {
 /// Four pages. Two items of the second page have got other times: one much later, one before all
 /// others.
 #[test]
-fn what_got_another_time_since_a_walk_began_is_left_out() {
+fn item_whose_time_changed_during_a_scan_is_omitted() {
     let mut pages = pages(&[4, 4, 4, 2]);
     let items: RawArrayBuf = [(4, 90), (5, 5), (6, -7), (7, 7)]
         .into_iter()
@@ -226,7 +226,7 @@ fn a_first_page_that_became_late_ends_the_scan() {
 /// Late items were stored after a scan began, and then newer ones. The first of the new pages is
 /// marked late, the others are marked unordered.
 #[test]
-fn what_is_behind_a_page_that_came_late_is_not_out_of_order() {
+fn items_after_a_late_page_are_in_order() {
     let mut pages = pages(&[4, 4, 4, 4]);
     let items: RawArrayBuf = [8, 9, 10, 90]
         .into_iter()
@@ -274,7 +274,7 @@ fn a_mark_on_the_first_page_read_ends_the_scan() {
 }
 
 #[test]
-fn what_buckets_answer() {
+fn page_scan_supports_filters_on_key_and_id_sorted_by_time() {
     let find = |more: RawDocumentBuf| {
         let mut body = rawdoc! { "find": "c" };
         for (name, value) in more.iter().flatten() {
@@ -305,7 +305,7 @@ fn what_buckets_answer() {
 
 /// mongod refuses `min` and `max` if the lower bound is not below the upper one.
 #[test]
-fn bounds_of_nothing_are_conditions() {
+fn impossible_bounds_become_conditions() {
     let source = BucketSource {
         collection: "c",
         reach: Reach::Bounds,
@@ -347,7 +347,7 @@ fn an_item_is_missed_where_its_bucket_has_another() {
 }
 
 #[test]
-fn a_walk_along_the_pages_of_several_keys_is_not_found_again() {
+fn scan_of_several_keys_cannot_be_resumed() {
     for (filter, can_go_on) in [
         (rawdoc! { "k": 1 }, true),
         (rawdoc! { "_id": 1 }, true),
@@ -396,7 +396,7 @@ fn no_more_buckets_are_asked_for_than_hold_the_items() {
 }
 
 #[test]
-fn a_walk_by_time_ends_behind_its_range_unless_the_page_came_late() {
+fn scan_by_time_ends_after_its_range_unless_the_page_is_late() {
     let filter = rawdoc! { "k": 1, "t": { "$lte": date(2) } };
     let find = bucket_query(&rawdoc! { "find": "c", "filter": filter, "sort": { "t": 1 } }).unwrap();
     let pages = pages(&[4, 2]);

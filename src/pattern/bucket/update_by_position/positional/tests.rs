@@ -84,7 +84,7 @@ fn an_array_within_a_document_makes_another_condition_unclear() {
 }
 
 #[test]
-fn what_fails_before_the_positional_path_is_told_apart() {
+fn errors_before_the_positional_path_are_distinguished() {
     let positional = Positional { path: "a.b".to_owned() };
     let operators = rawdoc! {
         "$set": { "A": 1, "a.b.$": 2, "a.c": 3, "b": 4 }, "$inc": { "a.a": 5, "a.B": 6 }, "$unset": { "c": 7 },

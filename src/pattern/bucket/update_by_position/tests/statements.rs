@@ -40,7 +40,7 @@ fn a_statement_of_more_than_16_mib_is_refused() {
 }
 
 #[test]
-fn the_place_is_told_beside_what_else_is_set() {
+fn position_is_recorded_with_the_other_changes() {
     let mut change = InPlace::new(rawdoc! { "$set": { "history.2.a": 1 }, "$inc": { "history.2.n": 1 } });
     change.record_place(&found());
     assert_eq!(

@@ -25,7 +25,7 @@ fn few_items_are_read_in_the_order_of_an_index() {
 }
 
 #[test]
-fn variables_and_collations_are_mongods() {
+fn variables_and_collations_are_left_to_mongod() {
     let (sort, option) = (rawdoc! { "at": 1 }, rawdoc! { "locale": "en" });
     for (collation, let_variables, is_read) in [
         (None, None, true),

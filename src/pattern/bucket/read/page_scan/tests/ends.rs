@@ -137,7 +137,7 @@ fn a_backward_scan_asks_for_the_highest_pages_first() {
 
 /// The greatest time of the page before counts as passed, although the range excludes it.
 #[test]
-fn what_came_late_at_a_time_that_the_scan_has_passed_is_left_out() {
+fn late_item_before_the_scan_position_is_omitted() {
     let pages = pages(&[4, 4, 4]);
     for (most, before) in [(2, &pages[..1]), (6, &pages[..2])] {
         let filter = rawdoc! { "k": 1, "t": { "$lte": date(most) } };
