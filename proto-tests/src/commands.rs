@@ -1,11 +1,11 @@
-//! Programs that the harness runs to their end.
+//! Runs programs to completion.
 
 use std::ffi::OsStr;
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, Result, bail};
 
-/// Runs a command to its end and gives what it wrote.
+/// Runs a command to completion and returns its output.
 ///
 /// # Errors
 /// One line with the program, its first arguments, its last words, and `remedy`: what to install or to do

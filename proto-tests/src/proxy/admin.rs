@@ -1,4 +1,4 @@
-//! GET requests to the admin address, and single series out of `/metrics`.
+//! GET requests to the admin address, and the value of one series in `/metrics`.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! The proxy's log as it is written: collected, and judged at the end.
+//! Collects the proxy's log and checks it at the end.
 
 use std::io::{BufRead as _, BufReader, PipeReader};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ pub enum Level {
     Info,
     /// WARN.
     Warn,
-    /// ERROR, and whatever is no log line, as a panic's message.
+    /// ERROR, and lines that are no log lines, as a panic's message.
     Error,
 }
 
@@ -87,7 +87,7 @@ impl Log {
         }
     }
 
-    /// The WARN and ERROR lines that nobody expected.
+    /// The unexpected WARN and ERROR lines.
     pub(super) fn unlisted(&self) -> Vec<String> {
         let expected = locked(&self.expected);
         let is_listed = |line: &Line| {

@@ -1,5 +1,5 @@
-//! Random operations on a naive and on a shaped collection, one shape a test. [`proto_tests::differential`]
-//! says how.
+//! Random operations on a plain and on a shaped collection, one shape per test. See
+//! [`proto_tests::differential`].
 
 mod covering;
 

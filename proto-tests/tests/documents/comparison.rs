@@ -1,5 +1,5 @@
-//! What a plain collection, a time-series collection and a bucket collection can do, as `docs/comparison.md`
-//! says: its table is made here. `COMPARISON=write` writes it anew.
+//! The features of a plain, a time-series and a bucket collection, as in `docs/comparison.md`. The test
+//! generates the table of that document. `COMPARISON=write` writes it.
 
 mod tried;
 

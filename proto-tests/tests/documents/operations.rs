@@ -1,5 +1,4 @@
-//! What `docs/operations.md` says of several proxies before one collection, of backups, and of shapes that
-//! are changed.
+//! The claims of `docs/operations.md` on several proxies, on backups, and on changed shapes.
 
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, doc};

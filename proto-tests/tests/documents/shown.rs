@@ -1,7 +1,7 @@
-//! Whether a document shows what is really printed.
+//! Compares the output in a document with the real output.
 //!
-//! In a document, a line `...` stands for any lines, and `...` in a line for anything; ids and times of this
-//! moment are taken to be the same.
+//! In a document, a line `...` matches any lines, and `...` within a line matches any text. Ids and current
+//! times are treated as equal.
 
 use anyhow::{Result, bail};
 

@@ -1,6 +1,6 @@
-//! Documents say what becomes of every command and option on a shaped collection, one for each pattern. Here
-//! each of their rows is tried, beside a naive collection, and the options that the code reads are held
-//! against them.
+//! The documents list the support of every command and option on a shaped collection, one document for each
+//! pattern. Each row is tried beside a plain collection, and the options that the code reads are compared
+//! with the rows.
 
 mod answer;
 mod bucket;
@@ -113,7 +113,7 @@ fn no_command_reaches_what_is_stored_by_its_uuid<P: Pattern>(mut sides: Sides<P>
     let listed = application.command_ok(&doc! { "listCommands": 1, "$db": &database })?;
     let mut wrong = Vec::new();
     let names = listed.get_document("commands")?.keys();
-    // Whoever says hello is told, whatever that is.
+    // `hello` and `isMaster` ignore their value.
     for name in names.filter(|name| !matches!(name.as_str(), "hello" | "isMaster")) {
         let commands = [
             doc! { name: uuid, "$db": &database },

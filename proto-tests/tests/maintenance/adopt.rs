@@ -1,4 +1,4 @@
-//! Buckets written by hand: what becomes of them under `check`, `setup` and the proxy.
+//! Hand-written buckets under `check`, `setup` and the proxy.
 
 mod disturbed;
 mod hand;
@@ -285,7 +285,7 @@ fn buckets_that_come_later_go_behind_the_pages() -> Result<()> {
     hand.check_layout()?;
     let mut expected = items;
     expected.push(hand.seen(&Bson::Int32(1), &trade(13, 5000)));
-    // The proxy still believes in the page that was the highest.
+    // The proxy's cache still has the former highest page.
     let last = doc! { "k": 1, "quantity": 14, "at": at(6000) };
     hand.shaped
         .application()?

@@ -1,5 +1,5 @@
-//! `mongoshape advise`: what it proposes for collections as applications have them, that what it proposes is
-//! configuration, that it writes nothing, and that it shows no value of a document.
+//! `mongoshape advise`: its proposals for typical collections. A proposal is a valid configuration. `advise`
+//! writes nothing and shows no value of a document.
 
 use std::process::{Command, Output};
 
@@ -55,7 +55,7 @@ fn assert_says(said: &str, parts: &[&str]) {
     }
 }
 
-/// A mongod with collections of every kind, by whose hashes one sees whether anything was written.
+/// A mongod with collections of every kind. Their hashes show whether anything was written.
 struct World {
     mongod: Mongod,
     database: String,

@@ -1,4 +1,4 @@
-//! The command line, and what the admin address says.
+//! The command line and the admin address.
 
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -75,11 +75,11 @@ fn setup_creates_objects_reported_by_check_and_is_idempotent() -> Result<()> {
 }
 
 #[test]
-fn naive_documents_are_reported_and_left_alone() -> Result<()> {
+fn plain_documents_are_reported_and_unchanged() -> Result<()> {
     let shaped = Shaped::start("")?;
-    let naive =
+    let plain =
         doc! { "insert": COLLECTION, "documents": [{ "_id": 41, "k": 1 }, { "_id": 42 }], "$db": &shaped.database };
-    shaped.direct()?.command_ok(&naive)?;
+    shaped.direct()?.command_ok(&plain)?;
     let reported = [
         "error: ",
         "holds 2 plain documents: `mongoshape setup --pack` puts them into pages",

@@ -1,5 +1,5 @@
-//! Outliers that are larger together than a reply: read as from a plain collection, in a memory that is
-//! bounded.
+//! Outliers that are together larger than a reply: the batches equal those of a plain collection, and memory
+//! is bounded.
 
 use std::sync::{Arc, Barrier};
 use std::thread;

@@ -1,11 +1,11 @@
-//! The examples of the pattern: what the application does, what it sees, and what mongod holds.
+//! The examples of the outlier pattern: the application's commands, their replies, and the stored documents.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
 
 use crate::scene::{BOOKS, EXTRAS, Scene, buyers, on_each, typical, wooden_amulet};
 
-/// A stored document without what the proxy says in it, whose form the checker knows.
+/// A stored document without the proxy's fields, which the invariants check.
 fn bare(mut stored: Document, control: &str) -> Result<Document> {
     stored.remove(control).context("no control")?;
     Ok(stored)

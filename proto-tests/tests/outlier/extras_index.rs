@@ -1,4 +1,4 @@
-//! The index on the reference is there again when extras are, whoever has dropped them.
+//! The index on the reference is recreated with the extras after any client has dropped it.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What random operations have found: each case once more, by itself.
+//! Cases that random operations have found, one test for each.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, Timestamp, bson, doc};
@@ -35,7 +35,7 @@ fn numbered(mut command: Document, number: i64, more: Document) -> Document {
     command
 }
 
-/// Sends it twice: what is told and what is stored afterwards is alike each time.
+/// Sends it twice. Both times the replies and the stored documents are the same.
 fn twice(sides: &mut Sides<Outlier>, command: &Document, number: i64) -> Result<()> {
     for _ in 0..2 {
         sides.alike(&numbered(command.clone(), number, doc! {}))?;
@@ -46,12 +46,12 @@ fn twice(sides: &mut Sides<Outlier>, command: &Document, number: i64) -> Result<
 
 /// What both answer a `find` with, which must be the same.
 fn found(sides: &mut Sides<Outlier>, mut find: Document) -> Result<Vec<Document>> {
-    find.insert("$db", sides.naive_database());
-    let naive = sides.naive.all(&find)?;
+    find.insert("$db", sides.plain_database());
+    let plain = sides.plain.all(&find)?;
     find.insert("$db", sides.shaped_database());
     let shaped = sides.shaped.all(&find)?;
-    ensure!(naive == shaped, "{find}\n  naive:  {naive:?}\n  shaped: {shaped:?}");
-    Ok(naive)
+    ensure!(plain == shaped, "{find}\n  plain:  {plain:?}\n  shaped: {shaped:?}");
+    Ok(plain)
 }
 
 #[test]
@@ -74,9 +74,9 @@ fn a_transaction_begins_once() -> Result<()> {
             let database = if is_shaped {
                 sides.shaped_database()
             } else {
-                sides.naive_database()
+                sides.plain_database()
             };
-            let connection = if is_shaped { &mut sides.shaped } else { &mut sides.naive };
+            let connection = if is_shaped { &mut sides.shaped } else { &mut sides.plain };
             connection.command_ok(&doc! {
                 "commitTransaction": 1, "lsid": proto_tests::sessions::lsid(&database), "txnNumber": number,
                 "autocommit": false, "$db": "admin",
@@ -103,7 +103,7 @@ fn failure_in_the_scratch_collection_aborts_the_transaction() -> Result<()> {
         let begin = doc! { "find": COLLECTION, "filter": { "n": 1 } };
         let first = doc! { "autocommit": false, "startTransaction": true };
         sides.alike(&numbered(begin.clone(), number, first))?;
-        let [naive, shaped] = sides.run(&numbered(command.clone(), number, in_transaction.clone()))?;
+        let [plain, shaped] = sides.run(&numbered(command.clone(), number, in_transaction.clone()))?;
         let code = |reply: &Document| -> Option<i32> {
             let error = reply
                 .get_array("writeErrors")
@@ -112,11 +112,11 @@ fn failure_in_the_scratch_collection_aborts_the_transaction() -> Result<()> {
             error.unwrap_or(reply).get_i32("code").ok()
         };
         ensure!(
-            code(&naive).is_some() && code(&naive) == code(&shaped),
-            "{command}\n  {naive}\n  {shaped}"
+            code(&plain).is_some() && code(&plain) == code(&shaped),
+            "{command}\n  {plain}\n  {shaped}"
         );
-        let [naive, shaped] = sides.run(&numbered(begin, number, in_transaction))?;
-        let codes = (code(&naive), code(&shaped));
+        let [plain, shaped] = sides.run(&numbered(begin, number, in_transaction))?;
+        let codes = (code(&plain), code(&shaped));
         ensure!(
             codes == (Some(251), Some(251)),
             "{command} has not ended the transaction: {codes:?}"
@@ -141,7 +141,7 @@ fn errors_have_mongods_precedence() -> Result<()> {
         doc! { "q": { "n": 2 }, "u": {}, "multi": true },
     ];
     for statement in wrong {
-        let [naive, shaped] = sides.run(&update(std::slice::from_ref(&statement)))?;
+        let [plain, shaped] = sides.run(&update(std::slice::from_ref(&statement)))?;
         let error = |reply: &Document| -> Result<i32> {
             let error = reply
                 .get_array("writeErrors")?
@@ -150,9 +150,9 @@ fn errors_have_mongods_precedence() -> Result<()> {
                 .cloned();
             Ok(error.context("no error")?.get_i32("code")?)
         };
-        let context = || format!("{statement}\n  naive:  {naive}\n  shaped: {shaped}");
+        let context = || format!("{statement}\n  plain:  {plain}\n  shaped: {shaped}");
         let codes = (
-            error(&naive).with_context(context)?,
+            error(&plain).with_context(context)?,
             error(&shaped).with_context(context)?,
         );
         ensure!(codes.0 == codes.1, "{}", context());
@@ -225,7 +225,7 @@ fn an_upsert_may_make_an_outlier_with_variables() -> Result<()> {
     sides.check()
 }
 
-/// mongod tells a push with a sort as a change, whatever it does.
+/// mongod counts a push with a sort as a change in any case.
 #[test]
 fn push_without_change_has_mongods_reply() -> Result<()> {
     let mut sides = on_a_standalone()?;

@@ -1,7 +1,7 @@
-//! Random operations on a naive collection and on one of outliers. [`proto_tests::differential`] says how.
+//! Random operations on a plain collection and on an outlier collection. See [`proto_tests::differential`].
 //!
-//! An ordinary run takes the first of the seeds, and few operations; `MONGOSHAPE_DIFFERENTIAL=full` all:
-//! 10,000 operations over 20 seeds.
+//! An ordinary run uses the first seed and few operations. `MONGOSHAPE_DIFFERENTIAL=full` runs 10,000
+//! operations over 20 seeds.
 
 use anyhow::Result;
 use proto_tests::differential::operation::{OUTLIERS, OUTLIERS_IN_SESSIONS};

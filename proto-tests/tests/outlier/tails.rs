@@ -1,4 +1,5 @@
-//! Tails that a connection leaves: they count at once, and are moved when it pauses or goes.
+//! Tails of a connection: reads include them at once, and they are spilled when the connection pauses or
+//! closes.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The bucket pattern's own example, as MongoDB's pages have it: the trades of three customers.
+//! The example of the bucket pattern from MongoDB's documentation: the trades of three customers.
 
 use anyhow::Result;
 use bson::{Bson, DateTime, Document, doc};

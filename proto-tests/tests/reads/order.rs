@@ -1,5 +1,5 @@
-//! What pages say of the order of times: their bounds, and the marks by which the pages at either end of a
-//! key tell whether its times ascend.
+//! Time order in pages: the time bounds, and the marks on the first and the highest page of a key that say
+//! whether its times ascend.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

@@ -1,4 +1,4 @@
-//! Reads while others write, what `explain` says of them, and reads beside those of a plain collection.
+//! Reads during concurrent writes, their `explain`, and reads compared with a plain collection.
 
 mod beside;
 mod cursors;
@@ -28,7 +28,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// Inserts items until told to stop, a few at a time, each later than the one before it by some of
+    /// Inserts items until stopped, a few at a time, each later than the one before it by some of
     /// `steps`.
     fn write(&self, shaped: &Shaped, steps: &[i64], stop: &AtomicBool) -> Result<()> {
         let mut connection = shaped.application()?;
@@ -204,7 +204,7 @@ fn scan_returns_each_item_once_during_late_inserts() -> Result<()> {
 
 #[test]
 fn scan_returns_the_first_late_items_of_a_key() -> Result<()> {
-    // Many keys that are in order at first: what a reader meets then is what matters.
+    // Many keys that are in order at first. The test is about the first late item.
     let shaped = Shaped::start("time = \"at\"\nmax_items = 3")?;
     let mut application = shaped.application()?;
     let mut reader = shaped.application()?;
@@ -364,7 +364,7 @@ fn pages_are_read_under_the_strict_stable_api_too() -> Result<()> {
     Ok(())
 }
 
-/// A key's first page is found by the `_id` that it had; that may be another key's by now, or nobody's.
+/// A key's first page is looked up by its cached `_id`. By now that page may be gone, or have another key.
 #[test]
 fn cached_first_page_is_verified_after_the_collection_changed() -> Result<()> {
     let shaped = Shaped::start("max_items = 4")?;

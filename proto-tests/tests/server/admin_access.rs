@@ -1,4 +1,4 @@
-//! Who may ask at the admin address: by the configuration, the environment's place in it, and after SIGHUP.
+//! Access to the admin address: by the configuration, the environment, and after SIGHUP.
 
 use std::fs;
 use std::io::{Read as _, Write as _};

@@ -1,5 +1,4 @@
-//! OP_COMPRESSED through the proxy: relayed as it is, opened where a shape needs it, refused where it is
-//! none.
+//! OP_COMPRESSED through the proxy: relayed unchanged, inflated for shaped collections, refused if invalid.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};

@@ -1,4 +1,4 @@
-//! The harness itself: what it starts answers, and is gone afterwards, whatever happened to its owner.
+//! Tests of the harness: its servers answer, and are gone afterwards, however the owner ended.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -169,7 +169,7 @@ fn owner_of_a_shared_server() {
     }
 }
 
-/// The same as a user meets it: one line in the failed test's output that says what to do.
+/// The same for a user: the failed test's output has one line with the remedy.
 #[test]
 fn a_mongod_that_lacks_a_library_is_reported_in_one_line() -> Result<()> {
     let folder = tempfile::tempdir()?;

@@ -1,4 +1,4 @@
-//! What inserts count is what they did.
+//! The metrics of inserts equal the executed inserts.
 
 use anyhow::Result;
 use bson::{DateTime, Document, doc};

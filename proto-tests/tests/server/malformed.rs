@@ -1,4 +1,4 @@
-//! Messages that are malformed inside: answered as mongod answers them, and without effect.
+//! Messages with a malformed body: they get mongod's error and have no effect.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};

@@ -1,5 +1,5 @@
-//! Clients that break the protocol, want too much, or do nothing: they harm nobody else, and the log says one
-//! line for each.
+//! Clients that violate the protocol, exceed limits or stall: other clients are not affected, and the log has
+//! one line for each.
 
 mod compressed;
 mod crowd;
@@ -24,7 +24,7 @@ use rand::rngs::ChaCha8Rng;
 use rand::{Rng as _, SeedableRng as _};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// How soon a healthy client is to be answered, whatever the others do.
+/// The maximum latency of a healthy client beside the malicious ones.
 const DEADLINE: Duration = Duration::from_secs(10);
 const BROKEN: &str = "the client does not keep to the protocol";
 const SLOW: &str = "the client is too slow";

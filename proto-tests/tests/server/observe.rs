@@ -1,5 +1,5 @@
-//! `mode = "observe"`: every answer and every stored byte is as without the proxy, and what is counted as
-//! observed is what a proxy counts that rewrites.
+//! `mode = "observe"`: every reply and every stored byte is as without the proxy, and the observed metrics
+//! equal those of a proxy that rewrites.
 
 use anyhow::{Result, ensure};
 use bson::{DateTime, Document, doc};
@@ -211,9 +211,9 @@ fn saved(observing: &Proxy, rewriting: &Proxy, (database, other): (&str, &str)) 
         (documents - (items - buckets)).abs() < 0.5,
         "{documents} documents saved"
     );
-    let naive = of(&format!("index_entries_total{{layout=\"plain\",{namespace}}}"));
+    let plain = of(&format!("index_entries_total{{layout=\"plain\",{namespace}}}"));
     let shaped = of(&format!("index_entries_total{{layout=\"shaped\",{namespace}}}"));
-    ensure!((naive - 2.0 * items).abs() < 0.5, "{naive} entries");
+    ensure!((plain - 2.0 * items).abs() < 0.5, "{plain} entries");
     ensure!((shaped - items - 3.0 * buckets).abs() < 0.5, "{shaped} entries");
     let commands = |name: &str| of(&format!("total{{command=\"{name}\",{namespace}}}"));
     for (name, count) in [

@@ -1,5 +1,5 @@
-//! The operator's page in a real Chromium, with JavaScript and without: the numbers that it shows are those
-//! of `/metrics`.
+//! The operator's page in a real Chromium, with JavaScript and without: its numbers equal those of
+//! `/metrics`.
 #![expect(clippy::print_stdout, reason = "says so where it was not run")]
 
 use anyhow::{Context as _, Result, ensure};

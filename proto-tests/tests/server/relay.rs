@@ -1,4 +1,5 @@
-//! What touches no shaped collection goes through untouched, in order, and ends when either side does.
+//! Commands on plain collections are relayed unchanged and in order. A connection ends when either side
+//! closes it.
 
 use std::time::{Duration, Instant};
 
@@ -75,8 +76,8 @@ fn replies_are_the_same_byte_for_byte() -> Result<()> {
                     reply.truncate(end);
                     Ok(reply)
                 });
-            let (naive, relayed) = (answers.next().context("direct")??, answers.next().context("proxied")??);
-            assert_eq!(naive, relayed, "{command}");
+            let (plain, relayed) = (answers.next().context("direct")??, answers.next().context("proxied")??);
+            assert_eq!(plain, relayed, "{command}");
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! SIGHUP: what may change while the proxy runs does, all of it or nothing, and nobody who is served notices.
+//! SIGHUP: a reload applies all changes or none, and does not interrupt clients.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -118,7 +118,7 @@ fn reloaded_limits_apply_to_new_connections() -> Result<()> {
     };
     within.push(open()?);
     ensure!(open().is_err(), "a fourth one of three");
-    // Fewer than are there: nobody is closed, and nobody comes in until enough have gone.
+    // Fewer than are open: none is closed, and none is accepted until enough have closed.
     edit(&proxy, |file| {
         file.replace("max_connections = 3", "max_connections = 1")
     })?;
@@ -310,7 +310,7 @@ fn a_command_ends_under_the_settings_that_it_began_with() -> Result<()> {
     Ok(())
 }
 
-/// One writer: inserts until told to stop, and gives the ids that were acknowledged.
+/// A writer: inserts until stopped, and returns the acknowledged ids.
 fn write(proxy: &Proxy, database: &str, writer: i32, done: &AtomicBool) -> Result<Vec<i32>> {
     let mut connection = Connection::open(proxy.address())?;
     let mut ids = Vec::new();

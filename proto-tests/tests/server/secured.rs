@@ -1,4 +1,4 @@
-//! The harness's servers with TLS and with logins, met by the driver and by raw connections.
+//! The harness's servers with TLS and authentication, used by the driver and by raw connections.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! The harness's judgement of a proxy, on a stand-in that misbehaves as told.
+//! The harness's checks of a proxy, on a stand-in that misbehaves on request.
 
 use std::panic::catch_unwind;
 use std::path::Path;
@@ -15,7 +15,7 @@ fn stand_in(behaviour: &str) -> Result<Proxy> {
     )
 }
 
-/// How dropping ends: `None` if nobody complains.
+/// The panic message of a drop, or `None`.
 fn complaint(proxy: Proxy) -> Option<String> {
     catch_unwind(std::panic::AssertUnwindSafe(|| drop(proxy)))
         .err()

@@ -1,4 +1,4 @@
-//! What a replica set is shown as, and that commands go to its primary.
+//! The presentations of a replica set, and that commands go to its primary.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};

@@ -1,8 +1,8 @@
-//! A proxy dies before or after each of the commands that it makes of one of the client's. The client sends
-//! it again through another proxy, and it was done once; or does not, and the documents are as they were
-//! before or as they are afterwards.
+//! A proxy is killed before or after each of its internal commands for one client command. If the client
+//! resends the command through another proxy, it is executed once. If not, the documents are as before or as
+//! after the command.
 //!
-//! `MONGOSHAPE_CRASHES=full` disturbs each of them, and takes some minutes.
+//! `MONGOSHAPE_CRASHES=full` disturbs every internal command, and takes some minutes.
 
 mod commands;
 mod world;
@@ -77,7 +77,7 @@ fn interrupted_command_without_retry_is_atomic() -> Result<()> {
             if !outcome.is_disturbed {
                 break;
             }
-            // The next writer puts right what is left over: nothing but pages that nobody counts.
+            // The next write repairs the remains: only orphans.
             let (left_over, said) = world.push_to_all()?;
             wrong.extend(left_over.map(|left_over| format!("{command}, {number}: left over: {left_over}; {said}")));
         }

@@ -1,4 +1,4 @@
-//! Many clients on two proxies at once, and collections that vanish under them.
+//! Many clients on two proxies, and collections that are dropped concurrently.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -210,7 +210,7 @@ fn one_writers_pages_are_in_the_order_of_its_inserts() -> Result<()> {
     Ok(())
 }
 
-/// Inserts until told to stop; no insert may fail.
+/// Inserts until stopped. No insert may fail.
 fn keep_inserting(mut connection: Connection, shaped: &Shaped, key: i32, stop: &AtomicBool) -> Result<u32> {
     let mut number = 0;
     while !stop.load(Ordering::Relaxed) {

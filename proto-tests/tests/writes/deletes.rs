@@ -1,5 +1,5 @@
-//! Deletes of items, on a naive collection and on a shaped one: the replies, what is left, and the pages that
-//! it is left on.
+//! Deletes of items, on a plain collection and on a shaped one: the replies, the remaining items, and their
+//! pages.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
@@ -91,7 +91,7 @@ fn invalid_delete_has_mongods_error() -> Result<()> {
         ] },
     ];
     for command in &commands {
-        let [naive, shaped] = sides.run(command)?;
+        let [plain, shaped] = sides.run(command)?;
         let told = |reply: &Document| {
             let errors = reply.get_array("writeErrors").cloned().unwrap_or_default();
             let errors = errors.iter().filter_map(Bson::as_document);
@@ -101,8 +101,8 @@ fn invalid_delete_has_mongods_error() -> Result<()> {
             (reply.get("n").cloned(), reply.get("code").cloned(), errors)
         };
         ensure!(
-            told(&naive) == told(&shaped),
-            "{command}\n  naive:  {naive}\n  shaped: {shaped}"
+            told(&plain) == told(&shaped),
+            "{command}\n  plain:  {plain}\n  shaped: {shaped}"
         );
     }
     sides.check()
@@ -169,14 +169,14 @@ fn a_delete_that_is_sent_again_is_done_once() -> Result<()> {
             }
             ensure!(sides.items(true)?.len() == before - 1, "{command}");
         }
-        let naive = sides.naive_database();
+        let plain = sides.plain_database();
         let left: Vec<Bson> = sides
             .items(true)?
             .iter()
             .filter_map(|item| item.get("n").cloned())
             .collect();
-        sides.naive.command_ok(&doc! {
-            "delete": COLLECTION, "deletes": [{ "q": { "n": { "$nin": left } }, "limit": 0 }], "$db": naive,
+        sides.plain.command_ok(&doc! {
+            "delete": COLLECTION, "deletes": [{ "q": { "n": { "$nin": left } }, "limit": 0 }], "$db": plain,
         })?;
         sides.check()?;
     }
@@ -205,8 +205,8 @@ fn aborted_transaction_undoes_deletes() -> Result<()> {
             let mut command = delete(filter, limit);
             succeeded(transaction.run(&mut sides.shaped, &command)?)?;
             if commit {
-                command.insert("$db", sides.naive_database());
-                sides.naive.command_ok(&command)?;
+                command.insert("$db", sides.plain_database());
+                sides.plain.command_ok(&command)?;
             }
         }
         succeeded(transaction.end(&mut sides.shaped, end)?)?;

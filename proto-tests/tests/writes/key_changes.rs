@@ -1,5 +1,5 @@
-//! Changes of key and time, and upserts, on a naive collection and on a shaped one: the replies, the items,
-//! and where they lie.
+//! Changes of key and time, and upserts, on a plain collection and on a shaped one: the replies, the items,
+//! and their pages.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
@@ -225,7 +225,7 @@ fn resent_update_is_executed_once() -> Result<()> {
             let again = other.command_ok(&command)?;
             for said in ["n", "nModified", "value", "lastErrorObject", "upserted"] {
                 let is_same = first.get(said) == again.get(said);
-                // mongod itself tells of an update that it remembers that it was one.
+                // mongod's retry record of an update says that it was an update.
                 ensure!(
                     is_same || said == "nModified",
                     "{said}: {command}\n  {first}\n  {again}"
@@ -234,7 +234,7 @@ fn resent_update_is_executed_once() -> Result<()> {
             ensure!(sides.items(true)? == stored, "{command} was done again");
         }
         let database = sides.shaped_database();
-        proto_tests::invariants::check(&mut sides.naive, &database, COLLECTION, &sides.shape)?;
+        proto_tests::invariants::check(&mut sides.plain, &database, COLLECTION, &sides.shape)?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Batches over several keys whose highest pages are full: the pages behind them are announced together.
+//! Inserts over several keys with full highest pages: the next pages are reserved in one command.
 
 use anyhow::{Result, ensure};
 use bson::{Bson, DateTime, Document, doc};

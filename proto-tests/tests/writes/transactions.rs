@@ -1,4 +1,4 @@
-//! Transactions on a bucket collection: what several of them do to each other, and to those that are in none.
+//! Transactions on a bucket collection: conflicts between them, and their visibility outside.
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
@@ -117,7 +117,7 @@ fn transaction_continues_on_another_connection_and_another_proxy() -> Result<()>
 /// A command on a collection of this name.
 type Step<'a> = &'a dyn Fn(&str) -> Document;
 
-/// What a command answers that tells of indexes, or its error.
+/// The reply of an index command, or its error.
 fn told(reply: &Document) -> Document {
     const TOLD: [&str; 7] = [
         "ok",

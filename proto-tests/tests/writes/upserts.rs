@@ -1,5 +1,5 @@
-//! What an upsert inserts where nothing matches: what mongod itself puts into an empty collection, against
-//! what `mongoshape::pattern::bucket::upsert` builds, byte by byte.
+//! The document that an upsert inserts if nothing matches: the one that mongod inserts is compared with the
+//! one that `mongoshape::pattern::bucket::upsert` builds, byte by byte.
 
 mod both;
 mod words;

@@ -138,7 +138,7 @@ pub fn of_find(shape: &BucketShape, find: &Find<'_>) -> Result<Vec<RawDocumentBu
     let narrowing = BucketPredicate::of(shape, find.filter);
     let mut stages = vec![narrowing.bucket_match()];
     if narrowing.one_key().is_some() && find.sort.is_none() {
-        // One key's items come in the order of their insertion, as a naive collection has them; the page
+        // One key's items come in the order of their insertion, as a plain collection has them; the page
         // index has it too.
         stages.push(single("$sort", single(path::PAGE, 1)));
     }

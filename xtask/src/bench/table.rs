@@ -1,4 +1,4 @@
-//! Tables: a line a way, and behind each of mongoshape's how many times as much the other ways take.
+//! Tables: a line per way. A line of mongoshape shows the ratios to the other ways.
 
 use super::servers::Way;
 use super::statistics::{median, ratio};

@@ -1,4 +1,4 @@
-//! Over pages that are there.
+//! A changed bucket shape on existing pages.
 
 use anyhow::{Result, ensure};
 use bson::{DateTime, Document, doc};

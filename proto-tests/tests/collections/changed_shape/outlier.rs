@@ -1,4 +1,4 @@
-//! Over outliers that are there.
+//! A changed outlier shape on existing outliers.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
@@ -133,13 +133,14 @@ fn a_proxy_notices_the_first_outlier_that_is_stored_otherwise() -> Result<()> {
     std::thread::sleep(std::time::Duration::from_millis(1100));
     all_refused(&mut other, &commands(&books), "extras_max_items is 7 there")?;
     application.command_ok(&insert(4, 40))?;
-    // Without its extras it is nobody's.
+    // A dropped collection has no outliers, so another shape is accepted.
     application.command_ok(&doc! { "drop": COLLECTION, "$db": &books.database })?;
     other.command_ok(&insert(3, 40))?;
     Ok(())
 }
 
-/// What no index says where it is looked for: an outlier whose pages are elsewhere is not shown without them.
+/// The shape marker is missing in the new extras collection. An outlier with pages elsewhere is not returned
+/// without them.
 #[test]
 fn outlier_with_extras_in_another_collection_is_not_returned_incomplete() -> Result<()> {
     let books = Books::new(5, 7);
@@ -164,7 +165,7 @@ fn outlier_with_extras_in_another_collection_is_not_returned_incomplete() -> Res
     Ok(())
 }
 
-/// It reads what it may, and has nothing to tell those who may ask.
+/// A user without the privilege `listIndexes` can read the collection. Other users' commands are checked.
 #[tokio::test]
 async fn missing_list_indexes_privilege_does_not_block_the_collection() -> Result<()> {
     let mongod = Options::default().auth().standalone()?;

@@ -1,4 +1,4 @@
-//! Clustered collections: the application's is clustered, and so are the buckets.
+//! Clustered collections: both the application's collection and the bucket collection are clustered.
 
 mod ids;
 
@@ -180,10 +180,10 @@ fn clustered_collection_statistics_have_no_id_index() -> Result<()> {
         for index in indexes() {
             let mut both = filled(mongod, &index)?;
             let check = |both: &mut Both, command: Document| -> Result<()> {
-                let [naive, shaped] = both.run(|_| command.clone())?;
+                let [plain, shaped] = both.run(|_| command.clone())?;
                 ensure!(
-                    without_sizes_of_database(&naive) == without_sizes_of_database(&shaped),
-                    "{command}\n  naive:  {naive}\n  shaped: {shaped}"
+                    without_sizes_of_database(&plain) == without_sizes_of_database(&shaped),
+                    "{command}\n  plain:  {plain}\n  shaped: {shaped}"
                 );
                 Ok(())
             };

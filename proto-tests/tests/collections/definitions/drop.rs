@@ -1,4 +1,4 @@
-//! `drop` and `dropDatabase`, and what is known of a collection afterwards.
+//! `drop` and `dropDatabase`, and the collection catalog afterwards.
 
 use std::thread;
 use std::time::Duration;
@@ -43,7 +43,7 @@ fn a_view_that_reads_items_reads_them_after_a_drop_too() -> Result<()> {
     both.listed(&doc! { "filter": { "name": { "$ne": "system.views" } } }, None)
 }
 
-/// Who drops the view of items and who makes a view that needs it may do so at once, through two proxies.
+/// One proxy drops the items view while another creates a view that needs it.
 #[test]
 fn view_created_during_a_drop_reads_later_documents() -> Result<()> {
     let mut both = Both::filled(mongod::shared())?;
@@ -67,7 +67,7 @@ fn view_created_during_a_drop_reads_later_documents() -> Result<()> {
         }
         ensure!(both.is_stored("items.mongoshape_items")?, "round {round}");
         both.shaped.command_ok(&doc! { "drop": "seen", "$db": &database })?;
-        both.naive
+        both.plain
             .command_ok(&doc! { "drop": "items", "$db": &both.names()[0] })?;
         both.insert("items", 3)?;
     }

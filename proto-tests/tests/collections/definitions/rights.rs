@@ -1,4 +1,4 @@
-//! What a user may see and do is mongod's to say, also where the proxy asks more than the client did.
+//! mongod decides what a user may read and write, also where the proxy sends more commands than the client.
 
 use anyhow::Result;
 use bson::{Document, bson, doc};
@@ -68,7 +68,7 @@ async fn names_only_privilege_does_not_list_internal_collections() -> Result<()>
             .run_command(doc! { "listCollections": 1 })
             .await;
         assert!(refused.is_err(), "{refused:?}");
-        // The view stays where nobody may drop it.
+        // The view is kept if the user may not drop it.
         other.database(database).run_command(doc! { "drop": "items" }).await?;
         assert_eq!(
             names(&all.database(database), doc! { "listCollections": 1 }).await?,

@@ -1,4 +1,4 @@
-//! Mistakes, and what is refused.
+//! Invalid and refused index commands.
 
 use anyhow::{Result, ensure};
 use bson::{Document, bson, doc};
@@ -184,7 +184,7 @@ fn index_with_meaning_for_pages_only_is_refused() -> Result<()> {
         }
         let own = doc! { "createIndexes": COLLECTION, "indexes": [spec(doc! { "a": 1 }, "mongoshape_a")] };
         both.refused(&own, 67, "mongoshape_a")?;
-        // A naive collection has room for 63 beside the one on `_id`.
+        // A plain collection has room for 63 beside the one on `_id`.
         let many: Vec<_> = (0..60)
             .map(|number| spec(doc! { format!("f{number}"): 1 }, &format!("f{number}")))
             .collect();

@@ -1,4 +1,4 @@
-//! Bucket collections: what is tried of them.
+//! The probes of bucket collections.
 
 mod collections;
 mod indexes;

@@ -1,4 +1,4 @@
-//! What is printed of outcomes.
+//! Prints the outcomes as a table.
 
 use std::fmt::Write as _;
 

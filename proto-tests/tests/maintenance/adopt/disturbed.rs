@@ -1,4 +1,4 @@
-//! Setup broken off, run by several at once, and while somebody goes on writing.
+//! Setup that is interrupted, run concurrently, or run beside a writer.
 
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -153,7 +153,7 @@ fn concurrent_writer_loses_nothing_during_adoption() -> Result<()> {
     let output = setup.wait_with_output()?;
     let said = text(&output);
     if !output.status.success() {
-        // It tells of what was changed under its hands, and then it may be begun again.
+        // It reports the concurrent change. Setup can be run again.
         ensure!(said.contains("error: "), "{said}");
         ensure!(
             said.contains("document with _id") || said.contains("is changed while"),
@@ -172,7 +172,7 @@ fn concurrent_writer_loses_nothing_during_adoption() -> Result<()> {
     Ok(())
 }
 
-/// What the documentation tells to do with pages that were changed by hand: make them buckets by hand again.
+/// The documented repair of pages that were changed by hand: they become hand-written buckets again.
 fn begin_again(hand: &mut Hand) -> Result<()> {
     let drop = doc! { "dropIndexes": COLLECTION, "index": "*", "$db": &hand.shaped.database };
     hand.direct.command_ok(&drop)?;

@@ -1,4 +1,4 @@
-//! What is not understood: told by its `_id`, and left as it is.
+//! Documents that cannot be adopted: they are reported by `_id` and stay unchanged.
 
 use anyhow::{Context as _, Result};
 use bson::{Document, doc};

@@ -1,4 +1,4 @@
-//! Runs that are stopped, or killed, anywhere.
+//! Runs that are stopped or killed at any point.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -117,7 +117,7 @@ fn next_run_finishes_a_run_killed_while_frozen() -> Result<()> {
     let shaped = prepare(set)?;
     let before = items(&shaped)?;
     let mut child = start(&shaped)?;
-    // One who reads the copy in a transaction keeps it from being renamed.
+    // A transaction that reads the copy blocks its rename.
     let mut reader = Connection::open(set.address())?;
     let transaction = doc! { "lsid": lsid(&shaped.database), "txnNumber": 1_i64, "autocommit": false };
     for line in BufReader::new(child.stdout.take().context("its output")?).lines() {

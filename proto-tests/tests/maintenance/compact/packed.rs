@@ -1,4 +1,4 @@
-//! What is packed is what was there: every item, in its order, on pages that are full.
+//! A compacted collection has every item, in order, on full pages.
 
 use std::collections::BTreeMap;
 
@@ -92,7 +92,7 @@ impl Packing {
         Ok(self.pages()?.len())
     }
 
-    /// The database's collections, without what a new one is told apart by.
+    /// The database's collections, without UUIDs.
     fn list(&mut self) -> Result<Vec<Document>> {
         let mut listed = self.direct.all(&doc! { "listCollections": 1, "$db": &self.database })?;
         for listed in &mut listed {

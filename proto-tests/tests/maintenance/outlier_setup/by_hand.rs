@@ -1,4 +1,4 @@
-//! Outliers that were split by hand, as the pattern's page shows it.
+//! Hand-written outliers, as in MongoDB's documentation.
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};

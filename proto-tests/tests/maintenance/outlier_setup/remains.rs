@@ -1,4 +1,4 @@
-//! What crashes have left.
+//! Remains of crashes.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! Documents that have more elements than the threshold.
+//! Documents with more elements than the threshold.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -22,7 +22,7 @@ fn long_array_is_reported_and_split() -> Result<()> {
     let mut world = World::new()?;
     let before = books();
     world.write(COLLECTION, &before)?;
-    // Not arrays, and so nobody's to split.
+    // Not arrays, so they are not split.
     let others = [
         doc! { "_id": 20, BUYERS: { "5": 1, "6": 2 } },
         doc! { "_id": 21, BUYERS: [{ "5": 1 }] },

@@ -1,4 +1,4 @@
-//! Runs that are stopped, or killed, anywhere.
+//! Runs that are stopped or killed at any point.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ const COUNT: i32 = 3_000;
 /// Times that a run is broken off.
 const TIMES: u32 = 5;
 
-/// How long a run takes that nobody breaks off.
+/// The duration of a run that is not interrupted.
 fn whole(documents: &[Document]) -> Result<Duration> {
     let world = World::with(mongod::shared(), with_time(), documents)?;
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! Others who write, delete, or pack at the same time.
+//! Other clients that write, delete or pack at the same time.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,7 +60,7 @@ fn direct_write_during_packing_is_refused() -> Result<()> {
     world.check_packed(&documents)
 }
 
-/// That what somebody has done in spite of the freezing is noticed, and the collection has it.
+/// Checks that a write in spite of the freeze is detected, and that the collection has it.
 fn noticed(act: impl Fn(&mut Connection, &str, i32) -> Result<()> + Sync) -> Result<()> {
     let mut world = World::with(mongod::shared(), with_time(), &documents(MANY, 50))?;
     let before = world.catalog()?;

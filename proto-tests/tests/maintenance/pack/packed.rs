@@ -1,4 +1,4 @@
-//! What is packed is what was there.
+//! A packed collection has the documents of the original.
 
 use anyhow::{Result, ensure};
 use bson::{DateTime, Decimal128, Document, Timestamp, bson, doc};

@@ -1,4 +1,4 @@
-//! What cannot be packed is said before anything is done.
+//! A collection that cannot be packed is reported before any change.
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};

@@ -1,4 +1,4 @@
-//! Options of reads that are wrong, or that are read in a way of their own.
+//! Invalid options of reads, and options with a separate access path.
 
 use anyhow::Result;
 use bson::{Bson, DateTime, Document, doc};

@@ -1,4 +1,4 @@
-//! A range of time, in every order that a key's items may be asked for in.
+//! Time ranges with every sort of a key's items.
 
 use anyhow::Result;
 use bson::{DateTime, Document, doc};

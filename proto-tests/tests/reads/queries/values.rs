@@ -1,4 +1,4 @@
-//! Values and fields of items that come back as they were stored, whichever way they are read.
+//! Values and fields of items are returned as stored by every access path.
 
 use anyhow::Result;
 use bson::{Bson, Document, bson, doc};

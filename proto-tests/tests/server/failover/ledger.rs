@@ -1,4 +1,4 @@
-//! What the application was told, and what the set holds.
+//! Compares the replies of the application with the stored documents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! More clients than there may be, and longer messages.
+//! More clients, and longer messages, than the limits allow.
 
 use std::time::Instant;
 

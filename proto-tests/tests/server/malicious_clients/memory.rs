@@ -1,4 +1,4 @@
-//! Clients that want the memory of others: with halves of messages, before they have logged in, by very long
+//! Clients that use up the memory of others: by partial messages, before authentication, or by very long
 //! keys.
 
 use std::thread;

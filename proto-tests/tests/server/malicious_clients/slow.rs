@@ -1,4 +1,4 @@
-//! Clients that take their time: over the first byte, over a message, between two messages.
+//! Slow clients: before the first byte, within a message, between two messages.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -17,7 +17,7 @@ fn addresses(connections: &[Connection]) -> Result<Vec<SocketAddr>> {
     Ok(addresses.collect::<Result<_, _>>()?)
 }
 
-/// Each is closed, with one line of this level that contains `told`.
+/// Each is closed, with one log line of this level that contains `told`.
 fn check_all_closed(proxy: &Proxy, connections: &mut [Connection], told: &str) -> Result<()> {
     let clients = addresses(connections)?;
     for (connection, client) in connections.iter_mut().zip(clients) {
@@ -91,7 +91,7 @@ fn a_long_message_has_more_time_than_a_short_one() -> Result<()> {
     check_limits(&shaped.proxy, &[])
 }
 
-/// Also what is left of a client whose machine is gone: a connection on which nothing comes.
+/// This includes the connection of a client whose machine is gone: it receives nothing.
 #[test]
 fn only_clients_beyond_the_idle_timeout_are_disconnected() -> Result<()> {
     let shaped = shaped("idle_timeout_ms = 800")?;

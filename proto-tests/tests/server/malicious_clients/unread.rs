@@ -1,4 +1,4 @@
-//! Clients that ask and do not read.
+//! Clients that send requests and do not read replies.
 
 use std::time::{Duration, Instant};
 

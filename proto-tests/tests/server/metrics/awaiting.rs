@@ -1,4 +1,4 @@
-//! Commands that wait in mongod for news are neither failures nor slow.
+//! Commands that wait in mongod for new data count neither as failures nor as slow.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! A known workload, and every value after it.
+//! A known workload, and every metric after it.
 
 use anyhow::{Result, ensure};
 use bson::{Binary, DateTime, Document, doc, spec::BinarySubtype};

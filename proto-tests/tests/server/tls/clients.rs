@@ -1,4 +1,4 @@
-//! Who may come in: with which certificate, and speaking what.
+//! Which clients are accepted: by certificate, and by TLS or plain.
 
 use std::io::Write as _;
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! TLS towards mongod: what is shown to it, and what is made of what it shows.
+//! TLS with mongod: the proxy's certificate, and the check of mongod's.
 
 use std::net::SocketAddr;
 

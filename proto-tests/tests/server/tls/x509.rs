@@ -1,4 +1,4 @@
-//! X.509 as a login: mongod would see the proxy's certificate, so a client must never get as far as that.
+//! X.509 authentication: mongod would authenticate the proxy's certificate, so the proxy refuses it.
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};

@@ -1,5 +1,5 @@
-//! Two attempts at one command: the first breaks at each of the proxy's commands in turn, or is held up there
-//! while the second, through another proxy, is done, and goes on then, though nobody waits for it any more.
+//! Two attempts at one command. The first breaks at an internal command, or is delayed there until the second
+//! has completed through another proxy. Each internal command is tried in turn.
 
 use anyhow::{Result, ensure};
 use bson::{Bson, DateTime, Document, doc};

@@ -1,4 +1,4 @@
-//! Retryable inserts that come again to a proxy with another `max_bytes`, which may change at any time.
+//! Retryable inserts that are resent to a proxy with another `max_bytes`.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};

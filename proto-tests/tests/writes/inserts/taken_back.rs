@@ -1,5 +1,5 @@
-//! An ordered insert of several keys whose document mongod refuses: nothing behind that is stored, and
-//! nothing else is touched.
+//! An ordered insert of several keys with a document that mongod refuses: no later document is stored, and no
+//! other is changed.
 
 use anyhow::{Result, ensure};
 use bson::oid::ObjectId;
@@ -44,10 +44,10 @@ fn same(sides: &mut Sides, command: &Document) -> Result<Document> {
             error.as_document_mut().expect("an error").remove("errmsg");
         }
     }
-    let [naive, shaped] = replies;
-    ensure!(naive == shaped, "{command}\n  naive:  {naive}\n  shaped: {shaped}");
+    let [plain, shaped] = replies;
+    ensure!(plain == shaped, "{command}\n  plain:  {plain}\n  shaped: {shaped}");
     sides.check()?;
-    Ok(naive)
+    Ok(plain)
 }
 
 #[test]
@@ -97,8 +97,8 @@ fn undo_removes_items_after_a_refused_document_from_all_pages() -> Result<()> {
     for item_ids in ALL_IDS {
         let mut sides = sides(item_ids)?;
         let mut item = doc! { "_id": 8, "n": 8 };
-        sides.naive.command_ok(&doc! {
-            "insert": COLLECTION, "documents": [{ "_id": 8, "k": "d", "n": 8 }], "$db": sides.naive_database(),
+        sides.plain.command_ok(&doc! {
+            "insert": COLLECTION, "documents": [{ "_id": 8, "k": "d", "n": 8 }], "$db": sides.plain_database(),
         })?;
         if item_ids == ItemIds::Dropped {
             item.remove("_id");
@@ -106,7 +106,7 @@ fn undo_removes_items_after_a_refused_document_from_all_pages() -> Result<()> {
         let bytes = i32::try_from(item.to_vec()?.len())?;
         let page = doc! { "_id": ObjectId::new(), "k": "d", "count": 1, "history": [item], "control": { "v": 1, "page": 0, "bytes": bytes } };
         sides
-            .naive
+            .plain
             .command_ok(&doc! { "insert": COLLECTION, "documents": [page], "$db": sides.shaped_database() })?;
         let refused = refused();
         let documents = [refused, doc! { "_id": 9, "k": "d", "n": 9 }];

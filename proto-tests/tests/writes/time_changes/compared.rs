@@ -1,4 +1,4 @@
-//! The same changes on a naive collection and on a shaped one.
+//! The same changes on a plain collection and on a shaped one.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};
@@ -48,10 +48,10 @@ fn check(sides: &mut Sides) -> Result<()> {
     for k in 0..2 {
         for mut read in reads(k) {
             let mut found = Vec::new();
-            for (connection, database) in [(0, sides.naive_database()), (1, sides.shaped_database())] {
+            for (connection, database) in [(0, sides.plain_database()), (1, sides.shaped_database())] {
                 read.insert("$db", database);
                 let connection = if connection == 0 {
-                    &mut sides.naive
+                    &mut sides.plain
                 } else {
                     &mut sides.shaped
                 };
@@ -59,7 +59,7 @@ fn check(sides: &mut Sides) -> Result<()> {
             }
             ensure!(
                 found[0] == found[1],
-                "{read}\n  naive:  {:?}\n  shaped: {:?}",
+                "{read}\n  plain:  {:?}\n  shaped: {:?}",
                 found[0],
                 found[1]
             );

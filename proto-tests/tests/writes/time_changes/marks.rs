@@ -1,4 +1,4 @@
-//! What pages tell of an item that has got another time, and what becomes of that.
+//! The marks that a time change sets on pages, and how later writes keep them.
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
@@ -44,7 +44,7 @@ impl Scene {
     /// The marks of each page, in order; the layout is checked.
     fn marks(&mut self) -> Result<Vec<String>> {
         self.sides.check_layout()?;
-        let controls = controls(&mut self.sides.naive, &self.database, 0)?;
+        let controls = controls(&mut self.sides.plain, &self.database, 0)?;
         let marks = controls.iter().map(|control| {
             let marks = ["late", "unordered", "unsteady", "anchor"];
             let marks = marks.into_iter().filter(|mark| control.contains_key(mark));
@@ -73,7 +73,7 @@ fn time_change_marks_the_first_page_and_the_highest_page() -> Result<()> {
         "{:?}",
         scene.marks()?
     );
-    let control = controls(&mut scene.sides.naive, &scene.database, 0)?.swap_remove(1);
+    let control = controls(&mut scene.sides.plain, &scene.database, 0)?.swap_remove(1);
     ensure!(
         control.get_datetime("from")? == &at(4_000) && control.get_datetime("to")? == &at(90_000),
         "{control}"
@@ -89,7 +89,7 @@ fn time_change_marks_the_first_page_and_the_highest_page() -> Result<()> {
     ensure!(scene.marks()? == expected, "{:?}", scene.marks()?);
     // Bounds never shrink.
     scene.shift(5, 100)?;
-    let control = controls(&mut scene.sides.naive, &scene.database, 0)?.swap_remove(1);
+    let control = controls(&mut scene.sides.plain, &scene.database, 0)?.swap_remove(1);
     ensure!(
         control.get_datetime("from")? == &at(100) && control.get_datetime("to")? == &at(90_000),
         "{control}"
@@ -124,7 +124,7 @@ fn time_between_its_neighbours_sets_no_mark() -> Result<()> {
     Ok(())
 }
 
-/// While pages are removed from the end, the one that is highest then tells what those told.
+/// When the highest page is removed, the new highest page gets its marks.
 #[test]
 fn removing_the_highest_page_marks_the_page_before_it() -> Result<()> {
     for one_by_one in [true, false] {
@@ -154,8 +154,7 @@ fn removing_the_highest_page_marks_the_page_before_it() -> Result<()> {
     Ok(())
 }
 
-/// A page may be begun at any time behind one that has announced it, by somebody who takes all times for
-/// ascending.
+/// After a reservation, another writer may begin the next page at any time, and may not know of the change.
 #[test]
 fn time_change_does_not_happen_while_a_page_is_reserved() -> Result<()> {
     let mut scene = Scene::with(12)?;
@@ -164,7 +163,7 @@ fn time_change_does_not_happen_while_a_page_is_reserved() -> Result<()> {
         let update = doc! { "q": { "k": 0, "control.page": 2 }, "u": change };
         scene
             .sides
-            .naive
+            .plain
             .command_ok(&doc! { "update": COLLECTION, "updates": [update], "$db": &database })
     };
     change(&mut scene, doc! { "$push": { "control.next": 77_i64 } })?;

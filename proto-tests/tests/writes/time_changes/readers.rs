@@ -1,4 +1,4 @@
-//! Readers of a key beside writers who change its items' times, before a mongod that yields wherever it may.
+//! Readers of a key during time changes, on a mongod that yields as often as possible.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
@@ -117,10 +117,10 @@ fn check(found: &[Document], find: &Document) -> Result<()> {
     if has_newest {
         last = i64::MAX;
     }
-    let met: Vec<i32> = found.iter().flat_map(|item| item.get_i32("n")).collect();
+    let returned: Vec<i32> = found.iter().flat_map(|item| item.get_i32("n")).collect();
     for number in (0..ITEMS).filter(|number| is_untouched(*number)) {
         let is_between = (first..=last).contains(&(i64::from(number) * 1000));
-        ensure!(!is_between || met.contains(&number), "{number} is missing");
+        ensure!(!is_between || returned.contains(&number), "{number} is missing");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Updates of items that are found, sent again: done once, and answered alike.
+//! Resent updates of items that are found by a filter: executed once, with the same reply.
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
@@ -62,12 +62,12 @@ fn resent_update_is_executed_once() -> Result<()> {
             let first = sides.run(&command)?;
             let second = other.command_ok(&again)?;
             for said in ["n", "nModified", "lastErrorObject", "value"] {
-                let [naive, shaped] = first.each_ref().map(|reply| reply.get(said));
-                // mongod answers all fields of what it remembers, whatever was asked for.
+                let [plain, shaped] = first.each_ref().map(|reply| reply.get(said));
+                // mongod returns all fields of a retried document and ignores the projection.
                 let is_cut = said == "value" && command.contains_key("fields");
                 ensure!(
-                    is_cut || naive == shaped,
-                    "{ids:?} {command}\n  naive:  {naive:?}\n  shaped: {shaped:?}"
+                    is_cut || plain == shaped,
+                    "{ids:?} {command}\n  plain:  {plain:?}\n  shaped: {shaped:?}"
                 );
                 ensure!(
                     shaped == second.get(said),
@@ -115,7 +115,7 @@ fn aborted_transaction_undoes_updates_of_found_items() -> Result<()> {
         let mut command = within(&stages, 2, true);
         command.insert("$db", &database);
         sides.shaped.command_ok(&command)?;
-        // What fails ends it, whoever says so.
+        // Any error aborts the transaction.
         let fails = update(doc! { "u": 4 }, doc! { "u": 4, "k": 1, "at": at(4), "$x": 1 });
         let mut command = within(&fails, 2, false);
         command.insert("$db", &database);

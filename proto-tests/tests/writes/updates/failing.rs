@@ -1,5 +1,4 @@
-//! Updates of all items that match, one of which cannot be changed: those before it are, those behind it are
-//! not.
+//! Updates of all matching items, one of which fails: earlier items are changed, later ones are not.
 
 use anyhow::{Context as _, Result};
 use bson::{Bson, Document, doc};

@@ -126,7 +126,7 @@ fn batches_follow_each_other() -> Result<()> {
             let commit = doc! {
                 "commitTransaction": 1, "lsid": session, "txnNumber": 1_i64, "autocommit": false, "$db": "admin",
             };
-            let connection = if shaped { &mut sides.shaped } else { &mut sides.naive };
+            let connection = if shaped { &mut sides.shaped } else { &mut sides.plain };
             connection.command_ok(&commit)?;
         }
         sides.check()?;

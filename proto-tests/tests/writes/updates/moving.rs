@@ -1,4 +1,4 @@
-//! Bulks that come to items that others move meanwhile.
+//! Bulk updates of items that are relocated concurrently.
 
 use std::net::SocketAddr;
 use std::thread;

@@ -1,4 +1,4 @@
-//! The positional operator: the element that the filter has met.
+//! The positional operator: the element that matched the filter.
 
 use anyhow::{Context as _, Result};
 use bson::doc;

@@ -1,4 +1,4 @@
-//! Many updates, at random: the seed is in the error.
+//! Random updates. An error names the seed.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
@@ -85,7 +85,7 @@ fn at_random(seed: u64, ids: ItemIds) -> Result<()> {
             }
             doc! { "update": COLLECTION, "updates": statements, "ordered": rng.random_bool(0.5) }
         };
-        let [naive, shaped] = sides.run(&command)?;
+        let [plain, shaped] = sides.run(&command)?;
         let told = |reply: &Document| {
             let errors = reply.get_array("writeErrors").into_iter().flatten();
             let errors: Vec<_> = errors
@@ -96,8 +96,8 @@ fn at_random(seed: u64, ids: ItemIds) -> Result<()> {
             (told, errors)
         };
         ensure!(
-            told(&naive) == told(&shaped),
-            "{command}\n  naive:  {naive}\n  shaped: {shaped}"
+            told(&plain) == told(&shaped),
+            "{command}\n  plain:  {plain}\n  shaped: {shaped}"
         );
         if number % 10 == 0 {
             sides.check().with_context(|| format!("after {command}"))?;

@@ -22,7 +22,7 @@ fn date(millis: i64) -> DateTime {
     DateTime::from_millis(millis)
 }
 
-/// The query for the items of key 1 whose time meets a condition.
+/// The query for the items of key 1 whose time satisfies a condition.
 fn bucket_query(time: &RawDocument, direction: i32) -> BucketQuery {
     let mut filter = rawdoc! { "k": 1 };
     if !time.is_empty() {
@@ -41,7 +41,7 @@ fn joined(one: &RawDocument, other: &RawDocument) -> RawDocumentBuf {
     one.iter().chain(other).flatten().collect()
 }
 
-/// Checks a `find` on the pages of key 1, of which `expected` is what follows the collection's name.
+/// Checks a `find` on the pages of key 1. `expected` are its fields after the collection's name.
 fn check(reach: Reach, made: impl Fn(&Queries<'_>) -> RawDocumentBuf, expected: &RawDocument) {
     let key = rawdoc! { "k": { "$eq": 1 } };
     let source = BucketSource { collection: "c", reach };

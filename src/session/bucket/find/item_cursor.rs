@@ -8,7 +8,7 @@ use crate::command::reply::copy_cluster_time;
 use crate::pattern::bucket::read::documents::DocumentBuffer;
 use crate::pattern::bucket::read::page_scan::PageScan;
 
-/// What a batch weighs where the client names no size: of a naive collection it is up to 16 MiB, which would
+/// What a batch weighs where the client names no size: of a plain collection it is up to 16 MiB, which would
 /// be kept for each of many clients that are slow to read.
 pub(super) const TARGET_BYTES: usize = 2 << 20;
 /// What is asked of the upstream at once, so that it reads on while this is unpacked.

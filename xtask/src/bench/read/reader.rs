@@ -1,5 +1,5 @@
-//! A connection that asks one question again and again: its requests are made before the clock starts, and
-//! its replies are read as far as it takes to count documents and to find the cursor.
+//! A connection that sends one query repeatedly. Requests are built before the clock starts. Replies are
+//! parsed only to count documents and to find the cursor.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ pub(super) enum End {
     Refused(String),
 }
 
-/// A connection with what it sends.
+/// A connection and its request.
 #[derive(Debug)]
 pub(super) struct Reader {
     client: Client,

@@ -1,5 +1,4 @@
-//! Collections of whose outliers readers see base documents: beside a naive collection that holds what they
-//! are to see.
+//! Collections with `reads = "base"`, beside a plain collection that has the expected documents.
 
 use anyhow::Result;
 use bson::{Document, doc};

@@ -82,7 +82,7 @@ fn operators() -> Vec<Document> {
         ] {
             updates.push(at_path(operator, path, value));
         }
-        // A `$rename` that leads through an array is refused whatever its names are.
+        // A `$rename` through an array is always refused.
         if !path.starts_with("list") && !path.starts_with("quantity") && path != "$old.x" {
             updates.push(at_path("$rename", path, bson!("renamed")));
             updates.push(at_path("$rename", "old", bson!(path)));

@@ -1,4 +1,4 @@
-//! What may be an `_id`: given by an insert, by an upsert's filter, operators, replacement or stages.
+//! Values of an `_id`: given by an insert, or by an upsert's filter, operators, replacement or stages.
 
 use anyhow::Result;
 use bson::{Bson, Document, Timestamp, bson, doc};

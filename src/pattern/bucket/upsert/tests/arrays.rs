@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Checks what `$push` with modifiers makes of an array.
+/// Checks the array after a `$push` with modifiers.
 fn check_push(array: Bson, modifiers: Document, expected: Bson) {
     check(
         doc! { "a": { "$eq": array } },

@@ -145,7 +145,7 @@ fn late_item_before_the_scan_position_is_omitted() {
         let start = Start::At(Location { page: 0, offset: 0 });
         let mut scan = PageScan::of(&find, ScanDirection::Forward).beginning(start, 0);
         let mut found = DocumentBuffer::default();
-        // A page is late by now, as the first page tells.
+        // A page has become late, and the first page is marked.
         let first = marked(&before[0], cstr!("unordered"));
         assert_eq!(scan.take(&shape(), &first, &mut found), ScanStep::More);
         for page in &before[1..] {
