@@ -79,7 +79,7 @@ fn missing_option_has_its_default() {
 }
 
 #[test]
-fn the_environment_goes_before_the_file_and_can_stand_alone() {
+fn environment_overrides_the_file_and_is_sufficient_alone() {
     let variables = [
         ("MONGOSHAPE_LISTEN_ADDRESS", "0.0.0.0:1"),
         ("MONGOSHAPE_LISTEN_MAX_CONNECTIONS", "7"),
@@ -373,7 +373,7 @@ fn each_member_may_have_a_listener() {
 }
 
 #[test]
-fn listeners_of_members_that_cannot_be_are_mistakes() {
+fn invalid_member_listeners_are_mistakes() {
     let text = r#"
 upstream.uri = "mongodb://a/?replicaSet=rs0"
 [listen]

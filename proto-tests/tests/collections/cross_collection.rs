@@ -243,7 +243,7 @@ fn view_shows_items_to_every_reader() -> Result<()> {
 }
 
 #[test]
-fn a_transaction_reaches_what_it_wrote() -> Result<()> {
+fn transaction_reads_its_own_writes_in_a_lookup() -> Result<()> {
     let shaped = start_with(&ProxyOptions::new(&mongod::shared_replica_set().uri()))?;
     let mut application = shaped.application()?;
     let session = lsid(&shaped.database);

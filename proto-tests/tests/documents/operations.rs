@@ -177,7 +177,7 @@ fn backup_through_the_proxy_contains_plain_documents() -> Result<()> {
 }
 
 #[test]
-fn a_page_may_be_closed_by_other_bytes_than_before() -> Result<()> {
+fn changed_max_bytes_closes_pages_at_the_new_size() -> Result<()> {
     for max_bytes in ["max_bytes = 2000", "max_bytes = 2000000"] {
         let (shaped, mut expected) = filled("")?;
         let another = shaped.another_proxy(max_bytes)?;

@@ -48,15 +48,15 @@ fn every_option_read_by_the_code_is_documented() -> Result<()> {
 
 #[test]
 fn bucket_commands_behave_as_documented() -> Result<()> {
-    every_command_is_as_it_says(bucket::open(ItemIds::Unique)?)
+    every_command_behaves_as_documented(bucket::open(ItemIds::Unique)?)
 }
 
 #[test]
 fn outlier_commands_behave_as_documented() -> Result<()> {
-    every_command_is_as_it_says(outlier::open()?)
+    every_command_behaves_as_documented(outlier::open()?)
 }
 
-fn every_command_is_as_it_says<P: Tried>(mut sides: Sides<P>) -> Result<()> {
+fn every_command_behaves_as_documented<P: Tried>(mut sides: Sides<P>) -> Result<()> {
     let support = Support::read(P::DOCUMENT)?;
     let database = sides.shaped_database();
     let application = &mut sides.shaped;
@@ -95,15 +95,15 @@ fn minimal(name: &str, database: &str) -> Document {
 
 #[test]
 fn no_command_reaches_buckets_by_their_uuid() -> Result<()> {
-    no_command_reaches_what_is_stored_by_its_uuid(bucket::open(ItemIds::Unique)?)
+    no_command_reaches_stored_documents_by_uuid(bucket::open(ItemIds::Unique)?)
 }
 
 #[test]
 fn no_command_reaches_base_documents_by_their_uuid() -> Result<()> {
-    no_command_reaches_what_is_stored_by_its_uuid(outlier::open()?)
+    no_command_reaches_stored_documents_by_uuid(outlier::open()?)
 }
 
-fn no_command_reaches_what_is_stored_by_its_uuid<P: Pattern>(mut sides: Sides<P>) -> Result<()> {
+fn no_command_reaches_stored_documents_by_uuid<P: Pattern>(mut sides: Sides<P>) -> Result<()> {
     let database = sides.shaped_database();
     let application = &mut sides.shaped;
     application.command_ok(&doc! { "insert": COLLECTION, "documents": [{ "k": 1 }], "$db": &database })?;

@@ -264,7 +264,7 @@ fn a_clustered_collection_is_adopted_like_any() -> Result<()> {
 }
 
 #[test]
-fn buckets_that_come_later_go_behind_the_pages() -> Result<()> {
+fn later_buckets_are_adopted_after_existing_pages() -> Result<()> {
     let mut hand = Hand::start(bare())?;
     let items: Vec<Document> = (0..13)
         .map(|number| doc! { "k": 1, "quantity": number, "at": at(i64::from(number)) })

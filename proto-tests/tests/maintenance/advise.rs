@@ -95,7 +95,7 @@ impl World {
 }
 
 #[test]
-fn collections_are_told_apart_and_nothing_is_written() -> Result<()> {
+fn advise_distinguishes_collections_and_writes_nothing() -> Result<()> {
     let world = World::start()?;
     let before = world.stored()?;
     let said = advise(&world.mongod.uri(), &[])?;
@@ -219,7 +219,7 @@ fn page_sizes_equal_the_projection() -> Result<()> {
 }
 
 #[test]
-fn traffic_says_more_than_indexes() -> Result<()> {
+fn traffic_has_precedence_over_indexes() -> Result<()> {
     let world = World::start()?;
     let mut direct = world.direct()?;
     let database = &world.database;
@@ -332,7 +332,7 @@ fn a_change_stream_is_seen() -> Result<()> {
 }
 
 #[test]
-fn missing_privileges_are_said() -> Result<()> {
+fn missing_privileges_are_reported() -> Result<()> {
     let mongod = Options::default().auth().standalone()?;
     let database = database_name();
     let uri = mongod.uri();

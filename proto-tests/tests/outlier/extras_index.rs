@@ -106,7 +106,7 @@ fn extras_index_is_recreated_by_every_kind_of_first_page_write() -> Result<()> {
 
 /// The index cannot be made while the transaction that has read extras is open.
 #[test]
-fn a_transaction_does_not_wait_for_the_index_behind_itself() -> Result<()> {
+fn transaction_does_not_wait_for_an_index_build_that_waits_for_it() -> Result<()> {
     let mut scene = Scene::on(mongod::shared_replica_set())?;
     scene.run(doc! { "insert": BOOKS, "documents": [wooden_amulet(60)] })?;
     scene

@@ -241,7 +241,7 @@ fn push_without_change_has_mongods_reply() -> Result<()> {
 
 /// An insert fills an empty timestamp in, an update does not: the copy of an outlier has it as it was.
 #[test]
-fn empty_timestamps_are_left_as_they_are() -> Result<()> {
+fn empty_timestamps_are_kept() -> Result<()> {
     let mut sides = on_a_standalone()?;
     let empty = Bson::Timestamp(Timestamp { time: 0, increment: 0 });
     sides.alike(&update(&[

@@ -142,7 +142,7 @@ fn retryable_inserts_leave_the_same_marks() -> Result<()> {
 }
 
 #[test]
-fn a_transaction_leaves_its_marks_when_it_is_committed() -> Result<()> {
+fn committed_transaction_leaves_its_marks() -> Result<()> {
     let mut scene = Scene::start()?;
     scene.store(0, &ats(0..4))?;
     for (number, end) in [(1_i64, "abortTransaction"), (2, "commitTransaction")] {

@@ -140,7 +140,7 @@ fn an_unordered_insert_stores_the_first_of_two_that_has_to_wait() -> Result<()> 
 
 /// An import that is run again: more duplicates in a row than there are rounds for lost races.
 #[test]
-fn an_unordered_insert_of_nothing_but_duplicates_tells_each() -> Result<()> {
+fn unordered_insert_of_duplicates_reports_each() -> Result<()> {
     let mut both = Both::start(Shape::new(&["k"]))?;
     let documents: Vec<Document> = (0..300).map(|id| doc! { "_id": id, "k": id % 3 }).collect();
     both.insert(documents.clone(), false)?;
@@ -203,7 +203,7 @@ fn a_field_without_a_name_is_found() -> Result<()> {
 
 /// Codes of errors that the proxy generates.
 #[test]
-fn mistakes_have_the_code_that_mongod_gives_them() -> Result<()> {
+fn invalid_commands_have_mongods_error_codes() -> Result<()> {
     let mut both = Both::start(Shape::new(&["k"]))?;
     both.insert(vec![doc! { "_id": 1, "k": 1 }], true)?;
     for (command, code) in [

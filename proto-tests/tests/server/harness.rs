@@ -53,7 +53,7 @@ async fn a_replica_set_of_three_elects_another_primary() -> Result<()> {
 
 /// What a kill and a restart must not lose: the port, the files, and the acknowledged write.
 #[tokio::test]
-async fn a_killed_standalone_comes_back_with_its_data_on_its_port() -> Result<()> {
+async fn killed_standalone_restarts_with_its_data_and_port() -> Result<()> {
     let mut mongod = Mongod::standalone()?;
     let (address, folder) = (mongod.address(), mongod.folders()[0].to_owned());
     let database = client(&mongod.uri()).await?.database(&database_name());

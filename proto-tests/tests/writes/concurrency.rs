@@ -281,12 +281,12 @@ fn drop_often(connection: &mut Connection, shaped: &Shaped) -> Result<()> {
 }
 
 #[test]
-fn a_collection_dropped_through_one_proxy_is_made_again_by_another() -> Result<()> {
+fn collection_dropped_through_one_proxy_is_recreated_by_another() -> Result<()> {
     dropping_beside_writers(true)
 }
 
 #[test]
-fn a_collection_dropped_on_mongod_itself_is_made_again() -> Result<()> {
+fn collection_dropped_directly_on_mongod_is_recreated() -> Result<()> {
     dropping_beside_writers(false)
 }
 

@@ -45,7 +45,7 @@ fn update_many(filter: Document, change: impl Into<Bson>) -> Document {
 }
 
 #[test]
-fn items_get_another_key() -> Result<()> {
+fn key_change_equals_a_plain_collection() -> Result<()> {
     for item_ids in ALL_IDS {
         let mut sides = sides(item_ids)?;
         let commands = [
@@ -134,7 +134,7 @@ fn time_change_equals_a_plain_collection() -> Result<()> {
 }
 
 #[test]
-fn items_are_made_where_none_matches() -> Result<()> {
+fn upsert_inserts_if_no_item_matches() -> Result<()> {
     for item_ids in ALL_IDS {
         let mut sides = sides(item_ids)?;
         let upsert = |filter: Document, change: Bson, multi: bool| {
@@ -240,7 +240,7 @@ fn resent_update_is_executed_once() -> Result<()> {
 }
 
 #[test]
-fn a_transaction_moves_and_takes_it_back() -> Result<()> {
+fn aborted_transaction_undoes_relocations() -> Result<()> {
     let mut sides = sides(ItemIds::Unique)?;
     let before = sides.buckets()?;
     let mut transaction = Transaction::new("moving", &sides.shaped_database());
@@ -265,7 +265,7 @@ fn a_transaction_moves_and_takes_it_back() -> Result<()> {
 
 /// Where there are no transactions an item gets no other key.
 #[test]
-fn a_standalone_moves_nothing() -> Result<()> {
+fn standalone_relocates_no_item() -> Result<()> {
     let mongod = mongod::shared();
     let database = database_name();
     let shape = shape(ItemIds::Unique);

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_is_put_together_as_it_was() {
+    fn reassembled_document_equals_the_original() {
         for buyers in [51, 60, 1050, 1051, 12_345] {
             let (whole, base, pages) = stored(buyers);
             let DocumentState::Outlier(extras) = DocumentState::of(&sample(), &base) else {

@@ -72,7 +72,7 @@ fn pipeline_that_mongod_refuses_is_unchanged() {
 }
 
 #[test]
-fn items_are_unpacked_wherever_they_are_read() {
+fn items_are_unwound_at_every_read() {
     let union = |pipeline: RawArrayBuf| rawdoc! { "$unionWith": { "coll": "shaped", "pipeline": pipeline } };
     let unpacked = union(unpacking());
     check(&rawdoc! { "$unionWith": "shaped" }, &unpacked, &["shaped"]);

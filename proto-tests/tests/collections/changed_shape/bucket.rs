@@ -55,7 +55,7 @@ fn commands(shaped: &Shaped) -> Vec<Document> {
 }
 
 #[test]
-fn pages_are_read_in_the_shape_that_they_are_stored_in_or_not_at_all() -> Result<()> {
+fn pages_are_not_read_with_a_shape_that_differs_from_the_stored_one() -> Result<()> {
     let shaped = start()?;
     let (stored, indexes) = (shaped.stored()?, shaped.indexes()?);
     ensure!(indexes.iter().any(|name| name == INDEX), "{indexes:?}");

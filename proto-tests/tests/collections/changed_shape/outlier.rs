@@ -84,7 +84,7 @@ fn stored(books: &Books, mongod: &mut Connection) -> Result<[Vec<Document>; 3]> 
 }
 
 #[test]
-fn outliers_are_read_in_the_shape_that_they_are_stored_in_or_not_at_all() -> Result<()> {
+fn outliers_are_not_read_with_a_shape_that_differs_from_the_stored_one() -> Result<()> {
     let books = Books::new(5, 7);
     let proxy = books.proxy(&mongod::shared().uri())?;
     let mut application = Connection::open(proxy.address())?;

@@ -7,7 +7,7 @@ use proto_tests::mongod;
 use super::{Both, servers};
 
 #[test]
-fn a_listing_shows_what_the_application_has_made() -> Result<()> {
+fn listing_shows_only_application_collections() -> Result<()> {
     for mongod in servers() {
         let mut both = Both::filled(mongod)?;
         both.same(|_| doc! { "insert": "plain", "documents": [{ "_id": 1 }] })?;

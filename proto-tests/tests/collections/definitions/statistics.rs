@@ -10,7 +10,7 @@ use proto_tests::sessions::lsid;
 use super::{Both, NOT_SUPPORTED, servers, without_sizes, without_sizes_of_database};
 
 #[test]
-fn statistics_are_told_in_items() -> Result<()> {
+fn statistics_count_items() -> Result<()> {
     for mongod in servers() {
         let mut both = Both::filled(mongod)?;
         let commands = [

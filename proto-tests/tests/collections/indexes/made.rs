@@ -161,7 +161,7 @@ fn a_missing_collection_has_no_indexes() -> Result<()> {
 }
 
 #[test]
-fn indexes_that_were_made_beside_the_proxy_are_out_of_reach() -> Result<()> {
+fn indexes_created_directly_on_mongod_are_hidden() -> Result<()> {
     let mut both = Both::filled()?;
     let beside = [
         spec(doc! { "control.bytes": 1 }, "bytes"),

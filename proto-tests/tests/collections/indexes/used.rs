@@ -75,7 +75,7 @@ fn hints_are_taken_by_the_applications_names() -> Result<()> {
 }
 
 #[test]
-fn a_hint_sees_what_another_proxy_did() -> Result<()> {
+fn hint_sees_indexes_created_by_another_proxy() -> Result<()> {
     let mut both = Both::filled()?;
     let options = ProxyOptions::new(&mongod::shared_replica_set().uri());
     let config = format!(

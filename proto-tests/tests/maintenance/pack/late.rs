@@ -127,7 +127,7 @@ fn a_freeze_that_arrives_after_the_run_has_ended_does_nothing() -> Result<()> {
 }
 
 #[test]
-fn a_run_that_is_stopped_while_it_creates_its_fence_leaves_none() -> Result<()> {
+fn run_stopped_while_creating_its_fence_leaves_no_fence() -> Result<()> {
     let documents = documents(300, 3);
     let mut world = World::with(mongod::shared(), with_time(), &documents)?;
     let before = world.catalog()?;

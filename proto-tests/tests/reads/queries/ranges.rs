@@ -93,7 +93,7 @@ fn check(beside: &mut Beside, keys: &[Document], sorts: &[Document]) -> Result<(
 }
 
 #[test]
-fn a_range_of_time_is_applied_whatever_order_is_asked_for() -> Result<()> {
+fn time_range_is_applied_with_every_sort() -> Result<()> {
     let sorts = [
         doc! {},
         doc! { "k": 1 },

@@ -127,15 +127,15 @@ fn check(found: &[Document], find: &Document) -> Result<()> {
 
 #[test]
 fn readers_return_all_items_with_unchanged_time() -> Result<()> {
-    beside_writers(Times::ToAndFro)
+    scans_beside_writers(Times::ToAndFro)
 }
 
 #[test]
 fn readers_return_all_items_while_time_bounds_move() -> Result<()> {
-    beside_writers(Times::Outwards)
+    scans_beside_writers(Times::Outwards)
 }
 
-fn beside_writers(times: Times) -> Result<()> {
+fn scans_beside_writers(times: Times) -> Result<()> {
     let mongod = Options::default()
         .parameter("internalQueryExecYieldIterations=1")
         .standalone()?;

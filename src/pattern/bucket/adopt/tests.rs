@@ -99,7 +99,7 @@ fn the_buckets_of_a_key_are_numbered_and_closed_behind() {
 }
 
 #[test]
-fn buckets_go_behind_the_pages_that_are_there() {
+fn adopted_buckets_get_numbers_after_existing_pages() {
     let mut page = by_hand("p", 1, &[7, 8]);
     page.append(
         bson::raw::cstr!("control"),
@@ -125,7 +125,7 @@ fn buckets_go_behind_the_pages_that_are_there() {
 }
 
 #[test]
-fn an_empty_bucket_does_not_hide_what_is_before_it() {
+fn empty_bucket_does_not_hide_earlier_buckets() {
     let mut page = by_hand("p", 1, &[7, 8, 9]);
     page.append(
         bson::raw::cstr!("control"),

@@ -168,7 +168,7 @@ fn retryable_items_are_pushed_one_by_one_and_the_first_page_is_sent_alone() {
 }
 
 #[test]
-fn a_page_of_fewer_items_than_could_be_says_so_in_its_name() {
+fn short_page_is_marked_in_its_name() {
     let shape = shape(None);
     let mut groups = groups(&shape, &of_key(0..4));
     groups[0].know(None);
@@ -191,7 +191,7 @@ fn page_is_determined_by_the_command_alone() {
 }
 
 #[test]
-fn another_writers_page_is_closed_where_a_chain_goes_on_with_pages() {
+fn page_of_another_writer_is_closed_if_a_retry_chain_continues_on_new_pages() {
     let shape = shape(None);
     let mut groups = groups(&shape, &of_key(0..6));
     groups[0].know(None);

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_is_where_it_is_written() -> Result<()> {
+    fn cursor_id_is_found_at_its_position() -> Result<()> {
         let mut frame = raw::request(1, &doc! { "getMore": 0_i64, "collection": "c", "$db": "d" })?;
         frame[CURSOR_AT..CURSOR_AT + 8].copy_from_slice(&42_i64.to_le_bytes());
         assert_eq!(raw::document(&frame)?.get_i64("getMore")?, 42);

@@ -106,7 +106,7 @@ fn fields_repeated_in_a_field_are_changed_as_in_a_plain_collection() -> Result<(
 }
 
 #[test]
-fn keys_that_are_equal_and_of_other_types_stay_each_as_it_was() -> Result<()> {
+fn equal_keys_of_different_types_keep_their_types() -> Result<()> {
     let symbol = |text: &str| Bson::Symbol(text.to_owned());
     let keys = [
         bson!("x"),

@@ -265,7 +265,7 @@ fn mark_is_sent_again_if_the_cached_state_was_stale() {
 }
 
 #[test]
-fn behind_an_empty_page_that_others_precede_nothing_is_known_to_ascend() {
+fn after_an_empty_page_with_predecessors_times_may_not_ascend() {
     let time = RawBson::DateTime(DateTime::from_millis(5000));
     let (set, after) = pushed(page(0), time.clone());
     assert!(after.late && set.contains_key(path::LATE) && !assumes_times(&set));

@@ -287,7 +287,7 @@ fn numbers(filter: &RawDocument, buckets: &[RawDocumentBuf], is_all: bool) -> Op
 }
 
 #[test]
-fn items_behind_the_last_bucket_wait() {
+fn items_after_the_last_bucket_are_deferred() {
     let first = bucket(1, &[(90, "x"), (40, "x"), (80, "y")]);
     let second = bucket(2, &[(70, "x"), (60, "x")]);
     let buckets = [first, second];

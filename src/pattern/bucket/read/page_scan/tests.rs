@@ -361,7 +361,7 @@ fn scan_of_several_keys_cannot_be_resumed() {
 }
 
 #[test]
-fn no_more_buckets_are_asked_for_than_hold_the_items() {
+fn batch_size_is_the_number_of_buckets_that_hold_the_items() {
     // A key's pages hold four items.
     let at = |offset: u64| Start::At(Location { page: 3, offset });
     for (sort, start, skip, items, expected) in [

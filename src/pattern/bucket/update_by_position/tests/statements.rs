@@ -50,7 +50,7 @@ fn position_is_recorded_with_the_other_changes() {
 }
 
 #[test]
-fn a_time_is_changed_where_it_fits_between_its_neighbours() {
+fn time_is_changed_in_place_if_it_stays_in_order() {
     let at = bson::DateTime::from_millis(9);
     let stored = rawdoc! { "_id": 1, "t": at };
     let fits = |before: Option<&RawDocument>, behind: RawDocumentBuf| {

@@ -21,7 +21,7 @@ fn marked(page: &RawDocument, mark: &bson::raw::CStr) -> RawDocumentBuf {
 }
 
 #[test]
-fn no_page_is_behind_an_open_one_or_the_last() {
+fn scan_ends_at_an_open_page_or_the_last() {
     let (forward, backward) = (ScanDirection::Forward, ScanDirection::Backward);
     let find = bucket_query(&rawdoc! { "find": "c", "filter": { "k": 1 } }).unwrap();
     let open = |number: i32| rawdoc! { "k": 1, "count": 3, "history": [], "control": { "v": 1, "page": number } };
@@ -47,7 +47,7 @@ fn no_page_is_behind_an_open_one_or_the_last() {
 }
 
 #[test]
-fn a_page_before_the_range_is_to_lie_before_it() {
+fn page_before_the_range_must_end_before_it() {
     let newer = rawdoc! { "$gte": date(10) };
     let older = rawdoc! { "$lte": date(10) };
     for (direction, range, start, met, expected) in [
@@ -91,7 +91,7 @@ fn items_are_passed_over_where_a_scan_begins() {
 }
 
 #[test]
-fn a_page_behind_the_one_where_a_scan_begins_is_taken_whole() {
+fn pages_after_the_first_of_a_scan_are_read_whole() {
     let find = bucket_query(&rawdoc! { "find": "c", "filter": { "k": 1 } }).unwrap();
     for (number, taken) in [(2, 1), (3, 2)] {
         let start = Start::At(Location { page: 2, offset: 1 });
