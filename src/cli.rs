@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn each_verb_takes_a_file_or_leaves_it_to_the_environment() {
+    fn every_command_takes_a_configuration_file_or_the_environment() {
         for verb in ["serve", "check", "setup", "compact", "health"] {
             assert!(Arguments::try_parse_from(["mongoshape", verb, "--config", "m.toml"]).is_ok());
             assert!(Arguments::try_parse_from(["mongoshape", verb]).is_ok());

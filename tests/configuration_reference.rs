@@ -49,7 +49,7 @@ fn tables() -> String {
 }
 
 #[test]
-fn the_document_has_what_is_read() {
+fn document_lists_the_options_that_are_read() {
     let tables = tables();
     let document = std::fs::read_to_string(FILE).expect("docs/configuration.md");
     let (before, rest) = document.split_once(BEGIN).expect("the line that begins the tables");

@@ -282,7 +282,7 @@ fn planted_input_and_output_is_caught() {
 }
 
 #[test]
-fn what_is_allowed_passes() {
+fn allowed_imports_pass() {
     check(
         "src/wire/codec.rs",
         "use tokio_util::codec::Decoder; use super::Frame; use bytes::Bytes;",

@@ -74,7 +74,7 @@ fn tables() -> String {
 }
 
 #[test]
-fn the_document_has_what_the_registry_has() {
+fn document_lists_the_registered_metrics() {
     let tables = tables();
     let document = std::fs::read_to_string(FILE).expect("docs/metrics.md");
     let (before, rest) = document.split_once(BEGIN).expect("the line that begins the tables");

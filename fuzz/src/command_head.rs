@@ -7,7 +7,7 @@ use mongoshape::{
 
 use crate::message::message;
 
-/// The bytes are what follows a message's header.
+/// The input is a message without its header.
 pub fn command_head(data: &[u8]) {
     let frame = message(OpCode::Msg, data);
     let Ok(read) = OpMsg::parse(&frame) else { return };

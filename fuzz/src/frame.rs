@@ -4,7 +4,7 @@ use bytes::{BufMut, BytesMut};
 use mongoshape::wire::{Frame, FrameCodec, limits::MAX_MESSAGE_BYTES};
 use tokio_util::codec::{Decoder, Encoder};
 
-/// How much larger the codec's buffer may be than what it was given, in bytes.
+/// How much larger the codec's buffer may be than its input, in bytes.
 const SLACK_BYTES: usize = 32 * 1024;
 
 /// The first byte is how large the pieces are, the rest is the stream.

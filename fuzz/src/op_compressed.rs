@@ -9,7 +9,7 @@ const MAX_MESSAGE_BYTES: usize = 1_000_000;
 /// How much is read of an original to begin with.
 const HEAD_BYTES: usize = 100;
 
-/// The bytes are what follows a message's header, of a compressed message and of one to be compressed.
+/// The input is a message without its header: a compressed one, and one to compress.
 pub fn op_compressed(data: &[u8]) {
     let frame = message(OpCode::Compressed, data);
     if let Ok(compressed) = OpCompressed::parse(&frame, MAX_MESSAGE_BYTES) {

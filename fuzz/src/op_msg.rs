@@ -5,7 +5,7 @@ use mongoshape::wire::{DocumentSequence, OpCode, OpMsg, OpMsgBuilder, OpMsgFlags
 
 use crate::message::message;
 
-/// The bytes are what follows a message's header.
+/// The input is a message without its header.
 pub fn op_msg(data: &[u8]) {
     let frame = message(OpCode::Msg, data);
     let verified = OpMsg::parse(&frame);

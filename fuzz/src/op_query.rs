@@ -4,7 +4,7 @@ use mongoshape::wire::{OpCode, OpQuery, OpReply};
 
 use crate::message::message;
 
-/// The bytes are what follows a message's header, of OP_QUERY and of OP_REPLY.
+/// The input is a message without its header: an OP_QUERY and an OP_REPLY.
 pub fn op_query(data: &[u8]) {
     let frame = message(OpCode::Query, data);
     if let Ok(query) = OpQuery::parse(&frame) {

@@ -24,7 +24,7 @@ fn names(folder: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_kept_input_passes() {
+fn every_corpus_input_passes() {
     for (name, target) in TARGETS {
         let corpus = entries(&folder("corpus").join(name));
         assert!(!corpus.is_empty(), "{name} has no corpus");
@@ -41,7 +41,7 @@ fn every_kept_input_passes() {
 }
 
 #[test]
-fn every_target_is_in_all_its_places() {
+fn every_fuzz_target_is_registered() {
     let targets: BTreeSet<String> = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
     assert_eq!(targets.len(), TARGETS.len());
     assert_eq!(names(&folder("fuzz_targets")), targets);

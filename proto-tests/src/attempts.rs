@@ -1,5 +1,5 @@
-//! Two attempts at one command. The first is disturbed at one of the commands that the proxy makes of it; the
-//! second comes through another proxy.
+//! Two attempts at one command. The first attempt is disturbed at one of the proxy's internal commands. The
+//! second attempt is sent through another proxy.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,13 +15,13 @@ use crate::{Proxy, mongod};
 
 /// What the values of one run are away from those of the next.
 const APART: i64 = 100;
-/// The proxy's code for a `findAndModify` that was done and whose answer is not known any more.
+/// The proxy's code for a `findAndModify` that was executed and whose reply is lost.
 const ILLEGAL_OPERATION: i32 = 20;
 
 /// What happens to the first attempt.
 #[derive(Debug, Clone, Copy)]
 pub enum Disturbance {
-    /// It is held up while the second is done, and goes on then, though nobody waits for it any more.
+    /// It is delayed until the second has completed, and continues then, although no client waits for it.
     IsHeldUp,
     /// Its way to mongod breaks.
     Breaks(Moment),
@@ -45,7 +45,7 @@ pub struct Subject {
 /// Two proxies before a replica set, the way from the first of which can be disturbed.
 #[derive(Debug)]
 pub struct Attempts {
-    /// Whether the client sends again what was not answered.
+    /// Whether the client resends a command without a reply.
     pub sends_again: bool,
     subject: Subject,
     database: String,
@@ -165,7 +165,7 @@ impl Attempts {
             let reply = Connection::open(address).and_then(|mut other| other.command(&sent));
             *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(reply);
         });
-        // Whatever it says, nobody listens.
+        // The reply is ignored.
         let first = ours.command(command);
         let _ = self.cut.disarm();
         let second = second.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -212,7 +212,7 @@ impl Attempts {
         Ok(wrong)
     }
 
-    /// A document without what differs from run to run.
+    /// A document without fields that differ between runs.
     fn relative(&self, document: &Document) -> Document {
         let base = self.base();
         let fields = document.iter().map(|(name, value)| {

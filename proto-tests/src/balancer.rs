@@ -1,4 +1,4 @@
-//! One address before several servers, as a load balancer is; its connections can be cut.
+//! A TCP load balancer: one address for several servers. Tests can cut its connections.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

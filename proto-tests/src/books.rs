@@ -1,7 +1,7 @@
-//! Books with very many buyers: an outlier collection as a test configures it, and what of it lies in mongod.
+//! An outlier collection of books with many buyers: its configuration, and checks of the stored documents.
 //!
-//! Written for tests, as [`crate::shape`], without code of the proxy: stored documents are compared with the
-//! documented layout.
+//! It does not use the proxy's code, like [`crate::shape`]: stored documents are compared with the documented
+//! layout.
 
 use std::collections::BTreeMap;
 
@@ -72,12 +72,12 @@ impl Books {
         Proxy::start(&ProxyOptions::new(uri).config(&self.toml()))
     }
 
-    /// Looks at all that is stored, when whoever has left a tail has moved it.
+    /// Checks the stored documents after the pending tails are spilled.
     pub fn look_at_rest(&self, mongod: &mut Connection) -> Result<Found> {
         at_rest(|| self.look(mongod), |found| found.in_tails == 0)
     }
 
-    /// Looks at all that is stored, while nobody writes.
+    /// Checks the stored documents. No writer may run.
     pub fn look(&self, mongod: &mut Connection) -> Result<Found> {
         let mut found = Found::default();
         let mut pages: BTreeMap<ObjectId, Vec<Document>> = BTreeMap::new();

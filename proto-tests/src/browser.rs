@@ -1,4 +1,4 @@
-//! A real Chromium without a window, driven over its debugging pipe: JSON objects that end with a zero byte.
+//! A headless Chromium, driven over its debugging pipe. Messages are JSON objects that end with a zero byte.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
@@ -167,7 +167,7 @@ impl Browser {
         Ok(BASE64_STANDARD.decode(picture["data"].as_str().context("no picture")?)?)
     }
 
-    /// What pages have complained about: exceptions, refused resources, whatever goes to the console.
+    /// Errors of pages: exceptions, refused resources, and other console messages.
     #[must_use]
     pub fn complaints(&self) -> &[String] {
         &self.complaints

@@ -1,4 +1,4 @@
-//! What is stored, looked at page by page.
+//! Reads the stored pages of a collection.
 
 use std::collections::BTreeMap;
 

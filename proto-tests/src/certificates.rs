@@ -1,4 +1,4 @@
-//! Certificates made on the spot, for servers on 127.0.0.1 and their clients.
+//! Generates certificates for servers on 127.0.0.1 and their clients.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
-//! Programs that the harness runs to their end.
+//! Runs programs to completion.
 
 use std::ffi::OsStr;
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, Result, bail};
 
-/// Runs a command to its end and gives what it wrote.
+/// Runs a command to completion and returns its output.
 ///
 /// # Errors
 /// One line with the program, its first arguments, its last words, and `remedy`: what to install or to do
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_one_line_with_the_last_words_and_a_remedy() {
+    fn command_failure_is_reported_in_one_line_with_stderr_and_remedy() {
         check(
             "echo one >&2; echo two >&2; exit 1",
             "`sh -c echo one >&2; echo two >&2; exit 1` failed (two): do this",

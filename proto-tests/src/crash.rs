@@ -1,4 +1,4 @@
-//! Crashes of proxies, at random.
+//! Kills proxies at random times.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -33,7 +33,7 @@ pub struct Crashing {
 }
 
 impl Crashing {
-    /// Of proxies whose upstream is this balancer.
+    /// The proxies have this balancer as their upstream.
     pub fn new((seed, cuts): (u64, Cuts), upstream: Balancer, proxies: [Proxy; 2]) -> Result<Self> {
         Ok(Self {
             random: StdRng::seed_from_u64(seed),
@@ -68,7 +68,7 @@ impl Crashing {
     }
 }
 
-/// Lists what a proxy warns of when links to mongod are cut, or the primary goes.
+/// Expects a proxy's warnings about broken connections to mongod and about a lost primary.
 pub fn expect_cuts(proxy: &Proxy) {
     for expected in [
         "the upstream is gone",

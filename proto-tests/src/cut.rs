@@ -1,5 +1,5 @@
-//! A way to a server that breaks where a test says: before a command gets there, or once it was executed and
-//! before its answer gets back.
+//! A relay to a server that breaks the connection at a chosen command: before the server receives it, or
+//! after execution and before the reply.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

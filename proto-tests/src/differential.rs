@@ -1,4 +1,4 @@
-//! Differential tests: the same random commands on a naive collection, directly, and on a shaped one, through
+//! Differential tests: the same random commands on a plain collection, directly, and on a shaped one, through
 //! the proxy.
 //!
 //! A [`World`] makes up values, documents, filters and stages from a seed. An [`Operation`] is one command,

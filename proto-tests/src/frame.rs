@@ -1,5 +1,4 @@
-//! Frames byte by byte, right ones and wrong ones: what [`raw`](crate::raw) needs and what no driver would
-//! send.
+//! Builds valid and invalid frames byte by byte, for [`raw`](crate::raw). No driver sends the invalid ones.
 
 use anyhow::Result;
 use bson::Document;
@@ -29,7 +28,7 @@ pub fn of(op_code: i32, request_id: i32, payload: &[u8]) -> Vec<u8> {
     announcing(length(HEADER_LENGTH + payload.len()), op_code, request_id, payload)
 }
 
-/// A frame whose header announces this length, whether it is true or not.
+/// A frame whose header declares this length, right or wrong.
 #[must_use]
 pub fn announcing(length: i32, op_code: i32, request_id: i32, payload: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(HEADER_LENGTH + payload.len());
@@ -111,7 +110,7 @@ pub fn header_field(frame: &[u8], position: usize) -> i32 {
     i32::from_le_bytes(std::array::from_fn(|byte| frame[4 * position + byte]))
 }
 
-/// Bit by bit: the proxy's own comes from a crate, and what is tested does not check itself.
+/// Computed bit by bit: the proxy uses a crate, and the tested code must not check itself.
 fn crc32c(bytes: &[u8]) -> u32 {
     let step = |sum: u32, _| (sum >> 1) ^ if sum & 1 == 1 { 0x82f6_3b78 } else { 0 };
     let byte = |sum: u32, byte: &u8| (0..8).fold(sum ^ u32::from(*byte), step);
@@ -127,7 +126,7 @@ mod tests {
     use super::crc32c;
 
     #[test]
-    fn the_checksum_is_castagnolis() {
+    fn checksum_is_crc32c() {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
     }
 }

@@ -1,9 +1,11 @@
 //! A server process that cannot outlive its owner.
 //!
-//! Between us and the server stands a few lines of `sh` which wait on a pipe that we hold open. However we
-//! end (dropped, panicked, SIGKILL), the kernel closes the pipe, the watcher kills the server, and `sh` reaps
-//! it and removes its folder. The parent-death signal of Linux was no alternative: it fires when the *thread*
-//! that started the server ends, and a test's thread ends before the test process does.
+//! A short `sh` script between this process and the server waits on a pipe that this process holds open. The
+//! kernel closes the pipe when this process ends, by return, panic or SIGKILL. Then the script kills the
+//! server, reaps it and removes its folder.
+//!
+//! Linux's parent-death signal is no alternative: it fires when the *thread* that started the server ends,
+//! and a test's thread ends before the test process.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;

@@ -1,7 +1,7 @@
-//! Installs the drivers of other languages under the target directory, once, from pinned versions.
+//! Installs pinned versions of the drivers of other languages under the target directory.
 //!
-//! Python is needed for mongod itself, so pymongo always runs, and Node.js comes from there where there is
-//! none. Go and Java with Maven have to be there for the whole matrix.
+//! mongod's installer needs Python, so pymongo always runs. Node.js is installed with Python if it is
+//! missing. The whole matrix needs an installed Go, Java and Maven.
 
 mod compiled;
 mod node;

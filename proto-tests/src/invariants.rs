@@ -1,9 +1,9 @@
-//! The invariants of layout version 1, checked on buckets as mongod holds them; those of the other pattern
+//! The invariants of the bucket layout, version 1, checked on stored buckets; those of the outlier pattern
 //! are in [`outlier`].
 //!
-//! It knows the layout from its definition, not from the proxy's code. One file a question: what every bucket
-//! is by itself ([`bucket`]), how a key's pages follow each other ([`pages`]), what a lifted key looks like
-//! ([`key`]), and whether the indexes are there ([`indexes`]).
+//! The checks are written from the documented layout and do not use the proxy's code. There is one file for
+//! each group: a single bucket ([`bucket`]), the pages of a key ([`pages`]), the lifted key ([`key`]) and the
+//! indexes ([`indexes`]).
 
 mod bucket;
 mod indexes;

@@ -1,4 +1,4 @@
-//! A relay between a program and a server that holds messages back: what was sent arrives late, or never.
+//! A relay between a program and a server that holds messages back. A message arrives late, or never.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -20,7 +20,7 @@ pub enum Fate {
     IsHeld,
 }
 
-/// Decides what becomes of each command; while it does, the command waits.
+/// Decides the fate of each command. The command waits for the decision.
 type Judge = Box<dyn FnMut(&Document) -> Fate + Send>;
 
 /// A way to a server. Its threads end with the process.
@@ -69,7 +69,7 @@ impl Late {
         lock(&self.held).len()
     }
 
-    /// Lets the server have what was held back, and gives its answers.
+    /// Delivers the messages that were held back, and returns the replies.
     pub fn deliver(&self) -> Result<Vec<Document>> {
         let held = std::mem::take(&mut *lock(&self.held));
         let deliver = |frame: Vec<u8>| {

@@ -1,9 +1,9 @@
-//! The library that tests, the demo and the benchmarks share: a real mongod, the real proxy.
+//! The library of the tests, the demo and the benchmarks: a real mongod and the real proxy.
 //!
-//! Everything is started on free ports of 127.0.0.1 in temporary folders, and ends with its owner: when it is
-//! dropped, when a test panics, and also when the whole test process is killed (see [`guarded`]).
+//! Servers listen on free ports of 127.0.0.1 and have temporary folders. They end with their owner: when it
+//! is dropped, when a test panics, and when the test process is killed (see [`guarded`]).
 //!
-//! It must not use `mongoshape`'s own code to speak the protocol: what is tested does not check itself.
+//! The library must not use `mongoshape`'s code for the protocol: the tested code must not check itself.
 
 pub mod attempts;
 pub mod balancer;

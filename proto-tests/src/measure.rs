@@ -1,6 +1,6 @@
-//! How much a test does, and by which seed: the environment says it.
+//! The size and the seed of a test, from the environment.
 
-/// Whether the whole measure is asked for by the variable of this name.
+/// Whether the environment variable of this name selects the full size.
 #[must_use]
 pub fn is_full(variable: &str) -> bool {
     std::env::var(variable).as_deref() == Ok("full")
@@ -24,7 +24,7 @@ pub fn fixed_seed() -> u64 {
     given.unwrap_or(1)
 }
 
-/// One line for who runs this by hand; the test runner hides it otherwise.
+/// Prints one line for a manual run. The test runner hides it otherwise.
 #[expect(
     clippy::print_stdout,
     reason = "the test's own output, which the test runner captures"

@@ -1,4 +1,4 @@
-//! A real mongod: alone or as a replica set, on free ports, gone when dropped.
+//! A real mongod on free ports, as a standalone or a replica set. It is stopped when dropped.
 
 mod binary;
 mod member;
@@ -146,7 +146,7 @@ impl Mongod {
 /// The standalone that all tests of this process share; each uses databases of its own.
 ///
 /// # Panics
-/// With one line that says what to install, when no mongod can be had.
+/// Fails with one line that says what to install if there is no mongod.
 #[must_use]
 pub fn shared() -> &'static Mongod {
     static SHARED: OnceLock<Mongod> = OnceLock::new();
@@ -156,7 +156,7 @@ pub fn shared() -> &'static Mongod {
 /// The replica set of one member that all tests of this process share: for transactions and retryable writes.
 ///
 /// # Panics
-/// With one line that says what to install, when no mongod can be had.
+/// Fails with one line that says what to install if there is no mongod.
 #[must_use]
 pub fn shared_replica_set() -> &'static Mongod {
     static SHARED: OnceLock<Mongod> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! Where the workspace and its target directory are.
+//! The workspace and target directories.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ pub fn workspace() -> &'static Path {
     package.parent().unwrap_or(package)
 }
 
-/// The directory for what is built and fetched: Cargo's own, so that `cargo clean` removes it.
+/// The directory of built and downloaded files. It is Cargo's, so that `cargo clean` removes it.
 #[must_use]
 pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), |set| workspace().join(set))

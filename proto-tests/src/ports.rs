@@ -5,7 +5,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// How often a server is started anew on other ports when somebody took one between our look and its bind.
+/// How often a server is restarted on other ports if another process binds a port first.
 pub(crate) const ATTEMPTS: usize = 5;
 
 /// How many ports the system may name before one is accepted that was given out before.

@@ -51,7 +51,7 @@ impl Prometheus {
         self.address
     }
 
-    /// Fails with what it said if it has ended.
+    /// Fails with its output if it has ended.
     pub fn expect_running(&mut self) -> Result<()> {
         let ended = self.process.exited()?;
         ensure!(ended.is_none(), "Prometheus ended:\n{}", self.process.read(LOG));

@@ -1,5 +1,4 @@
-//! The proxy's real binary, started with a given configuration; a test fails on any WARN or ERROR that it did
-//! not list.
+//! Starts the proxy's binary with a configuration. A test fails on any WARN or ERROR that it did not expect.
 
 mod addresses;
 mod admin;
@@ -44,7 +43,7 @@ pub struct Proxy {
     binary: PathBuf,
     tls: Option<Tls>,
     token: Option<String>,
-    /// Set once its end was asked for and judged, or forced.
+    /// Set once it was stopped and checked, or killed.
     ended: bool,
 }
 
@@ -146,7 +145,7 @@ impl Proxy {
         admin::series(&answer.body, series).unwrap_or_else(|| panic!("no series {series} in:\n{}", answer.body))
     }
 
-    /// Lists a WARN or ERROR that the test provokes: a line of this level whose text contains `part`.
+    /// Expects a WARN or ERROR that the test provokes: a line of this level that contains `part`.
     pub fn expect_log(&self, level: Level, part: &str) {
         self.log.expect(level, part);
     }
@@ -307,7 +306,7 @@ impl Drop for Proxy {
     }
 }
 
-/// A failed test shows what the proxy said.
+/// A failed test prints the proxy's log.
 #[expect(
     clippy::print_stderr,
     reason = "the test's own output, which the test runner captures"

@@ -1,5 +1,5 @@
-//! A blocking connection that speaks just enough `OP_MSG`, for waiting on servers, for measuring, and for
-//! sending what no driver would send.
+//! A blocking connection with a minimal `OP_MSG`: to wait for servers, to measure, and to send messages that
+//! no driver sends.
 
 mod stream;
 
@@ -172,7 +172,7 @@ pub fn document(frame: &[u8]) -> Result<Document> {
     Ok(Document::from_reader(body(frame)?)?)
 }
 
-/// The bytes of the document of a reply frame, and whatever follows them.
+/// The bytes of a reply frame's document, and the rest of the frame.
 pub fn body(frame: &[u8]) -> Result<&[u8]> {
     let opcode = frame
         .get(12..HEADER_LENGTH)

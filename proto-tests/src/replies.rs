@@ -1,5 +1,4 @@
-//! Whether a reply is an error, and what of it can be compared with another server's, or with that of another
-//! database.
+//! Whether a reply is an error, and its fields that are comparable between servers or databases.
 
 use anyhow::{Result, ensure};
 use bson::Document;

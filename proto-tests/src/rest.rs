@@ -1,4 +1,4 @@
-//! Waiting for rest: a connection that has pushed to an outlier moves the tail only when it pauses.
+//! Waits until a connection is idle: the proxy spills a tail when the connection that pushed pauses.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use anyhow::Result;
 const PATIENCE: Duration = Duration::from_secs(5);
 const BETWEEN: Duration = Duration::from_millis(5);
 
-/// Looks again and again until what is seen is at rest, or patience is at its end; what was seen last.
+/// Polls until the state is at rest or the timeout has passed. Returns the last state.
 pub fn at_rest<T>(mut look: impl FnMut() -> Result<T>, is_at_rest: impl Fn(&T) -> bool) -> Result<T> {
     let end = Instant::now() + PATIENCE;
     loop {

@@ -1,4 +1,4 @@
-//! A connection of an application, which sends again what was not answered.
+//! An application's connection that resends a command without a reply.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const ANSWER_LIMIT: Duration = Duration::from_secs(40);
 /// mongod's, and the proxy's, for a race that was lost too often: nothing was changed.
 const WRITE_CONFLICT: i32 = 112;
-/// The proxy's for a `findAndModify` that was done and whose answer is not known any more.
+/// The proxy's code for a `findAndModify` that was executed and whose reply is lost.
 const ILLEGAL_OPERATION: i32 = 20;
 
 /// Nothing was done.
@@ -36,7 +36,7 @@ pub enum Retries {
 pub enum Answer {
     /// This.
     Reply(Document),
-    /// It was done, and what it said then is not known.
+    /// It was executed, and its reply is lost.
     Forgotten,
 }
 
@@ -55,12 +55,12 @@ pub struct Client<'a> {
     pub conflicts: u64,
     /// Commands that were sent more than once.
     pub resent: u64,
-    /// Of those, the ones of which it is not known what they said.
+    /// The commands among them whose reply is lost.
     pub forgotten: u64,
 }
 
 impl<'a> Client<'a> {
-    /// The client of that number, whose first connection goes to that one of the addresses.
+    /// The client with this number. The number selects the address of its first connection.
     #[must_use]
     pub fn new(number: usize, addresses: &'a [SocketAddr], (database, retries): (&'a str, Retries)) -> Self {
         Self {
@@ -82,7 +82,7 @@ impl<'a> Client<'a> {
         self.until_won(command, self.retries == Retries::Writes)
     }
 
-    /// The same of one whose reply is never forgotten.
+    /// The same for a command whose reply is never lost.
     pub fn write_told(&mut self, command: &Document) -> Result<Document> {
         match self.write(command)? {
             Answer::Reply(reply) => Ok(reply),

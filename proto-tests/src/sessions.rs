@@ -1,4 +1,4 @@
-//! Logical sessions, as drivers make them up, and their transactions.
+//! Logical sessions with random ids, as drivers create them, and their transactions.
 
 use anyhow::Result;
 use bson::spec::BinarySubtype;

@@ -1,7 +1,7 @@
-//! A bucket shape as a test configures it: what is written for the proxy, and what the checker holds buckets
-//! against. An outlier shape is beside it.
+//! A bucket shape as a test configures it: it becomes the proxy's configuration, and the invariants are
+//! checked with it. The outlier shape is in a submodule.
 //!
-//! These are a test's own words. The proxy's types are not used, as what is tested does not check itself.
+//! It does not use the proxy's types: the tested code must not check itself.
 
 mod outlier;
 
@@ -23,9 +23,9 @@ pub enum ItemIds {
 /// Who named the buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Names {
-    /// The proxy, or somebody who names them as it does.
+    /// The proxy, or a writer that names pages like it.
     AsTheProxy,
-    /// Whoever wrote them by hand.
+    /// The author of hand-written buckets.
     Any,
 }
 

@@ -1,4 +1,4 @@
-//! One database behind one proxy, with a collection that is shaped and room for others that are not.
+//! One database behind one proxy, with a shaped collection and plain ones.
 
 use anyhow::Result;
 use bson::{Document, doc};

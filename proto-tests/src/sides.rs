@@ -1,4 +1,4 @@
-//! A naive collection and a shaped one beside each other, on one server: the same commands on both, compared.
+//! A plain collection and a shaped one on one server. Commands run on both, and the replies are compared.
 
 use std::net::SocketAddr;
 
@@ -11,9 +11,9 @@ use crate::{ItemIds, Outlier, Proxy, ProxyOptions, Shape, database_name, invaria
 
 /// The collections' name.
 pub const COLLECTION: &str = "items";
-/// All settings of what becomes of the items' `_id`s.
+/// All values of the `_id` option.
 pub const ALL_IDS: [ItemIds; 3] = [ItemIds::Unique, ItemIds::Stored, ItemIds::Dropped];
-/// What a reply says of what was done.
+/// The counts and errors of a reply.
 const SAID: [&str; 10] = [
     "n",
     "nModified",
@@ -73,7 +73,7 @@ pub struct Sides<P = Shape> {
     /// What both databases' names begin with.
     pub database: String,
     /// A connection to mongod.
-    pub naive: Connection,
+    pub plain: Connection,
     /// One to the proxy.
     pub shaped: Connection,
     /// The proxy.
@@ -102,7 +102,7 @@ impl<P: Pattern> Sides<P> {
         let proxy = Proxy::start(&ProxyOptions::new(&uri).config(&toml))?;
         Ok(Self {
             shape,
-            naive: Connection::open(address)?,
+            plain: Connection::open(address)?,
             shaped: Connection::open(proxy.address())?,
             database,
             proxy,
@@ -122,26 +122,26 @@ impl<P: Pattern> Sides<P> {
         format!("{}_s", self.database)
     }
 
-    /// The naive collection's database.
+    /// The plain collection's database.
     #[must_use]
-    pub fn naive_database(&self) -> String {
+    pub fn plain_database(&self) -> String {
         format!("{}_n", self.database)
     }
 
-    /// Runs a command on both, and gives what each says of what was done.
+    /// Runs a command on both, and returns the counts and errors of each reply.
     pub fn run(&mut self, command: &Document) -> Result<[Document; 2]> {
-        let (naive, shaped) = (self.naive_database(), self.shaped_database());
+        let (plain, shaped) = (self.plain_database(), self.shaped_database());
         let run = |connection: &mut Connection, database: String| -> Result<Document> {
             let mut command = command.clone();
             if command.contains_key("lsid") {
-                // One server remembers what both have done.
+                // One server has the retry records of both.
                 command.insert("lsid", lsid(&database));
             }
             command.insert("$db", &database);
             let reply = connection.command(&command)?;
             Ok(replies::said(&reply, &SAID, &database))
         };
-        let mut replies = [run(&mut self.naive, naive)?, run(&mut self.shaped, shaped)?];
+        let mut replies = [run(&mut self.plain, plain)?, run(&mut self.shaped, shaped)?];
         if !self.shape.has_ids() {
             replies.iter_mut().for_each(without_ids);
         }
@@ -151,12 +151,12 @@ impl<P: Pattern> Sides<P> {
     /// A command that both sides answer alike, words included (but where words name items that have no
     /// names).
     pub fn alike(&mut self, command: &Document) -> Result<Document> {
-        let [naive, shaped] = self.run(command)?;
-        ensure!(naive == shaped, "{command}\n  naive:  {naive}\n  shaped: {shaped}");
-        Ok(naive)
+        let [plain, shaped] = self.run(command)?;
+        ensure!(plain == shaped, "{command}\n  plain:  {plain}\n  shaped: {shaped}");
+        Ok(plain)
     }
 
-    /// A command that is refused and changes nothing, whatever a naive collection says to it.
+    /// A command that is refused and changes nothing. The reply of the plain collection is ignored.
     pub fn refused(&mut self, command: &Document) -> Result<()> {
         let before = self.items(true)?;
         let mut command = command.clone();
@@ -177,25 +177,25 @@ impl<P: Pattern> Sides<P> {
             let find = find(self.shaped_database());
             self.shaped.all(&find)
         } else {
-            let find = find(self.naive_database());
-            self.naive.all(&find)
+            let find = find(self.plain_database());
+            self.plain.all(&find)
         }
     }
 
     /// The stored buckets, as mongod has them.
     pub fn buckets(&mut self) -> Result<Vec<Document>> {
         let find = doc! { "find": COLLECTION, "$db": self.shaped_database() };
-        self.naive.all(&find)
+        self.plain.all(&find)
     }
 
     /// Fails where the two sides differ, or the layout is broken.
     pub fn check(&mut self) -> Result<()> {
-        let (mut naive, mut shaped) = (self.items(false)?, self.items(true)?);
+        let (mut plain, mut shaped) = (self.items(false)?, self.items(true)?);
         if !self.shape.has_ids() {
-            for item in &mut naive {
+            for item in &mut plain {
                 item.remove("_id");
             }
-            for items in [&mut naive, &mut shaped] {
+            for items in [&mut plain, &mut shaped] {
                 // In an order that does not depend on that of fields.
                 items.sort_by_cached_key(|item| {
                     let mut fields: Vec<String> = item.iter().map(|field| format!("{field:?}")).collect();
@@ -204,10 +204,10 @@ impl<P: Pattern> Sides<P> {
                 });
             }
         }
-        for (naive, shaped) in naive.iter().zip(&shaped) {
-            ensure!(naive == shaped, "\n  naive:  {naive:?}\n  shaped: {shaped:?}");
+        for (plain, shaped) in plain.iter().zip(&shaped) {
+            ensure!(plain == shaped, "\n  plain:  {plain:?}\n  shaped: {shaped:?}");
         }
-        let lengths = (naive.len(), shaped.len());
+        let lengths = (plain.len(), shaped.len());
         ensure!(lengths.0 == lengths.1, "{lengths:?} items");
         self.check_layout()
     }
@@ -215,11 +215,11 @@ impl<P: Pattern> Sides<P> {
     /// Fails where the layout is broken.
     pub fn check_layout(&mut self) -> Result<()> {
         let database = self.shaped_database();
-        self.shape.check(&mut self.naive, &database, COLLECTION)
+        self.shape.check(&mut self.plain, &database, COLLECTION)
     }
 }
 
-/// A reply without what names items where they have no names.
+/// A reply without `_id`s if items have none.
 fn without_ids(reply: &mut Document) {
     reply.remove("errmsg");
     if let Ok(value) = reply.get_document_mut("value") {

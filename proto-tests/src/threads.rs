@@ -1,4 +1,4 @@
-//! Threads that send commands, and whoever disturbs them meanwhile.
+//! Threads that send commands while another thread disturbs the servers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, ScopedJoinHandle};
@@ -22,7 +22,7 @@ impl Answered {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Waits until so many more were answered, or nobody goes on.
+    /// Waits until so many more commands are answered, or all threads have ended.
     pub fn wait_for(&self, more: u64, goes_on: impl Fn() -> bool) -> Result<()> {
         let before = self.number();
         let deadline = Instant::now() + Duration::from_mins(1);
@@ -34,7 +34,7 @@ impl Answered {
     }
 }
 
-/// What came of all of them. Where any failed, what they all failed with.
+/// The results of all threads, or all their errors.
 pub fn join<T>(running: Vec<ScopedJoinHandle<'_, Result<T>>>) -> Result<Vec<T>> {
     let mut all = Vec::new();
     let mut errors = Vec::new();

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_escaped_where_they_could_be_mistaken() {
+    fn reserved_characters_in_uri_parts_are_escaped() {
         let hosts = [([127, 0, 0, 1], 1), ([127, 0, 0, 1], 2)].map(SocketAddr::from);
         let uri = Uri::of(&hosts).option("tlsCAFile", "/tmp/a b.pem").user("me@", "p:/?");
         let expected =

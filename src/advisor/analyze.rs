@@ -32,7 +32,7 @@ impl CollectionAnalysis<'_, '_> {
             documents: facts.documents,
             mean_bytes: facts.mean_bytes(),
             seen: 0,
-            questions: traffic.len(),
+            queries: traffic.len(),
             proposal: None,
             against: facts.unfit.iter().map(|reason| ("shape", reason.clone())).collect(),
         };
@@ -46,7 +46,7 @@ impl CollectionAnalysis<'_, '_> {
         for plan in &plans {
             traffic.add_plan(plan);
         }
-        report.questions = traffic.len();
+        report.queries = traffic.len();
         let Some(sample) = self.ask.sample(self.database, &facts, self.sample).await else {
             return report;
         };
@@ -92,7 +92,7 @@ fn cannot(facts: &CollectionStats, error: &Error) -> Report {
         documents: 0,
         mean_bytes: 0,
         seen: 0,
-        questions: 0,
+        queries: 0,
         proposal: None,
         against: vec![("shape", format!("it cannot be looked at: {}", reason(error)))],
     }

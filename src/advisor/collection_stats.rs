@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_shaped_says_why() {
+    fn collection_that_cannot_be_shaped_has_a_reason() {
         let check = |described: Document, expected: &[&str]| {
             assert_eq!(CollectionStats::of("d", &described).unfit, expected, "{described}");
         };

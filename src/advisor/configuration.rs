@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_a_configuration() {
+    fn proposal_is_a_valid_configuration() {
         let proposals = [
             ("shop.trades".to_owned(), Proposal::Bucket(trades())),
             ("shop.sales".to_owned(), Proposal::Outlier(books())),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn names_break_out_of_nothing() {
+    fn names_are_quoted_for_toml() {
         for name in ["a\nmode = \"off\"", "a\"b", "'''", "\u{1b}[2J", "a'\"\\\r\nb"] {
             let line = format!("x = {}", quoted(name));
             assert_eq!(line.lines().count(), 1, "{line}");

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_names_become_short_ones_that_nobody_has() {
+    fn long_names_become_unused_short_names() {
         let document =
             rawdoc! { "_id": 1, "customerId": 1, "quantity": 5, "quality": 1, "q": 3, "tick": 1, "a.long": 1 };
         let sample = Sample::new(vec![document], true);

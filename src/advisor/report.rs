@@ -21,7 +21,7 @@ pub(super) struct Report {
     /// Documents read.
     pub(super) seen: u64,
     /// Queries observed.
-    pub(super) questions: usize,
+    pub(super) queries: usize,
     pub(super) proposal: Option<Proposal>,
     /// Pairs of a pattern and a reason against it.
     pub(super) against: Vec<(&'static str, String)>,
@@ -33,14 +33,14 @@ impl Report {
     pub(super) fn text(&self) -> String {
         let mut text = format!("{}:", self.namespace);
         if self.seen > 0 {
-            let questions = u64::try_from(self.questions).unwrap_or(u64::MAX);
+            let queries = u64::try_from(self.queries).unwrap_or(u64::MAX);
             let _ = write!(
                 text,
                 " {} documents of {} bytes; {} of them were looked at; {} questions to it were seen",
                 grouped(self.documents),
                 grouped(self.mean_bytes),
                 grouped(self.seen),
-                grouped(questions)
+                grouped(queries)
             );
         }
         text.push('\n');
@@ -236,7 +236,7 @@ mod tests {
             documents: 100_000,
             mean_bytes: 97,
             seen: 200,
-            questions: 0,
+            queries: 0,
             proposal,
             against: vec![("outlier shape", "no top-level field is an array".to_owned())],
         }

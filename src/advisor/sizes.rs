@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_random_documents_stand_for_all() {
+    fn sampled_keys_estimate_all_keys() {
         // Half of the documents have keys with 100 documents, the others have a key each.
         check(&Sizes::counted(&[100, 1, 100, 1]), 1000, (2, 505, 550));
         check(&Sizes::counted(&[1000; 20]), 1_000_000, (1000, 1000, 100_000));

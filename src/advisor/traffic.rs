@@ -14,7 +14,7 @@ const MAX_DEPTH: u32 = 8;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Traffic {
     /// Reads, updates and deletes with a filter.
-    questions: Vec<ObservedQuery>,
+    queries: Vec<ObservedQuery>,
     /// For each array, the most elements that a projection requested.
     slices: BTreeMap<String, u64>,
     /// Observed operations that are refused on bucket collections.
@@ -43,16 +43,16 @@ impl Traffic {
         match entry.get_str("op").unwrap_or_default() {
             "query" => self.add_read(&of("filter"), &of("sort"), &of("projection"), limit(command)),
             "update" | "remove" => {
-                let question = self.question(&of("q"), false);
-                self.questions.push(question);
+                let query = self.observe(&of("q"), false);
+                self.queries.push(query);
             }
             "command" if command.contains_key("aggregate") => self.add_pipeline(command),
             "command" if command.contains_key("count") || command.contains_key("distinct") => {
                 self.add_read(&of("query"), &Document::new(), &Document::new(), 0);
             }
             "command" if command.contains_key("findAndModify") || command.contains_key("findandmodify") => {
-                let question = self.question(&of("query"), false);
-                self.questions.push(question);
+                let query = self.observe(&of("query"), false);
+                self.queries.push(query);
             }
             _ => {}
         }
@@ -85,10 +85,10 @@ impl Traffic {
                 *known = (*known).max(most.unsigned_abs());
             }
         }
-        let mut question = self.question(filter, true);
-        question.sort = sort.keys().find(|field| !question.equal.contains(*field)).cloned();
-        question.limit = limit;
-        self.questions.push(question);
+        let mut query = self.observe(filter, true);
+        query.sort = sort.keys().find(|field| !query.equal.contains(*field)).cloned();
+        query.limit = limit;
+        self.queries.push(query);
     }
 
     fn add_pipeline(&mut self, command: &Document) {
@@ -130,28 +130,28 @@ impl Traffic {
         self.add_read(&filter, &of("$sort"), &of("$project"), limit);
     }
 
-    fn question(&mut self, filter: &Document, is_read: bool) -> ObservedQuery {
-        let mut question = ObservedQuery {
+    fn observe(&mut self, filter: &Document, is_read: bool) -> ObservedQuery {
+        let mut query = ObservedQuery {
             is_read,
             ..ObservedQuery::default()
         };
-        self.look_into(filter, &mut question, MAX_DEPTH);
-        question
+        self.look_into(filter, &mut query, MAX_DEPTH);
+        query
     }
 
-    fn look_into(&mut self, filter: &Document, question: &mut ObservedQuery, depth: u32) {
+    fn look_into(&mut self, filter: &Document, query: &mut ObservedQuery, depth: u32) {
         if depth == 0 {
             return;
         }
         for (name, value) in filter {
             if name == "$and" {
                 for part in value.as_array().into_iter().flatten().filter_map(Bson::as_document) {
-                    self.look_into(part, question, depth - 1);
+                    self.look_into(part, query, depth - 1);
                 }
             } else if let Some(refused) = refused(name) {
                 self.refused.insert(refused);
             } else if !name.starts_with('$') && !name.contains('.') && self.is_equality(value) {
-                question.equal.insert(name.clone());
+                query.equal.insert(name.clone());
             }
         }
     }
@@ -168,13 +168,13 @@ impl Traffic {
 
     /// Number of observed queries.
     pub(super) fn len(&self) -> usize {
-        self.questions.len()
+        self.queries.len()
     }
 
     /// Number of queries with equality conditions on all these fields.
     pub(super) fn by(&self, key: &[String]) -> u64 {
-        let is_by = |question: &&ObservedQuery| question.is_by(key);
-        super::rounding::count(self.questions.iter().filter(is_by).count())
+        let is_by = |query: &&ObservedQuery| query.is_by(key);
+        super::rounding::count(self.queries.iter().filter(is_by).count())
     }
 
     /// Like [`Self::by`], as a fraction of all queries.
@@ -184,9 +184,8 @@ impl Traffic {
 
     /// The sets of fields with equality conditions, without `_id`.
     pub(super) fn equalities(&self) -> BTreeSet<Vec<String>> {
-        let fields =
-            |question: &ObservedQuery| question.equal.iter().filter(|field| *field != "_id").cloned().collect();
-        self.questions
+        let fields = |query: &ObservedQuery| query.equal.iter().filter(|field| *field != "_id").cloned().collect();
+        self.queries
             .iter()
             .map(fields)
             .filter(|fields: &Vec<String>| !fields.is_empty())
@@ -197,10 +196,10 @@ impl Traffic {
     pub(super) fn sort_by(&self, key: &[String]) -> Option<&str> {
         let mut sorts: BTreeMap<&str, usize> = BTreeMap::new();
         for sort in self
-            .questions
+            .queries
             .iter()
-            .filter(|question| question.is_by(key))
-            .filter_map(|question| question.sort.as_deref())
+            .filter(|query| query.is_by(key))
+            .filter_map(|query| query.sort.as_deref())
         {
             *sorts.entry(sort).or_default() += 1;
         }
@@ -209,15 +208,9 @@ impl Traffic {
 
     /// The limits of such reads, ascending. 0: all documents.
     pub(super) fn limits_by(&self, key: &[String]) -> Vec<u64> {
-        let reads = self
-            .questions
-            .iter()
-            .filter(|question| question.is_read && question.is_by(key));
+        let reads = self.queries.iter().filter(|query| query.is_read && query.is_by(key));
         // A limit of one is often an existence check.
-        let mut limits: Vec<u64> = reads
-            .map(|question| question.limit)
-            .filter(|limit| *limit != 1)
-            .collect();
+        let mut limits: Vec<u64> = reads.map(|query| query.limit).filter(|limit| *limit != 1).collect();
         limits.sort_unstable();
         limits
     }
@@ -300,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn cached_plans_and_what_is_refused() {
+    fn cached_plans_are_read_and_refused_entries_skipped() {
         let mut traffic = Traffic::default();
         let plan =
             doc! { "createdFromQuery": { "query": { "k": { "$eq": 5 } }, "sort": { "at": 1 }, "projection": {} } };

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_asked_for_is_unknown() {
+    fn unread_environment_variable_is_unknown() {
         let environment = RecordedEnvironment::default();
         assert_eq!(environment.variable("MONGOSHAPE_NOT_SET_ANYWHERE"), None);
         let names = [

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_listens_on_all_addresses_is_asked_on_the_loopback() {
+    fn wildcard_address_is_probed_on_loopback() {
         let check = |address: &str, expected: &str| {
             assert_eq!(
                 reachable(address.parse().unwrap()),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tls_is_spoken_where_the_address_does() {
+    async fn probe_uses_tls_if_the_listener_does() {
         let folder = tempfile::tempdir().unwrap();
         let files = tls_files(folder.path());
         let acceptor = tokio_rustls::TlsAcceptor::from(tls::acceptor(&files).unwrap());

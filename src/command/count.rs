@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_passed_over_and_beyond_the_limit_is_not_counted() {
+    fn skipped_items_and_items_beyond_the_limit_are_not_counted() {
         let check = |count: Document, n: Document, expected: Document| {
             let count = RawDocumentBuf::try_from(&count).unwrap();
             let answer = doc! { "cursor": { "firstBatch": [n], "id": 0_i64, "ns": "shop.sales" }, "ok": 1.0 };

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_have_mongods_codes() {
+    fn invalid_distinct_has_mongods_error_codes() {
         let of = |key: &str| rawdoc! { "distinct": "c", "key": key, "$db": "d" };
         check(&of("a.b"), None);
         check(&of("0"), None);

@@ -153,7 +153,7 @@ fn value_length(kind: u8, bytes: &[u8]) -> Option<usize> {
 /// The deepest nesting that mongod accepts (`BSONDepth::kDefaultMaxAllowableDepth`).
 const MAX_DEPTH: u32 = 200;
 
-/// Checks a document and all nested documents. After that they can be walked by recursion, and no
+/// Checks a document and all nested documents. After that they can be traversed by recursion, and no
 /// read skips a malformed field.
 ///
 /// # Errors

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_other_commands_name() {
+    fn finds_collections_named_by_other_commands() {
         check(
             &rawdoc! { "create": "v", "viewOn": "b", "pipeline": [{ "$unionWith": "c" }], "$db": "d" },
             &["d.b", "d.c"],
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_is_named_by_a_uuid() {
+    fn finds_collections_named_by_uuid() {
         let check = |body: &RawDocument, expected: bool| {
             let frame = OpMsgBuilder::new(1, 0).body(body).build().unwrap();
             let head = CommandHeader::of(OpMsg::parse(&frame).unwrap()).unwrap();

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_is_no_primary_says_so_in_three_places() {
+    fn not_primary_error_is_recognised_in_three_places() {
         let check = |reply: Document, expected| {
             let raw = RawDocumentBuf::try_from(&reply).unwrap();
             assert_eq!(says_not_primary(&raw), expected, "{reply}");

@@ -165,13 +165,13 @@ fn check_extras(root: &Section<'_>, claims: &[ShapeClaim]) {
         let Some((collection, place)) = &claim.extras else {
             continue;
         };
-        let meets = |other: &ShapeClaim| {
+        let overlaps = |other: &ShapeClaim| {
             let names = [claim.namespace.database(), other.namespace.database()];
             names.contains(&None) || names[0] == names[1]
         };
         // The shape itself checks that its extras are in another collection.
         let is_shaped = |(at, other): &(usize, &ShapeClaim)| {
-            *at != position && meets(other) && other.namespace.collection() == collection
+            *at != position && overlaps(other) && other.namespace.collection() == collection
         };
         if let Some((_, other)) = claims.iter().enumerate().find(is_shaped) {
             let problem = format!(
@@ -180,8 +180,9 @@ fn check_extras(root: &Section<'_>, claims: &[ShapeClaim]) {
             );
             root.source.mistake(place, problem, "name a collection of its own");
         }
-        let takes_extras =
-            |other: &&ShapeClaim| meets(other) && other.extras.as_ref().is_some_and(|(theirs, _)| theirs == collection);
+        let takes_extras = |other: &&ShapeClaim| {
+            overlaps(other) && other.extras.as_ref().is_some_and(|(theirs, _)| theirs == collection)
+        };
         if let Some(other) = claims.iter().take(position).find(takes_extras) {
             let problem = format!("extras of {} already go to `{collection}`", other.namespace);
             root.source.mistake(place, problem, "name a collection of its own");

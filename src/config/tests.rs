@@ -57,7 +57,7 @@ fn the_examples_parse_and_show_the_defaults() {
 }
 
 #[test]
-fn what_is_not_given_has_its_default() {
+fn missing_option_has_its_default() {
     let config = parse(MINIMAL, &[]).unwrap();
     let listeners = Listeners::One {
         address: "127.0.0.1:27018".parse().unwrap(),
@@ -79,7 +79,7 @@ fn what_is_not_given_has_its_default() {
 }
 
 #[test]
-fn the_environment_goes_before_the_file_and_can_stand_alone() {
+fn environment_overrides_the_file_and_is_sufficient_alone() {
     let variables = [
         ("MONGOSHAPE_LISTEN_ADDRESS", "0.0.0.0:1"),
         ("MONGOSHAPE_LISTEN_MAX_CONNECTIONS", "7"),
@@ -104,7 +104,7 @@ fn the_environment_goes_before_the_file_and_can_stand_alone() {
 }
 
 #[test]
-fn tls_names_files_from_the_folder_of_who_names_them() {
+fn tls_paths_are_relative_to_the_file_that_names_them() {
     let check = |text: &str, variables: &[(&str, &str)], expected: Option<[&str; 3]>| {
         let lookup = |name: &str| {
             let found = variables.iter().find(|(variable, _)| *variable == name);
@@ -251,7 +251,7 @@ count = "history"
 }
 
 #[test]
-fn shapes_that_meet_are_contradictions() {
+fn overlapping_shapes_are_refused() {
     let text = format!(
         r#"{MINIMAL}
 [[bucket]]
@@ -323,7 +323,7 @@ fn wrong_kinds_of_sections_are_mistakes() {
 }
 
 #[test]
-fn what_the_upstream_cannot_be_is_a_mistake() {
+fn invalid_upstream_is_a_mistake() {
     let reports = [
         "mongodb://db/?loadBalanced=true",
         "mongodb://a,127.0.0.1:27018/?replicaSet=rs0",
@@ -373,7 +373,7 @@ fn each_member_may_have_a_listener() {
 }
 
 #[test]
-fn listeners_of_members_that_cannot_be_are_mistakes() {
+fn invalid_member_listeners_are_mistakes() {
     let text = r#"
 upstream.uri = "mongodb://a/?replicaSet=rs0"
 [listen]

@@ -63,7 +63,7 @@ impl Survey {
     /// Scans the whole collection. The results up to an error are kept.
     pub(crate) async fn go(&mut self, target: &ShapedCollection, shape: &BucketShape) -> Result<(), Error> {
         let mut documents = Ordered::open(target, shape).await?;
-        let mut walk = AdoptionScan::new(shape);
+        let mut scan = AdoptionScan::new(shape);
         while let Some(batch) = documents.next_batch().await? {
             for Fetched {
                 document,
@@ -71,10 +71,10 @@ impl Survey {
             } in &batch
             {
                 if *is_adopted_meanwhile {
-                    walk.pass_over(document);
+                    scan.pass_over(document);
                     self.is_disturbed = true;
                 } else {
-                    self.add(document, walk.look_at(document));
+                    self.add(document, scan.look_at(document));
                 }
             }
         }
@@ -187,7 +187,7 @@ mod tests {
     use crate::pattern::shapes::{BucketOptions, NamespacePattern};
 
     #[test]
-    fn a_page_is_not_called_misplaced_while_somebody_adopts() {
+    fn page_is_not_reported_misplaced_during_adoption() {
         let options = BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()]);
         let shape = BucketShape::new(options).unwrap();
         let page = rawdoc! {

@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_index_is_the_same_whatever_its_name_and_number_type() {
+    fn indexes_are_equal_regardless_of_name_and_number_type() {
         let wanted = doc! { "key": { "a": 1, "control.page": 1 }, "name": "mongoshape_page", "unique": true };
         let check = |found: Document, expected| assert_eq!(is_same_index(&wanted, &found), expected, "{found}");
         check(

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_is_named() {
+    fn differing_options_are_named() {
         let (ten, wanted) = (rawdoc! { "max_items": 10 }, rawdoc! { "max_items": 10_i64 });
         assert!(differing(&wanted, &index(&ten)).is_empty());
         let twenty = rawdoc! { "max_items": 20, "time": "at" };

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_recently_used_goes_when_bytes_or_entries_are_too_many() {
+    fn least_recently_used_entry_is_evicted_by_bytes_or_entries() {
         let mut cache = Bounded::default();
         for number in 0..100_u8 {
             cache.put(vec![number; 1 << 20], ());

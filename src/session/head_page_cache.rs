@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_too_long_goes_on_without_a_hint() {
+    async fn key_lease_timeout_continues_without_a_hint() {
         let hints = HeadPages::default();
         lease(&hints, 1, b"a").await.leave(Some(None));
         let first = lease(&hints, 1, b"a").await;

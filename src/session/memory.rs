@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_reserved_is_missing_to_others_until_it_is_given_back() {
+    async fn reserved_memory_is_unavailable_until_released() {
         let budget = MemoryBudget::new(LEAST_MIB * MIB);
         let mut first = Reservation::of(&budget.replies);
         let mut second = Reservation::of(&budget.replies);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_holds_some_and_wants_more_waits_for_nobody_who_waits_for_it() {
+    async fn holder_that_grows_does_not_deadlock_with_waiters() {
         let budget = MemoryBudget::new(LEAST_MIB * MIB);
         let reader = || async {
             let mut held = Reservation::of(&budget.replies);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_budget_has_a_place_for_the_longest_of_each() {
+    fn minimum_budget_fits_the_largest_message_of_each_kind() {
         let budget = MemoryBudget::new(LEAST_MIB * MIB);
         assert!(budget.requests.all_kib * KIB > crate::wire::limits::MAX_MESSAGE_BYTES);
         assert!(budget.replies.all_kib * KIB > LARGEST_REPLY + 17 * MIB);

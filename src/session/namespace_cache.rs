@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_recently_used_namespace_leaves() {
+    fn least_recently_used_namespace_is_evicted() {
         let cache = NamespaceCache::default();
         let names: Vec<String> = (0..=MAX_NAMESPACES.get()).map(|number| number.to_string()).collect();
         let namespace = |number: usize| Namespace::new("shop", &names[number]);

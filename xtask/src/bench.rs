@@ -1,5 +1,5 @@
-//! Benchmarks against a real mongod, each comparing alternatives within one run: the machine may be noisy,
-//! ratios are less so.
+//! Benchmarks against a real mongod. Each compares alternatives within one run: on a noisy machine, ratios
+//! are more stable than absolute figures.
 
 mod by_hand;
 mod client;
@@ -31,18 +31,18 @@ pub(crate) enum Command {
     /// What it costs to go through mongoshape when nothing is rewritten, beside HAProxy in TCP mode
     Relay(relay::Options),
     /// What storing items costs through mongoshape, beside the pattern by hand, a time-series collection and
-    /// a naive one
+    /// a plain one
     Insert(insert::Options),
     /// What reading costs through mongoshape, beside the pattern by hand, a time-series collection and a
-    /// naive one
+    /// plain one
     Read(read::Options),
     /// What the queries of applications cost through mongoshape, and how that grows with the collection,
     /// beside a plain collection, direct and through `HAProxy`
     Queries(queries::Options),
-    /// What updating and deleting items by `_id` costs through mongoshape, beside a naive collection, direct
+    /// What updating and deleting items by `_id` costs through mongoshape, beside a plain collection, direct
     /// and through `HAProxy`
     Update(update::Options),
-    /// What books with very many buyers cost through mongoshape, beside naive collections, direct and relayed
+    /// What books with very many buyers cost through mongoshape, beside plain collections, direct and relayed
     Outlier(outlier::Options),
 }
 

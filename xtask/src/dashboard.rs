@@ -1,7 +1,7 @@
-//! `cargo xtask dashboard`: the Grafana dashboard's panels under a workload, as a picture for the documents.
+//! `cargo xtask dashboard`: a picture of the Grafana dashboard's panels under a workload, for the documents.
 //!
-//! Without a Grafana server, which a fresh machine does not have: the components that Grafana publishes
-//! (`xtask/dashboard`) draw what the dashboard's JSON asks of a real Prometheus.
+//! It needs no Grafana server: the components that Grafana publishes (`xtask/dashboard`) draw the panels of
+//! the dashboard's JSON with data of a real Prometheus.
 
 mod bundle;
 

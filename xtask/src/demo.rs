@@ -1,8 +1,8 @@
-//! `demo`: an application that knows nothing of buckets, a mongod that holds nothing else, and mongoshape
-//! between them.
+//! `demo`: an application for plain collections, a mongod that stores only buckets, and mongoshape between
+//! them.
 //!
-//! The parts say what they show as they go; nothing printed here is made up: the program's lines are its own
-//! source file, documents and times are read from the servers.
+//! Each part prints a description of its steps. All output is real: the program's lines are from its source
+//! file, documents and times are from the servers.
 
 mod application;
 mod pages;

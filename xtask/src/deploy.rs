@@ -1,7 +1,6 @@
-//! `deploy`: checks `deploy/` and the `Dockerfile` with the tools that are made for their formats, and
-//! against the binary.
+//! `deploy`: checks `deploy/` and the `Dockerfile` with the tools for their formats, and against the binary.
 //!
-//! A tool that is not there is named, with how to get it; what is found wrong fails.
+//! A missing tool is reported with how to install it. A finding fails the command.
 
 mod configurations;
 mod dashboard;

@@ -1,6 +1,7 @@
 //! `cargo xtask drivers`: the driver matrix, whole or a part.
 //!
-//! The matrix is a test of `proto-tests` and runs as one; here it gets a command line, and no time limit.
+//! The matrix is a test of `proto-tests` and runs as one. This command adds a command line, and removes the
+//! time limit.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Work of every kind on a proxy, in waves, for pictures of it: bucket, outlier, observed and plain
+//! A workload of every kind on a proxy, in waves, for pictures: on bucket, outlier, observed and plain
 //! collections.
 
 use std::sync::atomic::{AtomicBool, Ordering};

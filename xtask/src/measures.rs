@@ -1,5 +1,5 @@
-//! `cargo xtask measures`: prints sizes, names and comments of `src/`, without what is compiled for tests
-//! alone.
+//! `cargo xtask measures`: prints sizes, names and comments of `src/`, without code that is compiled for
+//! tests only.
 
 mod circles;
 mod source;

@@ -1,4 +1,4 @@
-//! `mongod`: a server to try mongoshape with, where none is at hand.
+//! `mongod`: starts a server to try mongoshape with.
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;

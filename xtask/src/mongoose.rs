@@ -1,8 +1,8 @@
-//! `mongoose`: Mongoose's own test suite, run directly, relayed, and with all its collections in buckets, and
-//! compared test by test.
+//! `mongoose`: Mongoose's own test suite, run directly, relayed, and with all its collections as bucket
+//! collections; results are compared test by test.
 //!
-//! The buckets' key is a field that no document has: every collection is one chain of pages. Each run has a
-//! fresh mongod.
+//! The key of the buckets is a field that no document has, so every collection is one sequence of pages. Each
+//! run has a new mongod.
 
 mod expected;
 mod mocha;

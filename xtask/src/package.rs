@@ -1,5 +1,5 @@
-//! `package`: the Debian package, of the release build, with completions and manual pages that the binary
-//! itself writes; and whether it can be installed, works and can be removed, in a folder of its own.
+//! `package`: builds the Debian package of the release build, with completions and manual pages that the
+//! binary generates. It installs, tries and removes the package in a separate folder.
 
 mod installed;
 

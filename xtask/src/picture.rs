@@ -1,4 +1,4 @@
-//! What the commands share that take a picture for the documents: which proxy it is of, and where it goes.
+//! Common parts of the commands that take a picture for the documents: the proxy, and the output file.
 
 use std::fs;
 use std::path::PathBuf;

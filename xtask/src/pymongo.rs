@@ -1,7 +1,8 @@
-//! `pymongo`: `PyMongo`'s own test suite, run directly and through the proxy, and compared test by test.
+//! `pymongo`: `PyMongo`'s own test suite, run directly and through the proxy; results are compared test by
+//! test.
 //!
-//! Without shapes all of it must be the same, and with [`shaped`] collections the specifications' own tests.
-//! Each run has servers of its own, one run after the other.
+//! Without shapes all tests run, and their outcomes must be equal. With [`shaped`] collections the
+//! specifications' tests run. Each run has its own servers; runs are sequential.
 
 mod compare;
 mod expected;
@@ -85,7 +86,7 @@ impl Options {
     }
 }
 
-/// What is run, and what may come of it.
+/// The tests of a run, and their expected differences.
 struct Plan {
     /// Files, classes or single tests, as pytest names them.
     tests: Vec<String>,
@@ -149,7 +150,7 @@ struct Compared {
     stale: Vec<String>,
     /// What the proxy logged as WARN or ERROR.
     logged: Vec<String>,
-    /// How shaped collections were left that are not what their shape says.
+    /// The shaped collections that violate their layout.
     broken: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! A program that is not a part of the toolchain, and how to get it.
+//! An external program, and how to install it.
 
 use std::path::PathBuf;
 

@@ -1,6 +1,6 @@
-//! Made-up changes of documents.
+//! Random updates of documents.
 //!
-//! Nothing ever changes `n`: it names a document for as long as there is one.
+//! No update changes `n`: it identifies a document for its whole life.
 
 mod outlier;
 
@@ -11,7 +11,7 @@ use super::grammar::{
     ChangeForm, DollarChange, PathPlace, SureChange, Target, UPDATE_OPERATOR, UpdateOperator, UpdateStage,
 };
 
-/// Fields at the top, which any document may get, whatever it holds there.
+/// Top-level fields that any document may have, with any value.
 const WHOLE: &[&str] = &["qty", "quantity", "count", "history", "control", "tags", "absent"];
 
 /// A change.
@@ -19,8 +19,8 @@ const WHOLE: &[&str] = &["qty", "quantity", "count", "history", "control", "tags
 pub(super) struct Change {
     pub(super) update: Bson,
     pub(super) array_filters: Option<Vec<Bson>>,
-    /// What a document must meet for the change to succeed, so that no order decides which are changed before
-    /// one fails.
+    /// The conditions on a document for the update to succeed. Without them the order of documents would
+    /// decide which are changed before one fails.
     pub(super) needs: Document,
 }
 
@@ -35,7 +35,7 @@ impl Change {
 }
 
 impl World {
-    /// A filter that one document meets, at most.
+    /// A filter that matches at most one document.
     pub(super) fn filter_of_one(&mut self) -> (Document, i32) {
         let number = self.some_serial();
         let has_ids = self.has_ids();
@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    /// A change by a field whose name begins with `$`.
+    /// An update of a field whose name begins with `$`.
     pub(super) fn dollar(&mut self, number: i32) -> Change {
         let place = self.place_of(number);
         let with = |name: &str, value: Bson| {
@@ -305,7 +305,7 @@ impl World {
         }
     }
 
-    /// A change that fails on no document which meets its needs.
+    /// An update that fails on no document that satisfies its needs.
     pub(super) fn sure_change(&mut self) -> Change {
         let field = self.pick(WHOLE);
         let number = self.between(0, 5);

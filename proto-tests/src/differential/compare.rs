@@ -1,4 +1,4 @@
-//! What counts as equal.
+//! Which differences between two replies are allowed.
 
 use std::collections::BTreeMap;
 
@@ -133,22 +133,22 @@ pub enum Order {
     ByFields(Vec<String>),
 }
 
-/// Compares two answers. `all` has what the naive answer was chosen from, where choice is free.
+/// Compares two answers. `all` has what the plain answer was chosen from, where choice is free.
 pub fn documents(
     canon: Canon,
     order: &Order,
-    naive: &[RawDocumentBuf],
+    plain: &[RawDocumentBuf],
     shaped: &[RawDocumentBuf],
     all: &[RawDocumentBuf],
 ) -> Result<()> {
-    let [ours, theirs] = [shaped, naive]
+    let [ours, theirs] = [shaped, plain]
         .map(|documents| -> Vec<Vec<u8>> { documents.iter().map(|document| canon.of(document)).collect() });
     ensure!(
         ours.len() == theirs.len(),
-        "{} documents instead of {}.\n  naive:  {}\n  shaped: {}",
+        "{} documents instead of {}.\n  plain:  {}\n  shaped: {}",
         ours.len(),
         theirs.len(),
-        naive.iter().map(|document| show(document)).collect::<String>(),
+        plain.iter().map(|document| show(document)).collect::<String>(),
         shaped.iter().map(|document| show(document)).collect::<String>()
     );
     match order {
@@ -159,48 +159,48 @@ pub fn documents(
                 let values = |documents: &[RawDocumentBuf]| -> Vec<Vec<u8>> {
                     documents.iter().map(|document| sort_values(document, names)).collect()
                 };
-                let (ours, theirs) = (values(shaped), values(naive));
+                let (ours, theirs) = (values(shaped), values(plain));
                 let place = ours.iter().zip(&theirs).position(|(ours, theirs)| ours != theirs);
                 ensure!(
                     place.is_none(),
-                    "sorted by {names:?}, document {place:?} differs.\n  naive:  {naive:?}\n  shaped: {shaped:?}"
+                    "sorted by {names:?}, document {place:?} differs.\n  plain:  {plain:?}\n  shaped: {shaped:?}"
                 );
             }
             return chosen_from(canon, shaped, all);
         }
     }
     let differing = ours.iter().zip(&theirs).position(|(ours, theirs)| ours != theirs);
-    if differing.is_some() && has_wrapped_ids(naive) {
+    if differing.is_some() && has_wrapped_ids(plain) {
         return Ok(());
     }
     ensure!(
         differing.is_none(),
-        "document {differing:?} differs.\n  naive:  {}\n  shaped: {}",
-        naive.iter().map(|document| show(document)).collect::<String>(),
+        "document {differing:?} differs.\n  plain:  {}\n  shaped: {}",
+        plain.iter().map(|document| show(document)).collect::<String>(),
         shaped.iter().map(|document| show(document)).collect::<String>()
     );
     Ok(())
 }
 
-fn same_set(naive: &[Vec<u8>], shaped: &[Vec<u8>]) -> Result<()> {
-    // How many more there are on the naive side.
+fn same_set(plain: &[Vec<u8>], shaped: &[Vec<u8>]) -> Result<()> {
+    // How many more there are on the plain side.
     let mut balance: BTreeMap<&[u8], i64> = BTreeMap::new();
-    for document in naive {
+    for document in plain {
         *balance.entry(document).or_default() += 1;
     }
     for document in shaped {
         *balance.entry(document).or_default() -= 1;
     }
-    let (mut naive_only, mut shaped_only) = (String::new(), String::new());
+    let (mut plain_only, mut shaped_only) = (String::new(), String::new());
     for (document, more) in balance {
-        let only = if more > 0 { &mut naive_only } else { &mut shaped_only };
+        let only = if more > 0 { &mut plain_only } else { &mut shaped_only };
         for _ in 0..more.abs() {
             only.extend(["\n    ", &show(RawDocument::from_bytes(document)?)]);
         }
     }
     ensure!(
-        naive_only.is_empty() && shaped_only.is_empty(),
-        "documents differ.\n  only naive:{naive_only}\n  only shaped:{shaped_only}"
+        plain_only.is_empty() && shaped_only.is_empty(),
+        "documents differ.\n  only naive:{plain_only}\n  only shaped:{shaped_only}"
     );
     Ok(())
 }
@@ -263,12 +263,12 @@ pub fn succeeded(reply: &RawDocument) -> bool {
     field(reply, "ok").and_then(RawBsonRef::as_f64) == Some(1.0)
 }
 
-/// What a replica set tells with any reply, and the proxy not with one of its own: drivers take it when it
-/// comes.
+/// Fields that a replica set adds to every reply, and the proxy does not add to its own. Drivers do not
+/// require them.
 const GOSSIP: &[&str] = &["$clusterTime", "operationTime", "topologyVersion"];
 
 /// Fails unless both succeeded or both failed with the same code; whether they succeeded.
-pub fn outcomes(naive: &RawDocument, shaped: &RawDocument) -> Result<bool> {
+pub fn outcomes(plain: &RawDocument, shaped: &RawDocument) -> Result<bool> {
     let names = |reply: &RawDocument| -> Vec<String> {
         let mut names: Vec<_> = reply
             .iter()
@@ -281,14 +281,14 @@ pub fn outcomes(naive: &RawDocument, shaped: &RawDocument) -> Result<bool> {
     };
     let same = ["ok", "code", "codeName"]
         .iter()
-        .all(|name| field(naive, name) == field(shaped, name));
+        .all(|name| field(plain, name) == field(shaped, name));
     ensure!(
-        same && names(naive) == names(shaped),
-        "the replies differ.\n  naive:  {}\n  shaped: {}",
-        show(naive),
+        same && names(plain) == names(shaped),
+        "the replies differ.\n  plain:  {}\n  shaped: {}",
+        show(plain),
         show(shaped)
     );
-    Ok(succeeded(naive))
+    Ok(succeeded(plain))
 }
 
 /// Whether a statement may be wrong in two ways, of which either may be reported: its change has several
@@ -314,14 +314,14 @@ fn names_expression(value: &Bson) -> bool {
 }
 
 /// Compares one of the `writeErrors`. `index` is the one that the shaped side should give.
-pub fn write_errors(sides: &Sides, index: i32, naive: &RawDocument, shaped: &RawDocument) -> Result<()> {
+pub fn write_errors(sides: &Sides, index: i32, plain: &RawDocument, shaped: &RawDocument) -> Result<()> {
     let message = |error: &RawDocument| {
         field(error, "errmsg")
             .and_then(RawBsonRef::as_str)
             .unwrap_or_default()
             .to_owned()
     };
-    let code = field(naive, "code");
+    let code = field(plain, "code");
     // Of a clustered collection mongod 6.0.5 cannot read the `_id` that is taken, if that is a number and no
     // small whole one.
     if code == Some(RawBsonRef::Int32(50810)) && field(shaped, "code") == Some(RawBsonRef::Int32(11000)) {
@@ -329,7 +329,7 @@ pub fn write_errors(sides: &Sides, index: i32, naive: &RawDocument, shaped: &Raw
     }
     let mut same = field(shaped, "index") == Some(RawBsonRef::Int32(index)) && field(shaped, "code") == code;
     if code == Some(RawBsonRef::Int32(11000)) {
-        same &= sides.naive.neutral(&message(naive)) == sides.shaped.neutral(&message(shaped));
+        same &= sides.plain.neutral(&message(plain)) == sides.shaped.neutral(&message(shaped));
     }
     let rest = |error: &RawDocument| -> Vec<u8> {
         let kept = error
@@ -339,9 +339,9 @@ pub fn write_errors(sides: &Sides, index: i32, naive: &RawDocument, shaped: &Raw
         Canon::default().of(&kept.collect::<RawDocumentBuf>())
     };
     ensure!(
-        same && rest(naive) == rest(shaped),
-        "the write errors differ (index {index} is right).\n  naive:  {}\n  shaped: {}",
-        show(naive),
+        same && rest(plain) == rest(shaped),
+        "the write errors differ (index {index} is right).\n  plain:  {}\n  shaped: {}",
+        show(plain),
         show(shaped)
     );
     Ok(())
@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_that_has_passed_its_end_is_recognised() {
+    fn overflowed_counter_is_recognised() {
         let ids = |counters: &[u32]| -> Vec<RawDocumentBuf> {
             let id = |counter: &u32| {
                 let [_, c1, c2, c3] = counter.to_be_bytes();

@@ -1,5 +1,5 @@
-//! Whole contents: every document is there as it was inserted, and each key's come in the order of their
-//! insertion.
+//! Compares whole collections: each has every inserted document, and the documents of each key in insertion
+//! order.
 
 use anyhow::{Context as _, Result};
 use bson::raw::{RawBsonRef, RawDocumentBuf};
@@ -14,18 +14,18 @@ use crate::invariants;
 /// Compares all documents, in any order.
 pub(super) fn all(sides: &mut Sides, world: &World) -> Result<usize> {
     let find = doc! { "find": COLLECTION };
-    let naive = read(&mut sides.naive, &find)?;
+    let plain = read(&mut sides.plain, &find)?;
     let shaped = read(&mut sides.shaped, &find)?;
-    compare::documents(world.canon(), &Order::Free, &naive, &shaped, &[]).context("whole contents")?;
-    Ok(naive.len())
+    compare::documents(world.canon(), &Order::Free, &plain, &shaped, &[]).context("whole contents")?;
+    Ok(plain.len())
 }
 
-/// Makes sure that a refusal has changed nothing: the naive side was not asked.
+/// Checks that a refusal has changed nothing. The plain side did not get the command.
 pub(super) fn unchanged(sides: &mut Sides, canon: Canon) -> Result<()> {
     let find = doc! { "find": COLLECTION };
-    let naive = read(&mut sides.naive, &find)?;
+    let plain = read(&mut sides.plain, &find)?;
     let shaped = read(&mut sides.shaped, &find)?;
-    compare::documents(canon, &Order::Free, &naive, &shaped, &[]).context("whole contents after a refusal")
+    compare::documents(canon, &Order::Free, &plain, &shaped, &[]).context("whole contents after a refusal")
 }
 
 /// Compares the documents of each key, in order if they keep it.
@@ -41,22 +41,22 @@ pub(super) fn of_each_key(sides: &mut Sides, world: &World) -> Result<()> {
             })
             .collect();
         let find = doc! { "find": COLLECTION, "filter": &filter };
-        let naive = read(&mut sides.naive, &find)?;
+        let plain = read(&mut sides.plain, &find)?;
         let shaped = read(&mut sides.shaped, &find)?;
         let order = if world.keeps_order() {
             Order::Defined
         } else {
             Order::Free
         };
-        compare::documents(world.canon(), &order, &naive, &shaped, &[])
+        compare::documents(world.canon(), &order, &plain, &shaped, &[])
             .with_context(|| format!("the order of {filter}"))?;
     }
     Ok(())
 }
 
-/// All documents of the naive side, in their natural order.
-pub(super) fn of_naive(sides: &mut Sides) -> Result<Vec<Document>> {
-    let documents = read(&mut sides.naive, &doc! { "find": COLLECTION })?;
+/// All documents of the plain side, in their natural order.
+pub(super) fn of_plain(sides: &mut Sides) -> Result<Vec<Document>> {
+    let documents = read(&mut sides.plain, &doc! { "find": COLLECTION })?;
     let documents = documents.iter().map(|document| Document::try_from(&**document));
     Ok(documents.collect::<std::result::Result<_, _>>()?)
 }
@@ -72,7 +72,7 @@ pub(super) fn store(sides: &mut Sides, documents: &[Document]) -> Result<()> {
         let insert = doc! { "insert": COLLECTION, "documents": [document] };
         let reply = sides.shaped.run(&insert)?;
         if field(&reply, "n") == Some(RawBsonRef::Int32(1)) {
-            sides.naive.run(&insert)?;
+            sides.plain.run(&insert)?;
         }
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! Which productions of the [grammar](super::grammar) a run has taken, alone and in pairs, and which of them
-//! to take next.
+//! Counts the productions of the [grammar](super::grammar) that a run has used, alone and in pairs, and
+//! selects the next ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ const PULL_OF_A_LIST: u32 = 15;
 /// An alternative of a site: the names of both.
 pub type Production = (&'static str, &'static str);
 
-/// What was taken so far. It depends on what was generated alone, never on an answer.
+/// The productions used so far. They depend on the generator only, never on a reply.
 #[derive(Debug, Clone, Default)]
 pub struct Coverage {
     productions: BTreeMap<Production, u32>,
@@ -25,12 +25,12 @@ pub struct Coverage {
     examples: BTreeMap<&'static str, BTreeMap<String, u32>>,
     /// The commands, options and operators that were generated.
     words: BTreeSet<String>,
-    /// The groups that are being generated, outermost first, each with what it has taken.
+    /// The open groups, outermost first, each with its productions.
     open: Vec<(&'static Group, Vec<Production>)>,
 }
 
 impl Coverage {
-    /// Begins a group: what is taken until its [end](Self::end) makes pairs.
+    /// Begins a group: the productions up to its [end](Self::end) form pairs.
     pub(super) fn begin(&mut self, group: &'static Group) {
         self.open.push((group, Vec::new()));
     }
@@ -127,7 +127,7 @@ impl Coverage {
         self.words.contains(word)
     }
 
-    /// Adds what another run has taken.
+    /// Adds the productions of another run.
     pub fn add(&mut self, other: &Self) {
         for (production, count) in &other.productions {
             *self.productions.entry(*production).or_default() += count;
@@ -147,7 +147,7 @@ impl Coverage {
         self.words.extend(other.words.iter().cloned());
     }
 
-    /// The productions of these sites that were never taken, and the examples of lists that were met.
+    /// The unused productions of these sites, and the examples of lists that were used.
     #[must_use]
     pub fn uncovered(&self, is_wanted: impl Fn(&Site) -> bool) -> Vec<String> {
         let sites = grammar::sites().filter(|site| is_wanted(site));

@@ -1,5 +1,5 @@
-//! Expressions, one an operator at least, that fail on no document and give the same wherever they are
-//! computed.
+//! Random expressions, at least one per operator. They fail on no document and have the same value on both
+//! sides.
 
 use bson::{Bson, DateTime, bson};
 
@@ -79,7 +79,7 @@ pub(super) fn gathered() -> Vec<Bson> {
     ]
 }
 
-/// What is summed up of a group, in whatever order it comes.
+/// Accumulators that do not depend on the order of a group.
 pub(super) fn accumulators() -> Vec<Bson> {
     let by_number = bson!({ "n": 1 });
     vec![

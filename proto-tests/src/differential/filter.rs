@@ -1,4 +1,4 @@
-//! Made-up filters.
+//! Random filters.
 
 use bson::{Bson, DateTime, Document, bson, doc};
 
@@ -301,8 +301,7 @@ impl World {
         bson!({ "$elemMatch": { self.pick(&["$gt", "$lte", "$eq"]): self.scalar() } })
     }
 
-    /// Whether a filter sets every key field equal to one value, by the plainest reading, and so tells the
-    /// order.
+    /// Whether a filter sets every key field equal to one value, by a simple check. This defines the order.
     #[must_use]
     pub fn is_one_key(&self, filter: &Document) -> bool {
         if !self.keeps_order() {
@@ -340,7 +339,7 @@ fn equalities(filter: &Document) -> Vec<&str> {
     fields
 }
 
-/// Whether a filter names `_id`: then the naive collection may answer in the order of its index on it.
+/// Whether a filter names `_id`: then the plain collection may answer in the order of its index on it.
 pub(super) fn names_id(filter: &Document) -> bool {
     filter
         .iter()

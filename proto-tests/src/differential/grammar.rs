@@ -1,11 +1,11 @@
-//! The grammar: every site at which the generator takes one of several alternatives, which are its
-//! productions.
+//! The grammar: every site at which the generator selects one of several alternatives, its productions.
 //!
-//! Each site is an enumeration, and the generator matches on what it has taken: an alternative that is listed
-//! here and not generated does not compile. [`super::coverage`] counts what was taken, alone and in pairs.
+//! Each site is an enumeration, and the generator matches on the selected variant. So an alternative that is
+//! listed here and not generated does not compile. [`super::coverage`] counts the productions, alone and in
+//! pairs.
 //!
-//! Alternatives that are mere examples of one kind (mistakes, hints, expressions) are lists where they are
-//! generated. See [`World::example`](super::World::example).
+//! Alternatives that are examples of one kind (mistakes, hints, expressions) are lists in the generator. See
+//! [`World::example`](super::World::example).
 
 mod reads;
 mod values;
@@ -46,7 +46,7 @@ pub(super) trait Choice: Copy + 'static {
 pub struct Group {
     /// Unique.
     pub name: &'static str,
-    /// Those whose alternatives make pairs.
+    /// The sites whose alternatives form pairs.
     pub sites: &'static [&'static Site],
 }
 
@@ -128,7 +128,7 @@ groups! {
     /// Options of a `findAndModify`.
     FIND_AND_MODIFY "findAndModify" [FindAndModifyForm, Target, ChangeForm, New, Fields, Hint, Let, Harmless]
 
-    /// An empty collection, and what it is asked for.
+    /// A command on an empty collection.
     EMPTY "empty" [Emptiness, OnEmpty]
 
     /// An update that fails in the middle.

@@ -1,4 +1,4 @@
-//! What MongoDB 6.0 has: its operators, stages and options, each of which is generated, or not for a reason.
+//! The operators, stages and options of MongoDB 6.0. Each is generated, or excluded with a reason.
 
 use super::Coverage;
 

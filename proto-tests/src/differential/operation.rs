@@ -1,4 +1,4 @@
-//! The operations: what they are, and which there are.
+//! The operation trait, and the list of operations.
 
 mod aggregate;
 mod collection;
@@ -38,7 +38,7 @@ pub enum Outcome {
     Refused,
 }
 
-/// Something that both sides are asked to do.
+/// An operation that runs on both sides.
 pub trait Operation: Debug {
     /// What is sent, as far as it is known before.
     fn commands(&self) -> Vec<Document>;
@@ -46,7 +46,7 @@ pub trait Operation: Debug {
     /// Does it on both sides and compares the answers.
     ///
     /// # Errors
-    /// The disagreement, or that a server could not be asked.
+    /// The disagreement, or a connection error.
     fn run(&self, sides: &mut Sides) -> Result<Outcome>;
 }
 

@@ -1,4 +1,4 @@
-//! Plain documents on both sides, before the shaped one is packed.
+//! Plain documents on both sides, before the shaped side is packed.
 
 use anyhow::{Result, ensure};
 use bson::raw::RawBsonRef;
@@ -12,7 +12,7 @@ use crate::{Proxy, invariants};
 /// Documents in one command.
 const BATCH: usize = 500;
 
-/// Makes documents up, has the naive side store them, copies what it has past the proxy, and packs that.
+/// Generates documents, inserts them on the plain side, copies them directly on mongod, and packs the copy.
 pub(super) fn pack(sides: &mut Sides, world: &mut World, (proxy, count): (&Proxy, u32)) -> Result<()> {
     world.is_packed = true;
     for _ in 0..count {
@@ -23,11 +23,11 @@ pub(super) fn pack(sides: &mut Sides, world: &mut World, (proxy, count): (&Proxy
         }
         // Not all: an `_id` may be one that was given before.
         sides
-            .naive
+            .plain
             .run(&doc! { "insert": COLLECTION, "documents": [document] })?;
     }
-    let find = doc! { "find": COLLECTION, "$db": &sides.naive.database };
-    let stored = invariants::read_all(&mut sides.naive.connection, &find)?;
+    let find = doc! { "find": COLLECTION, "$db": &sides.plain.database };
+    let stored = invariants::read_all(&mut sides.plain.connection, &find)?;
     ensure!(
         stored.len() * 2 > usize::try_from(count)?,
         "few were stored: {}",

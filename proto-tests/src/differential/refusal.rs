@@ -1,7 +1,7 @@
-//! What the proxy may refuse, and in which words: of reads here, of writes and indexes in [`writes`].
+//! The refusals that are allowed, with their messages: of reads here, of writes and indexes in [`writes`].
 //!
-//! A refusal that is not listed is a disagreement; so is one whose message gives another reason than the
-//! command does.
+//! A refusal that is not listed is a disagreement. A refusal whose message names a reason that the command
+//! does not give is a disagreement, too.
 
 mod asked;
 mod outlier;

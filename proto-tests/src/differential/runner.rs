@@ -1,4 +1,4 @@
-//! Runs seeds, and says how to run one again.
+//! Runs the seeds, and prints how to repeat one.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ pub struct Run {
     pub moves: bool,
     /// What is done.
     pub families: &'static [Family],
-    /// What was taken before, by runs whose productions need not be taken again.
+    /// The productions of earlier runs, which need not be used again.
     pub coverage: Coverage,
 }
 
@@ -48,7 +48,7 @@ pub struct Run {
 pub struct Report {
     /// How many operations of each family came out how.
     pub outcomes: BTreeMap<(&'static str, &'static str), u32>,
-    /// How many operations, or parts of them, were refused for what.
+    /// The number of refused operations, or parts of them, by reason.
     pub refusals: BTreeMap<String, u32>,
     /// Documents in the collections at the end, over all seeds.
     pub documents: usize,
@@ -124,7 +124,7 @@ impl Run {
     /// Runs every seed against `mongod` and a proxy before it.
     ///
     /// # Errors
-    /// The first disagreement, with what is needed to see it again.
+    /// The first disagreement, with the seed and step that repeat it.
     pub fn against(&self, mongod: &Mongod) -> Result<Report> {
         self.against_with(mongod, 0)
     }
@@ -177,7 +177,7 @@ impl Run {
                 report.disagreements.push(format!("{error:#}"));
                 report.refused(std::mem::take(&mut sides.refusals));
                 if check(&mut sides, &world).is_err() {
-                    let stored = contents::of_naive(&mut sides).with_context(|| format!("behind {error:#}"))?;
+                    let stored = contents::of_plain(&mut sides).with_context(|| format!("behind {error:#}"))?;
                     sides = self.open(mongod, &proxy)?;
                     contents::store(&mut sides, &stored)?;
                 }
@@ -195,7 +195,7 @@ impl Run {
         Ok(report)
     }
 
-    /// Makes up what a seed's operations are, and asks nobody.
+    /// Generates a seed's operations without sending them.
     pub fn generate(&self, seed: u64, coverage: &mut Coverage) {
         let mut world = self.world(seed, std::mem::take(coverage));
         for _ in 0..self.operations {
@@ -251,7 +251,7 @@ impl Run {
                 .with_context(again)?;
             *report.outcomes.entry((family.name, name_of(outcome))).or_default() += 1;
             if outcome == Outcome::Refused {
-                // The naive side, which was not asked, would have created the collection for some of these
+                // The plain side, which was not asked, would have created the collection for some of these
                 // commands.
                 sides.both(&doc! { "create": COLLECTION })?;
             }

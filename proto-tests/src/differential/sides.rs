@@ -1,4 +1,4 @@
-//! The two collections and how they are reached.
+//! The two collections and the connections to them.
 
 use std::collections::BTreeMap;
 
@@ -61,11 +61,11 @@ impl Side {
     }
 }
 
-/// A naive collection, a shaped one, and the shaped one as it is stored.
+/// A plain collection, a shaped one, and the shaped one as it is stored.
 #[derive(Debug)]
 pub struct Sides {
-    /// On mongod, where no shape is: what every answer must be like.
-    pub naive: Side,
+    /// A plain collection on mongod: the reference for every reply.
+    pub plain: Side,
     /// Through the proxy.
     pub shaped: Side,
     /// The buckets.
@@ -76,13 +76,13 @@ pub struct Sides {
     pub outlier: Option<Outlier>,
     /// Whether there are transactions, as a replica set has them.
     has_transactions: bool,
-    /// Whether what is sent now was sent before.
+    /// Whether the current command is a resent one.
     pub(super) is_sent_again: bool,
     /// The last transaction number given.
     number: i64,
     /// How many databases of their own operations had.
     elsewhere: u32,
-    /// How many operations, or parts of them, were refused for what.
+    /// The number of refused operations, or parts of them, by reason.
     pub refusals: BTreeMap<String, u32>,
 }
 
@@ -98,7 +98,7 @@ impl Sides {
             })
         };
         Ok(Self {
-            naive: side(mongod.address(), "n")?,
+            plain: side(mongod.address(), "n")?,
             shaped: side(proxy.address(), "s")?,
             stored: side(mongod.address(), "s")?,
             shape: shape.clone(),
@@ -139,17 +139,17 @@ impl Sides {
     pub(super) fn elsewhere<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.elsewhere += 1;
         let suffix = format!("_{}", self.elsewhere);
-        let sides = [&mut self.naive, &mut self.shaped, &mut self.stored];
+        let sides = [&mut self.plain, &mut self.shaped, &mut self.stored];
         let names = sides.map(|side| {
             let name = side.database.clone();
             side.database.push_str(&suffix);
             name
         });
         let result = run(self);
-        for side in [&mut self.naive, &mut self.shaped] {
+        for side in [&mut self.plain, &mut self.shaped] {
             side.run(&doc! { "dropDatabase": 1 })?;
         }
-        for (side, name) in [&mut self.naive, &mut self.shaped, &mut self.stored]
+        for (side, name) in [&mut self.plain, &mut self.shaped, &mut self.stored]
             .into_iter()
             .zip(names)
         {
@@ -192,9 +192,9 @@ impl Sides {
         self.number
     }
 
-    /// The same command on both: naive, then shaped.
+    /// The same command on both: plain, then shaped.
     pub fn both(&mut self, command: &Document) -> Result<[RawDocumentBuf; 2]> {
-        Ok([self.naive.run(command)?, self.shaped.run(command)?])
+        Ok([self.plain.run(command)?, self.shaped.run(command)?])
     }
 }
 

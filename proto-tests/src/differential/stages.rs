@@ -1,4 +1,4 @@
-//! Made-up sorts, projections and pipelines.
+//! Random sorts, projections and pipelines.
 
 use bson::{Bson, Document, bson, doc};
 
@@ -7,7 +7,7 @@ use super::expressions;
 use super::filter::names_id;
 use super::grammar::{FirstStage, PlainProjection, Projection, ProjectionForm, Stage, Summary};
 
-/// A pipeline and what is known of its answer.
+/// A pipeline and the properties of its result.
 #[derive(Debug, Default)]
 pub(super) struct Pipeline {
     pub(super) stages: Vec<Bson>,
@@ -138,8 +138,8 @@ impl World {
                     bson!([1, 1]),
                     bson!([-2, 1]),
                     bson!([1, 0]),
-                    // The expression: of what is an array in every document, as it fails on others, and which
-                    // are met is free.
+                    // An expression on a field that is an array in every document. On another type it
+                    // fails, and the order of documents would decide when.
                     bson!([["$tags"], 1]),
                     bson!("x"),
                 ];
@@ -164,7 +164,7 @@ impl World {
                 )
             }
             ProjectionForm::Positional => {
-                // Most of what a filter does not name mongod refuses.
+                // mongod refuses most fields that the filter does not name.
                 let named = filter
                     .keys()
                     .find(|name| !name.starts_with('$') && !self.shape.key.contains(name));
@@ -301,7 +301,7 @@ impl World {
         }
     }
 
-    /// A group by any field, in whatever expression names it.
+    /// A group by any field, in any expression.
     fn grouped_by_expression(&mut self, field: &str) -> Document {
         let by = expressions::named(&self.example("summary.group.by", &expressions::groups()), field);
         let set = self.example("summary.group.gathered", &expressions::gathered());

@@ -1,4 +1,4 @@
-//! Made-up values and documents.
+//! Random values and documents.
 
 use bson::oid::ObjectId;
 use bson::raw::CString;
@@ -10,7 +10,7 @@ use super::grammar::{IdForm, IdPlace, IdType, KeyForm, OddName, Scalar, TimeForm
 use super::world::Punctuality;
 use crate::shape::ItemIds;
 
-/// The beginning of every `ObjectId` made up here; any other was made by a server.
+/// The first bytes of every generated `ObjectId`. Any other comes from a server.
 pub(super) const OUR_OBJECT_IDS: [u8; 4] = [0xAB; 4];
 
 /// Two names of fields, of which the second is sent as the first.
@@ -275,7 +275,7 @@ impl World {
         document.insert("_id", id);
     }
 
-    /// An `_id` for what is to be made: one that another has, where there is to be only one of it.
+    /// An `_id` for a new document: an existing one if duplicates are to be tried.
     pub(super) fn new_or_given_id(&mut self) -> Bson {
         match self.some_id() {
             Some(id) if self.shape.item_ids == ItemIds::Unique && self.chance(30) => id,

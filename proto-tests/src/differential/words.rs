@@ -1,4 +1,4 @@
-//! The words of a command: its name, its options, and every operator in it.
+//! The names in a command: its own, its options, and every operator.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,6 @@
-//! Where random operations come from: the generator, and what was made up so far.
+//! The source of random operations: the generator and its state.
 //!
-//! It never looks at an answer, so a seed means the same operations whatever the servers do.
+//! It does not read replies. So a seed gives the same operations on any server.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ pub struct World {
     pub moves: bool,
     /// Whether what was there was packed, so that a key's documents lie in the order of their times.
     pub(super) is_packed: bool,
-    /// Whether there may be indexes, so that the naive side answers in any order.
+    /// Whether there may be indexes, so that the plain side answers in any order.
     pub(super) has_indexes: bool,
     /// Whether there are sessions, and with them retryable writes and transactions.
     pub has_sessions: bool,
@@ -146,7 +146,7 @@ impl World {
         among[index].clone()
     }
 
-    /// Makes something up whose choices are counted in pairs.
+    /// Generates a value whose choices are counted in pairs.
     pub(super) fn group<T>(&mut self, group: &'static Group, generate: impl FnOnce(&mut Self) -> T) -> T {
         self.coverage.begin(group);
         let made = generate(self);

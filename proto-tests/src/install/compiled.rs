@@ -1,4 +1,4 @@
-//! The programs in Go, Java and Rust, built below the target directory.
+//! The driver programs in Go, Java and Rust, built under the target directory.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

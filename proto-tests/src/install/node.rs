@@ -47,7 +47,7 @@ impl Node {
     #[must_use]
     pub fn mongosh(&self, uri: &str) -> Command {
         let mut command = self.program("node_modules/mongosh/bin/mongosh.js");
-        // Its settings and history belong to whoever runs the tests, not to the tests.
+        // The tests must not use the settings and history of the user.
         command.env("HOME", &self.folder).arg(uri).args(["--quiet", "--norc"]);
         // It is large, and started often: a third of its start is compiling.
         command.env("NODE_COMPILE_CACHE", self.folder.join("compiled"));

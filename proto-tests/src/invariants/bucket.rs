@@ -1,4 +1,4 @@
-//! What every bucket is by itself.
+//! The invariants of a single bucket.
 
 use bson::raw::{RawBsonRef, RawDocument};
 
@@ -78,7 +78,7 @@ fn check_times(bucket: &RawDocument, shape: &Shape, report: &mut impl FnMut(Stri
     }
 }
 
-/// What was deleted leaves the bounds as they were, around what is left.
+/// A delete does not narrow the time bounds.
 fn encloses(recorded: Option<RawBsonRef<'_>>, bound: &str, expected: Option<RawBsonRef<'_>>) -> bool {
     match (recorded, expected) {
         (_, None) | (Some(RawBsonRef::MinKey | RawBsonRef::MaxKey), _) => true,

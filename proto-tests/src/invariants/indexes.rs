@@ -1,10 +1,10 @@
-//! The shape's indexes.
+//! Whether the shape's indexes exist.
 
 use bson::{Bson, Document, doc};
 
 use crate::shape::{ItemIds, Shape};
 
-/// An index by what it does; its name is the proxy's business.
+/// An index without its name.
 struct Expected {
     what: &'static str,
     key: Document,

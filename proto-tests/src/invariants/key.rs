@@ -1,4 +1,4 @@
-//! The lifted key: its canonical type, what items keep beside it, and how it reads.
+//! The lifted key: its canonical type, the key fields that items keep, and its text.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 

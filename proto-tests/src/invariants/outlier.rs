@@ -1,7 +1,7 @@
-//! The invariants of the outlier layout, version 1, checked on base documents and pages as mongod holds them.
+//! The invariants of the outlier layout, version 1, checked on stored base documents and pages.
 //!
-//! At rest: nobody is writing, and nobody died. What a crash leaves is reported apart: pages of no live
-//! generation, and elements that are in a tail, or in a page and not counted.
+//! They hold when no writer runs and none was killed. The remains of a crash are reported separately:
+//! orphans, the elements of a tail, and elements of a page that its base document does not count.
 
 use std::collections::BTreeMap;
 
@@ -20,14 +20,14 @@ use crate::shape::Outlier;
 pub struct Found {
     /// What must never be, as lines to read.
     pub broken: Vec<String>,
-    /// What only a crash leaves, and what the next write of the document or `setup` puts right.
+    /// Remains of a crash. The next write of the document or `setup` removes them.
     pub left_over: Vec<String>,
 }
 
 /// All there is to say of a collection and its pages.
 pub fn look(mongod: &mut raw::Connection, database: &str, collection: &str, shape: &Outlier) -> Result<Found> {
     let find = |name: &str| doc! { "find": name, "hint": { "$natural": 1 }, "$db": database };
-    // Pages first: what a base document counts was there before.
+    // Pages are read first: a page exists before a base document references it.
     let pages = read_all(mongod, &find(&shape.pages_of(collection)))?;
     let bases = read_all(mongod, &find(collection))?;
     Ok(of_documents(&bases, &pages, shape))

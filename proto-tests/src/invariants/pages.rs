@@ -1,4 +1,4 @@
-//! How the pages of one key follow each other.
+//! The invariants of the pages of one key.
 
 use bson::raw::{RawBsonRef, RawDocument};
 
@@ -63,8 +63,8 @@ fn check_late<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut impl Fn
     for bucket in pages {
         let should = is_late(bucket, newest, shape);
         let is = is_marked(bucket, "late");
-        // A writer that finds an empty page does not know what is before it.
-        // Nor one that finds a page whose bounds have moved until they are no dates: `unordered` tells then.
+        // A writer that finds an empty page does not read the pages before it.
+        // Nor does one that finds a page whose bounds are no dates any more: `unordered` is set then.
         let is_told = is_behind_moved && is_marked(bucket, "unordered");
         if is != should && !is_told && !(is && (is_behind_empty || shape.items_change)) {
             report(
@@ -89,8 +89,8 @@ fn check_late<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut impl Fn
     }
 }
 
-/// Page 0 tells of a late page behind it, unless it is late itself, and may do so before there is one;
-/// another page tells of one before it.
+/// Page 0 is marked if a later page is late, unless it is late itself, and may be marked before there is one;
+/// another page is marked if one before it is late.
 fn check_unordered<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut impl FnMut(&'a RawDocument, String)) {
     let Some((first, others)) = pages.split_first() else {
         return;
@@ -118,8 +118,8 @@ fn check_unordered<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut im
     check_kept(pages, shape, report);
 }
 
-/// Behind a page of which an item got a time that belongs elsewhere, those tell that were begun since: all of
-/// them, or those from one on that was marked. Page 0 tells that bounds have moved.
+/// An item got a time that is out of order. Then the pages that were begun later are marked: all of them, or
+/// those from an anchor on. Page 0 records that time bounds have moved.
 fn check_kept<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut impl FnMut(&'a RawDocument, String)) {
     for (position, bucket) in pages.iter().enumerate() {
         let mark = |mark| is_marked(bucket, mark);
@@ -139,8 +139,7 @@ fn check_kept<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut impl Fn
         let tells = |bucket: &&RawDocument| is_marked(bucket, "unordered");
         let anchor = behind.iter().rposition(|bucket| is_marked(bucket, "anchor"));
         let from_anchor = anchor.and_then(|anchor| behind.get(anchor..));
-        // An anchor is passed on to the page before it when it is removed; a page that is late tells by
-        // itself.
+        // A removed page passes its anchor on to the page before it. A late page needs no anchor.
         let is_told = behind.iter().all(|bucket| tells(bucket) || is_marked(bucket, "late"))
             || from_anchor.is_some_and(|telling| telling.iter().all(tells));
         if !is_told {

@@ -1,5 +1,4 @@
-//! Finds a mongod, or fetches one: `MONGOSHAPE_MONGOD`, else `PATH`, else a copy of 6.0.5 under the target
-//! directory.
+//! Finds a mongod: `MONGOSHAPE_MONGOD`, else `PATH`, else a downloaded 6.0.5 under the target directory.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;

@@ -172,7 +172,7 @@ fn add_tls(command: &mut Command, tls: &Tls) {
     }
 }
 
-/// mongod takes a key file only when nobody else may read it.
+/// mongod accepts a key file only if no other user can read it.
 fn key_file(folder: &Path) -> Result<PathBuf> {
     let file = folder.join(KEY_FILE);
     fs::write(&file, KEY)?;

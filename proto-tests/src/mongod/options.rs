@@ -1,4 +1,4 @@
-//! What a test says about the mongod that it wants.
+//! Options of a test's mongod.
 
 use anyhow::{Result, ensure};
 
@@ -6,7 +6,7 @@ use super::member::Member;
 use super::{Mongod, Role};
 use crate::certificates::{Certificates, Clients, Tls};
 
-/// The user that [`Options::auth`] creates, who may do everything, and the password.
+/// The user that [`Options::auth`] creates, with all privileges, and the password.
 pub(super) const ADMIN: (&str, &str) = ("admin", "secret");
 
 /// How to start a mongod.
@@ -58,8 +58,8 @@ impl Options {
         self
     }
 
-    /// Demands logins, and creates a user `admin` with the role `root`, for SCRAM-SHA-1 and SCRAM-SHA-256,
-    /// whom [`Mongod::uri`] then names.
+    /// Enables authentication, and creates a user `admin` with the role `root`, for SCRAM-SHA-1 and
+    /// SCRAM-SHA-256. [`Mongod::uri`] then has this user.
     #[must_use]
     pub fn auth(mut self) -> Self {
         self.auth = true;

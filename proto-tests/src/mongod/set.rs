@@ -1,4 +1,4 @@
-//! What members of a set do together: begin, elect, step down, come back.
+//! Operations on a replica set: initiate, elect, step down, restart a member.
 
 use std::time::Instant;
 
@@ -80,7 +80,7 @@ impl Mongod {
         self.members.iter().try_for_each(Member::wait_for_role)
     }
 
-    /// The first user, whom a server that has none lets anyone on its own machine create.
+    /// The first user. A server without users allows a local connection to create it.
     pub(super) fn create_admin(&self) -> Result<()> {
         if !self.options.auth {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Where a proxy listens, and the connection strings that lead there.
+//! The addresses of a proxy's listeners, and their connection strings.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! GET requests to the admin address, and single series out of `/metrics`.
+//! GET requests to the admin address, and the value of one series in `/metrics`.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -44,7 +44,7 @@ mod tests {
     use super::series;
 
     #[test]
-    fn a_series_is_found_by_its_whole_name() {
+    fn series_is_found_by_full_name() {
         let metrics = "# TYPE a counter\na_total 3\na{x=\"1\"} 2.5\na 1\n";
         assert_eq!(series(metrics, "a"), Some(1.0));
         assert_eq!(series(metrics, "a{x=\"1\"}"), Some(2.5));

@@ -1,7 +1,7 @@
-//! The proxy's binary: the one of our own build, built when it is missing or older than its sources.
+//! The proxy's binary. It is built if it is missing or older than its sources.
 //!
-//! `cargo test -p proto-tests` does not build another package's binary, and Cargo has no stable way to ask
-//! for it.
+//! `cargo test -p proto-tests` does not build another package's binary, and Cargo has no stable option for
+//! it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -51,7 +51,7 @@ pub fn build(profile: Profile) -> Result<PathBuf> {
     cargo.arg("--target-dir").arg(paths::target());
     match profile {
         Profile::Dev => cargo.arg("--quiet"),
-        // This takes minutes the first time: somebody wants to see that it goes on.
+        // The first build takes minutes, so its progress is shown.
         Profile::Release => cargo.arg("--release"),
     };
     let status = cargo

@@ -1,4 +1,4 @@
-//! The proxy's log as it is written: collected, and judged at the end.
+//! Collects the proxy's log and checks it at the end.
 
 use std::io::{BufRead as _, BufReader, PipeReader};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ pub enum Level {
     Info,
     /// WARN.
     Warn,
-    /// ERROR, and whatever is no log line, as a panic's message.
+    /// ERROR, and lines that are no log lines, as a panic's message.
     Error,
 }
 
@@ -87,7 +87,7 @@ impl Log {
         }
     }
 
-    /// The WARN and ERROR lines that nobody expected.
+    /// The unexpected WARN and ERROR lines.
     pub(super) fn unlisted(&self) -> Vec<String> {
         let expected = locked(&self.expected);
         let is_listed = |line: &Line| {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_read_and_anything_else_is_an_error() {
+    fn log_level_is_parsed_and_unknown_level_is_an_error() {
         check(r#"{"level":"INFO","fields":{"message":"ERROR"}}"#, Level::Info);
         check(r#"{"level":"WARN","fields":{"message":"m"}}"#, Level::Warn);
         check(r#"{"level":"ERROR","fields":{"message":"m"}}"#, Level::Error);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn only_listed_lines_are_forgiven() {
+    fn only_expected_log_lines_are_accepted() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         std::io::Write::write_all(
             &mut writer,

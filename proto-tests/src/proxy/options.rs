@@ -1,4 +1,4 @@
-//! What a test says about the proxy that it wants.
+//! Options of a test's proxy.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

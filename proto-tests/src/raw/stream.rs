@@ -1,4 +1,4 @@
-//! The bytes under a connection: plain TCP, or TLS on it.
+//! The byte stream of a connection: TCP, or TLS over TCP.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpStream};

@@ -68,7 +68,7 @@ impl Outlier {
         toml
     }
 
-    /// The field that says what the extras of a marked document are.
+    /// The field that describes the extras of a marked document.
     #[must_use]
     pub fn control(&self) -> String {
         format!("{}_control", self.flag)

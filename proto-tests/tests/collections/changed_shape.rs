@@ -1,5 +1,5 @@
-//! A shape that is changed over what is stored: it is neither read nor written by another than it is stored
-//! in.
+//! A changed shape on stored data: the proxy neither reads nor writes data with a shape that differs from the
+//! stored one.
 
 mod bucket;
 mod outlier;

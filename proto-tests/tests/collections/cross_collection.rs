@@ -1,4 +1,4 @@
-//! Pipelines and views that reach a shaped collection, case by case. Random ones are in `differential.rs`.
+//! Pipelines and views that read a shaped collection, case by case. Random ones are in `differential.rs`.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, bson, doc};
@@ -8,7 +8,7 @@ use proto_tests::shaped::{COLLECTION, Shaped};
 use proto_tests::{ProxyOptions, mongod};
 
 /// The shaped collection's documents again, where no shape is.
-const NAIVE: &str = "naive";
+const PLAIN: &str = "naive";
 const ORDERS: &str = "orders";
 const VIEW: &str = "items.mongoshape_items";
 
@@ -25,7 +25,7 @@ fn documents() -> Vec<Document> {
         .collect()
 }
 
-/// The same documents in a shaped collection and in a naive one, and orders that name them.
+/// The same documents in a shaped collection and in a plain one, and orders that name them.
 fn start_with(options: &ProxyOptions) -> Result<Shaped> {
     let shaped = Shaped::with("max_items = 4", options)?;
     let mut application = shaped.application()?;
@@ -33,7 +33,7 @@ fn start_with(options: &ProxyOptions) -> Result<Shaped> {
     let orders: Vec<_> = (0..10)
         .map(|number| doc! { "_id": number, "item": number * 3, "k": [number, Bson::Null], "n": number })
         .collect();
-    for (collection, documents) in [(NAIVE, documents()), (ORDERS, orders)] {
+    for (collection, documents) in [(PLAIN, documents()), (ORDERS, orders)] {
         let insert = doc! { "insert": collection, "documents": documents, "$db": &shaped.database };
         application.command_ok(&insert)?;
     }
@@ -44,15 +44,15 @@ fn start() -> Result<Shaped> {
     start_with(&ProxyOptions::new(&mongod::shared().uri()))
 }
 
-/// The same of the naive collection.
-fn on_naive(value: &Bson) -> Bson {
+/// The same of the plain collection.
+fn on_plain(value: &Bson) -> Bson {
     match value {
-        Bson::String(text) if text == COLLECTION => NAIVE.into(),
+        Bson::String(text) if text == COLLECTION => PLAIN.into(),
         Bson::Document(document) => {
             let fields = document.iter();
-            Bson::Document(fields.map(|(name, value)| (name.clone(), on_naive(value))).collect())
+            Bson::Document(fields.map(|(name, value)| (name.clone(), on_plain(value))).collect())
         }
-        Bson::Array(values) => values.iter().map(on_naive).collect::<Vec<_>>().into(),
+        Bson::Array(values) => values.iter().map(on_plain).collect::<Vec<_>>().into(),
         other => other.clone(),
     }
 }
@@ -65,9 +65,9 @@ fn check(shaped: &Shaped, stages: &Bson) -> Result<()> {
     let mut application = shaped.application()?;
     for source in [ORDERS, COLLECTION] {
         let found = aggregate(&mut application, &shaped.database, source, stages)?;
-        let on = on_naive(&source.into());
+        let on = on_plain(&source.into());
         let on = on.as_str().context("a name")?;
-        let expected = aggregate(&mut application, &shaped.database, on, &on_naive(stages))?;
+        let expected = aggregate(&mut application, &shaped.database, on, &on_plain(stages))?;
         ensure!(!expected.is_empty(), "{stages} on {source} finds nothing");
         ensure!(
             texts(&found) == texts(&expected),
@@ -153,7 +153,7 @@ fn other_stages_find_items() -> Result<()> {
 }
 
 #[test]
-fn the_view_of_items_is_made_when_it_is_needed() -> Result<()> {
+fn items_view_is_created_on_demand() -> Result<()> {
     let shaped = start()?;
     let names = |shaped: &Shaped| -> Result<Vec<String>> {
         let found = shaped
@@ -193,7 +193,7 @@ fn items_are_written_to_plain_collections() -> Result<()> {
         };
         application.command_ok(&command)?;
     }
-    let expected = texts(&application.find(&shaped.database, NAIVE, doc! { "k": 1 })?);
+    let expected = texts(&application.find(&shaped.database, PLAIN, doc! { "k": 1 })?);
     for copy in ["copy", "merged"] {
         assert_eq!(
             texts(&application.find(&shaped.database, copy, doc! {})?),
@@ -205,7 +205,7 @@ fn items_are_written_to_plain_collections() -> Result<()> {
 }
 
 #[test]
-fn a_view_shows_items_whoever_reads_it() -> Result<()> {
+fn view_shows_items_to_every_reader() -> Result<()> {
     let shaped = start()?;
     let mut application = shaped.application()?;
     let mut run = |mut command: Document| {
@@ -216,7 +216,7 @@ fn a_view_shows_items_whoever_reads_it() -> Result<()> {
     let stages = bson!([{ "$match": { "k": 1 } }, { "$lookup": { "from": COLLECTION, "localField": "n", "foreignField": "n", "as": "x" } }]);
     for (view, on, stages) in [
         ("shaped_view", COLLECTION, stages.clone()),
-        ("naive_view", NAIVE, on_naive(&stages)),
+        ("naive_view", PLAIN, on_plain(&stages)),
     ] {
         let reply = run(doc! { "create": view, "viewOn": on, "pipeline": stages })?;
         ensure!(reply.get_f64("ok")? > 0.5, "{reply}");
@@ -229,7 +229,7 @@ fn a_view_shows_items_whoever_reads_it() -> Result<()> {
     // mongod lets a command name half of the definition.
     let reply = run(doc! { "collMod": "shaped_view", "pipeline": [{ "$match": { "k": 2 } }] })?;
     ensure!(reply.get_f64("ok")? > 0.5, "{reply}");
-    let expected = direct.find(&shaped.database, NAIVE, doc! { "k": 2 })?;
+    let expected = direct.find(&shaped.database, PLAIN, doc! { "k": 2 })?;
     assert_eq!(texts(&read(&mut direct, "shaped_view")?), texts(&expected));
     let reply = run(doc! { "collMod": "shaped_view", "viewOn": ORDERS })?;
     assert_eq!(reply.get_i32("code")?, 115, "{reply}");
@@ -243,7 +243,7 @@ fn a_view_shows_items_whoever_reads_it() -> Result<()> {
 }
 
 #[test]
-fn a_transaction_reaches_what_it_wrote() -> Result<()> {
+fn transaction_reads_its_own_writes_in_a_lookup() -> Result<()> {
     let shaped = start_with(&ProxyOptions::new(&mongod::shared_replica_set().uri()))?;
     let mut application = shaped.application()?;
     let session = lsid(&shaped.database);
@@ -288,7 +288,7 @@ fn a_transaction_reaches_what_it_wrote() -> Result<()> {
 }
 
 #[test]
-fn a_distinct_key_is_one_that_an_item_has() -> Result<()> {
+fn distinct_returns_only_keys_of_existing_items() -> Result<()> {
     let shaped = Shaped::start("max_items = 2")?;
     let mut application = shaped.application()?;
     let items: Vec<_> = (0..5).map(|number| doc! { "_id": number, "k": 5.0 }).collect();

@@ -1,5 +1,5 @@
-//! Commands about a collection answer as on a naive one, or are refused: each is run on both and the replies
-//! are compared.
+//! Commands on a collection itself answer as on a plain collection, or are refused: each runs on both, and
+//! the replies are compared.
 
 mod clustered;
 mod drop;
@@ -14,7 +14,7 @@ use bson::{Bson, Document, doc};
 use proto_tests::{Mongod, Proxy, ProxyOptions, database_name, mongod, raw};
 
 const NOT_SUPPORTED: i32 = 115;
-/// What no two servers tell alike.
+/// Fields that differ between servers.
 const OF_THE_MOMENT: &[&str] = &[
     "$clusterTime",
     "operationTime",
@@ -24,7 +24,7 @@ const OF_THE_MOMENT: &[&str] = &[
     "host",
     "uuid",
     "millis",
-    // A `validate` that was in somebody's way names files.
+    // A concurrent `validate` names files.
     "warnings",
 ];
 /// Sizes are of what is stored.
@@ -69,9 +69,9 @@ key = \"k\"
 item_ids = \"dropped\"
 ";
 
-/// The same collections, naive on mongod itself and shaped through a proxy.
+/// The same collections, plain on mongod itself and shaped through a proxy.
 struct Both {
-    naive: raw::Connection,
+    plain: raw::Connection,
     shaped: raw::Connection,
     /// A second proxy before the same databases.
     second: raw::Connection,
@@ -85,7 +85,7 @@ impl Both {
         let options = ProxyOptions::new(&mongod.uri()).config(SHAPES);
         let proxies = [Proxy::start(&options)?, Proxy::start(&options)?];
         Ok(Self {
-            naive: raw::Connection::open(mongod.address())?,
+            plain: raw::Connection::open(mongod.address())?,
             shaped: raw::Connection::open(proxies[0].address())?,
             second: raw::Connection::open(proxies[1].address())?,
             stored: raw::Connection::open(mongod.address())?,
@@ -122,7 +122,7 @@ impl Both {
 
     /// Runs what a database's name makes a command of on either side.
     fn run(&mut self, command: impl Fn(&str) -> Document) -> Result<[Document; 2]> {
-        let [naive, shaped] = self.names();
+        let [plain, shaped] = self.names();
         let complete = |database: &str| {
             let mut command = command(database);
             if !command.contains_key("$db") {
@@ -131,17 +131,17 @@ impl Both {
             command
         };
         Ok([
-            neutral(&self.naive.command(&complete(&naive))?, &naive),
+            neutral(&self.plain.command(&complete(&plain))?, &plain),
             neutral(&self.shaped.command(&complete(&shaped))?, &shaped),
         ])
     }
 
     /// Both sides must answer alike.
     fn same(&mut self, command: impl Fn(&str) -> Document) -> Result<()> {
-        let [naive, shaped] = self.run(&command)?;
+        let [plain, shaped] = self.run(&command)?;
         ensure!(
-            naive == shaped,
-            "{}\n  naive:  {naive}\n  shaped: {shaped}",
+            plain == shaped,
+            "{}\n  plain:  {plain}\n  shaped: {shaped}",
             command("<db>")
         );
         Ok(())
@@ -149,11 +149,11 @@ impl Both {
 
     /// Both sides must answer alike; an error's message may name the plan.
     fn same_read(&mut self, command: &Document) -> Result<()> {
-        let [mut naive, mut shaped] = self.run(|_| command.clone())?;
-        for reply in [&mut naive, &mut shaped] {
+        let [mut plain, mut shaped] = self.run(|_| command.clone())?;
+        for reply in [&mut plain, &mut shaped] {
             reply.remove("errmsg");
         }
-        ensure!(naive == shaped, "{command}\n  naive:  {naive}\n  shaped: {shaped}");
+        ensure!(plain == shaped, "{command}\n  plain:  {plain}\n  shaped: {shaped}");
         Ok(())
     }
 
@@ -165,13 +165,13 @@ impl Both {
         done.context("through the second")
     }
 
-    /// Both sides must fail with this code; the messages may tell how a collection is stored.
+    /// Both sides must fail with this code. The messages may name the stored layout.
     fn same_code(&mut self, code: i32, command: impl Fn(&str) -> Document) -> Result<()> {
-        let [naive, shaped] = self.run(&command)?;
+        let [plain, shaped] = self.run(&command)?;
         let has = |reply: &Document| reply.get_i32("code").ok() == Some(code);
         ensure!(
-            has(&naive) && has(&shaped) && naive.get("codeName") == shaped.get("codeName"),
-            "{}\n  naive:  {naive}\n  shaped: {shaped}",
+            has(&plain) && has(&shaped) && plain.get("codeName") == shaped.get("codeName"),
+            "{}\n  plain:  {plain}\n  shaped: {shaped}",
             command("<db>")
         );
         Ok(())
@@ -220,7 +220,7 @@ impl Both {
             command.insert("cursor", doc! { "batchSize": size });
         }
         let mut found = Vec::new();
-        for (connection, database) in [&mut self.naive, &mut self.shaped].into_iter().zip(&names) {
+        for (connection, database) in [&mut self.plain, &mut self.shaped].into_iter().zip(&names) {
             command.insert("$db", database);
             let mut documents: Vec<_> = connection
                 .all(&command)?
@@ -239,7 +239,7 @@ impl Both {
         }
         ensure!(
             found[0] == found[1],
-            "{command}\n  naive:  {:?}\n  shaped: {:?}",
+            "{command}\n  plain:  {:?}\n  shaped: {:?}",
             found[0],
             found[1]
         );
@@ -302,7 +302,7 @@ fn without_sizes(reply: &Document) -> Document {
         .collect()
 }
 
-/// The same of what is told of a whole database, where what it all comes to has names of its own.
+/// The same for the statistics of a database, whose totals have other names.
 fn without_sizes_of_database(reply: &Document) -> Document {
     let mut reply = without_sizes(reply);
     for size in ["dataSize", "indexSize", "fsUsedSize"] {

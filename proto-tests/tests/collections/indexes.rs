@@ -1,4 +1,4 @@
-//! Index commands on a shaped collection answer as on a naive one, and so do hints; what cannot is refused.
+//! Index commands and hints on a shaped collection answer as on a plain one, or are refused.
 
 mod batches;
 mod made;
@@ -51,10 +51,10 @@ impl Both {
         Ok(both)
     }
 
-    /// The replies, naive and shaped, as far as they can be compared.
+    /// The replies, plain and shaped, as far as they can be compared.
     fn run(&mut self, command: &Document) -> Result<[Document; 2]> {
         let database = self.shaped.database.clone();
-        let naive = format!("{database}_naive");
+        let plain = format!("{database}_naive");
         let on = |database: &str| {
             let mut command = command.clone();
             if !command.contains_key("$db") {
@@ -67,27 +67,27 @@ impl Both {
             command
         };
         let mut replies = [
-            self.direct.command(&on(&naive))?,
+            self.direct.command(&on(&plain))?,
             self.application.command(&on(&database))?,
         ];
         for reply in &mut replies {
             for field in ["$clusterTime", "operationTime", "electionId", "opTime"] {
                 reply.remove(field);
             }
-            *reply = comparable(reply, &naive, &database);
+            *reply = comparable(reply, &plain, &database);
         }
         Ok(replies)
     }
 
     fn same(&mut self, command: &Document, told: Told) -> Result<Document> {
-        let [naive, shaped] = self.run(command)?;
+        let [plain, shaped] = self.run(command)?;
         match told {
-            Told::Whole => ensure!(naive == shaped, "{command}\nnaive  {naive}\nshaped {shaped}"),
+            Told::Whole => ensure!(plain == shaped, "{command}\nnaive  {plain}\nshaped {shaped}"),
             Told::Code => {
                 for field in ["ok", "code", "codeName"] {
                     ensure!(
-                        naive.get(field) == shaped.get(field),
-                        "{command}\nnaive  {naive}\nshaped {shaped}"
+                        plain.get(field) == shaped.get(field),
+                        "{command}\nnaive  {plain}\nshaped {shaped}"
                     );
                 }
                 let text = shaped.get_str("errmsg").unwrap_or_default();
@@ -138,16 +138,16 @@ impl Both {
 }
 
 /// A reply with the shaped side's database name wherever either stands, and cursor ids that are one or none.
-fn comparable(reply: &Document, naive: &str, shaped: &str) -> Document {
-    fn value(of: &Bson, naive: &str, shaped: &str) -> Bson {
+fn comparable(reply: &Document, plain: &str, shaped: &str) -> Document {
+    fn value(of: &Bson, plain: &str, shaped: &str) -> Bson {
         match of {
-            Bson::String(text) => Bson::String(text.replace(naive, shaped)),
-            Bson::Document(document) => Bson::Document(comparable(document, naive, shaped)),
-            Bson::Array(values) => Bson::Array(values.iter().map(|of| value(of, naive, shaped)).collect()),
+            Bson::String(text) => Bson::String(text.replace(plain, shaped)),
+            Bson::Document(document) => Bson::Document(comparable(document, plain, shaped)),
+            Bson::Array(values) => Bson::Array(values.iter().map(|of| value(of, plain, shaped)).collect()),
             other => other.clone(),
         }
     }
-    let fields = reply.iter().map(|(name, of)| (name.clone(), value(of, naive, shaped)));
+    let fields = reply.iter().map(|(name, of)| (name.clone(), value(of, plain, shaped)));
     fields.collect()
 }
 

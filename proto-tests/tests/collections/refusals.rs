@@ -1,4 +1,4 @@
-//! What a shaped collection cannot do yet is refused with a clear error, and changes nothing.
+//! Unsupported commands on a shaped collection are refused with a clear error and change nothing.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};
@@ -10,7 +10,7 @@ const NOT_SUPPORTED: i32 = 115;
 /// mongod's code for a change stream where there are none.
 const NO_REPLICA_SET: i32 = 40573;
 
-/// A shaped collection with items, and a naive one beside it.
+/// A shaped collection with items, and a plain one beside it.
 fn filled() -> Result<Shaped> {
     let shaped = Shaped::start("time = \"at\"")?;
     let items: Vec<_> = (0..25).map(|number| doc! { "_id": number, "k": number % 2 }).collect();
@@ -100,7 +100,7 @@ fn other_commands_on_the_collection_are_not_supported() -> Result<()> {
 }
 
 #[test]
-fn what_a_pipeline_cannot_do_with_the_collection_is_refused() -> Result<()> {
+fn unsupported_pipeline_stages_are_refused() -> Result<()> {
     let shaped = filled()?;
     let lookup = doc! { "$lookup": { "from": COLLECTION, "localField": "k", "foreignField": "k", "as": "found" } };
     let other = doc! { "db": &shaped.database, "coll": COLLECTION };
@@ -199,14 +199,14 @@ fn raw_cursor(direct: &mut Connection, shaped: &Shaped) -> Result<i64> {
 }
 
 #[test]
-fn a_cursor_on_raw_buckets_is_not_found_and_is_mongods_to_kill() -> Result<()> {
+fn cursor_on_raw_buckets_is_not_found_and_is_killed_by_mongod() -> Result<()> {
     let shaped = filled()?;
     let mut direct = shaped.direct()?;
     let id = raw_cursor(&mut direct, &shaped)?;
     check(&shaped, 43, &[doc! { "getMore": id, "collection": COLLECTION }])?;
     let killed = doc! { "killCursors": COLLECTION, "cursors": [id], "$db": &shaped.database };
     let reply = shaped.application()?.command_ok(&killed)?;
-    // It goes by the numbers alone, and asks who may.
+    // mongod checks the cursor id and the user's privileges, not the collection's name.
     assert_eq!(reply.get_array("cursorsKilled")?, &[Bson::Int64(id)]);
     let more = doc! { "getMore": id, "collection": COLLECTION, "$db": &shaped.database };
     assert_eq!(direct.command(&more)?.get_i32("code")?, 43);
@@ -236,7 +236,7 @@ fn refusals_of_commands_that_want_no_reply_get_none() -> Result<()> {
 }
 
 #[test]
-fn a_collection_that_is_not_fit_is_neither_read_nor_written() -> Result<()> {
+fn collection_that_does_not_fit_the_shape_is_neither_read_nor_written() -> Result<()> {
     let german = doc! { "collation": { "locale": "de" } };
     for (what, options) in [
         ("not buckets", doc! {}),
@@ -273,7 +273,7 @@ fn a_collection_that_is_not_fit_is_neither_read_nor_written() -> Result<()> {
     Ok(())
 }
 
-/// A change stream of more than the collection itself would tell of buckets.
+/// A change stream on a database or the cluster would return buckets.
 #[test]
 fn change_streams_that_include_the_collection_are_refused() -> Result<()> {
     let shaped = filled()?;

@@ -1,4 +1,4 @@
-//! The covering runs: each continues with the productions that the runs before it have not taken.
+//! The covering runs: each continues with the productions that earlier runs have not used.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Random operations on a naive and on a shaped collection, one shape a test. [`proto_tests::differential`]
-//! says how.
+//! Random operations on a plain and on a shaped collection, one shape per test. See
+//! [`proto_tests::differential`].
 
 mod covering;
 
@@ -479,7 +479,7 @@ fn every_production_is_covered() {
 }
 
 #[test]
-fn all_that_mongodb_has_is_generated_or_excluded_for_a_reason() {
+fn every_mongodb_feature_is_generated_or_excluded_with_a_reason() {
     let missing = proto_tests::differential::mongodb::not_generated(&generated());
     assert!(missing.is_empty(), "neither generated nor excluded: {missing:?}");
 }

@@ -1,4 +1,4 @@
-//! What stands in the documents: fenced blocks, with the commands in them, and code in running text.
+//! The contents of a document: fenced blocks with their commands, and code in running text.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -134,7 +134,7 @@ fn commands(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// All documents for those who use, run and build mongoshape, as paths below the workspace's root.
+/// All documents for users, operators and developers, as paths below the workspace's root.
 pub(crate) fn all() -> Result<Vec<Document>> {
     let mut found: Vec<PathBuf> = [
         "README.md",

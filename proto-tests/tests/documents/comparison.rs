@@ -1,5 +1,5 @@
-//! What a plain collection, a time-series collection and a bucket collection can do, as `docs/comparison.md`
-//! says: its table is made here. `COMPARISON=write` writes it anew.
+//! The features of a plain, a time-series and a bucket collection, as in `docs/comparison.md`. The test
+//! generates the table of that document. `COMPARISON=write` writes it.
 
 mod tried;
 
@@ -107,7 +107,7 @@ fn table() -> Result<String> {
 }
 
 #[test]
-fn the_document_says_what_is_possible() -> Result<()> {
+fn comparison_document_equals_the_behaviour() -> Result<()> {
     let table = table()?;
     let document = std::fs::read_to_string(FILE)?;
     let (before, rest) = document.split_once(BEGIN).context("no line that begins the table")?;

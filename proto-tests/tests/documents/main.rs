@@ -121,7 +121,7 @@ fn trades_with_a_shape(session: &mut Session) -> Result<()> {
 }
 
 #[test]
-fn every_block_is_run_or_named() -> Result<()> {
+fn every_code_block_is_executed_or_listed() -> Result<()> {
     let documents = blocks::all()?;
     let mut left_out = not_run::stale(&documents);
     for document in &documents {

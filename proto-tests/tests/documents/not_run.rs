@@ -1,4 +1,4 @@
-//! What of the documents is not run here, and what runs it instead.
+//! The blocks of the documents that are not run here, and the tests that run them instead.
 
 use crate::blocks::{Block, Document};
 

@@ -1,5 +1,4 @@
-//! What `docs/operations.md` says of several proxies before one collection, of backups, and of shapes that
-//! are changed.
+//! The claims of `docs/operations.md` on several proxies, on backups, and on changed shapes.
 
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, doc};
@@ -34,7 +33,7 @@ fn more(shaped: &Shaped, collection: &str, id: i64) -> Document {
 }
 
 #[test]
-fn a_cursor_on_a_shaped_collection_is_its_proxys() -> Result<()> {
+fn bucket_cursor_is_bound_to_its_proxy() -> Result<()> {
     let (shaped, items) = filled("")?;
     let another = shaped.another_proxy("")?;
     let (mut here, mut there) = (shaped.application()?, Connection::open(another.address())?);
@@ -56,7 +55,7 @@ fn a_cursor_on_a_shaped_collection_is_its_proxys() -> Result<()> {
 }
 
 #[test]
-fn a_cursor_on_an_outlier_collection_goes_on_through_any_proxy() -> Result<()> {
+fn outlier_cursor_continues_on_any_proxy() -> Result<()> {
     let server = mongod::shared();
     let database = database_name();
     let shape = format!("[[outlier]]\nnamespace = \"{database}.books\"\narray = \"buyers\"\nthreshold = 2\n");
@@ -138,7 +137,7 @@ fn pages_copied_by_any_tool_are_a_backup() -> Result<()> {
 }
 
 #[test]
-fn a_backup_without_indexes_gets_them_again() -> Result<()> {
+fn setup_restores_indexes_of_a_backup_without_them() -> Result<()> {
     let (shaped, expected) = filled("")?;
     let (mut direct, mut application) = (shaped.direct()?, shaped.application()?);
     let mut backup = Backup::take(&mut direct, &shaped.database)?;
@@ -154,7 +153,7 @@ fn a_backup_without_indexes_gets_them_again() -> Result<()> {
 }
 
 #[test]
-fn through_the_proxy_a_backup_is_of_plain_documents() -> Result<()> {
+fn backup_through_the_proxy_contains_plain_documents() -> Result<()> {
     let (shaped, expected) = filled("")?;
     let (mut direct, mut application) = (shaped.direct()?, shaped.application()?);
     let backup = Backup::take(&mut application, &shaped.database)?;
@@ -178,7 +177,7 @@ fn through_the_proxy_a_backup_is_of_plain_documents() -> Result<()> {
 }
 
 #[test]
-fn a_page_may_be_closed_by_other_bytes_than_before() -> Result<()> {
+fn changed_max_bytes_closes_pages_at_the_new_size() -> Result<()> {
     for max_bytes in ["max_bytes = 2000", "max_bytes = 2000000"] {
         let (shaped, mut expected) = filled("")?;
         let another = shaped.another_proxy(max_bytes)?;
@@ -202,7 +201,7 @@ fn a_page_may_be_closed_by_other_bytes_than_before() -> Result<()> {
 }
 
 #[test]
-fn by_way_of_a_plain_collection_a_shape_becomes_another() -> Result<()> {
+fn shape_is_changed_by_copying_to_a_plain_collection() -> Result<()> {
     let (shaped, expected) = filled("")?;
     let (mut direct, mut application) = (shaped.direct()?, shaped.application()?);
     let copy =
@@ -233,7 +232,7 @@ fn by_way_of_a_plain_collection_a_shape_becomes_another() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_driver_that_knows_several_proxies_keeps_a_cursor_with_one() -> Result<()> {
+async fn driver_with_several_proxies_pins_a_cursor_to_one() -> Result<()> {
     let server = mongod::shared_replica_set();
     let database = database_name();
     let options = ProxyOptions::new(&server.uri())

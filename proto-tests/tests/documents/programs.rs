@@ -1,4 +1,4 @@
-//! The programs that a reader has on PATH.
+//! The programs that a document expects on PATH.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};

@@ -1,5 +1,4 @@
-//! A document, gone through as a reader would: a folder, a mongod, the proxy that it starts, the shell that
-//! it opens.
+//! The session of one document: a folder, a mongod, the proxy, and the shell.
 
 use std::fs;
 use std::net::SocketAddr;

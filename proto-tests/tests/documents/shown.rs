@@ -1,7 +1,7 @@
-//! Whether a document shows what is really printed.
+//! Compares the output in a document with the real output.
 //!
-//! In a document, a line `...` stands for any lines, and `...` in a line for anything; ids and times of this
-//! moment are taken to be the same.
+//! In a document, a line `...` matches any lines, and `...` within a line matches any text. Ids and current
+//! times are treated as equal.
 
 use anyhow::{Result, bail};
 
@@ -71,7 +71,7 @@ fn without_ids(line: &str) -> String {
 }
 
 #[test]
-fn dots_stand_for_what_varies() {
+fn dots_in_expected_output_match_any_text() {
     let check = |shown: &str, printed: &str, is_same: bool| {
         assert_eq!(compare(shown, printed).is_ok(), is_same, "{shown:?} and {printed:?}");
     };

@@ -1,4 +1,4 @@
-//! Commands in running text and those that are not run: they must be there at least.
+//! Commands in running text, and commands that are not run: the test checks that they exist.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ use proto_tests::proxy::find_binary;
 
 use crate::blocks::{self, Document, Kind};
 
-/// What of a command is missing, if anything is. A command of another program is nobody's here.
+/// The missing part of a command, if any. Commands of other programs are not checked.
 fn missing(command: &str) -> Result<Option<String>> {
     let words: Vec<&str> = command.split_whitespace().take_while(|word| *word != "#").collect();
     let sources = |folder: &str, name: &str| {
@@ -57,7 +57,7 @@ fn commands_in_the_text_exist() -> Result<()> {
 }
 
 #[test]
-fn links_lead_somewhere() -> Result<()> {
+fn links_have_existing_targets() -> Result<()> {
     let mut wrong = Vec::new();
     for document in blocks::all()? {
         let folder = Path::new(&document.path).parent().unwrap_or(Path::new(""));

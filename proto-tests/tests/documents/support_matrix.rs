@@ -1,6 +1,6 @@
-//! Documents say what becomes of every command and option on a shaped collection, one for each pattern. Here
-//! each of their rows is tried, beside a naive collection, and the options that the code reads are held
-//! against them.
+//! The documents list the support of every command and option on a shaped collection, one document for each
+//! pattern. Each row is tried beside a plain collection, and the options that the code reads are compared
+//! with the rows.
 
 mod answer;
 mod bucket;
@@ -30,7 +30,7 @@ const OTHER_NAMES: [&str; 7] = [
 ];
 
 #[test]
-fn every_option_that_the_code_reads_has_a_row() -> Result<()> {
+fn every_option_read_by_the_code_is_documented() -> Result<()> {
     for document in [Shape::DOCUMENT, Outlier::DOCUMENT] {
         let support = Support::read(document)?;
         for (command, file) in source::OPTIONS {
@@ -47,16 +47,16 @@ fn every_option_that_the_code_reads_has_a_row() -> Result<()> {
 }
 
 #[test]
-fn every_command_on_buckets_is_as_it_says() -> Result<()> {
-    every_command_is_as_it_says(bucket::open(ItemIds::Unique)?)
+fn bucket_commands_behave_as_documented() -> Result<()> {
+    every_command_behaves_as_documented(bucket::open(ItemIds::Unique)?)
 }
 
 #[test]
-fn every_command_on_outliers_is_as_it_says() -> Result<()> {
-    every_command_is_as_it_says(outlier::open()?)
+fn outlier_commands_behave_as_documented() -> Result<()> {
+    every_command_behaves_as_documented(outlier::open()?)
 }
 
-fn every_command_is_as_it_says<P: Tried>(mut sides: Sides<P>) -> Result<()> {
+fn every_command_behaves_as_documented<P: Tried>(mut sides: Sides<P>) -> Result<()> {
     let support = Support::read(P::DOCUMENT)?;
     let database = sides.shaped_database();
     let application = &mut sides.shaped;
@@ -95,15 +95,15 @@ fn minimal(name: &str, database: &str) -> Document {
 
 #[test]
 fn no_command_reaches_buckets_by_their_uuid() -> Result<()> {
-    no_command_reaches_what_is_stored_by_its_uuid(bucket::open(ItemIds::Unique)?)
+    no_command_reaches_stored_documents_by_uuid(bucket::open(ItemIds::Unique)?)
 }
 
 #[test]
 fn no_command_reaches_base_documents_by_their_uuid() -> Result<()> {
-    no_command_reaches_what_is_stored_by_its_uuid(outlier::open()?)
+    no_command_reaches_stored_documents_by_uuid(outlier::open()?)
 }
 
-fn no_command_reaches_what_is_stored_by_its_uuid<P: Pattern>(mut sides: Sides<P>) -> Result<()> {
+fn no_command_reaches_stored_documents_by_uuid<P: Pattern>(mut sides: Sides<P>) -> Result<()> {
     let database = sides.shaped_database();
     let application = &mut sides.shaped;
     application.command_ok(&doc! { "insert": COLLECTION, "documents": [{ "k": 1 }], "$db": &database })?;
@@ -113,7 +113,7 @@ fn no_command_reaches_what_is_stored_by_its_uuid<P: Pattern>(mut sides: Sides<P>
     let listed = application.command_ok(&doc! { "listCommands": 1, "$db": &database })?;
     let mut wrong = Vec::new();
     let names = listed.get_document("commands")?.keys();
-    // Whoever says hello is told, whatever that is.
+    // `hello` and `isMaster` ignore their value.
     for name in names.filter(|name| !matches!(name.as_str(), "hello" | "isMaster")) {
         let commands = [
             doc! { name: uuid, "$db": &database },

@@ -1,5 +1,4 @@
-//! The views of `docs/storage-layout.md`: what mongod answers by them alone is, to the byte, what the proxy
-//! answers.
+//! The views of `docs/storage-layout.md`: mongod's replies through them equal the proxy's, byte by byte.
 
 use anyhow::{Result, ensure};
 use bson::oid::ObjectId;
@@ -72,8 +71,7 @@ fn odd_sales() -> Vec<Document> {
     ]
 }
 
-/// A tail, elements of a page that are not counted, a page that is nobody's: none of which a reader may get
-/// wrong.
+/// A tail, elements of a page that are not counted, and an orphan. A reader must treat each correctly.
 fn left_by_crashes(direct: &mut Connection) -> Result<()> {
     let mut update = |collection: &str, filter: Document, change: Document| -> Result<()> {
         let statement = doc! { "q": filter, "u": change };

@@ -1,8 +1,8 @@
-//! Unchanged programs on the drivers of all languages: what each sees through the proxy is what it sees
+//! Unchanged programs on the drivers of all languages: their output through the proxy equals their output
 //! without it.
 //!
-//! Here, and in [`models`] on object mappers, on a shaped collection; in [`matrix`] on plain ones and in
-//! every way that the proxy presents itself.
+//! On shaped collections here, and with object mappers in [`models`]; on plain collections and with every
+//! presentation of the proxy in [`matrix`].
 
 mod matrix;
 mod models;
@@ -37,11 +37,11 @@ fn database_uri(uri: &str) -> String {
 fn compare(command: impl Fn(&str) -> Command) -> Result<()> {
     let mongod = mongod::shared();
     let proxy = proxy(mongod)?;
-    let naive = printed(command(&database_uri(&mongod.uri())))?;
+    let plain = printed(command(&database_uri(&mongod.uri())))?;
     let shaped = printed(command(&database_uri(&proxy.uri())))?;
-    assert_eq!(naive.lines().count(), LINES, "{naive}");
-    for (naive, shaped) in naive.lines().zip(shaped.lines()) {
-        assert_eq!(naive, shaped);
+    assert_eq!(plain.lines().count(), LINES, "{plain}");
+    for (plain, shaped) in plain.lines().zip(shaped.lines()) {
+        assert_eq!(plain, shaped);
     }
     assert_eq!(shaped.lines().count(), LINES, "{shaped}");
     Ok(())
@@ -95,9 +95,9 @@ fn mongosh() -> Result<()> {
 async fn rust() -> Result<()> {
     let mongod = mongod::shared();
     let proxy = proxy(mongod)?;
-    let naive = rust_driver::trades(&client(&database_uri(&mongod.uri())).await?).await?;
+    let plain = rust_driver::trades(&client(&database_uri(&mongod.uri())).await?).await?;
     let shaped = rust_driver::trades(&client(&database_uri(&proxy.uri())).await?).await?;
-    assert_eq!(naive.len(), LINES);
-    assert_eq!(naive, shaped);
+    assert_eq!(plain.len(), LINES);
+    assert_eq!(plain, shaped);
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! The driver matrix: one script, said in every driver (see `proto-tests/drivers`), on plain collections,
-//! first without the proxy and then through it. What a driver prints must not differ by a byte.
+//! The driver matrix: one script, written for every driver (see `proto-tests/drivers`), on plain collections.
+//! It runs without the proxy and then through it. The output must be the same, byte by byte.
 //!
-//! A part runs with all tests. The whole is `cargo xtask drivers`, which runs [`whole`] here and prints a
+//! A part runs with all tests. `cargo xtask drivers` runs the whole matrix by the test [`whole`] and prints a
 //! table.
 
 mod cell;

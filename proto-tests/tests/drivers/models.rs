@@ -1,6 +1,6 @@
-//! Unchanged applications on object mappers, Mongoose and `MongoEngine`: what each sees on a shaped
-//! collection is what it sees on a naive one, from making indexes to removing what it kept; and what is
-//! stored in the end is laid out as it should be.
+//! Unchanged applications on object mappers, Mongoose and `MongoEngine`: their output on a shaped collection
+//! equals that on a plain one, from creating indexes to deleting documents. The stored pages satisfy the
+//! invariants.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -29,8 +29,8 @@ fn shape() -> Shape {
 fn compare(mongod: &Mongod, command: impl Fn(&str) -> Command) -> Result<()> {
     let database = database_name();
     let uri = |uri: &str| uri.replacen("/?", &format!("/{database}?"), 1);
-    let naive = printed(command(&uri(&mongod.uri())))?;
-    ensure!(naive.lines().count() >= STEPS, "too few steps:\n{naive}");
+    let plain = printed(command(&uri(&mongod.uri())))?;
+    ensure!(plain.lines().count() >= STEPS, "too few steps:\n{plain}");
     let mut direct = raw::Connection::open(mongod.address())?;
     direct.command_ok(&doc! { "dropDatabase": 1, "$db": &database })?;
 
@@ -38,23 +38,23 @@ fn compare(mongod: &Mongod, command: impl Fn(&str) -> Command) -> Result<()> {
     let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(&shapes))?;
     let through_proxy = printed(command(&uri(&proxy.uri())))?;
     invariants::check(&mut direct, &database, COLLECTION, &shape())?;
-    let differing = differing(&naive, &through_proxy)?;
+    let differing = differing(&plain, &through_proxy)?;
     ensure!(differing.is_empty(), "steps differ:\n{differing}");
     direct.command_ok(&doc! { "dropDatabase": 1, "$db": &database })?;
     Ok(())
 }
 
 /// The lines that are not the same, each below what it should be.
-fn differing(naive: &str, shaped: &str) -> Result<String> {
-    let lines = naive.lines().count();
+fn differing(plain: &str, shaped: &str) -> Result<String> {
+    let lines = plain.lines().count();
     ensure!(lines == shaped.lines().count(), "not {lines} steps:\n{shaped}");
     let mut differing = String::new();
-    for (naive, shaped) in naive
+    for (plain, shaped) in plain
         .lines()
         .zip(shaped.lines())
-        .filter(|(naive, shaped)| naive != shaped)
+        .filter(|(plain, shaped)| plain != shaped)
     {
-        writeln!(differing, "  naive:  {naive}\n  shaped: {shaped}")?;
+        writeln!(differing, "  plain:  {plain}\n  shaped: {shaped}")?;
     }
     Ok(differing)
 }

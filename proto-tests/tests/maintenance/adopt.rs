@@ -1,4 +1,4 @@
-//! Buckets written by hand: what becomes of them under `check`, `setup` and the proxy.
+//! Hand-written buckets under `check`, `setup` and the proxy.
 
 mod disturbed;
 mod hand;
@@ -48,7 +48,7 @@ fn leave_all_kinds(hand: &mut Hand) -> Result<Vec<Bson>> {
 }
 
 #[test]
-fn what_was_written_by_hand_is_adopted_and_goes_on_through_the_proxy() -> Result<()> {
+fn hand_written_buckets_are_adopted_and_accept_proxy_writes() -> Result<()> {
     let mut hand = Hand::start(bare())?;
     let keys = leave_all_kinds(&mut hand)?;
     let items: Vec<Vec<Document>> = keys.iter().map(|key| hand.items_by_hand(key)).collect::<Result<_>>()?;
@@ -161,7 +161,7 @@ fn the_page_that_was_open_takes_the_next_item() -> Result<()> {
 }
 
 #[test]
-fn items_keep_their_ids_and_what_is_not_the_bucket_s_own() -> Result<()> {
+fn adoption_keeps_item_ids_and_unknown_bucket_fields() -> Result<()> {
     let mut hand = Hand::start(Shape::new(&["k"]))?;
     let items = [
         doc! { "_id": 1, "k": 5, "x": 1 },
@@ -264,7 +264,7 @@ fn a_clustered_collection_is_adopted_like_any() -> Result<()> {
 }
 
 #[test]
-fn buckets_that_come_later_go_behind_the_pages() -> Result<()> {
+fn later_buckets_are_adopted_after_existing_pages() -> Result<()> {
     let mut hand = Hand::start(bare())?;
     let items: Vec<Document> = (0..13)
         .map(|number| doc! { "k": 1, "quantity": number, "at": at(i64::from(number)) })
@@ -285,7 +285,7 @@ fn buckets_that_come_later_go_behind_the_pages() -> Result<()> {
     hand.check_layout()?;
     let mut expected = items;
     expected.push(hand.seen(&Bson::Int32(1), &trade(13, 5000)));
-    // The proxy still believes in the page that was the highest.
+    // The proxy's cache still has the former highest page.
     let last = doc! { "k": 1, "quantity": 14, "at": at(6000) };
     hand.shaped
         .application()?

@@ -1,5 +1,5 @@
-//! `mongoshape advise`: what it proposes for collections as applications have them, that what it proposes is
-//! configuration, that it writes nothing, and that it shows no value of a document.
+//! `mongoshape advise`: its proposals for typical collections. A proposal is a valid configuration. `advise`
+//! writes nothing and shows no value of a document.
 
 use std::process::{Command, Output};
 
@@ -55,7 +55,7 @@ fn assert_says(said: &str, parts: &[&str]) {
     }
 }
 
-/// A mongod with collections of every kind, by whose hashes one sees whether anything was written.
+/// A mongod with collections of every kind. Their hashes show whether anything was written.
 struct World {
     mongod: Mongod,
     database: String,
@@ -95,7 +95,7 @@ impl World {
 }
 
 #[test]
-fn collections_are_told_apart_and_nothing_is_written() -> Result<()> {
+fn advise_distinguishes_collections_and_writes_nothing() -> Result<()> {
     let world = World::start()?;
     let before = world.stored()?;
     let said = advise(&world.mongod.uri(), &[])?;
@@ -151,7 +151,7 @@ fn collections_are_told_apart_and_nothing_is_written() -> Result<()> {
 }
 
 #[test]
-fn what_is_proposed_is_a_configuration_that_serves() -> Result<()> {
+fn proposed_configuration_can_be_served() -> Result<()> {
     let world = World::start()?;
     let uri = world.mongod.uri();
     let toml = advise(&uri, &["--toml"])?;
@@ -184,7 +184,7 @@ fn what_is_proposed_is_a_configuration_that_serves() -> Result<()> {
 }
 
 #[test]
-fn pages_come_to_what_was_projected() -> Result<()> {
+fn page_sizes_equal_the_projection() -> Result<()> {
     let world = World::start()?;
     let toml = advise(
         &world.mongod.uri(),
@@ -219,7 +219,7 @@ fn pages_come_to_what_was_projected() -> Result<()> {
 }
 
 #[test]
-fn traffic_says_more_than_indexes() -> Result<()> {
+fn traffic_has_precedence_over_indexes() -> Result<()> {
     let world = World::start()?;
     let mut direct = world.direct()?;
     let database = &world.database;
@@ -332,7 +332,7 @@ fn a_change_stream_is_seen() -> Result<()> {
 }
 
 #[test]
-fn missing_privileges_are_said() -> Result<()> {
+fn missing_privileges_are_reported() -> Result<()> {
     let mongod = Options::default().auth().standalone()?;
     let database = database_name();
     let uri = mongod.uri();
@@ -362,7 +362,7 @@ fn missing_privileges_are_said() -> Result<()> {
 }
 
 #[test]
-fn what_cannot_be_asked_is_an_error() -> Result<()> {
+fn advise_that_cannot_read_its_target_is_an_error() -> Result<()> {
     let world = World::start()?;
     let uri = world.mongod.uri();
     let fails = |arguments: &[&str], part: &str| -> Result<()> {

@@ -1,4 +1,4 @@
-//! The command line, and what the admin address says.
+//! The command line and the admin address.
 
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ fn version_and_help() -> Result<()> {
 }
 
 #[test]
-fn setup_makes_what_check_misses_and_may_be_run_again() -> Result<()> {
+fn setup_creates_objects_reported_by_check_and_is_idempotent() -> Result<()> {
     let shaped = Shaped::start("time = \"at\"")?;
     let namespace = format!("{}.{COLLECTION}", shaped.database);
     assert_says(
@@ -75,11 +75,11 @@ fn setup_makes_what_check_misses_and_may_be_run_again() -> Result<()> {
 }
 
 #[test]
-fn naive_documents_are_reported_and_left_alone() -> Result<()> {
+fn plain_documents_are_reported_and_unchanged() -> Result<()> {
     let shaped = Shaped::start("")?;
-    let naive =
+    let plain =
         doc! { "insert": COLLECTION, "documents": [{ "_id": 41, "k": 1 }, { "_id": 42 }], "$db": &shaped.database };
-    shaped.direct()?.command_ok(&naive)?;
+    shaped.direct()?.command_ok(&plain)?;
     let reported = [
         "error: ",
         "holds 2 plain documents: `mongoshape setup --pack` puts them into pages",
@@ -107,7 +107,7 @@ fn setup_does_not_create_a_collection_that_is_likely_misspelt() -> Result<()> {
 }
 
 #[test]
-fn all_mistakes_of_a_configuration_are_told_at_once() -> Result<()> {
+fn all_configuration_mistakes_are_reported_at_once() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("bad.toml");
     std::fs::write(
@@ -208,7 +208,7 @@ fn an_upstream_that_was_never_reached_is_logged_and_a_wrong_set_name_is_named() 
 }
 
 #[test]
-fn health_is_asked_by_configuration_or_address() -> Result<()> {
+fn health_takes_a_configuration_or_an_address() -> Result<()> {
     let mut proxy = Proxy::start(&ProxyOptions::new(&mongod::shared().uri()))?;
     let address = proxy.admin_address().to_string();
     let ready = format!("ok: {address}: ready");
@@ -223,7 +223,7 @@ fn health_is_asked_by_configuration_or_address() -> Result<()> {
 }
 
 #[test]
-fn shells_and_man_are_told_of_every_verb() -> Result<()> {
+fn completions_and_manual_name_every_verb() -> Result<()> {
     let verbs = ["serve", "check", "setup", "compact", "health"];
     for shell in ["bash", "zsh", "fish"] {
         assert_says(&run(&["completions", shell])?, 0, &verbs);

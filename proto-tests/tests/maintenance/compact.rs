@@ -1,4 +1,4 @@
-//! `mongoshape compact`: short pages packed again, whatever else goes on.
+//! `mongoshape compact`: packs short pages during concurrent reads, writes and runs.
 
 mod broken_off;
 mod late;

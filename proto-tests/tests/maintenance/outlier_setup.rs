@@ -1,5 +1,5 @@
-//! What is there already: documents beyond the threshold, outliers that were split by hand, and what crashes
-//! have left. What becomes of them under `check`, `setup`, `setup --split` and the proxy.
+//! Existing data under `check`, `setup`, `setup --split` and the proxy: long documents, hand-written
+//! outliers, and remains of crashes.
 
 mod by_hand;
 mod remains;

@@ -1,4 +1,4 @@
-//! `mongoshape setup --pack`: plain documents put into pages, and what is refused, broken off, or disturbed.
+//! `mongoshape setup --pack`: plain documents become pages. Refused, interrupted and disturbed runs.
 
 mod broken_off;
 mod disturbed;

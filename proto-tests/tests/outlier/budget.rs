@@ -1,5 +1,5 @@
-//! Outliers that are larger together than a reply: read as from a plain collection, in a memory that is
-//! bounded.
+//! Outliers that are together larger than a reply: the batches equal those of a plain collection, and memory
+//! is bounded.
 
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -71,7 +71,7 @@ fn batches(
 }
 
 #[test]
-fn a_reply_holds_as_many_outliers_as_of_a_plain_collection_and_the_rest_follows() -> Result<()> {
+fn outlier_batches_equal_those_of_a_plain_collection() -> Result<()> {
     let scene = &mut Scene::on(mongod::shared_replica_set())?;
     fill(scene, &[5 * MIB, 5 * MIB, 5 * MIB, 100, 12 * MIB, 7 * MIB, 300])?;
     let finds = [
@@ -113,7 +113,7 @@ fn a_reply_holds_as_many_outliers_as_of_a_plain_collection_and_the_rest_follows(
 }
 
 #[test]
-fn a_cursor_with_outliers_left_is_its_owners_and_can_be_killed() -> Result<()> {
+fn cursor_with_pending_outliers_is_bound_to_its_owner_and_can_be_killed() -> Result<()> {
     on_each(|scene| {
         fill(scene, &[9 * MIB, 9 * MIB, 9 * MIB])?;
         let database = scene.database.clone();
@@ -206,7 +206,7 @@ fn ask(connection: &mut Connection, database: &str) -> Result<Came> {
     reason = "the test's own output, which the test runner captures"
 )]
 #[test]
-fn a_crowd_that_asks_for_large_outliers_is_served_or_told_within_the_budget() -> Result<()> {
+fn concurrent_reads_of_large_outliers_stay_within_the_memory_budget() -> Result<()> {
     let files = getrlimit(Resource::Nofile).maximum;
     setrlimit(
         Resource::Nofile,

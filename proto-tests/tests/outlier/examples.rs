@@ -1,11 +1,11 @@
-//! The examples of the pattern: what the application does, what it sees, and what mongod holds.
+//! The examples of the outlier pattern: the application's commands, their replies, and the stored documents.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
 
 use crate::scene::{BOOKS, EXTRAS, Scene, buyers, on_each, typical, wooden_amulet};
 
-/// A stored document without what the proxy says in it, whose form the checker knows.
+/// A stored document without the proxy's fields, which the invariants check.
 fn bare(mut stored: Document, control: &str) -> Result<Document> {
     stored.remove(control).context("no control")?;
     Ok(stored)
@@ -90,7 +90,7 @@ fn typical_books_are_never_touched() -> Result<()> {
 }
 
 #[test]
-fn extras_go_with_their_book_and_with_its_collection() -> Result<()> {
+fn extras_are_deleted_with_their_document_and_dropped_with_the_collection() -> Result<()> {
     on_each(|scene| {
         let books = doc! { "insert": BOOKS, "documents": [typical(), wooden_amulet(2500)] };
         scene.run(books.clone())?;
@@ -115,7 +115,7 @@ fn extras_go_with_their_book_and_with_its_collection() -> Result<()> {
 
 /// Where `reads = "base"` a listing costs no extras: the first fifty, and the flag.
 #[test]
-fn bases_are_what_readers_see_where_they_are_to() -> Result<()> {
+fn base_documents_are_returned_if_configured() -> Result<()> {
     on_each(|scene| {
         scene.run(doc! { "insert": BOOKS, "documents": [typical(), wooden_amulet(1000)] })?;
         let (_proxy, mut application) = scene.of_bases()?;

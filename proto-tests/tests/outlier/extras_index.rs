@@ -1,4 +1,4 @@
-//! The index on the reference is there again when extras are, whoever has dropped them.
+//! The index on the reference is recreated with the extras after any client has dropped it.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -77,7 +77,7 @@ fn is_there_again(
 }
 
 #[test]
-fn extras_have_their_index_again_whoever_has_dropped_them() -> Result<()> {
+fn extras_index_is_recreated_after_a_drop_by_any_client() -> Result<()> {
     on_each(|scene| {
         let other = scene.another_proxy()?;
         let mongod = scene.direct.stream().peer_addr()?;
@@ -95,7 +95,7 @@ fn extras_have_their_index_again_whoever_has_dropped_them() -> Result<()> {
 }
 
 #[test]
-fn extras_have_their_index_again_however_the_first_page_comes() -> Result<()> {
+fn extras_index_is_recreated_by_every_kind_of_first_page_write() -> Result<()> {
     on_each(|scene| {
         let whole = doc! { "dropDatabase": 1, "$db": &scene.database };
         let mongod = scene.direct.stream().peer_addr()?;
@@ -106,7 +106,7 @@ fn extras_have_their_index_again_however_the_first_page_comes() -> Result<()> {
 
 /// The index cannot be made while the transaction that has read extras is open.
 #[test]
-fn a_transaction_does_not_wait_for_the_index_behind_itself() -> Result<()> {
+fn transaction_does_not_wait_for_an_index_build_that_waits_for_it() -> Result<()> {
     let mut scene = Scene::on(mongod::shared_replica_set())?;
     scene.run(doc! { "insert": BOOKS, "documents": [wooden_amulet(60)] })?;
     scene

@@ -1,4 +1,4 @@
-//! What random operations have found: each case once more, by itself.
+//! Cases that random operations have found, one test for each.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, Timestamp, bson, doc};
@@ -35,7 +35,7 @@ fn numbered(mut command: Document, number: i64, more: Document) -> Document {
     command
 }
 
-/// Sends it twice: what is told and what is stored afterwards is alike each time.
+/// Sends it twice. Both times the replies and the stored documents are the same.
 fn twice(sides: &mut Sides<Outlier>, command: &Document, number: i64) -> Result<()> {
     for _ in 0..2 {
         sides.alike(&numbered(command.clone(), number, doc! {}))?;
@@ -46,12 +46,12 @@ fn twice(sides: &mut Sides<Outlier>, command: &Document, number: i64) -> Result<
 
 /// What both answer a `find` with, which must be the same.
 fn found(sides: &mut Sides<Outlier>, mut find: Document) -> Result<Vec<Document>> {
-    find.insert("$db", sides.naive_database());
-    let naive = sides.naive.all(&find)?;
+    find.insert("$db", sides.plain_database());
+    let plain = sides.plain.all(&find)?;
     find.insert("$db", sides.shaped_database());
     let shaped = sides.shaped.all(&find)?;
-    ensure!(naive == shaped, "{find}\n  naive:  {naive:?}\n  shaped: {shaped:?}");
-    Ok(naive)
+    ensure!(plain == shaped, "{find}\n  plain:  {plain:?}\n  shaped: {shaped:?}");
+    Ok(plain)
 }
 
 #[test]
@@ -74,9 +74,9 @@ fn a_transaction_begins_once() -> Result<()> {
             let database = if is_shaped {
                 sides.shaped_database()
             } else {
-                sides.naive_database()
+                sides.plain_database()
             };
-            let connection = if is_shaped { &mut sides.shaped } else { &mut sides.naive };
+            let connection = if is_shaped { &mut sides.shaped } else { &mut sides.plain };
             connection.command_ok(&doc! {
                 "commitTransaction": 1, "lsid": proto_tests::sessions::lsid(&database), "txnNumber": number,
                 "autocommit": false, "$db": "admin",
@@ -89,7 +89,7 @@ fn a_transaction_begins_once() -> Result<()> {
 
 /// mongod ends a transaction in which a statement fails: also one that failed on the copy of an outlier.
 #[test]
-fn what_fails_on_a_copy_ends_the_transaction() -> Result<()> {
+fn failure_in_the_scratch_collection_aborts_the_transaction() -> Result<()> {
     let fails = [
         update(&[doc! { "q": { "_id": 2 }, "u": { "$inc": { "tags.x": 1 } } }]),
         update(&[doc! { "q": { "n": 9 }, "u": [{ "$set": { "tags": { "$divide": [1, 0] } } }], "upsert": true }]),
@@ -103,7 +103,7 @@ fn what_fails_on_a_copy_ends_the_transaction() -> Result<()> {
         let begin = doc! { "find": COLLECTION, "filter": { "n": 1 } };
         let first = doc! { "autocommit": false, "startTransaction": true };
         sides.alike(&numbered(begin.clone(), number, first))?;
-        let [naive, shaped] = sides.run(&numbered(command.clone(), number, in_transaction.clone()))?;
+        let [plain, shaped] = sides.run(&numbered(command.clone(), number, in_transaction.clone()))?;
         let code = |reply: &Document| -> Option<i32> {
             let error = reply
                 .get_array("writeErrors")
@@ -112,11 +112,11 @@ fn what_fails_on_a_copy_ends_the_transaction() -> Result<()> {
             error.unwrap_or(reply).get_i32("code").ok()
         };
         ensure!(
-            code(&naive).is_some() && code(&naive) == code(&shaped),
-            "{command}\n  {naive}\n  {shaped}"
+            code(&plain).is_some() && code(&plain) == code(&shaped),
+            "{command}\n  {plain}\n  {shaped}"
         );
-        let [naive, shaped] = sides.run(&numbered(begin, number, in_transaction))?;
-        let codes = (code(&naive), code(&shaped));
+        let [plain, shaped] = sides.run(&numbered(begin, number, in_transaction))?;
+        let codes = (code(&plain), code(&shaped));
         ensure!(
             codes == (Some(251), Some(251)),
             "{command} has not ended the transaction: {codes:?}"
@@ -127,7 +127,7 @@ fn what_fails_on_a_copy_ends_the_transaction() -> Result<()> {
 }
 
 #[test]
-fn what_is_wrong_is_told_in_mongods_order() -> Result<()> {
+fn errors_have_mongods_precedence() -> Result<()> {
     let mut sides = on_a_standalone()?;
     let wrong = [
         // The change before the hint, and before an expression.
@@ -141,7 +141,7 @@ fn what_is_wrong_is_told_in_mongods_order() -> Result<()> {
         doc! { "q": { "n": 2 }, "u": {}, "multi": true },
     ];
     for statement in wrong {
-        let [naive, shaped] = sides.run(&update(std::slice::from_ref(&statement)))?;
+        let [plain, shaped] = sides.run(&update(std::slice::from_ref(&statement)))?;
         let error = |reply: &Document| -> Result<i32> {
             let error = reply
                 .get_array("writeErrors")?
@@ -150,9 +150,9 @@ fn what_is_wrong_is_told_in_mongods_order() -> Result<()> {
                 .cloned();
             Ok(error.context("no error")?.get_i32("code")?)
         };
-        let context = || format!("{statement}\n  naive:  {naive}\n  shaped: {shaped}");
+        let context = || format!("{statement}\n  plain:  {plain}\n  shaped: {shaped}");
         let codes = (
-            error(&naive).with_context(context)?,
+            error(&plain).with_context(context)?,
             error(&shaped).with_context(context)?,
         );
         ensure!(codes.0 == codes.1, "{}", context());
@@ -162,7 +162,7 @@ fn what_is_wrong_is_told_in_mongods_order() -> Result<()> {
 
 /// Many writes of one number would be taken for one of them.
 #[test]
-fn many_are_not_retryable() -> Result<()> {
+fn updates_of_many_are_not_retryable() -> Result<()> {
     let mut sides = sides()?;
     let commands = [
         doc! { "delete": COLLECTION, "deletes": [{ "q": { "n": { "$gt": 1 } }, "limit": 0 }] },
@@ -178,7 +178,7 @@ fn many_are_not_retryable() -> Result<()> {
 
 /// What a write that is sent again would do now is another question than what it did.
 #[test]
-fn a_write_sent_again_is_told_as_it_was() -> Result<()> {
+fn resent_write_returns_the_same_reply() -> Result<()> {
     let to = |id: i32, change: Bson| update(&[doc! { "q": { "n": id }, "u": change }]);
     let made = |id: i32, change: Bson| update(&[doc! { "q": { "_id": id, "n": id }, "u": change, "upsert": true }]);
     let changed = |id: i32, change: Bson| {
@@ -225,9 +225,9 @@ fn an_upsert_may_make_an_outlier_with_variables() -> Result<()> {
     sides.check()
 }
 
-/// mongod tells a push with a sort as a change, whatever it does.
+/// mongod counts a push with a sort as a change in any case.
 #[test]
-fn a_push_that_changes_nothing_is_told_as_mongod_tells_it() -> Result<()> {
+fn push_without_change_has_mongods_reply() -> Result<()> {
     let mut sides = on_a_standalone()?;
     let each = bson!({ "tags": { "$each": [], "$sort": 1 } });
     sides.alike(&update(&[
@@ -241,7 +241,7 @@ fn a_push_that_changes_nothing_is_told_as_mongod_tells_it() -> Result<()> {
 
 /// An insert fills an empty timestamp in, an update does not: the copy of an outlier has it as it was.
 #[test]
-fn empty_timestamps_are_left_as_they_are() -> Result<()> {
+fn empty_timestamps_are_kept() -> Result<()> {
     let mut sides = on_a_standalone()?;
     let empty = Bson::Timestamp(Timestamp { time: 0, increment: 0 });
     sides.alike(&update(&[

@@ -1,4 +1,4 @@
-//! The outlier pattern: its examples, and all operations at random beside a naive collection.
+//! The outlier pattern: its examples, and random operations beside a plain collection.
 
 mod budget;
 mod examples;

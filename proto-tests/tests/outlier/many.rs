@@ -1,4 +1,4 @@
-//! Writes of more documents, and of more pages, than one command takes.
+//! Writes of more documents, or of more pages, than one command can have.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn check(sides: &mut Sides<Outlier>) -> Result<()> {
         let (connection, database) = if is_shaped {
             (&mut sides.shaped, format!("{}_s", sides.database))
         } else {
-            (&mut sides.naive, format!("{}_n", sides.database))
+            (&mut sides.plain, format!("{}_n", sides.database))
         };
         connection.all(&doc! { "find": COLLECTION, "sort": { "_id": 1 }, "batchSize": 20, "$db": database })
     };
@@ -44,7 +44,7 @@ fn check(sides: &mut Sides<Outlier>) -> Result<()> {
 }
 
 #[test]
-fn an_update_of_many_meets_each_document_once_that_it_moves_in_an_index() -> Result<()> {
+fn update_of_many_changes_each_document_once_if_it_moves_in_an_index() -> Result<()> {
     for filter in [doc! { "n": { "$gte": 0 } }, doc! { "n": { "$gte": 0 }, "tags": 2 }] {
         let mut sides = sides(90)?;
         let change = doc! { "$inc": { "n": 1000 }, "$push": { "tags": "x" } };
@@ -63,7 +63,7 @@ fn a_delete_of_many_takes_more_ids_than_one_command_holds() -> Result<()> {
         sides.alike(&doc! { "delete": COLLECTION, "deletes": [{ "q": filter, "limit": 0 }] })?;
         check(&mut sides)?;
         let pages = doc! { "find": format!("extra_{COLLECTION}"), "limit": 1, "projection": { "_id": 1 }, "$db": sides.shaped_database() };
-        let left = sides.naive.all(&pages)?.len();
+        let left = sides.plain.all(&pages)?.len();
         let outliers = sides
             .items(true)?
             .iter()
@@ -77,7 +77,7 @@ fn a_delete_of_many_takes_more_ids_than_one_command_holds() -> Result<()> {
 #[test]
 fn a_document_may_have_more_pages_than_one_insert_takes() -> Result<()> {
     let mut sides = Sides::on_a_standalone(Outlier::new("tags", (5, 1)))?;
-    for connection in [&sides.naive, &sides.shaped] {
+    for connection in [&sides.plain, &sides.shaped] {
         connection.stream().set_read_timeout(Some(Duration::from_mins(2)))?;
     }
     let long = doc! { "_id": 1, "tags": (0..100_010).collect::<Vec<i32>>() };
@@ -85,8 +85,8 @@ fn a_document_may_have_more_pages_than_one_insert_takes() -> Result<()> {
     let count =
         doc! { "aggregate": COLLECTION, "pipeline": [{ "$project": { "n": { "$size": "$tags" } } }], "cursor": {} };
     let mut found = Vec::new();
-    let databases = [sides.naive_database(), sides.shaped_database()];
-    for (connection, database) in [&mut sides.naive, &mut sides.shaped].into_iter().zip(databases) {
+    let databases = [sides.plain_database(), sides.shaped_database()];
+    for (connection, database) in [&mut sides.plain, &mut sides.shaped].into_iter().zip(databases) {
         let mut count = count.clone();
         count.insert("$db", database);
         found.push(connection.all(&count)?);

@@ -1,7 +1,7 @@
-//! Random operations on a naive collection and on one of outliers. [`proto_tests::differential`] says how.
+//! Random operations on a plain collection and on an outlier collection. See [`proto_tests::differential`].
 //!
-//! An ordinary run takes the first of the seeds, and few operations; `MONGOSHAPE_DIFFERENTIAL=full` all:
-//! 10,000 operations over 20 seeds.
+//! An ordinary run uses the first seed and few operations. `MONGOSHAPE_DIFFERENTIAL=full` runs 10,000
+//! operations over 20 seeds.
 
 use anyhow::Result;
 use proto_tests::differential::operation::{OUTLIERS, OUTLIERS_IN_SESSIONS};
@@ -42,21 +42,21 @@ fn check(outlier: Outlier, seeds: impl IntoIterator<Item = u64>, upstream: &Mong
 }
 
 #[test]
-fn of_a_small_threshold() -> Result<()> {
+fn random_operations_with_a_small_threshold() -> Result<()> {
     check(Outlier::new("tags", (5, 7)), 501..=505, mongod::shared())
 }
 
 #[test]
-fn of_a_small_threshold_in_sessions() -> Result<()> {
+fn random_operations_with_a_small_threshold_in_sessions() -> Result<()> {
     check(Outlier::new("tags", (5, 7)), 511..=515, mongod::shared_replica_set())
 }
 
 #[test]
-fn of_fifty() -> Result<()> {
+fn random_operations_with_a_threshold_of_50() -> Result<()> {
     check(Outlier::new("tags", (50, 1000)), 521..=525, mongod::shared())
 }
 
 #[test]
-fn of_fifty_in_sessions() -> Result<()> {
+fn random_operations_with_a_threshold_of_50_in_sessions() -> Result<()> {
     check(Outlier::new("tags", (50, 60)), 531..=535, mongod::shared_replica_set())
 }

@@ -1,4 +1,4 @@
-//! What is refused names the outlier pattern.
+//! A refusal names the outlier pattern.
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
@@ -13,7 +13,7 @@ fn a_refusal_names_the_outlier_pattern_and_its_collection() -> Result<()> {
     let shaped = format!("{database}.{COLLECTION}");
     let plain = format!("{database}.plain");
     sides
-        .naive
+        .plain
         .command_ok(&doc! { "insert": "plain", "documents": [{ "_id": 1 }], "$db": &database })?;
     let graph =
         doc! { "from": COLLECTION, "startWith": "$n", "connectFromField": "n", "connectToField": "n", "as": "x" };

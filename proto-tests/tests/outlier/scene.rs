@@ -1,4 +1,4 @@
-//! A proxy before the books of the examples, on a server of either kind.
+//! A proxy with the collection of books, on a standalone or a replica set.
 
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, doc};
@@ -65,7 +65,7 @@ impl Scene {
         Proxy::start(&ProxyOptions::new(&self.uri).config(&toml))
     }
 
-    /// Another proxy before the same books, whose readers see base documents.
+    /// Another proxy on the same books, with `reads = "base"`.
     pub(crate) fn of_bases(&self) -> Result<(Proxy, Connection)> {
         let shape = Outlier {
             reads: Reads::Base,

@@ -1,4 +1,4 @@
-//! Reads of one moment in time, and other read concerns, while the extras are replaced.
+//! Snapshot reads, and other read concerns, while the extras are replaced.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};
@@ -113,7 +113,7 @@ fn a_snapshot_session_reads_at_its_time_after_others_have_changed_the_extras() -
             }
             ensure!(
                 found[0] == found[1],
-                "{read}\n  naive:  {:?}\n  shaped: {:?}",
+                "{read}\n  plain:  {:?}\n  shaped: {:?}",
                 found[0],
                 found[1]
             );
@@ -123,7 +123,7 @@ fn a_snapshot_session_reads_at_its_time_after_others_have_changed_the_extras() -
 }
 
 #[test]
-fn a_snapshot_cursor_goes_on_at_its_time() -> Result<()> {
+fn snapshot_cursor_continues_at_its_timestamp() -> Result<()> {
     let mut sides = sides()?;
     let find = doc! { "find": COLLECTION, "sort": { "_id": 1 }, "batchSize": 1 };
     let mut begun = Vec::new();
@@ -146,9 +146,9 @@ fn session(sides: &mut Sides<Outlier>, is_shaped: bool, time: Option<Bson>) -> S
     let database = if is_shaped {
         sides.shaped_database()
     } else {
-        sides.naive_database()
+        sides.plain_database()
     };
-    let connection = if is_shaped { &mut sides.shaped } else { &mut sides.naive };
+    let connection = if is_shaped { &mut sides.shaped } else { &mut sides.plain };
     Session {
         connection,
         database,
@@ -162,7 +162,7 @@ fn every_read_concern_and_a_causal_read_show_whole_documents() -> Result<()> {
     change_all(&mut sides)?;
     let expected = sides.items(false)?;
     let database = sides.shaped_database();
-    let ping = sides.naive.command_ok(&doc! { "find": COLLECTION, "$db": &database })?;
+    let ping = sides.plain.command_ok(&doc! { "find": COLLECTION, "$db": &database })?;
     let now = ping.get("operationTime").context("no time")?.clone();
     let concerns = ["local", "available", "majority", "linearizable", "snapshot"].map(|level| doc! { "level": level });
     let causal = ["local", "majority", "snapshot"].map(|level| doc! { "level": level, "afterClusterTime": &now });
@@ -197,7 +197,7 @@ fn a_transaction_reads_at_the_time_of_its_first_command() -> Result<()> {
                 session.connection.command_ok(&command)?;
                 begun.push(command);
             }
-            // Nobody waits for it who changes other documents.
+            // Writers of other documents do not wait for it.
             change_all(&mut sides)?;
             let mut found = Vec::new();
             for is_shaped in [false, true] {
@@ -221,7 +221,7 @@ fn a_transaction_reads_at_the_time_of_its_first_command() -> Result<()> {
             }
             ensure!(
                 found[0] == found[1],
-                "{level} {read}\n  naive:  {:?}\n  shaped: {:?}",
+                "{level} {read}\n  plain:  {:?}\n  shaped: {:?}",
                 found[0],
                 found[1]
             );

@@ -1,4 +1,5 @@
-//! Tails that a connection leaves: they count at once, and are moved when it pauses or goes.
+//! Tails of a connection: reads include them at once, and they are spilled when the connection pauses or
+//! closes.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,7 @@ fn known(scene: &mut Scene) -> Result<()> {
 }
 
 #[test]
-fn all_see_what_is_in_a_tail() -> Result<()> {
+fn reads_include_the_tail() -> Result<()> {
     on_each(|scene| {
         known(scene)?;
         let (_proxy, mut base) = scene.of_bases()?;
@@ -48,7 +49,7 @@ fn all_see_what_is_in_a_tail() -> Result<()> {
 }
 
 #[test]
-fn a_client_that_goes_leaves_nothing_behind() -> Result<()> {
+fn client_disconnect_leaves_no_tail() -> Result<()> {
     on_each(|scene| {
         known(scene)?;
         let mut other = scene.another()?;

@@ -1,4 +1,4 @@
-//! Empty timestamps, which mongod replaces by its clock at the top level of what is inserted.
+//! Empty timestamps: mongod replaces them by its clock at the top level of an inserted document.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, Timestamp, bson, doc};
@@ -64,7 +64,7 @@ fn setup_splits_a_document_whose_id_is_an_empty_timestamp() -> Result<()> {
     let mut sides = Sides::on_a_standalone(Outlier::new("tags", (5, 7)))?;
     let whole = long(&empty(), 30);
     let insert = doc! { "insert": COLLECTION, "documents": [whole.clone()], "$db": sides.shaped_database() };
-    sides.naive.command_ok(&insert)?;
+    sides.plain.command_ok(&insert)?;
     let output = sides.proxy.run_with("setup", &["--split"])?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     ensure!(sides.items(true)? == [whole]);

@@ -1,4 +1,4 @@
-//! Cursors on a shaped collection are as those on a naive one.
+//! Cursors on a shaped collection behave like those on a plain one.
 
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, doc};
@@ -55,7 +55,7 @@ fn batches(connection: &mut Connection, shaped: &Shaped, find: &Document, size: 
 }
 
 #[test]
-fn batches_are_as_large_as_a_naive_collections() -> Result<()> {
+fn batch_sizes_equal_a_plain_collection() -> Result<()> {
     let shaped = filled()?;
     let (mut direct, mut application) = (shaped.direct()?, shaped.application()?);
     for filter in [doc! {}, doc! { "k": 1 }, doc! { "k": 0, "_id": { "$gt": 100 } }] {
@@ -71,9 +71,9 @@ fn batches_are_as_large_as_a_naive_collections() -> Result<()> {
                         find
                     };
                     // `getMore` takes 0 for no size.
-                    let naive = batches(&mut direct, &shaped, &find("naive"), size)?;
+                    let plain = batches(&mut direct, &shaped, &find("naive"), size)?;
                     let found = batches(&mut application, &shaped, &find(COLLECTION), size)?;
-                    assert_eq!(found, naive, "{}", find(COLLECTION));
+                    assert_eq!(found, plain, "{}", find(COLLECTION));
                 }
             }
         }
@@ -112,7 +112,7 @@ fn open(connection: &mut Connection, shaped: &Shaped) -> Result<i64> {
 }
 
 #[test]
-fn another_connection_goes_on_where_one_stopped() -> Result<()> {
+fn cursor_continues_on_another_connection() -> Result<()> {
     let shaped = filled()?;
     let id = open(&mut shaped.application()?, &shaped)?;
     let mut seen = 2;
@@ -223,10 +223,10 @@ fn a_finished_find_leaves_no_cursor_on_mongod() -> Result<()> {
     Ok(())
 }
 
-/// What becomes of a cursor that is used as it may not be, on a naive collection and on a shaped one. Of a
+/// What becomes of a cursor that is used as it may not be, on a plain collection and on a shaped one. Of a
 /// key of eight items, the rest waits in the proxy; of all, most are in mongod.
 #[test]
-fn a_cursor_used_wrongly_answers_as_a_naive_collections() -> Result<()> {
+fn misused_cursor_has_the_errors_of_a_plain_collection() -> Result<()> {
     let shaped = Shaped::start("")?;
     let items: Vec<_> = (0..80).map(|number| doc! { "_id": number, "k": number / 8 }).collect();
     shaped.application()?.command_ok(&shaped.insert(&items))?;
@@ -265,16 +265,16 @@ fn a_cursor_used_wrongly_answers_as_a_naive_collections() -> Result<()> {
                 let left = cursor(&rest).map_or(0, |(_, batch)| batch.len());
                 Ok((reply.get("code").cloned(), rest.get("code").cloned(), left))
             };
-            let naive = answer(&mut shaped.direct()?, "naive")?;
+            let plain = answer(&mut shaped.direct()?, "naive")?;
             let found = answer(&mut shaped.application()?, COLLECTION)?;
-            assert_eq!(found, naive, "{filter} {opening} {misuse}");
+            assert_eq!(found, plain, "{filter} {opening} {misuse}");
         }
     }
     Ok(())
 }
 
 #[test]
-fn what_a_find_was_opened_with_is_not_said_again() -> Result<()> {
+fn get_more_does_not_repeat_the_fields_of_find() -> Result<()> {
     let shaped = Shaped::start("")?;
     // A key each, so that a batch takes more pages than would be needed if they were full.
     let items: Vec<_> = (0..80).map(|number| doc! { "_id": number, "k": number }).collect();

@@ -1,4 +1,4 @@
-//! The bucket pattern's own example, as MongoDB's pages have it: the trades of three customers.
+//! The example of the bucket pattern from MongoDB's documentation: the trades of three customers.
 
 use anyhow::Result;
 use bson::{Bson, DateTime, Document, doc};
@@ -199,7 +199,7 @@ async fn a_customers_pages_are_ten_trades_each_and_end() -> Result<()> {
 }
 
 #[tokio::test]
-async fn kept_ids_come_first_and_unique_ones_are_refused_when_they_are_taken() -> Result<()> {
+async fn stored_ids_come_first_and_duplicate_unique_ids_are_refused() -> Result<()> {
     for item_ids in ["stored", "unique"] {
         let setup = Setup::new(item_ids)?;
         let application = setup.application().await?;

@@ -1,4 +1,4 @@
-//! Which items belong to one key: those that MongoDB would find by it, and no others.
+//! Which items have the same key: those that an equality filter of MongoDB finds, and no others.
 
 use anyhow::Result;
 use bson::oid::ObjectId;
@@ -14,7 +14,7 @@ const LAYOUT: Layout = Layout {
     max_items: 10,
     max_bytes: 1 << 20,
 };
-const NAIVE: &str = "naive";
+const PLAIN: &str = "naive";
 
 fn decimal(text: &str) -> Bson {
     Bson::Decimal128(text.parse::<Decimal128>().unwrap())
@@ -112,7 +112,7 @@ fn items() -> Vec<Document> {
     items
 }
 
-/// Both sides of a comparison: the naive collection on mongod, the shaped one through the proxy.
+/// Both sides of a comparison: the plain collection on mongod, the shaped one through the proxy.
 struct Sides {
     shaped: Shaped,
     direct: Connection,
@@ -123,8 +123,8 @@ impl Sides {
     fn filled(options: &str) -> Result<Self> {
         let shaped = Shaped::start(options)?;
         let (mut direct, mut application) = (shaped.direct()?, shaped.application()?);
-        let naive = doc! { "insert": NAIVE, "documents": items(), "$db": &shaped.database };
-        assert_eq!(direct.command_ok(&naive)?.get_i32("n")?, i32::try_from(items().len())?);
+        let plain = doc! { "insert": PLAIN, "documents": items(), "$db": &shaped.database };
+        assert_eq!(direct.command_ok(&plain)?.get_i32("n")?, i32::try_from(items().len())?);
         // A few at a time: pages must grow, too.
         for some in items().chunks(7) {
             let reply = application.command_ok(&shaped.insert(some))?;
@@ -145,22 +145,22 @@ impl Sides {
             command.insert("$db", self.shaped.database.as_str());
             command
         };
-        let (naive, shaped) = if name == "count" {
+        let (plain, shaped) = if name == "count" {
             let number = |reply: Document| vec![doc! { "n": reply.get("n").cloned() }];
-            let naive = number(self.direct.command_ok(&on(NAIVE))?);
-            (naive, number(self.application.command_ok(&on(COLLECTION))?))
+            let plain = number(self.direct.command_ok(&on(PLAIN))?);
+            (plain, number(self.application.command_ok(&on(COLLECTION))?))
         } else {
-            (self.direct.all(&on(NAIVE))?, self.application.all(&on(COLLECTION))?)
+            (self.direct.all(&on(PLAIN))?, self.application.all(&on(COLLECTION))?)
         };
         let bytes = |documents: &[Document]| documents.iter().map(Document::to_vec).collect::<Result<Vec<_>, _>>();
-        let same = bytes(&naive)? == bytes(&shaped)?;
-        assert!(same, "{name} {arguments:?}\nnaive  {naive:?}\nshaped {shaped:?}");
+        let same = bytes(&plain)? == bytes(&shaped)?;
+        assert!(same, "{name} {arguments:?}\nnaive  {plain:?}\nshaped {shaped:?}");
         Ok(())
     }
 }
 
 #[test]
-fn every_key_finds_what_it_would_in_a_naive_collection() -> Result<()> {
+fn every_key_finds_the_items_of_a_plain_collection() -> Result<()> {
     let mut sides = Sides::filled("")?;
     for key in numbers().into_iter().chain(others()) {
         let mut filters = vec![doc! { "k": { "$eq": key.clone() } }];

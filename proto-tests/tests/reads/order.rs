@@ -1,5 +1,5 @@
-//! What pages say of the order of times: their bounds, and the marks by which the pages at either end of a
-//! key tell whether its times ascend.
+//! Time order in pages: the time bounds, and the marks on the first and the highest page of a key that say
+//! whether its times ascend.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -86,7 +86,7 @@ fn ats(seconds: impl IntoIterator<Item = i64>) -> Vec<Bson> {
 }
 
 #[test]
-fn a_late_push_is_told_by_the_first_page_and_by_those_behind() -> Result<()> {
+fn late_push_marks_the_first_page_and_later_pages() -> Result<()> {
     let mut scene = Scene::start()?;
     scene.store(0, &ats(0..7))?;
     scene.store(1, &ats([7]))?;
@@ -103,7 +103,7 @@ fn a_late_push_is_told_by_the_first_page_and_by_those_behind() -> Result<()> {
 }
 
 #[test]
-fn a_late_page_is_told_as_well() -> Result<()> {
+fn late_page_marks_the_first_page() -> Result<()> {
     let mut scene = Scene::start()?;
     scene.store(0, &ats(10..13))?;
     scene.store(1, &ats([5]))?;
@@ -142,7 +142,7 @@ fn retryable_inserts_leave_the_same_marks() -> Result<()> {
 }
 
 #[test]
-fn a_transaction_leaves_its_marks_when_it_is_committed() -> Result<()> {
+fn committed_transaction_leaves_its_marks() -> Result<()> {
     let mut scene = Scene::start()?;
     scene.store(0, &ats(0..4))?;
     for (number, end) in [(1_i64, "abortTransaction"), (2, "commitTransaction")] {
@@ -179,7 +179,7 @@ fn a_transaction_leaves_its_marks_when_it_is_committed() -> Result<()> {
 }
 
 #[test]
-fn a_page_with_an_undated_item_is_left_out_by_no_bound() -> Result<()> {
+fn page_with_an_undated_item_is_not_excluded_by_time_bounds() -> Result<()> {
     let mut scene = Scene::start()?;
     // Begun so, pushed upon so, and each pushed upon with a date then.
     scene.store(0, &[at(5), at(6), at(7), at(8)])?;
@@ -255,7 +255,7 @@ fn pages_that_one_reply_does_not_hold_are_all_read() -> Result<()> {
 }
 
 #[test]
-fn a_mark_makes_no_page() -> Result<()> {
+fn mark_creates_no_page() -> Result<()> {
     let scene = Scene::start()?;
     scene.store(0, &ats(0..4))?;
     let mut direct = Connection::open(mongod::shared_replica_set().address())?;
@@ -308,7 +308,7 @@ fn watch(database: &str, stop: &AtomicBool) -> Result<usize> {
 }
 
 #[test]
-fn no_late_page_is_there_before_the_first_one_tells_it() -> Result<()> {
+fn first_page_is_marked_before_a_late_page_exists() -> Result<()> {
     let mut scene = Scene::start()?;
     let stop = AtomicBool::new(false);
     thread::scope(|scope| -> Result<()> {

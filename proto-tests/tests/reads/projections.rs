@@ -1,4 +1,4 @@
-//! The forms of a projection that `find` has and an aggregation has not.
+//! Projections that `find` supports and an aggregation does not.
 
 use anyhow::Result;
 use bson::{Bson, Document, doc};
@@ -49,7 +49,7 @@ async fn matching(
 async fn slice_and_elem_match_are_those_of_find() -> Result<()> {
     let proxy = Proxy::start(&ProxyOptions::new(&mongod::shared().uri()).config(SHAPE))?;
     let pair = Pair::new(mongod::shared(), &proxy).await?;
-    let [naive, shaped, _] = pair.collections("trades");
+    let [plain, shaped, _] = pair.collections("trades");
     let documents = [
         doc! { "_id": 1, "customerId": 1, "e": [1, 5, 7, { "x": 3 }, [1, 2]] },
         doc! { "_id": 2, "customerId": 1 },
@@ -57,7 +57,7 @@ async fn slice_and_elem_match_are_those_of_find() -> Result<()> {
         doc! { "_id": 4, "customerId": 1, "e": [], "q": { "e": [1, 2] } },
         doc! { "_id": 5, "customerId": 2, "e": [{ "x": 1 }, { "x": 2, "y": [1] }], "z": 1 },
     ];
-    naive.insert_many(&documents).await?;
+    plain.insert_many(&documents).await?;
     shaped.insert_many(&documents).await?;
     let elem_match = |condition: Document| doc! { "$elemMatch": condition };
     let projections = [
@@ -91,7 +91,7 @@ async fn slice_and_elem_match_are_those_of_find() -> Result<()> {
     for projection in projections {
         assert_eq!(
             answer(&shaped, &projection).await,
-            answer(&naive, &projection).await,
+            answer(&plain, &projection).await,
             "{projection}"
         );
     }
@@ -102,7 +102,7 @@ async fn slice_and_elem_match_are_those_of_find() -> Result<()> {
 async fn slice_goes_into_nested_documents_and_arrays() -> Result<()> {
     let proxy = Proxy::start(&ProxyOptions::new(&mongod::shared().uri()).config(SHAPE))?;
     let pair = Pair::new(mongod::shared(), &proxy).await?;
-    let [naive, shaped, _] = pair.collections("trades");
+    let [plain, shaped, _] = pair.collections("trades");
     let documents = [
         doc! { "_id": 1, "customerId": 1, "e": { "d": 1, "b": [1, 2, 3], "c": { "b": [4, 5] } }, "z": 1 },
         doc! { "_id": 2, "customerId": 1, "e": [{ "b": [1, 2], "c": 1 }, { "b": 5 }, 7, [{ "b": [1, 2] }], { "c": 1 }] },
@@ -112,7 +112,7 @@ async fn slice_goes_into_nested_documents_and_arrays() -> Result<()> {
         doc! { "_id": 6, "customerId": 3, "e": [], "z": {} },
         doc! { "_id": 7, "customerId": 3, "e": null },
     ];
-    naive.insert_many(&documents).await?;
+    plain.insert_many(&documents).await?;
     shaped.insert_many(&documents).await?;
     let slice = |count: i32| doc! { "$slice": count };
     let projections = [
@@ -145,7 +145,7 @@ async fn slice_goes_into_nested_documents_and_arrays() -> Result<()> {
         doc! { "z": { "$elemMatch": { "$gt": 1 } }, "copy": "$z" },
     ];
     for projection in projections {
-        let expected = answer(&naive, &projection).await;
+        let expected = answer(&plain, &projection).await;
         assert_eq!(answer(&shaped, &projection).await, expected, "{projection}");
     }
     Ok(())
@@ -155,12 +155,12 @@ async fn slice_goes_into_nested_documents_and_arrays() -> Result<()> {
 async fn metadata_are_those_of_find_where_an_item_has_them() -> Result<()> {
     let proxy = Proxy::start(&ProxyOptions::new(&mongod::shared().uri()).config(SHAPE))?;
     let pair = Pair::new(mongod::shared(), &proxy).await?;
-    let [naive, shaped, _] = pair.collections("trades");
+    let [plain, shaped, _] = pair.collections("trades");
     let documents = [
         doc! { "_id": 1, "customerId": 1, "e": [1, 2], "m": 1 },
         doc! { "_id": 2, "customerId": 1 },
     ];
-    naive.insert_many(&documents).await?;
+    plain.insert_many(&documents).await?;
     shaped.insert_many(&documents).await?;
     for kind in [
         "textScore",
@@ -179,7 +179,7 @@ async fn metadata_are_those_of_find_where_an_item_has_them() -> Result<()> {
             doc! { "m": &meta, "e": { "$slice": 1 } },
             doc! { "m": &meta, "e": { "$elemMatch": { "$gt": 1 } } },
         ] {
-            let expected = answer(&naive, &projection).await;
+            let expected = answer(&plain, &projection).await;
             assert_eq!(answer(&shaped, &projection).await, expected, "{projection}");
         }
     }
@@ -193,7 +193,7 @@ async fn metadata_are_those_of_find_where_an_item_has_them() -> Result<()> {
     Ok(())
 }
 
-/// Conditions on `a` or within it that tell which element met them.
+/// Conditions on `a` or within it that determine the matched element.
 fn telling() -> Vec<Document> {
     let regex = bson::Regex {
         pattern: bson::raw::cstr!("5").into(),
@@ -229,7 +229,7 @@ fn telling() -> Vec<Document> {
 async fn the_positional_operator_means_the_element_that_matched() -> Result<()> {
     let proxy = Proxy::start(&ProxyOptions::new(&mongod::shared().uri()).config(SHAPE))?;
     let pair = Pair::new(mongod::shared(), &proxy).await?;
-    let [naive, shaped, _] = pair.collections("trades");
+    let [plain, shaped, _] = pair.collections("trades");
     let documents = [
         doc! { "_id": 1, "customerId": 1, "a": [1, 5, 7, 9], "z": [1, 2] },
         doc! { "_id": 2, "customerId": 1, "a": [{ "b": 1 }, { "b": 5, "c": 2 }, { "b": [5, 7], "c": 3 }, { "b": 9 }] },
@@ -245,7 +245,7 @@ async fn the_positional_operator_means_the_element_that_matched() -> Result<()> 
         doc! { "_id": 12, "customerId": 3, "a": [{ "c": 1 }, { "b": [{ "c": 1 }, { "c": 5 }] }, { "b": { "c": [1, 5] } }] },
         doc! { "_id": 13, "customerId": 3, "a": [[{ "b": 5 }], { "b": 5 }] },
     ];
-    naive.insert_many(&documents).await?;
+    plain.insert_many(&documents).await?;
     shaped.insert_many(&documents).await?;
     let projections = [
         doc! { "a.$": 1 },
@@ -257,18 +257,18 @@ async fn the_positional_operator_means_the_element_that_matched() -> Result<()> 
         let of_key = doc! { "$and": [&filter, { "customerId": { "$gte": 2 } }], "_id": { "$lt": 12 } };
         for filter in [filter, of_key] {
             for projection in &projections {
-                let expected = matching(&naive, filter.clone(), projection).await;
+                let expected = matching(&plain, filter.clone(), projection).await;
                 assert!(expected.is_ok(), "{filter} {projection}: {expected:?}");
                 let found = matching(&shaped, filter.clone(), projection).await;
                 assert_eq!(found, expected, "{filter} {projection}");
             }
         }
     }
-    wrong_or_untold(&naive, &shaped).await;
+    wrong_or_untold(&plain, &shaped).await;
     Ok(())
 }
 
-async fn wrong_or_untold(naive: &Collection<Document>, shaped: &Collection<Document>) {
+async fn wrong_or_untold(plain: &Collection<Document>, shaped: &Collection<Document>) {
     let wrong = [
         (doc! { "a": 5 }, doc! { "a.$": 0 }),
         (doc! { "a": 5 }, doc! { "a.$": 1, "z": 0 }),
@@ -284,7 +284,7 @@ async fn wrong_or_untold(naive: &Collection<Document>, shaped: &Collection<Docum
         (doc! { "a": 5 }, doc! { "$": 1 }),
     ];
     for (filter, projection) in wrong {
-        let expected = matching(naive, filter.clone(), &projection).await;
+        let expected = matching(plain, filter.clone(), &projection).await;
         assert!(expected.is_err(), "{filter} {projection}: {expected:?}");
         let found = matching(shaped, filter.clone(), &projection).await;
         assert_eq!(found, expected, "{filter} {projection}");

@@ -1,4 +1,4 @@
-//! Two proxies before one replica set.
+//! Two proxies on one replica set.
 
 use anyhow::Result;
 use proto_tests::{Proxy, ProxyOptions, Shape, mongod};

@@ -1,4 +1,4 @@
-//! Reads while others write, what `explain` says of them, and reads beside those of a plain collection.
+//! Reads during concurrent writes, their `explain`, and reads compared with a plain collection.
 
 mod beside;
 mod cursors;
@@ -28,7 +28,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// Inserts items until told to stop, a few at a time, each later than the one before it by some of
+    /// Inserts items until stopped, a few at a time, each later than the one before it by some of
     /// `steps`.
     fn write(&self, shaped: &Shaped, steps: &[i64], stop: &AtomicBool) -> Result<()> {
         let mut connection = shaped.application()?;
@@ -189,7 +189,7 @@ fn cursors() -> Vec<Reading> {
 }
 
 #[test]
-fn nothing_is_missed_and_nothing_comes_twice_while_items_are_appended() -> Result<()> {
+fn scan_returns_each_item_once_during_appends() -> Result<()> {
     let mut readings = cursors();
     readings.push(Reading::Pages(doc! { "filter": { "k": 1 }, "sort": { "at": 1 } }));
     readings.push(Reading::Pages(doc! { "filter": { "k": 1 } }));
@@ -197,14 +197,14 @@ fn nothing_is_missed_and_nothing_comes_twice_while_items_are_appended() -> Resul
 }
 
 #[test]
-fn nothing_is_missed_and_nothing_comes_twice_while_items_come_late() -> Result<()> {
+fn scan_returns_each_item_once_during_late_inserts() -> Result<()> {
     // Now and then a step back, and two writers whose times have nothing to do with each other.
     readers_beside_writers(&[5, 5, -3, 9, 2, -20, 40, 1, 1, 1, 1], 2, &cursors())
 }
 
 #[test]
-fn the_first_items_that_come_late_are_not_missed() -> Result<()> {
-    // Many keys that are in order at first: what a reader meets then is what matters.
+fn scan_returns_the_first_late_items_of_a_key() -> Result<()> {
+    // Many keys that are in order at first. The test is about the first late item.
     let shaped = Shaped::start("time = \"at\"\nmax_items = 3")?;
     let mut application = shaped.application()?;
     let mut reader = shaped.application()?;
@@ -263,7 +263,7 @@ fn explained(application: &mut Connection, shaped: &Shaped, command: Document) -
 }
 
 #[test]
-fn explain_names_the_way_and_the_stored_command() -> Result<()> {
+fn explain_names_the_access_path_and_the_stored_command() -> Result<()> {
     let shaped = Shaped::start("time = \"at\"")?;
     let mut application = shaped.application()?;
     let at = |number: i64| DateTime::from_millis(BEGIN + number);
@@ -364,9 +364,9 @@ fn pages_are_read_under_the_strict_stable_api_too() -> Result<()> {
     Ok(())
 }
 
-/// A key's first page is found by the `_id` that it had; that may be another key's by now, or nobody's.
+/// A key's first page is looked up by its cached `_id`. By now that page may be gone, or have another key.
 #[test]
-fn the_first_page_is_the_keys_own_whatever_has_become_of_the_collection() -> Result<()> {
+fn cached_first_page_is_verified_after_the_collection_changed() -> Result<()> {
     let shaped = Shaped::start("max_items = 4")?;
     let mut application = shaped.application()?;
     let items = |key: i32, first: i32| -> Vec<Document> {

@@ -1,4 +1,4 @@
-//! What the differential tests found, reduced: each was a difference from a naive collection, or broke the
+//! Reduced cases of the differential tests: each was a difference from a plain collection, or violated the
 //! layout.
 
 use anyhow::{Context as _, Result, ensure};
@@ -12,7 +12,7 @@ const COLLECTION: &str = "things";
 /// One collection through a proxy, and the same name in another database on mongod itself.
 struct Both {
     shape: Shape,
-    naive: raw::Connection,
+    plain: raw::Connection,
     shaped: raw::Connection,
     database: String,
     _proxy: Proxy,
@@ -25,14 +25,14 @@ impl Both {
         let proxy = Proxy::start(&options)?;
         Ok(Self {
             shape,
-            naive: raw::Connection::open(mongod.address())?,
+            plain: raw::Connection::open(mongod.address())?,
             shaped: raw::Connection::open(proxy.address())?,
             database: database_name(),
             _proxy: proxy,
         })
     }
 
-    /// The replies: naive, shaped.
+    /// The replies: plain, shaped.
     fn run(&mut self, command: &Document) -> Result<[Document; 2]> {
         let on = |database: String| {
             let mut command = command.clone();
@@ -40,7 +40,7 @@ impl Both {
             command
         };
         Ok([
-            self.naive.command(&on(format!("{}_n", self.database)))?,
+            self.plain.command(&on(format!("{}_n", self.database)))?,
             self.shaped.command(&on(format!("{}_s", self.database)))?,
         ])
     }
@@ -51,7 +51,7 @@ impl Both {
 
     fn check_layout(&mut self) -> Result<()> {
         let database = format!("{}_s", self.database);
-        invariants::check(&mut self.naive, &database, COLLECTION, &self.shape)
+        invariants::check(&mut self.plain, &database, COLLECTION, &self.shape)
     }
 }
 
@@ -78,9 +78,9 @@ fn an_unordered_insert_opens_no_page_behind_one_with_room() -> Result<()> {
         .zip(ids)
         .map(|(n, id)| doc! { "_id": id, "k": 1, "n": n })
         .collect();
-    let [naive, shaped] = both.insert(documents, false)?;
+    let [plain, shaped] = both.insert(documents, false)?;
     assert_eq!(indexes_of_errors(&shaped), [2, 5, 9]);
-    assert_eq!(indexes_of_errors(&naive), indexes_of_errors(&shaped));
+    assert_eq!(indexes_of_errors(&plain), indexes_of_errors(&shaped));
     both.check_layout()
 }
 
@@ -115,8 +115,8 @@ fn an_unordered_insert_stores_the_first_of_two() -> Result<()> {
         doc! { "_id": 1, "k": 123, "date": date },
         doc! { "_id": 1, "k": "other", "date": date },
     ];
-    let [naive, shaped] = both.insert(documents, false)?;
-    assert_eq!(indexes_of_errors(&naive), [1]);
+    let [plain, shaped] = both.insert(documents, false)?;
+    assert_eq!(indexes_of_errors(&plain), [1]);
     assert_eq!(indexes_of_errors(&shaped), [1]);
     both.check_layout()
 }
@@ -132,26 +132,26 @@ fn an_unordered_insert_stores_the_first_of_two_that_has_to_wait() -> Result<()> 
         doc! { "_id": 10, "k": 1 },
         doc! { "_id": 10.0, "k": 2 },
     ];
-    let [naive, shaped] = both.insert(documents, false)?;
-    assert_eq!(indexes_of_errors(&naive), [0, 3]);
+    let [plain, shaped] = both.insert(documents, false)?;
+    assert_eq!(indexes_of_errors(&plain), [0, 3]);
     assert_eq!(indexes_of_errors(&shaped), [0, 3]);
     both.check_layout()
 }
 
 /// An import that is run again: more duplicates in a row than there are rounds for lost races.
 #[test]
-fn an_unordered_insert_of_nothing_but_duplicates_tells_each() -> Result<()> {
+fn unordered_insert_of_duplicates_reports_each() -> Result<()> {
     let mut both = Both::start(Shape::new(&["k"]))?;
     let documents: Vec<Document> = (0..300).map(|id| doc! { "_id": id, "k": id % 3 }).collect();
     both.insert(documents.clone(), false)?;
-    let [naive, shaped] = both.insert(documents, false)?;
-    assert_eq!(indexes_of_errors(&naive), (0..300).collect::<Vec<_>>());
-    assert_eq!(indexes_of_errors(&shaped), indexes_of_errors(&naive));
+    let [plain, shaped] = both.insert(documents, false)?;
+    assert_eq!(indexes_of_errors(&plain), (0..300).collect::<Vec<_>>());
+    assert_eq!(indexes_of_errors(&shaped), indexes_of_errors(&plain));
     // The same within one command, where nothing is stored yet.
     let twins = (300..450).flat_map(|id| [doc! { "_id": id, "k": 1 }, doc! { "_id": id, "k": 2 }]);
-    let [naive, shaped] = both.insert(twins.collect(), false)?;
-    assert_eq!(indexes_of_errors(&naive).len(), 150);
-    assert_eq!(indexes_of_errors(&shaped), indexes_of_errors(&naive));
+    let [plain, shaped] = both.insert(twins.collect(), false)?;
+    assert_eq!(indexes_of_errors(&plain).len(), 150);
+    assert_eq!(indexes_of_errors(&shaped), indexes_of_errors(&plain));
     both.check_layout()
 }
 
@@ -164,8 +164,8 @@ fn timestamps_ascend_from_insert_to_insert() -> Result<()> {
         both.insert(vec![doc! { "_id": id, "k": id % 2, "stamp": zero }], true)?;
     }
     let find = doc! { "find": COLLECTION, "sort": { "stamp": 1 }, "projection": { "_id": 1 } };
-    let [naive, shaped] = both.run(&find)?;
-    assert_eq!(batch(&naive)?, batch(&shaped)?);
+    let [plain, shaped] = both.run(&find)?;
+    assert_eq!(batch(&plain)?, batch(&shaped)?);
     Ok(())
 }
 
@@ -186,10 +186,10 @@ fn a_field_without_a_name_is_found() -> Result<()> {
         (doc! { "$or": [{ "": 4 }, { ".a": 1 }] }, 2),
         (doc! { "": { "$ne": 4 } }, 2),
     ] {
-        let [naive, shaped] = both.run(&doc! { "find": COLLECTION, "filter": &filter, "sort": { "_id": 1 } })?;
+        let [plain, shaped] = both.run(&doc! { "find": COLLECTION, "filter": &filter, "sort": { "_id": 1 } })?;
         ensure!(
-            batch(&naive)?.len() == batch(&shaped)?.len(),
-            "{filter}: {naive} {shaped}"
+            batch(&plain)?.len() == batch(&shaped)?.len(),
+            "{filter}: {plain} {shaped}"
         );
         assert_eq!(batch(&shaped)?.len(), count, "{filter}");
         let [_, counted] = both.run(&doc! { "count": COLLECTION, "query": &filter })?;
@@ -201,9 +201,9 @@ fn a_field_without_a_name_is_found() -> Result<()> {
     Ok(())
 }
 
-/// The codes of errors that the proxy tells itself.
+/// Codes of errors that the proxy generates.
 #[test]
-fn mistakes_have_the_code_that_mongod_gives_them() -> Result<()> {
+fn invalid_commands_have_mongods_error_codes() -> Result<()> {
     let mut both = Both::start(Shape::new(&["k"]))?;
     both.insert(vec![doc! { "_id": 1, "k": 1 }], true)?;
     for (command, code) in [
@@ -217,9 +217,9 @@ fn mistakes_have_the_code_that_mongod_gives_them() -> Result<()> {
             51024,
         ),
     ] {
-        let [naive, shaped] = both.run(&command)?;
+        let [plain, shaped] = both.run(&command)?;
         for name in ["code", "codeName", "errmsg"] {
-            assert_eq!(naive.get(name), shaped.get(name), "{name} of {command}");
+            assert_eq!(plain.get(name), shaped.get(name), "{name} of {command}");
         }
         assert_eq!(shaped.get_i32("code")?, code, "{command}");
     }
@@ -236,14 +236,14 @@ fn a_hint_means_nothing_on_a_missing_collection() -> Result<()> {
         doc! { "aggregate": COLLECTION, "pipeline": [], "cursor": {}, "hint": "nope" },
         doc! { "find": COLLECTION, "hint": 1 },
     ] {
-        let [naive, shaped] = both.run(&command)?;
-        assert_eq!(naive.get("ok"), shaped.get("ok"), "{command}");
-        assert_eq!(naive.get("code"), shaped.get("code"), "{command}");
+        let [plain, shaped] = both.run(&command)?;
+        assert_eq!(plain.get("ok"), shaped.get("ok"), "{command}");
+        assert_eq!(plain.get("code"), shaped.get("code"), "{command}");
     }
     both.insert(vec![doc! { "_id": 1, "k": 1 }], true)?;
-    let [naive, shaped] = both.run(&doc! { "find": COLLECTION, "hint": "nope" })?;
+    let [plain, shaped] = both.run(&doc! { "find": COLLECTION, "hint": "nope" })?;
     assert_eq!(shaped.get_i32("code")?, 2);
-    assert_eq!(naive.get("code"), shaped.get("code"));
+    assert_eq!(plain.get("code"), shaped.get("code"));
     Ok(())
 }
 
@@ -266,11 +266,11 @@ fn an_unordered_insert_keeps_the_order_behind_a_duplicate() -> Result<()> {
         document(4, 9_500),
         document(5, 9_600),
     ];
-    let [naive, shaped] = both.insert(documents, false)?;
-    assert_eq!(indexes_of_errors(&naive), [0, 1]);
+    let [plain, shaped] = both.insert(documents, false)?;
+    assert_eq!(indexes_of_errors(&plain), [0, 1]);
     assert_eq!(indexes_of_errors(&shaped), [0, 1]);
-    let [naive, shaped] = both.run(&doc! { "find": COLLECTION, "filter": { "k": 1 }, "projection": { "_id": 1 } })?;
-    assert_eq!(batch(&naive)?, batch(&shaped)?);
+    let [plain, shaped] = both.run(&doc! { "find": COLLECTION, "filter": { "k": 1 }, "projection": { "_id": 1 } })?;
+    assert_eq!(batch(&plain)?, batch(&shaped)?);
     both.check_layout()
 }
 
@@ -285,8 +285,8 @@ fn an_unordered_insert_stores_the_first_of_two_behind_a_duplicate() -> Result<()
     both.insert(vec![doc! { "_id": 0, "k": 1 }], true)?;
     let keys = [(0, 1), (1, 1), (2, 1), (2, 5), (3, 1), (3, 5), (4, 1)];
     let documents = keys.iter().map(|(id, key)| doc! { "_id": id, "k": key }).collect();
-    let [naive, shaped] = both.insert(documents, false)?;
-    assert_eq!(indexes_of_errors(&naive), [0, 3, 5]);
+    let [plain, shaped] = both.insert(documents, false)?;
+    assert_eq!(indexes_of_errors(&plain), [0, 3, 5]);
     assert_eq!(indexes_of_errors(&shaped), [0, 3, 5]);
     both.check_layout()
 }
@@ -294,7 +294,7 @@ fn an_unordered_insert_stores_the_first_of_two_behind_a_duplicate() -> Result<()
 /// A page took an item that had room behind one that was refused and had none: another attempt knew nothing
 /// of it.
 #[test]
-fn a_resent_insert_knows_what_its_pages_have() -> Result<()> {
+fn resent_insert_uses_the_pages_of_the_first_attempt() -> Result<()> {
     let mut sides = Sides::open(Shape {
         max_bytes: 1024,
         ..Shape::new(&["k"])
@@ -324,7 +324,7 @@ fn disordered() -> Result<Both> {
     Ok(both)
 }
 
-/// Pages that overlap in time were merged although nobody had asked for the order of time.
+/// Pages that overlap in time were merged although the query had no sort by time.
 #[test]
 fn a_range_without_a_sort_comes_as_inserted() -> Result<()> {
     let mut both = disordered()?;
@@ -335,8 +335,8 @@ fn a_range_without_a_sort_comes_as_inserted() -> Result<()> {
         stages.extend((skip > 0).then(|| doc! { "$skip": skip }));
         let aggregate = doc! { "aggregate": COLLECTION, "pipeline": stages, "cursor": {} };
         for command in [find, aggregate] {
-            let [naive, shaped] = both.run(&command)?;
-            assert_eq!(ids(&naive)?, ids(&shaped)?, "{command}");
+            let [plain, shaped] = both.run(&command)?;
+            assert_eq!(ids(&plain)?, ids(&shaped)?, "{command}");
         }
     }
     Ok(())
@@ -349,7 +349,7 @@ fn ids(reply: &Document) -> Result<Vec<&Bson>> {
         .collect()
 }
 
-/// Merged pages gave all up to the limit in a single batch, whatever its size was to be.
+/// A merge returned all items up to the limit in a single batch and ignored the batch size.
 #[test]
 fn a_single_batch_is_no_larger_than_asked_for() -> Result<()> {
     let mut both = disordered()?;
@@ -358,8 +358,8 @@ fn a_single_batch_is_no_larger_than_asked_for() -> Result<()> {
             "find": COLLECTION, "filter": { "k": 1 }, "sort": { "date": 1 }, "limit": 5, "batchSize": size,
             "singleBatch": true,
         };
-        let [naive, shaped] = both.run(&find)?;
-        assert_eq!(ids(&naive)?, ids(&shaped)?, "{find}");
+        let [plain, shaped] = both.run(&find)?;
+        assert_eq!(ids(&plain)?, ids(&shaped)?, "{find}");
     }
     Ok(())
 }

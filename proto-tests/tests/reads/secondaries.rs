@@ -1,4 +1,4 @@
-//! Shaped collections read from a secondary, by proxies that have not met them before.
+//! Shaped collections read from a secondary, by proxies with an empty collection catalog.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};

@@ -1,4 +1,4 @@
-//! Who may ask at the admin address: by the configuration, the environment's place in it, and after SIGHUP.
+//! Access to the admin address: by the configuration, the environment, and after SIGHUP.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -46,7 +46,7 @@ fn a_renewed_token_file_holds_from_sighup_on_and_a_broken_one_changes_nothing() 
 }
 
 #[test]
-fn check_says_what_is_left_open() -> Result<()> {
+fn check_reports_unprotected_admin_endpoints() -> Result<()> {
     let proxy = Proxy::start(&ProxyOptions::new(&mongod::shared().uri()))?;
     let config = proxy.config_file();
     let admin = proxy.admin_address();

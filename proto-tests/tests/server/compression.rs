@@ -1,5 +1,4 @@
-//! OP_COMPRESSED through the proxy: relayed as it is, opened where a shape needs it, refused where it is
-//! none.
+//! OP_COMPRESSED through the proxy: relayed unchanged, inflated for shaped collections, refused if invalid.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
@@ -46,7 +45,7 @@ fn ask(connection: &mut Connection, compressor: Compressor, command: &Document) 
 }
 
 #[test]
-fn what_both_ends_and_the_proxy_know_is_agreed_on() -> Result<()> {
+fn compressor_known_to_client_server_and_proxy_is_negotiated() -> Result<()> {
     let shaped = Shaped::start("")?;
     for offered in [
         &["zstd", "snappy", "zlib"][..],
@@ -95,7 +94,7 @@ fn compressed_commands_are_answered_as_plain_ones() -> Result<()> {
 }
 
 #[test]
-fn a_message_of_forty_megabytes_is_not_inflated_to_be_relayed() -> Result<()> {
+fn relaying_a_40_mb_compressed_message_does_not_inflate_it() -> Result<()> {
     let shaped = Shaped::start("")?;
     for compressor in Compressor::ALL {
         let mut application = shaped.application()?;
@@ -126,7 +125,7 @@ fn a_message_of_forty_megabytes_is_not_inflated_to_be_relayed() -> Result<()> {
 }
 
 #[test]
-fn compressed_commands_may_want_no_reply_or_many() -> Result<()> {
+fn compressed_commands_support_no_reply_and_exhaust_replies() -> Result<()> {
     let shaped = Shaped::start("")?;
     let mut application = shaped.application()?;
     agree(&mut application, &["zlib"])?;
@@ -185,7 +184,7 @@ fn a_compressed_handshake_is_edited_too() -> Result<()> {
 }
 
 #[test]
-fn what_was_not_agreed_on_or_cannot_be_is_refused() -> Result<()> {
+fn unnegotiated_or_invalid_compression_is_refused() -> Result<()> {
     let shaped = Shaped::start("")?;
     shaped
         .proxy

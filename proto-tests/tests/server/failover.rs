@@ -118,7 +118,7 @@ fn run(
     Ok(())
 }
 
-/// One line for who runs this by hand; the test runner hides it otherwise.
+/// Prints one line for a manual run. The test runner hides it otherwise.
 #[expect(
     clippy::print_stdout,
     reason = "the test's own output, which the test runner captures"

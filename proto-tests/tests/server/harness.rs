@@ -1,4 +1,4 @@
-//! The harness itself: what it starts answers, and is gone afterwards, whatever happened to its owner.
+//! Tests of the harness: its servers answer, and are gone afterwards, however the owner ended.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -53,7 +53,7 @@ async fn a_replica_set_of_three_elects_another_primary() -> Result<()> {
 
 /// What a kill and a restart must not lose: the port, the files, and the acknowledged write.
 #[tokio::test]
-async fn a_killed_standalone_comes_back_with_its_data_on_its_port() -> Result<()> {
+async fn killed_standalone_restarts_with_its_data_and_port() -> Result<()> {
     let mut mongod = Mongod::standalone()?;
     let (address, folder) = (mongod.address(), mongod.folders()[0].to_owned());
     let database = client(&mongod.uri()).await?.database(&database_name());
@@ -95,7 +95,7 @@ fn a_set_elects_again_after_a_step_down_and_takes_a_killed_member_back() -> Resu
 }
 
 #[test]
-fn two_servers_do_not_meet() -> Result<()> {
+fn two_test_servers_are_independent() -> Result<()> {
     let (one, other) = (Mongod::standalone()?, Mongod::standalone()?);
     assert_ne!(one.address(), other.address());
     for server in [&one, &other] {
@@ -169,7 +169,7 @@ fn owner_of_a_shared_server() {
     }
 }
 
-/// The same as a user meets it: one line in the failed test's output that says what to do.
+/// The same for a user: the failed test's output has one line with the remedy.
 #[test]
 fn a_mongod_that_lacks_a_library_is_reported_in_one_line() -> Result<()> {
     let folder = tempfile::tempdir()?;

@@ -1,4 +1,4 @@
-//! What inserts count is what they did.
+//! The metrics of inserts equal the executed inserts.
 
 use anyhow::Result;
 use bson::{DateTime, Document, doc};
@@ -118,7 +118,7 @@ fn statements_hints_conflicts_and_fill_are_counted() -> Result<()> {
 }
 
 #[test]
-fn what_comes_again_is_counted() -> Result<()> {
+fn resent_statements_are_counted() -> Result<()> {
     let options = ProxyOptions::new(&mongod::shared_replica_set().uri());
     let shaped = Shaped::with("", &options)?;
     let mut application = shaped.application()?;

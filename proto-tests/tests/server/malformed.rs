@@ -1,4 +1,4 @@
-//! Messages that are malformed inside: answered as mongod answers them, and without effect.
+//! Messages with a malformed body: they get mongod's error and have no effect.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
@@ -63,7 +63,7 @@ fn lying(shaped: &Shaped, marker: &str, sequence: bool) -> Result<Vec<u8>> {
 }
 
 #[test]
-fn lengths_that_lie_inside_documents_and_deep_nesting_store_nothing() -> Result<()> {
+fn wrong_document_lengths_and_deep_nesting_store_nothing() -> Result<()> {
     let shaped = Shaped::start("")?;
     shaped.application()?.command_ok(&shaped.insert(&[doc! { "k": 1 }]))?;
     for sequence in [false, true] {

@@ -1,5 +1,5 @@
-//! Clients that break the protocol, want too much, or do nothing: they harm nobody else, and the log says one
-//! line for each.
+//! Clients that violate the protocol, exceed limits or stall: other clients are not affected, and the log has
+//! one line for each.
 
 mod compressed;
 mod crowd;
@@ -24,7 +24,7 @@ use rand::rngs::ChaCha8Rng;
 use rand::{Rng as _, SeedableRng as _};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// How soon a healthy client is to be answered, whatever the others do.
+/// The maximum latency of a healthy client beside the malicious ones.
 const DEADLINE: Duration = Duration::from_secs(10);
 const BROKEN: &str = "the client does not keep to the protocol";
 const SLOW: &str = "the client is too slow";
@@ -122,7 +122,7 @@ fn beside_a_healthy_client(proxy: &Proxy, attack: impl FnOnce() -> Result<()>) -
 }
 
 #[test]
-fn what_is_no_message_ends_its_own_connection_only() -> Result<()> {
+fn invalid_message_closes_only_its_own_connection() -> Result<()> {
     let shaped = shaped("frame_timeout_ms = 200")?;
     shaped.proxy.expect_log(Level::Warn, BROKEN);
     shaped.proxy.expect_log(Level::Warn, SLOW);
@@ -160,7 +160,7 @@ fn what_is_no_message_ends_its_own_connection_only() -> Result<()> {
 }
 
 #[test]
-fn a_client_that_goes_away_is_no_warning() -> Result<()> {
+fn client_disconnect_logs_no_warning() -> Result<()> {
     let shaped = shaped("")?;
     let ping = frame::command(1, 0, &doc! { "ping": 1, "$db": "admin" })?;
     beside_a_healthy_client(&shaped.proxy, || {
@@ -208,7 +208,7 @@ fn peak_kilobytes(proxy: &Proxy) -> Result<u64> {
 }
 
 #[test]
-fn announced_bytes_take_no_memory() -> Result<()> {
+fn declared_length_allocates_no_memory() -> Result<()> {
     let shaped = shaped("")?;
     let before = peak_kilobytes(&shaped.proxy)?;
     let announced = frame::announcing(48_000_000, OP_MSG, 1, &[0; 84]);

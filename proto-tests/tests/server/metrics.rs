@@ -1,4 +1,4 @@
-//! What `/metrics` says after a known workload, every value of it; and what Prometheus makes of it.
+//! `/metrics` after a known workload, every value of it; and `promtool` and Prometheus on it.
 
 mod awaiting;
 mod exposition;

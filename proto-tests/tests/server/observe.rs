@@ -1,5 +1,5 @@
-//! `mode = "observe"`: every answer and every stored byte is as without the proxy, and what is counted as
-//! observed is what a proxy counts that rewrites.
+//! `mode = "observe"`: every reply and every stored byte is as without the proxy, and the observed metrics
+//! equal those of a proxy that rewrites.
 
 use anyhow::{Result, ensure};
 use bson::{DateTime, Document, doc};
@@ -116,7 +116,7 @@ fn run(application: &mut Connection, database: &str) -> Result<Vec<Vec<u8>>> {
 }
 
 #[test]
-fn answers_are_mongods_and_counts_a_rewriting_proxys() -> Result<()> {
+fn observe_mode_returns_mongods_replies_and_counts_like_rewriting() -> Result<()> {
     let database = database_name();
     let mut direct = Connection::open(mongod::shared().address())?;
     let expected = run(&mut direct, &database)?;
@@ -211,9 +211,9 @@ fn saved(observing: &Proxy, rewriting: &Proxy, (database, other): (&str, &str)) 
         (documents - (items - buckets)).abs() < 0.5,
         "{documents} documents saved"
     );
-    let naive = of(&format!("index_entries_total{{layout=\"plain\",{namespace}}}"));
+    let plain = of(&format!("index_entries_total{{layout=\"plain\",{namespace}}}"));
     let shaped = of(&format!("index_entries_total{{layout=\"shaped\",{namespace}}}"));
-    ensure!((naive - 2.0 * items).abs() < 0.5, "{naive} entries");
+    ensure!((plain - 2.0 * items).abs() < 0.5, "{plain} entries");
     ensure!((shaped - items - 3.0 * buckets).abs() < 0.5, "{shaped} entries");
     let commands = |name: &str| of(&format!("total{{command=\"{name}\",{namespace}}}"));
     for (name, count) in [
@@ -268,7 +268,7 @@ fn a_long_message_is_observed_whole() -> Result<()> {
 }
 
 #[test]
-fn a_transaction_goes_on_as_if_nobody_looked() -> Result<()> {
+fn observe_mode_does_not_disturb_a_transaction() -> Result<()> {
     let database = database_name();
     let options = ProxyOptions::new(&mongod::shared_replica_set().uri()).config(&config(&database, "observe"));
     let proxy = Proxy::start(&options)?;

@@ -1,5 +1,5 @@
-//! The operator's page in a real Chromium, with JavaScript and without: the numbers that it shows are those
-//! of `/metrics`.
+//! The operator's page in a real Chromium, with JavaScript and without: its numbers equal those of
+//! `/metrics`.
 #![expect(clippy::print_stdout, reason = "says so where it was not run")]
 
 use anyhow::{Context as _, Result, ensure};
@@ -95,7 +95,7 @@ fn shows_the_metrics(html: &str, proxy: &Proxy) -> Result<()> {
 }
 
 #[test]
-fn it_shows_what_the_metrics_say_with_javascript_and_without() -> Result<()> {
+fn operators_page_shows_metrics_with_and_without_javascript() -> Result<()> {
     let Some(mut browser) = Browser::start()? else {
         println!("not run, there is no Chromium here: {}", browser::INSTALL);
         return Ok(());

@@ -1,4 +1,5 @@
-//! What touches no shaped collection goes through untouched, in order, and ends when either side does.
+//! Commands on plain collections are relayed unchanged and in order. A connection ends when either side
+//! closes it.
 
 use std::time::{Duration, Instant};
 
@@ -75,15 +76,15 @@ fn replies_are_the_same_byte_for_byte() -> Result<()> {
                     reply.truncate(end);
                     Ok(reply)
                 });
-            let (naive, relayed) = (answers.next().context("direct")??, answers.next().context("proxied")??);
-            assert_eq!(naive, relayed, "{command}");
+            let (plain, relayed) = (answers.next().context("direct")??, answers.next().context("proxied")??);
+            assert_eq!(plain, relayed, "{command}");
         }
     }
     Ok(())
 }
 
 #[test]
-fn commands_without_a_reply_are_done_before_the_next_one() -> Result<()> {
+fn commands_without_a_reply_complete_before_the_next_command() -> Result<()> {
     let shaped = filled()?;
     let mut application = shaped.application()?;
     for collection in ["unanswered", COLLECTION] {
@@ -128,7 +129,7 @@ fn an_exhaust_cursor_streams_to_its_end() -> Result<()> {
 }
 
 #[test]
-fn a_streaming_hello_goes_on_until_the_client_goes() -> Result<()> {
+fn streaming_hello_continues_until_the_client_disconnects() -> Result<()> {
     let shaped = filled()?;
     let mut application = shaped.application()?;
     let hello = application.command_ok(&doc! { "hello": 1, "$db": "admin" })?;
@@ -150,7 +151,7 @@ fn a_streaming_hello_goes_on_until_the_client_goes() -> Result<()> {
 }
 
 #[test]
-fn the_legacy_handshake_is_answered_in_kind_and_other_legacy_commands_are_refused() -> Result<()> {
+fn legacy_handshake_gets_op_reply_and_other_legacy_commands_are_refused() -> Result<()> {
     let shaped = filled()?;
     let mut application = shaped.application()?;
     for name in ["isMaster", "ismaster", "hello"] {
@@ -202,7 +203,7 @@ fn pipelined_requests_are_answered_in_their_order() -> Result<()> {
 }
 
 #[test]
-fn a_message_of_forty_megabytes_goes_through() -> Result<()> {
+fn message_of_40_mb_is_relayed() -> Result<()> {
     let shaped = filled()?;
     let mut application = shaped.application()?;
     // On a busy machine mongod takes its time to write that much.
@@ -245,7 +246,7 @@ fn is_running(shaped: &Shaped) -> Result<bool> {
 }
 
 #[test]
-fn a_client_that_goes_ends_its_long_command() -> Result<()> {
+fn client_disconnect_ends_its_long_command() -> Result<()> {
     let shaped = filled()?;
     let mut application = shaped.application()?;
     application.send(&frame::command(1, 0, &slow(&shaped, 60_000))?)?;
@@ -255,7 +256,7 @@ fn a_client_that_goes_ends_its_long_command() -> Result<()> {
 }
 
 #[test]
-fn an_upstream_that_goes_takes_its_clients_along() -> Result<()> {
+fn upstream_disconnect_closes_its_client_connections() -> Result<()> {
     let mut mongod = Mongod::standalone()?;
     let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()))?;
     proxy.expect_log(Level::Warn, "the upstream is gone");

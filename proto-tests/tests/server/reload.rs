@@ -1,4 +1,4 @@
-//! SIGHUP: what may change while the proxy runs does, all of it or nothing, and nobody who is served notices.
+//! SIGHUP: a reload applies all changes or none, and does not interrupt clients.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -96,7 +96,7 @@ fn a_running_connection_sees_a_new_bucket_and_a_removed_one() -> Result<()> {
 }
 
 #[test]
-fn limits_change_for_those_who_come() -> Result<()> {
+fn reloaded_limits_apply_to_new_connections() -> Result<()> {
     let mut proxy = Proxy::start(&ProxyOptions::new(&mongod::shared().uri()).listen("max_connections = 2"))?;
     proxy.expect_log(Level::Warn, "too many are open");
     let ping = doc! { "ping": 1, "$db": "admin" };
@@ -118,7 +118,7 @@ fn limits_change_for_those_who_come() -> Result<()> {
     };
     within.push(open()?);
     ensure!(open().is_err(), "a fourth one of three");
-    // Fewer than are there: nobody is closed, and nobody comes in until enough have gone.
+    // Fewer than are open: none is closed, and none is accepted until enough have closed.
     edit(&proxy, |file| {
         file.replace("max_connections = 3", "max_connections = 1")
     })?;
@@ -139,7 +139,7 @@ fn limits_change_for_those_who_come() -> Result<()> {
 }
 
 #[test]
-fn a_certificate_is_exchanged_under_open_connections() -> Result<()> {
+fn certificate_is_replaced_while_connections_are_open() -> Result<()> {
     let (old, new) = (Certificates::new()?, Certificates::new()?);
     let mut proxy = Proxy::start(&ProxyOptions::new(&mongod::shared().uri()).tls(&old))?;
     proxy.expect_log(Level::Warn, "the TLS handshake failed");
@@ -209,7 +209,7 @@ fn a_broken_file_changes_nothing() -> Result<()> {
 }
 
 #[test]
-fn what_only_a_restart_can_change_is_named() -> Result<()> {
+fn reload_names_options_that_need_a_restart() -> Result<()> {
     let mut proxy = Proxy::start(&ProxyOptions::new(&mongod::shared().uri()))?;
     proxy.expect_log(Level::Warn, LATER);
     let good = fs::read_to_string(proxy.config_file())?;
@@ -310,7 +310,7 @@ fn a_command_ends_under_the_settings_that_it_began_with() -> Result<()> {
     Ok(())
 }
 
-/// One writer: inserts until told to stop, and gives the ids that were acknowledged.
+/// A writer: inserts until stopped, and returns the acknowledged ids.
 fn write(proxy: &Proxy, database: &str, writer: i32, done: &AtomicBool) -> Result<Vec<i32>> {
     let mut connection = Connection::open(proxy.address())?;
     let mut ids = Vec::new();
@@ -395,7 +395,7 @@ fn reloads_under_load_lose_nothing() -> Result<()> {
 }
 
 #[test]
-fn a_shape_that_the_pages_do_not_have_is_not_taken_up() -> Result<()> {
+fn reload_rejects_a_shape_that_differs_from_stored_pages() -> Result<()> {
     let mut shaped = Shaped::start("")?;
     let items: Vec<_> = (0..30).map(|id| doc! { "_id": id, "k": 1 }).collect();
     shaped.application()?.command_ok(&shaped.insert(&items))?;
@@ -414,7 +414,7 @@ fn a_shape_that_the_pages_do_not_have_is_not_taken_up() -> Result<()> {
 }
 
 #[test]
-fn a_shape_over_plain_documents_is_not_taken_up() -> Result<()> {
+fn reload_rejects_a_shape_on_plain_documents() -> Result<()> {
     let mut shaped = Shaped::start("")?;
     let plain = doc! { "insert": "plain", "documents": [{ "_id": "p", "k": 1 }], "$db": &shaped.database };
     shaped.application()?.command_ok(&plain)?;
@@ -431,7 +431,7 @@ fn a_shape_over_plain_documents_is_not_taken_up() -> Result<()> {
 }
 
 #[test]
-fn a_proxy_over_data_that_does_not_fit_is_ready_once_it_does() -> Result<()> {
+fn proxy_becomes_ready_once_stored_data_fit_the_shape() -> Result<()> {
     let shaped = Shaped::start("")?;
     let items: Vec<_> = (0..30).map(|id| doc! { "_id": id, "k": 1 }).collect();
     shaped.application()?.command_ok(&shaped.insert(&items))?;

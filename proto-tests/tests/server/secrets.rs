@@ -1,8 +1,7 @@
-//! What nobody may read who only reads logs, metrics or the operator's page: documents, keys, filters,
-//! passwords, the token.
+//! Logs, metrics and the operator's page contain no documents, keys, filters, passwords or tokens.
 //!
-//! Marked words go through commands that work and commands that fail, at the most talkative filter of all
-//! modules; afterwards none of them may be found.
+//! The test sends marked words in commands that succeed and commands that fail, with trace logs of all
+//! modules. Afterwards it searches for the words.
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
@@ -10,7 +9,7 @@ use proto_tests::mongod::Options;
 use proto_tests::raw::{self, Connection};
 use proto_tests::{Level, Mongod, Proxy, ProxyOptions, client};
 
-/// Stands in everything that is nobody's business.
+/// The marker in all secret values.
 const MARK: &str = "Zq7Marked";
 const TOKEN: &str = "Zq7Marked-token-of-the-page";
 /// Of the configuration's own user.
@@ -135,7 +134,7 @@ fn misspeak(proxy: &Proxy) -> Result<()> {
 }
 
 #[tokio::test]
-async fn nothing_of_documents_and_credentials_is_told() -> Result<()> {
+async fn logs_and_metrics_contain_no_documents_or_credentials() -> Result<()> {
     let mongod = Options::default().auth().standalone()?;
     users(&mongod).await?;
     let options = ProxyOptions::new(&mongod.uri_as("own", OWN_PASSWORD))
@@ -204,7 +203,7 @@ async fn nothing_of_documents_and_credentials_is_told() -> Result<()> {
     Ok(())
 }
 
-/// `check` and `setup` report on documents to who may read them, and never show a password, right or wrong.
+/// `check` and `setup` may report documents, but never show a password, right or wrong.
 fn verbs_keep_passwords(mongod: &Mongod, proxy: &Proxy) -> Result<()> {
     let right = std::fs::read_to_string(proxy.config_file())?;
     let wrong = right.replace(OWN_PASSWORD, &mark("wrong"));

@@ -1,4 +1,4 @@
-//! The harness's servers with TLS and with logins, met by the driver and by raw connections.
+//! The harness's servers with TLS and authentication, used by the driver and by raw connections.
 
 use std::net::SocketAddr;
 
@@ -75,7 +75,7 @@ async fn mutual_tls_takes_only_clients_of_its_authority() -> Result<()> {
 }
 
 #[tokio::test]
-async fn logins_are_demanded_and_both_mechanisms_work() -> Result<()> {
+async fn authentication_is_required_and_both_scram_mechanisms_work() -> Result<()> {
     let mut mongod = Options::default().auth().standalone()?;
     works(&mongod.uri()).await?;
     is_refused(&format!("mongodb://{}/?directConnection=true", mongod.address())).await;
@@ -106,7 +106,7 @@ async fn a_set_with_logins_and_tls_replicates() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_cursor_is_its_users_own() -> Result<()> {
+async fn cursor_can_be_read_only_by_its_user() -> Result<()> {
     let mongod = Options::default().auth().standalone()?;
     let shape = "[[bucket]]\nnamespace = \"d.items\"\nkey = \"k\"\n";
     let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(shape))?;
@@ -188,7 +188,7 @@ async fn kills(address: SocketAddr, [owner, stranger, keeper]: &[Database; 3], f
 }
 
 #[tokio::test]
-async fn a_cursor_is_killed_by_its_user_and_by_whoever_may_kill_any() -> Result<()> {
+async fn cursor_can_be_killed_by_its_user_or_with_the_kill_any_cursor_privilege() -> Result<()> {
     let mongod = Options::default().auth().standalone()?;
     let shape = "[[bucket]]\nnamespace = \"d.items\"\nkey = \"k\"\n";
     let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(shape))?;

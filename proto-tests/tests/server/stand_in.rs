@@ -1,4 +1,4 @@
-//! The harness's judgement of a proxy, on a stand-in that misbehaves as told.
+//! The harness's checks of a proxy, on a stand-in that misbehaves on request.
 
 use std::panic::catch_unwind;
 use std::path::Path;
@@ -15,7 +15,7 @@ fn stand_in(behaviour: &str) -> Result<Proxy> {
     )
 }
 
-/// How dropping ends: `None` if nobody complains.
+/// The panic message of a drop, or `None`.
 fn complaint(proxy: Proxy) -> Option<String> {
     catch_unwind(std::panic::AssertUnwindSafe(|| drop(proxy)))
         .err()
@@ -87,7 +87,7 @@ fn a_restarted_proxy_has_its_ports_and_both_lives_are_judged() -> Result<()> {
 }
 
 #[test]
-fn a_proxy_that_does_not_start_tells_why() {
+fn proxy_that_does_not_start_reports_the_reason() {
     let error = stand_in("refuses to start").unwrap_err();
     let error = error.to_string();
     assert!(

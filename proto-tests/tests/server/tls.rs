@@ -1,5 +1,5 @@
-//! TLS towards clients, towards mongod, and on both sides at once; logins through it; and X.509, which cannot
-//! pass.
+//! TLS with clients, with mongod, and on both sides; authentication through it; and X.509, which the proxy
+//! cannot relay.
 
 mod clients;
 mod logins;
@@ -12,7 +12,7 @@ use proto_tests::raw::Connection;
 use proto_tests::{Certificates, Identity, Proxy, client, database_name};
 
 const FAILED: &str = "the TLS handshake failed";
-/// A collection of any database that every proxy here may be told to shape.
+/// A collection of any database, for the shape of every proxy here.
 const SHAPE: &str = "[[bucket]]\nnamespace = \"*.items\"\nkey = \"k\"\n";
 
 fn ping() -> Document {

@@ -1,4 +1,4 @@
-//! What a replica set is shown as, and that commands go to its primary.
+//! The presentations of a replica set, and that commands go to its primary.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};
@@ -102,7 +102,7 @@ fn a_replica_set_looks_like_a_set_of_one() -> Result<()> {
 }
 
 #[test]
-fn a_standalone_is_shown_as_it_is() -> Result<()> {
+fn standalone_hello_is_relayed_unchanged() -> Result<()> {
     let standalone = mongod::shared();
     for present_as in ["mongos", "replica-set"] {
         let listen = format!("present_as = \"{present_as}\"");
@@ -156,7 +156,7 @@ fn after_a_stepdown_the_next_command_goes_to_the_new_primary() -> Result<()> {
 }
 
 #[test]
-fn a_primary_that_only_says_it_is_none_is_kept() -> Result<()> {
+fn connection_is_kept_if_the_primary_only_reports_not_primary() -> Result<()> {
     let set = Options::default().parameter("enableTestCommands=1").replica_set(1)?;
     let proxy = Proxy::start(&ProxyOptions::new(&set.uri()))?;
     let mut others = Connection::open(proxy.address())?;

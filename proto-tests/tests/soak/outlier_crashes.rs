@@ -1,8 +1,8 @@
-//! A proxy dies before or after each of the commands that it makes of one of the client's. The client sends
-//! it again through another proxy, and it was done once; or does not, and the documents are as they were
-//! before or as they are afterwards.
+//! A proxy is killed before or after each of its internal commands for one client command. If the client
+//! resends the command through another proxy, it is executed once. If not, the documents are as before or as
+//! after the command.
 //!
-//! `MONGOSHAPE_CRASHES=full` disturbs each of them, and takes some minutes.
+//! `MONGOSHAPE_CRASHES=full` disturbs every internal command, and takes some minutes.
 
 mod commands;
 mod world;
@@ -39,22 +39,22 @@ fn is_done_once(disturbance: Disturbance) -> Result<()> {
 }
 
 #[test]
-fn an_attempt_that_is_held_up_does_nothing_again() -> Result<()> {
+fn delayed_attempt_has_no_effect_after_a_retry() -> Result<()> {
     is_done_once(Disturbance::IsHeldUp)
 }
 
 #[test]
-fn an_attempt_whose_answers_are_lost_is_taken_up_by_the_next() -> Result<()> {
+fn retry_completes_an_attempt_whose_replies_were_lost() -> Result<()> {
     is_done_once(Disturbance::Breaks(Moment::After))
 }
 
 #[test]
-fn an_attempt_that_is_cut_short_is_taken_up_by_the_next() -> Result<()> {
+fn retry_completes_an_interrupted_attempt() -> Result<()> {
     is_done_once(Disturbance::Breaks(Moment::Before))
 }
 
 #[test]
-fn what_nobody_sends_again_was_done_or_was_not() -> Result<()> {
+fn interrupted_command_without_retry_is_atomic() -> Result<()> {
     let mut world = World::new()?;
     world.attempts.sends_again = false;
     let mut wrong = Vec::new();
@@ -77,7 +77,7 @@ fn what_nobody_sends_again_was_done_or_was_not() -> Result<()> {
             if !outcome.is_disturbed {
                 break;
             }
-            // The next writer puts right what is left over: nothing but pages that nobody counts.
+            // The next write repairs the remains: only orphans.
             let (left_over, said) = world.push_to_all()?;
             wrong.extend(left_over.map(|left_over| format!("{command}, {number}: left over: {left_over}; {said}")));
         }

@@ -51,17 +51,17 @@ fn every_buyer_is_there_once(threshold: usize, max_items: usize) -> Result<()> {
 }
 
 #[test]
-fn every_buyer_is_there_once_in_pages_of_a_thousand() -> Result<()> {
+fn each_pushed_element_is_stored_once_in_pages_of_1000() -> Result<()> {
     every_buyer_is_there_once(50, 1000)
 }
 
 #[test]
-fn every_buyer_is_there_once_in_small_pages() -> Result<()> {
+fn each_pushed_element_is_stored_once_in_small_pages() -> Result<()> {
     every_buyer_is_there_once(5, 7)
 }
 
 #[test]
-fn every_buyer_is_there_once_when_proxies_are_killed() -> Result<()> {
+fn each_pushed_element_is_stored_once_when_proxies_are_killed() -> Result<()> {
     let seed = seed();
     // Between the proxies and mongod, so that those links can be cut too.
     let upstream = Balancer::before(vec![mongod::shared_replica_set().address()])?;
@@ -83,7 +83,7 @@ fn every_buyer_is_there_once_when_proxies_are_killed() -> Result<()> {
 }
 
 #[test]
-fn changes_of_all_kinds_add_up() -> Result<()> {
+fn mixed_updates_have_the_expected_totals() -> Result<()> {
     let seed = seed();
     let world = World::new((5, 7), (mongod::shared_replica_set().address(), Retries::None));
     let proxies = world.proxies()?;
@@ -98,7 +98,7 @@ fn changes_of_all_kinds_add_up() -> Result<()> {
 }
 
 #[test]
-fn changes_of_all_kinds_add_up_when_proxies_are_killed() -> Result<()> {
+fn mixed_updates_have_the_expected_totals_when_proxies_are_killed() -> Result<()> {
     let seed = seed();
     let upstream = Balancer::before(vec![mongod::shared_replica_set().address()])?;
     let world = World::new((5, 7), (upstream.address(), Retries::Writes));

@@ -1,4 +1,4 @@
-//! Many clients on two proxies at once, and collections that vanish under them.
+//! Many clients on two proxies, and collections that are dropped concurrently.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -210,7 +210,7 @@ fn one_writers_pages_are_in_the_order_of_its_inserts() -> Result<()> {
     Ok(())
 }
 
-/// Inserts until told to stop; no insert may fail.
+/// Inserts until stopped. No insert may fail.
 fn keep_inserting(mut connection: Connection, shaped: &Shaped, key: i32, stop: &AtomicBool) -> Result<u32> {
     let mut number = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -281,12 +281,12 @@ fn drop_often(connection: &mut Connection, shaped: &Shaped) -> Result<()> {
 }
 
 #[test]
-fn a_collection_dropped_through_one_proxy_is_made_again_by_another() -> Result<()> {
+fn collection_dropped_through_one_proxy_is_recreated_by_another() -> Result<()> {
     dropping_beside_writers(true)
 }
 
 #[test]
-fn a_collection_dropped_on_mongod_itself_is_made_again() -> Result<()> {
+fn collection_dropped_directly_on_mongod_is_recreated() -> Result<()> {
     dropping_beside_writers(false)
 }
 

@@ -1,5 +1,5 @@
-//! Deletes of items, on a naive collection and on a shaped one: the replies, what is left, and the pages that
-//! it is left on.
+//! Deletes of items, on a plain collection and on a shaped one: the replies, the remaining items, and their
+//! pages.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
@@ -74,7 +74,7 @@ fn one_or_all_that_match_are_deleted() -> Result<()> {
 }
 
 #[test]
-fn what_is_wrong_is_told_as_mongod_tells_it() -> Result<()> {
+fn invalid_delete_has_mongods_error() -> Result<()> {
     let mut sides = sides(ItemIds::Unique)?;
     let commands = [
         delete(doc! { "$foo": 1 }, 1),
@@ -91,7 +91,7 @@ fn what_is_wrong_is_told_as_mongod_tells_it() -> Result<()> {
         ] },
     ];
     for command in &commands {
-        let [naive, shaped] = sides.run(command)?;
+        let [plain, shaped] = sides.run(command)?;
         let told = |reply: &Document| {
             let errors = reply.get_array("writeErrors").cloned().unwrap_or_default();
             let errors = errors.iter().filter_map(Bson::as_document);
@@ -101,8 +101,8 @@ fn what_is_wrong_is_told_as_mongod_tells_it() -> Result<()> {
             (reply.get("n").cloned(), reply.get("code").cloned(), errors)
         };
         ensure!(
-            told(&naive) == told(&shaped),
-            "{command}\n  naive:  {naive}\n  shaped: {shaped}"
+            told(&plain) == told(&shaped),
+            "{command}\n  plain:  {plain}\n  shaped: {shaped}"
         );
     }
     sides.check()
@@ -110,7 +110,7 @@ fn what_is_wrong_is_told_as_mongod_tells_it() -> Result<()> {
 
 /// Items by their `_id`: each page shrinks, and goes with its last item if none is behind it.
 #[test]
-fn pages_shrink_and_go() -> Result<()> {
+fn deletes_shrink_and_remove_pages() -> Result<()> {
     let mut sides = sides(ItemIds::Unique)?;
     let mut numbers: Vec<i32> = (0..40).collect();
     let mut rng = ChaCha8Rng::seed_from_u64(5);
@@ -132,7 +132,7 @@ fn pages_shrink_and_go() -> Result<()> {
 }
 
 #[test]
-fn a_whole_key_costs_its_pages() -> Result<()> {
+fn delete_of_a_whole_key_removes_its_pages() -> Result<()> {
     let mut sides = sides(ItemIds::Unique)?;
     sides.alike(&delete(doc! { "k": 1 }, 0))?;
     let buckets = sides.buckets()?;
@@ -169,14 +169,14 @@ fn a_delete_that_is_sent_again_is_done_once() -> Result<()> {
             }
             ensure!(sides.items(true)?.len() == before - 1, "{command}");
         }
-        let naive = sides.naive_database();
+        let plain = sides.plain_database();
         let left: Vec<Bson> = sides
             .items(true)?
             .iter()
             .filter_map(|item| item.get("n").cloned())
             .collect();
-        sides.naive.command_ok(&doc! {
-            "delete": COLLECTION, "deletes": [{ "q": { "n": { "$nin": left } }, "limit": 0 }], "$db": naive,
+        sides.plain.command_ok(&doc! {
+            "delete": COLLECTION, "deletes": [{ "q": { "n": { "$nin": left } }, "limit": 0 }], "$db": plain,
         })?;
         sides.check()?;
     }
@@ -184,7 +184,7 @@ fn a_delete_that_is_sent_again_is_done_once() -> Result<()> {
 }
 
 #[test]
-fn a_transaction_deletes_and_takes_it_back() -> Result<()> {
+fn aborted_transaction_undoes_deletes() -> Result<()> {
     let mut sides = sides(ItemIds::Unique)?;
     let before = sides.buckets()?;
     let database = sides.shaped_database();
@@ -205,8 +205,8 @@ fn a_transaction_deletes_and_takes_it_back() -> Result<()> {
             let mut command = delete(filter, limit);
             succeeded(transaction.run(&mut sides.shaped, &command)?)?;
             if commit {
-                command.insert("$db", sides.naive_database());
-                sides.naive.command_ok(&command)?;
+                command.insert("$db", sides.plain_database());
+                sides.plain.command_ok(&command)?;
             }
         }
         succeeded(transaction.end(&mut sides.shaped, end)?)?;
@@ -220,7 +220,7 @@ fn a_transaction_deletes_and_takes_it_back() -> Result<()> {
 
 /// Deletes and inserts at random: the seed is in the error.
 #[test]
-fn deletes_at_random() -> Result<()> {
+fn random_deletes_equal_a_plain_collection() -> Result<()> {
     let seed = fixed_seed();
     at_random(seed).with_context(|| format!("to see it again: MONGOSHAPE_SEED={seed}"))
 }

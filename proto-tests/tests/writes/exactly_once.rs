@@ -1,9 +1,9 @@
-//! Retryable inserts on bucket collections: whatever breaks between two of the proxy's statements, every item
-//! is stored once, and the answer to the resend is that of a first success.
+//! Retryable inserts on bucket collections: a failure at any internal command leaves every item stored once,
+//! and the resent command gets the reply of a first success.
 //!
-//! [`races`] lets another writer in at the worst moment, [`cuts`] breaks the way to mongod at each of the
-//! proxy's commands in turn; [`attempts`] does so for other writes, and lets two attempts at one command run
-//! at the same time; [`crashes`] kills proxies at random.
+//! [`races`] runs another writer between two internal commands. [`cuts`] breaks the connection to mongod at
+//! each internal command. [`attempts`] does so for other writes, and runs two attempts at one command
+//! concurrently. [`crashes`] kills proxies at random.
 
 mod attempts;
 mod crashes;

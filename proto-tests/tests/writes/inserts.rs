@@ -1,4 +1,4 @@
-//! Inserts of every size and with every option, on a naive collection and on a shaped one of one replica set.
+//! Inserts of every size and with every option, on a plain collection and on a shaped one of one replica set.
 
 mod answered;
 mod empty;
@@ -20,7 +20,7 @@ fn sides() -> Result<Sides> {
 /// An insert on both sides, as a message with a sequence; the replies without the databases' names and what
 /// only one server can know.
 fn insert(sides: &mut Sides, body: &Document, documents: &[Document]) -> Result<[Document; 2]> {
-    let (naive, shaped) = (sides.naive_database(), sides.shaped_database());
+    let (plain, shaped) = (sides.plain_database(), sides.shaped_database());
     let run = |connection: &mut Connection, database: String| -> Result<Document> {
         let mut command = doc! { "insert": COLLECTION };
         command.extend(body.clone());
@@ -33,28 +33,28 @@ fn insert(sides: &mut Sides, body: &Document, documents: &[Document]) -> Result<
         let reply = raw::document(&connection.receive()?)?;
         Ok(said(&reply, &database))
     };
-    Ok([run(&mut sides.naive, naive)?, run(&mut sides.shaped, shaped)?])
+    Ok([run(&mut sides.plain, plain)?, run(&mut sides.shaped, shaped)?])
 }
 
 /// An insert that both sides answer alike.
 fn alike(sides: &mut Sides, body: &Document, documents: &[Document]) -> Result<Document> {
-    let [naive, shaped] = insert(sides, body, documents)?;
-    ensure!(naive == shaped, "{body}\n  naive:  {naive}\n  shaped: {shaped}");
-    Ok(naive)
+    let [plain, shaped] = insert(sides, body, documents)?;
+    ensure!(plain == shaped, "{body}\n  plain:  {plain}\n  shaped: {shaped}");
+    Ok(plain)
 }
 
 /// How many documents both sides have, as the application counts them; the layout is checked.
 fn count(sides: &mut Sides) -> Result<i32> {
-    let databases = (sides.naive_database(), sides.shaped_database());
+    let databases = (sides.plain_database(), sides.shaped_database());
     let count = |connection: &mut Connection, database: String| -> Result<i32> {
         let reply = connection.command_ok(&doc! { "count": COLLECTION, "query": {}, "$db": database })?;
         Ok(reply.get_i32("n")?)
     };
-    let naive = count(&mut sides.naive, databases.0)?;
+    let plain = count(&mut sides.plain, databases.0)?;
     let shaped = count(&mut sides.shaped, databases.1)?;
-    ensure!(naive == shaped, "{naive} and {shaped} documents");
+    ensure!(plain == shaped, "{plain} and {shaped} documents");
     let database = sides.shaped_database();
-    invariants::check(&mut sides.naive, &database, COLLECTION, &sides.shape)?;
+    invariants::check(&mut sides.plain, &database, COLLECTION, &sides.shape)?;
     Ok(shaped)
 }
 
@@ -85,7 +85,7 @@ fn of_depth(id: i32, depth: usize) -> Document {
 }
 
 #[test]
-fn as_many_documents_as_a_command_may_have() -> Result<()> {
+fn insert_of_the_maximum_number_of_documents() -> Result<()> {
     let mut sides = sides()?;
     let documents: Vec<Document> = (0..100_000).map(|id| doc! { "_id": id, "k": id % 333 }).collect();
     alike(&mut sides, &doc! { "ordered": false }, &documents)?;
@@ -105,7 +105,7 @@ fn as_many_documents_as_a_command_may_have() -> Result<()> {
 }
 
 #[test]
-fn messages_as_long_as_they_may_be() -> Result<()> {
+fn insert_of_the_maximum_message_size() -> Result<()> {
     let mut sides = sides()?;
     // Ten of them on a page would be more than its bytes allow.
     let large: Vec<Document> = (0..45).map(|id| of_bytes(id, 1_060_000)).collect();
@@ -155,7 +155,7 @@ fn documents_that_are_too_deep_are_refused() -> Result<()> {
     alike(&mut sides, &doc! {}, &[of_depth(1, 178)])?;
     for depth in [181, 190] {
         let documents = [of_depth(2, depth), of_depth(3, 3)];
-        let [naive, shaped] = insert(&mut sides, &doc! {}, &documents)?;
+        let [plain, shaped] = insert(&mut sides, &doc! {}, &documents)?;
         let code = |reply: &Document| -> Result<Bson> {
             let error = reply.get_array("writeErrors")?[0]
                 .as_document()
@@ -163,8 +163,8 @@ fn documents_that_are_too_deep_are_refused() -> Result<()> {
                 .unwrap_or_default();
             Ok(error.get("code").cloned().unwrap_or(Bson::Null))
         };
-        ensure!(code(&naive)? == code(&shaped)?, "{depth}: {naive} and {shaped}");
-        ensure!(naive.get("n") == shaped.get("n"));
+        ensure!(code(&plain)? == code(&shaped)?, "{depth}: {plain} and {shaped}");
+        ensure!(plain.get("n") == shaped.get("n"));
     }
     ensure!(count(&mut sides)? == 1);
     // mongod would store them, and cannot two levels deeper.
@@ -178,7 +178,7 @@ fn documents_that_are_too_deep_are_refused() -> Result<()> {
 }
 
 #[test]
-fn write_concerns_are_waited_for_and_their_errors_told() -> Result<()> {
+fn write_concern_is_awaited_and_its_error_returned() -> Result<()> {
     let mut sides = sides()?;
     let mut id = 0;
     let mut some = |count: i32| -> Vec<Document> {
@@ -208,7 +208,7 @@ fn write_concerns_are_waited_for_and_their_errors_told() -> Result<()> {
 }
 
 #[test]
-fn options_that_change_nothing_are_taken() -> Result<()> {
+fn options_without_effect_are_accepted() -> Result<()> {
     let mut sides = sides()?;
     let documents: Vec<Document> = (0..25).map(|id| doc! { "_id": id, "k": id % 3 }).collect();
     let options = doc! {
@@ -220,19 +220,19 @@ fn options_that_change_nothing_are_taken() -> Result<()> {
     };
     alike(&mut sides, &options, &documents)?;
     // Again: all are duplicates.
-    let [naive, shaped] = [true, false].map(|ordered| {
+    let [plain, shaped] = [true, false].map(|ordered| {
         let mut options = options.clone();
         options.insert("ordered", ordered);
         alike(&mut sides, &options, &documents)
     });
-    naive?;
+    plain?;
     shaped?;
     ensure!(count(&mut sides)? == 25);
     Ok(())
 }
 
 #[test]
-fn statement_ids_of_the_clients_own_are_kept_apart() -> Result<()> {
+fn client_statement_ids_do_not_collide_with_internal_ones() -> Result<()> {
     let mut sides = sides()?;
     let documents: Vec<Document> = (0..4).map(|id| doc! { "_id": id, "k": 1 }).collect();
     for (number, ids) in [
@@ -252,12 +252,12 @@ fn statement_ids_of_the_clients_own_are_kept_apart() -> Result<()> {
                 command.extend(ids.clone());
                 Ok(said(&connection.command(&command)?, &database))
             };
-            let naive = run(&mut sides.naive, format!("{}_n", sides.database))?;
+            let plain = run(&mut sides.plain, format!("{}_n", sides.database))?;
             let shaped = run(&mut sides.shaped, format!("{}_s", sides.database))?;
             let same = ["n", "ok", "code", "writeErrors"]
                 .iter()
-                .all(|name| naive.get(name) == shaped.get(name));
-            ensure!(same, "{ids}\n  naive:  {naive}\n  shaped: {shaped}");
+                .all(|name| plain.get(name) == shaped.get(name));
+            ensure!(same, "{ids}\n  plain:  {plain}\n  shaped: {shaped}");
         }
     }
     ensure!(count(&mut sides)? == 4);

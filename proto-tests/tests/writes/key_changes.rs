@@ -1,5 +1,5 @@
-//! Changes of key and time, and upserts, on a naive collection and on a shaped one: the replies, the items,
-//! and where they lie.
+//! Changes of key and time, and upserts, on a plain collection and on a shaped one: the replies, the items,
+//! and their pages.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
@@ -45,7 +45,7 @@ fn update_many(filter: Document, change: impl Into<Bson>) -> Document {
 }
 
 #[test]
-fn items_get_another_key() -> Result<()> {
+fn key_change_equals_a_plain_collection() -> Result<()> {
     for item_ids in ALL_IDS {
         let mut sides = sides(item_ids)?;
         let commands = [
@@ -97,7 +97,7 @@ fn items_get_another_key() -> Result<()> {
 }
 
 #[test]
-fn items_get_another_time() -> Result<()> {
+fn time_change_equals_a_plain_collection() -> Result<()> {
     for item_ids in ALL_IDS {
         let mut sides = sides(item_ids)?;
         let changes = [
@@ -134,7 +134,7 @@ fn items_get_another_time() -> Result<()> {
 }
 
 #[test]
-fn items_are_made_where_none_matches() -> Result<()> {
+fn upsert_inserts_if_no_item_matches() -> Result<()> {
     for item_ids in ALL_IDS {
         let mut sides = sides(item_ids)?;
         let upsert = |filter: Document, change: Bson, multi: bool| {
@@ -182,7 +182,7 @@ fn items_are_made_where_none_matches() -> Result<()> {
 
 /// A command that is sent again, through another proxy, is answered as it was and does nothing more.
 #[test]
-fn what_is_sent_again_is_done_once() -> Result<()> {
+fn resent_update_is_executed_once() -> Result<()> {
     for item_ids in [ItemIds::Unique, ItemIds::Stored] {
         let mut sides = sides(item_ids)?;
         let second = sides.another_proxy()?;
@@ -225,7 +225,7 @@ fn what_is_sent_again_is_done_once() -> Result<()> {
             let again = other.command_ok(&command)?;
             for said in ["n", "nModified", "value", "lastErrorObject", "upserted"] {
                 let is_same = first.get(said) == again.get(said);
-                // mongod itself tells of an update that it remembers that it was one.
+                // mongod's retry record of an update says that it was an update.
                 ensure!(
                     is_same || said == "nModified",
                     "{said}: {command}\n  {first}\n  {again}"
@@ -234,13 +234,13 @@ fn what_is_sent_again_is_done_once() -> Result<()> {
             ensure!(sides.items(true)? == stored, "{command} was done again");
         }
         let database = sides.shaped_database();
-        proto_tests::invariants::check(&mut sides.naive, &database, COLLECTION, &sides.shape)?;
+        proto_tests::invariants::check(&mut sides.plain, &database, COLLECTION, &sides.shape)?;
     }
     Ok(())
 }
 
 #[test]
-fn a_transaction_moves_and_takes_it_back() -> Result<()> {
+fn aborted_transaction_undoes_relocations() -> Result<()> {
     let mut sides = sides(ItemIds::Unique)?;
     let before = sides.buckets()?;
     let mut transaction = Transaction::new("moving", &sides.shaped_database());
@@ -265,7 +265,7 @@ fn a_transaction_moves_and_takes_it_back() -> Result<()> {
 
 /// Where there are no transactions an item gets no other key.
 #[test]
-fn a_standalone_moves_nothing() -> Result<()> {
+fn standalone_relocates_no_item() -> Result<()> {
     let mongod = mongod::shared();
     let database = database_name();
     let shape = shape(ItemIds::Unique);

@@ -1,4 +1,4 @@
-//! Batches over several keys whose highest pages are full: the pages behind them are announced together.
+//! Inserts over several keys with full highest pages: the next pages are reserved in one command.
 
 use anyhow::{Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
@@ -54,7 +54,7 @@ fn shape(item_ids: ItemIds) -> Shape {
 }
 
 #[test]
-fn batches_begin_pages_behind_full_ones() -> Result<()> {
+fn batches_create_pages_after_full_ones() -> Result<()> {
     for item_ids in ALL_IDS {
         let mut sides = Sides::open(shape(item_ids))?;
         for (from, per_key) in [(0, 10), (10, 20), (30, 3), (33, 7), (40, 11)] {
@@ -67,7 +67,7 @@ fn batches_begin_pages_behind_full_ones() -> Result<()> {
 
 /// Another proxy has changed some of the pages that this one knows to be full.
 #[test]
-fn what_is_not_as_it_was_known_is_found_out() -> Result<()> {
+fn stale_cached_pages_are_detected() -> Result<()> {
     let mut sides = Sides::open(Shape {
         items_change: true,
         ..shape(ItemIds::Unique)

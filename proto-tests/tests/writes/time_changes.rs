@@ -1,9 +1,9 @@
-//! Items that get another time on a standalone, where nothing moves them: what is answered then, to whoever
-//! reads meanwhile as well, and what the pages tell.
+//! Changes of an item's time on a standalone, where items are not relocated: the replies, concurrent reads,
+//! and the marks on pages.
 
 mod compared;
 mod marks;
 mod readers;
+mod scans;
 mod scene;
-mod walks;
 mod writers;

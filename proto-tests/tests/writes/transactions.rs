@@ -1,4 +1,4 @@
-//! Transactions on a bucket collection: what several of them do to each other, and to those that are in none.
+//! Transactions on a bucket collection: conflicts between them, and their visibility outside.
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
@@ -44,7 +44,7 @@ fn is_transient(reply: &Document) -> bool {
 }
 
 #[test]
-fn what_is_written_is_seen_inside_and_outside_only_once_it_is_committed() -> Result<()> {
+fn transaction_writes_are_visible_outside_only_after_commit() -> Result<()> {
     let shaped = start()?;
     let (mut inside, mut outside) = (shaped.application()?, shaped.application()?);
     for (number, end, expected) in [(1, "abortTransaction", 1), (2, "commitTransaction", 9)] {
@@ -72,7 +72,7 @@ fn what_is_written_is_seen_inside_and_outside_only_once_it_is_committed() -> Res
 }
 
 #[test]
-fn two_that_write_one_key_conflict_and_the_driver_is_told_to_try_again() -> Result<()> {
+fn concurrent_transactions_on_one_key_get_a_transient_write_conflict() -> Result<()> {
     let shaped = start()?;
     let (mut one, mut other) = (shaped.application()?, shaped.application()?);
     let mut first = in_session(&shaped, 1);
@@ -96,7 +96,7 @@ fn two_that_write_one_key_conflict_and_the_driver_is_told_to_try_again() -> Resu
 }
 
 #[test]
-fn one_goes_on_through_another_connection_and_another_proxy() -> Result<()> {
+fn transaction_continues_on_another_connection_and_another_proxy() -> Result<()> {
     let shaped = start()?;
     let options = "max_items = 3";
     let uri = mongod::shared_replica_set().uri();
@@ -117,7 +117,7 @@ fn one_goes_on_through_another_connection_and_another_proxy() -> Result<()> {
 /// A command on a collection of this name.
 type Step<'a> = &'a dyn Fn(&str) -> Document;
 
-/// What a command answers that tells of indexes, or its error.
+/// The reply of an index command, or its error.
 fn told(reply: &Document) -> Document {
     const TOLD: [&str; 7] = [
         "ok",
@@ -143,7 +143,7 @@ fn names(connection: &mut Connection, database: &str, collection: &str) -> Resul
 }
 
 #[test]
-fn one_makes_a_collection_and_indexes_that_nobody_sees_before_it_is_committed() -> Result<()> {
+fn collection_and_indexes_created_in_a_transaction_are_hidden_until_commit() -> Result<()> {
     const PLAIN: &str = "plain";
     let create = |collection: &str| doc! { "create": collection };
     let insert = |collection: &str| doc! { "insert": collection, "documents": [item(1), item(2)] };
@@ -195,7 +195,7 @@ fn one_makes_a_collection_and_indexes_that_nobody_sees_before_it_is_committed() 
 }
 
 #[test]
-fn one_makes_nothing_of_a_collection_that_is_there() -> Result<()> {
+fn transaction_that_creates_an_existing_collection_fails() -> Result<()> {
     let shaped = start()?;
     let mut application = shaped.application()?;
     let index = |name: &str| {
@@ -223,7 +223,7 @@ fn one_makes_nothing_of_a_collection_that_is_there() -> Result<()> {
 }
 
 #[test]
-fn one_of_another_read_concern_finds_the_collection_made_when_it_is_tried_again() -> Result<()> {
+fn retried_snapshot_transaction_finds_the_created_collection() -> Result<()> {
     let shaped = Shaped::with("max_items = 3", &ProxyOptions::new(&mongod::shared_replica_set().uri()))?;
     let mut application = shaped.application()?;
     let mut transaction = in_session(&shaped, 1);

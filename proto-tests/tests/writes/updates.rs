@@ -1,5 +1,5 @@
-//! Updates of items on a naive collection and on a shaped one of one replica set: the replies and what is
-//! there afterwards.
+//! Updates of items on a plain collection and on a shaped one of one replica set: the replies and the items
+//! afterwards.
 
 mod again;
 mod by_id;

@@ -1,5 +1,5 @@
-//! What an upsert inserts where nothing matches: what mongod itself puts into an empty collection, against
-//! what `mongoshape::pattern::bucket::upsert` builds, byte by byte.
+//! The document that an upsert inserts if nothing matches: the one that mongod inserts is compared with the
+//! one that `mongoshape::pattern::bucket::upsert` builds, byte by byte.
 
 mod both;
 mod words;
@@ -56,7 +56,7 @@ fn common_upserts_are_built_as_mongod_builds_them() -> Result<()> {
 }
 
 #[test]
-fn any_upsert_is_built_as_mongod_builds_it_or_not_at_all() -> Result<()> {
+fn random_upsert_equals_mongods_or_is_refused() -> Result<()> {
     let [inserted, refused, unsupported] = at_random(Words::any)?;
     ensure!(
         inserted > cases() / 3 && refused > cases() / 20,
@@ -78,7 +78,7 @@ fn a_replacement_is_inserted_with_the_id_of_the_filter() -> Result<()> {
 }
 
 #[test]
-fn a_pipeline_begins_with_what_the_filter_demands() -> Result<()> {
+fn pipeline_upsert_starts_from_the_filters_equalities() -> Result<()> {
     let [inserted, ..] = at_random(Words::pipeline)?;
     ensure!(inserted > cases() / 3, "{inserted} inserted");
     Ok(())
@@ -86,7 +86,7 @@ fn a_pipeline_begins_with_what_the_filter_demands() -> Result<()> {
 
 /// Cases of which it is known how they come out.
 #[test]
-fn rules_hold_on_the_server() -> Result<()> {
+fn upsert_rules_equal_mongods() -> Result<()> {
     let mut both = Both::open()?;
     let none = Timestamp { time: 0, increment: 0 };
     let inserted = [

@@ -70,7 +70,7 @@ fn traffic_finds_the_key_and_the_size_of_pages() {
 }
 
 #[test]
-fn what_is_read_whole_has_larger_pages() {
+fn key_that_is_read_whole_gets_larger_pages() {
     let mut traffic = Traffic::default();
     traffic.add_profiled(&doc! { "op": "query", "command": { "find": "trades", "filter": { "customerId": 7 } } });
     let bucket = advise(&trade_facts(), &trade_sample(), &traffic).unwrap();

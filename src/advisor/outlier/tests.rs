@@ -45,7 +45,7 @@ fn books_with_very_many_buyers_are_outliers() {
 }
 
 #[test]
-fn the_threshold_is_above_what_is_typical_and_what_is_asked_for() {
+fn threshold_is_above_typical_lengths_and_limits_of_queries() {
     let check = |lengths: &[i32], slice: i32, expected: Option<u32>| {
         let mut traffic = Traffic::default();
         let find = doc! { "find": "c", "projection": { "tags": { "$slice": slice } } };

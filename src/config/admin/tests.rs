@@ -30,7 +30,7 @@ fn the_token_is_given_or_in_a_file() {
 }
 
 #[test]
-fn what_is_wrong_with_a_token_is_said_without_it() {
+fn token_error_does_not_show_the_token() {
     let report = |admin: &str| parse(admin, &[]).unwrap_err().to_string();
     let remedy = "write one such as `openssl rand -hex 32` gives";
     assert_eq!(
@@ -48,7 +48,7 @@ fn what_is_wrong_with_a_token_is_said_without_it() {
 }
 
 #[test]
-fn what_others_can_reach_is_said() {
+fn remotely_reachable_admin_address_is_reported() {
     let check = |admin: &str, expected: Option<&str>| {
         let config = parse(admin, &[]).unwrap_or_else(|errors| panic!("{errors}"));
         let exposure = config.exposure();

@@ -67,7 +67,7 @@ fn the_example_has_every_option_with_its_default_and_no_other() {
 }
 
 #[test]
-fn what_is_described_is_what_is_read() {
+fn documented_options_equal_parsed_options() {
     // For an unknown field, the mistake lists the known ones.
     let text = "zzzzzzzzzzzz = 1\n[listen]\nzzzzzzzzzzzz = 1\n[listen.tls]\nzzzzzzzzzzzz = 1\n[[listen.member]]\nzzzzzzzzzzzz = 1\n\
                 [upstream]\nzzzzzzzzzzzz = 1\n[admin]\nzzzzzzzzzzzz = 1\n[admin.tls]\nzzzzzzzzzzzz = 1\n[log]\nzzzzzzzzzzzz = 1\n\

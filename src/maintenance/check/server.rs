@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_standalone_is_named() {
+    fn unsupported_topology_is_named() {
         let one = "[listen]\naddress = \"127.0.0.1:1\"\n";
         let members = "[[listen.member]]\naddress = \"127.0.0.1:1\"\nupstream = \"A:1\"\n";
         let set = |hosts: &[&str]| doc! { "setName": "rs0", "hosts": hosts };

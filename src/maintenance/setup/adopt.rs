@@ -93,7 +93,7 @@ enum PassOutcome {
 
 async fn pass(target: &ShapedCollection, shape: &BucketShape) -> Result<PassOutcome, Error> {
     let mut documents = Ordered::open(target, shape).await?;
-    let mut walk = AdoptionScan::new(shape);
+    let mut scan = AdoptionScan::new(shape);
     let mut statements: Vec<RawDocumentBuf> = Vec::new();
     let mut bytes = 0;
     while let Some(batch) = documents.next_batch().await? {
@@ -105,7 +105,7 @@ async fn pass(target: &ShapedCollection, shape: &BucketShape) -> Result<PassOutc
             if *is_adopted_meanwhile {
                 return Ok(PassOutcome::Missed);
             }
-            match walk.look_at(document) {
+            match scan.look_at(document) {
                 Ok(DocumentKind::Page) => {}
                 Ok(DocumentKind::ByHand(adoption)) => {
                     bytes += adoption

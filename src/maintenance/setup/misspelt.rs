@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_a_series_are_no_slips() {
+    fn numbered_names_are_not_reported_as_misspelt() {
         assert!(differ_in_digits("trades_2025", "trades_2026"));
         assert!(!differ_in_digits("trades", "trdes"));
         assert!(!differ_in_digits("trades", "trades"));

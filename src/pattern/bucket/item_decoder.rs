@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_comes_back_as_it_was() {
+    fn decoded_item_equals_the_original() {
         let id = ObjectId::from_bytes([7; 12]);
         let unique = |item: &RawDocument, expected: &RawDocument| check(ItemIds::Unique, item, expected);
         unique(&rawdoc! { "a": 1, "b": 2 }, &rawdoc! { "_id": id, "a": 1, "b": 2 });

@@ -87,7 +87,7 @@ enum Comparison {
 }
 
 impl Comparison {
-    fn is_met(self, value: Ordering) -> bool {
+    fn holds(self, value: Ordering) -> bool {
         match self {
             Self::Less => value.is_lt(),
             Self::LessOrEqual => value.is_le(),
@@ -136,12 +136,12 @@ impl<'a> ItemFilter<'a> {
     #[must_use]
     pub fn matches(&self, item: &StoredItem<'_>) -> Option<bool> {
         for clause in &self.0 {
-            let is_met = match clause {
-                Clause::Field { path, test } => test.is_met(item.value(path).ok()?)?,
+            let matches = match clause {
+                Clause::Field { path, test } => test.matches(item.value(path).ok()?)?,
                 Clause::Or(branches) => any_matches(branches, item)?,
                 Clause::Nor(branches) => !any_matches(branches, item)?,
             };
-            if !is_met {
+            if !matches {
                 return Some(false);
             }
         }
@@ -287,7 +287,7 @@ fn is_nan(value: RawBsonRef<'_>) -> bool {
 }
 
 impl FieldTest<'_> {
-    fn is_met(&self, value: Option<RawBsonRef<'_>>) -> Option<bool> {
+    fn matches(&self, value: Option<RawBsonRef<'_>>) -> Option<bool> {
         match self {
             Self::Equal(wanted) => is_equal_or_has(*wanted, value),
             Self::Compare(comparison, limit) => any_value(value, |value| is_within(*comparison, *limit, value)),
@@ -302,7 +302,7 @@ impl FieldTest<'_> {
             Self::Exists(wanted) => Some(value.is_some() == *wanted),
             Self::Not(tests) => {
                 for test in tests {
-                    if !test.is_met(value)? {
+                    if !test.matches(value)? {
                         return Some(true);
                     }
                 }
@@ -344,5 +344,5 @@ fn is_within(comparison: Comparison, limit: RawBsonRef<'_>, value: Option<RawBso
     if rank(value)? != rank(limit)? {
         return Some(false);
     }
-    Some(!is_nan(value) && comparison.is_met(compare(value, limit)?))
+    Some(!is_nan(value) && comparison.holds(compare(value, limit)?))
 }

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_keys_are_one() {
+    fn equal_keys_have_one_identity() {
         let one = identity(&rawdoc! { "k": 1 });
         for equal in [
             rawdoc! { "k": 1.0 },
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn other_keys_are_others() {
+    fn different_keys_have_different_identities() {
         let keys = [
             rawdoc! { "k": 123 },
             rawdoc! { "k": "123" },
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_key_is_refused() {
+    fn invalid_key_is_refused() {
         for item in [
             rawdoc! { "k": [1] },
             rawdoc! { "k": RawBson::Undefined },

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_item_is_refused() {
+    fn document_that_is_no_item_is_refused() {
         assert!(item(&shape(), &rawdoc! { "k": 1 }).is_err());
         assert!(item(&shape(), &rawdoc! { "_id": 1, "k": [1] }).is_err());
     }

@@ -126,7 +126,7 @@ mod tests {
     proptest! {
         /// The arithmetic agrees with counting the items page by page.
         #[test]
-        fn locates_as_walking_does(max_items in 1_u32..12, counts in prop::collection::vec(0_u32..12, 1..20)) {
+        fn locates_as_a_scan_of_all_pages_does(max_items in 1_u32..12, counts in prop::collection::vec(0_u32..12, 1..20)) {
             let counts: Vec<u64> = counts.iter().map(|count| u64::from((*count).min(max_items))).collect();
             let highest = counts.len() - 1;
             let shorts = counts[..highest].iter().enumerate().filter(|(_, count)| **count < u64::from(max_items));

@@ -17,7 +17,7 @@ const MAX_FILTER_BYTES: usize = 1 << 20;
 
 /// The condition that pages meet, and no document that was written past the proxy. As an equality, it would
 /// let mongod plan a pipeline by the indexes on bounds, which are [partial](super::index::every_page): an
-/// entry that moves there while it is read would be missed or met twice.
+/// entry that moves there while it is read would be missed or read twice.
 #[must_use]
 pub fn is_page() -> RawDocumentBuf {
     single(path::VERSION, rawdoc! { "$gte": VERSION, "$lte": VERSION })
@@ -144,7 +144,7 @@ impl BucketPredicate {
         self.id.as_ref().filter(|_| !self.says_more && self.range.is_open())
     }
 
-    /// The `_id` that items must have, where [`BucketPredicate::on_buckets`] is met by the bucket of the one
+    /// The `_id` that items must have, where [`BucketPredicate::on_buckets`] matches the bucket of the one
     /// item that matches and by no other.
     #[must_use]
     pub fn exactly_one_id(&self) -> Option<&RawBson> {
@@ -168,7 +168,7 @@ impl BucketPredicate {
     /// Whether each of [these buckets](Self::bucket_match) has an item that matches. So `n` of them
     /// have `n` items.
     #[must_use]
-    pub fn is_met_by_an_item(&self) -> bool {
+    pub fn guarantees_matching_item(&self) -> bool {
         self.is_exact && !self.of_items.is_empty()
     }
 

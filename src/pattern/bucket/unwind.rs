@@ -138,11 +138,11 @@ pub fn of_find(shape: &BucketShape, find: &Find<'_>) -> Result<Vec<RawDocumentBu
     let narrowing = BucketPredicate::of(shape, find.filter);
     let mut stages = vec![narrowing.bucket_match()];
     if narrowing.one_key().is_some() && find.sort.is_none() {
-        // One key's items come in the order of their insertion, as a naive collection has them; the page
+        // One key's items come in the order of their insertion, as a plain collection has them; the page
         // index has it too.
         stages.push(single("$sort", single(path::PAGE, 1)));
     }
-    if find.sort.is_none() && find.limit > 0 && narrowing.is_met_by_an_item() {
+    if find.sort.is_none() && find.limit > 0 && narrowing.guarantees_matching_item() {
         stages.extend(number_stage("$limit", find.skip.saturating_add(find.limit)));
     }
     stages.extend(unpack(shape, FieldOrder::Stored));
@@ -157,7 +157,7 @@ pub fn of_find(shape: &BucketShape, find: &Find<'_>) -> Result<Vec<RawDocumentBu
 pub fn of_count(shape: &BucketShape, query: Option<&RawDocument>, limit: Option<u64>) -> Vec<RawDocumentBuf> {
     let narrowing = BucketPredicate::of(shape, query);
     let mut stages = vec![narrowing.bucket_match()];
-    if narrowing.is_met_by_an_item() {
+    if narrowing.guarantees_matching_item() {
         stages.extend(limit.and_then(|limit| number_stage("$limit", limit)));
     }
     if let Some(items) = stored_paths::matching_items(shape, &narrowing) {

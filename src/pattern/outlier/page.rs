@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_full_page_does_not_take_begins_another() {
+    fn elements_beyond_a_full_page_start_another_page() {
         let last = ExtrasPage {
             from: 0,
             count: 999,
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_are_read_as_they_are_asked_for() {
+    fn page_facts_are_parsed_from_the_projected_document() {
         let page = rawdoc! { "_id": "x", "count": 3, "control": { "from": 1000_i64 }, "bytes": 500 };
         let facts = ExtrasPage {
             from: 1000,

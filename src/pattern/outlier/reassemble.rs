@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_is_put_together_as_it_was() {
+    fn reassembled_document_equals_the_original() {
         for buyers in [51, 60, 1050, 1051, 12_345] {
             let (whole, base, pages) = stored(buyers);
             let DocumentState::Outlier(extras) = DocumentState::of(&sample(), &base) else {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_counted_is_nothing_and_the_tail_comes_last() {
+    fn unreferenced_pages_are_ignored_and_the_tail_is_last() {
         let (_, base, pages) = stored(52);
         let DocumentState::Outlier(mut extras) = DocumentState::of(&sample(), &base) else {
             panic!("52 buyers are many");

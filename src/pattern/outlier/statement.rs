@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_more_than_push_is_not_only_a_push() {
+    fn update_with_other_operators_is_not_a_plain_push() {
         let check = |operators: RawDocumentBuf, expected| {
             assert_eq!(push_only(&sample(), &operators), expected, "{operators:?}");
         };
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_stand_beside_the_clients_own() {
+    fn conditions_are_added_to_the_clients_filter() {
         let none = rawdoc! { "$exists": false };
         let typical = rawdoc! { "has_extras_control": none.clone(), "has_extras": { "$ne": true } };
         check(

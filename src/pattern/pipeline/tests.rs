@@ -43,7 +43,7 @@ fn check(stage: &RawDocument, expected: &RawDocument, reached: &[&str]) {
 }
 
 #[test]
-fn what_names_no_shaped_collection_stays() {
+fn pipeline_without_shaped_collection_is_unchanged() {
     for stage in [
         rawdoc! { "$lookup": { "from": "other", "localField": "a", "foreignField": "b", "as": "c" } },
         rawdoc! { "$lookup": { "from": "other", "pipeline": [{ "$unionWith": "more" }], "as": "c" } },
@@ -58,7 +58,7 @@ fn what_names_no_shaped_collection_stays() {
 }
 
 #[test]
-fn what_mongod_refuses_stays() {
+fn pipeline_that_mongod_refuses_is_unchanged() {
     for stage in [
         rawdoc! { "$lookup": { "from": "shaped", "as": "c" } },
         rawdoc! { "$lookup": { "from": "shaped", "pipeline": 1, "as": "c" } },
@@ -72,7 +72,7 @@ fn what_mongod_refuses_stays() {
 }
 
 #[test]
-fn items_are_unpacked_wherever_they_are_read() {
+fn items_are_unwound_at_every_read() {
     let union = |pipeline: RawArrayBuf| rawdoc! { "$unionWith": { "coll": "shaped", "pipeline": pipeline } };
     let unpacked = union(unpacking());
     check(&rawdoc! { "$unionWith": "shaped" }, &unpacked, &["shaped"]);
@@ -134,7 +134,7 @@ fn stages_without_a_pipeline_read_the_view() {
 }
 
 #[test]
-fn the_rest_is_refused() {
+fn other_stages_are_refused() {
     let mut twice = rawdoc! { "from": "other", "pipeline": [], "as": "c" };
     twice.append(cstr!("from"), "shaped");
     for (stage, reason) in [

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_a_stored_format() {
+    fn fingerprint_format_is_stable() {
         let expected = rawdoc! {
             "key": ["k"], "time": "at", "items": "history", "count": "count", "max_items": 10_i64, "rename": [["quantity", "qty"]],
             "item_ids": "unique",
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_named_and_what_does_not_matter_is_not() {
+    fn differing_options_are_named_and_irrelevant_ones_ignored() {
         let check = |options: BucketOptions, expected: &[&str]| {
             let there = index(&of_bucket(&self::options()));
             assert_eq!(differing(&of_bucket(&options), &there), expected);

@@ -56,7 +56,7 @@ fn two_shapes_on_one_namespace_are_a_clash() {
 }
 
 #[test]
-fn a_shape_that_is_off_is_not_there() {
+fn disabled_shape_is_absent() {
     let off = BucketOptions {
         mode: Mode::Off,
         ..bucket("shop.trades")

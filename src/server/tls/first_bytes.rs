@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_unknown() {
+    fn other_first_bytes_are_unknown() {
         let check = |bytes: &[u8]| assert_eq!(first_bytes(bytes), SniffedProtocol::Unknown, "{bytes:02x?}");
         check(b"");
         check(b"\x16");

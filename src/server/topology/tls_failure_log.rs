@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_is_news_once_and_again_after_the_server_has_recovered() {
+    fn tls_error_is_logged_once_and_again_after_recovery() {
         let mut distrust = TlsFailureLog::default();
         let server = ServerAddress::parse("127.0.0.1:27017").unwrap();
         let error = || Some("unknown issuer".to_owned());

@@ -12,7 +12,7 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 
 pub(super) use self::one::{ItemToDelete, condition, sweep_page, take, taking_out, target, target_by_id};
 use super::command::BucketCommand;
-use super::retry_on_swap::{self, is_met_by, may_go_on, wait};
+use super::retry_on_swap::{self, is_swap_error, may_go_on, wait};
 use super::{indexes, item_lookup, write_concern};
 use crate::command::delete::{Delete, DeleteStatement};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
@@ -73,7 +73,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
 /// Whether a swap or freeze interrupted the command after it had deleted items. The reply then
 /// reports how many.
 fn is_executed_in_part(run: &BucketCommand<'_>, error: &CommandError) -> bool {
-    let is_of_replacing = is_met_by(error) || error.is(ErrorCode::WriteConflict);
+    let is_of_replacing = is_swap_error(error) || error.is(ErrorCode::WriteConflict);
     is_of_replacing && run.executed > 0 && !run.context.head.in_transaction()
 }
 
@@ -89,7 +89,7 @@ async fn until_executed(
     let before = run.executed;
     for _ in 0..retry_on_swap::MAX_RUNS {
         match execute(run, statement, variables, id, deleted).await {
-            Err(RunError::Command(error)) if is_met_by(&error) && may_go_on(run, before) => wait(run).await?,
+            Err(RunError::Command(error)) if is_swap_error(&error) && may_go_on(run, before) => wait(run).await?,
             done => return done,
         }
     }

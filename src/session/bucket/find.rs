@@ -47,8 +47,8 @@ pub(super) async fn without_pipeline(
     run: &mut BucketCommand<'_>,
     find: &Find<'_>,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
-    if let Some(question) = BucketQuery::of(run.shape, find) {
-        return from_buckets(run, find, &question).await;
+    if let Some(query) = BucketQuery::of(run.shape, find) {
+        return from_buckets(run, find, &query).await;
     }
     index_scan::run(run, find).await
 }
@@ -58,8 +58,8 @@ pub(super) async fn explained(run: &mut BucketCommand<'_>, find: &Find<'_>) -> R
     check(run, find)?;
     run.ensure_readable(find.hint).await?;
     check_tailable(run, find)?;
-    if let Some(question) = BucketQuery::of(run.shape, find)
-        && let Some(explained) = buckets_explained(run, find, &question).await?
+    if let Some(query) = BucketQuery::of(run.shape, find)
+        && let Some(explained) = buckets_explained(run, find, &query).await?
     {
         return Ok(explained);
     }
@@ -75,13 +75,13 @@ pub(super) async fn explained(run: &mut BucketCommand<'_>, find: &Find<'_>) -> R
 async fn buckets_explained(
     run: &mut BucketCommand<'_>,
     find: &Find<'_>,
-    question: &BucketQuery,
+    query: &BucketQuery,
 ) -> Result<Option<Explained>, RunError> {
-    let terms = BatchTerms::of(find, question);
-    let (mut stream, first) = match access_path::plan(run, question, terms).await? {
-        AccessPath::Walk(stream, first) => (stream, first),
-        AccessPath::Nothing(_) => return Ok(merge::explained(run, question).filter(|_| terms.single_batch)),
-        AccessPath::Merge => return Ok(merge::explained(run, question).filter(|_| terms.may_merge_sort)),
+    let terms = BatchTerms::of(find, query);
+    let (mut stream, first) = match access_path::plan(run, query, terms).await? {
+        AccessPath::PageScan(stream, first) => (stream, first),
+        AccessPath::Nothing(_) => return Ok(merge::explained(run, query).filter(|_| terms.single_batch)),
+        AccessPath::Merge => return Ok(merge::explained(run, query).filter(|_| terms.may_merge_sort)),
         AccessPath::Pipeline => return Ok(None),
     };
     let command = stream.query(run, terms.measure);
@@ -90,7 +90,7 @@ async fn buckets_explained(
     let (_, filled) = stream.fill(run, run.shape, wanted, first).await?;
     stream.close(run).await?;
     if filled == BatchStatus::OutOfOrder {
-        return Ok(merge::explained(run, question).filter(|_| terms.may_merge_sort));
+        return Ok(merge::explained(run, query).filter(|_| terms.may_merge_sort));
     }
     let strategy = terms.strategy();
     Ok(Some(Explained { strategy, command }))
@@ -100,9 +100,9 @@ async fn buckets_explained(
 async fn from_buckets(
     run: &mut BucketCommand<'_>,
     find: &Find<'_>,
-    question: &BucketQuery,
+    query: &BucketQuery,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
-    let terms = BatchTerms::of(find, question);
+    let terms = BatchTerms::of(find, query);
     let (measure, closes) = (terms.measure, terms.single_batch);
     // A cursor of the proxy would outlive the transaction. Several queries do not read the same snapshot.
     if (!closes && run.context.head.in_transaction()) || run.context.head.wants_snapshot() {
@@ -111,12 +111,12 @@ async fn from_buckets(
     if run.context.link.is_dry_run() {
         run.context.shared.metrics.read(&run.label(), terms.strategy());
     }
-    let (mut stream, first) = match access_path::plan(run, question, terms).await? {
-        AccessPath::Walk(stream, first) => (stream, first),
+    let (mut stream, first) = match access_path::plan(run, query, terms).await? {
+        AccessPath::PageScan(stream, first) => (stream, first),
         AccessPath::Nothing(answer) => {
             run.context.shared.metrics.read(&run.label(), Strategy::Page);
             let id = if measure.is_nothing() && leaves_open(run, find) {
-                let ended = ItemCursor::ended(PageScan::of(question, ScanDirection::Forward), &answer);
+                let ended = ItemCursor::ended(PageScan::of(query, ScanDirection::Forward), &answer);
                 run.keep(CursorSource::Buckets(Box::new(ended))).await?
             } else {
                 0
@@ -125,7 +125,7 @@ async fn from_buckets(
             copy_cluster_time(&mut reply, &answer);
             return Ok(Some(reply));
         }
-        AccessPath::Merge => return merged(run, question, terms).await,
+        AccessPath::Merge => return merged(run, query, terms).await,
         AccessPath::Pipeline => return Ok(None),
     };
     let wanted = BatchRequest::first(measure);
@@ -145,11 +145,11 @@ async fn from_buckets(
         return Ok(None);
     }
     if let Some(bucket) = stream.first_page() {
-        first_page::learn(run, question, &bucket);
+        first_page::learn(run, query, &bucket);
     }
     if filled == BatchStatus::OutOfOrder {
         stream.close(run).await?;
-        return merged(run, question, terms).await;
+        return merged(run, query, terms).await;
     }
     if stream.missed_its_item() {
         return Ok(None);
@@ -181,13 +181,13 @@ fn leaves_open(run: &BucketCommand<'_>, find: &Find<'_>) -> bool {
 /// The reply from a merge of pages by time. `None` if the result exceeds one reply: then mongod sorts.
 async fn merged(
     run: &mut BucketCommand<'_>,
-    question: &BucketQuery,
+    query: &BucketQuery,
     terms: BatchTerms,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     if !terms.may_merge_sort {
         return Ok(None);
     }
-    let Some((mut items, cluster_time)) = merge::run(run, question).await? else {
+    let Some((mut items, cluster_time)) = merge::run(run, query).await? else {
         return Ok(None);
     };
     if run.is_strict() && !run.is_still_the_same().await? {

@@ -70,7 +70,7 @@ pub(super) async fn check_hint(run: &mut BucketCommand<'_>, given: Option<RawBso
         return validate_natural(run, pattern).await;
     }
     match there(run).await? {
-        Some(indexes) if !wanted.is_met(&indexes) => Err(no_such_index().into()),
+        Some(indexes) if !wanted.is_usable(&indexes) => Err(no_such_index().into()),
         _ => Ok(()),
     }
 }

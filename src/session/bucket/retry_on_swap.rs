@@ -23,7 +23,7 @@ pub(super) type CommandReply = Result<RawDocumentBuf, RunError>;
 
 /// Whether mongod refused the command because the collection is frozen, was swapped, or does not
 /// have the shape's indexes yet.
-pub(super) fn is_met_by(error: &CommandError) -> bool {
+pub(super) fn is_swap_error(error: &CommandError) -> bool {
     if let CommandError::Upstream(reply) = error
         && reply
             .get_i32("code")
@@ -40,9 +40,9 @@ pub(super) fn is_met_by(error: &CommandError) -> bool {
     .any(|code| error.is(code))
 }
 
-/// Like [`is_met_by`], for the error of one statement.
-pub(super) fn is_met_by_statement(error: &WriteError) -> bool {
-    is_met_by(&error.clone().into_command_error())
+/// Like [`is_swap_error`], for the error of one statement.
+pub(super) fn is_swap_write_error(error: &WriteError) -> bool {
+    is_swap_error(&error.clone().into_command_error())
 }
 
 /// Executes the command. Executes it again if the collection was swapped in the meantime.
@@ -75,14 +75,14 @@ async fn once(run: &mut BucketCommand<'_>) -> CommandReply {
 fn hit_swap(answer: &CommandReply) -> bool {
     match answer {
         Ok(reply) => statement_hit_swap(reply),
-        Err(RunError::Command(error)) => is_met_by(error),
+        Err(RunError::Command(error)) => is_swap_error(error),
         Err(RunError::Link(_) | RunError::ClientClosed) => false,
     }
 }
 
 /// Whether a statement in the reply failed because of a swap or freeze.
 pub(super) fn statement_hit_swap(reply: &RawDocument) -> bool {
-    write_errors(reply).any(|(_, error)| is_met_by_statement(&error))
+    write_errors(reply).any(|(_, error)| is_swap_write_error(&error))
 }
 
 fn write_errors(reply: &RawDocument) -> impl Iterator<Item = (usize, WriteError)> + '_ {
@@ -140,9 +140,9 @@ fn retryable_error(run: &BucketCommand<'_>, answer: CommandReply) -> CommandRepl
         Ok(reply) => {
             let errors: RawArrayBuf = write_errors(&reply)
                 .map(|(index, error)| {
-                    let met = is_met_by_statement(&error);
+                    let is_swap = is_swap_write_error(&error);
                     let conflict = || WriteError::new(ErrorCode::WriteConflict, message.as_str());
-                    if met { conflict() } else { error }.to_document(index)
+                    if is_swap { conflict() } else { error }.to_document(index)
                 })
                 .collect();
             let errors = RawBsonRef::Array(&errors);
@@ -188,7 +188,7 @@ fn in_part(run: &BucketCommand<'_>, what: &str) -> WriteError {
 /// in the copy.
 pub(super) fn unless_replaced<T>(run: &BucketCommand<'_>, result: Result<T, RunError>) -> Result<Option<T>, RunError> {
     match result {
-        Err(RunError::Command(error)) if is_met_by(&error) && !run.context.head.in_transaction() => Ok(None),
+        Err(RunError::Command(error)) if is_swap_error(&error) && !run.context.head.in_transaction() => Ok(None),
         result => result.map(Some),
     }
 }

@@ -15,7 +15,7 @@ pub(super) use self::one::is_relocated;
 use self::outcome::{UpdateOutcome, UpdateReply};
 use super::command::BucketCommand;
 use super::item_update::{ItemUpdate, Memory, end_transaction};
-use super::retry_on_swap::{self, is_met_by, is_met_by_statement, may_go_on, wait};
+use super::retry_on_swap::{self, is_swap_error, is_swap_write_error, may_go_on, wait};
 use super::{indexes, item_lookup, upsert};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::update::{Update, UpdateStatement};
@@ -96,7 +96,7 @@ async fn one_after_the_other(run: &mut BucketCommand<'_>, command: &Update<'_>) 
                 results.fail(index, &WriteError::new(ErrorCode::FailedToParse, error.message()));
             }
             Err(RunError::Command(error))
-                if run.executed > 0 && is_met_by(&error) && !run.context.head.in_transaction() =>
+                if run.executed > 0 && is_swap_error(&error) && !run.context.head.in_transaction() =>
             {
                 results.fail(index, &retry_on_swap::not_executed(run));
             }
@@ -125,12 +125,12 @@ async fn until_executed(
     let before = run.executed;
     for _ in 0..retry_on_swap::MAX_RUNS {
         let outcome = of_statement(run, command, index, statement).await;
-        let is_met = match &outcome {
-            Ok(outcome) => outcome.failed.as_ref().is_some_and(is_met_by_statement),
-            Err(RunError::Command(error)) => is_met_by(error),
+        let is_swap = match &outcome {
+            Ok(outcome) => outcome.failed.as_ref().is_some_and(is_swap_write_error),
+            Err(RunError::Command(error)) => is_swap_error(error),
             Err(RunError::Link(_) | RunError::ClientClosed) => false,
         };
-        if !is_met || !may_go_on(run, before) {
+        if !is_swap || !may_go_on(run, before) {
             return outcome;
         }
         wait(run).await?;

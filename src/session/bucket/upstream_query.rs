@@ -3,7 +3,7 @@
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
-use super::retry_on_swap::is_met_by;
+use super::retry_on_swap::is_swap_error;
 use crate::command::document::{as_flag, get, single};
 use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::bucket::read::bucket::Bucket;
@@ -53,7 +53,11 @@ pub(super) async fn ask_all(
     let asked = answers.len();
     let (answers, failed): (Vec<_>, Vec<_>) = answers.into_iter().map(succeeded).partition(Result::is_ok);
     let answers: Vec<_> = answers.into_iter().flatten().collect();
-    if failed.iter().filter_map(|failed| failed.as_ref().err()).any(is_met_by) {
+    if failed
+        .iter()
+        .filter_map(|failed| failed.as_ref().err())
+        .any(is_swap_error)
+    {
         run.context.settings.catalog.forget(run.namespace);
     }
     if answers.len() < asked {

@@ -3,7 +3,7 @@
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
-use super::retry_on_swap::is_met_by_statement;
+use super::retry_on_swap::is_swap_write_error;
 use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::{as_whole_number, get, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
@@ -123,7 +123,7 @@ pub(super) async fn send_counting(
     let errors = get(&answer, "writeErrors").and_then(RawBsonRef::as_array);
     let errors = errors.into_iter().flatten().flatten();
     for (position, error) in errors.filter_map(RawBsonRef::as_document).filter_map(WriteError::parse) {
-        if is_met_by_statement(&error) {
+        if is_swap_write_error(&error) {
             missed.push(position);
             replaced = Some(error);
             continue;

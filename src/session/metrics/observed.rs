@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_by_rewriting_code_counts_as_observed() {
+    fn reads_counted_in_observe_mode_are_observed_metrics() {
         let registry = Registry::new();
         let observed = ObservedMetrics::register(&registry).unwrap();
         observed.counting().unwrap().read("a.b", Strategy::Page);

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_is_left_once_and_only_so_many_are() {
+    fn deferred_tails_are_unique_and_bounded() {
         let mut tails = DeferredSpills::default();
         assert!(tails.leave(tail(0)) && tails.leave(tail(0)));
         for id in 1..MAX_LEFT {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn moves_that_fail_are_tried_so_often() {
+    fn failed_spills_are_retried_a_bounded_number_of_times() {
         let mut tails = DeferredSpills::default();
         for _ in 1..MAX_TRIES {
             tails.leave_again(vec![tail(1)]);

@@ -7,7 +7,7 @@ use super::id_cursor::{IdCursor, Selection};
 use super::internal_write::{OutlierWriteResult, WriteOrigin};
 use super::merged_read::are_pages_missing;
 use super::statements::{self, Results};
-use super::write::{DocumentSelector, met_by_none};
+use super::write::{DocumentSelector, matching_nothing};
 use crate::command::delete::{Delete, DeleteStatement};
 use crate::command::document::{array_of, put, single};
 use crate::command::write_reply::WriteReply;
@@ -55,7 +55,7 @@ impl<'a> OutlierDelete<'_, 'a> {
     /// Sends the statement with a filter that matches nothing. mongod validates it, and returns its
     /// retry record if there is one.
     pub(super) async fn on_none(&self, run: &mut OutlierCommand<'_>) -> Result<OutlierWriteResult, RunError> {
-        let element = self.element(&met_by_none(self.of.filter), i32::from(self.of.one));
+        let element = self.element(&matching_nothing(self.of.filter), i32::from(self.of.one));
         run.write(
             run.namespace.collection,
             "delete",
@@ -217,9 +217,9 @@ async fn at(
             filter: Some(filter),
             ..statement.selector()
         };
-        let meets = run.first_id(selector).await?.is_some();
-        let Some(extras) = run.extras_of(&stored)?.filter(|_| meets) else {
-            if meets {
+        let matches = run.first_id(selector).await?.is_some();
+        let Some(extras) = run.extras_of(&stored)?.filter(|_| matches) else {
+            if matches {
                 continue;
             }
             return Ok(None);

@@ -6,9 +6,9 @@ mod eval_and_replace;
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::command::OutlierCommand;
-use super::internal_write::met;
+use super::internal_write::matched_count;
 use super::read::forgotten;
-use super::write::{DocumentSelector, has_expression, met_by_none};
+use super::write::{DocumentSelector, has_expression, matching_nothing};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{get, put};
 use crate::command::error::CommandError;
@@ -56,7 +56,7 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
                 Ok(id) => id,
                 Err(RunError::Command(error @ CommandError::Upstream(_))) if !run.context.head.in_transaction() => {
                     // mongod may report another error first, so the client's command is validated.
-                    met_by_nobody(run, &command).await?;
+                    run_matching_nothing(run, &command).await?;
                     return Err(error.into());
                 }
                 Err(error) => return Err(error),
@@ -98,7 +98,7 @@ async fn typical_one(
     filter: &RawDocument,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     let answer = without_upsert(run, filter).await?;
-    if met(&answer) == 0 {
+    if matched_count(&answer) == 0 {
         return Ok(None);
     }
     reassembled_retry(run, command, answer).await.map(Some)
@@ -153,14 +153,17 @@ async fn without_match(
         let answer = run.context.link.run(&run.next(&body)).await?;
         return reassembled_retry(run, command, answer).await;
     }
-    let answer = met_by_nobody(run, command).await?;
+    let answer = run_matching_nothing(run, command).await?;
     reassembled_retry(run, command, answer).await
 }
 
 /// mongod's reply to the client's command with a filter that matches nothing.
-async fn met_by_nobody(run: &mut OutlierCommand<'_>, command: &FindAndModify<'_>) -> Result<RawDocumentBuf, RunError> {
+async fn run_matching_nothing(
+    run: &mut OutlierCommand<'_>,
+    command: &FindAndModify<'_>,
+) -> Result<RawDocumentBuf, RunError> {
     let all = RawDocumentBuf::new();
-    let nothing = met_by_none(command.filter.unwrap_or(&all));
+    let nothing = matching_nothing(command.filter.unwrap_or(&all));
     without_upsert(run, &nothing).await
 }
 

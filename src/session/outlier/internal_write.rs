@@ -68,7 +68,7 @@ impl OutlierWriteResult {
 }
 
 /// Number of documents that a `findAndModify` matched, from its reply.
-pub(super) fn met(answer: &RawDocument) -> i64 {
+pub(super) fn matched_count(answer: &RawDocument) -> i64 {
     let of = get(answer, "lastErrorObject").and_then(RawBsonRef::as_document);
     let n = of.and_then(|of| get(of, "n")).and_then(as_whole_number);
     n.unwrap_or_default()
@@ -174,7 +174,7 @@ impl<'a> OutlierCommand<'a> {
         self.append_bypass(&mut command);
         self.context.inherited().append_to_write(&mut command);
         let answer = succeeded(self.context.link.call(UpstreamRequest::plain(&command)).await?)?;
-        let n = met(&answer);
+        let n = matched_count(&answer);
         Ok(OutlierWriteResult {
             n,
             modified: n,

@@ -118,7 +118,7 @@ impl<'a> Push<'a> {
         let Some(flagging) = flagging(run.shape, self.id, self.count, generation) else {
             return Ok(());
         };
-        if self.statement.is_met(run, self.filter).await? {
+        if self.statement.matches_any(run, self.filter).await? {
             let collection = run.namespace.collection;
             run.write(collection, "update", &flagging, WriteOrigin::Internal)
                 .await?

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_goes_when_two_others_were_used_since() {
+    fn scratch_collection_unused_for_two_others_is_dropped() {
         let scratches = Scratches::default();
         let take = |name: &str| scratches.take(Namespace::new("shop", "extra_sales"), name);
         assert_eq!([take("a"), take("a"), take("b"), take("b")], [const { None }; 4]);

@@ -14,7 +14,7 @@ use super::id_cursor::IdCursor;
 use super::internal_write::{OutlierWriteResult, WriteOrigin};
 use super::push::Push;
 use super::statements::{self, Results};
-use super::write::{DocumentSelector, has_expression, met_by_none};
+use super::write::{DocumentSelector, has_expression, matching_nothing};
 use crate::command::document::{first_field, get, put, single};
 use crate::command::error::ErrorCode;
 use crate::command::update::{Update, UpdateStatement};
@@ -103,7 +103,7 @@ impl<'a> OutlierUpdate<'_, 'a> {
     /// Sends the statement with a filter that matches nothing. mongod validates it, and returns its
     /// retry record if there is one.
     pub(super) async fn on_none(&self, run: &mut OutlierCommand<'_>) -> Result<OutlierWriteResult, RunError> {
-        let filter = met_by_none(self.of.filter);
+        let filter = matching_nothing(self.of.filter);
         let element = self.element(&filter, self.of.change, self.of.multi, false);
         run.write(
             run.namespace.collection,
@@ -152,7 +152,11 @@ impl<'a> OutlierUpdate<'_, 'a> {
     }
 
     /// Whether a document matches `filter`, which contains the statement's filter.
-    pub(super) async fn is_met(&self, run: &mut OutlierCommand<'_>, filter: &RawDocument) -> Result<bool, RunError> {
+    pub(super) async fn matches_any(
+        &self,
+        run: &mut OutlierCommand<'_>,
+        filter: &RawDocument,
+    ) -> Result<bool, RunError> {
         let selector = DocumentSelector {
             filter: Some(filter),
             ..self.selector()

@@ -213,7 +213,7 @@ pub(super) fn has_expression(filter: &RawDocument) -> bool {
 }
 
 /// The client's filter, and a condition that matches nothing.
-pub(super) fn met_by_none(filter: &RawDocument) -> RawDocumentBuf {
+pub(super) fn matching_nothing(filter: &RawDocument) -> RawDocumentBuf {
     let none = single("_id", single("$in", RawArrayBuf::new()));
     single("$and", array_of(&[filter.to_owned(), none]))
 }

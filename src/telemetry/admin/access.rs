@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_may_end_its_line() {
+    fn token_file_may_end_with_a_newline() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         let read = |text: &str| {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_known_as_bearer_and_as_password() {
+    fn token_is_accepted_as_bearer_and_as_basic_password() {
         let check = |value: &str, expected: bool| {
             let headers = HeaderMap::from_iter([(AUTHORIZATION, value.parse().unwrap())]);
             assert_eq!(Token::new(TOKEN).unwrap().is_known_by(&headers), expected, "{value}");

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_comes_from_elsewhere() {
+    fn page_loads_no_external_resource() {
         for part in [TEMPLATE, STYLE, SCRIPT] {
             let linked = part.replace("http://www.w3.org/2000/svg", "");
             assert!(
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_taken_over_what_is_remembered() {
+    fn rates_are_computed_over_the_kept_snapshots() {
         let registry = Registry::new();
         let counter = IntCounterVec::new(Opts::new("mongoshape_commands_total", "h"), &["command", "outcome"]).unwrap();
         registry.register(Box::new(counter.clone())).unwrap();

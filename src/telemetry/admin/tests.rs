@@ -86,14 +86,14 @@ async fn the_reason_for_not_being_ready_is_one_line() {
 }
 
 #[tokio::test]
-async fn what_is_no_http_is_refused_and_the_next_client_served() {
+async fn non_http_request_is_refused_and_the_next_client_served() {
     let (address, _stop, _served) = start(Answer(Ok(()))).await;
     assert!(ask(address, "\x01\x02\x03").await.starts_with("HTTP/1.1 400 "));
     check(address, "GET /livez", ("200", "alive\n")).await;
 }
 
 #[tokio::test]
-async fn half_requests_keep_nobody_waiting_and_do_not_hold_up_the_end() {
+async fn partial_requests_block_neither_other_requests_nor_shutdown() {
     let (address, stop, served) = start(Answer(Ok(()))).await;
     let mut half = Vec::new();
     for _ in 0..600 {
@@ -192,7 +192,7 @@ async fn ask_encrypted(address: SocketAddr, client: &Arc<rustls::ClientConfig>) 
 }
 
 #[tokio::test]
-async fn tls_is_for_every_path_and_may_be_exchanged() {
+async fn admin_tls_covers_every_path_and_can_be_reloaded() {
     let (certified, client) = tls();
     let encrypted = |server| Access {
         tls: Some(server),

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_one_line_whatever_names_are_in_it() {
+    fn log_event_is_one_line_with_any_names() {
         let lines = Lines::default();
         let subscriber = tracing_subscriber::fmt()
             .fmt_fields(Escaped)

@@ -20,7 +20,7 @@ fn start(length: i32, size: usize) -> BytesMut {
 }
 
 #[test]
-fn lengths_are_checked_as_soon_as_they_are_there() {
+fn lengths_are_checked_before_the_rest_of_the_frame_arrives() {
     for length in [i32::MIN, -1, 0, 15, 48_000_001, i32::MAX] {
         let error = codec().decode(&mut start(length, 4)).unwrap_err();
         assert_eq!(

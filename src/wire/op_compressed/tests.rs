@@ -93,7 +93,7 @@ fn data_written_elsewhere_are_read() {
 }
 
 #[test]
-fn messages_that_cannot_be_true_are_refused_before_they_are_inflated() {
+fn impossible_sizes_are_refused_before_inflating() {
     let check = |message: &Frame, expected: &str| assert_eq!(parse(message).unwrap_err().to_string(), expected);
     let limit = i32::try_from(MAX_PAYLOAD_BYTES).unwrap();
     check(&frame(OpCode::Msg, b""), "expected OP_COMPRESSED, found OP_MSG");
@@ -138,7 +138,7 @@ fn messages_that_cannot_be_true_are_refused_before_they_are_inflated() {
 }
 
 #[test]
-fn other_kinds_of_message_keep_theirs() {
+fn other_op_codes_round_trip() {
     for op_code in [OpCode::Msg, OpCode::Query, OpCode::Reply, OpCode::Other(7)] {
         let original = frame(op_code, b"abc");
         let compressed = OpCompressed::compress(&original, Compressor::Snappy).unwrap();
@@ -268,7 +268,7 @@ fn the_head_of_a_large_message_costs_no_more_than_itself() {
 }
 
 #[test]
-fn what_does_not_get_shorter_at_the_limit_is_too_long() {
+fn incompressible_message_at_the_size_limit_is_refused() {
     let mut state = 1_u64;
     let random: Vec<u8> = std::iter::repeat_with(|| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -326,7 +326,7 @@ const STARTS: &[&[u8]] = &[
 
 proptest! {
     #[test]
-    fn what_is_compressed_is_inflated(
+    fn compressed_messages_round_trip(
         payload in any_payload(),
         op_code in any::<i32>().prop_filter("compressed itself", |&number| number != 2012),
         compressor in any_compressor(),

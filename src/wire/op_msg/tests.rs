@@ -191,7 +191,7 @@ fn documents_are_checked_as_they_are_reached() {
 }
 
 #[test]
-fn flags_of_looks_at_nothing_else() {
+fn flags_of_reads_only_the_flags() {
     let payload = [3, 0, 1, 0x80, 0xff];
     assert_eq!(
         OpMsg::flags_of(&frame(OpCode::Msg, &payload)).map(OpMsgFlags::bits),
@@ -214,7 +214,7 @@ fn errors_that_mongod_answers_have_its_code() {
 }
 
 #[test]
-fn the_builder_refuses_what_a_reader_would() {
+fn builder_refuses_messages_that_the_reader_refuses() {
     let new = || OpMsgBuilder::new(1, 0);
     let document = rawdoc! { "a": 1 };
     let check = |builder: OpMsgBuilder, expected: &str| {
@@ -297,7 +297,7 @@ fn build(parts: &Parts) -> Frame {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(parts in any_parts()) {
+    fn messages_round_trip(parts in any_parts()) {
         let frame = build(&parts);
         let header = frame.header();
         prop_assert_eq!((header.request_id, header.response_to), parts.ids);

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_statement_is_the_patterns() {
+    fn statement_equals_the_documented_pattern() {
         let trades = Trades::new().of(123, 1);
         let statement = upsert(&trades[0]).to_string();
         assert!(

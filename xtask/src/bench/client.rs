@@ -1,5 +1,5 @@
-//! An application's connection, without a driver, whose own work would hide the server's: requests are made
-//! before the clock starts, and replies are judged after it has stopped.
+//! An application's connection without a driver, whose own cost would hide the server's. Requests are built
+//! before the clock starts, and replies are checked after it has stopped.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -116,7 +116,7 @@ impl Client {
     }
 }
 
-/// A write without what a connection adds to it: sent by whichever there is.
+/// A write without the fields that a connection adds.
 #[derive(Debug)]
 pub(super) struct Prepared {
     /// The body's fields.

@@ -1,4 +1,4 @@
-//! HAProxy in TCP mode: what relaying costs when it is done well.
+//! HAProxy in TCP mode: a reference for the cost of relaying.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;

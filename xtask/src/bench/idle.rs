@@ -1,4 +1,4 @@
-//! What idle connections cost in memory: applications keep thousands of them.
+//! The memory of idle connections. Applications keep thousands of them.
 
 use std::net::SocketAddr;
 use std::thread;

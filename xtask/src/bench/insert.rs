@@ -1,5 +1,5 @@
-//! `bench insert`: what storing items costs in the bucket pattern through mongoshape, beside doing the
-//! pattern by hand, a time-series collection, and a naive one.
+//! `bench insert`: the cost of inserts in the bucket pattern through mongoshape, beside hand-written buckets,
+//! a time-series collection and a plain one.
 
 mod batches;
 mod hot;
@@ -50,7 +50,7 @@ pub(crate) struct Options {
     /// Before a replica set of one: commands then carry what drivers' retryable writes do
     #[arg(long)]
     replica_set: bool,
-    /// Leaves the naive and the time-series collection without an index on key and time
+    /// Leaves the plain and the time-series collection without an index on key and time
     #[arg(long)]
     bare: bool,
     /// Starts mongoshape again once collections are filled, so that it remembers nothing of their keys
@@ -138,7 +138,7 @@ impl Options {
         self.filled.max(self.filled_per_key * keys as usize)
     }
 
-    /// What is between filling and measuring: nobody is to pay for what filling has left to do.
+    /// The pause between filling and measuring: background work of the filling must not be measured.
     fn settle(&self, servers: &mut Servers) -> Result<()> {
         place::checkpoint(servers.direct())?;
         if self.cold { servers.forget() } else { Ok(()) }

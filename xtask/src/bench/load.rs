@@ -1,4 +1,5 @@
-//! A load generator that costs little: one request built once, blocking sockets, a thread a connection.
+//! A load generator with little overhead: a request that is built once, blocking sockets, a thread per
+//! connection.
 
 use std::net::SocketAddr;
 use std::sync::Barrier;
@@ -60,7 +61,7 @@ pub(super) fn run(address: SocketAddr, command: &Document, connections: usize, l
 
 fn measure(address: SocketAddr, command: &Document, length: Duration, barrier: &Barrier) -> Result<Vec<Duration>> {
     let prepared = prepare(address, command);
-    // Whoever fails must still meet the others, or they would wait for ever.
+    // A failed thread must still reach the barrier, or the others would wait for ever.
     barrier.wait();
     let (mut connection, request) = prepared?;
     let mut frame = Vec::new();

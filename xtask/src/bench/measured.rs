@@ -1,4 +1,4 @@
-//! What is measured of many connections that send one command after the other.
+//! The measurements of many connections that send one command after the other.
 
 use std::time::Duration;
 

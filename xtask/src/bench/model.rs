@@ -1,4 +1,4 @@
-//! The models that trades can be kept in: how each makes its collection, and what an application sends to it.
+//! The data models for trades: how each creates its collection, and the commands of an application.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use proto_tests::ItemIds;
 use super::by_hand;
 use super::trades::{KEY, TIME, Trade};
 
-/// How trades are kept, as the application that sends them knows it.
+/// The data model of trades.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Model {
     /// A document each.
@@ -17,7 +17,7 @@ pub(super) enum Model {
     TimeSeries,
     /// The bucket pattern, by the application itself.
     ByHand,
-    /// The bucket pattern, by mongoshape: the application sends what it would send to a naive collection.
+    /// The bucket pattern, by mongoshape: the application sends what it would send to a plain collection.
     Shaped(ItemIds),
 }
 
@@ -126,7 +126,7 @@ impl Model {
     }
 }
 
-/// Which indexes naive and time-series collections have.
+/// Which indexes plain and time-series collections have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Indexes {
     /// Those that mongod makes by itself.

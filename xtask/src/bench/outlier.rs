@@ -1,5 +1,5 @@
-//! `bench outlier`: what a catalogue of books costs of which few have very many buyers, in the outlier
-//! pattern through mongoshape, beside naive collections, direct and relayed.
+//! `bench outlier`: the cost of a catalogue of books, few of which have very many buyers: in the outlier
+//! pattern through mongoshape, beside plain collections, direct and relayed.
 
 mod books;
 mod measure;
@@ -136,7 +136,7 @@ fn measure(ways: &Ways, books: &mut Books, (part, options): (Part, &Options)) ->
 }
 
 impl Turn {
-    /// What tells this turn of a part from its others.
+    /// The label of this turn: the number that differs between the turns of a part.
     fn label(self, part: Part) -> String {
         match part {
             Part::PushOutlier => self.buyers.to_string(),

@@ -1,5 +1,4 @@
-//! The collections of one comparison: in a database of its own one for each way, all with the same trades in
-//! them.
+//! The collections of one comparison: a collection for each way in one database, all with the same trades.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the kernel knows of a process.
+//! The kernel's figures of a process.
 
 use std::fs;
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub(super) fn resident_kilobytes(process: u32) -> Result<u64> {
     Ok(figure.context("no VmRSS")?.parse()?)
 }
 
-/// A tick of a process's clock, which Linux counts in hundredths of a second whatever its own timer does.
+/// A tick of a process's clock. Linux counts in hundredths of a second, independent of its timer.
 const TICK: Duration = Duration::from_millis(10);
 
 /// The time that it has used of all cores, in itself and in the kernel.

@@ -1,5 +1,5 @@
-//! `bench queries`: what the queries of applications cost on a shaped collection, beside a plain one, and how
-//! that grows with the collection.
+//! `bench queries`: the cost of typical queries on a shaped collection, beside a plain one, and its growth
+//! with the collection.
 
 mod answer;
 mod arguments;

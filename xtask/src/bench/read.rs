@@ -1,12 +1,12 @@
-//! `bench read`: what reading costs through mongoshape, beside the pattern by hand, a time-series collection,
-//! and a naive one.
+//! `bench read`: the cost of reads through mongoshape, beside hand-written buckets, a time-series collection
+//! and a plain one.
 
 mod answer;
 mod by_hand;
 mod data;
 mod plot;
-mod question;
-mod questions;
+mod queries;
+mod query;
 mod reader;
 mod sizes;
 mod streams;
@@ -26,7 +26,7 @@ use super::model::{Indexes, Model};
 use super::place::{self, Place, Terms};
 use super::servers::{Servers, Setup};
 use data::{Data, LARGEST, SECOND};
-use question::{Order, Question};
+use query::{Order, ReadQuery};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -77,10 +77,10 @@ fn items() -> RangedU64ValueParser<usize> {
 
 /// What there is to read.
 struct Loaded {
-    /// The naive one first.
+    /// The plain one first.
     places: Vec<Place>,
     data: Data,
-    /// Answers that were not the naive collection's.
+    /// Answers that were not the plain collection's.
     differences: Vec<String>,
 }
 
@@ -166,9 +166,9 @@ impl Part {
             Self::Pages => pages(loaded, options),
             Self::Orders => {
                 println!("\nthe same: newest first, and without a sort");
-                let newest = [1, 1000].map(|number| Question::Page(number, Order::NewestFirst));
-                let any = [1, 1000].map(|number| Question::Page(number, Order::Any));
-                questions::run(&[newest, any].concat(), loaded, options).map(|_| ())
+                let newest = [1, 1000].map(|number| ReadQuery::Page(number, Order::NewestFirst));
+                let any = [1, 1000].map(|number| ReadQuery::Page(number, Order::Any));
+                queries::run(&[newest, any].concat(), loaded, options).map(|_| ())
             }
             Self::Others => {
                 println!(
@@ -176,14 +176,14 @@ impl Part {
                      largest have; one item; a hundredth of 10003"
                 );
                 let all = [
-                    Question::Week,
-                    Question::WholeKey,
-                    Question::Count(SECOND),
-                    Question::Count(LARGEST),
-                    Question::ById,
-                    Question::ByQuantity,
+                    ReadQuery::Week,
+                    ReadQuery::WholeKey,
+                    ReadQuery::Count(SECOND),
+                    ReadQuery::Count(LARGEST),
+                    ReadQuery::ById,
+                    ReadQuery::ByQuantity,
                 ];
-                questions::run(&all, loaded, options).map(|_| ())
+                queries::run(&all, loaded, options).map(|_| ())
             }
             Self::Streams => streams::run(servers, loaded, options),
             Self::Sizes => sizes::run(loaded, servers.direct()),
@@ -193,8 +193,8 @@ impl Part {
 
 fn pages(loaded: &mut Loaded, options: &Options) -> Result<()> {
     println!("\na page of ten of the largest key, oldest first, by its number");
-    let pages = (0..=5).map(|exponent| Question::Page(10_usize.pow(exponent), Order::OldestFirst));
-    let series = questions::run(&pages.collect::<Vec<_>>(), loaded, options)?;
+    let pages = (0..=5).map(|exponent| ReadQuery::Page(10_usize.pow(exponent), Order::OldestFirst));
+    let series = queries::run(&pages.collect::<Vec<_>>(), loaded, options)?;
     match &options.plot {
         Some(file) => plot::write(file, &series, loaded.data.largest),
         None => Ok(()),

@@ -1,5 +1,5 @@
-//! `bench relay`: operations per second and latencies of unshaped commands, direct, through HAProxy, through
-//! mongoshape.
+//! `bench relay`: operations per second and latencies of unshaped commands: direct, through HAProxy, and
+//! through mongoshape.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -156,7 +156,7 @@ fn compare(title: &str, command: &Document, ways: &[Way], options: &Options) -> 
     for connections in &options.connections {
         let mut measured = vec![Measured::default(); ways.len()];
         for round in 0..options.rounds as usize {
-            // Another one begins each time: what one leaves behind is not always the same one's to bear.
+            // Each round starts with another way, since each way affects the next one.
             for turn in 0..ways.len() {
                 let at = (round + turn) % ways.len();
                 measured[at].measure(&ways[at], command, *connections, length)?;

@@ -1,4 +1,4 @@
-//! The servers that are measured, and the ways to store trades in them.
+//! The measured servers, and the ways to store trades in them.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ fn collection(item_ids: ItemIds) -> &'static str {
     }
 }
 
-/// Running servers; they end when dropped, a proxy before what it stands before.
+/// Running servers. They are stopped when dropped, a proxy before its upstream.
 #[derive(Debug)]
 pub(super) struct Servers {
     /// One for each setting: what it remembers of keys is of one collection, as if there were no others.
@@ -123,7 +123,7 @@ impl Servers {
         ways
     }
 
-    /// The same, and what a proxy in the naive way costs that only passes bytes on.
+    /// The same, and the cost of a proxy that only relays bytes of a plain collection.
     pub(super) fn ways_with_haproxy(&self) -> Vec<Way> {
         let mut ways = self.ways();
         ways.extend(self.haproxy.as_ref().map(|haproxy| Way {

@@ -1,4 +1,4 @@
-//! Of a machine that has slow seconds: medians, and ratios of what was measured side by side.
+//! Statistics for a noisy machine: medians, and ratios of figures that were measured in the same round.
 
 /// The one in the middle, of which there must be one.
 pub(super) fn median(figures: impl IntoIterator<Item = f64>) -> f64 {

@@ -1,4 +1,4 @@
-//! Tables: a line a way, and behind each of mongoshape's how many times as much the other ways take.
+//! Tables: a line per way. A line of mongoshape shows the ratios to the other ways.
 
 use super::servers::Way;
 use super::statistics::{median, ratio};
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_says_why_and_keeps_its_column() {
+    fn unmeasured_cell_shows_the_reason() {
         let unmeasured = Row {
             figures: Vec::new(),
             costs: Vec::new(),

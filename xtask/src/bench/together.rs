@@ -1,4 +1,4 @@
-//! Many connections that send the same commands together: each takes the next that there is.
+//! Many connections that share a sequence of commands: each takes the next one.
 
 use std::net::SocketAddr;
 use std::sync::Barrier;

@@ -1,4 +1,4 @@
-//! The items: trades like those that the pattern is explained with, the same ones for every way.
+//! The items: trades like those in the pattern's documentation, the same for every way.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub(super) const KEY: &str = "customerId";
 pub(super) const TIME: &str = "date";
 
 const BEGIN_MS: i64 = 1_698_335_223_434;
-/// Between two trades, whoever's they are. Ten of them take a second, after which pages are named.
+/// The time between two trades of any customer. Ten trades take a second, the resolution of page names.
 pub(super) const STEP: Duration = Duration::from_millis(100);
 const TICKERS: [&str; 4] = ["MDB", "GOOG", "MSFT", "AAPL"];
 
@@ -42,7 +42,7 @@ impl Trade {
     }
 
     /// The `_id` of a page that begins with this trade: the pattern's, and a number, as two may begin in one
-    /// second. They sort by time whatever number of digits that has.
+    /// second. They sort by time for any number of digits.
     pub(super) fn page_id(&self) -> String {
         format!("{}_{:010}_{}", self.customer, self.millis / 1000, self.number)
     }
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_picked_is_picked_once() {
+    fn random_picks_are_distinct() {
         let mut trades = Trades::new();
         let mut all = trades.among(50, 1000);
         let ids: HashSet<_> = all.iter().map(Trade::id).collect();

@@ -1,5 +1,5 @@
-//! `bench update`: what changing and deleting items by their `_id` costs in the bucket pattern through
-//! mongoshape, beside a naive collection, direct and through HAProxy.
+//! `bench update`: the cost of updates and deletes by `_id` in the bucket pattern through mongoshape, beside
+//! a plain collection, direct and through HAProxy.
 
 mod comparison;
 mod operation;

@@ -1,4 +1,4 @@
-//! The page that draws: `xtask/dashboard` and the packages that it names, in one script.
+//! The page that draws the panels: `xtask/dashboard` and its packages, bundled into one script.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ const SOURCES: [&str; 6] = [
     "heatmap.jsx",
 ];
 const PACKAGES: [&str; 2] = ["package.json", "package-lock.json"];
-/// The lock file of what is installed.
+/// The lock file of the installed packages.
 const INSTALLED: &str = "installed.json";
 /// Fonts go into the script: the page is a file, which may not ask for others. Those of Grafana's editor are
 /// not needed.
@@ -79,7 +79,7 @@ fn install(sources: &Path, folder: &Path) -> Result<()> {
 }
 
 impl Bundle {
-    /// The page for this question, by its address.
+    /// Writes the page for this request, and returns its address.
     pub(super) fn write(&self, asked: &Value) -> Result<String> {
         let page = format!(
             "<!doctype html><meta charset=\"utf-8\"><link rel=\"stylesheet\" href=\"main.css\">\

@@ -1,4 +1,5 @@
-//! The application: it believes in a plain collection of trades, and only its connection string is ours.
+//! The application: it is written for a plain collection of trades. Only its connection string names
+//! mongoshape.
 
 use anyhow::Result;
 use bson::{DateTime, Document, doc};
@@ -7,7 +8,7 @@ use mongodb::Client;
 
 use super::print::{document, indented, note, section};
 
-/// This very file, so that what is shown is what runs.
+/// This source file, so that the shown code is the executed code.
 const SOURCE: &str = include_str!("application.rs");
 
 // begin

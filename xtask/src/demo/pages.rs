@@ -1,5 +1,5 @@
-//! A customer with thousands of trades, read page by page: through mongoshape, and as a plain collection read
-//! directly.
+//! Reads a customer's thousands of trades page by page: through mongoshape, and directly from a plain
+//! collection.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -28,10 +28,10 @@ pub(super) async fn show(proxy: &Proxy, mongod: &Mongod, trades: u32) -> Result<
         .database("shop")
         .collection::<Document>("orders");
     let direct = Client::with_uri_str(mongod.uri()).await?;
-    let naive = direct.database("naive").collection::<Document>("orders");
+    let plain = direct.database("naive").collection::<Document>("orders");
     let index = IndexModel::builder().keys(doc! { "customerId": 1, "date": 1 }).build();
-    naive.create_index(index).await?;
-    for collection in [&proxied, &naive] {
+    plain.create_index(index).await?;
+    for collection in [&proxied, &plain] {
         insert(collection, trades).await?;
     }
     note("naive: a plain collection with an index on {customerId, date}, read without a proxy");
@@ -49,18 +49,18 @@ pub(super) async fn show(proxy: &Proxy, mongod: &Mongod, trades: u32) -> Result<
     pages.retain(|page| *page <= last);
     pages.dedup();
     for page in pages {
-        let (naive, proxied) = compare(&mut readers.0, &mut readers.1, page)?;
-        let ratio = naive.as_secs_f64() / proxied.as_secs_f64();
+        let (plain, proxied) = compare(&mut readers.0, &mut readers.1, page)?;
+        let ratio = plain.as_secs_f64() / proxied.as_secs_f64();
         println!(
             "    {page:>7}{:>13} µs{:>13} µs{ratio:>18.2}",
-            naive.as_micros(),
+            plain.as_micros(),
             proxied.as_micros()
         );
     }
     println!();
     // Sizes on disk are as of the last checkpoint.
     direct.database("admin").run_command(doc! { "fsync": 1 }).await?;
-    sizes(&naive, "naive").await?;
+    sizes(&plain, "naive").await?;
     sizes(&direct.database("shop").collection("orders"), "buckets").await
 }
 
@@ -84,16 +84,16 @@ fn order(number: u32, customer_id: i32) -> Document {
 }
 
 /// Both ways in turn, so that noise hits them alike. Their answers must be the same.
-fn compare(naive: &mut Reader, proxied: &mut Reader, page: u32) -> Result<(Duration, Duration)> {
-    let (mut naive_times, mut proxied_times) = (Vec::new(), Vec::new());
+fn compare(plain: &mut Reader, proxied: &mut Reader, page: u32) -> Result<(Duration, Duration)> {
+    let (mut plain_times, mut proxied_times) = (Vec::new(), Vec::new());
     for _ in 0..RUNS {
-        let (expected, time) = naive.read(page)?;
-        naive_times.push(time);
+        let (expected, time) = plain.read(page)?;
+        plain_times.push(time);
         let (found, time) = proxied.read(page)?;
         proxied_times.push(time);
         ensure!(expected == found, "page {page} differs: {expected:?} and {found:?}");
     }
-    Ok((median(naive_times), median(proxied_times)))
+    Ok((median(plain_times), median(proxied_times)))
 }
 
 /// Reads pages of the busy customer. Without a driver, whose own work on a page takes longer than the

@@ -1,4 +1,4 @@
-//! How the demo looks: headings, notes, extended JSON that stays within 100 columns.
+//! Formats the demo's output: headings, notes, extended JSON within 100 columns.
 
 use bson::{Bson, Document};
 

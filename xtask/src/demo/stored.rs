@@ -1,4 +1,4 @@
-//! What mongod holds of the application's trades.
+//! The stored documents of the application's trades.
 
 use anyhow::Result;
 use bson::{Document, doc};

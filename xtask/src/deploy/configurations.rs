@@ -1,4 +1,4 @@
-//! Whether mongoshape takes the configurations that stand here.
+//! Checks that mongoshape accepts the configurations in `deploy/`.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! The dashboard's own structure. Grafana has no checker of it.
+//! Checks the dashboard's structure. Grafana has no checker of it.
 
 use std::collections::BTreeSet;
 

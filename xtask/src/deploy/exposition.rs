@@ -1,4 +1,4 @@
-//! What `/metrics` says: families, and the labels and values that their series have.
+//! Parses `/metrics`: families, and the labels and values of their series.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use super::expression::{Matcher, matchers};
 /// Labels that Prometheus adds, and the one of histograms' buckets.
 const ADDED: [&str; 4] = ["alertname", "instance", "job", "le"];
 
-/// Labels whose values are whatever is configured, or built.
+/// Labels whose values depend on the configuration or the build.
 const OPEN: [&str; 2] = ["namespace", "version"];
 
 #[derive(Debug, Default)]

@@ -1,5 +1,5 @@
-//! Which series a text of `PromQL` names, as far as that can be seen without a parser: names of ours, and
-//! what stands in braces behind them.
+//! Finds the series that a `PromQL` text names, without a parser: metric names of mongoshape, and the
+//! matchers in braces after them.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,4 @@
-//! Whether every series that alerts, their tests and the dashboard name is one that a started mongoshape
-//! shows.
+//! Checks that every series in the alerts, their tests and the dashboard is exposed by a running mongoshape.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -41,7 +40,7 @@ const TESTS: &str = "deploy/prometheus/mongoshape.rules.test.yml";
 
 fn shown(binary: &Path) -> Result<Exposition> {
     let proxy = Proxy::start_unready(&ProxyOptions::new(NO_UPSTREAM).config(SHAPES).binary(binary))?;
-    // That there is no upstream may be told.
+    // Warnings about the missing upstream are expected.
     proxy.expect_log(Level::Warn, "");
     let answer = proxy.admin_get("/metrics")?;
     ensure!(answer.status == 200, "/metrics answers {}", answer.status);

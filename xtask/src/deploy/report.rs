@@ -1,4 +1,4 @@
-//! What the checks say, a line each.
+//! Prints the findings, one per line.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

@@ -1,4 +1,4 @@
-//! Whoever ends the proxy gives it the time that it may take.
+//! Checks that every supervisor's stop timeout is at least the proxy's drain time.
 
 use anyhow::{Context as _, Result};
 
@@ -9,7 +9,7 @@ use super::report::Report;
 /// `telemetry::admin`.
 const ADMIN: u64 = 15;
 
-/// Where the time is given, and what else it must hold, in seconds.
+/// The places of stop timeouts, and the seconds that they need besides the drain.
 const GIVEN: [(&str, &str, u64); 4] = [
     ("deploy/systemd/mongoshape.service", "TimeoutStopSec=", 0),
     ("deploy/compose/compose.yaml", "stop_grace_period:", 0),
@@ -49,7 +49,7 @@ pub(super) fn check(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The number behind what a line begins with.
+/// The number after the prefix of a line.
 fn number(text: &str, option: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.trim().strip_prefix(option))?.trim();
     let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());

@@ -1,4 +1,4 @@
-//! Whoever names the image names its version.
+//! Checks that every reference to the image has the workspace's version.
 
 use anyhow::Result;
 

@@ -1,4 +1,4 @@
-//! Modules that import each other, directly or through others.
+//! Import cycles between modules, direct or indirect.
 
 use std::collections::{BTreeMap, BTreeSet};
 

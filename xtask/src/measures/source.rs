@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 
 use super::COMMENT_COLUMNS;
 
-/// A file of `src/`, without what is compiled for tests alone.
+/// A file of `src/`, without code that is compiled for tests only.
 #[derive(Debug, Default)]
 pub(super) struct SourceFile {
     /// Below `src/`, without the extension: `pattern/bucket/read`.

@@ -1,4 +1,4 @@
-//! The tests that come to something else where their collections are buckets, each with the cause.
+//! The tests with another outcome on bucket collections, each with the cause.
 
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
@@ -7,7 +7,7 @@ const LIST: &str = include_str!("expected.toml");
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Expected {
-    /// Full titles, or what they begin with.
+    /// Full titles, or their prefixes.
     tests: Vec<String>,
     pub(super) cause: String,
 }

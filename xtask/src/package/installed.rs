@@ -1,5 +1,4 @@
-//! Installs the package below a folder, as `dpkg` would into the system, tries what it has brought, and
-//! removes it again.
+//! Installs the package below a folder as `dpkg` does, runs the installed files, and removes it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -83,8 +82,8 @@ impl Root {
         self.0.path().join(file)
     }
 
-    /// What it depends on is not in there, nor is a shell for its scripts: those run outside, and are told of
-    /// the folder.
+    /// The folder has neither the package's dependencies nor a shell. So its scripts run outside, and get the
+    /// folder as an argument.
     fn dpkg(&self, action: &[&str], subject: &str) -> Result<()> {
         let mut command = Command::new("dpkg");
         command.arg("--root").arg(self.0.path());

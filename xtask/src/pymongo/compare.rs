@@ -1,4 +1,4 @@
-//! Two runs beside each other, test by test.
+//! Compares two runs test by test.
 
 use super::outcome::{Ended, Outcomes};
 

@@ -1,4 +1,4 @@
-//! The committed lists of differences that are known, each with its cause.
+//! The committed lists of known differences, each with its cause.
 
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
@@ -31,12 +31,12 @@ struct List {
     difference: Vec<Expected>,
 }
 
-/// The whole list of what differs without shapes.
+/// The list of all differences without shapes.
 pub(super) fn plain() -> Result<Vec<Expected>> {
     Ok(toml::from_str::<List>(PLAIN).context("expected.toml")?.difference)
 }
 
-/// The whole list of what differs for shapes alone.
+/// The list of all differences with shapes.
 pub(super) fn shaped() -> Result<Vec<Expected>> {
     let list = toml::from_str::<List>(SHAPED).context("shaped/expected.toml")?;
     Ok(list.difference)
@@ -61,9 +61,9 @@ impl Expected {
 
     /// Those of its tests that none of these differences is of.
     pub(super) fn unmet(&self, differences: &[&Difference]) -> Vec<&str> {
-        let is_met = |glob: &str| differences.iter().any(|one| matches(glob, one.short_name()));
+        let occurred = |glob: &str| differences.iter().any(|one| matches(glob, one.short_name()));
         let globs = self.tests.iter().map(String::as_str);
-        globs.filter(|glob| !is_met(glob)).collect()
+        globs.filter(|glob| !occurred(glob)).collect()
     }
 }
 
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_longer_happens_is_unmet() {
+    fn expected_difference_that_did_not_occur_is_reported() {
         let list = "[[difference]]\ntests = [\"*::a\", \"*::b\"]\ncause = \"\"";
         let list = toml::from_str::<List>(list).unwrap().difference;
         let difference = Difference {

@@ -1,4 +1,4 @@
-//! What became of a test: read from the lines that our plugin for pytest writes.
+//! The outcome of a test, parsed from the lines of our pytest plugin.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,7 +36,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// How a test ended and what it said: the reason to skip it, or its error.
+/// The outcome of a test and its text: the reason to skip it, or its error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ended {
     pub(super) outcome: Outcome,
@@ -51,9 +51,8 @@ impl Ended {
         }
     }
 
-    /// Whether two runs agree. Errors are compared as errors, since their texts tell times and ids; reasons
-    /// to skip word for word, since a test that is skipped for want of something else was not looked at in
-    /// the same way.
+    /// Whether two runs agree. Error texts are not compared, since they have times and ids. Skip reasons are
+    /// compared, since a test that is skipped for another reason had another environment.
     pub(super) fn agrees_with(&self, other: &Self) -> bool {
         self.outcome == other.outcome && (self.outcome != Outcome::Skipped || self.detail == other.detail)
     }
@@ -92,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_gravest_step_is_the_outcome() {
+    fn outcome_is_the_worst_step() {
         let text = r#"{"test":"a","outcome":"passed","detail":""}
 {"test":"a","outcome":"failed","detail":"in teardown"}
 {"test":"b","outcome":"skipped","detail":"a subtest"}

@@ -1,4 +1,4 @@
-//! What the suite is run against: a server, and what the proxy before it passes itself off as.
+//! The targets of the suite: a server, and the proxy's presentation of it.
 
 use anyhow::Result;
 use clap::ValueEnum;

@@ -1,4 +1,4 @@
-//! The results as Markdown: each difference with its cause, and at the end a table of counts.
+//! Prints the results as Markdown: each difference with its cause, and a table of counts.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::compare::Difference;
 use super::expected::Expected;
 use super::outcome::{Ended, Outcome, Outcomes, count};
 
-/// Of what a test said, enough to recognise it.
+/// The length of an error text that is enough to recognise it.
 const DETAIL_LIMIT: usize = 240;
 /// Of what many tests may have said alike.
 const CAUSE_LIMIT: usize = 120;
@@ -59,7 +59,7 @@ pub(super) fn differences(one: &Compared, list: &[Expected]) {
     }
 }
 
-/// As `passed 3, skipped 2`, without what there is none of.
+/// As `passed 3, skipped 2`, without zero counts.
 pub(super) fn counts(outcomes: &Outcomes) -> String {
     let all = [
         Outcome::Passed,
@@ -128,7 +128,7 @@ fn causes(name: &str, differences: &[Difference]) {
     }
 }
 
-/// What a test said, without what is of one collection or one reply.
+/// An error text without collection names and values of one reply.
 fn cause(ended: &Ended) -> String {
     let line = ended.detail.lines().next().unwrap_or_default();
     let said = line.split_once(", full error").map_or(line, |(said, _)| said);

@@ -1,4 +1,4 @@
-//! One way to the server: what the proxy shows of it, and what it stores in a pattern.
+//! One route to the server: the proxy's presentation, and its shaped collections.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use proto_tests::{Mongod, Proxy};
 use super::presentation::{Presentation, Topology};
 use super::shaped::{Shaping, check_layout};
 
-/// What a proxy is told.
+/// The configuration of a proxy.
 #[derive(Debug, Clone)]
 pub(super) struct Route {
     pub(super) presentation: Presentation,
@@ -87,7 +87,7 @@ impl Way {
         self.proxy.as_ref().map_or(self.mongod.address(), Proxy::address)
     }
 
-    /// Fails where a shaped collection is not what its shape says.
+    /// Fails if a shaped collection violates its layout.
     pub(super) fn check(&self, shaping: &Shaping) -> Result<()> {
         check_layout(shaping, &self.mongod)
     }

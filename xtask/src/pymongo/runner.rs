@@ -1,8 +1,8 @@
-//! Runs, and what they do not agree on.
+//! Runs the suite, and finds the tests whose outcomes differ.
 //!
-//! A test on which two runs do not agree, and which the list of [`expected`](super::expected) differences
-//! does not have, is run again alone both ways: only one that differs again is a difference. Not so with
-//! shapes: these tests are few and depend on no deadline, so that one which differs at all is a fault.
+//! A test that differs and is not in the list of [`expected`](super::expected) differences is run again alone
+//! on both routes. Only a second difference counts. Tests with shapes are not repeated: they are few and have
+//! no deadlines, so any difference is a bug.
 
 use std::time::Instant;
 
@@ -27,7 +27,7 @@ struct Whole {
     outcomes: Outcomes,
     /// What the proxy logged as WARN or ERROR.
     logged: Vec<String>,
-    /// How shaped collections were left that are not what their shape says.
+    /// The shaped collections that violate their layout.
     broken: Vec<String>,
 }
 

@@ -1,7 +1,7 @@
-//! Tests of the specifications with the collections that they use shaped.
+//! Tests of the specifications with shaped collections.
 //!
-//! The suite is `PyMongo`'s and so is its runner; only the proxy's configuration is ours. It is made of what
-//! the tests' own files say, so that whatever they will use is shaped as well.
+//! The suite and its runner are `PyMongo`'s. Only the proxy's configuration is generated, from the tests'
+//! files, so that every collection that they use is shaped.
 
 mod layout;
 mod namespaces;
@@ -94,7 +94,7 @@ struct Part {
     /// As pytest names them.
     tests: Vec<String>,
     namespaces: Namespaces,
-    /// Whether tests change items, which then do not weigh what their buckets say.
+    /// Whether tests update items. Then the recorded bytes of a bucket may differ from its size.
     items_change: bool,
 }
 
@@ -200,7 +200,7 @@ impl Shaping {
         }
     }
 
-    /// Says what is shaped and what is not.
+    /// Prints the shaped and the plain collections.
     pub(super) fn print(&self) {
         let text = |namespaces: Vec<&Namespace>| {
             let texts: Vec<_> = namespaces.into_iter().map(ToString::to_string).collect();

@@ -98,7 +98,7 @@ impl Script {
         Ok(())
     }
 
-    /// The driver refuses what nobody waits for.
+    /// The driver refuses unacknowledged writes.
     pub(crate) async fn unacknowledged(&self) -> Result<()> {
         let options = CollectionOptions::builder()
             .write_concern(WriteConcern::nodes(0))

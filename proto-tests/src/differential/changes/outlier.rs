@@ -1,4 +1,4 @@
-//! Made-up changes of the array of an outlier.
+//! Random updates of the array of an outlier.
 
 use bson::{Bson, Document, bson, doc};
 
@@ -41,7 +41,7 @@ impl World {
         }
     }
 
-    /// A change that fails on no document which meets its needs, of the array of an outlier.
+    /// An update of an outlier's array that fails on no document that satisfies its needs.
     pub(super) fn sure_change_of_array(&mut self, is_array: Document) -> Change {
         let (update, needs) = match self.below(8) {
             0 => (bson!({ "$push": { "tags": self.element() } }), is_array),

@@ -1,4 +1,4 @@
-//! Filters, sorts, projections, pipelines, and the commands that read.
+//! Productions for filters, sorts, projections, pipelines and read commands.
 
 use super::declare_sites;
 

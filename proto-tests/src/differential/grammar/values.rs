@@ -1,4 +1,4 @@
-//! Values, and the documents and keys that they are put in.
+//! Productions for values, documents and keys.
 
 use super::declare_sites;
 
@@ -25,7 +25,7 @@ declare_sites! {
         Reference 2, DocumentWithSymbol 1, EmptyTimestamp 1,
     }
 
-    /// The first field of a document, which the order of fields may tell.
+    /// The first field of a document, which may depend on the order of fields.
     "document.id" IdPlace { First 80, Last 20 }
 
     /// What a document's key field holds.
@@ -34,6 +34,6 @@ declare_sites! {
     /// What a document's time field holds.
     "document.time" TimeForm { None 1, Odd 1, Past 2, Next 21 }
 
-    /// A field whose name is unlike others.
+    /// A field with an unusual name.
     "document.name" OddName { None 86, Empty 3, Dollar 3, Dotted 3, Reference 1, LikeABucket 1 }
 }

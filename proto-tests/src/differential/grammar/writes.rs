@@ -1,4 +1,4 @@
-//! Changes of documents, and the commands that write.
+//! Productions for updates and write commands.
 
 use super::declare_sites;
 
@@ -6,7 +6,7 @@ declare_sites! {
     /// How many documents an `insert` has.
     "insert" InsertCount { One 8, Few 7, Page 4, Pages 1, None 1 }
 
-    /// Whether a document of an `insert` is refused whatever it has.
+    /// Whether a document of an `insert` is refused in any case.
     "insert.form" InsertForm { Ordinary 57, OneKey 2, Mistake 2 }
 
     /// Whether statements end with the first that fails.
@@ -34,7 +34,7 @@ declare_sites! {
         Positional 3, WithinKey 2, Absent 4, Empty 2, Dollar 1, NestedDollar 1,
     }
 
-    /// A change by a field whose name begins with `$`.
+    /// An update of a field whose name begins with `$`.
     "update.dollar" DollarChange { SetTop 1, IncTop 1, SetReference 1, SetNested 1, UnsetTop 1, ReplaceTop 1, ReplaceNested 1, Stage 1 }
 
     /// A stage of an update.
@@ -43,7 +43,7 @@ declare_sites! {
         Place 1, EmptyTimestamp 1, Forbidden 1, Variable 1,
     }
 
-    /// A change that fails on no document which meets its needs.
+    /// An update that fails on no document that satisfies its needs.
     "update.sure" SureChange {
         Set 4, Unset 2, MinMax 1, Rename 2, Inc 2, Mul 1, Push 1, AddToSet 1, Pull 1, Pop 1, AllElements 1, Nested 1, Literal 1, Stages 1,
         ReplaceWith 1, Place 2, SomeElements 1,
@@ -82,7 +82,7 @@ declare_sites! {
     /// The state of an empty collection.
     "empty" Emptiness { NeverCreated 1, Created 1, CreatedWithoutProxy 1, Dropped 1, Emptied 1, DatabaseDropped 1 }
 
-    /// What an empty collection is asked for.
+    /// The command on an empty collection.
     "empty.command" OnEmpty {
         Find 2, Count 1, Aggregate 1, Distinct 1, Insert 1, Update 2, Delete 1, DeleteEverything 2, UpdateEverything 1, FindAndModify 2,
         Indexes 1,
@@ -94,13 +94,13 @@ declare_sites! {
     /// How a transaction ends.
     "transaction.end" TransactionEnd { Commit 2, Abort 1 }
 
-    /// A scene of its own: a few documents, and one command that meets a bound or fails among them.
+    /// A scene: a few separate documents, and one command that reaches a limit or fails on one of them.
     "scene" SceneForm { FailingUpdate 3, TooBig 1, Dollar 2, Range 3, Twice 1 }
 
     /// How many ends a range of time has.
     "scene.range" RangeEnds { Both 1, First 1, Last 1, Equal 1 }
 
-    /// By what the documents of a key are sorted, in a range of time.
+    /// The sort of a key's documents in a time range.
     "scene.sort" RangeSort { None 1, Key 1, KeyBackwards 1, KeyTwice 1, Time 1, TimeBackwards 1, KeyAndTime 1, TimeAndKey 1 }
 
     /// How many of them are answered.

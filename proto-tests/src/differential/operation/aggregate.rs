@@ -54,7 +54,7 @@ fn ordinary(world: &mut World) -> (Document, Pipeline) {
     }
     let mut command = doc! { "aggregate": COLLECTION, "pipeline": made.stages.clone(), "cursor": cursor };
     if let Some(hint) = world.hint() {
-        // A hint changes the naive side's natural order, on which the first stages may rest.
+        // A hint changes the plain side's natural order, on which the first stages may rest.
         if made.begins_with_one_key {
             made.stages.insert(1, bson!({ "$sort": { "n": 1 } }));
             command.insert("pipeline", made.stages.clone());
@@ -75,7 +75,7 @@ fn ordinary(world: &mut World) -> (Document, Pipeline) {
     (command, made)
 }
 
-/// One mistake: of two in one command, which is told depends on what is looked at first.
+/// One mistake: with two in one command, the reported one depends on the order of checks.
 fn wrong(world: &mut World) -> Document {
     let mut command = doc! { "aggregate": COLLECTION, "pipeline": [], "cursor": {} };
     let mistakes = [
@@ -137,7 +137,7 @@ impl Operation for Aggregate {
         };
         // A cursor of unordered documents that a hint made so and that was killed has left a choice.
         if !answers.killed || self.order == Order::Defined {
-            compare::documents(self.canon, &self.order, &answers.naive, &answers.shaped, &[])?;
+            compare::documents(self.canon, &self.order, &answers.plain, &answers.shaped, &[])?;
         }
         Ok(Outcome::Done)
     }

@@ -13,7 +13,7 @@ use crate::differential::{Sides, World};
 #[derive(Debug)]
 struct Collection {
     command: Document,
-    /// Whether it has options that the shape refuses, so that only the proxy is asked.
+    /// Whether it has options that the shape refuses. Then the command is sent to the proxy only.
     has_options: bool,
 }
 
@@ -50,12 +50,12 @@ impl Operation for Collection {
             );
             return Ok(Outcome::Refused);
         }
-        let [naive, shaped] = sides.both(&self.command)?;
-        if !compare::outcomes(&naive, &shaped)? {
+        let [plain, shaped] = sides.both(&self.command)?;
+        if !compare::outcomes(&plain, &shaped)? {
             return Ok(Outcome::Failed);
         }
-        let [naive, shaped] = [&naive, &shaped].map(|reply| field(reply, "nIndexesWas"));
-        ensure!(naive == shaped, "nIndexesWas: {shaped:?} instead of {naive:?}");
+        let [plain, shaped] = [&plain, &shaped].map(|reply| field(reply, "nIndexesWas"));
+        ensure!(plain == shaped, "nIndexesWas: {shaped:?} instead of {plain:?}");
         Ok(Outcome::Done)
     }
 }

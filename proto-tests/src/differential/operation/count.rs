@@ -59,7 +59,7 @@ fn ordinary(world: &mut World) -> Document {
     command
 }
 
-/// One mistake: of two in one command, which is told depends on what is looked at first.
+/// One mistake: with two in one command, the reported one depends on the order of checks.
 fn wrong(world: &mut World) -> Document {
     let mistakes = [
         doc! { "skip": -1 },
@@ -91,15 +91,15 @@ impl Operation for Count {
     }
 
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
-        let [naive, shaped] = sides.both(&self.command)?;
+        let [plain, shaped] = sides.both(&self.command)?;
         if sides.is_refused(&self.command, &shaped) {
             return Ok(Outcome::Refused);
         }
-        if !compare::outcomes(&naive, &shaped)? {
+        if !compare::outcomes(&plain, &shaped)? {
             return Ok(Outcome::Failed);
         }
-        let [naive, shaped] = [&naive, &shaped].map(|reply| field(reply, "n"));
-        ensure!(naive == shaped, "{shaped:?} instead of {naive:?}");
+        let [plain, shaped] = [&plain, &shaped].map(|reply| field(reply, "n"));
+        ensure!(plain == shaped, "{shaped:?} instead of {plain:?}");
         Ok(Outcome::Done)
     }
 }

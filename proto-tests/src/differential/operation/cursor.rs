@@ -1,4 +1,4 @@
-//! Reading both sides' cursors batch by batch, side by side.
+//! Reads the cursors of both sides batch by batch.
 
 use std::fmt::{Display, Formatter};
 
@@ -14,7 +14,7 @@ use crate::differential::{Side, Sides};
 /// The longest answer that is read to its end.
 const MOST_DOCUMENTS: usize = 50_000;
 
-/// How the batches behind the first are asked for.
+/// The options of `getMore`.
 #[derive(Debug, Clone)]
 pub(super) struct Batches {
     /// The size of each; the last one also of all further ones. `None`: not given.
@@ -24,15 +24,14 @@ pub(super) struct Batches {
     /// Whether one side may need one more batch to see its end: not when the command itself says where that
     /// is.
     pub(super) may_end_later: bool,
-    /// Whether documents come in any order: one for which an expression fails is then met in any of the
-    /// batches.
+    /// Whether documents come in any order. Then any batch may have the one for which an expression fails.
     pub(super) in_any_order: bool,
 }
 
 /// What both sides gave.
 #[derive(Debug)]
 pub(super) struct Answers {
-    pub(super) naive: Vec<RawDocumentBuf>,
+    pub(super) plain: Vec<RawDocumentBuf>,
     pub(super) shaped: Vec<RawDocumentBuf>,
     /// Whether the cursors were killed before their end.
     pub(super) killed: bool,
@@ -61,11 +60,11 @@ pub(super) fn answers(sides: &mut Sides, command: &Document, batches: &Batches) 
 
 /// Reads on from two first replies. The batches must be of equal lengths. They must end together too, but for
 /// one thing: where `may_end_later`, one cursor may need another, empty batch to find out that it is at its
-/// end. That depends on the plan in mongod, and the naive side's own cursors do it now and then. `None` where
+/// end. That depends on the plan in mongod, and the plain side's own cursors do it now and then. `None` where
 /// both fail, in any order: which documents came before is then any.
 pub(super) fn read(sides: &mut Sides, first: &[RawDocumentBuf; 2], batches: &Batches) -> Result<Option<Answers>> {
     let mut answers = Answers {
-        naive: Vec::new(),
+        plain: Vec::new(),
         shaped: Vec::new(),
         killed: false,
     };
@@ -80,7 +79,7 @@ pub(super) fn read(sides: &mut Sides, first: &[RawDocumentBuf; 2], batches: &Bat
                 break;
             }
             [id, 0] if batches.may_end_later => {
-                expect_end(&sides.naive.run(&get_more(id, size))?)?;
+                expect_end(&sides.plain.run(&get_more(id, size))?)?;
                 break;
             }
             [0, _] | [_, 0] => bail!("only one cursor is at its end: {replies:?}"),
@@ -92,7 +91,7 @@ pub(super) fn read(sides: &mut Sides, first: &[RawDocumentBuf; 2], batches: &Bat
             break;
         }
         replies = [
-            sides.naive.run(&get_more(ids[0], size))?,
+            sides.plain.run(&get_more(ids[0], size))?,
             sides.shaped.run(&get_more(ids[1], size))?,
         ];
         if !outcomes(sides, &replies, batches)? {
@@ -108,20 +107,20 @@ pub(super) fn read(sides: &mut Sides, first: &[RawDocumentBuf; 2], batches: &Bat
 /// Fails unless both succeeded or both failed with the same code; whether they succeeded. In any order, one
 /// side may fail in a later batch than the other.
 pub(super) fn outcomes(sides: &mut Sides, replies: &[RawDocumentBuf; 2], batches: &Batches) -> Result<bool> {
-    let [naive, shaped] = replies;
-    if !batches.in_any_order || compare::succeeded(naive) == compare::succeeded(shaped) {
-        return compare::outcomes(naive, shaped);
+    let [plain, shaped] = replies;
+    if !batches.in_any_order || compare::succeeded(plain) == compare::succeeded(shaped) {
+        return compare::outcomes(plain, shaped);
     }
-    let rest = if compare::succeeded(naive) {
-        last(&mut sides.naive, naive)?
+    let rest = if compare::succeeded(plain) {
+        last(&mut sides.plain, plain)?
     } else {
         last(&mut sides.shaped, shaped)?
     };
-    let failed = if compare::succeeded(naive) { shaped } else { naive };
+    let failed = if compare::succeeded(plain) { shaped } else { plain };
     ensure!(
         field(&rest, "code") == field(failed, "code"),
         "only the {} side failed.\n  {}",
-        if compare::succeeded(naive) { "shaped" } else { "naive" },
+        if compare::succeeded(plain) { "shaped" } else { "naive" },
         show(failed)
     );
     Ok(false)
@@ -161,25 +160,25 @@ fn get_more(id: i64, size: Option<i32>) -> Document {
 impl Answers {
     /// Takes the documents of two replies, and gives the ids of their cursors.
     fn take(&mut self, replies: &[RawDocumentBuf; 2], sides: &Sides) -> Result<[i64; 2]> {
-        let [naive, shaped] = replies;
-        let (before, after) = (parse(naive)?, parse(shaped)?);
+        let [plain, shaped] = replies;
+        let (before, after) = (parse(plain)?, parse(shaped)?);
         ensure!(
             before.1.len() == after.1.len(),
-            "a batch of {} (cursor {}) instead of one of {} (cursor {}).\n  naive:  {}\n  shaped: {}",
+            "a batch of {} (cursor {}) instead of one of {} (cursor {}).\n  plain:  {}\n  shaped: {}",
             after.1.len(),
             after.0,
             before.1.len(),
             before.0,
-            show(naive),
+            show(plain),
             show(shaped)
         );
         ensure!(
-            sides.naive.neutral(&before.2) == sides.shaped.neutral(&after.2),
+            sides.plain.neutral(&before.2) == sides.shaped.neutral(&after.2),
             "a cursor with {:?}, not {:?}",
             after.2,
             before.2
         );
-        self.naive.extend(before.1);
+        self.plain.extend(before.1);
         self.shaped.extend(after.1);
         Ok([before.0, after.0])
     }
@@ -256,7 +255,7 @@ pub(super) fn rest(side: &mut Side, mut reply: RawDocumentBuf) -> Result<Rest> {
 /// Kills both cursors, and expects of both that they are gone.
 fn kill(sides: &mut Sides, ids: [i64; 2]) -> Result<()> {
     for attempt in 0..2 {
-        let lists = [(&mut sides.naive, ids[0]), (&mut sides.shaped, ids[1])].map(|(side, id)| -> Result<Vec<usize>> {
+        let lists = [(&mut sides.plain, ids[0]), (&mut sides.shaped, ids[1])].map(|(side, id)| -> Result<Vec<usize>> {
             let reply = side.run(&doc! { "killCursors": COLLECTION, "cursors": [id] })?;
             let lists = ["cursorsKilled", "cursorsNotFound", "cursorsAlive", "cursorsUnknown"].map(|name| {
                 let list = field(&reply, name).and_then(RawBsonRef::as_array);
@@ -264,11 +263,11 @@ fn kill(sides: &mut Sides, ids: [i64; 2]) -> Result<()> {
             });
             Ok(lists.to_vec())
         });
-        let [naive, shaped] = lists;
-        let (naive, shaped) = (naive?, shaped?);
-        ensure!(naive == shaped, "killing {attempt}: naive {naive:?}; shaped {shaped:?}");
+        let [plain, shaped] = lists;
+        let (plain, shaped) = (plain?, shaped?);
+        ensure!(plain == shaped, "killing {attempt}: naive {plain:?}; shaped {shaped:?}");
     }
-    let naive = sides.naive.run(&get_more(ids[0], None))?;
+    let plain = sides.plain.run(&get_more(ids[0], None))?;
     let shaped = sides.shaped.run(&get_more(ids[1], None))?;
-    compare::outcomes(&naive, &shaped).map(|_| ())
+    compare::outcomes(&plain, &shaped).map(|_| ())
 }

@@ -1,4 +1,4 @@
-//! `delete`: one document that the filter names, or all that match.
+//! `delete` of one document by `n`, or of all matching documents.
 
 use bson::{Bson, Document, doc};
 

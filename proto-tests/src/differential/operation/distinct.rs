@@ -112,17 +112,17 @@ impl Operation for Distinct {
 
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
         let shaped = sides.shaped.run(&self.command)?;
-        let naive = sides.naive.run(&self.by_documents())?;
+        let plain = sides.plain.run(&self.by_documents())?;
         if sides.is_refused(&self.command, &shaped) {
             return Ok(Outcome::Refused);
         }
-        if !compare::outcomes(&naive, &shaped)? {
+        if !compare::outcomes(&plain, &shaped)? {
             return Ok(Outcome::Failed);
         }
-        let (naive, shaped) = (values(&naive)?, values(&shaped)?);
+        let (plain, shaped) = (values(&plain)?, values(&shaped)?);
         if self.command.contains_key("collation") {
             // Which of several equal strings is shown depends on the order of keys.
-            ensure!(naive.len() == shaped.len(), "{shaped:?} instead of {naive:?}");
+            ensure!(plain.len() == shaped.len(), "{shaped:?} instead of {plain:?}");
             return Ok(Outcome::Done);
         }
         let canon = Canon {
@@ -130,13 +130,13 @@ impl Operation for Distinct {
             loose: true,
             ..Canon::default()
         };
-        compare::documents(canon, &Order::Defined, &naive, &shaped, &[])?;
+        compare::documents(canon, &Order::Defined, &plain, &shaped, &[])?;
         Ok(Outcome::Done)
     }
 }
 
 impl Distinct {
-    /// The command with a condition that every document meets, and no index tells of.
+    /// The command with a condition that every document satisfies and no index covers.
     fn by_documents(&self) -> Document {
         let mut command = self.command.clone();
         let query = command.get_document("query").cloned();

@@ -1,4 +1,4 @@
-//! A command on a collection that is empty, or not there.
+//! A command on an empty or missing collection.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::raw::RawBsonRef;
@@ -85,7 +85,7 @@ impl Empty {
             Emptiness::Created => vec![doc! { "create": COLLECTION }],
             Emptiness::CreatedWithoutProxy => {
                 let create = doc! { "create": COLLECTION };
-                for reply in [sides.naive.run(&create)?, sides.stored.run(&create)?] {
+                for reply in [sides.plain.run(&create)?, sides.stored.run(&create)?] {
                     ensure!(compare::succeeded(&reply), "{}", show(&reply));
                 }
                 vec![]
@@ -95,8 +95,8 @@ impl Empty {
             Emptiness::DatabaseDropped => vec![filled, doc! { "dropDatabase": 1 }],
         };
         for command in commands {
-            let [naive, shaped] = sides.both(&command)?;
-            ensure!(compare::outcomes(&naive, &shaped)?, "{}", show(&naive));
+            let [plain, shaped] = sides.both(&command)?;
+            ensure!(compare::outcomes(&plain, &shaped)?, "{}", show(&plain));
         }
         Ok(())
     }
@@ -105,7 +105,7 @@ impl Empty {
 /// Compares whether the collection is there.
 fn same_collections(sides: &mut Sides) -> Result<()> {
     let list = doc! { "listCollections": 1, "filter": { "name": COLLECTION }, "nameOnly": true };
-    let [naive, shaped] = sides.both(&list)?.map(|reply| {
+    let [plain, shaped] = sides.both(&list)?.map(|reply| {
         let cursor = field(&reply, "cursor").and_then(RawBsonRef::as_document);
         let batch = cursor
             .and_then(|cursor| field(cursor, "firstBatch"))
@@ -113,8 +113,8 @@ fn same_collections(sides: &mut Sides) -> Result<()> {
         batch.is_some_and(|batch| batch.into_iter().next().is_some())
     });
     ensure!(
-        naive == shaped,
-        "the collection is there: {naive} naive, {shaped} shaped"
+        plain == shaped,
+        "the collection is there: {plain} naive, {shaped} shaped"
     );
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `find`, with `getMore` to the end or `killCursors` before it.
+//! `find`, with `getMore` until the cursor is exhausted, or with `killCursors`.
 
 use anyhow::{Context as _, Result};
 use bson::{Bson, Document, bson, doc};
@@ -147,7 +147,7 @@ fn settle_order(order: Order, command: &Document) -> Order {
     let has = |name: &str| command.contains_key(name);
     let by_sort = has("sort");
     match order {
-        // Under another collation several keys may be meant, by a hint the naive side has another natural
+        // Under another collation several keys may be meant, by a hint the plain side has another natural
         // order.
         Order::Defined if !by_sort && (has("collation") || has("hint") || has("let")) => Order::FreeChoice,
         Order::Defined if !by_sort && !has("filter") => Order::FreeChoice,
@@ -183,7 +183,7 @@ fn append_sizes(world: &mut World, command: &mut Document) {
     };
 }
 
-/// One mistake: of two in one command, which is told depends on what is looked at first.
+/// One mistake: with two in one command, the reported one depends on the order of checks.
 fn wrong(world: &mut World) -> Document {
     let mistakes = [
         doc! { "skip": -1 },
@@ -241,7 +241,7 @@ fn refused(world: &mut World) -> Document {
 }
 
 impl World {
-    /// How the batches behind the first are asked for.
+    /// The options of `getMore`.
     pub(super) fn batches(&mut self) -> Batches {
         let sizes = (0..=self.below(3)).map(|_| self.pick(&[None, Some(1), Some(2), Some(7), Some(50), Some(0)]));
         let sizes = sizes.collect();
@@ -324,19 +324,19 @@ impl Operation for Find {
         };
         let chosen = matches!(self.order, Order::FreeChoice | Order::ByFields(_));
         let all = if chosen { self.everything(sides)? } else { Vec::new() };
-        compare::documents(self.canon, &self.order, &answers.naive, &answers.shaped, &all)?;
+        compare::documents(self.canon, &self.order, &answers.plain, &answers.shaped, &all)?;
         Ok(Outcome::Done)
     }
 }
 
 impl Find {
-    /// What the naive side has to choose from.
+    /// What the plain side has to choose from.
     fn everything(&self, sides: &mut Sides) -> Result<Vec<bson::RawDocumentBuf>> {
         let mut command = self.command.clone();
         for name in ["skip", "limit", "batchSize", "singleBatch"] {
             command.remove(name);
         }
-        command.insert("$db", sides.naive.database.as_str());
-        crate::invariants::read_all(&mut sides.naive.connection, &command).context("everything that matches")
+        command.insert("$db", sides.plain.database.as_str());
+        crate::invariants::read_all(&mut sides.plain.connection, &command).context("everything that matches")
     }
 }

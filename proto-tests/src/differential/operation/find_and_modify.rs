@@ -1,5 +1,4 @@
-//! `findAndModify`: of the document that the filter names, or of the first by a sort that leaves no two in
-//! either order.
+//! `findAndModify` of one document by `n`, or of the first document by a sort without ties.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::raw::RawDocument;
@@ -113,7 +112,7 @@ fn append_rare(world: &mut World, command: &mut Document) {
     }
 }
 
-/// One mistake: of two, which is told depends on what is looked at first.
+/// One mistake: with two, the reported one depends on the order of checks.
 fn wrong(world: &mut World) -> Document {
     let change = doc! { "$set": { "qty": 1 } };
     let mistakes = [
@@ -146,7 +145,7 @@ fn wrong(world: &mut World) -> Document {
 fn finished(world: &mut World, mut command: Document) -> FindAndModify {
     let sent = world.sent();
     if sent > 1 {
-        // To what is sent again mongod 6.0.5 answers whole documents.
+        // mongod 6.0.5 returns whole documents to a resent command.
         command.remove("fields");
     }
     FindAndModify {
@@ -173,7 +172,7 @@ impl Operation for FindAndModify {
 impl FindAndModify {
     /// Runs it on both sides with fields of a retryable write or a transaction.
     pub(super) fn run_with(&self, sides: &mut Sides, fields: &Document) -> Result<Outcome> {
-        let [for_naive, for_shaped] = [&sides.naive, &sides.shaped].map(|side| {
+        let [for_plain, for_shaped] = [&sides.plain, &sides.shaped].map(|side| {
             if fields.is_empty() {
                 self.command.clone()
             } else {
@@ -186,15 +185,15 @@ impl FindAndModify {
             contents::unchanged(sides, self.canon).with_context(|| format!("refused: {}", show(&shaped)))?;
             return Ok(Outcome::Refused);
         }
-        let naive = sides.naive.run(&for_naive)?;
-        let has_failed = [&naive, &shaped].map(|reply| !compare::succeeded(reply));
+        let plain = sides.plain.run(&for_plain)?;
+        let has_failed = [&plain, &shaped].map(|reply| !compare::succeeded(reply));
         let is_upsert = self.command.get_bool("upsert").unwrap_or_default();
         let (filter, change) = (self.command.get("query"), self.command.get("update"));
         if has_failed == [true, true] && compare::may_have_two_mistakes(filter, change, is_upsert) {
             return Ok(Outcome::Failed);
         }
         if has_failed != [false, false] {
-            compare::outcomes(&naive, &shaped)?;
+            compare::outcomes(&plain, &shaped)?;
             return Ok(Outcome::Failed);
         }
         let told = |reply: &RawDocument| {
@@ -208,9 +207,9 @@ impl FindAndModify {
             )
         };
         ensure!(
-            told(&naive) == told(&shaped),
-            "the replies differ.\n  naive:  {}\n  shaped: {}",
-            show(&naive),
+            told(&plain) == told(&shaped),
+            "the replies differ.\n  plain:  {}\n  shaped: {}",
+            show(&plain),
             show(&shaped)
         );
         Ok(Outcome::Done)

@@ -38,7 +38,7 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
 }
 
 fn create(world: &mut World) -> Document {
-    // With an index, the naive side may answer in its order.
+    // With an index, the plain side may answer in its order.
     world.has_indexes = true;
     let key = world.shape.key[0].clone();
     let index = |key: Document| {
@@ -73,15 +73,15 @@ impl Operation for Indexes {
     }
 
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
-        // On the naive side an upsert that fails has made the collection.
+        // On the plain side an upsert that fails has made the collection.
         sides.both(&doc! { "create": COLLECTION })?;
         let shaped = sides.shaped.run(&self.command)?;
         if let Some(kind) = refusal::of_write(&sides.asked(&self.command), &shaped) {
             sides.refused(kind);
             return same_indexes(sides).map(|()| Outcome::Refused);
         }
-        let naive = sides.naive.run(&self.command)?;
-        if !compare::outcomes(&naive, &shaped)? {
+        let plain = sides.plain.run(&self.command)?;
+        if !compare::outcomes(&plain, &shaped)? {
             same_indexes(sides)?;
             return Ok(Outcome::Failed);
         }
@@ -92,8 +92,8 @@ impl Operation for Indexes {
             "note",
             "nIndexesWas",
         ] {
-            let [naive, shaped] = [&naive, &shaped].map(|reply| field(reply, name));
-            ensure!(naive == shaped, "{name}: {shaped:?} instead of {naive:?}");
+            let [plain, shaped] = [&plain, &shaped].map(|reply| field(reply, name));
+            ensure!(plain == shaped, "{name}: {shaped:?} instead of {plain:?}");
         }
         same_indexes(sides)?;
         Ok(Outcome::Done)
@@ -101,14 +101,14 @@ impl Operation for Indexes {
 }
 
 fn same_indexes(sides: &mut Sides) -> Result<()> {
-    let [naive, shaped] = sides.both(&doc! { "listIndexes": COLLECTION })?;
-    if !compare::outcomes(&naive, &shaped)? {
+    let [plain, shaped] = sides.both(&doc! { "listIndexes": COLLECTION })?;
+    if !compare::outcomes(&plain, &shaped)? {
         return Ok(());
     }
     ensure!(
-        listed(&naive) == listed(&shaped),
-        "the indexes differ.\n  naive:  {}\n  shaped: {}",
-        show(&naive),
+        listed(&plain) == listed(&shaped),
+        "the indexes differ.\n  plain:  {}\n  shaped: {}",
+        show(&plain),
         show(&shaped)
     );
     Ok(())

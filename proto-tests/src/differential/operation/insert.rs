@@ -1,4 +1,4 @@
-//! `insert`, of one document or many.
+//! `insert` of one document or several.
 
 use anyhow::{Result, ensure};
 use bson::raw::{RawBsonRef, RawDocument};
@@ -30,7 +30,7 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
     Box::new(make_up(world))
 }
 
-/// One without a document that is no key: the naive side gets all of it.
+/// One without a document that is no key: the plain side gets all of it.
 pub(super) fn with_keys_only(world: &mut World) -> Insert {
     loop {
         let insert = make_up(world);
@@ -93,7 +93,7 @@ fn ordinary(world: &mut World) -> Insert {
         options,
     };
     if insert.is_refused_whole() || insert.documents.is_empty() {
-        // The naive side is sent nothing that could fail for it, or fails for another mistake in a
+        // The plain side is sent nothing that could fail for it, or fails for another mistake in a
         // transaction.
         insert.options.remove("writeConcern");
     }
@@ -130,7 +130,7 @@ fn to_one_key(world: &mut World, documents: &mut [Document]) {
     }
 }
 
-/// What mongod refuses before anybody asks for a key.
+/// Documents that mongod refuses before the key is read.
 fn has_forbidden_id(document: &Document) -> bool {
     match document.get("_id") {
         Some(Bson::Array(_) | Bson::RegularExpression(_) | Bson::Undefined) => true,
@@ -155,7 +155,7 @@ impl Insert {
         command
     }
 
-    /// The indexes of the documents that the naive side gets: those that it would get to if it refused
+    /// The indexes of the documents that the plain side gets: those that it would get to if it refused
     /// `no_keys` too.
     fn acceptable(&self) -> Vec<usize> {
         let end = match self.no_keys.first() {
@@ -207,13 +207,13 @@ impl Insert {
             acceptable.clone()
         };
         let documents = sent.iter().map(|index| &self.documents[*index]).collect();
-        let command = with(&sides.naive, self.command(documents));
-        let naive = sides.naive.run(&command)?;
-        if !compare::succeeded(&naive) || !compare::succeeded(&shaped) {
-            compare::outcomes(&naive, &shaped)?;
+        let command = with(&sides.plain, self.command(documents));
+        let plain = sides.plain.run(&command)?;
+        if !compare::succeeded(&plain) || !compare::succeeded(&shaped) {
+            compare::outcomes(&plain, &shaped)?;
             return Ok(Outcome::Failed);
         }
-        self.compare(sides, Some(&naive), &acceptable, &shaped)
+        self.compare(sides, Some(&plain), &acceptable, &shaped)
     }
 }
 
@@ -226,28 +226,28 @@ impl Insert {
     fn compare(
         &self,
         sides: &Sides,
-        naive: Option<&RawDocument>,
+        plain: Option<&RawDocument>,
         sent: &[usize],
         shaped: &RawDocument,
     ) -> Result<Outcome> {
-        let theirs = naive.map(errors).unwrap_or_default();
+        let theirs = plain.map(errors).unwrap_or_default();
         let ours = errors(shaped);
-        let n = naive
-            .and_then(|naive| field(naive, "n"))
+        let n = plain
+            .and_then(|plain| field(plain, "n"))
             .unwrap_or(RawBsonRef::Int32(0));
         ensure!(
             field(shaped, "n") == Some(n),
-            "n is not {n:?}.\n  naive:  {}\n  shaped: {}",
-            naive.map(show).unwrap_or_default(),
+            "n is not {n:?}.\n  plain:  {}\n  shaped: {}",
+            plain.map(show).unwrap_or_default(),
             show(shaped)
         );
         ensure!(
-            naive.is_none_or(|naive| has_concern_error(naive) == has_concern_error(shaped)),
-            "one has no writeConcernError.\n  naive:  {}\n  shaped: {}",
-            naive.map(show).unwrap_or_default(),
+            plain.is_none_or(|plain| has_concern_error(plain) == has_concern_error(shaped)),
+            "one has no writeConcernError.\n  plain:  {}\n  shaped: {}",
+            plain.map(show).unwrap_or_default(),
             show(shaped)
         );
-        // An ordered command that failed before it came to what is no key says nothing of that.
+        // An ordered command that failed earlier does not report the document without a valid key.
         let stopped = self.is_ordered() && !theirs.is_empty();
         let refused: &[usize] = match &self.no_keys[..] {
             _ if stopped => &[],
@@ -261,15 +261,15 @@ impl Insert {
         expected.sort_by_key(|(index, _)| *index);
         ensure!(
             expected.len() == ours.len(),
-            "{} write errors instead of {}.\n  naive:  {}\n  shaped: {}",
+            "{} write errors instead of {}.\n  plain:  {}\n  shaped: {}",
             ours.len(),
             expected.len(),
-            naive.map(show).unwrap_or_default(),
+            plain.map(show).unwrap_or_default(),
             show(shaped)
         );
-        for ((index, naive), ours) in expected.iter().zip(&ours) {
-            match naive {
-                Some(naive) => compare::write_errors(sides, i32::try_from(*index)?, naive, ours)?,
+        for ((index, plain), ours) in expected.iter().zip(&ours) {
+            match plain {
+                Some(plain) => compare::write_errors(sides, i32::try_from(*index)?, plain, ours)?,
                 None => ensure!(
                     is_refusal_of_key(ours, *index),
                     "document {index} is no key, and got {ours:?}"

@@ -1,4 +1,4 @@
-//! Pipelines that reach other collections: a plain one and another shaped one, from anywhere to anywhere.
+//! Pipelines that read other collections: a plain one and a second shaped one.
 
 use anyhow::{Result, bail};
 use bson::raw::RawDocumentBuf;
@@ -267,11 +267,11 @@ impl Operation for Lookup {
     }
 
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
-        let [naive, shaped] = sides.both(&self.command)?;
+        let [plain, shaped] = sides.both(&self.command)?;
         if sides.is_refused(&self.command, &shaped) {
             return Ok(Outcome::Refused);
         }
-        same_documents(sides, naive, shaped)
+        same_documents(sides, plain, shaped)
     }
 }
 
@@ -281,30 +281,30 @@ impl Operation for Fill {
     }
 
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
-        let [naive, shaped] = sides.both(&self.command)?;
-        let done = compare::outcomes(&naive, &shaped)?;
+        let [plain, shaped] = sides.both(&self.command)?;
+        let done = compare::outcomes(&plain, &shaped)?;
         Ok(if done { Outcome::Done } else { Outcome::Failed })
     }
 }
 
 /// Compares what both cursors give, to their end, in any order: both what comes first and where a batch is
 /// full depend on it.
-pub(super) fn same_documents(sides: &mut Sides, naive: RawDocumentBuf, shaped: RawDocumentBuf) -> Result<Outcome> {
-    let naive = cursor::rest(&mut sides.naive, naive)?;
+pub(super) fn same_documents(sides: &mut Sides, plain: RawDocumentBuf, shaped: RawDocumentBuf) -> Result<Outcome> {
+    let plain = cursor::rest(&mut sides.plain, plain)?;
     let shaped = cursor::rest(&mut sides.shaped, shaped)?;
     let canon = Canon {
         loose: true,
         unordered: &["found", "one", "other"],
         ..Canon::default()
     };
-    match (naive, shaped) {
-        (Rest::Documents(naive), Rest::Documents(shaped)) => {
-            compare::documents(canon, &Order::Free, &naive, &shaped, &[])?;
+    match (plain, shaped) {
+        (Rest::Documents(plain), Rest::Documents(shaped)) => {
+            compare::documents(canon, &Order::Free, &plain, &shaped, &[])?;
             Ok(Outcome::Done)
         }
         // Rare: it is only known that neither ended.
         (Rest::TooMany, Rest::TooMany) => Ok(Outcome::Done),
-        (Rest::Failed(naive), Rest::Failed(shaped)) if !compare::outcomes(&naive, &shaped)? => Ok(Outcome::Failed),
-        (naive, shaped) => bail!("the cursors end differently.\n  naive:  {naive}\n  shaped: {shaped}"),
+        (Rest::Failed(plain), Rest::Failed(shaped)) if !compare::outcomes(&plain, &shaped)? => Ok(Outcome::Failed),
+        (plain, shaped) => bail!("the cursors end differently.\n  plain:  {plain}\n  shaped: {shaped}"),
     }
 }

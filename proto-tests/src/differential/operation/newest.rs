@@ -1,4 +1,4 @@
-//! The newest or oldest item of each key, by a `$group`.
+//! The newest or oldest item of each key, by `$group`.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
@@ -96,12 +96,12 @@ impl Operation for Newest {
             Reading::Ended(outcome) => return Ok(outcome),
         };
         // Of items with the same time, mongod may choose any.
-        let [naive, shaped] = [&answers.naive, &answers.shaped].map(|answers| self.times(answers));
+        let [plain, shaped] = [&answers.plain, &answers.shaped].map(|answers| self.times(answers));
         let canon = Canon {
             loose: true,
             ..Canon::default()
         };
-        compare::documents(canon, &Order::Free, &naive, &shaped, &[])?;
+        compare::documents(canon, &Order::Free, &plain, &shaped, &[])?;
         self.check_items(sides, &answers.shaped)?;
         Ok(Outcome::Done)
     }
@@ -132,8 +132,8 @@ impl Newest {
         if items.is_empty() {
             return Ok(());
         }
-        let command = doc! { "find": COLLECTION, "$db": sides.naive.database.as_str() };
-        let all = invariants::read_all(&mut sides.naive.connection, &command).context("all documents")?;
+        let command = doc! { "find": COLLECTION, "$db": sides.plain.database.as_str() };
+        let all = invariants::read_all(&mut sides.plain.connection, &command).context("all documents")?;
         let all: Vec<Vec<u8>> = all.iter().map(|document| self.canon.of(document)).collect();
         for item in items {
             ensure!(all.contains(&self.canon.of(item)), "no document is {}", show(item));

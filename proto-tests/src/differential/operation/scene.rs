@@ -1,4 +1,4 @@
-//! A few documents of their own, and one write that fails among them or meets a bound.
+//! A few separate documents, and one write that fails on one of them or reaches a limit.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, DateTime, Document, bson, doc};
@@ -269,23 +269,23 @@ impl Operation for Range {
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
         sides.elsewhere(|sides| {
             insert(sides, &self.documents)?;
-            let [naive, shaped] = sides
+            let [plain, shaped] = sides
                 .both(&self.command)?
                 .map(|reply| super::transaction::batch(&reply));
-            let (naive, shaped) = (naive?, shaped?);
+            let (plain, shaped) = (plain?, shaped?);
             // A sort by the key alone leaves an order that is free: of all, and of those that are chosen from
             // all.
             let is_limited = self.is_limited && self.order == Order::Free;
             let all = if is_limited { self.all(sides)? } else { Vec::new() };
             let order = if is_limited { &Order::FreeChoice } else { &self.order };
-            compare::documents(self.canon, order, &naive, &shaped, &all)?;
+            compare::documents(self.canon, order, &plain, &shaped, &all)?;
             Ok(Outcome::Done)
         })
     }
 }
 
 impl Range {
-    /// What the naive side has to choose from.
+    /// What the plain side has to choose from.
     fn all(&self, sides: &mut Sides) -> Result<Vec<bson::RawDocumentBuf>> {
         let filter = match self.command.get_array("pipeline") {
             Ok(stages) => stages[0]
@@ -294,8 +294,8 @@ impl Range {
                 .cloned(),
             Err(_) => self.command.get_document("filter").ok().cloned(),
         };
-        let find = doc! { "find": COLLECTION, "filter": filter.unwrap_or_default(), "$db": &sides.naive.database };
-        invariants::read_all(&mut sides.naive.connection, &find)
+        let find = doc! { "find": COLLECTION, "filter": filter.unwrap_or_default(), "$db": &sides.plain.database };
+        invariants::read_all(&mut sides.plain.connection, &find)
     }
 }
 
@@ -328,8 +328,8 @@ fn in_order(sides: &mut Sides, canon: Canon) -> Result<()> {
         find.insert("$db", side.database.as_str());
         invariants::read_all(&mut side.connection, &find)
     };
-    let (naive, shaped) = (read(&mut sides.naive)?, read(&mut sides.shaped)?);
-    compare::documents(canon, &Order::Defined, &naive, &shaped, &[]).context("whole contents")
+    let (plain, shaped) = (read(&mut sides.plain)?, read(&mut sides.shaped)?);
+    compare::documents(canon, &Order::Defined, &plain, &shaped, &[]).context("whole contents")
 }
 
 impl TooBig {
@@ -357,8 +357,8 @@ impl Operation for TooBig {
                 sides,
                 &[doc! { "_id": 1, "n": 1 }, doc! { "_id": 2, "n": 2, "tags": [] }],
             )?;
-            let [naive, shaped] = sides.both(&self.command())?;
-            let errors = [&naive, &shaped].map(|reply| -> Result<Option<i32>> {
+            let [plain, shaped] = sides.both(&self.command())?;
+            let errors = [&plain, &shaped].map(|reply| -> Result<Option<i32>> {
                 let reply = Document::try_from(&**reply)?;
                 let errors = reply.get_array("writeErrors").ok();
                 let error = errors.and_then(|errors| errors.first()?.as_document().cloned());
@@ -368,8 +368,8 @@ impl Operation for TooBig {
             let (theirs, ours) = (theirs?, ours?);
             ensure!(
                 theirs == ours,
-                "{ours:?} instead of {theirs:?}.\n  naive:  {}\n  shaped: {}",
-                show(&naive),
+                "{ours:?} instead of {theirs:?}.\n  plain:  {}\n  shaped: {}",
+                show(&plain),
                 show(&shaped)
             );
             contents::unchanged(sides, self.canon)?;

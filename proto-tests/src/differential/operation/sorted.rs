@@ -1,4 +1,5 @@
-//! Sorted and limited reads of a collection with an index: what the index answers must not scan.
+//! Sorted and limited reads of a collection with an index. A read that the index can answer must not scan the
+//! collection.
 
 use std::fmt::{Debug, Formatter};
 
@@ -414,9 +415,9 @@ impl Sorted {
         let Some(answers) = cursor::read(sides, &replies, &read.batches)? else {
             return Ok(());
         };
-        let all = doc! { "find": COLLECTION, "filter": &read.filter, "$db": &sides.naive.database };
-        let all = invariants::read_all(&mut sides.naive.connection, &all)?;
-        compare::documents(self.canon, &read.order, &answers.naive, &answers.shaped, &all)?;
+        let all = doc! { "find": COLLECTION, "filter": &read.filter, "$db": &sides.plain.database };
+        let all = invariants::read_all(&mut sides.plain.connection, &all)?;
+        compare::documents(self.canon, &read.order, &answers.plain, &answers.shaped, &all)?;
         check_access_path(sides, read)
     }
 }

@@ -1,4 +1,4 @@
-//! A transaction: inserts and reads of its own writes, committed or not.
+//! A transaction: inserts, and reads of its own writes. It is committed or aborted.
 
 use anyhow::{Context as _, Result};
 use bson::raw::{RawBsonRef, RawDocumentBuf};
@@ -82,7 +82,7 @@ impl Operation for Transaction {
 
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
         // Nothing that a transaction makes by the way is to be compared.
-        for side in [&mut sides.naive, &mut sides.shaped] {
+        for side in [&mut sides.plain, &mut sides.shaped] {
             side.run(&doc! { "create": COLLECTION })?;
         }
         let number = sides.next_number();
@@ -92,8 +92,7 @@ impl Operation for Transaction {
             if position == 0 {
                 fields.insert("startTransaction", true);
             }
-            // A command that is wrong fails for that, or for the transaction that is no more: which is told
-            // is not the same.
+            // An invalid command fails for its mistake, or for the aborted transaction. The sides may differ.
             if outcome == Outcome::Failed && matches!(step, Step::Update(_) | Step::Delete(_) | Step::FindAndModify(_))
             {
                 continue;
@@ -105,8 +104,8 @@ impl Operation for Transaction {
                 outcome = of_step;
             }
             if of_step == Outcome::Refused {
-                // The naive side was not asked, and the shaped one may have aborted.
-                for side in [&mut sides.naive, &mut sides.shaped] {
+                // The plain side did not get the command, and the shaped side may have aborted.
+                for side in [&mut sides.plain, &mut sides.shaped] {
                     let end = doc! { "abortTransaction": 1 };
                     let fields = doc! { "txnNumber": number, "autocommit": false };
                     let mut command = side.in_session(&end, fields);
@@ -118,12 +117,12 @@ impl Operation for Transaction {
         }
         let fields = doc! { "txnNumber": number, "autocommit": false };
         let end = doc! { self.end: 1 };
-        let [naive, shaped] = both(sides, |side| {
+        let [plain, shaped] = both(sides, |side| {
             let mut command = side.in_session(&end, fields.clone());
             command.insert("$db", "admin");
             side.connection.command_raw(&command)
         })?;
-        compare::outcomes(&naive, &shaped).context("the end of the transaction")?;
+        compare::outcomes(&plain, &shaped).context("the end of the transaction")?;
         Ok(outcome)
     }
 }
@@ -141,18 +140,18 @@ impl Transaction {
             }
             Step::Forbidden => doc! { "count": COLLECTION },
         };
-        let [naive, shaped] = both(sides, |side| side.run(&side.in_session(&command, fields.clone())))?;
-        if !compare::outcomes(&naive, &shaped)? {
+        let [plain, shaped] = both(sides, |side| side.run(&side.in_session(&command, fields.clone())))?;
+        if !compare::outcomes(&plain, &shaped)? {
             return Ok(Outcome::Failed);
         }
-        compare::documents(self.canon, &self.order, &batch(&naive)?, &batch(&shaped)?, &[])?;
+        compare::documents(self.canon, &self.order, &batch(&plain)?, &batch(&shaped)?, &[])?;
         Ok(Outcome::Done)
     }
 }
 
 /// Naive, then shaped.
 fn both(sides: &mut Sides, mut ask: impl FnMut(&mut Side) -> Result<RawDocumentBuf>) -> Result<[RawDocumentBuf; 2]> {
-    Ok([ask(&mut sides.naive)?, ask(&mut sides.shaped)?])
+    Ok([ask(&mut sides.plain)?, ask(&mut sides.shaped)?])
 }
 
 pub(super) fn batch(reply: &RawDocumentBuf) -> Result<Vec<RawDocumentBuf>> {

@@ -1,4 +1,4 @@
-//! `update`: of one document that the filter names, or of many by what cannot fail on some of them.
+//! `update` of one document by `n`, or of many documents by operators that cannot fail on some of them.
 
 use bson::{Bson, Document, bson, doc};
 

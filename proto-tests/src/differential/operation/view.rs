@@ -1,4 +1,4 @@
-//! Views on collections with and without a shape, made, changed and read.
+//! Creates, changes and reads views on collections with and without a shape.
 
 use anyhow::{Context as _, Result};
 use bson::{Bson, Document, bson, doc};
@@ -78,26 +78,26 @@ impl Operation for View {
 impl View {
     fn steps(&self, sides: &mut Sides) -> Result<Outcome> {
         for command in [Some(&self.create), self.change.as_ref()].into_iter().flatten() {
-            let [naive, shaped] = sides.both(command)?;
+            let [plain, shaped] = sides.both(command)?;
             if sides.is_refused(command, &shaped) {
                 return Ok(Outcome::Refused);
             }
-            if !compare::outcomes(&naive, &shaped).with_context(|| format!("{command:?}"))? {
+            if !compare::outcomes(&plain, &shaped).with_context(|| format!("{command:?}"))? {
                 return Ok(Outcome::Failed);
             }
         }
         let mut outcome = Outcome::Done;
         for read in &self.reads {
-            let [naive, shaped] = sides.both(read)?;
+            let [plain, shaped] = sides.both(read)?;
             if sides.is_refused(read, &shaped) {
                 outcome = Outcome::Refused;
                 continue;
             }
-            if refusal::asks_for_text(read) && [&naive, &shaped].iter().all(|reply| !compare::succeeded(reply)) {
+            if refusal::asks_for_text(read) && [&plain, &shaped].iter().all(|reply| !compare::succeeded(reply)) {
                 outcome = Outcome::Failed;
                 continue;
             }
-            let answered = lookup::same_documents(sides, naive, shaped).with_context(|| format!("{read:?}"))?;
+            let answered = lookup::same_documents(sides, plain, shaped).with_context(|| format!("{read:?}"))?;
             if answered == Outcome::Failed {
                 outcome = answered;
             }

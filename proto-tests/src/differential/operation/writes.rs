@@ -1,7 +1,7 @@
-//! What `update` and `delete` have in common: statements, some of which the shape may refuse.
+//! Common parts of `update` and `delete`: statements, some of which the shape may refuse.
 //!
-//! The shaped side is asked first. The naive side gets what was not refused, and what was refused has changed
-//! nothing when the contents are the same afterwards.
+//! The command is sent to the shaped side first. The plain side gets the statements that were not refused.
+//! Equal contents afterwards show that a refused statement changed nothing.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
@@ -90,26 +90,26 @@ impl Writes {
             .into_iter()
             .filter(|index| !refused.contains(index) && end.is_none_or(|end| *index < end))
             .collect();
-        let naive = if sent.is_empty() && !refused.is_empty() {
+        let plain = if sent.is_empty() && !refused.is_empty() {
             None
         } else {
-            Some(sides.naive.run(&self.command(&sides.naive, (&sent, fields)))?)
+            Some(sides.plain.run(&self.command(&sides.plain, (&sent, fields)))?)
         };
-        if let Some(naive) = &naive
-            && !(compare::succeeded(naive) && compare::succeeded(&shaped))
+        if let Some(plain) = &plain
+            && !(compare::succeeded(plain) && compare::succeeded(&shaped))
         {
             // A malformed pipeline fails the command behind its statements, unless one of them is refused.
-            if !refused.is_empty() && compare::succeeded(&shaped) && MALFORMED.contains(&code(naive)) {
+            if !refused.is_empty() && compare::succeeded(&shaped) && MALFORMED.contains(&code(plain)) {
                 contents::unchanged(sides, self.canon).with_context(|| format!("refused: {}", show(&shaped)))?;
                 return Ok(Outcome::Refused);
             }
-            compare::outcomes(naive, &shaped)?;
+            compare::outcomes(plain, &shaped)?;
             return Ok(Outcome::Failed);
         }
-        compare_told(sides, (naive.as_ref(), &sent), (&shaped, &ours), &self.statements).with_context(|| {
+        compare_told(sides, (plain.as_ref(), &sent), (&shaped, &ours), &self.statements).with_context(|| {
             format!(
-                "naive: {}\n  shaped: {}",
-                naive.as_deref().map_or_else(String::new, show),
+                "plain: {}\n  shaped: {}",
+                plain.as_deref().map_or_else(String::new, show),
                 show(&shaped)
             )
         })?;
@@ -146,21 +146,21 @@ fn code(reply: &RawDocument) -> i32 {
     reply.get_i32("code").unwrap_or_default()
 }
 
-/// Compares what both say of what was done; `ours`: the errors that are no refusals.
+/// Compares the counts of both replies. `ours` are the errors that are no refusals.
 fn compare_told(
     sides: &Sides,
-    (naive, sent): (Option<&RawDocumentBuf>, &[usize]),
+    (plain, sent): (Option<&RawDocumentBuf>, &[usize]),
     (shaped, ours): (&RawDocument, &[&RawDocument]),
     statements: &[Document],
 ) -> Result<()> {
     for name in ["n", "nModified"] {
-        let theirs = naive.and_then(|naive| field(naive, name));
+        let theirs = plain.and_then(|plain| field(plain, name));
         // Nothing of which all is refused.
         let theirs =
-            theirs.or_else(|| (naive.is_none() && field(shaped, name).is_some()).then_some(RawBsonRef::Int32(0)));
+            theirs.or_else(|| (plain.is_none() && field(shaped, name).is_some()).then_some(RawBsonRef::Int32(0)));
         ensure!(field(shaped, name) == theirs, "{name} is not {theirs:?}");
     }
-    let theirs = naive.map(|naive| errors(naive)).unwrap_or_default();
+    let theirs = plain.map(|plain| errors(plain)).unwrap_or_default();
     ensure!(
         theirs.len() == ours.len(),
         "{} write errors instead of {}",
@@ -190,7 +190,7 @@ fn compare_told(
             })
             .collect()
     };
-    let theirs = naive.map(|naive| upserted(naive, Some(sent))).unwrap_or_default();
+    let theirs = plain.map(|plain| upserted(plain, Some(sent))).unwrap_or_default();
     ensure!(theirs == upserted(shaped, None), "upserted differs");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What a write asks for, as far as it may be a reason to refuse it.
+//! The features of a write that may be a reason to refuse it.
 
 use bson::{Bson, Document, Timestamp};
 

@@ -1,4 +1,4 @@
-//! What the proxy may refuse where a collection is of the outlier pattern.
+//! The refusals that are allowed on an outlier collection.
 
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, Document};
@@ -7,7 +7,7 @@ use super::asked::Asked;
 use super::{NOT_SUPPORTED, find_only_forms, holds, message, names};
 use crate::differential::sides::field;
 
-/// What is said to a findAndModify that is sent again, and whose answer is not known any more.
+/// The error of a resent findAndModify whose reply is lost.
 const FORGOTTEN: &str = "its original result is no longer available";
 
 /// Operators that are refused, and how the message names them.

@@ -1,5 +1,5 @@
-//! Of writes and indexes: kinds of refusals, by what their messages say, each with what a command must ask
-//! for to be refused so.
+//! The refusals of writes and indexes: each kind by its message, with the features that a command needs to be
+//! refused so.
 
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, Document};
@@ -9,7 +9,7 @@ use super::{NOT_SUPPORTED, holds, message, names};
 use crate::ItemIds;
 use crate::differential::sides::field;
 
-/// Operators that compare what is there.
+/// Operators that compare stored values.
 const COMPARING: [&str; 6] = ["$addToSet", "$max", "$min", "$pull", "$pullAll", "$push"];
 /// Those that compute.
 const COMPUTING: [&str; 3] = ["$bit", "$inc", "$mul"];
@@ -92,7 +92,7 @@ const KINDS: &[Kind] = &[
     }),
 ];
 
-/// For what the proxy computes what becomes of an item.
+/// Updates whose result the proxy computes.
 #[expect(
     clippy::redundant_closure_for_method_calls,
     reason = "the method itself is of one lifetime, and does not compile"

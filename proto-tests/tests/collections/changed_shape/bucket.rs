@@ -1,4 +1,4 @@
-//! Over pages that are there.
+//! A changed bucket shape on existing pages.
 
 use anyhow::{Result, ensure};
 use bson::{DateTime, Document, doc};
@@ -55,7 +55,7 @@ fn commands(shaped: &Shaped) -> Vec<Document> {
 }
 
 #[test]
-fn pages_are_read_in_the_shape_that_they_are_stored_in_or_not_at_all() -> Result<()> {
+fn pages_are_not_read_with_a_shape_that_differs_from_the_stored_one() -> Result<()> {
     let shaped = start()?;
     let (stored, indexes) = (shaped.stored()?, shaped.indexes()?);
     ensure!(indexes.iter().any(|name| name == INDEX), "{indexes:?}");
@@ -82,7 +82,7 @@ fn pages_are_read_in_the_shape_that_they_are_stored_in_or_not_at_all() -> Result
 }
 
 #[test]
-fn pages_that_do_not_say_their_shape_are_held_against_it() -> Result<()> {
+fn pages_without_a_shape_marker_are_checked_against_the_shape() -> Result<()> {
     let shaped = start()?;
     let drop = doc! { "dropIndexes": COLLECTION, "index": INDEX, "$db": &shaped.database };
     shaped.direct()?.command_ok(&drop)?;

@@ -1,4 +1,4 @@
-//! Over outliers that are there.
+//! A changed outlier shape on existing outliers.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
@@ -84,7 +84,7 @@ fn stored(books: &Books, mongod: &mut Connection) -> Result<[Vec<Document>; 3]> 
 }
 
 #[test]
-fn outliers_are_read_in_the_shape_that_they_are_stored_in_or_not_at_all() -> Result<()> {
+fn outliers_are_not_read_with_a_shape_that_differs_from_the_stored_one() -> Result<()> {
     let books = Books::new(5, 7);
     let proxy = books.proxy(&mongod::shared().uri())?;
     let mut application = Connection::open(proxy.address())?;
@@ -133,15 +133,16 @@ fn a_proxy_notices_the_first_outlier_that_is_stored_otherwise() -> Result<()> {
     std::thread::sleep(std::time::Duration::from_millis(1100));
     all_refused(&mut other, &commands(&books), "extras_max_items is 7 there")?;
     application.command_ok(&insert(4, 40))?;
-    // Without its extras it is nobody's.
+    // A dropped collection has no outliers, so another shape is accepted.
     application.command_ok(&doc! { "drop": COLLECTION, "$db": &books.database })?;
     other.command_ok(&insert(3, 40))?;
     Ok(())
 }
 
-/// What no index says where it is looked for: an outlier whose pages are elsewhere is not shown without them.
+/// The shape marker is missing in the new extras collection. An outlier with pages elsewhere is not returned
+/// without them.
 #[test]
-fn extras_that_are_elsewhere_are_missed() -> Result<()> {
+fn outlier_with_extras_in_another_collection_is_not_returned_incomplete() -> Result<()> {
     let books = Books::new(5, 7);
     let proxy = books.proxy(&mongod::shared().uri())?;
     let insert = doc! { "insert": COLLECTION, "documents": [book(0, 3), book(1, 40)], "$db": &books.database };
@@ -164,9 +165,9 @@ fn extras_that_are_elsewhere_are_missed() -> Result<()> {
     Ok(())
 }
 
-/// It reads what it may, and has nothing to tell those who may ask.
+/// A user without the privilege `listIndexes` can read the collection. Other users' commands are checked.
 #[tokio::test]
-async fn who_may_not_list_indexes_is_not_kept_from_the_collection() -> Result<()> {
+async fn missing_list_indexes_privilege_does_not_block_the_collection() -> Result<()> {
     let mongod = Options::default().auth().standalone()?;
     let books = Books::new(5, 7);
     let through = |proxy: &Proxy, uri: String| uri.replace(&mongod.address().to_string(), &proxy.address().to_string());

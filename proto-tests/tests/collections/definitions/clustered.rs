@@ -1,4 +1,4 @@
-//! Clustered collections: the application's is clustered, and so are the buckets.
+//! Clustered collections: both the application's collection and the bucket collection are clustered.
 
 mod ids;
 
@@ -27,7 +27,7 @@ fn filled(mongod: &Mongod, index: &Document) -> Result<Both> {
 }
 
 #[test]
-fn it_is_made_and_listed_with_its_index() -> Result<()> {
+fn clustered_collection_is_created_and_listed_with_its_index() -> Result<()> {
     for mongod in servers() {
         let mut both = Both::start(mongod)?;
         for index in indexes() {
@@ -61,7 +61,7 @@ fn it_is_made_and_listed_with_its_index() -> Result<()> {
 }
 
 #[test]
-fn what_is_wrong_with_its_index_is_mongods_to_say() -> Result<()> {
+fn invalid_clustered_index_has_mongods_error() -> Result<()> {
     let mut both = Both::start(mongod::shared())?;
     let wrong = [
         bson!({}),
@@ -103,7 +103,7 @@ fn what_is_wrong_with_its_index_is_mongods_to_say() -> Result<()> {
 }
 
 #[test]
-fn what_the_shape_does_not_keep_is_refused() -> Result<()> {
+fn clustered_options_that_the_shape_cannot_keep_are_refused() -> Result<()> {
     let mut both = Both::start(mongod::shared())?;
     let good = &indexes()[0];
     for collection in ["stored", "dropped"] {
@@ -116,7 +116,7 @@ fn what_the_shape_does_not_keep_is_refused() -> Result<()> {
 }
 
 #[test]
-fn its_index_is_one_like_that_on_id_and_is_never_dropped() -> Result<()> {
+fn clustered_index_acts_as_the_id_index_and_cannot_be_dropped() -> Result<()> {
     for mongod in servers() {
         for index in indexes() {
             let mut both = filled(mongod, &index)?;
@@ -175,15 +175,15 @@ fn its_index_is_one_like_that_on_id_and_is_never_dropped() -> Result<()> {
 }
 
 #[test]
-fn it_is_counted_without_an_index_on_id() -> Result<()> {
+fn clustered_collection_statistics_have_no_id_index() -> Result<()> {
     for mongod in servers() {
         for index in indexes() {
             let mut both = filled(mongod, &index)?;
             let check = |both: &mut Both, command: Document| -> Result<()> {
-                let [naive, shaped] = both.run(|_| command.clone())?;
+                let [plain, shaped] = both.run(|_| command.clone())?;
                 ensure!(
-                    without_sizes_of_database(&naive) == without_sizes_of_database(&shaped),
-                    "{command}\n  naive:  {naive}\n  shaped: {shaped}"
+                    without_sizes_of_database(&plain) == without_sizes_of_database(&shaped),
+                    "{command}\n  plain:  {plain}\n  shaped: {shaped}"
                 );
                 Ok(())
             };
@@ -220,7 +220,7 @@ fn it_is_counted_without_an_index_on_id() -> Result<()> {
 }
 
 #[test]
-fn a_transaction_makes_it() -> Result<()> {
+fn transaction_creates_a_clustered_collection() -> Result<()> {
     for index in indexes() {
         for end in ["abortTransaction", "commitTransaction"] {
             let mut both = Both::start(mongod::shared_replica_set())?;
@@ -260,7 +260,7 @@ fn a_transaction_makes_it() -> Result<()> {
 }
 
 #[test]
-fn one_that_was_made_past_the_proxy_is_served() -> Result<()> {
+fn clustered_collection_created_directly_is_served() -> Result<()> {
     for index in indexes() {
         let mut both = Both::start(mongod::shared())?;
         for database in both.names() {

@@ -1,4 +1,4 @@
-//! `drop` and `dropDatabase`, and what is known of a collection afterwards.
+//! `drop` and `dropDatabase`, and the collection catalog afterwards.
 
 use std::thread;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use proto_tests::mongod;
 use super::{Both, graph, servers};
 
 #[test]
-fn a_drop_takes_the_view_of_items_along() -> Result<()> {
+fn drop_removes_the_items_view() -> Result<()> {
     for mongod in servers() {
         let mut both = Both::filled(mongod)?;
         both.same(|_| doc! { "insert": "plain", "documents": [{ "_id": 1 }] })?;
@@ -43,9 +43,9 @@ fn a_view_that_reads_items_reads_them_after_a_drop_too() -> Result<()> {
     both.listed(&doc! { "filter": { "name": { "$ne": "system.views" } } }, None)
 }
 
-/// Who drops the view of items and who makes a view that needs it may do so at once, through two proxies.
+/// One proxy drops the items view while another creates a view that needs it.
 #[test]
-fn a_view_made_while_its_collection_is_dropped_reads_what_comes_later() -> Result<()> {
+fn view_created_during_a_drop_reads_later_documents() -> Result<()> {
     let mut both = Both::filled(mongod::shared())?;
     both.same(|_| doc! { "insert": "plain", "documents": [{ "_id": 1 }, { "_id": 2 }] })?;
     let database = both.shaped_database();
@@ -67,7 +67,7 @@ fn a_view_made_while_its_collection_is_dropped_reads_what_comes_later() -> Resul
         }
         ensure!(both.is_stored("items.mongoshape_items")?, "round {round}");
         both.shaped.command_ok(&doc! { "drop": "seen", "$db": &database })?;
-        both.naive
+        both.plain
             .command_ok(&doc! { "drop": "items", "$db": &both.names()[0] })?;
         both.insert("items", 3)?;
     }
@@ -88,7 +88,7 @@ fn reads() -> Vec<Document> {
 }
 
 #[test]
-fn a_database_is_dropped_with_all_that_is_known_of_it() -> Result<()> {
+fn drop_database_clears_the_collection_catalog() -> Result<()> {
     for mongod in servers() {
         let mut both = Both::filled(mongod)?;
         let [_, database] = both.names();

@@ -7,7 +7,7 @@ use proto_tests::mongod;
 use super::{Both, servers};
 
 #[test]
-fn a_listing_shows_what_the_application_has_made() -> Result<()> {
+fn listing_shows_only_application_collections() -> Result<()> {
     for mongod in servers() {
         let mut both = Both::filled(mongod)?;
         both.same(|_| doc! { "insert": "plain", "documents": [{ "_id": 1 }] })?;
@@ -60,7 +60,7 @@ fn a_listing_shows_what_the_application_has_made() -> Result<()> {
 }
 
 #[test]
-fn a_view_of_the_applications_own_under_that_name_is_shown() -> Result<()> {
+fn application_view_with_the_items_view_name_is_listed() -> Result<()> {
     let mut both = Both::filled(mongod::shared())?;
     both.same(|_| doc! { "insert": "plain", "documents": [{ "_id": 1 }] })?;
     both.same(|_| doc! { "create": "items.mongoshape_items", "viewOn": "plain", "pipeline": [] })?;

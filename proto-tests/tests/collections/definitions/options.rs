@@ -79,7 +79,7 @@ fn options_of_a_new_collection_hold_or_are_refused() -> Result<()> {
 }
 
 #[test]
-fn options_are_changed_where_they_mean_nothing_for_buckets() -> Result<()> {
+fn collmod_changes_options_without_meaning_for_buckets() -> Result<()> {
     for mongod in servers() {
         let mut both = Both::filled(mongod)?;
         let with = |options: &Document| {

@@ -29,7 +29,7 @@ fn insert(collection: &'static str, ids: [i32; 2]) -> impl Fn(&str) -> Document 
 }
 
 #[test]
-fn a_collection_is_renamed_to_where_it_is_stored_alike() -> Result<()> {
+fn collection_can_be_renamed_to_an_identical_shape() -> Result<()> {
     for mongod in servers() {
         let mut both = Both::filled(mongod)?;
         both.same(|_| doc! { "insert": "plain", "documents": [{ "_id": 1 }] })?;
@@ -54,7 +54,7 @@ fn a_collection_is_renamed_to_where_it_is_stored_alike() -> Result<()> {
 
 /// Another proxy has found both ready, and knows the last page of a key.
 #[test]
-fn a_second_proxy_finds_it_under_its_new_name() -> Result<()> {
+fn second_proxy_finds_a_renamed_collection() -> Result<()> {
     for mongod in servers() {
         let mut both = Both::filled(mongod)?;
         both.insert("others", 3)?;

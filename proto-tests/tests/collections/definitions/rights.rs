@@ -1,4 +1,4 @@
-//! What a user may see and do is mongod's to say, also where the proxy asks more than the client did.
+//! mongod decides what a user may read and write, also where the proxy sends more commands than the client.
 
 use anyhow::Result;
 use bson::{Document, bson, doc};
@@ -22,7 +22,7 @@ async fn names(database: &Database, listing: Document) -> Result<Vec<String>> {
 
 /// Of the same collections one is shaped in the database `d`, and none in `n`, where it is called otherwise.
 #[tokio::test]
-async fn who_may_see_names_alone_sees_none_of_ours() -> Result<()> {
+async fn names_only_privilege_does_not_list_internal_collections() -> Result<()> {
     let mongod = Options::default().auth().standalone()?;
     let shape = SHAPES.replace("*.items", "d.items");
     let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(&shape))?;
@@ -68,7 +68,7 @@ async fn who_may_see_names_alone_sees_none_of_ours() -> Result<()> {
             .run_command(doc! { "listCollections": 1 })
             .await;
         assert!(refused.is_err(), "{refused:?}");
-        // The view stays where nobody may drop it.
+        // The view is kept if the user may not drop it.
         other.database(database).run_command(doc! { "drop": "items" }).await?;
         assert_eq!(
             names(&all.database(database), doc! { "listCollections": 1 }).await?,

@@ -1,5 +1,4 @@
-//! `collStats`, `$collStats`, `dataSize`, `dbStats`, `validate`, and what is said to the collection as it is
-//! stored.
+//! `collStats`, `$collStats`, `dataSize`, `dbStats`, `validate`, and commands on the stored collection.
 
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use proto_tests::sessions::lsid;
 use super::{Both, NOT_SUPPORTED, servers, without_sizes, without_sizes_of_database};
 
 #[test]
-fn statistics_are_told_in_items() -> Result<()> {
+fn statistics_count_items() -> Result<()> {
     for mongod in servers() {
         let mut both = Both::filled(mongod)?;
         let commands = [
@@ -31,10 +30,10 @@ fn statistics_are_told_in_items() -> Result<()> {
             doc! { "planCacheClear": "others" },
         ];
         for command in commands {
-            let [naive, shaped] = both.run(|_| command.clone())?;
+            let [plain, shaped] = both.run(|_| command.clone())?;
             ensure!(
-                without_sizes(&naive) == without_sizes(&shaped),
-                "{command}\n  naive:  {naive}\n  shaped: {shaped}"
+                without_sizes(&plain) == without_sizes(&shaped),
+                "{command}\n  plain:  {plain}\n  shaped: {shaped}"
             );
         }
         let data_sizes = [
@@ -45,14 +44,14 @@ fn statistics_are_told_in_items() -> Result<()> {
         ];
         for options in data_sizes {
             for collection in ["items", "others"] {
-                let [naive, shaped] = both.run(|database| {
+                let [plain, shaped] = both.run(|database| {
                     let mut command = doc! { "dataSize": format!("{database}.{collection}") };
                     command.extend(options.clone());
                     command
                 })?;
                 ensure!(
-                    without_sizes(&naive) == without_sizes(&shaped),
-                    "dataSize {options}\n  naive:  {naive}\n  shaped: {shaped}"
+                    without_sizes(&plain) == without_sizes(&shaped),
+                    "dataSize {options}\n  plain:  {plain}\n  shaped: {shaped}"
                 );
             }
         }
@@ -92,14 +91,14 @@ fn a_database_is_counted_in_items() -> Result<()> {
                 doc! { "nonsense": 1 },
                 doc! { "scale": 0 },
             ] {
-                let [naive, shaped] = both.run(|_| {
+                let [plain, shaped] = both.run(|_| {
                     let mut command = doc! { "dbStats": 1 };
                     command.extend(options.clone());
                     command
                 })?;
                 ensure!(
-                    without_sizes_of_database(&naive) == without_sizes_of_database(&shaped),
-                    "{options}\n  naive:  {naive}\n  shaped: {shaped}"
+                    without_sizes_of_database(&plain) == without_sizes_of_database(&shaped),
+                    "{options}\n  plain:  {plain}\n  shaped: {shaped}"
                 );
             }
             Ok(())
@@ -120,7 +119,7 @@ fn a_database_is_counted_in_items() -> Result<()> {
 }
 
 #[test]
-fn a_transaction_has_none_of_it() -> Result<()> {
+fn statistics_are_refused_in_a_transaction() -> Result<()> {
     let mut both = Both::filled(mongod::shared_replica_set())?;
     let commands = [
         doc! { "collStats": "items" },
@@ -147,9 +146,9 @@ fn a_transaction_has_none_of_it() -> Result<()> {
 
 /// It takes its time, so on one server only.
 #[test]
-fn what_is_stored_is_compacted() -> Result<()> {
+fn compact_command_runs_on_the_stored_collection() -> Result<()> {
     let mut both = Both::filled(mongod::shared())?;
-    for connection in [&both.naive, &both.shaped] {
+    for connection in [&both.plain, &both.shaped] {
         connection.stream().set_read_timeout(Some(Duration::from_mins(2)))?;
     }
     for command in [
@@ -157,10 +156,10 @@ fn what_is_stored_is_compacted() -> Result<()> {
         doc! { "compact": "others" },
         doc! { "compact": "items", "force": "yes" },
     ] {
-        let [naive, shaped] = both.run(|_| command.clone())?;
+        let [plain, shaped] = both.run(|_| command.clone())?;
         ensure!(
-            without_sizes(&naive) == without_sizes(&shaped),
-            "{command}\n  naive:  {naive}\n  shaped: {shaped}"
+            without_sizes(&plain) == without_sizes(&shaped),
+            "{command}\n  plain:  {plain}\n  shaped: {shaped}"
         );
     }
     Ok(())
@@ -215,14 +214,14 @@ fn a_pipeline_may_begin_with_statistics() -> Result<()> {
                     let mut pipeline = vec![bson!({ "$collStats": stage.clone() })];
                     pipeline.extend(behind.as_array().context("stages")?.clone());
                     let command = doc! { "aggregate": collection, "pipeline": pipeline, "cursor": {} };
-                    let [naive, shaped] = both.run(|_| command.clone())?;
+                    let [plain, shaped] = both.run(|_| command.clone())?;
                     let batch = |reply: &Document| -> Option<Vec<Document>> {
                         let batch = reply.get_document("cursor").ok()?.get_array("firstBatch").ok()?;
                         Some(batch.iter().filter_map(Bson::as_document).map(without_sizes).collect())
                     };
                     ensure!(
-                        batch(&naive) == batch(&shaped) && naive.get("code") == shaped.get("code"),
-                        "{command}\n  naive:  {naive}\n  shaped: {shaped}"
+                        batch(&plain) == batch(&shaped) && plain.get("code") == shaped.get("code"),
+                        "{command}\n  plain:  {plain}\n  shaped: {shaped}"
                     );
                 }
             }

@@ -49,7 +49,7 @@ fn batches_of_indexes_are_as_large_as_asked_for() -> Result<()> {
     ] {
         both.same(&with(doc! { "listIndexes": COLLECTION }, extra), Told::Whole)?;
     }
-    // A cursor that is left, in somebody else's session, and killed.
+    // A cursor that is abandoned, used in another session, and killed.
     let list = doc! { "listIndexes": COLLECTION, "cursor": { "batchSize": 1 } };
     for misuse in [
         doc! { "lsid": lsid("other") },
@@ -57,7 +57,7 @@ fn batches_of_indexes_are_as_large_as_asked_for() -> Result<()> {
         doc! { "batchSize": -1 },
         doc! { "collection": "else" },
     ] {
-        let [naive, shaped] = both.run(&list)?;
+        let [plain, shaped] = both.run(&list)?;
         let answer = |connection: &mut Connection, opened: &Document, database: &str| -> Result<[Document; 3]> {
             let id = opened.get_document("cursor")?.get_i64("id")?;
             let more = |extra: &Document| {
@@ -71,16 +71,16 @@ fn batches_of_indexes_are_as_large_as_asked_for() -> Result<()> {
             Ok([wrong, rest, killed])
         };
         let database = both.shaped.database.clone();
-        let naive = answer(&mut both.direct, &naive, &format!("{database}_naive"))?;
+        let plain = answer(&mut both.direct, &plain, &format!("{database}_naive"))?;
         let shaped = answer(&mut both.application, &shaped, &database)?;
         // A getMore on another collection does not come to the proxy's cursors: it is relayed, and mongod
         // knows of none.
         let first = usize::from(misuse.contains_key("collection"));
-        for (naive, shaped) in naive.iter().zip(&shaped).skip(first) {
-            assert_eq!(naive.get("code"), shaped.get("code"), "{misuse}: {naive} {shaped}");
+        for (plain, shaped) in plain.iter().zip(&shaped).skip(first) {
+            assert_eq!(plain.get("code"), shaped.get("code"), "{misuse}: {plain} {shaped}");
         }
         let count = |reply: &Document| reply.get_array("cursorsKilled").map_or(0, Vec::len);
-        assert_eq!(count(&naive[2]), count(&shaped[2]), "{misuse}");
+        assert_eq!(count(&plain[2]), count(&shaped[2]), "{misuse}");
     }
     Ok(())
 }
@@ -111,15 +111,15 @@ fn batches(both: &mut Both, list: &Document, size: Option<i32>) -> Result<()> {
             more.extend(size.map(|size| ("batchSize".to_owned(), size.into())));
             more
         };
-        let naive = format!("{database}_naive");
+        let plain = format!("{database}_naive");
         replies = [
-            both.direct.command(&more(ids[0], &naive))?,
+            both.direct.command(&more(ids[0], &plain))?,
             both.application.command(&more(ids[1], &database))?,
         ];
         for reply in &mut replies {
             reply.remove("$clusterTime");
             reply.remove("operationTime");
-            *reply = comparable(reply, &naive, &database);
+            *reply = comparable(reply, &plain, &database);
         }
     }
 }

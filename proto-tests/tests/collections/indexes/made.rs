@@ -1,4 +1,4 @@
-//! What is made, listed and dropped.
+//! Creates, lists and drops indexes.
 
 use anyhow::{Result, ensure};
 use bson::{bson, doc};
@@ -161,7 +161,7 @@ fn a_missing_collection_has_no_indexes() -> Result<()> {
 }
 
 #[test]
-fn indexes_that_were_made_beside_the_proxy_are_out_of_reach() -> Result<()> {
+fn indexes_created_directly_on_mongod_are_hidden() -> Result<()> {
     let mut both = Both::filled()?;
     let beside = [
         spec(doc! { "control.bytes": 1 }, "bytes"),
@@ -173,10 +173,10 @@ fn indexes_that_were_made_beside_the_proxy_are_out_of_reach() -> Result<()> {
     ];
     both.direct
         .command_ok(&doc! { "createIndexes": COLLECTION, "indexes": beside.to_vec(), "$db": &both.shaped.database })?;
-    let naive = format!("{}_naive", both.shaped.database);
+    let plain = format!("{}_naive", both.shaped.database);
     let seen = spec(doc! { "k": 1, "quantity": -1 }, "seen");
     both.direct
-        .command_ok(&doc! { "createIndexes": COLLECTION, "indexes": [&seen], "$db": naive })?;
+        .command_ok(&doc! { "createIndexes": COLLECTION, "indexes": [&seen], "$db": plain })?;
     assert_eq!(both.list()?, ["_id_", "seen"]);
     both.create(&[seen], Told::Whole)?;
     let taken = doc! { "createIndexes": COLLECTION, "indexes": [spec(doc! { "x": 1 }, "bytes")] };

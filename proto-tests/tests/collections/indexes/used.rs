@@ -1,4 +1,4 @@
-//! What indexes do to reads and inserts.
+//! The effects of indexes on reads and inserts.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, bson, doc};
@@ -46,7 +46,7 @@ fn hints_are_taken_by_the_applications_names() -> Result<()> {
                 doc! { "distinct": COLLECTION, "key": "a", "query": &filter, "hint": hint },
             ];
             for command in commands {
-                let [naive, shaped] = both.run(&command)?;
+                let [plain, shaped] = both.run(&command)?;
                 let outcome = |reply: &Document| -> Result<(Option<Bson>, Vec<Bson>)> {
                     let batch = reply
                         .get_document("cursor")
@@ -59,15 +59,15 @@ fn hints_are_taken_by_the_applications_names() -> Result<()> {
                         .collect();
                     Ok((reply.get("code").or(reply.get("n")).cloned(), ids))
                 };
-                let (naive, shaped) = (outcome(&naive)?, outcome(&shaped)?);
-                ensure!(naive == shaped, "{command}\n{naive:?}\n{shaped:?}");
+                let (plain, shaped) = (outcome(&plain)?, outcome(&shaped)?);
+                ensure!(plain == shaped, "{command}\n{plain:?}\n{shaped:?}");
             }
             for explained in [
                 doc! { "find": COLLECTION, "hint": hint },
                 doc! { "count": COLLECTION, "hint": hint },
             ] {
-                let [naive, shaped] = both.run(&doc! { "explain": explained.clone() })?;
-                assert_eq!(naive.get("code"), shaped.get("code"), "{explained}");
+                let [plain, shaped] = both.run(&doc! { "explain": explained.clone() })?;
+                assert_eq!(plain.get("code"), shaped.get("code"), "{explained}");
             }
         }
     }
@@ -75,7 +75,7 @@ fn hints_are_taken_by_the_applications_names() -> Result<()> {
 }
 
 #[test]
-fn a_hint_sees_what_another_proxy_did() -> Result<()> {
+fn hint_sees_indexes_created_by_another_proxy() -> Result<()> {
     let mut both = Both::filled()?;
     let options = ProxyOptions::new(&mongod::shared_replica_set().uri());
     let config = format!(
@@ -128,9 +128,9 @@ fn documents_that_an_index_cannot_have_are_refused_one_by_one() -> Result<()> {
                     );
                 }
                 both.same(&insert, Told::Whole)?;
-                let [naive, shaped] =
+                let [plain, shaped] =
                     both.run(&doc! { "find": COLLECTION, "sort": { "_id": 1 }, "projection": { "_id": 1 } })?;
-                assert_eq!(naive, shaped, "{insert}");
+                assert_eq!(plain, shaped, "{insert}");
             }
         }
     }
@@ -208,7 +208,7 @@ fn reads_are_the_same_with_indexes() -> Result<()> {
 }
 
 #[test]
-fn a_transaction_takes_hints_and_ends_with_what_an_index_cannot_have() -> Result<()> {
+fn transaction_accepts_hints_and_aborts_on_an_unindexable_document() -> Result<()> {
     let mut both = Both::filled()?;
     both.create(&[spec(doc! { "quantity": 1, "b": 1 }, "qb")], Told::Whole)?;
     let mut number = 0_i64;
@@ -230,20 +230,20 @@ fn a_transaction_takes_hints_and_ends_with_what_an_index_cannot_have() -> Result
     let insert = |items: Vec<Document>| doc! { "insert": COLLECTION, "documents": items };
     let good = |id: i32| doc! { "_id": id, "k": 1, "quantity": [1], "b": 1 };
     let bad = |id: i32| doc! { "_id": id, "k": 1, "quantity": [1], "b": [1] };
-    for [naive, shaped] in transaction(&mut both, &[insert(vec![good(100)]), find("qb"), commit.clone()])? {
-        assert_eq!(naive, shaped);
+    for [plain, shaped] in transaction(&mut both, &[insert(vec![good(100)]), find("qb"), commit.clone()])? {
+        assert_eq!(plain, shaped);
     }
-    let [naive, shaped] = &transaction(&mut both, &[insert(vec![good(101)]), find("nope")])?[1];
-    assert_eq!(naive.get("code"), shaped.get("code"), "{naive} {shaped}");
+    let [plain, shaped] = &transaction(&mut both, &[insert(vec![good(101)]), find("nope")])?[1];
+    assert_eq!(plain.get("code"), shaped.get("code"), "{plain} {shaped}");
     for items in [
         vec![bad(110)],
         vec![good(120), bad(121)],
         vec![good(130), bad(131), good(132)],
     ] {
         let replies = transaction(&mut both, &[insert(items), commit.clone()])?;
-        for [naive, shaped] in &replies {
+        for [plain, shaped] in &replies {
             let failed = |reply: &Document| reply.contains_key("writeErrors") || reply.contains_key("code");
-            ensure!(failed(naive) && failed(shaped), "{naive} {shaped}");
+            ensure!(failed(plain) && failed(shaped), "{plain} {shaped}");
         }
         both.same(
             &doc! { "find": COLLECTION, "sort": { "_id": 1 }, "projection": { "_id": 1 } },

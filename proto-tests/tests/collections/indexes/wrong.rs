@@ -1,4 +1,4 @@
-//! Mistakes, and what is refused.
+//! Invalid and refused index commands.
 
 use anyhow::{Result, ensure};
 use bson::{Document, bson, doc};
@@ -94,7 +94,7 @@ fn keys_and_arguments_are_judged_by_mongod() -> Result<()> {
 }
 
 #[test]
-fn what_is_not_there_is_not_dropped() -> Result<()> {
+fn dropping_a_missing_index_fails() -> Result<()> {
     let mut both = with_two()?;
     let mut wrong = Vec::new();
     for index in [
@@ -133,7 +133,7 @@ fn what_is_not_there_is_not_dropped() -> Result<()> {
 
 /// Where the collection is there, the text has the build's ids.
 #[test]
-fn two_of_one_command_conflict_as_any_two() -> Result<()> {
+fn two_indexes_of_one_command_can_conflict() -> Result<()> {
     let mut both = with_two()?;
     for specs in [
         [spec(doc! { "y": 1 }, "y"), spec(doc! { "y": 1 }, "y")],
@@ -147,7 +147,7 @@ fn two_of_one_command_conflict_as_any_two() -> Result<()> {
 }
 
 #[test]
-fn what_would_be_of_pages_and_not_of_items_is_refused() -> Result<()> {
+fn index_with_meaning_for_pages_only_is_refused() -> Result<()> {
     for filled in [true, false] {
         let mut both = if filled { Both::filled()? } else { Both::start()? };
         for (key, options, reason) in [
@@ -184,7 +184,7 @@ fn what_would_be_of_pages_and_not_of_items_is_refused() -> Result<()> {
         }
         let own = doc! { "createIndexes": COLLECTION, "indexes": [spec(doc! { "a": 1 }, "mongoshape_a")] };
         both.refused(&own, 67, "mongoshape_a")?;
-        // A naive collection has room for 63 beside the one on `_id`.
+        // A plain collection has room for 63 beside the one on `_id`.
         let many: Vec<_> = (0..60)
             .map(|number| spec(doc! { format!("f{number}"): 1 }, &format!("f{number}")))
             .collect();

@@ -1,4 +1,4 @@
-//! What is tried on each kind of collection.
+//! The features that are tried on each kind of collection.
 
 use bson::{DateTime, Document, doc};
 

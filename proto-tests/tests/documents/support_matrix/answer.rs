@@ -1,4 +1,4 @@
-//! An answer as far as two servers can give the same.
+//! The fields of a reply that are comparable between two servers.
 
 use std::fmt;
 
@@ -48,10 +48,10 @@ pub(crate) fn of_both<P: Pattern>(
     cursors: &mut Cursors,
 ) -> Result<[Answer; 2]> {
     let databases = [
-        (sides.naive_database(), cursors[0]),
+        (sides.plain_database(), cursors[0]),
         (sides.shaped_database(), cursors[1]),
     ];
-    let [of_naive, of_shaped] = databases.map(|(database, cursor)| {
+    let [of_plain, of_shaped] = databases.map(|(database, cursor)| {
         let mut command = with_database(command, &database);
         if command.get_i64("getMore").is_ok_and(|id| id == 0) {
             command.insert("getMore", cursor);
@@ -64,13 +64,13 @@ pub(crate) fn of_both<P: Pattern>(
         }
         (command, database)
     });
-    let naive = sides.naive.command(&of_naive.0)?;
+    let plain = sides.plain.command(&of_plain.0)?;
     let shaped = sides.shaped.command(&of_shaped.0)?;
-    *cursors = [&naive, &shaped].map(|reply| {
+    *cursors = [&plain, &shaped].map(|reply| {
         let cursor = reply.get_document("cursor");
         cursor.and_then(|cursor| cursor.get_i64("id")).unwrap_or_default()
     });
-    Ok([comparable(&naive, &of_naive.1), comparable(&shaped, &of_shaped.1)])
+    Ok([comparable(&plain, &of_plain.1), comparable(&shaped, &of_shaped.1)])
 }
 
 /// A session of a database's own.

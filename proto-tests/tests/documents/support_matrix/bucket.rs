@@ -1,4 +1,4 @@
-//! Bucket collections: what is tried of them.
+//! The probes of bucket collections.
 
 mod collections;
 mod indexes;
@@ -52,12 +52,12 @@ fn try_all(item_ids: ItemIds) -> Result<()> {
 }
 
 #[test]
-fn every_row_is_as_it_says() -> Result<()> {
+fn rows_behave_as_documented() -> Result<()> {
     try_all(ItemIds::Unique)
 }
 
 #[test]
-fn every_row_is_as_it_says_where_ids_are_not_unique() -> Result<()> {
+fn rows_behave_as_documented_without_unique_ids() -> Result<()> {
     try_all(ItemIds::Stored)
 }
 

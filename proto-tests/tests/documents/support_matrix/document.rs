@@ -1,4 +1,4 @@
-//! The tables of a document on what is supported.
+//! The tables of a support document.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,7 +12,7 @@ pub(crate) const NOT_SUPPORTED: i32 = 115;
 /// What a row says of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// As on a naive collection.
+    /// As on a plain collection.
     Exact,
     /// The same, but for what its note says.
     Note,

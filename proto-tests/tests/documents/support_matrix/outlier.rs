@@ -1,11 +1,10 @@
-//! Outlier collections: what is tried of them. Each command finds the same documents, three of which are
-//! outliers.
+//! The probes of outlier collections. Each command runs on the same documents; three of them are outliers.
 
 mod base;
 mod collections;
 mod indexes;
 mod operators;
-mod questions;
+mod queries;
 mod reads;
 mod stages;
 mod transactions;
@@ -91,8 +90,8 @@ pub(crate) fn open() -> Result<Sides<Outlier>> {
     Sides::open(Outlier::new("tags", SIZES))
 }
 
-/// Has both sides hold what every command finds, the naive one these documents.
-fn fill<P: Pattern>(sides: &mut Sides<P>, is_there: bool, naive: &[Document]) -> Result<()> {
+/// Has both sides hold what every command finds, the plain one these documents.
+fn fill<P: Pattern>(sides: &mut Sides<P>, is_there: bool, plain: &[Document]) -> Result<()> {
     let delete = |name: &str| doc! { "delete": name, "deletes": [{ "q": {}, "limit": 0 }] };
     if is_there {
         // Not by what is tried here.
@@ -100,11 +99,11 @@ fn fill<P: Pattern>(sides: &mut Sides<P>, is_there: bool, naive: &[Document]) ->
         for name in [COLLECTION, "extra_items"] {
             let mut delete = delete(name);
             delete.insert("$db", &database);
-            sides.naive.command_ok(&delete)?;
+            sides.plain.command_ok(&delete)?;
         }
         let mut delete = delete(COLLECTION);
-        delete.insert("$db", sides.naive_database());
-        sides.naive.command_ok(&delete)?;
+        delete.insert("$db", sides.plain_database());
+        sides.plain.command_ok(&delete)?;
     } else {
         let indexes = bson!([
             { "key": { "n": 1 }, "name": "n_1" },
@@ -116,7 +115,7 @@ fn fill<P: Pattern>(sides: &mut Sides<P>, is_there: bool, naive: &[Document]) ->
         sides.run(&doc! { "createIndexes": COLLECTION, "indexes": indexes })?;
     }
     let into = |database: String, documents: &[Document]| doc! { "insert": COLLECTION, "documents": documents, "$db": database };
-    sides.naive.command_ok(&into(sides.naive_database(), naive))?;
+    sides.plain.command_ok(&into(sides.plain_database(), plain))?;
     sides.shaped.command_ok(&into(sides.shaped_database(), &documents()))?;
     Ok(())
 }
@@ -153,9 +152,9 @@ fn documents() -> Vec<Document> {
 fn reads() -> Vec<Of> {
     vec![
         reads::find(),
-        questions::filters(),
-        questions::sorts(),
-        questions::projections(),
+        queries::filters(),
+        queries::sorts(),
+        queries::projections(),
         reads::get_more(),
         reads::kill_cursors(),
         reads::count(),
@@ -264,17 +263,17 @@ fn probes(of: Vec<Of>) -> Vec<Probe> {
 }
 
 #[test]
-fn every_row_on_reads_is_as_it_says() -> Result<()> {
+fn read_rows_behave_as_documented() -> Result<()> {
     try_all(reads())
 }
 
 #[test]
-fn every_row_on_writes_is_as_it_says() -> Result<()> {
+fn write_rows_behave_as_documented() -> Result<()> {
     try_all(writes())
 }
 
 #[test]
-fn every_row_on_collections_is_as_it_says() -> Result<()> {
+fn collection_rows_behave_as_documented() -> Result<()> {
     try_all(about_collections())
 }
 
@@ -286,14 +285,14 @@ fn every_row_is_tried() -> Result<()> {
     tried::no_refusal_is_left_out::<Outlier>(&probes)
 }
 
-/// `create` refuses one, but somebody else may have made it.
+/// `create` refuses one, but another client may have created it.
 #[test]
 fn no_outlier_is_changed_by_another_collation() -> Result<()> {
     let mut sides = open()?;
     let database = sides.shaped_database();
     let collation = doc! { "locale": "en", "strength": 2 };
     sides
-        .naive
+        .plain
         .command_ok(&doc! { "create": COLLECTION, "collation": collation, "$db": database })?;
     sides.run(&doc! { "insert": COLLECTION, "documents": documents() })?;
     let before = sides.items(true)?;

@@ -1,4 +1,4 @@
-//! A command that tries a row of a document.
+//! A command that tries one row of a document.
 
 use bson::{Bson, Document};
 
@@ -75,7 +75,7 @@ impl Of {
         all.into_iter().fold(self, |of, sent| of.sent(option, sent))
     }
 
-    /// Of whose answers only the success or the code is the same.
+    /// Only the success or the error code of its replies is comparable.
     pub(crate) fn loosely(self, option: &'static str, others: Document) -> Self {
         let mut sent = self.base.clone();
         sent.extend(others);

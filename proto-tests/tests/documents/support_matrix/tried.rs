@@ -1,4 +1,4 @@
-//! Rows of a document, tried on both sides.
+//! Tries the rows of a document on both sides.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ const INVALID_OPTIONS: i32 = 72;
 pub(crate) trait Tried: Pattern + Sized {
     /// Its document.
     const DOCUMENT: &'static str;
-    /// Whether its probes tell which commands are errors on a naive collection, too.
+    /// Whether its probes name the commands that fail on a plain collection, too.
     const TELLS_ERRORS: bool;
 
     /// Has both sides hold the same again after a command that may have changed something, and fails where it
@@ -35,21 +35,21 @@ pub(crate) enum Expected {
 }
 
 /// What is wrong with a row, given the two answers.
-fn judge<P: Tried>(probe: &Probe, class: Class, [naive, shaped]: &[Answer; 2]) -> Option<String> {
-    let is_as_told = |fails: bool| !P::TELLS_ERRORS || naive.code().is_some() == fails;
-    let refused = |code| shaped.code() == Some(code) && naive != shaped;
+fn judge<P: Tried>(probe: &Probe, class: Class, [plain, shaped]: &[Answer; 2]) -> Option<String> {
+    let is_as_told = |fails: bool| !P::TELLS_ERRORS || plain.code().is_some() == fails;
+    let refused = |code| shaped.code() == Some(code) && plain != shaped;
     let expected = match (class, probe.compared) {
         (Class::Refused(code), _) => refused(code),
         (Class::Note, Compared::Refused) => refused(NOT_SUPPORTED) || refused(INVALID_OPTIONS),
-        (Class::Exact | Class::Note, Compared::Whole | Compared::WholeIfUnique) => naive == shaped && is_as_told(false),
-        (Class::Exact | Class::Note, Compared::Success) => naive.code() == shaped.code() && is_as_told(false),
-        (Class::Exact | Class::Note, Compared::Error) => naive == shaped && is_as_told(true),
-        (Class::Exact | Class::Note, Compared::Code) => naive.code() == shaped.code() && is_as_told(true),
+        (Class::Exact | Class::Note, Compared::Whole | Compared::WholeIfUnique) => plain == shaped && is_as_told(false),
+        (Class::Exact | Class::Note, Compared::Success) => plain.code() == shaped.code() && is_as_told(false),
+        (Class::Exact | Class::Note, Compared::Error) => plain == shaped && is_as_told(true),
+        (Class::Exact | Class::Note, Compared::Code) => plain.code() == shaped.code() && is_as_told(true),
         (Class::Exact, Compared::Refused) | (Class::Passed, _) => false,
     };
     (!expected).then(|| {
         format!(
-            "{} {}: not {class:?}\n  {}\n  naive:  {naive}\n  shaped: {shaped}",
+            "{} {}: not {class:?}\n  {}\n  plain:  {plain}\n  shaped: {shaped}",
             probe.command, probe.option, probe.sent
         )
     })
@@ -93,7 +93,7 @@ fn stored<P: Pattern>(sides: &mut Sides<P>) -> Result<Vec<Document>> {
     let database = sides.shaped_database();
     let filter = doc! { "type": "collection" };
     let mut found = sides
-        .naive
+        .plain
         .all(&doc! { "listCollections": 1, "filter": filter, "$db": &database })?;
     found.sort_by_cached_key(|collection| collection.get_str("name").map(ToOwned::to_owned).ok());
     let names: Vec<_> = found
@@ -103,7 +103,7 @@ fn stored<P: Pattern>(sides: &mut Sides<P>) -> Result<Vec<Document>> {
     for name in names {
         let name = name?;
         for command in ["find", "listIndexes"] {
-            found.extend(sides.naive.all(&doc! { command: &name, "$db": &database })?);
+            found.extend(sides.plain.all(&doc! { command: &name, "$db": &database })?);
         }
     }
     Ok(found)

@@ -1,4 +1,4 @@
-//! The cells: a driver, what stands behind the proxy, how it presents itself, and how it is connected to.
+//! The cells of the matrix: a driver, an upstream, a presentation, and connection options.
 
 use std::fmt;
 
@@ -37,7 +37,7 @@ pub(super) enum Variant {
     ScramSha256,
 }
 
-/// What the servers of a variant demand of whoever connects.
+/// The security that the servers of a variant require.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Security {
     None,

@@ -1,4 +1,4 @@
-//! The script's programs, installed or built when they are first wanted.
+//! The programs of the script. They are installed or built on first use.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Runs cells: for each kind of servers, each driver without the proxy and then through each of its faces.
+//! Runs cells: for each kind of upstream, each driver without the proxy and then through each presentation.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -96,8 +96,8 @@ fn of_servers(cells: &[Cell], programs: &[(Driver, Program)]) -> Result<Vec<Outc
     Ok(outcomes)
 }
 
-/// What the driver sees, whose messages have to reach mongod compressed if it was told to. (In a replica set
-/// the members themselves send each other snappy.)
+/// The output of the driver. With compression configured, its messages must reach mongod compressed. (The
+/// members of a replica set use snappy between each other.)
 fn compressed_transcript(servers: &Servers, cell: Cell, program: &Program, uri: &str) -> Result<String> {
     let compressor = cell.variant.compressor();
     let received = || compressor.map_or(Ok(0), |compressor| servers.received(compressor));

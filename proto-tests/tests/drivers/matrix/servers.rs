@@ -1,4 +1,4 @@
-//! The servers that one kind of upstream and one kind of security need: mongod, and a proxy for each face.
+//! The servers for one kind of upstream and one kind of security: mongod, and a proxy for each presentation.
 
 use std::net::SocketAddr;
 

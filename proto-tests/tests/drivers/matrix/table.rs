@@ -1,4 +1,4 @@
-//! What is printed of outcomes.
+//! Prints the outcomes as a table.
 
 use std::fmt::Write as _;
 
@@ -89,7 +89,7 @@ fn excerpts(expected: &str, seen: &str) -> (String, String) {
 }
 
 #[test]
-fn a_difference_shows_both_lines_where_they_part() {
+fn difference_shows_the_first_lines_that_differ() {
     assert_eq!(difference("a 1\nb 2", "a 1\nb 2"), "");
     assert_eq!(difference("a 1\nb 2", "a 1\nb 3"), "  direct:  b 2\n  proxied: b 3\n");
     assert_eq!(difference("a 1", "a 1\nb 2"), "  direct:  (no line)\n  proxied: b 2\n");

@@ -1,4 +1,4 @@
-//! Setup broken off, run by several at once, and while somebody goes on writing.
+//! Setup that is interrupted, run concurrently, or run beside a writer.
 
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -99,7 +99,7 @@ fn several_may_run_at_once() -> Result<()> {
 }
 
 #[test]
-fn proxies_may_go_on_where_they_were() -> Result<()> {
+fn proxies_keep_serving_during_adoption() -> Result<()> {
     const ROUNDS: i32 = 4;
     let mut hand = Hand::start(bare())?;
     let insert = |hand: &Hand, key: i32, number: i32| {
@@ -138,7 +138,7 @@ fn proxies_may_go_on_where_they_were() -> Result<()> {
 }
 
 #[test]
-fn a_writer_who_goes_on_loses_nothing() -> Result<()> {
+fn concurrent_writer_loses_nothing_during_adoption() -> Result<()> {
     let mut hand = Hand::start(bare())?;
     let push = |hand: &mut Hand, number: i32| hand.push(number % 50, &trade(number, i64::from(number) * 1000));
     for number in 0..500 {
@@ -153,7 +153,7 @@ fn a_writer_who_goes_on_loses_nothing() -> Result<()> {
     let output = setup.wait_with_output()?;
     let said = text(&output);
     if !output.status.success() {
-        // It tells of what was changed under its hands, and then it may be begun again.
+        // It reports the concurrent change. Setup can be run again.
         ensure!(said.contains("error: "), "{said}");
         ensure!(
             said.contains("document with _id") || said.contains("is changed while"),
@@ -172,7 +172,7 @@ fn a_writer_who_goes_on_loses_nothing() -> Result<()> {
     Ok(())
 }
 
-/// What the documentation tells to do with pages that were changed by hand: make them buckets by hand again.
+/// The documented repair of pages that were changed by hand: they become hand-written buckets again.
 fn begin_again(hand: &mut Hand) -> Result<()> {
     let drop = doc! { "dropIndexes": COLLECTION, "index": "*", "$db": &hand.shaped.database };
     hand.direct.command_ok(&drop)?;

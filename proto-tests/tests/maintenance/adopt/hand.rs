@@ -1,5 +1,5 @@
-//! Somebody who writes buckets by hand, as MongoDB's pages show it, into a collection that a proxy is then
-//! put before.
+//! A writer of hand-written buckets, as in MongoDB's documentation. A proxy is then started on the
+//! collection.
 
 use std::process::{Child, Command, Output, Stdio};
 

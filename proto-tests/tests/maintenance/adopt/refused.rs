@@ -1,4 +1,4 @@
-//! What is not understood: told by its `_id`, and left as it is.
+//! Documents that cannot be adopted: they are reported by `_id` and stay unchanged.
 
 use anyhow::{Context as _, Result};
 use bson::{Document, doc};
@@ -113,7 +113,7 @@ fn items_without_ids_of_their_own() -> Result<()> {
 }
 
 #[test]
-fn pages_that_are_not_what_they_say() -> Result<()> {
+fn pages_with_wrong_headers_are_refused() -> Result<()> {
     let shape = bare();
     let page = |id: &str, control: Document| {
         let mut page = bucket(id, 1, &[trade(1, 0)]);
@@ -160,7 +160,7 @@ fn pages_that_do_not_follow_each_other_get_no_indexes() -> Result<()> {
 }
 
 #[test]
-fn a_page_changed_by_hand_is_found_later() -> Result<()> {
+fn check_reports_a_page_changed_by_hand() -> Result<()> {
     let mut hand = Hand::start(bare())?;
     let item = doc! { "k": 1, "quantity": 1, "at": at(0) };
     hand.shaped.application()?.command_ok(&hand.shaped.insert(&[item]))?;
@@ -174,7 +174,7 @@ fn a_page_changed_by_hand_is_found_later() -> Result<()> {
 }
 
 #[test]
-fn an_index_in_the_way_is_told_before_anything_is_changed() -> Result<()> {
+fn conflicting_index_is_reported_before_any_change() -> Result<()> {
     let mut hand = Hand::start(bare())?;
     hand.push(1, &trade(1, 0))?;
     let index = doc! { "key": { "other": 1 }, "name": "mongoshape_page" };

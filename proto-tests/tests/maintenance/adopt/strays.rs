@@ -1,4 +1,4 @@
-//! Documents that are no pages and were written past the proxy: no answer counts or returns them.
+//! Documents that are no pages and were written directly to mongod: no reply counts or returns them.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};

@@ -1,4 +1,4 @@
-//! Collections as applications have them: two that a shape would suit, and ten that it would not.
+//! Typical collections: two that suit a shape, and ten that do not.
 
 use anyhow::Result;
 use bson::oid::ObjectId;

@@ -1,4 +1,4 @@
-//! Runs that are stopped, or killed, anywhere.
+//! Runs that are stopped or killed at any point.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -75,7 +75,7 @@ pub(super) fn write(shaped: &Shaped, id: i32) -> Result<()> {
 }
 
 #[test]
-fn a_run_may_be_stopped_anywhere_and_be_run_again() -> Result<()> {
+fn run_stopped_at_any_point_can_be_repeated() -> Result<()> {
     let shaped = prepare(mongod::shared())?;
     let mut has_ended = false;
     for (number, after) in [30, 80, 150, 250, 400, 600].into_iter().enumerate() {
@@ -112,12 +112,12 @@ fn has_options(direct: &mut Connection, shaped: &Shaped) -> Result<bool> {
 }
 
 #[test]
-fn a_run_that_was_killed_while_all_is_frozen_is_finished_by_the_next() -> Result<()> {
+fn next_run_finishes_a_run_killed_while_frozen() -> Result<()> {
     let set = mongod::shared_replica_set();
     let shaped = prepare(set)?;
     let before = items(&shaped)?;
     let mut child = start(&shaped)?;
-    // One who reads the copy in a transaction keeps it from being renamed.
+    // A transaction that reads the copy blocks its rename.
     let mut reader = Connection::open(set.address())?;
     let transaction = doc! { "lsid": lsid(&shaped.database), "txnNumber": 1_i64, "autocommit": false };
     for line in BufReader::new(child.stdout.take().context("its output")?).lines() {
@@ -169,7 +169,7 @@ fn a_run_that_was_killed_while_all_is_frozen_is_finished_by_the_next() -> Result
 }
 
 #[test]
-fn two_runs_do_not_get_in_each_others_way() -> Result<()> {
+fn two_concurrent_runs_do_not_interfere() -> Result<()> {
     let shaped = prepare(mongod::shared())?;
     let before = items(&shaped)?;
     let runs = [start(&shaped)?, start(&shaped)?];

@@ -1,4 +1,4 @@
-//! Commands of a run that arrive late: after it has given up, or while the next one works.
+//! Commands of a run that arrive late: after the run has ended, or during the next one.
 
 use std::process::Output;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::broken_off::{check, items, prepare, write};
 struct Scene {
     shaped: Shaped,
     late: Late,
-    /// For its configuration, whose upstream is that way.
+    /// The proxy whose configuration has the relay as its upstream.
     over: Proxy,
 }
 
@@ -164,10 +164,10 @@ fn a_thaw_that_arrives_late_does_not_thaw_for_the_next_run() -> Result<()> {
     });
     let (is_well, said) = scene.compact()?;
     ensure!(!is_well && scene.late.held() == 2, "{said}");
-    // The next one meets it at its last step.
+    // It arrives at the last step of the next run.
     let (late, database) = (scene.late.clone(), scene.shaped.database.clone());
-    let met = Arc::new(AtomicBool::new(false));
-    let was_frozen = Arc::clone(&met);
+    let is_frozen = Arc::new(AtomicBool::new(false));
+    let was_frozen = Arc::clone(&is_frozen);
     scene.late.judge(move |command| {
         if is_exchange(command) {
             late.deliver().expect("mongod answers");
@@ -179,7 +179,7 @@ fn a_thaw_that_arrives_late_does_not_thaw_for_the_next_run() -> Result<()> {
     });
     let (is_well, said) = scene.compact()?;
     ensure!(is_well && said.contains("packed: "), "{said}");
-    ensure!(met.load(Ordering::Relaxed), "it was thawed: {said}");
+    ensure!(is_frozen.load(Ordering::Relaxed), "it was thawed: {said}");
     check(mongod::shared(), &scene.shaped, &before)?;
     scene.has_left_nothing()
 }

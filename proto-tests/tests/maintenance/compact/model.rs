@@ -73,21 +73,21 @@ const THREE: Budget = Budget {
 };
 
 #[test]
-fn nothing_is_found_in_compact() {
+fn model_of_compact_has_no_violation() {
     for budget in [IN_TURN, AT_ONCE, THREE] {
         assert_eq!(explore(Compact, budget, None).counterexample, None);
     }
 }
 
 #[test]
-fn nothing_is_found_in_pack() {
+fn model_of_pack_has_no_violation() {
     for budget in [IN_TURN, AT_ONCE, THREE] {
         assert_eq!(explore(Pack, budget, None).counterexample, None);
     }
 }
 
 #[test]
-fn what_was_wrong_is_found_in_compact_as_it_was() {
+fn model_finds_the_former_bug_in_compact() {
     // Point 23 of issue 20: a late renaming.
     for fault in [LOST, FROZEN] {
         let found = explore(CompactBefore, IN_TURN, Some(fault));
@@ -96,7 +96,7 @@ fn what_was_wrong_is_found_in_compact_as_it_was() {
 }
 
 #[test]
-fn what_was_wrong_is_found_in_pack_as_it_was() {
+fn model_finds_the_former_bug_in_pack() {
     for fault in [FROZEN, MISSING] {
         let found = explore(PackBefore, IN_TURN, Some(fault));
         assert!(found.counterexample.is_some(), "{fault}");
@@ -116,7 +116,7 @@ fn writers(decision: Decision) -> impl Iterator<Item = Writers> {
 }
 
 #[test]
-fn nothing_is_found_in_writers_that_know_what_was_executed() {
+fn model_of_writers_with_retry_records_has_no_violation() {
     for writers in writers(Decision::ByFact) {
         let found = search(&writers, MAX_STATES);
         assert_eq!(found.counterexample, None, "{:?}", writers.kind);
@@ -124,7 +124,7 @@ fn nothing_is_found_in_writers_that_know_what_was_executed() {
 }
 
 #[test]
-fn what_was_wrong_is_found_in_writers_that_go_by_a_count() {
+fn model_finds_the_bug_in_writers_that_rely_on_a_count() {
     // Point 21 of issue 20: a freeze between two parts of an update, or of a deletion.
     for writers in writers(Decision::ByCount).filter(|writers| !writers.is_retryable) {
         let found = search(&writers, MAX_STATES);

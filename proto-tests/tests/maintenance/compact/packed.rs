@@ -1,4 +1,4 @@
-//! What is packed is what was there: every item, in its order, on pages that are full.
+//! A compacted collection has every item, in order, on full pages.
 
 use std::collections::BTreeMap;
 
@@ -92,7 +92,7 @@ impl Packing {
         Ok(self.pages()?.len())
     }
 
-    /// The database's collections, without what a new one is told apart by.
+    /// The database's collections, without UUIDs.
     fn list(&mut self) -> Result<Vec<Document>> {
         let mut listed = self.direct.all(&doc! { "listCollections": 1, "$db": &self.database })?;
         for listed in &mut listed {
@@ -141,7 +141,7 @@ fn short_pages_are_packed() -> Result<()> {
 }
 
 #[test]
-fn whatever_the_shape_is() -> Result<()> {
+fn compact_handles_every_shape_option() -> Result<()> {
     for item_ids in [ItemIds::Unique, ItemIds::Stored, ItemIds::Dropped] {
         for time in [None, Some("at".to_owned())] {
             let shape = Shape {
@@ -163,7 +163,7 @@ fn whatever_the_shape_is() -> Result<()> {
 }
 
 #[test]
-fn late_and_odd_items_and_pages_closed_by_their_size() -> Result<()> {
+fn compact_handles_late_items_undated_items_and_pages_closed_by_size() -> Result<()> {
     let shape = Shape {
         time: Some("at".to_owned()),
         max_bytes: 1024,

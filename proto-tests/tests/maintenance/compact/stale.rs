@@ -1,5 +1,5 @@
-//! The first command after the collection was replaced, through a proxy that knows only the one before: it is
-//! executed, once.
+//! The first command after a swap, through a proxy that has the old collection in its catalog: it is executed
+//! once.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bson::{Document, doc};

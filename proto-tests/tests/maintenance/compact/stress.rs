@@ -1,5 +1,5 @@
-//! Every command that changes items, over and over, while the collection is packed again and again: what was
-//! answered is what is stored. `MONGOSHAPE_STRESS_SECONDS` says for how long.
+//! Every command that changes items, repeated during repeated compaction: acknowledged writes are stored.
+//! `MONGOSHAPE_STRESS_SECONDS` sets the duration.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
@@ -21,7 +21,7 @@ const ITEMS: i32 = 120;
 /// Items that come and go between two packings, so that there are short pages.
 const PASSING: i32 = 400;
 const WRITE_CONFLICT: i32 = 112;
-/// How often a transaction is begun anew that met another's changes.
+/// How often a transaction is begun anew that conflicted with another client.
 const ATTEMPTS: u32 = 1000;
 
 /// A client that changes items of its own. The field `n` of each counts how often that was done.
@@ -91,8 +91,8 @@ impl<'a> Worker<'a> {
         self.changes_all(doc! { "update": COLLECTION, "updates": [statement] })
     }
 
-    /// To another key. One that a packing has met may fail, and says how many it has changed: the others are
-    /// changed then.
+    /// To another key. An update that conflicts with a packing may fail, and says how many it has
+    /// changed. Then the others are changed.
     fn move_many(&mut self, round: i32) -> Result<()> {
         let mut left = ITEMS;
         while left > 0 {
@@ -114,9 +114,10 @@ impl<'a> Worker<'a> {
                         .next()
                         .and_then(|text| text.rsplit(' ').next());
                     let count = count.and_then(|count| count.parse().ok());
-                    let is_met = error.get_i32("code")? == WRITE_CONFLICT && message.contains("`mongoshape compact`");
+                    let is_conflict =
+                        error.get_i32("code")? == WRITE_CONFLICT && message.contains("`mongoshape compact`");
                     count
-                        .filter(|_| is_met)
+                        .filter(|_| is_conflict)
                         .with_context(|| format!("{}: {reply}", self.owner()))?
                 }
             };
@@ -190,7 +191,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// All or none; anew where another's changes, or a packing, were met.
+    /// All or none. A conflict with another client or a packing begins the transaction again.
     fn transaction(&mut self, round: i32) -> Result<()> {
         for attempt in 0..ATTEMPTS {
             let session = format!("{} {} {round} {attempt}", self.shaped.database, self.name);
@@ -354,11 +355,11 @@ fn pack_until(shaped: &Shaped, end: Instant) -> Result<u32> {
 }
 
 #[test]
-fn what_was_answered_is_stored_on_a_replica_set() -> Result<()> {
+fn acknowledged_writes_are_stored_on_a_replica_set() -> Result<()> {
     what_was_answered_is_stored(mongod::shared_replica_set())
 }
 
 #[test]
-fn what_was_answered_is_stored_on_a_standalone() -> Result<()> {
+fn acknowledged_writes_are_stored_on_a_standalone() -> Result<()> {
     what_was_answered_is_stored(mongod::shared())
 }

@@ -1,4 +1,4 @@
-//! Transactions while the collection is packed.
+//! Transactions during compaction.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! Clients of two proxies work all the time while the collection is packed again and again.
+//! Clients of two proxies during repeated compaction.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use super::transfer::transfer;
 pub(super) const COLLECTION: &str = "items";
 /// Times that it is packed.
 const ROUNDS: i32 = 6;
-/// Items of a key that nobody touches.
+/// Items of a key that no writer changes.
 const STILL: i32 = 60;
 /// Codes that a command may be answered with while the collection is replaced: `WriteConflict`,
 /// `QueryPlanKilled`, and `CursorNotFound` of a cursor that was killed by that.
@@ -28,7 +28,7 @@ const ALLOWED: [i32; 3] = [112, 175, 43];
 
 pub(super) struct World {
     pub(super) database: String,
-    /// The number of keys that nobody touches any more.
+    /// The number of keys that no writer changes any more.
     still: Mutex<i32>,
     stopping: AtomicBool,
     pub(super) refused: AtomicU64,
@@ -159,7 +159,7 @@ fn read_in_batches(world: &World, client: &mut Client, filter: &Document, all: &
     Ok(())
 }
 
-/// One who writes items of its own, in keys that others write to as well; what must be there in the end.
+/// A writer of its own items, in keys that it shares with other writers. Returns the expected items.
 fn write(world: &World, mut client: Client, number: usize, numbered: bool) -> Result<BTreeMap<String, i64>> {
     let mut random = rand::rng();
     let mut mine: BTreeMap<String, i64> = BTreeMap::new();
@@ -310,11 +310,11 @@ fn stopping<T>(world: &World, work: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 #[test]
-fn nobody_misses_anything_on_a_standalone() -> Result<()> {
+fn readers_and_writers_lose_nothing_on_a_standalone() -> Result<()> {
     run(mongod::shared(), false)
 }
 
 #[test]
-fn nobody_misses_anything_on_a_replica_set() -> Result<()> {
+fn readers_and_writers_lose_nothing_on_a_replica_set() -> Result<()> {
     run(mongod::shared_replica_set(), true)
 }

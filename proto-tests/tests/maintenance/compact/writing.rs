@@ -1,5 +1,4 @@
-//! Writes of many items that are under way when the collection is frozen, and replaced: each item is changed
-//! once, and counted.
+//! Writes of many items during a freeze and a swap: each item is changed once, and counted.
 
 use std::path::Path;
 use std::process::Command;
@@ -25,7 +24,7 @@ struct World {
     direct: Connection,
     holder: Transaction,
     late: Late,
-    /// For its configuration, whose upstream is that way.
+    /// The proxy whose configuration has the relay as its upstream.
     over: Proxy,
 }
 
@@ -53,7 +52,7 @@ impl World {
         })
     }
 
-    /// A transaction that holds a page, which those who come to it wait for.
+    /// A transaction that has written a page, so that other writers of it wait.
     fn hold(&mut self) -> Result<()> {
         let hold = doc! { "update": COLLECTION, "updates": [
             { "q": { "k": 1, "control.page": 15 }, "u": { "$set": { "held": 1 } } },
@@ -129,7 +128,7 @@ fn an_update_of_many_changes_each_item_once() -> Result<()> {
 }
 
 #[test]
-fn an_update_that_cannot_be_taken_up_says_what_was_done() -> Result<()> {
+fn update_that_cannot_be_resumed_reports_completed_changes() -> Result<()> {
     let mut world = World::open("item_ids = \"dropped\"\n")?;
     let many = doc! { "q": {}, "u": { "$inc": { "n": 1 } }, "multi": true };
     let reply = world.run(doc! { "update": COLLECTION, "updates": [many] })?;

@@ -1,4 +1,4 @@
-//! Outliers that were split by hand, as the pattern's page shows it.
+//! Hand-written outliers, as in MongoDB's documentation.
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
@@ -25,7 +25,7 @@ fn leave(world: &mut World) -> Result<Vec<Document>> {
 }
 
 #[test]
-fn they_are_adopted_by_setup() -> Result<()> {
+fn hand_written_outliers_are_adopted_by_setup() -> Result<()> {
     let mut world = World::new()?;
     let whole = leave(&mut world)?;
     says(&world.proxy.run("check")?, 1, &["3 documents were split by hand"])?;
@@ -47,7 +47,7 @@ fn they_are_adopted_by_setup() -> Result<()> {
 }
 
 #[test]
-fn they_are_read_whole_and_adopted_by_the_first_write() -> Result<()> {
+fn hand_written_outliers_are_read_whole_and_adopted_by_the_first_write() -> Result<()> {
     let mut world = World::new()?;
     let whole = leave(&mut world)?;
     let database = world.books.database.clone();
@@ -85,7 +85,7 @@ fn they_are_read_whole_and_adopted_by_the_first_write() -> Result<()> {
 }
 
 #[test]
-fn they_are_changed_and_deleted_as_they_would_be() -> Result<()> {
+fn hand_written_outliers_can_be_updated_and_deleted() -> Result<()> {
     let mut world = World::new()?;
     leave(&mut world)?;
     let database = world.books.database.clone();

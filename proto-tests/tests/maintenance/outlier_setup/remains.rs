@@ -1,4 +1,4 @@
-//! What crashes have left.
+//! Remains of crashes.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -26,7 +26,7 @@ fn page(of: impl Into<Bson>, generation: ObjectId, from: i64) -> Document {
 }
 
 #[test]
-fn pages_that_nobody_counts_go_when_they_are_old() -> Result<()> {
+fn old_orphan_pages_are_removed() -> Result<()> {
     let mut world = World::new()?;
     let insert = doc! { "insert": COLLECTION, "documents": [book(1, 20), book(2, 3)], "$db": &world.books.database };
     world.shaped.command_ok(&insert)?;
@@ -58,7 +58,7 @@ fn pages_that_nobody_counts_go_when_they_are_old() -> Result<()> {
 }
 
 #[test]
-fn an_old_generation_that_is_counted_stays() -> Result<()> {
+fn referenced_old_generation_is_kept() -> Result<()> {
     let mut world = World::new()?;
     let generation = made(48 * HOUR)?;
     let mut base = book(1, 5);
@@ -90,7 +90,7 @@ fn tails_are_moved() -> Result<()> {
 }
 
 #[test]
-fn collections_of_somebody_who_died_go_when_they_are_old() -> Result<()> {
+fn old_scratch_collections_are_removed() -> Result<()> {
     let mut world = World::new()?;
     world
         .shaped

@@ -1,4 +1,4 @@
-//! Documents that have more elements than the threshold.
+//! Documents with more elements than the threshold.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -18,11 +18,11 @@ fn books() -> Vec<Document> {
 }
 
 #[test]
-fn what_is_too_long_is_reported_and_split() -> Result<()> {
+fn long_array_is_reported_and_split() -> Result<()> {
     let mut world = World::new()?;
     let before = books();
     world.write(COLLECTION, &before)?;
-    // Not arrays, and so nobody's to split.
+    // Not arrays, so they are not split.
     let others = [
         doc! { "_id": 20, BUYERS: { "5": 1, "6": 2 } },
         doc! { "_id": 21, BUYERS: [{ "5": 1 }] },
@@ -60,7 +60,7 @@ fn what_is_too_long_is_reported_and_split() -> Result<()> {
 }
 
 #[test]
-fn what_is_too_long_and_an_outlier_already_is_split() -> Result<()> {
+fn outlier_with_a_long_base_array_is_split() -> Result<()> {
     let mut world = World::new()?;
     world.write(COLLECTION, &books())?;
     // The first push makes an outlier of it, whose elements stay where they are.
@@ -97,7 +97,7 @@ fn push_until(mut shaped: Connection, database: &str, (name, is_over): (&str, &A
 }
 
 #[test]
-fn it_is_split_while_clients_work() -> Result<()> {
+fn documents_are_split_while_clients_write() -> Result<()> {
     let mut world = World::new()?;
     let more: Vec<Document> = (100..120).map(|id| book(id, 200)).collect();
     world.write(COLLECTION, &books())?;
@@ -140,7 +140,7 @@ fn it_is_split_while_clients_work() -> Result<()> {
 }
 
 #[test]
-fn an_array_that_no_document_has_is_taken_for_misspelt() -> Result<()> {
+fn array_missing_in_all_documents_is_reported_as_misspelt() -> Result<()> {
     let mut world = World::new()?;
     world.write(
         COLLECTION,

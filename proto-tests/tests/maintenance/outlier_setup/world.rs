@@ -1,4 +1,4 @@
-//! A collection that somebody has written to without the proxy.
+//! A collection that was written without the proxy.
 
 use std::process::Output;
 

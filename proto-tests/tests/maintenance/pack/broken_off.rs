@@ -1,4 +1,4 @@
-//! Runs that are stopped, or killed, anywhere.
+//! Runs that are stopped or killed at any point.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ const COUNT: i32 = 3_000;
 /// Times that a run is broken off.
 const TIMES: u32 = 5;
 
-/// How long a run takes that nobody breaks off.
+/// The duration of a run that is not interrupted.
 fn whole(documents: &[Document]) -> Result<Duration> {
     let world = World::with(mongod::shared(), with_time(), documents)?;
     let begun = Instant::now();
@@ -107,7 +107,7 @@ fn a_frozen_collection_is_read_only_until_the_next_run() -> Result<()> {
 }
 
 #[test]
-fn between_the_renamings_the_next_run_finishes() -> Result<()> {
+fn next_run_finishes_between_the_renames() -> Result<()> {
     for mongod in [mongod::shared(), mongod::shared_replica_set()] {
         let documents = documents(100, 3);
         let mut world = World::with(mongod, with_time(), &documents)?;
@@ -133,7 +133,7 @@ fn between_the_renamings_the_next_run_finishes() -> Result<()> {
 }
 
 #[test]
-fn without_the_copy_the_next_run_gives_the_name_back_and_packs_anew() -> Result<()> {
+fn next_run_restores_the_name_and_packs_again_if_the_copy_is_missing() -> Result<()> {
     let documents = documents(100, 3);
     let mut world = World::with(mongod::shared(), with_time(), &documents)?;
     world.pack()?;
@@ -151,7 +151,7 @@ fn without_the_copy_the_next_run_gives_the_name_back_and_packs_anew() -> Result<
 }
 
 #[test]
-fn a_copy_that_lacks_something_does_not_take_the_place() -> Result<()> {
+fn incomplete_copy_is_not_swapped_in() -> Result<()> {
     let documents = documents(100, 3);
     let mut world = World::with(mongod::shared(), with_time(), &documents)?;
     world.pack()?;

@@ -1,4 +1,4 @@
-//! Others who write, delete, or pack at the same time.
+//! Other clients that write, delete or pack at the same time.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,7 +41,7 @@ fn while_packing(world: &World, act: impl Fn(&mut Connection, i32) -> Result<()>
 }
 
 #[test]
-fn who_writes_past_the_proxy_is_refused() -> Result<()> {
+fn direct_write_during_packing_is_refused() -> Result<()> {
     let documents = documents(3000, 7);
     let mut world = World::with(mongod::shared(), with_time(), &documents)?;
     let database = world.database.clone();
@@ -60,7 +60,7 @@ fn who_writes_past_the_proxy_is_refused() -> Result<()> {
     world.check_packed(&documents)
 }
 
-/// That what somebody has done in spite of the freezing is noticed, and the collection has it.
+/// Checks that a write in spite of the freeze is detected, and that the collection has it.
 fn noticed(act: impl Fn(&mut Connection, &str, i32) -> Result<()> + Sync) -> Result<()> {
     let mut world = World::with(mongod::shared(), with_time(), &documents(MANY, 50))?;
     let before = world.catalog()?;
@@ -79,7 +79,7 @@ fn noticed(act: impl Fn(&mut Connection, &str, i32) -> Result<()> + Sync) -> Res
 }
 
 #[test]
-fn who_deletes_is_noticed() -> Result<()> {
+fn concurrent_delete_is_detected() -> Result<()> {
     noticed(|connection, database, number| {
         let delete = doc! { "q": { "_id": number }, "limit": 1 };
         connection.command_ok(&doc! { "delete": COLLECTION, "deletes": [delete], "$db": database })?;
@@ -88,7 +88,7 @@ fn who_deletes_is_noticed() -> Result<()> {
 }
 
 #[test]
-fn who_passes_by_the_validator_is_noticed() -> Result<()> {
+fn write_that_bypasses_the_validator_is_detected() -> Result<()> {
     noticed(|connection, database, number| {
         let change = doc! { "q": { "_id": number }, "u": { "$inc": { "n": 1 } } };
         let command = doc! { "update": COLLECTION, "updates": [change], "bypassDocumentValidation": true };
@@ -100,7 +100,7 @@ fn who_passes_by_the_validator_is_noticed() -> Result<()> {
 }
 
 #[test]
-fn two_runs_do_not_get_in_each_others_way() -> Result<()> {
+fn two_concurrent_runs_do_not_interfere() -> Result<()> {
     let documents = documents(MANY, 50);
     let mut world = World::with(mongod::shared(), with_time(), &documents)?;
     let mut first = world.start()?;
@@ -122,7 +122,7 @@ fn two_runs_do_not_get_in_each_others_way() -> Result<()> {
 }
 
 #[test]
-fn a_collection_that_somebody_makes_between_the_renamings_is_left_alone() -> Result<()> {
+fn collection_created_between_the_renames_is_kept() -> Result<()> {
     let documents = documents(100, 3);
     let mut world = World::with(mongod::shared(), with_time(), &documents)?;
     world.pack()?;

@@ -1,4 +1,4 @@
-//! Commands of a run that arrive late: after it has given up, was killed, or while the next one works.
+//! Commands of a run that arrive late: after the run has ended or was killed, or during the next one.
 
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
@@ -127,7 +127,7 @@ fn a_freeze_that_arrives_after_the_run_has_ended_does_nothing() -> Result<()> {
 }
 
 #[test]
-fn a_run_that_is_stopped_while_it_creates_its_fence_leaves_none() -> Result<()> {
+fn run_stopped_while_creating_its_fence_leaves_no_fence() -> Result<()> {
     let documents = documents(300, 3);
     let mut world = World::with(mongod::shared(), with_time(), &documents)?;
     let before = world.catalog()?;
@@ -156,24 +156,24 @@ fn a_run_that_is_stopped_while_it_creates_its_fence_leaves_none() -> Result<()> 
 }
 
 /// One run is killed when it has sent a renaming; that arrives while the next one does what is meant.
-fn killed(renaming: &'static str, meets: impl Fn(&Document) -> bool + Send + 'static) -> Result<()> {
+fn killed(renaming: &'static str, matches: impl Fn(&Document) -> bool + Send + 'static) -> Result<()> {
     let documents = documents(300, 3);
     let mut world = World::with(mongod::shared(), with_time(), &documents)?;
     let over = Over::open(&world)?;
     over.hold(renames_to(renaming));
     over.is_killed()?;
     let late = over.late.clone();
-    let has_met = Arc::new(AtomicBool::new(false));
-    let met = Arc::clone(&has_met);
+    let has_arrived = Arc::new(AtomicBool::new(false));
+    let arrived = Arc::clone(&has_arrived);
     over.late.judge(move |command| {
-        if !met.load(Ordering::Relaxed) && meets(command) {
-            met.store(true, Ordering::Relaxed);
+        if !arrived.load(Ordering::Relaxed) && matches(command) {
+            arrived.store(true, Ordering::Relaxed);
             late.deliver().expect("mongod answers");
         }
         Fate::Arrives
     });
     let (is_well, said) = over.pack()?;
-    ensure!(has_met.load(Ordering::Relaxed), "it never arrived: {said}");
+    ensure!(has_arrived.load(Ordering::Relaxed), "it never arrived: {said}");
     // Where it arrives before the next run has seen to it, the collection has its other name, and one run
     // more finishes.
     if !is_well {

@@ -1,4 +1,4 @@
-//! What is packed is what was there.
+//! A packed collection has the documents of the original.
 
 use anyhow::{Result, ensure};
 use bson::{DateTime, Decimal128, Document, Timestamp, bson, doc};
@@ -164,7 +164,7 @@ fn the_applications_indexes_and_the_options_are_taken_over() -> Result<()> {
 }
 
 #[test]
-fn what_is_kept_can_take_its_place_again() -> Result<()> {
+fn kept_original_can_be_renamed_back() -> Result<()> {
     let documents = documents(100, 3);
     let mut world = World::with(mongod::shared(), with_time(), &documents)?;
     let before = world.catalog()?;
@@ -181,7 +181,7 @@ fn what_is_kept_can_take_its_place_again() -> Result<()> {
 }
 
 #[test]
-fn the_copy_is_not_listed_and_what_is_kept_is() -> Result<()> {
+fn copy_is_not_listed_and_kept_original_is() -> Result<()> {
     let mut world = World::with(mongod::shared(), with_time(), &documents(10, 3))?;
     world.pack()?;
     world.past(doc! { "create": super::world::COPY })?;

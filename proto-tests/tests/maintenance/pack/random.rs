@@ -1,4 +1,4 @@
-//! Random documents, packed, and then whatever an application may do with them.
+//! Random documents are packed, and random operations run on them.
 
 use anyhow::Result;
 use proto_tests::differential::operation::FAMILIES;

@@ -1,4 +1,4 @@
-//! What cannot be packed is said before anything is done.
+//! A collection that cannot be packed is reported before any change.
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
@@ -92,7 +92,7 @@ fn pages_and_plain_documents_together() -> Result<()> {
 }
 
 #[test]
-fn what_may_be_meant_as_a_bucket_is_none_of_its_business() -> Result<()> {
+fn pack_refuses_documents_that_may_be_buckets() -> Result<()> {
     let other_version = doc! { "_id": 1, "k": 1, "control": { "v": 2 } };
     check(
         &mut with(&[other_version])?,

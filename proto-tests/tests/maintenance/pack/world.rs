@@ -1,4 +1,4 @@
-//! A collection of plain documents, and a proxy that takes it for a bucket collection.
+//! A collection of plain documents, and a proxy with a bucket shape for it.
 
 use std::process::{Child, Command, Stdio};
 

@@ -1,4 +1,4 @@
-//! The same read of a plain collection and of a shaped one.
+//! The same read on a plain collection and on a shaped one.
 
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, doc};
@@ -31,9 +31,9 @@ impl Beside {
 
     /// The replies, plain and shaped, without what is different in any two.
     pub(crate) fn replies(&mut self, command: &Document) -> Result<[Document; 2]> {
-        let (plain, shaped) = (self.sides.naive_database(), self.sides.shaped_database());
+        let (plain, shaped) = (self.sides.plain_database(), self.sides.shaped_database());
         Ok([
-            reply(&mut self.sides.naive, &plain, command)?,
+            reply(&mut self.sides.plain, &plain, command)?,
             reply(&mut self.sides.shaped, &shaped, command)?,
         ])
     }
@@ -62,7 +62,7 @@ fn reply(connection: &mut Connection, database: &str, command: &Document) -> Res
     Ok(reply)
 }
 
-/// The first batch as text: two documents are equal whatever order their fields come in.
+/// The first batch as text. The order of fields in a document does not count.
 fn batch(reply: &Document) -> String {
     let cursor = reply.get_document("cursor");
     cursor.map_or_else(|_| String::new(), |cursor| format!("{:?}", cursor.get("firstBatch")))

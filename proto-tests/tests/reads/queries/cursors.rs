@@ -1,4 +1,4 @@
-//! Cursors that are opened before anything is read.
+//! Cursors that are opened without reading a batch.
 
 use anyhow::Result;
 use bson::{DateTime, Document, doc};
@@ -66,9 +66,9 @@ fn a_batch_of_none_opens_a_cursor_whether_anything_matches_or_not() -> Result<()
                 find.extend(option.clone());
                 let stages = vec![doc! { "$match": filter }];
                 let aggregate = doc! { "aggregate": COLLECTION, "pipeline": stages, "cursor": { "batchSize": 0 } };
-                let (plain, shaped) = (sides.naive_database(), sides.shaped_database());
+                let (plain, shaped) = (sides.plain_database(), sides.shaped_database());
                 for command in [find, aggregate] {
-                    let plain = batches(&mut sides.naive, &command, &plain)?;
+                    let plain = batches(&mut sides.plain, &command, &plain)?;
                     let shaped = batches(&mut sides.shaped, &command, &shaped)?;
                     assert_eq!(plain, shaped, "{command}");
                 }

@@ -1,4 +1,4 @@
-//! Options of reads that are wrong, or that are read in a way of their own.
+//! Invalid options of reads, and options with a separate access path.
 
 use anyhow::Result;
 use bson::{Bson, DateTime, Document, doc};
@@ -44,7 +44,7 @@ fn commands() -> Vec<Document> {
 }
 
 #[test]
-fn a_time_limit_that_is_none_is_refused_as_mongod_does() -> Result<()> {
+fn invalid_time_limit_has_mongods_error() -> Result<()> {
     let mut beside = beside()?;
     let decimal = |text: &str| Bson::Decimal128(text.parse().expect("a number"));
     let limits = [
@@ -84,7 +84,7 @@ fn a_time_limit_that_is_none_is_refused_as_mongod_does() -> Result<()> {
 }
 
 #[test]
-fn natural_as_a_hint_is_judged_by_mongod() -> Result<()> {
+fn natural_hint_is_validated_by_mongod() -> Result<()> {
     let mut beside = beside()?;
     let hints = [
         Bson::Document(doc! { "$natural": 1 }),
@@ -116,7 +116,7 @@ fn natural_as_a_hint_is_judged_by_mongod() -> Result<()> {
 }
 
 #[test]
-fn what_is_wrong_in_an_aggregate_has_mongods_code() -> Result<()> {
+fn invalid_aggregate_has_mongods_error_code() -> Result<()> {
     let mut beside = beside()?;
     let pipelines = [
         None,
@@ -157,7 +157,7 @@ fn what_is_wrong_in_an_aggregate_has_mongods_code() -> Result<()> {
 }
 
 #[test]
-fn a_variable_of_mongods_own_is_there_where_mongod_has_it() -> Result<()> {
+fn system_variables_are_available_as_in_mongod() -> Result<()> {
     let mut beside = beside()?;
     let before_now = doc! { "$expr": { "$lt": ["$t", "$$NOW"] } };
     let literal = doc! { "$expr": { "$ne": ["$x", { "$literal": "$$NOW" }] } };

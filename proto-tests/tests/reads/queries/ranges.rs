@@ -1,4 +1,4 @@
-//! A range of time, in every order that a key's items may be asked for in.
+//! Time ranges with every sort of a key's items.
 
 use anyhow::Result;
 use bson::{DateTime, Document, doc};
@@ -93,7 +93,7 @@ fn check(beside: &mut Beside, keys: &[Document], sorts: &[Document]) -> Result<(
 }
 
 #[test]
-fn a_range_of_time_is_applied_whatever_order_is_asked_for() -> Result<()> {
+fn time_range_is_applied_with_every_sort() -> Result<()> {
     let sorts = [
         doc! {},
         doc! { "k": 1 },

@@ -1,4 +1,4 @@
-//! Values and fields of items that come back as they were stored, whichever way they are read.
+//! Values and fields of items are returned as stored by every access path.
 
 use anyhow::Result;
 use bson::{Bson, Document, bson, doc};
@@ -47,7 +47,7 @@ fn symbols_within_a_key_come_back_as_symbols() -> Result<()> {
 }
 
 #[test]
-fn fields_that_are_stored_under_another_name_come_in_their_own_order() -> Result<()> {
+fn renamed_fields_keep_their_order() -> Result<()> {
     let rename = [("quantity", "q"), ("price", "p"), ("q", "quantity"), ("ab", "x")];
     let owned = |(item, stored): (&str, &str)| (item.to_owned(), stored.to_owned());
     let sides = Sides::on_a_standalone(Shape {

@@ -1,5 +1,4 @@
-//! What happens below the driver's surface, where it sends a command again: shows that the disturbances met
-//! the writes.
+//! Retries of the driver: shows that the disturbances hit the writes.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,7 +16,7 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// Counts what a client is told.
+    /// Counts the replies to a client.
     pub(crate) fn handler(&self) -> EventHandler<CommandEvent> {
         let counts = self.clone();
         EventHandler::callback(move |event| match event {

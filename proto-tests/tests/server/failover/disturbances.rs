@@ -1,4 +1,4 @@
-//! What happens to the servers while the application writes. After each event every writer has to get on
+//! The disturbances of the servers while the application writes. After each event every writer must succeed
 //! again.
 
 use anyhow::Result;

@@ -1,4 +1,4 @@
-//! What the application was told, and what the set holds.
+//! Compares the replies of the application with the stored documents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_repeated_and_foreign_documents_are_told_and_open_ones_are_free() {
+    fn ledger_reports_lost_repeated_and_foreign_documents_but_not_pending_ones() {
         check_documents(&["a", "b"], &[]);
         check_documents(&["a", "b", "c"], &[]);
         check_documents(&["a", "c"], &["document b was acknowledged and is lost"]);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_may_differ_by_what_is_open() {
+    fn counters_may_differ_by_pending_writes() {
         check_counter(2, &[]);
         check_counter(3, &[]);
         check_counter(1, &["counter 1.n is 1 after 2 increments"]);

@@ -1,4 +1,4 @@
-//! What the application writes.
+//! The writes of the application.
 
 use anyhow::Result;
 use bson::raw::RawDocumentBuf;

@@ -1,4 +1,4 @@
-//! The application: writers that never wait for better times, and keep account of every answer.
+//! The application: writers that do not pause during a failover, and record every reply.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};

@@ -1,4 +1,4 @@
-//! Compressed messages that stand for far more than they are, or lie about what is in them.
+//! Compressed messages that inflate to far more than their size, or declare wrong lengths.
 
 use std::thread;
 
@@ -77,7 +77,7 @@ fn bombs_of_each_compressor_take_bounded_memory() -> Result<()> {
 }
 
 fn throw(shaped: &Shaped, bomb: &[u8], is_message: bool) -> Result<()> {
-    // What is no message is not kept: two will do to see that it is told of.
+    // A payload that is no message closes the connection: two are enough to check the log.
     let clients = if is_message { CLIENTS } else { 2 };
     let connections = (0..clients)
         .map(|_| agreed(&shaped.proxy))
@@ -115,7 +115,7 @@ fn nested(depth: usize) -> Document {
 }
 
 #[test]
-fn nesting_inside_compressed_messages_is_judged_as_mongod_does() -> Result<()> {
+fn nesting_limit_inside_compressed_messages_equals_mongods() -> Result<()> {
     let shaped = shaped("")?;
     shaped.application()?.command_ok(&shaped.insert(&[doc! { "k": 1 }]))?;
     // 200 is the deepest that mongod reads; what is stored lies two deeper in a bucket.
@@ -145,7 +145,7 @@ fn nesting_inside_compressed_messages_is_judged_as_mongod_does() -> Result<()> {
 }
 
 #[test]
-fn lengths_that_lie_inside_compressed_messages_store_nothing() -> Result<()> {
+fn wrong_lengths_inside_compressed_messages_store_nothing() -> Result<()> {
     let shaped = shaped("")?;
     shaped.proxy.expect_log(Level::Warn, BROKEN);
     shaped.application()?.command_ok(&shaped.insert(&[doc! { "k": 1 }]))?;
@@ -189,7 +189,7 @@ fn lengths_that_lie_inside_compressed_messages_store_nothing() -> Result<()> {
     check_limits(&shaped.proxy, &[])
 }
 
-/// Messages about whose lengths something is wrong outside the documents.
+/// Messages with a wrong length outside the documents.
 fn lies(compressor: Compressor, plain: &[u8]) -> Result<Vec<Vec<u8>>> {
     let honest = compressed(compressor, plain.to_vec())?;
     let with_size = |difference: i32| {

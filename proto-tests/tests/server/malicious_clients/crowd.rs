@@ -1,4 +1,4 @@
-//! More clients than there may be, and longer messages.
+//! More clients, and longer messages, than the limits allow.
 
 use std::time::Instant;
 
@@ -49,7 +49,7 @@ fn connections_beyond_the_limit_are_refused_while_those_within_are_served() -> R
 const OTHER_FILES: u64 = 500;
 
 #[test]
-fn of_ten_thousand_connections_a_thousand_are_served() -> Result<()> {
+fn one_thousand_of_ten_thousand_connections_are_served() -> Result<()> {
     allow_many_files();
     // Where the system allows fewer files than that, as many as it does, and half of them or fewer are
     // within.
@@ -92,7 +92,7 @@ fn of_ten_thousand_connections_a_thousand_are_served() -> Result<()> {
 }
 
 #[test]
-fn the_limit_of_a_message_is_the_clients_and_not_the_servers() -> Result<()> {
+fn message_size_limit_applies_to_clients_and_not_to_servers() -> Result<()> {
     let shaped = shaped("max_message_bytes = 65536")?;
     shaped.proxy.expect_log(Level::Warn, BROKEN);
     let mut application = shaped.application()?;

@@ -1,4 +1,4 @@
-//! Clients that want the memory of others: with halves of messages, before they have logged in, by very long
+//! Clients that use up the memory of others: by partial messages, before authentication, or by very long
 //! keys.
 
 use std::thread;
@@ -72,7 +72,7 @@ fn stalled(shaped: &Shaped, count: usize, half: &[u8]) -> Result<Vec<Connection>
 }
 
 #[test]
-fn half_of_a_compressed_message_takes_its_memory_from_the_budget() -> Result<()> {
+fn partial_compressed_message_is_charged_to_the_memory_budget() -> Result<()> {
     let shaped = shaped_within(192, &mongod::shared().uri())?;
     shaped.proxy.expect_log(Level::Warn, SLOW);
     shaped.proxy.expect_log(Level::Warn, BROKEN);
@@ -90,7 +90,7 @@ fn insert_of(shaped: &Shaped, bytes: usize) -> Document {
 }
 
 #[test]
-fn a_sender_that_stalls_makes_way_for_those_who_wait() -> Result<()> {
+fn stalled_sender_releases_memory_to_waiting_clients() -> Result<()> {
     let shaped = shaped_within(192, &mongod::shared().uri())?;
     shaped.proxy.expect_log(Level::Warn, SLOW);
     let _stalled = stalled(&shaped, 1, &half_insert(&shaped, 38_000_000)?)?;
@@ -101,7 +101,7 @@ fn a_sender_that_stalls_makes_way_for_those_who_wait() -> Result<()> {
 }
 
 #[tokio::test]
-async fn who_has_not_logged_in_takes_no_memory_from_others() -> Result<()> {
+async fn unauthenticated_client_takes_no_memory_from_other_clients() -> Result<()> {
     let mongod = Options::default().auth().standalone()?;
     let shaped = shaped_within(192, &mongod.uri())?;
     shaped.proxy.expect_log(Level::Warn, SLOW);

@@ -1,4 +1,4 @@
-//! Clients that take their time: over the first byte, over a message, between two messages.
+//! Slow clients: before the first byte, within a message, between two messages.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -17,7 +17,7 @@ fn addresses(connections: &[Connection]) -> Result<Vec<SocketAddr>> {
     Ok(addresses.collect::<Result<_, _>>()?)
 }
 
-/// Each is closed, with one line of this level that contains `told`.
+/// Each is closed, with one log line of this level that contains `told`.
 fn check_all_closed(proxy: &Proxy, connections: &mut [Connection], told: &str) -> Result<()> {
     let clients = addresses(connections)?;
     for (connection, client) in connections.iter_mut().zip(clients) {
@@ -29,7 +29,7 @@ fn check_all_closed(proxy: &Proxy, connections: &mut [Connection], told: &str) -
 }
 
 #[test]
-fn who_never_begins_is_cut() -> Result<()> {
+fn client_that_sends_nothing_is_disconnected() -> Result<()> {
     let told = "the client did not begin in time";
     let shaped = shaped("handshake_timeout_ms = 300")?;
     shaped.proxy.expect_log(Level::Warn, told);
@@ -41,7 +41,7 @@ fn who_never_begins_is_cut() -> Result<()> {
 }
 
 #[test]
-fn who_sends_byte_by_byte_is_cut() -> Result<()> {
+fn client_that_sends_byte_by_byte_is_disconnected() -> Result<()> {
     let shaped = shaped("frame_timeout_ms = 300")?;
     shaped.proxy.expect_log(Level::Warn, SLOW);
     let short = frame::command(1, 0, &ping())?;
@@ -91,9 +91,9 @@ fn a_long_message_has_more_time_than_a_short_one() -> Result<()> {
     check_limits(&shaped.proxy, &[])
 }
 
-/// Also what is left of a client whose machine is gone: a connection on which nothing comes.
+/// This includes the connection of a client whose machine is gone: it receives nothing.
 #[test]
-fn who_is_idle_for_too_long_is_let_go_and_nobody_else() -> Result<()> {
+fn only_clients_beyond_the_idle_timeout_are_disconnected() -> Result<()> {
     let shaped = shaped("idle_timeout_ms = 800")?;
     let mut busy = shaped.application()?;
     let fill = doc! { "insert": "one", "documents": [{ "_id": 1 }], "$db": &shaped.database };
@@ -113,7 +113,7 @@ fn who_is_idle_for_too_long_is_let_go_and_nobody_else() -> Result<()> {
 }
 
 #[test]
-fn who_is_in_the_middle_of_a_message_is_not_idle() -> Result<()> {
+fn client_in_the_middle_of_a_message_is_not_idle() -> Result<()> {
     let shaped = shaped("idle_timeout_ms = 700")?;
     let mut application = shaped.application()?;
     for part in frame::command(1, 0, &ping())?.chunks(10) {

@@ -1,4 +1,4 @@
-//! Clients that ask and do not read.
+//! Clients that send requests and do not read replies.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ const DOCUMENT_BYTES: usize = 10_000_000;
 
 /// Each asks a hundred times for ten megabytes: eight gigabytes, if the proxy kept them.
 #[test]
-fn who_reads_nothing_holds_one_answer_and_is_cut() -> Result<()> {
+fn client_that_never_reads_buffers_one_reply_and_is_disconnected() -> Result<()> {
     let shaped = shaped("send_timeout_ms = 1500")?;
     shaped.proxy.expect_log(Level::Warn, SLOW);
     let mut writer = shaped.application()?;

@@ -1,4 +1,4 @@
-//! Commands that wait in mongod for news are neither failures nor slow.
+//! Commands that wait in mongod for new data count neither as failures nor as slow.
 
 use std::time::{Duration, Instant};
 
@@ -76,7 +76,7 @@ fn awaiting(mongod: &Mongod, exhaust: u32) -> Result<()> {
 }
 
 #[test]
-fn a_hello_that_waits_is_broken_off_without_a_failure() -> Result<()> {
+fn aborted_awaitable_hello_is_not_counted_as_failure() -> Result<()> {
     let mongod = Mongod::standalone()?;
     awaiting(&mongod, 0)?;
     awaiting(&mongod, EXHAUST_ALLOWED)
@@ -84,7 +84,7 @@ fn a_hello_that_waits_is_broken_off_without_a_failure() -> Result<()> {
 
 /// On threads of its own: the driver's monitor works while the test looks at mongod.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drivers_monitor_neither_fails_nor_slows_anything() -> Result<()> {
+async fn driver_monitor_does_not_affect_error_and_latency_metrics() -> Result<()> {
     let mongod = Mongod::standalone()?;
     let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()))?;
     let application = client(&format!("{}&appName=monitors", proxy.uri())).await?;
@@ -102,7 +102,7 @@ async fn a_drivers_monitor_neither_fails_nor_slows_anything() -> Result<()> {
 }
 
 #[test]
-fn a_get_more_that_waits_is_measured_apart() -> Result<()> {
+fn awaiting_get_more_has_its_own_latency_metric() -> Result<()> {
     let proxy = Proxy::start(&ProxyOptions::new(&mongod::shared().uri()))?;
     let mut application = Connection::open(proxy.address())?;
     let database = database_name();

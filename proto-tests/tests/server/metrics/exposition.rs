@@ -1,4 +1,4 @@
-//! `/metrics` as series and values, and what they are expected to be.
+//! `/metrics` as series and values, and the expected ones.
 
 use std::collections::BTreeMap;
 

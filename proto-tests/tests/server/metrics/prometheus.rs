@@ -1,5 +1,5 @@
-//! `promtool` and a real Prometheus, of Debian's package `prometheus`. Where it is not installed, the tests
-//! say so and pass; `.ci/run` installs it.
+//! `promtool` and a real Prometheus, of Debian's package `prometheus`. If it is not installed, the tests
+//! print so and pass. `.ci/run` installs it.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -27,14 +27,14 @@ fn is_installed(program: &str) -> bool {
     let is_there = found.is_ok_and(|status| status.success());
     if !is_there {
         let words = format!("NOT TESTED: {program} is not installed ({INSTALL})\n");
-        // What is printed by a test that passes is shown to nobody.
+        // The output of a passing test is hidden.
         let _ = std::io::stderr().write_all(words.as_bytes());
     }
     is_there
 }
 
 #[test]
-fn promtool_finds_nothing_to_say() -> Result<()> {
+fn promtool_accepts_the_exposition() -> Result<()> {
     if !is_installed("promtool") {
         return Ok(());
     }

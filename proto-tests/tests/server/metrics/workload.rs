@@ -1,4 +1,4 @@
-//! A known workload, and every value after it.
+//! A known workload, and every metric after it.
 
 use anyhow::{Result, ensure};
 use bson::{Binary, DateTime, Document, doc, spec::BinarySubtype};
@@ -151,7 +151,7 @@ fn items(ids: std::ops::Range<i32>, key: i32) -> Vec<Document> {
 }
 
 #[test]
-fn every_value_is_what_was_done() -> Result<()> {
+fn metrics_equal_the_executed_workload() -> Result<()> {
     let database = database_name();
     let options = ProxyOptions::new(&mongod::shared().uri()).config(&config(&database));
     let proxy = Proxy::start(&options)?;
@@ -285,7 +285,7 @@ fn outliers(application: &mut Application, proxy: &Proxy) -> Result<()> {
 }
 
 #[test]
-fn what_is_refused_of_a_whole_database_names_a_shape() -> Result<()> {
+fn refused_database_command_names_a_shape() -> Result<()> {
     let database = database_name();
     let shape = format!("[[bucket]]\nnamespace = \"{database}.items\"\nkey = \"k\"\n");
     let proxy = Proxy::start(&ProxyOptions::new(&mongod::shared().uri()).config(&shape))?;

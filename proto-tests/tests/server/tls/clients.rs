@@ -1,4 +1,4 @@
-//! Who may come in: with which certificate, and speaking what.
+//! Which clients are accepted: by certificate, and by TLS or plain.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -33,7 +33,7 @@ async fn a_certificate_and_its_key_may_be_two_files_or_one() -> Result<()> {
 }
 
 #[tokio::test]
-async fn with_an_authority_only_its_clients_come_in() -> Result<()> {
+async fn configured_client_ca_accepts_only_its_clients() -> Result<()> {
     let certificates = Certificates::new()?;
     let proxy = Proxy::start(&options().mutual_tls(&certificates))?;
     proxy.expect_log(Level::Warn, FAILED);
@@ -52,7 +52,7 @@ async fn with_an_authority_only_its_clients_come_in() -> Result<()> {
 }
 
 #[test]
-fn a_client_that_does_not_trust_the_proxy_is_told_in_one_line() -> Result<()> {
+fn client_that_rejects_the_proxy_certificate_is_logged_in_one_line() -> Result<()> {
     let proxy = Proxy::start(&options().tls(&Certificates::new()?))?;
     proxy.expect_log(Level::Warn, FAILED);
     ensure!(
@@ -83,7 +83,7 @@ fn nothing_else(proxy: &Proxy, part: &str) -> Result<()> {
 }
 
 #[test]
-fn who_speaks_the_wrong_one_of_tls_and_plain_is_told_in_one_line() -> Result<()> {
+fn tls_and_plain_mismatch_is_logged_in_one_line() -> Result<()> {
     let certificates = Certificates::new()?;
     let proxy = Proxy::start(&options().tls(&certificates))?;
     proxy.expect_log(Level::Warn, "listen.tls");
@@ -105,7 +105,7 @@ fn who_speaks_the_wrong_one_of_tls_and_plain_is_told_in_one_line() -> Result<()>
 }
 
 #[test]
-fn who_stalls_in_the_handshake_is_cut() -> Result<()> {
+fn client_that_stalls_in_the_tls_handshake_is_disconnected() -> Result<()> {
     let certificates = Certificates::new()?;
     let options = options().tls(&certificates).listen("handshake_timeout_ms = 400");
     let proxy = Proxy::start(&options)?;

@@ -1,4 +1,4 @@
-//! Logins through the proxy: the user is the client's own, whatever is between it and mongod.
+//! Authentication through the proxy: the user is the client's, with TLS on either side.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
@@ -9,7 +9,7 @@ use super::{SHAPE, works};
 
 const MECHANISMS: [&str; 2] = ["SCRAM-SHA-1", "SCRAM-SHA-256"];
 
-/// A user for each mechanism who can only write to the databases of these tests, and one for both.
+/// A user for each mechanism, with write privileges on the databases of these tests only, and one for both.
 async fn create_users(mongod: &Mongod) -> Result<()> {
     let admin = client(&mongod.uri()).await?;
     let users = [

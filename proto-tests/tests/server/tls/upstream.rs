@@ -1,4 +1,4 @@
-//! TLS towards mongod: what is shown to it, and what is made of what it shows.
+//! TLS with mongod: the proxy's certificate, and the check of mongod's.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ const GONE: &str = "the upstream is gone";
 const REFUSED: &str = "the upstream's certificate or ours is not accepted";
 
 #[tokio::test]
-async fn a_mongod_may_ask_for_tls_and_for_a_certificate() -> Result<()> {
+async fn mongod_may_require_tls_and_a_client_certificate() -> Result<()> {
     let certificates = Certificates::new()?;
     let servers = [
         Options::default().tls(&certificates),
@@ -63,7 +63,7 @@ fn check_closed(tls: &str, address: SocketAddr, certificates: &Certificates, tol
 }
 
 #[test]
-fn a_mongod_that_is_not_trusted_or_does_not_trust_is_told_of() -> Result<()> {
+fn tls_trust_failure_with_mongod_is_logged() -> Result<()> {
     let certificates = Certificates::new()?;
     let mongod = Options::default().mutual_tls(&certificates).standalone()?;
     let address = mongod.address();
@@ -91,7 +91,7 @@ fn a_mongod_that_is_not_trusted_or_does_not_trust_is_told_of() -> Result<()> {
 }
 
 #[test]
-fn a_set_that_is_not_trusted_is_told_of_too() -> Result<()> {
+fn tls_trust_failure_with_a_replica_set_is_logged() -> Result<()> {
     let certificates = Certificates::new()?;
     let set = Options::default().tls(&certificates).replica_set(1)?;
     let other = certificates.other_ca();
@@ -108,7 +108,7 @@ fn a_set_that_is_not_trusted_is_told_of_too() -> Result<()> {
 }
 
 #[test]
-fn a_mongod_with_tls_that_is_spoken_to_in_plain_bytes_closes() -> Result<()> {
+fn mongod_with_tls_closes_a_plain_connection() -> Result<()> {
     let mongod: Mongod = Options::default().tls(&Certificates::new()?).standalone()?;
     let uri = format!("mongodb://{}/?directConnection=true", mongod.address());
     let proxy = Proxy::start_unready(&ProxyOptions::new(&uri))?;

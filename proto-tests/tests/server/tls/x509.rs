@@ -1,4 +1,4 @@
-//! X.509 as a login: mongod would see the proxy's certificate, so a client must never get as far as that.
+//! X.509 authentication: mongod would authenticate the proxy's certificate, so the proxy refuses it.
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
@@ -67,7 +67,7 @@ fn check_refused(reply: &Document) -> Result<()> {
 }
 
 #[tokio::test]
-async fn every_way_to_log_in_by_x509_is_refused_in_words() -> Result<()> {
+async fn x509_authentication_is_refused_with_a_message() -> Result<()> {
     let (certificates, mongod, proxy) = start().await?;
     // What would happen if it went through.
     let config = certificates.client_config(Identity::Client)?;
@@ -131,7 +131,7 @@ async fn a_handshake_with_x509_succeeds_without_logging_in() -> Result<()> {
 
 /// A speculative login by SCRAM is none of the proxy's affairs.
 #[tokio::test]
-async fn a_handshake_with_scram_goes_through() -> Result<()> {
+async fn handshake_with_speculative_scram_is_relayed() -> Result<()> {
     let (_certificates, _mongod, proxy) = start().await?;
     let payload = bson::Binary {
         subtype: bson::spec::BinarySubtype::Generic,

@@ -1,4 +1,4 @@
-//! One application, which does this and that.
+//! One application with a random mix of operations.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,7 +54,7 @@ impl<'a> Application<'a> {
         Ok(self.ledger)
     }
 
-    /// An item that nobody has had before.
+    /// A new item.
     pub(crate) fn item(&mut self, class: &str) -> Document {
         self.next += 1;
         let id = self.number * 1_000_000 + self.next;

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Result, ensure};
 use bson::Document;
 
-/// What applications were told.
+/// The acknowledged writes.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     /// Own items, by `_id`, as they must be.

@@ -1,4 +1,4 @@
-//! What an application does to items that only it changes: every answer can be told in advance.
+//! Operations on items that only one application changes: every reply is known in advance.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};
@@ -24,8 +24,7 @@ impl Application<'_> {
             70..78 => self.find_and_delete_own()?,
             78..84 => self.update_many_own()?,
             84..90 if many => self.delete_many_own()?,
-            // Of a proxy that is killed in the midst of it a transaction stays, which nobody asks for again:
-            // mongod ends it after a minute.
+            // A killed proxy leaves its transaction open. mongod aborts it after a minute.
             84..88 if self.client.retries == Retries::None => self.move_many_own()?,
             88..94 => self.upsert_own()?,
             _ => self.read_own()?,

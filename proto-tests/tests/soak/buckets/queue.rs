@@ -1,4 +1,4 @@
-//! What an application does to items that come and go: whole keys of them.
+//! Operations on items that are inserted and deleted by whole keys.
 
 use anyhow::{Context as _, Result};
 use bson::{Document, doc};

@@ -1,4 +1,4 @@
-//! What an application does to items that all change.
+//! Operations on items that all applications change.
 
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
@@ -12,7 +12,7 @@ use crate::buckets::application::{Application, expect, whole};
 use crate::buckets::world::COLLECTION;
 use proto_tests::retrying::{Answer, Retries};
 
-/// Items that an application begins with, which nobody deletes.
+/// The first items of an application. No application deletes them.
 const KEPT: usize = 3;
 
 /// Which items.
@@ -89,7 +89,7 @@ impl Application<'_> {
         Ok("insert of all")
     }
 
-    /// A command that adds to one item, perhaps with other changes; whether it met one.
+    /// A command that adds to one item, perhaps with other changes; whether it found one.
     fn add_to_one(&mut self, filter: Document, set: Option<Document>) -> Result<Option<bool>> {
         let mut change = doc! { "$inc": { "n": 1_i64 } };
         if let Some(set) = set {
@@ -107,9 +107,9 @@ impl Application<'_> {
         let command = doc! { "findAndModify": COLLECTION, "query": filter, "update": change };
         Ok(match self.client.write(&command)? {
             Answer::Reply(reply) => {
-                let is_met = reply.get_document("value").is_ok();
-                self.ledger.added += i64::from(is_met);
-                Some(is_met)
+                let is_found = reply.get_document("value").is_ok();
+                self.ledger.added += i64::from(is_found);
+                Some(is_found)
             }
             Answer::Forgotten => {
                 self.ledger.added += 1;
@@ -121,8 +121,11 @@ impl Application<'_> {
     fn increment_kept(&mut self) -> Result<&'static str> {
         let id = self.any(Items::Kept);
         let filter = self.either_filter(id);
-        let met = self.add_to_one(filter.clone(), None)?;
-        ensure!(met != Some(false), "no item {filter} was met, and nobody deletes it");
+        let found = self.add_to_one(filter.clone(), None)?;
+        ensure!(
+            found != Some(false),
+            "no item {filter} was found, and nobody deletes it"
+        );
         Ok("increment kept")
     }
 
@@ -136,13 +139,13 @@ impl Application<'_> {
         let n = i64::try_from(updates.len())?;
         let command = doc! { "update": COLLECTION, "updates": updates };
         let reply = self.client.write_told(&command)?;
-        // Without numbers nothing tells which of them met an item that was moved meanwhile.
-        let met = whole(reply.get("n")).with_context(|| format!("{command}: {reply}"))?;
+        // Without transaction numbers the reply does not say which statement matched a relocated item.
+        let found = whole(reply.get("n")).with_context(|| format!("{command}: {reply}"))?;
         if self.client.retries == Retries::Writes {
             expect(&command, &reply, &[("n", n)])?;
         }
-        expect(&command, &reply, &[("nModified", met)])?;
-        self.ledger.added += met;
+        expect(&command, &reply, &[("nModified", found)])?;
+        self.ledger.added += found;
         Ok("increment batch")
     }
 
@@ -169,8 +172,11 @@ impl Application<'_> {
     fn move_kept(&mut self) -> Result<&'static str> {
         let id = self.any(Items::Kept);
         let (filter, set) = (self.either_filter(id), self.elsewhere());
-        let met = self.add_to_one(filter.clone(), Some(set))?;
-        ensure!(met != Some(false), "no item {filter} was met, and nobody deletes it");
+        let found = self.add_to_one(filter.clone(), Some(set))?;
+        ensure!(
+            found != Some(false),
+            "no item {filter} was found, and nobody deletes it"
+        );
         Ok("move kept")
     }
 

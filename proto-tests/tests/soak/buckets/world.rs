@@ -1,4 +1,4 @@
-//! The collection, the proxies before it, and the applications.
+//! The collection, its proxies, and the applications.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -26,7 +26,7 @@ const APPLICATIONS: usize = 16;
 pub(crate) struct World {
     pub(crate) database: String,
     pub(crate) retries: Retries,
-    /// Items that all change and nobody deletes.
+    /// Items that all applications change and none deletes.
     pub(crate) kept: Mutex<Vec<i64>>,
     /// Items that all change; some of them are gone.
     pub(crate) shared: Mutex<Vec<i64>>,

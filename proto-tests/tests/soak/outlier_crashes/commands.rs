@@ -1,4 +1,4 @@
-//! What clients send.
+//! The client commands.
 
 use bson::{Bson, Document, doc};
 use proto_tests::books::{BUYERS, COLLECTION};

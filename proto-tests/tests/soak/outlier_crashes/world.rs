@@ -1,4 +1,4 @@
-//! Books before two proxies, one of which is disturbed.
+//! A collection of books behind two proxies, one of which is disturbed.
 
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, doc};

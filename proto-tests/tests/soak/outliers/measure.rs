@@ -1,4 +1,4 @@
-//! How much happens.
+//! The size of a run.
 
 use std::time::Duration;
 

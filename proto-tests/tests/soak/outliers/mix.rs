@@ -1,5 +1,4 @@
-//! Changes of all kinds to the same books. Each who changes them owns elements, and says what is there of
-//! them in the end.
+//! Mixed updates of the same books. Each writer owns elements, and knows their expected state.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,12 +15,12 @@ use rand::{RngExt as _, SeedableRng as _};
 use crate::outliers::shelf::Shelf;
 use crate::outliers::world::World;
 
-/// Those who change books.
+/// The writers of books.
 const WRITERS: usize = 8;
 /// Books that all change.
 const SHARED: usize = 3;
 
-/// One who changes books, and what is there of his own.
+/// A writer of books, and the expected state of its own elements.
 struct Mixer<'a> {
     number: usize,
     client: Client<'a>,
@@ -29,7 +28,7 @@ struct Mixer<'a> {
     next: usize,
     /// Of each shared book, in order.
     ledgers: [Vec<String>; SHARED],
-    /// A book that nobody else changes.
+    /// A book that no other writer changes.
     own: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! One who reads books while others push to them.
+//! A reader of books during concurrent pushes.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, doc};

@@ -1,4 +1,4 @@
-//! The books, and what every writer was told of its own pushes.
+//! The books, and the acknowledged pushes of every writer.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use bson::{Bson, doc};
 
 /// Books.
 pub(crate) const BOOKS: usize = 5;
-/// Those who push.
+/// The writers that push.
 pub(crate) const WRITERS: usize = 32;
 
 /// What was sent and what was acknowledged: each writer's buyers of a book are numbered, and pushed in that

@@ -1,4 +1,4 @@
-//! The collection, the proxies before it, and those who work on it.
+//! The collection, its proxies, and the readers and writers.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -39,7 +39,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Whether anybody still writes.
+    /// Whether a writer is still running.
     pub(crate) fn goes_on(&self) -> bool {
         self.writing.load(Ordering::SeqCst) > 0 && !self.failed.load(Ordering::SeqCst)
     }

@@ -1,4 +1,4 @@
-//! One who pushes buyers to books.
+//! A writer that pushes buyers to books.
 
 use anyhow::{Result, ensure};
 use bson::doc;

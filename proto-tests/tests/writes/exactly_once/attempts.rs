@@ -1,5 +1,5 @@
-//! Two attempts at one command: the first breaks at each of the proxy's commands in turn, or is held up there
-//! while the second, through another proxy, is done, and goes on then, though nobody waits for it any more.
+//! Two attempts at one command. The first breaks at an internal command, or is delayed there until the second
+//! has completed through another proxy. Each internal command is tried in turn.
 
 use anyhow::{Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
@@ -106,17 +106,17 @@ fn is_done_once(disturbance: Disturbance) -> Result<()> {
 }
 
 #[test]
-fn an_attempt_that_is_held_up_does_nothing_again() -> Result<()> {
+fn delayed_attempt_has_no_effect_after_a_retry() -> Result<()> {
     is_done_once(Disturbance::IsHeldUp)
 }
 
 #[test]
-fn an_attempt_whose_answers_are_lost_is_taken_up_by_the_next() -> Result<()> {
+fn retry_completes_an_attempt_whose_replies_were_lost() -> Result<()> {
     is_done_once(Disturbance::Breaks(Moment::After))
 }
 
 #[test]
-fn an_attempt_that_is_cut_short_is_taken_up_by_the_next() -> Result<()> {
+fn retry_completes_an_interrupted_attempt() -> Result<()> {
     // Nearly the same as the one before.
     if is_full("MONGOSHAPE_CRASHES") {
         is_done_once(Disturbance::Breaks(Moment::Before))?;

@@ -1,4 +1,5 @@
-//! The way to mongod breaks at each command in turn, then the same command comes again through another proxy.
+//! The connection to mongod breaks at each internal command in turn. Then the command is resent through
+//! another proxy.
 
 use std::collections::BTreeMap;
 
@@ -87,7 +88,7 @@ fn insert(database: &str, items: &[Document]) -> Document {
     doc! { "insert": COLLECTION, "documents": items, "$db": database }
 }
 
-/// What a naive collection says to the command, and what it then holds, by `n`.
+/// What a plain collection says to the command, and what it then holds, by `n`.
 fn expected(case: &Case) -> Result<(Document, BTreeMap<i32, usize>)> {
     let database = database_name();
     let mut mongod = Connection::open(mongod::shared_replica_set().address())?;
@@ -176,16 +177,16 @@ fn check(item_ids: ItemIds) -> Result<()> {
 }
 
 #[test]
-fn unique_items_are_stored_once_wherever_the_way_breaks() -> Result<()> {
+fn unique_items_are_stored_once_after_any_connection_failure() -> Result<()> {
     check(ItemIds::Unique)
 }
 
 #[test]
-fn items_with_stored_ids_are_stored_once_wherever_the_way_breaks() -> Result<()> {
+fn items_with_stored_ids_are_stored_once_after_any_connection_failure() -> Result<()> {
     check(ItemIds::Stored)
 }
 
 #[test]
-fn items_without_ids_are_stored_once_wherever_the_way_breaks() -> Result<()> {
+fn items_without_ids_are_stored_once_after_any_connection_failure() -> Result<()> {
     check(ItemIds::Dropped)
 }

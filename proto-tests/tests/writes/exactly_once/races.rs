@@ -1,4 +1,4 @@
-//! Another writer takes an `_id` between the proxy's look at what is taken and its write.
+//! Another writer inserts an `_id` between the proxy's check for duplicates and its write.
 
 use anyhow::{Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
@@ -16,8 +16,8 @@ fn item(id: i32, key: &str) -> Document {
     doc! { "_id": id, "k": key, "date": DateTime::from_millis(i64::from(id) * 1000) }
 }
 
-/// Sends the command while somebody else stores an item with the `_id` of the one at `taken`; the reply, and
-/// the `_id`s that are stored then.
+/// Sends the command while another writer stores an item with the `_id` of the one at `taken`. Returns the
+/// reply and the stored `_id`s.
 fn race(ordered: bool, retryable: bool, taken: i32) -> Result<(Document, Vec<i32>)> {
     let shape = Shape {
         time: Some("date".to_owned()),
@@ -62,7 +62,7 @@ fn race(ordered: bool, retryable: bool, taken: i32) -> Result<(Document, Vec<i32
 }
 
 #[test]
-fn an_ordered_insert_stores_nothing_behind_what_somebody_else_took() -> Result<()> {
+fn ordered_insert_stops_at_an_id_taken_by_another_writer() -> Result<()> {
     for retryable in [false, true] {
         for taken in 0..7 {
             let (reply, stored) = race(true, retryable, taken)?;
@@ -79,7 +79,7 @@ fn an_ordered_insert_stores_nothing_behind_what_somebody_else_took() -> Result<(
 }
 
 #[test]
-fn an_unordered_insert_stores_all_but_what_somebody_else_took() -> Result<()> {
+fn unordered_insert_skips_ids_taken_by_another_writer() -> Result<()> {
     for retryable in [false, true] {
         for taken in [0, 1, 4, 6] {
             let (reply, stored) = race(false, retryable, taken)?;

@@ -1,4 +1,4 @@
-//! Commands that are sent again, or late: what they answer, and what mongod keeps for it.
+//! Commands that are resent or late: their replies, and mongod's retry records.
 
 use std::time::Duration;
 
@@ -54,10 +54,10 @@ fn sessions(server: &Mongod) -> Result<[i64; 2]> {
 
 /// All that both sides say, also of what was executed before.
 fn alike(sides: &mut Sides, command: &Document) -> Result<[Document; 2]> {
-    let databases = [sides.naive_database(), sides.shaped_database()];
-    let [naive, shaped] = [&mut sides.naive, &mut sides.shaped];
+    let databases = [sides.plain_database(), sides.shaped_database()];
+    let [plain, shaped] = [&mut sides.plain, &mut sides.shaped];
     let mut replies = Vec::new();
-    for (connection, database) in [naive, shaped].into_iter().zip(databases) {
+    for (connection, database) in [plain, shaped].into_iter().zip(databases) {
         let mut command = command.clone();
         command.insert("lsid", lsid(&database));
         command.insert("$db", &database);
@@ -75,7 +75,7 @@ fn alike(sides: &mut Sides, command: &Document) -> Result<[Document; 2]> {
         }
         replies.push(reply);
     }
-    let [naive, shaped]: [Document; 2] = replies.try_into().ok().context("two")?;
+    let [plain, shaped]: [Document; 2] = replies.try_into().ok().context("two")?;
     let fields = |reply: &Document| {
         let mut fields: Vec<String> = reply
             .iter()
@@ -85,10 +85,10 @@ fn alike(sides: &mut Sides, command: &Document) -> Result<[Document; 2]> {
         fields
     };
     ensure!(
-        fields(&naive) == fields(&shaped),
-        "{command}\n  naive:  {naive}\n  shaped: {shaped}"
+        fields(&plain) == fields(&shaped),
+        "{command}\n  plain:  {plain}\n  shaped: {shaped}"
     );
-    Ok([naive, shaped])
+    Ok([plain, shaped])
 }
 
 fn numbered(command: &Document, number: i64) -> Document {
@@ -98,7 +98,7 @@ fn numbered(command: &Document, number: i64) -> Document {
 }
 
 #[test]
-fn statements_that_may_move_items_leave_no_session_each() -> Result<()> {
+fn relocating_statements_do_not_leave_one_session_each() -> Result<()> {
     // Its own: the sessions of a shared one are counted, too.
     let server = Mongod::replica_set(1)?;
     let mut sides = sides_on(&server, ItemIds::Unique)?;
@@ -147,7 +147,7 @@ fn statements_that_may_move_items_leave_no_session_each() -> Result<()> {
 }
 
 #[test]
-fn a_find_and_modify_that_moved_its_item_answers_again_as_before() -> Result<()> {
+fn resent_find_and_modify_that_relocated_its_item_returns_the_same_reply() -> Result<()> {
     for item_ids in [ItemIds::Unique, ItemIds::Stored] {
         let mut sides = sides(item_ids)?;
         let of = |fields: Document| {
@@ -190,7 +190,7 @@ fn a_find_and_modify_that_moved_its_item_answers_again_as_before() -> Result<()>
 }
 
 #[test]
-fn what_is_sent_again_names_the_statements_that_were_executed() -> Result<()> {
+fn reply_to_a_resent_command_names_the_retried_statements() -> Result<()> {
     let mut sides = sides(ItemIds::Unique)?;
     let commands = [
         doc! { "update": COLLECTION, "updates": [
@@ -235,7 +235,7 @@ fn what_is_sent_again_names_the_statements_that_were_executed() -> Result<()> {
 }
 
 #[test]
-fn a_number_that_is_too_old_fails_the_command() -> Result<()> {
+fn command_with_an_old_transaction_number_fails() -> Result<()> {
     let mut sides = sides(ItemIds::Unique)?;
     let newer = doc! { "insert": COLLECTION, "documents": [{ "_id": 900, "k": 1, "at": at(900) }] };
     alike(&mut sides, &numbered(&newer, 9))?;
@@ -258,8 +258,8 @@ fn a_number_that_is_too_old_fails_the_command() -> Result<()> {
         doc! { "findAndModify": COLLECTION, "query": { "n": 1 }, "remove": true },
     ];
     for command in &commands {
-        let [naive, _] = alike(&mut sides, &numbered(command, 8))?;
-        ensure!(naive.get_i32("code")? == 225, "{naive}");
+        let [plain, _] = alike(&mut sides, &numbered(command, 8))?;
+        ensure!(plain.get_i32("code")? == 225, "{plain}");
         sides.check()?;
     }
     Ok(())

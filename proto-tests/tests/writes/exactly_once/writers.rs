@@ -1,4 +1,4 @@
-//! Applications that write, and send again what was not answered until it is.
+//! Applications that write, and resend a command until it is acknowledged.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ const WRITERS: u64 = 8;
 /// Keys that they share.
 const KEYS: i32 = 20;
 
-/// What the writers were told is stored, and how many commands had to be sent again.
+/// Checks that acknowledged writes are stored. Returns how many commands were resent.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     /// (collection, number of the item).
@@ -36,7 +36,7 @@ pub(crate) struct Writers<'a> {
 }
 
 impl Writers<'_> {
-    /// Writes for as long as `disturb` takes, which is told how many commands have been answered.
+    /// Writes while `disturb` runs. It gets the number of answered commands.
     pub(crate) fn write_while(self, disturb: impl FnOnce(&Answered) -> Result<()>) -> Result<Written> {
         let (done, answered) = (AtomicBool::new(false), Answered::default());
         thread::scope(|scope| {

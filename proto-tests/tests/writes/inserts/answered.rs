@@ -1,5 +1,4 @@
-//! What an insert is answered with beside what it stored: the write concern, numbers that are too old, pages
-//! of another layout.
+//! Replies of inserts: write concerns, old transaction numbers, and pages of another layout.
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
@@ -19,11 +18,11 @@ fn with(command: &Document, fields: Document) -> Document {
     command
 }
 
-/// Whether both say that the write concern was not met, in the same words.
+/// Whether both have the same write concern error.
 fn told_of_concern(sides: &mut Sides, command: &Document) -> Result<()> {
-    let databases = [sides.naive_database(), sides.shaped_database()];
-    let [naive, shaped] = &databases;
-    let naive = sides.naive.command(&with(command, doc! { "$db": naive }))?;
+    let databases = [sides.plain_database(), sides.shaped_database()];
+    let [plain, shaped] = &databases;
+    let plain = sides.plain.command(&with(command, doc! { "$db": plain }))?;
     let shaped = sides.shaped.command(&with(command, doc! { "$db": shaped }))?;
     let told = |reply: &Document| {
         let error = reply.get_document("writeConcernError").ok();
@@ -41,14 +40,14 @@ fn told_of_concern(sides: &mut Sides, command: &Document) -> Result<()> {
         )
     };
     ensure!(
-        told(&naive) == told(&shaped),
-        "{command}\n  naive:  {naive}\n  shaped: {shaped}"
+        told(&plain) == told(&shaped),
+        "{command}\n  plain:  {plain}\n  shaped: {shaped}"
     );
     Ok(())
 }
 
 #[test]
-fn a_write_concern_that_is_not_met_is_told_where_nothing_is_stored() -> Result<()> {
+fn unsatisfied_write_concern_is_returned_if_nothing_is_stored() -> Result<()> {
     let mut sides = Sides::open(Shape::new(&["k"]))?;
     sides.alike(&insert(&[1, 2, 3]))?;
     for concern in [
@@ -70,7 +69,7 @@ fn a_write_concern_that_is_not_met_is_told_where_nothing_is_stored() -> Result<(
 }
 
 #[test]
-fn a_number_that_is_too_old_fails_the_command() -> Result<()> {
+fn command_with_an_old_transaction_number_fails() -> Result<()> {
     for item_ids in ALL_IDS {
         let mut sides = Sides::open(Shape {
             item_ids,
@@ -93,7 +92,7 @@ fn a_number_that_is_too_old_fails_the_command() -> Result<()> {
 }
 
 #[test]
-fn a_page_of_another_layout_takes_no_items_and_loses_none() -> Result<()> {
+fn insert_and_delete_skip_a_page_of_another_layout() -> Result<()> {
     for item_ids in [ItemIds::Unique, ItemIds::Stored] {
         let mut sides = Sides::open(Shape {
             item_ids,
@@ -101,7 +100,7 @@ fn a_page_of_another_layout_takes_no_items_and_loses_none() -> Result<()> {
         })?;
         sides.alike(&insert(&[1, 4, 7]))?;
         let database = sides.shaped_database();
-        sides.naive.command_ok(&doc! {
+        sides.plain.command_ok(&doc! {
             "update": COLLECTION, "updates": [{ "q": {}, "u": { "$set": { "control.v": 2 } } }], "$db": &database,
         })?;
         let before = sides.buckets()?;

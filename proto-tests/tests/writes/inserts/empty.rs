@@ -1,4 +1,4 @@
-//! Collections that exist, are empty and have no page index yet: nothing tells them from plain ones.
+//! Empty collections without a page index: they answer like plain ones.
 
 use anyhow::Result;
 use bson::{Document, doc};
@@ -45,7 +45,7 @@ fn commands(item_ids: ItemIds) -> Vec<Document> {
             find(doc! { "filter": filter, "sort": { "_id": 1 } }),
         ]);
     }
-    // Where no `_id` is stored, the second would not meet what the first has made.
+    // Without stored `_id`s the second upsert would not match the item of the first.
     if item_ids != ItemIds::Dropped {
         commands.push(update(doc! { "k": 1, "_id": 7 }, false, true));
     }
@@ -63,11 +63,11 @@ fn a_collection_without_page_index_answers_as_an_empty_one() -> Result<()> {
         let mut sides = Sides::open(shape)?;
         let mut wrong = Vec::new();
         for command in commands(item_ids) {
-            for database in [sides.naive_database(), sides.shaped_database()] {
-                // As if another had made them: past the proxy, which remembers whatever it has found.
-                sides.naive.command_ok(&doc! { "dropDatabase": 1, "$db": &database })?;
+            for database in [sides.plain_database(), sides.shaped_database()] {
+                // Directly on mongod, since the proxy caches its own writes.
+                sides.plain.command_ok(&doc! { "dropDatabase": 1, "$db": &database })?;
                 sides
-                    .naive
+                    .plain
                     .command_ok(&doc! { "create": COLLECTION, "$db": &database })?;
             }
             for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Retryable inserts that come again to a proxy with another `max_bytes`, which may change at any time.
+//! Retryable inserts that are resent to a proxy with another `max_bytes`.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -130,7 +130,7 @@ fn a_resend_with_another_max_bytes_stores_each_document_once() -> Result<()> {
 }
 
 #[test]
-fn an_attempt_that_is_held_up_stores_nothing_behind_one_with_another_max_bytes() -> Result<()> {
+fn delayed_attempt_stores_nothing_after_a_retry_with_another_max_bytes() -> Result<()> {
     for bounds in [[1 << 20, 1024], [1024, 1 << 20], [1500, 1024]] {
         check(First::Waits, bounds)?;
     }

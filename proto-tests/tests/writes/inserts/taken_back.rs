@@ -1,5 +1,5 @@
-//! An ordered insert of several keys whose document mongod refuses: nothing behind that is stored, and
-//! nothing else is touched.
+//! An ordered insert of several keys with a document that mongod refuses: no later document is stored, and no
+//! other is changed.
 
 use anyhow::{Result, ensure};
 use bson::oid::ObjectId;
@@ -44,14 +44,14 @@ fn same(sides: &mut Sides, command: &Document) -> Result<Document> {
             error.as_document_mut().expect("an error").remove("errmsg");
         }
     }
-    let [naive, shaped] = replies;
-    ensure!(naive == shaped, "{command}\n  naive:  {naive}\n  shaped: {shaped}");
+    let [plain, shaped] = replies;
+    ensure!(plain == shaped, "{command}\n  plain:  {plain}\n  shaped: {shaped}");
     sides.check()?;
-    Ok(naive)
+    Ok(plain)
 }
 
 #[test]
-fn nothing_behind_a_refused_document_is_stored_and_what_was_there_stays() -> Result<()> {
+fn ordered_insert_stores_nothing_after_a_refused_document() -> Result<()> {
     for item_ids in ALL_IDS {
         let refused = refused();
         let mut sides = sides(item_ids)?;
@@ -93,12 +93,12 @@ fn an_unordered_insert_stores_all_but_the_refused() -> Result<()> {
 }
 
 #[test]
-fn pages_of_any_name_lose_what_was_put_behind_a_refused_document() -> Result<()> {
+fn undo_removes_items_after_a_refused_document_from_all_pages() -> Result<()> {
     for item_ids in ALL_IDS {
         let mut sides = sides(item_ids)?;
         let mut item = doc! { "_id": 8, "n": 8 };
-        sides.naive.command_ok(&doc! {
-            "insert": COLLECTION, "documents": [{ "_id": 8, "k": "d", "n": 8 }], "$db": sides.naive_database(),
+        sides.plain.command_ok(&doc! {
+            "insert": COLLECTION, "documents": [{ "_id": 8, "k": "d", "n": 8 }], "$db": sides.plain_database(),
         })?;
         if item_ids == ItemIds::Dropped {
             item.remove("_id");
@@ -106,7 +106,7 @@ fn pages_of_any_name_lose_what_was_put_behind_a_refused_document() -> Result<()>
         let bytes = i32::try_from(item.to_vec()?.len())?;
         let page = doc! { "_id": ObjectId::new(), "k": "d", "count": 1, "history": [item], "control": { "v": 1, "page": 0, "bytes": bytes } };
         sides
-            .naive
+            .plain
             .command_ok(&doc! { "insert": COLLECTION, "documents": [page], "$db": sides.shaped_database() })?;
         let refused = refused();
         let documents = [refused, doc! { "_id": 9, "k": "d", "n": 9 }];
@@ -117,7 +117,7 @@ fn pages_of_any_name_lose_what_was_put_behind_a_refused_document() -> Result<()>
 }
 
 #[test]
-fn a_command_that_comes_again_takes_back_once() -> Result<()> {
+fn resent_command_undoes_once() -> Result<()> {
     for item_ids in ALL_IDS {
         let mut sides = sides(item_ids)?;
         let refused = refused();
@@ -139,7 +139,7 @@ fn a_command_that_comes_again_takes_back_once() -> Result<()> {
 /// The way to mongod breaks at each of the proxy's commands in turn, and the command comes again through
 /// another proxy.
 #[test]
-fn a_command_that_was_cut_short_is_taken_back_by_the_next_attempt() -> Result<()> {
+fn retry_undoes_an_interrupted_command() -> Result<()> {
     for item_ids in ALL_IDS {
         for moment in [Moment::Before, Moment::After] {
             cut_short(item_ids, moment)?;

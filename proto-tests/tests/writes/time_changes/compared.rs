@@ -1,4 +1,4 @@
-//! The same changes on a naive collection and on a shaped one.
+//! The same changes on a plain collection and on a shaped one.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};
@@ -48,10 +48,10 @@ fn check(sides: &mut Sides) -> Result<()> {
     for k in 0..2 {
         for mut read in reads(k) {
             let mut found = Vec::new();
-            for (connection, database) in [(0, sides.naive_database()), (1, sides.shaped_database())] {
+            for (connection, database) in [(0, sides.plain_database()), (1, sides.shaped_database())] {
                 read.insert("$db", database);
                 let connection = if connection == 0 {
-                    &mut sides.naive
+                    &mut sides.plain
                 } else {
                     &mut sides.shaped
                 };
@@ -59,7 +59,7 @@ fn check(sides: &mut Sides) -> Result<()> {
             }
             ensure!(
                 found[0] == found[1],
-                "{read}\n  naive:  {:?}\n  shaped: {:?}",
+                "{read}\n  plain:  {:?}\n  shaped: {:?}",
                 found[0],
                 found[1]
             );
@@ -69,7 +69,7 @@ fn check(sides: &mut Sides) -> Result<()> {
 }
 
 #[test]
-fn items_get_another_time() -> Result<()> {
+fn time_change_equals_a_plain_collection() -> Result<()> {
     for item_ids in ALL_IDS {
         let mut sides = sides(item_ids)?;
         let changes: Vec<(i32, Bson)> = vec![
@@ -166,7 +166,7 @@ fn every_kind(item_ids: ItemIds) -> Vec<Document> {
 }
 
 #[test]
-fn every_kind_of_change_gives_another_time() -> Result<()> {
+fn time_change_by_every_update_operator_equals_a_plain_collection() -> Result<()> {
     for item_ids in ALL_IDS {
         let mut sides = sides(item_ids)?;
         for command in every_kind(item_ids) {
@@ -182,7 +182,7 @@ const ROUNDS: u32 = 1;
 
 /// Changes of times beside inserts and deletes, at random; no two items have the same time.
 #[test]
-fn times_change_at_random() -> Result<()> {
+fn random_time_changes_equal_a_plain_collection() -> Result<()> {
     let seed = fixed_seed();
     at_random(seed).with_context(|| format!("to see it again: MONGOSHAPE_SEED={seed}"))
 }

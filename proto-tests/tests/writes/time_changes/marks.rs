@@ -1,4 +1,4 @@
-//! What pages tell of an item that has got another time, and what becomes of that.
+//! The marks that a time change sets on pages, and how later writes keep them.
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
@@ -44,7 +44,7 @@ impl Scene {
     /// The marks of each page, in order; the layout is checked.
     fn marks(&mut self) -> Result<Vec<String>> {
         self.sides.check_layout()?;
-        let controls = controls(&mut self.sides.naive, &self.database, 0)?;
+        let controls = controls(&mut self.sides.plain, &self.database, 0)?;
         let marks = controls.iter().map(|control| {
             let marks = ["late", "unordered", "unsteady", "anchor"];
             let marks = marks.into_iter().filter(|mark| control.contains_key(mark));
@@ -64,7 +64,7 @@ impl Scene {
 }
 
 #[test]
-fn the_first_page_and_the_highest_tell() -> Result<()> {
+fn time_change_marks_the_first_page_and_the_highest_page() -> Result<()> {
     let mut scene = Scene::with(18)?;
     ensure!(scene.marks()? == ["", "", "", "", ""]);
     scene.shift(5, 90_000)?;
@@ -73,7 +73,7 @@ fn the_first_page_and_the_highest_tell() -> Result<()> {
         "{:?}",
         scene.marks()?
     );
-    let control = controls(&mut scene.sides.naive, &scene.database, 0)?.swap_remove(1);
+    let control = controls(&mut scene.sides.plain, &scene.database, 0)?.swap_remove(1);
     ensure!(
         control.get_datetime("from")? == &at(4_000) && control.get_datetime("to")? == &at(90_000),
         "{control}"
@@ -89,7 +89,7 @@ fn the_first_page_and_the_highest_tell() -> Result<()> {
     ensure!(scene.marks()? == expected, "{:?}", scene.marks()?);
     // Bounds never shrink.
     scene.shift(5, 100)?;
-    let control = controls(&mut scene.sides.naive, &scene.database, 0)?.swap_remove(1);
+    let control = controls(&mut scene.sides.plain, &scene.database, 0)?.swap_remove(1);
     ensure!(
         control.get_datetime("from")? == &at(100) && control.get_datetime("to")? == &at(90_000),
         "{control}"
@@ -99,7 +99,7 @@ fn the_first_page_and_the_highest_tell() -> Result<()> {
 }
 
 #[test]
-fn the_highest_page_tells_of_itself() -> Result<()> {
+fn time_change_on_the_highest_page_marks_that_page() -> Result<()> {
     let mut scene = Scene::with(2)?;
     scene.shift(1, -5)?;
     ensure!(scene.marks()? == ["late unordered unsteady"], "{:?}", scene.marks()?);
@@ -116,7 +116,7 @@ fn the_highest_page_tells_of_itself() -> Result<()> {
 }
 
 #[test]
-fn a_time_between_those_beside_it_is_told_by_none() -> Result<()> {
+fn time_between_its_neighbours_sets_no_mark() -> Result<()> {
     let mut scene = Scene::with(10)?;
     scene.shift(5, 5_500)?;
     scene.shift(9, 50_000)?;
@@ -124,9 +124,9 @@ fn a_time_between_those_beside_it_is_told_by_none() -> Result<()> {
     Ok(())
 }
 
-/// While pages are removed from the end, the one that is highest then tells what those told.
+/// When the highest page is removed, the new highest page gets its marks.
 #[test]
-fn what_is_removed_has_told_the_page_before_it() -> Result<()> {
+fn removing_the_highest_page_marks_the_page_before_it() -> Result<()> {
     for one_by_one in [true, false] {
         let mut scene = Scene::with(24)?;
         scene.shift(5, 90_000)?;
@@ -154,17 +154,16 @@ fn what_is_removed_has_told_the_page_before_it() -> Result<()> {
     Ok(())
 }
 
-/// A page may be begun at any time behind one that has announced it, by somebody who takes all times for
-/// ascending.
+/// After a reservation, another writer may begin the next page at any time, and may not know of the change.
 #[test]
-fn nothing_is_changed_while_another_page_may_be_begun_unknowing() -> Result<()> {
+fn time_change_does_not_happen_while_a_page_is_reserved() -> Result<()> {
     let mut scene = Scene::with(12)?;
     let database = scene.database.clone();
     let change = |scene: &mut Scene, change: Document| {
         let update = doc! { "q": { "k": 0, "control.page": 2 }, "u": change };
         scene
             .sides
-            .naive
+            .plain
             .command_ok(&doc! { "update": COLLECTION, "updates": [update], "$db": &database })
     };
     change(&mut scene, doc! { "$push": { "control.next": 77_i64 } })?;

@@ -1,4 +1,4 @@
-//! Readers of a key beside writers who change its items' times, before a mongod that yields wherever it may.
+//! Readers of a key during time changes, on a mongod that yields as often as possible.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
@@ -117,25 +117,25 @@ fn check(found: &[Document], find: &Document) -> Result<()> {
     if has_newest {
         last = i64::MAX;
     }
-    let met: Vec<i32> = found.iter().flat_map(|item| item.get_i32("n")).collect();
+    let returned: Vec<i32> = found.iter().flat_map(|item| item.get_i32("n")).collect();
     for number in (0..ITEMS).filter(|number| is_untouched(*number)) {
         let is_between = (first..=last).contains(&(i64::from(number) * 1000));
-        ensure!(!is_between || met.contains(&number), "{number} is missing");
+        ensure!(!is_between || returned.contains(&number), "{number} is missing");
     }
     Ok(())
 }
 
 #[test]
-fn readers_miss_nothing_that_stays() -> Result<()> {
-    beside_writers(Times::ToAndFro)
+fn readers_return_all_items_with_unchanged_time() -> Result<()> {
+    scans_beside_writers(Times::ToAndFro)
 }
 
 #[test]
-fn readers_miss_nothing_where_bounds_move() -> Result<()> {
-    beside_writers(Times::Outwards)
+fn readers_return_all_items_while_time_bounds_move() -> Result<()> {
+    scans_beside_writers(Times::Outwards)
 }
 
-fn beside_writers(times: Times) -> Result<()> {
+fn scans_beside_writers(times: Times) -> Result<()> {
     let mongod = Options::default()
         .parameter("internalQueryExecYieldIterations=1")
         .standalone()?;

@@ -1,4 +1,4 @@
-//! The two collections of these tests, and items in the order of time.
+//! The two collections of these tests, with items in time order.
 
 use anyhow::{Result, ensure};
 use bson::{DateTime, Document, doc};

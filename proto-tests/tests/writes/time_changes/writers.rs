@@ -1,4 +1,4 @@
-//! Writers of one key through two proxies, of which one changes times while the other inserts and deletes.
+//! Writers of one key through two proxies: one changes times while the other inserts and deletes.
 
 use std::thread;
 

@@ -1,4 +1,4 @@
-//! Updates of items that are found, sent again: done once, and answered alike.
+//! Resent updates of items that are found by a filter: executed once, with the same reply.
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
@@ -39,7 +39,7 @@ fn commands() -> Vec<Document> {
 }
 
 #[test]
-fn what_is_sent_again_is_done_once() -> Result<()> {
+fn resent_update_is_executed_once() -> Result<()> {
     for ids in ALL_IDS {
         let mut sides = sides::of(ids)?;
         let toml = sides.shape.toml(&format!("{}_s.{COLLECTION}", sides.database));
@@ -62,12 +62,12 @@ fn what_is_sent_again_is_done_once() -> Result<()> {
             let first = sides.run(&command)?;
             let second = other.command_ok(&again)?;
             for said in ["n", "nModified", "lastErrorObject", "value"] {
-                let [naive, shaped] = first.each_ref().map(|reply| reply.get(said));
-                // mongod answers all fields of what it remembers, whatever was asked for.
+                let [plain, shaped] = first.each_ref().map(|reply| reply.get(said));
+                // mongod returns all fields of a retried document and ignores the projection.
                 let is_cut = said == "value" && command.contains_key("fields");
                 ensure!(
-                    is_cut || naive == shaped,
-                    "{ids:?} {command}\n  naive:  {naive:?}\n  shaped: {shaped:?}"
+                    is_cut || plain == shaped,
+                    "{ids:?} {command}\n  plain:  {plain:?}\n  shaped: {shaped:?}"
                 );
                 ensure!(
                     shaped == second.get(said),
@@ -81,7 +81,7 @@ fn what_is_sent_again_is_done_once() -> Result<()> {
 }
 
 #[test]
-fn a_transaction_changes_items_that_are_found_and_takes_it_back() -> Result<()> {
+fn aborted_transaction_undoes_updates_of_found_items() -> Result<()> {
     for ids in ALL_IDS {
         let mut sides = sides::of(ids)?;
         let before = sides.items(true)?;
@@ -115,7 +115,7 @@ fn a_transaction_changes_items_that_are_found_and_takes_it_back() -> Result<()> 
         let mut command = within(&stages, 2, true);
         command.insert("$db", &database);
         sides.shaped.command_ok(&command)?;
-        // What fails ends it, whoever says so.
+        // Any error aborts the transaction.
         let fails = update(doc! { "u": 4 }, doc! { "u": 4, "k": 1, "at": at(4), "$x": 1 });
         let mut command = within(&fails, 2, false);
         command.insert("$db", &database);

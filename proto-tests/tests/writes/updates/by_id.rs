@@ -8,7 +8,7 @@ use proto_tests::{Proxy, ProxyOptions, mongod};
 
 use crate::updates::sides::{self, COLLECTION, at, update};
 
-/// Changes of one item that a shaped collection makes as a naive one does.
+/// Changes of one item that a shaped collection makes as a plain one does.
 pub(crate) fn changes(id: i32) -> Vec<Document> {
     vec![
         doc! { "$set": { "n": 5 } },
@@ -57,7 +57,7 @@ pub(crate) fn changes(id: i32) -> Vec<Document> {
     ]
 }
 
-/// Conditions beside the `_id`, met and not.
+/// Further conditions beside the `_id`: some match, some do not.
 pub(crate) fn filters(id: i32) -> Vec<Document> {
     vec![
         doc! { "_id": id },
@@ -76,7 +76,7 @@ pub(crate) fn filters(id: i32) -> Vec<Document> {
 }
 
 #[test]
-fn every_change_is_made_as_on_a_naive_collection() -> Result<()> {
+fn every_update_equals_a_plain_collection() -> Result<()> {
     let mut sides = sides::open()?;
     for (number, change) in changes(7).into_iter().enumerate() {
         sides.alike(&update(doc! { "_id": 7 }, change.clone()))?;
@@ -100,7 +100,7 @@ fn every_change_is_made_as_on_a_naive_collection() -> Result<()> {
 }
 
 #[test]
-fn options_and_many_statements_mean_the_same() -> Result<()> {
+fn options_and_several_statements_equal_a_plain_collection() -> Result<()> {
     let mut sides = sides::open()?;
     let statement = |id: i32, change: Document| doc! { "q": { "_id": id }, "u": change };
     let fails = doc! { "$inc": { "name": 1 } };
@@ -154,7 +154,7 @@ fn an_item_is_found_and_changed_in_one_step() -> Result<()> {
         let command = doc! {
             "findAndModify": COLLECTION, "query": { "_id": 9 }, "update": change.clone(), "new": number % 2 == 0,
         };
-        let [naive, shaped] = sides.run(&command)?;
+        let [plain, shaped] = sides.run(&command)?;
         // Its words go round the error once more.
         let words = |reply: &Document| {
             (
@@ -164,8 +164,8 @@ fn an_item_is_found_and_changed_in_one_step() -> Result<()> {
             )
         };
         ensure!(
-            words(&naive) == words(&shaped),
-            "{command}\n  naive:  {naive}\n  shaped: {shaped}"
+            words(&plain) == words(&shaped),
+            "{command}\n  plain:  {plain}\n  shaped: {shaped}"
         );
         sides.check().with_context(|| format!("after {change}"))?;
     }
@@ -186,7 +186,7 @@ fn an_item_is_found_and_changed_in_one_step() -> Result<()> {
 }
 
 #[test]
-fn what_is_refused_changes_nothing() -> Result<()> {
+fn refused_update_changes_nothing() -> Result<()> {
     let mut sides = sides::open()?;
     let id = || doc! { "_id": 4 };
     let set = || doc! { "$set": { "n": 0 } };
@@ -251,7 +251,7 @@ fn an_update_that_is_sent_again_is_done_once() -> Result<()> {
 }
 
 #[test]
-fn a_transaction_changes_items_and_takes_it_back() -> Result<()> {
+fn aborted_transaction_undoes_updates() -> Result<()> {
     let mut sides = sides::open()?;
     let before = sides.items(true)?;
     let database = format!("{}_s", sides.database);

@@ -1,5 +1,4 @@
-//! Updates of all items that match, one of which cannot be changed: those before it are, those behind it are
-//! not.
+//! Updates of all matching items, one of which fails: earlier items are changed, later ones are not.
 
 use anyhow::{Context as _, Result};
 use bson::{Bson, Document, doc};
@@ -69,7 +68,7 @@ fn an_update_of_many_ends_with_the_first_item_that_fails() -> Result<()> {
 }
 
 #[test]
-fn it_may_be_the_first_the_last_or_any() -> Result<()> {
+fn update_of_many_ends_at_a_failing_first_middle_or_last_item() -> Result<()> {
     for fails in [0, 70, ITEMS - 1] {
         run_all(ItemIds::Unique, fails)?;
     }
@@ -77,7 +76,7 @@ fn it_may_be_the_first_the_last_or_any() -> Result<()> {
 }
 
 #[test]
-fn statements_behind_one_that_fails_in_its_middle_are_executed_as_the_command_says() -> Result<()> {
+fn ordered_option_decides_whether_statements_after_a_partial_failure_run() -> Result<()> {
     for ordered in [true, false] {
         let mut sides = sides(ItemIds::Unique, 70)?;
         let updates = vec![

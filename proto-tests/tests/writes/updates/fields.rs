@@ -1,5 +1,5 @@
-//! Fields whose names begin with `$`, empty timestamps, odd `_id`s: which writes may store them, and how.
-//! Every case of a table runs on a naive and on a shaped collection, each on a document of its own.
+//! Fields whose names begin with `$`, empty timestamps, unusual `_id`s: which writes may store them, and how.
+//! Each case of a table runs on a plain and on a shaped collection, on a separate document.
 
 mod dollar;
 mod ids;
@@ -59,7 +59,7 @@ struct Case {
     command: Document,
 }
 
-/// A document, and the number of the case that its `_id` tells.
+/// A document, and the number of its case, from its `_id`.
 struct Stored {
     case: Option<i32>,
     text: String,
@@ -137,7 +137,7 @@ impl Table {
         for case in cases {
             replies.push(self.sides.run(&case.command)?);
         }
-        let (naive, shaped) = (self.all(false)?, self.all(true)?);
+        let (plain, shaped) = (self.all(false)?, self.all(true)?);
         for (number, (case, replies)) in (0..).zip(cases.iter().zip(&replies)) {
             let of_case = |all: &[Stored]| -> Vec<String> {
                 let own = all
@@ -145,11 +145,11 @@ impl Table {
                     .filter(|stored| cases.len() == 1 || stored.case == Some(number));
                 own.map(|stored| stored.text.clone()).collect()
             };
-            let stored = [&before, &naive, &shaped].map(|all| of_case(all));
+            let stored = [&before, &plain, &shaped].map(|all| of_case(all));
             self.judge(&case.command, replies, &stored)?;
         }
         let others = |all: &[Stored]| all.iter().filter(|stored| stored.case.is_none()).count();
-        if cases.len() > 1 && others(&naive) + others(&shaped) > 0 {
+        if cases.len() > 1 && others(&plain) + others(&shaped) > 0 {
             bail!("documents of no case");
         }
         self.cases += cases.len();
@@ -159,18 +159,18 @@ impl Table {
     fn judge(
         &mut self,
         command: &Document,
-        [naive, shaped]: &[Document; 2],
+        [plain, shaped]: &[Document; 2],
         [before, expected, after]: &[Vec<String>; 3],
     ) -> Result<()> {
         let text = format!("{:?} {command}", self.sides.shape.item_ids);
-        if is_refusal(shaped) && !is_refusal(naive) {
+        if is_refusal(shaped) && !is_refusal(plain) {
             if after != before {
                 bail!("{text} is refused and has changed something: {shaped}");
             }
             self.refused
-                .push(format!("{text}\n  naive:  {naive}\n  shaped: {shaped}"));
-        } else if outcome(naive) != outcome(shaped) || expected != after {
-            let stored = format!("  naive:  {naive} {expected:?}\n  shaped: {shaped} {after:?}");
+                .push(format!("{text}\n  plain:  {plain}\n  shaped: {shaped}"));
+        } else if outcome(plain) != outcome(shaped) || expected != after {
+            let stored = format!("  plain:  {plain} {expected:?}\n  shaped: {shaped} {after:?}");
             self.differing.push(format!("{text}\n{stored}"));
         }
         Ok(())
@@ -181,8 +181,8 @@ impl Table {
             let database = self.sides.shaped_database();
             documents(&mut self.sides.shaped, &database)
         } else {
-            let database = self.sides.naive_database();
-            documents(&mut self.sides.naive, &database)
+            let database = self.sides.plain_database();
+            documents(&mut self.sides.plain, &database)
         }
     }
 
@@ -199,7 +199,7 @@ impl Table {
         let mut sides = self.sides;
         sides
             .shape
-            .check(&mut sides.naive, &format!("{}_s", sides.database), COLLECTION)
+            .check(&mut sides.plain, &format!("{}_s", sides.database), COLLECTION)
     }
 }
 

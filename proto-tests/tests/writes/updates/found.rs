@@ -1,4 +1,4 @@
-//! Updates of one item that is found by any filter, in each setting of the items' `_id`s.
+//! Updates of one item that is found by any filter, for each `_id` option.
 
 use anyhow::{Context as _, Result};
 use bson::{Bson, Document, doc};
@@ -64,7 +64,7 @@ pub(crate) fn pipelines(id: i32) -> Vec<Vec<Document>> {
     ]
 }
 
-/// Filters that one item meets.
+/// Filters that match one item.
 pub(crate) fn filters(id: i32) -> Vec<Document> {
     vec![
         doc! { "u": id },
@@ -93,7 +93,7 @@ fn with_id_where_kept(ids: ItemIds, id: i32) -> Vec<Document> {
 }
 
 #[test]
-fn every_change_is_made_as_on_a_naive_collection() -> Result<()> {
+fn every_update_equals_a_plain_collection() -> Result<()> {
     for ids in ALL_IDS {
         let mut sides = sides::of(ids)?;
         for (number, change) in with_id_where_kept(ids, 7).into_iter().enumerate() {
@@ -160,7 +160,7 @@ fn fields_are_added_in_the_order_of_their_names() -> Result<()> {
 }
 
 #[test]
-fn options_mean_the_same() -> Result<()> {
+fn update_options_equal_a_plain_collection() -> Result<()> {
     for ids in ALL_IDS {
         let mut sides = sides::of(ids)?;
         let statements = [

@@ -73,7 +73,7 @@ fn statements_of_all_kinds_in_one_command() -> Result<()> {
 
 /// Items of which one cannot be changed, behind some that can.
 #[test]
-fn what_is_refused_has_changed_none_of_them() -> Result<()> {
+fn refused_update_of_many_changes_no_item() -> Result<()> {
     for ids in ALL_IDS {
         let mut sides = sides::of(ids)?;
         let third =
@@ -126,7 +126,7 @@ fn batches_follow_each_other() -> Result<()> {
             let commit = doc! {
                 "commitTransaction": 1, "lsid": session, "txnNumber": 1_i64, "autocommit": false, "$db": "admin",
             };
-            let connection = if shaped { &mut sides.shaped } else { &mut sides.naive };
+            let connection = if shaped { &mut sides.shaped } else { &mut sides.plain };
             connection.command_ok(&commit)?;
         }
         sides.check()?;

@@ -1,4 +1,4 @@
-//! Bulks that come to items that others move meanwhile.
+//! Bulk updates of items that are relocated concurrently.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -57,7 +57,7 @@ fn soon() {
 }
 
 #[test]
-fn a_bulk_meets_an_item_that_is_moved_each_time_it_comes_to_it() -> Result<()> {
+fn bulk_update_matches_an_item_that_is_relocated_before_each_attempt() -> Result<()> {
     let mut sides = sides::open()?;
     let database = sides.shaped_database();
     let address = sides.proxy.address();

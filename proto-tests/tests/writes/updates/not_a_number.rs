@@ -1,4 +1,4 @@
-//! Values that are not equal to themselves.
+//! NaN values.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};
@@ -9,14 +9,14 @@ use crate::updates::sides::{self, ALL_IDS, COLLECTION, Sides, at};
 /// The replies of both sides and what is there afterwards, compared by what they look like: `NaN` is not
 /// `NaN`.
 fn alike(sides: &mut Sides, command: &Document) -> Result<()> {
-    let [naive, shaped] = sides.run(command)?.map(|mut reply| {
+    let [plain, shaped] = sides.run(command)?.map(|mut reply| {
         if let Ok(value) = reply.get_document_mut("value") {
             value.remove("_id");
             value.remove("quantity");
         }
         format!("{reply:?}")
     });
-    ensure!(naive == shaped, "{command}\n  naive:  {naive}\n  shaped: {shaped}");
+    ensure!(plain == shaped, "{command}\n  plain:  {plain}\n  shaped: {shaped}");
     let one = |items: Vec<Document>| -> Vec<String> {
         let ones = items.into_iter().filter(|item| item.get_i32("u").ok() == Some(4));
         ones.map(|mut item| {
@@ -28,8 +28,8 @@ fn alike(sides: &mut Sides, command: &Document) -> Result<()> {
         })
         .collect()
     };
-    let (naive, shaped) = (one(sides.items(false)?), one(sides.items(true)?));
-    ensure!(naive == shaped, "{command}\n  naive:  {naive:?}\n  shaped: {shaped:?}");
+    let (plain, shaped) = (one(sides.items(false)?), one(sides.items(true)?));
+    ensure!(plain == shaped, "{command}\n  plain:  {plain:?}\n  shaped: {shaped:?}");
     Ok(())
 }
 
@@ -67,7 +67,7 @@ fn changes(value: &Bson) -> Vec<Bson> {
 }
 
 #[test]
-fn a_nan_that_stays_one_counts_as_with_mongod() -> Result<()> {
+fn unchanged_nan_is_counted_like_mongod() -> Result<()> {
     let nan = || Bson::Double(f64::NAN);
     let values = [
         nan(),
@@ -106,7 +106,7 @@ fn a_nan_that_stays_one_counts_as_with_mongod() -> Result<()> {
 }
 
 #[test]
-fn a_key_that_is_nan_and_stays_so_counts_as_with_mongod() -> Result<()> {
+fn unchanged_nan_key_is_counted_like_mongod() -> Result<()> {
     for item_ids in ALL_IDS {
         let mut sides = sides::of(item_ids)?;
         let key = doc! { "update": COLLECTION, "updates": [{ "q": { "u": 4 }, "u": { "$set": { "k": f64::NAN } } }] };

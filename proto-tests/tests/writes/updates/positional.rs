@@ -1,4 +1,4 @@
-//! The positional operator: the element that the filter has met.
+//! The positional operator: the element that matched the filter.
 
 use anyhow::{Context as _, Result};
 use bson::doc;
@@ -7,7 +7,7 @@ use proto_tests::ItemIds;
 use crate::updates::sides::{self, ALL_IDS, COLLECTION};
 
 #[test]
-fn the_element_that_the_filter_has_met_is_changed() -> Result<()> {
+fn positional_operator_changes_the_element_matched_by_the_filter() -> Result<()> {
     for ids in ALL_IDS {
         let mut sides = sides::of(ids)?;
         let statements = [

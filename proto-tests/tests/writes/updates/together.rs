@@ -1,4 +1,4 @@
-//! Updates of the same items by several clients, through two proxies.
+//! Updates of the same items by several clients through two proxies.
 
 use std::thread;
 
@@ -20,7 +20,7 @@ fn command(number: i32, ids: ItemIds) -> Document {
         0 => doc! { "update": COLLECTION, "updates": [{ "q": { "u": 5 }, "u": { "$inc": { "n": 1 } } }] },
         1 => doc! { "update": COLLECTION, "updates": [{ "q": { "u": 5 }, "u": stages }] },
         2 => doc! { "findAndModify": COLLECTION, "query": { "u": 5 }, "update": { "$inc": { "n": 1 } } },
-        // Without an `_id` an item that others have changed cannot be told from others.
+        // Without an `_id` an item cannot be identified after another client has changed it.
         _ if ids == ItemIds::Dropped => doc! { "findAndModify": COLLECTION, "query": { "u": 5 }, "update": stages },
         _ => {
             doc! { "update": COLLECTION, "updates": [{ "q": { "u": 5 }, "u": { "$inc": { "n": 1 } }, "multi": true }] }
@@ -29,7 +29,7 @@ fn command(number: i32, ids: ItemIds) -> Document {
 }
 
 #[test]
-fn sums_add_up() -> Result<()> {
+fn concurrent_increments_have_the_expected_sum() -> Result<()> {
     for ids in ALL_IDS {
         let sides = sides::of(ids)?;
         let toml = sides.shape.toml(&format!("{}_s.{COLLECTION}", sides.database));
@@ -64,9 +64,9 @@ fn sums_add_up() -> Result<()> {
     Ok(())
 }
 
-/// A bulk that the client does not number, of items that are moved to and fro meanwhile: each is met once.
+/// A bulk without a transaction number, of items that are relocated concurrently: each is updated once.
 #[test]
-fn bulks_meet_items_that_move() -> Result<()> {
+fn bulk_updates_match_items_that_are_relocated_concurrently() -> Result<()> {
     let mut sides = sides::open()?;
     let second = sides.another_proxy()?;
     let database = sides.shaped_database();

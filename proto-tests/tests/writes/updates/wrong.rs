@@ -1,4 +1,4 @@
-//! What is wrong with one statement, and what becomes of the others; found by the differential tests.
+//! An invalid statement and its effect on the other statements. The differential tests found these cases.
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
@@ -19,10 +19,10 @@ fn told(reply: &Document) -> String {
 }
 
 fn check(sides: &mut Sides, command: &Document) -> Result<()> {
-    let [naive, shaped] = sides.run(command)?;
+    let [plain, shaped] = sides.run(command)?;
     ensure!(
-        told(&naive) == told(&shaped),
-        "{command}\n  naive:  {naive}\n  shaped: {shaped}"
+        told(&plain) == told(&shaped),
+        "{command}\n  plain:  {plain}\n  shaped: {shaped}"
     );
     sides.check()
 }
@@ -45,7 +45,7 @@ fn a_wrong_hint_fails_its_statement_alone() -> Result<()> {
 }
 
 #[test]
-fn an_upsert_by_an_expression_is_wrong_where_something_matches() -> Result<()> {
+fn upsert_with_expr_fails_even_if_an_item_matches() -> Result<()> {
     let mut sides = sides::open()?;
     let filters = [
         doc! { "_id": 1, "$expr": { "$gte": ["$n", 0] } },
@@ -99,22 +99,22 @@ fn a_wrong_statement_ends_the_transaction() -> Result<()> {
 }
 
 #[test]
-fn an_item_without_an_id_that_was_made_is_answered_again() -> Result<()> {
+fn resent_upsert_of_an_item_without_id_returns_the_same_reply() -> Result<()> {
     let mut sides = sides::of(ItemIds::Dropped)?;
     let command = doc! {
         "findAndModify": COLLECTION, "query": { "n": 900, "k": 1 }, "update": { "$push": { "tags": 3 } }, "upsert": true,
         "new": true, "lsid": lsid("any"), "txnNumber": 1_i64,
     };
     for _ in 0..2 {
-        let [naive, shaped] = sides.run(&command)?;
+        let [plain, shaped] = sides.run(&command)?;
         let value = |reply: &Document| reply.get_document("value").cloned();
-        let (naive, shaped) = (value(&naive)?, value(&shaped)?);
+        let (plain, shaped) = (value(&plain)?, value(&shaped)?);
         ensure!(
             ["n", "k", "tags"]
                 .iter()
-                .all(|name| naive.get(name) == shaped.get(name))
-                && naive.len() == shaped.len(),
-            "naive: {naive}; shaped: {shaped}"
+                .all(|name| plain.get(name) == shaped.get(name))
+                && plain.len() == shaped.len(),
+            "plain: {plain}; shaped: {shaped}"
         );
     }
     sides.check()

@@ -1,4 +1,4 @@
-//! One upsert, done by mongod and built by the proxy's own code.
+//! One upsert, executed by mongod and built by the proxy's code.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bson::oid::ObjectId;

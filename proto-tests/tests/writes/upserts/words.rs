@@ -1,4 +1,4 @@
-//! Filters and updates from a seed.
+//! Random filters and updates from a seed.
 
 mod conditions;
 mod operands;

@@ -26,7 +26,7 @@ fn another(option: &OptionReference) -> String {
 }
 
 #[test]
-fn what_holds_from_the_start_is_named_and_nothing_else() {
+fn reload_names_exactly_the_options_that_need_a_restart() {
     for option in reference().into_iter().flat_map(|table| table.options) {
         let Some(variable) = &option.variable else { continue };
         let listen = if option.path.starts_with("listen.member") {

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_order_does_not_matter_and_everything_else_does() {
+    fn checksum_ignores_order_only() {
         let of = |items: &[(&[u8], &[u8])]| {
             let mut sum = Items::default();
             for (key, stored) in items {

@@ -37,10 +37,10 @@ fn by_hand(id: &str, key: i32, times: &[i64]) -> RawDocumentBuf {
 /// The statements for all buckets, each as the `_id` of its query and its `$set`, with the
 /// reservation as `next`.
 fn statements(shape: &BucketShape, documents: &[RawDocumentBuf]) -> Vec<(String, bson::Document)> {
-    let mut walk = AdoptionScan::new(shape);
+    let mut scan = AdoptionScan::new(shape);
     let mut found = Vec::new();
     for document in documents {
-        let DocumentKind::ByHand(adoption) = walk.look_at(document).unwrap() else {
+        let DocumentKind::ByHand(adoption) = scan.look_at(document).unwrap() else {
             continue;
         };
         for statement in adoption.statements {
@@ -99,7 +99,7 @@ fn the_buckets_of_a_key_are_numbered_and_closed_behind() {
 }
 
 #[test]
-fn buckets_go_behind_the_pages_that_are_there() {
+fn adopted_buckets_get_numbers_after_existing_pages() {
     let mut page = by_hand("p", 1, &[7, 8]);
     page.append(
         bson::raw::cstr!("control"),
@@ -125,7 +125,7 @@ fn buckets_go_behind_the_pages_that_are_there() {
 }
 
 #[test]
-fn an_empty_bucket_does_not_hide_what_is_before_it() {
+fn empty_bucket_does_not_hide_earlier_buckets() {
     let mut page = by_hand("p", 1, &[7, 8, 9]);
     page.append(
         bson::raw::cstr!("control"),
@@ -149,7 +149,7 @@ fn adopted(options: BucketOptions, document: &RawDocumentBuf) -> (bson::Document
 }
 
 #[test]
-fn a_statement_demands_what_was_seen_and_sets_right_what_was_wrong() {
+fn adoption_statement_requires_the_observed_bucket_and_repairs_its_header() {
     let items = rawdoc! { "k": 1, "x": 1 };
     let document = rawdoc! { "_id": 5, "k": 1, "count": 7.5, "history": [items, { "k": 1.0, "qty": 2 }] };
     let options = BucketOptions {
@@ -188,7 +188,7 @@ fn empty_buckets_have_no_bounds_and_those_of_items_without_a_date_are_open() {
 proptest! {
     /// An adopted bucket is a page of the layout, even if an earlier run was interrupted.
     #[test]
-    fn what_is_adopted_is_a_page(
+    fn adopted_bucket_is_a_page(
         buckets in prop::collection::vec(prop::collection::vec(0_i64..20, 0..4), 1..6),
         broken_off in 0_usize..12,
     ) {
@@ -209,9 +209,9 @@ proptest! {
         }
         let rest = self::statements(&shape, &documents);
         execute(&mut documents, &rest);
-        let mut walk = AdoptionScan::new(&shape);
+        let mut scan = AdoptionScan::new(&shape);
         for document in &documents {
-            let found = walk.look_at(document);
+            let found = scan.look_at(document);
             prop_assert!(matches!(found, Ok(DocumentKind::Page)), "{found:?} in {documents:?}");
         }
     }

@@ -80,7 +80,7 @@ fn the_first_page_records_a_late_one() {
 }
 
 #[test]
-fn a_copy_is_the_same_but_for_what_is_made_up() {
+fn copy_differs_only_in_generated_fields() {
     let shape = shape(2);
     let pages = [page(0, &[1]), page(1, &[2, 3])];
     let check = |found: &[RawDocumentBuf], same: bool| {

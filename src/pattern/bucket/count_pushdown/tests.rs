@@ -9,7 +9,7 @@ fn answered(pipeline: &[RawDocumentBuf]) -> Option<Vec<RawDocumentBuf>> {
 }
 
 #[test]
-fn counts_are_added_up() {
+fn count_pushdown_sums_page_counts() {
     let key = rawdoc! { "$match": { "k": { "$in": [1, 2] } } };
     let one = rawdoc! { "$group": { "_id": 1, "n": { "$sum": 1 } } };
     for pipeline in [
@@ -33,7 +33,7 @@ fn get_unwind(stage: &RawDocument) -> bool {
 }
 
 #[test]
-fn anything_else_is_not() {
+fn other_pipelines_have_no_count_pushdown() {
     let one = rawdoc! { "$group": { "_id": 1, "n": { "$sum": 1 } } };
     for pipeline in [
         vec![],

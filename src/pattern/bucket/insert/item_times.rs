@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_something_before_it_is_late() {
+    fn item_older_than_a_previous_one_is_late() {
         check(&[Some(5), Some(5), Some(6)], None, 0);
         check(&[Some(5), Some(5), Some(6)], Some(5), 0);
         check(&[Some(5), Some(7), Some(6)], Some(6), 2);

@@ -150,7 +150,7 @@ fn room_is_filled_and_pages_are_whole() {
 }
 
 #[test]
-fn what_may_be_sent_again_is_pushed_one_by_one_and_its_first_page_goes_alone() {
+fn retryable_items_are_pushed_one_by_one_and_the_first_page_is_sent_alone() {
     let shape = shape(None);
     let expected = [
         "push 1_5 1",
@@ -168,7 +168,7 @@ fn what_may_be_sent_again_is_pushed_one_by_one_and_its_first_page_goes_alone() {
 }
 
 #[test]
-fn a_page_of_fewer_items_than_could_be_says_so_in_its_name() {
+fn short_page_is_marked_in_its_name() {
     let shape = shape(None);
     let mut groups = groups(&shape, &of_key(0..4));
     groups[0].know(None);
@@ -178,7 +178,7 @@ fn a_page_of_fewer_items_than_could_be_says_so_in_its_name() {
 }
 
 #[test]
-fn a_page_has_what_follows_from_the_command_and_no_more() {
+fn page_is_determined_by_the_command_alone() {
     let shape = shape(None);
     // The second item does not fit after the first; the third would.
     let documents =
@@ -191,7 +191,7 @@ fn a_page_has_what_follows_from_the_command_and_no_more() {
 }
 
 #[test]
-fn another_writers_page_is_closed_where_a_chain_goes_on_with_pages() {
+fn page_of_another_writer_is_closed_if_a_retry_chain_continues_on_new_pages() {
     let shape = shape(None);
     let mut groups = groups(&shape, &of_key(0..6));
     groups[0].know(None);
@@ -204,7 +204,7 @@ fn another_writers_page_is_closed_where_a_chain_goes_on_with_pages() {
 }
 
 #[test]
-fn what_was_stored_before_is_found_by_what_mongod_remembers() {
+fn stored_items_are_found_by_retry_records() {
     let shape = shape(None);
     let mut groups = groups(&shape, &of_key(0..9));
     let whole = Recorded::Insert(RawBson::String("1_77".to_owned()));
@@ -254,7 +254,7 @@ fn keys_do_not_collide_and_names_are_distinguished() {
 
 /// In a transaction the second of two pages with the same name would abort the transaction.
 #[test]
-fn no_two_pages_of_one_flight_get_one_name_whatever_is_taken() {
+fn pages_of_one_command_have_distinct_names() {
     let shape = shape(None);
     let documents = [
         rawdoc! { "k": {} },

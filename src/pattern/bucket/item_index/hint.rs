@@ -47,7 +47,7 @@ fn is_direction(value: RawBsonRef<'_>) -> bool {
 impl IndexHint<'_> {
     /// Whether the application has such an index, and mongod would use it.
     #[must_use]
-    pub fn is_met(&self, indexes: &Indexes) -> bool {
+    pub fn is_usable(&self, indexes: &Indexes) -> bool {
         let found = match self {
             Self::Always | Self::Natural(_) => return true,
             Self::Name(name) => indexes.named(name),

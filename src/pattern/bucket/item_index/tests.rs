@@ -55,7 +55,7 @@ fn key_patterns_are_stored_and_returned() {
 }
 
 #[test]
-fn what_would_be_something_else_is_refused() {
+fn unsupported_index_kinds_are_refused() {
     let shape = shape();
     let of = |key: RawDocumentBuf| rawdoc! { "key": key, "name": "x" };
     for (spec, reason) in [
@@ -91,7 +91,7 @@ fn what_would_be_something_else_is_refused() {
 }
 
 #[test]
-fn others_are_not_the_applications() {
+fn internal_indexes_are_not_listed_as_application_indexes() {
     let shape = shape();
     for spec in [
         rawdoc! { "v": 2, "key": { "customer": 1 }, "name": "mongoshape_page" },
@@ -108,7 +108,7 @@ fn others_are_not_the_applications() {
 }
 
 #[test]
-fn what_a_collection_is_clustered_by_is_its_index_on_id() {
+fn clustered_index_is_listed_as_the_id_index() {
     let shape = shape();
     let clustered = rawdoc! { "v": 2, "key": { "_id": 1 }, "name": "by id", "unique": true, "clustered": true };
     assert_eq!(as_application_sees(&shape, &clustered), Some(clustered.clone()));
@@ -120,13 +120,13 @@ fn what_a_collection_is_clustered_by_is_its_index_on_id() {
         Some(Conflict::Clustered(_))
     ));
     assert_eq!(conflict(rawdoc! { "key": { "_id": 1 }, "name": "other" }), None);
-    for (of, is_met) in [
+    for (of, is_usable) in [
         (rawdoc! { "hint": "by id" }, true),
         (rawdoc! { "hint": "_id_" }, false),
         (rawdoc! { "hint": { "_id": 1 } }, true),
     ] {
         let hint = hint(get(&of, "hint").unwrap()).unwrap();
-        assert_eq!(hint.is_met(&indexes), is_met, "{of:?}");
+        assert_eq!(hint.is_usable(&indexes), is_usable, "{of:?}");
     }
 }
 
@@ -175,7 +175,7 @@ fn a_hint_matches_indexes_of_the_application() {
         ..Indexes::default()
     };
     let check = |of: RawDocumentBuf, expected: bool| {
-        let found = hint(get(&of, "hint").unwrap()).is_some_and(|hint| hint.is_met(&indexes));
+        let found = hint(get(&of, "hint").unwrap()).is_some_and(|hint| hint.is_usable(&indexes));
         assert_eq!(found, expected, "{of:?}");
     };
     check(rawdoc! { "hint": "_id_" }, true);

@@ -12,7 +12,7 @@ fn shape() -> BucketShape {
 }
 
 #[test]
-fn what_an_item_is_and_where_it_lies() {
+fn located_item_is_parsed_with_its_position() {
     let answer = |version: i32| {
         rawdoc! {
             "bucket": "5_1", "page": 3, "count": 7, "place": 2_i64, "key": { "k": 5 }, "control": { "v": version },
@@ -27,7 +27,7 @@ fn what_an_item_is_and_where_it_lies() {
 }
 
 #[test]
-fn the_field_that_goes_along_is_none_of_the_clients() {
+fn added_field_has_no_name_of_the_client() {
     let filter = rawdoc! { "mongoshapePlace": 1 };
     let wanted = ItemSelector {
         filter: Some(&filter),
@@ -38,7 +38,7 @@ fn the_field_that_goes_along_is_none_of_the_clients() {
 }
 
 #[test]
-fn what_could_see_that_field_is_refused() {
+fn filter_that_could_read_the_added_field_is_refused() {
     for filter in [
         rawdoc! { "$expr": { "$eq": [{ "$size": { "$objectToArray": "$$ROOT" } }, 2] } },
         rawdoc! { "$and": [{ "$expr": "$$CURRENT" }] },

@@ -19,7 +19,7 @@ fn check(filter: &RawDocument, buckets: Option<&RawDocument>) {
 }
 
 #[test]
-fn conditions_on_items_are_asked_of_one_element() {
+fn item_conditions_become_elem_match() {
     check(
         &rawdoc! { "a": 1 },
         Some(&rawdoc! { "history": { "$elemMatch": { "a": 1 } } }),
@@ -47,7 +47,7 @@ fn conditions_on_items_are_asked_of_one_element() {
 }
 
 #[test]
-fn what_cannot_be_asked_of_an_element_narrows_nothing() {
+fn condition_without_elem_match_form_is_not_pushed_down() {
     check(&rawdoc! {}, None);
     check(&rawdoc! { "$expr": { "$eq": ["$a", 1] } }, None);
     check(&rawdoc! { "$jsonSchema": {} }, None);
@@ -60,7 +60,7 @@ fn what_cannot_be_asked_of_an_element_narrows_nothing() {
 }
 
 #[test]
-fn conditions_on_the_key_are_asked_of_the_bucket_when_they_compare_by_value() {
+fn key_conditions_that_compare_by_value_are_pushed_down() {
     check(&rawdoc! { "k": 1 }, Some(&rawdoc! { "k": { "$eq": 1 } }));
     check(&rawdoc! { "k": { "$eq": 1 } }, Some(&rawdoc! { "k": { "$eq": 1 } }));
     check(
@@ -83,7 +83,7 @@ fn conditions_on_the_key_are_asked_of_the_bucket_when_they_compare_by_value() {
 }
 
 #[test]
-fn one_key_is_recognised() {
+fn filter_on_one_key_is_recognised() {
     let only = |filter: &RawDocument| narrowing(filter).only_one_key();
     assert_eq!(only(&rawdoc! { "k": 1 }), Some(rawdoc! { "k": { "$eq": 1 } }));
     assert_eq!(
@@ -143,7 +143,7 @@ fn a_bucket_has_a_matching_item_where_the_filter_is_on_items_alone_or_on_the_key
         rawdoc! { "k": 1, "quantity": { "$gt": 1 } },
         rawdoc! { "_id": 1 },
     ] {
-        assert!(narrowing(&filter).is_met_by_an_item(), "{filter:?}");
+        assert!(narrowing(&filter).guarantees_matching_item(), "{filter:?}");
     }
     // A page may be empty.
     for filter in [
@@ -152,7 +152,7 @@ fn a_bucket_has_a_matching_item_where_the_filter_is_on_items_alone_or_on_the_key
         rawdoc! { "a": 1, "$expr": true },
         rawdoc! { "$or": [{ "k": 1 }, { "a": 1 }] },
     ] {
-        assert!(!narrowing(&filter).is_met_by_an_item(), "{filter:?}");
+        assert!(!narrowing(&filter).guarantees_matching_item(), "{filter:?}");
     }
 }
 
@@ -178,12 +178,12 @@ fn a_filter_of_more_than_1_mib_is_not_repeated_for_buckets() {
     for (length, is_repeated) in [(longest, true), (longest + 1, false)] {
         let found = narrowing(&filter(length));
         assert_eq!(!found.clauses().is_empty(), is_repeated);
-        assert_eq!(found.is_met_by_an_item(), is_repeated);
+        assert_eq!(found.guarantees_matching_item(), is_repeated);
     }
 }
 
 #[test]
-fn one_id_is_recognised() {
+fn filter_on_one_id_is_recognised() {
     let one = RawBson::Int32(1);
     for (filter, is_one) in [
         (rawdoc! { "_id": 1 }, true),

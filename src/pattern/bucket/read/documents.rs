@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_come_out_as_they_went_in() {
+    fn document_buffer_returns_the_stored_documents() {
         let documents = [rawdoc! { "a": 1 }, rawdoc! {}, rawdoc! { "b": "text" }];
         for compacts in [false, true] {
             let mut buffer = DocumentBuffer::default();

@@ -51,19 +51,19 @@ pub struct ChosenPages {
 /// Chooses the pages that may contain the items of rank `skip` to `skip + limit`. Each of `pages`
 /// has at least one item that may be in the range.
 #[must_use]
-pub fn choose(question: &BucketQuery, pages: &[PageBounds]) -> ChosenPages {
-    let end = question.skip.saturating_add(question.limit.unwrap_or(u64::MAX));
-    let counts = Counts::of(question, pages);
+pub fn choose(query: &BucketQuery, pages: &[PageBounds]) -> ChosenPages {
+    let end = query.skip.saturating_add(query.limit.unwrap_or(u64::MAX));
+    let counts = Counts::of(query, pages);
     let mut chosen = ChosenPages::default();
     for page in pages {
-        let whole = is_whole(&question.range, page);
+        let whole = is_whole(&query.range, page);
         // The greatest possible rank of the page's last item, counted from 1, and the least
         // possible number of items before its first item.
-        let (at_most, at_least) = match question.order {
+        let (at_most, at_least) = match query.order {
             Order::TimeDescending => (counts.reaching(page.from), counts.wholly_after(page.to)),
             _ => (counts.beginning_until(page.to), counts.wholly_before(page.from)),
         };
-        if whole && at_most <= question.skip {
+        if whole && at_most <= query.skip {
             chosen.passed = chosen.passed.saturating_add(page.count);
         } else if at_least < end {
             chosen.pages.push(page.page);
@@ -90,8 +90,8 @@ struct Counts {
 }
 
 impl Counts {
-    fn of(question: &BucketQuery, pages: &[PageBounds]) -> Self {
-        let whole = |page: &&PageBounds| is_whole(&question.range, page);
+    fn of(query: &BucketQuery, pages: &[PageBounds]) -> Self {
+        let whole = |page: &&PageBounds| is_whole(&query.range, page);
         Self {
             begins: sums(pages.iter().map(|page| (page.from, page.count))),
             ends: sums(pages.iter().map(|page| (page.to, page.count))),
@@ -166,7 +166,7 @@ pub struct MergeWindow {
 /// `false` if items that were not read may come between them, or if an item has no time.
 pub fn merge(
     shape: &BucketShape,
-    question: &BucketQuery,
+    query: &BucketQuery,
     MergeWindow { skip, unread }: MergeWindow,
     buckets: &[Bucket<'_>],
     to: &mut DocumentBuffer,
@@ -177,13 +177,13 @@ pub fn merge(
             let Some(time) = time_of(shape, stored) else {
                 return false;
             };
-            if question.range.contains(time) {
+            if query.range.contains(time) {
                 items.push((time, bucket.page, offset, stored, bucket));
             }
         }
     }
     items.sort_unstable_by_key(|(time, page, offset, _, _)| (*time, *page, *offset));
-    let descending = question.order == Order::TimeDescending;
+    let descending = query.order == Order::TimeDescending;
     if descending {
         items.reverse();
     }
@@ -195,13 +195,13 @@ pub fn merge(
         Unread::From(bound) => items.partition_point(|(time, ..)| *time < bound),
     };
     let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-    let end = size(skip).saturating_add(question.limit.map_or(usize::MAX, size));
+    let end = size(skip).saturating_add(query.limit.map_or(usize::MAX, size));
     if unread != Unread::None && known < end {
         return false;
     }
     let wanted = items.iter().take(known.min(end)).skip(size(skip));
     for (_, _, _, stored, bucket) in wanted {
-        let mut unpacker = ItemDecoder::new(shape, &question.projection, bucket.document);
+        let mut unpacker = ItemDecoder::new(shape, &query.projection, bucket.document);
         to.add(|bytes| unpacker.append(stored, bytes));
     }
     true

@@ -92,21 +92,21 @@ pub struct PageScan {
 impl PageScan {
     /// The scan of all pages that a query may select, from the first one in that direction.
     #[must_use]
-    pub fn of(question: &BucketQuery, direction: ScanDirection) -> Self {
+    pub fn of(query: &BucketQuery, direction: ScanDirection) -> Self {
         Self {
-            keys: question.keys.clone(),
+            keys: query.keys.clone(),
             direction,
             start: Start::End,
             last: None,
-            ascending: if question.is_by_time() {
+            ascending: if query.is_by_time() {
                 Ascending::Unknown
             } else {
                 Ascending::Irrelevant
             },
-            range: question.range,
-            skip: question.skip,
-            left: question.limit,
-            projection: question.projection.clone(),
+            range: query.range,
+            skip: query.skip,
+            left: query.limit,
+            projection: query.projection.clone(),
             last_read: None,
             reached: None,
         }

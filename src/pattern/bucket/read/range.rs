@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_in_or_out() {
+    fn range_bounds_are_inclusive_or_exclusive() {
         check(
             &[rawdoc! { "t": { "$gte": date(5), "$lt": date(8) } }],
             &[5, 7],

@@ -22,8 +22,8 @@ fn date(millis: i64) -> DateTime {
     DateTime::from_millis(millis)
 }
 
-/// The query for the items of key 1 whose time meets a condition.
-fn question(time: &RawDocument, direction: i32) -> BucketQuery {
+/// The query for the items of key 1 whose time satisfies a condition.
+fn bucket_query(time: &RawDocument, direction: i32) -> BucketQuery {
     let mut filter = rawdoc! { "k": 1 };
     if !time.is_empty() {
         filter.append(cstr!("t"), time);
@@ -41,7 +41,7 @@ fn joined(one: &RawDocument, other: &RawDocument) -> RawDocumentBuf {
     one.iter().chain(other).flatten().collect()
 }
 
-/// Checks a `find` on the pages of key 1, of which `expected` is what follows the collection's name.
+/// Checks a `find` on the pages of key 1. `expected` are its fields after the collection's name.
 fn check(reach: Reach, made: impl Fn(&Queries<'_>) -> RawDocumentBuf, expected: &RawDocument) {
     let key = rawdoc! { "k": { "$eq": 1 } };
     let source = BucketSource { collection: "c", reach };
@@ -135,7 +135,7 @@ fn exceptions_are_found_by_their_index() {
 }
 
 #[test]
-fn a_range_of_time_is_asked_of_the_bounds_of_pages() {
+fn time_range_becomes_a_condition_on_time_bounds() {
     let shape = shape();
     let range = rawdoc! { "$gte": date(3), "$lt": date(8) };
     let [oldest, newest] = [
@@ -153,7 +153,7 @@ fn a_range_of_time_is_asked_of_the_bounds_of_pages() {
     for reach in BOTH {
         check(
             reach,
-            |queries| queries.oldest_in_range(&question(&range, 1)).unwrap(),
+            |queries| queries.oldest_in_range(&bucket_query(&range, 1)).unwrap(),
             &rawdoc! {
                 "filter": { "k": { "$eq": 1 }, "control.v": 1, "control.to": oldest.clone() },
                 "hint": "mongoshape_to", "limit": 1_i64, "singleBatch": true, "sort": { "control.to": 1 },
@@ -161,7 +161,7 @@ fn a_range_of_time_is_asked_of_the_bounds_of_pages() {
         );
         check(
             reach,
-            |queries| queries.newest_in_range(&question(&range, 1)).unwrap(),
+            |queries| queries.newest_in_range(&bucket_query(&range, 1)).unwrap(),
             &rawdoc! {
                 "filter": { "k": { "$eq": 1 }, "control.v": 1, "control.from": newest.clone() },
                 "hint": "mongoshape_from", "limit": 1_i64, "singleBatch": true, "sort": { "control.from": -1 },
@@ -169,17 +169,17 @@ fn a_range_of_time_is_asked_of_the_bounds_of_pages() {
         );
         check(
             reach,
-            |queries| queries.by_bounds(&question(&range, 1), 4),
+            |queries| queries.by_bounds(&bucket_query(&range, 1), 4),
             &by_bounds("mongoshape_from", rawdoc! { "control.from": 1 }),
         );
         check(
             reach,
-            |queries| queries.by_bounds(&question(&range, -1), 4),
+            |queries| queries.by_bounds(&bucket_query(&range, -1), 4),
             &by_bounds("mongoshape_to", rawdoc! { "control.to": -1 }),
         );
         check(
             reach,
-            |queries| queries.bounds(&shape, &question(&range, 1), 5),
+            |queries| queries.bounds(&shape, &bucket_query(&range, 1), 5),
             &rawdoc! {
                 "filter": {
                     "k": { "$eq": 1 }, "control.to": oldest.clone(), "control.from": newest.clone(),
@@ -218,7 +218,11 @@ fn a_scan_begins_at_the_near_end_of_its_range() {
     ] {
         let range = single(operator, date(at));
         let sign = if direction == forward { 1 } else { -1 };
-        let asked = |queries: &Queries<'_>| queries.from_near_end(&question(&range, sign), direction, 2).unwrap();
+        let asked = |queries: &Queries<'_>| {
+            queries
+                .from_near_end(&bucket_query(&range, sign), direction, 2)
+                .unwrap()
+        };
         let begin = RawBsonRef::DateTime(date(begin));
         let (min, max) = if direction == forward {
             (begin, MAX)
@@ -241,7 +245,7 @@ fn a_scan_begins_at_the_near_end_of_its_range() {
     let filter = rawdoc! { "k": { "$eq": 1 }, "control.v": 1, "control.to": range.clone() };
     check(
         Reach::Bounds,
-        |queries| queries.from_near_end(&question(&range, 1), forward, 2).unwrap(),
+        |queries| queries.from_near_end(&bucket_query(&range, 1), forward, 2).unwrap(),
         &sorted(find("control.to", filter), "control.to", 1),
     );
 }
@@ -254,8 +258,8 @@ fn a_range_that_is_open_has_no_end_to_begin_at() {
         reach: Reach::Bounds,
     };
     let queries = Queries { source, key: &key };
-    let from = question(&rawdoc! { "$gte": date(3) }, 1);
-    let to = question(&rawdoc! { "$lt": date(8) }, 1);
+    let from = bucket_query(&rawdoc! { "$gte": date(3) }, 1);
+    let to = bucket_query(&rawdoc! { "$lt": date(8) }, 1);
     assert!(queries.oldest_in_range(&from).is_some() && queries.newest_in_range(&from).is_none());
     assert!(queries.oldest_in_range(&to).is_none() && queries.newest_in_range(&to).is_some());
     assert_eq!(queries.from_near_end(&from, ScanDirection::Backward, 1), None);

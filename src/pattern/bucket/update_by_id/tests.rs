@@ -24,7 +24,7 @@ fn change(filter: &RawDocument, change: &RawDocument) -> Result<ItemUpdateById, 
 }
 
 #[test]
-fn operators_go_to_where_the_item_lies() {
+fn operators_are_rewritten_to_the_item_in_its_bucket() {
     let found = change(
         &rawdoc! { "_id": 5, "quantity": { "$gt": 1 } },
         &rawdoc! { "$inc": { "quantity": 1 }, "$set": { "a.b": 2 } },
@@ -42,7 +42,7 @@ fn operators_go_to_where_the_item_lies() {
 }
 
 #[test]
-fn what_is_set_to_what_it_must_be_is_demanded() {
+fn field_set_to_its_required_value_becomes_a_condition() {
     let time = bson::DateTime::from_millis(7);
     let found = change(
         &rawdoc! { "_id": 5 },
@@ -69,7 +69,7 @@ fn what_is_set_to_what_it_must_be_is_demanded() {
 }
 
 #[test]
-fn what_cannot_be_done_in_place_is_refused() {
+fn update_that_cannot_be_done_in_place_is_refused() {
     let check = |filter: &RawDocument, update: &RawDocument| {
         assert!(change(filter, update).is_err(), "{filter:?} {update:?}");
     };
@@ -94,7 +94,7 @@ fn what_cannot_be_done_in_place_is_refused() {
 }
 
 #[test]
-fn words_are_of_items() {
+fn error_messages_use_item_paths() {
     let check = |message: &str, expected: &str| {
         assert_eq!(in_terms_of_items(&shape(), message, RawBsonRef::Int32(5)), expected);
     };
@@ -249,7 +249,7 @@ fn a_projection_is_to_the_key_and_the_item() {
 }
 
 #[test]
-fn a_path_in_a_text_is_of_an_item_if_it_begins_with_its_place() {
+fn error_text_path_is_of_an_item_if_it_has_its_position() {
     for text in [
         "'history.x.a'",
         "'history..a'",
@@ -262,7 +262,7 @@ fn a_path_in_a_text_is_of_an_item_if_it_begins_with_its_place() {
 }
 
 #[test]
-fn a_key_is_demanded_only_if_its_bytes_tell_that_it_is_equal() {
+fn key_condition_is_added_only_if_equal_bytes_imply_equality() {
     let id = rawdoc! { "_id": 5 };
     for value in [RawBson::Int32(5), "x".into(), true.into(), RawBson::Int64(1 << 40)] {
         assert!(

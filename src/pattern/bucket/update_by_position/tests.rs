@@ -44,7 +44,7 @@ fn operators_on(item: &LocatedItem, operators: &RawDocument) -> Result<Planned, 
 }
 
 #[test]
-fn operators_go_to_the_items_place() {
+fn operators_are_rewritten_to_the_items_position() {
     let check = |update: &RawDocument, expected: &RawDocument| match operators(update) {
         Ok(Planned::InPlace(change)) => assert_eq!(&*change.update, expected, "{update:?}"),
         other => panic!("{update:?}: {other:?}"),
@@ -63,7 +63,7 @@ fn operators_go_to_the_items_place() {
 }
 
 #[test]
-fn a_collation_goes_along_where_something_is_compared() {
+fn collation_is_sent_with_statements_that_compare() {
     let filter = || rawdoc! { "e": { "$gt": 1 } };
     let [none, one] = [RawArrayBuf::new(), RawArrayBuf::from_iter([filter()])];
     let collation = rawdoc! { "locale": "en" };
@@ -89,14 +89,14 @@ fn a_collation_goes_along_where_something_is_compared() {
 }
 
 #[test]
-fn what_an_item_is_already_is_no_change() {
+fn setting_the_current_value_is_no_change() {
     let same =
         rawdoc! { "$set": { "k": 5, "t": bson::DateTime::from_millis(7) }, "$unset": {}, "$rename": { "n": "m" } };
     assert!(matches!(operators(&same), Ok(Planned::Unchanged { counted: false })));
 }
 
 #[test]
-fn an_item_with_a_key_of_its_own_is_no_other_for_it() {
+fn item_with_its_own_key_is_not_relocated() {
     let own = LocatedItem {
         stored: rawdoc! { "_id": 1, "n": 2, "k": 5.0 },
         item: rawdoc! { "_id": 1, "k": 5.0, "n": 2 },
@@ -133,7 +133,7 @@ fn changes_that_move_an_item_are_distinguished() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused() {
+fn unsupported_updates_are_refused() {
     for update in [
         rawdoc! { "$set": { "x.$": 1, "k": 1 } },
         rawdoc! { "$set": { "k": [1] } },
@@ -148,7 +148,7 @@ fn what_cannot_be_done_is_refused() {
 }
 
 #[test]
-fn added_fields_come_in_the_order_of_their_names() {
+fn added_fields_are_sorted_by_name() {
     let bare = LocatedItem {
         stored: rawdoc! { "_id": 1, "t": bson::DateTime::from_millis(7) },
         item: rawdoc! { "_id": 1, "k": 5, "t": bson::DateTime::from_millis(7) },
@@ -230,7 +230,7 @@ fn arithmetic_on_a_key_that_is_nan_counts() {
 }
 
 #[test]
-fn a_statement_of_many_fails_where_its_item_is_not_as_it_was_found() {
+fn update_of_many_fails_on_an_item_that_changed_since_it_was_read() {
     let Ok(Planned::InPlace(change)) = operators(&rawdoc! { "$inc": { "x.0": 1 } }) else {
         panic!("a change in place");
     };

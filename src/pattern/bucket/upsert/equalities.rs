@@ -186,7 +186,7 @@ fn all_of<'a>(path: &'a str, values: RawBsonRef<'a>, found: &mut Equalities<'a>)
         }
     }
     if is_empty && found.len() == before {
-        return Err(never_met());
+        return Err(empty_all());
     }
     Ok(())
 }
@@ -197,7 +197,7 @@ fn check_within(value: RawBsonRef<'_>) -> Result<(), UpsertError> {
     let check = |name: &str, value: RawBsonRef<'_>| {
         let is_empty = value.as_array().is_some_and(bson::RawArray::is_empty);
         match name {
-            "$all" if is_empty => Err(never_met()),
+            "$all" if is_empty => Err(empty_all()),
             "$alwaysFalse" | "$alwaysTrue" | "$expr" | "$jsonSchema" => Err(not_read(name)),
             _ => check_within(value),
         }
@@ -218,7 +218,7 @@ pub(super) fn expression_is_not_allowed() -> WriteError {
     WriteError::new(ErrorCode::QueryFeatureNotAllowed, message)
 }
 
-fn never_met() -> UpsertError {
+fn empty_all() -> UpsertError {
     UpsertError::unsupported("an upsert with an empty $all in its filter")
 }
 

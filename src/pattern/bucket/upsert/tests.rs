@@ -106,7 +106,7 @@ fn equalities_come_first_and_by_path() {
 }
 
 #[test]
-fn operators_add_fields_by_path_whatever_they_do() {
+fn operators_add_fields_in_path_order() {
     check(
         doc! { "z": 1 },
         doc! { "$set": { "b": 1, "a": 2 }, "$inc": { "aa": 3_i64 }, "$setOnInsert": { "10": 0, "2": 0 } },
@@ -372,7 +372,7 @@ fn alternatives_that_set_nothing_are_read_all_the_same() {
 }
 
 #[test]
-fn an_empty_all_is_refused_however_deep() {
+fn empty_all_is_refused_at_any_depth() {
     check(
         doc! { "a": { "$elemMatch": { "b": { "$all": [1] } } } },
         doc! { "$set": { "c": 1 } },
@@ -400,7 +400,7 @@ fn changed_to(document: Document, operators: Document) -> Result<Document, i32> 
 }
 
 #[test]
-fn a_field_with_a_dollar_is_refused_where_it_is_set_or_made() {
+fn dollar_field_is_refused_if_set_or_created() {
     let stored = doc! { "$f": { "a": 1 } };
     let update = |path: &str, value: i32| doc! { "$set": { path: value } };
     assert_eq!(changed_to(stored.clone(), update("$f", 2)), Err(52));

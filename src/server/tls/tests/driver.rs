@@ -69,7 +69,7 @@ async fn with_connector(server: Arc<ServerConfig>, options: &TlsOptions, host: &
 }
 
 #[tokio::test]
-async fn a_connection_string_means_to_the_links_what_it_means_to_the_driver() {
+async fn connection_string_options_equal_the_drivers() {
     let (folder, authority) = (Folder::new(), Authority::new("an authority"));
     folder.write("ca.pem", &[&authority.pem]);
     folder.write(

@@ -71,7 +71,7 @@ fn every_kind_of_key_is_read() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_said_with_its_name_and_a_remedy() {
+fn invalid_tls_file_is_reported_with_name_and_remedy() {
     let authority = Authority::new("an authority");
     let Identity { chain, key } = authority.issue(&server());
     let other = authority.issue(&server());
@@ -127,7 +127,7 @@ fn what_is_wrong_with_a_file_is_said_with_its_name_and_a_remedy() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_said_so() {
+fn unreadable_tls_file_is_reported() {
     let folder = Folder::new();
     let huge = folder.write("huge.pem", &[]);
     std::fs::File::create(&huge).unwrap().set_len(1 << 30).unwrap();
@@ -150,7 +150,7 @@ fn a_file_that_cannot_be_read_is_said_so() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_of_the_connection_string_is_said_too() {
+fn invalid_tls_file_of_the_connection_string_is_reported() {
     let authority = Authority::new("an authority");
     let identity = authority.issue(&client());
     let fill = |folder: &Folder| {

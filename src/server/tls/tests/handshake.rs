@@ -137,7 +137,7 @@ async fn a_chain_is_sent_whole() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_servers_certificate_is_refused_unless_anything_is_allowed() {
+async fn invalid_server_certificate_is_refused_unless_checks_are_disabled() {
     let (folder, authority) = (Folder::new(), Authority::new("an authority"));
     folder.write("ca.pem", &[&authority.pem]);
     folder.write("other-ca.pem", &[&Authority::new("another authority").pem]);
@@ -165,7 +165,7 @@ async fn what_is_wrong_with_a_servers_certificate_is_refused_unless_anything_is_
 }
 
 #[tokio::test]
-async fn even_where_anything_is_allowed_the_server_must_have_the_key() {
+async fn server_must_prove_its_key_even_if_checks_are_disabled() {
     let (folder, authority) = (Folder::new(), Authority::new("an authority"));
     let (stolen, own) = (authority.issue(&server()), KeyPair::generate().unwrap());
     let chain = CertificateDer::pem_slice_iter(stolen.chain.as_bytes()).map(Result::unwrap);
@@ -184,7 +184,7 @@ async fn even_where_anything_is_allowed_the_server_must_have_the_key() {
 }
 
 #[tokio::test]
-async fn with_client_ca_a_client_needs_a_certificate_of_it() {
+async fn client_ca_requires_a_client_certificate() {
     let (folder, authority, clients) = (
         Folder::new(),
         Authority::new("an authority"),

@@ -13,7 +13,7 @@ use crate::pattern::bucket::layout::{PageHeader, path};
 use crate::pattern::bucket::predicate_pushdown::{BucketPredicate, is_page_of_any_layout};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
-use crate::session::bucket::retry_on_swap::{MAX_RUNS, is_met_by, wait};
+use crate::session::bucket::retry_on_swap::{MAX_RUNS, is_swap_error, wait};
 use crate::session::bucket::upstream_query::{documents, more};
 use crate::session::bucket::write_statement::{Origin, WriteCommand, lost_too_often, send_counting};
 use crate::session::error::RunError;
@@ -30,7 +30,7 @@ pub(super) async fn delete(
 ) -> Result<(), RunError> {
     for _ in 0..MAX_RUNS {
         match all(run, wanted, deleted).await {
-            Err(RunError::Command(error)) if is_met_by(&error) && !run.context.head.in_transaction() => {
+            Err(RunError::Command(error)) if is_swap_error(&error) && !run.context.head.in_transaction() => {
                 wait(run).await?;
             }
             done => return done,

@@ -54,9 +54,9 @@ pub(super) async fn delete(
         let result = send_one(run, WriteCommand::Update, &in_place, Origin::Client(id)).await?;
         // No match: the item may have moved to a page already scanned. Look it up again.
         if result.missed.is_empty() {
-            let is_met = result.n > 0;
+            let is_deleted = result.n > 0;
             add(deleted, result, id);
-            if is_met {
+            if is_deleted {
                 return Ok(());
             }
         }

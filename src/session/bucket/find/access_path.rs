@@ -29,12 +29,12 @@ const MAX_LOOKS: usize = 4;
 /// Items for which pages of a range are read, whose number of items is not known.
 const MAX_UNKNOWN_ITEMS: u64 = 40;
 
-/// How a question is answered.
+/// How a query is answered.
 pub(super) enum AccessPath {
     /// There is nothing to read, as this answer tells.
     Nothing(RawDocumentBuf),
-    /// By this walk. The answer to its first query, if that was asked already.
-    Walk(Box<ItemCursor>, Option<RawDocumentBuf>),
+    /// A page scan, and the reply to its first query if that was sent already.
+    PageScan(Box<ItemCursor>, Option<RawDocumentBuf>),
     /// Pages overlap in time.
     Merge,
     /// Not by looking at buckets.
@@ -55,14 +55,14 @@ pub(super) struct BatchTerms {
 
 impl BatchTerms {
     /// Those of a command.
-    pub(super) fn of(find: &Find<'_>, question: &BucketQuery) -> Self {
+    pub(super) fn of(find: &Find<'_>, query: &BucketQuery) -> Self {
         let size = find.batch_size.unwrap_or(DEFAULT_BATCH_SIZE);
-        let is_all = question.limit.is_some_and(|limit| limit <= size);
+        let is_all = query.limit.is_some_and(|limit| limit <= size);
         let closes = find.single_batch || is_all;
         Self {
             measure: BatchLimit::of(Some(size)),
             single_batch: closes,
-            may_merge_sort: closes && question.limit.is_some() && question.order != Order::Insertion,
+            may_merge_sort: closes && query.limit.is_some() && query.order != Order::Insertion,
         }
     }
 
@@ -79,29 +79,25 @@ impl BatchTerms {
 /// Finds out.
 pub(super) async fn plan(
     run: &mut BucketCommand<'_>,
-    question: &BucketQuery,
+    query: &BucketQuery,
     terms: BatchTerms,
 ) -> Result<AccessPath, RunError> {
-    let Keys::One(key) = &question.keys else {
-        return Ok(walk(PageScan::of(question, ScanDirection::Forward), terms));
+    let Keys::One(key) = &query.keys else {
+        return Ok(page_scan(PageScan::of(query, ScanDirection::Forward), terms));
     };
     let finder = AccessPathPlanner {
         queries: Queries {
             source: run.source(),
             key,
         },
-        question,
+        query,
         terms,
     };
-    let forward = question.order != Order::TimeDescending;
+    let forward = query.order != Order::TimeDescending;
     // The end of the range that reading begins at.
-    let near = if forward {
-        question.range.from
-    } else {
-        question.range.to
-    };
-    match (question.skip, near, forward) {
-        (0, ..) if question.range.is_open() => finder.at_an_end(run).await,
+    let near = if forward { query.range.from } else { query.range.to };
+    match (query.skip, near, forward) {
+        (0, ..) if query.range.is_open() => finder.at_an_end(run).await,
         (0, _, _) => finder.in_range(run).await,
         (_, None, true) => finder.at_the_front(run).await,
         (_, None, false) => finder.at_the_back(run).await,
@@ -123,8 +119,8 @@ fn are_consecutive(run: &BucketCommand<'_>, reply: &RawDocumentBuf, direction: S
     })
 }
 
-fn walk(walk: PageScan, terms: BatchTerms) -> AccessPath {
-    AccessPath::Walk(Box::new(ItemCursor::new(walk, terms.single_batch)), None)
+fn page_scan(scan: PageScan, terms: BatchTerms) -> AccessPath {
+    AccessPath::PageScan(Box::new(ItemCursor::new(scan, terms.single_batch)), None)
 }
 
 /// The page of a range that a scan ends at.
@@ -138,44 +134,44 @@ enum FarEnd {
 
 struct AccessPathPlanner<'a> {
     queries: Queries<'a>,
-    question: &'a BucketQuery,
+    query: &'a BucketQuery,
     terms: BatchTerms,
 }
 
 impl AccessPathPlanner<'_> {
     fn direction(&self) -> ScanDirection {
-        match self.question.order {
+        match self.query.order {
             Order::TimeDescending => ScanDirection::Backward,
             Order::Insertion | Order::TimeAscending => ScanDirection::Forward,
         }
     }
 
-    fn walk(&self) -> PageScan {
-        PageScan::of(self.question, self.direction())
+    fn scan(&self) -> PageScan {
+        PageScan::of(self.query, self.direction())
     }
 
     /// Reads from an end of the key on. Where the first page may be all that is needed, its `_id` may be
     /// known.
     async fn at_an_end(&self, run: &mut BucketCommand<'_>) -> Result<AccessPath, RunError> {
-        let stream = Box::new(ItemCursor::new(self.walk(), self.terms.single_batch));
+        let stream = Box::new(ItemCursor::new(self.scan(), self.terms.single_batch));
         let is_short = self
-            .question
+            .query
             .limit
             .is_some_and(|limit| limit <= run.shape.max_items().into());
         if self.direction() == ScanDirection::Backward || !self.terms.single_batch || !is_short {
-            return Ok(AccessPath::Walk(stream, None));
+            return Ok(AccessPath::PageScan(stream, None));
         }
         let answer = first_page::known(run, self.queries).await?;
         Ok(match answer {
-            Some(answer) => AccessPath::Walk(stream, Some(answer)),
-            None => AccessPath::Walk(Box::new(stream.watching_for_the_first_page()), None),
+            Some(answer) => AccessPath::PageScan(stream, Some(answer)),
+            None => AccessPath::PageScan(Box::new(stream.watching_for_the_first_page()), None),
         })
     }
 
     /// Reads where the items are if no page is short, and the exceptions with them in one round trip; where
     /// those say otherwise, once more.
     async fn at_the_front(&self, run: &mut BucketCommand<'_>) -> Result<AccessPath, RunError> {
-        let position = self.question.skip;
+        let position = self.query.skip;
         self.at_position(run, PageExceptions::default().locate(run.shape, position), |_| position)
             .await
     }
@@ -199,7 +195,7 @@ impl AccessPathPlanner<'_> {
             let exceptions = PageExceptions::parse(run.shape, documents(&exceptions));
             let found = exceptions.locate(run.shape, position(&exceptions));
             if found == guess && !self.prevents_scan(&exceptions) {
-                return Ok(AccessPath::Walk(Box::new(stream), Some(buckets)));
+                return Ok(AccessPath::PageScan(Box::new(stream), Some(buckets)));
             }
             kill_all(run, &[buckets]).await?;
             if self.prevents_scan(&exceptions) {
@@ -237,10 +233,10 @@ impl AccessPathPlanner<'_> {
     /// The last item that is asked for, behind so many of which the last are passed over; `None` where there
     /// are no others.
     fn position_back(&self, end: u64) -> Option<u64> {
-        end.checked_sub(self.question.skip)?.checked_sub(1)
+        end.checked_sub(self.query.skip)?.checked_sub(1)
     }
 
-    /// A walk backward from an item on, which was counted from this page; `None` where its page has fewer
+    /// A backward scan from an item that was counted from this page; `None` where its page has fewer
     /// items than that: some of those that were counted have been deleted since.
     async fn back_from(
         &self,
@@ -259,7 +255,7 @@ impl AccessPathPlanner<'_> {
         let is_as_counted = first_bucket(run, &buckets)
             .map(|first| first.is_some_and(|bucket| bucket.page == location.page && bucket.count >= counted));
         if matches!(is_as_counted, Ok(true)) {
-            return Ok(Some(AccessPath::Walk(Box::new(stream), Some(buckets))));
+            return Ok(Some(AccessPath::PageScan(Box::new(stream), Some(buckets))));
         }
         kill_all(run, &[buckets]).await?;
         is_as_counted.map(|_| None)
@@ -268,12 +264,12 @@ impl AccessPathPlanner<'_> {
     /// Reads pages from an end of the range on, by their bounds, and then the first page, which shows whether
     /// the key is in the order of time.
     async fn in_range(&self, run: &mut BucketCommand<'_>) -> Result<AccessPath, RunError> {
-        let probe = ItemCursor::new(self.walk(), true);
+        let probe = ItemCursor::new(self.scan(), true);
         let items = self.items_in_range();
-        let pages = probe.walk.buckets_for(run.shape, items);
-        let Some(near) = self.queries.from_near_end(self.question, self.direction(), pages) else {
+        let pages = probe.scan.buckets_for(run.shape, items);
+        let Some(near) = self.queries.from_near_end(self.query, self.direction(), pages) else {
             // The scan begins at an end of the key, and the first page that it reads shows the order.
-            return Ok(walk(self.walk(), self.terms));
+            return Ok(page_scan(self.scan(), self.terms));
         };
         let queries = [complete(run, near), complete(run, first_page::query(run, self.queries))];
         let Some([buckets, first]) = ask(run, queries).await? else {
@@ -299,7 +295,7 @@ impl AccessPathPlanner<'_> {
                 ScanDirection::Forward => 0,
                 ScanDirection::Backward => u64::MAX,
             };
-            let scan = self.walk().beginning(Start::At(Location { page: number, offset }), 0);
+            let scan = self.scan().beginning(Start::At(Location { page: number, offset }), 0);
             let last = match self.far_end(run, &buckets, pages).await? {
                 FarEnd::OutOfOrder => {
                     kill_all(run, &[buckets]).await?;
@@ -309,14 +305,14 @@ impl AccessPathPlanner<'_> {
                 FarEnd::Unknown => None,
             };
             let cursor = ItemCursor::new(scan.ending(last), self.terms.single_batch).having_asked(pages);
-            return Ok(AccessPath::Walk(Box::new(cursor), Some(buckets)));
+            return Ok(AccessPath::PageScan(Box::new(cursor), Some(buckets)));
         }
         kill_all(run, &[buckets]).await?;
         let before = match self.direction() {
             ScanDirection::Forward => number.saturating_sub(1),
             ScanDirection::Backward => number.saturating_add(1),
         };
-        Ok(walk(self.walk().beginning(Start::Before(before), 0), self.terms))
+        Ok(page_scan(self.scan().beginning(Start::Before(before), 0), self.terms))
     }
 
     /// Looks up the page at the far end of a range of unknown length, if `near`, the reply to a query for so
@@ -328,7 +324,7 @@ impl AccessPathPlanner<'_> {
         near: &RawDocumentBuf,
         pages: u64,
     ) -> Result<FarEnd, RunError> {
-        let range = self.question.range;
+        let range = self.query.range;
         let is_forward = self.direction() == ScanDirection::Forward;
         let mut last = None;
         let mut count = 0;
@@ -344,11 +340,11 @@ impl AccessPathPlanner<'_> {
             }
         });
         let far = if is_forward {
-            self.queries.newest_in_range(self.question)
+            self.queries.newest_in_range(self.query)
         } else {
-            self.queries.oldest_in_range(self.question)
+            self.queries.oldest_in_range(self.query)
         };
-        let (Some(far), None, false) = (far, self.question.limit, is_reached || count < pages) else {
+        let (Some(far), None, false) = (far, self.query.limit, is_reached || count < pages) else {
             return Ok(FarEnd::Unknown);
         };
         let queries = [complete(run, far), complete(run, first_page::query(run, self.queries))];
@@ -366,7 +362,7 @@ impl AccessPathPlanner<'_> {
 
     /// How many items to read of a range at first.
     fn items_in_range(&self) -> u64 {
-        let range = self.question.range;
+        let range = self.query.range;
         let is_closed = range.from.is_some() && range.to.is_some();
         let most = if is_closed {
             MAX_UNKNOWN_ITEMS
@@ -374,16 +370,16 @@ impl AccessPathPlanner<'_> {
             DEFAULT_BATCH_SIZE
         };
         let batch = self.terms.measure.documents.unwrap_or(DEFAULT_BATCH_SIZE);
-        self.question.limit.unwrap_or(most).min(batch).max(1).saturating_add(1)
+        self.query.limit.unwrap_or(most).min(batch).max(1).saturating_add(1)
     }
 
     /// Counts from the first item in the range that reading begins at.
     async fn at_an_end_of_the_range(&self, run: &mut BucketCommand<'_>) -> Result<AccessPath, RunError> {
         let forward = self.direction() == ScanDirection::Forward;
         let end = if forward {
-            self.queries.oldest_in_range(self.question)
+            self.queries.oldest_in_range(self.query)
         } else {
-            self.queries.newest_in_range(self.question)
+            self.queries.newest_in_range(self.query)
         };
         let Some(end) = end.map(|query| complete(run, query)) else {
             return Ok(AccessPath::Pipeline);
@@ -403,7 +399,7 @@ impl AccessPathPlanner<'_> {
             // Of pages of one and the same time, the index may have named any.
             return Ok(AccessPath::Pipeline);
         }
-        let range = self.question.range;
+        let range = self.query.range;
         let before = page.stored().take_while(|stored| {
             time_of(run.shape, stored).is_some_and(|time| {
                 if forward {
@@ -422,7 +418,7 @@ impl AccessPathPlanner<'_> {
             let back = self.back_from(run, &exceptions, &page, position).await?;
             return Ok(back.unwrap_or(AccessPath::Pipeline));
         }
-        let (number, skip, shape) = (page.page, self.question.skip, run.shape);
+        let (number, skip, shape) = (page.page, self.query.skip, run.shape);
         let position = move |exceptions: &PageExceptions| {
             exceptions
                 .before(shape, number)
@@ -434,7 +430,7 @@ impl AccessPathPlanner<'_> {
     }
 
     fn stream(&self, start: Start) -> ItemCursor {
-        ItemCursor::new(self.walk().beginning(start, 0), self.terms.single_batch)
+        ItemCursor::new(self.scan().beginning(start, 0), self.terms.single_batch)
     }
 
     fn exceptions(&self, run: &BucketCommand<'_>) -> RawDocumentBuf {
@@ -443,11 +439,11 @@ impl AccessPathPlanner<'_> {
 
     /// Whether positions do not lead to the items that were asked for.
     fn prevents_scan(&self, exceptions: &PageExceptions) -> bool {
-        exceptions.too_many || (exceptions.late && self.question.is_by_time())
+        exceptions.too_many || (exceptions.late && self.query.is_by_time())
     }
 
     fn other_path(&self, exceptions: &PageExceptions) -> AccessPath {
-        if exceptions.late && self.question.is_by_time() {
+        if exceptions.late && self.query.is_by_time() {
             AccessPath::Merge
         } else {
             AccessPath::Pipeline

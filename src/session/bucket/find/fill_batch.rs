@@ -19,7 +19,7 @@ impl ItemCursor {
     pub(super) fn query(&self, run: &BucketCommand<'_>, measure: BatchLimit) -> RawDocumentBuf {
         let buckets =
             i64::try_from(self.buckets(run.shape, measure, &ReplyBatch::new(BatchKind::First))).unwrap_or(i64::MAX);
-        let mut find = self.walk.query(run.source());
+        let mut find = self.scan.query(run.source());
         find.append(cstr!("batchSize"), buckets);
         if self.closes {
             // With this limit mongod leaves a cursor open only if the buckets exceed one reply.
@@ -105,7 +105,7 @@ impl ItemCursor {
         };
         // The first reply may show that a page scan does not answer the query. With a limit, a reply may be
         // the last one.
-        let is_long = matches!(self.upstream, UpstreamCursor::Open(_)) && !self.closes && self.walk.left().is_none();
+        let is_long = matches!(self.upstream, UpstreamCursor::Open(_)) && !self.closes && self.scan.left().is_none();
         let bytes = cursor.batch.as_bytes().len().saturating_mul(2);
         let have = batch.document_bytes().saturating_add(self.waiting.weight());
         is_long && measure.documents.is_none() && have.saturating_add(bytes) < measure.bytes
@@ -141,10 +141,10 @@ impl ItemCursor {
         let have = u64::try_from(batch.count()).unwrap_or(u64::MAX);
         let wanted = [
             measure.documents.map(|most| most.saturating_sub(have)),
-            self.walk.left(),
+            self.scan.left(),
         ];
         match wanted.into_iter().flatten().min() {
-            Some(items) => self.walk.buckets_for(shape, items).min(room.max(1)),
+            Some(items) => self.scan.buckets_for(shape, items).min(room.max(1)),
             None => room,
         }
     }
@@ -185,7 +185,7 @@ impl ItemCursor {
             if std::mem::take(&mut self.captures_first_page) {
                 self.first = Some(bucket.to_owned());
             }
-            match self.walk.take(shape, bucket, &mut self.waiting) {
+            match self.scan.take(shape, bucket, &mut self.waiting) {
                 ScanStep::More => {}
                 ScanStep::Done => {
                     self.done = true;
@@ -195,7 +195,7 @@ impl ItemCursor {
             }
         }
         let ended = cursor.id == 0 && limit.is_none_or(|limit| read < limit);
-        self.done = ended || self.walk.is_at_the_end();
+        self.done = ended || self.scan.is_at_the_end();
         ScanStep::More
     }
 

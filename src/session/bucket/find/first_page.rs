@@ -73,8 +73,8 @@ pub(super) async fn checked(
 }
 
 /// Records the `_id` of a bucket if it is the first page of the query's key.
-pub(super) fn learn(run: &BucketCommand<'_>, question: &BucketQuery, bucket: &RawDocument) {
-    let Keys::One(key) = &question.keys else { return };
+pub(super) fn learn(run: &BucketCommand<'_>, query: &BucketQuery, bucket: &RawDocument) {
+    let Keys::One(key) = &query.keys else { return };
     let source = run.source();
     let place = place(run, Queries { source, key }).filter(|place| is_at(run, place, bucket));
     let id = get(bucket, "_id").and_then(RawBsonRef::as_str);

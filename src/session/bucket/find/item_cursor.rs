@@ -8,7 +8,7 @@ use crate::command::reply::copy_cluster_time;
 use crate::pattern::bucket::read::documents::DocumentBuffer;
 use crate::pattern::bucket::read::page_scan::PageScan;
 
-/// What a batch weighs where the client names no size: of a naive collection it is up to 16 MiB, which would
+/// What a batch weighs where the client names no size: of a plain collection it is up to 16 MiB, which would
 /// be kept for each of many clients that are slow to read.
 pub(super) const TARGET_BYTES: usize = 2 << 20;
 /// What is asked of the upstream at once, so that it reads on while this is unpacked.
@@ -81,10 +81,10 @@ pub(in crate::session::bucket) enum BatchStatus {
     OutOfOrder,
 }
 
-/// A walk, and what it has brought.
+/// A page scan and the items that it has returned.
 #[derive(Debug)]
 pub(in crate::session) struct ItemCursor {
-    pub(super) walk: PageScan,
+    pub(super) scan: PageScan,
     pub(super) waiting: DocumentBuffer,
     pub(super) upstream: UpstreamCursor,
     /// Whether buckets are read a few at a time, each time anew: nothing is left open upstream.
@@ -103,11 +103,11 @@ pub(in crate::session) struct ItemCursor {
 
 impl ItemCursor {
     /// One that has not begun. `closes`: its first batch is its only one.
-    pub(super) fn new(walk: PageScan, closes: bool) -> Self {
+    pub(super) fn new(scan: PageScan, closes: bool) -> Self {
         Self {
             // Of several keys, its place after a few buckets could not be found again.
-            closes: closes && walk.can_go_on(),
-            walk,
+            closes: closes && scan.can_go_on(),
+            scan,
             waiting: DocumentBuffer::default(),
             upstream: UpstreamCursor::None,
             done: false,
@@ -120,8 +120,8 @@ impl ItemCursor {
     }
 
     /// One that has come to its end without a document; mongod's answer that said so.
-    pub(super) fn ended(walk: PageScan, answer: &RawDocument) -> Self {
-        let mut stream = Self::new(walk, false);
+    pub(super) fn ended(scan: PageScan, answer: &RawDocument) -> Self {
+        let mut stream = Self::new(scan, false);
         copy_cluster_time(&mut stream.cluster_time, answer);
         Self {
             upstream: UpstreamCursor::Exhausted,
@@ -130,7 +130,7 @@ impl ItemCursor {
         }
     }
 
-    /// The same, which keeps the first bucket that it meets.
+    /// The same, which keeps the first bucket that it reads.
     pub(super) fn watching_for_the_first_page(self) -> Self {
         let watches = true;
         Self {
@@ -147,14 +147,14 @@ impl ItemCursor {
         }
     }
 
-    /// The first bucket that it met, where it was to be kept.
+    /// The first bucket that it read, if it was to be kept.
     pub(super) fn first_page(&mut self) -> Option<RawDocumentBuf> {
         self.first.take()
     }
 
     /// Whether what it looks for is there, and it has not found it: mongod may take other values for equal.
     pub(super) fn missed_its_item(&self) -> bool {
-        self.walk.missed_its_item()
+        self.scan.missed_its_item()
     }
 
     /// The id of the upstream's cursor, while it is open.

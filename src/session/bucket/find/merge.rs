@@ -35,21 +35,21 @@ const MAX_MOVED: usize = 50;
 const MAX_BOUNDS: usize = 200_000;
 
 /// The query for pages in the order of their bounds. `None` if the query is not for one key.
-pub(super) fn explained(run: &BucketCommand<'_>, question: &BucketQuery) -> Option<Explained> {
-    let Keys::One(key) = &question.keys else { return None };
+pub(super) fn explained(run: &BucketCommand<'_>, query: &BucketQuery) -> Option<Explained> {
+    let Keys::One(key) = &query.keys else { return None };
     let queries = Queries {
         source: run.source(),
         key,
     };
     Some(Explained {
         strategy: Strategy::Page,
-        command: queries.by_bounds(question, pages_for(run, question)),
+        command: queries.by_bounds(query, pages_for(run, query)),
     })
 }
 
 /// The number of pages to read: twice as many as would contain the result without overlaps, and two more.
-fn pages_for(run: &BucketCommand<'_>, question: &BucketQuery) -> u64 {
-    let items = question.skip.saturating_add(question.limit.unwrap_or(1));
+fn pages_for(run: &BucketCommand<'_>, query: &BucketQuery) -> u64 {
+    let items = query.skip.saturating_add(query.limit.unwrap_or(1));
     let pages = items.div_ceil(u64::from(run.shape.max_items()).max(1));
     pages.saturating_mul(2).saturating_add(2)
 }
@@ -60,19 +60,19 @@ fn pages_for(run: &BucketCommand<'_>, question: &BucketQuery) -> u64 {
 /// one for the pages, and a `getMore` for each further batch.
 pub(super) async fn run(
     run: &mut BucketCommand<'_>,
-    question: &BucketQuery,
+    query: &BucketQuery,
 ) -> Result<Option<(DocumentBuffer, RawDocumentBuf)>, RunError> {
-    let Keys::One(key) = &question.keys else {
+    let Keys::One(key) = &query.keys else {
         return Ok(None);
     };
     let queries = Queries {
         source: run.source(),
         key,
     };
-    let merging = Merging { queries, question };
-    let end = question.skip.saturating_add(question.limit.unwrap_or(u64::MAX));
+    let merging = Merging { queries, query };
+    let end = query.skip.saturating_add(query.limit.unwrap_or(u64::MAX));
     if end <= NEAR_ITEMS {
-        let pages = pages_for(run, question);
+        let pages = pages_for(run, query);
         if let Some(found) = merging.at_the_end(run, pages).await? {
             return Ok(Some(found));
         }
@@ -82,7 +82,7 @@ pub(super) async fn run(
 
 struct Merging<'a> {
     queries: Queries<'a>,
-    question: &'a BucketQuery,
+    query: &'a BucketQuery,
 }
 
 impl Merging<'_> {
@@ -93,10 +93,7 @@ impl Merging<'_> {
         pages: u64,
     ) -> Result<Option<(DocumentBuffer, RawDocumentBuf)>, RunError> {
         let shape = run.shape;
-        let mut queries = vec![
-            self.queries.whole_highest(),
-            self.queries.by_bounds(self.question, pages),
-        ];
+        let mut queries = vec![self.queries.whole_highest(), self.queries.by_bounds(self.query, pages)];
         let may_move = run.context.upstream == UpstreamKind::Standalone;
         queries.extend(may_move.then(|| self.queries.first(run.shape)));
         let queries = queries.into_iter().map(|query| complete(run, query)).collect();
@@ -121,7 +118,7 @@ impl Merging<'_> {
             .filter_map(|bucket| Bucket::open(shape, bucket))
             .collect();
         let all = u64::try_from(read.len()).unwrap_or(u64::MAX) < pages;
-        let last = read.last().and_then(|last| match self.question.order {
+        let last = read.last().and_then(|last| match self.query.order {
             Order::TimeDescending => last.to,
             _ => last.from,
         });
@@ -140,10 +137,10 @@ impl Merging<'_> {
         let mut buckets: Vec<Bucket<'_>> = others.into_values().collect();
         buckets.push(highest);
         let window = MergeWindow {
-            skip: self.question.skip,
+            skip: self.query.skip,
             unread,
         };
-        let found = merge(shape, self.question, window, &buckets, &mut items);
+        let found = merge(shape, self.query, window, &buckets, &mut items);
         Ok(found.then(|| (items, answer.clone())))
     }
 
@@ -177,18 +174,18 @@ impl Merging<'_> {
         let Some(highest) = first_bucket(run, &highest)? else {
             return Ok(Some((DocumentBuffer::default(), highest.clone())));
         };
-        let query = complete(run, self.queries.bounds(shape, self.question, highest.page));
+        let query = complete(run, self.queries.bounds(shape, self.query, highest.page));
         let Some(mut bounds) = all_bounds(run, query).await? else {
             return Ok(None);
         };
         let Some(own) = PageBounds::of(&highest) else {
             return Ok(None);
         };
-        let range = self.question.range;
+        let range = self.query.range;
         if !range.is_after(own.to) && !range.is_before(own.from) {
             bounds.push(own);
         }
-        let chosen = choose(self.question, &bounds);
+        let chosen = choose(self.query, &bounds);
         let others: Vec<u64> = chosen.pages.iter().copied().filter(|page| *page != own.page).collect();
         if others.len() > MAX_PAGES {
             return Ok(None);
@@ -213,10 +210,10 @@ impl Merging<'_> {
             });
         let mut items = DocumentBuffer::default();
         let window = MergeWindow {
-            skip: self.question.skip.saturating_sub(chosen.passed),
+            skip: self.query.skip.saturating_sub(chosen.passed),
             unread: Unread::None,
         };
-        let found = same && merge(shape, self.question, window, &buckets, &mut items);
+        let found = same && merge(shape, self.query, window, &buckets, &mut items);
         let cluster_time = answers.into_iter().next_back().unwrap_or_default();
         Ok(found.then_some((items, cluster_time)))
     }

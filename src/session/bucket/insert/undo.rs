@@ -18,7 +18,7 @@ use crate::pattern::bucket::take_back::{on_any_page, on_page, take_back};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::delete::remove_empty_pages;
-use crate::session::bucket::retry_on_swap::is_met_by_statement;
+use crate::session::bucket::retry_on_swap::is_swap_write_error;
 use crate::session::bucket::upstream_query::documents;
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
@@ -230,7 +230,7 @@ async fn send(
         if let Some(statement) = statements.get(position) {
             done.remove(&statement.number);
         }
-        is_replaced |= is_met_by_statement(&error);
+        is_replaced |= is_swap_write_error(&error);
         match failure(run.shape, error) {
             Failure::Miss | Failure::NotReady => {}
             Failure::TooLarge(error) | Failure::Final(error) => return Err(error.into_command_error().into()),

@@ -72,7 +72,7 @@ pub(super) async fn run(
     };
     let answer = match changes {
         [_] => send(run, command, &statements, &ids, None).await?,
-        _ if may_pass_moved_items(run) => bulk.until_all_are_met(run).await?,
+        _ if may_pass_moved_items(run) => bulk.until_all_match(run).await?,
         _ => bulk.until_none_is_frozen(run).await?,
     };
     if let ([statement], [change]) = (command.statements.as_slice(), changes)

@@ -9,7 +9,7 @@
 //! (`docs/decisions/0021-a-multi-update-ends-with-its-first-failure.md`).
 
 mod away;
-mod met;
+mod processed_items;
 mod together;
 
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use bson::raw::RawDocumentBuf;
 
 use self::away::fails_anywhere;
-use self::met::Met;
+use self::processed_items::ProcessedItems;
 use super::find_again::{FoundAgain, find_again, find_all_again};
 use super::one::none_matched;
 use super::outcome::UpdateOutcome;
@@ -33,7 +33,7 @@ use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::item_lookup::Matches;
 use crate::session::bucket::item_update::{ItemUpdate, given_up, in_words_of_the_application};
 use crate::session::bucket::relocate::may_relocate;
-use crate::session::bucket::retry_on_swap::{MAX_RUNS, is_met_by, is_met_by_statement, updated_in_part, wait};
+use crate::session::bucket::retry_on_swap::{MAX_RUNS, is_swap_error, is_swap_write_error, updated_in_part, wait};
 use crate::session::bucket::write_concern;
 use crate::session::upstream::UpstreamKind;
 
@@ -59,7 +59,7 @@ pub(super) async fn run(
     };
     match many.all(run, upserts).await {
         Err(RunError::Command(error))
-            if is_met_by(&error) && !run.context.head.in_transaction() && many.sum.modified > 0 =>
+            if is_swap_error(&error) && !run.context.head.in_transaction() && many.sum.modified > 0 =>
         {
             many.end_in_part(run);
         }
@@ -108,12 +108,12 @@ impl Many<'_> {
     /// Changes all matching items. Returns the outcome of the upsert if nothing matched.
     async fn all(&mut self, run: &mut BucketCommand<'_>, upserts: bool) -> Result<Option<UpdateOutcome>, RunError> {
         let mut matches = Matches::of(run, self.task.wanted()).await?;
-        let mut met = Met::default();
+        let mut processed = ProcessedItems::default();
         let mut kept: Vec<LocatedItem> = Vec::new();
         let mut bytes = 0_usize;
         while let Some(batch) = matches.next_batch(run).await? {
             for found in batch {
-                if met.is_new(&found) {
+                if processed.is_new(&found) {
                     bytes = bytes.saturating_add(found.bytes());
                     kept.push(found);
                 }
@@ -135,7 +135,7 @@ impl Many<'_> {
         }
         self.change(run, kept).await?;
         self.relocate(run).await?;
-        if upserts && met.is_empty() {
+        if upserts && processed.is_empty() {
             // If another writer inserted the item in the meantime, the update is executed again and
             // matches it.
             return match none_matched(run, self.task, true, &self.sum).await? {
@@ -197,7 +197,7 @@ impl Many<'_> {
 
     /// Whether the error is due to a swap, and the remaining items may be changed in the copy.
     fn goes_on_after(&self, run: &BucketCommand<'_>, error: &CommandError) -> bool {
-        is_met_by(error) && !run.context.head.in_transaction() && self.sum.failed.is_none()
+        is_swap_error(error) && !run.context.head.in_transaction() && self.sum.failed.is_none()
     }
 
     /// Waits for the copy and locates the items in it. `None`: an item cannot be identified, and
@@ -305,7 +305,7 @@ impl Many<'_> {
                 .statement(run.shape, &found)
                 .map_err(|what| run.unsupported(&what))?;
             let mut outcome = send(run, self.task, &statement).await?;
-            if let Some(error) = outcome.failed.as_ref().filter(|error| is_met_by_statement(error)) {
+            if let Some(error) = outcome.failed.as_ref().filter(|error| is_swap_write_error(error)) {
                 return Err(error.clone().into_command_error().into());
             }
             if outcome.matched > 0 || outcome.failed.is_some() {

@@ -86,7 +86,7 @@ fn only_a_primary_is_shown_as_the_one_server() {
 }
 
 #[test]
-fn what_is_no_member_is_shown_as_it_is() {
+fn hello_of_a_non_member_is_unchanged() {
     let standalone = doc! { "isWritablePrimary": true, "maxWireVersion": 17, "ok": 1.0 };
     let mongos = doc! { "isWritablePrimary": true, "msg": "isdbgrid", "ok": 1.0 };
     let error = doc! { "ok": 0.0, "code": 186, "setName": "rs0" };

@@ -4,7 +4,7 @@
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::{met_by_nobody, reassembled_retry};
+use super::{reassembled_retry, run_matching_nothing};
 use crate::command::document::{get, put, single};
 use crate::command::find_and_modify::FindAndModify;
 use crate::command::reply::{copy_cluster_time, succeeded};
@@ -13,7 +13,7 @@ use crate::pattern::outlier::statement::{inserting, replacing};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::outlier::command::OutlierCommand;
-use crate::session::outlier::internal_write::{OutlierWriteResult, met};
+use crate::session::outlier::internal_write::{OutlierWriteResult, matched_count};
 use crate::session::outlier::page_store::Written;
 
 /// Changes an outlier, or a document that may become one. `None`: the document with that `_id` does
@@ -27,7 +27,7 @@ pub(super) async fn of_outlier(
     if run.context.head.is_retryable_write() {
         // A retry is detected first: evaluated on the current document, the command could have another
         // result.
-        let answer = met_by_nobody(run, command).await?;
+        let answer = run_matching_nothing(run, command).await?;
         if get(&answer, "retriedStmtId").is_some() {
             return reassembled_retry(run, command, answer).await.map(Some);
         }
@@ -44,14 +44,14 @@ pub(super) async fn of_outlier(
             .compute(Some(&whole), |collection| on_copy(collection, command, Some(filter)))
             .await?;
         let answer = succeeded(computed.answer)?;
-        if met(&answer) == 0 {
+        if matched_count(&answer) == 0 {
             return Ok(None);
         }
         let result = match computed.then {
             Some(then) if then.as_bytes() == whole.as_bytes() => {
                 // The document may be unchanged because an earlier attempt has changed it.
                 let remembered = if run.context.head.is_retryable_write() {
-                    met_by_nobody(run, command).await?
+                    run_matching_nothing(run, command).await?
                 } else {
                     RawDocumentBuf::new()
                 };
@@ -78,7 +78,7 @@ pub(super) async fn upsert(
     command: &FindAndModify<'_>,
 ) -> Result<RawDocumentBuf, RunError> {
     if run.context.head.is_retryable_write() {
-        let answer = met_by_nobody(run, command).await?;
+        let answer = run_matching_nothing(run, command).await?;
         if get(&answer, "retriedStmtId").is_some() {
             return reassembled_retry(run, command, answer).await;
         }

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_gets_out_of_its_place() {
+    fn html_values_are_escaped() {
         assert_eq!(
             escape("<a href='x'>\"&\""),
             "&lt;a href=&#39;x&#39;&gt;&quot;&amp;&quot;"

@@ -1,4 +1,4 @@
-//! Many items in a command, and what they take in memory and on disk.
+//! Many items in a command, and their memory and disk usage.
 
 use std::io::Write as _;
 use std::net::SocketAddr;

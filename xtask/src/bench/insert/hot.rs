@@ -1,4 +1,4 @@
-//! One item a command, all of one key: by one connection, and by many that come through three proxies.
+//! One item per command, all of one key: by one connection, and by many through three proxies.
 
 use std::io::Write as _;
 

@@ -1,4 +1,4 @@
-//! One item a command, of a key that has few pages or very many.
+//! One item per command, of a key with few pages or very many.
 
 use std::io::Write as _;
 

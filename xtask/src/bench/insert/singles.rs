@@ -1,4 +1,4 @@
-//! One item a command, over one connection and over many at once.
+//! One item per command, over one connection and over many.
 
 use std::io::Write as _;
 use std::net::SocketAddr;

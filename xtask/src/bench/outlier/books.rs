@@ -89,7 +89,7 @@ impl Books {
         number(self.picked % outliers * ONE_OF + WHICH)
     }
 
-    /// A buyer that nobody has been.
+    /// A new buyer.
     pub(super) fn next_buyer(&mut self) -> Bson {
         self.pushed += 1;
         self.form.buyer(format!("new{:08}", self.pushed))

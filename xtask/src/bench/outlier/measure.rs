@@ -1,4 +1,4 @@
-//! Connections that send operations together, each the next that there is.
+//! Connections that share a sequence of operations: each takes the next one.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};

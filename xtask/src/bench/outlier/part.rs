@@ -1,4 +1,4 @@
-//! What is measured: one operation of an application each, the same on every way.
+//! The measured operations of an application, the same on every way.
 
 use bson::{Document, doc};
 use clap::ValueEnum;
@@ -84,7 +84,7 @@ impl Part {
         matches!(self, Self::Listing | Self::Whole | Self::Buyer)
     }
 
-    /// Whether it is the same question on this way.
+    /// Whether it is the same operation on this way.
     pub(super) fn is_for(self, way: &Way) -> bool {
         way.kind != Kind::Base || !matches!(self, Self::Whole | Self::Buyer)
     }

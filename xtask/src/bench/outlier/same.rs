@@ -1,4 +1,4 @@
-//! Whether all ways have the same books in the end.
+//! Checks that all ways have the same books in the end.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -11,7 +11,7 @@ use crate::bench::client::{Client, Retries};
 /// Books of a batch.
 const BATCH: i32 = 1000;
 
-/// Fails unless every way has what the first has: the same fields in the same order, in every bit.
+/// Fails unless every way has the documents of the first: the same fields, order and bits.
 pub(super) fn check(ways: &Ways) -> Result<()> {
     let mut expected: Option<Vec<(i32, u64)>> = None;
     for way in ways.all() {
@@ -33,7 +33,7 @@ pub(super) fn check(ways: &Ways) -> Result<()> {
     Ok(())
 }
 
-/// The `_id` of every book, and what stands for its content.
+/// The `_id` of every book, and a hash of its content.
 fn books(ways: &Ways, way: &Way) -> Result<Vec<(i32, u64)>> {
     let mut client = Client::open(ways.whole(way), DATABASE, Retries::None)?;
     let mut reply = client.command(doc! { "find": way.collection, "sort": { "_id": 1 }, "batchSize": BATCH })?;

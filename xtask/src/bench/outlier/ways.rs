@@ -34,7 +34,7 @@ pub(super) struct Way {
     pub(super) is_ours: bool,
 }
 
-/// Running servers; they end when dropped, proxies before what they stand before.
+/// Running servers. They are stopped when dropped, proxies before their upstreams.
 #[derive(Debug)]
 pub(super) struct Ways {
     all: Vec<Way>,
@@ -79,7 +79,7 @@ impl Ways {
         })
     }
 
-    /// The naive one first.
+    /// The plain one first.
     pub(super) fn all(&self) -> &[Way] {
         &self.all
     }

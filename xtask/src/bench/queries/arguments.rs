@@ -1,4 +1,4 @@
-//! What a query is about: a random key, a random message, a cursor of an application.
+//! The arguments of a query: a random key, a random message, a cursor of an application.
 
 use std::ops::Range;
 

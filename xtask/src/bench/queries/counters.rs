@@ -1,5 +1,5 @@
-//! What mongod counts: documents and index keys that it examined, commands that it received, bytes that it
-//! sent. The counts include the commands that mongoshape sends by itself.
+//! mongod's counters: examined documents and index keys, received commands, and sent bytes. They include the
+//! internal commands of mongoshape.
 
 use std::net::SocketAddr;
 use std::ops::{Add, Sub};

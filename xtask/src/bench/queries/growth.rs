@@ -84,7 +84,7 @@ fn least_p50_us(row: &Row, way: Way) -> Option<f64> {
     rounds.map(|round| round.p50_us).min_by(f64::total_cmp)
 }
 
-/// Human-readable: by what a row exceeds the pages that it may examine.
+/// Human-readable: how far a row exceeds the pages that it may examine.
 fn excess(row: &Row) -> Option<String> {
     let (plain, shaped) = (row.of(Way::Plain)?, row.of(Way::Shaped)?);
     let needed = plain.documents().max(plain.keys()).max(plain.examined());

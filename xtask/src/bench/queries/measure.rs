@@ -211,7 +211,7 @@ impl Turn {
     }
 }
 
-/// Asks again and again until the turn is over, and adds up what that took.
+/// Repeats the query until the turn is over, and adds up the cost.
 fn take_turn(asked: &mut Asked, servers: &Servers, reader: &mut Reader, turn: Turn) -> Result<()> {
     let Asked {
         asker,

@@ -1,4 +1,4 @@
-//! The collection that is queried: messages of conversations, the same ones in every run.
+//! The queried collection: messages of conversations, the same in every run.
 
 use bson::oid::ObjectId;
 use bson::{DateTime, Document, doc};

@@ -1,4 +1,4 @@
-//! A shape of a query: what applications ask for again and again, each time with other values.
+//! A shape of a query: a typical query with varying values.
 
 use bson::Document;
 
@@ -19,7 +19,7 @@ type Command = dyn Fn(&Arguments<'_>) -> Option<Document>;
 /// How a plain collection answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PlainPlan {
-    /// From an index: it examines what the answer consists of, and no more.
+    /// From an index: it examines exactly the returned documents.
     Indexed,
     /// By a scan of the collection or of more of an index than the answer consists of.
     Scan,

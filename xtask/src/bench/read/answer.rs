@@ -1,11 +1,11 @@
-//! What a way answers, to compare with what the others do.
+//! The reply of a way, comparable with those of the others.
 
 use anyhow::{Result, bail, ensure};
 use bson::{Bson, DateTime, Document};
 
 use super::by_hand;
 use super::data::Data;
-use super::question::Question;
+use super::query::ReadQuery;
 use super::reader::{End, Reader};
 use crate::bench::model::Model;
 
@@ -28,7 +28,7 @@ pub(super) enum Answer {
 
 impl Answer {
     /// Asks for it: the answer, and in how many documents it came.
-    pub(super) fn get(reader: &mut Reader, question: Question, model: Model, data: &Data) -> Result<(Self, usize)> {
+    pub(super) fn get(reader: &mut Reader, query: ReadQuery, model: Model, data: &Data) -> Result<(Self, usize)> {
         let mut documents = Vec::new();
         let end = reader.read(|batch| {
             for document in batch {
@@ -40,7 +40,7 @@ impl Answer {
             Ok(())
         })?;
         // By hand, counting is adding up.
-        if let (Question::Count(_), [sum]) = (question, documents.as_slice()) {
+        if let (ReadQuery::Count(_), [sum]) = (query, documents.as_slice()) {
             return Ok((Self::Number(sum.get_i32("n")?.into()), 1));
         }
         let answer = match end {
@@ -49,7 +49,7 @@ impl Answer {
             End::Exhausted => {
                 let items = documents.iter().map(items).collect::<Result<Vec<_>>>()?.concat();
                 let items = match model {
-                    Model::ByHand => by_hand::trim(question, data, items),
+                    Model::ByHand => by_hand::trim(query, data, items),
                     _ => items,
                 };
                 Self::Items(items)
@@ -58,7 +58,7 @@ impl Answer {
         Ok((answer, documents.len()))
     }
 
-    /// Fails unless it is what was expected, and something at all.
+    /// Fails unless it equals the expected reply and is not empty.
     pub(super) fn check(&self, expected: &Self) -> Result<()> {
         ensure!(
             self == expected && *self != Self::Items(Vec::new()),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_right_that_are_the_same_and_not_empty() {
+    fn answers_are_correct_if_equal_and_not_empty() {
         let expected = answer(&[1, 2]);
         assert!(answer(&[1, 2]).check(&expected).is_ok());
         for wrong in [answer(&[1]), answer(&[2, 1]), Answer::Number(2)] {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_and_one_that_was_taken_apart_have_the_trades_of_plain_documents() -> Result<()> {
+    fn page_and_unwound_page_have_the_trades_of_plain_documents() -> Result<()> {
         let date = DateTime::from_millis(1);
         let element = doc! { "date": date, "qty": 5 };
         let plain = items(&doc! { "_id": 1, "date": date, "quantity": 5 })?;

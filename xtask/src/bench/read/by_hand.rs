@@ -1,22 +1,22 @@
-//! How pages are read that an application has written by hand: one document is one page.
+//! Reads of hand-written pages: one document is one page.
 
 use bson::raw::{CString, cstr};
 use bson::{Document, Regex, doc};
 
 use super::answer::Item;
 use super::data::{Data, LARGEST, SECOND, SPACING_MS};
-use super::question::{LARGE_QUANTITY, Order, Question, items_before, number_of};
+use super::query::{LARGE_QUANTITY, Order, ReadQuery, items_before, number_of};
 use crate::bench::by_hand::MAX_ITEMS;
 
 /// From the beginning of a page to that of the next.
 const PAGE_MS: i64 = SPACING_MS * MAX_ITEMS as i64;
 
 /// The command. `None`: there is no index for it.
-pub(super) fn command(question: Question, collection: &str, data: &Data) -> Option<Document> {
+pub(super) fn command(query: ReadQuery, collection: &str, data: &Data) -> Option<Document> {
     let find = |filter: Document| doc! { "find": collection, "filter": filter };
     let by_name = doc! { "_id": 1 };
-    Some(match question {
-        Question::Page(number, order) => {
+    Some(match query {
+        ReadQuery::Page(number, order) => {
             let mut command = find(doc! { "_id": pages_of(LARGEST) });
             command.insert("skip", number_of(number - 1));
             // The newest page is rarely full, so ten items counted from there are on two.
@@ -31,7 +31,7 @@ pub(super) fn command(question: Question, collection: &str, data: &Data) -> Opti
             command.insert("limit", limit);
             command
         }
-        Question::Week => {
+        ReadQuery::Week => {
             let week = data.week();
             // From the page on that may have begun before the week.
             let from = name(week.start.timestamp_millis() - PAGE_MS);
@@ -40,20 +40,20 @@ pub(super) fn command(question: Question, collection: &str, data: &Data) -> Opti
             command.insert("sort", by_name);
             command
         }
-        Question::WholeKey => {
+        ReadQuery::WholeKey => {
             let mut command = find(doc! { "_id": pages_of(SECOND) });
             command.insert("sort", by_name);
             command
         }
-        Question::Count(customer) => aggregate(
+        ReadQuery::Count(customer) => aggregate(
             collection,
             &[
                 doc! { "$match": { "_id": pages_of(customer) } },
                 doc! { "$group": { "_id": null, "n": { "$sum": "$count" } } },
             ],
         ),
-        Question::ById => return None,
-        Question::ByQuantity => {
+        ReadQuery::ById => return None,
+        ReadQuery::ByQuantity => {
             let large = doc! { "$gt": LARGE_QUANTITY };
             let pages = doc! { "_id": pages_of(SECOND), "history.qty": &large };
             aggregate(
@@ -69,15 +69,15 @@ pub(super) fn command(question: Question, collection: &str, data: &Data) -> Opti
 }
 
 /// What the application keeps of the items on the pages that it has read.
-pub(super) fn trim(question: Question, data: &Data, mut items: Vec<Item>) -> Vec<Item> {
-    match question {
-        Question::Page(number, Order::NewestFirst) => {
+pub(super) fn trim(query: ReadQuery, data: &Data, mut items: Vec<Item>) -> Vec<Item> {
+    match query {
+        ReadQuery::Page(number, Order::NewestFirst) => {
             items.sort_by_key(|item| std::cmp::Reverse(item.date));
             let on_newest = data.largest % usize::from(MAX_ITEMS);
             let before = if number == 1 { 0 } else { items_before(2) - on_newest };
             items.into_iter().skip(before).take(MAX_ITEMS.into()).collect()
         }
-        Question::Week => {
+        ReadQuery::Week => {
             let week = data.week();
             items.retain(|item| week.contains(&item.date));
             items

@@ -1,4 +1,4 @@
-//! What is read: trades of a hundred customers, of whom one has very many.
+//! The data: trades of a hundred customers, one of whom has very many.
 
 use std::ops::Range;
 use std::time::Duration;

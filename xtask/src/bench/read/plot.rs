@@ -1,5 +1,5 @@
-//! A plot of latencies by page number, both logarithmic, as an SVG file. A hundred lines of our own: a
-//! plotting library would bring more code than that to say less about where its labels go.
+//! A plot of latencies by page number, both logarithmic, as an SVG file. It is a hundred lines: a plotting
+//! library would be larger and position labels less exactly.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -31,7 +31,7 @@ const LEFT: f64 = 90.0;
 const RIGHT: f64 = WIDTH - 45.0;
 const TOP: f64 = 60.0;
 const BOTTOM: f64 = HEIGHT - 75.0;
-/// Okabe and Ito's colours, which the colour-blind tell apart too.
+/// Okabe and Ito's colours, which are distinct for colour-blind readers.
 const COLOURS: [&str; 5] = ["#333333", "#e69f00", "#0072b2", "#d55e00", "#009e73"];
 const DASHES: [&str; 5] = ["none", "8 4", "2 4", "none", "10 4 2 4"];
 

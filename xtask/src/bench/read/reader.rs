@@ -1,5 +1,5 @@
-//! A connection that asks one question again and again: its requests are made before the clock starts, and
-//! its replies are read as far as it takes to count documents and to find the cursor.
+//! A connection that sends one query repeatedly. Requests are built before the clock starts. Replies are
+//! parsed only to count documents and to find the cursor.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ pub(super) enum End {
     Refused(String),
 }
 
-/// A connection with what it sends.
+/// A connection and its request.
 #[derive(Debug)]
 pub(super) struct Reader {
     client: Client,
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_is_where_it_is_written() -> Result<()> {
+    fn cursor_id_is_found_at_its_position() -> Result<()> {
         let mut frame = raw::request(1, &doc! { "getMore": 0_i64, "collection": "c", "$db": "d" })?;
         frame[CURSOR_AT..CURSOR_AT + 8].copy_from_slice(&42_i64.to_le_bytes());
         assert_eq!(raw::document(&frame)?.get_i64("getMore")?, 42);

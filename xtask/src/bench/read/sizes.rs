@@ -1,4 +1,4 @@
-//! What the collections take.
+//! The sizes of the collections.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! Very many items by many clients at once, who take their time: what they cost the proxy in memory.
+//! Many slow clients that read very many items: the memory of the proxy.
 
 use std::io::Write as _;
 use std::sync::Barrier;
@@ -19,16 +19,16 @@ use crate::bench::process::resident_kilobytes;
 use crate::bench::servers::Servers;
 use crate::bench::trades::KEY;
 
-/// Documents in a first batch when nobody says how many (`query.h`, `kDefaultBatchSize`).
+/// Documents in a first batch by default (`query.h`, `kDefaultBatchSize`).
 const FIRST_BATCH: usize = 101;
-/// What a `getMore` fetches when nobody says how many: as much as a document may have.
+/// The default size of a `getMore` batch: the maximum size of a document.
 const BATCH_BYTES: usize = 16 << 20;
 /// Between two looks at the proxy's memory.
 const LOOK: Duration = Duration::from_millis(50);
 /// Between two lines.
 const LINE: Duration = Duration::from_secs(2);
 
-/// Counts what all clients have done.
+/// Counts the operations of all clients.
 #[derive(Debug, Default)]
 struct Progress {
     items: AtomicUsize,
@@ -122,7 +122,7 @@ fn drain(
     (timetable, barrier, progress): (Timetable, &Barrier, &Progress),
 ) -> Result<usize> {
     let begun = reader.begin();
-    // Whoever fails must still meet the others, or they would wait for ever.
+    // A failed thread must still reach the barrier, or the others would wait for ever.
     barrier.wait();
     let started = Instant::now();
     let (mut cursor, mut items) = begun?;

@@ -1,4 +1,4 @@
-//! The collections that are compared: the same trades in each, to which the same is done.
+//! The compared collections: the same trades and the same operations in each.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};
@@ -22,7 +22,7 @@ const NOT_SUPPORTED: i32 = 115;
 
 #[derive(Debug)]
 pub(super) struct Comparison {
-    /// The naive one first.
+    /// The plain one first.
     places: Vec<Place>,
     /// Of the rounds since rows were taken, one a place.
     measured: Vec<Measured>,
@@ -65,7 +65,7 @@ impl Comparison {
         self.places.iter().map(|place| place.way.clone()).collect()
     }
 
-    /// Why a way does not do it, if it says so, asked to do it to a trade that nobody has.
+    /// The refusal of a way, if any, for the operation on a missing trade.
     pub(super) fn refused(&mut self, operation: Operation) -> Result<Option<String>> {
         let nobodys = self.trades.of(1, 1);
         let nobodys = nobodys.first().context("a trade")?;

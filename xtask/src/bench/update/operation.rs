@@ -1,4 +1,4 @@
-//! What is done to one item, by its `_id`.
+//! The operation on one item, by its `_id`.
 
 use anyhow::Result;
 use bson::{Document, doc};
@@ -8,7 +8,7 @@ use crate::bench::client::Prepared;
 use crate::bench::model::Write;
 use crate::bench::trades::Trade;
 
-/// An operation of an application, which is the same to a naive and to a shaped collection.
+/// An operation of an application, which is the same to a plain and to a shaped collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Operation {
     /// One item an `update`: one field set, another incremented

@@ -1,4 +1,4 @@
-//! Whether the shaped collections were what their shape says.
+//! Checks the layout of the shaped collections.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::doc;

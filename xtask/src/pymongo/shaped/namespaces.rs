@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_to_by_a_pipeline_stays_plain() {
+    fn collection_written_by_a_pipeline_stays_plain() {
         for stage in [
             json!({ "$out": "b" }),
             json!({ "$out": { "db": "db", "coll": "b" } }),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn files_disagree_on_what_only_one_of_them_writes_to_by_a_pipeline() {
+    fn files_conflict_if_only_one_writes_to_a_collection_by_a_pipeline() {
         let plain = file(&json!([]));
         let writing = file(&json!([{ "arguments": { "pipeline": [{ "$out": "b" }] } }]));
         assert!(plain.agree_with(&plain));

@@ -1,4 +1,4 @@
-//! Which files of the unified tests are run, and the test classes that the suite makes of them.
+//! The files of unified tests that are run, and the suite's test classes for them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -92,7 +92,7 @@ pub(super) fn files(specifications: &[Specification], root: &Path) -> Result<Vec
 }
 
 impl File {
-    /// Its text, and what it says.
+    /// Its text and its parsed form.
     pub(super) fn read(&self) -> Result<(String, Value)> {
         let name = || self.path.display().to_string();
         let text = fs::read_to_string(&self.path).with_context(name)?;

@@ -1,4 +1,4 @@
-//! What became of each test, on every route, as Markdown.
+//! Prints the outcome of each test on every route as Markdown.
 
 use std::collections::BTreeSet;
 

@@ -8,7 +8,7 @@ use super::{filled, indexes};
 use crate::definitions::servers;
 
 #[test]
-fn ids_are_unique_in_mongods_words() -> Result<()> {
+fn duplicate_id_has_mongods_error() -> Result<()> {
     for mongod in servers() {
         for index in indexes() {
             let mut both = filled(mongod, &index)?;

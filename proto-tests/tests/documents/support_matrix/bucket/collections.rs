@@ -1,4 +1,4 @@
-//! Commands about the collection.
+//! Commands on the collection itself.
 
 use bson::{Bson, doc};
 use proto_tests::sides::COLLECTION;

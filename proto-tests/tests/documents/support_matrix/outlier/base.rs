@@ -1,5 +1,4 @@
-//! Collections of whose outliers readers see base documents: beside a naive collection that holds what they
-//! are to see.
+//! Collections with `reads = "base"`, beside a plain collection that has the expected documents.
 
 use anyhow::Result;
 use bson::{Document, doc};
@@ -76,7 +75,7 @@ pub(super) fn all() -> Of {
 }
 
 #[test]
-fn every_row_is_as_it_says() -> Result<()> {
+fn rows_behave_as_documented() -> Result<()> {
     let mut shape = Outlier::new("tags", SIZES);
     shape.reads = Reads::Base;
     let mut sides = Sides::open(Base(shape))?;

@@ -1,4 +1,4 @@
-//! What an update may do to the array.
+//! Update operators on the array.
 
 use bson::{Bson, Document, bson, doc};
 use proto_tests::sides::COLLECTION;

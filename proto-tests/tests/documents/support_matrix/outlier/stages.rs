@@ -97,7 +97,7 @@ pub(super) fn stages() -> Of {
         .but("$geoNear", last(near()))
 }
 
-/// Stages that reach other collections, or tell of this one.
+/// Stages that read other collections, or the statistics of this one.
 pub(super) fn others() -> Of {
     let database = doc! { "$lookup": { "from": { "db": "DATABASE", "coll": COLLECTION }, "localField": "n", "foreignField": "n", "as": "x" } };
     let graph = |of: &str| doc! { "$graphLookup": { "from": of, "startWith": "$n", "connectFromField": "n", "connectToField": "n", "as": "x" } };

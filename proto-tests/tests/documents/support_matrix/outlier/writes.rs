@@ -1,4 +1,4 @@
-//! Writes: their options.
+//! Options of writes.
 
 use bson::{Bson, Document, bson, doc};
 use proto_tests::sides::COLLECTION;
@@ -15,7 +15,7 @@ fn with(mut sent: Document, more: Document) -> Document {
     sent
 }
 
-/// One that the documents do not meet.
+/// A validator that the documents do not satisfy.
 fn validator() -> Document {
     doc! { "collMod": COLLECTION, "validator": { "v": 1 }, "comment": KEPT }
 }

@@ -1,5 +1,4 @@
-//! Both protocols as they were before there were fences: what the search finds in them is what it would find
-//! again.
+//! Both protocols before fences were added. The search must find their known bugs.
 
 use super::server::{Command, Name, Server};
 use super::system::{Ending, Protocol, Run, Step, Then};
@@ -35,7 +34,7 @@ fn or(command: Command, done: At, otherwise: At) -> Step<At> {
     Step::Send { command, then }
 }
 
-/// The validator is set, whatever it was and for whomever.
+/// Sets the validator without a check of the old one.
 fn freeze(freezes: bool) -> Command {
     Command::CollMod {
         uuid: None,
@@ -72,7 +71,7 @@ fn made(run: &mut Run<At>, server: &Server) -> Step<At> {
     Step::Go(if run.copy.is_some() { At::Fill } else { At::TakeBack })
 }
 
-/// The collection is thawed by one command, whatever becomes of it.
+/// Thaws the collection by one command without a check of the result.
 fn take_back(server: &Server) -> Step<At> {
     match server.at(Name::Main) {
         Some(main) if main.is_frozen => or(freeze(false), At::Over, At::GiveUp),

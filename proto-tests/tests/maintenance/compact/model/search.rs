@@ -22,7 +22,7 @@ pub(super) trait Model {
 /// What was found.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// States that were met.
+    /// Visited states.
     pub(super) states: usize,
     /// The shortest way to a fault, and the fault.
     pub(super) counterexample: Option<Vec<String>>,
@@ -37,7 +37,7 @@ struct Reached<S> {
 /// Goes through all states, up to the first that is at fault.
 pub(super) fn search<M: Model>(model: &M, max_states: usize) -> Found {
     let first = Rc::new(model.first());
-    let mut met = HashSet::from([Rc::clone(&first)]);
+    let mut visited = HashSet::from([Rc::clone(&first)]);
     let mut reached = vec![Reached {
         state: first,
         from: None,
@@ -48,13 +48,13 @@ pub(super) fn search<M: Model>(model: &M, max_states: usize) -> Found {
         let state = Rc::clone(&reached[at].state);
         if let Some(fault) = model.fault(&state) {
             return Found {
-                states: met.len(),
+                states: visited.len(),
                 counterexample: Some(way_to(&reached, at, fault)),
             };
         }
         for (by, next) in model.next(&state) {
             let next = Rc::new(next);
-            if met.insert(Rc::clone(&next)) {
+            if visited.insert(Rc::clone(&next)) {
                 reached.push(Reached {
                     state: next,
                     from: Some(at),
@@ -64,12 +64,12 @@ pub(super) fn search<M: Model>(model: &M, max_states: usize) -> Found {
         }
         at += 1;
         assert!(
-            met.len() <= max_states,
+            visited.len() <= max_states,
             "more than {max_states} states: the model is too large"
         );
     }
     Found {
-        states: met.len(),
+        states: visited.len(),
         counterexample: None,
     }
 }

@@ -1,5 +1,4 @@
-//! As much of mongod as the exchange of collections goes by. `late.rs` holds the real one against what is
-//! assumed here.
+//! The part of mongod that a swap depends on. `late.rs` compares these assumptions with a real mongod.
 
 /// A collection's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -179,7 +179,7 @@ impl<R: Protocol> System<R> {
         for (index, command) in state.late.iter().enumerate() {
             let mut arrived = state.clone();
             arrived.late.remove(index);
-            // Whatever is answered, nobody hears it.
+            // The reply is lost.
             let _ = arrived.server.run(*command);
             let makes = matches!(command, Command::Create { .. } | Command::CreateIndexes { .. });
             if state.left.twice > 0 && !makes {

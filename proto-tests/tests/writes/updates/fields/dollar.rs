@@ -82,7 +82,7 @@ fn operators() -> Vec<Document> {
         ] {
             updates.push(at_path(operator, path, value));
         }
-        // A `$rename` that leads through an array is refused whatever its names are.
+        // A `$rename` through an array is always refused.
         if !path.starts_with("list") && !path.starts_with("quantity") && path != "$old.x" {
             updates.push(at_path("$rename", path, bson!("renamed")));
             updates.push(at_path("$rename", "old", bson!(path)));
@@ -236,7 +236,7 @@ fn writes_take_names_that_begin_with_dollar_where_a_plain_collection_does() -> R
 }
 
 #[test]
-fn so_do_inserts() -> Result<()> {
+fn inserts_take_names_that_begin_with_dollar_where_a_plain_collection_does() -> Result<()> {
     for ids in [ItemIds::Unique, ItemIds::Stored] {
         let mut table = Table::open(ids)?;
         let documents = values().into_iter().flat_map(|value| {

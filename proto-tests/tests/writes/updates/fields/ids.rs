@@ -1,4 +1,4 @@
-//! What may be an `_id`: given by an insert, by an upsert's filter, operators, replacement or stages.
+//! Values of an `_id`: given by an insert, or by an upsert's filter, operators, replacement or stages.
 
 use anyhow::Result;
 use bson::{Bson, Document, Timestamp, bson, doc};
@@ -92,7 +92,7 @@ fn commands(id: &Bson) -> Vec<Document> {
 }
 
 #[test]
-fn an_id_is_taken_where_a_plain_collection_takes_it() -> Result<()> {
+fn id_is_accepted_where_a_plain_collection_accepts_it() -> Result<()> {
     for item_ids in [proto_tests::ItemIds::Unique, proto_tests::ItemIds::Stored] {
         let mut table = Table::open(item_ids)?;
         let existing = vec![doc! { "_id": 9, "k": 9, "at": at(9) }];

@@ -1,4 +1,4 @@
-//! Fields that are there twice, and values that are equal and of other types.
+//! Repeated fields, and equal values of different types.
 
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, bson, doc};
@@ -54,7 +54,7 @@ fn fields_repeated_in_a_field_are_changed_as_in_a_plain_collection() -> Result<(
     for item_ids in [ItemIds::Unique, ItemIds::Stored] {
         let mut table = Table::open(item_ids)?;
         let sides = &mut table.sides;
-        let databases = [sides.naive_database(), sides.shaped_database()];
+        let databases = [sides.plain_database(), sides.shaped_database()];
         for update in updates() {
             for (q, upsert) in [
                 (doc! { "_id": 1 }, false),
@@ -62,7 +62,7 @@ fn fields_repeated_in_a_field_are_changed_as_in_a_plain_collection() -> Result<(
                 (doc! { "_id": 7 }, true),
             ] {
                 let mut stored = Vec::new();
-                for (connection, database) in [&mut sides.naive, &mut sides.shaped].into_iter().zip(&databases) {
+                for (connection, database) in [&mut sides.plain, &mut sides.shaped].into_iter().zip(&databases) {
                     let all = doc! { "delete": COLLECTION, "deletes": [{ "q": {}, "limit": 0 }], "$db": database };
                     connection.command_ok(&all)?;
                     let item = doc! {
@@ -89,7 +89,7 @@ fn fields_repeated_in_a_field_are_changed_as_in_a_plain_collection() -> Result<(
                 }
                 if stored[0] != stored[1] {
                     differing.push(format!(
-                        "{item_ids:?} {q} {update}\n  naive:  {}\n  shaped: {}",
+                        "{item_ids:?} {q} {update}\n  plain:  {}\n  shaped: {}",
                         stored[0], stored[1]
                     ));
                 }
@@ -106,7 +106,7 @@ fn fields_repeated_in_a_field_are_changed_as_in_a_plain_collection() -> Result<(
 }
 
 #[test]
-fn keys_that_are_equal_and_of_other_types_stay_each_as_it_was() -> Result<()> {
+fn equal_keys_of_different_types_keep_their_types() -> Result<()> {
     let symbol = |text: &str| Bson::Symbol(text.to_owned());
     let keys = [
         bson!("x"),
@@ -132,15 +132,15 @@ fn keys_that_are_equal_and_of_other_types_stay_each_as_it_was() -> Result<()> {
             .map(|(id, key): (i32, _)| doc! { "_id": id, "k": key, "n": id, "at": at(id.into()) });
         let items: Vec<Document> = items.collect();
         let mut alike = |command: &Document| -> Result<()> {
-            let [naive, shaped] = table.sides.run(command)?;
+            let [plain, shaped] = table.sides.run(command)?;
             ensure!(
-                super::outcome(&naive) == super::outcome(&shaped),
-                "{command}\n {naive}\n {shaped}"
+                super::outcome(&plain) == super::outcome(&shaped),
+                "{command}\n {plain}\n {shaped}"
             );
             let texts = |stored: Vec<super::Stored>| stored.into_iter().map(|stored| stored.text).collect::<Vec<_>>();
-            let (naive, shaped) = (texts(table.all(false)?), texts(table.all(true)?));
-            for (naive, shaped) in naive.iter().zip(&shaped) {
-                ensure!(naive == shaped, "{command}\n {naive}\n {shaped}");
+            let (plain, shaped) = (texts(table.all(false)?), texts(table.all(true)?));
+            for (plain, shaped) in plain.iter().zip(&shaped) {
+                ensure!(plain == shaped, "{command}\n {plain}\n {shaped}");
             }
             Ok(())
         };

@@ -41,10 +41,10 @@ fn a_document_that_grows_too_large_is_refused_as_in_a_plain_collection() -> Resu
     table.sides.alike(&doc! { "insert": COLLECTION, "documents": [item] })?;
     let mut differing = Vec::new();
     for command in commands(&large) {
-        let [naive, shaped] = table.sides.run(&command)?;
-        if outcome(&naive) != outcome(&shaped) && !is_refusal(&shaped) {
+        let [plain, shaped] = table.sides.run(&command)?;
+        if outcome(&plain) != outcome(&shaped) && !is_refusal(&shaped) {
             let text = format!("{command}").replace(&large, "...");
-            differing.push(format!("{text}\n  naive:  {naive:.400}\n  shaped: {shaped:.400}"));
+            differing.push(format!("{text}\n  plain:  {plain:.400}\n  shaped: {shaped:.400}"));
         }
     }
     ensure!(

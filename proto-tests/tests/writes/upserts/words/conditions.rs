@@ -1,4 +1,4 @@
-//! What filters say.
+//! Random conditions of filters.
 
 use bson::{Bson, Document, bson};
 use rand::RngExt as _;

@@ -1,4 +1,4 @@
-//! What operators are given.
+//! Random operands of operators.
 
 use bson::{Bson, bson, doc};
 use rand::RngExt as _;

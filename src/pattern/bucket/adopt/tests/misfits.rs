@@ -9,10 +9,10 @@ use crate::pattern::shapes::{BucketOptions, BucketShape, ItemIds};
 
 fn refusal(options: BucketOptions, documents: &[RawDocumentBuf]) -> String {
     let shape = BucketShape::new(options).unwrap();
-    let mut walk = AdoptionScan::new(&shape);
+    let mut scan = AdoptionScan::new(&shape);
     let refused: Vec<String> = documents
         .iter()
-        .filter_map(|document| walk.look_at(document).err())
+        .filter_map(|document| scan.look_at(document).err())
         .map(|misfit| misfit.to_string())
         .collect();
     assert_eq!(refused.len(), 1, "{refused:?}");
@@ -26,7 +26,7 @@ fn check_refused(document: &RawDocumentBuf, expected: &str) {
 }
 
 #[test]
-fn what_is_no_bucket_by_hand_is_refused_with_the_reason() {
+fn document_that_is_no_bucket_is_refused_with_the_reason() {
     let check = check_refused;
     check(&rawdoc! { "_id": 41, "k": 1 }, "no array 'history'");
     check(
@@ -73,7 +73,7 @@ fn what_is_no_bucket_by_hand_is_refused_with_the_reason() {
 }
 
 #[test]
-fn an_item_that_is_none_of_its_bucket_is_refused_with_the_reason() {
+fn item_of_another_key_is_refused_with_the_reason() {
     let check = check_refused;
     let of_item = |item: RawDocumentBuf, expected| {
         check(&rawdoc! { "_id": 1, "k": 1, "count": 1, "history": [item] }, expected);
@@ -113,7 +113,7 @@ fn a_control_of_another_kind_and_too_many_bytes_are_refused() {
 }
 
 #[test]
-fn ids_are_held_to_what_becomes_of_them() {
+fn adopted_item_ids_are_checked_by_the_id_option() {
     let check = |item_ids, items: [RawDocumentBuf; 2], expected: Option<&str>| {
         let items: RawArrayBuf = items.into_iter().map(RawBson::Document).collect();
         let document = rawdoc! { "_id": 1, "count": 2, "history": items };
@@ -156,7 +156,7 @@ fn page(number: i32, times: &[i64], control: bson::Document) -> RawDocumentBuf {
 }
 
 #[test]
-fn pages_are_held_to_the_layout() {
+fn pages_are_checked_against_the_layout() {
     let fine = || page(0, &[0, 1, 2], doc! {});
     let check = |pages: &[RawDocumentBuf], expected| {
         let refused = refusal(options(), pages);
@@ -192,9 +192,9 @@ fn pages_are_held_to_the_layout() {
         page(2, &[9], doc! { "bytes": 17.0, "page": 2_i64, "unordered": true }),
     ];
     let shape = shape();
-    let mut walk = AdoptionScan::new(&shape);
+    let mut scan = AdoptionScan::new(&shape);
     for page in &all {
-        assert!(matches!(walk.look_at(page), Ok(DocumentKind::Page)), "{page:?}");
+        assert!(matches!(scan.look_at(page), Ok(DocumentKind::Page)), "{page:?}");
     }
 }
 
@@ -213,16 +213,16 @@ fn pages_record_another_time_from_an_anchor_on() {
         ]
     };
     let shape = shape();
-    let mut walk = AdoptionScan::new(&shape);
+    let mut scan = AdoptionScan::new(&shape);
     for page in pages(doc! { "unordered": true }) {
-        assert!(matches!(walk.look_at(&page), Ok(DocumentKind::Page)), "{page:?}");
+        assert!(matches!(scan.look_at(&page), Ok(DocumentKind::Page)), "{page:?}");
     }
     let refused = refusal(options(), &pages(doc! {}));
     assert!(refused.contains("not marked unordered"), "{refused:?}");
 }
 
 #[test]
-fn one_misfit_does_not_put_the_others_of_its_key_in_doubt() {
+fn one_misfit_does_not_reject_other_buckets_of_its_key() {
     let two = page(2, &[2], doc! {});
     refusal(
         options(),
@@ -231,14 +231,14 @@ fn one_misfit_does_not_put_the_others_of_its_key_in_doubt() {
 }
 
 #[test]
-fn what_is_passed_over_does_not_put_its_neighbours_in_doubt() {
+fn skipped_document_does_not_reject_its_neighbours() {
     let shape = shape();
-    let mut walk = AdoptionScan::new(&shape);
+    let mut scan = AdoptionScan::new(&shape);
     let open = page(0, &[0], doc! {});
-    assert!(matches!(walk.look_at(&open), Ok(DocumentKind::Page)));
-    walk.pass_over(&page(1, &[1], doc! {}));
-    assert!(matches!(walk.look_at(&page(2, &[2], doc! {})), Ok(DocumentKind::Page)));
+    assert!(matches!(scan.look_at(&open), Ok(DocumentKind::Page)));
+    scan.pass_over(&page(1, &[1], doc! {}));
+    assert!(matches!(scan.look_at(&page(2, &[2], doc! {})), Ok(DocumentKind::Page)));
     // Another key follows.
-    walk.pass_over(&by_hand("2", 2, &[]));
-    walk.look_at(&page(1, &[2], doc! {})).unwrap_err();
+    scan.pass_over(&by_hand("2", 2, &[]));
+    scan.look_at(&page(1, &[2], doc! {})).unwrap_err();
 }

@@ -241,7 +241,7 @@ fn a_push_that_reserves_requires_the_known_marks() {
 }
 
 #[test]
-fn a_mark_is_sent_again_when_what_was_known_is_not_true() {
+fn mark_is_sent_again_if_the_cached_state_was_stale() {
     let shape = shape(Some("t"));
     let mut groups = groups(&shape, &[rawdoc! { "k": 1 }]);
     let mut marked = || {
@@ -265,7 +265,7 @@ fn a_mark_is_sent_again_when_what_was_known_is_not_true() {
 }
 
 #[test]
-fn behind_an_empty_page_that_others_precede_nothing_is_known_to_ascend() {
+fn after_an_empty_page_with_predecessors_times_may_not_ascend() {
     let time = RawBson::DateTime(DateTime::from_millis(5000));
     let (set, after) = pushed(page(0), time.clone());
     assert!(after.late && set.contains_key(path::LATE) && !assumes_times(&set));

@@ -52,7 +52,7 @@ fn a_page_that_is_short_or_full_is_closed() {
 }
 
 #[test]
-fn bounds_that_move_are_told_by_a_mark() {
+fn moving_time_bounds_are_marked() {
     for (mark, tells) in [("unsteady", true), ("unordered", false)] {
         let mut control = rawdoc! { "v": 1, "page": 0 };
         put(&mut control, mark, true);

@@ -163,7 +163,7 @@ fn a_scan_begins_where_the_first_item_may_be() {
 }
 
 #[test]
-fn dropped_ids_are_mongods_to_read() {
+fn query_on_dropped_ids_is_left_to_mongod() {
     for item_ids in [ItemIds::Unique, ItemIds::Stored, ItemIds::Dropped] {
         let options = BucketOptions {
             item_ids,
@@ -226,7 +226,7 @@ fn arrays_matter_where_a_scan_begins_inside_an_index() {
 }
 
 #[test]
-fn no_index_has_another_order() {
+fn other_sort_orders_use_no_index() {
     let indexes = prefixed();
     for (filter, sort) in [
         (rawdoc! {}, rawdoc! { "status": 1, "at": -1 }),
@@ -288,7 +288,7 @@ fn numbers(filter: &RawDocument, buckets: &[RawDocumentBuf], is_all: bool) -> Op
 }
 
 #[test]
-fn items_behind_the_last_bucket_wait() {
+fn items_after_the_last_bucket_are_deferred() {
     let first = bucket(1, &[(90, "x"), (40, "x"), (80, "y")]);
     let second = bucket(2, &[(70, "x"), (60, "x")]);
     let buckets = [first, second];

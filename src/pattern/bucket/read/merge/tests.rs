@@ -64,7 +64,7 @@ proptest! {
         if !range.is_empty() { filter.append(bson::raw::cstr!("t"), range); }
         let sort = rawdoc! { "t": if descending { -1 } else { 1 } };
         let body = rawdoc! { "find": "c", "filter": filter, "sort": sort, "skip": skip, "limit": limit };
-        let question = BucketQuery::of(&shape, &Find::parse(&body).unwrap()).unwrap();
+        let query = BucketQuery::of(&shape, &Find::parse(&body).unwrap()).unwrap();
 
         let inside = |time: &i64| from.is_none_or(|from| *time >= from) && to.is_none_or(|to| *time < to);
         let of_page = |(page, times): (usize, &Vec<i64>)| -> Vec<(i64, i32)> {
@@ -79,14 +79,14 @@ proptest! {
 
         let stored: Vec<RawDocumentBuf> = pages.iter().enumerate().map(page).collect();
         let buckets: Vec<Bucket<'_>> = stored.iter().map(|page| Bucket::open(&shape, page).unwrap()).collect();
-        let touched = |bounds: &PageBounds| !question.range.is_after(bounds.to) && !question.range.is_before(bounds.from);
+        let touched = |bounds: &PageBounds| !query.range.is_after(bounds.to) && !query.range.is_before(bounds.from);
         let bounds: Vec<PageBounds> = buckets.iter().filter_map(PageBounds::of).filter(touched).collect();
-        let chosen = choose(&question, &bounds);
+        let chosen = choose(&query, &bounds);
         let read: Vec<Bucket<'_>> = buckets.iter().copied().filter(|bucket| chosen.pages.contains(&bucket.page)).collect();
         let mut found = DocumentBuffer::default();
-        let skip = question.skip - chosen.passed;
+        let skip = query.skip - chosen.passed;
         let window = MergeWindow { skip, unread: Unread::None };
-        prop_assert!(merge(&shape, &question, window, &read, &mut found));
+        prop_assert!(merge(&shape, &query, window, &read, &mut found));
         prop_assert_eq!(contents(&mut found), expected);
     }
 }
@@ -106,17 +106,17 @@ fn pages_far_away_are_not_chosen() {
         let body = rawdoc! {
             "find": "c", "filter": { "k": 1 }, "sort": { "t": direction }, "skip": 40, "limit": 10,
         };
-        let question = BucketQuery::of(&shape, &Find::parse(&body).unwrap()).unwrap();
+        let query = BucketQuery::of(&shape, &Find::parse(&body).unwrap()).unwrap();
         let expected = ChosenPages {
             pages: expected.to_vec(),
             passed: 30,
         };
-        assert_eq!(choose(&question, &pages), expected, "{direction}");
+        assert_eq!(choose(&query, &pages), expected, "{direction}");
     }
 }
 
 #[test]
-fn what_was_not_read_may_come_between() {
+fn merge_stops_where_unread_pages_may_have_items() {
     let shape = shape();
     let stored = page((0, &vec![1, 5, 9]));
     let buckets = [Bucket::open(&shape, &stored).unwrap()];
@@ -132,10 +132,10 @@ fn what_was_not_read_may_come_between() {
         (-1, Unread::None, Some([9, 5])),
     ] {
         let body = rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": direction }, "limit": 2 };
-        let question = BucketQuery::of(&shape, &Find::parse(&body).unwrap()).unwrap();
+        let query = BucketQuery::of(&shape, &Find::parse(&body).unwrap()).unwrap();
         let mut found = DocumentBuffer::default();
         let window = MergeWindow { skip: 0, unread };
-        let is_known = merge(&shape, &question, window, &buckets, &mut found);
+        let is_known = merge(&shape, &query, window, &buckets, &mut found);
         let times: Vec<i64> = contents(&mut found).into_iter().map(|(time, _)| time).collect();
         assert_eq!(
             is_known.then_some(times),
@@ -147,7 +147,7 @@ fn what_was_not_read_may_come_between() {
 
 /// Items of one time are in the order of their pages, so a page may have items on both sides of another's.
 #[test]
-fn pages_that_meet_at_one_time_are_chosen_together() {
+fn pages_that_share_a_time_bound_are_chosen_together() {
     let shape = shape();
     let stored = [page((0, &vec![5, 9])), page((1, &vec![1, 5]))];
     let buckets = stored.each_ref().map(|page| Bucket::open(&shape, page).unwrap());
@@ -156,8 +156,8 @@ fn pages_that_meet_at_one_time_are_chosen_together() {
         let body = rawdoc! {
             "find": "c", "filter": { "k": 1 }, "sort": { "t": direction }, "skip": skip, "limit": 2,
         };
-        let question = BucketQuery::of(&shape, &Find::parse(&body).unwrap()).unwrap();
-        let chosen = choose(&question, &bounds);
+        let query = BucketQuery::of(&shape, &Find::parse(&body).unwrap()).unwrap();
+        let chosen = choose(&query, &bounds);
         let both = ChosenPages {
             pages: vec![0, 1],
             passed: 0,
@@ -165,10 +165,10 @@ fn pages_that_meet_at_one_time_are_chosen_together() {
         assert_eq!(chosen, both, "{direction}");
         let mut found = DocumentBuffer::default();
         let window = MergeWindow {
-            skip: question.skip,
+            skip: query.skip,
             unread: Unread::None,
         };
-        assert!(merge(&shape, &question, window, &buckets, &mut found));
+        assert!(merge(&shape, &query, window, &buckets, &mut found));
         assert_eq!(contents(&mut found), expected, "{direction}");
     }
 }

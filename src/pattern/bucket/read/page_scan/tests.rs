@@ -51,19 +51,19 @@ fn pages(counts: &[usize]) -> Vec<RawDocumentBuf> {
     counts.iter().enumerate().map(page).collect()
 }
 
-fn question(body: &RawDocument) -> Option<BucketQuery> {
+fn bucket_query(body: &RawDocument) -> Option<BucketQuery> {
     BucketQuery::of(&shape(), &Find::parse(body).unwrap())
 }
 
 /// The items that a scan returns from pages, which are fetched as its queries request them.
-fn taken(walk: &mut PageScan, pages: &[RawDocumentBuf]) -> Vec<i32> {
+fn taken(scan: &mut PageScan, pages: &[RawDocumentBuf]) -> Vec<i32> {
     let source = BucketSource {
         collection: "c",
         reach: Reach::Bounds,
     };
     let mut found = DocumentBuffer::default();
     'asking: loop {
-        let query = walk.query(source);
+        let query = scan.query(source);
         if query.get_document("min").is_err() {
             // The bounds are empty.
             break;
@@ -77,12 +77,12 @@ fn taken(walk: &mut PageScan, pages: &[RawDocumentBuf]) -> Vec<i32> {
         if query.get_document("sort").is_ok() {
             meant.reverse();
         }
-        if meant.is_empty() || walk.is_at_the_end() {
+        if meant.is_empty() || scan.is_at_the_end() {
             break;
         }
-        let few = usize::try_from(walk.buckets_for(&shape(), 3)).unwrap();
+        let few = usize::try_from(scan.buckets_for(&shape(), 3)).unwrap();
         for page in meant.into_iter().take(few) {
-            match walk.take(&shape(), page, &mut found) {
+            match scan.take(&shape(), page, &mut found) {
                 ScanStep::More => {}
                 ScanStep::Done => break 'asking,
                 step => panic!("{step:?}"),
@@ -101,7 +101,7 @@ proptest! {
     /// For any range, skip and limit, in both directions, a scan over short and full pages returns
     /// the right items.
     #[test]
-    fn a_walk_takes_a_stretch_of_the_items(
+    fn scan_returns_the_items_of_its_range(
         counts in prop::collection::vec(0..=MAX_ITEMS, 1..8),
         skip in 0_i32..30,
         limit in 0_i32..30,
@@ -122,7 +122,7 @@ proptest! {
         if !range.is_empty() { filter.append(cstr!("t"), range); }
         let mut body = rawdoc! { "find": "c", "filter": filter, "skip": skip, "limit": limit };
         if let Some(sort) = sort { body.append(cstr!("sort"), sort); }
-        let question = question(&body).unwrap();
+        let find = bucket_query(&body).unwrap();
 
         let marked = pages.iter().filter(|page| page.get_document("control").unwrap().get("short").unwrap().is_some());
         let exceptions = PageExceptions::parse(&shape, marked.map(AsRef::as_ref));
@@ -137,38 +137,38 @@ proptest! {
             wanted.first().map(|first| u64::try_from(*first).unwrap() + skipped)
         };
         if let Some(position) = position {
-            let walk = PageScan::of(&question, if newest_first { ScanDirection::Backward } else { ScanDirection::Forward });
-            let mut walk = walk.beginning(Start::At(exceptions.locate(&shape, position)), 0);
+            let scan = PageScan::of(&find, if newest_first { ScanDirection::Backward } else { ScanDirection::Forward });
+            let mut scan = scan.beginning(Start::At(exceptions.locate(&shape, position)), 0);
             let mut expected = wanted.clone();
             if newest_first { expected.reverse(); }
             let limit = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap() };
             let expected: Vec<i32> = expected.into_iter().skip(usize::try_from(skip).unwrap()).take(limit).collect();
-            prop_assert_eq!(taken(&mut walk, &pages), expected);
+            prop_assert_eq!(taken(&mut scan, &pages), expected);
         }
     }
 }
 
 #[test]
-fn what_came_late_since_a_walk_began_is_put_in_its_place_or_left_out() {
+fn item_that_became_late_during_a_scan_is_sorted_or_omitted() {
     let shape = shape();
     let mut pages = pages(&[4, 4, 2]);
-    let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": 1 } }).unwrap();
-    let mut walk = PageScan::of(&question, ScanDirection::Forward);
+    let find = bucket_query(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": 1 } }).unwrap();
+    let mut scan = PageScan::of(&find, ScanDirection::Forward);
     let mut found = DocumentBuffer::default();
-    assert_eq!(walk.take(&shape, &pages[0], &mut found), ScanStep::More);
-    assert_eq!(walk.take(&shape, &pages[1], &mut found), ScanStep::More);
+    assert_eq!(scan.take(&shape, &pages[0], &mut found), ScanStep::More);
+    assert_eq!(scan.take(&shape, &pages[1], &mut found), ScanStep::More);
     let items: RawArrayBuf = [9, 2, 8]
         .into_iter()
         .map(|number| rawdoc! { "_id": number, "t": date(number) })
         .collect();
     let control = rawdoc! { "v": 1, "page": 2, "from": date(2), "to": date(9), "late": true };
     pages[2] = rawdoc! { "k": 1, "count": 3, "history": items, "control": control };
-    assert_eq!(walk.take(&shape, &pages[2], &mut found), ScanStep::More);
+    assert_eq!(scan.take(&shape, &pages[2], &mut found), ScanStep::More);
     assert_eq!(found.count(), 10);
 }
 
 #[test]
-fn what_came_late_is_where_it_was_inserted_if_no_order_is_asked_for() {
+fn late_item_keeps_its_insertion_position_without_sort() {
     let mut pages = pages(&[4, 3]);
     let items: RawArrayBuf = [6, 2, 5]
         .into_iter()
@@ -178,16 +178,16 @@ fn what_came_late_is_where_it_was_inserted_if_no_order_is_asked_for() {
         let mut control = rawdoc! { "v": 1, "page": 1, "from": date(2), "to": date(6) };
         control.append(<&bson::raw::CStr>::try_from(mark).unwrap(), true);
         pages[1] = rawdoc! { "k": 1, "count": 3, "history": items.clone(), "control": control };
-        let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 } }).unwrap();
-        let mut walk = PageScan::of(&question, ScanDirection::Forward);
-        assert_eq!(taken(&mut walk, &pages), [0, 1, 2, 3, 6, 2, 5], "{mark}");
+        let find = bucket_query(&rawdoc! { "find": "c", "filter": { "k": 1 } }).unwrap();
+        let mut scan = PageScan::of(&find, ScanDirection::Forward);
+        assert_eq!(taken(&mut scan, &pages), [0, 1, 2, 3, 6, 2, 5], "{mark}");
     }
 }
 
 /// Four pages. Two items of the second page have got other times: one much later, one before all
 /// others.
 #[test]
-fn what_got_another_time_since_a_walk_began_is_left_out() {
+fn item_whose_time_changed_during_a_scan_is_omitted() {
     let mut pages = pages(&[4, 4, 4, 2]);
     let items: RawArrayBuf = [(4, 90), (5, 5), (6, -7), (7, 7)]
         .into_iter()
@@ -198,13 +198,13 @@ fn what_got_another_time_since_a_walk_began_is_left_out() {
     };
     pages[1] = rawdoc! { "k": 1, "count": 4, "history": items, "control": control };
     for (sort, direction) in [(1, ScanDirection::Forward), (-1, ScanDirection::Backward)] {
-        let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": sort } }).unwrap();
-        let mut walk = PageScan::of(&question, direction);
+        let find = bucket_query(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": sort } }).unwrap();
+        let mut scan = PageScan::of(&find, direction);
         let mut expected = vec![0, 1, 2, 3, 5, 7, 8, 9, 10, 11, 12, 13];
         if sort < 0 {
             expected.reverse();
         }
-        assert_eq!(taken(&mut walk, &pages), expected);
+        assert_eq!(taken(&mut scan, &pages), expected);
     }
 }
 
@@ -212,13 +212,13 @@ fn what_got_another_time_since_a_walk_began_is_left_out() {
 #[test]
 fn a_first_page_that_became_late_ends_the_scan() {
     let shape = shape();
-    let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": 1 } }).unwrap();
+    let find = bucket_query(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": 1 } }).unwrap();
     let place = Location { page: 3, offset: 0 };
-    let mut walk = PageScan::of(&question, ScanDirection::Forward).beginning(Start::At(place), 0);
+    let mut scan = PageScan::of(&find, ScanDirection::Forward).beginning(Start::At(place), 0);
     let control = rawdoc! { "v": 1, "page": 3, "late": true };
     let bucket = rawdoc! { "k": 1, "count": 0, "history": [], "control": control };
     assert_eq!(
-        walk.take(&shape, &bucket, &mut DocumentBuffer::default()),
+        scan.take(&shape, &bucket, &mut DocumentBuffer::default()),
         ScanStep::OutOfOrder
     );
 }
@@ -226,7 +226,7 @@ fn a_first_page_that_became_late_ends_the_scan() {
 /// Late items were stored after a scan began, and then newer ones. The first of the new pages is
 /// marked late, the others are marked unordered.
 #[test]
-fn what_is_behind_a_page_that_came_late_is_not_out_of_order() {
+fn items_after_a_late_page_are_in_order() {
     let mut pages = pages(&[4, 4, 4, 4]);
     let items: RawArrayBuf = [8, 9, 10, 90]
         .into_iter()
@@ -242,8 +242,8 @@ fn what_is_behind_a_page_that_came_late_is_not_out_of_order() {
         let mut control = rawdoc! { "v": 1, "page": 3, "from": date(12), "to": date(95) };
         control.append(<&bson::raw::CStr>::try_from(mark).unwrap(), true);
         pages[3] = rawdoc! { "k": 1, "count": 4, "history": items, "control": control };
-        let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": 1 } }).unwrap();
-        let taken = taken(&mut PageScan::of(&question, ScanDirection::Forward), &pages);
+        let find = bucket_query(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": 1 } }).unwrap();
+        let taken = taken(&mut PageScan::of(&find, ScanDirection::Forward), &pages);
         assert_eq!(taken, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 90, 95]);
     }
 }
@@ -253,9 +253,9 @@ fn a_mark_on_the_first_page_read_ends_the_scan() {
     let shape = shape();
     for (sort, page) in [(1, 0), (-1, 7)] {
         for mark in ["late", "unordered"] {
-            let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": sort } }).unwrap();
-            let mut walk = PageScan::of(
-                &question,
+            let find = bucket_query(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": sort } }).unwrap();
+            let mut scan = PageScan::of(
+                &find,
                 if sort == 1 {
                     ScanDirection::Forward
                 } else {
@@ -266,7 +266,7 @@ fn a_mark_on_the_first_page_read_ends_the_scan() {
             control.append(<&bson::raw::CStr>::try_from(mark).unwrap(), true);
             let bucket = rawdoc! { "k": 1, "count": 0, "history": [], "control": control };
             assert_eq!(
-                walk.take(&shape, &bucket, &mut DocumentBuffer::default()),
+                scan.take(&shape, &bucket, &mut DocumentBuffer::default()),
                 ScanStep::OutOfOrder
             );
         }
@@ -274,13 +274,13 @@ fn a_mark_on_the_first_page_read_ends_the_scan() {
 }
 
 #[test]
-fn what_buckets_answer() {
+fn page_scan_supports_filters_on_key_and_id_sorted_by_time() {
     let find = |more: RawDocumentBuf| {
         let mut body = rawdoc! { "find": "c" };
         for (name, value) in more.iter().flatten() {
             body.append(name, value);
         }
-        question(&body).is_some()
+        bucket_query(&body).is_some()
     };
     assert!(find(rawdoc! {}));
     assert!(find(rawdoc! { "filter": { "k": 1 } }));
@@ -305,22 +305,22 @@ fn what_buckets_answer() {
 
 /// mongod refuses `min` and `max` if the lower bound is not below the upper one.
 #[test]
-fn bounds_of_nothing_are_conditions() {
+fn impossible_bounds_become_conditions() {
     let source = BucketSource {
         collection: "c",
         reach: Reach::Bounds,
     };
-    let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 } }).unwrap();
-    let walk = |from: u64, last: u64| {
-        PageScan::of(&question, ScanDirection::Forward)
+    let find = bucket_query(&rawdoc! { "find": "c", "filter": { "k": 1 } }).unwrap();
+    let scan = |from: u64, last: u64| {
+        PageScan::of(&find, ScanDirection::Forward)
             .beginning(Start::Before(from), 0)
             .ending(Some(last))
             .query(source)
     };
-    assert!(walk(3, 3).get_document("min").is_ok());
-    assert!(walk(4, 3).get_document("min").is_err());
+    assert!(scan(3, 3).get_document("min").is_ok());
+    assert!(scan(4, 3).get_document("min").is_err());
     assert_eq!(
-        walk(4, 3).get_document("filter").unwrap().to_owned(),
+        scan(4, 3).get_document("filter").unwrap().to_owned(),
         rawdoc! { "k": { "$eq": 1 }, "control.page": { "$gte": 4_i64, "$lt": 4_i64 } }
     );
 }
@@ -331,37 +331,37 @@ fn an_item_is_missed_where_its_bucket_has_another() {
     let page = &pages(&[3])[0];
     // Whether the item is returned, and whether it was missed.
     for (id, is_found) in [(1, true), (7, false)] {
-        let question = question(&rawdoc! { "find": "c", "filter": { "_id": id } }).unwrap();
-        let mut walk = PageScan::of(&question, ScanDirection::Forward);
-        assert!(!walk.missed_its_item() && !walk.is_at_the_end());
+        let find = bucket_query(&rawdoc! { "find": "c", "filter": { "_id": id } }).unwrap();
+        let mut scan = PageScan::of(&find, ScanDirection::Forward);
+        assert!(!scan.missed_its_item() && !scan.is_at_the_end());
         let mut found = DocumentBuffer::default();
-        walk.take(&shape, page, &mut found);
+        scan.take(&shape, page, &mut found);
         assert_eq!(found.count(), u64::from(is_found), "{id}");
-        assert_eq!(walk.missed_its_item(), !is_found, "{id}");
-        assert!(walk.is_at_the_end());
+        assert_eq!(scan.missed_its_item(), !is_found, "{id}");
+        assert!(scan.is_at_the_end());
     }
-    let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "limit": 4 }).unwrap();
-    let mut walk = PageScan::of(&question, ScanDirection::Forward);
-    walk.take(&shape, page, &mut DocumentBuffer::default());
-    assert!(walk.left() == Some(1) && !walk.missed_its_item());
+    let find = bucket_query(&rawdoc! { "find": "c", "filter": { "k": 1 }, "limit": 4 }).unwrap();
+    let mut scan = PageScan::of(&find, ScanDirection::Forward);
+    scan.take(&shape, page, &mut DocumentBuffer::default());
+    assert!(scan.left() == Some(1) && !scan.missed_its_item());
 }
 
 #[test]
-fn a_walk_along_the_pages_of_several_keys_is_not_found_again() {
+fn scan_of_several_keys_cannot_be_resumed() {
     for (filter, can_go_on) in [
         (rawdoc! { "k": 1 }, true),
         (rawdoc! { "_id": 1 }, true),
         (rawdoc! { "k": { "$gt": 1 } }, false),
         (rawdoc! {}, false),
     ] {
-        let question = question(&rawdoc! { "find": "c", "filter": filter.clone() }).unwrap();
-        let walk = PageScan::of(&question, ScanDirection::Forward);
-        assert_eq!(walk.can_go_on(), can_go_on, "{filter:?}");
+        let find = bucket_query(&rawdoc! { "find": "c", "filter": filter.clone() }).unwrap();
+        let scan = PageScan::of(&find, ScanDirection::Forward);
+        assert_eq!(scan.can_go_on(), can_go_on, "{filter:?}");
     }
 }
 
 #[test]
-fn no_more_buckets_are_asked_for_than_hold_the_items() {
+fn batch_size_is_the_number_of_buckets_that_hold_the_items() {
     // A key's pages hold four items.
     let at = |offset: u64| Start::At(Location { page: 3, offset });
     for (sort, start, skip, items, expected) in [
@@ -380,15 +380,15 @@ fn no_more_buckets_are_asked_for_than_hold_the_items() {
         (1, Start::Before(2), 0, 4, 2),
         (1, Start::Before(2), 0, 5, 3),
     ] {
-        let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": sort } }).unwrap();
+        let find = bucket_query(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": sort } }).unwrap();
         let direction = if sort == 1 {
             ScanDirection::Forward
         } else {
             ScanDirection::Backward
         };
-        let walk = PageScan::of(&question, direction).beginning(start, skip);
+        let scan = PageScan::of(&find, direction).beginning(start, skip);
         assert_eq!(
-            walk.buckets_for(&shape(), items),
+            scan.buckets_for(&shape(), items),
             expected,
             "{sort} {start:?} {skip} {items}"
         );
@@ -396,21 +396,21 @@ fn no_more_buckets_are_asked_for_than_hold_the_items() {
 }
 
 #[test]
-fn a_walk_by_time_ends_behind_its_range_unless_the_page_came_late() {
+fn scan_by_time_ends_after_its_range_unless_the_page_is_late() {
     let filter = rawdoc! { "k": 1, "t": { "$lte": date(2) } };
-    let question = question(&rawdoc! { "find": "c", "filter": filter, "sort": { "t": 1 } }).unwrap();
+    let find = bucket_query(&rawdoc! { "find": "c", "filter": filter, "sort": { "t": 1 } }).unwrap();
     let pages = pages(&[4, 2]);
     for (is_late, step) in [(false, ScanStep::Done), (true, ScanStep::More)] {
-        let mut walk = PageScan::of(&question, ScanDirection::Forward);
+        let mut scan = PageScan::of(&find, ScanDirection::Forward);
         let mut found = DocumentBuffer::default();
-        assert_eq!(walk.take(&shape(), &pages[0], &mut found), ScanStep::More);
+        assert_eq!(scan.take(&shape(), &pages[0], &mut found), ScanStep::More);
         let mut control = pages[1].get_document("control").unwrap().to_owned();
         if is_late {
             control.append(cstr!("late"), true);
         }
         let items = pages[1].get_array("history").unwrap().to_owned();
         let page = rawdoc! { "k": 1, "count": 2, "history": items, "control": control };
-        assert_eq!(walk.take(&shape(), &page, &mut found), step);
+        assert_eq!(scan.take(&shape(), &page, &mut found), step);
         assert_eq!(found.count(), 3);
     }
 }

@@ -17,7 +17,7 @@ fn the_element_takes_the_operators_place() {
 }
 
 #[test]
-fn one_condition_alone_may_be_about_an_array() {
+fn only_one_condition_may_be_on_an_array() {
     let item = rawdoc! { "_id": 1, "a": [1, 2], "b": [3], "n": 5 };
     let positional = Positional { path: "a".to_owned() };
     let is_clear = |filter: &RawDocument| matches!(positional.probe(&item, Some(filter)), Ok(Probe::Ask(_)));
@@ -65,7 +65,7 @@ fn mongod_is_asked_with_one_copy_of_the_item_for_each_element() {
 }
 
 #[test]
-fn the_number_is_read_from_what_mongod_found() {
+fn matched_position_is_read_from_mongods_reply() {
     for number in [0, 3] {
         let found = rawdoc! { "_id": 1, "mongoshapeElement": number };
         assert_eq!(Positional::number(&found), Some(number));
@@ -84,7 +84,7 @@ fn an_array_within_a_document_makes_another_condition_unclear() {
 }
 
 #[test]
-fn what_fails_before_the_positional_path_is_told_apart() {
+fn errors_before_the_positional_path_are_distinguished() {
     let positional = Positional { path: "a.b".to_owned() };
     let operators = rawdoc! {
         "$set": { "A": 1, "a.b.$": 2, "a.c": 3, "b": 4 }, "$inc": { "a.a": 5, "a.B": 6 }, "$unset": { "c": 7 },

@@ -63,7 +63,7 @@ fn pages_to_mark_before_a_time_changes() {
 }
 
 #[test]
-fn a_page_is_to_be_as_it_was_taken_to_be() {
+fn page_is_required_to_be_unchanged() {
     let options = BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()]);
     let shape = BucketShape::new(options).unwrap();
     let nothing = RawDocumentBuf::new();

@@ -17,7 +17,7 @@ fn code(planned: Result<Planned, Unsupported>) -> i32 {
 }
 
 #[test]
-fn nothing_is_set_as_if_it_were_inserted() {
+fn set_on_insert_is_ignored_on_update() {
     for field in ["_id", "k", "t"] {
         let planned = operators(&rawdoc! { "$setOnInsert": single(field, 9) });
         assert!(

@@ -40,7 +40,7 @@ fn a_statement_of_more_than_16_mib_is_refused() {
 }
 
 #[test]
-fn the_place_is_told_beside_what_else_is_set() {
+fn position_is_recorded_with_the_other_changes() {
     let mut change = InPlace::new(rawdoc! { "$set": { "history.2.a": 1 }, "$inc": { "history.2.n": 1 } });
     change.record_place(&found());
     assert_eq!(
@@ -50,7 +50,7 @@ fn the_place_is_told_beside_what_else_is_set() {
 }
 
 #[test]
-fn a_time_is_changed_where_it_fits_between_its_neighbours() {
+fn time_is_changed_in_place_if_it_stays_in_order() {
     let at = bson::DateTime::from_millis(9);
     let stored = rawdoc! { "_id": 1, "t": at };
     let fits = |before: Option<&RawDocument>, behind: RawDocumentBuf| {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Checks what `$push` with modifiers makes of an array.
+/// Checks the array after a `$push` with modifiers.
 fn check_push(array: Bson, modifiers: Document, expected: Bson) {
     check(
         doc! { "a": { "$eq": array } },
@@ -91,7 +91,7 @@ fn elements_are_taken_by_their_value_or_from_an_end() {
 }
 
 #[test]
-fn what_is_no_array_is_told_by_the_operator() {
+fn array_operator_on_another_type_has_its_own_error() {
     for (operators, code, message) in [
         (
             doc! { "$push": { "b.c": 1 } },

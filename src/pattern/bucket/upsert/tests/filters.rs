@@ -21,7 +21,7 @@ fn an_all_sets_equal_to_each_value_that_is_no_condition() {
 }
 
 #[test]
-fn what_mongod_may_simplify_is_refused_however_deep() {
+fn filter_that_mongod_may_simplify_is_refused_at_any_depth() {
     for condition in [
         doc! { "$elemMatch": { "$alwaysFalse": 1 } },
         doc! { "$elemMatch": { "$expr": true } },

@@ -16,7 +16,7 @@ fn doubles_are_added_and_multiplied() {
 }
 
 #[test]
-fn bits_of_what_has_none_are_an_error_of_mongod() {
+fn bit_on_a_non_integer_has_mongods_error() {
     check_error(
         doc! { "_id": 3, "a.b": 1.5 },
         doc! { "$bit": { "a.b": { "or": 1 } } },

@@ -13,7 +13,7 @@ use crate::command::update::Update;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::internal_transaction::OwnTransaction;
-use crate::session::bucket::retry_on_swap::{MAX_RUNS, is_met_by_statement, statement_hit_swap, wait};
+use crate::session::bucket::retry_on_swap::{MAX_RUNS, is_swap_write_error, statement_hit_swap, wait};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
@@ -40,7 +40,7 @@ impl Bulk<'_> {
     /// statements missed, so the command is sent again with the same `stmtId`s: mongod executes
     /// only statements without a retry record. Returns the last reply in the form of a first one.
     /// If the client's command is not retryable, an internal session is used.
-    pub(super) async fn until_all_are_met(&self, run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+    pub(super) async fn until_all_match(&self, run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
         let own = (!run.context.head.is_retryable_write()).then(|| OwnTransaction::unnumbered(run));
         let first = self.send(run, own.as_ref()).await?;
         let mut last = first.clone();
@@ -124,7 +124,7 @@ impl Bulk<'_> {
             modified = modified.saturating_add(number(&answer, "nModified"));
             let mut rest = Vec::new();
             for (place, error) in errors(&answer) {
-                let goes_on = is_met_by_statement(&error) && round < MAX_RUNS && !run.context.head.in_transaction();
+                let goes_on = is_swap_write_error(&error) && round < MAX_RUNS && !run.context.head.in_transaction();
                 match positions.get(place) {
                     Some(_) if goes_on && self.command.ordered => rest = positions.split_off(place),
                     Some(position) if goes_on => rest.push(*position),

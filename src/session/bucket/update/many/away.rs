@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::met::Gone;
+use super::processed_items::Gone;
 use super::{Away, Many};
 use crate::command::error::WriteError;
 use crate::pattern::bucket::item::Item;

@@ -10,7 +10,7 @@ use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::bucket::update_by_position::is_miss;
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::item_update::in_words_of_the_application;
-use crate::session::bucket::retry_on_swap::is_met_by_statement;
+use crate::session::bucket::retry_on_swap::is_swap_write_error;
 use crate::session::bucket::update::statement::send_together;
 use crate::session::bucket::upstream_query::documents;
 use crate::session::error::RunError;
@@ -63,7 +63,7 @@ impl Many<'_> {
         step: &ItemStatement,
         error: WriteError,
     ) -> Result<(), RunError> {
-        if is_met_by_statement(&error) {
+        if is_swap_write_error(&error) {
             return Err(error.into_command_error().into());
         }
         if !is_miss(&error) {

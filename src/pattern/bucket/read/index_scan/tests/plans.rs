@@ -25,7 +25,7 @@ fn few_items_are_read_in_the_order_of_an_index() {
 }
 
 #[test]
-fn variables_and_collations_are_mongods() {
+fn variables_and_collations_are_left_to_mongod() {
     let (sort, option) = (rawdoc! { "at": 1 }, rawdoc! { "locale": "en" });
     for (collation, let_variables, is_read) in [
         (None, None, true),
@@ -78,7 +78,7 @@ fn a_descending_field_behind_an_equality_begins_at_its_greatest_value() {
 }
 
 #[test]
-fn no_bucket_behind_the_end_of_the_range_is_looked_at() {
+fn no_bucket_after_the_end_of_the_range_is_read() {
     let buckets = [
         bucket(1, &[(90, "x"), (80, "x")]),
         bucket(2, &[(70, "x")]),

@@ -76,7 +76,7 @@ fn listed_keys_are_read_by_the_index_on_the_bound_of_the_begin() {
 }
 
 #[test]
-fn late_pages_of_the_keys_are_looked_for_behind_the_scan() {
+fn late_pages_of_the_keys_are_queried_after_the_scan() {
     let (filter, sort) = (rawdoc! { "k": { "$in": [1, 2] }, "a": 1 }, rawdoc! { "at": -1 });
     let query = SortedQuery::of(&shape(), &find(&filter, &sort)).unwrap();
     let scan = query.scan_of_time_bounds(&shape()).unwrap();
@@ -149,7 +149,7 @@ fn times(filter: &RawDocument, pages: &[RawDocumentBuf], is_all: bool) -> Result
 }
 
 #[test]
-fn items_wait_for_pages_whose_bound_is_not_passed() {
+fn items_are_deferred_until_page_bounds_are_passed() {
     let keys = rawdoc! { "k": { "$in": [1, 2] } };
     // The newest item of the first page was deleted: its bound stays.
     let read = [

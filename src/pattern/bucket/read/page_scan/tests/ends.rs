@@ -21,9 +21,9 @@ fn marked(page: &RawDocument, mark: &bson::raw::CStr) -> RawDocumentBuf {
 }
 
 #[test]
-fn no_page_is_behind_an_open_one_or_the_last() {
+fn scan_ends_at_an_open_page_or_the_last() {
     let (forward, backward) = (ScanDirection::Forward, ScanDirection::Backward);
-    let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 } }).unwrap();
+    let find = bucket_query(&rawdoc! { "find": "c", "filter": { "k": 1 } }).unwrap();
     let open = |number: i32| rawdoc! { "k": 1, "count": 3, "history": [], "control": { "v": 1, "page": number } };
     let full = |number: i32| rawdoc! { "k": 1, "count": 4, "history": [], "control": { "v": 1, "page": number } };
     for (direction, last, met, is_at_the_end) in [
@@ -38,16 +38,16 @@ fn no_page_is_behind_an_open_one_or_the_last() {
         (backward, Some(3), full(3), true),
         (backward, Some(2), full(3), false),
     ] {
-        let mut walk = PageScan::of(&question, direction).ending(last);
-        assert!(!walk.is_at_the_end());
-        let step = walk.take(&shape(), &met, &mut DocumentBuffer::default());
+        let mut scan = PageScan::of(&find, direction).ending(last);
+        assert!(!scan.is_at_the_end());
+        let step = scan.take(&shape(), &met, &mut DocumentBuffer::default());
         assert_eq!(step, ScanStep::More);
-        assert_eq!(walk.is_at_the_end(), is_at_the_end, "{direction:?} {last:?} {met:?}");
+        assert_eq!(scan.is_at_the_end(), is_at_the_end, "{direction:?} {last:?} {met:?}");
     }
 }
 
 #[test]
-fn a_page_before_the_range_is_to_lie_before_it() {
+fn page_before_the_range_must_end_before_it() {
     let newer = rawdoc! { "$gte": date(10) };
     let older = rawdoc! { "$lte": date(10) };
     for (direction, range, start, met, expected) in [
@@ -62,14 +62,14 @@ fn a_page_before_the_range_is_to_lie_before_it() {
         (-1, &older, 3, page(2, [10, 15]), ScanStep::More),
     ] {
         let filter = rawdoc! { "k": 1, "t": range.clone() };
-        let question = question(&rawdoc! { "find": "c", "filter": filter, "sort": { "t": direction } }).unwrap();
+        let find = bucket_query(&rawdoc! { "find": "c", "filter": filter, "sort": { "t": direction } }).unwrap();
         let direction = if direction == 1 {
             ScanDirection::Forward
         } else {
             ScanDirection::Backward
         };
-        let mut walk = PageScan::of(&question, direction).beginning(Start::Before(start), 0);
-        let step = walk.take(&shape(), &met, &mut DocumentBuffer::default());
+        let mut scan = PageScan::of(&find, direction).beginning(Start::Before(start), 0);
+        let step = scan.take(&shape(), &met, &mut DocumentBuffer::default());
         assert_eq!(step, expected, "{direction:?} {start} {met:?}");
     }
 }
@@ -77,7 +77,7 @@ fn a_page_before_the_range_is_to_lie_before_it() {
 #[test]
 fn items_are_passed_over_where_a_scan_begins() {
     let pages = pages(&[4, 2]);
-    let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 } }).unwrap();
+    let find = bucket_query(&rawdoc! { "find": "c", "filter": { "k": 1 } }).unwrap();
     for (offset, skip, expected) in [
         (0, 0, vec![0, 1, 2, 3, 4, 5]),
         (1, 0, vec![1, 2, 3, 4, 5]),
@@ -85,19 +85,19 @@ fn items_are_passed_over_where_a_scan_begins() {
         (2, 3, vec![5]),
     ] {
         let start = Start::At(Location { page: 0, offset });
-        let mut walk = PageScan::of(&question, ScanDirection::Forward).beginning(start, skip);
-        assert_eq!(taken(&mut walk, &pages), expected, "{offset} {skip}");
+        let mut scan = PageScan::of(&find, ScanDirection::Forward).beginning(start, skip);
+        assert_eq!(taken(&mut scan, &pages), expected, "{offset} {skip}");
     }
 }
 
 #[test]
-fn a_page_behind_the_one_where_a_scan_begins_is_taken_whole() {
-    let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 } }).unwrap();
+fn pages_after_the_first_of_a_scan_are_read_whole() {
+    let find = bucket_query(&rawdoc! { "find": "c", "filter": { "k": 1 } }).unwrap();
     for (number, taken) in [(2, 1), (3, 2)] {
         let start = Start::At(Location { page: 2, offset: 1 });
-        let mut walk = PageScan::of(&question, ScanDirection::Forward).beginning(start, 0);
+        let mut scan = PageScan::of(&find, ScanDirection::Forward).beginning(start, 0);
         let mut found = DocumentBuffer::default();
-        walk.take(&shape(), &page(number, [1, 2]), &mut found);
+        scan.take(&shape(), &page(number, [1, 2]), &mut found);
         assert_eq!(found.count(), taken, "{number}");
     }
 }
@@ -110,19 +110,19 @@ fn a_scan_takes_no_more_than_its_limit() {
         (5, [Some(5), Some(3)], ScanStep::More),
         (1, [Some(1), Some(0)], ScanStep::Done),
     ] {
-        let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "limit": limit }).unwrap();
-        let mut walk = PageScan::of(&question, ScanDirection::Forward);
-        let before = walk.left();
-        assert_eq!(walk.take(&shape(), &whole, &mut DocumentBuffer::default()), step);
-        assert_eq!([before, walk.left()], left, "{limit}");
+        let find = bucket_query(&rawdoc! { "find": "c", "filter": { "k": 1 }, "limit": limit }).unwrap();
+        let mut scan = PageScan::of(&find, ScanDirection::Forward);
+        let before = scan.left();
+        assert_eq!(scan.take(&shape(), &whole, &mut DocumentBuffer::default()), step);
+        assert_eq!([before, scan.left()], left, "{limit}");
     }
 }
 
 #[test]
 fn a_backward_scan_asks_for_the_highest_pages_first() {
-    let question = question(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": -1 } }).unwrap();
+    let find = bucket_query(&rawdoc! { "find": "c", "filter": { "k": 1 }, "sort": { "t": -1 } }).unwrap();
     let start = Start::At(Location { page: 3, offset: 1 });
-    let walk = PageScan::of(&question, ScanDirection::Backward).beginning(start, 0);
+    let scan = PageScan::of(&find, ScanDirection::Backward).beginning(start, 0);
     let source = BucketSource {
         collection: "c",
         reach: Reach::Conditions,
@@ -132,27 +132,27 @@ fn a_backward_scan_asks_for_the_highest_pages_first() {
         "filter": { "k": { "$eq": 1 }, "control.page": { "$lt": 4_i64 } },
         "sort": { "control.page": -1 },
     };
-    assert_eq!(walk.query(source), expected);
+    assert_eq!(scan.query(source), expected);
 }
 
 /// The greatest time of the page before counts as passed, although the range excludes it.
 #[test]
-fn what_came_late_at_a_time_that_the_scan_has_passed_is_left_out() {
+fn late_item_before_the_scan_position_is_omitted() {
     let pages = pages(&[4, 4, 4]);
     for (most, before) in [(2, &pages[..1]), (6, &pages[..2])] {
         let filter = rawdoc! { "k": 1, "t": { "$lte": date(most) } };
-        let question = question(&rawdoc! { "find": "c", "filter": filter, "sort": { "t": 1 } }).unwrap();
+        let find = bucket_query(&rawdoc! { "find": "c", "filter": filter, "sort": { "t": 1 } }).unwrap();
         let start = Start::At(Location { page: 0, offset: 0 });
-        let mut walk = PageScan::of(&question, ScanDirection::Forward).beginning(start, 0);
+        let mut scan = PageScan::of(&find, ScanDirection::Forward).beginning(start, 0);
         let mut found = DocumentBuffer::default();
-        // A page is late by now, as the first page tells.
+        // A page has become late, and the first page is marked.
         let first = marked(&before[0], cstr!("unordered"));
-        assert_eq!(walk.take(&shape(), &first, &mut found), ScanStep::More);
+        assert_eq!(scan.take(&shape(), &first, &mut found), ScanStep::More);
         for page in &before[1..] {
-            assert_eq!(walk.take(&shape(), page, &mut found), ScanStep::More);
+            assert_eq!(scan.take(&shape(), page, &mut found), ScanStep::More);
         }
         let late = marked(&page(2, [most, 90]), cstr!("late"));
-        assert_eq!(walk.take(&shape(), &late, &mut found), ScanStep::More);
+        assert_eq!(scan.take(&shape(), &late, &mut found), ScanStep::More);
         assert_eq!(found.count(), u64::try_from(most + 1).unwrap());
     }
 }

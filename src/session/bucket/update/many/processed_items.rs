@@ -9,12 +9,12 @@ use crate::pattern::bucket::item_lookup::LocatedItem;
 
 /// The buckets read so far, each with the position of its last item.
 #[derive(Default)]
-pub(super) struct Met {
+pub(super) struct ProcessedItems {
     buckets: HashMap<Vec<u8>, usize>,
     last: Option<RawBson>,
 }
 
-impl Met {
+impl ProcessedItems {
     pub(super) fn is_empty(&self) -> bool {
         self.buckets.is_empty()
     }

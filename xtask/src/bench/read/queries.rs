@@ -1,4 +1,4 @@
-//! The questions of a part, asked of every way in turn.
+//! The queries of a part, sent on every way in turn.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -8,14 +8,14 @@ use anyhow::{Context as _, Result};
 use super::answer::Answer;
 use super::data::Data;
 use super::plot::Series;
-use super::question::Question;
+use super::query::ReadQuery;
 use super::reader::Reader;
 use super::{Loaded, Options};
 use crate::bench::load::{self, Figures};
 use crate::bench::place::Place;
 use crate::bench::table::{Row, print_group, print_heading};
 
-/// What a way had to say to one question.
+/// The result of one query on one way.
 enum Asked {
     /// Ready to ask again: each answer has so many documents.
     Right(Reader, usize),
@@ -23,9 +23,9 @@ enum Asked {
     Not(String),
 }
 
-/// Asks these questions, and prints a group of lines for each. The medians of those that ask for a page, by
+/// Sends these queries, and prints a group of lines for each. Returns the medians of the page queries, by
 /// way.
-pub(super) fn run(questions: &[Question], loaded: &mut Loaded, options: &Options) -> Result<Vec<Series>> {
+pub(super) fn run(queries: &[ReadQuery], loaded: &mut Loaded, options: &Options) -> Result<Vec<Series>> {
     let Loaded {
         places,
         data,
@@ -34,46 +34,46 @@ pub(super) fn run(questions: &[Question], loaded: &mut Loaded, options: &Options
     let ways: Vec<_> = places.iter().map(|place| place.way.clone()).collect();
     print_heading("read", &["ops/s", "p50", "p99"], &ways);
     let mut series: Vec<_> = ways.iter().map(|way| Series::new(way.name)).collect();
-    for question in questions.iter().filter(|question| question.has_answer(data)) {
-        let mut asked = ask_all(*question, places, data, differences)?;
+    for query in queries.iter().filter(|query| query.has_answer(data)) {
+        let mut asked = ask_all(*query, places, data, differences)?;
         let measured = measure(places, &mut asked, options)?;
         for (series, rounds) in series.iter_mut().zip(&measured) {
-            if let (Question::Page(number, _), false) = (question, rounds.is_empty()) {
+            if let (ReadQuery::Page(number, _), false) = (query, rounds.is_empty()) {
                 series.points.push((*number, Figures::median(rounds).p50_us));
             }
         }
         let rows = places.iter().zip(&asked).zip(&measured);
         let rows: Vec<_> = rows.map(|((place, asked), rounds)| row(place, asked, rounds)).collect();
-        print_group(&question.label(), &rows);
+        print_group(&query.label(), &rows);
         std::io::stdout().flush()?;
     }
     Ok(series)
 }
 
 /// Asks every way once, and compares.
-fn ask_all(question: Question, places: &[Place], data: &Data, differences: &mut Vec<String>) -> Result<Vec<Asked>> {
+fn ask_all(query: ReadQuery, places: &[Place], data: &Data, differences: &mut Vec<String>) -> Result<Vec<Asked>> {
     let mut expected = None;
     let mut all = Vec::new();
     for place in places {
         let way = &place.way;
-        let Some(command) = question.command(way.model, way.collection, data) else {
+        let Some(command) = query.command(way.model, way.collection, data) else {
             all.push(Asked::Not("has no index for it".to_owned()));
             continue;
         };
         let mut reader = Reader::open(place, command)?;
-        let answer = Answer::get(&mut reader, question, way.model, data);
-        let (answer, documents) = answer.with_context(|| format!("{}: {}", question.label(), way.name))?;
+        let answer = Answer::get(&mut reader, query, way.model, data);
+        let (answer, documents) = answer.with_context(|| format!("{}: {}", query.label(), way.name))?;
         all.push(match &answer {
             Answer::Refused(message) => Asked::Not(format!("error: {message}")),
             Answer::Number(_) | Answer::Items(_) => match answer.check(expected.as_ref().unwrap_or(&answer)) {
                 Ok(()) => Asked::Right(reader, documents),
                 Err(difference) => {
-                    differences.push(format!("{}: {}: {difference:#}", question.label(), way.name));
+                    differences.push(format!("{}: {}: {difference:#}", query.label(), way.name));
                     Asked::Not(format!("differs: {difference:#}"))
                 }
             },
         });
-        // The naive collection's, which is the first.
+        // The plain collection's, which is the first.
         expected.get_or_insert(answer);
     }
     Ok(all)
@@ -83,7 +83,7 @@ fn ask_all(question: Question, places: &[Place], data: &Data, differences: &mut 
 fn measure(places: &[Place], asked: &mut [Asked], options: &Options) -> Result<Vec<Vec<Figures>>> {
     let mut measured = vec![Vec::new(); places.len()];
     for round in 0..options.rounds {
-        // Another one begins each time: what one leaves behind is not always the same one's to bear.
+        // Each round starts with another way, since each way affects the next one.
         for turn in 0..places.len() {
             let at = (round + turn) % places.len();
             if let Asked::Right(reader, documents) = &mut asked[at] {

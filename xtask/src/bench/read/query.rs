@@ -1,4 +1,4 @@
-//! What an application asks for, in the words of each way to keep trades.
+//! A query of an application, as a command for each data model.
 
 use bson::{Document, doc};
 
@@ -13,7 +13,7 @@ pub(super) const LARGE_QUANTITY: i32 = 990;
 
 /// A read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Question {
+pub(super) enum ReadQuery {
     /// This page of ten of the largest key, from 1.
     Page(usize, Order),
     /// The largest key's trades of a week.
@@ -37,7 +37,7 @@ pub(super) enum Order {
     Any,
 }
 
-impl Question {
+impl ReadQuery {
     /// How tables name it, in twelve characters.
     pub(super) fn label(self) -> String {
         match self {

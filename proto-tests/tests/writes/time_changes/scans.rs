@@ -1,4 +1,4 @@
-//! Cursors that are under way along pages when items on those pages get other times.
+//! Page scans with open cursors while items on those pages get other times.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
@@ -37,9 +37,9 @@ fn read(
     }
 }
 
-/// Every item whose time stays is met once, and all that are met are in the order of their times.
+/// Every item with an unchanged time is returned once, and the returned items are in time order.
 #[test]
-fn what_keeps_its_time_is_met_once() -> Result<()> {
+fn item_with_unchanged_time_is_returned_once() -> Result<()> {
     for seed in 0..12 {
         for direction in [1, -1] {
             for (skip, from) in [(0, None), (0, Some(10)), (7, None), (5, Some(10))] {
@@ -71,7 +71,7 @@ fn one(seed: u64, direction: i32, (skip, from): (i32, Option<i32>)) -> Result<()
         "find": COLLECTION, "filter": filter, "sort": { "at": direction }, "skip": skip, "batchSize": 5, "$db": &database,
     };
     let inserted = std::cell::Cell::new(ITEMS);
-    let met = read(&mut sides.shaped, &find, |connection| {
+    let returned = read(&mut sides.shaped, &find, |connection| {
         for _ in 0..3 {
             let number = touched[random.random_range(0..touched.len())];
             let mut update = set_time(doc! { "n": number }, random.random_range(-5_000..65_000));
@@ -86,8 +86,8 @@ fn one(seed: u64, direction: i32, (skip, from): (i32, Option<i32>)) -> Result<()
         }
         Ok(())
     })?;
-    check_order(&met, direction)?;
-    let met: Vec<i32> = met.iter().flat_map(|item| item.get_i32("n")).collect();
+    check_order(&returned, direction)?;
+    let returned: Vec<i32> = returned.iter().flat_map(|item| item.get_i32("n")).collect();
     let mut asked: Vec<i32> = (0..ITEMS)
         .filter(|n| from.is_none_or(|from| (from..50).contains(n)))
         .collect();
@@ -96,8 +96,8 @@ fn one(seed: u64, direction: i32, (skip, from): (i32, Option<i32>)) -> Result<()
     }
     for number in asked.into_iter().skip(usize::try_from(skip)?) {
         ensure!(
-            met.contains(&number) || !untouched.contains(&number),
-            "{number} is not among {met:?}"
+            returned.contains(&number) || !untouched.contains(&number),
+            "{number} is not among {returned:?}"
         );
     }
     sides.check_layout()
