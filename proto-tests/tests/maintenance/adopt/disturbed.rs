@@ -156,7 +156,7 @@ fn a_writer_who_goes_on_loses_nothing() -> Result<()> {
         // It tells of what was changed under its hands, and then it may be begun again.
         ensure!(said.contains("error: "), "{said}");
         ensure!(
-            said.contains("document with _id") || said.contains("is changed while"),
+            said.contains("document with _id") || said.contains("was changed while"),
             "{said}"
         );
     }

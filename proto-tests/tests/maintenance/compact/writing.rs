@@ -149,7 +149,7 @@ fn an_update_that_cannot_be_taken_up_says_what_was_done() -> Result<()> {
     ensure!(error.get_i32("code")? == 112, "{reply}");
     let message = error.get_str("errmsg")?;
     ensure!(
-        message.contains(&format!("{changed} of its items were changed")),
+        message.contains(&format!("{changed} items were changed")),
         "{changed}: {message}"
     );
     Ok(())
