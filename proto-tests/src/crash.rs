@@ -71,7 +71,7 @@ impl Crashing {
 /// Lists what a proxy warns of when links to mongod are cut, or the primary goes.
 pub fn expect_cuts(proxy: &Proxy) {
     for expected in [
-        "the upstream is gone",
+        "the upstream is not available",
         "the upstream's primary has stepped down",
         "the upstream has no primary",
     ] {

@@ -193,7 +193,7 @@ async fn nothing_of_documents_and_credentials_is_told() -> Result<()> {
     let log: Vec<_> = proxy.log().into_iter().map(|line| line.text).collect();
     for words in [
         "\"DEBUG\"",
-        "does not keep to the protocol",
+        "violates the protocol",
         "not between 16 and",
         "\"stopped\"",
     ] {

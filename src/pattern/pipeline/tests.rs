@@ -144,7 +144,7 @@ fn the_rest_is_refused() {
         (rawdoc! { "$lookup": twice }, "given twice"),
         (
             rawdoc! { "$lookup": { "from": { "db": "d", "coll": "shaped" }, "as": "c" } },
-            "with its database",
+            "with a database in from",
         ),
         (
             rawdoc! { "$unionWith": { "coll": "shaped", "pipeline": [{ "$collStats": {} }] } },
