@@ -75,7 +75,8 @@ pub(crate) async fn run(advise: &AdviseOptions<'_>) -> anyhow::Result<ExitCode> 
 
 async fn through(client: &Client, advise: &AdviseOptions<'_>) -> anyhow::Result<()> {
     let hello = client.database("admin").run_command(doc! { "hello": 1 }).await;
-    let hello = hello.map_err(|error| anyhow::anyhow!("the server cannot be asked: {}", upstream::explain(&error)))?;
+    let hello =
+        hello.map_err(|error| anyhow::anyhow!("the server did not answer hello: {}", upstream::explain(&error)))?;
     let is_sharded = hello.get_str("msg").is_ok_and(|msg| msg == "isdbgrid");
     let mut ask = Ask::new(client);
     let watched = ask.watched().await;
@@ -103,7 +104,7 @@ async fn through(client: &Client, advise: &AdviseOptions<'_>) -> anyhow::Result<
             let mut facts = CollectionStats::of(&name, described);
             facts.beside.clone_from(&beside);
             if is_sharded {
-                facts.unfit.push("is on a sharded cluster".to_owned());
+                facts.unfit.push("is in a sharded cluster".to_owned());
             }
             let mut traffic = traffic_of(&facts.namespace, &profile);
             if watched.iter().any(|watched| watched.has(&facts.namespace)) {
@@ -145,15 +146,15 @@ fn finish(
     }
     let text = configuration(&public(advise.uri), proposals);
     if let Err(errors) = Config::parse(&text, "proposal", &|_| None) {
-        bail!("what is proposed is no configuration, which is a mistake of mongoshape\n{errors}");
+        bail!("the proposed configuration is invalid; this is a bug in mongoshape\n{errors}");
     }
     if advise.is_toml {
         say(&text);
     } else if proposals.is_empty() {
-        say(&format!("\nlooked at {looked_at} collections; nothing is proposed\n"));
+        say(&format!("\n{looked_at} collections inspected; no shape is proposed\n"));
     } else {
         say(&format!(
-            "\nlooked at {looked_at} collections; configuration to begin with:\n\n{text}"
+            "\n{looked_at} collections inspected; initial configuration:\n\n{text}"
         ));
     }
     Ok(())
@@ -176,7 +177,7 @@ async fn databases(client: &Client, advise: &AdviseOptions<'_>) -> anyhow::Resul
     if names.is_empty() {
         names = client.list_database_names().await.map_err(|error| {
             let why = upstream::explain(&error);
-            anyhow::anyhow!("databases cannot be listed: {why}; name collections by --namespace")
+            anyhow::anyhow!("databases cannot be listed: {why}; name the collections with --namespace")
         })?;
         names.retain(|name| !INTERNAL.contains(&name.as_str()));
     }
@@ -201,7 +202,7 @@ fn wanted<'a>(database: &str, there: &'a [Document], advise: &AdviseOptions<'_>)
                 there
                     .iter()
                     .find(is_it)
-                    .with_context(|| format!("there is no collection {namespace}"))?,
+                    .with_context(|| format!("collection {namespace} does not exist"))?,
             );
         }
         wanted

@@ -132,13 +132,13 @@ impl ConfigFile {
         // Read even if it is not needed, so that the variable counts as known.
         let variable = environment.variable(CONFIG_VARIABLE).map(PathBuf::from);
         let path = self.config.clone().or(variable);
-        path.with_context(|| format!("no configuration: give --config FILE, or set {CONFIG_VARIABLE}"))
+        path.with_context(|| format!("no configuration file; give --config FILE, or set {CONFIG_VARIABLE}"))
     }
 
     /// Loads the configuration. The error's message has one line for each mistake.
     fn load_or_fail(&self, environment: &RecordedEnvironment) -> anyhow::Result<Config> {
         let config = load(&self.path(environment)?, environment);
-        config.map_err(|errors| anyhow::anyhow!("the configuration has mistakes\n{errors}"))
+        config.map_err(|errors| anyhow::anyhow!("the configuration has errors\n{errors}"))
     }
 }
 
@@ -174,7 +174,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
             let recent = RecentWarnings::default();
             crate::telemetry::log::init(&config.log.filter, config.log.format, recent.clone())?;
             for variable in environment.unknown() {
-                tracing::warn!(variable, "this variable sets no option");
+                tracing::warn!(variable, "this variable does not set an option");
             }
             runtime.block_on(serve::run(config, &file, &environment, recent))?;
             Ok(ExitCode::SUCCESS)
@@ -206,7 +206,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         }
         Verb::Advise(arguments) => {
             let uri = arguments.uri.or_else(|| environment.variable(URI_VARIABLE));
-            let uri = uri.with_context(|| format!("no server: give --uri URI, or set {URI_VARIABLE}"))?;
+            let uri = uri.with_context(|| format!("no server; give --uri URI, or set {URI_VARIABLE}"))?;
             let advise = advisor::AdviseOptions {
                 uri: &uri,
                 namespaces: &arguments.namespace,

@@ -42,7 +42,7 @@ impl Config {
         let text = std::fs::read_to_string(path).map_err(|error| ConfigError {
             place: MistakeLocation::File(file_name.clone()),
             problem: format!("cannot be read: {error}"),
-            remedy: "name a configuration file that this user may read".to_owned(),
+            remedy: "name a configuration file that is readable for this user".to_owned(),
         })?;
         Self::parse(&text, &file_name, environment)
     }

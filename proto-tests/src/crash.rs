@@ -71,7 +71,7 @@ impl Crashing {
 /// Expects a proxy's warnings about broken connections to mongod and about a lost primary.
 pub fn expect_cuts(proxy: &Proxy) {
     for expected in [
-        "the upstream is gone",
+        "the upstream is not available",
         "the upstream's primary has stepped down",
         "the upstream has no primary",
     ] {

@@ -61,7 +61,7 @@ impl Proxy {
     /// Starts the binary before a collection that does not fit its shape: it logs that, and is not ready.
     pub fn start_with_misfits(options: &ProxyOptions) -> Result<Self> {
         let proxy = Self::start_unready(options)?;
-        proxy.expect_log(Level::Error, "a collection does not fit its shape");
+        proxy.expect_log(Level::Error, "a collection does not have its shape");
         proxy.wait_until_the_server_is_known();
         Ok(proxy)
     }
@@ -72,7 +72,7 @@ impl Proxy {
         let deadline = Instant::now() + Duration::from_secs(1);
         let named = || {
             let lines = self.log.lines();
-            let is_named = |line: &&Line| line.text.contains("connecting clients to this server");
+            let is_named = |line: &&Line| line.text.contains("new connections of clients use this server");
             lines.iter().filter(is_named).count()
         };
         while named() < 2 && Instant::now() < deadline {

@@ -54,7 +54,9 @@ impl CollectionAnalysis<'_, '_> {
         match outlier::decide(&facts, &sample, &traffic) {
             Ok(outlier) => {
                 report.proposal = Some(Proposal::Outlier(outlier));
-                let reason = "a collection has one shape, and an array of this one has a long tail".to_owned();
+                let reason =
+                    "a collection has one shape, and the outlier shape is proposed because an array has a long tail"
+                        .to_owned();
                 report.against.push(("bucket shape", reason));
                 return report;
             }
@@ -94,6 +96,6 @@ fn cannot(facts: &CollectionStats, error: &Error) -> Report {
         seen: 0,
         queries: 0,
         proposal: None,
-        against: vec![("shape", format!("it cannot be looked at: {}", reason(error)))],
+        against: vec![("shape", format!("it cannot be inspected: {}", reason(error)))],
     }
 }

@@ -54,11 +54,14 @@ pub(super) fn against(facts: &CollectionStats, sample: &Sample, traffic: &Traffi
     let mut reasons: Vec<String> = facts.unfit.iter().chain(&facts.unfit_for_buckets).cloned().collect();
     let refused: Vec<&str> = traffic.refused().iter().copied().collect();
     if !refused.is_empty() {
-        let text = format!("it is asked for {}, which is refused on buckets", refused.join(", "));
+        let text = format!(
+            "the application uses {}, which is refused on bucket collections",
+            refused.join(", ")
+        );
         reasons.push(text);
     }
     if sample.are_buckets() {
-        reasons.push("its documents look like pages already; see docs/hand-written-buckets.md".to_owned());
+        reasons.push("its documents already look like pages; see docs/hand-written-buckets.md".to_owned());
     }
     if facts.documents < FEW_DOCUMENTS {
         reasons.push(format!("has only {} documents", facts.documents));
@@ -79,7 +82,7 @@ pub(super) fn decide(
     candidates: Vec<(Candidate, Sizes)>,
 ) -> Result<BucketProposal, Vec<String>> {
     if candidates.is_empty() {
-        let text = "no field of repeated values leads an index, or is asked for by its value";
+        let text = "no index begins with a field of repeated values, and no query has an equality on one";
         return Err(vec![text.to_owned()]);
     }
     let mut reasons = Vec::new();
@@ -88,13 +91,13 @@ pub(super) fn decide(
         let name = candidate.key.join(", ");
         if sizes.mean() < FEW_PER_KEY {
             reasons.push(format!(
-                "a key by {name} has {:.1} documents on average, which fills no page",
+                "a key of {name} has {:.1} documents on average, which do not fill a page",
                 sizes.mean()
             ));
         } else if !candidate.is_read_in_order(traffic) {
             reasons.push(format!(
-                "{name} leads an index, but nothing tells that documents are read by it in order of time: no index goes \
-                 on with a date, and no traffic that was seen does"
+                "an index begins with {name}, but there is no evidence that documents are read by it in the order of time: no index \
+                 continues with a date, and no observed query reads in this order"
             ));
         } else {
             good.push((candidate, sizes));
@@ -133,12 +136,12 @@ fn propose(
     }
     let mut why = candidate.reasons(traffic);
     if candidate.time.is_none() {
-        why.push("no date is in nearly all documents: items keep the order of their insertion".to_owned());
+        why.push("no date field is in nearly all documents: items keep their insertion order".to_owned());
     }
     let keys = whole(sizes.keys(facts.documents));
     if keys < u64::from(PAGE) {
         why.push(format!(
-            "there are few keys, about {keys}: writers of one key wait for each other"
+            "there are only about {keys} keys: concurrent writers of one key wait for each other"
         ));
     }
     Ok(BucketProposal {
@@ -164,7 +167,7 @@ fn propose(
 /// assumed to be as large as the index on `_id`, which has `ids` bytes.
 fn loss(candidate: &Candidate, now: Cost, then: Cost, ids: u64) -> Option<String> {
     let (missing, with_index) = match candidate.indexed {
-        Indexed::No => (ids, " with an index on it"),
+        Indexed::No => (ids, " with an index on the key"),
         Indexed::Leads | Indexed::ThenTime => (0, ""),
     };
     let documents = now.on_disk().saturating_add(missing);
@@ -174,12 +177,12 @@ fn loss(candidate: &Candidate, now: Cost, then: Cost, ids: u64) -> Option<String
     let without_ids = then.on_disk().saturating_sub(ids);
     let stored = if without_ids < documents {
         let bytes = bytes(without_ids);
-        format!("; only with item_ids = \"stored\" it would be less, {bytes}")
+        format!("; with item_ids = \"stored\" the pages would need {bytes}")
     } else {
         String::new()
     };
     Some(format!(
-        "pages by {} would take {} on disk, and the documents{with_index} take {}{stored}",
+        "pages by {} would need {} on disk; the documents{with_index} need {}{stored}",
         candidate.key.join(", "),
         bytes(then.on_disk()),
         bytes(documents)
@@ -195,12 +198,12 @@ fn page_size(facts: &CollectionStats, limits: &[u64], sizes: &Sizes) -> (u32, St
     let default = || (PAGE, "the default".to_owned());
     match limits.get(limits.len() / 2) {
         Some(0) if sizes.mean() >= LONG_KEY => {
-            let why = "most reads of a key that were seen have no limit, and keys are long".to_owned();
+            let why = "most observed reads of a key have no limit, and keys are long".to_owned();
             (larger(PAGE_OF_LONG_KEYS), why)
         }
         Some(limit) if *limit > u64::from(PAGE) => {
             let why = format!(
-                "reads of a key that were seen ask for {limit}, in the median of {}",
+                "observed reads of a key have the limit {limit} (the median of {} reads)",
                 limits.len()
             );
             (larger(round_up(*limit)), why)

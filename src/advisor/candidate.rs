@@ -110,11 +110,11 @@ impl Candidate {
     /// The reasons for the candidate as text.
     pub(super) fn reasons(&self, traffic: &Traffic) -> Vec<String> {
         let mut reasons = Vec::new();
-        let used = self.used.map_or(String::new(), |times| {
-            format!(" (used {times} times since it is counted)")
-        });
+        let used = self
+            .used
+            .map_or(String::new(), |times| format!(" ($indexStats: used {times} times)"));
         match self.indexed {
-            Indexed::ThenTime => reasons.push(format!("an index begins with it, and goes on with the time{used}")),
+            Indexed::ThenTime => reasons.push(format!("an index begins with it, followed by the time{used}")),
             Indexed::Leads => reasons.push(format!("an index begins with it{used}")),
             Indexed::No => {}
         }
@@ -122,7 +122,7 @@ impl Candidate {
         if by > 0 {
             let percent = whole(traffic.share_by(&self.key) * 100.0);
             reasons.push(format!(
-                "{by} of {} questions that were seen ({percent} %) ask by its value",
+                "{by} of {} observed queries ({percent} %) have an equality on it",
                 traffic.len()
             ));
         }

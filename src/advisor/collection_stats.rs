@@ -53,8 +53,8 @@ impl Index {
             (is("unique") && !is_id, "unique"),
             (is("sparse"), "sparse"),
             (has("partialFilterExpression"), "partial"),
-            (has("expireAfterSeconds"), "one that expires documents"),
-            (has("collation"), "one with a collation"),
+            (has("expireAfterSeconds"), "a TTL index"),
+            (has("collation"), "an index with a collation"),
             (of_kind("text"), "a text index"),
             (of_kind("hashed"), "hashed"),
             (of_kind("2dsphere") || of_kind("2d"), "geographic"),
@@ -106,12 +106,15 @@ impl CollectionStats {
             ("capped", "is capped"),
             ("validator", "has a validator"),
             ("encryptedFields", "is encrypted"),
-            ("collation", "was made with a collation"),
-            ("changeStreamPreAndPostImages", "keeps images for change streams"),
+            ("collation", "has a default collation"),
+            (
+                "changeStreamPreAndPostImages",
+                "keeps pre- and post-images for change streams",
+            ),
         ];
         let words = |(_, words): &(&str, &str)| (*words).to_owned();
         facts.unfit.extend(unfit.iter().filter(given).map(words));
-        let unfit_for_buckets = [("expireAfterSeconds", "expires its documents")];
+        let unfit_for_buckets = [("expireAfterSeconds", "has expireAfterSeconds")];
         facts
             .unfit_for_buckets
             .extend(unfit_for_buckets.iter().filter(given).map(words));
@@ -138,13 +141,13 @@ impl CollectionStats {
         self.indexes = described.iter().map(Index::of).collect();
         let is_shaped = |index: &Index| index::is_own(&index.name) || index.name == outlier::index::PAGES;
         if self.indexes.iter().any(is_shaped) {
-            self.unfit.push("belongs to a shape already".to_owned());
+            self.unfit.push("already belongs to a shape".to_owned());
         }
         for index in &self.indexes {
             if !index.is_plain() {
                 let kinds = index.kinds.join(", ");
                 let text = format!(
-                    "has the index {}, which is {kinds}; buckets cannot have such",
+                    "has the index {}, which is {kinds}; bucket collections do not support it",
                     index.name
                 );
                 self.unfit_for_buckets.push(text);
@@ -216,7 +219,7 @@ mod tests {
         );
         let mut facts = CollectionStats::of("d", &doc! { "name": "c" });
         facts.add_indexes(&[doc! { "key": { "a": 1 }, "name": "mongoshape_page", "unique": true }]);
-        assert_eq!(facts.unfit, ["belongs to a shape already"]);
+        assert_eq!(facts.unfit, ["already belongs to a shape"]);
     }
 
     #[test]
@@ -231,7 +234,7 @@ mod tests {
         );
         check(
             doc! { "name": "a", "key": { "a": 1 }, "expireAfterSeconds": 5, "sparse": true },
-            &["sparse", "one that expires documents"],
+            &["sparse", "a TTL index"],
         );
     }
 

@@ -18,12 +18,13 @@ pub(super) enum Proposal {
 /// A complete configuration: the listener, the upstream, and the shapes in observe mode.
 pub(super) fn configuration(uri: &str, proposals: &[(String, Proposal)]) -> String {
     let mut text = String::from(
-        "# Proposed by `mongoshape advise`. With mode = \"observe\" nothing is rewritten: the proxy relays, and counts what it would\n\
-         # rewrite or refuse. docs/choosing-shapes.md says what to do before it is \"rewrite\".\n",
+        "# Proposed by `mongoshape advise`. With mode = \"observe\" nothing is rewritten: the proxy relays commands, and counts \
+         those\n# that it would rewrite or refuse. docs/choosing-shapes.md lists the steps before mode = \"rewrite\".\n",
     );
     let _ = write!(
         text,
-        "[listen]\naddress = \"127.0.0.1:27018\"\n\n[upstream]\n# Without the user and the password, which `check` may need.\nuri = {}\n",
+        "[listen]\naddress = \"127.0.0.1:27018\"\n\n[upstream]\n# Without the user and the password. Add them if `check` needs \
+         them.\nuri = {}\n",
         quoted(uri)
     );
     for (namespace, proposal) in proposals {

@@ -51,10 +51,10 @@ pub(super) fn decide(
 ) -> Result<OutlierProposal, Vec<String>> {
     let mut reasons = facts.unfit.clone();
     if traffic.refused().contains("$changeStream") {
-        reasons.push("a change stream watches it".to_owned());
+        reasons.push("the application has a change stream on it".to_owned());
     }
     if sample.field("has_extras").is_some() {
-        let text = "documents have a field has_extras: they may have been split already; see docs/outliers.md";
+        let text = "documents have the field has_extras: they may already be split; see docs/outliers.md";
         reasons.push(text.to_owned());
     }
     if !reasons.is_empty() {
@@ -108,15 +108,15 @@ fn look(
     let Some((threshold, typical)) = cut else {
         let (median, most) = (quantile(&lengths, 0.5), quantile(&lengths, 0.99));
         return Err(format!(
-            "the lengths of {name} have no long tail: {median} in the median, {most} at the 99th percentile, {longest} at most"
+            "the lengths of {name} have no long tail: the median is {median}, the 99th percentile {most}, the maximum {longest}"
         ));
     };
     let why = if slice > 0 && threshold == round_up(slice) {
-        format!("reads that were seen ask for the first {slice}")
+        format!("observed reads return the first {slice} elements")
     } else if threshold == THRESHOLD {
-        "the default: typical documents have no more".to_owned()
+        "the default: typical documents do not have more elements".to_owned()
     } else {
-        format!("a round number not below the {}th percentile", whole(typical * 100.0))
+        format!("a round number at or above the {}th percentile", whole(typical * 100.0))
     };
     let beyond = lengths.iter().filter(|length| **length > threshold);
     let (seen, elements) = beyond.fold((0, 0), |(seen, sum), length| (seen + 1, sum + (length - threshold)));

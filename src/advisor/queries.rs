@@ -78,7 +78,7 @@ impl<'a> Ask<'a> {
         let name = database.name();
         if !names.iter().any(|name| name == "system.profile") {
             self.note(
-                "there is no system.profile, which db.setProfilingLevel begins: no commands are known",
+                "system.profile does not exist, so no commands are known; db.setProfilingLevel creates it",
                 name,
             );
             return Vec::new();
@@ -125,7 +125,7 @@ impl<'a> Ask<'a> {
             Ok(found) => found,
             Err(error) => {
                 let text = format!(
-                    "$currentOp is not available, so change streams are not seen: {}",
+                    "$currentOp is not available, so change streams are not known: {}",
                     reason(&error)
                 );
                 self.note(text, "all");

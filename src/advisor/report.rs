@@ -36,7 +36,7 @@ impl Report {
             let queries = u64::try_from(self.queries).unwrap_or(u64::MAX);
             let _ = write!(
                 text,
-                " {} documents of {} bytes; {} of them were looked at; {} questions to it were seen",
+                " {} documents of {} bytes; {} of them inspected; {} queries observed",
                 grouped(self.documents),
                 grouped(self.mean_bytes),
                 grouped(self.seen),
@@ -47,7 +47,7 @@ impl Report {
         match &self.proposal {
             Some(Proposal::Bucket(bucket)) => add_bucket(&mut text, bucket),
             Some(Proposal::Outlier(outlier)) => add_outlier(&mut text, outlier, self),
-            None => text.push_str("  nothing is proposed\n"),
+            None => text.push_str("  no shape is proposed\n"),
         }
         for (pattern, reason) in &self.against {
             let _ = writeln!(text, "  no {pattern}: {reason}");
@@ -68,8 +68,8 @@ fn add_bucket(text: &mut String, bucket: &BucketProposal) {
     );
     add_row(text, "time", bucket.time.as_deref().unwrap_or("none"));
     add_row(text, "max_items", &format!("{}: {}", bucket.max_items, bucket.why_page));
-    add_row(text, "a key has", &per_key(bucket));
-    add_row(text, "pages are", &format!("{} % full", whole(bucket.fill() * 100.0)));
+    add_row(text, "per key", &per_key(bucket));
+    add_row(text, "page fill", &format!("{} %", whole(bucket.fill() * 100.0)));
     let _ = writeln!(text, "    {:<14}{:>14}{:>14}", "", "now", "as pages");
     let (now, then) = (&bucket.now, &bucket.then);
     let counts = [
@@ -95,15 +95,15 @@ fn add_bucket(text: &mut String, bucket: &BucketProposal) {
         let _ = writeln!(text, "    {name:<14}{now:>14}{then:>14}");
     }
     if bucket.is_before_checkpoint {
-        let why = "mongod has not written a checkpoint since the documents were stored: run `mongoshape advise` again in a minute";
+        let why = "mongod has not written a checkpoint since the documents were stored; run `mongoshape advise` again in a minute";
         add_row(text, "not known", why);
     }
     let stored = format!(
-        "item_ids = \"stored\" saves {} index entries, {}: where no _id comes twice, and none is asked for{}",
+        "item_ids = \"stored\" saves {} index entries, {}, if every _id is unique and no query uses it{}",
         grouped(bucket.id_entries()),
         on_disk(bucket.ids),
         bucket.ids_used.map_or(String::new(), |times| format!(
-            " (its index was used {} times)",
+            " (the index on _id was used {} times)",
             grouped(times)
         ))
     );
@@ -116,7 +116,7 @@ fn add_bucket(text: &mut String, bucket: &BucketProposal) {
             text,
             "",
             &format!(
-                "rename saves {saved} of data, less when compressed: {}",
+                "rename saves {saved} of data, less after compression: {}",
                 pairs.join(", ")
             ),
         );
@@ -131,17 +131,15 @@ fn per_key(bucket: &BucketProposal) -> String {
         grouped(whole(mean))
     };
     let known = match bucket.sizes.known {
-        Known::Whole => "all documents were looked at".to_owned(),
+        Known::Whole => "all documents were inspected".to_owned(),
         Known::Counted(keys) => format!(
-            "from {keys} keys, each counted by an index up to {}",
+            "from {keys} keys, each counted with an index up to {}",
             grouped(Sizes::COUNTED)
         ),
-        Known::Guessed => {
-            "a guess from how often values repeat in the sample; there may be more, smaller keys".to_owned()
-        }
+        Known::Guessed => "estimated from repeated values in the sample; there may be more and smaller keys".to_owned(),
     };
     format!(
-        "about {mean} documents, there are about {} keys ({known})",
+        "about {mean} documents; there are about {} keys ({known})",
         grouped(bucket.keys())
     )
 }
@@ -152,7 +150,7 @@ fn add_outlier(text: &mut String, outlier: &OutlierProposal, report: &Report) {
     add_row(text, "array", &outlier.array);
     add_row(text, "threshold", &format!("{}: {}", outlier.threshold, outlier.why));
     let lengths = format!(
-        "{} elements in the median, {} at most",
+        "the median is {} elements, the maximum {}",
         grouped(outlier.median),
         grouped(outlier.longest)
     );
@@ -168,18 +166,18 @@ fn add_outlier(text: &mut String, outlier: &OutlierProposal, report: &Report) {
         above = Some(*limit);
     }
     let missed = if seen < documents {
-        format!("; what is rarer than 1 in {} may have been missed", grouped(seen / 3))
+        format!("; the sample may miss values rarer than 1 in {}", grouped(seen / 3))
     } else {
         String::new()
     };
     let of_all = format!(
-        "about {} ({} of those looked at){missed}",
+        "about {} ({} in the sample){missed}",
         grouped(outlier.outliers),
         grouped(outlier.seen)
     );
     add_row(text, "outliers", &of_all);
     let moved = format!(
-        "about {}, to {} documents of extras",
+        "about {}, into {} documents of extras",
         bytes(outlier.moved),
         grouped(outlier.pages)
     );

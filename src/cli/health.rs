@@ -87,7 +87,7 @@ fn verdict(answer: &str) -> anyhow::Result<(bool, String)> {
     let protocol = words.next().unwrap_or_default();
     ensure!(
         protocol.starts_with("HTTP/1."),
-        "what answers there is no admin address"
+        "the server at this address is not a mongoshape admin address"
     );
     let status = words.next().unwrap_or_default();
     let said = body.lines().next().unwrap_or_default().trim();

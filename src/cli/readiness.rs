@@ -70,9 +70,9 @@ impl ReadinessProbe for UpstreamProbe {
         self.upstream().await?;
         match &**self.fit.load() {
             Fit::Fits => Ok(()),
-            Fit::Unknown => Err("the shapes are not compared with the collections yet".to_owned()),
+            Fit::Unknown => Err("the shapes have not been compared with the collections yet".to_owned()),
             // `/readyz` requires no token, so names of collections are only logged.
-            Fit::Misfits(_) => Err("a collection does not fit its shape: see the log".to_owned()),
+            Fit::Misfits(_) => Err("a collection does not have its shape; the log has the reason".to_owned()),
         }
     }
 }

@@ -46,7 +46,7 @@ impl StatementIds {
         if ids.iter().all(|id| seen.insert(id)) {
             return Ok(());
         }
-        let message = format!("{command}.stmtIds holds an id twice");
+        let message = format!("{command}.stmtIds contains an id twice");
         Err(CommandError::new(ErrorCode::InvalidOptions, message))
     }
 }

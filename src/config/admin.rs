@@ -46,7 +46,7 @@ fn token(section: &mut Section<'_>) -> Option<AdminToken> {
     let given = section.secret(&options::TOKEN);
     let file = section.string(&options::TOKEN_FILE);
     if given.is_some() && file.is_some() {
-        return section.refuse("token", "there is a `token_file` as well", "remove one of the two");
+        return section.refuse("token", "`token_file` is set as well", "remove one of them");
     }
     if let Some(text) = given {
         return match Token::new(&text) {
@@ -55,7 +55,7 @@ fn token(section: &mut Section<'_>) -> Option<AdminToken> {
             Err(problem) => section.refuse("token", &problem.to_string(), problem.remedy()),
         };
     }
-    let path = tls::path(section, "token_file", "a file with the token", &file?)?;
+    let path = tls::path(section, "token_file", "a file that contains the token", &file?)?;
     Some(AdminToken::File(path))
 }
 
@@ -86,10 +86,10 @@ impl AdminConfig {
         }
         match (&self.token, &self.tls) {
             (None, _) => Some(
-                "whoever reaches this address reads metrics, namespaces and recent warnings; \
-                 keep others away from it by the network, or set `admin.token_file` and `admin.tls`",
+                "every client that reaches this address can read metrics, namespaces and recent warnings; restrict access in the \
+                 network, or set `admin.token_file` and `admin.tls`",
             ),
-            (Some(_), None) => Some("the token goes over the network unencrypted; set `admin.tls`"),
+            (Some(_), None) => Some("the token is sent unencrypted; set `admin.tls`"),
             (Some(_), Some(_)) => None,
         }
     }

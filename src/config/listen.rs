@@ -53,10 +53,10 @@ fn listeners(section: &mut Section<'_>) -> Option<Listeners> {
         advertise.map(|_| "advertise"),
     ];
     for name in others.into_iter().flatten() {
-        let remedy = "remove it, or the [[listen.member]] tables";
+        let remedy = "remove it, or remove the [[listen.member]] tables";
         section.fault(
             name,
-            "there are [[listen.member]] tables, each with an address of its own",
+            "there are [[listen.member]] tables, which have their own addresses",
             remedy,
         );
     }
@@ -87,17 +87,17 @@ fn member(table: &mut Section<'_>, others: &[MemberConfig]) -> Option<MemberConf
     if others.iter().any(|other| collide(other.address, address)) {
         table.fault(
             "address",
-            &format!("{address} is another member's"),
+            &format!("another member has the address {address}"),
             "choose another port",
         );
     }
     if others.iter().any(|other| other.upstream == upstream) {
         let remedy = "name each member once";
-        table.fault("upstream", &format!("{upstream} has a listener already"), remedy);
+        table.fault("upstream", &format!("{upstream} already has a listener"), remedy);
     }
     if advertise.is_none() && address.ip().is_unspecified() {
-        let remedy = "add advertise = \"host:port\", as clients are to reach this listener";
-        table.fault("address", "clients cannot be told to connect to it", remedy);
+        let remedy = "add advertise = \"host:port\" with the address at which clients reach this listener";
+        table.fault("address", "clients cannot connect to this address", remedy);
     }
     Some(MemberConfig {
         address,
@@ -113,7 +113,11 @@ fn host_and_port(section: &mut Section<'_>, name: &'static str, text: &str) -> O
         return Some(text.to_lowercase());
     }
     let problem = format!("\"{text}\" is not a host and port");
-    section.refuse(name, &problem, "write one such as \"db1.example.com:27017\"")
+    section.refuse(
+        name,
+        &problem,
+        "write a host and port such as \"db1.example.com:27017\"",
+    )
 }
 
 fn within(section: &mut Section<'_>, option: &ConfigOption<Number>) -> usize {
@@ -132,7 +136,7 @@ fn idle_timeout(section: &mut Section<'_>) -> Option<Duration> {
     let Number { most, default, .. } = option.value;
     let value = section.integer(option).unwrap_or(default);
     if value > most {
-        let remedy = format!("write milliseconds up to {most}, or 0 for none");
+        let remedy = format!("write milliseconds up to {most}, or 0 for no limit");
         section.fault(option.name, &format!("{value} is out of range"), &remedy);
     }
     (value > 0).then_some(Duration::from_millis(value as u64))

@@ -105,8 +105,8 @@ pub(super) const MODE: ConfigOption<Words<Mode>> = ConfigOption {
         ],
     },
     holds: Holds::FromReload,
-    meaning: "`rewrite`; `observe`: [relay, and count](metrics.md#observe-mode) what would have been rewritten, refused and saved; \
-              `off`: relay.",
+    meaning: "`rewrite`; `observe`: commands are relayed, and the proxy [counts](metrics.md#observe-mode) those that it would have \
+              rewritten or refused, and estimates the savings; `off`: commands are relayed.",
 };
 
 /// One table of the file.

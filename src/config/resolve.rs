@@ -59,18 +59,18 @@ fn log(mut section: Section<'_>) -> LogConfig {
 fn filter_problem(filter: &str) -> Option<String> {
     const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
     if let Err(error) = EnvFilter::try_new(filter) {
-        return Some(format!("`{filter}` is no filter: {error}"));
+        return Some(format!("`{filter}` is not a filter: {error}"));
     }
     filter.split(',').map(str::trim).find_map(|part| {
         let bare = !part.contains(['=', '[', ':', '_']) && !LEVELS.contains(&part.to_lowercase().as_str());
         let level = suggest::nearest(part, LEVELS).filter(|_| bare)?;
-        Some(format!("`{part}` is no level (`{level}` is)"))
+        Some(format!("`{part}` is not a level (did you mean `{level}`?)"))
     })
 }
 
 fn check_own_address(section: &mut Section<'_>, admin: SocketAddr, own: &[SocketAddr]) {
     if let Some(listen) = own.iter().find(|listen| collide(admin, **listen)) {
-        let problem = format!("{admin} is taken by `listen.address`, {listen}");
+        let problem = format!("`listen.address` already uses {admin} ({listen})");
         section.fault("address", &problem, "choose another port");
     }
 }
@@ -87,7 +87,7 @@ fn check_no_loop(section: &mut Section<'_>, upstream: &UpstreamConfig, own: &[So
         })
     };
     if let Some(host) = upstream.hosts.iter().find(|host| is_own(host)) {
-        let problem = format!("{host} is the proxy itself (`listen.address`)");
+        let problem = format!("{host} is the address of the proxy itself (`listen.address`)");
         section.fault("uri", &problem, "write the address of the MongoDB server");
     }
 }

@@ -137,7 +137,7 @@ impl<'a> Section<'a> {
             Value::File(other) => return self.wrong_type(name, &other, "a whole number"),
         };
         let Some(value) = value else {
-            return self.refuse(name, &format!("`{text}` is not a whole number"), "write digits alone");
+            return self.refuse(name, &format!("`{text}` is not a whole number"), "write only digits");
         };
         let remedy = if value < 0 {
             "write a positive number"
@@ -199,7 +199,7 @@ impl<'a> Section<'a> {
     pub(super) fn finish(self) {
         for (name, (line, _)) in &self.fields {
             let remedy = suggest::nearest(name, self.known.iter().copied()).map_or_else(
-                || format!("the fields here are {}", self.known.join(", ")),
+                || format!("the valid fields are {}", self.known.join(", ")),
                 |known| format!("did you mean `{known}`?"),
             );
             let problem = format!("`{}` is not known", self.path_of(name));
@@ -242,7 +242,7 @@ impl<'a> Section<'a> {
         for element in list {
             match element.into_inner() {
                 DeValue::String(text) => strings.push(text.into_owned()),
-                other => return self.wrong_type(name, &other, "a list of strings alone"),
+                other => return self.wrong_type(name, &other, "a list that contains only strings"),
             }
         }
         Some(strings)

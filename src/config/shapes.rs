@@ -175,17 +175,17 @@ fn check_extras(root: &Section<'_>, claims: &[ShapeClaim]) {
         };
         if let Some((_, other)) = claims.iter().enumerate().find(is_shaped) {
             let problem = format!(
-                "extras would go to `{collection}`, which is itself shaped ({})",
+                "the collection of extras `{collection}` has a shape itself ({})",
                 other.namespace_place
             );
-            root.source.mistake(place, problem, "name a collection of its own");
+            root.source.mistake(place, problem, "name a collection without a shape");
         }
         let takes_extras = |other: &&ShapeClaim| {
             overlaps(other) && other.extras.as_ref().is_some_and(|(theirs, _)| theirs == collection)
         };
         if let Some(other) = claims.iter().take(position).find(takes_extras) {
-            let problem = format!("extras of {} already go to `{collection}`", other.namespace);
-            root.source.mistake(place, problem, "name a collection of its own");
+            let problem = format!("`{collection}` already stores the extras of {}", other.namespace);
+            root.source.mistake(place, problem, "name another collection");
         }
     }
 }

@@ -161,7 +161,7 @@ fn a_tls_table_is_whole_or_a_mistake() {
     m.toml:3: `listen.tls`: it is a boolean; write a table
     m.toml:3: `listen.tls`: it is a list; write a table
     m.toml:3: `listen.tls.cert` is missing; write cert = "proxy.pem", or set MONGOSHAPE_LISTEN_TLS_CERT
-    m.toml:3: `listen.tls.certificate` is not known; the fields here are cert, key, client_ca
+    m.toml:3: `listen.tls.certificate` is not known; the valid fields are cert, key, client_ca
     m.toml:3: `listen.tls.kei` is not known; did you mean `key`?
     "#);
     let lone = parse(MINIMAL, &[("MONGOSHAPE_LISTEN_TLS_CLIENT_CA", "ca.pem")]).unwrap_err();
@@ -180,9 +180,9 @@ fn a_mistake_in_the_environment_names_the_variable() {
     m.toml:1: `listen.tls.cert` is missing; write cert = "proxy.pem", or set MONGOSHAPE_LISTEN_TLS_CERT
     MONGOSHAPE_BUCKET_0_NAMESPACE: `bucket.namespace`: "trades" is not a namespace; write "database.collection", or "*.collection" for every database
     MONGOSHAPE_BUCKET_0_NAMESPACE: `bucket.key` is missing; write key = "customerId", or set MONGOSHAPE_BUCKET_0_KEY
-    MONGOSHAPE_LISTEN_MAX_CONNECTIONS: `listen.max_connections`: `many` is not a whole number; write digits alone
+    MONGOSHAPE_LISTEN_MAX_CONNECTIONS: `listen.max_connections`: `many` is not a whole number; write only digits
     MONGOSHAPE_LISTEN_TLS_KEY: `listen.tls.key`: it is empty; name a PEM file
-    MONGOSHAPE_ADMIN_ADDRESS: `admin.address`: 127.0.0.1:27018 is taken by `listen.address`, 127.0.0.1:27018; choose another port
+    MONGOSHAPE_ADMIN_ADDRESS: `admin.address`: `listen.address` already uses 127.0.0.1:27018 (127.0.0.1:27018); choose another port
     "#);
 }
 
@@ -222,10 +222,10 @@ rename = { customerId = "c" }
 count = "history"
 "#;
     insta::assert_snapshot!(report(text), @r#"
-    m.toml:2: `colour` is not known; the fields here are listen, upstream, admin, log, bucket, outlier
+    m.toml:2: `colour` is not known; the valid fields are listen, upstream, admin, log, bucket, outlier
     m.toml:4: `listen.adress` is not known; did you mean `address`?
     m.toml:5: `listen.max_connections`: it is a string; write a whole number
-    m.toml:6: `listen.present_as`: there are [[listen.member]] tables, each with an address of its own; remove it, or the [[listen.member]] tables
+    m.toml:6: `listen.present_as`: there are [[listen.member]] tables, which have their own addresses; remove it, or remove the [[listen.member]] tables
     m.toml:7: `listen.frame_timeout_ms`: 0 is out of range; write milliseconds from 1 to 3600000
     m.toml:8: `listen.tls.cert`: it is empty; name a PEM file
     m.toml:8: `listen.tls.client_ca`: it is a whole number; write a string
@@ -234,18 +234,18 @@ count = "history"
     m.toml:12: `upstream.uri`: it is a whole number; write a string
     m.toml:13: `upstream.connect_timeout_ms`: -1 is out of range; write a positive number
     m.toml:15: `admin.address`: "localhost:9216" is not an IP address and port; write one such as "127.0.0.1:27018" or "[::1]:27018"
-    m.toml:17: `log.filter`: `inof` is no level (`info` is); write a level (error, warn, info, debug, trace, off) or module=level, separated by commas
+    m.toml:17: `log.filter`: `inof` is not a level (did you mean `info`?); write a level (error, warn, info, debug, trace, off) or module=level, separated by commas
     m.toml:18: `log.format`: "xml" is not known; write "text" or "json"
     m.toml:20: `bucket.namespace`: "trades" is not a namespace; write "database.collection", or "*.collection" for every database
-    m.toml:21: `bucket.key`: it is a whole number; write a list of strings alone
+    m.toml:21: `bucket.key`: it is a whole number; write a list that contains only strings
     m.toml:22: `bucket.max_item` is not known; did you mean `max_items`?
     m.toml:23: `bucket.max_items`: 0 is out of range; write a number from 1 to 10000
     m.toml:24: `bucket.max_bytes`: 99999999999 is out of range; write a smaller number
     m.toml:25: `bucket.rename`: it is a whole number; write `a` stored as a string
     m.toml:26: `bucket.item_ids`: "none" is not known; write "unique" or "stored" or "dropped"
-    m.toml:29: `bucket.key`: `_id` is each item's own; group by a field that items share
-    m.toml:30: `bucket.time`: `customerId` is `_id` or a key field; name the date inside the items that they are ordered by
-    m.toml:31: `bucket.rename`: `customerId` to `c` involves `customerId`, which is `_id` or a key field; rename only fields that stay inside the items
+    m.toml:29: `bucket.key`: every item has its own `_id`; group by a field that items share
+    m.toml:30: `bucket.time`: `customerId` is `_id` or a key field; name the date field that orders the items
+    m.toml:31: `bucket.rename`: `customerId` to `c` involves `customerId`, which is `_id` or a key field; rename only fields that are stored inside the items
     m.toml:32: `bucket.count`: `history` is also the name of `items`; choose another name
     "#);
 }
@@ -279,12 +279,12 @@ mode = "observe"
     insta::assert_snapshot!(report(&text), @r#"
     m.toml:10: shop.trades already has a shape (m.toml:7); give each namespace one shape
     m.toml:12: `bucket.max_items`: 0 is out of range; write a number from 1 to 10000
-    m.toml:18: extras would go to `trades`, which is itself shaped (m.toml:7); name a collection of its own
+    m.toml:18: the collection of extras `trades` has a shape itself (m.toml:7); name a collection without a shape
     m.toml:22: `outlier.threshold`: 0 is out of range; write a number from 1 to 100000
     m.toml:23: `outlier.extras.ref`: `a` is also `extras.array`; choose another name
-    m.toml:23: `outlier.extras.size` is not known; the fields here are collection, ref, array, max_items
-    m.toml:23: extras would go to `trades`, which is itself shaped (m.toml:7); name a collection of its own
-    m.toml:23: extras of shop.sales already go to `trades`; name a collection of its own
+    m.toml:23: `outlier.extras.size` is not known; the valid fields are collection, ref, array, max_items
+    m.toml:23: the collection of extras `trades` has a shape itself (m.toml:7); name a collection without a shape
+    m.toml:23: `trades` already stores the extras of shop.sales; name another collection
     m.toml:24: `outlier.namespace` is missing; write namespace = "database.collection", or set MONGOSHAPE_OUTLIER_2_NAMESPACE
     m.toml:24: `outlier.array` is missing; write array = "customers_purchased", or set MONGOSHAPE_OUTLIER_2_ARRAY
     m.toml:24: `outlier.threshold` is missing; write threshold = 50, or set MONGOSHAPE_OUTLIER_2_THRESHOLD
@@ -337,15 +337,15 @@ fn invalid_upstream_is_a_mistake() {
     ]
     .map(report_of_uri);
     insta::assert_snapshot!(reports.join("\n"), @r#"
-    m.toml:4: `upstream.uri`: loadBalanced is not in this version; remove it, and name the servers themselves
-    m.toml:4: `upstream.uri`: 127.0.0.1:27018 is the proxy itself (`listen.address`); write the address of the MongoDB server
-    m.toml:4: `upstream.uri`: tlsAllowInvalidHostnames is not supported; use a certificate with the server's name, or, for tests alone, tlsInsecure=true
-    m.toml:4: `upstream.uri`: it names no host and port; write mongodb://host:port
+    m.toml:4: `upstream.uri`: loadBalanced is not supported; remove it, and name the servers
+    m.toml:4: `upstream.uri`: 127.0.0.1:27018 is the address of the proxy itself (`listen.address`); write the address of the MongoDB server
+    m.toml:4: `upstream.uri`: tlsAllowInvalidHostnames is not supported; use a certificate that contains the server's name; use tlsInsecure=true only in tests
+    m.toml:4: `upstream.uri`: it does not contain a host and port; write mongodb://host:port
     m.toml:4: `upstream.uri`: it is not a connection string (invalid server address db:99999: the port must be an integer between 1 and 65535, got 99999); write mongodb://host:port
     m.toml:4: `upstream.uri`: it is not a connection string (connection string contains no scheme); write mongodb://host:port
     m.toml:4: `upstream.uri`: it is not a connection string (connection string `retrywrites` option must be a boolean); write mongodb://host:port
-    m.toml:4: `upstream.uri`: 127.0.0.1:27018 is the proxy itself (`listen.address`); write the address of the MongoDB server
-    m.toml:4: `upstream.uri`: localhost:27018 is the proxy itself (`listen.address`); write the address of the MongoDB server
+    m.toml:4: `upstream.uri`: 127.0.0.1:27018 is the address of the proxy itself (`listen.address`); write the address of the MongoDB server
+    m.toml:4: `upstream.uri`: localhost:27018 is the address of the proxy itself (`listen.address`); write the address of the MongoDB server
     "#);
 }
 
@@ -390,12 +390,12 @@ address = "127.0.0.1:3"
 upstream = "b"
 "#;
     insta::assert_snapshot!(report(text), @r#"
-    m.toml:4: `listen.address`: there are [[listen.member]] tables, each with an address of its own; remove it, or the [[listen.member]] tables
-    m.toml:5: `listen.present_as`: there are [[listen.member]] tables, each with an address of its own; remove it, or the [[listen.member]] tables
-    m.toml:10: `listen.member.address`: 0.0.0.0:2 is another member's; choose another port
-    m.toml:10: `listen.member.address`: clients cannot be told to connect to it; add advertise = "host:port", as clients are to reach this listener
-    m.toml:11: `listen.member.upstream`: a:27017 has a listener already; name each member once
-    m.toml:14: `listen.member.upstream`: "b" is not a host and port; write one such as "db1.example.com:27017"
+    m.toml:4: `listen.address`: there are [[listen.member]] tables, which have their own addresses; remove it, or remove the [[listen.member]] tables
+    m.toml:5: `listen.present_as`: there are [[listen.member]] tables, which have their own addresses; remove it, or remove the [[listen.member]] tables
+    m.toml:10: `listen.member.address`: another member has the address 0.0.0.0:2; choose another port
+    m.toml:10: `listen.member.address`: clients cannot connect to this address; add advertise = "host:port" with the address at which clients reach this listener
+    m.toml:11: `listen.member.upstream`: a:27017 already has a listener; name each member once
+    m.toml:14: `listen.member.upstream`: "b" is not a host and port; write a host and port such as "db1.example.com:27017"
     "#);
 }
 
@@ -422,6 +422,6 @@ fn a_password_is_never_shown() {
 fn a_file_that_cannot_be_read_is_a_mistake() {
     let errors = Config::load(Path::new("/nowhere/m.toml"), &|_| None).unwrap_err();
     insta::assert_snapshot!(errors, @r#"
-    /nowhere/m.toml: cannot be read: No such file or directory (os error 2); name a configuration file that this user may read
+    /nowhere/m.toml: cannot be read: No such file or directory (os error 2); name a configuration file that is readable for this user
     "#);
 }

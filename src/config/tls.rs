@@ -57,11 +57,11 @@ pub(super) fn unknown_option(uri: &str) -> Option<(&'static str, &'static str)> 
         match name.to_lowercase().as_str() {
             "tlsallowinvalidhostnames" => Some((
                 "tlsAllowInvalidHostnames is not supported",
-                "use a certificate with the server's name, or, for tests alone, tlsInsecure=true",
+                "use a certificate that contains the server's name; use tlsInsecure=true only in tests",
             )),
             "tlsdisableocspendpointcheck" | "tlsdisablecertificaterevocationcheck" => Some((
                 "tlsDisableOCSPEndpointCheck and tlsDisableCertificateRevocationCheck are not supported",
-                "remove them: revocation is not checked",
+                "remove them; mongoshape does not check revocation",
             )),
             _ => None,
         }

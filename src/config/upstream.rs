@@ -20,8 +20,8 @@ pub(super) fn resolve(section: &mut Section<'_>) -> Option<UpstreamConfig> {
         Err(error) => return malformed(section, &uri, &error),
     };
     if parsed.load_balanced == Some(true) {
-        let remedy = "remove it, and name the servers themselves";
-        section.fault("uri", "loadBalanced is not in this version", remedy);
+        let remedy = "remove it, and name the servers";
+        section.fault("uri", "loadBalanced is not supported", remedy);
     }
     let hosts = match &parsed.host_info {
         HostInfo::HostIdentifiers(hosts) => hosts.iter().map(dial_address).collect::<Option<Vec<_>>>(),
@@ -29,7 +29,11 @@ pub(super) fn resolve(section: &mut Section<'_>) -> Option<UpstreamConfig> {
         _ => None,
     };
     let Some(hosts) = hosts.filter(|hosts| !hosts.is_empty()) else {
-        return section.refuse("uri", "it names no host and port", "write mongodb://host:port");
+        return section.refuse(
+            "uri",
+            "it does not contain a host and port",
+            "write mongodb://host:port",
+        );
     };
     Some(UpstreamConfig {
         uri,
@@ -47,8 +51,7 @@ fn malformed(section: &mut Section<'_>, uri: &str, error: &mongodb::error::Error
     let lower = uri.to_lowercase();
     let secret = ["@", "password", "authmechanismproperties"];
     if secret.iter().any(|word| lower.contains(word)) {
-        let remedy =
-            "write mongodb://user:password@host:port, with : / ? # [ ] @ % in user and password as %3A and so on";
+        let remedy = "write mongodb://user:password@host:port, with : / ? # [ ] @ % in user and password percent-encoded: %3A for :";
         return section.refuse("uri", "it is not a connection string", remedy);
     }
     let reason = match error.kind.as_ref() {

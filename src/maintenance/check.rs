@@ -18,7 +18,7 @@ use crate::server::tls;
 /// Prints each finding; the exit code is 1 if one is an error.
 pub(crate) async fn run(config: Result<Config, ConfigErrors>, unknown_variables: Vec<String>) -> ExitCode {
     let mut findings = Findings::default();
-    let unknown = |variable| Finding::note(variable, "this variable sets no option");
+    let unknown = |variable| Finding::note(variable, "this variable does not set an option");
     findings.extend(unknown_variables.into_iter().map(unknown));
     match config {
         Err(errors) => {
@@ -29,7 +29,7 @@ pub(crate) async fn run(config: Result<Config, ConfigErrors>, unknown_variables:
             findings.extend(mistakes);
         }
         Ok(config) => {
-            findings.add(&Finding::fine("configuration", "no mistakes"));
+            findings.add(&Finding::fine("configuration", "no errors"));
             if let Some(Err(error)) = config.listen.tls.as_ref().map(tls::acceptor) {
                 findings.add(&Finding::error("listen", error.to_string()));
             }

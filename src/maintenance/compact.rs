@@ -82,7 +82,7 @@ async fn through(
     targets.retain(|target| target.bucket().is_some());
     targets.retain(|target| namespace.is_none_or(|namespace| namespace == target.namespace()));
     if targets.is_empty() {
-        let text = "there is no such collection whose shape is rewritten";
+        let text = "there is no such collection with a shape in mode = \"rewrite\"";
         findings.add(&match namespace {
             Some(namespace) => Finding::error(namespace, text),
             None => Finding::note("compact", text),
@@ -168,8 +168,10 @@ impl Compaction<'_> {
         }
         if !is_frozen && !estimate::is_worth_it(self.target, self.shape, self.stop).await? {
             copy::drop_if_there(self.target).await?;
-            self.findings
-                .add(&Finding::fine(self.target.namespace(), "no page is short that need be"));
+            self.findings.add(&Finding::fine(
+                self.target.namespace(),
+                "there are no short pages to pack",
+            ));
             return Ok(());
         }
         let by = Freezing {
@@ -183,7 +185,7 @@ impl Compaction<'_> {
             Ok(pages) => pages,
             Err(halt) => return Err(self.take_back(&frozen, halt).await),
         };
-        let text = format!("packed: {} pages now, {} before", pages.after, pages.before);
+        let text = format!("packed: {} pages, previously {}", pages.after, pages.before);
         self.findings.add(&Finding::fine(self.target.namespace(), text));
         Ok(())
     }
@@ -195,7 +197,7 @@ impl Compaction<'_> {
         let by = frozen.by();
         by.drop(&copy_name(&self.target.collection), None).await?;
         if collection::is_frozen(described) {
-            self.say("was frozen by a run that did not end; it is begun anew");
+            self.say("an earlier run was interrupted while the collection was frozen; packing starts again");
             frozen.thaw_for_now().await?;
         }
         let (mut copy, is_new) = Copy::open(self.target, self.shape, frozen, described).await?;
@@ -204,7 +206,7 @@ impl Compaction<'_> {
         frozen.is_fenced().await?;
         copy.take_over_indexes().await?;
         if !is_new {
-            self.say("goes on with the copy that an earlier run has left");
+            self.say("continues with the copy of an earlier run");
         }
         self.while_clients_work(&mut copy, is_new).await?;
         self.replace(frozen, &mut copy).await
@@ -262,7 +264,7 @@ impl Compaction<'_> {
             match first_foreign(self.target, self.shape, SCAN_TIMEOUT).await? {
                 ContentsCheck::Pages | ContentsCheck::Unfinished(_) => {}
                 ContentsCheck::Foreign(id) => {
-                    let text = format!("holds a document that is no page, with _id {id}; run `mongoshape setup`");
+                    let text = format!("contains a document that is not a page, with _id {id}; run `mongoshape setup`");
                     unfit.push(Finding::error(self.target.namespace(), text));
                 }
             }
@@ -270,7 +272,7 @@ impl Compaction<'_> {
         let is_fit = unfit.is_empty();
         self.findings.extend(unfit);
         if !is_fit {
-            let text = "is left as it is: compact works where `mongoshape check` finds nothing to say";
+            let text = "is unchanged: compact requires a collection without findings; run `mongoshape check`";
             self.findings.add(&Finding::error(self.target.namespace(), text));
         }
         Ok(is_fit)
@@ -306,7 +308,7 @@ impl Compaction<'_> {
     async fn replace(&mut self, frozen: &Frozen<'_>, copy: &mut Copy<'_>) -> Result<sync_pass::PassTally, Halt> {
         self.has_frozen = true;
         frozen.freeze(self.stop).await?;
-        self.say("frozen: what is written waits");
+        self.say("frozen: writes wait");
         copy.wait_for_the_majority();
         copy.take_over_indexes().await?;
         loop {

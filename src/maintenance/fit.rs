@@ -98,7 +98,7 @@ pub(crate) async fn watch(
             .unwrap_or_else(|_| Fit::clone(&fit.load()));
         if let Fit::Misfits(lines) = &looked {
             for line in lines.iter().filter(|line| !logged.contains(line)) {
-                error!("a collection does not fit its shape: {line}");
+                error!("a collection does not have its shape: {line}");
             }
             logged.clone_from(lines);
         }

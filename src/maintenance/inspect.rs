@@ -110,7 +110,11 @@ impl Survey {
         let mut doubled = doubled.with_type::<RawDocumentBuf>();
         while let Some(doubled) = doubled.try_next().await? {
             let text = |name| get(&doubled, name).map(value_text).unwrap_or_default();
-            let reason = format!("an item in it has the _id {} of one in {}", text("_id"), text("first"));
+            let reason = format!(
+                "one of its items has the _id {} of an item in {}",
+                text("_id"),
+                text("first")
+            );
             self.misfits.add(|| (text("last"), reason));
         }
         Ok(())
@@ -135,12 +139,12 @@ impl Survey {
     pub(crate) fn named_by_hand(&self) -> String {
         let named = self.by_hand.examples.join(", ");
         let buckets = match self.by_hand.count {
-            1 => format!("1 bucket written by hand, {named}"),
-            count => format!("{count} buckets written by hand, such as {named}"),
+            1 => format!("1 hand-written bucket, {named}"),
+            count => format!("{count} hand-written buckets, such as {named}"),
         };
         match self.miscounted {
             0 => buckets,
-            count => format!("{buckets} ({count} with a wrong number of items, which is set right)"),
+            count => format!("{buckets} ({count} with a wrong number of items, which `setup` corrects)"),
         }
     }
 
@@ -158,12 +162,12 @@ impl Survey {
         let mut findings: Vec<Finding> = examples.map(finding).collect();
         let what = match kinds.iter().map(|kind| kind.count).sum() {
             0 => return findings,
-            1 => "1 document is no bucket".to_owned(),
+            1 => "1 document is not a bucket".to_owned(),
             count => format!("{count} documents are not buckets"),
         };
         let text = format!(
-            "{what} of layout version 1, nor written by hand for this shape; correct it there, or move it to another \
-             collection and insert it through the proxy"
+            "{what} of layout version 1, and cannot be adopted; correct each in place, or move it to another collection and insert it \
+             through the proxy"
         );
         findings.push(Finding::error(namespace, text));
         findings
@@ -198,7 +202,7 @@ mod tests {
         let findings = survey.misfits("d.c");
         assert_eq!(
             findings[0].to_string(),
-            "error: d.c: document with _id \"1_3\": its control.page is 3, and the next page of its key should be 0"
+            "error: d.c: document with _id \"1_3\": its control.page is 3; the next page of its key should be 0"
         );
         survey.is_disturbed = true;
         assert!(survey.misfits("d.c").is_empty());
@@ -218,11 +222,14 @@ mod tests {
         }
         let lines: Vec<String> = survey.misfits("d.c").iter().map(ToString::to_string).collect();
         assert_eq!(lines.len(), MAX_EXAMPLES + 1);
-        assert_eq!(lines[0], "error: d.c: document with _id 0: it has no array 'history'");
+        assert_eq!(
+            lines[0],
+            "error: d.c: document with _id 0: it does not have the array 'history'"
+        );
         assert!(lines[5].starts_with("error: d.c: 7 documents are not buckets of layout version 1"));
         assert_eq!(
             survey.named_by_hand(),
-            "7 buckets written by hand, such as 0, 1, 2, 3, 4 (7 with a wrong number of items, which is set right)"
+            "7 hand-written buckets, such as 0, 1, 2, 3, 4 (7 with a wrong number of items, which `setup` corrects)"
         );
     }
 }

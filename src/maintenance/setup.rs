@@ -82,13 +82,15 @@ async fn set_up_through(client: &Client, config: &Config, asked: SetupOptions<'_
     targets.retain(|target| asked.namespace.is_none_or(|namespace| namespace == target.namespace()));
     if targets.is_empty() {
         findings.add(&match asked.namespace {
-            Some(namespace) => Finding::error(namespace, "there is no such collection whose shape is rewritten"),
+            Some(namespace) => Finding::error(
+                namespace,
+                "there is no such collection with a shape in mode = \"rewrite\"",
+            ),
             None if asked.changes_documents() => {
-                let text =
-                    "there is no collection whose shape is rewritten, so nothing was done: has it mode = \"rewrite\"?";
+                let text = "nothing was done: no collection has a shape in mode = \"rewrite\"; set the mode";
                 Finding::error("setup", text)
             }
-            None => Finding::note("setup", "there is no collection whose shape is rewritten"),
+            None => Finding::note("setup", "no collection has a shape in mode = \"rewrite\""),
         });
     }
     for target in targets {
@@ -147,10 +149,7 @@ async fn set_up(target: &ShapedCollection, findings: &mut Findings) -> Result<()
         }
     }
     if missing.is_empty() {
-        findings.add(&Finding::fine(
-            target.namespace(),
-            format!("all {asked} indexes were there"),
-        ));
+        findings.add(&Finding::fine(target.namespace(), format!("all {asked} indexes exist")));
         return Ok(());
     }
     findings.add(&create_indexes(target, missing, asked).await);

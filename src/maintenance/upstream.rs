@@ -116,7 +116,7 @@ pub(crate) fn explain(error: &Error) -> String {
         ErrorKind::ServerSelection { message, .. } => {
             let seconds = SELECTION_TIMEOUT.as_secs();
             format!(
-                "no server to write to was found within {seconds} s; check the hosts and `replicaSet` of `upstream.uri` ({message})"
+                "no writable server was found within {seconds} s; check the hosts and `replicaSet` of `upstream.uri` ({message})"
             )
         }
         ErrorKind::Authentication { .. } => {

@@ -12,7 +12,7 @@ pub const INDEX: &str = "mongoshape_shape";
 /// A path that no document of either pattern has.
 const PATH: &str = "control.shape";
 /// What an operator can do if the shape marker differs.
-pub const REMEDY: &str = "give the shape back what it had, or see docs/operations.md, \"Changing a shape\"";
+pub const REMEDY: &str = "change the shape back, or see docs/operations.md, \"Changing a shape\"";
 
 /// The shape marker, as in the `indexes` of a `createIndexes`.
 #[must_use]
@@ -36,7 +36,7 @@ pub fn differing(stored_as: &RawDocument, index: &RawDocument) -> Vec<String> {
     let there = filter.and_then(|filter| get(filter, PATH));
     match there.and_then(RawBsonRef::as_document) {
         Some(there) => differing_options(there, stored_as),
-        None => vec![format!("{INDEX} does not say which")],
+        None => vec![format!("{INDEX} does not record its options")],
     }
 }
 
@@ -48,8 +48,8 @@ fn differing_options(there: &RawDocument, wanted: &RawDocument) -> Vec<String> {
     names.dedup();
     names.retain(|name| !is_same(get(there, name), get(wanted, name)));
     let difference = |name: &str| match get(there, name) {
-        Some(value) => format!("{name} is {} there", value_text(value)),
-        None => format!("there is no {name}"),
+        Some(value) => format!("{name} is {} in the shape marker", value_text(value)),
+        None => format!("the shape marker does not contain {name}"),
     };
     names.into_iter().map(difference).collect()
 }
@@ -73,9 +73,18 @@ mod tests {
         let twenty = rawdoc! { "max_items": 20, "time": "at" };
         assert_eq!(
             differing(&wanted, &index(&twenty)),
-            ["max_items is 20 there", "time is \"at\" there"]
+            [
+                "max_items is 20 in the shape marker",
+                "time is \"at\" in the shape marker"
+            ]
         );
-        assert_eq!(differing(&wanted, &index(&rawdoc! {})), ["there is no max_items"]);
-        assert_eq!(differing(&wanted, &rawdoc! {}), ["mongoshape_shape does not say which"]);
+        assert_eq!(
+            differing(&wanted, &index(&rawdoc! {})),
+            ["the shape marker does not contain max_items"]
+        );
+        assert_eq!(
+            differing(&wanted, &rawdoc! {}),
+            ["mongoshape_shape does not record its options"]
+        );
     }
 }

@@ -56,7 +56,7 @@ pub fn validation(collection: &str, find: &Find<'_>) -> Result<Option<RawDocumen
     };
     let filter = find.filter.map(RawBsonRef::Document);
     if filter.is_some_and(names_nothing) {
-        return Err("what only find has, beside a filter on a field without a name,");
+        return Err("a projection that only find supports, beside a filter on a field without a name,");
     }
     let mut clauses = vec![of_no_document()];
     clauses.extend(find.filter.map(RawDocument::to_owned));

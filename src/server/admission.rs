@@ -103,7 +103,7 @@ impl Admission {
         if refusals.logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
             let count = std::mem::take(&mut refusals.since);
             refusals.logged = Some(Instant::now());
-            tracing::warn!(%peer, limit, count, "refused a connection: too many are open");
+            tracing::warn!(%peer, limit, count, "refused a connection: the limit listen.max_connections is reached");
         }
     }
 
@@ -123,7 +123,7 @@ impl Admission {
         };
         match admitted {
             Ok(Ok(socket)) => return Some(socket),
-            Ok(Err(RejectedClient::Gone(error))) => tracing::debug!(%peer, %error, "the client went away"),
+            Ok(Err(RejectedClient::Gone(error))) => tracing::debug!(%peer, %error, "the client closed the connection"),
             Ok(Err(RejectedClient::Misspoken(reason))) => {
                 tracing::warn!(%peer, reason, "refused a connection");
             }
@@ -133,7 +133,7 @@ impl Admission {
             Err(_) => {
                 metrics.limit_hit(Limit::HandshakeTimeout);
                 let waited_ms = limits.handshake_timeout.as_millis();
-                tracing::warn!(%peer, waited_ms, "refused a connection: the client did not begin in time");
+                tracing::warn!(%peer, waited_ms, "refused a connection: the client sent nothing in time");
             }
         }
         None
@@ -168,10 +168,10 @@ async fn begin(socket: std::net::TcpStream, tls: Option<&Arc<ServerConfig>>) -> 
             )))
         }
         (None, SniffedProtocol::Tls) => Err(RejectedClient::Misspoken(
-            "the client speaks TLS, and this address does not (`listen.tls` is not set)",
+            "the client uses TLS, but this address does not (`listen.tls` is not set)",
         )),
         (Some(_), SniffedProtocol::Mongo) => Err(RejectedClient::Misspoken(
-            "the client does not speak TLS, which this address asks for (`listen.tls`): it needs tls=true",
+            "the client does not use TLS, but this address requires it (`listen.tls`): connect with tls=true",
         )),
     }
 }

@@ -177,7 +177,10 @@ impl Watcher {
                 if same {
                     return;
                 }
-                tracing::info!(server = at.address, "connecting clients to this server from now on");
+                tracing::info!(
+                    server = at.address,
+                    "new connections of clients use this server from now on"
+                );
                 let retired = self.dialing.stop.child_token();
                 let upstream = if sole {
                     Upstream::sole(at, retired)
@@ -253,13 +256,13 @@ fn warn_of_no_server(found: Option<&TopologyDescription>) {
         .filter_map(|(address, server)| server.error().map(|error| reason(address, error)))
         .collect();
     let reasons = if reasons.is_empty() {
-        "no server answered, or none is of the set that `replicaSet` names".to_owned()
+        "no server replied, or no server belongs to the set in `replicaSet`".to_owned()
     } else {
         reasons.join("; ")
     };
     tracing::warn!(
         reasons,
-        "the upstream cannot be used yet; clients wait for it: check `upstream.uri`"
+        "the upstream is not available yet, so clients wait; check `upstream.uri`"
     );
 }
 

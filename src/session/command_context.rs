@@ -104,7 +104,7 @@ impl<'a> CommandContext<'a> {
         if self.upstream != UpstreamKind::Unknown {
             return Ok(());
         }
-        let message = "the kind of the upstream server is not known yet: try again";
+        let message = "the proxy does not know the kind of the upstream server yet: try again";
         let error = CommandError::new(ErrorCode::NotWritablePrimary, message);
         Err(if self.head.is_retryable_write() {
             error.labelled()

@@ -203,7 +203,7 @@ impl Session<'_> {
             OpCode::Msg => self.message(Message::plain(&frame)).await,
             OpCode::Query => self.query(&frame).await,
             other => Err(Closed::Protocol(format!(
-                "a message of kind {other:?}, which no client sends"
+                "clients do not send messages of kind {other:?}"
             ))),
         }
     }

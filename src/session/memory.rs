@@ -187,13 +187,14 @@ impl Reservation {
 
 /// The error for a message that is too long for a client that has not authenticated.
 pub(super) fn not_logged_in() -> CommandError {
-    let message = "a message of this length needs authentication: log in first";
+    let message = "a message of this length requires authentication: authenticate first";
     CommandError::new(ErrorCode::Unauthorized, message)
 }
 
 fn exhausted() -> CommandError {
     let message = format!(
-        "mongoshape's memory budget was in use for {} s: send or ask for less at a time (batchSize), or raise listen.memory_mib",
+        "mongoshape's memory budget was used up for {} s: send smaller messages, request smaller batches (batchSize), or raise \
+         listen.memory_mib",
         PATIENCE.as_secs()
     );
     CommandError::new(ErrorCode::ExceededMemoryLimit, message)

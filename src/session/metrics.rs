@@ -56,8 +56,8 @@ impl SessionMetrics {
         let counters = |name: &str, help: &str, labels: &[&str]| counters(registry, name, help, labels);
         let bytes = counters(
             "bytes_total",
-            "Bytes of messages from clients (received) and to them (sent), compressed as they came. When it moves without \
-             mongoshape_commands_total, documents have changed in size.",
+            "Bytes of messages from clients (received) and to them (sent), after compression. When it changes without \
+             mongoshape_commands_total, the size of documents has changed.",
             &["direction"],
         )?;
         let metrics = Self {
@@ -171,20 +171,21 @@ impl SessionMetrics {
     }
 }
 
-const CLIENT_CONNECTIONS: &str = "Client connections open now, each of which has an upstream connection of its own. When it nears \
-    listen.max_connections, or mongod's own limit, clients will be turned away: make their pools smaller, raise the limit, or run \
-    more proxies.";
-const CLIENT_CONNECTIONS_TOTAL: &str = "Client connections accepted. When it grows faster than clients start, they do not keep their \
-    connections: look for pools that are made for each request, for idle timeouts and for closed connections in the log.";
+const CLIENT_CONNECTIONS: &str = "Open client connections; each has its own upstream connection. When it approaches \
+                                  listen.max_connections, or mongod's own limit, further clients will be refused: make their pools \
+                                  smaller, raise the limit, or run more proxies.";
+const CLIENT_CONNECTIONS_TOTAL: &str = "Client connections accepted. When it grows faster than the number of clients, clients do not \
+                                        reuse connections: look for a pool per request, for idle timeouts, and for closed connections \
+                                        in the log.";
 const ITEMS_INSERTED: &str = "Items inserted into bucket collections, by shape. When it stops while the application writes, see \
     mongoshape_rejected_total and mongoshape_commands_total.";
-const READS: &str = "Reads of shaped collections that were rewritten, by access path: page reads the pages that hold the answer, index \
-    reads pages in the order of an index, stream reads all pages of a key, pipeline is an aggregation in mongod. When pipeline grows, \
-    queries are neither about one key in the order of time nor sorted by an index: add the key to the filter, sort by the time field, or \
-    create an index on the fields of the filter and the sort, and limit the query.";
-const REJECTED: &str = "Refusals of what a shape cannot do, by shape and by what was refused: a read, a write, an index, the collection as \
-    a whole, a command, a mention by a command on another collection, a change_stream, a name by uuid, a sharded cluster, or anything, \
-    as stored documents are a misfit for the shape. When it moves, the application was answered an error that names the reason and \
-    docs/support.md has the alternatives; on misfit, run `mongoshape check`.";
-const LIMITS_HIT: &str = "Connections closed or refused because a client wanted more than it may have, by the limit. When it moves, the \
-    log names the client: mend that, or raise the limit in [listen].";
+const READS: &str = "Reads of shaped collections that were rewritten, by access path: page reads the pages that contain the answer, \
+                     index reads pages in the order of an index, stream reads all pages of a key, pipeline is an aggregation in mongod. \
+                     When pipeline grows, queries neither select one key in the order of time nor sort by an index: add the key to the \
+                     filter, sort by the time field, or create an index on the fields of the filter and the sort, and limit the query.";
+const REJECTED: &str = "Refusals, by shape and by the refused feature: a read, a write, an index, the collection as a whole, a command, \
+                        a mention by a command on another collection, a change_stream, a name by uuid, a sharded cluster, or misfit: \
+                        the stored documents do not have the shape, so every command is refused. When it grows, the application \
+                        received an error with the reason, and docs/support.md lists alternatives; on misfit, run `mongoshape check`.";
+const LIMITS_HIT: &str = "Connections closed or refused because a client exceeded a limit, by the limit. When it grows, the log names \
+                          the client: correct the client, or raise the limit in [listen].";

@@ -94,7 +94,7 @@ impl MarkerCheck<'_> {
         let (namespace, remedy) = (self.namespace, shape_marker::REMEDY);
         self.metrics.misfit(&self.shape.namespace().to_string());
         let message = format!(
-            "mongoshape is configured to store {namespace} in the outlier pattern, but it is stored in another shape: {}: {remedy}",
+            "mongoshape is configured to store {namespace} in the outlier pattern, but it has the layout of another shape: {}: {remedy}",
             differing.join(", ")
         );
         Err(CommandError::new(ErrorCode::InvalidOptions, message))

@@ -23,10 +23,10 @@ pub(super) enum RelayError {
     #[error(transparent)]
     Link(#[from] LinkError),
     /// The client disconnected while it waited.
-    #[error("the client closed the connection while it was waiting")]
+    #[error("the client closed the connection during the command")]
     ClientClosed,
     /// The upstream was retired, and the client loses nothing that it waits for.
-    #[error("the upstream is being left")]
+    #[error("the proxy is switching to another upstream server")]
     Retired,
     /// The client's side failed.
     #[error(transparent)]

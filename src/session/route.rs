@@ -151,8 +151,7 @@ impl Lookup<'_> {
     fn reached_by_side_door(rewritten: &ShapedTarget<'_>, command: &str) -> RouteRefusal {
         let (namespace, shape) = (rewritten.namespace, rewritten.shape());
         let pattern = shape.pattern();
-        let message =
-            format!("mongoshape stores {namespace} in the {pattern} pattern: {command} cannot name it here yet");
+        let message = format!("mongoshape stores {namespace} in the {pattern} pattern: {command} cannot reference it");
         let error = CommandError::new(ErrorCode::CommandNotSupported, message);
         (error, (shape.namespace().to_string(), RefusalReason::Mention))
     }

@@ -50,7 +50,7 @@ pub(super) enum StreamError {
     #[error("no message for {} ms", .0.as_millis())]
     Idle(Duration),
     /// The peer read nothing in time.
-    #[error("the other side read nothing for {} ms", .0.as_millis())]
+    #[error("the peer read no data for {} ms", .0.as_millis())]
     Unread(Duration),
 }
 

@@ -46,12 +46,10 @@ pub(super) enum LinkError {
     #[error("the upstream closed the connection")]
     Closed,
     /// Its reply belongs to another request, so no later reply on this connection can be trusted.
-    #[error("the upstream replied to another request than the last one; the connection was closed")]
+    #[error("the upstream replied to an earlier request; the connection was closed")]
     OutOfStep,
     /// The upstream closed it without the `close_notify` of TLS.
-    #[error(
-        "the upstream closed the TLS connection: it ended, or it requires a client certificate (tlsCertificateKeyFile) and got none"
-    )]
+    #[error("the upstream closed the TLS connection; if it requires a client certificate, set tlsCertificateKeyFile")]
     BrokenOff,
     /// A dry run sends nothing. The connection is intact.
     #[error("the command is a dry run")]
@@ -59,7 +57,7 @@ pub(super) enum LinkError {
     #[error("the upstream connection failed: {0}")]
     Stream(StreamError),
     /// An internal command could not be encoded, or its reply not decoded.
-    #[error("the upstream connection carried what is no message: {0}")]
+    #[error("the upstream sent an invalid message: {0}")]
     Wire(#[from] WireError),
 }
 

@@ -99,7 +99,7 @@ impl<R: ReadinessProbe> Admin<R> {
                 connections.spawn(async move {
                     let _place = place;
                     if turn.unless_displaced(served).await.is_none() {
-                        debug!("admin connection closed: it sent no request");
+                        debug!("admin connection closed: no request was received in time");
                     }
                 });
             }
@@ -167,11 +167,11 @@ impl<R: ReadinessProbe> Admin<R> {
         if !["/", "/metrics", "/livez", "/readyz"].contains(&path) {
             return reply(
                 StatusCode::NOT_FOUND,
-                "not found: /, /metrics, /livez and /readyz are here\n",
+                "not found: the paths are /, /metrics, /livez and /readyz\n",
             );
         }
         if ![Method::GET, Method::HEAD].contains(request.method()) {
-            let mut refusal = reply(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
+            let mut refusal = reply(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are supported\n");
             refusal
                 .headers_mut()
                 .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -239,7 +239,8 @@ async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> Option<(TcpS
 }
 
 fn unauthorized() -> Response<Body> {
-    let text = "the token is missing or wrong: send it as Authorization: Bearer, or as the password of Basic\n";
+    let text =
+        "the token is missing or wrong: send it as Authorization: Bearer, or as the password of Basic authentication\n";
     let mut refusal = reply(StatusCode::UNAUTHORIZED, text);
     for scheme in [
         "Bearer realm=\"mongoshape\"",
@@ -253,8 +254,8 @@ fn unauthorized() -> Response<Body> {
 }
 
 fn misdirected() -> Response<Body> {
-    let text = "name this machine by an IP address or as localhost: without a token or TLS other names are refused here, as they \
-                may be those of web pages from elsewhere\n";
+    let text = "use this machine's IP address or localhost as the host: without a token or TLS, other host names are refused, because a \
+                web page of another site could use them\n";
     reply(StatusCode::MISDIRECTED_REQUEST, text)
 }
 

@@ -36,7 +36,7 @@ impl Telemetry {
 fn build_info() -> prometheus::Result<Box<dyn Collector>> {
     let options = Opts::new(
         "mongoshape_build_info",
-        "Always 1; the label says which version runs. When versions differ, an upgrade is under way, or a proxy was forgotten.",
+        "Always 1; the label contains the version. When versions differ, an upgrade is in progress, or a proxy was not upgraded.",
     );
     let gauge = IntGaugeVec::new(options, &["version"])?;
     gauge.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);

@@ -19,7 +19,7 @@ pub enum WireError {
         max: usize,
     },
     /// Bytes that should be one whole message have another length than its header announces.
-    #[error("the header announces {declared} bytes where there are {found}")]
+    #[error("the header announces {declared} bytes, but there are {found}")]
     LengthMismatch {
         /// The announced length, in bytes.
         declared: usize,
@@ -59,7 +59,7 @@ pub enum WireError {
         bits: u32,
     },
     /// The checksum in the message does not match its bytes.
-    #[error("the checksum is {found:#010x}, the bytes give {computed:#010x}")]
+    #[error("the checksum is {found:#010x}, but the bytes result in {computed:#010x}")]
     ChecksumMismatch {
         /// The checksum in the message.
         found: u32,
@@ -88,7 +88,7 @@ pub enum WireError {
     #[error("a document sequence has the identifier of a field in the body")]
     SequenceInBody,
     /// A document sequence with an impossible size.
-    #[error("a document sequence announces {size} bytes where {remaining} remain")]
+    #[error("a document sequence announces {size} bytes, but {remaining} remain")]
     SequenceSize {
         /// The announced size, in bytes.
         size: i32,
@@ -96,7 +96,7 @@ pub enum WireError {
         remaining: usize,
     },
     /// A document with an impossible length.
-    #[error("a document announces {length} bytes where {remaining} remain")]
+    #[error("a document announces {length} bytes, but {remaining} remain")]
     DocumentLength {
         /// The announced length, in bytes.
         length: i32,
@@ -104,7 +104,7 @@ pub enum WireError {
         remaining: usize,
     },
     /// A document of the right length whose bytes are not BSON.
-    #[error("a document is not BSON")]
+    #[error("a document is not valid BSON")]
     MalformedDocument,
     /// An `OP_REPLY` with another number of documents than it announces.
     #[error("the reply announces {declared} documents")]
@@ -125,7 +125,7 @@ pub enum WireError {
         part: &'static str,
     },
     /// A compressed message inside a compressed message.
-    #[error("a compressed message holds another one")]
+    #[error("a compressed message contains another compressed message")]
     NestedCompression,
     /// An unknown compressor.
     #[error("unknown compressor {id}")]
@@ -142,7 +142,7 @@ pub enum WireError {
         max: usize,
     },
     /// A compressed message that announces a size which its data cannot expand to.
-    #[error("{compressed} bytes of {compressor} cannot stand for the {declared} that are announced")]
+    #[error("{compressed} bytes of {compressor} cannot decompress to the announced {declared} bytes")]
     ImplausibleSize {
         /// The compressor.
         compressor: Compressor,
@@ -152,7 +152,7 @@ pub enum WireError {
         compressed: usize,
     },
     /// The data of a compressed message are malformed, or do not expand to the announced size.
-    #[error("the compressed message is not {compressor} of {declared} bytes")]
+    #[error("the compressed message does not decompress with {compressor} to {declared} bytes")]
     MalformedCompression {
         /// The announced compressor.
         compressor: Compressor,
@@ -160,7 +160,7 @@ pub enum WireError {
         declared: usize,
     },
     /// A message that would be over the limit.
-    #[error("the message would be over {max} bytes")]
+    #[error("the message would exceed {max} bytes")]
     TooLong {
         /// The limit, in bytes.
         max: usize,

@@ -147,11 +147,11 @@ fn malformed_op_query_is_refused() {
     check(&[flags, b"a.b\0", rest], "the message ends inside its document");
     check(
         &[flags, b"a.b\0", rest, &[6, 0, 0, 0, 0]],
-        "a document announces 6 bytes where 5 remain",
+        "a document announces 6 bytes, but 5 remain",
     );
     check(
         &[flags, b"a.b\0", rest, EMPTY, &[5, 0, 0, 0, 1]],
-        "a document is not BSON",
+        "a document is not valid BSON",
     );
     check(
         &[flags, b"a.b\0", rest, EMPTY, EMPTY, &[0]],
@@ -186,7 +186,7 @@ fn malformed_op_reply_is_refused() {
     check(-1, &[], "the reply announces -1 documents");
     check(i32::MAX, &[EMPTY], "the reply announces 2147483647 documents");
     check(2, &[EMPTY, b"\x05"], "the message ends inside its document");
-    check(1, &[&[4, 0, 0, 0, 0]], "a document announces 4 bytes where 5 remain");
+    check(1, &[&[4, 0, 0, 0, 0]], "a document announces 4 bytes, but 5 remain");
 
     let error = OpReply::parse(&frame(OpCode::Reply, &[0; 19])).unwrap_err();
     assert_eq!(error.to_string(), "the message ends inside its number of documents");

@@ -36,7 +36,7 @@ const ROUNDS_OF_A_WARNING: i64 = 1000;
 /// A proxy with a shape of each kind. Its warnings are a part of the picture.
 pub(crate) fn proxy(mongod: &Mongod, binary: &std::path::Path) -> Result<Proxy> {
     let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(SHAPES).binary(binary))?;
-    proxy.expect_log(Level::Warn, "does not keep to the protocol");
+    proxy.expect_log(Level::Warn, "violates the protocol");
     proxy.expect_log(Level::Warn, "closed a connection");
     Ok(proxy)
 }

@@ -73,7 +73,7 @@ fn reasons(command: &Document) -> Vec<&'static str> {
     // What it is read through has a collation of its own: `$graphLookup`, and `$lookup` below a `$facet`.
     let pipeline = command.get("pipeline").unwrap_or(&Bson::Null);
     if command.contains_key("collation") && (names(pipeline, "$graphLookup") || names(pipeline, "$facet")) {
-        reasons.push("with a collation, a stage that reads it through the view");
+        reasons.push("a stage that reads it through the view of its items, with a collation");
     }
     if names(pipeline, "$graphLookup") {
         reasons.push("$graphLookup of items without an _id");
@@ -89,7 +89,7 @@ fn find_only_forms(projection: &Document, filter: Option<&Document>) -> Vec<&'st
     let value = Bson::Document(projection.clone());
     let positional = projection.keys().any(|name| name.split('.').any(|part| part == "$"));
     if positional {
-        reasons.push("such a positional operator ($) in a projection");
+        reasons.push("this use of the positional operator $ in a projection");
     }
     for kind in ["recordId", "indexKey", "sortKey"] {
         if holds(&value, &|name, value| name == "$meta" && value.as_str() == Some(kind)) {

@@ -55,7 +55,7 @@ fn hand_written_buckets_are_adopted_and_accept_proxy_writes() -> Result<()> {
     let before = hand.state()?;
     let found = [
         "error: ",
-        "holds 14 buckets written by hand",
+        "contains 14 hand-written buckets",
         "2 with a wrong number",
         "run `mongoshape setup`",
     ];
@@ -69,8 +69,8 @@ fn hand_written_buckets_are_adopted_and_accept_proxy_writes() -> Result<()> {
 
     let told = hand.set_up()?;
     let said = [
-        "nothing else may write",
-        "buckets adopted: 14; wrong numbers of items set right: 2",
+        "no other program may write",
+        "buckets adopted: 14; wrong numbers of items corrected: 2",
         "5 of 5 indexes created",
     ];
     assert!(said.iter().all(|part| told.contains(part)), "{told}");
@@ -78,11 +78,11 @@ fn hand_written_buckets_are_adopted_and_accept_proxy_writes() -> Result<()> {
     assert_says(
         &hand.shaped.proxy.run("check")?,
         0,
-        &["holds buckets, and has their indexes"],
+        &["contains buckets, and has their indexes"],
     );
     let again = hand.set_up()?;
     assert!(
-        again.contains("all 5 indexes were there") && !again.contains("adopted"),
+        again.contains("all 5 indexes exist") && !again.contains("adopted"),
         "{again}"
     );
     for (key, items) in keys.iter().zip(&items) {
@@ -251,10 +251,10 @@ fn a_clustered_collection_is_adopted_like_any() -> Result<()> {
     assert_says(
         &hand.shaped.proxy.run("check")?,
         1,
-        &["holds 5 buckets written by hand"],
+        &["contains 5 hand-written buckets"],
     );
     assert!(hand.set_up()?.contains("buckets adopted: 5"));
-    assert_says(&hand.shaped.proxy.run("check")?, 0, &["holds buckets"]);
+    assert_says(&hand.shaped.proxy.run("check")?, 0, &["contains buckets"]);
     hand.check_layout()?;
     assert_eq!(hand.items(&Bson::Int32(5))?, items);
     let more: Vec<Document> = (9..20).map(|id| doc! { "_id": id, "k": 5 }).collect();
@@ -270,16 +270,16 @@ fn later_buckets_are_adopted_after_existing_pages() -> Result<()> {
         .map(|number| doc! { "k": 1, "quantity": number, "at": at(i64::from(number)) })
         .collect();
     hand.shaped.application()?.command_ok(&hand.shaped.insert(&items))?;
-    assert_says(&hand.shaped.proxy.run("check")?, 0, &["holds buckets"]);
+    assert_says(&hand.shaped.proxy.run("check")?, 0, &["contains buckets"]);
     hand.write(&[bucket("1_1698335228", 1, &[trade(13, 5000)])])?;
     let found = [
-        "holds 1 bucket written by hand, \"1_1698335228\"",
+        "contains 1 hand-written bucket, \"1_1698335228\"",
         "run `mongoshape setup`",
     ];
     assert_says(&hand.shaped.proxy.run("check")?, 1, &found);
     let told = hand.set_up()?;
     assert!(
-        told.contains("buckets adopted: 1") && told.contains("all 5 indexes were there"),
+        told.contains("buckets adopted: 1") && told.contains("all 5 indexes exist"),
         "{told}"
     );
     hand.check_layout()?;

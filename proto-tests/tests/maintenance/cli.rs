@@ -60,17 +60,17 @@ fn setup_creates_objects_reported_by_check_and_is_idempotent() -> Result<()> {
     );
     assert_eq!(shaped.indexes()?, buckets::INDEXES);
     let again = shaped.proxy.run("setup")?;
-    assert_says(&again, 0, &["all 6 indexes were there"]);
+    assert_says(&again, 0, &["all 6 indexes exist"]);
     let checked = shaped.proxy.run("check")?;
     assert_says(
         &checked,
         0,
-        &[&format!("ok: {namespace}: holds buckets, and has their indexes")],
+        &[&format!("ok: {namespace}: contains buckets, and has their indexes")],
     );
     assert!(!text(&checked).contains("note: "), "{}", text(&checked));
     // What the proxy itself stores is what they expect.
     shaped.application()?.command_ok(&shaped.insert(&[doc! { "k": 1 }]))?;
-    assert_says(&shaped.proxy.run("check")?, 0, &["holds buckets"]);
+    assert_says(&shaped.proxy.run("check")?, 0, &["contains buckets"]);
     Ok(())
 }
 
@@ -82,7 +82,7 @@ fn plain_documents_are_reported_and_unchanged() -> Result<()> {
     shaped.direct()?.command_ok(&plain)?;
     let reported = [
         "error: ",
-        "holds 2 plain documents: `mongoshape setup --pack` puts them into pages",
+        "contains 2 plain documents: `mongoshape setup --pack` moves them to pages",
     ];
     assert_says(&shaped.proxy.run("check")?, 1, &reported);
     assert_says(&shaped.proxy.run("setup")?, 1, &reported);
@@ -179,7 +179,7 @@ fn readiness_follows_the_upstream() -> Result<()> {
     assert_says(&proxy.run("health")?, 1, &["error: ", "the upstream cannot be reached"]);
     assert_eq!(proxy.admin_get("/livez")?.status, 200);
     assert_eq!(proxy.admin_get("/metrics")?.status, 200);
-    proxy.expect_log(Level::Warn, "the upstream is gone");
+    proxy.expect_log(Level::Warn, "the upstream is not available");
     let mut late = Connection::open(proxy.address())?;
     late.send(&frame::command(1, 0, &doc! { "ping": 1, "$db": "admin" })?)?;
     assert!(late.is_closed()?);
@@ -192,13 +192,13 @@ fn readiness_follows_the_upstream() -> Result<()> {
 #[test]
 fn an_upstream_that_was_never_reached_is_logged_and_a_wrong_set_name_is_named() -> Result<()> {
     let proxy = Proxy::start_unready(&ProxyOptions::new("mongodb://127.0.0.1:1/"))?;
-    proxy.expect_log(Level::Warn, "the upstream cannot be used yet");
-    let line = proxy.wait_for_log("the upstream cannot be used yet")?;
+    proxy.expect_log(Level::Warn, "the upstream is not available yet");
+    let line = proxy.wait_for_log("the upstream is not available yet")?;
     ensure!(line.text.contains("127.0.0.1:1: "), "{}", line.text);
     let uri = format!("mongodb://{}/?replicaSet=other", mongod::shared_replica_set().address());
     let proxy = Proxy::start_unready(&ProxyOptions::new(&uri))?;
-    proxy.expect_log(Level::Warn, "the upstream cannot be used yet");
-    proxy.wait_for_log("the upstream cannot be used yet")?;
+    proxy.expect_log(Level::Warn, "the upstream is not available yet");
+    proxy.wait_for_log("the upstream is not available yet")?;
     assert_says(
         &proxy.run("check")?,
         1,
@@ -216,7 +216,7 @@ fn health_takes_a_configuration_or_an_address() -> Result<()> {
     assert_says(&run(&["health", "--address", &address])?, 0, &[&ready]);
     let of_clients = proxy.address().to_string();
     assert_says(&run(&["health", "--address", &of_clients])?, 1, &["error: "]);
-    proxy.expect_log(Level::Warn, "does not keep to the protocol");
+    proxy.expect_log(Level::Warn, "violates the protocol");
     proxy.stop()?;
     assert_says(&proxy.run("health")?, 1, &["error: ", "cannot be reached"]);
     Ok(())

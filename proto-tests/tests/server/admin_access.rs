@@ -33,7 +33,10 @@ fn a_renewed_token_file_holds_from_sighup_on_and_a_broken_one_changes_nothing() 
         &config,
         fs::read_to_string(&config)?.replace(&line, "token_file = \"token\""),
     )?;
-    proxy.expect_log(Level::Error, "not reloaded, nothing has changed: `admin.token_file`");
+    proxy.expect_log(
+        Level::Error,
+        "not reloaded, the configuration is unchanged: `admin.token_file`",
+    );
     proxy.signal(Signal::HUP)?;
     proxy.wait_for_log("not reloaded")?;
     ensure!(status(&proxy, Some(TOKEN), "/metrics")? == 200);
@@ -57,12 +60,12 @@ fn check_reports_unprotected_admin_endpoints() -> Result<()> {
     };
     let said = check(&open)?;
     ensure!(
-        said.contains("note: admin: 0.0.0.0:") && said.contains("whoever reaches this address"),
+        said.contains("note: admin: 0.0.0.0:") && said.contains("every client that reaches this address"),
         "{said}"
     );
     let said = check(&open.replace("[admin]", &format!("[admin]\ntoken = \"{TOKEN}\"")))?;
     ensure!(
-        said.contains("the token goes over the network unencrypted") && !said.contains(TOKEN),
+        said.contains("the token is sent unencrypted") && !said.contains(TOKEN),
         "{said}"
     );
     let missing = "[admin]\ntls = { cert = \"none.pem\" }";

@@ -59,7 +59,7 @@ impl Shown {
         let proxy = Proxy::start(&self.options(set, workload))?;
         for expected in [
             "the upstream's primary has stepped down",
-            "the upstream is gone",
+            "the upstream is not available",
             "the upstream has no primary",
         ] {
             proxy.expect_log(Level::Warn, expected);

@@ -26,7 +26,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The maximum latency of a healthy client beside the malicious ones.
 const DEADLINE: Duration = Duration::from_secs(10);
-const BROKEN: &str = "the client does not keep to the protocol";
+const BROKEN: &str = "the client violates the protocol";
 const SLOW: &str = "the client is too slow";
 
 fn shaped(listen: &str) -> Result<Shaped> {

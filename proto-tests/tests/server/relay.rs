@@ -259,12 +259,12 @@ fn client_disconnect_ends_its_long_command() -> Result<()> {
 fn upstream_disconnect_closes_its_client_connections() -> Result<()> {
     let mut mongod = Mongod::standalone()?;
     let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()))?;
-    proxy.expect_log(Level::Warn, "the upstream is gone");
+    proxy.expect_log(Level::Warn, "the upstream is not available");
     let mut connection = Connection::open(proxy.address())?;
     connection.command_ok(&doc! { "ping": 1, "$db": "admin" })?;
     mongod.kill(0)?;
     assert!(connection.is_closed()?);
-    proxy.wait_for_log("the upstream is gone")?;
+    proxy.wait_for_log("the upstream is not available")?;
     let mut late = Connection::open(proxy.address())?;
     late.send(&frame::command(1, 0, &doc! { "ping": 1, "$db": "admin" })?)?;
     assert!(late.is_closed()?);

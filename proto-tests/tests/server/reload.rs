@@ -16,8 +16,8 @@ use rustix::process::Signal;
 
 const LIMIT: Duration = Duration::from_secs(20);
 const RELOADED: &str = "\"message\":\"reloaded\"";
-const NOT_RELOADED: &str = "not reloaded, nothing has changed";
-const LATER: &str = "the changed option holds from the next start on";
+const NOT_RELOADED: &str = "not reloaded, the configuration is unchanged";
+const LATER: &str = "the option has changed; the new value takes effect at the next start";
 
 fn lines(proxy: &Proxy, part: &str) -> usize {
     proxy.log().iter().filter(|line| line.text.contains(part)).count()
@@ -98,7 +98,7 @@ fn a_running_connection_sees_a_new_bucket_and_a_removed_one() -> Result<()> {
 #[test]
 fn reloaded_limits_apply_to_new_connections() -> Result<()> {
     let mut proxy = Proxy::start(&ProxyOptions::new(&mongod::shared().uri()).listen("max_connections = 2"))?;
-    proxy.expect_log(Level::Warn, "too many are open");
+    proxy.expect_log(Level::Warn, "the limit listen.max_connections is reached");
     let ping = doc! { "ping": 1, "$db": "admin" };
     let open = || -> Result<Connection> {
         let mut connection = Connection::open(proxy.address())?;
@@ -403,7 +403,9 @@ fn reload_rejects_a_shape_that_differs_from_stored_pages() -> Result<()> {
     let mut application = shaped.application()?;
     application.command_ok(&find)?;
     edit(&shaped.proxy, |config| format!("{config}\nmax_items = 50\n"))?;
-    shaped.proxy.expect_log(Level::Error, "max_items is 10 there");
+    shaped
+        .proxy
+        .expect_log(Level::Error, "max_items is 10 in the shape marker");
     hang_up(&mut shaped.proxy, NOT_RELOADED)?;
     application.command_ok(&find)?;
     ensure!(shaped.proxy.admin_get("/readyz")?.status == 200, "not ready");
@@ -437,7 +439,7 @@ fn proxy_becomes_ready_once_stored_data_fit_the_shape() -> Result<()> {
     shaped.application()?.command_ok(&shaped.insert(&items))?;
     let config = format!("{}max_items = 50\n", bucket(&shaped.database, COLLECTION));
     let other = Proxy::start_with_misfits(&ProxyOptions::new(&mongod::shared().uri()).config(&config))?;
-    let message = "a collection does not fit its shape";
+    let message = "a collection does not have its shape";
     let deadline = Instant::now() + LIMIT;
     while lines(&other, message) == 0 {
         ensure!(Instant::now() < deadline, "no error: {:?}", other.log());

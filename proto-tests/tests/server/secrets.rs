@@ -192,7 +192,7 @@ async fn logs_and_metrics_contain_no_documents_or_credentials() -> Result<()> {
     let log: Vec<_> = proxy.log().into_iter().map(|line| line.text).collect();
     for words in [
         "\"DEBUG\"",
-        "does not keep to the protocol",
+        "violates the protocol",
         "not between 16 and",
         "\"stopped\"",
     ] {

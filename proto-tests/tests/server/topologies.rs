@@ -128,7 +128,7 @@ fn after_a_stepdown_the_next_command_goes_to_the_new_primary() -> Result<()> {
         let listen = format!("present_as = \"{present_as}\"");
         let proxy = Proxy::start(&ProxyOptions::new(&set.uri()).listen(&listen))?;
         proxy.expect_log(Level::Warn, "the upstream's primary has stepped down");
-        proxy.expect_log(Level::Warn, "the upstream is gone");
+        proxy.expect_log(Level::Warn, "the upstream is not available");
         let uri = match present_as {
             "mongos" => format!("mongodb://{}", proxy.address()),
             _ => format!("mongodb://{}/?replicaSet=rs0", proxy.address()),

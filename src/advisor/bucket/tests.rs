@@ -24,7 +24,7 @@ fn trades_of_a_customer_are_pages() {
         (bucket.key.clone(), bucket.time.as_deref(), bucket.max_items),
         (key(&["customerId"]), Some("date"), 10)
     );
-    assert_eq!(bucket.why, ["an index begins with it, and goes on with the time"]);
+    assert_eq!(bucket.why, ["an index begins with it, followed by the time"]);
     assert_eq!((bucket.keys(), bucket.sizes.known), (20, Known::Guessed));
     // 100,000 items of 20 keys. The last page of each key is half full on average.
     assert_eq!(bucket.then.documents, 10_010);
@@ -53,7 +53,7 @@ fn traffic_finds_the_key_and_the_size_of_pages() {
     let sample = trade_sample();
     assert_eq!(
         advise(&facts, &sample, &Traffic::default()).unwrap_err(),
-        ["no field of repeated values leads an index, or is asked for by its value"]
+        ["no index begins with a field of repeated values, and no query has an equality on one"]
     );
     let mut traffic = Traffic::default();
     for _ in 0..3 {
@@ -62,10 +62,10 @@ fn traffic_finds_the_key_and_the_size_of_pages() {
     }
     let bucket = advise(&facts, &sample, &traffic).unwrap();
     assert_eq!((bucket.key.clone(), bucket.max_items), (key(&["customerId"]), 50));
-    assert_eq!(bucket.why, ["3 of 3 questions that were seen (100 %) ask by its value"]);
+    assert_eq!(bucket.why, ["3 of 3 observed queries (100 %) have an equality on it"]);
     assert_eq!(
         bucket.why_page,
-        "reads of a key that were seen ask for 40, in the median of 3"
+        "observed reads of a key have the limit 40 (the median of 3 reads)"
     );
 }
 
@@ -86,8 +86,8 @@ fn all_reasons_against_are_reported() {
     let mut traffic = Traffic::default();
     traffic.add_change_stream();
     let expected = [
-        "has the index ticker_1, which is unique; buckets cannot have such",
-        "it is asked for $changeStream, which is refused on buckets",
+        "has the index ticker_1, which is unique; bucket collections do not support it",
+        "the application uses $changeStream, which is refused on bucket collections",
         "has only 10 documents",
         "its documents are large, 1048576 bytes on average",
     ];
@@ -101,7 +101,7 @@ fn few_documents_of_a_key_fill_no_page() {
     let reasons = advise(&trade_facts(), &Sample::new(documents, false), &Traffic::default()).unwrap_err();
     assert_eq!(
         reasons,
-        ["a key by customerId has 1.0 documents on average, which fills no page"]
+        ["a key of customerId has 1.0 documents on average, which do not fill a page"]
     );
 }
 
@@ -114,9 +114,9 @@ fn a_shape_that_is_forecast_to_take_more_is_not_proposed() {
     facts.indexes[1].bytes = 600_000;
     let reasons = advise(&facts, &trade_sample(), &Traffic::default()).unwrap_err();
     assert_eq!(reasons.len(), 1, "{reasons:?}");
-    assert!(reasons[0].starts_with("pages by customerId would take "), "{reasons:?}");
+    assert!(reasons[0].starts_with("pages by customerId would need "), "{reasons:?}");
     assert!(
-        reasons[0].contains("only with item_ids = \"stored\" it would be less"),
+        reasons[0].contains("with item_ids = \"stored\" the pages would need"),
         "{reasons:?}"
     );
     // Sizes from before a checkpoint are not used for the decision.
@@ -131,7 +131,7 @@ fn an_index_alone_is_not_enough() {
     facts.add_indexes(&[doc! { "key": { "ticker": 1 }, "name": "ticker_1" }]);
     let reasons = advise(&facts, &trade_sample(), &Traffic::default()).unwrap_err();
     assert!(
-        reasons[0].starts_with("ticker leads an index, but nothing tells"),
+        reasons[0].starts_with("an index begins with ticker, but there is no evidence"),
         "{reasons:?}"
     );
 }

@@ -78,7 +78,7 @@ fn reasons_against_are_reported() {
     check(
         &book_facts(),
         &sample_of(&[1, 2, 3]),
-        "the lengths of tags have no long tail: 2 in the median, 3 at the 99th percentile, 3 at most",
+        "the lengths of tags have no long tail: the median is 2, the 99th percentile 3, the maximum 3",
     );
     check(&book_facts(), &Sample::default(), "no top-level field is an array");
     facts.unfit.push("is capped".to_owned());

@@ -56,7 +56,7 @@ impl Ask<'_> {
             }
         } else {
             self.note(
-                "its few documents are large: those at its beginning were looked at",
+                "its few documents are large: only the first ones were inspected",
                 &facts.namespace,
             );
             doc! { "find": name, "limit": size.max(10), "batchSize": 1, "maxTimeMS": milliseconds(SAMPLE_TIME) }

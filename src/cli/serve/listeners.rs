@@ -110,7 +110,7 @@ fn of_member(member: &MemberConfig, dialing: &Dialing) -> anyhow::Result<Upstrea
     let address = ServerAddress::parse(&member.upstream)?;
     let server = dialing
         .address(&address, UpstreamKind::Member)
-        .with_context(|| format!("{} cannot be connected to (`listen.member.upstream`)", member.upstream))?;
+        .with_context(|| format!("{} cannot be reached (`listen.member.upstream`)", member.upstream))?;
     let upstream = Upstream::sole(server, dialing.stop.child_token());
     Ok(Upstreams::new(watch::channel(Some(Arc::new(upstream))).1))
 }

@@ -37,20 +37,23 @@ impl Reload {
         let (limits, access, config) = match read {
             Ok(read) => read,
             Err(error) => {
-                error!("not reloaded, nothing has changed: {error:#}");
+                error!("not reloaded, the configuration is unchanged: {error:#}");
                 return;
             }
         };
         match fit::look(&self.running.upstream, &config.shapes).await {
             Ok(Fit::Misfits(lines)) => {
-                error!("not reloaded, nothing has changed: {}", lines.join("; "));
+                error!("not reloaded, the configuration is unchanged: {}", lines.join("; "));
                 return;
             }
             Ok(Fit::Fits | Fit::Unknown) => {}
             Err(error) => warn!("the shapes could not be compared with the collections before the reload: {error:#}"),
         }
         for option in fixed(&self.running, &config) {
-            warn!(option, "the changed option holds from the next start on");
+            warn!(
+                option,
+                "the option has changed; the new value takes effect at the next start"
+            );
         }
         self.admission.exchange(limits);
         self.access.store(Arc::new(access));

@@ -35,15 +35,15 @@ fn token_error_does_not_show_the_token() {
     let remedy = "write one such as `openssl rand -hex 32` gives";
     assert_eq!(
         report("token = \"hush\""),
-        format!("/etc/m.toml:4: `admin.token`: it does not have 16 to 1024 characters; {remedy}")
+        format!("/etc/m.toml:4: `admin.token`: it must have 16 to 1024 characters; {remedy}")
     );
     assert_eq!(
         report(&format!("token = \"{TOKEN}\"\ntoken_file = \"t\"")),
-        "/etc/m.toml:4: `admin.token`: there is a `token_file` as well; remove one of the two"
+        "/etc/m.toml:4: `admin.token`: `token_file` is set as well; remove one of them"
     );
     assert_eq!(
         report("token_file = \"\""),
-        "/etc/m.toml:4: `admin.token_file`: it is empty; name a file with the token"
+        "/etc/m.toml:4: `admin.token_file`: it is empty; name a file that contains the token"
     );
 }
 
@@ -64,8 +64,11 @@ fn remotely_reachable_admin_address_is_reported() {
     let mutual = "tls = { cert = \"a.pem\", client_ca = \"ca.pem\" }\n";
     check("", None);
     check("address = \"[::1]:9216\"", None);
-    check(anywhere, Some("whoever reaches this address"));
-    check(&format!("{anywhere}{tls}"), Some("whoever reaches this address"));
+    check(anywhere, Some("every client that reaches this address"));
+    check(
+        &format!("{anywhere}{tls}"),
+        Some("every client that reaches this address"),
+    );
     check(&format!("{anywhere}{token}"), Some("unencrypted"));
     check(&format!("{anywhere}{token}{tls}"), None);
     check(&format!("{anywhere}{mutual}"), None);

@@ -14,7 +14,7 @@ pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
 pub(in crate::config) const TLS: ConfigTable = ConfigTable {
     name: "tls",
     times: Occurrence::Once,
-    meaning: "TLS at the admin address; by default none. With `client_ca`, probes must have a certificate as well.",
+    meaning: "TLS at the admin address; none by default. With `client_ca`, probes must have a certificate as well.",
     options: tls::OPTIONS,
     tables: &[],
 };
@@ -26,19 +26,19 @@ pub(in crate::config) const ADDRESS: ConfigOption<TextOption> = ConfigOption {
         default: "127.0.0.1:9216",
     },
     holds: Holds::FromStart,
-    meaning: "Where `/metrics`, `/livez`, `/readyz` and the page answer. On another address than this machine's own, keep strangers out by \
-              the network, or by `tls` and a token; `check` says what is left open.",
+    meaning: "Address of `/metrics`, `/livez`, `/readyz` and the operator's page. If it is not an address of this machine alone, \
+              restrict access in the network, or by `tls` and a token. `check` reports an unprotected address.",
 };
 
 pub(in crate::config) const TOKEN_FILE: ConfigOption<OptionalText> = ConfigOption {
     name: "token_file",
     value: OptionalText {
         what: "a file with one line, such as `openssl rand -hex 32` writes",
-        otherwise: "whoever asks is answered",
+        otherwise: "no token is required",
     },
     holds: Holds::FromReload,
-    meaning: "What whoever asks must know, for all but `/livez` and `/readyz`: sent as `Authorization: Bearer TOKEN`, or by a browser as \
-              the password of any user. A relative path begins where those of `tls` do.",
+    meaning: "File with the token that all requests except `/livez` and `/readyz` must have: as `Authorization: Bearer TOKEN`, or from \
+              a browser as the password of any user. A relative path is resolved like those of `tls`.",
 };
 
 pub(in crate::config) const TOKEN: ConfigOption<Secret> = ConfigOption {
@@ -46,8 +46,8 @@ pub(in crate::config) const TOKEN: ConfigOption<Secret> = ConfigOption {
     value: Secret {
         least: Token::SHORTEST,
         most: Token::LONGEST,
-        otherwise: "whoever asks is answered",
+        otherwise: "no token is required",
     },
     holds: Holds::FromReload,
-    meaning: "The token itself in place of `token_file`, better given in the environment than in a file that others read.",
+    meaning: "The token itself, instead of `token_file`. Set it in the environment rather than in a file that others can read.",
 };

@@ -9,7 +9,7 @@ use crate::pattern::shapes::{BucketOptions, BucketShape, ItemIds};
 pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
     name: "bucket",
     times: Occurrence::Often,
-    meaning: "One for each collection that is stored in the bucket pattern.",
+    meaning: "One table for each collection that is stored in the bucket pattern.",
     options: &[
         &NAMESPACE, &KEY, &TIME, &ITEMS, &COUNT, &MAX_ITEMS, &MAX_BYTES, &RENAME, &ITEM_IDS, &MODE,
     ],
@@ -24,7 +24,7 @@ pub(in crate::config) const NAMESPACE: ConfigOption<RequiredText> = ConfigOption
         example: "\"database.collection\"",
     },
     holds: Holds::FromReload,
-    meaning: "The collection; `*.collection` is that collection in every database but those that have a table of their own for it.",
+    meaning: "The collection. `*.collection` is this collection in every database, except those that have a table of their own for it.",
 };
 
 pub(in crate::config) const KEY: ConfigOption<RequiredTexts> = ConfigOption {
@@ -34,17 +34,17 @@ pub(in crate::config) const KEY: ConfigOption<RequiredTexts> = ConfigOption {
         example: "\"customerId\"",
     },
     holds: Holds::FromReload,
-    meaning: "The field or fields that items are grouped by; by the environment one alone.",
+    meaning: "The field or fields by which items are grouped. In the environment, only one field.",
 };
 
 pub(in crate::config) const TIME: ConfigOption<OptionalText> = ConfigOption {
     name: "time",
     value: OptionalText {
         what: "a field inside the items",
-        otherwise: "items keep the order of their insertion",
+        otherwise: "items keep their insertion order",
     },
     holds: Holds::FromReload,
-    meaning: "The field that items are ordered and pages are named by.",
+    meaning: "The field that orders items and names pages.",
 };
 
 pub(in crate::config) const ITEMS: ConfigOption<TextOption> = ConfigOption {
@@ -54,7 +54,7 @@ pub(in crate::config) const ITEMS: ConfigOption<TextOption> = ConfigOption {
         default: BucketOptions::DEFAULT_ITEMS,
     },
     holds: Holds::FromReload,
-    meaning: "The name of a bucket's array of items, as it is stored.",
+    meaning: "The stored name of a bucket's array of items.",
 };
 
 pub(in crate::config) const COUNT: ConfigOption<TextOption> = ConfigOption {
@@ -64,7 +64,7 @@ pub(in crate::config) const COUNT: ConfigOption<TextOption> = ConfigOption {
         default: BucketOptions::DEFAULT_COUNT,
     },
     holds: Holds::FromReload,
-    meaning: "The name of the number of its items, as it is stored.",
+    meaning: "The stored name of the number of its items.",
 };
 
 pub(in crate::config) const MAX_ITEMS: ConfigOption<Number> = ConfigOption {
@@ -75,7 +75,7 @@ pub(in crate::config) const MAX_ITEMS: ConfigOption<Number> = ConfigOption {
         default: BucketOptions::DEFAULT_MAX_ITEMS as usize,
     },
     holds: Holds::FromReload,
-    meaning: "Items a page. [What a page's size costs and gains](choosing-shapes.md#pages-of-which-size).",
+    meaning: "Maximum number of items on a page. [Costs and benefits of the size](choosing-shapes.md#pages-of-which-size).",
 };
 
 pub(in crate::config) const MAX_BYTES: ConfigOption<Number> = ConfigOption {
@@ -86,7 +86,7 @@ pub(in crate::config) const MAX_BYTES: ConfigOption<Number> = ConfigOption {
         default: BucketOptions::DEFAULT_MAX_BYTES as usize,
     },
     holds: Holds::FromReload,
-    meaning: "Bytes of items after which a page is closed before it is full.",
+    meaning: "Bytes of items at which a page is closed before it is full.",
 };
 
 pub(in crate::config) const RENAME: ConfigOption<Map> = ConfigOption {
@@ -108,6 +108,6 @@ pub(in crate::config) const ITEM_IDS: ConfigOption<Words<ItemIds>> = ConfigOptio
         ],
     },
     holds: Holds::FromReload,
-    meaning: "What becomes of the items' `_id`. `unique`: kept, indexed, duplicates refused, as in a plain collection; `stored`: kept, not \
-              indexed: an `_id` that comes twice is stored twice; `dropped`: not kept.",
+    meaning: "How the items' `_id` is stored. `unique`: stored and indexed, duplicates are refused as in a plain collection. `stored`: \
+              stored without an index, duplicates are accepted. `dropped`: not stored.",
 };

@@ -9,7 +9,7 @@ use crate::wire::limits::MAX_MESSAGE_BYTES;
 pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
     name: "listen",
     times: Occurrence::Once,
-    meaning: "Where applications connect to, and what they may hold.",
+    meaning: "Addresses for applications, and limits of clients.",
     options: &[
         &ADDRESS,
         &MAX_CONNECTIONS,
@@ -30,7 +30,7 @@ pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
 pub(in crate::config) const TLS: ConfigTable = ConfigTable {
     name: "tls",
     times: Occurrence::Once,
-    meaning: "TLS towards clients; by default none.",
+    meaning: "TLS for clients; none by default.",
     options: tls::OPTIONS,
     tables: &[],
 };
@@ -42,7 +42,7 @@ pub(in crate::config) const ADDRESS: ConfigOption<RequiredText> = ConfigOption {
         example: "\"127.0.0.1:27018\"",
     },
     holds: Holds::FromStart,
-    meaning: "Where applications connect to. With `[[listen.member]]` tables each of them has one, and this one is left out.",
+    meaning: "Address for applications. With `[[listen.member]]` tables, leave it out: each table has its own address.",
 };
 
 pub(in crate::config) const MAX_CONNECTIONS: ConfigOption<Number> = ConfigOption {
@@ -53,7 +53,7 @@ pub(in crate::config) const MAX_CONNECTIONS: ConfigOption<Number> = ConfigOption
         default: 10_000,
     },
     holds: Holds::FromReload,
-    meaning: "Clients at a time. One more is closed at once, and counted.",
+    meaning: "Maximum number of clients. Further connections are closed at once, and counted.",
 };
 
 pub(in crate::config) const PRESENT_AS: ConfigOption<Words<PresentAs>> = ConfigOption {
@@ -66,19 +66,19 @@ pub(in crate::config) const PRESENT_AS: ConfigOption<Words<PresentAs>> = ConfigO
         ],
     },
     holds: Holds::FromStart,
-    meaning: "What a replica set is [shown as](presentations.md). `mongos` is for connection strings without `replicaSet`, `replica-set`, a \
-              set of one, for those with it; `auto` is `mongos`. A standalone and a mongos are shown as they are.",
+    meaning: "How a replica set is [presented](presentations.md). `mongos` suits connection strings without `replicaSet`; \
+              `replica-set`, a set of one, suits those with it; `auto` is `mongos`. A standalone and a mongos are presented unchanged.",
 };
 
 pub(in crate::config) const ADVERTISE: ConfigOption<OptionalText> = ConfigOption {
     name: "advertise",
     value: OptionalText {
         what: "a host and a port",
-        otherwise: "the address that the application has connected to",
+        otherwise: "the address to which the application has connected",
     },
     holds: Holds::FromStart,
-    meaning: "With `replica-set`: where applications find the proxy, if something between rewrites addresses, or TLS certificates name a \
-              host.",
+    meaning: "With `replica-set`: the address at which applications reach the proxy. Set it if a network device translates addresses, \
+              or if TLS certificates contain a host name.",
 };
 
 pub(in crate::config) const MAX_MESSAGE_BYTES_OF_CLIENTS: ConfigOption<Number> = ConfigOption {
@@ -90,7 +90,7 @@ pub(in crate::config) const MAX_MESSAGE_BYTES_OF_CLIENTS: ConfigOption<Number> =
         default: MAX_MESSAGE_BYTES,
     },
     holds: Holds::FromReload,
-    meaning: "The longest message that a client may send, in bytes, measured without compression. The most is mongod's own limit.",
+    meaning: "Maximum length of a client's message, in bytes, uncompressed. The upper limit is mongod's own.",
 };
 
 pub(in crate::config) const MEMORY_MIB: ConfigOption<Number> = ConfigOption {
@@ -102,9 +102,9 @@ pub(in crate::config) const MEMORY_MIB: ConfigOption<Number> = ConfigOption {
         default: memory::DEFAULT_MIB,
     },
     holds: Holds::FromStart,
-    meaning: "The memory budget of all clients together, in MiB: long messages to shaped collections, outliers that are put together, and \
-              cursors that the proxy keeps. A command that needs more than is free waits up to 30 s in turn, and then fails with error 146. \
-              [What comes on top](operations.md#resources).",
+    meaning: "Memory budget of all clients together, in MiB: long messages to shaped collections, outliers that are merged, and cursors \
+              that the proxy keeps. A command that needs more than the free memory waits up to 30 s in a queue, and then fails with \
+              error 146. [Memory beyond the budget](operations.md#resources).",
 };
 
 pub(in crate::config) const WORKERS: ConfigOption<Number> = ConfigOption {
@@ -122,21 +122,21 @@ pub(in crate::config) const HANDSHAKE_TIMEOUT_MS: ConfigOption<Number> = ConfigO
     name: "handshake_timeout_ms",
     value: wait(30_000),
     holds: Holds::FromReload,
-    meaning: "Milliseconds that a client may take until its first byte and for the TLS handshake.",
+    meaning: "Milliseconds that a client has until its first byte and for the TLS handshake.",
 };
 
 pub(in crate::config) const FRAME_TIMEOUT_MS: ConfigOption<Number> = ConfigOption {
     name: "frame_timeout_ms",
     value: wait(30_000),
     holds: Holds::FromReload,
-    meaning: "Milliseconds that a client may take over a message that it has begun, for each MiB of it.",
+    meaning: "Milliseconds that a client has to send a message that it has begun, for each MiB of the message.",
 };
 
 pub(in crate::config) const SEND_TIMEOUT_MS: ConfigOption<Number> = ConfigOption {
     name: "send_timeout_ms",
     value: wait(600_000),
     holds: Holds::FromReload,
-    meaning: "Milliseconds that a client may leave unread what is sent to it.",
+    meaning: "Milliseconds that a client may leave sent data unread.",
 };
 
 pub(in crate::config) const IDLE_TIMEOUT_MS: ConfigOption<Number> = ConfigOption {
@@ -148,14 +148,14 @@ pub(in crate::config) const IDLE_TIMEOUT_MS: ConfigOption<Number> = ConfigOption
         default: 0,
     },
     holds: Holds::FromReload,
-    meaning: "Milliseconds that a client may send nothing between two commands; 0 is for ever: drivers keep connections for later.",
+    meaning: "Milliseconds that a client may be idle between two commands. 0 is unlimited: drivers keep idle connections.",
 };
 
 pub(in crate::config) const DRAIN_TIMEOUT_MS: ConfigOption<Number> = ConfigOption {
     name: "drain_timeout_ms",
     value: wait(10_000),
     holds: Holds::FromStart,
-    meaning: "Milliseconds that running commands may take to finish after SIGTERM.",
+    meaning: "Milliseconds that running commands have to finish after SIGTERM.",
 };
 
 const fn wait(default: usize) -> Number {
@@ -174,8 +174,8 @@ pub(in crate::config) mod member {
     pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
         name: "member",
         times: Occurrence::Often,
-        meaning: "Instead of `listen.address`, `present_as` and `advertise`: one listener for each member of a replica set, so that applications \
-                  see the set [as it is](presentations.md) and may read from its secondaries.",
+        meaning: "Instead of `listen.address`, `present_as` and `advertise`: one listener for each member of a replica set. \
+                  Applications then see [the members](presentations.md), and can read from secondaries.",
         options: &[&ADDRESS, &UPSTREAM, &ADVERTISE],
         tables: &[],
     };
@@ -187,7 +187,7 @@ pub(in crate::config) mod member {
             example: "\"127.0.0.1:27018\"",
         },
         holds: Holds::FromStart,
-        meaning: "Where this listener listens.",
+        meaning: "Address of this listener.",
     };
 
     pub(in crate::config) const UPSTREAM: ConfigOption<RequiredText> = ConfigOption {
@@ -197,16 +197,16 @@ pub(in crate::config) mod member {
             example: "\"db1:27017\"",
         },
         holds: Holds::FromStart,
-        meaning: "The member, as `rs.conf()` has it.",
+        meaning: "The member's address in `rs.conf()`.",
     };
 
     pub(in crate::config) const ADVERTISE: ConfigOption<OptionalText> = ConfigOption {
         name: "advertise",
         value: OptionalText {
             what: "a host and a port",
-            otherwise: "`address`, which must then not be one such as `0.0.0.0`",
+            otherwise: "`address`; required if that is a wildcard such as `0.0.0.0`",
         },
         holds: Holds::FromStart,
-        meaning: "Where applications find this listener.",
+        meaning: "The address at which applications reach this listener.",
     };
 }

@@ -6,7 +6,7 @@ use crate::telemetry::log::LogFormat;
 pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
     name: "log",
     times: Occurrence::Once,
-    meaning: "What is logged to standard error, and how.",
+    meaning: "Content and format of the log on standard error.",
     options: &[&FILTER, &FORMAT],
     tables: &[],
 };
@@ -18,7 +18,7 @@ pub(in crate::config) const FILTER: ConfigOption<TextOption> = ConfigOption {
         default: "info",
     },
     holds: Holds::FromStart,
-    meaning: "What is logged.",
+    meaning: "Level of the log.",
 };
 
 pub(in crate::config) const FORMAT: ConfigOption<Words<LogFormat>> = ConfigOption {
@@ -27,5 +27,5 @@ pub(in crate::config) const FORMAT: ConfigOption<Words<LogFormat>> = ConfigOptio
         choices: &[("text", LogFormat::Text), ("json", LogFormat::Json)],
     },
     holds: Holds::FromStart,
-    meaning: "`text` for people, `json` for one object a line.",
+    meaning: "`text` for people, `json` for one object per line.",
 };

@@ -10,7 +10,7 @@ use crate::pattern::shapes::{ExtrasOptions, OutlierOptions, OutlierShape, Reads}
 pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
     name: "outlier",
     times: Occurrence::Often,
-    meaning: "One for each collection whose arrays may grow very large: [what is done to it](outliers.md).",
+    meaning: "One table for each collection whose arrays may grow very large: [how they are stored](outliers.md).",
     options: &[&NAMESPACE, &ARRAY, &THRESHOLD, &FLAG, &READS, &MODE],
     tables: &[&extras::TABLE],
 };
@@ -33,7 +33,7 @@ pub(in crate::config) const THRESHOLD: ConfigOption<RequiredNumber> = ConfigOpti
         example: "50",
     },
     holds: Holds::FromReload,
-    meaning: "How many of its elements stay in the document.",
+    meaning: "Number of elements that stay in the document.",
 };
 
 pub(in crate::config) const FLAG: ConfigOption<TextOption> = ConfigOption {
@@ -43,8 +43,8 @@ pub(in crate::config) const FLAG: ConfigOption<TextOption> = ConfigOption {
         default: OutlierOptions::DEFAULT_FLAG,
     },
     holds: Holds::FromReload,
-    meaning: "The field that marks a document with extras. Beside it stands another one, with `_control` behind its name; the application's \
-              own documents can have neither.",
+    meaning: "The field that marks a document with extras. A second field has the same name followed by `_control`. The application's \
+              documents cannot have either field.",
 };
 
 pub(in crate::config) const READS: ConfigOption<Words<Reads>> = ConfigOption {
@@ -53,7 +53,7 @@ pub(in crate::config) const READS: ConfigOption<Words<Reads>> = ConfigOption {
         choices: &[("merged", Reads::Merged), ("base", Reads::Base)],
     },
     holds: Holds::FromReload,
-    meaning: "What readers see. `merged`: the whole array; `base`: the first `threshold` elements and the flag.",
+    meaning: "What reads return. `merged`: the whole array; `base`: the first `threshold` elements and the flag.",
 };
 
 pub(in crate::config) mod extras {
@@ -66,7 +66,7 @@ pub(in crate::config) mod extras {
     pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
         name: "extras",
         times: Occurrence::Once,
-        meaning: "Where the elements beyond the threshold go: into documents of a collection in the same database.",
+        meaning: "Where the elements beyond the threshold are stored: in documents of another collection in the same database.",
         options: &[&COLLECTION, &REF, &ARRAY, &MAX_ITEMS],
         tables: &[],
     };
@@ -74,7 +74,7 @@ pub(in crate::config) mod extras {
     pub(in crate::config) const COLLECTION: ConfigOption<OptionalText> = ConfigOption {
         name: "collection",
         value: OptionalText {
-            what: "a collection of its own",
+            what: "a collection without a shape",
             otherwise: "`extra_` and the collection's name",
         },
         holds: Holds::FromReload,
@@ -88,7 +88,7 @@ pub(in crate::config) mod extras {
             default: ExtrasOptions::DEFAULT_REFERENCE,
         },
         holds: Holds::FromReload,
-        meaning: "The field that refers to the document's `_id`.",
+        meaning: "The field that references the document's `_id`.",
     };
 
     pub(in crate::config) const ARRAY: ConfigOption<OptionalText> = ConfigOption {
@@ -98,7 +98,7 @@ pub(in crate::config) mod extras {
             otherwise: "the array's name and `_extra`",
         },
         holds: Holds::FromReload,
-        meaning: "The field with the elements.",
+        meaning: "The field that contains the elements.",
     };
 
     pub(in crate::config) const MAX_ITEMS: ConfigOption<Number> = ConfigOption {
@@ -109,6 +109,6 @@ pub(in crate::config) mod extras {
             default: ExtrasOptions::DEFAULT_MAX_ITEMS as usize,
         },
         holds: Holds::FromReload,
-        meaning: "Elements a document, at most.",
+        meaning: "Maximum number of elements per document.",
     };
 }

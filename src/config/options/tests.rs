@@ -83,7 +83,7 @@ fn documented_options_equal_parsed_options() {
             continue;
         };
         let around = path.strip_suffix("zzzzzzzzzzzz").unwrap();
-        let fields = error.remedy.strip_prefix("the fields here are ").unwrap();
+        let fields = error.remedy.strip_prefix("the valid fields are ").unwrap();
         read.extend(fields.split(", ").map(|field| format!("{around}{field}")));
     }
     let mut described = BTreeSet::new();

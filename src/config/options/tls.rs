@@ -12,8 +12,8 @@ pub(in crate::config) const CERT: ConfigOption<RequiredText> = ConfigOption {
         example: "\"proxy.pem\"",
     },
     holds: Holds::FromReload,
-    meaning: "The proxy's certificate, followed by those between it and its authority. A relative path begins at the folder of the \
-              configuration file, or, where it is in the environment, where the program was started.",
+    meaning: "The proxy's certificate, followed by the intermediate certificates. A relative path is relative to the folder of the \
+              configuration file; in the environment, to the working directory.",
 };
 
 pub(in crate::config) const KEY: ConfigOption<OptionalText> = ConfigOption {
@@ -23,15 +23,15 @@ pub(in crate::config) const KEY: ConfigOption<OptionalText> = ConfigOption {
         otherwise: "the file of `cert`",
     },
     holds: Holds::FromReload,
-    meaning: "Its private key, not encrypted.",
+    meaning: "Its private key, unencrypted.",
 };
 
 pub(in crate::config) const CLIENT_CA: ConfigOption<OptionalText> = ConfigOption {
     name: "client_ca",
     value: OptionalText {
         what: "a PEM file",
-        otherwise: "no certificate is asked for",
+        otherwise: "clients need no certificate",
     },
     holds: Holds::FromReload,
-    meaning: "Authorities: whoever connects must have a certificate of one of them.",
+    meaning: "Authorities: clients must have a certificate from one of them.",
 };

@@ -19,7 +19,7 @@ pub(in crate::config) const URI: ConfigOption<RequiredText> = ConfigOption {
     },
     holds: Holds::FromStart,
     meaning: "A standalone, or a replica set with its seeds as in `mongodb://db1,db2,db3/?replicaSet=rs0`, with the TLS options of any \
-              connection string. User and password in it serve the subcommands that ask mongod themselves; applications send their own.",
+              connection string. The subcommands that query mongod use its user and password; applications send their own.",
 };
 
 pub(in crate::config) const CONNECT_TIMEOUT_MS: ConfigOption<Number> = ConfigOption {
@@ -30,5 +30,5 @@ pub(in crate::config) const CONNECT_TIMEOUT_MS: ConfigOption<Number> = ConfigOpt
         default: 10_000,
     },
     holds: Holds::FromReload,
-    meaning: "Milliseconds that finding a server, of a replica set the primary, and opening a connection to it may take.",
+    meaning: "Milliseconds to find a server (in a replica set, the primary), and to open a connection to it.",
 };

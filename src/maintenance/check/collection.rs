@@ -24,7 +24,7 @@ pub(super) async fn check(target: &ShapedCollection) -> Vec<Finding> {
         Ok(findings) if findings.is_empty() => {
             vec![Finding::fine(
                 target.namespace(),
-                "holds buckets, and has their indexes",
+                "contains buckets, and has their indexes",
             )]
         }
         Ok(findings) => findings,
@@ -68,8 +68,7 @@ async fn look(target: &ShapedCollection) -> Result<Vec<Finding>, Error> {
 /// Findings about a kind or options of the collection that rule out buckets.
 pub(crate) fn unfit(target: &ShapedCollection, described: &Document) -> Vec<Finding> {
     if is_frozen(described) {
-        let text =
-            "takes no writes, as `mongoshape compact` is about to replace it; if that does not run, run it again";
+        let text = "refuses writes because `mongoshape compact` is replacing it; if no `mongoshape compact` runs, run it again";
         return vec![Finding::error(target.namespace(), text)];
     }
     if inspect::is_frozen(described) {
@@ -78,7 +77,7 @@ pub(crate) fn unfit(target: &ShapedCollection, described: &Document) -> Vec<Find
     let finding = |option| {
         Finding::error(
             target.namespace(),
-            format!("is {option}, which buckets cannot be kept in"),
+            format!("is {option}, which the bucket pattern does not support"),
         )
     };
     let are_ids_unique = target.bucket().is_none_or(|shape| shape.item_ids() == ItemIds::Unique);
@@ -95,7 +94,7 @@ pub(crate) fn is_frozen(described: &Document) -> bool {
 
 /// The finding for a collection that cannot be inspected.
 pub(crate) fn unreadable(target: &ShapedCollection, error: &Error) -> Finding {
-    Finding::error(target.namespace(), format!("cannot be looked at: {}", explain(error)))
+    Finding::error(target.namespace(), format!("cannot be inspected: {}", explain(error)))
 }
 
 /// Kinds and options of a collection that change stored documents, refuse them, or compare them
@@ -110,10 +109,10 @@ fn unfit_options(described: &Document, are_ids_unique: bool) -> Vec<&'static str
     let options = described.get_document("options").unwrap_or(&empty);
     let unfit = [
         ("capped", "capped"),
-        ("collation", "made with a collation"),
-        ("validator", "made with a validator"),
+        ("collation", "created with a collation"),
+        ("validator", "created with a validator"),
         ("encryptedFields", "encrypted"),
-        ("expireAfterSeconds", "made with expireAfterSeconds"),
+        ("expireAfterSeconds", "created with expireAfterSeconds"),
     ];
     // In a clustered collection, `_id`s are unique.
     let clustered = (CLUSTERED, "clustered, with item_ids that are not unique");
@@ -138,18 +137,19 @@ async fn strange_documents(target: &ShapedCollection, shape: &BucketShape) -> Re
     let mut findings = survey.misfits(&namespace);
     if survey.by_hand() > 0 {
         let by_hand = survey.named_by_hand();
-        let text = format!("holds {by_hand}; stop what writes them, then run `mongoshape setup` to adopt them");
+        let text =
+            format!("contains {by_hand}; stop the programs that write them, then run `mongoshape setup` to adopt them");
         findings.push(Finding::error(&namespace, text));
     }
     if survey.is_disturbed() {
-        let text = "its buckets are being adopted; check again when `mongoshape setup` has ended";
+        let text = "its buckets are being adopted; run `mongoshape check` again after `mongoshape setup`";
         findings.push(Finding::error(&namespace, text));
     }
     if !is_whole {
         let seconds = SCAN_TIMEOUT.as_secs();
         let text = format!(
-            "not all documents are buckets of layout version 1, one with _id {foreign} is not; more cannot be said within \
-             {seconds} s"
+            "contains a document that is not a bucket of layout version 1, with _id {foreign}; the scan did not finish within {seconds} \
+             s"
         );
         findings.push(Finding::error(&namespace, text));
     }
@@ -169,7 +169,7 @@ pub(super) fn differing_indexes(
     there: &[Document],
 ) -> Vec<Finding> {
     if let Some(differing) = other_shape(stored_as, there) {
-        let text = format!("is stored in another shape: {differing}; {}", shape_marker::REMEDY);
+        let text = format!("has the layout of another shape: {differing}; {}", shape_marker::REMEDY);
         return vec![Finding::error(namespace, text)];
     }
     let missing = |wanted: &Document| index_finding(namespace, wanted, there);
@@ -208,9 +208,9 @@ fn index_finding(namespace: &str, wanted: &Document, there: &[Document]) -> Opti
         Some(found) => {
             let (found, wanted) = (name(found), name(wanted));
             let relation = if found == wanted {
-                "is another than asked for".to_owned()
+                "differs from the shape's index".to_owned()
             } else {
-                format!("is in the way of {wanted}")
+                format!("conflicts with {wanted}")
             };
             let text = format!("index {found} {relation}; drop it, then run `mongoshape setup`");
             Finding::error(namespace, text)
@@ -240,12 +240,12 @@ mod tests {
         let options = doc! { "capped": true, "size": 1, "validator": {} };
         check(
             doc! { "type": "collection", "options": options },
-            &["capped", "made with a validator"],
+            &["capped", "created with a validator"],
         );
         let clustered = doc! { "type": "collection", "options": { "clusteredIndex": {}, "expireAfterSeconds": 1 } };
-        check(clustered.clone(), &["made with expireAfterSeconds"]);
+        check(clustered.clone(), &["created with expireAfterSeconds"]);
         let expected = [
-            "made with expireAfterSeconds",
+            "created with expireAfterSeconds",
             "clustered, with item_ids that are not unique",
         ];
         assert_eq!(unfit_options(&clustered, false), expected);
@@ -261,8 +261,7 @@ mod tests {
         check(doc! { "key": { "a": 1 }, "name": "other", "unique": true }, None);
         let missing = "note: shop.trades: index wanted is missing; run `mongoshape setup`";
         check(doc! { "key": { "b": 1 }, "name": "other" }, Some(missing));
-        let conflicting =
-            "error: shop.trades: index other is in the way of wanted; drop it, then run `mongoshape setup`";
+        let conflicting = "error: shop.trades: index other conflicts with wanted; drop it, then run `mongoshape setup`";
         check(doc! { "key": { "a": 1 }, "name": "other" }, Some(conflicting));
     }
 }

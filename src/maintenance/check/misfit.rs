@@ -55,7 +55,7 @@ async fn of_bucket(target: &ShapedCollection, shape: &BucketShape) -> Result<Vec
         (false, _) => {
             if let ContentsCheck::Foreign(id) = first_foreign(target, shape, SCAN_TIMEOUT).await? {
                 let text = format!(
-                    "holds documents that are not buckets, the first with _id {id}; run `mongoshape check`, which names what to do"
+                    "contains documents that are not buckets, the first with _id {id}; run `mongoshape check`, which names the remedy"
                 );
                 findings.push(Finding::error(target.namespace(), text));
             }

@@ -49,14 +49,14 @@ pub(super) async fn check(target: &ShapedCollection, shape: &OutlierShape) -> Re
         .await?
         .is_some()
     {
-        left_over.push("pages that no document counts");
+        left_over.push("orphans");
     }
     let names = target.database.list_collection_names().await?;
     if names
         .iter()
         .any(|name| orphans::is_old_scratch(shape, name, SystemTime::now()))
     {
-        left_over.push("collections in which changes were worked out");
+        left_over.push("scratch collections");
     }
     if run(target, find(target, orphans::with_tails(shape), 1))
         .await?
@@ -64,11 +64,11 @@ pub(super) async fn check(target: &ShapedCollection, shape: &OutlierShape) -> Re
         .await?
         .is_some()
     {
-        left_over.push("elements that are still to be moved to pages");
+        left_over.push("tails that were not spilled");
     }
     if !left_over.is_empty() {
         let text = format!(
-            "crashes have left {}, which do no harm; run `mongoshape setup`",
+            "crashes have left {}, which are harmless; run `mongoshape setup` to remove them",
             left_over.join(", ")
         );
         findings.push(Finding::note(&namespace, text));
@@ -76,7 +76,7 @@ pub(super) async fn check(target: &ShapedCollection, shape: &OutlierShape) -> Re
     if findings.is_empty() {
         findings.push(Finding::fine(
             namespace,
-            "holds documents and outliers, and nothing is left over",
+            "contains valid documents and outliers, and no orphans",
         ));
     }
     Ok(findings)
@@ -95,8 +95,8 @@ pub(crate) fn unfit(target: &ShapedCollection, described: Option<&Document>) -> 
     let text = match described.get_str("type") {
         Ok("view") => "is a view, whose documents cannot be split",
         Ok("timeseries") => "is a time-series collection, whose documents cannot be split",
-        _ if has("capped") => "is capped, and its documents cannot be split",
-        _ if has("collation") => "has a collation of its own, which outliers would not be changed by",
+        _ if has("capped") => "is capped, so its documents cannot be split",
+        _ if has("collation") => "has a default collation, which updates of outliers would ignore",
         _ => return Vec::new(),
     };
     vec![Finding::error(target.namespace(), text)]
@@ -128,8 +128,8 @@ async fn missing_pages(target: &ShapedCollection, shape: &OutlierShape) -> Resul
         return Ok(None);
     }
     let text = format!(
-        "extras are missing from {}, so that their documents cannot be read; the first has _id {}. Bring them back, or give \
-         extras.collection what it was",
+        "extras are missing from {}, so their documents cannot be read; the first has _id {}. Restore them, or restore the former value \
+         of extras.collection",
         shape.extras_collection(),
         id_text(&first)
     );
@@ -214,13 +214,14 @@ impl InvalidDocuments {
         let mut findings = Vec::new();
         if let Some(first) = self.misfits.first() {
             let count = self.misfits.len();
-            let text = format!("what {count} documents say of their extras cannot be read; the first has _id {first}");
+            let text = format!("{count} documents have an invalid record of their extras; the first has _id {first}");
             findings.push(Finding::error(namespace, text));
         }
         if self.by_hand > 0 {
             let count = self.by_hand;
             let text = format!(
-                "{count} documents were split by hand; stop what writes them, then run `mongoshape setup --split` to adopt them"
+                "{count} documents were split by hand; stop the programs that write them, then run `mongoshape setup --split` to adopt \
+                 them"
             );
             findings.push(Finding::error(namespace, text));
         }

@@ -43,11 +43,12 @@ fn too_old(hello: &Document, version: &str) -> Option<Finding> {
 /// clients.
 fn topology(hello: &Document, config: &Config) -> Option<Finding> {
     if hello.get_bool("isreplicaset").unwrap_or(false) {
-        let text = "it is to be a member of a replica set that is not initiated; run rs.initiate() on it";
+        let text = "it was started as a member of a replica set, but the set is not initiated; run rs.initiate() on it";
         return Some(Finding::error("upstream", text));
     }
     if hello.get_str("msg").is_ok_and(|msg| msg == "isdbgrid") {
-        let text = "it is a mongos, before which shapes are not in this version; name a replica set or a standalone";
+        let text =
+            "it is a mongos, and shapes on a sharded cluster are not supported; name a replica set or a standalone";
         let shaped = config.shapes.iter().next().is_some();
         return shaped.then(|| Finding::error("upstream", text));
     }
@@ -66,7 +67,7 @@ fn topology(hello: &Document, config: &Config) -> Option<Finding> {
         .find(|member| !hosts.iter().any(|host| host.to_lowercase() == member.upstream));
     Some(if let Some(member) = unknown {
         let text = format!(
-            "{} is no member of {set}; write the hosts as rs.conf() has them: {}",
+            "{} is not a member of {set}; write the hosts as in rs.conf(): {}",
             member.upstream,
             hosts.join(", ")
         );
@@ -74,7 +75,7 @@ fn topology(hello: &Document, config: &Config) -> Option<Finding> {
     } else if missing.is_empty() {
         Finding::fine(
             "upstream",
-            format!("it is the replica set {set}, each member with a listener"),
+            format!("it is the replica set {set}; each member has a listener"),
         )
     } else {
         let text = format!(
@@ -109,9 +110,9 @@ mod tests {
         check(one, &set(&["a:1"]), Some("it is the replica set rs0"));
         check(one, &doc! { "isreplicaset": true }, Some("not initiated"));
         check(one, &doc! { "msg": "isdbgrid" }, Some("a mongos"));
-        check(members, &set(&["a:1"]), Some("each member with a listener"));
+        check(members, &set(&["a:1"]), Some("each member has a listener"));
         check(members, &set(&["a:1", "b:2"]), Some("no [[listen.member]] for b:2"));
-        check(members, &set(&["b:2"]), Some("a:1 is no member of rs0"));
+        check(members, &set(&["b:2"]), Some("a:1 is not a member of rs0"));
     }
 
     #[test]

@@ -155,7 +155,7 @@ impl<'a> Copy<'a> {
         while let Flushed::ItemsInTheWay { behind_others } = self.writer.flush().await? {
             attempts = if behind_others { 0 } else { attempts + 1 };
             if attempts > MAX_ATTEMPTS {
-                let words = format!("{} is written by somebody else", self.name());
+                let words = format!("another program writes to {}", self.name());
                 return Err(Halt::Words(words));
             }
             if let Some(page) = self.writer.first() {
@@ -199,7 +199,7 @@ async fn make(target: &ShapedCollection, name: &str, described: &Document) -> Re
     create.extend(options_of(described));
     target.database.run_command(create).await?;
     let made = description(&target.database, name).await?;
-    made.ok_or_else(|| Halt::Words(format!("{name} was dropped by somebody")))
+    made.ok_or_else(|| Halt::Words(format!("another program dropped {name}")))
 }
 
 /// The indexes of a collection, without that on `_id` and without fences.

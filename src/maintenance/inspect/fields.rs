@@ -96,8 +96,8 @@ impl FieldCensus {
     fn explain(&self, field: &ConfiguredField) -> String {
         let ConfiguredField { option, name, .. } = field;
         let looked_at = match self.documents {
-            1 => "1 document was looked at".to_owned(),
-            count => format!("{count} documents were looked at"),
+            1 => "1 document inspected".to_owned(),
+            count => format!("{count} documents inspected"),
         };
         let remedy = match suggest::nearest(name, self.names.iter().map(String::as_str)) {
             Some(near) => format!("did you mean '{near}'?"),
@@ -160,10 +160,10 @@ mod tests {
         ];
         check(&[("key", "customerId"), ("time", "date")], &documents, &[]);
         check(&[("key", "custmerId")], &[], &[]);
-        let near = "error: d.c: no document has the field 'custmerId', which `key` names (2 documents were looked at): did you \
+        let near = "error: d.c: no document has the field 'custmerId', which `key` names (2 documents inspected): did you \
                     mean 'customerId'?";
         check(&[("key", "custmerId"), ("time", "date")], &documents, &[near]);
-        let far = "error: d.c: no document has the field 'xyzzy', which `time` names (1 document was looked at): their fields are \
+        let far = "error: d.c: no document has the field 'xyzzy', which `time` names (1 document inspected): their fields are \
                    customerId";
         check(&[("time", "xyzzy")], &documents[..1], &[far]);
     }

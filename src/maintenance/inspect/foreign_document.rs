@@ -49,7 +49,9 @@ pub(crate) async fn first_foreign(
         Ok(Some(foreign)) => Ok(ContentsCheck::Foreign(id_text(&foreign))),
         Err(error) if is_timeout(&error) => {
             let seconds = limit.as_secs();
-            let text = format!("not all documents were looked at within {seconds} s; none before was strange");
+            let text = format!(
+                "the scan of the documents did not finish within {seconds} s; all documents inspected so far are buckets"
+            );
             Ok(ContentsCheck::Unfinished(Finding::note(target.namespace(), text)))
         }
         Err(error) => Err(error),

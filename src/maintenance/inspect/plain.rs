@@ -33,17 +33,17 @@ pub(crate) enum Plain {
 impl Plain {
     /// The finding for `check` and for `setup` without `--pack`, if any.
     pub(crate) fn finding(self, target: &ShapedCollection) -> Option<Finding> {
-        let again = "`mongoshape setup --pack`; if that does not run, run it again";
+        let again = "`mongoshape setup --pack`; if it does not run, run it again";
         let text = match self {
             Self::Nothing => return None,
-            Self::Documents(1) => "holds 1 plain document: `mongoshape setup --pack` puts it into a page".to_owned(),
+            Self::Documents(1) => "contains 1 plain document: `mongoshape setup --pack` moves it to a page".to_owned(),
             Self::Documents(count) => {
-                format!("holds {count} plain documents: `mongoshape setup --pack` puts them into pages")
+                format!("contains {count} plain documents: `mongoshape setup --pack` moves them to pages")
             }
-            Self::Frozen => format!("takes no writes, as its documents are being packed by {again}"),
-            Self::Between => format!("is missing, as it is about to be exchanged for its pages by {again}"),
+            Self::Frozen => format!("refuses writes because its documents are being packed by {again}"),
+            Self::Between => format!("does not exist because it is being replaced by its pages by {again}"),
             Self::WithoutCopy => format!(
-                "is missing: its documents are all in {}; run `mongoshape setup --pack`",
+                "does not exist: all its documents are in {}; run `mongoshape setup --pack`",
                 pack::plain_name(&target.collection)
             ),
             Self::Taken => taken(target),
@@ -59,8 +59,8 @@ pub(crate) fn taken(target: &ShapedCollection) -> String {
         pack::copy_name(&target.collection),
     );
     format!(
-        "was made anew by somebody while its documents were packed. They are all in {plain}, and in pages in {copy}. Move what is \
-         in the new collection elsewhere, drop it, and run `mongoshape setup --pack` again"
+        "was created by another program while its documents were packed. All of them are in {plain}, and in pages in {copy}. Move the \
+         documents of the new collection elsewhere, drop it, and run `mongoshape setup --pack` again"
     )
 }
 

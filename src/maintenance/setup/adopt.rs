@@ -55,7 +55,7 @@ pub(super) async fn run(
         }
         if before.is_none() {
             let text = format!(
-                "adopts {}; nothing else may write to it meanwhile",
+                "adopts {}; no other program may write to it meanwhile",
                 survey.named_by_hand()
             );
             findings.add(&Finding::note(&namespace, text));
@@ -69,15 +69,14 @@ pub(super) async fn run(
             return Ok(false);
         }
     }
-    let text =
-        "is changed while its buckets are adopted; stop what else writes to it, then run `mongoshape setup` again";
+    let text = "was changed while its buckets were adopted; stop the other programs that write to it, then run `mongoshape setup` again";
     findings.add(&Finding::error(&namespace, text));
     Ok(false)
 }
 
 fn adopted(namespace: &str, before: &Survey) -> Finding {
     let (count, miscounted) = (before.by_hand(), before.miscounted());
-    let text = format!("buckets adopted: {count}; wrong numbers of items set right: {miscounted}");
+    let text = format!("buckets adopted: {count}; wrong numbers of items corrected: {miscounted}");
     Finding::fine(namespace, text)
 }
 

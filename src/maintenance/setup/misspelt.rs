@@ -23,7 +23,7 @@ pub(super) async fn finding(target: &ShapedCollection, config: &Config) -> Optio
     });
     let near = suggest::nearest(&target.collection, candidates)?;
     let text = format!(
-        "does not exist, but '{near}' does: correct `namespace`; or create the collection first, if it is meant: \
+        "does not exist, but '{near}' does: correct `namespace`; or, if the name is correct, create the collection first: \
          db.getSiblingDB(\"{}\").createCollection(\"{}\")",
         database.name(),
         target.collection

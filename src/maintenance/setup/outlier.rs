@@ -94,9 +94,8 @@ async fn put_right(target: &ShapedCollection, shape: &OutlierShape) -> Result<Op
             dropped += 1;
         }
     }
-    let text = format!(
-        "put right what was left over: {moved} tails moved, {removed} pages that nobody counts and {dropped} collections removed"
-    );
+    let text =
+        format!("cleaned up: {moved} tails spilled, {removed} orphans and {dropped} scratch collections removed");
     Ok((moved + removed + dropped > 0).then_some(text))
 }
 

@@ -115,7 +115,7 @@ impl Packing<'_> {
         let target = self.by.target;
         let kept = pack::plain_name(&target.collection);
         let Some(described) = description(&target.database, &kept).await? else {
-            return Err(Halt::Words(format!("{kept} was dropped by somebody")));
+            return Err(Halt::Words(format!("another program dropped {kept}")));
         };
         let renamed = CollectionRename {
             from: &kept,
@@ -133,16 +133,16 @@ impl Packing<'_> {
         let kept = description(&target.database, &pack::plain_name(&target.collection)).await?;
         if kept.is_some_and(|kept| !place::is_one(&kept)) {
             let text = format!(
-                "{} is there already, from an earlier run; drop it if it is not needed any more, or rename it",
+                "{} of an earlier run still exists; drop it if it is no longer needed, or rename it",
                 pack::plain_name(&target.collection)
             );
             return Err(Halt::Words(text));
         }
         let Some(described) = description(&target.database, &target.collection).await? else {
-            return Err(Halt::Words("it was dropped by somebody".to_owned()));
+            return Err(Halt::Words("another program dropped it".to_owned()));
         };
         let fit = if is_frozen(&described) {
-            self.say("was frozen by a run that did not end; it is begun anew");
+            self.say("an earlier run was interrupted while the collection was frozen; packing starts again");
             None
         } else {
             let fit = self.fit(&described).await?;
@@ -197,7 +197,7 @@ impl Packing<'_> {
         // Dropping the placeholder and the copy makes late commands of a killed run fail.
         place::clear(self.by).await?;
         if rename_swap::has_begun(target, frozen.uuid()).await? {
-            let words = "an earlier run has just renamed it; run again, to finish";
+            let words = "an earlier run has just renamed it; run again to finish";
             return Err(Halt::Words(words.to_owned()));
         }
         let fit = match fit {
@@ -213,9 +213,9 @@ impl Packing<'_> {
         // The freeze succeeds only under this run's fence, so no other run has created or dropped the
         // copy or the placeholder.
         frozen.freeze(self.stop).await?;
-        self.say("frozen: it can be read, and what is written fails");
+        self.say("frozen: reads work, and writes fail");
         if preflight::raw_indexes(target).await? != indexes.there {
-            return Err(Halt::Words("its indexes were changed meanwhile; run again".to_owned()));
+            return Err(Halt::Words("its indexes changed meanwhile; run again".to_owned()));
         }
         let name = pack::copy_name(&target.collection);
         let mut writer = Writer::new(target, name.clone(), copy.clone());
@@ -226,7 +226,7 @@ impl Packing<'_> {
         let there = Items::of_documents(target, self.shape, &target.collection, self.stop).await?;
         there.must_be(packed)?;
         self.say(format!(
-            "compared: {} documents are {} items on pages",
+            "compared: {} documents match {} items on pages",
             there.count, packed.count
         ));
         let exchange = Exchange::begin(frozen, Beside { copy, place }, packed).await?;
@@ -246,8 +246,8 @@ impl Packing<'_> {
         ));
         if there.must_be(packed).is_err() {
             let text = format!(
-                "in the moment in which the collections were exchanged somebody deleted or changed documents, past the proxy: {kept} \
-                 has {} of them, and the pages have {}; what was done is not in the pages",
+                "another program, bypassing the proxy, deleted or changed documents during the swap: {kept} has {} of them, and the \
+                 pages have {}; the pages do not contain these changes",
                 there.count, packed.count
             );
             self.findings.add(&Finding::error(&namespace, text));
@@ -258,13 +258,13 @@ impl Packing<'_> {
         super::set_up(target, self.findings).await?;
         let (name, database) = (&target.collection, target.database.name());
         self.say(format!(
-            "the plain documents are kept in {database}.{kept}; when they are not needed any more: \
+            "the plain documents are kept in {database}.{kept}; to drop them when they are no longer needed: \
              db.getSiblingDB(\"{database}\").getCollection(\"{kept}\").drop()"
         ));
         self.say(format!(
-            "to go back instead, which loses what is written from now on, stop all proxies, and in database {database}: \
-             db.getCollection(\"{name}\").drop(); db.getCollection(\"{kept}\").renameCollection(\"{name}\"); \
-             db.runCommand({{ collMod: \"{name}\", validator: {{}} }})"
+            "to undo the packing instead, which loses all later writes, stop all proxies, and in database {database}: \
+             db.getCollection(\"{name}\").drop(); db.getCollection(\"{kept}\").renameCollection(\"{name}\"); db.runCommand({{ collMod: \
+             \"{name}\", validator: {{}} }})"
         ));
         Ok(())
     }
@@ -283,7 +283,7 @@ async fn make_copy(by: Freezing<'_>, described: &Document) -> Result<Binary, Hal
     target.database.run_command(create).await?;
     let made = description(&target.database, &name).await?;
     made.map_or_else(
-        || Err(Halt::Words(format!("{name} was dropped by somebody"))),
+        || Err(Halt::Words(format!("another program dropped {name}"))),
         |made| uuid_of(&made),
     )
 }

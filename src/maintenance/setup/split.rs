@@ -60,7 +60,7 @@ pub(super) async fn run(
     let mut left = 0_u64;
     while let Some(found) = found.try_next().await? {
         if stop.is_cancelled() {
-            let text = format!("stopped, {split} documents split; run `mongoshape setup --split` again to go on");
+            let text = format!("stopped, {split} documents split; run `mongoshape setup --split` again to continue");
             findings.add(&Finding::error(&namespace, text));
             return Ok(());
         }
@@ -71,8 +71,8 @@ pub(super) async fn run(
                 None
             }
             Done::Fits => None,
-            Done::Misfit => Some("what it says of its extras cannot be read"),
-            Done::Lost => Some("it is changed all the time; run `mongoshape setup --split` again"),
+            Done::Misfit => Some("its record of its extras is invalid"),
+            Done::Lost => Some("other writers changed it before each attempt; run `mongoshape setup --split` again"),
         };
         if let Some(remark) = remark {
             left += 1;
@@ -86,7 +86,7 @@ pub(super) async fn run(
     }
     if left == 0 {
         let text = format!(
-            "{split} documents split; none has more than {} elements",
+            "{split} documents split; no document has more than {} elements",
             shape.threshold()
         );
         findings.add(&Finding::fine(&namespace, text));

@@ -54,7 +54,7 @@ pub(crate) async fn look(client: &Client, work: SwapKind, namespace: &str, own: 
             Ok(current) => current,
             Err(error) => {
                 let text = format!(
-                    "cannot tell whether another `{}` runs: {}",
+                    "cannot determine whether another `{}` runs: {}",
                     work.command(),
                     explain(&error)
                 );
@@ -67,7 +67,7 @@ pub(crate) async fn look(client: &Client, work: SwapKind, namespace: &str, own: 
             .filter_map(|one| one.get_str("appName").ok());
         let other = names.find(|name| name.starts_with(&common) && *name != own)?;
         if look == LOOKS {
-            let text = format!("another run, known to the server as \"{other}\", is under way; wait for its end");
+            let text = format!("another run is in progress, with the application name \"{other}\"; wait until it ends");
             return Some(Finding::error(namespace, text));
         }
         sleep(PAUSE).await;

@@ -61,9 +61,9 @@ async fn create(held: Held<'_>) -> Result<Fence, Halt> {
     append_concern(&mut command);
     match database.run_raw_command(command).await {
         Ok(reply) => concern_kept(&reply).map(|()| fence),
-        Err(error) if has_code(&error, &[OPTIONS_CONFLICT]) => {
-            Err(Halt::Words("another run has just begun; wait for its end".to_owned()))
-        }
+        Err(error) if has_code(&error, &[OPTIONS_CONFLICT]) => Err(Halt::Words(
+            "another run has just started; wait until it ends".to_owned(),
+        )),
         Err(error) => Err(error.into()),
     }
 }

@@ -73,11 +73,11 @@ impl<'a> Frozen<'a> {
         match self.try_to_thaw().await {
             Err(Halt::Failed(error)) if has_code(&error, &[NAMESPACE_NOT_FOUND, UUID_MISMATCH]) => Ok(()),
             Err(Halt::Failed(error)) if has_code(&error, &[INDEX_NOT_FOUND]) => Err(Halt::Words(format!(
-                "another run has taken over, or somebody has dropped an index of this one; if none runs, run `{}` again",
+                "another run has replaced the fence, or another program has dropped it; if no run is in progress, run `{}` again",
                 self.by.work.command()
             ))),
             Err(Halt::Failed(error)) => Err(Halt::Words(format!(
-                "{}; it may still be frozen, so that nothing can be written to it until `{}` is run again",
+                "{}; the collection may still be frozen and refuse all writes; run `{}` again",
                 explain(&error),
                 self.by.work.command()
             ))),

@@ -22,10 +22,10 @@ impl Halt {
     pub(crate) fn finding(&self, work: SwapKind, namespace: &str) -> Finding {
         let text = match self {
             Self::Stopped if work == SwapKind::Pack => {
-                format!("stopped, and left as it was; run `{}` again", work.command())
+                format!("stopped; the collection is unchanged; run `{}` again", work.command())
             }
-            Self::Stopped => format!("stopped; run `{}` again to go on", work.command()),
-            Self::Misfit => "holds a document that is no page; `mongoshape check` names it".to_owned(),
+            Self::Stopped => format!("stopped; run `{}` again to continue", work.command()),
+            Self::Misfit => "contains a document that is not a page; `mongoshape check` names it".to_owned(),
             Self::Failed(error) => format!("cannot be packed: {}", explain(error)),
             Self::Words(words) => format!("cannot be packed: {words}"),
         };

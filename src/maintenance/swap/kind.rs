@@ -50,6 +50,6 @@ pub(crate) fn uuid_of(described: &Document) -> Result<Binary, Halt> {
     let info = described.get_document("info").ok();
     match info.and_then(|info| info.get("uuid")) {
         Some(Bson::Binary(uuid)) => Ok(uuid.clone()),
-        _ => Err(Halt::Words("its UUID is not told".to_owned())),
+        _ => Err(Halt::Words("the server did not return its UUID".to_owned())),
     }
 }

@@ -104,7 +104,7 @@ impl<'a> Writer<'a> {
                 Obstacle::Other(words) => return Err(Halt::Words(words)),
                 Obstacle::Items => return Ok(Flushed::ItemsInTheWay { behind_others }),
                 Obstacle::Name if attempts > MAX_ATTEMPTS => {
-                    let words = format!("{} is written by somebody else", self.name);
+                    let words = format!("another program writes to {}", self.name);
                     return Err(Halt::Words(words));
                 }
                 Obstacle::Name => {

@@ -195,17 +195,17 @@ impl<'a> AdoptionScan<'a> {
     ) -> Result<DocumentKind, InvalidPage> {
         let Some(facts) = PageHeader::parse(self.shape, document) else {
             return Err(InvalidPage::Itself(
-                "its control has no page number, or no bytes".to_owned(),
+                "its control contains no page number, or no number of bytes".to_owned(),
             ));
         };
         if !self.is_bounded(seen, control) {
-            let text = "its control.from and control.to do not lie around the times in it, nor are they MinKey and MaxKey \
-                        where one is no date";
+            let text = "its control.from and control.to do not enclose its times, nor are they MinKey and MaxKey for items without a \
+                        date";
             return Err(InvalidPage::Itself(text.to_owned()));
         }
         let is_marked = |mark| get(control, mark).is_some();
         if is_marked("exception") != (is_marked("short") || is_marked("late")) {
-            let text = "its control.exception is not there exactly when short or late is";
+            let text = "control.exception must exist exactly if control.short or control.late does";
             return Err(InvalidPage::Itself(text.to_owned()));
         }
         if !self.doubtful {
@@ -227,7 +227,7 @@ impl<'a> AdoptionScan<'a> {
         let expected = self.before.as_ref().map_or(0, |before| before.page.saturating_add(1));
         if facts.page != expected {
             let page = facts.page;
-            let text = format!("its control.page is {page}, and the next page of its key should be {expected}");
+            let text = format!("its control.page is {page}; the next page of its key should be {expected}");
             return Err(InvalidPage::Place(text));
         }
         if let Some(before) = &self.before
@@ -238,11 +238,12 @@ impl<'a> AdoptionScan<'a> {
             return Err(InvalidPage::Place(text));
         }
         if self.is_late(seen) && !is_marked_late {
-            let text = "the times in it do not ascend, or not from the page before, and it is not marked late";
+            let text =
+                "its times do not ascend, or begin before the end of the preceding page, and it is not marked late";
             return Err(InvalidPage::Place(text.to_owned()));
         }
         if self.is_behind_late && !facts.unordered {
-            let text = "a page of its key before it is late, and it is not marked unordered";
+            let text = "an earlier page of its key is late, and it is not marked unordered";
             return Err(InvalidPage::Place(text.to_owned()));
         }
         Ok(())

@@ -140,7 +140,7 @@ impl Item {
             .saturating_add(BUCKET_BYTES);
         if bytes > MAX_DOCUMENT_BYTES {
             let message = format!(
-                "mongoshape keeps this collection's items in buckets, and no bucket has room for one of {size} bytes"
+                "mongoshape keeps this collection's items in buckets: a document of {size} bytes is too large for a bucket"
             );
             return Err(WriteError::new(ErrorCode::BsonObjectTooLarge, message));
         }
@@ -237,7 +237,7 @@ fn check_repeated(fields: &Fields<'_>) -> Result<(), WriteError> {
     match fields.iter().find(|(name, _)| !seen.insert(*name)) {
         Some((name, _)) => {
             let message = format!(
-                "mongoshape keeps this collection's items in buckets: the field '{name}' may not be in a document twice"
+                "mongoshape keeps this collection's items in buckets: a document may not contain the field '{name}' twice"
             );
             Err(WriteError::new(ErrorCode::CommandNotSupported, message))
         }
@@ -300,7 +300,7 @@ fn stored(shape: &BucketShape, key: &Key, id: &RawBson, fields: &Fields<'_>) -> 
         }
         if let Some(position) = shape.key().iter().position(|key| key == name) {
             if seen.contains(&name) {
-                let message = format!("the key field '{name}' is there twice in one document");
+                let message = format!("the document contains the key field '{name}' twice");
                 return Err(WriteError::new(ErrorCode::BadValue, message));
             }
             seen.push(name);

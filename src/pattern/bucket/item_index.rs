@@ -129,7 +129,7 @@ pub fn is_clustered(spec: &RawDocument) -> bool {
 /// An option that would work on pages, not on items, with the reason.
 pub fn stored(shape: &BucketShape, spec: &RawDocument) -> Result<RawDocumentBuf, Unsupported> {
     if let Some(name) = given_twice(spec) {
-        return Err(format!("an index specification that gives '{name}' twice").into());
+        return Err(format!("an index specification that contains '{name}' twice").into());
     }
     if is_id_key(key(spec)) || is_clustered(spec) {
         // mongod has checked the specification, and the index exists. mongod refuses any other
@@ -148,13 +148,13 @@ pub fn stored(shape: &BucketShape, spec: &RawDocument) -> Result<RawDocumentBuf,
             "collation" if is_simple(value) => {}
             // mongod drops these options, too.
             "ns" | "dropDups" => {}
-            "unique" => return Err("a unique index, which would be one of pages and not of items,".into()),
-            "sparse" => return Err("a sparse index, from which not items but whole pages would be missing,".into()),
+            "unique" => return Err("a unique index (it would index pages, not items)".into()),
+            "sparse" => return Err("a sparse index (it would omit whole pages, not items)".into()),
             "partialFilterExpression" => {
-                return Err("a partial index, from which not items but whole pages would be missing,".into());
+                return Err("a partial index (it would omit whole pages, not items)".into());
             }
             "expireAfterSeconds" => {
-                return Err("an index with expireAfterSeconds, by which whole pages would be deleted,".into());
+                return Err("an index with expireAfterSeconds (it would delete whole pages)".into());
             }
             "collation" => return Err("an index with a collation".into()),
             other => return Err(format!("an index with the option '{other}'").into()),
@@ -186,7 +186,7 @@ fn stored_key(shape: &BucketShape, key: &RawDocument) -> Result<RawDocumentBuf, 
         }
         let path = stored_path(shape, path);
         if is_place_in_page(shape, &path) {
-            return Err("an index on a field that has a number for a name, which would be a place in the page,".into());
+            return Err("an index on a field whose name is a number (it would be a position in the page)".into());
         }
         put(&mut stored, &path, value);
     }

@@ -91,7 +91,7 @@ impl ItemUpdateById {
         }
         let narrowing = BucketPredicate::of(shape, asked.filter);
         let Some(id) = narrowing.exactly_one_id() else {
-            let message = "an update but of one item by its `_id`, with plain conditions beside it";
+            let message = "an update of other than one item by its `_id` with plain conditions";
             return Err(message.into());
         };
         let place = ItemIdentifier::of(shape, asked);

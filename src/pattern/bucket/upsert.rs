@@ -87,12 +87,12 @@ pub fn build(asked: UpdateRequest<'_>, mint: &mut dyn IdSource) -> Result<Built,
             // mongod's error would depend on the result of the stages.
             if get(&document, "_id").is_some_and(|id| check_id(id).is_err()) {
                 return Err(UpsertError::unsupported(
-                    "an upsert by a pipeline of an `_id` that cannot be one",
+                    "an upsert by a pipeline with an invalid `_id`",
                 ));
             }
             Ok(Built::Base(document))
         }
-        _ => Err(UpsertError::unsupported("an update by what is no document")),
+        _ => Err(UpsertError::unsupported("an update by a value that is not a document")),
     }
 }
 

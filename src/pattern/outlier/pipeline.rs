@@ -96,7 +96,7 @@ fn of_others(shape: &OutlierShape, all: &RawDocument) -> RawDocumentBuf {
 /// Refuses a query that names a field reserved for the proxy.
 fn check(shape: &OutlierShape, words: &RawDocument) -> Result<(), Unsupported> {
     if names_own(shape, RawBsonRef::Document(words)) {
-        return Err(format!("{} beside {}", shape.flag(), shape.array()).into());
+        return Err(format!("a query that names both {} and {}", shape.flag(), shape.array()).into());
     }
     Ok(())
 }

@@ -19,7 +19,10 @@ impl Pipelines<'_> {
         let from = match get(spec, "from") {
             Some(RawBsonRef::String(from)) if super::lookup::is_given_once(spec, "from") => from,
             _ => {
-                self.refuse_all(stage, "a $graphLookup that names it twice or with its database")?;
+                self.refuse_all(
+                    stage,
+                    "a $graphLookup with two from arguments or with a database in from",
+                )?;
                 return Ok(None);
             }
         };
@@ -27,11 +30,7 @@ impl Pipelines<'_> {
             return Ok(None);
         };
         let Some(bucket) = bucket(&shape) else {
-            return Err(self.refused(
-                from,
-                &shape,
-                "$graphLookup, which has no pipeline to put documents together,",
-            ));
+            return Err(self.refused(from, &shape, "$graphLookup (it has no pipeline to merge extras)"));
         };
         if bucket.item_ids() == ItemIds::Dropped {
             // mongod distinguishes documents by `_id` (error 40271).

@@ -43,7 +43,7 @@ impl Pipelines<'_> {
                 return Ok(None);
             }
             Some(RawBsonRef::Document(_)) => {
-                self.refuse_all(stage, "a $lookup that names it with its database")?;
+                self.refuse_all(stage, "a $lookup with a database in from")?;
                 return Ok(None);
             }
             from => from.and_then(RawBsonRef::as_str),

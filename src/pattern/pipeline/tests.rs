@@ -144,7 +144,7 @@ fn other_stages_are_refused() {
         (rawdoc! { "$lookup": twice }, "given twice"),
         (
             rawdoc! { "$lookup": { "from": { "db": "d", "coll": "shaped" }, "as": "c" } },
-            "with its database",
+            "with a database in from",
         ),
         (
             rawdoc! { "$unionWith": { "coll": "shaped", "pipeline": [{ "$collStats": {} }] } },

@@ -199,7 +199,7 @@ fn check_key(options: &BucketOptions, errors: &mut Vec<ShapeError>) {
     if options.key.is_empty() {
         errors.push(ShapeError::new(
             "key",
-            "no field given",
+            "the list is empty",
             "name the field that items are grouped by",
         ));
     }
@@ -213,14 +213,14 @@ fn check_key(options: &BucketOptions, errors: &mut Vec<ShapeError>) {
         if field == "_id" {
             errors.push(ShapeError::new(
                 "key",
-                "`_id` is each item's own",
+                "every item has its own `_id`",
                 "group by a field that items share",
             ));
         }
         if field == BucketShape::CONTROL {
             errors.push(ShapeError::new(
                 "key",
-                "`control` is the bucket's own field",
+                "`control` is a field of every bucket",
                 "group by another field",
             ));
         }
@@ -241,7 +241,7 @@ fn check_time(options: &BucketOptions, errors: &mut Vec<ShapeError>) {
         errors.push(ShapeError::new(
             "time",
             format!("`{time}` is `_id` or a key field"),
-            "name the date inside the items that they are ordered by",
+            "name the date field that orders the items",
         ));
     }
 }
@@ -252,7 +252,7 @@ fn check_stored_names(options: &BucketOptions, errors: &mut Vec<ShapeError>) {
         if ["_id", BucketShape::CONTROL].contains(&name.as_str()) || options.key.contains(name) {
             errors.push(ShapeError::new(
                 option,
-                format!("`{name}` is taken in a bucket by `_id`, `control` or a key field"),
+                format!("a bucket uses `{name}` for `_id`, `control` or a key field"),
                 "choose another name",
             ));
         }

@@ -150,9 +150,9 @@ mod tests {
         check(
             other,
             &[
-                "item_ids is \"unique\" there",
-                "max_items is 10 there",
-                "time is \"at\" there",
+                "item_ids is \"unique\" in the shape marker",
+                "max_items is 10 in the shape marker",
+                "time is \"at\" in the shape marker",
             ],
         );
     }

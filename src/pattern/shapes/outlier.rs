@@ -96,19 +96,16 @@ impl OutlierShape {
             }
         }
         if options.flag == options.array {
-            let problem = format!("`{}` is also the array", options.flag);
+            let problem = format!("`{}` is also the name of the array", options.flag);
             errors.push(ShapeError::new("flag", problem, "choose another name"));
         }
         if options.array == format!("{}_control", options.flag) {
-            let problem = format!(
-                "`{}` is what the proxy names a field of its own by this flag",
-                options.array
-            );
+            let problem = format!("the flag reserves `{}` for the proxy", options.array);
             errors.push(ShapeError::new("flag", problem, "choose another name"));
         }
         for (option, name) in [("extras.ref", &extras.reference), ("extras.array", &extras.array)] {
             if ["count", "control"].contains(&name.as_str()) {
-                let problem = format!("`{name}` is the proxy's own in a document of extras");
+                let problem = format!("documents of extras reserve `{name}`");
                 errors.push(ShapeError::new(option, problem, "choose another name"));
             }
         }
@@ -126,7 +123,7 @@ impl OutlierShape {
             errors.push(ShapeError::new(
                 "extras.collection",
                 format!("`{}` is the shaped collection itself", extras.collection),
-                "name a collection of its own",
+                "name another collection",
             ));
         }
         if errors.is_empty() {

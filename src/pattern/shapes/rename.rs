@@ -33,7 +33,7 @@ impl RenameMap {
                     errors.push(ShapeError::new(
                         "rename",
                         format!("`{item}` to `{stored}` involves `{name}`, which is `_id` or a key field"),
-                        "rename only fields that stay inside the items",
+                        "rename only fields that are stored inside the items",
                     ));
                 }
             }
@@ -41,7 +41,7 @@ impl RenameMap {
                 errors.push(ShapeError::new(
                     "rename",
                     format!("`{other}` and `{item}` are both stored as `{stored}`"),
-                    "give each field a stored name of its own",
+                    "give each field a different stored name",
                 ));
             }
         }

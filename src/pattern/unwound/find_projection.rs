@@ -153,7 +153,7 @@ fn form<'a, 'p>(
     context: Context<'_>,
 ) -> Result<(&'p str, Form<'a>), &'static str> {
     if let Some(field) = path.strip_suffix(".$") {
-        let condition = positional::on_element(field, context).ok_or("such a positional operator ($)")?;
+        let condition = positional::on_element(field, context).ok_or("this use of the positional operator $")?;
         return Ok((field, Form::Positional(condition)));
     }
     let form = match value.as_document().and_then(first_field) {

@@ -58,8 +58,8 @@ pub enum TlsError {
     },
     /// No certificate can be issued for the host.
     #[error(
-        "\"{host}\" is neither a host name nor an IP address that a certificate can be checked for; write the \
-         server's name as its certificate has it"
+        "\"{host}\" is neither a host name nor an IP address that a certificate can contain; write the server's name as in its \
+         certificate"
     )]
     ServerName {
         /// The host as it was given.
@@ -87,10 +87,10 @@ pub enum FileProblem {
     #[error("is not valid PEM: {0}")]
     Syntax(String),
     /// It has no certificate.
-    #[error("holds no certificate")]
+    #[error("contains no certificate")]
     NoCertificate,
     /// A certificate cannot be parsed.
-    #[error("has a certificate (number {number}) that cannot be used: {reason}")]
+    #[error("contains a certificate (number {number}) that cannot be used: {reason}")]
     BadCertificate {
         /// The certificate's number, from 1.
         number: usize,
@@ -98,40 +98,42 @@ pub enum FileProblem {
         reason: String,
     },
     /// The certificate has expired.
-    #[error("has a certificate that expired at {at}")]
+    #[error("contains a certificate that expired at {at}")]
     Expired {
         /// The end of its validity, in UTC.
         at: String,
     },
     /// The certificate is not valid yet.
-    #[error("has a certificate that is not valid before {at}")]
+    #[error("contains a certificate that is not valid before {at}")]
     NotYetValid {
         /// The beginning of its validity, in UTC.
         at: String,
     },
     /// The certificate's extended key usage excludes servers.
-    #[error("has a certificate that is not meant for servers")]
+    #[error("contains a certificate that is not meant for servers")]
     NotForServers,
     /// It has no private key.
-    #[error("holds no private key")]
+    #[error("contains no private key")]
     NoKey,
     /// The key is encrypted, and no password is given.
-    #[error("has an encrypted private key")]
+    #[error("contains an encrypted private key")]
     EncryptedKey,
     /// The key is encrypted in a format that neither the TLS library nor the driver supports.
-    #[error("has a private key encrypted in OpenSSL's older format")]
+    #[error("contains a private key encrypted in OpenSSL's older format")]
     LegacyEncryptedKey,
     /// The key is not encrypted, or not in PKCS#8, although a password is given.
-    #[error("has no key in a section BEGIN ENCRYPTED PRIVATE KEY, although tlsCertificateKeyFilePassword is given")]
+    #[error(
+        "contains no key in a section BEGIN ENCRYPTED PRIVATE KEY, although tlsCertificateKeyFilePassword is given"
+    )]
     NotEncrypted,
     /// The key cannot be decrypted with the password.
-    #[error("has a private key that cannot be decrypted: {0}")]
+    #[error("contains a private key that cannot be decrypted: {0}")]
     Undecryptable(String),
     /// The key is malformed, or of an unsupported kind.
-    #[error("has a private key that cannot be used: {0}")]
+    #[error("contains a private key that cannot be used: {0}")]
     BadKey(String),
     /// The key does not belong to the certificate.
-    #[error("has a private key that does not belong to the certificate in {}", certificate.display())]
+    #[error("contains a private key that does not belong to the certificate in {}", certificate.display())]
     KeyMismatch {
         /// The file with the certificate.
         certificate: PathBuf,
@@ -141,7 +143,7 @@ pub enum FileProblem {
 impl FileProblem {
     fn remedy(&self, option: FileOption) -> &'static str {
         match self {
-            Self::Unreadable(_) | Self::TooLong { .. } => "name a PEM file that this user may read",
+            Self::Unreadable(_) | Self::TooLong { .. } => "name a PEM file that is readable for this user",
             Self::Syntax(_) => "write it again, with the BEGIN and END lines of every section",
             Self::NoCertificate => "name a PEM file with a section BEGIN CERTIFICATE",
             Self::BadCertificate { .. } => "replace the certificate",
@@ -162,7 +164,7 @@ impl FileProblem {
                 "encrypt it as PKCS#8 (openssl pkcs8 -topk8 -v2 aes-256-cbc -in FILE)"
             }
             Self::EncryptedKey | Self::LegacyEncryptedKey => {
-                "decrypt it (openssl pkey -in FILE -out NEW_FILE), and let only this user read it"
+                "decrypt it (openssl pkey -in FILE -out NEW_FILE), and make it readable for this user only"
             }
             Self::NotEncrypted => {
                 "remove the password, or encrypt the key (openssl pkcs8 -topk8 -v2 aes-256-cbc -in FILE)"
@@ -174,7 +176,7 @@ impl FileProblem {
                 "use an RSA key of 2048 bits or more, an ECDSA key on P-256 or P-384, or an Ed25519 key, as PEM"
             }
             Self::KeyMismatch { .. } => {
-                "name the key that the certificate was issued for, and put that certificate first in its file"
+                "name the key for which the certificate was issued, and put that certificate first in its file"
             }
         }
     }

@@ -138,7 +138,7 @@ impl PemFile {
             }
             pem::Error::IllegalSectionStart { line } => {
                 let line = String::from_utf8_lossy(line);
-                format!("\"{}\" is no beginning of a section", line.trim())
+                format!("\"{}\" is not the begin line of a section", line.trim())
             }
             pem::Error::Base64Decode(_) => "a section is not base64".to_owned(),
             other => other.to_string(),

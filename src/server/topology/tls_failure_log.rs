@@ -21,7 +21,8 @@ impl TlsFailureLog {
         for (address, server) in found.servers() {
             let error = server.error().and_then(of_tls);
             if let Some(error) = self.news(address, error) {
-                tracing::warn!(server = %address, error, "the upstream's certificate or ours is not accepted");
+                tracing::warn!(server = %address, error, "the TLS handshake failed: the upstream's certificate or the proxy's was \
+                                                          rejected");
             }
         }
     }

@@ -79,7 +79,9 @@ pub(super) async fn coll_mod(run: &mut BucketCommand<'_>) -> Result<RawDocumentB
     run.ensure_readable(None).await?;
     // The only validator of a bucket collection is the freeze.
     if let Some(option) = weakening_in_coll_mod(run.context.head.body()).filter(|_| run.collection.is_some()) {
-        return Err(run.unsupported(&format!("collMod with such a '{option}'")).into());
+        return Err(run
+            .unsupported(&format!("collMod with this value of '{option}'"))
+            .into());
     }
     run.context.link.run(run.context.head.body()).await
 }

@@ -101,8 +101,8 @@ impl<'a> BucketCommand<'a> {
     pub(super) fn corrupt_bucket_error(&self) -> CommandError {
         self.context.shared.metrics.misfit(&self.label());
         let message = format!(
-            "mongoshape is configured to store {} in the bucket pattern, but it holds a document that is no bucket of layout \
-             version 1: `mongoshape check` names it",
+            "mongoshape is configured to store {} in the bucket pattern, but it contains a document that is not a bucket of layout \
+             version 1: run `mongoshape check`, which names the document",
             self.namespace
         );
         CommandError::new(ErrorCode::InvalidOptions, message)

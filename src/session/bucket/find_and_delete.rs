@@ -39,7 +39,7 @@ enum RemoveReply {
 
 pub(super) async fn run(run: &mut BucketCommand<'_>, command: &FindAndModify<'_>) -> Result<RawDocumentBuf, RunError> {
     let projection = Projection::parse(command.projection);
-    let projection = projection.ok_or_else(|| run.unsupported("findAndModify with such a projection"))?;
+    let projection = projection.ok_or_else(|| run.unsupported("findAndModify with this projection"))?;
     item_lookup::check(run, command.filter)?;
     let retryable = run.context.is_retryable()?;
     run.ensure_readable(command.hint).await?;

@@ -34,7 +34,7 @@ async fn execute(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError
         return find_and_delete::run(run, &command).await;
     };
     let projection = Projection::parse(command.projection);
-    let projection = projection.ok_or_else(|| run.unsupported("findAndModify with such a projection"))?;
+    let projection = projection.ok_or_else(|| run.unsupported("findAndModify with this projection"))?;
     let asked = UpdateRequest {
         filter: command.filter,
         change,

@@ -143,7 +143,7 @@ impl<'a> ItemUpdate<'a> {
             Some(Wish::Replacement(replacement)) => {
                 update_by_position::of_replacement(run.shape, found, replacement, &mut mint)
             }
-            Some(Wish::Pipeline(_)) | None => Err("such an update".into()),
+            Some(Wish::Pipeline(_)) | None => Err("this update".into()),
         });
         let planned: Result<Vec<Planned>, Unsupported> = planned.collect();
         planned.map_err(|what| run.unsupported(&what).into())

@@ -112,8 +112,7 @@ async fn record(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>, pages: &[Raw
 /// Refuses a relocation on a standalone, which has no transactions.
 pub(super) fn may_relocate(run: &BucketCommand<'_>) -> Result<(), CommandError> {
     if run.context.upstream == UpstreamKind::Standalone {
-        let what = "an update that moves an item to another page, of another key, which takes a transaction and so a \
-                    replica set,";
+        let what = "an update that moves an item to another key on a standalone (it needs a transaction, and so a replica set)";
         return Err(run.unsupported(what));
     }
     Ok(())
@@ -191,14 +190,14 @@ async fn next_attempt(
 
 fn of_statement(run: &BucketCommand<'_>, id: i32, attempt: u32) -> Result<OwnTransaction, CommandError> {
     let transaction = OwnTransaction::of_statement(run, id, attempt);
-    transaction.ok_or_else(|| run.unsupported("a move in such a session"))
+    transaction.ok_or_else(|| run.unsupported("an update that moves an item, in such a session"))
 }
 
 /// The error of a retried statement that matched no item in its first attempt, and would relocate
 /// one now.
 fn too_late() -> CommandError {
-    let message = "this statement was sent before, and met no item then; it has not moved the one that it meets now, since a later \
-                   statement of the command has been executed";
+    let message = "the first attempt of this statement matched no item; a later statement of the command has been executed since, so \
+                   the item that it matches now was not moved";
     CommandError::new(ErrorCode::WriteConflict, message)
 }
 

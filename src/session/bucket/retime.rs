@@ -57,8 +57,8 @@ pub(super) async fn shift(
         let result = send_one(run, WriteCommand::Update, &statement, Origin::Client(None)).await?;
         return Ok((result.n > 0).then_some(result.answer));
     }
-    let message = "another page is about to be begun behind an item that is to get another time, each time that was looked at; \
-                   nothing was changed of it";
+    let message = "write conflict: before each attempt to change the time of an item, another writer reserved the next page of its key; \
+                   the item is unchanged: try again";
     Err(CommandError::new(ErrorCode::WriteConflict, message).into())
 }
 

@@ -153,7 +153,7 @@ fn retryable_error(run: &BucketCommand<'_>, answer: CommandReply) -> CommandRepl
 
 fn message(run: &BucketCommand<'_>) -> String {
     format!(
-        "{} is being replaced by a packed copy of itself (`mongoshape compact`): try again",
+        "`mongoshape compact` is replacing {} by a packed copy: try again",
         run.namespace
     )
 }
@@ -166,19 +166,19 @@ pub(super) fn not_executed(run: &BucketCommand<'_>) -> WriteError {
 /// The error of an update that a swap stopped after it had changed `items` items, and that cannot
 /// be resumed.
 pub(super) fn updated_in_part(run: &BucketCommand<'_>, items: i64) -> WriteError {
-    in_part(run, &format!("{items} of its items were changed"))
+    in_part(run, &format!("{items} items were changed"))
 }
 
 /// The error of a delete that a swap stopped after it had deleted `items` items, and that cannot be
 /// resumed.
 pub(super) fn deleted_in_part(run: &BucketCommand<'_>, items: i64) -> WriteError {
-    in_part(run, &format!("{items} of its items were deleted"))
+    in_part(run, &format!("{items} items were deleted"))
 }
 
 fn in_part(run: &BucketCommand<'_>, what: &str) -> WriteError {
     let message = format!(
-        "{} was replaced by a packed copy of itself (`mongoshape compact`) while this statement was executed: {what}, \
-         and the others were not; look at what is there before it is sent again",
+        "`mongoshape compact` replaced {} by a packed copy while this statement was executed: {what}, and the others were not; check \
+         the items before you send it again",
         run.namespace
     );
     WriteError::new(ErrorCode::WriteConflict, message)

@@ -59,7 +59,7 @@ pub(super) async fn validate(run: &mut BucketCommand<'_>) -> Result<RawDocumentB
     let reply = run.context.link.run(body).await?;
     let items = items(run).await?;
     statistics::of_validation(&reply, items).ok_or_else(|| {
-        let what = "validate where it has indexes of its own, or where mongod finds what is stored of it invalid,";
+        let what = "validate of a collection with indexes of the application or with invalid documents";
         run.unsupported(what).into()
     })
 }

@@ -57,8 +57,7 @@ impl CatalogSession<'_> {
 
     fn frozen(&self) -> RunError {
         let message = format!(
-            "{} is about to be replaced by a packed copy of itself and takes no writes, for longer than is waited for: run \
-             `mongoshape compact` again if it does not run",
+            "`mongoshape compact` has frozen {} for longer than a write waits: try again; if no `mongoshape compact` runs, run it again",
             self.namespace
         );
         let error = CommandError::new(ErrorCode::WriteConflict, message);
@@ -81,7 +80,7 @@ impl CatalogSession<'_> {
         };
         let options = get(collection, "options").and_then(RawBsonRef::as_document);
         if options.is_some_and(pack::is_frozen) {
-            let remedy = "wait for the end of that, or run it again if it does not run";
+            let remedy = "wait for its end, or run it again if it does not run";
             return Err(self
                 .misfit("is being packed by `mongoshape setup --pack`", remedy)
                 .into());
@@ -122,8 +121,8 @@ impl CatalogSession<'_> {
         if let Some(option) = impossible {
             self.count_misfit();
             let message = format!(
-                "mongoshape is configured to store {} in the bucket pattern, but the collection has the option '{option}', \
-                 under which it cannot",
+                "mongoshape is configured to store {} in the bucket pattern, but the collection has the option '{option}', which the \
+                 pattern does not support",
                 self.namespace
             );
             return Err(CommandError::new(ErrorCode::InvalidOptions, message).into());
@@ -148,14 +147,11 @@ impl CatalogSession<'_> {
         // Pages are read only if their shape marker matches the shape.
         match named(shape_marker::INDEX).map(|said| shape_marker::differing(self.shape.stored_as(), said)) {
             None if has_pages => {
-                let what = format!(
-                    "has no index {}, which says what its pages are stored as",
-                    shape_marker::INDEX
-                );
+                let what = format!("has no index {}, which records its shape", shape_marker::INDEX);
                 Err(self.misfit(&what, "run `mongoshape setup`").into())
             }
             Some(differing) if !differing.is_empty() => {
-                let what = format!("is stored in another shape: {}", differing.join(", "));
+                let what = format!("has the layout of another shape: {}", differing.join(", "));
                 Err(self.misfit(&what, shape_marker::REMEDY).into())
             }
             _ => Ok(has_pages),
@@ -174,9 +170,9 @@ impl CatalogSession<'_> {
         let reply = self.link.run(&command).await?;
         let foreign = CursorReply::parse(&reply).and_then(|cursor| cursor.documents().next().map(id_text));
         let Some(id) = foreign else { return Ok(()) };
-        let what = format!("holds documents that are not buckets of layout version 1, the first with _id {id}");
-        let remedy = "run `mongoshape setup`, which adopts buckets that were written by hand, `mongoshape setup --pack`, which puts \
-                      plain documents into pages, or `mongoshape check`, which says what is wrong with others";
+        let what = format!("contains documents that are not buckets of layout version 1, the first with _id {id}");
+        let remedy = "run `mongoshape setup` to adopt hand-written buckets, `mongoshape setup --pack` to pack plain documents, or \
+                      `mongoshape check` to find the cause";
         Err(self.misfit(&what, remedy).into())
     }
 

@@ -70,19 +70,19 @@ impl Closed {
             Self::Client(
                 error @ (StreamError::Io(_) | StreamError::Wire(WireError::Io(_) | WireError::UnexpectedEof { .. })),
             ) => {
-                tracing::debug!(%peer, %error, "the client went away");
+                tracing::debug!(%peer, %error, "the client closed the connection");
             }
             Self::Client(error @ (StreamError::Stalled(_) | StreamError::Unread(_))) => {
                 tracing::warn!(%peer, %error, "closed a connection: the client is too slow");
             }
             Self::Client(error) => {
-                tracing::warn!(%peer, %error, "closed a connection: the client does not keep to the protocol");
+                tracing::warn!(%peer, %error, "closed a connection: the client violates the protocol");
             }
             Self::Compressed(error) => {
-                tracing::warn!(%peer, %error, "closed a connection: the client does not keep to the protocol");
+                tracing::warn!(%peer, %error, "closed a connection: the client violates the protocol");
             }
             Self::Protocol(reason) => {
-                tracing::warn!(%peer, %reason, "closed a connection: the client does not keep to the protocol");
+                tracing::warn!(%peer, %reason, "closed a connection: the client violates the protocol");
             }
             Self::NoRoom => {
                 tracing::warn!(%peer, "closed a connection: too many long messages at once");
@@ -92,7 +92,9 @@ impl Closed {
             Self::Upstream(error) if upstream.is_some_and(Upstream::is_retired) => {
                 tracing::debug!(%peer, %error, "closed a connection: the upstream is no longer the primary");
             }
-            Self::Upstream(error) => tracing::warn!(%peer, %error, "closed a connection: the upstream is gone"),
+            Self::Upstream(error) => {
+                tracing::warn!(%peer, %error, "closed a connection: the upstream is not available");
+            }
             Self::NoPrimary => tracing::warn!(%peer, "refused a connection: the upstream has no primary"),
         }
     }

@@ -18,7 +18,7 @@ impl Session<'_> {
         let compressed = OpCompressed::parse(frame, limit).map_err(Closed::Compressed)?;
         if !self.agreed.contains(compressed.compressor) {
             let message = format!(
-                "the compressor {} was not agreed on in the handshake",
+                "the compressor {} was not negotiated in the handshake",
                 compressed.compressor
             );
             self.reply_in_kind(frame, CommandError::new(ErrorCode::BadValue, &message))
@@ -27,9 +27,7 @@ impl Session<'_> {
         }
         let original = compressed.original_op_code;
         if !matches!(original, OpCode::Msg | OpCode::Query) {
-            return Err(Closed::Protocol(format!(
-                "a compressed {original}, which no client sends"
-            )));
+            return Err(Closed::Protocol(format!("clients do not send compressed {original}")));
         }
         if compressed.uncompressed_bytes <= HEAD_BYTES {
             let opened = compressed.inflate().map_err(Closed::Compressed)?;

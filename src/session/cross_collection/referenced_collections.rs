@@ -69,14 +69,14 @@ impl ReferencedCollections<'_, '_> {
         // A view has its own collation, which must equal the command's.
         let collation = get(self.context.head.body(), "collation").and_then(RawBsonRef::as_document);
         if collation.is_some_and(|collation| get(collation, "locale") != Some(RawBsonRef::String("simple"))) {
-            let what = "with a collation, a stage that reads it through the view of its items";
+            let what = "a stage that reads it through the view of its items, with a collation,";
             return Err(self.unsupported(shape, namespace, what).into());
         }
         if self.has_view(shape, namespace).await? {
             return Ok(());
         }
         if self.context.head.in_transaction() {
-            let what = "in a transaction, a stage that reads it through the view of its items, which is not there yet,";
+            let what = "a stage that reads it through the view of its items, in a transaction in which the view does not exist,";
             return Err(self.unsupported(shape, namespace, what).into());
         }
         let mut create = items_view::create(shape, namespace.collection);

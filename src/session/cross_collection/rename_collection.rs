@@ -67,11 +67,11 @@ fn alike<'a>(
     match (shape, other) {
         (Some(shape), Some(other)) if shape.stored_as() == other.stored_as() => Ok(shape),
         (Some(_), _) => {
-            let what = format!("renameCollection to {to}, which is not stored alike,");
+            let what = format!("renameCollection to {to}, which has a different layout,");
             Err(refuse(across, from, &what))
         }
         _ => {
-            let what = format!("renameCollection from {from}, which is not stored alike,");
+            let what = format!("renameCollection from {from}, which has a different layout,");
             Err(refuse(across, to, &what))
         }
     }

@@ -37,10 +37,11 @@ impl CommandMetrics {
         let commands = counters(
             registry,
             "commands_total",
-            "Commands that ended, by name (other: one without a label of its own) and by what became of them: relayed as they came; \
-             rewritten for a shape; rejected, which is answered with an error by the proxy; failed, as a peer went away. A hello that waits for news, and that its driver breaks off, is relayed. When it moves \
-             from relayed to rewritten, shapes are at work; when rejected grows, see mongoshape_rejected_total and the application's \
-             log; when failed grows, see the proxy's log for who closed connections.",
+            "Commands that ended, by name (other: names without a label of their own) and by outcome. relayed: passed on unchanged; \
+             rewritten: sent as internal commands of a shape; rejected: answered with an error of the proxy; failed: the client or the \
+             server closed the connection. An awaitable hello that its driver cancels counts as relayed. When commands move from \
+             relayed to rewritten, shapes are in effect; when rejected grows, see mongoshape_rejected_total and the application's log; \
+             when failed grows, the proxy's log names the closed connections.",
             &["command", "outcome"],
         )?;
         let of_name = |name| CommandOutcome::ALL.map(|outcome| commands.with_label_values(&[name, outcome.label()]));
@@ -51,9 +52,9 @@ impl CommandMetrics {
             overhead: histogram(
                 registry,
                 "proxy_overhead_seconds",
-                "Seconds of a command in which it did not wait for mongod: reading and rewriting it, waiting for other writers of its key, \
-                 sending its answer. When it grows for relayed commands, the proxy lacks CPU (see process_cpu_seconds_total) or clients \
-                 are slow to read; else many writers of one key wait for each other.",
+                "Seconds of a command outside of mongod: to read and rewrite it, to wait for other writers of its key, to send its \
+                 reply. When it grows for relayed commands, the proxy lacks CPU (see process_cpu_seconds_total) or clients read slowly; \
+                 otherwise many writers of one key wait for each other.",
                 OVERHEAD_BOUNDS.to_vec(),
             )?,
         })
@@ -85,11 +86,10 @@ struct UpstreamDurations {
 
 impl UpstreamDurations {
     fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let help = "Seconds that a command waited for mongod, over all that it asked of it; none for one that asked nothing, and none for \
-                    a hello that waits for news. A message that is passed on while it comes in counts as waiting. getMore is apart: on a \
-                    change stream or another tailable cursor it waits for as long as there is nothing new. When it grows for other \
-                    commands, look at mongod: slow queries, missing indexes, a busy disk; a rewritten command that asks often is told by \
-                    explain.";
+        let help = "Seconds that a command waited for mongod, summed over its requests; not observed for a command without requests, or \
+                    for an awaitable hello. The time of a message that is streamed to mongod counts as waiting. getMore has its own \
+                    series: on a change stream or another tailable cursor it waits for new data. When it grows for other commands, \
+                    check mongod: slow queries, missing indexes, a busy disk; explain shows how many requests a rewritten command needs.";
         let options = HistogramOpts::new("mongoshape_upstream_duration_seconds", help)
             .buckets(exponential_buckets(0.000_05, 2.0, 20)?);
         let durations = registered(registry, HistogramVec::new(options, &["command"])?)?;
@@ -109,9 +109,9 @@ impl UpstreamDurations {
 }
 
 fn durations(registry: &Registry) -> Result<[Histogram; CommandOutcome::ALL.len()], prometheus::Error> {
-    let help = "Seconds from a command's last byte to its answer's (of one that is passed on while it comes in, from its beginning), by \
-                what became of it; none for a hello that waits for news. Of a getMore on a change stream it is mostly waiting. When it grows, mongoshape_upstream_duration_seconds and mongoshape_proxy_overhead_seconds say where \
-                the time goes.";
+    let help = "Seconds from a command's last byte to the end of its reply, by outcome (for a streamed message from its first byte); \
+                not observed for an awaitable hello. For a getMore on a change stream it is mostly waiting. When it grows, \
+                mongoshape_upstream_duration_seconds and mongoshape_proxy_overhead_seconds show where the time is spent.";
     let options = HistogramOpts::new("mongoshape_command_duration_seconds", help)
         .buckets(exponential_buckets(0.000_05, 2.0, 20)?);
     let durations = registered(registry, HistogramVec::new(options, &["outcome"])?)?;

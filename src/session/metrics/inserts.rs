@@ -104,10 +104,11 @@ const LOOKUPS: &str = "Keys of inserts whose head page was in the cache (hit), o
     too small for the keys that are written, or the writers of one key use several proxies.";
 const CONFLICTS: &str = "Statements that lost a race for a page and were planned again. When it grows with the rate of inserts, several proxies \
     write the same keys: send the writes of a key through one proxy.";
-const RESENT_ITEMS: &str = "Items that an earlier attempt at the same retryable write had stored. When it grows, drivers retry writes: look for \
-    broken connections and elections.";
-const OUT_OF_ORDER_ITEMS: &str = "Items that are older than an earlier item of their key, or have no date in the time field. When it grows, reads \
-    by time have to merge pages: send the items of a key from one writer, in their order.";
+const RESENT_ITEMS: &str = "Items that an earlier attempt of the same retryable write had stored. When it grows, drivers retry writes: \
+                            look for broken connections and elections.";
+const OUT_OF_ORDER_ITEMS: &str = "Items that are older than an earlier item of their key, or have no date in the time field. When it \
+                                  grows, reads by time have to merge pages: send the items of a key from one writer, in the order of \
+                                  time.";
 const BUCKETS_OPENED: &str = "Pages begun. When it grows as fast as items, each key has few items and the pattern saves nothing: choose a key with \
     more items.";
 

@@ -101,25 +101,25 @@ impl ObservedMetrics {
     }
 }
 
-const COMMANDS: &str = "Commands that a shape in observe mode would have rewritten or refused, by name; what an outlier shape would have \
-    relayed is not among them. When it stays 0, the namespace is not the one that the application uses.";
-const REJECTED: &str = "Refusals of what a shape in observe mode could not have done, by what would have been refused (see \
-    mongoshape_rejected_total). When it moves, change the application first, or leave the collection as it is: the log and \
-    the operator's page have the reasons, docs/support.md the alternatives.";
-const READS: &str = "Reads that a shape in observe mode would have rewritten, by the way they would have been answered if no page was in the \
-    way. When most are by pipeline, another key serves the application better.";
-const UNPLANNED: &str = "Commands on a namespace in observe mode that would have been rewritten, but may be refused for what mongod has \
-    stored: updates, deletes and commands on indexes and collections. When they are many, try the shape on a copy with the application's \
-    own tests before the mode is changed.";
-const ITEMS: &str = "Items of inserts that a shape in observe mode would have put into buckets. When it stays 0, nothing is inserted, or \
-    each insert would be refused.";
-const BUCKETS: &str = "Buckets that a shape in observe mode would have begun for them, as if each key had none before it was first seen. \
-    When it grows nearly as fast as the items, the key has few items: choose another.";
-const SAVED_DOCUMENTS: &str = "Documents that the inserts would not have made: items less buckets, an estimate. When it stays far below \
-    the items, the pattern saves little here.";
-const INDEX_ENTRIES: &str = "Index entries of those items, an estimate: as they are (plain: _id's and those of one index on the key, for the \
-    same reads), and as they would be (shaped: of buckets and, with item_ids = \"unique\", of each item's _id). When shaped is not far \
-    below plain, item_ids = \"stored\" saves more, if the application does not rely on unique _ids.";
+const COMMANDS: &str = "Commands that a shape in observe mode would have rewritten or refused, by name; commands that an outlier shape \
+                        would have relayed are not counted. When it stays 0, the application uses another namespace.";
+const REJECTED: &str = "Refusals that a shape in observe mode would have made, by the refused feature (see mongoshape_rejected_total). \
+                        When it grows, change the application first, or leave the collection plain: the log and the operator's page \
+                        have the reasons, docs/support.md the alternatives.";
+const READS: &str = "Reads that a shape in observe mode would have rewritten, by access path if no page is short or out of order. When \
+                     most are by pipeline, another key serves the application better.";
+const UNPLANNED: &str = "Commands on a namespace in observe mode that would have been rewritten, or refused depending on stored data: \
+                         updates, deletes and commands on indexes and collections. When there are many, test the shape on a copy with \
+                         the application's own tests before you change the mode.";
+const ITEMS: &str = "Items of inserts that a shape in observe mode would have put into buckets. When it stays 0, there are no inserts, \
+                     or all would be refused.";
+const BUCKETS: &str = "Buckets that a shape in observe mode would have begun for these items, if each key had none at the start. When \
+                       it grows nearly as fast as the items, the key has few items: choose another key.";
+const SAVED_DOCUMENTS: &str = "Documents that the inserts would have saved: items minus buckets, an estimate. When it stays far below \
+                               the items, the pattern saves little here.";
+const INDEX_ENTRIES: &str = "Index entries of these items, an estimate: plain: of _id and of one index on the key, which serves the \
+                             same reads; shaped: of buckets and, with item_ids = \"unique\", of each item's _id. When shaped is not far \
+                             below plain, item_ids = \"stored\" saves more, if the application does not rely on unique _ids.";
 
 #[cfg(test)]
 mod tests {

@@ -17,16 +17,16 @@ impl OutlierMetrics {
             spills: counters(
                 registry,
                 "outlier_spills_total",
-                "Times that elements of a document were written to the collection of extras: a tail was moved there, or a long array was \
-                 stored or changed. When it grows faster than the application pushes to long arrays, the threshold is too low for them, or \
-                 they are changed by more than pushes, each of which costs the array's length.",
+                "Writes of a document's elements to the collection of extras: a tail was spilled, or a long array was stored or \
+                 changed. When it grows faster than the pushes to long arrays, the threshold is too low for them, or the application \
+                 changes them by operators other than $push, each of which costs the length of the array.",
                 &["namespace"],
             )?,
             merged_reads: counters(
                 registry,
                 "outlier_merged_reads_total",
-                "Replies in which at least one document was put together from its extras. When it grows towards the number of reads, \
-                 outliers are not the exception: raise the threshold, or leave the array out of projections that do not need it.",
+                "Replies with at least one document that was merged with its extras. When it approaches the number of reads, outliers \
+                 are not the exception: raise the threshold, or exclude the array in projections that do not need it.",
                 &["namespace"],
             )?,
         })

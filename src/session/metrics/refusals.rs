@@ -66,7 +66,7 @@ impl RefusalLog {
                 namespace,
                 reason,
                 ?what,
-                "refused a command; more of the same are logged at level debug"
+                "refused a command; further refusals of this kind are logged at level debug"
             ),
             (_, false) => tracing::debug!(namespace, reason, ?what, "refused a command"),
             (1, true) => tracing::info!(namespace, reason, ?what, "observed: would be refused"),

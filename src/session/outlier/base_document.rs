@@ -119,7 +119,7 @@ impl OutlierCommand<'_> {
     /// The error for a document that exceeds the maximum size with its extras.
     pub(super) fn too_large(&self) -> CommandError {
         let message = format!(
-            "a document of {} weighs more than 16 MiB with its extras: leave {} out by a projection, or read it by a pipeline",
+            "a document of {} exceeds 16 MiB with its extras: exclude {} by a projection, or read it by a pipeline",
             self.namespace,
             self.shape.array()
         );

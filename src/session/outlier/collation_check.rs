@@ -15,7 +15,7 @@ use crate::session::upstream_connection::UpstreamRequest;
 impl OutlierCommand<'_> {
     /// The error for a collection with a default collation.
     pub(super) fn own_collation(&self) -> CommandError {
-        self.unsupported("a collation of its own")
+        self.unsupported("a collection with a default collation")
     }
 
     /// Refuses a collection with a default collation.

@@ -68,7 +68,7 @@ fn check_validator(run: &OutlierCommand<'_>) -> Result<(), CommandError> {
     let validator = get(run.context.head.body(), "validator").and_then(RawBsonRef::as_document);
     match validator {
         Some(validator) if sees_array(run, validator) => {
-            Err(run.unsupported(&format!("a validator that may see {}", run.shape.array())))
+            Err(run.unsupported(&format!("a validator that may depend on {}", run.shape.array())))
         }
         _ => Ok(()),
     }
@@ -115,7 +115,7 @@ fn impossible(run: &OutlierCommand<'_>, index: &RawDocument) -> Option<&'static 
     } else if is("sparse") && is_of_elements {
         Some("a sparse index")
     } else if get(index, "expireAfterSeconds").is_some() && sees_array(run, key) {
-        Some("an index by which documents expire")
+        Some("a TTL index")
     } else if document("partialFilterExpression").is_some_and(|partial| sees_array(run, partial)) {
         Some("a partial index that depends")
     } else {

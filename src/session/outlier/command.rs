@@ -60,8 +60,8 @@ impl OutlierCommand<'_> {
     pub(super) fn misfit(&self) -> CommandError {
         self.context.shared.metrics.misfit(&self.label());
         let message = format!(
-            "mongoshape is configured to store {} in the outlier pattern, but a document of it has extras that are not of \
-             layout version 1",
+            "mongoshape is configured to store {} in the outlier pattern, but it contains a document whose extras are not of layout \
+             version 1: run `mongoshape check`, which names the document",
             self.namespace
         );
         CommandError::new(ErrorCode::InvalidOptions, message)

@@ -86,7 +86,7 @@ pub(super) fn way(shape: &OutlierShape, find: &Find<'_>) -> Result<FindPlan, Uns
     }
     // An index on the array contains only the elements of base documents.
     if depends(find.min) || depends(find.max) {
-        return Err(format!("find with a bound on {}", shape.array()).into());
+        return Err(format!("find with min or max on {}", shape.array()).into());
     }
     if find.beyond_aggregation.contains(&"returnKey") {
         return Err("find with 'returnKey'".into());
@@ -103,7 +103,7 @@ pub(super) fn way(shape: &OutlierShape, find: &Find<'_>) -> Result<FindPlan, Uns
     });
     let are_plain = flags.all(|flag| flag.is_some());
     if names_own(shape, RawBsonRef::Document(projection)) && !(are_plain && leaves_control(shape, projection)) {
-        return Err(format!("a projection of `{}`, or of what is beside it,", shape.flag()).into());
+        return Err(format!("a projection of `{}` or its control field", shape.flag()).into());
     }
     if !depends_on_array(shape, projection) {
         return Ok(FindPlan::Complete(None));

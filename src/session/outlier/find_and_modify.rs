@@ -31,7 +31,7 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
     });
     let growth = match change {
         UpdateEffect::TouchesReserved => {
-            let what = format!("an update of `{}`, or of what is beside it,", run.shape.flag());
+            let what = format!("an update of `{}` or its control field", run.shape.flag());
             return Err(run.unsupported(&what).into());
         }
         UpdateEffect::TouchesArray(growth) => growth,

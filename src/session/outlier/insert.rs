@@ -61,7 +61,7 @@ fn check(run: &OutlierCommand<'_>, documents: &[&RawDocument]) -> Result<(), Run
         for (name, _) in document.iter().flatten() {
             if run.shape.is_own(name.as_str()) {
                 return Err(run
-                    .unsupported(&format!("a document with a field `{}`", name.as_str()))
+                    .unsupported(&format!("a document with the field `{}`", name.as_str()))
                     .into());
             }
         }

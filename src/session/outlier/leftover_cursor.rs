@@ -115,7 +115,7 @@ impl OutlierCommand<'_> {
     /// The error for a document that cannot be reassembled because its extras were replaced.
     pub(super) fn other_extras(&self) -> CommandError {
         let message = format!(
-            "the extras of a document of {} were replaced while it was read",
+            "the extras of a document of {} were replaced while it was read: run the query again",
             self.namespace
         );
         CommandError::new(ErrorCode::QueryPlanKilled, message)

@@ -44,7 +44,8 @@ const CONVERSION_FAILURE: i32 = 241;
 /// The error for documents whose extras do not exist. Concurrent replacements can also cause it,
 /// but hardly in every attempt.
 pub(super) fn missing_extras(document: &str) -> CommandError {
-    let message =
-        format!("missing extras: {document} records extras that do not exist; `mongoshape check` names the document");
+    let message = format!(
+        "missing extras: {document} records extras that do not exist; run `mongoshape check`, which names the document"
+    );
     CommandError::new(ErrorCode::InvalidOptions, message)
 }

@@ -155,7 +155,7 @@ pub(super) async fn aggregate(run: &mut OutlierCommand<'_>) -> Result<RawDocumen
     }
     if run.shape.reads() == Reads::Base {
         return Err(run
-            .unsupported("a pipeline that may see all fields, where reads = \"base\"")
+            .unsupported("a pipeline that may read all fields, with reads = \"base\",")
             .into());
     }
     if aggregate.explain {
@@ -221,7 +221,7 @@ pub(super) async fn explain(run: &mut OutlierCommand<'_>) -> Result<RawDocumentB
     let explained = get(run.context.head.body(), "explain").and_then(RawBsonRef::as_document);
     let depends = explained.is_none_or(|explained| depends_on_array(run.shape, explained));
     if depends {
-        let what = format!("explain of what may depend on {}", run.shape.array());
+        let what = format!("explain of a command that may depend on {}", run.shape.array());
         return Err(run.unsupported(&what).into());
     }
     run.as_it_is().await

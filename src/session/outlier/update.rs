@@ -59,7 +59,7 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
         .map(|statement| UpdateEffect::of_statement(run.shape, statement))
         .collect();
     if changes.contains(&UpdateEffect::TouchesReserved) {
-        let what = format!("an update of `{}`, or of what is beside it,", run.shape.flag());
+        let what = format!("an update of `{}` or its control field", run.shape.flag());
         return Err(run.unsupported(&what).into());
     }
     let statements = command.statements.iter().zip(changes).enumerate();

@@ -142,7 +142,7 @@ impl OutlierCommand<'_> {
         id: i32,
     ) -> Result<Option<OutlierWriteResult>, RunError> {
         if let Some((own, _)) = then.iter().flatten().find(|(name, _)| self.shape.is_own(name.as_str())) {
-            let what = format!("a document with a field `{}`", own.as_str());
+            let what = format!("a document with the field `{}`", own.as_str());
             return Err(self.unsupported(&what).into());
         }
         let before = self.extras_of(stored)?;

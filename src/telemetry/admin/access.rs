@@ -42,10 +42,10 @@ pub struct Token(String);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// Too short, so that it could be guessed, or too long, so that it is probably another file.
-    #[error("it does not have {} to {} characters", Token::SHORTEST, Token::LONGEST)]
+    #[error("it must have {} to {} characters", Token::SHORTEST, Token::LONGEST)]
     Length,
     /// Characters that a header cannot contain (RFC 6750, section 2.1).
-    #[error("it has other characters than letters, digits and -._~+/=")]
+    #[error("it contains characters other than letters, digits and -._~+/=")]
     Characters,
 }
 
@@ -61,7 +61,7 @@ impl TokenError {
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
     /// It cannot be opened or read.
-    #[error("`admin.token_file`: {}: cannot be read: {error}; name a file that this user may read", path.display())]
+    #[error("`admin.token_file`: {}: cannot be read: {error}; name a file that is readable for this user", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(read(&format!("{TOKEN}\r\n")).unwrap(), Token::new(TOKEN).unwrap());
         let report = |error: &TokenFileError| error.to_string().replace(folder.path().to_str().unwrap(), "DIR");
         let short = read("hush\n").unwrap_err();
-        assert!(report(&short).starts_with("`admin.token_file`: DIR/token: it does not have 16"));
+        assert!(report(&short).starts_with("`admin.token_file`: DIR/token: it must have 16"));
         assert!(!short.to_string().contains("hush"));
         let missing = Token::read(&folder.path().join("none")).unwrap_err();
         assert!(report(&missing).starts_with("`admin.token_file`: DIR/none: cannot be read"));

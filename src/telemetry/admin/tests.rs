@@ -59,13 +59,13 @@ async fn each_path_answers() {
     let (address, stop, served) = start(Answer(Ok(()))).await;
     check(address, "GET /livez", ("200", "alive\n")).await;
     check(address, "GET /readyz?verbose", ("200", "ready\n")).await;
-    check(address, "POST /metrics", ("405", "only GET and HEAD\n")).await;
+    check(address, "POST /metrics", ("405", "only GET and HEAD are supported\n")).await;
     let head = ask(address, "HEAD /livez").await;
     assert!(
         head.starts_with("HTTP/1.1 200 ") && head.ends_with("\r\n\r\n"),
         "{head}"
     );
-    let missing = "not found: /, /metrics, /livez and /readyz are here\n";
+    let missing = "not found: the paths are /, /metrics, /livez and /readyz\n";
     check(address, "GET /none", ("404", missing)).await;
     let metrics = ask(address, "GET /metrics").await;
     assert!(metrics.contains("content-type: text/plain; version=0.0.4"), "{metrics}");
@@ -110,7 +110,8 @@ async fn partial_requests_block_neither_other_requests_nor_shutdown() {
 }
 
 const TOKEN: &str = "0123456789abcdef";
-const REFUSAL: &str = "the token is missing or wrong: send it as Authorization: Bearer, or as the password of Basic\n";
+const REFUSAL: &str =
+    "the token is missing or wrong: send it as Authorization: Bearer, or as the password of Basic authentication\n";
 
 fn with_token(token: &str) -> Access {
     Access {
@@ -147,7 +148,7 @@ async fn on_loopback_a_name_from_elsewhere_is_refused_unless_there_is_a_token() 
     for path in ["/", "/metrics"] {
         let answer = ask_raw(address, &by_name(path)).await;
         assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
-        assert!(answer.contains("name this machine by an IP address"), "{answer}");
+        assert!(answer.contains("use this machine's IP address"), "{answer}");
     }
     assert!(ask_raw(address, &by_name("/livez")).await.ends_with("alive\n"));
     access.store(Arc::new(with_token(TOKEN)));

@@ -109,7 +109,10 @@ fn impossible_sizes_are_refused_before_inflating() {
         &frame(OpCode::Compressed, &[0; 8]),
         "the message ends inside its compressor",
     );
-    check(&message(2012, 1, 1, b"abc"), "a compressed message holds another one");
+    check(
+        &message(2012, 1, 1, b"abc"),
+        "a compressed message contains another compressed message",
+    );
     check(&message(2013, 1, 0, b"abc"), "unknown compressor 0");
     check(&message(2013, 1, 4, b"abc"), "unknown compressor 4");
     for size in [-1, i32::MIN, limit + 1, i32::MAX] {
@@ -128,7 +131,7 @@ fn impossible_sizes_are_refused_before_inflating() {
         let name = Compressor::from_id(id).unwrap().name();
         check(
             &message(2013, size, id, &vec![0; bytes]),
-            &format!("{bytes} bytes of {name} cannot stand for the {size} that are announced"),
+            &format!("{bytes} bytes of {name} cannot decompress to the announced {size} bytes"),
         );
         assert!(parse(&message(2013, size - 1, id, &vec![0; bytes + 1])).is_ok());
     }
@@ -164,7 +167,7 @@ fn data_of_another_size_are_refused() {
                 let error = inflate(compressor, size, data).unwrap_err();
                 assert_eq!(
                     error.to_string(),
-                    format!("the compressed message is not {compressor} of {size} bytes")
+                    format!("the compressed message does not decompress with {compressor} to {size} bytes")
                 );
             };
             assert!(inflate(compressor, size, &data).unwrap().payload() == payload);

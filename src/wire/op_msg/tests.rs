@@ -103,13 +103,13 @@ fn wrong_sections_are_refused() {
 fn wrong_lengths_are_refused() {
     check(0, &[&[0]], Err("the message ends inside its document"));
     check(0, &[&[0, 5, 0, 0]], Err("the message ends inside its document"));
-    check(0, &[&[0, 5, 0, 0, 0, 9]], Err("a document is not BSON"));
+    check(0, &[&[0, 5, 0, 0, 0, 9]], Err("a document is not valid BSON"));
     for length in [i32::MIN, -1, 0, 4, 6, i32::MAX] {
         let section = [&[0][..], &length.to_le_bytes(), &[0]].concat();
         check(
             0,
             &[&section],
-            Err(&format!("a document announces {length} bytes where 5 remain")),
+            Err(&format!("a document announces {length} bytes, but 5 remain")),
         );
     }
     check(
@@ -122,7 +122,7 @@ fn wrong_lengths_are_refused() {
         check(
             0,
             &[&body(), &section],
-            Err(&format!("a document sequence announces {size} bytes where 6 remain")),
+            Err(&format!("a document sequence announces {size} bytes, but 6 remain")),
         );
     }
     let identifier = "the message ends inside its document sequence's identifier";

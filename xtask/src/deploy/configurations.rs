@@ -26,7 +26,7 @@ pub(super) fn check(report: &mut Report, binary: &Path) -> Result<()> {
         let mut command = Command::new(binary);
         let checked = command.arg("check").arg("--config").arg(path).envs(UPSTREAM).output()?;
         let said = String::from_utf8_lossy(&checked.stdout);
-        if said.contains("ok: configuration: no mistakes") {
+        if said.contains("ok: configuration: no errors") {
             report.fine(file, "a configuration without mistakes");
         } else {
             report.error(file, &format!("\n{said}"));

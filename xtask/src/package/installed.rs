@@ -102,7 +102,7 @@ impl Root {
         let said = check.output()?.stdout;
         let said = String::from_utf8_lossy(&said);
         ensure!(
-            said.contains("ok: configuration: no mistakes"),
+            said.contains("ok: configuration: no errors"),
             "its configuration has mistakes:\n{said}"
         );
         Ok(())

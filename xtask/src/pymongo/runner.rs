@@ -175,7 +175,7 @@ impl Runner<'_> {
 }
 
 /// What fail points make the proxy say: they close connections.
-const PROVOKED: &str = "closed a connection: the upstream is gone";
+const PROVOKED: &str = "closed a connection: the upstream is not available";
 
 /// What else the proxy logged so far as WARN or ERROR: reported by us, so that its end does not.
 fn warnings(way: &Way) -> Vec<String> {

@@ -60,7 +60,7 @@ fn reasons(command: &Document) -> Vec<&'static str> {
             reasons.push(" without _id");
         }
         if projection.keys().any(|name| name.ends_with(".$")) {
-            reasons.push("such a positional operator ($)");
+            reasons.push("this use of the positional operator $");
         }
     }
     reasons

@@ -43,7 +43,7 @@ const fn kind(name: &'static str, says: &'static str, is_asked_for: fn(&Asked<'_
 const KINDS: &[Kind] = &[
     kind(
         "move on a standalone",
-        "an update that moves an item to another page, of another key",
+        "an update that moves an item to another key on a standalone",
         |asked| !asked.has_transactions && asked.may_change_key(),
     ),
     kind("filter with $where", "$where in a ", |asked| {
@@ -58,10 +58,10 @@ const KINDS: &[Kind] = &[
     kind("what is no key", NO_KEY, |asked| asked.may_give_no_key()),
     kind(
         "findAndModify with an expression in its projection",
-        "findAndModify with such a projection",
+        "findAndModify with this projection",
         has_expressions,
     ),
-    kind("unique index", "a unique index, which would be", |asked| {
+    kind("unique index", "a unique index (it would index pages", |asked| {
         has_index_with(asked, "unique")
     }),
     kind(
@@ -76,13 +76,13 @@ const KINDS: &[Kind] = &[
     ),
     kind(
         "`_id` where none is kept",
-        "an update that gives an item an `_id` where none is kept",
+        "an update that adds an `_id` to an item of a shape with item_ids = \"dropped\"",
         |asked| asked.shape.item_ids == ItemIds::Dropped && names(asked.change(), "_id"),
     ),
     kind("change of `_id`", " of '_id' is not supported", |asked| {
         asked.changes_field(&["_id"])
     }),
-    kind("$rename through what is no document", "$rename by the path ", |asked| {
+    kind("$rename through what is no document", "$rename of the path ", |asked| {
         asked.has_operator(&["$rename"]) && asked.paths().iter().any(|path| path.contains('.'))
     }),
     kind("positional operator", "the positional operator $ on ", has_positional),
@@ -106,7 +106,7 @@ const COMPUTED: &[Kind] = &[
     ),
     kind(
         "fields added in another order",
-        "an update that adds several fields, in the order of their names, of which one is renamed, ",
+        "an update that adds several fields, one of them renamed, ",
         |asked| asked.is_by_operators() && !asked.shape.rename.is_empty(),
     ),
 ];
@@ -122,7 +122,7 @@ const UNSURE: &[Kind] = &[
     kind("with decimals", "that computes with decimals", |asked| {
         asked.has_operator(&COMPUTING)
     }),
-    kind("of odd types", "that compares values of such types", |asked| {
+    kind("of odd types", "that compares values of these types", |asked| {
         let filter = asked.filter();
         asked.has_operator(&COMPARING)
             || ["$in", "$all"].iter().any(|name| names(filter, name))
@@ -141,12 +141,13 @@ const UNSURE: &[Kind] = &[
     kind("of numbers in paths", "beside numbers", |asked| {
         asked.has_part(|part| part.starts_with(|first: char| first.is_ascii_digit()))
     }),
-    kind("of an `_id` by a pipeline", "by a pipeline of an `_id`", |asked| {
-        asked.change().as_array().is_some() && names(asked.filter(), "_id")
-    }),
+    kind(
+        "of an `_id` by a pipeline",
+        "by a pipeline with an invalid `_id`",
+        |asked| asked.change().as_array().is_some() && names(asked.filter(), "_id"),
+    ),
     // Each operator that is named is looked for by itself.
     kind("with an operator", "with $", |_| true),
-    kind("with an operator", "with a $", |_| true),
     kind("with an operator", "with an empty $all in its filter", |_| true),
 ];
 

@@ -10,17 +10,26 @@ use crate::changed_shape::{INDEX, all_refused, failed};
 const SHAPE: &str = "time = \"at\"\n";
 /// What is changed, the shape's lines then, and what is said of it.
 const CHANGED: &[(&str, &str)] = &[
-    ("time = \"at\"\nmax_items = 50\n", "max_items is 10 there"),
-    ("time = \"at\"\nmax_items = 5\n", "max_items is 10 there"),
-    ("time = \"at\"\nitems = \"others\"\n", "items is \"history\" there"),
-    ("time = \"at\"\ncount = \"number\"\n", "count is \"count\" there"),
+    ("time = \"at\"\nmax_items = 50\n", "max_items is 10 in the shape marker"),
+    ("time = \"at\"\nmax_items = 5\n", "max_items is 10 in the shape marker"),
+    (
+        "time = \"at\"\nitems = \"others\"\n",
+        "items is \"history\" in the shape marker",
+    ),
+    (
+        "time = \"at\"\ncount = \"number\"\n",
+        "count is \"count\" in the shape marker",
+    ),
     (
         "time = \"at\"\nitem_ids = \"dropped\"\n",
-        "item_ids is \"unique\" there",
+        "item_ids is \"unique\" in the shape marker",
     ),
-    ("time = \"at\"\nrename = { n = \"m\" }\n", "there is no rename"),
-    ("time = \"then\"\n", "time is \"at\" there"),
-    ("", "time is \"at\" there"),
+    (
+        "time = \"at\"\nrename = { n = \"m\" }\n",
+        "the shape marker does not contain rename",
+    ),
+    ("time = \"then\"\n", "time is \"at\" in the shape marker"),
+    ("", "time is \"at\" in the shape marker"),
 ];
 
 fn item(id: i32) -> Document {
@@ -87,10 +96,10 @@ fn pages_without_a_shape_marker_are_checked_against_the_shape() -> Result<()> {
     let drop = doc! { "dropIndexes": COLLECTION, "index": INDEX, "$db": &shaped.database };
     shaped.direct()?.command_ok(&drop)?;
     let another = shaped.misfitting_proxy(SHAPE)?;
-    let said = "has no index mongoshape_shape, which says what its pages are stored as: run `mongoshape setup`";
+    let said = "has no index mongoshape_shape, which records its shape: run `mongoshape setup`";
     all_refused(&mut Connection::open(another.address())?, &commands(&shaped), said)?;
     let lower = shaped.misfitting_proxy(&format!("{SHAPE}max_items = 5\n"))?;
-    failed(&lower.run("setup")?, "it has 10 items, and max_items is 5")?;
+    failed(&lower.run("setup")?, "it has 10 items, but max_items is 5")?;
     let higher = shaped.misfitting_proxy(&format!("{SHAPE}max_items = 50\n"))?;
     failed(&higher.run("setup")?, "is neither full nor marked short")?;
     ensure!(another.run("setup")?.status.success());

@@ -11,24 +11,32 @@ use crate::changed_shape::{INDEX, all_refused, failed};
 
 /// What of the shape's lines is changed, into what, and what is said of it.
 const CHANGED: &[(&str, &str, &str)] = &[
-    ("threshold = 5", "threshold = 4", "threshold is 5 there"),
-    ("threshold = 5", "threshold = 50", "threshold is 5 there"),
-    ("max_items = 7", "max_items = 70", "extras_max_items is 7 there"),
-    ("\"book_id\"", "\"book\"", "extras_ref is \"book_id\" there"),
+    ("threshold = 5", "threshold = 4", "threshold is 5 in the shape marker"),
+    ("threshold = 5", "threshold = 50", "threshold is 5 in the shape marker"),
+    (
+        "max_items = 7",
+        "max_items = 70",
+        "extras_max_items is 7 in the shape marker",
+    ),
+    (
+        "\"book_id\"",
+        "\"book\"",
+        "extras_ref is \"book_id\" in the shape marker",
+    ),
     (
         "ref =",
         "array = \"more\", ref =",
-        "extras_array is \"customers_purchased_extra\" there",
+        "extras_array is \"customers_purchased_extra\" in the shape marker",
     ),
     (
         "array = \"customers_purchased\"",
         "array = \"readers\"",
-        "array is \"customers_purchased\" there",
+        "array is \"customers_purchased\" in the shape marker",
     ),
     (
         "threshold =",
         "flag = \"is_long\"\nthreshold =",
-        "flag is \"has_extras\" there",
+        "flag is \"has_extras\" in the shape marker",
     ),
 ];
 
@@ -131,7 +139,11 @@ fn a_proxy_notices_the_first_outlier_that_is_stored_otherwise() -> Result<()> {
     let failed = reply.get_array("writeErrors").is_ok() || reply.get_f64("ok")? < 1.0;
     ensure!(failed, "{reply}");
     std::thread::sleep(std::time::Duration::from_millis(1100));
-    all_refused(&mut other, &commands(&books), "extras_max_items is 7 there")?;
+    all_refused(
+        &mut other,
+        &commands(&books),
+        "extras_max_items is 7 in the shape marker",
+    )?;
     application.command_ok(&insert(4, 40))?;
     // A dropped collection has no outliers, so another shape is accepted.
     application.command_ok(&doc! { "drop": COLLECTION, "$db": &books.database })?;
@@ -160,7 +172,7 @@ fn outlier_with_extras_in_another_collection_is_not_returned_incomplete() -> Res
     }
     failed(
         &another.run("check")?,
-        "extras are missing from others, so that their documents cannot be read; the first has _id 1",
+        "extras are missing from others, so their documents cannot be read; the first has _id 1",
     )?;
     Ok(())
 }

@@ -176,7 +176,7 @@ fn index_with_meaning_for_pages_only_is_refused() -> Result<()> {
             (doc! { "k": "hashed" }, doc! {}, "a hashed index"),
             (doc! { "$**": 1 }, doc! {}, "a wildcard index"),
             (doc! { "a.$**": 1 }, doc! {}, "a wildcard index"),
-            (doc! { "0": 1 }, doc! {}, "a number for a name"),
+            (doc! { "0": 1 }, doc! {}, "whose name is a number"),
         ] {
             let specs = [spec(doc! { "fine": 1 }, "fine"), with(spec(key, "x"), options)];
             let create = doc! { "createIndexes": COLLECTION, "indexes": specs.to_vec() };

@@ -124,6 +124,6 @@ fn proxy(mongod: &Mongod, face: Face, certificates: Option<&Certificates>) -> Re
     }
     let proxy = Proxy::start(&options)?;
     // The fail points' work.
-    proxy.expect_log(Level::Warn, "the upstream is gone");
+    proxy.expect_log(Level::Warn, "the upstream is not available");
     Ok(proxy)
 }

@@ -156,7 +156,7 @@ fn concurrent_writer_loses_nothing_during_adoption() -> Result<()> {
         // It reports the concurrent change. Setup can be run again.
         ensure!(said.contains("error: "), "{said}");
         ensure!(
-            said.contains("document with _id") || said.contains("is changed while"),
+            said.contains("document with _id") || said.contains("was changed while"),
             "{said}"
         );
     }

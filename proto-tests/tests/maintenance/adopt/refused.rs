@@ -16,7 +16,7 @@ fn check(shape: &Shape, documents: &[Document], words: &str) -> Result<()> {
     hand.write(&[bucket("77_1698335223", 77, &[])])?;
     let before = hand.state()?;
     let told = format!("document with _id \"odd\": {words}");
-    let all = [told.as_str(), "1 document is no bucket of layout version 1"];
+    let all = [told.as_str(), "1 document is not a bucket of layout version 1"];
     assert_says(&hand.shaped.proxy.run("check")?, 1, &all);
     assert_says(&hand.shaped.proxy.run("setup")?, 1, &all);
     let refusal = hand.refusal()?;
@@ -47,12 +47,12 @@ fn documents_that_are_no_buckets() -> Result<()> {
     check_one(
         &shape,
         &doc! { "_id": "odd", "k": 1, "qty": 5, "at": at(0) },
-        "it has no array 'history'",
+        "it does not have the array 'history'",
     )?;
     check_one(
         &shape,
         &odd(doc! { "history": [{}, "x"] }),
-        "element 1 of its 'history' is no document",
+        "element 1 of its 'history' is not a document",
     )?;
     check_one(
         &shape,
@@ -62,16 +62,16 @@ fn documents_that_are_no_buckets() -> Result<()> {
     check_one(&shape, &odd(doc! { "k": 1.0 }), "its 'k' is of type double")?;
     check_one(&shape, &odd(doc! { "k": null }), "its 'k' is null")?;
     check_one(&shape, &odd(doc! { "count": "1" }), "its 'count' is \"1\"")?;
-    check_one(&shape, &odd(doc! { "name": "x" }), "it has a field 'name'")?;
+    check_one(&shape, &odd(doc! { "name": "x" }), "it has the field 'name'")?;
     check_one(
         &shape,
         &odd(doc! { "history": [{ "k": 2 }] }),
-        "its item 0 has another 'k'",
+        "its item 0 has a different 'k'",
     )?;
     check_one(
         &shape,
         &odd(doc! { "history": [{ "quantity": 2 }] }),
-        "its item 0 has a field 'quantity'",
+        "its item 0 has the field 'quantity'",
     )?;
     check_one(
         &shape,
@@ -82,11 +82,11 @@ fn documents_that_are_no_buckets() -> Result<()> {
     check_one(
         &shape,
         &odd(doc! { "history": eleven, "count": 11 }),
-        "it has 11 items, and max_items is 10",
+        "it has 11 items, but max_items is 10",
     )?;
     let mut uncounted = odd(doc! {});
     uncounted.remove("count");
-    check_one(&shape, &uncounted, "it has no 'count'")
+    check_one(&shape, &uncounted, "it does not have the field 'count'")
 }
 
 #[test]
@@ -94,12 +94,16 @@ fn items_without_ids_of_their_own() -> Result<()> {
     let shape = Shape::new(&["k"]);
     let id = |id: i32| doc! { "_id": id };
     check_one(&shape, &bucket("odd", 1, &[id(1), doc! {}]), "its item 1 has no _id")?;
-    check_one(&shape, &bucket("odd", 1, &[id(1), id(1)]), "its item 1 has the _id 1")?;
+    check_one(
+        &shape,
+        &bucket("odd", 1, &[id(1), id(1)]),
+        "its item 1 has the same _id 1",
+    )?;
     let elsewhere = [
         bucket("1_1", 1, &[id(1), id(2)]),
         bucket("odd", 2, &[id(3), doc! { "_id": 2.0 }]),
     ];
-    check(&shape, &elsewhere, "an item in it has the _id ")?;
+    check(&shape, &elsewhere, "one of its items has the _id ")?;
     // Where they need not be, all of this is taken.
     let shape = Shape {
         item_ids: ItemIds::Stored,
@@ -122,15 +126,15 @@ fn pages_with_wrong_headers_are_refused() -> Result<()> {
         page.insert("control", whole);
         page
     };
-    check_one(&shape, &page("odd", doc! { "v": 2 }), "its control is of version 2")?;
+    check_one(&shape, &page("odd", doc! { "v": 2 }), "its control has the version 2")?;
     check_one(
         &shape,
         &page("odd", doc! { "bytes": "5" }),
-        "its control has no page number, or no bytes",
+        "its control contains no page number, or no number of bytes",
     )?;
     let mut miscounted = page("odd", doc! {});
     miscounted.insert("count", 2);
-    check_one(&shape, &miscounted, "its 'count' is 2, and it has 1 items")
+    check_one(&shape, &miscounted, "its 'count' is 2, but it has 1 items")
 }
 
 #[test]
@@ -151,7 +155,7 @@ fn pages_that_do_not_follow_each_other_get_no_indexes() -> Result<()> {
     let delete = doc! { "q": { "_id": gone.get("_id") }, "limit": 1 };
     hand.direct
         .command_ok(&doc! { "delete": COLLECTION, "deletes": [delete], "$db": &hand.shaped.database })?;
-    let told = "its control.page is 2, and the next page of its key should be 1";
+    let told = "its control.page is 2; the next page of its key should be 1";
     assert_says(&hand.shaped.proxy.run("setup")?, 1, &[told]);
     assert_eq!(hand.shaped.indexes()?, ["_id_"]);
     hand.write(&[gone])?;
@@ -165,7 +169,7 @@ fn check_reports_a_page_changed_by_hand() -> Result<()> {
     let item = doc! { "k": 1, "quantity": 1, "at": at(0) };
     hand.shaped.application()?.command_ok(&hand.shaped.insert(&[item]))?;
     hand.push(1, &trade(2, 1))?;
-    let told = ["document with _id \"1_1698335223\": its control.from and control.to do not lie around the times"];
+    let told = ["document with _id \"1_1698335223\": its control.from and control.to do not enclose its times"];
     assert_says(&hand.shaped.proxy.run("check")?, 1, &told);
     let before = hand.state()?;
     assert_says(&hand.shaped.proxy.run("setup")?, 1, &told);
@@ -184,7 +188,7 @@ fn conflicting_index_is_reported_before_any_change() -> Result<()> {
     assert_says(
         &hand.shaped.proxy.run("setup")?,
         1,
-        &["index mongoshape_page is another than asked for"],
+        &["index mongoshape_page differs from the shape's index"],
     );
     assert_eq!(hand.state()?, before);
     Ok(())

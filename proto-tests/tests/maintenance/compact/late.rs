@@ -198,14 +198,17 @@ fn a_run_that_is_overtaken_by_another_neither_exchanges_nor_thaws() -> Result<()
         Fate::Arrives
     });
     let (is_well, said) = scene.compact()?;
-    ensure!(!is_well && said.contains("another run has taken over"), "{said}");
+    ensure!(
+        !is_well && said.contains("another run has replaced the fence"),
+        "{said}"
+    );
     ensure!(
         !takes_writes(&mut scene.shaped.direct()?, &scene.shaped.database)?,
         "it was thawed: {said}"
     );
     let (is_well, said) = scene.compact()?;
     ensure!(
-        is_well && said.contains("was frozen by a run that did not end"),
+        is_well && said.contains("an earlier run was interrupted while the collection was frozen"),
         "{said}"
     );
     check(mongod::shared(), &scene.shaped, &before)?;

@@ -88,7 +88,7 @@ impl Packing {
         ensure!(self.indexes()? == indexes, "{indexes:?}");
         invariants::check(&mut self.direct, &self.database, COLLECTION, &self.shape)?;
         let again = compact(&self.proxy)?;
-        ensure!(again.contains("no page is short that need be"), "{again}");
+        ensure!(again.contains("there are no short pages to pack"), "{again}");
         Ok(self.pages()?.len())
     }
 
@@ -206,7 +206,7 @@ fn nothing_is_done_where_no_page_is_short() -> Result<()> {
             .all(&doc! { "listCollections": 1, "$db": &packing.database })
     };
     let before = uuid(&mut packing)?;
-    assert!(compact(&packing.proxy)?.contains("no page is short that need be"));
+    assert!(compact(&packing.proxy)?.contains("there are no short pages to pack"));
     assert_eq!(uuid(&mut packing)?, before);
     Ok(())
 }

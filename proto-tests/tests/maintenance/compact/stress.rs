@@ -110,7 +110,7 @@ impl<'a> Worker<'a> {
                 Some(error) => {
                     let message = error.get_str("errmsg")?;
                     let count = message
-                        .split(" of its items were changed")
+                        .split(" items were changed")
                         .next()
                         .and_then(|text| text.rsplit(' ').next());
                     let count = count.and_then(|count| count.parse().ok());

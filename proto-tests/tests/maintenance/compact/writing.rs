@@ -148,7 +148,7 @@ fn update_that_cannot_be_resumed_reports_completed_changes() -> Result<()> {
     ensure!(error.get_i32("code")? == 112, "{reply}");
     let message = error.get_str("errmsg")?;
     ensure!(
-        message.contains(&format!("{changed} of its items were changed")),
+        message.contains(&format!("{changed} items were changed")),
         "{changed}: {message}"
     );
     Ok(())

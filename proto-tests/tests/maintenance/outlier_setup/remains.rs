@@ -42,19 +42,15 @@ fn old_orphan_pages_are_removed() -> Result<()> {
     ];
     world.write(EXTRAS, &left_over)?;
     ensure!(world.read()? == before, "they read otherwise");
-    says(
-        &world.proxy.run("check")?,
-        0,
-        &["crashes have left pages that no document counts"],
-    )?;
-    says(&world.proxy.run("setup")?, 0, &["4 pages that nobody counts"])?;
+    says(&world.proxy.run("check")?, 0, &["crashes have left orphans"])?;
+    says(&world.proxy.run("setup")?, 0, &["4 orphans"])?;
     let found = world.books.look(&mut world.direct)?;
     ensure!(
         found.wrong.is_empty() && found.uncounted == [format!("{young}_0")],
         "{found:?}"
     );
     ensure!(world.read()? == before, "they read otherwise");
-    says(&world.proxy.run("check")?, 0, &["nothing is left over"]).map(|_| ())
+    says(&world.proxy.run("check")?, 0, &["no orphans"]).map(|_| ())
 }
 
 #[test]
@@ -83,8 +79,8 @@ fn tails_are_moved() -> Result<()> {
     world.direct.command_ok(&update)?;
     let before = world.read()?;
     ensure!(before[0].get_array(BUYERS)?.len() == 29, "{before:?}");
-    says(&world.proxy.run("check")?, 0, &["still to be moved"])?;
-    says(&world.proxy.run("setup")?, 0, &["2 tails moved"])?;
+    says(&world.proxy.run("check")?, 0, &["tails that were not spilled"])?;
+    says(&world.proxy.run("setup")?, 0, &["2 tails spilled"])?;
     ensure!(world.read()? == before, "they read otherwise");
     world.is_clean()
 }
@@ -112,11 +108,7 @@ fn old_scratch_collections_are_removed() -> Result<()> {
     for stays in &stay {
         world.write(stays, &[book(1, 2)])?;
     }
-    says(
-        &world.proxy.run("check")?,
-        0,
-        &["collections in which changes were worked out"],
-    )?;
+    says(&world.proxy.run("check")?, 0, &["scratch collections"])?;
     says(&world.proxy.run("setup")?, 0, &["and 2 collections removed"])?;
     let list = doc! { "listCollections": 1, "nameOnly": true, "$db": &world.books.database };
     let there = world.direct.all(&list)?;

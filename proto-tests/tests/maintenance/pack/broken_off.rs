@@ -83,12 +83,12 @@ fn a_frozen_collection_is_read_only_until_the_next_run() -> Result<()> {
     world.past(doc! { "insert": COPY, "documents": [page] })?;
     let said = world.said("check")?;
     ensure!(
-        said.contains("takes no writes, as its documents are being packed"),
+        said.contains("refuses writes because its documents are being packed"),
         "{said}"
     );
     let said = world.said("setup")?;
     ensure!(
-        said.contains("takes no writes, as its documents are being packed"),
+        said.contains("refuses writes because its documents are being packed"),
         "{said}"
     );
     let find = doc! { "find": COLLECTION, "$db": &world.database };
@@ -100,7 +100,7 @@ fn a_frozen_collection_is_read_only_until_the_next_run() -> Result<()> {
     );
     let said = world.pack()?;
     ensure!(
-        said.contains("was frozen by a run that did not end; it is begun anew"),
+        said.contains("an earlier run was interrupted while the collection was frozen; packing starts again"),
         "{said}"
     );
     world.check_packed(&documents)
@@ -119,7 +119,7 @@ fn next_run_finishes_between_the_renames() -> Result<()> {
         for verb in ["check", "setup"] {
             let said = world.said(verb)?;
             ensure!(
-                said.contains("is missing, as it is about to be exchanged for its pages"),
+                said.contains("does not exist because it is being replaced by its pages"),
                 "{said}"
             );
         }
@@ -142,7 +142,7 @@ fn next_run_restores_the_name_and_packs_again_if_the_copy_is_missing() -> Result
         .command_ok(&doc! { "drop": COLLECTION, "$db": &world.database })?;
     let said = world.said("check")?;
     ensure!(
-        said.contains("is missing: its documents are all in items.mongoshape_plain"),
+        said.contains("does not exist: all its documents are in items.mongoshape_plain"),
         "{said}"
     );
     let said = world.pack()?;
@@ -161,7 +161,7 @@ fn incomplete_copy_is_not_swapped_in() -> Result<()> {
     world.direct.command_ok(&rename)?;
     let said = world.refused()?;
     ensure!(
-        said.contains("items.mongoshape_pack does not hold what items.mongoshape_plain does"),
+        said.contains("items.mongoshape_pack does not contain the documents of items.mongoshape_plain"),
         "{said}"
     );
     // As it says.

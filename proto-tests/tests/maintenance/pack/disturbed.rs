@@ -112,10 +112,10 @@ fn two_concurrent_runs_do_not_interfere() -> Result<()> {
     let is_first_well = first.wait()?.success();
     ensure!(is_first_well || is_well, "{said}\n{second}");
     // A run waits a little for one that may just end. Either may have been there first.
-    let is_over = is_first_well && is_well && second.contains("indexes were there");
+    let is_over = is_first_well && is_well && second.contains("indexes exist");
     let refused = if is_first_well { &second } else { &said };
     ensure!(
-        is_over || refused.contains("is under way; wait for its end"),
+        is_over || refused.contains("another run is in progress"),
         "{second}\n{said}"
     );
     world.check_packed(&documents)
@@ -133,11 +133,11 @@ fn collection_created_between_the_renames_is_kept() -> Result<()> {
     let before = world.catalog()?;
     let said = world.refused()?;
     ensure!(
-        said.contains("was made anew by somebody while its documents were packed"),
+        said.contains("was created by another program while its documents were packed"),
         "{said}"
     );
     ensure!(
-        world.said("check")?.contains("was made anew by somebody"),
+        world.said("check")?.contains("was created by another program"),
         "check says so"
     );
     ensure!(world.catalog()? == before, "{said}");

@@ -52,8 +52,8 @@ fn indexes_and_options_all_at_once() -> Result<()> {
     ];
     world.past(doc! { "createIndexes": COLLECTION, "indexes": indexes.to_vec() })?;
     let words = [
-        "is made with a validator, which buckets cannot be kept in",
-        "index n_unique cannot be kept: it is a unique index, which would be one of pages and not of items; drop it",
+        "is created with a validator, which the bucket pattern does not support",
+        "index n_unique cannot be kept: it is a unique index (it would index pages, not items); drop it",
         "index at_ttl cannot be kept: it is an index with expireAfterSeconds",
         "index t_text cannot be kept",
     ];
@@ -66,7 +66,7 @@ fn indexes_and_options_all_at_once() -> Result<()> {
 fn capped_collections_and_collations() -> Result<()> {
     for (option, words) in [
         (doc! { "capped": true, "size": 1_000_000 }, "is capped"),
-        (doc! { "collation": { "locale": "de" } }, "is made with a collation"),
+        (doc! { "collation": { "locale": "de" } }, "is created with a collation"),
     ] {
         let mut world = World::open(mongod::shared(), with_time())?;
         let mut create = doc! { "create": COLLECTION };
@@ -85,7 +85,7 @@ fn pages_and_plain_documents_together() -> Result<()> {
     world.past(doc! { "insert": COLLECTION, "documents": [{ "_id": "plain", "k": "x" }] })?;
     let words = [
         "document with _id \"plain\"",
-        "1 document is no bucket of layout version 1, nor written by hand for this shape",
+        "1 document is not a bucket of layout version 1, and cannot be adopted",
         "move it to another collection and insert it through the proxy",
     ];
     check(&mut world, &words)
@@ -96,20 +96,20 @@ fn pack_refuses_documents_that_may_be_buckets() -> Result<()> {
     let other_version = doc! { "_id": 1, "k": 1, "control": { "v": 2 } };
     check(
         &mut with(&[other_version])?,
-        &["1 document is no bucket of layout version 1"],
+        &["1 document is not a bucket of layout version 1"],
     )?;
     let by_hand = doc! { "_id": 1, "k": [1], "count": 1, "history": [{ "_id": 1 }] };
-    check(&mut with(&[by_hand])?, &["1 document is no bucket of layout version 1"])
+    check(
+        &mut with(&[by_hand])?,
+        &["1 document is not a bucket of layout version 1"],
+    )
 }
 
 #[test]
 fn a_name_that_is_taken() -> Result<()> {
     let mut world = with(&documents(10, 2))?;
     world.past(doc! { "create": KEPT })?;
-    check(
-        &mut world,
-        &["items.mongoshape_plain is there already, from an earlier run"],
-    )
+    check(&mut world, &["items.mongoshape_plain of an earlier run still exists"])
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_shape_that_only_observes() -> Result<()> {
     let output = observing.proxy.run_with("setup", &["--pack"])?;
     let said = String::from_utf8_lossy(&output.stdout);
     ensure!(
-        output.status.code() == Some(1) && said.contains("nothing was done: has it mode = \"rewrite\"?"),
+        output.status.code() == Some(1) && said.contains("nothing was done: no collection has a shape"),
         "{said}"
     );
     ensure!(observing.proxy.run("setup")?.status.success());
@@ -135,7 +135,7 @@ fn a_key_or_a_time_that_no_document_has() -> Result<()> {
     let documents: Vec<Document> = (0..30).map(document).collect();
     let mut world = World::with(mongod::shared(), misspelt_key, &documents)?;
     let words = [
-        "no document has the field 'custmerId', which `key` names (30 documents were looked at): did you mean 'customerId'?",
+        "no document has the field 'custmerId', which `key` names (30 documents inspected): did you mean 'customerId'?",
     ];
     check(&mut world, &words)?;
     let said = world.said("check")?;

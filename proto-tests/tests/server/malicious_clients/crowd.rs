@@ -13,7 +13,7 @@ use super::{
     BROKEN, DEADLINE, allow_many_files, beside_a_healthy_client, check_limits, line_of, peak_kilobytes, ping, shaped,
 };
 
-const FULL: &str = "too many are open";
+const FULL: &str = "the limit listen.max_connections is reached";
 
 #[test]
 fn connections_beyond_the_limit_are_refused_while_those_within_are_served() -> Result<()> {

@@ -30,7 +30,7 @@ fn check_all_closed(proxy: &Proxy, connections: &mut [Connection], told: &str) -
 
 #[test]
 fn client_that_sends_nothing_is_disconnected() -> Result<()> {
-    let told = "the client did not begin in time";
+    let told = "the client sent nothing in time";
     let shaped = shaped("handshake_timeout_ms = 300")?;
     shaped.proxy.expect_log(Level::Warn, told);
     beside_a_healthy_client(&shaped.proxy, || {

@@ -90,7 +90,7 @@ fn tls_and_plain_mismatch_is_logged_in_one_line() -> Result<()> {
     let mut plain = Connection::open(proxy.address())?;
     plain.send(&frame::command(1, 0, &ping())?)?;
     ensure!(plain.is_closed()?, "a plain client is in");
-    proxy.wait_for_log("it needs tls=true")?;
+    proxy.wait_for_log("connect with tls=true")?;
     nothing_else(&proxy, "listen.tls")?;
     ensure!(answers(&proxy, &certificates, Identity::Nobody)?, "a client with TLS");
 
@@ -100,7 +100,7 @@ fn tls_and_plain_mismatch_is_logged_in_one_line() -> Result<()> {
         !answers(&proxy, &certificates, Identity::Nobody)?,
         "TLS where there is none"
     );
-    proxy.wait_for_log("the client speaks TLS")?;
+    proxy.wait_for_log("the client uses TLS")?;
     nothing_else(&proxy, "listen.tls")
 }
 
@@ -109,7 +109,7 @@ fn client_that_stalls_in_the_tls_handshake_is_disconnected() -> Result<()> {
     let certificates = Certificates::new()?;
     let options = options().tls(&certificates).listen("handshake_timeout_ms = 400");
     let proxy = Proxy::start(&options)?;
-    let told = "the client did not begin in time";
+    let told = "the client sent nothing in time";
     proxy.expect_log(Level::Warn, told);
     let series = "mongoshape_limits_hit_total{limit=\"handshake_timeout\"}";
     // The beginning of a TLS record that announces 512 bytes: nothing of it, a byte, and a part.

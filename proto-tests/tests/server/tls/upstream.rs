@@ -10,8 +10,8 @@ use proto_tests::{Certificates, Identity, Level, Mongod, Proxy, ProxyOptions};
 
 use super::{SHAPE, answers, ping, works};
 
-const GONE: &str = "the upstream is gone";
-const REFUSED: &str = "the upstream's certificate or ours is not accepted";
+const GONE: &str = "the upstream is not available";
+const REFUSED: &str = "the TLS handshake failed: the upstream's certificate or the proxy's was rejected";
 
 #[tokio::test]
 async fn mongod_may_require_tls_and_a_client_certificate() -> Result<()> {

@@ -34,7 +34,7 @@ impl Scene {
         let uri = |address| format!("mongodb://{address}/?directConnection=true");
         let first = Proxy::start(&ProxyOptions::new(&uri(cut.address())).config(&config))?;
         let second = Proxy::start(&ProxyOptions::new(&uri(set.address())).config(&config))?;
-        first.expect_log(Level::Warn, "the upstream is gone");
+        first.expect_log(Level::Warn, "the upstream is not available");
         Ok(Self {
             shape,
             cut,

@@ -54,7 +54,7 @@ fn check(first: First, [before, after]: [usize; 2]) -> Result<()> {
         Proxy::start(&ProxyOptions::new(&uri).config(&config))
     };
     let (ours, other) = (start(cut.address(), before)?, start(set.address(), after)?);
-    ours.expect_log(Level::Warn, "the upstream is gone");
+    ours.expect_log(Level::Warn, "the upstream is not available");
     for number in 1..=MOST {
         let base = i32::try_from(number)? * 1000;
         let key = doc! { "_id": base + 500, "k": base };

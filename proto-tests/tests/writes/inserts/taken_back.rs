@@ -155,7 +155,7 @@ fn cut_short(item_ids: ItemIds, moment: Moment) -> Result<()> {
     let toml = sides.shape.toml(&format!("{}.{COLLECTION}", sides.shaped_database()));
     let uri = format!("mongodb://{}/?directConnection=true", cut.address());
     let ours = Proxy::start(&ProxyOptions::new(&uri).config(&toml))?;
-    ours.expect_log(Level::Warn, "the upstream is gone");
+    ours.expect_log(Level::Warn, "the upstream is not available");
     let refused = refused();
     for number in 1..=MOST {
         let base = i32::try_from(number)? * 100;

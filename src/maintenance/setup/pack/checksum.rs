@@ -79,7 +79,7 @@ impl Items {
             return Ok(());
         }
         let text = format!(
-            "documents were deleted or changed while they were packed ({} are there, {} were packed); stop what does that, and run \
+            "documents were deleted or changed while they were packed ({} exist, {} were packed); stop the programs that write, and run \
              again",
             self.count, packed.count
         );

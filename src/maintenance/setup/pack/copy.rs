@@ -112,7 +112,7 @@ impl PageCopy<'_, '_> {
         match self.writer.flush().await? {
             Flushed::All => Ok(()),
             Flushed::ItemsInTheWay { .. } => {
-                let words = "two documents have one _id, or somebody else writes to the copy";
+                let words = "two documents have the same _id, or another program writes to the copy";
                 Err(Halt::Words(words.to_owned()))
             }
         }

@@ -35,6 +35,6 @@ pub(super) async fn keep(by: Freezing<'_>) -> Result<Binary, Halt> {
     let made = description(&by.target.database, &name).await?;
     match made.filter(is_one) {
         Some(made) => uuid_of(&made),
-        None => Err(Halt::Words(format!("{name} was dropped by somebody"))),
+        None => Err(Halt::Words(format!("another program dropped {name}"))),
     }
 }

@@ -102,7 +102,7 @@ impl<'a> Fitness<'a> {
             }
             if reported.elapsed() >= REPORT_EVERY {
                 reported = Instant::now();
-                findings.add(&Finding::note(&namespace, format!("looked at {read} documents so far")));
+                findings.add(&Finding::note(&namespace, format!("inspected {read} documents so far")));
             }
         }
         if misfits > 0 {
@@ -111,7 +111,7 @@ impl<'a> Fitness<'a> {
         }
         self.unfit.extend(census.findings(&namespace));
         if self.unfit.is_empty() {
-            let text = format!("looked at {read} documents: all can be packed");
+            let text = format!("inspected {read} documents: all can be packed");
             findings.add(&Finding::note(&namespace, text));
             return Ok(Some(self.indexes));
         }
@@ -136,13 +136,11 @@ fn taken_over(
         return if shapes_own.iter().any(|own| is_same_index(own, &parsed)) {
             Ok(None)
         } else {
-            Err("has a name that is kept for the shape's own".to_owned())
+            Err("has a name that is reserved for the shape's own indexes".to_owned())
         };
     }
     let stored = item_index::stored(shape, spec);
-    stored
-        .map(Some)
-        .map_err(|what| format!("cannot be kept: it is {}", what.trim_end_matches(',')))
+    stored.map(Some).map_err(|what| format!("cannot be kept: it is {what}"))
 }
 
 /// The indexes of a collection as listed, without fences.
@@ -179,7 +177,7 @@ mod tests {
         assert_eq!(stored(index::specs(&shape).remove(0)), Ok(None));
         assert!(stored(rawdoc! { "v": 2, "key": { "n": 1 }, "name": "mongoshape_n" }).is_err());
         let unique = stored(rawdoc! { "v": 2, "key": { "n": 1 }, "name": "x", "unique": true });
-        let words = "cannot be kept: it is a unique index, which would be one of pages and not of items";
+        let words = "cannot be kept: it is a unique index (it would index pages, not items)";
         assert_eq!(unique.unwrap_err(), words);
     }
 }

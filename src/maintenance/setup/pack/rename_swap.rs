@@ -42,7 +42,8 @@ impl<'a> Exchange<'a> {
         let described = description(&target.database, &target.collection).await?;
         let is_it = |uuid: Result<Binary, Halt>| uuid.is_ok_and(|uuid| uuid == *frozen.uuid());
         if !described.is_some_and(|described| is_frozen(&described) && is_it(uuid_of(&described))) {
-            let words = "it was thawed, dropped or renamed by somebody while its documents were packed";
+            let words =
+                "another program removed the validator, or dropped or renamed it, while its documents were packed";
             return Err(Halt::Words(words.to_owned()));
         }
         let kept = pack::plain_name(&target.collection);
@@ -75,7 +76,7 @@ impl<'a> Exchange<'a> {
             pack::plain_name(&target.collection),
             pack::copy_name(&target.collection),
         );
-        let gone = || Halt::Words("what an earlier run has left is gone".to_owned());
+        let gone = || Halt::Words("the collections of an earlier run no longer exist".to_owned());
         description(&target.database, &kept).await?.ok_or_else(gone)?;
         let described_copy = description(&target.database, &copy).await?.ok_or_else(gone)?;
         let go_on = CancellationToken::new();
@@ -83,7 +84,7 @@ impl<'a> Exchange<'a> {
         let documents = Items::of_documents(target, shape, &kept, &go_on).await?;
         if items != documents {
             let words = format!(
-                "{copy} does not hold what {kept} does. Rename that to {}, and run `mongoshape setup --pack` again",
+                "{copy} does not contain the documents of {kept}. Rename {kept} to {}, and run `mongoshape setup --pack` again",
                 target.collection
             );
             return Err(Halt::Words(words));
@@ -124,7 +125,7 @@ impl<'a> Exchange<'a> {
         };
         let (name, kept) = (&self.by.target.collection, pack::plain_name(&self.by.target.collection));
         Halt::Words(format!(
-            "{reason}. There is no {name} now: its documents are all in {kept}. Run `mongoshape setup --pack` again to finish"
+            "{reason}. {name} does not exist now: all its documents are in {kept}. Run `mongoshape setup --pack` again to finish"
         ))
     }
 }

@@ -63,7 +63,7 @@ impl<'a> Examined<'a> {
         // The items of a page may have grown after they were inserted.
         if control.is_none() && examined.count > 1 && examined.bytes > i64::from(shape.max_bytes()) {
             let (bytes, max_bytes) = (examined.bytes, shape.max_bytes());
-            let text = format!("its items have {bytes} bytes, and max_bytes is {max_bytes}");
+            let text = format!("its items have {bytes} bytes, but max_bytes is {max_bytes}");
             return Err(InvalidPage::Itself(text));
         }
         Ok(examined)
@@ -79,16 +79,16 @@ impl<'a> Examined<'a> {
         for (position, item) in items.iter().enumerate() {
             let id = get(item, "_id");
             let text = match (shape.item_ids(), id) {
-                (ItemIds::Unique, None) => "has no _id, and item_ids is \"unique\"".to_owned(),
+                (ItemIds::Unique, None) => "has no _id, but item_ids is \"unique\"".to_owned(),
                 (
                     ItemIds::Unique,
                     Some(id @ (RawBsonRef::Array(_) | RawBsonRef::RegularExpression(_) | RawBsonRef::Undefined)),
-                ) => format!("has an _id of type {}, which none can be", type_name(id)),
+                ) => format!("has an _id of the invalid type {}", type_name(id)),
                 (ItemIds::Unique, Some(id)) if !ids.add(id) => {
-                    format!("has the _id {} of an item before it", value_text(id))
+                    format!("has the same _id {} as an earlier item", value_text(id))
                 }
                 (ItemIds::Dropped, Some(_)) if self.control.is_none() => {
-                    "has an _id, and item_ids is \"dropped\" (\"stored\" keeps it)".to_owned()
+                    "has an _id, but item_ids is \"dropped\"; \"stored\" keeps it".to_owned()
                 }
                 _ => continue,
             };
@@ -106,7 +106,7 @@ impl<'a> Examined<'a> {
                 (Some(own), Some(value)) if same_bytes(own, value) => lifted.push(field),
                 // An item keeps its own value if the bucket's value is equal but of another type.
                 (Some(own), Some(value)) if same_bytes(canonical(own).as_raw_bson_ref(), value) => {}
-                _ => return Err(of_item(position, &format!("has another '{field}' than the bucket"))),
+                _ => return Err(of_item(position, &format!("has a different '{field}' than the bucket"))),
             }
         }
         let twice = |field: &&String| {
@@ -117,10 +117,10 @@ impl<'a> Examined<'a> {
                 > 1
         };
         if let Some(field) = shape.key().iter().find(twice) {
-            return Err(of_item(position, &format!("has the field '{field}' twice")));
+            return Err(of_item(position, &format!("contains the field '{field}' twice")));
         }
         if !lifted.is_empty() && self.control.is_some() {
-            let text = format!("has kept a '{}' that is the bucket's own", lifted.join("' and '"));
+            let text = format!("contains '{}', which belongs to the bucket", lifted.join("' and '"));
             return Err(of_item(position, &text));
         }
         if self.control.is_none() {
@@ -165,23 +165,23 @@ fn control(document: &RawDocument) -> Result<Option<&RawDocument>, InvalidPage> 
     match get(control, "v") {
         Some(version) if canonical(version) == RawBson::Int32(layout::VERSION) => Ok(Some(control)),
         Some(version) => Err(InvalidPage::Itself(format!(
-            "its control is of version {}, which is not 1",
+            "its control has the version {}, but only 1 is supported",
             value_text(version)
         ))),
-        None => Err(InvalidPage::Itself("it has a control that names no version".to_owned())),
+        None => Err(InvalidPage::Itself("its control has no version".to_owned())),
     }
 }
 
 fn items<'a>(shape: &BucketShape, document: &'a RawDocument) -> Result<Vec<&'a RawDocument>, InvalidPage> {
     let name = shape.items();
     let Some(RawBsonRef::Array(array)) = get(document, name) else {
-        return Err(InvalidPage::Itself(format!("it has no array '{name}'")));
+        return Err(InvalidPage::Itself(format!("it does not have the array '{name}'")));
     };
     let mut items = Vec::new();
     for (position, element) in array.into_iter().enumerate() {
         let Ok(RawBsonRef::Document(item)) = element else {
             return Err(InvalidPage::Itself(format!(
-                "element {position} of its '{name}' is no document"
+                "element {position} of its '{name}' is not a document"
             )));
         };
         items.push(item);
@@ -191,7 +191,7 @@ fn items<'a>(shape: &BucketShape, document: &'a RawDocument) -> Result<Vec<&'a R
         Ok(items)
     } else {
         Err(InvalidPage::Itself(format!(
-            "it has {length} items, and max_items is {most}"
+            "it has {length} items, but max_items is {most}"
         )))
     }
 }
@@ -205,13 +205,13 @@ fn recorded<'a>(
 ) -> Result<RawBsonRef<'a>, InvalidPage> {
     let name = shape.count();
     let Some(recorded) = get(document, name) else {
-        return Err(InvalidPage::Itself(format!("it has no '{name}'")));
+        return Err(InvalidPage::Itself(format!("it does not have the field '{name}'")));
     };
     let is_right = u32::try_from(length).is_ok_and(|length| is_count(recorded, length));
     if as_whole_number(recorded).is_none() || (is_page && !is_right) {
         let recorded = value_text(recorded);
         return Err(InvalidPage::Itself(format!(
-            "its '{name}' is {recorded}, and it has {length} items"
+            "its '{name}' is {recorded}, but it has {length} items"
         )));
     }
     Ok(recorded)
@@ -234,18 +234,16 @@ fn check_fields(shape: &BucketShape, document: &RawDocument, is_page: bool) -> R
         let own = ["_id", BucketShape::CONTROL, shape.items(), shape.count()];
         if !own.contains(&name) && !shape.key().iter().any(|field| field == name) {
             return Err(InvalidPage::Itself(format!(
-                "it has a field '{name}', which a bucket of this shape has not"
+                "it has the field '{name}', which is not part of this shape"
             )));
         }
         if seen.contains(&name) {
-            return Err(InvalidPage::Itself(format!("it has the field '{name}' twice")));
+            return Err(InvalidPage::Itself(format!("it contains the field '{name}' twice")));
         }
         seen.push(name);
     }
     if !is_page && document.as_bytes().len().saturating_add(CONTROL_BYTES) > MAX_DOCUMENT_BYTES {
-        return Err(InvalidPage::Itself(
-            "it is so large that it has no room for a control".to_owned(),
-        ));
+        return Err(InvalidPage::Itself("it is too large to add a control".to_owned()));
     }
     Ok(())
 }
@@ -264,12 +262,12 @@ fn key(shape: &BucketShape, document: &RawDocument) -> Result<Key, InvalidPage> 
                 }
                 let (found, wanted) = (type_name(value), type_name(lifted));
                 if found == wanted {
-                    format!("its '{field}' has numbers that a page has as other types")
+                    format!("its '{field}' contains numbers of types that differ from those of a page")
                 } else {
-                    format!("its '{field}' is of type {found}, and a page has that number as {wanted}")
+                    format!("its '{field}' is of type {found}; a page stores this number as {wanted}")
                 }
             }
-            (Some(_), None) => format!("its '{field}' is null, which a page leaves out"),
+            (Some(_), None) => format!("its '{field}' is null; a page omits this field"),
         };
         return Err(InvalidPage::Itself(text));
     }
@@ -284,7 +282,7 @@ fn check_names(shape: &BucketShape, position: usize, item: &RawDocument) -> Resu
     match forgotten {
         Some(name) => {
             let stored = shape.rename().stored(name);
-            let text = format!("has a field '{name}', which rename has stored as '{stored}'");
+            let text = format!("has the field '{name}', which rename stores as '{stored}'");
             Err(of_item(position, &text))
         }
         None => Ok(()),

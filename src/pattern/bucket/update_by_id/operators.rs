@@ -56,7 +56,7 @@ pub(super) fn translate(
         }
         if !keep_their_order(&mut roots) {
             return Err(
-                "an update that may add several fields, in the order of their names, of which one is renamed".into(),
+                "an update that may add several fields, one of them renamed (mongod would add them in the order of their stored names)".into(),
             );
         }
         translated.append(operator, &moved);
@@ -141,7 +141,7 @@ impl<'a> PathUpdate<'a> {
                 | RawBsonRef::DateTime(_)
         );
         if !is_plain || !same_bytes(canonical(self.value).as_raw_bson_ref(), self.value) {
-            return Err(format!("$set of the key field '{}' to a value of that kind", self.path).into());
+            return Err(format!("$set of the key field '{}' to a value of such a type", self.path).into());
         }
         demands.of_bucket.push(single(self.path, single("$eq", self.value)));
         demands.of_item.push(single(self.path, single("$exists", false)));
@@ -157,7 +157,7 @@ pub(super) fn demand_time(
 ) -> Result<(), Unsupported> {
     let time = shape.time().unwrap_or_default();
     if !matches!(value, RawBsonRef::DateTime(_)) {
-        return Err(format!("an update of the time '{time}' to what is no date").into());
+        return Err(format!("an update of the time '{time}' to a value that is not a date").into());
     }
     let mut condition = single("$eq", value);
     // An array that contains the date would match, too.

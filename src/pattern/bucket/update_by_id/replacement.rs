@@ -58,6 +58,6 @@ pub(super) fn type_of(id: RawBsonRef<'_>) -> Result<i32, Unsupported> {
     if is_one {
         Ok(i32::from(id.element_type() as u8))
     } else {
-        Err("a replacement by an `_id` of that kind".into())
+        Err("a replacement by an `_id` of such a type".into())
     }
 }

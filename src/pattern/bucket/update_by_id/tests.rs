@@ -295,7 +295,7 @@ fn paths_and_names_are_refused_with_a_reason() {
         // Each is stored under the other's name.
         (
             rawdoc! { "$set": { "quantity": 1, "qty": 2 } },
-            "an update that may add several fields, in the order of their names, of which one is renamed",
+            "an update that may add several fields, one of them renamed (mongod would add them in the order of their stored names)",
         ),
     ] {
         assert_eq!(&*change(&id, &update).unwrap_err(), reason, "{update:?}");

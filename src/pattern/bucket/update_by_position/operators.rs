@@ -21,7 +21,7 @@ const COMPARING: [&str; 6] = ["$addToSet", "$max", "$min", "$pull", "$pullAll", 
 /// Reasons why the proxy computes the updated item itself.
 const OF_PLACE: &str = "an update of a key field or of the time";
 const OF_NAME: &str = "an update of a field whose name begins with $";
-const OF_ORDER: &str = "an update that adds several fields, in the order of their names, of which one is renamed,";
+const OF_ORDER: &str = "an update that adds several fields, one of them renamed,";
 
 /// Plans operators on the item. mongod has validated the operators before.
 ///

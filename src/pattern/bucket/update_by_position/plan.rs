@@ -119,7 +119,7 @@ impl InPlace {
         statement.append(cstr!("u"), self.update());
         self.append_options(&mut statement);
         if statement.as_bytes().len() > MAX_STATEMENT_BYTES {
-            return Err("an update, other than by its `_id`, of an item of that size".into());
+            return Err("an update, other than by its `_id`, of an item of this size".into());
         }
         Ok(statement)
     }

@@ -37,7 +37,7 @@ fn at<'a>(item: &'a RawDocument, path: &str) -> Result<Option<RawBsonRef<'a>>, U
         }
         document = match value {
             RawBsonRef::Document(inner) => inner,
-            _ => return Err(format!("$rename by the path '{path}' through what is no document").into()),
+            _ => return Err(format!("$rename of the path '{path}' through a value that is not a document").into()),
         };
     }
     Ok(None)

@@ -79,7 +79,9 @@ fn become_whole(
 ) -> Result<Planned, Unsupported> {
     let mut whole = RawDocumentBuf::new();
     match (get(new, "_id"), found.id()) {
-        (Some(_), None) => return Err("an update that gives an item an `_id` where none is kept".into()),
+        (Some(_), None) => {
+            return Err("an update that adds an `_id` to an item of a shape with item_ids = \"dropped\"".into());
+        }
         (Some(new), Some(old)) if !are_equal(new, old) => {
             if let Err(error) = check_id(new) {
                 return Ok(Planned::Failed(error));

@@ -247,7 +247,7 @@ fn rename(document: &mut Node, change: &PathChange<'_>) -> Result<(), UpsertErro
             };
             if !is_document {
                 return Err(UpsertError::unsupported(
-                    "an upsert with $rename within what is no document",
+                    "an upsert with $rename through a value that is not a document",
                 ));
             }
         }

@@ -79,5 +79,5 @@ fn as_double(value: RawBsonRef<'_>) -> Result<f64, UpsertError> {
 }
 
 fn not_simple() -> UpsertError {
-    UpsertError::unsupported("an upsert that computes with decimals, or with what is no number")
+    UpsertError::unsupported("an upsert that computes with decimals, or with values that are not numbers")
 }

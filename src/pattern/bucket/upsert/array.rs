@@ -72,7 +72,7 @@ pub(super) fn pull(elements: &mut Vec<Node>, operand: RawBsonRef<'_>) -> Result<
         | RawBsonRef::Array(_)
         | RawBsonRef::RegularExpression(_)
         | RawBsonRef::Null
-        | RawBsonRef::Undefined => Err(UpsertError::unsupported("an upsert with a $pull by conditions")),
+        | RawBsonRef::Undefined => Err(UpsertError::unsupported("an upsert with $pull by conditions")),
         value => pull_all_of(elements, &[value]),
     }
 }
@@ -131,7 +131,7 @@ fn sort(elements: &mut Vec<Node>, by: RawBsonRef<'_>) -> Result<(), UpsertError>
     };
     if elements.len() > MAX_SORTED {
         return Err(UpsertError::unsupported(format!(
-            "an upsert with a $sort of more than {MAX_SORTED} elements"
+            "an upsert with $sort of more than {MAX_SORTED} elements"
         )));
     }
     // An insertion sort, because a comparison may fail.
@@ -162,7 +162,7 @@ fn compare_by(fields: &[(Option<&str>, i64)], one: &Node, other: &Node) -> Resul
     if same_bytes(one, other) {
         return Ok(Ordering::Equal);
     }
-    Err(UpsertError::unsupported("an upsert with a $sort of equal elements"))
+    Err(UpsertError::unsupported("an upsert with $sort of equal elements"))
 }
 
 /// The sort key of an element: the element itself, or the value of a top-level field that it must
@@ -174,7 +174,7 @@ fn sorted_by<'a>(element: RawBsonRef<'a>, field: Option<&str>) -> Result<RawBson
     let value = element.as_document().and_then(|element| get(element, field));
     value
         .filter(|_| !field.contains('.'))
-        .ok_or_else(|| UpsertError::unsupported("an upsert with a $sort by what not all elements have"))
+        .ok_or_else(|| UpsertError::unsupported("an upsert with $sort by a field that not all elements have"))
 }
 
 /// A position that is counted from the end if it is negative, limited to the length.
@@ -189,7 +189,7 @@ fn from_front(place: i64, length: usize) -> usize {
 
 fn whole(value: RawBsonRef<'_>) -> Result<i64, UpsertError> {
     let number = as_whole_number(value);
-    number.ok_or_else(|| UpsertError::unsupported("an upsert with a modifier that is no number"))
+    number.ok_or_else(|| UpsertError::unsupported("an upsert with a modifier that is not a number"))
 }
 
 fn malformed(operator: &str) -> UpsertError {

@@ -39,5 +39,5 @@ pub(super) fn order(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> Result<Orderi
 }
 
 fn not_compared() -> UpsertError {
-    UpsertError::unsupported("an upsert that compares values of such types")
+    UpsertError::unsupported("an upsert that compares values of these types")
 }

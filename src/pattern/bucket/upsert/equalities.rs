@@ -164,7 +164,7 @@ fn only_one(values: RawBsonRef<'_>) -> Result<Option<RawBsonRef<'_>>, UpsertErro
     }
     // mongod treats the values as one, and which of them it uses is not defined.
     Err(UpsertError::unsupported(
-        "an upsert with a $in of equal values of several types",
+        "an upsert with $in of equal values of several types",
     ))
 }
 

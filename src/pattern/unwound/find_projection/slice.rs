@@ -17,7 +17,7 @@ pub(super) fn arguments(argument: RawBsonRef<'_>) -> Result<Option<Vec<i32>>, &'
     let RawBsonRef::Array(array) = argument else {
         return number(argument)?
             .map(|count| Some(vec![count]))
-            .ok_or("a $slice by something that is no number");
+            .ok_or("a $slice by a value that is not a number");
     };
     let mut numbers = Vec::new();
     for value in array.into_iter().flatten() {
@@ -28,7 +28,7 @@ pub(super) fn arguments(argument: RawBsonRef<'_>) -> Result<Option<Vec<i32>>, &'
     }
     match numbers.as_slice() {
         [_, count] if *count > 0 => Ok(Some(numbers)),
-        _ => Err("a $slice of that form"),
+        _ => Err("a $slice of this form"),
     }
 }
 
@@ -42,7 +42,7 @@ fn number(value: RawBsonRef<'_>) -> Result<Option<i32>, &'static str> {
             .all(|byte| byte.is_ascii_digit() || byte == b'-')
     {
         // mongod rounds it, but truncates other numbers.
-        return Err("a $slice by a decimal that is no whole number");
+        return Err("a $slice by a decimal that is not a whole number");
     }
     Ok(as_whole_number(value).map(|number| {
         let nearest = if number < 0 { -i32::MAX } else { i32::MAX };
@@ -61,7 +61,7 @@ pub(super) fn stage(path: &str, arguments: &[i32]) -> Result<RawDocumentBuf, &'s
             let value = RawBson::String(format!("${root}"));
             Ok(single("$set", single(root, at(value, steps, arguments))))
         }
-        _ => Err("a $slice so deep"),
+        _ => Err("a $slice of a path this deep"),
     }
 }
 

@@ -103,25 +103,25 @@ fn invalid_tls_file_is_reported_with_name_and_remedy() {
         report(&chain, &key, Some(&authority.pem)),
     ];
     insta::assert_snapshot!(reports.join("\n"), @r#"
-    `listen.tls.cert`: DIR/proxy.pem holds no certificate; name a PEM file with a section BEGIN CERTIFICATE
-    `listen.tls.cert`: DIR/proxy.pem holds no certificate; name a PEM file with a section BEGIN CERTIFICATE
+    `listen.tls.cert`: DIR/proxy.pem contains no certificate; name a PEM file with a section BEGIN CERTIFICATE
+    `listen.tls.cert`: DIR/proxy.pem contains no certificate; name a PEM file with a section BEGIN CERTIFICATE
     `listen.tls.cert`: DIR/proxy.pem is not valid PEM: a section is not base64; write it again, with the BEGIN and END lines of every section
     `listen.tls.cert`: DIR/proxy.pem is not valid PEM: the end of CERTIFICATE is missing; write it again, with the BEGIN and END lines of every section
-    `listen.tls.cert`: DIR/proxy.pem has a certificate (number 1) that cannot be used: BadEncoding; replace the certificate
-    `listen.tls.cert`: DIR/proxy.pem has a certificate that expired at 2020-02-29T00:00:00Z; renew the certificate
-    `listen.tls.cert`: DIR/proxy.pem has a certificate that is not valid before 3000-01-01T00:00:00Z; check this host's clock, or wait
-    `listen.tls.cert`: DIR/proxy.pem has a certificate that is not meant for servers; issue it with the extended key usage serverAuth, or with none
-    `listen.tls.key`: DIR/proxy.key holds no private key; name the key's file in `listen.tls.key`, or put the key into the file of `listen.tls.cert`
-    `listen.tls.key`: DIR/proxy.key holds no private key; name the key's file in `listen.tls.key`, or put the key into the file of `listen.tls.cert`
+    `listen.tls.cert`: DIR/proxy.pem contains a certificate (number 1) that cannot be used: BadEncoding; replace the certificate
+    `listen.tls.cert`: DIR/proxy.pem contains a certificate that expired at 2020-02-29T00:00:00Z; renew the certificate
+    `listen.tls.cert`: DIR/proxy.pem contains a certificate that is not valid before 3000-01-01T00:00:00Z; check this host's clock, or wait
+    `listen.tls.cert`: DIR/proxy.pem contains a certificate that is not meant for servers; issue it with the extended key usage serverAuth, or with none
+    `listen.tls.key`: DIR/proxy.key contains no private key; name the key's file in `listen.tls.key`, or put the key into the file of `listen.tls.cert`
+    `listen.tls.key`: DIR/proxy.key contains no private key; name the key's file in `listen.tls.key`, or put the key into the file of `listen.tls.cert`
     `listen.tls.key`: DIR/proxy.key is not valid PEM: the end of PRIVATE KEY is missing; write it again, with the BEGIN and END lines of every section
-    `listen.tls.key`: DIR/proxy.key has an encrypted private key; decrypt it (openssl pkey -in FILE -out NEW_FILE), and let only this user read it
-    `listen.tls.key`: DIR/proxy.key has a private key encrypted in OpenSSL's older format; decrypt it (openssl pkey -in FILE -out NEW_FILE), and let only this user read it
-    `listen.tls.cert`: DIR/proxy.pem has a private key encrypted in OpenSSL's older format; decrypt it (openssl pkey -in FILE -out NEW_FILE), and let only this user read it
-    `listen.tls.key`: DIR/proxy.key has a private key that cannot be used: failed to parse private key as RSA, ECDSA, or EdDSA; use an RSA key of 2048 bits or more, an ECDSA key on P-256 or P-384, or an Ed25519 key, as PEM
-    `listen.tls.key`: DIR/proxy.key has a private key that does not belong to the certificate in DIR/proxy.pem; name the key that the certificate was issued for, and put that certificate first in its file
-    `listen.tls.key`: DIR/proxy.key has a private key that does not belong to the certificate in DIR/proxy.pem; name the key that the certificate was issued for, and put that certificate first in its file
-    `listen.tls.client_ca`: DIR/ca.pem holds no certificate; name a PEM file with a section BEGIN CERTIFICATE
-    `listen.tls.client_ca`: DIR/ca.pem has a certificate (number 2) that cannot be used: BadEncoding; replace the certificate
+    `listen.tls.key`: DIR/proxy.key contains an encrypted private key; decrypt it (openssl pkey -in FILE -out NEW_FILE), and make it readable for this user only
+    `listen.tls.key`: DIR/proxy.key contains a private key encrypted in OpenSSL's older format; decrypt it (openssl pkey -in FILE -out NEW_FILE), and make it readable for this user only
+    `listen.tls.cert`: DIR/proxy.pem contains a private key encrypted in OpenSSL's older format; decrypt it (openssl pkey -in FILE -out NEW_FILE), and make it readable for this user only
+    `listen.tls.key`: DIR/proxy.key contains a private key that cannot be used: failed to parse private key as RSA, ECDSA, or EdDSA; use an RSA key of 2048 bits or more, an ECDSA key on P-256 or P-384, or an Ed25519 key, as PEM
+    `listen.tls.key`: DIR/proxy.key contains a private key that does not belong to the certificate in DIR/proxy.pem; name the key for which the certificate was issued, and put that certificate first in its file
+    `listen.tls.key`: DIR/proxy.key contains a private key that does not belong to the certificate in DIR/proxy.pem; name the key for which the certificate was issued, and put that certificate first in its file
+    `listen.tls.client_ca`: DIR/ca.pem contains no certificate; name a PEM file with a section BEGIN CERTIFICATE
+    `listen.tls.client_ca`: DIR/ca.pem contains a certificate (number 2) that cannot be used: BadEncoding; replace the certificate
     fine
     "#);
 }
@@ -143,9 +143,9 @@ fn unreadable_tls_file_is_reported() {
     };
     let reports = ["missing.pem", ".", "huge.pem"].map(report);
     insta::assert_snapshot!(reports.join("\n"), @r#"
-    `listen.tls.cert`: DIR/missing.pem cannot be read: No such file or directory (os error 2); name a PEM file that this user may read
-    `listen.tls.cert`: DIR/. cannot be read: Is a directory (os error 21); name a PEM file that this user may read
-    `listen.tls.cert`: DIR/huge.pem is longer than 8388608 bytes; name a PEM file that this user may read
+    `listen.tls.cert`: DIR/missing.pem cannot be read: No such file or directory (os error 2); name a PEM file that is readable for this user
+    `listen.tls.cert`: DIR/. cannot be read: Is a directory (os error 21); name a PEM file that is readable for this user
+    `listen.tls.cert`: DIR/huge.pem is longer than 8388608 bytes; name a PEM file that is readable for this user
     "#);
 }
 
@@ -190,20 +190,20 @@ fn invalid_tls_file_of_the_connection_string_is_reported() {
     tls=true: fine
     tlsCAFile={}/ca.pem: fine
     tlsCAFile={}/bundle.pem: fine
-    tlsCAFile={}/missing.pem: `upstream.uri`, tlsCAFile: DIR/missing.pem cannot be read: No such file or directory (os error 2); name a PEM file that this user may read
-    tlsCAFile={}: `upstream.uri`, tlsCAFile: DIR cannot be read: Is a directory (os error 21); name a PEM file that this user may read
-    tlsCAFile={}/empty.pem: `upstream.uri`, tlsCAFile: DIR/empty.pem holds no certificate; name a PEM file with a section BEGIN CERTIFICATE
+    tlsCAFile={}/missing.pem: `upstream.uri`, tlsCAFile: DIR/missing.pem cannot be read: No such file or directory (os error 2); name a PEM file that is readable for this user
+    tlsCAFile={}: `upstream.uri`, tlsCAFile: DIR cannot be read: Is a directory (os error 21); name a PEM file that is readable for this user
+    tlsCAFile={}/empty.pem: `upstream.uri`, tlsCAFile: DIR/empty.pem contains no certificate; name a PEM file with a section BEGIN CERTIFICATE
     tlsCAFile={}/broken.pem: `upstream.uri`, tlsCAFile: DIR/broken.pem is not valid PEM: a section is not base64; write it again, with the BEGIN and END lines of every section
     tlsCertificateKeyFile={}/plain.pem: fine
-    tlsCertificateKeyFile={}/missing.pem: `upstream.uri`, tlsCertificateKeyFile: DIR/missing.pem cannot be read: No such file or directory (os error 2); name a PEM file that this user may read
-    tlsCertificateKeyFile={}/ca.pem: `upstream.uri`, tlsCertificateKeyFile: DIR/ca.pem holds no private key; put the key into the same file as the certificate
-    tlsCertificateKeyFile={}/no-key.pem: `upstream.uri`, tlsCertificateKeyFile: DIR/no-key.pem holds no private key; put the key into the same file as the certificate
-    tlsCertificateKeyFile={}/mismatch.pem: `upstream.uri`, tlsCertificateKeyFile: DIR/mismatch.pem has a private key that does not belong to the certificate in DIR/mismatch.pem; name the key that the certificate was issued for, and put that certificate first in its file
-    tlsCertificateKeyFile={}/legacy.pem&tlsCertificateKeyFilePassword=hunter2: `upstream.uri`, tlsCertificateKeyFile: DIR/legacy.pem has a private key encrypted in OpenSSL's older format; encrypt it as PKCS#8 (openssl pkcs8 -topk8 -v2 aes-256-cbc -in FILE)
-    tlsCertificateKeyFile={}/secret.pem: `upstream.uri`, tlsCertificateKeyFile: DIR/secret.pem has an encrypted private key; give tlsCertificateKeyFilePassword in `upstream.uri`
+    tlsCertificateKeyFile={}/missing.pem: `upstream.uri`, tlsCertificateKeyFile: DIR/missing.pem cannot be read: No such file or directory (os error 2); name a PEM file that is readable for this user
+    tlsCertificateKeyFile={}/ca.pem: `upstream.uri`, tlsCertificateKeyFile: DIR/ca.pem contains no private key; put the key into the same file as the certificate
+    tlsCertificateKeyFile={}/no-key.pem: `upstream.uri`, tlsCertificateKeyFile: DIR/no-key.pem contains no private key; put the key into the same file as the certificate
+    tlsCertificateKeyFile={}/mismatch.pem: `upstream.uri`, tlsCertificateKeyFile: DIR/mismatch.pem contains a private key that does not belong to the certificate in DIR/mismatch.pem; name the key for which the certificate was issued, and put that certificate first in its file
+    tlsCertificateKeyFile={}/legacy.pem&tlsCertificateKeyFilePassword=hunter2: `upstream.uri`, tlsCertificateKeyFile: DIR/legacy.pem contains a private key encrypted in OpenSSL's older format; encrypt it as PKCS#8 (openssl pkcs8 -topk8 -v2 aes-256-cbc -in FILE)
+    tlsCertificateKeyFile={}/secret.pem: `upstream.uri`, tlsCertificateKeyFile: DIR/secret.pem contains an encrypted private key; give tlsCertificateKeyFilePassword in `upstream.uri`
     tlsCertificateKeyFile={}/secret.pem&tlsCertificateKeyFilePassword=hunter2: fine
-    tlsCertificateKeyFile={}/secret.pem&tlsCertificateKeyFilePassword=hunter3: `upstream.uri`, tlsCertificateKeyFile: DIR/secret.pem has a private key that cannot be decrypted: PKCS#5 decryption failed; correct tlsCertificateKeyFilePassword, or encrypt the key again (openssl pkcs8 -topk8 -v2 aes-256-cbc)
-    tlsCertificateKeyFile={}/plain.pem&tlsCertificateKeyFilePassword=hunter2: `upstream.uri`, tlsCertificateKeyFile: DIR/plain.pem has no key in a section BEGIN ENCRYPTED PRIVATE KEY, although tlsCertificateKeyFilePassword is given; remove the password, or encrypt the key (openssl pkcs8 -topk8 -v2 aes-256-cbc -in FILE)
+    tlsCertificateKeyFile={}/secret.pem&tlsCertificateKeyFilePassword=hunter3: `upstream.uri`, tlsCertificateKeyFile: DIR/secret.pem contains a private key that cannot be decrypted: PKCS#5 decryption failed; correct tlsCertificateKeyFilePassword, or encrypt the key again (openssl pkcs8 -topk8 -v2 aes-256-cbc)
+    tlsCertificateKeyFile={}/plain.pem&tlsCertificateKeyFilePassword=hunter2: `upstream.uri`, tlsCertificateKeyFile: DIR/plain.pem contains no key in a section BEGIN ENCRYPTED PRIVATE KEY, although tlsCertificateKeyFilePassword is given; remove the password, or encrypt the key (openssl pkcs8 -topk8 -v2 aes-256-cbc -in FILE)
     "#);
 }
 
@@ -223,5 +223,5 @@ fn a_host_is_a_name_or_an_address() {
     check("[db]", Some("db"));
     check("db:27017", None);
     check("fe80::1%eth0", None);
-    insta::assert_snapshot!(server_name("no name").unwrap_err(), @r#""no name" is neither a host name nor an IP address that a certificate can be checked for; write the server's name as its certificate has it"#);
+    insta::assert_snapshot!(server_name("no name").unwrap_err(), @r#""no name" is neither a host name nor an IP address that a certificate can contain; write the server's name as in its certificate"#);
 }

@@ -227,7 +227,8 @@ impl LocatedFindAndModify<'_> {
         change.append_options(&mut body);
         self.complete(run, &mut body);
         if body.as_bytes().len() > MAX_COMMAND_BYTES {
-            let what = "findAndModify, other than by its `_id`, of an item of that size, or of one beside such";
+            let what =
+                "findAndModify, other than by its `_id`, of an item of this size or with a neighbor of this size";
             return Err(run.unsupported(what).into());
         }
         let answer = match succeeded(run.context.link.call(UpstreamRequest::plain(&body)).await?) {

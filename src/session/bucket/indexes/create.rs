@@ -27,10 +27,10 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
         // mongod reports the same error for the client's command, which also aborts the transaction.
         Err(RunError::Command(_)) if run.context.head.in_transaction() => {
             run.context.link.run(body).await?;
-            return Err(run.unsupported("createIndexes as this server has it").into());
+            return Err(run.unsupported("createIndexes of this server version").into());
         }
         Err(error) => return Err(error),
-        Ok(_) => return Err(run.unsupported("createIndexes as this server has it").into()),
+        Ok(_) => return Err(run.unsupported("createIndexes of this server version").into()),
     }
     let stored = stored(run, &wanted)?;
     if run.context.head.in_transaction() {
@@ -87,7 +87,7 @@ fn stored(run: &BucketCommand<'_>, wanted: &[&RawDocument]) -> Result<Vec<RawDoc
 pub(in crate::session::bucket) fn name_is_kept(run: &BucketCommand<'_>, name: &str) -> CommandError {
     let namespace = run.namespace;
     let message = format!(
-        "mongoshape stores {namespace} in the bucket pattern: the index name '{name}' is kept for indexes of its own"
+        "mongoshape stores {namespace} in the bucket pattern: the index name '{name}' is reserved for the shape's own indexes"
     );
     CommandError::new(ErrorCode::CannotCreateIndex, message)
 }
@@ -171,8 +171,8 @@ fn error_of(run: &BucketCommand<'_>, conflict: &Conflict) -> CommandError {
         }
         Conflict::Taken(name) => {
             let message = format!(
-                "mongoshape stores {} in the bucket pattern: the index name '{name}' is taken by an index on its buckets, \
-                 which was not made through mongoshape",
+                "mongoshape stores {} in the bucket pattern: an index on its buckets, not created through mongoshape, has the name \
+                 '{name}'",
                 run.namespace
             );
             CommandError::new(ErrorCode::IndexKeySpecsConflict, message)
@@ -208,14 +208,14 @@ fn in_items_terms(run: &BucketCommand<'_>, error: CommandError) -> CommandError 
     } else if text.contains("too many indexes") {
         let own = index::specs(run.shape).len();
         format!(
-            "add index fails, too many indexes for {}: {own} of its 64 are those of the bucket pattern",
+            "add index fails, too many indexes for {}: {own} of its 64 indexes belong to the bucket pattern",
             run.namespace
         )
     } else if text.contains(&stored_root) {
         let reason = text.rsplit(" :: caused by :: ").next().unwrap_or_default();
         let reason = if reason.contains(&stored_root) { "" } else { reason };
         format!(
-            "mongoshape stores {} in the bucket pattern, where mongod cannot make this index: {reason}",
+            "mongoshape stores {} in the bucket pattern, where mongod cannot create this index: {reason}",
             run.namespace
         )
     } else {

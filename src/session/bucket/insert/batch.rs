@@ -182,7 +182,7 @@ impl<'a> InsertBatch<'a> {
             let long: Vec<usize> = group.pending().filter(is_long).collect();
             for position in long {
                 group.refuse(position);
-                let what = "an _id of more than 4 MiB where it is clustered, or may be,";
+                let what = "an _id of more than 4 MiB in a collection that may be clustered";
                 let error = run.unsupported(what);
                 let error = WriteError::new(ErrorCode::CommandNotSupported, error.message());
                 refused.extend(group.item(position).map(|item| (item.index(), error)));

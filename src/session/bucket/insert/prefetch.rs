@@ -221,6 +221,7 @@ pub(super) fn refuse(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, numbe
 
 fn unreadable(shared: &Shared, namespace: Namespace<'_>, shape: &BucketShape) -> CommandError {
     shared.metrics.misfit(&shape.namespace().to_string());
-    let message = format!("{namespace} holds a document that is no bucket of layout version 1: run `mongoshape check`");
+    let message =
+        format!("{namespace} contains a document that is not a bucket of layout version 1: run `mongoshape check`");
     CommandError::new(ErrorCode::InvalidOptions, message)
 }

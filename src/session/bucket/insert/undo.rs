@@ -75,8 +75,8 @@ pub(super) async fn take(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_
         && let Some((_, error)) = batch.failed.first_mut()
     {
         error.message = format!(
-            "{}; mongoshape had stored {left} of the documents behind it, which others have read or changed before they could be \
-             taken back",
+            "{}; mongoshape had already stored {left} of the later documents of this command, and could not remove them because other \
+             clients have read or changed them",
             error.message
         );
     }

@@ -54,7 +54,7 @@ impl Span<'_> {
         let of = |quantile| lately.as_ref().and_then(|lately| lately.quantile(quantile));
         match of(0.99) {
             Some(slow) => format!("99 % within {}", super::html::seconds(slow)),
-            None => "nothing lately".to_owned(),
+            None => "no recent commands".to_owned(),
         }
     }
 }
@@ -81,7 +81,7 @@ pub(super) fn summary(span: &Span<'_>) -> Vec<(&'static str, Cell, String)> {
         (
             "Upstream",
             Cell::text(if up == Some(1.0) { "up" } else { "down" }),
-            "a server to write to".to_owned(),
+            "a writable server".to_owned(),
         ),
         (
             "Connections",

@@ -180,7 +180,7 @@ impl Compact {
                     index: Some((run.id, Half::Thaw)),
                     freezes: Some(false),
                 };
-                // Where the index is gone, another run has taken over.
+                // Where the index is gone, another run has replaced the fence.
                 let then = Then {
                     done: At::DropThaw,
                     refused: At::GiveUp,

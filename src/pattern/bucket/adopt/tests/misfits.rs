@@ -28,10 +28,10 @@ fn check_refused(document: &RawDocumentBuf, expected: &str) {
 #[test]
 fn document_that_is_no_bucket_is_refused_with_the_reason() {
     let check = check_refused;
-    check(&rawdoc! { "_id": 41, "k": 1 }, "no array 'history'");
+    check(&rawdoc! { "_id": 41, "k": 1 }, "not have the array 'history'");
     check(
         &rawdoc! { "_id": 1, "k": 1, "count": 1, "history": { "0": {} } },
-        "no array",
+        "not have the array",
     );
     check(
         &rawdoc! { "_id": 1, "k": 1, "count": 2, "history": [{}, 5] },
@@ -39,16 +39,19 @@ fn document_that_is_no_bucket_is_refused_with_the_reason() {
     );
     check(
         &rawdoc! { "_id": 1, "k": 1, "count": 4, "history": [{}, {}, {}, {}] },
-        "4 items, and max_items is 3",
+        "4 items, but max_items is 3",
     );
-    check(&rawdoc! { "_id": 1, "k": 1, "history": [] }, "no 'count'");
+    check(
+        &rawdoc! { "_id": 1, "k": 1, "history": [] },
+        "not have the field 'count'",
+    );
     check(
         &rawdoc! { "_id": 1, "k": 1, "count": "1", "history": [{}] },
         "'count' is \"1\"",
     );
     check(
         &rawdoc! { "_id": 1, "k": 1, "name": 1, "count": 0, "history": [] },
-        "a field 'name'",
+        "the field 'name'",
     );
     check(
         &rawdoc! { "_id": 1, "k": 1, "k": 1, "count": 0, "history": [] },
@@ -64,7 +67,7 @@ fn document_that_is_no_bucket_is_refused_with_the_reason() {
     );
     check(
         &rawdoc! { "_id": 1, "k": { "a": 1.0 }, "count": 0, "history": [] },
-        "other types",
+        "types that differ",
     );
     check(
         &rawdoc! { "_id": 1, "k": null, "count": 0, "history": [] },
@@ -78,16 +81,13 @@ fn item_of_another_key_is_refused_with_the_reason() {
     let of_item = |item: RawDocumentBuf, expected| {
         check(&rawdoc! { "_id": 1, "k": 1, "count": 1, "history": [item] }, expected);
     };
-    of_item(rawdoc! { "k": 2 }, "item 0 has another 'k'");
-    of_item(rawdoc! { "k": null }, "item 0 has another 'k'");
+    of_item(rawdoc! { "k": 2 }, "item 0 has a different 'k'");
+    of_item(rawdoc! { "k": null }, "item 0 has a different 'k'");
     of_item(rawdoc! { "k": 1, "k": 1 }, "the field 'k' twice");
-    of_item(
-        rawdoc! { "quantity": 2 },
-        "'quantity', which rename has stored as 'qty'",
-    );
+    of_item(rawdoc! { "quantity": 2 }, "'quantity', which rename stores as 'qty'");
     check(
         &rawdoc! { "_id": 1, "count": 1, "history": [{ "k": 1 }] },
-        "item 0 has another 'k'",
+        "item 0 has a different 'k'",
     );
 }
 
@@ -100,9 +100,12 @@ fn a_control_of_another_kind_and_too_many_bytes_are_refused() {
     );
     check(
         &rawdoc! { "_id": 1, "k": 1, "control": {}, "count": 0, "history": [] },
-        "names no version",
+        "control has no version",
     );
-    check(&rawdoc! { "_id": 1, "k": 1, "control": { "v": 2 } }, "of version 2");
+    check(
+        &rawdoc! { "_id": 1, "k": 1, "control": { "v": 2 } },
+        "has the version 2",
+    );
     let long = "x".repeat(800);
     let large = rawdoc! { "_id": 1, "k": 1, "count": 2, "history": [{ "x": long.as_str() }, { "x": long.as_str() }] };
     let small = BucketOptions {
@@ -132,10 +135,14 @@ fn adopted_item_ids_are_checked_by_the_id_option() {
     check(
         ItemIds::Unique,
         same(),
-        Some("item 1 has the _id 1.0 of an item before it"),
+        Some("item 1 has the same _id 1.0 as an earlier item"),
     );
     check(ItemIds::Unique, one(), Some("item 1 has no _id"));
-    check(ItemIds::Unique, array(), Some("item 0 has an _id of type array"));
+    check(
+        ItemIds::Unique,
+        array(),
+        Some("item 0 has an _id of the invalid type array"),
+    );
     check(ItemIds::Stored, same(), None);
     check(ItemIds::Stored, one(), None);
     check(ItemIds::Dropped, one(), Some("item 0 has an _id"));
@@ -164,15 +171,15 @@ fn pages_are_checked_against_the_layout() {
     };
     check(
         &[page(1, &[0], doc! {})],
-        "control.page is 1, and the next page of its key should be 0",
+        "control.page is 1; the next page of its key should be 0",
     );
     check(
         &[fine(), fine()],
-        "control.page is 0, and the next page of its key should be 1",
+        "control.page is 0; the next page of its key should be 1",
     );
     check(&[page(0, &[0], doc! {}), page(1, &[1], doc! {})], "page 0 of its key");
-    check(&[page(0, &[0], doc! { "bytes": "5" })], "no bytes");
-    check(&[page(0, &[0], doc! { "to": at(-1) })], "lie around the times");
+    check(&[page(0, &[0], doc! { "bytes": "5" })], "no number of bytes");
+    check(&[page(0, &[0], doc! { "to": at(-1) })], "do not enclose its times");
     check(&[page(0, &[0], doc! { "short": true })], "control.exception");
     check(&[page(0, &[0], doc! { "exception": true })], "control.exception");
     check(&[fine(), page(1, &[1], doc! {})], "not marked late");
@@ -183,9 +190,9 @@ fn pages_are_checked_against_the_layout() {
         "not marked unordered",
     );
     let kept = rawdoc! { "_id": 1, "k": 1, "count": 1, "history": [{ "k": 1 }], "control": { "v": 1 } };
-    check(&[kept], "has kept a 'k'");
+    check(&[kept], "contains 'k', which belongs to the bucket");
     let miscounted = rawdoc! { "_id": 1, "k": 1, "count": 2, "history": [{}], "control": { "v": 1 } };
-    check(&[miscounted], "'count' is 2, and it has 1 items");
+    check(&[miscounted], "'count' is 2, but it has 1 items");
     let all = [
         fine(),
         page(1, &[0], doc! { "exception": true, "late": true, "short": true }),

@@ -142,8 +142,7 @@ fn name(bucket: &bson::raw::RawBson) -> Vec<u8> {
 /// The error if it is unknown which items were changed.
 fn outcome_unknown(run: &BucketCommand<'_>) -> WriteError {
     let message = format!(
-        "items of {} were changed while pages that they lay on were emptied and removed by others: some of those that match \
-         may not have been changed",
+        "pages of {} were emptied and removed by other writers during the update: some matching items may be unchanged",
         run.namespace
     );
     WriteError::new(ErrorCode::WriteConflict, message)

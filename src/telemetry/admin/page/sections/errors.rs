@@ -28,7 +28,7 @@ pub(super) fn refusals(span: &Span<'_>) -> Table {
     Table {
         title: "Refusals",
         width: Width::Half,
-        note: "Commands that were answered with a clear error and changed nothing.".to_owned(),
+        note: "Commands answered with an error of the proxy; they changed nothing.".to_owned(),
         head: vec!["Namespace", "Reason", "Rate", "Since the start"],
         rows: rows.collect(),
         empty: "No command was refused.",
@@ -52,7 +52,8 @@ pub(super) fn refused_kinds(kinds: &[RefusalRow]) -> Table {
     Table {
         title: "What was refused",
         width: Width::Whole,
-        note: "In the words of the error that the application got, the latest first. docs/support.md has the alternatives.".to_owned(),
+        note: "The error messages that the application received, the latest first. docs/support.md lists alternatives."
+            .to_owned(),
         head: vec!["Namespace", "Reason", "What", "Since the start"],
         rows: kinds.iter().map(row).collect(),
         empty: "Nothing was refused.",
@@ -71,7 +72,7 @@ pub(super) fn limits(span: &Span<'_>) -> Table {
         note: "Connections that were closed or refused.".to_owned(),
         head: vec!["Limit", "Since the start"],
         rows: rows.collect(),
-        empty: "No client wanted more than it may have.",
+        empty: "No client exceeded a limit.",
     }
 }
 

@@ -41,15 +41,15 @@ pub(super) fn shapes(span: &Span<'_>, rows: &[ShapeRow]) -> Table {
     Table {
         title: "Shapes",
         width: Width::Whole,
-        note: "Since the start: items inserted; reads by the way that they were answered; arrays that were moved to extras, and put \
-               together; commands refused, and only observed."
+        note: "Since the start: items inserted; reads by access path; spills, and outliers merged; commands refused, and refusals only \
+               observed."
             .to_owned(),
         head: vec![
             "Namespace", "Pattern", "Mode", "Key or array", "Holds", "Inserted", "Page", "Index", "Stream", "Pipeline", "Spills", "Merged",
             "Refused", "Observed",
         ],
         rows: rows.iter().map(row).collect(),
-        empty: "No collection has a shape.",
+        empty: "There are no shapes.",
     }
 }
 
@@ -86,10 +86,10 @@ pub(super) fn fill(span: &Span<'_>) -> Table {
     Table {
         title: "Fill of pages",
         width: Width::Half,
-        note: "Items in a bucket when the next one of its key was begun, of all buckets together.".to_owned(),
+        note: "Items on a page when the next page of its key was begun, over all pages.".to_owned(),
         head: vec!["Items", "Buckets", "Share", ""],
         rows,
-        empty: "No bucket was closed yet.",
+        empty: "No page has been closed yet.",
     }
 }
 
@@ -100,13 +100,10 @@ pub(super) fn pages(span: &Span<'_>) -> Table {
             "races for a page lost, and planned again",
             "mongoshape_bucket_conflicts_total",
         ),
-        ("items that came late", "mongoshape_out_of_order_items_total"),
+        ("late items", "mongoshape_out_of_order_items_total"),
+        ("outliers: spills", "mongoshape_outlier_spills_total"),
         (
-            "outliers: moves of elements to extras",
-            "mongoshape_outlier_spills_total",
-        ),
-        (
-            "outliers: reads that put arrays together",
+            "outliers: replies with merged arrays",
             "mongoshape_outlier_merged_reads_total",
         ),
     ];
@@ -124,6 +121,6 @@ pub(super) fn pages(span: &Span<'_>) -> Table {
         note: String::new(),
         head: vec!["What", "Rate", "Since the start"],
         rows: rows.collect(),
-        empty: "Nothing is counted.",
+        empty: "There are no counts.",
     }
 }

@@ -30,10 +30,7 @@ pub(super) fn rates(span: &Span<'_>) -> Table {
     Table {
         title: "Rates",
         width: Width::Half,
-        note: format!(
-            "Commands by what became of them, and bytes; over the last {:.0} s.",
-            span.seconds()
-        ),
+        note: format!("Commands by outcome, and bytes; over the last {:.0} s.", span.seconds()),
         head: vec!["What", "Rate", "Since the start"],
         rows,
         empty: "",
@@ -60,13 +57,17 @@ pub(super) fn latencies(span: &Span<'_>) -> Table {
         add(format!("commands, {outcome}"), DURATION, &[("outcome", outcome)]);
     }
     add("waiting for the upstream".to_owned(), UPSTREAM, &[("command", "other")]);
-    add("the same, by getMore".to_owned(), UPSTREAM, &[("command", "getMore")]);
+    add(
+        "waiting for the upstream, getMore".to_owned(),
+        UPSTREAM,
+        &[("command", "getMore")],
+    );
     add("overhead of the proxy".to_owned(), OVERHEAD, &[]);
     Table {
         title: "Latencies and overhead",
         width: Width::Whole,
         note: format!(
-            "Quantiles as the histograms' bounds allow: the first three over the last {:.0} s, the others since the start.",
+            "Estimates within the buckets of the histograms: the first three columns over the last {:.0} s, the others since the start.",
             span.seconds()
         ),
         head: vec![
@@ -80,7 +81,7 @@ pub(super) fn latencies(span: &Span<'_>) -> Table {
             "Number, all",
         ],
         rows,
-        empty: "Nothing was measured.",
+        empty: "There are no measurements yet.",
     }
 }
 
@@ -100,9 +101,9 @@ pub(super) fn commands(span: &Span<'_>) -> Table {
     Table {
         title: "Commands",
         width: Width::Half,
-        note: "Those that came since the start.".to_owned(),
+        note: "Commands since the start.".to_owned(),
         head: vec!["Command", "Rate", "Relayed", "Rewritten", "Rejected", "Failed"],
         rows: rows.collect(),
-        empty: "None came yet.",
+        empty: "No commands yet.",
     }
 }
