@@ -124,17 +124,17 @@ fn nesting_limit_inside_compressed_messages_equals_mongods() -> Result<()> {
             let insert = doc! { "insert": collection, "documents": [{ "k": nested(depth) }], "$db": &shaped.database };
             let plain = frame::command(1, 0, &insert)?;
             let mut direct = shaped.direct()?;
-            let naive = doc! { "insert": "naive", "documents": [{ "k": nested(depth) }], "$db": &shaped.database };
-            let naive = direct.command(&naive)?;
-            ensure!((naive.get_f64("ok")? > 0.5) == taken, "{depth}: {naive}");
+            let reference = doc! { "insert": "naive", "documents": [{ "k": nested(depth) }], "$db": &shaped.database };
+            let reference = direct.command(&reference)?;
+            ensure!((reference.get_f64("ok")? > 0.5) == taken, "{depth}: {reference}");
             for compressor in Compressor::ALL {
                 let mut application = agreed(&shaped.proxy)?;
                 application.send(&compressed(compressor, plain.clone())?)?;
                 let reply = answer(&mut application).with_context(|| format!("{collection}, {depth}"))?;
                 for field in ["ok", "n", "code"] {
                     ensure!(
-                        reply.get(field) == naive.get(field),
-                        "{collection}, {depth}: {reply}, not {naive}"
+                        reply.get(field) == reference.get(field),
+                        "{collection}, {depth}: {reply}, not {reference}"
                     );
                 }
                 application.command_ok(&ping())?;
