@@ -13,7 +13,7 @@ use crate::session::error::RunError;
 const MAX_VALUES: usize = 32;
 
 /// The values of a field.
-pub(super) struct Answer {
+pub(super) struct DistinctValues {
     pub(super) values: RawArrayBuf,
     /// The first query.
     pub(super) query: RawDocumentBuf,
@@ -23,7 +23,10 @@ pub(super) struct Answer {
 
 /// The values in ascending order. `None` if no index begins with the field, if there are many values, or if
 /// an item lacks the field.
-pub(super) async fn read(run: &mut BucketCommand<'_>, wanted: &Distinct<'_>) -> Result<Option<Answer>, RunError> {
+pub(super) async fn read(
+    run: &mut BucketCommand<'_>,
+    wanted: &Distinct<'_>,
+) -> Result<Option<DistinctValues>, RunError> {
     let is_of_all = wanted.query.is_none() && wanted.collation.is_none();
     // Queries outside of a transaction do not read the same snapshot. The stable API does not have `max`.
     let reads_once = run.context.head.wants_snapshot() && !run.context.head.in_transaction();
@@ -57,7 +60,7 @@ pub(super) async fn read(run: &mut BucketCommand<'_>, wanted: &Distinct<'_>) -> 
                 }
                 let query = scan.query(run.namespace.collection, None, 1);
                 let values = values.into_iter().collect();
-                return Ok(Some(Answer { values, query, reply }));
+                return Ok(Some(DistinctValues { values, query, reply }));
             }
             NextValue::Value(_) | NextValue::OnlyEmptied | NextValue::NotComparable => return Ok(None),
         }
