@@ -109,7 +109,7 @@ fn old_scratch_collections_are_removed() -> Result<()> {
         world.write(stays, &[book(1, 2)])?;
     }
     says(&world.proxy.run("check")?, 0, &["scratch collections"])?;
-    says(&world.proxy.run("setup")?, 0, &["and 2 collections removed"])?;
+    says(&world.proxy.run("setup")?, 0, &["and 2 scratch collections removed"])?;
     let list = doc! { "listCollections": 1, "nameOnly": true, "$db": &world.books.database };
     let there = world.direct.all(&list)?;
     let mut names: Vec<&str> = there.iter().filter_map(|one| one.get_str("name").ok()).collect();
