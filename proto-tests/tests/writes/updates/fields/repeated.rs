@@ -180,7 +180,7 @@ fn a_field_repeated_at_the_top_is_refused_by_every_write() -> Result<()> {
         command.insert("$db", &database);
         let reply = run(&mut table.sides.shaped, &command)?;
         ensure!(
-            super::is_refusal(&reply) && reply.to_string().contains("'name' may not be"),
+            super::is_refusal(&reply) && reply.to_string().contains("the field 'name' twice"),
             "{command}: {reply}"
         );
     }
