@@ -18,6 +18,12 @@ pub struct Distinct<'a> {
 }
 
 impl<'a> Distinct<'a> {
+    /// Whether it requests the values of all documents, and compares them without a collation.
+    #[must_use]
+    pub fn is_of_all(&self) -> bool {
+        self.query.is_none() && self.collation.is_none()
+    }
+
     /// Parses the body of a `distinct`.
     ///
     /// # Errors

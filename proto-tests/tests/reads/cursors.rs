@@ -223,8 +223,8 @@ fn a_finished_find_leaves_no_cursor_on_mongod() -> Result<()> {
     Ok(())
 }
 
-/// What becomes of a cursor that is used as it may not be, on a plain collection and on a shaped one. Of a
-/// key of eight items, the rest waits in the proxy; of all, most are in mongod.
+/// A misused cursor returns the same errors on both collections. Items of a cursor on one key wait in the
+/// proxy. Items of a cursor on all keys wait in mongod.
 #[test]
 fn misused_cursor_has_the_errors_of_a_plain_collection() -> Result<()> {
     let shaped = Shaped::start("")?;

@@ -84,15 +84,15 @@ fn by_pipeline(run: &BucketCommand<'_>, wanted: &Distinct<'_>, stages: &[RawDocu
 
 /// The `distinct` of all items that mongod answers on buckets.
 fn of_stored_path(run: &BucketCommand<'_>, wanted: &Distinct<'_>) -> Option<RawDocumentBuf> {
-    let is_of_all = wanted.query.is_none() && wanted.collation.is_none();
-    is_of_all
+    wanted
+        .is_of_all()
         .then(|| distinct::of_stored_path(run.shape, run.namespace.collection, wanted.key))
         .flatten()
 }
 
 fn first_pages(run: &BucketCommand<'_>, wanted: &Distinct<'_>) -> Option<Vec<RawDocumentBuf>> {
-    let is_of_all = wanted.query.is_none() && wanted.collation.is_none();
-    is_of_all
+    wanted
+        .is_of_all()
         .then(|| distinct::of_first_pages(run.shape, wanted.key))
         .flatten()
 }

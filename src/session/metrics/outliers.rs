@@ -17,8 +17,8 @@ impl OutlierMetrics {
             spills: counters(
                 registry,
                 "outlier_spills_total",
-                "Writes of a document's elements to the collection of extras: a tail was spilled, or a long array was stored or \
-                 changed. When it grows faster than the pushes to long arrays, the threshold is too low for them, or the application \
+                "Times that elements of a document were written to the collection of extras. A tail was spilled, or a long array was \
+                 stored or changed. When it grows faster than the pushes to long arrays, the threshold is too low for them, or the application \
                  changes them by operators other than $push, each of which costs the length of the array.",
                 &["namespace"],
             )?,

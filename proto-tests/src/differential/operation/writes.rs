@@ -1,4 +1,4 @@
-//! Common parts of `update` and `delete`: statements, some of which the shape may refuse.
+//! Common parts of `update` and `delete`. The shape may refuse some of their statements.
 //!
 //! The command is sent to the shaped side first. The plain side gets the statements that were not refused.
 //! Equal contents afterwards show that a refused statement changed nothing.
@@ -106,7 +106,15 @@ impl Writes {
             compare::outcomes(plain, &shaped)?;
             return Ok(Outcome::Failed);
         }
-        compare_told(sides, (plain.as_ref(), &sent), (&shaped, &ours), &self.statements).with_context(|| {
+        let plain_result = PlainResult {
+            reply: plain.as_deref(),
+            sent: &sent,
+        };
+        let shaped_result = ShapedResult {
+            reply: &shaped,
+            errors: &ours,
+        };
+        compare_results(sides, &plain_result, &shaped_result, &self.statements).with_context(|| {
             format!(
                 "plain: {}\n  shaped: {}",
                 plain.as_deref().map_or_else(String::new, show),
@@ -146,13 +154,33 @@ fn code(reply: &RawDocument) -> i32 {
     reply.get_i32("code").unwrap_or_default()
 }
 
-/// Compares the counts of both replies. `ours` are the errors that are no refusals.
-fn compare_told(
+/// The result of the statements that the plain side got.
+struct PlainResult<'a> {
+    /// `None` if the shape refused all statements.
+    reply: Option<&'a RawDocument>,
+    /// The positions of these statements in the command.
+    sent: &'a [usize],
+}
+
+/// The result of all statements on the shaped side.
+struct ShapedResult<'a> {
+    reply: &'a RawDocument,
+    /// The write errors that are not refusals.
+    errors: &'a [&'a RawDocument],
+}
+
+/// Compares counts, write errors and upserts.
+fn compare_results(
     sides: &Sides,
-    (plain, sent): (Option<&RawDocumentBuf>, &[usize]),
-    (shaped, ours): (&RawDocument, &[&RawDocument]),
+    plain: &PlainResult<'_>,
+    shaped: &ShapedResult<'_>,
     statements: &[Document],
 ) -> Result<()> {
+    let PlainResult { reply: plain, sent } = *plain;
+    let ShapedResult {
+        reply: shaped,
+        errors: ours,
+    } = *shaped;
     for name in ["n", "nModified"] {
         let theirs = plain.and_then(|plain| field(plain, name));
         // Nothing of which all is refused.

@@ -1,4 +1,4 @@
-//! A collection of books behind two proxies, one of which is disturbed.
+//! A collection of books behind two proxies. The test kills one of them.
 
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, doc};

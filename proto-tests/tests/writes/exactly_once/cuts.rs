@@ -88,7 +88,7 @@ fn insert(database: &str, items: &[Document]) -> Document {
     doc! { "insert": COLLECTION, "documents": items, "$db": database }
 }
 
-/// What a plain collection says to the command, and what it then holds, by `n`.
+/// The reply of a plain collection to the command, and then the number of its documents for each `n`.
 fn expected(case: &Case) -> Result<(Document, BTreeMap<i32, usize>)> {
     let database = database_name();
     let mut mongod = Connection::open(mongod::shared_replica_set().address())?;

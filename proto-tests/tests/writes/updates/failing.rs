@@ -1,4 +1,4 @@
-//! Updates of all matching items, one of which fails: earlier items are changed, later ones are not.
+//! An `updateMany` that fails at one item. Earlier items are changed, later items are not.
 
 use anyhow::{Context as _, Result};
 use bson::{Bson, Document, doc};

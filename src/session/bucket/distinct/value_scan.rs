@@ -27,10 +27,9 @@ pub(super) async fn read(
     run: &mut BucketCommand<'_>,
     wanted: &Distinct<'_>,
 ) -> Result<Option<DistinctValues>, RunError> {
-    let is_of_all = wanted.query.is_none() && wanted.collation.is_none();
-    // Queries outside of a transaction do not read the same snapshot. The stable API does not have `max`.
-    let reads_once = run.context.head.wants_snapshot() && !run.context.head.in_transaction();
-    if !is_of_all || reads_once || run.is_strict() || run.collection.is_none() || run.context.link.is_dry_run() {
+    // Queries outside of a transaction do not read the same snapshot.
+    let needs_snapshot = run.context.head.wants_snapshot() && !run.context.head.in_transaction();
+    if !wanted.is_of_all() || needs_snapshot || run.collection.is_none() || run.context.link.is_dry_run() {
         return Ok(None);
     }
     let indexes = indexes::stored(run).await?;

@@ -49,8 +49,8 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
     Err(given_up(run))
 }
 
-/// The command by which mongod validates the client's indexes. An error would abort the client's transaction,
-/// so the command is not part of it.
+/// The command that has mongod validate the client's indexes. It is sent outside of the client's transaction,
+/// which an error would abort.
 fn validation(run: &BucketCommand<'_>) -> RawDocumentBuf {
     let mut command = RawDocumentBuf::new();
     let validation = indexes::validation(run.context.head.body());

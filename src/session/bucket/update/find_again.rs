@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use bson::raw::RawArrayBuf;
+use bson::raw::{RawArrayBuf, RawDocument};
 
 use crate::command::document::single;
 use crate::pattern::bucket::item_lookup::{ItemSelector, LocatedItem};
@@ -31,15 +31,7 @@ pub(super) async fn find_again(
         let found = find_as_it_was(run, task, missed).await?;
         return Ok(found.map_or(FoundAgain::Ambiguous, FoundAgain::Item));
     };
-    let is_it = single("_id", single("$eq", id));
-    // The item may be on another page by now.
-    let of_bucket = single(run.shape.items(), single("$elemMatch", &is_it));
-    let wanted = ItemSelector {
-        of_bucket: Some(&of_bucket),
-        of_item: Some(&is_it),
-        ..task.wanted()
-    };
-    let mut matches = Matches::of(run, wanted).await?;
+    let mut matches = by_id(run, task, &single("_id", single("$eq", id))).await?;
     let mut again: Vec<LocatedItem> = Vec::new();
     while let Some(batch) = matches.next_batch(run).await? {
         // With a collation, other `_id`s can compare equal.
@@ -54,6 +46,21 @@ pub(super) async fn find_again(
         (Some(item), true) => FoundAgain::Item(item),
         (Some(_), false) => FoundAgain::Ambiguous,
     })
+}
+
+/// The items that match the update and a condition on `_id`, on any page: an item may have moved.
+async fn by_id(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    condition: &RawDocument,
+) -> Result<Matches, RunError> {
+    let of_bucket = single(run.shape.items(), single("$elemMatch", condition));
+    let wanted = ItemSelector {
+        of_bucket: Some(&of_bucket),
+        of_item: Some(condition),
+        ..task.wanted()
+    };
+    Matches::of(run, wanted).await
 }
 
 /// Items whose `_id`s are looked up in one query.
@@ -77,14 +84,7 @@ pub(super) async fn find_all_again(
                 return Ok(None);
             }
         }
-        let is_one = single("_id", single("$in", &ids));
-        let of_bucket = single(run.shape.items(), single("$elemMatch", &is_one));
-        let wanted = ItemSelector {
-            of_bucket: Some(&of_bucket),
-            of_item: Some(&is_one),
-            ..task.wanted()
-        };
-        let mut matches = Matches::of(run, wanted).await?;
+        let mut matches = by_id(run, task, &single("_id", single("$in", &ids))).await?;
         let mut found: Vec<(usize, LocatedItem)> = Vec::new();
         while let Some(batch) = matches.next_batch(run).await? {
             // With a collation, other `_id`s can compare equal.
