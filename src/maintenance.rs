@@ -4,8 +4,8 @@
 pub(crate) mod check;
 pub(crate) mod compact;
 pub(crate) mod finding;
-pub(crate) mod fit;
 mod inspect;
 pub(crate) mod setup;
+pub(crate) mod shape_fit;
 mod swap;
 pub(crate) mod upstream;

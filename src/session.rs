@@ -6,7 +6,7 @@
 
 mod aggregate_validation;
 mod backoff;
-mod bounded;
+mod bounded_cache;
 mod bucket;
 mod collection_catalog;
 mod command_context;

@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::maintenance::fit::{Fit, SharedFit};
+use crate::maintenance::shape_fit::{Fit, SharedFit};
 use crate::telemetry::admin::ReadinessProbe;
 
 /// Time limit for selecting the upstream and for its reply.

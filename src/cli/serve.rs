@@ -19,7 +19,7 @@ use self::signals::Signals;
 use super::readiness::UpstreamProbe;
 use super::{ConfigFile, RecordedEnvironment};
 use crate::config::Config;
-use crate::maintenance::fit::{self, SharedFit};
+use crate::maintenance::shape_fit::{self, SharedFit};
 use crate::maintenance::upstream;
 use crate::server::Server;
 use crate::server::admission::Admission;
@@ -85,7 +85,7 @@ pub(super) async fn run(
     };
     let fit = SharedFit::default();
     let (shapes, current) = watch::channel(config.shapes.clone());
-    tokio::spawn(fit::watch(
+    tokio::spawn(shape_fit::watch(
         config.upstream.clone(),
         current,
         Arc::clone(&fit),

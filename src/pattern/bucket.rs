@@ -37,7 +37,7 @@ pub mod read;
 pub mod skip_scan;
 pub mod statistics;
 mod stored_paths;
-pub mod take_back;
+pub mod undo_ordered_insert;
 pub mod unwind;
 pub mod update_by_id;
 pub mod update_by_position;

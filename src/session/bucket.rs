@@ -10,7 +10,7 @@ pub(super) mod cursor_source;
 mod delete;
 mod distinct;
 mod explain;
-mod explained;
+mod explanation;
 mod find;
 mod find_and_delete;
 mod find_and_modify;

@@ -5,7 +5,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::bounded::{Bounded, Weighed};
+use super::bounded_cache::{Bounded, Weighed};
 use crate::command::namespace::Namespace;
 
 /// Bytes of an entry beside its key.

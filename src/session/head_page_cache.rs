@@ -12,7 +12,7 @@ use bson::Binary;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, timeout_at};
 
-use super::bounded::{Bounded, Weighed};
+use super::bounded_cache::{Bounded, Weighed};
 use crate::pattern::bucket::layout::PageHeader;
 
 /// Bytes of an entry beside its key.

@@ -16,7 +16,7 @@ use super::memory::MemoryBudget;
 use super::metrics::SessionMetrics;
 use super::namespace_cache::NamespaceCache;
 use super::outlier::hot_documents::KnownOutliers;
-use super::outlier::leftover::Leftovers;
+use super::outlier::leftover_documents::Leftovers;
 use super::outlier::scratch_collection::Scratches;
 use super::outlier_shape_markers::OutlierShapeMarkers;
 use crate::pattern::shapes::Shapes;

@@ -9,7 +9,7 @@ use tracing::{error, info, warn};
 
 use crate::cli::{ConfigFile, RecordedEnvironment};
 use crate::config::Config;
-use crate::maintenance::fit::{self, Fit};
+use crate::maintenance::shape_fit::{self, Fit};
 use crate::pattern::shapes::Shapes;
 use crate::server::admission::{Admission, AdmissionLimits};
 use crate::server::tls;
@@ -41,7 +41,7 @@ impl Reload {
                 return;
             }
         };
-        match fit::look(&self.running.upstream, &config.shapes).await {
+        match shape_fit::look(&self.running.upstream, &config.shapes).await {
             Ok(Fit::Misfits(lines)) => {
                 error!("not reloaded, the configuration is unchanged: {}", lines.join("; "));
                 return;

@@ -3,7 +3,7 @@
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
-use super::explained::Explained;
+use super::explanation::Explained;
 use super::{find, statistics};
 use crate::command::aggregate::{Aggregate, as_find};
 use crate::command::arguments::with_replaced;

@@ -3,7 +3,7 @@
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
-use super::explained::Explained;
+use super::explanation::Explained;
 use super::upstream_query::{ask, complete, documents, first_bucket};
 use crate::command::count::{Count, all_of};
 use crate::command::document::single;

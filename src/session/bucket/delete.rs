@@ -1,11 +1,11 @@
 //! `delete`: removes items from their pages.
 //!
-//! [`one`] deletes a single item, [`many`] whole pages of keys, [`batch_delete`] all other matches,
+//! [`one`] deletes a single item, [`many`] whole pages of keys, [`page_by_page`] all other matches,
 //! [`remove_empty_pages`] the empty pages.
 
-mod batch_delete;
 mod many;
 mod one;
+mod page_by_page;
 pub(super) mod remove_empty_pages;
 
 use bson::raw::{RawDocument, RawDocumentBuf};

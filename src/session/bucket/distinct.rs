@@ -6,7 +6,7 @@ use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, 
 
 use super::command::BucketCommand;
 use super::count::validate_variable;
-use super::explained::Explained;
+use super::explanation::Explained;
 use super::upstream_query::{get_more, kill};
 use crate::command::distinct::{Distinct, too_big};
 use crate::command::document::{get, single};

@@ -13,7 +13,7 @@ use self::access_path::{AccessPath, BatchTerms};
 use self::item_cursor::{BatchLimit, BatchRequest, BatchStatus, ItemCursor};
 use super::command::BucketCommand;
 use super::cursor_source::CursorSource;
-use super::explained::Explained;
+use super::explanation::Explained;
 use super::upstream_query::{complete, kill};
 use crate::command::batch::{BatchKind, ReplyBatch};
 use crate::command::document::{as_whole_number, get};

@@ -13,7 +13,7 @@ use crate::command::error::{CommandError, ErrorCode};
 use crate::command::reply::{CursorReply, copy_cluster_time};
 use crate::session::error::RunError;
 
-use super::leftover::Leftover;
+use super::leftover_documents::Leftover;
 
 impl OutlierCommand<'_> {
     /// Keeps the documents that did not fit in a reply, and returns the id of the new cursor.

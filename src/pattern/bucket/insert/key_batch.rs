@@ -3,8 +3,8 @@
 use bson::raw::RawBson;
 
 use super::failure::Failure;
+use super::page_capacity;
 use super::page_name::{CUT_BY, LONE};
-use super::page_span;
 use super::statement::{InsertStatement, StatementKind};
 use crate::command::error::WriteError;
 use crate::pattern::bucket::item::Item;
@@ -307,7 +307,7 @@ impl KeyBatch {
     /// could be stored. The same for every attempt at a command.
     pub(super) fn extent(&self, shape: &BucketShape, from: usize) -> Vec<usize> {
         let coming = self.members.iter().enumerate().skip(from);
-        page_span::of_page(shape, self.max_bytes(shape), coming)
+        page_capacity::of_page(shape, self.max_bytes(shape), coming)
     }
 
     /// The `max_bytes` by which the pages of this chain are cut.
@@ -317,7 +317,7 @@ impl KeyBatch {
 
     /// Whether a page's name must record the `max_bytes` by which the chain is cut.
     pub(super) fn depends_on_max_bytes(&self, shape: &BucketShape) -> bool {
-        page_span::depends_on_max_bytes(shape, &self.members)
+        page_capacity::depends_on_max_bytes(shape, &self.members)
     }
 
     /// Refuses an item.

@@ -13,7 +13,7 @@ use super::item_times::ItemTimes;
 use super::key_batch::{FirstPageState, Highest, KeyBatch, Member, RetryChain};
 use super::page_name::{CUT_BY, LONE};
 use super::statement::{self, InsertStatement, StatementKind};
-use super::{page_span, reserve};
+use super::{page_capacity, reserve};
 use crate::pattern::bucket::item::{IdSource, Item};
 use crate::pattern::bucket::layout::{self, NewPage, PageHeader, TimeBounds};
 use crate::pattern::shapes::BucketShape;
@@ -95,7 +95,7 @@ impl<'a> Planner<'a> {
 
     /// Appends items to the open page. Reserves the next page if the batch has more items than fit.
     fn push(&self, number: usize, group: &KeyBatch, page: &PageHeader) -> InsertStatement {
-        let mut items = page_span::of_push(self.shape, page, pending(group));
+        let mut items = page_capacity::of_push(self.shape, page, pending(group));
         if self.care == WriteGuarantee::ExactlyOnce || group.one_at_a_time {
             items.truncate(1);
         }

@@ -2,7 +2,7 @@
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
-use super::{batch_delete, remove_empty_pages};
+use super::{page_by_page, remove_empty_pages};
 use crate::command::document::{array_of, put, single};
 use crate::command::write_reply::WriteReply;
 use crate::pattern::bucket::delete::{empty, has_only_next_reservation};
@@ -43,7 +43,7 @@ async fn all(run: &mut BucketCommand<'_>, wanted: ItemSelector<'_>, deleted: &mu
     let narrowing = BucketPredicate::of(run.shape, wanted.filter);
     match narrowing.only_keys().filter(|_| wanted.collation.is_none()) {
         Some(condition) => whole_pages(run, &condition, deleted).await,
-        None => batch_delete::delete(run, wanted, deleted).await,
+        None => page_by_page::delete(run, wanted, deleted).await,
     }
 }
 

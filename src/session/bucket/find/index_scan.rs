@@ -16,7 +16,7 @@ use crate::pattern::bucket::read::documents::DocumentBuffer;
 use crate::pattern::bucket::read::index_scan::{IndexScan, IndexScanResult, SortedQuery, may_have_array};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::cursor_source::{CursorSource, MaterializedList};
-use crate::session::bucket::explained::Explained;
+use crate::session::bucket::explanation::Explained;
 use crate::session::bucket::indexes;
 use crate::session::bucket::upstream_query::{ask_all, complete, documents, kill_all};
 use crate::session::error::RunError;

@@ -19,7 +19,7 @@ use crate::pattern::bucket::read::bucket_query::{BucketQuery, Keys, Order};
 use crate::pattern::bucket::read::documents::DocumentBuffer;
 use crate::pattern::bucket::read::merge::{MergeWindow, PageBounds, Unread, choose, merge};
 use crate::session::bucket::command::BucketCommand;
-use crate::session::bucket::explained::Explained;
+use crate::session::bucket::explanation::Explained;
 use crate::session::bucket::upstream_query::{ask, ask_all, complete, documents, first_bucket, kill_all, more};
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;

@@ -14,7 +14,7 @@ use crate::command::error::WriteError;
 use crate::command::reply::succeeded;
 use crate::pattern::bucket::insert::{Failure, WriteGuarantee, failure};
 use crate::pattern::bucket::item::Item;
-use crate::pattern::bucket::take_back::{on_any_page, on_page, take_back};
+use crate::pattern::bucket::undo_ordered_insert::{on_any_page, on_page, take_back};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::delete::remove_empty_pages;

@@ -8,15 +8,15 @@
 //! statements are sent in ordered commands, in which mongod stops at the first failure
 //! (`docs/decisions/0021-a-multi-update-ends-with-its-first-failure.md`).
 
-mod away;
+mod moved_items;
+mod ordered_statements;
 mod processed_items;
-mod together;
 
 use std::collections::VecDeque;
 
 use bson::raw::RawDocumentBuf;
 
-use self::away::fails_anywhere;
+use self::moved_items::fails_anywhere;
 use self::processed_items::ProcessedItems;
 use super::find_again::{FoundAgain, find_again, find_all_again};
 use super::one::none_matched;

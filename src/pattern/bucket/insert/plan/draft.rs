@@ -3,7 +3,7 @@
 use super::{Planner, WriteGuarantee, pending};
 use crate::pattern::bucket::insert::item_times::ItemTimes;
 use crate::pattern::bucket::insert::key_batch::{ItemState, KeyBatch, Member, RetryChain};
-use crate::pattern::bucket::insert::page_span;
+use crate::pattern::bucket::insert::page_capacity;
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::layout::{PageHeader, TimeBounds};
 
@@ -41,7 +41,8 @@ impl Planner<'_> {
             if !whole && !drafts.is_empty() {
                 break;
             }
-            let whole_page = || page_span::of_page(self.shape, self.shape.max_bytes().into(), coming.iter().copied());
+            let whole_page =
+                || page_capacity::of_page(self.shape, self.shape.max_bytes().into(), coming.iter().copied());
             let mut items = extent.clone().unwrap_or_else(whole_page);
             if !whole || group.one_at_a_time {
                 items.truncate(1);
