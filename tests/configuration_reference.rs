@@ -38,7 +38,7 @@ fn tables() -> String {
     let mut text = String::new();
     for table in reference() {
         write!(text, "\n## `{}`\n\n{}\n\n", table.header, table.meaning).expect("a string");
-        text.push_str("| option | type | values | default | environment | a change holds after | meaning |\n");
+        text.push_str("| option | type | values | default | environment | takes effect after | meaning |\n");
         text.push_str("|---|---|---|---|---|---|---|\n");
         for option in &table.options {
             writeln!(text, "{}", row(option)).expect("a string");
