@@ -59,7 +59,7 @@ impl ReferencedCollection {
     }
 }
 
-/// Why a pipeline cannot be run.
+/// The reason why a pipeline cannot be run.
 #[derive(Clone, Debug)]
 pub struct PipelineRefusal {
     /// The database of the collection that does not support the pipeline.
@@ -118,7 +118,7 @@ impl<'a> Pipelines<'a> {
         }
     }
 
-    /// Rewrites stages: those that read shaped collections read items.
+    /// Rewrites stages: a stage that reads a shaped collection reads its items.
     ///
     /// # Errors
     /// A feature that a shaped collection does not support.

@@ -11,7 +11,7 @@ use crate::command::value_text::value_text;
 pub const INDEX: &str = "mongoshape_shape";
 /// A path that no document of either pattern has.
 const PATH: &str = "control.shape";
-/// What an operator can do if the shape marker differs.
+/// The text that names the remedy if the shape marker differs.
 pub const REMEDY: &str = "change the shape back, or see docs/operations.md, \"Changing a shape\"";
 
 /// The shape marker, as in the `indexes` of a `createIndexes`.

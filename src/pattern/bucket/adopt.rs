@@ -30,14 +30,13 @@ use super::layout::{Control, PageHeader, TimeBounds};
 use crate::command::document::get;
 use crate::pattern::shapes::BucketShape;
 
-/// Why a document is not a bucket, in words that end a sentence about it.
+/// The reason why a document is not a bucket, for the end of an error message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InvalidPage {
     /// The document itself is invalid.
     Itself(String),
-    /// The document is a page, but not in its place among the pages of its key. That may be
-    /// temporary, while another process adopts buckets of the key, because not all statements take
-    /// effect at the same moment.
+    /// The document is a page, but contradicts the pages of its key before it. This may be temporary: another
+    /// process may be adopting buckets of the key, and its statements do not take effect at the same moment.
     Place(String),
 }
 
@@ -57,7 +56,7 @@ pub enum DocumentKind {
     ByHand(Adoption),
 }
 
-/// How a bucket is adopted.
+/// The statements that adopt a bucket.
 #[derive(Clone, Debug)]
 pub struct Adoption {
     /// The elements of an ordered `updates`: closes the page before and marks page 0, if necessary,
@@ -221,8 +220,8 @@ impl<'a> AdoptionScan<'a> {
         Ok(DocumentKind::Page)
     }
 
-    /// Checks that a page is in its place. An unnecessary mark costs time but is harmless. A
-    /// missing mark on page 0 proves nothing: a proxy may have set it after the scan read page 0.
+    /// Checks a page against the pages of its key before it. An unnecessary mark costs time but is harmless.
+    /// A missing mark on page 0 is not an error: a proxy may have set it after the scan read page 0.
     fn follows(&self, seen: &Examined<'_>, facts: &PageHeader, is_marked_late: bool) -> Result<(), InvalidPage> {
         let expected = self.before.as_ref().map_or(0, |before| before.page.saturating_add(1));
         if facts.page != expected {

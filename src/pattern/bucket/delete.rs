@@ -120,9 +120,8 @@ pub fn forget_next(key: &RawDocument, removed: &PageHeader) -> Option<(RawDocume
     Some((query, single("$pull", single(path::NEXT, nonce))))
 }
 
-/// How many of a key's pages can be removed. `pages` begins with the highest page. A page can be
-/// removed if it is empty and its only reservation is for the page after it, which is removed
-/// first.
+/// The number of a key's pages that can be removed. `pages` begins with the highest page. A page can be
+/// removed if it is empty and its only reservation is for the page after it, which is removed first.
 #[must_use]
 pub fn removable(pages: &[PageHeader]) -> usize {
     let mut above: Option<&PageHeader> = None;
@@ -208,7 +207,7 @@ fn identity(page: &PageHeader) -> Vec<RawDocumentBuf> {
     ]
 }
 
-/// The reservations of a page.
+/// The expression for the reservations of a page.
 fn reservations() -> RawDocumentBuf {
     call("$ifNull", field(path::NEXT).as_str(), RawArrayBuf::new())
 }

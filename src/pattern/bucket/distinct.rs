@@ -13,10 +13,10 @@ use crate::pattern::shapes::BucketShape;
 use crate::pattern::unwound::distinct::{list, sort, values_of};
 use crate::pattern::unwound::match_documents;
 
-/// The stages that give each value once, in a document as its field `v`.
+/// The stages that return each value once, in a document as its field `v`.
 ///
 /// # Errors
-/// What cannot be done, for a message.
+/// The part that is not supported, for an error message.
 pub fn stages(
     shape: &BucketShape,
     path: &str,
@@ -34,9 +34,9 @@ pub fn stages(
     Ok(stages)
 }
 
-/// The `distinct` on buckets that returns the values of all items: of an array's elements mongod takes
-/// the values as of documents. It reads a bucket in a sixth of the time of the [stages](stages). `None`
-/// for a path that begins with a key field, and where a number in the path may be a position in the
+/// The `distinct` on buckets that returns the values of all items. mongod takes the values of an array's
+/// elements like those of documents. Reading a bucket takes a sixth of the time of the [stages](stages).
+/// `None` if the path begins with a key field, or has a number that mongod may take for a position in the
 /// array of items.
 #[must_use]
 pub fn of_stored_path(shape: &BucketShape, collection: &str, path: &str) -> Option<RawDocumentBuf> {
@@ -50,10 +50,11 @@ pub fn of_stored_path(shape: &BucketShape, collection: &str, path: &str) -> Opti
     Some(command)
 }
 
-/// The stages that return a key field's value on the first page of each value, as `v`, from the page
-/// index: mongod skips from one value to the next. `n` has the page's number of items, which is missing
-/// in any other document. The values are all if each has items and none is null: the first page does
-/// not show items that lack the field. `None` where the page index does not begin with the field.
+/// The stages that return a key field's value on the first page of each value, as `v`, from the page index:
+/// mongod skips from one value to the next. `n` is the page's number of items, or 0 for a document that is
+/// not a page. The result is complete if each page has items and no value is null. A null page may have items
+/// with null and items without the field, and the first page does not show both. `None` if the page index
+/// does not begin with the field.
 #[must_use]
 pub fn of_first_pages(shape: &BucketShape, field: &str) -> Option<Vec<RawDocumentBuf>> {
     shape.key().first().filter(|first| *first == field)?;
@@ -73,7 +74,7 @@ pub fn of_first_pages(shape: &BucketShape, field: &str) -> Option<Vec<RawDocumen
     ])
 }
 
-/// Whether a document of these stages has a value that an item of its page has.
+/// Whether a result document of [`of_first_pages`] has a value other than null, from a page with items.
 #[must_use]
 pub fn is_first_page(document: &RawDocument) -> bool {
     let is_null = get(document, "_id").is_none_or(|value| value == RawBsonRef::Null);
@@ -81,7 +82,8 @@ pub fn is_first_page(document: &RawDocument) -> bool {
     !is_null && count.is_some_and(|count| count > 0)
 }
 
-/// The values of a key field, from the buckets: of each the one that an item has.
+/// The stages that return the values of a key field from buckets. Of equal values they return one that an
+/// item has.
 fn of_key(
     shape: &BucketShape,
     field: &str,
@@ -94,7 +96,7 @@ fn of_key(
         "shown",
         single("$first", count_pushdown::first_value(shape, field)),
     );
-    // The bucket of items without the field has also those in which it is null.
+    // A bucket without the field has items that lack the field and items in which it is null.
     let own = format!("${}.{field}", shape.items());
     let nothing = RawArrayBuf::new();
     let own = single("$ifNull", list([own.into(), RawBson::Array(nothing)]));

@@ -63,8 +63,7 @@ pub struct LocatedItem {
     pub all_items: Option<RawArrayBuf>,
 }
 
-/// The part of a filter that does not work on items with an additional field, in words for an error
-/// message.
+/// The part of a filter that does not work on items with an additional field, for an error message.
 #[must_use]
 pub fn unsupported(filter: &RawDocument) -> Option<String> {
     if let Some(operator) = unsupported_operator(filter) {

@@ -12,55 +12,56 @@ use crate::command::document::{array_of, first_field, put, single};
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unwound::{asks_for_nearness, names_nothing};
 
-/// A larger filter is not repeated for the buckets: twice its size might not fit in a command.
+/// A larger filter is not repeated for the buckets: a command might not have room for it twice.
 const MAX_FILTER_BYTES: usize = 1 << 20;
 
-/// The condition that pages meet, and no document that was written past the proxy. As an equality, it would
-/// let mongod plan a pipeline by the indexes on bounds, which are [partial](super::index::every_page): an
-/// entry that moves there while it is read would be missed or read twice.
+/// The condition that matches pages and no document that was written past the proxy. It is not an equality,
+/// because mongod could then plan a pipeline by the indexes on bounds. Those are
+/// [partial](super::index::every_page): an entry that moves while the index is read would be missed or read
+/// twice.
 #[must_use]
 pub fn is_page() -> RawDocumentBuf {
     single(path::VERSION, rawdoc! { "$gte": VERSION, "$lte": VERSION })
 }
 
-/// The same for a query without another condition, which reads all pages. It is an expression that no index
-/// answers: the stored key pattern of an application's index begins with the field of [`is_page`], and has an
-/// entry for each item.
+/// [`is_page`] for a query without another condition, which reads all pages. It is an expression, which no
+/// index answers. With [`is_page`] mongod could use an application's index, whose stored key pattern begins
+/// with the same field, and which has an entry for each item.
 #[must_use]
 pub fn is_any_page() -> RawDocumentBuf {
     single("$expr", rawdoc! { "$in": [format!("${}", path::VERSION), [VERSION]] })
 }
 
-/// The condition that pages of any layout meet: one of another version is not to be passed over by a write,
-/// which is refused for it.
+/// The condition that matches pages of any layout version. A write uses it, because a write must not skip a
+/// page of another version: it is refused for that page.
 #[must_use]
 pub fn is_page_of_any_layout() -> RawDocumentBuf {
     single(path::VERSION, single("$gte", 1))
 }
 
-/// What was found in a filter.
+/// The conditions that a filter on items implies for buckets.
 #[derive(Clone, Debug)]
 pub struct BucketPredicate {
     /// Conditions that every bucket with a matching item meets.
     clauses: Vec<RawDocumentBuf>,
-    /// For each key field, the condition that sets it equal to a value.
+    /// For each key field, the equality that the filter demands.
     equalities: Vec<Option<RawDocumentBuf>>,
-    /// Whether a key field is compared otherwise.
+    /// Whether the filter compares a key field by an operator other than equality.
     compares_keys: bool,
-    /// The value that it sets the items' `_id` equal to.
+    /// The `_id` of items that the filter demands.
     id: Option<RawBson>,
-    /// The range that it sets on the time of items.
+    /// The time range of items that the filter demands.
     range: TimeRange,
-    /// Whether the filter says anything else.
+    /// Whether the filter has a condition that is not on the key, the `_id` or a time range.
     says_more: bool,
-    /// Whether the conditions say all that it says: a bucket that meets them holds an item which matches.
+    /// Whether `clauses` contain every condition of the filter.
     is_exact: bool,
-    /// Those of the conditions that are on items, by the names of stored fields.
+    /// The conditions on items among `clauses`, by stored field names.
     of_items: RawDocumentBuf,
 }
 
 impl BucketPredicate {
-    /// Reads a filter.
+    /// Computes the conditions that a filter implies.
     #[must_use]
     pub fn of(shape: &BucketShape, filter: Option<&RawDocument>) -> Self {
         let mut found = Self {
@@ -92,7 +93,7 @@ impl BucketPredicate {
         found
     }
 
-    /// The condition that names one key, where the filter sets every key field equal to a value.
+    /// The condition that matches the buckets of one key, if the filter demands a value for every key field.
     #[must_use]
     pub fn one_key(&self) -> Option<RawDocumentBuf> {
         let mut key = RawDocumentBuf::new();
@@ -104,7 +105,8 @@ impl BucketPredicate {
         Some(key)
     }
 
-    /// The condition that names one key, where the filter says nothing else: every item of that key matches.
+    /// The condition that matches the buckets of one key, if the filter has no other condition: every item of
+    /// that key matches.
     #[must_use]
     pub fn only_one_key(&self) -> Option<RawDocumentBuf> {
         self.range
@@ -114,7 +116,8 @@ impl BucketPredicate {
             .map(|(key, _)| key)
     }
 
-    /// The same where the filter may also set a range on the items' time.
+    /// The condition that matches the buckets of one key, and the time range, if the filter has no other
+    /// condition.
     #[must_use]
     pub fn one_key_and_range(&self) -> Option<(RawDocumentBuf, TimeRange)> {
         let nothing_else = !self.says_more && !self.compares_keys && self.id.is_none();
@@ -124,8 +127,8 @@ impl BucketPredicate {
             .map(|key| (key, self.range))
     }
 
-    /// The condition on buckets that all items of a bucket meet when, and only when, it does: where the
-    /// filter says nothing but how key fields compare. Empty where it says nothing at all.
+    /// The condition on buckets that is equivalent to the filter, if the filter only compares key fields.
+    /// Empty if the filter has no condition.
     #[must_use]
     pub fn only_keys(&self) -> Option<RawDocumentBuf> {
         if !self.is_of_key_alone() {
@@ -138,41 +141,42 @@ impl BucketPredicate {
         }
     }
 
-    /// The `_id` that items must have, where the filter says nothing else but how key fields compare.
+    /// The `_id` that the filter demands, if its other conditions only compare key fields.
     #[must_use]
     pub fn only_one_id(&self) -> Option<&RawBson> {
         self.id.as_ref().filter(|_| !self.says_more && self.range.is_open())
     }
 
-    /// The `_id` that items must have, where [`BucketPredicate::on_buckets`] matches the bucket of the one
-    /// item that matches and by no other.
+    /// The `_id` that the filter demands, if [`BucketPredicate::on_buckets`] contains every condition of the
+    /// filter: only the bucket of the matching item matches it.
     #[must_use]
     pub fn exactly_one_id(&self) -> Option<&RawBson> {
         self.id.as_ref().filter(|_| self.is_exact)
     }
 
-    /// The condition that buckets meet which hold a matching item; others may meet it too.
+    /// The condition that every bucket with a matching item meets. Other buckets may meet it too.
     #[must_use]
     pub fn on_buckets(&self) -> RawDocumentBuf {
         single("$and", array_of(&self.clauses))
     }
 
-    /// The condition by stored paths that tells the matching items of [these
-    /// buckets](Self::bucket_match), once they are unwound. Empty if all match; `None` if the filter
-    /// has a condition that only whole items show.
+    /// The condition, by stored paths, that selects the matching items among the unwound items of [these
+    /// buckets](Self::bucket_match). Empty if all items match. `None` if the filter has a condition that only
+    /// whole items show.
     #[must_use]
     pub fn of_unwound(&self, shape: &BucketShape) -> Option<RawDocumentBuf> {
         self.is_exact.then(|| below(shape.items(), &self.of_items))
     }
 
-    /// Whether each of [these buckets](Self::bucket_match) has an item that matches. So `n` of them
-    /// have `n` items.
+    /// Whether each of [these buckets](Self::bucket_match) has a matching item, so `n` of these buckets have
+    /// at least `n` matching items.
     #[must_use]
     pub fn guarantees_matching_item(&self) -> bool {
         self.is_exact && !self.of_items.is_empty()
     }
 
-    /// Whether all items of a bucket match, or none, as the bucket itself meets the conditions.
+    /// Whether the filter only compares key fields: the items of a bucket match if the bucket meets the
+    /// conditions.
     #[must_use]
     pub fn is_of_key_alone(&self) -> bool {
         !self.says_more && self.id.is_none() && self.range.is_open()
@@ -184,13 +188,13 @@ impl BucketPredicate {
         &self.clauses
     }
 
-    /// The `$match` on pages that goes before the unpacking.
+    /// The `$match` on pages, to be placed before the unwind.
     #[must_use]
     pub fn bucket_match(&self) -> RawDocumentBuf {
         self.match_of(self.page_condition())
     }
 
-    /// The condition that distinguishes pages from other documents, beside these clauses.
+    /// The condition that distinguishes pages from other documents, to be combined with these clauses.
     #[must_use]
     pub fn page_condition(&self) -> RawDocumentBuf {
         if self.clauses.is_empty() {
@@ -200,7 +204,7 @@ impl BucketPredicate {
         }
     }
 
-    /// The same of pages that a write is to change.
+    /// The `$match` on the pages that a write may change.
     #[must_use]
     pub fn write_match(&self) -> RawDocumentBuf {
         self.match_of(is_page_of_any_layout())
@@ -226,7 +230,7 @@ impl BucketPredicate {
                                 self.conjunction(shape, clause, of_items);
                             }
                         }
-                        // What mongod refuses is mongod's to refuse.
+                        // mongod must report an invalid `$and`.
                         _ => {
                             self.says_more = true;
                             self.is_exact = false;
@@ -251,7 +255,7 @@ impl BucketPredicate {
         }
     }
 
-    /// Keeps what a condition on items says, where it is a plain one.
+    /// Records a condition on items: an `_id`, a time range, or another condition.
     fn item_condition(&mut self, shape: &BucketShape, path: &str, value: RawBsonRef<'_>) {
         if path == "_id" && self.id.is_none() {
             self.id = equal_value(value).map(RawBson::from);
@@ -283,7 +287,7 @@ impl BucketPredicate {
     }
 }
 
-/// The same conditions on what is below a path.
+/// The conditions with `path` as a prefix of each field name.
 fn below(path: &str, conditions: &RawDocument) -> RawDocumentBuf {
     let mut moved = RawDocumentBuf::new();
     for (name, value) in conditions.iter().flatten() {
@@ -299,9 +303,9 @@ fn below(path: &str, conditions: &RawDocument) -> RawDocumentBuf {
     moved
 }
 
-/// The conditions that an expression sets a key field equal to a variable, as a `$lookup` with a `let` has
-/// it: for buckets. The bucket without the field holds items that have none, and items in which it is null,
-/// which are not equal here.
+/// The conditions on buckets that a `$expr` implies: equalities of a key field and a variable, as in a
+/// `$lookup` with a `let`. A bucket without the field has items that lack the field and items in which it is
+/// null. Only one of the two is equal to a variable, so such buckets are always included.
 fn key_expressions(shape: &BucketShape, expression: RawBsonRef<'_>) -> Vec<RawDocumentBuf> {
     match expression.as_document().and_then(first_field) {
         Some(("$and", RawBsonRef::Array(parts))) => {
@@ -326,21 +330,21 @@ fn key_expressions(shape: &BucketShape, expression: RawBsonRef<'_>) -> Vec<RawDo
     }
 }
 
-/// Whether an expression is one of the client's variables, or within it.
+/// Whether an expression is a variable of the client, or a path within one.
 fn is_variable(expression: &str) -> bool {
     let name = expression.strip_prefix("$$");
     name.is_some_and(|name| name.starts_with(|first: char| first.is_ascii_lowercase()))
 }
 
-/// Which key field a path begins with.
+/// The position among the key fields of the field that a path begins with.
 #[must_use]
 pub fn key_position(shape: &BucketShape, path: &str) -> Option<usize> {
     let root = path.split('.').next()?;
     shape.key().iter().position(|field| field == root)
 }
 
-/// The value that a condition sets a field equal to, where MongoDB compares it with the field's value as a
-/// whole. An array would also match inside arrays, a regular expression is a pattern.
+/// The value that a condition demands, if MongoDB compares it with the whole value of the field. `None` for
+/// arrays, which would also match inside arrays, and for regular expressions, which are patterns.
 fn equal_value(value: RawBsonRef<'_>) -> Option<RawBsonRef<'_>> {
     match value {
         RawBsonRef::Document(document) => match first_field(document) {
@@ -363,8 +367,8 @@ fn comparable(value: RawBsonRef<'_>) -> bool {
     )
 }
 
-/// Whether a condition compares by value alone, so that the lifted value meets it when, and only when, the
-/// item's own does, which may be of another numeric type.
+/// Whether a condition compares by value alone. The lifted value, which may have another numeric type than
+/// the item's own value, then meets the condition exactly if the item's own value does.
 fn is_comparison(condition: RawBsonRef<'_>) -> bool {
     let Some(operators) = condition.as_document() else {
         return false;
@@ -384,8 +388,8 @@ fn is_comparison(condition: RawBsonRef<'_>) -> bool {
     all && any
 }
 
-/// A condition on items in stored names, fit for an `$elemMatch`. `None` where the whole of it says nothing
-/// that could be asked of a bucket.
+/// A condition on items by stored names, for an `$elemMatch`. `None` if an `$elemMatch` cannot express the
+/// condition.
 fn item_condition(shape: &BucketShape, name: &str, value: RawBsonRef<'_>) -> Option<RawDocumentBuf> {
     match name {
         "$or" | "$nor" | "$and" => {
@@ -407,11 +411,11 @@ fn item_condition(shape: &BucketShape, name: &str, value: RawBsonRef<'_>) -> Opt
             let branches: Vec<RawDocumentBuf> = branches.collect::<Option<_>>()?;
             Some(single(name, array_of(&branches)))
         }
-        // `$expr`, `$where`, `$text`, `$jsonSchema` and the like cannot be asked of an array's element.
+        // `$expr`, `$where`, `$text`, `$jsonSchema` and others do not apply to an element of an array.
         name if name.starts_with('$') => None,
         _ if asks_for_nearness(value) => None,
-        // mongod 6.0.5 crashes on some conditions on a field without a name inside an `$elemMatch` (in
-        // `PlanEnumerator::getIndexedPreds`), so none goes there.
+        // mongod 6.0.5 crashes on some conditions on a field with an empty name inside an `$elemMatch` (in
+        // `PlanEnumerator::getIndexedPreds`), so these conditions are not sent.
         name if name.split('.').any(str::is_empty) || names_nothing(value) => None,
         name => {
             let (root, rest) = name

@@ -24,35 +24,35 @@ use super::page_locator::MAX_EXCEPTIONS;
 use crate::command::document::{get, put, single};
 use crate::pattern::shapes::BucketShape;
 
-/// How a part of an index is named to mongod.
+/// The form in which a query states the range of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// By its bounds, so that mongod has nothing to plan: that takes it 15 to 35 us of some 200.
+    /// `min` and `max`. mongod does not plan such a query, which saves 15 to 35 us of about 200 us.
     Bounds,
-    /// By conditions that mean the same, for the strict stable API, which has no bounds.
+    /// Equivalent conditions in the filter. The strict stable API has no `min` and `max`.
     Conditions,
 }
 
-/// Where buckets are read.
+/// The collection that is read, and the form of its queries.
 #[derive(Clone, Copy, Debug)]
 pub struct BucketSource<'a> {
-    /// The collection.
     pub collection: &'a str,
-    /// How its indexes are read.
+    /// The form in which a query states the range of an index.
     pub reach: Reach,
 }
 
-/// Queries about one key's pages, which tell where to read.
+/// Builds the `find` commands on the pages of one key that determine where a read begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Queries<'a> {
-    /// Where they are read.
+    /// The collection.
     pub source: BucketSource<'a>,
-    /// The condition that names the key.
+    /// The filter for buckets of the key.
     pub key: &'a RawDocument,
 }
 
 impl Queries<'_> {
-    /// For the pages that arithmetic must know of.
+    /// The `find` for the key's exceptions: the pages that position arithmetic must take into account.
+    /// Returns page headers, at most [`MAX_EXCEPTIONS`].
     #[must_use]
     pub fn exceptions(&self, shape: &BucketShape) -> RawDocumentBuf {
         let mut find = single("find", self.source.collection);
@@ -76,7 +76,7 @@ impl Queries<'_> {
         find
     }
 
-    /// For the highest page, without its items.
+    /// The `find` for the header of the highest page.
     #[must_use]
     pub fn highest(&self, shape: &BucketShape) -> RawDocumentBuf {
         let mut find = self.whole_highest();
@@ -84,7 +84,7 @@ impl Queries<'_> {
         find
     }
 
-    /// For the highest page.
+    /// The `find` for the highest page with its items.
     #[must_use]
     pub fn whole_highest(&self) -> RawDocumentBuf {
         let mut find = self.source.pages(self.key, 0, None);
@@ -93,7 +93,7 @@ impl Queries<'_> {
         find
     }
 
-    /// For the first page, without its items: it tells whether the times of all pages ascend.
+    /// The `find` for the header of page 0, which records whether the times of all pages ascend.
     #[must_use]
     pub fn first(&self, shape: &BucketShape) -> RawDocumentBuf {
         let mut find = self.source.pages(self.key, 0, Some(1));
@@ -102,7 +102,7 @@ impl Queries<'_> {
         find
     }
 
-    /// For the bucket of a name, which mongod finds without planning if it is told nothing else.
+    /// The `find` for the bucket with this `_id`. It has no other condition, so mongod does not plan it.
     #[must_use]
     pub fn named(&self, id: &str) -> RawDocumentBuf {
         let mut find = single("find", self.source.collection);
@@ -111,7 +111,7 @@ impl Queries<'_> {
         find
     }
 
-    /// The key's identity; `None` for what cannot be a key.
+    /// The key's identity. `None` if a value cannot be a key.
     #[must_use]
     pub fn identity(&self, shape: &BucketShape) -> Option<Vec<u8>> {
         Some(
@@ -121,7 +121,8 @@ impl Queries<'_> {
         )
     }
 
-    /// For the first page, in the order of time, that may hold something of the query's range.
+    /// The `find` for the page with the least upper bound that may contain items of the query's range. `None`
+    /// if the range has no lower end.
     #[must_use]
     pub fn oldest_in_range(&self, query: &BucketQuery) -> Option<RawDocumentBuf> {
         let mut filter = self.key.to_owned();
@@ -132,7 +133,8 @@ impl Queries<'_> {
         Some(find)
     }
 
-    /// For the last.
+    /// The `find` for the page with the greatest lower bound that may contain items of the query's range.
+    /// `None` if the range has no upper end.
     #[must_use]
     pub fn newest_in_range(&self, query: &BucketQuery) -> Option<RawDocumentBuf> {
         let mut filter = self.key.to_owned();
@@ -147,18 +149,19 @@ impl Queries<'_> {
         Some(find)
     }
 
-    /// For so many pages from the end of the range that a scan begins at. `None` if the range is open there.
-    /// Pages whose times are not all dates are left out: such a key is not in the order of time.
+    /// The `find` for the first `pages` pages of the range in the direction of the scan. `None` if the range
+    /// is open at that end. Leaves out pages with open bounds: such a key is not in the order of time.
     #[must_use]
     pub fn from_near_end(&self, query: &BucketQuery, direction: ScanDirection, pages: u64) -> Option<RawDocumentBuf> {
-        // These bounds do not change behind the scan: a push raises only the upper bound of the head page.
+        // These bounds do not change after the scan has read them: a push raises only the upper bound of the
+        // head page.
         let (end, path, hint, order, [open, closed]) = match direction {
             ScanDirection::Forward => (query.range.from, path::TO, index::TO, 1, ["$gt", "$gte"]),
             ScanDirection::Backward => (query.range.to, path::FROM, index::FROM, -1, ["$lt", "$lte"]),
         };
         let end = end?;
         let pages = i64::try_from(pages).unwrap_or(i64::MAX);
-        // `min` is included, and `max` is not.
+        // `min` is inclusive, `max` is exclusive.
         let is_next = end.inclusive == (direction == ScanDirection::Backward);
         let next = end.at.timestamp_millis().checked_add(i64::from(is_next));
         let mut find = if let (Reach::Bounds, Some(next)) = (self.source.reach, next.map(DateTime::from_millis)) {
@@ -182,7 +185,8 @@ impl Queries<'_> {
         Some(find)
     }
 
-    /// For so many pages in the order of their bounds, the nearest first.
+    /// The `find` for `pages` pages of the range, ordered by the bound that is nearest in the order of the
+    /// query.
     #[must_use]
     pub fn by_bounds(&self, query: &BucketQuery, pages: u64) -> RawDocumentBuf {
         let mut filter = self.key.to_owned();
@@ -197,8 +201,8 @@ impl Queries<'_> {
         find
     }
 
-    /// For so many of the pages whose bounds have moved since others followed them: by their numbers, which
-    /// do not.
+    /// The `find` for up to `pages` pages whose bounds have changed after a later page was begun. It reads
+    /// them by page number, which does not change.
     #[must_use]
     pub fn moved(&self, pages: usize) -> RawDocumentBuf {
         let mut filter = self.key.to_owned();
@@ -207,7 +211,8 @@ impl Queries<'_> {
         self.several(&filter, index::EXCEPTIONS, i64::try_from(pages).unwrap_or(i64::MAX))
     }
 
-    /// For the bounds of all pages before that one.
+    /// The `find` for the time bounds and counts of the pages before page `before` that may contain items of
+    /// the range.
     #[must_use]
     pub fn bounds(&self, shape: &BucketShape, query: &BucketQuery, before: u64) -> RawDocumentBuf {
         let mut filter = self.key.to_owned();
@@ -224,7 +229,7 @@ impl Queries<'_> {
         find
     }
 
-    /// For the pages of these numbers.
+    /// The `find` for the pages with these numbers.
     #[must_use]
     pub fn pages(&self, pages: &[u64]) -> RawDocumentBuf {
         let numbers: bson::raw::RawArrayBuf = pages
@@ -247,7 +252,7 @@ impl Queries<'_> {
         find
     }
 
-    /// For so many pages, with a cursor that stays open where they are more bytes than a reply holds.
+    /// A `find` for up to `limit` pages. Its cursor stays open if the pages exceed one reply.
     fn several(&self, filter: &RawDocument, hint: &str, limit: i64) -> RawDocumentBuf {
         let mut find = single("find", self.source.collection);
         find.append(cstr!("filter"), filter);
@@ -259,17 +264,17 @@ impl Queries<'_> {
 }
 
 impl BucketSource<'_> {
-    /// The `find` for a key's pages from one on and before another, the lowest first; those before none are
-    /// all.
+    /// The `find` for a key's pages from number `from` to before `before`, ascending. `None`: up to the last.
     fn pages(&self, key: &RawDocument, from: u64, before: Option<u64>) -> RawDocumentBuf {
         let mut find = single("find", self.collection);
         find.append(cstr!("hint"), index::PAGE);
-        // Bounds of nothing are an error.
+        // mongod refuses `min` and `max` with an empty range.
         let reach = match before {
             Some(before) if before <= from => Reach::Conditions,
             _ => self.reach,
         };
-        // What has the key and no number is no page, and to be found.
+        // From page 0, the `find` also returns documents of the key without a page number. They are not
+        // pages, and the reader must find that out.
         let from = (from > 0).then(|| RawBsonRef::Int64(number(from)));
         let before = before.map(|page| RawBsonRef::Int64(number(page)));
         match reach {
@@ -302,12 +307,12 @@ fn append_limit(find: &mut RawDocumentBuf, limit: i64) {
     find.append(cstr!("singleBatch"), true);
 }
 
-/// The value that the condition on a key field sets it equal to.
+/// The operand of an equality on a key field.
 fn value_in(condition: RawBsonRef<'_>) -> Option<RawBsonRef<'_>> {
     condition.as_document().and_then(|condition| get(condition, "$eq"))
 }
 
-/// A place in an index: the values that the key's condition names, and those behind.
+/// A bound in an index: the key's values, then `rest`.
 fn bound<const N: usize>(key: &RawDocument, rest: [(&str, RawBsonRef<'_>); N]) -> RawDocumentBuf {
     let mut bound = RawDocumentBuf::new();
     for (name, condition) in key.iter().flatten() {

@@ -17,7 +17,7 @@ use crate::pattern::shapes::BucketShape;
 use crate::pattern::unwound::behind;
 use crate::pattern::unwound::distinct::list;
 
-/// Which item of a key a pipeline needs.
+/// The item of a key that a pipeline needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extreme {
     Newest,
@@ -89,7 +89,8 @@ fn is_path(expression: RawBsonRef<'_>, name: &str) -> bool {
     expression.as_str().and_then(|path| path.strip_prefix('$')) == Some(name)
 }
 
-/// The item of each key that an accumulator needs. `is_ascending`: how the items are sorted by time before.
+/// The item of each key that an accumulator needs. `is_ascending`: the order by time in which the items reach
+/// the accumulator.
 fn extreme_of(time: &str, is_ascending: Option<bool>, accumulator: RawBsonRef<'_>) -> Option<Extreme> {
     let accumulator = accumulator.as_document()?;
     let (operator, argument) = first_field(accumulator).filter(|_| accumulator.iter().count() == 1)?;
@@ -145,7 +146,7 @@ fn pages_of_keys(shape: &BucketShape, collection: &str, key: &str, extreme: Extr
 }
 
 /// The `$unionWith` of the pages of items without the key, which `$graphLookup` does not find. An item that
-/// comes twice changes no answer.
+/// is returned twice does not change the result.
 fn pages_without_key(collection: &str, key: &str) -> RawDocumentBuf {
     let mut filter = single(key, RawBson::Null);
     filter.append(cstr!("$and"), array_of(&[is_page()]));
@@ -154,8 +155,8 @@ fn pages_without_key(collection: &str, key: &str) -> RawDocumentBuf {
     union
 }
 
-/// An expression that is null unless a page shows that its items and those of all pages before, or of all
-/// pages behind page 0, are in the order of time.
+/// An expression that is null unless a page shows that its items and those of all pages before it (for page
+/// 0: after it) are in the order of time.
 fn if_page_is_in_order(shape: &BucketShape, page: RawDocumentBuf) -> RawDocumentBuf {
     let conditions = [
         call("$eq", field(path::VERSION).as_str(), VERSION),

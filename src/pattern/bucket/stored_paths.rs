@@ -52,7 +52,7 @@ pub(super) fn matching_items(shape: &BucketShape, predicate: &BucketPredicate) -
 struct StoredPaths<'a>(&'a BucketShape);
 
 impl StoredPaths<'_> {
-    /// A stage that makes documents of nothing but its own expressions.
+    /// Rewrites a stage whose documents consist only of the results of its expressions.
     fn summary(&self, stage: &RawDocument) -> Option<RawDocumentBuf> {
         let (name, value) = first_field(stage).filter(|_| stage.iter().count() == 1)?;
         Some(match (name, value) {
@@ -110,7 +110,7 @@ impl StoredPaths<'_> {
         }
     }
 
-    /// An operator with its arguments, or a document of expressions.
+    /// Rewrites an operator with its arguments, or a document of expressions.
     fn operator(&self, document: &RawDocument) -> Option<RawDocumentBuf> {
         if get(document, "$literal").is_some() {
             return Some(document.to_owned());
@@ -129,7 +129,7 @@ impl StoredPaths<'_> {
         Some(rewritten)
     }
 
-    /// A field path, a variable, or a text.
+    /// Rewrites a string: a field path. Variables and other strings stay as they are.
     fn text(&self, text: &str) -> Option<RawBson> {
         let Some(path) = text.strip_prefix('$') else {
             return Some(text.into());
@@ -138,7 +138,7 @@ impl StoredPaths<'_> {
             let name = variable.split('.').next()?;
             return (!matches!(name, "ROOT" | "CURRENT")).then(|| text.into());
         }
-        // An invalid path is mongod's to refuse, as the client has written it.
+        // mongod must report an invalid path in the client's words.
         if path.split('.').any(|name| name.is_empty() || name.starts_with('$')) {
             return None;
         }
@@ -156,7 +156,7 @@ impl StoredPaths<'_> {
     }
 }
 
-/// Whether an operator gives the variable `CURRENT`, from which field paths begin, another value.
+/// Whether an operator sets the variable `CURRENT`, with which field paths begin.
 fn redefines_current(operator: &str, argument: RawBsonRef<'_>) -> bool {
     let argument = argument.as_document();
     match operator {

@@ -12,18 +12,18 @@ use crate::pattern::shapes::BucketShape;
 use crate::pattern::unsupported::Unsupported;
 use crate::pattern::unwound::{self, match_documents, number_stage, only_match};
 
-/// The order in which fields come that are stored under another name. Of other shapes it is always the stored
-/// one.
+/// The position of renamed fields in an unwound item. Without renamed fields both orders are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldOrder {
-    /// As stored: for whoever sees whole documents. It takes mongod about three times as long.
+    /// Renamed fields stay in their stored position. Required if the whole document is visible. mongod takes
+    /// about three times as long.
     Stored,
-    /// Before all other fields.
+    /// Renamed fields come before all other fields.
     Any,
 }
 
 impl FieldOrder {
-    /// Which is needed for a client's stages on items.
+    /// The order that a client's stages on items require.
     #[must_use]
     pub fn of_stages(stages: &[impl AsRef<RawDocument>]) -> Self {
         for stage in stages {
@@ -42,7 +42,7 @@ impl FieldOrder {
         Self::Stored
     }
 
-    /// Which is needed where nothing but a query sees the items.
+    /// The order that a query on items requires, if nothing else reads the items.
     #[must_use]
     pub fn of_query(query: Option<&RawDocument>) -> Self {
         if query.is_some_and(|query| names_whole_document(RawBsonRef::Document(query))) {
@@ -53,7 +53,7 @@ impl FieldOrder {
     }
 }
 
-/// Whether an expression in it may be a whole document.
+/// Whether a value contains an expression that may be a whole document.
 fn names_whole_document(value: RawBsonRef<'_>) -> bool {
     match value {
         RawBsonRef::String(text) => text.starts_with("$$ROOT") || text.starts_with("$$CURRENT"),
@@ -80,7 +80,7 @@ pub fn items(shape: &BucketShape) -> RawDocumentBuf {
     single("$map", &map)
 }
 
-/// The expression for an item, given the one for what is stored of it.
+/// The expression for an item. `stored` is the expression for its element in the bucket.
 pub(super) fn item(shape: &BucketShape, stored: &str, order: FieldOrder) -> RawDocumentBuf {
     let mut outer = RawDocumentBuf::new();
     outer.append(cstr!("_id"), format!("{stored}._id"));
@@ -91,14 +91,15 @@ pub(super) fn item(shape: &BucketShape, stored: &str, order: FieldOrder) -> RawD
         FieldOrder::Stored => renamed_in_place(shape, stored),
         FieldOrder::Any => renamed_beside(shape, stored, &mut outer),
     };
-    // Later documents win, so an item that has kept a key value of its own shows that one.
+    // Fields of later documents override: an item's own key value replaces the lifted value.
     let mut parts = RawArrayBuf::new();
     parts.push(&outer);
     parts.push(&inner);
     single("$mergeObjects", &parts)
 }
 
-/// The item as stored, without the fields that are stored under another name; those go beside it.
+/// The expression for the stored item without its renamed fields. Adds those to `beside`, under the
+/// application's names.
 fn renamed_beside(shape: &BucketShape, stored: &str, beside: &mut RawDocumentBuf) -> RawBson {
     let mut inner = RawBson::String(stored.to_owned());
     for (name, stored_name) in shape.rename().pairs() {
@@ -110,7 +111,7 @@ fn renamed_beside(shape: &BucketShape, stored: &str, beside: &mut RawDocumentBuf
     inner
 }
 
-/// The item as stored, with every field under its own name.
+/// The expression for the stored item with the application's field names, in the stored order.
 fn renamed_in_place(shape: &BucketShape, stored: &str) -> RawBson {
     if shape.rename().pairs().next().is_none() {
         return RawBson::String(stored.to_owned());
@@ -130,16 +131,16 @@ fn renamed_in_place(shape: &BucketShape, stored: &str) -> RawBson {
     RawBson::Document(single("$arrayToObject", single("$map", &fields)))
 }
 
-/// The stages that answer a `find`, as the server's own conversion for views has them.
+/// The stages that answer a `find`, like the server's own conversion for views.
 ///
 /// # Errors
-/// What in its projection cannot be done, for a message.
+/// The part of the projection that is not supported, for an error message.
 pub fn of_find(shape: &BucketShape, find: &Find<'_>) -> Result<Vec<RawDocumentBuf>, &'static str> {
     let narrowing = BucketPredicate::of(shape, find.filter);
     let mut stages = vec![narrowing.bucket_match()];
     if narrowing.one_key().is_some() && find.sort.is_none() {
-        // One key's items come in the order of their insertion, as a plain collection has them; the page
-        // index has it too.
+        // Without a sort, the items of one key are returned in the order of insertion, like those of a plain
+        // collection. The page index has this order too.
         stages.push(single("$sort", single(path::PAGE, 1)));
     }
     if find.sort.is_none() && find.limit > 0 && narrowing.guarantees_matching_item() {
@@ -152,7 +153,7 @@ pub fn of_find(shape: &BucketShape, find: &Find<'_>) -> Result<Vec<RawDocumentBu
     Ok(stages)
 }
 
-/// The stages that count the items which match, up to a limit, as a last one that gives `n`.
+/// The stages that count matching items, up to a limit. The last one returns `n`.
 #[must_use]
 pub fn of_count(shape: &BucketShape, query: Option<&RawDocument>, limit: Option<u64>) -> Vec<RawDocumentBuf> {
     let narrowing = BucketPredicate::of(shape, query);
@@ -171,7 +172,7 @@ pub fn of_count(shape: &BucketShape, query: Option<&RawDocument>, limit: Option<
     stages
 }
 
-/// The stages that add up the counts of the pages that a filter may mean.
+/// The stages that sum the counts of the pages that a filter selects.
 #[must_use]
 pub fn sum_of_counts(shape: &BucketShape, narrowing: &BucketPredicate) -> Vec<RawDocumentBuf> {
     let mut group = RawDocumentBuf::new();
@@ -180,10 +181,10 @@ pub fn sum_of_counts(shape: &BucketShape, narrowing: &BucketPredicate) -> Vec<Ra
     vec![narrowing.bucket_match(), single("$group", &group)]
 }
 
-/// The stages that answer a client's own pipeline on items.
+/// The stages that answer a client's pipeline on items.
 ///
 /// # Errors
-/// What in it cannot be run on items, for a message.
+/// The stage that cannot run on items, for an error message.
 pub fn of_aggregate(
     shape: &BucketShape,
     pipeline: &[impl AsRef<RawDocument>],
@@ -202,7 +203,7 @@ pub fn of_aggregate(
     Ok(stages)
 }
 
-/// What a client's own pipeline on items says of the buckets.
+/// Checks a client's pipeline on items. Returns the bucket predicate of its first `$match`.
 ///
 /// # Errors
 /// Those of [`of_aggregate`].
@@ -212,7 +213,7 @@ pub fn check(shape: &BucketShape, pipeline: &[impl AsRef<RawDocument>]) -> Resul
     Ok(BucketPredicate::of(shape, filter))
 }
 
-/// Whether a sort is on one field, and if so on which and whether ascending.
+/// The field of a sort by one field, and whether it is ascending. `None` for any other sort.
 #[must_use]
 pub fn single_sort(sort: &RawDocument) -> Option<(&str, bool)> {
     let mut fields = sort.iter().flatten();

@@ -177,7 +177,7 @@ impl Demands {
     }
 }
 
-/// How the statement refers to the item's position in the array.
+/// The reference to the item's element in the array.
 struct ItemIdentifier {
     /// The identifier of the array filter. None of the client's filters uses it.
     identifier: String,

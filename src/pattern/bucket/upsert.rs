@@ -40,7 +40,7 @@ pub enum Built {
     Base(RawDocumentBuf),
 }
 
-/// Why no document was built.
+/// The reason why no document was built.
 #[derive(Clone, Debug)]
 pub enum UpsertError {
     /// mongod's own error.

@@ -110,7 +110,7 @@ impl UpdateEffect {
                 _ => Self::TouchesArray(of_replacement(shape, update)),
             },
             RawBsonRef::Array(stages) => of_stages(shape, stages),
-            // mongod refuses it.
+            // mongod refuses the update.
             _ => Self::LeavesArray,
         }
     }

@@ -165,7 +165,7 @@ impl<'a> Join<'a> {
         let mut variables = RawDocumentBuf::new();
         match get(spec, "let") {
             Some(RawBsonRef::Document(given)) => variables = given.to_owned(),
-            // mongod refuses it.
+            // mongod refuses the stage.
             Some(_) => return with_pipeline(spec, stages),
             None => {}
         }

@@ -9,7 +9,7 @@ use super::namespace_pattern::NamespacePattern;
 use super::options::{Mode, ShapeError, check_field_name};
 use super::rename::RenameMap;
 
-/// How the items' `_id` is stored.
+/// The storage of the items' `_id`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ItemIds {
     /// Stored and indexed. Duplicates are refused, as in a plain collection.
@@ -40,7 +40,7 @@ pub struct BucketOptions {
     pub max_bytes: u32,
     /// Stored names by item field.
     pub rename: BTreeMap<String, String>,
-    /// How the items' `_id` is stored.
+    /// The storage of the items' `_id`.
     pub item_ids: ItemIds,
     /// How commands on the collection are handled.
     pub mode: Mode,
@@ -169,7 +169,7 @@ impl BucketShape {
         &self.rename
     }
 
-    /// How the items' `_id` is stored.
+    /// The storage of the items' `_id`.
     #[must_use]
     pub fn item_ids(&self) -> ItemIds {
         self.options.item_ids

@@ -16,7 +16,7 @@ pub enum Reads {
     Base,
 }
 
-/// Where the elements beyond the threshold are stored.
+/// The options of the collection that stores the elements beyond the threshold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExtrasOptions {
     /// The collection, in the same database.
@@ -51,7 +51,7 @@ pub struct OutlierOptions {
     pub reads: Reads,
     /// How commands on the collection are handled.
     pub mode: Mode,
-    /// Where the elements beyond the threshold are stored.
+    /// The options of the collection that stores the elements beyond the threshold.
     pub extras: ExtrasOptions,
 }
 

@@ -21,7 +21,7 @@ pub enum Failure {
     /// The collection is not the one that was checked: check the collection and look the page up
     /// again.
     NotReady,
-    /// Anything else.
+    /// Any other error.
     Final(WriteError),
 }
 

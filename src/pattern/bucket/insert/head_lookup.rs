@@ -11,7 +11,7 @@ use crate::pattern::shapes::BucketShape;
 /// The most keys in one query.
 const MAX_KEYS: usize = 10_000;
 
-/// How the head pages of several keys are looked up.
+/// The queries that look up the head pages of several keys.
 #[derive(Clone, Debug)]
 pub enum HeadLookup {
     /// With one `aggregate` of this pipeline. mongod skips from key to key in the page index

@@ -31,7 +31,7 @@ pub(super) struct Member {
     pub(super) state: ItemState,
 }
 
-/// What is known of a key's head page.
+/// The known state of a key's head page.
 #[derive(Clone, Debug)]
 pub(super) enum Highest {
     Unknown,
@@ -41,7 +41,7 @@ pub(super) enum Highest {
     Full(PageHeader),
 }
 
-/// What is known of a key's page 0, in addition to what the head page records.
+/// The known state of a key's page 0, beyond what the head page records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FirstPageState {
     Unknown,
@@ -58,7 +58,7 @@ pub struct PageReservation {
     pub nonce: i64,
 }
 
-/// How a batch's next page is reserved.
+/// The form of the statement that reserves a batch's next page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReservationMode {
     /// In one statement with the reservations of other batches.
@@ -88,7 +88,7 @@ pub struct KeyBatch {
     /// All members before this position are stored or refused.
     next: usize,
     pub(super) highest: Highest,
-    /// How many candidate names for a new page are already in use.
+    /// The number of candidate names for a new page that are already in use.
     pub(super) names_taken: u32,
     pub(super) chain: RetryChain,
     /// The `max_bytes` by which an earlier attempt cut this chain's pages. Every attempt continues
@@ -201,7 +201,7 @@ impl KeyBatch {
         }
     }
 
-    /// Sets the key's head page as it is, or was a while ago. `None`: the key has no page.
+    /// Sets the key's head page. The header may be stale. `None`: the key has no page.
     pub fn know(&mut self, highest: Option<PageHeader>) {
         self.highest = Highest::Known(highest);
         self.unsettle();
@@ -360,7 +360,8 @@ impl KeyBatch {
             StatementOutcome::Stored => self.advance(statement),
             StatementOutcome::Resent => {
                 self.forget();
-                // The one pending item is covered by one statement of any kind.
+                // With one pending item, the executed statement contained that item, whatever the statement's
+                // kind.
                 if self.pending().nth(1).is_none() {
                     self.mark(&statement.items, ItemState::Stored);
                 } else {

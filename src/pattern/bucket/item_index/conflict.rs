@@ -6,7 +6,7 @@ use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 use super::{Indexes, is_clustered, is_id_key, key, name, same_key};
 use crate::command::document::{get, put};
 
-/// Why an index cannot be created.
+/// The reason why an index cannot be created.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Conflict {
     /// Another index of the command is identical.

@@ -144,7 +144,7 @@ fn total(sums: &[(DateTime, u64)]) -> u64 {
     sums.last().map_or(0, |(_, sum)| *sum)
 }
 
-/// Where the items of buckets that were not read may be in the order.
+/// The position, in the order of time, of items in buckets that were not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unread {
     /// All buckets were read.
@@ -158,7 +158,7 @@ pub enum Unread {
 pub struct MergeWindow {
     /// The number of items before the first requested one.
     pub skip: u64,
-    /// Where the items of buckets that were not read may begin.
+    /// The position of items in buckets that were not read.
     pub unread: Unread,
 }
 

@@ -240,7 +240,7 @@ fn a_scan_begins_at_the_near_end_of_its_range() {
         put(&mut filter, path, &range);
         check(Reach::Conditions, asked, &sorted(find(path, filter), path, sign));
     }
-    // No date is behind the last one.
+    // No date is greater than the last one.
     let range = rawdoc! { "$gt": DateTime::MAX };
     let filter = rawdoc! { "k": { "$eq": 1 }, "control.v": 1, "control.to": range.clone() };
     check(

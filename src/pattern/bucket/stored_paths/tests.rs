@@ -17,7 +17,7 @@ fn rewritten(pipeline: &[RawDocumentBuf]) -> Option<Vec<RawDocumentBuf>> {
     of_aggregate(&shape, &BucketPredicate::of(&shape, filter), pipeline)
 }
 
-/// A `$group` by an expression is by this one on unwound buckets.
+/// Checks the expression that replaces `by` in a `$group` on unwound buckets.
 fn check(by: impl Into<RawBson>, expected: impl Into<RawBson>) {
     let [group, expected] = [by.into(), expected.into()].map(|by| single("$group", single("_id", by)));
     let unwind = single("$unwind", "$history");

@@ -21,7 +21,7 @@ pub struct Positional {
     path: String,
 }
 
-/// How the element is found.
+/// The next step to find the element.
 #[derive(Clone, Debug)]
 pub enum Probe {
     /// Send this `aggregate`. [`Positional::number`] reads the element's number from the result.
@@ -52,7 +52,7 @@ impl Positional {
         Ok(found.map(|path| Self { path: path.to_owned() }))
     }
 
-    /// How to find the element of the item's array that the filter matched.
+    /// Plans the query for the element of the item's array that the filter matched.
     ///
     /// # Errors
     /// The filter does not determine the element, for an error message.
@@ -158,8 +158,8 @@ fn split(path: &str) -> Option<(&str, &str)> {
         .filter(|_| path.split('.').any(|part| part == OPERATOR))
 }
 
-/// Whether the condition may match without a matching element, so that the element is not
-/// determined.
+/// Whether the condition may match an array without a matching element, so that it does not determine the
+/// element.
 fn says_not(condition: RawBsonRef<'_>) -> bool {
     let operators = condition
         .as_document()

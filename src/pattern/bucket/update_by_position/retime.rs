@@ -19,10 +19,10 @@ use crate::pattern::bucket::layout::{PageHeader, TimeBounds, path};
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unsupported::Unsupported;
 
-/// What must be marked before an item gets an arbitrary time.
+/// The marks that are missing before an item can get an arbitrary time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetimeReadiness {
-    /// Everything is marked.
+    /// No mark is missing.
     Ready,
     /// Page 0 must be [marked](mark_first).
     First,
@@ -41,7 +41,7 @@ pub fn is_marked(found: &LocatedItem) -> bool {
     get(&found.control, "kept").is_some()
 }
 
-/// What must be marked. `highest` is the key's highest page; it is needed unless [everything is
+/// Computes the missing marks. `highest` is the key's highest page. It is needed unless [everything is
 /// marked](is_marked). Pages after a late page are marked when they are begun.
 #[must_use]
 pub fn readiness(found: &LocatedItem, highest: Option<&PageHeader>) -> RetimeReadiness {
@@ -63,7 +63,7 @@ pub fn readiness(found: &LocatedItem, highest: Option<&PageHeader>) -> RetimeRea
     }
 }
 
-/// The element of `updates` that marks page 0: a page of the key is late, and bounds change.
+/// The element of `updates` that marks page 0: a page of the key is late, and bounds may change.
 #[must_use]
 pub fn mark_first(shape: &BucketShape, key: &Key) -> RawDocumentBuf {
     let mut query = RawDocumentBuf::new();

@@ -7,7 +7,8 @@ use crate::command::document::put;
 use crate::command::error::ErrorCode;
 use crate::command::value_text::value_text;
 
-/// How far after its end an array may be set. mongod fills the gap with null.
+/// The most positions after the end of an array at which an element may be set. mongod fills the gap with
+/// null.
 const MAX_FILLED: usize = 1000;
 
 /// A value in the document.

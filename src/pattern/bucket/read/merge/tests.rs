@@ -120,7 +120,7 @@ fn merge_stops_where_unread_pages_may_have_items() {
     let shape = shape();
     let stored = page((0, &vec![1, 5, 9]));
     let buckets = [Bucket::open(&shape, &stored).unwrap()];
-    // Two items, and where those that were not read begin.
+    // Two items, and the position of items that were not read.
     for (direction, unread, expected) in [
         (1, Unread::From(date(6)), Some([1, 5])),
         (1, Unread::From(date(5)), None),

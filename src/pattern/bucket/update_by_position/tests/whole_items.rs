@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The item as the application knows it, with other fields behind its `_id`, key and time.
+/// The item as the application knows it, with other fields after its `_id`, key and time.
 fn item(more: &RawDocument) -> RawDocumentBuf {
     let mut item = rawdoc! { "_id": 1, "k": 5, "t": bson::DateTime::from_millis(7) };
     more.iter().flatten().for_each(|(name, value)| item.append(name, value));

@@ -53,7 +53,7 @@ fn page_before_the_range_must_end_before_it() {
     for (direction, range, start, met, expected) in [
         (1, &newer, 3, page(3, [5, 9]), ScanStep::More),
         (1, &newer, 3, page(3, [5, 10]), ScanStep::OutOfOrder),
-        // The page was removed since.
+        // The page was removed.
         (1, &newer, 3, page(4, [5, 10]), ScanStep::More),
         // No page is before the first one.
         (1, &newer, 0, page(0, [5, 10]), ScanStep::More),
