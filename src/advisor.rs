@@ -126,7 +126,7 @@ async fn through(client: &Client, advise: &AdviseOptions<'_>) -> anyhow::Result<
     finish(&ask, advise, looked_at, &proposals)
 }
 
-/// Prints what could not be determined, and the configuration.
+/// Prints the notes about facts that could not be determined, and the configuration.
 fn finish(
     ask: &Ask<'_>,
     advise: &AdviseOptions<'_>,

@@ -24,7 +24,7 @@ use self::listener::Listener;
 use self::workers::Workers;
 use crate::session::Shared;
 
-/// The listeners, and what their sessions need.
+/// The listeners, and the state and limits of their sessions.
 #[derive(Debug)]
 pub struct Server {
     /// The addresses for clients.

@@ -17,7 +17,7 @@ const MANY: f64 = 0.5;
 pub(super) struct Candidate {
     pub(super) key: Vec<String>,
     pub(super) time: Option<String>,
-    /// How far indexes match the key.
+    /// The extent to which indexes match the key.
     pub(super) indexed: Indexed,
     /// The name of an index that begins with the key and contains all documents.
     pub(super) index: Option<String>,
@@ -25,7 +25,7 @@ pub(super) struct Candidate {
     pub(super) used: Option<u64>,
 }
 
-/// How far indexes match a key.
+/// The extent to which indexes match a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Indexed {
     /// No index begins with the key.

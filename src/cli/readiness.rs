@@ -14,10 +14,10 @@ use crate::telemetry::admin::ReadinessProbe;
 
 /// Time limit for selecting the upstream and for its reply.
 const DEADLINE: Duration = Duration::from_secs(2);
-/// How long a result is cached.
+/// The time for which a result is cached.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Asks the upstream through the driver, without credentials, because `hello` requires none.
+/// Sends `hello` to the upstream through the driver, without credentials, because `hello` requires none.
 #[derive(Debug)]
 pub(super) struct UpstreamProbe {
     client: Client,

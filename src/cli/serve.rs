@@ -31,7 +31,7 @@ use crate::telemetry::Telemetry;
 use crate::telemetry::admin::{Admin, OperatorPage};
 use crate::telemetry::recent_warnings::RecentWarnings;
 
-/// How long `/readyz` waits for the selection of a server.
+/// The longest time that `/readyz` waits for the selection of a server.
 const SELECTION_TIMEOUT: Duration = Duration::from_secs(1);
 /// The driver's heartbeat interval, for servers without streaming `hello` and for unreachable
 /// servers.

@@ -72,7 +72,7 @@ pub struct InheritedOptions<'a> {
     strictness: Strictness,
 }
 
-/// How the client's `apiStrict` is handled.
+/// The handling of the client's `apiStrict`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Strictness {
     Kept,

@@ -11,7 +11,7 @@ pub enum CommandClass {
     Index,
     /// Reads or writes a collection's definition or statistics.
     Collection,
-    /// Anything else.
+    /// Any other command.
     Other,
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::error::{CommandError, ErrorCode};
 
-/// How the statements of a retryable write are numbered.
+/// The numbering of the statements of a retryable write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatementIds {
     /// Consecutive numbers from this one; the default is 0.

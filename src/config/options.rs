@@ -24,7 +24,7 @@ pub(super) struct ConfigOption<V> {
     pub(super) meaning: &'static str,
 }
 
-/// When a changed value takes effect.
+/// The time at which a changed value takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
     /// At the next SIGHUP.
@@ -121,7 +121,7 @@ pub(super) struct ConfigTable {
     pub(super) tables: &'static [&'static ConfigTable],
 }
 
-/// How often a table may occur.
+/// The number of times that a table may occur.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Occurrence {
     Once,

@@ -36,7 +36,7 @@ pub(crate) async fn run(config: &Config, asked: SetupOptions<'_>) -> anyhow::Res
     Ok(findings?.exit_code())
 }
 
-/// What happens to documents with more elements than an outlier shape's threshold.
+/// The handling of documents with more elements than an outlier shape's threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LongArrays {
     /// They are left unchanged.
@@ -45,7 +45,7 @@ pub(crate) enum LongArrays {
     Split,
 }
 
-/// What happens to plain documents in a collection with a bucket shape.
+/// The handling of plain documents in a collection with a bucket shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlainDocuments {
     /// They are reported and left unchanged.
@@ -154,7 +154,7 @@ async fn set_up(target: &ShapedCollection, findings: &mut Findings) -> Result<()
     }
     findings.add(&create_indexes(target, missing, asked).await);
     if described.is_some() {
-        // A writer may not know that the collection is shaped, so the content is checked again.
+        // A writer may have taken the collection for a plain one, so the content is checked again.
         are_all_pages(target, shape, Trust::Indexed, findings).await?;
     }
     Ok(())

@@ -140,7 +140,7 @@ impl Admission {
     }
 }
 
-/// Why a client is refused.
+/// The reason why a client is refused.
 enum RejectedClient {
     Gone(std::io::Error),
     Misspoken(&'static str),

@@ -19,7 +19,7 @@ use crate::session::upstream::Upstreams;
 /// would fail again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How a member of a replica set is presented to a listener's clients.
+/// The form in which a listener presents a member of a replica set to its clients.
 #[derive(Clone, Debug)]
 pub enum ListenerPresentation {
     /// As a mongos.

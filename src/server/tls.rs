@@ -48,7 +48,7 @@ pub struct TlsFiles {
 /// authority was removed.
 ///
 /// # Errors
-/// The file and what is wrong with it. A certificate that no client would accept is an error, too,
+/// The file and its problem. A certificate that no client would accept is an error, too,
 /// because mongod does not start with one either.
 pub fn acceptor(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let cert_file = PemFile::read(FileOption::Cert(files.table), &files.cert)?;

@@ -42,7 +42,7 @@ const RECONSIDER: Duration = Duration::from_millis(500);
 /// After the start, the warning about a missing server is delayed by this time.
 const FIRST_WARNING: Duration = Duration::from_secs(3);
 
-/// How to connect to servers.
+/// The options of connections to servers.
 #[derive(Clone, Debug)]
 pub struct Dialing {
     /// `None`: without TLS.
@@ -245,7 +245,7 @@ impl Watcher {
     }
 }
 
-/// Logs that clients have had no server since the start, with the reasons that the driver knows.
+/// Logs that clients have had no server since the start, with the reasons that the driver reports.
 fn warn_of_no_server(found: Option<&TopologyDescription>) {
     let servers = found.into_iter().flat_map(|found| found.servers());
     let reason = |address: &ServerAddress, error: &Error| match error.kind.as_ref() {

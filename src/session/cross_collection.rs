@@ -78,7 +78,7 @@ impl<'a> CrossCollectionCommand<'a> {
         let body = self.context.head.body();
         let view = self.view(body).await?;
         let Some(stages) = view.stages else {
-            // mongod refuses it.
+            // mongod refuses the command.
             return self.context.link.run(body).await;
         };
         let mut pipelines = Pipelines::new(&self.context.settings.shapes, self.context.head.database);

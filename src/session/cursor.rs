@@ -23,7 +23,7 @@ const MAX_CURSORS: NonZeroUsize = NonZeroUsize::new(100_000).expect("not zero");
 /// (`localLogicalSessionTimeoutMinutes`), or without a session the default (`cursorTimeoutMillis`).
 const SESSION_TIMEOUT: Duration = Duration::from_mins(30);
 const CURSOR_TIMEOUT: Duration = Duration::from_mins(10);
-/// How often expired cursors are removed.
+/// The interval at which expired cursors are removed.
 const REAP_INTERVAL: Duration = Duration::from_mins(1);
 
 /// A cursor of the proxy between two batches.

@@ -8,7 +8,7 @@ use crate::command::error::{CommandError, ErrorCode};
 use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
 
-/// The client of a command, as far as cursors belong to it.
+/// The properties of a command's client that determine which cursors it owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
     /// The namespace that the cursor reads.
@@ -65,7 +65,7 @@ impl Owner {
         Ok(())
     }
 
-    /// How the session or the transaction differs, with mongod's code.
+    /// The difference of session or transaction, with mongod's code. `None` if both are the same.
     fn difference(&self, client: &Self) -> Option<(i32, &'static str)> {
         match (&self.session, &client.session) {
             (None, Some(_)) => return Some((50736, "which was not created in a session, in a session")),

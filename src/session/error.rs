@@ -3,7 +3,7 @@
 use super::upstream_connection::LinkError;
 use crate::command::error::CommandError;
 
-/// Why a command has no reply of its own.
+/// The reason why a command has no successful reply.
 #[derive(Debug)]
 pub(super) enum RunError {
     /// The reply is an error.

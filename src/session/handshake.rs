@@ -66,7 +66,7 @@ pub fn edit_query(frame: &Frame, query: &OpQuery<'_>) -> Result<Option<Frame>, W
     edited.encode(header.request_id, header.response_to).map(Some)
 }
 
-/// How a handshake's reply is passed on.
+/// The handling of a handshake's reply.
 #[derive(Debug)]
 pub enum HandshakeReply {
     /// Unchanged.

@@ -18,8 +18,8 @@ use crate::pattern::bucket::layout::PageHeader;
 /// Bytes of an entry beside its key.
 const AROUND_KEY: usize = 300;
 
-/// How long a writer waits for a lease. If mongod delays the lease's holder for longer, the writer
-/// continues without it, and mongod decides which write is first.
+/// The longest time that a writer waits for a lease. If mongod delays the lease's holder for longer, the
+/// writer continues without it, and mongod decides which write is first.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The known head page of a key. `None`: unknown. `Some(None)`: the key has no pages.

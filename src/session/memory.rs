@@ -28,7 +28,7 @@ pub(super) const REPLY_COPIES: usize = 3;
 
 /// Copies of a request's bytes in memory: as received, and as sent on.
 const REQUEST_COPIES: usize = 2;
-/// How long a session waits for a reservation.
+/// The longest time that a session waits for a reservation.
 const PATIENCE: Duration = Duration::from_secs(30);
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;

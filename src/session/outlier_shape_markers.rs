@@ -17,7 +17,7 @@ use crate::command::reply::CursorReply;
 use crate::pattern::shape_marker;
 use crate::pattern::shapes::OutlierShape;
 
-/// How long the absence of extras is cached. Another proxy may create extras at any time, but
+/// The time for which the absence of extras is cached. Another proxy may create extras at any time, but
 /// checking for each command is too expensive.
 const WITHOUT_EXTRAS: Duration = Duration::from_secs(1);
 
@@ -65,8 +65,8 @@ impl OutlierShapeMarkers {
             Err(RunError::Command(error)) if error.is(ErrorCode::NamespaceNotFound) => {
                 MarkerState::NothingAt(Instant::now())
             }
-            // A user without `listIndexes` is let through. The result is not cached, because other
-            // users have that right.
+            // A command of a user without `listIndexes` is not refused. The result is not cached, because
+            // other users have that right.
             Err(RunError::Command(error)) if error.is(ErrorCode::Unauthorized) => return Ok(()),
             Err(error) => return Err(error),
         };

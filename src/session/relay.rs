@@ -16,7 +16,7 @@ const ERROR_BYTES: usize = 16 * 1024;
 /// Bytes of the flags at the beginning of an OP_MSG.
 const FLAGS_BYTES: usize = 4;
 
-/// Why a relay ended before the last reply was passed on.
+/// The reason why a relay ended before the last reply was passed on.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RelayError {
     /// The upstream side failed.
@@ -52,7 +52,7 @@ pub(super) enum RequestBytes<'a> {
     Long(LongFrame),
 }
 
-/// What to check in a reply before it is passed on.
+/// The checks of a reply before it is passed on.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ReplyInspection<'a> {
     /// Only whether more replies follow.

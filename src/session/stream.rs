@@ -27,14 +27,14 @@ const PIECE_BYTES: usize = 64 * 1024;
 const READ_AHEAD_BYTES: usize = 64 * 1024;
 /// Bytes of buffer that an idle connection keeps.
 const IDLE_BUFFER_BYTES: usize = 1024;
-/// How long a sender may pause within a message while other sessions wait for the message's memory.
+/// The longest pause of a sender within a message while other sessions wait for the message's memory.
 const GRACE: Duration = Duration::from_secs(5);
 /// Bytes per second that the sender must reach on average in that case.
 const LEAST_RATE: usize = 1024 * 1024;
 /// A message may take its `frame_timeout` for each started part of this many bytes.
 const TIMED_BYTES: usize = 1024 * 1024;
 
-/// Why a stream ended.
+/// The reason why a stream ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StreamError {
     /// The peer sent bytes that are not a message, or the socket failed.

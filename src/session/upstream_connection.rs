@@ -31,7 +31,7 @@ const PATIENCE: Patience = Patience {
     send: Duration::from_mins(10),
 };
 
-/// Why the upstream connection is unusable.
+/// The reason why the upstream connection is unusable.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LinkError {
     /// It could not be established.

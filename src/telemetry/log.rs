@@ -24,7 +24,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// Why logging could not be initialized.
+/// The reason why logging could not be initialized.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The filter is invalid.

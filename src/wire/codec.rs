@@ -7,7 +7,7 @@ use super::error::WireError;
 use super::frame::Frame;
 use super::header::MessageHeader;
 
-/// How far the buffer grows ahead of the first bytes of a message. Later it grows by the size of
+/// The bytes by which the buffer grows ahead of the first bytes of a message. Later it grows by the size of
 /// the received bytes, so that memory follows what a peer sends, not what its header announces.
 const RESERVE_BYTES: usize = 8 * 1024;
 

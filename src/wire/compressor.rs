@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// How the contents of an `OP_COMPRESSED` are compressed.
+/// The compressor of an `OP_COMPRESSED`.
 ///
 /// The protocol's `noop` (0) is left out: mongod closes the connection on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

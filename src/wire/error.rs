@@ -29,7 +29,7 @@ pub enum WireError {
     /// The stream ended inside a message.
     #[error("the connection ended inside a message, after {received} of its bytes")]
     UnexpectedEof {
-        /// How many bytes of the message had arrived.
+        /// The number of bytes of the message that had arrived.
         received: usize,
     },
     /// The message has another op code than expected.
@@ -43,7 +43,7 @@ pub enum WireError {
     /// The message ends before a required part.
     #[error("the message ends inside its {part}")]
     Truncated {
-        /// The name of the part, for a person.
+        /// The name of the part, for the error message.
         part: &'static str,
     },
     /// There are bytes after the last part of the message.
@@ -115,13 +115,13 @@ pub enum WireError {
     /// A name that is not UTF-8.
     #[error("the {part} is not UTF-8")]
     NotUtf8 {
-        /// The name of the part, for a person.
+        /// The name of the part, for the error message.
         part: &'static str,
     },
     /// A name that contains a zero byte cannot be written.
     #[error("the {part} holds a zero byte")]
     ZeroByteInName {
-        /// The name of the part, for a person.
+        /// The name of the part, for the error message.
         part: &'static str,
     },
     /// A compressed message inside a compressed message.

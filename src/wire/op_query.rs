@@ -18,9 +18,9 @@ pub struct OpQuery<'a> {
     pub flags: i32,
     /// `database.collection`; a command goes to the collection `$cmd`.
     pub full_collection_name: &'a str,
-    /// How many documents to skip; 0 for a command.
+    /// The number of documents to skip; 0 for a command.
     pub number_to_skip: i32,
-    /// How many documents to return; 1 or -1 for a command.
+    /// The number of documents to return; 1 or -1 for a command.
     pub number_to_return: i32,
     /// The query or command, perhaps wrapped in `$query`. Only its length and terminator are
     /// checked.

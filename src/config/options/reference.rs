@@ -30,7 +30,7 @@ pub struct OptionReference {
     /// The environment variable that overrides the file. For a table that may occur several times,
     /// that of the first one. `None`: the option can only be set in the file.
     pub variable: Option<String>,
-    /// When a changed value takes effect.
+    /// The time at which a changed value takes effect.
     pub holds: Holds,
     /// The effect.
     pub meaning: &'static str,

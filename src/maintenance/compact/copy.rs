@@ -18,7 +18,7 @@ use crate::pattern::bucket::index;
 use crate::pattern::bucket::key::Key;
 use crate::pattern::shapes::BucketShape;
 
-/// How often other keys are removed to make room for one page.
+/// The most removals of other keys to make room for one page.
 const MAX_ATTEMPTS: u32 = 100;
 
 pub(super) struct Copy<'a> {

@@ -23,7 +23,7 @@ const MAX_PASSES: u32 = 20;
 const MAX_STATEMENTS: usize = 500;
 /// Bytes of statements in one command. The last statement may exceed it.
 const MAX_BYTES: usize = 4 << 20;
-/// How long to wait for the majority of the members, in milliseconds.
+/// The longest wait for the majority of the members, in milliseconds.
 const REPLICATION_TIMEOUT_MS: i64 = 60_000;
 /// The server's code for a statement whose bucket has changed: `ImmutableField`.
 const MISS: i64 = 66;

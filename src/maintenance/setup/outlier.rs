@@ -21,7 +21,7 @@ use crate::pattern::outlier::statement::{has_empty_timestamp, upserting};
 use crate::pattern::outlier::{index, layout, orphans, resplit};
 use crate::pattern::shapes::OutlierShape;
 
-/// How often a race with other writers may be lost.
+/// The most races with other writers that one change may lose.
 pub(super) const MAX_ATTEMPTS: u32 = 100;
 /// The server's code if another writer has begun the same page: `DuplicateKey`.
 const PAGE_TAKEN: i64 = 11000;

@@ -16,13 +16,13 @@ use super::kind::{REPLICATION_TIMEOUT_MS, SwapKind, uuid_of};
 use crate::command::document::{put, single};
 use crate::maintenance::upstream::{ShapedCollection, description};
 
-/// How long mongod may wait for a transaction on the collection, in milliseconds. All other
+/// The longest time that mongod may wait for a transaction on the collection, in milliseconds. All other
 /// operations on the collection wait, too.
 const MAX_TIME_MS: i64 = 1000;
 /// Attempts, and the pause in which other operations can run.
 const ATTEMPTS: u32 = 120;
 pub(super) const PAUSE: Duration = Duration::from_millis(500);
-/// How long a restoring command is repeated while the server does not reply.
+/// The longest time for which a restoring command is repeated while the server does not reply.
 const MAX_SILENCE: Duration = Duration::from_mins(1);
 /// mongod's codes for failures that may be temporary: `LockTimeout`, `MaxTimeMSExpired`, and an
 /// index build in progress.

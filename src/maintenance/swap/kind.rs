@@ -6,7 +6,7 @@ use super::halt::Halt;
 use crate::maintenance::check::collection;
 use crate::maintenance::inspect;
 
-/// How long to wait for the majority of the members, in milliseconds.
+/// The longest wait for the majority of the members, in milliseconds.
 pub(crate) const REPLICATION_TIMEOUT_MS: i64 = 60_000;
 
 /// The server's code for a missing collection.

@@ -14,7 +14,7 @@ use crate::pattern::bucket::compact::Packed;
 const MAX_PAGES: usize = 1000;
 /// Bytes of pages in one command. The last page may exceed it.
 const MAX_BYTES: usize = 8 << 20;
-/// How often a page gets another `_id` because its `_id` exists.
+/// The most `_id`s that are tried for one page.
 const MAX_ATTEMPTS: u32 = 100;
 
 /// Writes pages into the collection with one UUID.

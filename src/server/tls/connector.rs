@@ -23,7 +23,7 @@ use super::pem::PemFile;
 /// - Revocation is not checked.
 ///
 /// # Errors
-/// The file and what is wrong with it. Stricter than the driver in one case, in which no connection could
+/// The file and its problem. Stricter than the driver in one case, in which no connection could
 /// succeed: a `tlsCAFile` without any usable authority.
 pub fn connector(options: &TlsOptions) -> Result<Arc<ClientConfig>, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -54,7 +54,7 @@ pub fn connector(options: &TlsOptions) -> Result<Arc<ClientConfig>, TlsError> {
 /// certificate, its own is sent. Reads the files, and blocks meanwhile.
 ///
 /// # Errors
-/// The file and what is wrong with it.
+/// The file and its problem.
 pub fn own_connector(files: &TlsFiles) -> Result<Arc<ClientConfig>, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let cert = PemFile::read(FileOption::Cert(files.table), &files.cert)?;

@@ -43,7 +43,7 @@ impl fmt::Display for FileOption {
     }
 }
 
-/// Why TLS cannot be configured. The text includes the remedy.
+/// The reason why TLS cannot be configured. The text includes the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file is not usable.
@@ -53,7 +53,7 @@ pub enum TlsError {
         option: FileOption,
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: FileProblem,
     },
     /// No certificate can be issued for the host.
@@ -71,7 +71,7 @@ pub enum TlsError {
     Setup(#[from] rustls::Error),
 }
 
-/// What is wrong with a file. The text follows the file's name.
+/// The problem of a file. The text follows the file's name.
 #[derive(Debug, thiserror::Error)]
 pub enum FileProblem {
     /// It cannot be opened or read.

@@ -87,7 +87,7 @@ impl PemFile {
         let mut store = RootCertStore::empty();
         store.add_parsable_certificates(CertificateDer::pem_slice_iter(&self.bytes).flatten());
         if store.is_empty() {
-            // The strict reader reports what is wrong with the first certificate.
+            // The strict reader reports the problem of the first certificate.
             return self.authorities();
         }
         Ok(store)

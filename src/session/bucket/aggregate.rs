@@ -33,7 +33,8 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     }
     if let Some(find) = as_find(body, &aggregate).filter(|_| !aggregate.explain) {
         run.ensure_readable(aggregate.hint).await?;
-        // Unlike `find`, mongod opens a cursor for a batch of none where the collection is not there.
+        // With a batch size of 0 on a missing collection, mongod opens a cursor for an `aggregate`, but not
+        // for a `find`.
         if run.collection.is_some()
             && let Some(reply) = find::without_pipeline(run, &find).await?
         {
@@ -53,9 +54,9 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     Ok(finish(run, &aggregate, &all_items, reply))
 }
 
-/// Whether mongod refuses the stages of a skip scan: a `$graphLookup` needs more than 100 MB, or a key is a
-/// document with a field that begins with `$`. The pipeline of all items then answers, or reports the mistake
-/// of the client.
+/// Whether mongod refused the stages of a skip scan: any error except an exceeded time limit. For example, a
+/// `$graphLookup` needs more than 100 MB, or a key is a document with a field that begins with `$`. The
+/// pipeline of all items then returns the result, or mongod's error for the client's own stages.
 fn is_refused(reply: &Result<RawDocumentBuf, RunError>) -> bool {
     let Err(RunError::Command(CommandError::Upstream(reply))) = reply else {
         return false;
@@ -69,7 +70,7 @@ fn on_buckets(run: &BucketCommand<'_>, stages: &RawArray) -> RawDocumentBuf {
     with_replaced(run.context.head.body(), &replaced)
 }
 
-/// The client's reply, of mongod's reply to these stages.
+/// Converts mongod's reply to these stages to the client's reply.
 fn finish(
     run: &BucketCommand<'_>,
     aggregate: &Aggregate<'_>,
@@ -101,15 +102,16 @@ fn explanation(run: &BucketCommand<'_>, stages: &RawArray) -> Explained {
     }
 }
 
-/// Pipelines on buckets that answer the same.
+/// The pipelines on buckets that return the result of the client's pipeline.
 struct Stages {
-    /// Reads all pages that may have an item of the answer.
+    /// Reads all pages that may have an item of the result.
     all_items: RawArrayBuf,
-    /// Reads one page of each key. `None` if the client's pipeline needs more.
+    /// Reads one page of each key. `None` if the client's pipeline needs other items, or if `all_items` could
+    /// not be executed after a refusal.
     skip_scan: Option<RawArrayBuf>,
 }
 
-/// The pipelines on buckets, of collections that are ready to be read.
+/// Plans the pipelines on buckets, and checks that the referenced collections can be read.
 async fn stored(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Result<Stages, RunError> {
     let mut pipelines = Pipelines::new(&run.context.settings.shapes, run.context.head.database);
     let metrics = &run.context.shared.metrics;
@@ -134,9 +136,10 @@ async fn stored(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Resul
     })
 }
 
-/// Whether the pipeline that reads all items can take the place of a skip scan that mongod
-/// [refuses](is_refused): an error ends a transaction, a batch of none hides the error, and a stage that
-/// writes might have written. The page index serves no other hint and no collation.
+/// Whether the pipeline of all items can be executed after mongod has [refused](is_refused) a skip scan. It
+/// cannot in a transaction, which the error has ended. It cannot with a batch size of 0, because the error is
+/// then that of the first `getMore`. It cannot with a stage that writes, because the stage might have
+/// written. A skip scan reads the page index, so a hint and a collation exclude it, too.
 fn may_be_repeated(run: &BucketCommand<'_>, aggregate: &Aggregate<'_>) -> bool {
     let cursor = get(run.context.head.body(), "cursor").and_then(RawBsonRef::as_document);
     let batch_size = cursor.and_then(|cursor| as_whole_number(get(cursor, "batchSize")?));

@@ -7,7 +7,7 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 use super::find::item_cursor::{BatchRequest, BatchStatus, ItemCursor};
 use crate::command::batch::ReplyBatch;
 
-/// Where the cursor gets its documents.
+/// The source of a cursor's documents.
 #[derive(Debug)]
 pub(in crate::session) enum CursorSource {
     /// Items of buckets. Buckets are read on demand.

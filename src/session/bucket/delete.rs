@@ -70,8 +70,8 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     Ok(deleted.into_document(run.context.head))
 }
 
-/// Whether a swap or freeze interrupted the command after it had deleted items. The reply then
-/// reports how many.
+/// Whether a swap or freeze interrupted the command after it had deleted items. The reply then reports the
+/// number of deleted items.
 fn is_executed_in_part(run: &BucketCommand<'_>, error: &CommandError) -> bool {
     let is_of_replacing = is_swap_error(error) || error.is(ErrorCode::WriteConflict);
     is_of_replacing && run.executed > 0 && !run.context.head.in_transaction()

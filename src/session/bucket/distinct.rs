@@ -17,9 +17,9 @@ use crate::pattern::unwound;
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 
-/// Values asked for at once: as many as a reply can hold.
+/// Values in one batch: more than a reply can hold.
 const BATCH_SIZE: u64 = 10_000_000;
-/// What the values may weigh (`distinct.cpp`: `kMaxResponseSize`).
+/// Maximum bytes of the values (`distinct.cpp`: `kMaxResponseSize`).
 const MAX_BYTES: usize = 16 * 1024 * 1024 - 4096;
 
 pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
@@ -43,7 +43,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     answer(run, &wanted, by_pipeline(run, &wanted, &stages)).await
 }
 
-/// What is sent for it.
+/// The access path and the internal command of a `distinct`, for `explain`.
 pub(super) async fn explained(run: &mut BucketCommand<'_>, wanted: &Distinct<'_>) -> Result<Explained, RunError> {
     let stages = stages(run, wanted).await?;
     if let Some(found) = value_scan::read(run, wanted).await? {
@@ -60,7 +60,8 @@ pub(super) async fn explained(run: &mut BucketCommand<'_>, wanted: &Distinct<'_>
     })
 }
 
-/// The stages that answer any `distinct`, of a collection that is ready to be read.
+/// The stages that answer any `distinct`. Checks that the collection can be read, and has mongod validate the
+/// variables of the query.
 async fn stages(run: &mut BucketCommand<'_>, wanted: &Distinct<'_>) -> Result<Vec<RawDocumentBuf>, RunError> {
     if let Some(operator) = wanted.query.and_then(unwound::unsupported_operator) {
         return Err(run.unsupported(&format!("{operator} in a filter")).into());
@@ -82,7 +83,7 @@ fn by_pipeline(run: &BucketCommand<'_>, wanted: &Distinct<'_>, stages: &[RawDocu
     command
 }
 
-/// The `distinct` of all items that mongod answers on buckets.
+/// The `distinct` on buckets that returns the values of all items. `None` if mongod must unwind the buckets.
 fn of_stored_path(run: &BucketCommand<'_>, wanted: &Distinct<'_>) -> Option<RawDocumentBuf> {
     wanted
         .is_of_all()
@@ -97,7 +98,8 @@ fn first_pages(run: &BucketCommand<'_>, wanted: &Distinct<'_>) -> Option<Vec<Raw
         .flatten()
 }
 
-/// The values of a key field from the first page of each. `None` if the first pages do not show all.
+/// Reads the values of a key field from the first page of each value. `None` if the first pages do not show
+/// all values.
 async fn from_first_pages(
     run: &mut BucketCommand<'_>,
     wanted: &Distinct<'_>,
@@ -158,7 +160,7 @@ async fn answer(
     Ok(reply_of(&values.values, &answer))
 }
 
-/// What was gathered.
+/// The values that were read.
 struct Values {
     values: RawArrayBuf,
 }
@@ -172,10 +174,10 @@ impl Default for Values {
 }
 
 impl Values {
-    /// Takes a batch; whether all fits in a reply.
+    /// Adds the values of a batch. Returns whether all values fit in a reply.
     fn take(&mut self, cursor: &CursorReply<'_>) -> bool {
         cursor.documents().all(|document| {
-            // An item may hold a value that is undefined, which is one like any other.
+            // An item may have a BSON undefined, which is a value like any other.
             self.values.push(get(document, "v").unwrap_or(RawBsonRef::Null));
             self.values.as_bytes().len() <= MAX_BYTES
         })

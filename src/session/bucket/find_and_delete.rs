@@ -190,8 +190,8 @@ async fn of_image(
     Ok((Some((found.key, found.stored)), answer))
 }
 
-/// The item that an earlier attempt of the command deleted. mongod is asked for a record of an
-/// update first, then for one of a removal.
+/// The item that an earlier attempt of the command deleted. Looks for mongod's record of an update first,
+/// then for that of a removal.
 async fn before(
     run: &mut BucketCommand<'_>,
     wanted: ItemSelector<'_>,

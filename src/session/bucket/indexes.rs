@@ -114,8 +114,8 @@ fn given_up(run: &BucketCommand<'_>) -> RunError {
     CommandError::new(ErrorCode::WriteConflict, message).into()
 }
 
-/// The number of indexes in a reply, without those that the application does not know. Can be 0 for
-/// a clustered collection.
+/// The number of indexes in a reply, without `others`: the indexes that the application does not see. Can be
+/// 0 for a clustered collection.
 pub(super) fn without_others(reply: &RawDocument, field: &str, others: usize) -> i32 {
     let all = get(reply, field).and_then(as_whole_number).unwrap_or(1);
     let known = all.saturating_sub(i64::try_from(others).unwrap_or(i64::MAX));

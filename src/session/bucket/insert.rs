@@ -47,8 +47,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     Ok(batch.reply(run.namespace, run.context.head, &command))
 }
 
-/// Stores the items. After an error the command's knowledge of head pages is not returned to the
-/// cache.
+/// Stores the items. After an error, the head pages that the command assumed are not returned to the cache.
 async fn store(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<(), RunError> {
     if batch.has_work() {
         write_concern::check(run).await?;
@@ -129,7 +128,7 @@ async fn rounds(
     Ok(())
 }
 
-/// Checks the collection again, and returns what is known of it now.
+/// Checks the collection again, and returns the new result.
 async fn still_ready(
     run: &mut BucketCommand<'_>,
     batch: &mut InsertBatch<'_>,

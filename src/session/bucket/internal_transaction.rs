@@ -46,7 +46,7 @@ pub(super) enum Before {
 }
 
 impl OwnTransaction {
-    /// A transaction that no retry asks for.
+    /// A transaction that no retry needs to find.
     pub(super) fn unnumbered(run: &mut BucketCommand<'_>) -> Self {
         let (session, number) = run.context.link.own_transaction();
         Self {

@@ -28,7 +28,7 @@ const OF_AGGREGATION: [&str; 2] = [
     "Failed to optimize pipeline :: caused by :: ",
 ];
 
-/// What mongod must record of a statement that relocates an item, so that a retry finds it.
+/// The record that mongod must keep of a statement that relocates an item, so that a retry finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Memory {
     /// The internal transaction is enough: no other transaction of its session begins before the
@@ -58,7 +58,7 @@ pub(super) struct ItemUpdate<'a> {
     pub(super) constants: Option<&'a RawDocument>,
     /// The `stmtId` of the retry record if the command is retryable.
     pub(super) statement_id: Option<i32>,
-    /// What else must be recorded if an item is relocated.
+    /// The additional record if an item is relocated.
     pub(super) memory: Memory,
     /// `let` variables and constants together.
     variables: Option<RawDocumentBuf>,
@@ -196,7 +196,7 @@ impl<'a> ItemUpdate<'a> {
         Ok(planned)
     }
 
-    /// Evaluates which array element of an item the filter matched.
+    /// The position of the array element of an item that the filter matched, evaluated by mongod.
     async fn element(
         &self,
         run: &mut BucketCommand<'_>,

@@ -16,7 +16,7 @@ use crate::command::registry::Command;
 use crate::command::reply::succeeded;
 use crate::session::error::RunError;
 
-/// How often a command is executed again. Swaps are rare.
+/// The most repetitions of a command. Swaps are rare.
 pub(super) const MAX_RUNS: u32 = 10;
 
 pub(super) type CommandReply = Result<RawDocumentBuf, RunError>;

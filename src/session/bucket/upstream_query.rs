@@ -12,7 +12,7 @@ use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
 impl<'a> BucketCommand<'a> {
-    /// Where the command reads buckets.
+    /// The collection of the command, and the form of its queries.
     pub(super) fn source(&self) -> BucketSource<'a> {
         BucketSource {
             collection: self.namespace.collection,

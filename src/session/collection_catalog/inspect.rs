@@ -16,7 +16,7 @@ use crate::pattern::shape_marker;
 use crate::pattern::shapes::ItemIds;
 use crate::session::error::RunError;
 
-/// How long a write waits for a frozen collection, and how often it checks.
+/// The longest time that a write waits for a frozen collection, and the interval between two checks.
 const MAX_FROZEN: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(50);
 

@@ -10,7 +10,7 @@ use crate::command::registry::Command;
 use crate::session::metrics::{CommandOutcome, Spent};
 use crate::session::stream::StreamError;
 
-/// What a command waits for.
+/// The event that a command waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
     /// Its result.
@@ -21,7 +21,7 @@ pub(super) enum Awaited {
 }
 
 impl Awaited {
-    /// What a command waits for.
+    /// Classifies a command by the event that it waits for.
     pub(super) fn by(command: Command, body: &RawDocument) -> Self {
         if command.is_handshake() && get(body, "maxAwaitTimeMS").is_some() {
             Self::News

@@ -14,7 +14,7 @@ use crate::session::upstream_connection::LinkError;
 use crate::wire::Frame;
 
 impl Session<'_> {
-    /// What to inspect in relayed replies.
+    /// The inspection of relayed replies.
     pub(super) fn look(&self) -> ReplyInspection<'static> {
         if self.presentation.promises_primary() {
             ReplyInspection::ForPrimary

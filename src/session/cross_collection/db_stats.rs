@@ -56,7 +56,7 @@ async fn hidden(across: &mut CrossCollectionCommand<'_>) -> Result<Hidden, RunEr
     Ok(hidden)
 }
 
-/// What the item views contribute to the counts of a database.
+/// The share of the item views in the counts of a database.
 fn of_views(found: &[RawDocumentBuf], buckets: &[(&str, &BucketShape)]) -> Hidden {
     let (ours, others): (Vec<_>, Vec<_>) = found
         .iter()

@@ -31,7 +31,7 @@ pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDo
     let filter = match get(body, "filter") {
         None | Some(RawBsonRef::Null) => None,
         Some(RawBsonRef::Document(filter)) => Some(filter),
-        // mongod refuses it.
+        // mongod refuses the filter.
         Some(_) => return across.context.link.run(body).await,
     };
     if across.context.upstream == UpstreamKind::Mongos || across.context.head.in_transaction() {

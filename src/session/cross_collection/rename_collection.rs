@@ -18,7 +18,7 @@ pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDo
     let body = across.context.head.body();
     let named = |field| get(body, field).and_then(RawBsonRef::as_str).and_then(Namespace::parse);
     let (Some(from), Some(to)) = (named("renameCollection"), named("to")) else {
-        // mongod refuses it.
+        // mongod refuses the command.
         return across.context.link.run(body).await;
     };
     let settings = across.context.settings;

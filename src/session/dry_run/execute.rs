@@ -22,7 +22,7 @@ use crate::session::upstream_connection::UpstreamConnection;
 
 use super::Observer;
 
-/// How a dry run ended.
+/// The end of a dry run.
 enum DryRunEnd {
     /// The plan needs a reply of mongod.
     Asked,
@@ -33,7 +33,7 @@ enum DryRunEnd {
 }
 
 impl Observer {
-    /// Counts how a relayed command would have been executed.
+    /// Counts a relayed command by the result that its execution would have.
     pub(in crate::session) async fn observe(
         &self,
         head: &CommandHeader<'_>,

@@ -35,7 +35,7 @@ const MEMBER_FIELDS: &[&str] = &[
 /// The lists of members in a `hello`.
 const MEMBER_LISTS: [&str; 3] = ["hosts", "passives", "arbiters"];
 
-/// How a listener presents a member of a replica set.
+/// The form in which a listener presents a member of a replica set.
 #[derive(Clone, Debug)]
 pub enum Presentation {
     /// As a mongos, which returns no hosts, so clients can use any address of the proxy.
@@ -72,7 +72,7 @@ impl AddressMap {
     }
 }
 
-/// How a `hello` reply is handled.
+/// The handling of a `hello` reply.
 #[derive(Debug)]
 pub(super) enum Hello {
     /// It is unchanged.

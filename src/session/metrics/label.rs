@@ -5,7 +5,7 @@ use crate::command::header::CommandHeader;
 use crate::command::registry::{Command, CommandClass};
 use crate::pattern::pipeline::documents;
 
-/// How a command ended.
+/// The outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandOutcome {
     /// Relayed as it came.
@@ -115,7 +115,7 @@ pub enum ByteDirection {
     Sent,
 }
 
-/// What the proxy refused on a shaped collection.
+/// The category of a refusal on a shaped collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RefusalReason {
     /// A read, or an option of a read.

@@ -27,7 +27,7 @@ pub(in crate::session) struct OutlierCommand<'a> {
     pub(in crate::session) facts: CommandState,
 }
 
-/// What a command knows of its collection and its read so far.
+/// The state of a command's collection and of its read so far.
 #[derive(Debug, Default)]
 pub(in crate::session) struct CommandState {
     /// The `atClusterTime` of the snapshot from which base documents were read, if any.

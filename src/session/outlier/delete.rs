@@ -40,7 +40,7 @@ impl<'a> OutlierDelete<'_, 'a> {
         let result = if self.of.one {
             one(run, self).await?
         } else if run.context.head.is_retryable_write() {
-            // mongod refuses it.
+            // mongod refuses the statement.
             let element = self.element(self.of.filter, 0);
             let collection = run.namespace.collection;
             run.write(collection, "delete", &element, WriteOrigin::Client(self.id))

@@ -24,7 +24,7 @@ use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 
-/// How a `find` is executed.
+/// The execution plan of a `find`.
 pub(super) enum FindPlan {
     /// mongod executes the client's query, with this projection if there is one. Outliers in its
     /// reply are reassembled.
@@ -169,7 +169,7 @@ pub(super) async fn get_more(run: &mut OutlierCommand<'_>) -> Result<RawDocument
     Err(run.other_extras().into())
 }
 
-/// Which batch of a cursor a reply contains.
+/// The batch of a cursor that a reply contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Batches {
     First,

@@ -38,7 +38,7 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
         UpdateEffect::LeavesArray => Growth::None,
     };
     if command.upsert && command.filter.is_some_and(has_expression) {
-        // mongod refuses it.
+        // mongod refuses the command.
         return run.as_it_is().await;
     }
     let selector = DocumentSelector {

@@ -33,7 +33,7 @@ pub(super) struct Push<'a> {
 }
 
 impl<'a> Push<'a> {
-    /// The push that a statement is on the document of an `_id`. `None`: it is another change.
+    /// The push of a statement to the document with this `_id`. `None`: the statement is another change.
     pub(super) fn of(
         run: &OutlierCommand<'_>,
         statement: &'a OutlierUpdate<'a, 'a>,

@@ -28,7 +28,7 @@ pub(super) enum Merged {
     Stale,
 }
 
-/// A document of mongod's reply, by what the reply to the client needs.
+/// A document of mongod's reply, by the change that the client's reply requires.
 enum AnsweredDocument<'d> {
     /// Returned unchanged.
     AsIs(&'d RawDocument),

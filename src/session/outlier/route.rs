@@ -13,7 +13,7 @@ use crate::pattern::shapes::OutlierShape;
 use crate::session::upstream::UpstreamKind;
 use crate::wire::OpMsgFlags;
 
-/// How a command and its reply are handled.
+/// The handling of a command and its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::session) enum OutlierRoute {
     /// Both are relayed.

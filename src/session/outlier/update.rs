@@ -25,7 +25,7 @@ use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::malformed_pipeline;
 
-/// How often an upsert is repeated because its `_id` exists.
+/// The most repetitions of an upsert because its `_id` exists.
 const MAX_TAKEN: u32 = 3;
 
 pub(super) struct OutlierUpdate<'s, 'a> {
@@ -319,8 +319,8 @@ fn is_replacement(change: RawBsonRef<'_>) -> bool {
     first.is_some_and(|first| first.is_none_or(|(name, _)| !name.starts_with('$')))
 }
 
-/// The result if no document matches: of an upsert, or of the statement without a match. `None`: a
-/// document may match by now. `taken`: how often the upsert's `_id` existed.
+/// The result if no document matches: of an upsert, or of the statement without a match. `None`: a document
+/// may match by now. `taken`: the number of attempts in which the upsert's `_id` existed.
 async fn without_match(
     run: &mut OutlierCommand<'_>,
     statement: &OutlierUpdate<'_, '_>,

@@ -38,7 +38,7 @@ impl Access {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// Why a text is not a valid token. The text is not included.
+/// The reason why a text is not a valid token. The text is not included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// Too short, so that it could be guessed, or too long, so that it is probably another file.
@@ -57,7 +57,7 @@ impl TokenError {
     }
 }
 
-/// Why a file has no valid token.
+/// The reason why a file has no valid token.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
     /// It cannot be opened or read.
@@ -114,9 +114,9 @@ impl Token {
         }
     }
 
-    /// Whether a request contains the token: as a bearer token, or as the password of Basic
-    /// authentication with any user name, because browsers ask for nothing else. Takes the same
-    /// time for all wrong tokens of one length.
+    /// Whether a request contains the token: as a bearer token, or as the password of Basic authentication
+    /// with any user name, because browsers prompt only for these. Takes the same time for all wrong tokens
+    /// of one length.
     pub(super) fn is_known_by(&self, headers: &HeaderMap) -> bool {
         let Some((scheme, credentials)) = headers
             .get(AUTHORIZATION)

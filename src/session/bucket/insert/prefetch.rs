@@ -30,7 +30,7 @@ enum Query {
     Together(RawDocumentBuf, Vec<usize>),
     /// The head page of one group.
     Apart(RawDocumentBuf, usize),
-    /// Which `_id`s already exist.
+    /// The `_id`s that exist already.
     Ids(RawDocumentBuf),
 }
 
@@ -46,7 +46,7 @@ impl Query {
 /// positions.
 pub(super) type Suspects = Vec<(usize, Vec<usize>)>;
 
-/// Reads what the next statements depend on, and refuses items whose `_id` exists. For an
+/// Reads head pages and existing `_id`s for the next statements, and refuses items whose `_id` exists. For an
 /// exactly-once command, such items are only returned: an earlier attempt may have stored them.
 pub(super) async fn look(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<Suspects, RunError> {
     let queries = queries(run, batch);

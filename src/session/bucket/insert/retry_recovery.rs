@@ -17,9 +17,9 @@ use crate::session::upstream_connection::UpstreamRequest;
 /// Statements in one command.
 const MAX_STATEMENTS: usize = 10_000;
 
-/// Asks mongod which statements of the suspect groups it has executed, and records their items as
-/// stored. An item whose `_id` exists and that none of these statements stored is refused. The
-/// order matters: `_id`s are looked up before the retry records.
+/// Reads mongod's retry records of the suspect groups, and records the items of executed statements as
+/// stored. An item whose `_id` exists and that none of these statements stored is refused. The order matters:
+/// `_id`s are looked up before the retry records.
 pub(super) async fn recover(
     run: &mut BucketCommand<'_>,
     batch: &mut InsertBatch<'_>,
@@ -98,7 +98,7 @@ fn take_over(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, number: usize
     }
 }
 
-/// Which of these statements mongod has executed for this command, with their retry records.
+/// mongod's retry records, by `stmtId`, of the statements that it has executed for this command.
 pub(super) async fn remembered(run: &mut BucketCommand<'_>, ids: &[i32]) -> Result<HashMap<i32, Recorded>, RunError> {
     let mut recorded = HashMap::new();
     for asked in ids.chunks(MAX_STATEMENTS) {

@@ -105,7 +105,7 @@ fn number(batch: &InsertBatch<'_>, placed: Placed) -> i32 {
     id.unwrap_or_default().saturating_add(TAKEN_BACK)
 }
 
-/// Looks the surplus items up and removes those found. Returns how many no longer exist.
+/// Looks the surplus items up and removes those found. Returns the number of items that no longer exist.
 async fn round(
     run: &mut BucketCommand<'_>,
     batch: &InsertBatch<'_>,
@@ -155,7 +155,7 @@ async fn round(
     Ok(gone)
 }
 
-/// The filters with which the items are looked up, and the item's index for each.
+/// The filters that look the items up, with the item's index for each.
 fn places(run: &BucketCommand<'_>, batch: &InsertBatch<'_>, surplus: &[Surplus]) -> Vec<(RawDocumentBuf, usize)> {
     let of_key = |group: usize| {
         let items = surplus

@@ -14,7 +14,7 @@ use crate::session::bucket::write_concern;
 use crate::session::error::RunError;
 use crate::session::upstream::UpstreamKind;
 
-/// When the command waits for the client's write concern.
+/// The command that waits for the client's write concern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Concern {
     /// Each statement waits.

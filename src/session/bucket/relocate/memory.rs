@@ -28,9 +28,9 @@ use crate::session::upstream_connection::UpstreamRequest;
 /// inserts of upserts.
 const BESIDE: i32 = 1 << 18;
 
-/// How often a missing image is requested.
+/// The most requests for a missing image.
 const MAX_LOOKS: u32 = 5;
-/// The pause before the next request is that of this round or a later one.
+/// The number of failures that the first pause assumes. Later pauses are longer.
 const MIN_PAUSE: u32 = 3;
 
 /// The result of claiming an item.
@@ -121,7 +121,7 @@ pub(in crate::session::bucket) async fn claimed(
                 let image = get(&answer, "value").and_then(RawBsonRef::as_document);
                 return Ok(image.map(RawDocument::to_owned));
             }
-            // Measured: right after another attempt has claimed the item, mongod may not see the image yet.
+            // Measured: right after another attempt has claimed the item, mongod may not find the image yet.
             Err(RunError::Command(error)) if has_no_image(&error) => pause(MIN_PAUSE.saturating_add(round)).await,
             Err(error) => return Err(error),
         }

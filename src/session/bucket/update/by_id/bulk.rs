@@ -26,7 +26,7 @@ pub(super) struct Bulk<'a> {
     pub(super) ids: &'a RawArrayBuf,
 }
 
-/// What a reply reports about the statements.
+/// The results of the statements in a reply.
 struct BulkReport {
     matched: usize,
     /// Positions of statements that were executed before.
@@ -57,7 +57,7 @@ impl Bulk<'_> {
             }
             last = self.send(run, own.as_ref()).await?;
         }
-        // The client does not know the internal session's `stmtId`s.
+        // The `stmtId`s are those of the internal session, not of the client's.
         let unknown = [("retriedStmtIds", None), ("errorLabels", None)];
         Ok(match own {
             Some(_) => with_replaced(&last, &unknown),
