@@ -1,4 +1,4 @@
-//! Typed, borrowed views of commands, and builders of replies and errors. Must not know patterns or
+//! Typed, borrowed views of commands, and builders of replies and errors. Must not depend on patterns or
 //! sockets.
 #![cfg_attr(
     not(test),

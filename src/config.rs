@@ -7,7 +7,7 @@
 //! `[[bucket]]` or `[[outlier]]` that is not in the file is added by the namespace with the next
 //! number.
 //!
-//! Must not know sockets, and does not read the environment itself: the lookup is passed in.
+//! Must not depend on sockets. Does not read the environment itself: the lookup is passed in.
 
 mod admin;
 mod error;

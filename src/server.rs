@@ -1,5 +1,5 @@
 //! Listeners, admission control, draining, and the upstream's primary. Each connection is handed to a
-//! session. Must not know the meaning of commands.
+//! session. Must not depend on the meaning of commands.
 //!
 //! [`listener`] accepts connections. [`admission`] applies the limits and the TLS handshake.
 //! [`workers`] are the threads that execute sessions. [`topology`] watches the upstream.

@@ -1,8 +1,8 @@
 //! One client and its upstream connection.
 //!
-//! [`connection`] is the loop. [`route`] selects what happens to a command: [`relay`] forwards it, and
+//! [`connection`] is the loop. [`route`] plans the handling of a command: [`relay`] forwards it, and
 //! [`bucket`], [`outlier`] and [`cross_collection`] execute it in a [`command_context`]. [`shared`] has the
-//! state of all sessions. Knows nothing of listeners or of configuration files.
+//! state of all sessions. Must not depend on listeners or on configuration files.
 
 mod aggregate_validation;
 mod backoff;

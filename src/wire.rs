@@ -1,4 +1,4 @@
-//! Bytes to frames and back. Must not know commands, patterns or sockets.
+//! Bytes to frames and back. Must not depend on commands, patterns or sockets.
 //!
 //! A [`Frame`] is one whole message, still the bytes it came in. [`OpMsg`], [`OpQuery`],
 //! [`OpReply`] and [`OpCompressed`] are borrowed views of a frame. [`OpMsgBuilder`] and the

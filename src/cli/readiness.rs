@@ -1,5 +1,5 @@
-//! Readiness: the upstream (for a replica set, the primary) replies to `hello`, the collections fit
-//! their shapes, and the proxy is not stopping. The upstream is asked at most once a second.
+//! Readiness: the upstream (for a replica set, the primary) replies to `hello`, the collections fit their
+//! shapes, and the proxy is not stopping. `hello` is sent at most once a second.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! `create`, `collMod`, `validate` and `planCacheClear`: finds options that buckets do not support,
-//! or that the proxy does not know.
+//! `create`, `collMod`, `validate` and `planCacheClear`: finds options that buckets do not support, and
+//! unknown options.
 
 use bson::raw::{RawBsonRef, RawDocument};
 

@@ -1,4 +1,4 @@
-//! The commands that the proxy knows by name. Any other command is [`Command::Other`].
+//! The commands that the proxy distinguishes, by name. Any other command is [`Command::Other`].
 
 /// The subject of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

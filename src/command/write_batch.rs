@@ -51,9 +51,9 @@ pub struct WriteBatch<'a> {
 }
 
 impl<'a> WriteBatch<'a> {
-    /// Parses a command. `command` is its name and `path` the field with its statements or
-    /// documents: `delete`, `delete.deletes`. `read_own` parses the fields that not all such
-    /// commands have, and returns whether it knows the field.
+    /// Parses a command. `command` is its name and `path` the field with its statements or documents:
+    /// `delete`, `delete.deletes`. `read_own` parses the fields that not all such commands have, and returns
+    /// whether the command has the field.
     ///
     /// # Errors
     /// An unknown field, one of the wrong type, no or too many statements, a read concern that

@@ -1,5 +1,4 @@
-//! Mistakes in a configuration: the place, the problem, and the remedy. Must not know options by
-//! name.
+//! Mistakes in a configuration: the place, the problem, and the remedy. Must not contain names of options.
 
 use std::fmt;
 

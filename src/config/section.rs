@@ -1,5 +1,5 @@
-//! Reads one table of the file, field by field. The environment overrides the file. Fields that
-//! were not read are unknown. Knows types, but not the meaning of options.
+//! Reads one table of the file, field by field. The environment overrides the file. Fields that were not read
+//! are unknown. Checks types, not the meaning of options.
 
 mod tables;
 

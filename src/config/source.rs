@@ -1,5 +1,5 @@
-//! The sources of a configuration (a file's text and the environment), and the list of its
-//! mistakes. Must not know options by name.
+//! The sources of a configuration (a file's text and the environment), and the list of its mistakes. Must not
+//! contain names of options.
 
 use std::cell::RefCell;
 use std::ops::Range;

@@ -212,7 +212,7 @@ impl Compaction<'_> {
         self.replace(frozen, &mut copy).await
     }
 
-    /// Restores the collection. Returns the reason why the run ends, and reports what could not be
+    /// Restores the collection. Returns the reason why the run ends, and reports the parts that could not be
     /// restored.
     async fn take_back(&mut self, frozen: &Frozen<'_>, halt: Halt) -> Halt {
         let taken_back = self.put_away_and_thaw(frozen, &halt).await;

@@ -125,7 +125,8 @@ fn variable_in(expression: RawBsonRef<'_>) -> Option<&'static str> {
     }
 }
 
-/// The filter that matches no document. mongod sees that from the bounds on the index on `_id`.
+/// The filter that matches no document. mongod derives that from the bounds on the index on `_id`, and reads
+/// nothing.
 #[must_use]
 pub fn of_no_document() -> RawDocumentBuf {
     let mut nothing = single("$gt", 1);

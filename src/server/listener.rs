@@ -47,13 +47,13 @@ impl ListenerPresentation {
 pub struct Listener {
     /// The bound socket.
     pub socket: TcpListener,
-    /// How the upstream is presented.
+    /// The presentation of the upstream.
     pub present_as: ListenerPresentation,
     /// The servers for the clients' commands.
     pub upstreams: Upstreams,
 }
 
-/// What a listener needs for its connections.
+/// The state that a listener shares with its connections.
 pub(super) struct ListenerContext {
     pub(super) admission: Arc<Admission>,
     pub(super) shared: Arc<Shared>,

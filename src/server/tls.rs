@@ -1,5 +1,5 @@
-//! TLS for clients and for the upstream: from files and options to configurations of rustls. rustls
-//! uses ring, as in the driver. TLS 1.2 and 1.3, no ALPN. Must not know listeners, or the data on a
+//! TLS for clients and for the upstream: from files and options to configurations of rustls. rustls uses
+//! ring, as in the driver. TLS 1.2 and 1.3, no ALPN. Must not depend on listeners, or on the data on a
 //! connection.
 //!
 //! Files are not cached: to use a renewed certificate, [`acceptor`] is called again and its result

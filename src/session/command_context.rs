@@ -1,4 +1,4 @@
-//! The context of a client's command on shaped collections: what every pattern needs to execute it.
+//! The context in which every pattern executes a client's command on shaped collections.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

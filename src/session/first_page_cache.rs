@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use super::bounded_cache::{Bounded, Weighed};
 use crate::command::namespace::Namespace;
 
-/// Bytes of an entry beside its key.
+/// Bytes of an entry without its key.
 const AROUND_KEY: usize = 200;
 
 #[derive(Debug, Default)]

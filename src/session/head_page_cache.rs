@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use super::bounded_cache::{Bounded, Weighed};
 use crate::pattern::bucket::layout::PageHeader;
 
-/// Bytes of an entry beside its key.
+/// Bytes of an entry without its key.
 const AROUND_KEY: usize = 300;
 
 /// The longest time that a writer waits for a lease. If mongod delays the lease's holder for longer, the

@@ -1,7 +1,7 @@
 //! Metrics of sessions. Labels are closed sets or configured namespaces, never a client's data.
 //!
-//! A HELP text describes what is counted and its unit, and from its first "When" on, what to do
-//! about it. `docs/metrics.md` is generated from the HELP texts.
+//! A HELP text describes the counted events and the unit. From its first "When" on, it describes the remedy.
+//! `docs/metrics.md` is generated from the HELP texts.
 
 mod commands;
 mod inserts;

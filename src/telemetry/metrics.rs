@@ -1,5 +1,5 @@
-//! The registry for the metrics of all layers, and their text format. Knows no metric of another
-//! layer.
+//! The registry for the metrics of all layers, and their text format. Must not depend on the metrics of
+//! another layer.
 
 use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;

@@ -1,5 +1,5 @@
-//! The checksum at the end of an `OP_MSG`: CRC-32C (Castagnoli) of everything before it, header
-//! included. Does not know when a message has one.
+//! The checksum at the end of an `OP_MSG`: CRC-32C (Castagnoli) of everything before it, header included. The
+//! flags of a message determine whether it has a checksum.
 
 use super::error::WireError;
 

@@ -1,4 +1,4 @@
-//! Errors of messages that are read or written. Does not know who sent them, nor how to reply.
+//! Errors of messages that are read or written. Independent of the sender, and of the reply to it.
 
 use super::compressor::Compressor;
 use super::op_code::OpCode;

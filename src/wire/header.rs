@@ -1,4 +1,4 @@
-//! The sixteen bytes before every message. Must not know what follows them.
+//! The sixteen bytes before every message. Does not depend on the rest of the message.
 
 use super::error::WireError;
 use super::op_code::OpCode;

@@ -1,4 +1,5 @@
-//! `OP_COMPRESSED`: another message, compressed. Does not know which compressors were agreed on.
+//! `OP_COMPRESSED`: another message, compressed. Accepts every compressor; the session checks the negotiated
+//! ones.
 //!
 //! A message is inflated only as far as it must be read. [`OpCompressed::inflate_head`] returns its
 //! beginning, which [`OpMsgHead`](super::OpMsgHead) reads. A message that touches no shaped

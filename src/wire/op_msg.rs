@@ -1,4 +1,4 @@
-//! `OP_MSG`: flags, a body, and sequences of documents. Does not know which command the body is.
+//! `OP_MSG`: flags, a body, and sequences of documents. Does not interpret the command in the body.
 
 mod builder;
 mod flags;

@@ -1,5 +1,5 @@
-//! `OP_QUERY`: the legacy request with which some drivers still open a connection. Does not know
-//! what it requests.
+//! `OP_QUERY`: the legacy request with which some drivers still open a connection. Does not interpret the
+//! query.
 
 use bson::RawDocument;
 

@@ -1,4 +1,4 @@
-//! `OP_REPLY`: the reply to `OP_QUERY`. Does not know the request.
+//! `OP_REPLY`: the reply to `OP_QUERY`. Independent of the request.
 
 use bson::RawDocument;
 

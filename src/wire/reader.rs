@@ -1,5 +1,4 @@
-//! Reads the parts of a message from front to back, never beyond its end. Does not know what the
-//! parts mean.
+//! Reads the parts of a message from front to back, never beyond its end. Does not interpret the parts.
 
 use bson::RawDocument;
 

@@ -1,5 +1,4 @@
-//! Writes the parts of a message from front to back, never over the limit. Does not know what the
-//! parts mean.
+//! Writes the parts of a message from front to back, never over the limit. Does not interpret the parts.
 
 use bson::RawDocument;
 use bytes::{BufMut, BytesMut};

@@ -1,4 +1,4 @@
-//! A reference of all options. Reads no configuration, and must not know options by name.
+//! A reference of all options. Reads no configuration, and must not contain names of options.
 
 use super::{
     ConfigOption, ConfigTable, Holds, Map, Number, Occurrence, OptionalText, RequiredNumber, RequiredText,

@@ -68,8 +68,8 @@ async fn create_indexes(target: &ShapedCollection, shape: &OutlierShape) -> Resu
     Ok(format!("the indexes of {} are {done}", shape.extras_collection()))
 }
 
-/// Spills tails, and removes orphans and unused scratch collections. Returns a description of what
-/// was done, if anything.
+/// Spills tails, and removes orphans and unused scratch collections. Returns a description of the changes, if
+/// there are any.
 async fn put_right(target: &ShapedCollection, shape: &OutlierShape) -> Result<Option<String>, Error> {
     let mut moved = 0_u64;
     let only_id = single("_id", 1);

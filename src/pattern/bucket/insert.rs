@@ -12,9 +12,8 @@
 //!   reservation, and a page with a reservation is not removed. *close* also reserves, and so does
 //!   a *push* that fills a page while more items are pending. Safe to repeat. The reservations of
 //!   several batches are one statement, which does not report which of them missed.
-//! * *mark* marks page 0 as unordered. It is sent before the statement that makes a later page
-//!   late, if the writer does not know of an earlier mark. Safe to repeat. Fails like a push if
-//!   there is no page 0.
+//! * *mark* marks page 0 as unordered. It is sent before the statement that makes a later page late, unless
+//!   the known page headers show the mark. Safe to repeat. Fails like a push if there is no page 0.
 //! * *page* inserts a page with its items. Two writers that begin the same page collide on the page
 //!   index. Only the pages of a batch are sent several at once: in order, up to the first failure.
 //!
@@ -26,10 +25,9 @@
 //! proxies run it, how often, and how far each attempt came. mongod records only the `stmtId` of
 //! each statement that wrote something. So:
 //!
-//! * The id of a statement is the id of its first item. An attempt sends the statement only if it
-//!   knows that all earlier items of the batch are stored. So of two attempts at one item only one
-//!   is executed, and the stored items of a batch are those that a chain of statements from its
-//!   beginning covers.
+//! * The id of a statement is the id of its first item. An attempt sends the statement only after all earlier
+//!   items of the batch are stored. So of two attempts at one item only one is executed, and the stored items
+//!   of a batch are those that a chain of statements from its beginning covers.
 //! * The number of items that a statement covers must follow from mongod's record, which
 //!   distinguishes an update from an insert (and has the `_id` of the insert). So a push has one
 //!   item. A page has as many items as `KeyBatch::extent` computes, from the command and from the

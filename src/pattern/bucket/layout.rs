@@ -1,4 +1,4 @@
-//! Layout version 1: what a bucket looks like in mongod.
+//! Layout version 1: the stored form of a bucket.
 //!
 //! ```js
 //! { _id: "123_1698335223",     // key text, "_", seconds of the first time; any in an adopted bucket
@@ -30,9 +30,9 @@
 //!   reservation is not removed: see `docs/decisions/0013-pages-are-reserved.md`.
 //! * `count` is 0 only if all items were deleted from a page that has a reservation.
 //!
-//! If no page of a key is late or unordered, the times of its items ascend from the first page to
-//! the last. The first and the last page are enough to know that: page 0 is marked before a later
-//! page becomes late, and each page begun after a late page is unordered. See
+//! If no page of a key is late or unordered, the times of its items ascend from the first page to the last.
+//! The first and the last page show whether that is so: page 0 is marked before a later page becomes late,
+//! and each page begun after a late page is unordered. See
 //! `docs/decisions/0003-out-of-order-marks-are-local.md`. When an item gets another time on a
 //! standalone, a page that is not the highest becomes late. `kept`, `unsteady` and `anchor` exist
 //! for that case: see

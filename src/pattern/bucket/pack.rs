@@ -1,8 +1,8 @@
 //! Packs plain documents into pages, in a copy that takes the collection's name.
 //!
-//! The copy contains what inserting the documents through the proxy would have stored, in the order
-//! that packs them best: key by key, each key by time ([`order`]). Documents become [`item`]s by
-//! the code of inserts.
+//! The copy contains the pages that inserts through the proxy would have stored, if they came in the order
+//! that packs documents best: key by key, each key by time ([`order`]). Documents become [`item`]s by the
+//! code of inserts.
 //!
 //! While the copy is filled and compared, the collection is *frozen* as for
 //! [`compact`](super::compact): a validator that no document satisfies refuses every insert and

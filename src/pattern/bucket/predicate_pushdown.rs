@@ -1,4 +1,4 @@
-//! Predicate pushdown: what a filter on items implies for the buckets that contain them.
+//! Predicate pushdown: the conditions that a filter on items implies for their buckets.
 //!
 //! The client's filter runs unchanged on unwound items. The bucket predicate only reduces the buckets to
 //! unwind, so it may let through too many, never too few.

@@ -1,4 +1,4 @@
-//! Reads PEM files: certificates, authorities and private keys. Knows the option of a file only for
+//! Reads PEM files: certificates, authorities and private keys. The option that names a file is only used in
 //! errors.
 
 use std::fs::File;

@@ -1,7 +1,8 @@
 //! `insert`: stores items on pages, in rounds, until each is stored or has failed.
 //!
-//! [`prefetch`] reads what the plan needs, [`retry_recovery`] finds what an earlier attempt stored,
-//! [`dispatch`] sends the planned statements, [`write_concern`] waits for the client's write concern.
+//! [`prefetch`] reads head pages and existing `_id`s, [`retry_recovery`] finds the items that an earlier
+//! attempt stored, [`dispatch`] sends the planned statements, [`write_concern`] waits for the client's write
+//! concern.
 
 mod batch;
 mod dispatch;

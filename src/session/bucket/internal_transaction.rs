@@ -1,7 +1,7 @@
-//! A transaction of the proxy for a change of two documents, in a session beside the client's.
+//! A transaction of the proxy for a change of two documents, in a session other than the client's.
 //!
 //! For a retryable command the session and number are derived from the client's, so that another attempt,
-//! perhaps through another proxy, can ask for the outcome: `abortTransaction` reports that the first was
+//! perhaps through another proxy, can determine the outcome: `abortTransaction` reports that the first was
 //! committed (256), or ends it. See `docs/decisions/0014-moves-are-transactions.md`.
 
 use bson::Binary;

@@ -1,4 +1,4 @@
-//! Updates of located items: what `update` and `findAndModify` share.
+//! Updates of located items, for `update` and `findAndModify`.
 //!
 //! The client's statement is first validated upstream with a filter that matches nothing. mongod reports
 //! mistakes in its own words, and the recorded result if the statement is a retry.

@@ -3,7 +3,7 @@
 //!
 //! Writes just before the swap fail with `DocumentValidationFailure`. Operations still on the old collection
 //! fail with `CollectionUUIDMismatch` or `QueryPlanKilled`. A command that has changed nothing, or that is
-//! retryable, runs again from the beginning. Any other returns an error that says so.
+//! retryable, runs again from the beginning. Any other returns an error that reports the swap.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 

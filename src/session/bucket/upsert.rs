@@ -1,6 +1,6 @@
 //! Inserts the item of an upsert without a match, built as mongod builds it.
 //!
-//! The insert has a `stmtId` of its own beside the client's statement, so that a retry finds it.
+//! The insert has its own `stmtId`, in addition to that of the client's statement, so that a retry finds it.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};

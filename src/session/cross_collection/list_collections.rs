@@ -94,7 +94,7 @@ async fn without_ours(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocu
     let asker = InheritedOptions::of(across.context.head.body());
     let found = match collection_lookup::list(across.context.link, asker, filter).await {
         Ok(found) => found,
-        // With the right to see names only, the definitions are unknown.
+        // A user may have the right to list names only. Then the definitions are unknown.
         Err(RunError::Command(_)) => {
             let views = [single("type", "view"), collection_lookup::named_one_of(&names)];
             let copies = buckets.iter().flat_map(|(collection, _)| copies_of(collection));

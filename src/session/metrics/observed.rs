@@ -1,4 +1,4 @@
-//! Metrics of observe mode: what shapes would do and save.
+//! Metrics of observe mode: the commands that shapes would rewrite, and the storage that they would save.
 
 use prometheus::{IntCounterVec, Registry};
 

@@ -1,8 +1,8 @@
 //! Cursors with leftovers: documents of mongod's last reply that did not fit in the client's reply together
 //! with their extras. They are kept until the next `getMore`.
 //!
-//! Such a cursor has an id of the proxy, which mongod does not know. If the cursor is evicted, the
-//! client gets `CursorNotFound`, so no document is skipped unnoticed.
+//! Such a cursor has an id of the proxy, for which mongod has no cursor. If the cursor is evicted, the client
+//! gets `CursorNotFound`, so no document is skipped unnoticed.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;

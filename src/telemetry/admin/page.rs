@@ -1,6 +1,6 @@
-//! The operator's page: one document without external resources. The server renders its tables, so
-//! they work without JavaScript. The script refreshes them, and plots values of `/metrics`. Knows
-//! metrics only by name, and shapes as passed in. Contains no documents and no secrets.
+//! The operator's page: one document without external resources. The server renders its tables, so they work
+//! without JavaScript. The script refreshes them, and plots values of `/metrics`. Metrics are read by name,
+//! shapes are passed in. Contains no documents and no secrets.
 
 mod html;
 mod rows;

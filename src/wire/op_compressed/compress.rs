@@ -1,4 +1,4 @@
-//! Compresses bytes with each compressor. Does not know what they are.
+//! Compresses bytes with each compressor.
 
 use std::io::{self, Cursor};
 

@@ -1,8 +1,8 @@
-//! Inflates the data of each compressor. Does not know what they contain.
+//! Inflates the data of each compressor. Does not interpret the result.
 //!
-//! The announced size was checked against the limit and against what the data can expand to. It may
-//! still be wrong, so memory grows with the output. The exception is snappy: its data expand at
-//! most 22 times, so a false size cannot waste much memory.
+//! The announced size was checked against the limit and against the greatest size of the inflated data. It
+//! may still be wrong, so memory grows with the output. The exception is snappy: its data expand at most 22
+//! times, so a false size cannot waste much memory.
 
 use std::io::Cursor;
 

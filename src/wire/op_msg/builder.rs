@@ -1,4 +1,4 @@
-//! Writes an `OP_MSG`. Does not know which command the body is.
+//! Writes an `OP_MSG`. Does not interpret the command in the body.
 
 use bson::RawDocument;
 

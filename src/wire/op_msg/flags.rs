@@ -1,4 +1,4 @@
-//! The flag bits of an `OP_MSG`. Does not know what a flag requires of a reader.
+//! The flag bits of an `OP_MSG`. The reader of a message acts on them.
 
 use std::ops::BitOr;
 

@@ -1,4 +1,4 @@
-//! Reads the beginning of an `OP_MSG`. Does not know which command it is.
+//! Reads the beginning of an `OP_MSG`. Does not interpret the command in the body.
 
 use bson::RawDocument;
 

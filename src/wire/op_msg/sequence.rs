@@ -1,4 +1,4 @@
-//! A section of kind 1: a name, and consecutive documents. Does not know whose argument they are.
+//! A section of kind 1: a name, and consecutive documents. Independent of the command.
 
 use bson::RawDocument;
 

@@ -1,4 +1,4 @@
-//! Every way in which an `OP_MSG` can be malformed, and that reading returns what was written.
+//! Every way in which an `OP_MSG` can be malformed, and that a written message is read unchanged.
 
 use bson::{RawDocumentBuf, rawdoc};
 use proptest::prelude::*;

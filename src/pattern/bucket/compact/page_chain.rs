@@ -1,4 +1,4 @@
-//! Compares the copy of a key's pages with what it should contain.
+//! Compares the pages of a key in the copy with the expected pages.
 
 use std::collections::BTreeMap;
 

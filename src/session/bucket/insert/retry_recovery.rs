@@ -1,4 +1,4 @@
-//! Finds what an earlier attempt at the same command stored.
+//! Finds the items that an earlier attempt at the same command stored.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,7 @@
-//! Removes what an ordered command stored after an item that was refused; see [`take_back`].
+//! Removes the items that an ordered command stored after a refused item; see [`take_back`].
 //!
-//! For a retryable command each removal has a `stmtId` of its own beside the insert's, so that an attempt
-//! that finds the item removed does not remove another item with the same bytes.
+//! For a retryable command each removal has its own `stmtId`, in addition to the insert's. So an attempt that
+//! finds the item removed does not remove another item with the same bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Retry records of a relocated item under the client's own `stmtId`, beside those of the internal
+//! Retry records of a relocated item under the client's own `stmtId`, in addition to those of the internal
 //! transaction.
 //!
 //! All internal transactions of a client's session are in one session, which records only the last. So a

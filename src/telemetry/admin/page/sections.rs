@@ -115,7 +115,7 @@ pub(super) fn summary(span: &Span<'_>) -> Vec<(&'static str, Cell, String)> {
     tiles
 }
 
-/// The content of the page, beside the metrics.
+/// The content of the page, except the metrics.
 pub(super) struct PageContents<'a> {
     pub(super) shapes: &'a [ShapeRow],
     pub(super) refusals: &'a [RefusalRow],
