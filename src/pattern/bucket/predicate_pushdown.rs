@@ -53,7 +53,7 @@ pub struct BucketPredicate {
     /// The time range of items that the filter demands.
     range: TimeRange,
     /// Whether the filter has a condition that is not on the key, the `_id` or a time range.
-    says_more: bool,
+    has_other_conditions: bool,
     /// Whether `clauses` contain every condition of the filter.
     is_exact: bool,
     /// The conditions on items among `clauses`, by stored field names.
@@ -70,7 +70,7 @@ impl BucketPredicate {
             compares_keys: false,
             id: None,
             range: TimeRange::default(),
-            says_more: false,
+            has_other_conditions: false,
             is_exact: true,
             of_items: RawDocumentBuf::new(),
         };
@@ -120,8 +120,8 @@ impl BucketPredicate {
     /// condition.
     #[must_use]
     pub fn one_key_and_range(&self) -> Option<(RawDocumentBuf, TimeRange)> {
-        let nothing_else = !self.says_more && !self.compares_keys && self.id.is_none();
-        nothing_else
+        let is_complete = !self.has_other_conditions && !self.compares_keys && self.id.is_none();
+        is_complete
             .then(|| self.one_key())
             .flatten()
             .map(|key| (key, self.range))
@@ -144,7 +144,9 @@ impl BucketPredicate {
     /// The `_id` that the filter demands, if its other conditions only compare key fields.
     #[must_use]
     pub fn only_one_id(&self) -> Option<&RawBson> {
-        self.id.as_ref().filter(|_| !self.says_more && self.range.is_open())
+        self.id
+            .as_ref()
+            .filter(|_| !self.has_other_conditions && self.range.is_open())
     }
 
     /// The `_id` that the filter demands, if [`BucketPredicate::on_buckets`] contains every condition of the
@@ -179,7 +181,7 @@ impl BucketPredicate {
     /// conditions.
     #[must_use]
     pub fn is_of_key_alone(&self) -> bool {
-        !self.says_more && self.id.is_none() && self.range.is_open()
+        !self.has_other_conditions && self.id.is_none() && self.range.is_open()
     }
 
     /// Conditions that every bucket with a matching item meets.
@@ -232,7 +234,7 @@ impl BucketPredicate {
                         }
                         // mongod must report an invalid `$and`.
                         _ => {
-                            self.says_more = true;
+                            self.has_other_conditions = true;
                             self.is_exact = false;
                         }
                     }
@@ -259,11 +261,11 @@ impl BucketPredicate {
     fn item_condition(&mut self, shape: &BucketShape, path: &str, value: RawBsonRef<'_>) {
         if path == "_id" && self.id.is_none() {
             self.id = equal_value(value).map(RawBson::from);
-            self.says_more |= self.id.is_none();
+            self.has_other_conditions |= self.id.is_none();
         } else if let Some(range) = self.range.narrowed(value).filter(|_| shape.time() == Some(path)) {
             self.range = range;
         } else {
-            self.says_more = true;
+            self.has_other_conditions = true;
         }
     }
 
@@ -280,7 +282,7 @@ impl BucketPredicate {
                 self.clauses.push(single(path, value));
             }
             _ => {
-                self.says_more = true;
+                self.has_other_conditions = true;
                 self.is_exact = false;
             }
         }

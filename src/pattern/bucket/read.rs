@@ -36,6 +36,7 @@ pub enum Reach {
 /// The collection that is read, and the form of its queries.
 #[derive(Clone, Copy, Debug)]
 pub struct BucketSource<'a> {
+    /// The name of the collection.
     pub collection: &'a str,
     /// The form in which a query states the range of an index.
     pub reach: Reach,

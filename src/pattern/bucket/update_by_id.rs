@@ -82,21 +82,21 @@ impl ItemUpdateById {
     ///
     /// # Errors
     /// The part of the update that cannot be done in place, for an error message.
-    pub fn of(shape: &BucketShape, asked: UpdateRequest<'_>, mint: &mut dyn IdSource) -> Result<Self, Unsupported> {
+    pub fn of(shape: &BucketShape, request: UpdateRequest<'_>, mint: &mut dyn IdSource) -> Result<Self, Unsupported> {
         if shape.item_ids() != ItemIds::Unique {
             return Err("an update where items have no unique `_id`".into());
         }
-        if asked.collation.is_some() {
+        if request.collation.is_some() {
             return Err("an update under a collation".into());
         }
-        let narrowing = BucketPredicate::of(shape, asked.filter);
+        let narrowing = BucketPredicate::of(shape, request.filter);
         let Some(id) = narrowing.exactly_one_id() else {
             let message = "an update of other than one item by its `_id` with plain conditions";
             return Err(message.into());
         };
-        let place = ItemIdentifier::of(shape, asked);
+        let place = ItemIdentifier::of(shape, request);
         let mut demands = Demands::default();
-        let update = match asked.change {
+        let update = match request.change {
             RawBsonRef::Document(operators)
                 if first_field(operators).is_some_and(|(name, _)| name.starts_with('$')) =>
             {
@@ -111,12 +111,12 @@ impl ItemUpdateById {
         let condition = narrowing.on_buckets();
         Ok(Self {
             id: id.clone(),
-            array_filters: place.array_filters(asked.array_filters, &update, id),
+            array_filters: place.array_filters(request.array_filters, &update, id),
             update,
             filter: of_this_layout(demands.added_to(shape, &condition, id)),
             has_demands: !demands.is_empty(),
             condition,
-            always_modifies: is_replacement_without_id(asked.change),
+            always_modifies: is_replacement_without_id(request.change),
         })
     }
 
@@ -184,10 +184,10 @@ struct ItemIdentifier {
 }
 
 impl ItemIdentifier {
-    fn of(shape: &BucketShape, asked: UpdateRequest<'_>) -> Self {
+    fn of(shape: &BucketShape, request: UpdateRequest<'_>) -> Self {
         let mut identifier = "mongoshapeItem".to_owned();
         let taken = |identifier: &str| {
-            let filters = asked.array_filters.map(RawArray::as_bytes).unwrap_or_default();
+            let filters = request.array_filters.map(RawArray::as_bytes).unwrap_or_default();
             let mut parts = filters.windows(identifier.len());
             parts.any(|part| part == identifier.as_bytes()) || shape.items() == identifier
         };

@@ -63,27 +63,27 @@ impl UpsertError {
 ///
 /// # Errors
 /// mongod's error, or the part that is not supported.
-pub fn build(asked: UpdateRequest<'_>, mint: &mut dyn IdSource) -> Result<Built, UpsertError> {
-    if asked.collation.is_some() && asked.change.as_document().is_some_and(compares) {
+pub fn build(request: UpdateRequest<'_>, mint: &mut dyn IdSource) -> Result<Built, UpsertError> {
+    if request.collation.is_some() && request.change.as_document().is_some_and(compares) {
         return Err(UpsertError::unsupported(
             "an upsert that compares values under a collation",
         ));
     }
-    if asked.array_filters.is_some_and(|filters| !filters.is_empty()) {
+    if request.array_filters.is_some_and(|filters| !filters.is_empty()) {
         return Err(UpsertError::unsupported("an upsert with array filters"));
     }
-    match asked.change {
+    match request.change {
         RawBsonRef::Document(operators) if first_field(operators).is_some_and(|(name, _)| name.starts_with('$')) => {
             let changes = paths::in_order(operators)?;
-            let mut document = base(asked.filter)?;
+            let mut document = base(request.filter)?;
             for change in &changes {
                 apply::apply(&mut document, change, mint)?;
             }
             finished(&document, mint).map(Built::Document)
         }
-        RawBsonRef::Document(replacement) => replacement::build(asked.filter, replacement, mint).map(Built::Document),
+        RawBsonRef::Document(replacement) => replacement::build(request.filter, replacement, mint).map(Built::Document),
         RawBsonRef::Array(_) => {
-            let document = base(asked.filter)?.into_document();
+            let document = base(request.filter)?.into_document();
             // mongod's error would depend on the result of the stages.
             if get(&document, "_id").is_some_and(|id| check_id(id).is_err()) {
                 return Err(UpsertError::unsupported(

@@ -26,35 +26,38 @@ const LEAVE_OTHERS: &[&str] = &["$set", "$addFields", "$unset"];
 
 /// Whether a filter, a sort or an expression may depend on the array.
 #[must_use]
-pub fn depends_on_array(shape: &OutlierShape, words: &RawDocument) -> bool {
-    fields_see(words, shape.array())
+pub fn depends_on_array(shape: &OutlierShape, expression: &RawDocument) -> bool {
+    may_read_field_in(expression, shape.array())
 }
 
 /// Whether a filter, an update or an expression names a field that is reserved for the proxy.
 #[must_use]
-pub fn names_own(shape: &OutlierShape, words: RawBsonRef<'_>) -> bool {
-    names(words, shape.flag()) || names(words, shape.control())
+pub fn names_own(shape: &OutlierShape, expression: RawBsonRef<'_>) -> bool {
+    names(expression, shape.flag()) || names(expression, shape.control())
 }
 
-fn fields_see(words: &RawDocument, field: &str) -> bool {
-    words.iter().flatten().any(|(name, value)| {
+fn may_read_field_in(expression: &RawDocument, field: &str) -> bool {
+    expression.iter().flatten().any(|(name, value)| {
         let name = name.as_str();
-        is_within(name, field) || SEE_ALL.contains(&name) || sees(value, field)
+        is_within(name, field) || SEE_ALL.contains(&name) || may_read_field(value, field)
     })
 }
 
-fn sees(words: RawBsonRef<'_>, field: &str) -> bool {
-    match words {
-        RawBsonRef::Document(document) => fields_see(document, field),
-        RawBsonRef::Array(array) => array.into_iter().flatten().any(|element| sees(element, field)),
+fn may_read_field(expression: RawBsonRef<'_>, field: &str) -> bool {
+    match expression {
+        RawBsonRef::Document(document) => may_read_field_in(document, field),
+        RawBsonRef::Array(array) => array
+            .into_iter()
+            .flatten()
+            .any(|element| may_read_field(element, field)),
         RawBsonRef::String(text) => is_named_in(text, field) || WHOLE.iter().any(|whole| text.starts_with(whole)),
         RawBsonRef::JavaScriptCode(_) | RawBsonRef::JavaScriptCodeWithScope(_) => true,
         _ => false,
     }
 }
 
-fn names(words: RawBsonRef<'_>, field: &str) -> bool {
-    match words {
+fn names(expression: RawBsonRef<'_>, field: &str) -> bool {
+    match expression {
         RawBsonRef::Document(document) => document
             .iter()
             .flatten()
@@ -143,8 +146,8 @@ pub fn may_insert_long(shape: &OutlierShape, filter: &RawDocument) -> bool {
     holds_long(shape, RawBsonRef::Document(filter))
 }
 
-fn holds_long(shape: &OutlierShape, words: RawBsonRef<'_>) -> bool {
-    match words {
+fn holds_long(shape: &OutlierShape, expression: RawBsonRef<'_>) -> bool {
+    match expression {
         RawBsonRef::Array(array) => {
             is_long(shape, array) || array.into_iter().flatten().any(|value| holds_long(shape, value))
         }

@@ -94,8 +94,8 @@ fn of_others(shape: &OutlierShape, all: &RawDocument) -> RawDocumentBuf {
 }
 
 /// Refuses a query that names a field reserved for the proxy.
-fn check(shape: &OutlierShape, words: &RawDocument) -> Result<(), Unsupported> {
-    if names_own(shape, RawBsonRef::Document(words)) {
+fn check(shape: &OutlierShape, expression: &RawDocument) -> Result<(), Unsupported> {
+    if names_own(shape, RawBsonRef::Document(expression)) {
         return Err(format!("a query that names both {} and {}", shape.flag(), shape.array()).into());
     }
     Ok(())
@@ -145,13 +145,14 @@ fn matching(shape: &OutlierShape, filter: Option<&RawDocument>) -> Vec<RawDocume
 /// # Errors
 /// The part that is not supported, for an error message.
 pub fn of_find(shape: &OutlierShape, find: &Find<'_>) -> Result<Vec<RawDocumentBuf>, Unsupported> {
-    for words in [find.filter, find.sort, find.projection].into_iter().flatten() {
-        check(shape, words)?;
+    for expression in [find.filter, find.sort, find.projection].into_iter().flatten() {
+        check(shape, expression)?;
     }
     if let Some(operator) = find.filter.and_then(unwound::unsupported_operator) {
         return Err(format!("{operator} in a filter on {}", shape.array()).into());
     }
-    let depends = |words: Option<&RawDocument>| words.is_some_and(|words| depends_on_array(shape, words));
+    let depends =
+        |expression: Option<&RawDocument>| expression.is_some_and(|expression| depends_on_array(shape, expression));
     if depends(find.filter) || depends(find.sort) {
         let mut stages = matching(shape, find.filter);
         stages.extend(unwound::of_find(find, |_| false)?);

@@ -10,8 +10,8 @@ use crate::pattern::shapes::OutlierShape;
 /// The BSON type of an array.
 const ARRAY: u8 = 4;
 
-/// The document of a base document and its pages, which must be in order. `None` if pages are
-/// missing: the document has changed since its base was read.
+/// The whole document of a base document and its pages, which must be in order. `None` if pages are missing:
+/// the document has changed since its base was read.
 #[must_use]
 pub fn merged(
     shape: &OutlierShape,
@@ -23,7 +23,7 @@ pub fn merged(
     Some(with_extras(shape, base, &extras))
 }
 
-/// The document of a base document and its hand-written extras.
+/// The whole document of a base document and its hand-written extras.
 #[must_use]
 pub fn merged_by_hand(shape: &OutlierShape, base: &RawDocument, pages: &[&RawDocument]) -> RawDocumentBuf {
     let arrays = pages

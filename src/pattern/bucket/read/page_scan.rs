@@ -244,7 +244,7 @@ impl PageScan {
         let first = self.last_read.is_none();
         self.last_read = Some((bucket.page, bucket.is_closed(shape)));
         let by_time = self.ascending != Ascending::Irrelevant;
-        if by_time && !bucket.is_late && self.lies_behind(&bucket) {
+        if by_time && !bucket.is_late && self.is_beyond_range(&bucket) {
             return ScanStep::Done;
         }
         let is_disturbed = by_time && is_disturbed(&bucket);
@@ -340,7 +340,7 @@ impl PageScan {
     }
 
     /// Whether this bucket and all later ones of the scan are outside the range.
-    fn lies_behind(&self, bucket: &Bucket<'_>) -> bool {
+    fn is_beyond_range(&self, bucket: &Bucket<'_>) -> bool {
         match self.direction {
             ScanDirection::Forward => bucket.from.is_some_and(|from| self.range.is_before(from)),
             ScanDirection::Backward => bucket.to.is_some_and(|to| self.range.is_after(to)),

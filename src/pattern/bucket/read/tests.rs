@@ -218,7 +218,7 @@ fn a_scan_begins_at_the_near_end_of_its_range() {
     ] {
         let range = single(operator, date(at));
         let sign = if direction == forward { 1 } else { -1 };
-        let asked = |queries: &Queries<'_>| {
+        let near_end = |queries: &Queries<'_>| {
             queries
                 .from_near_end(&bucket_query(&range, sign), direction, 2)
                 .unwrap()
@@ -235,10 +235,10 @@ fn a_scan_begins_at_the_near_end_of_its_range() {
             put(&mut bound, path, end);
             put(&mut bounded, name, bound);
         }
-        check(Reach::Bounds, asked, &sorted(bounded, path, sign));
+        check(Reach::Bounds, near_end, &sorted(bounded, path, sign));
         let mut filter = rawdoc! { "k": { "$eq": 1 }, "control.v": 1 };
         put(&mut filter, path, &range);
-        check(Reach::Conditions, asked, &sorted(find(path, filter), path, sign));
+        check(Reach::Conditions, near_end, &sorted(find(path, filter), path, sign));
     }
     // No date is greater than the last one.
     let range = rawdoc! { "$gt": DateTime::MAX };

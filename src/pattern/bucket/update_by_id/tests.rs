@@ -14,13 +14,13 @@ fn shape() -> BucketShape {
 }
 
 fn change(filter: &RawDocument, change: &RawDocument) -> Result<ItemUpdateById, Unsupported> {
-    let asked = UpdateRequest {
+    let request = UpdateRequest {
         filter: Some(filter),
         change: RawBsonRef::Document(change),
         array_filters: None,
         collation: None,
     };
-    ItemUpdateById::of(&shape(), asked, &mut FixedMint)
+    ItemUpdateById::of(&shape(), request, &mut FixedMint)
 }
 
 #[test]
@@ -226,13 +226,13 @@ fn no_array_filter_of_the_client_has_the_items_identifier() {
         let of_client = single(&format!("{name}.value"), rawdoc! { "$gt": 1 });
         let operators = single("$inc", single(&format!("a.$[{name}]"), 1));
         let array_filters = RawArrayBuf::from_iter([of_client.clone()]);
-        let asked = UpdateRequest {
+        let request = UpdateRequest {
             filter: Some(&filter),
             change: RawBsonRef::Document(&operators),
             array_filters: Some(&array_filters),
             collation: None,
         };
-        let found = ItemUpdateById::of(&shape(), asked, &mut FixedMint).unwrap();
+        let found = ItemUpdateById::of(&shape(), request, &mut FixedMint).unwrap();
         let path = format!("history.$[{identifier}].a.$[{name}]");
         assert_eq!(found.update, single("$inc", single(&path, 1)));
         let of_item = single(&format!("{identifier}._id"), rawdoc! { "$eq": 5 });

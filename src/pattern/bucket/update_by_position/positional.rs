@@ -65,7 +65,7 @@ impl Positional {
             let of_root = name.split('.').next().unwrap_or_default();
             if of_root == root {
                 about_it = about_it.saturating_add(1);
-                if says_not(value) {
+                if may_match_without_element(value) {
                     return Err(unclear().into());
                 }
             } else if name != "$comment" && (name.starts_with('$') || get(item, of_root).is_some_and(holds_array)) {
@@ -160,7 +160,7 @@ fn split(path: &str) -> Option<(&str, &str)> {
 
 /// Whether the condition may match an array without a matching element, so that it does not determine the
 /// element.
-fn says_not(condition: RawBsonRef<'_>) -> bool {
+fn may_match_without_element(condition: RawBsonRef<'_>) -> bool {
     let operators = condition
         .as_document()
         .into_iter()

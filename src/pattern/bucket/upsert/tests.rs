@@ -15,13 +15,13 @@ use super::*;
 fn built(filter: Document, change: impl Into<Bson>) -> Result<Built, UpsertError> {
     let filter = RawDocumentBuf::try_from(filter).unwrap();
     let change = bson::raw::RawBson::try_from(change.into()).unwrap();
-    let asked = UpdateRequest {
+    let request = UpdateRequest {
         filter: Some(&filter),
         change: change.as_raw_bson_ref(),
         array_filters: None,
         collation: None,
     };
-    build(asked, &mut FixedMint)
+    build(request, &mut FixedMint)
 }
 
 /// Checks the inserted document, which has a new `_id`.
@@ -305,13 +305,13 @@ fn nothing_is_compared_under_a_collation() {
         };
         let changed = changed(&stored, update, &mut FixedMint);
         assert_eq!(changed.is_ok(), is_done, "{operators:?}: {changed:?}");
-        let asked = UpdateRequest {
+        let request = UpdateRequest {
             filter: Some(&stored),
             change: RawBsonRef::Document(&operators),
             array_filters: None,
             collation: Some(&collation),
         };
-        let built = build(asked, &mut FixedMint);
+        let built = build(request, &mut FixedMint);
         assert_eq!(built.is_ok(), is_done, "{operators:?}: {built:?}");
     }
 }

@@ -46,7 +46,7 @@ fn mongod_is_asked_with_one_copy_of_the_item_for_each_element() {
             "cursor": {},
         }
     };
-    let asked = |item: &RawDocument| {
+    let probed = |item: &RawDocument| {
         let positional = Positional { path: "a.b".to_owned() };
         match positional.probe(item, Some(&filter)) {
             Ok(Probe::Ask(command)) => command,
@@ -58,10 +58,10 @@ fn mongod_is_asked_with_one_copy_of_the_item_for_each_element() {
         rawdoc! { "_id": 1, "a": { "b": [element], "c": 3 }, "n": 5, "mongoshapeElement": place }
     };
     assert_eq!(
-        asked(&item([7, 8].into_iter().collect())),
+        probed(&item([7, 8].into_iter().collect())),
         pipeline([copy(7, 0), copy(8, 1)].into_iter().collect())
     );
-    assert_eq!(asked(&item(RawArrayBuf::new())), pipeline(RawArrayBuf::new()));
+    assert_eq!(probed(&item(RawArrayBuf::new())), pipeline(RawArrayBuf::new()));
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn array_filters_are_refused_unless_there_are_none() {
     for (filters, is_done) in [(doc! { "f": [] }, true), (doc! { "f": [{ "x": 1 }] }, false)] {
         let filters = RawDocumentBuf::try_from(filters).unwrap();
         let array_filters = Some(filters.get_array("f").unwrap());
-        let asked = UpdateRequest {
+        let request = UpdateRequest {
             filter: Some(&stored),
             change: RawBsonRef::Document(&operators),
             array_filters,
@@ -73,7 +73,7 @@ fn array_filters_are_refused_unless_there_are_none() {
             array_filters,
             collation: None,
         };
-        let (built, changed) = (build(asked, &mut FixedMint), changed(&stored, update, &mut FixedMint));
+        let (built, changed) = (build(request, &mut FixedMint), changed(&stored, update, &mut FixedMint));
         assert_eq!([built.is_ok(), changed.is_ok()], [is_done; 2], "{filters:?}");
     }
 }
