@@ -50,7 +50,7 @@ pub(super) async fn ask_all(
 ) -> Result<Option<Vec<RawDocumentBuf>>, RunError> {
     let requests: Vec<UpstreamRequest<'_>> = queries.iter().map(|query| UpstreamRequest::plain(query)).collect();
     let answers = run.context.link.call_all(&requests).await?;
-    let asked = answers.len();
+    let expected = answers.len();
     let (answers, failed): (Vec<_>, Vec<_>) = answers.into_iter().map(succeeded).partition(Result::is_ok);
     let answers: Vec<_> = answers.into_iter().flatten().collect();
     if failed
@@ -60,7 +60,7 @@ pub(super) async fn ask_all(
     {
         run.context.settings.catalog.forget(run.namespace);
     }
-    if answers.len() < asked {
+    if answers.len() < expected {
         kill_all(run, &answers).await?;
         return Ok(None);
     }

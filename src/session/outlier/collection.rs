@@ -74,8 +74,8 @@ fn check_validator(run: &OutlierCommand<'_>) -> Result<(), CommandError> {
     }
 }
 
-fn sees_array(run: &OutlierCommand<'_>, words: &RawDocument) -> bool {
-    depends_on_array(run.shape, words) || names_own(run.shape, RawBsonRef::Document(words))
+fn sees_array(run: &OutlierCommand<'_>, expression: &RawDocument) -> bool {
+    depends_on_array(run.shape, expression) || names_own(run.shape, RawBsonRef::Document(expression))
 }
 
 pub(super) async fn create_indexes(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {

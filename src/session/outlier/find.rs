@@ -76,7 +76,8 @@ pub(super) fn way(shape: &OutlierShape, find: &Find<'_>) -> Result<FindPlan, Uns
     if shape.reads() == Reads::Base {
         return Ok(FindPlan::Complete(None));
     }
-    let depends = |words: Option<&RawDocument>| words.is_some_and(|words| depends_on_array(shape, words));
+    let depends =
+        |expression: Option<&RawDocument>| expression.is_some_and(|expression| depends_on_array(shape, expression));
     let by_pipeline = || match find.beyond_aggregation.first() {
         Some(option) => Err(format!("find with '{option}' that depends on {}", shape.array()).into()),
         None => Ok(FindPlan::Pipeline),

@@ -142,7 +142,7 @@ pub(super) async fn kill(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf,
             .find(|(own, _)| *own == id)
             .map_or(id, |(_, upstream)| *upstream)
     };
-    let asked: RawArrayBuf = ids
+    let upstream_ids: RawArrayBuf = ids
         .iter()
         .map(|id| upstream_of(*id))
         .filter(|id| *id != 0)
@@ -151,7 +151,10 @@ pub(super) async fn kill(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf,
     let reply = run
         .context
         .link
-        .run(&with_replaced(body, &[("cursors", Some(RawBsonRef::Array(&asked)))]))
+        .run(&with_replaced(
+            body,
+            &[("cursors", Some(RawBsonRef::Array(&upstream_ids)))],
+        ))
         .await?;
     for (own, _) in &known {
         run.context.shared.leftovers.remove(*own);

@@ -88,8 +88,8 @@ async fn validate_variable(
     Ok(())
 }
 
-fn must_merge(run: &OutlierCommand<'_>, words: &RawDocument) -> bool {
-    run.shape.reads() == Reads::Merged && depends_on_array(run.shape, words)
+fn must_merge(run: &OutlierCommand<'_>, expression: &RawDocument) -> bool {
+    run.shape.reads() == Reads::Merged && depends_on_array(run.shape, expression)
 }
 
 pub(super) async fn distinct(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {

@@ -67,7 +67,7 @@ fn of_read(shape: &OutlierShape, head: &CommandHeader<'_>) -> OutlierRoute {
     let is_complete = head.command == Command::GetMore
         || Find::parse(head.body())
             .map(|find| find::way(shape, &find))
-            .is_ok_and(|way| matches!(way, Ok(FindPlan::Complete(None))));
+            .is_ok_and(|plan| matches!(plan, Ok(FindPlan::Complete(None))));
     if is_complete {
         OutlierRoute::InspectReply
     } else {

@@ -57,7 +57,7 @@ async fn recover_groups(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>
     if resent.is_empty() {
         return Ok(());
     }
-    let asked: Vec<SuspectStatement> = resent
+    let statements: Vec<SuspectStatement> = resent
         .iter()
         .filter_map(|group| Some((*group, batch.groups.get(*group)?)))
         .flat_map(|(group, of_key)| {
@@ -65,13 +65,13 @@ async fn recover_groups(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>
             ids.map(move |(position, id)| SuspectStatement { group, position, id })
         })
         .collect();
-    let ids: Vec<i32> = asked.iter().map(|asked| asked.id).collect();
+    let ids: Vec<i32> = statements.iter().map(|statement| statement.id).collect();
     let executed = remembered(run, &ids).await?;
     let mut recorded: HashMap<usize, Vec<(usize, Recorded)>> = HashMap::new();
-    for asked in &asked {
-        if let Some(what) = executed.get(&asked.id) {
-            let of_group = recorded.entry(asked.group).or_default();
-            of_group.push((asked.position, what.clone()));
+    for statement in &statements {
+        if let Some(what) = executed.get(&statement.id) {
+            let of_group = recorded.entry(statement.group).or_default();
+            of_group.push((statement.position, what.clone()));
         }
     }
     for number in resent {
@@ -101,21 +101,21 @@ fn take_over(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, number: usize
 /// mongod's retry records, by `stmtId`, of the statements that it has executed for this command.
 pub(super) async fn remembered(run: &mut BucketCommand<'_>, ids: &[i32]) -> Result<HashMap<i32, Recorded>, RunError> {
     let mut recorded = HashMap::new();
-    for asked in ids.chunks(MAX_STATEMENTS) {
-        let ids: RawArrayBuf = asked.iter().copied().collect();
+    for chunk in ids.chunks(MAX_STATEMENTS) {
+        let ids: RawArrayBuf = chunk.iter().copied().collect();
         let mut body = single("update", run.namespace.collection);
         body.append(cstr!("ordered"), false);
         body.append(cstr!("stmtIds"), &ids);
         run.context.inherited().without_wait().append_to_write(&mut body);
         let nothing = no_statement();
-        let nothing: Vec<&RawDocument> = vec![&nothing; asked.len()];
+        let nothing: Vec<&RawDocument> = vec![&nothing; chunk.len()];
         let request = UpstreamRequest {
             body: &body,
             sequence: Some(("updates", &nothing)),
         };
         let answer = succeeded(run.context.link.call(request).await?)?;
         let executed = retried(&answer);
-        for (place, id) in asked.iter().enumerate() {
+        for (place, id) in chunk.iter().enumerate() {
             if executed.contains(id) {
                 let what = inserted(&answer, place).map_or(Recorded::Update, Recorded::Insert);
                 recorded.insert(*id, what);

@@ -124,10 +124,10 @@ impl Bulk<'_> {
             modified = modified.saturating_add(number(&answer, "nModified"));
             let mut rest = Vec::new();
             for (place, error) in errors(&answer) {
-                let goes_on = is_swap_write_error(&error) && round < MAX_RUNS && !run.context.head.in_transaction();
+                let may_repeat = is_swap_write_error(&error) && round < MAX_RUNS && !run.context.head.in_transaction();
                 match positions.get(place) {
-                    Some(_) if goes_on && self.command.ordered => rest = positions.split_off(place),
-                    Some(position) if goes_on => rest.push(*position),
+                    Some(_) if may_repeat && self.command.ordered => rest = positions.split_off(place),
+                    Some(position) if may_repeat => rest.push(*position),
                     Some(position) => failed.push((*position, error)),
                     None => {}
                 }

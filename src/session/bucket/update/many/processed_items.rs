@@ -21,9 +21,9 @@ impl ProcessedItems {
 
     pub(super) fn is_new(&mut self, found: &LocatedItem) -> bool {
         let name = single("", &found.bucket).into_bytes();
-        let goes_on = self.last.as_ref() == Some(&found.bucket);
+        let is_same_bucket = self.last.as_ref() == Some(&found.bucket);
         let before = self.buckets.get(&name).copied();
-        let is_new = before.is_none_or(|place| goes_on && place < found.place);
+        let is_new = before.is_none_or(|place| is_same_bucket && place < found.place);
         if is_new {
             self.buckets.insert(name, found.place);
             self.last = Some(found.bucket.clone());
