@@ -217,7 +217,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         }
         Verb::Setup(setup) => {
             let config = setup.file.load_or_fail(&environment)?;
-            let asked = setup::SetupOptions {
+            let options = setup::SetupOptions {
                 long: if setup.split {
                     setup::LongArrays::Split
                 } else {
@@ -230,7 +230,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
                 },
                 namespace: setup.namespace.as_deref(),
             };
-            runtime.block_on(setup::run(&config, asked))
+            runtime.block_on(setup::run(&config, options))
         }
     }
 }

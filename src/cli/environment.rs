@@ -11,14 +11,14 @@ const OF_KUBERNETES: [&str; 2] = ["MONGOSHAPE_PORT", "MONGOSHAPE_SERVICE_"];
 /// Records the variables that were read.
 #[derive(Debug, Default)]
 pub(super) struct RecordedEnvironment {
-    asked: RefCell<BTreeSet<String>>,
+    read: RefCell<BTreeSet<String>>,
 }
 
 impl RecordedEnvironment {
     /// The value of a variable. Bytes that are not UTF-8 are replaced, so that the value is
     /// reported as a mistake and not ignored.
     pub(super) fn variable(&self, name: &str) -> Option<String> {
-        self.asked.borrow_mut().insert(name.to_owned());
+        self.read.borrow_mut().insert(name.to_owned());
         std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
     }
 
@@ -29,11 +29,11 @@ impl RecordedEnvironment {
     }
 
     fn unknown_among(&self, names: impl Iterator<Item = String>) -> Vec<String> {
-        let asked = self.asked.borrow();
+        let read = self.read.borrow();
         let is_unknown = |name: &String| {
             name.starts_with(PREFIX)
                 && !OF_KUBERNETES.iter().any(|theirs| name.starts_with(theirs))
-                && !asked.contains(name)
+                && !read.contains(name)
         };
         names.filter(is_unknown).collect()
     }

@@ -29,9 +29,9 @@ use crate::pattern::shapes::BucketShape;
 ///
 /// # Errors
 /// If the upstream cannot be reached, or its databases cannot be listed.
-pub(crate) async fn run(config: &Config, asked: SetupOptions<'_>) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(config: &Config, options: SetupOptions<'_>) -> anyhow::Result<ExitCode> {
     let client = upstream::client(&config.upstream).await?;
-    let findings = set_up_through(&client, config, asked).await;
+    let findings = set_up_through(&client, config, options).await;
     upstream::close(client).await;
     Ok(findings?.exit_code())
 }
@@ -71,7 +71,7 @@ impl SetupOptions<'_> {
     }
 }
 
-async fn set_up_through(client: &Client, config: &Config, asked: SetupOptions<'_>) -> anyhow::Result<Findings> {
+async fn set_up_through(client: &Client, config: &Config, options: SetupOptions<'_>) -> anyhow::Result<Findings> {
     let stop = stopped_by_signals()?;
     let mut findings = Findings::default();
     findings.extend(server::check(client, config).await?);
@@ -79,14 +79,18 @@ async fn set_up_through(client: &Client, config: &Config, asked: SetupOptions<'_
         return Ok(findings);
     }
     let mut targets = upstream::targets(client, config).await?;
-    targets.retain(|target| asked.namespace.is_none_or(|namespace| namespace == target.namespace()));
+    targets.retain(|target| {
+        options
+            .namespace
+            .is_none_or(|namespace| namespace == target.namespace())
+    });
     if targets.is_empty() {
-        findings.add(&match asked.namespace {
+        findings.add(&match options.namespace {
             Some(namespace) => Finding::error(
                 namespace,
                 "there is no such collection with a shape in mode = \"rewrite\"",
             ),
-            None if asked.changes_documents() => {
+            None if options.changes_documents() => {
                 let text = "nothing was done: no collection has a shape in mode = \"rewrite\"; set the mode";
                 Finding::error("setup", text)
             }
@@ -100,7 +104,7 @@ async fn set_up_through(client: &Client, config: &Config, asked: SetupOptions<'_
         };
         let done = match (plain, target.outlier()) {
             (Ok(plain), _) if plain != Plain::Nothing => {
-                if asked.plain == PlainDocuments::Packed {
+                if options.plain == PlainDocuments::Packed {
                     pack::run(&config.upstream, &target, &stop, &mut findings).await;
                 } else {
                     findings.extend(plain.finding(&target));
@@ -112,7 +116,7 @@ async fn set_up_through(client: &Client, config: &Config, asked: SetupOptions<'_
                 findings.add(&finding);
                 Ok(())
             }
-            (Ok(_), Some(shape)) => outlier::set_up(&target, shape, asked.long, &stop, &mut findings).await,
+            (Ok(_), Some(shape)) => outlier::set_up(&target, shape, options.long, &stop, &mut findings).await,
             (Ok(_), None) => set_up(&target, &mut findings).await,
         };
         if let Err(error) = done {

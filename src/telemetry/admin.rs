@@ -46,7 +46,7 @@ const MAX_CONNECTIONS: usize = 256;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum duration of a connection. It serves one request.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long to wait after a failed accept, which usually means that the process is out of file descriptors.
+/// The pause after a failed accept, which usually means that the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");

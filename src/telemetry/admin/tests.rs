@@ -205,9 +205,9 @@ async fn admin_tls_covers_every_path_and_can_be_reloaded() {
     assert!(answer.ends_with("\r\n\r\nalive\n"), "{answer}");
     let mut plain = TcpStream::connect(address).await.unwrap();
     plain.write_all(b"GET /livez HTTP/1.1\r\n\r\n").await.unwrap();
-    let mut told = Vec::new();
-    let _ = plain.read_to_end(&mut told).await;
-    assert!(!told.windows(5).any(|part| part == b"alive"), "{told:?}");
+    let mut received = Vec::new();
+    let _ = plain.read_to_end(&mut received).await;
+    assert!(!received.windows(5).any(|part| part == b"alive"), "{received:?}");
     let (renewed, its_client) = tls();
     access.store(Arc::new(encrypted(renewed)));
     assert!(
