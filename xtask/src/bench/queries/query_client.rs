@@ -36,14 +36,14 @@ pub(super) struct Exchange {
     pub(super) bytes: usize,
 }
 
-/// A connection.
+/// A connection for queries.
 #[derive(Debug)]
-pub(super) struct Asker {
+pub(super) struct QueryClient {
     client: Client,
     reply: Vec<u8>,
 }
 
-impl Asker {
+impl QueryClient {
     /// Connects.
     pub(super) fn open(address: SocketAddr) -> Result<Self> {
         Ok(Self {

@@ -1,4 +1,4 @@
-//! The servers, and the ways to a catalogue.
+//! The servers, and the measured variants of the catalogue.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -17,15 +17,15 @@ const CACHE_GB: f32 = 2.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    Naive,
+    Plain,
     Relayed,
     Merged,
     Base,
 }
 
-/// A way to a catalogue.
+/// A measured variant: a catalogue at an address.
 #[derive(Debug)]
-pub(super) struct Way {
+pub(super) struct Variant {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
     pub(super) collection: &'static str,
@@ -36,15 +36,15 @@ pub(super) struct Way {
 
 /// Running servers. They are stopped when dropped, proxies before their upstreams.
 #[derive(Debug)]
-pub(super) struct Ways {
-    all: Vec<Way>,
+pub(super) struct Variants {
+    all: Vec<Variant>,
     merged: Proxy,
     base: Proxy,
     mongod: Mongod,
     pub(super) retries: Retries,
 }
 
-impl Ways {
+impl Variants {
     pub(super) fn start(binary: &Path, retries: Retries) -> Result<Self> {
         let mut options = mongod::Options::default();
         options.cache_gb = CACHE_GB;
@@ -54,10 +54,10 @@ impl Ways {
         };
         let proxy =
             |shapes: &[String]| Proxy::start(&ProxyOptions::new(&mongod.uri()).config(&shapes.concat()).binary(binary));
-        // What is stored for the way that reads bases can be read whole by the other proxy.
+        // The proxy with merged reads has the collection of the base variant too, to read its whole documents.
         let merged = proxy(&[shape("merged", "merged"), shape("base", "merged")])?;
         let base = proxy(&[shape("base", "base")])?;
-        let way = |name, kind, collection, address| Way {
+        let variant = |name, kind, collection, address| Variant {
             name,
             kind,
             collection,
@@ -65,10 +65,10 @@ impl Ways {
             is_ours: matches!(kind, Kind::Merged | Kind::Base),
         };
         let all = vec![
-            way("naive", Kind::Naive, "naive", mongod.address()),
-            way("naive, relayed", Kind::Relayed, "relayed", merged.address()),
-            way("mongoshape merged", Kind::Merged, "merged", merged.address()),
-            way("mongoshape base", Kind::Base, "base", base.address()),
+            variant("plain", Kind::Plain, "plain", mongod.address()),
+            variant("plain, relayed", Kind::Relayed, "relayed", merged.address()),
+            variant("mongoshape merged", Kind::Merged, "merged", merged.address()),
+            variant("mongoshape base", Kind::Base, "base", base.address()),
         ];
         Ok(Self {
             all,
@@ -80,7 +80,7 @@ impl Ways {
     }
 
     /// The plain one first.
-    pub(super) fn all(&self) -> &[Way] {
+    pub(super) fn all(&self) -> &[Variant] {
         &self.all
     }
 
@@ -89,19 +89,19 @@ impl Ways {
         self.mongod.address()
     }
 
-    /// Where a way's collection is read whole.
-    pub(super) fn whole(&self, way: &Way) -> SocketAddr {
-        if way.kind == Kind::Base {
+    /// The address that returns a variant's whole documents.
+    pub(super) fn whole(&self, variant: &Variant) -> SocketAddr {
+        if variant.kind == Kind::Base {
             self.merged.address()
         } else {
-            way.address
+            variant.address
         }
     }
 
-    /// The CPU time that mongod has used, and the proxy that the way leads through.
-    pub(super) fn cpu_times(&self, way: &Way) -> Result<[Duration; 2]> {
-        let proxy = match way.kind {
-            Kind::Naive => None,
+    /// The CPU time that mongod and the variant's proxy have used.
+    pub(super) fn cpu_times(&self, variant: &Variant) -> Result<[Duration; 2]> {
+        let proxy = match variant.kind {
+            Kind::Plain => None,
             Kind::Relayed | Kind::Merged => Some(self.merged.id()),
             Kind::Base => Some(self.base.id()),
         };

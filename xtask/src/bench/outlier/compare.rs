@@ -1,21 +1,21 @@
-//! Checks that all ways have the same books in the end.
+//! Checks that all variants have the same books in the end.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
 
-use super::ways::{DATABASE, Way, Ways};
+use super::variants::{DATABASE, Variant, Variants};
 use crate::bench::client::{Client, Retries};
 
 /// Books of a batch.
 const BATCH: i32 = 1000;
 
-/// Fails unless every way has the documents of the first: the same fields, order and bits.
-pub(super) fn check(ways: &Ways) -> Result<()> {
+/// Fails unless every variant has the documents of the first: the same fields, order and bits.
+pub(super) fn check(variants: &Variants) -> Result<()> {
     let mut expected: Option<Vec<(i32, u64)>> = None;
-    for way in ways.all() {
-        let found = books(ways, way).with_context(|| way.name)?;
+    for variant in variants.all() {
+        let found = books(variants, variant).with_context(|| variant.name)?;
         let Some(expected) = &expected else {
             expected = Some(found);
             continue;
@@ -24,19 +24,22 @@ pub(super) fn check(ways: &Ways) -> Result<()> {
         ensure!(
             differs.is_none() && expected.len() == found.len(),
             "{} has {} books, not {}; the first that differs: {differs:?}",
-            way.name,
+            variant.name,
             found.len(),
             expected.len()
         );
     }
-    println!("\nall ways have the same {} books", expected.map_or(0, |all| all.len()));
+    println!(
+        "\nall variants have the same {} books",
+        expected.map_or(0, |all| all.len())
+    );
     Ok(())
 }
 
 /// The `_id` of every book, and a hash of its content.
-fn books(ways: &Ways, way: &Way) -> Result<Vec<(i32, u64)>> {
-    let mut client = Client::open(ways.whole(way), DATABASE, Retries::None)?;
-    let mut reply = client.command(doc! { "find": way.collection, "sort": { "_id": 1 }, "batchSize": BATCH })?;
+fn books(variants: &Variants, variant: &Variant) -> Result<Vec<(i32, u64)>> {
+    let mut client = Client::open(variants.whole(variant), DATABASE, Retries::None)?;
+    let mut reply = client.command(doc! { "find": variant.collection, "sort": { "_id": 1 }, "batchSize": BATCH })?;
     let mut all = Vec::new();
     loop {
         let cursor = reply.get_document("cursor")?;
@@ -50,7 +53,7 @@ fn books(ways: &Ways, way: &Way) -> Result<Vec<(i32, u64)>> {
         if id == 0 {
             return Ok(all);
         }
-        reply = client.command(doc! { "getMore": id, "collection": way.collection, "batchSize": BATCH })?;
+        reply = client.command(doc! { "getMore": id, "collection": variant.collection, "batchSize": BATCH })?;
     }
 }
 

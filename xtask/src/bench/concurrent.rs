@@ -22,8 +22,8 @@ pub(super) fn commands(measured: usize, connections: usize) -> usize {
     measured.max(connections * LEAST) + connections * WARM_UP
 }
 
-/// Sends commands over so many connections, to these addresses in turn. There have to be as many as
-/// [`commands`] says.
+/// Sends commands over so many connections, to these addresses in turn. [`commands`] computes how
+/// many commands are needed.
 pub(super) fn measure(
     place: &Place,
     mut commands: Vec<Prepared>,
