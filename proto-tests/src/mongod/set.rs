@@ -10,7 +10,7 @@ use super::{Mongod, Role, SET_NAME, START_LIMIT, options};
 use crate::guarded::POLL_INTERVAL;
 
 impl Mongod {
-    /// The member that says it is the primary. It waits for one, as in the middle of an election there is
+    /// The member that reports itself as primary. It waits for one, as in the middle of an election there is
     /// none.
     pub fn primary(&self) -> Result<usize> {
         let deadline = Instant::now() + START_LIMIT;

@@ -10,7 +10,7 @@ mod world;
 use anyhow::{Result, ensure};
 use bson::doc;
 use proto_tests::attempts::Disturbance;
-use proto_tests::cut::Moment;
+use proto_tests::breaking_relay::Moment;
 use proto_tests::measure::is_full;
 use proto_tests::mongod;
 use proto_tests::raw::Connection;

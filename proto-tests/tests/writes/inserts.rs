@@ -68,7 +68,7 @@ fn said(reply: &Document, database: &str) -> Document {
         "code",
         "codeName",
     ];
-    replies::said(reply, &KEPT, database)
+    replies::comparable(reply, &KEPT, database)
 }
 
 /// A document of exactly so many bytes.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
-use proto_tests::late::{Fate, Late};
+use proto_tests::delaying_relay::{DelayingRelay, Fate};
 use proto_tests::raw::Connection;
 use proto_tests::shaped::{COLLECTION, Shaped};
 use proto_tests::{Proxy, ProxyOptions, mongod};
@@ -16,7 +16,7 @@ use super::broken_off::{check, items, prepare, write};
 /// A collection to be packed, and a way on which what `compact` sends may be held back.
 struct Scene {
     shaped: Shaped,
-    late: Late,
+    relay: DelayingRelay,
     /// The proxy whose configuration has the relay as its upstream.
     over: Proxy,
 }
@@ -24,13 +24,13 @@ struct Scene {
 impl Scene {
     fn open() -> Result<Self> {
         let shaped = prepare(mongod::shared())?;
-        let late = Late::to(mongod::shared().address())?;
+        let relay = DelayingRelay::to(mongod::shared().address())?;
         let toml = format!(
             "[[bucket]]\nnamespace = \"{}.{COLLECTION}\"\nkey = \"k\"\n",
             shaped.database
         );
-        let over = Proxy::start(&ProxyOptions::new(&late.uri()).config(&toml))?;
-        Ok(Self { shaped, late, over })
+        let over = Proxy::start(&ProxyOptions::new(&relay.uri()).config(&toml))?;
+        Ok(Self { shaped, relay, over })
     }
 
     fn compact(&self) -> Result<(bool, String)> {
@@ -42,7 +42,7 @@ impl Scene {
     /// Holds back the first command that is meant.
     fn hold(&self, is_meant: impl Fn(&Document) -> bool + Send + 'static) {
         let mut held = false;
-        self.late.judge(move |command| {
+        self.relay.judge(move |command| {
             if !held && is_meant(command) {
                 held = true;
                 return Fate::IsHeld;
@@ -54,12 +54,12 @@ impl Scene {
     /// A run fails; clients go on; what it had sent arrives. Everything is there, and can be packed.
     fn fails_and_is_survived(&self) -> Result<()> {
         let (is_well, said) = self.compact()?;
-        ensure!(!is_well && self.late.held() == 1, "{said}");
+        ensure!(!is_well && self.relay.held() == 1, "{said}");
         for id in 0..50 {
             write(&self.shaped, 3_000_000 + id)?;
         }
         let before = items(&self.shaped)?;
-        let answers = self.late.deliver()?;
+        let answers = self.relay.deliver()?;
         ensure!(items(&self.shaped)? == before, "{said}\n{answers:?}: items differ");
         write(&self.shaped, 4_000_000)?;
         let before = items(&self.shaped)?;
@@ -121,16 +121,16 @@ fn a_freeze_that_arrives_after_the_run_has_ended_does_nothing() -> Result<()> {
 #[test]
 fn a_renaming_that_was_done_though_the_answer_was_lost_is_no_failure() -> Result<()> {
     let scene = Scene::open()?;
-    let late = scene.late.clone();
+    let relay = scene.relay.clone();
     let mut held = false;
-    scene.late.judge(move |command| {
+    scene.relay.judge(move |command| {
         if is_exchange(command) {
             held = true;
             return Fate::IsHeld;
         }
         if held && command.contains_key("drop") {
             held = false;
-            late.deliver().expect("mongod answers");
+            relay.deliver().expect("mongod answers");
         }
         Fate::Arrives
     });
@@ -154,7 +154,7 @@ fn a_thaw_that_arrives_late_does_not_thaw_for_the_next_run() -> Result<()> {
     let before = items(&scene.shaped)?;
     // One run neither gets its copy renamed, nor knows of its first thaw.
     let (mut renamed, mut thawed) = (false, false);
-    scene.late.judge(move |command| {
+    scene.relay.judge(move |command| {
         if is_exchange(command) && !std::mem::replace(&mut renamed, true)
             || is_thaw(command) && !std::mem::replace(&mut thawed, true)
         {
@@ -163,14 +163,14 @@ fn a_thaw_that_arrives_late_does_not_thaw_for_the_next_run() -> Result<()> {
         Fate::Arrives
     });
     let (is_well, said) = scene.compact()?;
-    ensure!(!is_well && scene.late.held() == 2, "{said}");
+    ensure!(!is_well && scene.relay.held() == 2, "{said}");
     // It arrives at the last step of the next run.
-    let (late, database) = (scene.late.clone(), scene.shaped.database.clone());
+    let (relay, database) = (scene.relay.clone(), scene.shaped.database.clone());
     let is_frozen = Arc::new(AtomicBool::new(false));
     let was_frozen = Arc::clone(&is_frozen);
-    scene.late.judge(move |command| {
+    scene.relay.judge(move |command| {
         if is_exchange(command) {
-            late.deliver().expect("mongod answers");
+            relay.deliver().expect("mongod answers");
             let mut direct = Connection::open(mongod::shared().address()).expect("mongod is there");
             let takes = takes_writes(&mut direct, &database).expect("mongod answers");
             was_frozen.store(!takes, Ordering::Relaxed);
@@ -191,7 +191,7 @@ fn a_run_that_is_overtaken_by_another_neither_exchanges_nor_thaws() -> Result<()
     // What another one does first, in the moment in which this one is about to exchange the collections.
     let database = scene.shaped.database.clone();
     let mut done = false;
-    scene.late.judge(move |command| {
+    scene.relay.judge(move |command| {
         if is_exchange(command) && !std::mem::replace(&mut done, true) {
             take_over(&database).expect("mongod does it");
         }

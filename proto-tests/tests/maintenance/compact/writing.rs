@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use bson::{Document, doc};
-use proto_tests::late::{Fate, Late};
+use proto_tests::delaying_relay::{DelayingRelay, Fate};
 use proto_tests::proxy::find_binary;
 use proto_tests::raw::Connection;
 use proto_tests::sessions::Transaction;
@@ -23,7 +23,7 @@ struct World {
     shaped: Shaped,
     direct: Connection,
     holder: Transaction,
-    late: Late,
+    relay: DelayingRelay,
     /// The proxy whose configuration has the relay as its upstream.
     over: Proxy,
 }
@@ -41,13 +41,13 @@ impl World {
         application.command_ok(&shaped.insert(&items))?;
         let odd = doc! { "q": { "even": 1 }, "limit": 0 };
         application.command_ok(&doc! { "delete": COLLECTION, "deletes": [odd], "$db": &shaped.database })?;
-        let late = Late::to(set.address())?;
-        let over = Proxy::start(&ProxyOptions::new(&late.uri()).config(&bucket(&shaped.database, &options)))?;
+        let relay = DelayingRelay::to(set.address())?;
+        let over = Proxy::start(&ProxyOptions::new(&relay.uri()).config(&bucket(&shaped.database, &options)))?;
         Ok(Self {
             direct: Connection::open(set.address())?,
             holder: Transaction::new(&format!("{} holder", shaped.database), &shaped.database),
             shaped,
-            late,
+            relay,
             over,
         })
     }
@@ -67,7 +67,7 @@ impl World {
         command.insert("$db", &self.shaped.database);
         let [freezes, may_freeze] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let (about_to, may) = (freezes.clone(), may_freeze.clone());
-        self.late.judge(move |command| {
+        self.relay.judge(move |command| {
             if is_freeze(command) {
                 about_to.store(true, Ordering::Relaxed);
                 while !may.load(Ordering::Relaxed) {

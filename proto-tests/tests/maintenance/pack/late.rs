@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
-use proto_tests::late::{Fate, Late};
+use proto_tests::delaying_relay::{DelayingRelay, Fate};
 use proto_tests::proxy::find_binary;
 use proto_tests::{Proxy, ProxyOptions, mongod};
 use rustix::process::Signal;
@@ -18,16 +18,16 @@ use super::world::{COLLECTION, COPY, KEPT, World, documents, signal, with_time};
 
 /// A way on which what a run sends may be held back.
 struct Over {
-    late: Late,
+    relay: DelayingRelay,
     proxy: Proxy,
 }
 
 impl Over {
     fn open(world: &World) -> Result<Self> {
-        let late = Late::to(mongod::shared().address())?;
+        let relay = DelayingRelay::to(mongod::shared().address())?;
         let toml = world.shape.toml(&format!("{}.{COLLECTION}", world.database));
-        let proxy = Proxy::start_with_misfits(&ProxyOptions::new(&late.uri()).config(&toml))?;
-        Ok(Self { late, proxy })
+        let proxy = Proxy::start_with_misfits(&ProxyOptions::new(&relay.uri()).config(&toml))?;
+        Ok(Self { relay, proxy })
     }
 
     fn pack(&self) -> Result<(bool, String)> {
@@ -39,7 +39,7 @@ impl Over {
     /// Holds back the first command that is meant.
     fn hold(&self, is_meant: impl Fn(&Document) -> bool + Send + 'static) {
         let mut held = false;
-        self.late.judge(move |command| {
+        self.relay.judge(move |command| {
             if !held && is_meant(command) {
                 held = true;
                 return Fate::IsHeld;
@@ -58,7 +58,7 @@ impl Over {
     fn is_killed(&self) -> Result<()> {
         let mut child = self.start()?;
         let begun = Instant::now();
-        while self.late.held() == 0 {
+        while self.relay.held() == 0 {
             ensure!(begun.elapsed() < Duration::from_mins(1), "nothing is held back");
             sleep(Duration::from_millis(5));
         }
@@ -90,7 +90,7 @@ fn is_freeze(command: &Document) -> bool {
 fn is_survived(world: &mut World, over: &Over, documents: &[Document]) -> Result<()> {
     let before = world.uuid(COLLECTION)?;
     world.past(doc! { "insert": COLLECTION, "documents": [{ "_id": 1_000_000, "k": 1 }] })?;
-    let answers = over.late.deliver()?;
+    let answers = over.relay.deliver()?;
     ensure!(world.uuid(COLLECTION)? == before, "{answers:?}: it is another by now");
     world.past(doc! { "insert": COLLECTION, "documents": [{ "_id": 1_000_001, "k": 1 }] })?;
     let mut expected = documents.to_vec();
@@ -111,7 +111,7 @@ fn a_first_renaming_that_arrives_after_the_thaw_does_nothing() -> Result<()> {
     let over = Over::open(&world)?;
     over.hold(renames_to(KEPT));
     let (is_well, said) = over.pack()?;
-    ensure!(!is_well && over.late.held() == 1, "{said}");
+    ensure!(!is_well && over.relay.held() == 1, "{said}");
     is_survived(&mut world, &over, &documents)
 }
 
@@ -122,7 +122,7 @@ fn a_freeze_that_arrives_after_the_run_has_ended_does_nothing() -> Result<()> {
     let over = Over::open(&world)?;
     over.hold(is_freeze);
     let (is_well, said) = over.pack()?;
-    ensure!(!is_well && over.late.held() == 1, "{said}");
+    ensure!(!is_well && over.relay.held() == 1, "{said}");
     is_survived(&mut world, &over, &documents)
 }
 
@@ -134,7 +134,7 @@ fn run_stopped_while_creating_its_fence_leaves_no_fence() -> Result<()> {
     let over = Over::open(&world)?;
     let (is_sent, sent) = mpsc::channel();
     let (is_stopped, stopped) = mpsc::channel();
-    over.late.judge(move |command| {
+    over.relay.judge(move |command| {
         if command.contains_key("createIndexes") && is_sent.send(()).is_ok() {
             // The process has received the signal when this is over.
             let _ = stopped.recv_timeout(Duration::from_mins(1));
@@ -162,13 +162,13 @@ fn killed(renaming: &'static str, matches: impl Fn(&Document) -> bool + Send + '
     let over = Over::open(&world)?;
     over.hold(renames_to(renaming));
     over.is_killed()?;
-    let late = over.late.clone();
+    let relay = over.relay.clone();
     let has_arrived = Arc::new(AtomicBool::new(false));
     let arrived = Arc::clone(&has_arrived);
-    over.late.judge(move |command| {
+    over.relay.judge(move |command| {
         if !arrived.load(Ordering::Relaxed) && matches(command) {
             arrived.store(true, Ordering::Relaxed);
-            late.deliver().expect("mongod answers");
+            relay.deliver().expect("mongod answers");
         }
         Fate::Arrives
     });

@@ -49,7 +49,7 @@ impl Application<'_> {
         };
         let items: Vec<Document> = (0..count).map(|_| self.item("own")).collect();
         let command = Self::insert(&items, self.random.random_bool(0.5));
-        let reply = self.client.write_told(&command)?;
+        let reply = self.client.write_with_reply(&command)?;
         expect(&command, &reply, &[("n", count)])?;
         items.into_iter().try_for_each(|item| self.keep(item))?;
         Ok("insert")
@@ -86,7 +86,7 @@ impl Application<'_> {
         let (change, changed) = self.change_of(&item, goes_elsewhere)?;
         let filter = self.either_filter(item.get_i64("_id")?);
         let command = Self::update(filter, change);
-        let reply = self.client.write_told(&command)?;
+        let reply = self.client.write_with_reply(&command)?;
         expect(&command, &reply, &[("n", 1), ("nModified", 1)])?;
         self.keep(changed)?;
         Ok(if goes_elsewhere { "move" } else { "update" })
@@ -117,7 +117,7 @@ impl Application<'_> {
         let id = self.any_own()?.get_i64("_id")?;
         let filter = self.either_filter(id);
         let command = Self::delete(filter, 1);
-        let reply = self.client.write_told(&command)?;
+        let reply = self.client.write_with_reply(&command)?;
         expect(&command, &reply, &[("n", 1)])?;
         self.ledger.own.remove(&id);
         Ok("delete")
@@ -223,7 +223,7 @@ impl Application<'_> {
         }
         let change = doc! { "$inc": { "n": 3_i64 }, "$setOnInsert": on_insert };
         let command = doc! { "update": COLLECTION, "updates": [{ "q": filter, "u": change, "upsert": true }] };
-        let reply = self.client.write_told(&command)?;
+        let reply = self.client.write_with_reply(&command)?;
         expect(&command, &reply, &[("n", 1), ("nModified", i64::from(is_there))])?;
         ensure!(reply.contains_key("upserted") != is_there, "{command}: {reply}");
         self.keep(changed)?;

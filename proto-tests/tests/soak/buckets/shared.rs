@@ -38,7 +38,7 @@ impl Application<'_> {
 
     fn insert_all(&mut self, items: &[Document]) -> Result<()> {
         let command = Self::insert(items, true);
-        let reply = self.client.write_told(&command)?;
+        let reply = self.client.write_with_reply(&command)?;
         expect(&command, &reply, &[("n", i64::try_from(items.len())?)])?;
         for item in items {
             self.ledger.inserted.insert(item.get_i64("_id")?);
@@ -97,7 +97,7 @@ impl Application<'_> {
         }
         if self.random.random_bool(0.5) {
             let command = Self::update(filter, change);
-            let reply = self.client.write_told(&command)?;
+            let reply = self.client.write_with_reply(&command)?;
             let n = whole(reply.get("n")).with_context(|| format!("{command}: {reply}"))?;
             ensure!(n <= 1, "{command}: {reply}");
             expect(&command, &reply, &[("nModified", n)])?;
@@ -111,7 +111,7 @@ impl Application<'_> {
                 self.ledger.added += i64::from(is_found);
                 Some(is_found)
             }
-            Answer::Forgotten => {
+            Answer::ReplyLost => {
                 self.ledger.added += 1;
                 None
             }
@@ -138,7 +138,7 @@ impl Application<'_> {
             .collect();
         let n = i64::try_from(updates.len())?;
         let command = doc! { "update": COLLECTION, "updates": updates };
-        let reply = self.client.write_told(&command)?;
+        let reply = self.client.write_with_reply(&command)?;
         // Without transaction numbers the reply does not say which statement matched a relocated item.
         let found = whole(reply.get("n")).with_context(|| format!("{command}: {reply}"))?;
         if self.client.retries == Retries::Writes {
@@ -206,7 +206,7 @@ impl Application<'_> {
                     self.ledger.removed.push((id, Some(item.get_i64("n")?)));
                 }
             }
-            Answer::Forgotten => self.ledger.removed.push((id, None)),
+            Answer::ReplyLost => self.ledger.removed.push((id, None)),
         }
         Ok("remove shared")
     }

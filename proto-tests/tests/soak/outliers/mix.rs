@@ -44,7 +44,7 @@ impl Mixer<'_> {
             statement.insert("arrayFilters", [filters]);
         }
         let command = doc! { "update": COLLECTION, "updates": [statement] };
-        let reply = self.client.write_told(&command)?;
+        let reply = self.client.write_with_reply(&command)?;
         let is_done = reply.get_i32("n")? == 1 && reply.get_i32("nModified")? == 1;
         ensure!(is_done, "{command} was answered {reply}");
         Ok(())
@@ -119,10 +119,10 @@ impl Mixer<'_> {
     fn insert_own_again(&mut self) -> Result<()> {
         let (id, names) = (self.own_id(), self.names());
         let delete = doc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": &id }, "limit": 1 }] };
-        let reply = self.client.write_told(&delete)?;
+        let reply = self.client.write_with_reply(&delete)?;
         ensure!(reply.get_i32("n")? == 1, "{delete} was answered {reply}");
         let insert = doc! { "insert": COLLECTION, "documents": [{ "_id": &id, BUYERS: &names }] };
-        let reply = self.client.write_told(&insert)?;
+        let reply = self.client.write_with_reply(&insert)?;
         ensure!(reply.get_i32("n")? == 1, "{insert} was answered {reply}");
         self.own = names;
         Ok(())
@@ -159,7 +159,7 @@ pub(crate) fn run(
     let shared = (0..SHARED).map(|book| doc! { "_id": Shelf::id(book), BUYERS: [] });
     let own = (0..WRITERS).map(|number| doc! { "_id": format!("own {number}"), BUYERS: [] });
     let books: Vec<Document> = shared.chain(own).collect();
-    client.write_told(&doc! { "insert": COLLECTION, "documents": books })?;
+    client.write_with_reply(&doc! { "insert": COLLECTION, "documents": books })?;
     let (is_over, done) = (AtomicBool::new(false), Answered::default());
     let resent = thread::scope(|scope| {
         let mut running = Vec::new();

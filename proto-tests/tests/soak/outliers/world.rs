@@ -86,7 +86,7 @@ impl World {
             .map(|book| doc! { "_id": Shelf::id(book), "title": format!("The Wooden Amulet {book}"), BUYERS: [] })
             .collect();
         let mut client = self.client(0, addresses);
-        client.write_told(&doc! { "insert": COLLECTION, "documents": books })?;
+        client.write_with_reply(&doc! { "insert": COLLECTION, "documents": books })?;
         let progress = Progress::default();
         progress.writing.store(WRITERS, Ordering::SeqCst);
         let begun = Instant::now();

@@ -55,7 +55,7 @@ impl Writer<'_> {
         }
         let filter = doc! { "_id": Shelf::id(book) };
         let command = doc! { "update": COLLECTION, "updates": [{ "q": filter, "u": change }] };
-        let reply = self.client.write_told(&command)?;
+        let reply = self.client.write_with_reply(&command)?;
         ensure!(
             reply.get_i32("n")? == 1 && reply.get_i32("nModified")? == 1,
             "{command} was answered {reply}"

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
-use proto_tests::cut::{Cut, Moment};
+use proto_tests::breaking_relay::{BreakingRelay, Moment};
 use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
 use proto_tests::{ItemIds, Level, Proxy, ProxyOptions, Shape, database_name, invariants, mongod, replies};
@@ -15,7 +15,7 @@ const COLLECTION: &str = "items";
 /// Two proxies before one set, of which the first reaches it on a way that breaks.
 struct Scene {
     shape: Shape,
-    cut: Cut,
+    relay: BreakingRelay,
     first: Proxy,
     second: Proxy,
 }
@@ -29,15 +29,15 @@ impl Scene {
             ..Shape::new(&["k"])
         };
         let set = mongod::shared_replica_set();
-        let cut = Cut::to(set.address())?;
+        let relay = BreakingRelay::to(set.address())?;
         let config = shape.toml(&format!("*.{COLLECTION}"));
         let uri = |address| format!("mongodb://{address}/?directConnection=true");
-        let first = Proxy::start(&ProxyOptions::new(&uri(cut.address())).config(&config))?;
+        let first = Proxy::start(&ProxyOptions::new(&uri(relay.address())).config(&config))?;
         let second = Proxy::start(&ProxyOptions::new(&uri(set.address())).config(&config))?;
         first.expect_log(Level::Warn, "the upstream is not available");
         Ok(Self {
             shape,
-            cut,
+            relay,
             first,
             second,
         })
@@ -104,7 +104,7 @@ fn expected(case: &Case) -> Result<(Document, BTreeMap<i32, usize>)> {
 
 /// What matters of a reply.
 fn said(reply: &Document, database: &str) -> Document {
-    replies::said(reply, &["n", "writeErrors", "ok"], database)
+    replies::comparable(reply, &["n", "writeErrors", "ok"], database)
 }
 
 fn numbers(items: &[Document]) -> Result<BTreeMap<i32, usize>> {
@@ -128,9 +128,9 @@ fn cut_at(scene: &Scene, case: &Case, moment: Moment, at: usize) -> Result<bool>
     // Known to the first proxy, so that what is counted is the command's own.
     let mut first = Connection::open(scene.first.address())?;
     first.command_ok(&doc! { "find": COLLECTION, "$db": &database })?;
-    scene.cut.arm(moment, at);
+    scene.relay.arm(moment, at);
     let answer = first.command(&command);
-    let broke = scene.cut.disarm();
+    let broke = scene.relay.disarm();
     ensure!(broke == answer.is_err(), "broke: {broke}, and answered {answer:?}");
     other.command_ok(&insert(&database, &case.between))?;
     for _ in 0..2 {

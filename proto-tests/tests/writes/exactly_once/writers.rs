@@ -76,7 +76,7 @@ impl Writers<'_> {
                 "documents": &items,
                 "ordered": random.random_bool(0.5),
             };
-            let reply = client.write_told(&command)?;
+            let reply = client.write_with_reply(&command)?;
             ensure!(
                 reply.get_i32("n").is_ok_and(|n| i64::from(n) == count) && client.conflicts == 0,
                 "{command} was answered {reply}, with {} conflicts before",

@@ -4,7 +4,7 @@
 use anyhow::{Result, ensure};
 use bson::oid::ObjectId;
 use bson::{Document, bson, doc};
-use proto_tests::cut::{Cut, Moment};
+use proto_tests::breaking_relay::{BreakingRelay, Moment};
 use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
 use proto_tests::sides::{ALL_IDS, COLLECTION, Sides};
@@ -151,9 +151,9 @@ fn retry_undoes_an_interrupted_command() -> Result<()> {
 fn cut_short(item_ids: ItemIds, moment: Moment) -> Result<()> {
     let mut sides = sides(item_ids)?;
     let set = mongod::shared_replica_set();
-    let cut = Cut::to(set.address())?;
+    let relay = BreakingRelay::to(set.address())?;
     let toml = sides.shape.toml(&format!("{}.{COLLECTION}", sides.shaped_database()));
-    let uri = format!("mongodb://{}/?directConnection=true", cut.address());
+    let uri = format!("mongodb://{}/?directConnection=true", relay.address());
     let ours = Proxy::start(&ProxyOptions::new(&uri).config(&toml))?;
     ours.expect_log(Level::Warn, "the upstream is not available");
     let refused = refused();
@@ -176,9 +176,9 @@ fn cut_short(item_ids: ItemIds, moment: Moment) -> Result<()> {
         command.insert("txnNumber", i64::try_from(number)?);
         let mut application = Connection::open(ours.address())?;
         application.command_ok(&doc! { "find": COLLECTION, "$db": sides.shaped_database() })?;
-        cut.arm(moment, number);
+        relay.arm(moment, number);
         let reply = application.command(&first);
-        let broke = cut.disarm();
+        let broke = relay.disarm();
         ensure!(reply.is_err() == broke, "{reply:?}");
         let reply = same(&mut sides, &command)?;
         ensure!(reply.get_i32("n")? == 0, "{reply}");

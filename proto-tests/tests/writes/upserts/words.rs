@@ -5,7 +5,7 @@ mod operands;
 
 use bson::{Bson, DateTime, Document, bson, doc};
 use proto_tests::Shape;
-use proto_tests::differential::{Coverage, World};
+use proto_tests::differential::{Coverage, Generator};
 use rand::rngs::ChaCha8Rng;
 use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{RngExt as _, SeedableRng as _};
@@ -35,14 +35,14 @@ const OPERATORS: [&str; 14] = [
 /// Where cases come from.
 pub(crate) struct Words {
     random: ChaCha8Rng,
-    world: World,
+    generator: Generator,
 }
 
 impl Words {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             random: ChaCha8Rng::seed_from_u64(seed),
-            world: World::new(seed, Shape::new(&["k"]), Coverage::default()),
+            generator: Generator::new(seed, Shape::new(&["k"]), Coverage::default()),
         }
     }
 
@@ -64,7 +64,7 @@ impl Words {
     /// A value that any filter may be equal to.
     fn value(&mut self) -> Bson {
         loop {
-            let value = self.world.value();
+            let value = self.generator.value();
             let text = value.to_string();
             // Refused, or a pattern, where it stands in a filter.
             if !text.contains("undefined") && !text.contains("Undefined") {
@@ -222,7 +222,7 @@ impl Words {
         }
         let mut replacement = Document::new();
         for path in self.some(&["a", "b", "_x", "Z", "10", "a.b"], 4) {
-            replacement.insert(path, self.world.value());
+            replacement.insert(path, self.generator.value());
         }
         if self.chance(10) {
             replacement.insert("stamp", bson::Timestamp { time: 0, increment: 0 });

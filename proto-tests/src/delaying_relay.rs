@@ -11,53 +11,53 @@ use bson::Document;
 use crate::frame::{HEADER_LENGTH, OP_MSG, header_field};
 use crate::raw::{self, Connection};
 
-/// What becomes of a command.
+/// What the relay does with a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The server gets it now.
     Arrives,
-    /// The connection breaks. The server gets it when [`Late::deliver`] is called.
+    /// The connection breaks. The server gets it when [`DelayingRelay::deliver`] is called.
     IsHeld,
 }
 
 /// Decides the fate of each command. The command waits for the decision.
 type Judge = Box<dyn FnMut(&Document) -> Fate + Send>;
 
-/// A way to a server. Its threads end with the process.
+/// A relay to a server. Its threads end with the process.
 #[derive(Clone)]
-pub struct Late {
+pub struct DelayingRelay {
     address: SocketAddr,
     server: SocketAddr,
     held: Arc<Mutex<Vec<Vec<u8>>>>,
     judge: Arc<Mutex<Judge>>,
 }
 
-impl Late {
-    /// Opens the way.
+impl DelayingRelay {
+    /// Starts the relay.
     pub fn to(server: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
-        let late = Self {
+        let relay = Self {
             address: listener.local_addr()?,
             server,
             held: Arc::default(),
             judge: Arc::new(Mutex::new(Box::new(|_: &Document| Fate::Arrives))),
         };
-        let shared = late.clone();
+        let shared = relay.clone();
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                let late = shared.clone();
-                thread::spawn(move || late.carry(&client));
+                let relay = shared.clone();
+                thread::spawn(move || relay.carry(&client));
             }
         });
-        Ok(late)
+        Ok(relay)
     }
 
-    /// From now on, this decides.
+    /// Decides the fate of each command from now on.
     pub fn judge(&self, judge: impl FnMut(&Document) -> Fate + Send + 'static) {
         *lock(&self.judge) = Box::new(judge);
     }
 
-    /// A connection string that leads over this way.
+    /// A connection string through this relay.
     #[must_use]
     pub fn uri(&self) -> String {
         format!("mongodb://{}/?directConnection=true", self.address)

@@ -17,7 +17,7 @@ use crate::shape::{ItemIds, Outlier, Shape};
 /// How many different values a key field takes in one run: few, so that pages fill.
 const KEY_VALUES: usize = 6;
 
-/// Which times a world's documents have. Pages are read in other ways, the more their times are in disorder.
+/// Which times a generator's documents have. Pages are read in other ways, the more their times are in disorder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Punctuality {
     /// Dates that ascend.
@@ -34,7 +34,7 @@ pub(super) enum Punctuality {
     clippy::struct_excessive_bools,
     reason = "each is a trait of the run, whatever the others are"
 )]
-pub struct World {
+pub struct Generator {
     rng: ChaCha8Rng,
     /// The shape of the collection under test.
     pub shape: Shape,
@@ -69,14 +69,14 @@ pub struct World {
     numbers: Vec<(Bson, i32)>,
 }
 
-impl World {
-    /// A world from a seed.
+impl Generator {
+    /// A generator from a seed.
     #[must_use]
     pub fn new(seed: u64, shape: Shape, coverage: Coverage) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let kinds = [Punctuality::Ascending, Punctuality::Late, Punctuality::Anything];
         let punctuality = kinds[rng.random_range(0..kinds.len())];
-        let mut world = Self {
+        let mut generator = Self {
             rng,
             shape,
             outlier: None,
@@ -94,11 +94,11 @@ impl World {
             coverage,
             numbers: Vec::new(),
         };
-        world.choose_keys();
-        world
+        generator.choose_keys();
+        generator
     }
 
-    /// Chooses the values of each key field, first those that were not yet in any world.
+    /// Chooses the values of each key field, first those that were not yet in any generator.
     fn choose_keys(&mut self) {
         let count = if self.shape.key.len() == 1 {
             KEY_VALUES

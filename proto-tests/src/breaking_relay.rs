@@ -13,28 +13,28 @@ use crate::frame::{HEADER_LENGTH, header_field};
 /// Commands that are counted, unless all are: those that write items.
 const COUNTED: [&[u8]; 2] = [b"insert\0", b"update\0"];
 
-/// What happens while a command waits.
+/// An action that runs while a command waits.
 type Meanwhile = Box<dyn FnOnce() + Send>;
 
-/// When the way breaks.
+/// When the connection breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     /// The server does not get the command.
     Before,
-    /// The server executes it, and its answer is lost.
+    /// The server executes it, and its reply is lost.
     After,
 }
 
-/// A way to a server. Its threads end with the process.
+/// A relay to a server. Its threads end with the process.
 #[derive(Debug)]
-pub struct Cut {
+pub struct BreakingRelay {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
 struct State {
-    /// What is to happen, and the writing commands until then.
+    /// The next interruption, and the number of writing commands until then.
     armed: Option<(Event, usize)>,
     broke: bool,
     counts_all: bool,
@@ -53,21 +53,21 @@ enum Event {
     Waits(Meanwhile),
 }
 
-/// What becomes of a command.
+/// What the relay does with a command.
 enum Fate {
     Passes,
     Waits(Meanwhile),
     IsLost,
-    AnswerIsLost,
+    ReplyIsLost,
 }
 
-impl Cut {
-    /// Opens the way.
+impl BreakingRelay {
+    /// Starts the relay.
     pub fn to(server: SocketAddr) -> Result<Self> {
         Self::counting(server, false)
     }
 
-    /// One that counts whichever commands while something is to happen, not those alone that write.
+    /// A relay that counts all commands, not only writes.
     pub fn counting_all(server: SocketAddr) -> Result<Self> {
         Self::counting(server, true)
     }
@@ -89,7 +89,7 @@ impl Cut {
         Ok(Self { address, state })
     }
 
-    /// Its near end.
+    /// The address that it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -100,8 +100,7 @@ impl Cut {
         self.set(Some((Event::Breaks(moment), command)));
     }
 
-    /// Keeps the writing command number `command` from now on, counted from 1, waiting while something else
-    /// happens.
+    /// Delays the writing command number `command` from now on, counted from 1, until `happens` has returned.
     pub fn meanwhile(&self, command: usize, happens: impl FnOnce() + Send + 'static) {
         self.set(Some((Event::Waits(Box::new(happens)), command)));
     }
@@ -112,7 +111,7 @@ impl Cut {
         std::mem::take(&mut state.broke)
     }
 
-    /// Whether it broke. It breaks no more.
+    /// Ends the interruption, and returns whether a connection was broken.
     #[must_use]
     pub fn disarm(&self) -> bool {
         self.set(None)
@@ -140,7 +139,7 @@ impl State {
         self.broke = matches!(event, Event::Breaks(_));
         match event {
             Event::Breaks(Moment::Before) => Fate::IsLost,
-            Event::Breaks(Moment::After) => Fate::AnswerIsLost,
+            Event::Breaks(Moment::After) => Fate::ReplyIsLost,
             Event::Waits(meanwhile) => Fate::Waits(meanwhile),
         }
     }
@@ -154,7 +153,7 @@ fn carry(client: &TcpStream, server: SocketAddr, state: &Mutex<State>) {
     let lost = Mutex::new(None);
     thread::scope(|scope| {
         scope.spawn(|| {
-            let _ = answers(&server, client, &lost);
+            let _ = replies(&server, client, &lost);
             close(client);
             close(&server);
         });
@@ -176,13 +175,13 @@ fn requests(
             Fate::Passes => {}
             Fate::Waits(meanwhile) => meanwhile(),
             Fate::IsLost => return Ok(()),
-            Fate::AnswerIsLost => *lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(header_field(&frame, 1)),
+            Fate::ReplyIsLost => *lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(header_field(&frame, 1)),
         }
         server.write_all(&frame)?;
     }
 }
 
-fn answers(mut server: &TcpStream, mut client: &TcpStream, lost: &Mutex<Option<i32>>) -> io::Result<()> {
+fn replies(mut server: &TcpStream, mut client: &TcpStream, lost: &Mutex<Option<i32>>) -> io::Result<()> {
     loop {
         let frame = read(&mut server)?;
         if *lost.lock().unwrap_or_else(PoisonError::into_inner) == Some(header_field(&frame, 2)) {

@@ -5,10 +5,10 @@ use bson::{Bson, Document, Timestamp};
 use super::{holds, names};
 use crate::shape::{Outlier, Shape};
 
-/// A statement of an `update` or `delete`, or a command of its own, and where it is sent.
+/// A statement of an `update` or `delete`, or any other write command, and its target.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::differential) struct Asked<'a> {
-    pub(in crate::differential) words: &'a Document,
+pub(in crate::differential) struct WriteRequest<'a> {
+    pub(in crate::differential) statement: &'a Document,
     pub(in crate::differential) shape: &'a Shape,
     /// Where it is one of the outlier pattern.
     pub(in crate::differential) outlier: Option<&'a Outlier>,
@@ -18,19 +18,19 @@ pub(in crate::differential) struct Asked<'a> {
     pub(in crate::differential) is_sent_again: bool,
 }
 
-impl Asked<'_> {
+impl WriteRequest<'_> {
     pub(super) fn filter(&self) -> &Bson {
-        let filter = self.words.get("q").or_else(|| self.words.get("query"));
+        let filter = self.statement.get("q").or_else(|| self.statement.get("query"));
         filter.unwrap_or(&Bson::Null)
     }
 
     pub(super) fn change(&self) -> &Bson {
-        let change = self.words.get("u").or_else(|| self.words.get("update"));
+        let change = self.statement.get("u").or_else(|| self.statement.get("update"));
         change.unwrap_or(&Bson::Null)
     }
 
     pub(super) fn upserts(&self) -> bool {
-        self.words.get_bool("upsert").unwrap_or(false)
+        self.statement.get_bool("upsert").unwrap_or(false)
     }
 
     /// The change as operators.
@@ -105,7 +105,7 @@ impl Asked<'_> {
     }
 
     pub(super) fn has_filters_of_arrays(&self) -> bool {
-        let filters = self.words.get_array("arrayFilters");
+        let filters = self.statement.get_array("arrayFilters");
         filters.is_ok_and(|filters| !filters.is_empty())
     }
 
@@ -121,8 +121,8 @@ impl Asked<'_> {
     /// Whether anything in it is a timestamp that servers fill in.
     pub(super) fn has_empty_timestamp(&self) -> bool {
         let empty = Bson::Timestamp(Timestamp { time: 0, increment: 0 });
-        let words = Bson::Document(self.words.clone());
-        holds(&words, &|_, value| *value == empty)
+        let statement = Bson::Document(self.statement.clone());
+        holds(&statement, &|_, value| *value == empty)
     }
 }
 
