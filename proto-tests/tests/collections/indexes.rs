@@ -1,9 +1,9 @@
 //! Index commands and hints on a shaped collection answer as on a plain one, or are refused.
 
 mod batches;
-mod made;
-mod used;
-mod wrong;
+mod created;
+mod invalid;
+mod usage;
 
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, doc};
@@ -16,7 +16,7 @@ const OPTIONS: &str = "time = \"at\"\nmax_items = 3\nrename = { quantity = \"qty
 const NOT_SUPPORTED: i32 = 115;
 
 /// A shaped collection through a proxy, and one of the same name in another database on mongod itself.
-struct Both {
+struct Comparison {
     shaped: Shaped,
     direct: Connection,
     application: Connection,
@@ -31,7 +31,7 @@ enum Told {
     Code,
 }
 
-impl Both {
+impl Comparison {
     fn start() -> Result<Self> {
         let set = mongod::shared_replica_set();
         let shaped = Shaped::with(OPTIONS, &ProxyOptions::new(&set.uri()))?;
@@ -43,12 +43,12 @@ impl Both {
     }
 
     fn filled() -> Result<Self> {
-        let mut both = Self::start()?;
+        let mut comparison = Self::start()?;
         let items: Vec<_> = (0..10)
             .map(|number| doc! { "_id": number, "k": number % 2, "quantity": number, "a": number % 3, "tags": ["x", "y"] })
             .collect();
-        both.same(&doc! { "insert": COLLECTION, "documents": items }, Told::Whole)?;
-        Ok(both)
+        comparison.same(&doc! { "insert": COLLECTION, "documents": items }, Told::Whole)?;
+        Ok(comparison)
     }
 
     /// The replies, plain and shaped, as far as they can be compared.

@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::blocks::{Block, Kind};
-use crate::{not_run, programs, shown};
+use crate::{not_run, output, programs};
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 const CONFIG_FILE: &str = "mongoshape.toml";
@@ -106,7 +106,7 @@ impl Session {
                 let printed = self.printed.take();
                 let printed =
                     printed.context("is behind no block that prints something, and not named in not_run.rs")?;
-                shown::compare(&block.text, &printed)?;
+                output::compare(&block.text, &printed)?;
                 self.failed = None;
                 None
             }

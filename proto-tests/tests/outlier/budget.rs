@@ -12,7 +12,7 @@ use proto_tests::sessions::lsid;
 use proto_tests::{Outlier, Proxy, ProxyOptions, database_name, mongod};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::scene::{BOOKS, Scene, on_each};
+use crate::fixture::{BOOKS, Fixture, on_each};
 
 const PLAIN: &str = "plain";
 const MIB: usize = 1 << 20;
@@ -25,16 +25,16 @@ fn heavy(id: i32, bytes: usize, buyers: usize) -> Document {
 }
 
 /// The same books in the shaped collection and in a plain one.
-fn fill(scene: &mut Scene, bytes: &[usize]) -> Result<()> {
+fn fill(fixture: &mut Fixture, bytes: &[usize]) -> Result<()> {
     for (id, bytes) in (1..).zip(bytes) {
         let book = heavy(id, *bytes, 120);
-        scene.run(doc! { "insert": BOOKS, "documents": [&book] })?;
-        let database = scene.database.clone();
-        scene
+        fixture.run(doc! { "insert": BOOKS, "documents": [&book] })?;
+        let database = fixture.database.clone();
+        fixture
             .direct
             .command_ok(&doc! { "insert": PLAIN, "documents": [book], "$db": database })?;
     }
-    scene.rest()
+    fixture.rest()
 }
 
 /// The batches that a cursor answers, each with the `_id`s of its documents, which are to be whole.
@@ -72,8 +72,8 @@ fn batches(
 
 #[test]
 fn outlier_batches_equal_those_of_a_plain_collection() -> Result<()> {
-    let scene = &mut Scene::on(mongod::shared_replica_set())?;
-    fill(scene, &[5 * MIB, 5 * MIB, 5 * MIB, 100, 12 * MIB, 7 * MIB, 300])?;
+    let fixture = &mut Fixture::on(mongod::shared_replica_set())?;
+    fill(fixture, &[5 * MIB, 5 * MIB, 5 * MIB, 100, 12 * MIB, 7 * MIB, 300])?;
     let finds = [
         (doc! {}, doc! {}),
         (doc! { "sort": { "_id": -1 } }, doc! {}),
@@ -95,8 +95,8 @@ fn outlier_batches_equal_those_of_a_plain_collection() -> Result<()> {
             command.extend(find.clone());
             (command, more.clone())
         };
-        let plain = batches(&mut scene.direct, &scene.database, asked(PLAIN))?;
-        let shaped = batches(&mut scene.application, &scene.database, asked(BOOKS))?;
+        let plain = batches(&mut fixture.direct, &fixture.database, asked(PLAIN))?;
+        let shaped = batches(&mut fixture.application, &fixture.database, asked(BOOKS))?;
         let ids = |batches: &[Vec<Document>]| {
             let ids = |batch: &Vec<Document>| batch.iter().map(|book| book.get_i32("_id").unwrap_or(0)).collect();
             batches.iter().map(ids).collect::<Vec<Vec<i32>>>()
@@ -114,16 +114,16 @@ fn outlier_batches_equal_those_of_a_plain_collection() -> Result<()> {
 
 #[test]
 fn cursor_with_pending_outliers_is_bound_to_its_owner_and_can_be_killed() -> Result<()> {
-    on_each(|scene| {
-        fill(scene, &[9 * MIB, 9 * MIB, 9 * MIB])?;
-        let database = scene.database.clone();
-        let mut other = scene.another()?;
+    on_each(|fixture| {
+        fill(fixture, &[9 * MIB, 9 * MIB, 9 * MIB])?;
+        let database = fixture.database.clone();
+        let mut other = fixture.another()?;
         for batch_size in [2, 101] {
-            let open = |scene: &mut Scene| -> Result<i64> {
-                let reply = scene.run(doc! { "find": BOOKS, "batchSize": batch_size })?;
+            let open = |fixture: &mut Fixture| -> Result<i64> {
+                let reply = fixture.run(doc! { "find": BOOKS, "batchSize": batch_size })?;
                 Ok(reply.get_document("cursor")?.get_i64("id")?)
             };
-            let id = open(scene)?;
+            let id = open(fixture)?;
             let more = doc! { "getMore": id, "collection": BOOKS, "$db": &database };
             let mut in_session = more.clone();
             in_session.insert("lsid", lsid("other"));

@@ -1,6 +1,6 @@
 //! Reads during concurrent writes, their `explain`, and reads compared with a plain collection.
 
-mod beside;
+mod comparison;
 mod cursors;
 mod options;
 mod ranges;

@@ -2,7 +2,7 @@
 //! one line for each.
 
 mod compressed;
-mod crowd;
+mod limits;
 mod memory;
 mod slow;
 mod unread;

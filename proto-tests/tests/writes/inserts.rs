@@ -1,9 +1,9 @@
 //! Inserts of every size and with every option, on a plain collection and on a shaped one of one replica set.
 
-mod answered;
 mod empty;
+mod insert_replies;
+mod refused_documents;
 mod resent;
-mod taken_back;
 
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, doc};

@@ -6,16 +6,16 @@ use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
 use proto_tests::shaped::COLLECTION;
 
-use super::{Both, Told, comparable, spec, with};
+use super::{Comparison, Told, comparable, spec, with};
 
 #[test]
 fn batches_of_indexes_are_as_large_as_asked_for() -> Result<()> {
-    let mut both = Both::filled()?;
+    let mut comparison = Comparison::filled()?;
     let specs: Vec<_> = ["a", "b", "quantity", "d"]
         .into_iter()
         .map(|field| spec(doc! { field: 1 }, field))
         .collect();
-    both.create(&specs, Told::Whole)?;
+    comparison.create(&specs, Told::Whole)?;
     for cursor in [
         bson!({}),
         bson!({ "batchSize": 0 }),
@@ -33,7 +33,11 @@ fn batches_of_indexes_are_as_large_as_asked_for() -> Result<()> {
         bson!({ "batchSize": 1, "zip": 1 }),
     ] {
         for size in [None, Some(0), Some(1), Some(2), Some(100)] {
-            batches(&mut both, &doc! { "listIndexes": COLLECTION, "cursor": &cursor }, size)?;
+            batches(
+                &mut comparison,
+                &doc! { "listIndexes": COLLECTION, "cursor": &cursor },
+                size,
+            )?;
         }
     }
     for extra in [
@@ -47,7 +51,7 @@ fn batches_of_indexes_are_as_large_as_asked_for() -> Result<()> {
         doc! { "apiVersion": "1", "apiStrict": true },
         doc! { "apiVersion": "1", "apiStrict": true, "includeBuildUUIDs": true },
     ] {
-        both.same(&with(doc! { "listIndexes": COLLECTION }, extra), Told::Whole)?;
+        comparison.same(&with(doc! { "listIndexes": COLLECTION }, extra), Told::Whole)?;
     }
     // A cursor that is abandoned, used in another session, and killed.
     let list = doc! { "listIndexes": COLLECTION, "cursor": { "batchSize": 1 } };
@@ -57,7 +61,7 @@ fn batches_of_indexes_are_as_large_as_asked_for() -> Result<()> {
         doc! { "batchSize": -1 },
         doc! { "collection": "else" },
     ] {
-        let [plain, shaped] = both.run(&list)?;
+        let [plain, shaped] = comparison.run(&list)?;
         let answer = |connection: &mut Connection, opened: &Document, database: &str| -> Result<[Document; 3]> {
             let id = opened.get_document("cursor")?.get_i64("id")?;
             let more = |extra: &Document| {
@@ -70,9 +74,9 @@ fn batches_of_indexes_are_as_large_as_asked_for() -> Result<()> {
             let killed = connection.command(&doc! { "killCursors": COLLECTION, "cursors": [id], "$db": database })?;
             Ok([wrong, rest, killed])
         };
-        let database = both.shaped.database.clone();
-        let plain = answer(&mut both.direct, &plain, &format!("{database}_naive"))?;
-        let shaped = answer(&mut both.application, &shaped, &database)?;
+        let database = comparison.shaped.database.clone();
+        let plain = answer(&mut comparison.direct, &plain, &format!("{database}_naive"))?;
+        let shaped = answer(&mut comparison.application, &shaped, &database)?;
         // A getMore on another collection does not come to the proxy's cursors: it is relayed, and mongod
         // knows of none.
         let first = usize::from(misuse.contains_key("collection"));
@@ -86,8 +90,8 @@ fn batches_of_indexes_are_as_large_as_asked_for() -> Result<()> {
 }
 
 /// Reads to the end on both sides, and compares each batch.
-fn batches(both: &mut Both, list: &Document, size: Option<i32>) -> Result<()> {
-    let mut replies = both.run(list)?;
+fn batches(comparison: &mut Comparison, list: &Document, size: Option<i32>) -> Result<()> {
+    let mut replies = comparison.run(list)?;
     loop {
         let mut ids = [0, 0];
         for (id, reply) in ids.iter_mut().zip(&mut replies) {
@@ -105,7 +109,7 @@ fn batches(both: &mut Both, list: &Document, size: Option<i32>) -> Result<()> {
         if ids[0] == 0 {
             return Ok(());
         }
-        let database = both.shaped.database.clone();
+        let database = comparison.shaped.database.clone();
         let more = |id: i64, database: &str| {
             let mut more = doc! { "getMore": id, "collection": COLLECTION, "$db": database };
             more.extend(size.map(|size| ("batchSize".to_owned(), size.into())));
@@ -113,8 +117,8 @@ fn batches(both: &mut Both, list: &Document, size: Option<i32>) -> Result<()> {
         };
         let plain = format!("{database}_naive");
         replies = [
-            both.direct.command(&more(ids[0], &plain))?,
-            both.application.command(&more(ids[1], &database))?,
+            comparison.direct.command(&more(ids[0], &plain))?,
+            comparison.application.command(&more(ids[1], &database))?,
         ];
         for reply in &mut replies {
             reply.remove("$clusterTime");

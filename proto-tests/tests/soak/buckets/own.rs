@@ -6,8 +6,8 @@ use rand::RngExt as _;
 use rand::seq::IteratorRandom as _;
 
 use crate::buckets::application::{Application, expect};
+use crate::buckets::fixture::COLLECTION;
 use crate::buckets::ledger::same;
-use crate::buckets::world::COLLECTION;
 use proto_tests::retrying::{Answer, Retries};
 
 impl Application<'_> {

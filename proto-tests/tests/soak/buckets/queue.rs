@@ -5,7 +5,7 @@ use bson::{Document, doc};
 use rand::RngExt as _;
 
 use crate::buckets::application::{Application, expect, whole};
-use crate::buckets::world::{COLLECTION, KEYS};
+use crate::buckets::fixture::{COLLECTION, KEYS};
 use proto_tests::retrying::{Answer, Retries};
 
 impl Application<'_> {

@@ -9,7 +9,7 @@ use rand::RngExt as _;
 use rand::seq::IndexedRandom as _;
 
 use crate::buckets::application::{Application, expect, whole};
-use crate::buckets::world::COLLECTION;
+use crate::buckets::fixture::COLLECTION;
 use proto_tests::retrying::{Answer, Retries};
 
 /// The first items of an application. No application deletes them.
@@ -29,7 +29,7 @@ impl Application<'_> {
     pub(crate) fn begin_shared(&mut self) -> Result<()> {
         let items: Vec<Document> = (0..KEPT).map(|_| self.item("shared")).collect();
         self.insert_all(&items)?;
-        let mut kept = self.world.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.fixture.kept.lock().unwrap_or_else(PoisonError::into_inner);
         for item in &items {
             kept.push(item.get_i64("_id")?);
         }
@@ -66,8 +66,8 @@ impl Application<'_> {
 
     fn any(&mut self, items: Items) -> i64 {
         let ids = match items {
-            Items::Kept => &self.world.kept,
-            Items::Any => &self.world.shared,
+            Items::Kept => &self.fixture.kept,
+            Items::Any => &self.fixture.shared,
         };
         let ids = ids.lock().unwrap_or_else(PoisonError::into_inner);
         // One that is there, as likely as not.
@@ -82,7 +82,7 @@ impl Application<'_> {
         let count = self.random.random_range(1..4);
         let items: Vec<Document> = (0..count).map(|_| self.item("shared")).collect();
         self.insert_all(&items)?;
-        let mut shared = self.world.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.fixture.shared.lock().unwrap_or_else(PoisonError::into_inner);
         for item in &items {
             shared.push(item.get_i64("_id")?);
         }

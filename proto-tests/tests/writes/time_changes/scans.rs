@@ -8,7 +8,7 @@ use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::time_changes::scene::{COLLECTION, Sides, at, check_order, item, set_time, shape};
+use crate::time_changes::fixture::{COLLECTION, Sides, at, check_order, item, set_time, shape};
 
 const ITEMS: i32 = 60;
 

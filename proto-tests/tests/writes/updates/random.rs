@@ -8,8 +8,8 @@ use rand::rngs::ChaCha8Rng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 
+use crate::updates::by_filter::{filters, more_changes, of_ids, pipelines};
 use crate::updates::by_id::{self, changes};
-use crate::updates::found::{filters, more_changes, of_ids, pipelines};
 use crate::updates::sides::{self, ALL_IDS, COLLECTION};
 
 #[test]

@@ -16,16 +16,16 @@ use proto_tests::{Proxy, mongod};
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 
+use crate::outliers::ledger::{BOOKS, Ledger, WRITERS};
 use crate::outliers::measure::Measure;
 use crate::outliers::reader::Reader;
-use crate::outliers::shelf::{BOOKS, Shelf, WRITERS};
 use crate::outliers::writer::Writer;
 
 const READERS: usize = 4;
 
-pub(crate) struct World {
+pub(crate) struct Fixture {
     pub(crate) books: Books,
-    pub(crate) shelf: Shelf,
+    pub(crate) ledger: Ledger,
     retries: Retries,
     uri: String,
 }
@@ -50,11 +50,11 @@ impl Progress {
     }
 }
 
-impl World {
+impl Fixture {
     pub(crate) fn new((threshold, max_items): (usize, usize), (upstream, retries): (SocketAddr, Retries)) -> Self {
         Self {
             books: Books::new(threshold, max_items),
-            shelf: Shelf::new(),
+            ledger: Ledger::new(),
             retries,
             uri: format!("mongodb://{upstream}/?directConnection=true"),
         }
@@ -83,7 +83,7 @@ impl World {
         disturb: impl FnOnce(&Progress) -> Result<()>,
     ) -> Result<String> {
         let books: Vec<_> = (0..BOOKS)
-            .map(|book| doc! { "_id": Shelf::id(book), "title": format!("The Wooden Amulet {book}"), BUYERS: [] })
+            .map(|book| doc! { "_id": Ledger::id(book), "title": format!("The Wooden Amulet {book}"), BUYERS: [] })
             .collect();
         let mut client = self.client(0, addresses);
         client.write_with_reply(&doc! { "insert": COLLECTION, "documents": books })?;
@@ -102,7 +102,7 @@ impl World {
                     number,
                     client: self.client(number + 1, addresses),
                     random: StdRng::seed_from_u64(seed.wrapping_add(u64::try_from(number)?)),
-                    shelf: &self.shelf,
+                    ledger: &self.ledger,
                 };
                 running.push(scope.spawn(move || {
                     let buyers = measure.buyers / WRITERS;
@@ -117,7 +117,7 @@ impl World {
                 let reader = Reader {
                     client: self.client(WRITERS + 1 + number, addresses),
                     random: StdRng::seed_from_u64(seed.wrapping_sub(1 + u64::try_from(number)?)),
-                    shelf: &self.shelf,
+                    ledger: &self.ledger,
                 };
                 running.push(scope.spawn(move || guarded(reader.run(|| progress.goes_on()))));
             }
@@ -134,7 +134,7 @@ impl World {
             "{} buyers and {reads} reads in {:?}; {} commands sent again",
             measure.buyers,
             begun.elapsed(),
-            self.shelf.resent()
+            self.ledger.resent()
         ))
     }
 
@@ -159,11 +159,11 @@ impl World {
         let addresses = proxies.each_ref().map(Proxy::address);
         let mut client = self.client(0, &addresses);
         for book in 0..BOOKS {
-            let (acknowledged, sent) = (self.shelf.acknowledged(book), self.shelf.sent(book));
+            let (acknowledged, sent) = (self.ledger.acknowledged(book), self.ledger.sent(book));
             ensure!(acknowledged == sent, "something was not acknowledged");
-            let found = client.find(COLLECTION, &doc! { "_id": Shelf::id(book) })?;
+            let found = client.find(COLLECTION, &doc! { "_id": Ledger::id(book) })?;
             ensure!(found.len() == 1, "{} books of one _id", found.len());
-            Shelf::check(found[0].get_array(BUYERS)?, (&sent, &sent))?;
+            Ledger::check(found[0].get_array(BUYERS)?, (&sent, &sent))?;
         }
         self.judge_layout()
     }

@@ -83,17 +83,17 @@ fn run_stopped_at_any_point_can_be_repeated() -> Result<()> {
         sleep(Duration::from_millis(after));
         signal(&child, Signal::TERM)?;
         let output = child.wait_with_output()?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        ensure!(!said.contains("still frozen"), "{said}");
-        has_ended |= said.contains("packed: ");
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        ensure!(!printed.contains("still frozen"), "{printed}");
+        has_ended |= printed.contains("packed: ");
         // It can be written to at once.
         write(&shaped, 1_000_000 + i32::try_from(number)?)?;
         check(mongod::shared(), &shaped, &items(&shaped)?)?;
     }
     let before = items(&shaped)?;
-    let said = compact(&shaped.proxy)?;
+    let printed = compact(&shaped.proxy)?;
     // One of those before may have come to its end.
-    ensure!(said.contains("packed: ") || has_ended, "{said}");
+    ensure!(printed.contains("packed: ") || has_ended, "{printed}");
     check(mongod::shared(), &shaped, &before)?;
     let again = compact(&shaped.proxy)?;
     ensure!(again.contains("there are no short pages to pack"), "{again}");
@@ -159,10 +159,10 @@ fn next_run_finishes_a_run_killed_while_frozen() -> Result<()> {
         let writer = scope.spawn(|| write(&shaped, 2_000_000));
         sleep(Duration::from_millis(300));
         ensure!(!writer.is_finished(), "it was written where nothing can be");
-        let said = compact(&shaped.proxy)?;
+        let printed = compact(&shaped.proxy)?;
         ensure!(
-            said.contains("an earlier run was interrupted while the collection was frozen"),
-            "{said}"
+            printed.contains("an earlier run was interrupted while the collection was frozen"),
+            "{printed}"
         );
         writer.join().map_err(|_| anyhow::anyhow!("the writer panicked"))?
     })?;
@@ -182,14 +182,14 @@ fn two_concurrent_runs_do_not_interfere() -> Result<()> {
         ended.push(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     check(mongod::shared(), &shaped, &before)?;
-    let fair = |said: &String| {
+    let fair = |printed: &String| {
         [
             "packed: ",
             "there are no short pages to pack",
             "another run is in progress",
         ]
         .iter()
-        .any(|words| said.contains(words))
+        .any(|words| printed.contains(words))
     };
     ensure!(ended.iter().all(fair), "{ended:?}");
     Ok(())

@@ -15,7 +15,7 @@ pub(super) enum At {
     Rename,
     IsRenamed,
     TakeBack,
-    Over,
+    Done,
     GiveUp,
 }
 
@@ -74,7 +74,7 @@ fn made(run: &mut Run<At>, server: &Server) -> Step<At> {
 /// Thaws the collection by one command without a check of the result.
 fn take_back(server: &Server) -> Step<At> {
     match server.at(Name::Main) {
-        Some(main) if main.is_frozen => or(freeze(false), At::Over, At::GiveUp),
+        Some(main) if main.is_frozen => or(freeze(false), At::Done, At::GiveUp),
         _ => Step::End(Ending::Well),
     }
 }
@@ -106,10 +106,10 @@ impl Protocol for CompactBefore {
             At::Fill => or(store(run, server), At::Freeze, At::TakeBack),
             At::Freeze => or(freeze(true), At::Compare, At::TakeBack),
             At::Compare => or(store(run, server), At::Rename, At::TakeBack),
-            At::Rename => or(rename(Name::Copy, Name::Main, Some(run.main)), At::Over, At::IsRenamed),
+            At::Rename => or(rename(Name::Copy, Name::Main, Some(run.main)), At::Done, At::IsRenamed),
             At::IsRenamed if main.is_some_and(|main| Some(main.uuid) == run.copy) => Step::End(Ending::Well),
             At::IsRenamed | At::TakeBack => take_back(server),
-            At::Over => Step::End(Ending::Well),
+            At::Done => Step::End(Ending::Well),
             At::GiveUp | At::RenamePlain => Step::End(Ending::Unfinished),
         }
     }
@@ -157,9 +157,9 @@ impl Protocol for PackBefore {
                 Step::Go(if run.copy.is_some() { At::Rename } else { At::GiveUp })
             }
             At::TakeBack => take_back(server),
-            At::Rename => or(rename(Name::Copy, Name::Main, None), At::Over, At::IsRenamed),
+            At::Rename => or(rename(Name::Copy, Name::Main, None), At::Done, At::IsRenamed),
             At::IsRenamed if main.is_some_and(|main| Some(main.uuid) == run.copy) => Step::End(Ending::Well),
-            At::Over => Step::End(Ending::Well),
+            At::Done => Step::End(Ending::Well),
             At::IsRenamed | At::GiveUp => Step::End(Ending::Unfinished),
         }
     }

@@ -9,7 +9,7 @@ pub(crate) const BOOKS: &str = "sales";
 pub(crate) const EXTRAS: &str = "extra_sales";
 
 /// A database of its own behind one proxy.
-pub(crate) struct Scene {
+pub(crate) struct Fixture {
     pub(crate) database: String,
     shape: Outlier,
     pub(crate) proxy: Proxy,
@@ -21,16 +21,16 @@ pub(crate) struct Scene {
 }
 
 /// Does the same on a standalone and on a replica set.
-pub(crate) fn on_each(check: impl Fn(&mut Scene) -> Result<()>) -> Result<()> {
+pub(crate) fn on_each(check: impl Fn(&mut Fixture) -> Result<()>) -> Result<()> {
     for mongod in [mongod::shared(), mongod::shared_replica_set()] {
-        let mut scene = Scene::on(mongod)?;
-        check(&mut scene)?;
-        scene.rest()?;
+        let mut fixture = Fixture::on(mongod)?;
+        check(&mut fixture)?;
+        fixture.rest()?;
     }
     Ok(())
 }
 
-impl Scene {
+impl Fixture {
     pub(crate) fn on(mongod: &Mongod) -> Result<Self> {
         let database = database_name();
         let shape = Outlier {
@@ -86,7 +86,7 @@ impl Scene {
 
     /// The application's command, which must be refused, with nothing changed.
     pub(crate) fn refused(&mut self, mut command: Document) -> Result<String> {
-        let stored = |scene: &mut Self| -> Result<_> { Ok([scene.stored(BOOKS)?, scene.stored(EXTRAS)?]) };
+        let stored = |fixture: &mut Self| -> Result<_> { Ok([fixture.stored(BOOKS)?, fixture.stored(EXTRAS)?]) };
         let before = stored(self)?;
         command.insert("$db", self.database.as_str());
         let reply = self.application.command(&command)?;

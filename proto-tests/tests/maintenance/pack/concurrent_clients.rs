@@ -9,19 +9,19 @@ use bson::{Document, doc};
 use proto_tests::mongod;
 use proto_tests::raw::Connection;
 
-use super::world::{COLLECTION, COPY, KEPT, World, documents, thawed, with_time};
+use super::fixture::{COLLECTION, COPY, Fixture, KEPT, documents, thawed, with_time};
 
 /// So many that they are not packed in a moment.
 const MANY: i32 = 6_000;
 
 /// Has something done past the proxy, again and again, from the moment in which the collection is frozen
-/// until the run ends. What the run said, and whether it went well.
-fn while_packing(world: &World, act: impl Fn(&mut Connection, i32) -> Result<()> + Sync) -> Result<(bool, String)> {
+/// until the run ends. Returns whether the run succeeded, and its output.
+fn while_packing(fixture: &Fixture, act: impl Fn(&mut Connection, i32) -> Result<()> + Sync) -> Result<(bool, String)> {
     let ended = AtomicBool::new(false);
-    let mut child = world.start()?;
+    let mut child = fixture.start()?;
     let mut lines = BufReader::new(child.stdout.take().context("its output")?);
-    let mut said = String::new();
-    while !said.contains("frozen: ") && lines.read_line(&mut said)? > 0 {}
+    let mut printed = String::new();
+    while !printed.contains("frozen: ") && lines.read_line(&mut printed)? > 0 {}
     thread::scope(|scope| {
         let actor = scope.spawn(|| -> Result<()> {
             let mut connection = Connection::open(mongod::shared().address())?;
@@ -32,20 +32,20 @@ fn while_packing(world: &World, act: impl Fn(&mut Connection, i32) -> Result<()>
             }
             Ok(())
         });
-        lines.read_to_string(&mut said)?;
+        lines.read_to_string(&mut printed)?;
         let status = child.wait()?;
         ended.store(true, Ordering::Relaxed);
         actor.join().map_err(|_| anyhow::anyhow!("the actor panicked"))??;
-        Ok((status.success(), said))
+        Ok((status.success(), printed))
     })
 }
 
 #[test]
 fn direct_write_during_packing_is_refused() -> Result<()> {
     let documents = documents(3000, 7);
-    let mut world = World::with(mongod::shared(), with_time(), &documents)?;
-    let database = world.database.clone();
-    let (is_well, said) = while_packing(&world, |connection, number| {
+    let mut fixture = Fixture::with(mongod::shared(), with_time(), &documents)?;
+    let database = fixture.database.clone();
+    let (is_well, printed) = while_packing(&fixture, |connection, number| {
         // To the document that it is about: it must not make a collection in the moment in which there is
         // none.
         let change = doc! { "q": { "_id": number % 3000 }, "u": { "$inc": { "n": 1 } } };
@@ -56,26 +56,30 @@ fn direct_write_during_packing_is_refused() -> Result<()> {
         ensure!(code == Some(121) || reply.get_i32("n")? == 0, "{reply}");
         Ok(())
     })?;
-    ensure!(is_well, "{said}");
-    world.check_packed(&documents)
+    ensure!(is_well, "{printed}");
+    fixture.check_packed(&documents)
 }
 
 /// Checks that a write in spite of the freeze is detected, and that the collection has it.
 fn noticed(act: impl Fn(&mut Connection, &str, i32) -> Result<()> + Sync) -> Result<()> {
-    let mut world = World::with(mongod::shared(), with_time(), &documents(MANY, 50))?;
-    let before = world.catalog()?;
-    let database = world.database.clone();
-    let (is_well, said) = while_packing(&world, |connection, number| act(connection, &database, number))?;
+    let mut fixture = Fixture::with(mongod::shared(), with_time(), &documents(MANY, 50))?;
+    let before = fixture.catalog()?;
+    let database = fixture.database.clone();
+    let (is_well, printed) = while_packing(&fixture, |connection, number| act(connection, &database, number))?;
     ensure!(
-        !is_well && said.contains("documents were deleted or changed while they were packed"),
-        "{said}"
+        !is_well && printed.contains("documents were deleted or changed while they were packed"),
+        "{printed}"
     );
-    ensure!(thawed(world.catalog()?) == before, "{said}: {:?}", world.catalog()?);
+    ensure!(
+        thawed(fixture.catalog()?) == before,
+        "{printed}: {:?}",
+        fixture.catalog()?
+    );
     // It is left to be written to, and to be packed.
-    world.past(doc! { "insert": COLLECTION, "documents": [{ "_id": "new", "k": 1 }] })?;
-    let stored = world.stored(COLLECTION)?;
-    world.pack()?;
-    world.check_packed(&stored)
+    fixture.past(doc! { "insert": COLLECTION, "documents": [{ "_id": "new", "k": 1 }] })?;
+    let stored = fixture.stored(COLLECTION)?;
+    fixture.pack()?;
+    fixture.check_packed(&stored)
 }
 
 #[test]
@@ -102,58 +106,58 @@ fn write_that_bypasses_the_validator_is_detected() -> Result<()> {
 #[test]
 fn two_concurrent_runs_do_not_interfere() -> Result<()> {
     let documents = documents(MANY, 50);
-    let mut world = World::with(mongod::shared(), with_time(), &documents)?;
-    let mut first = world.start()?;
+    let mut fixture = Fixture::with(mongod::shared(), with_time(), &documents)?;
+    let mut first = fixture.start()?;
     let mut lines = BufReader::new(first.stdout.take().context("its output")?);
-    let mut said = String::new();
-    lines.read_line(&mut said)?;
-    let (is_well, second) = world.try_pack()?;
-    lines.read_to_string(&mut said)?;
+    let mut printed = String::new();
+    lines.read_line(&mut printed)?;
+    let (is_well, second) = fixture.try_pack()?;
+    lines.read_to_string(&mut printed)?;
     let is_first_well = first.wait()?.success();
     if !is_first_well && !is_well {
         // Each has seen the other, and ended without a change.
-        let are_refused = [&said, &second]
+        let are_refused = [&printed, &second]
             .iter()
-            .all(|said| said.contains("another run is in progress"));
-        ensure!(are_refused, "{said}\n{second}");
-        world.pack()?;
-        return world.check_packed(&documents);
+            .all(|printed| printed.contains("another run is in progress"));
+        ensure!(are_refused, "{printed}\n{second}");
+        fixture.pack()?;
+        return fixture.check_packed(&documents);
     }
     // A run waits a little for one that may just end. Either may have been there first.
     let is_over = is_first_well && is_well && second.contains("indexes exist");
-    let refused = if is_first_well { &second } else { &said };
+    let refused = if is_first_well { &second } else { &printed };
     ensure!(
         is_over || refused.contains("another run is in progress"),
-        "{second}\n{said}"
+        "{second}\n{printed}"
     );
-    world.check_packed(&documents)
+    fixture.check_packed(&documents)
 }
 
 #[test]
 fn collection_created_between_the_renames_is_kept() -> Result<()> {
     let documents = documents(100, 3);
-    let mut world = World::with(mongod::shared(), with_time(), &documents)?;
-    world.pack()?;
-    let names = [COLLECTION, COPY].map(|name| format!("{}.{name}", world.database));
+    let mut fixture = Fixture::with(mongod::shared(), with_time(), &documents)?;
+    fixture.pack()?;
+    let names = [COLLECTION, COPY].map(|name| format!("{}.{name}", fixture.database));
     let rename = doc! { "renameCollection": &names[0], "to": &names[1], "$db": "admin" };
-    world.direct.command_ok(&rename)?;
-    world.past(doc! { "insert": COLLECTION, "documents": [{ "_id": "theirs", "k": 1 }] })?;
-    let before = world.catalog()?;
-    let said = world.refused()?;
+    fixture.direct.command_ok(&rename)?;
+    fixture.past(doc! { "insert": COLLECTION, "documents": [{ "_id": "theirs", "k": 1 }] })?;
+    let before = fixture.catalog()?;
+    let printed = fixture.refused()?;
     ensure!(
-        said.contains("was created by another program while its documents were packed"),
-        "{said}"
+        printed.contains("was created by another program while its documents were packed"),
+        "{printed}"
     );
     ensure!(
-        world.said("check")?.contains("was created by another program"),
-        "check says so"
+        fixture.output("check")?.contains("was created by another program"),
+        "check does not report it"
     );
-    ensure!(world.catalog()? == before, "{said}");
+    ensure!(fixture.catalog()? == before, "{printed}");
     ensure!(
-        world.stored(COLLECTION)?.len() == 1 && world.stored(KEPT)? == documents,
-        "{said}"
+        fixture.stored(COLLECTION)?.len() == 1 && fixture.stored(KEPT)? == documents,
+        "{printed}"
     );
-    world.past(doc! { "drop": COLLECTION })?;
-    world.pack()?;
-    world.check_packed(&documents)
+    fixture.past(doc! { "drop": COLLECTION })?;
+    fixture.pack()?;
+    fixture.check_packed(&documents)
 }

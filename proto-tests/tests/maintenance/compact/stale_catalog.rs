@@ -9,7 +9,7 @@ use proto_tests::{Mongod, ProxyOptions, mongod};
 
 use super::compact;
 
-/// The commands, and how many items each says that it was about.
+/// The commands, and the expected `n` of each.
 fn commands(has_transactions: bool) -> Vec<(Document, i32)> {
     let update = |statement: Document| doc! { "update": COLLECTION, "updates": [statement] };
     let mut commands = vec![
@@ -89,8 +89,8 @@ fn moving() -> [(Document, i32); 2] {
 
 fn run(mongod: &Mongod, has_transactions: bool) -> Result<()> {
     for (command, n) in commands(has_transactions) {
-        for way in ["plain", "strict", "transaction"] {
-            if way == "transaction" && !has_transactions {
+        for mode in ["plain", "strict", "transaction"] {
+            if mode == "transaction" && !has_transactions {
                 continue;
             }
             let shaped = Shaped::with("max_items = 20\n", &ProxyOptions::new(&mongod.uri()))?;
@@ -105,28 +105,28 @@ fn run(mongod: &Mongod, has_transactions: bool) -> Result<()> {
             ensure!(packed.contains("packed: "), "{packed}");
             let mut command = command.clone();
             command.insert("$db", &shaped.database);
-            if way == "strict" {
+            if mode == "strict" {
                 command.extend(doc! { "apiVersion": "1", "apiStrict": true });
             }
-            let reply = if way == "transaction" {
+            let reply = if mode == "transaction" {
                 within(&shaped, &command)?
             } else {
                 application.command(&command)?
             };
-            let said = match reply.get_document("lastErrorObject") {
+            let count = match reply.get_document("lastErrorObject") {
                 Ok(last) => last.get_i32("n"),
                 Err(_) => reply.get_i32("n"),
             };
             ensure!(
-                said.with_context(|| format!("{way} {command}: {reply}"))? == n,
-                "{way} {command}: {reply}"
+                count.with_context(|| format!("{mode} {command}: {reply}"))? == n,
+                "{mode} {command}: {reply}"
             );
-            ensure!(reply.get("writeErrors").is_none(), "{way} {command}: {reply}");
+            ensure!(reply.get("writeErrors").is_none(), "{mode} {command}: {reply}");
             let find = doc! { "find": COLLECTION, "filter": { "m": { "$gt": 0 } }, "$db": &shaped.database };
             let changed = application.all(&find)?;
             ensure!(
                 changed.iter().all(|item| item.get_i32("m").ok() == Some(1)),
-                "{way} {command}: some twice"
+                "{mode} {command}: some twice"
             );
         }
     }

@@ -15,7 +15,7 @@ const COLLECTION: &str = "items";
 /// Dates from here on, in milliseconds, are of the clock; those of cases are older.
 const NOW: i64 = 1_750_000_000_000;
 
-/// How a case came out, alike on both sides unless it is not supported.
+/// How a case came out, the same on both sides unless it is not supported.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Outcome {
     Inserted,
@@ -24,7 +24,7 @@ pub(crate) enum Outcome {
 }
 
 /// A server's empty collection, and what the proxy's code needs.
-pub(crate) struct Both {
+pub(crate) struct Comparison {
     connection: Connection,
     database: String,
     shape: BucketShape,
@@ -53,7 +53,7 @@ impl IdSource for FixedMint {
     }
 }
 
-impl Both {
+impl Comparison {
     pub(crate) fn open() -> Result<Self> {
         // A key that no case has, so that items are stored whole.
         let options = BucketOptions::new(

@@ -33,12 +33,12 @@ const OPERATORS: [&str; 14] = [
 ];
 
 /// Where cases come from.
-pub(crate) struct Words {
+pub(crate) struct RandomCases {
     random: ChaCha8Rng,
     generator: Generator,
 }
 
-impl Words {
+impl RandomCases {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             random: ChaCha8Rng::seed_from_u64(seed),

@@ -18,12 +18,12 @@ const SUBJECT: Subject = Subject {
     order: "_id",
 };
 
-pub(crate) struct World {
+pub(crate) struct Fixture {
     pub(crate) books: Books,
     pub(crate) attempts: Attempts,
 }
 
-impl World {
+impl Fixture {
     pub(crate) fn new() -> Result<Self> {
         let books = Books::new(5, 4);
         let attempts = Attempts::new(SUBJECT, &books.database, |uri| books.proxy(uri))?;

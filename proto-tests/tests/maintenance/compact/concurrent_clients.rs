@@ -26,7 +26,7 @@ const STILL: i32 = 60;
 /// `QueryPlanKilled`, and `CursorNotFound` of a cursor that was killed by that.
 const ALLOWED: [i32; 3] = [112, 175, 43];
 
-pub(super) struct World {
+pub(super) struct Fixture {
     pub(super) database: String,
     /// The number of keys that no writer changes any more.
     still: Mutex<i32>,
@@ -35,7 +35,7 @@ pub(super) struct World {
     read: AtomicU64,
 }
 
-impl World {
+impl Fixture {
     pub(super) fn goes_on(&self) -> bool {
         !self.stopping.load(Ordering::Relaxed)
     }
@@ -70,24 +70,24 @@ struct Client {
 }
 
 /// A key of which every second item is deleted, so that all its pages are short.
-fn make_still(world: &World, connection: &mut Connection, number: i32) -> Result<()> {
+fn make_still(fixture: &Fixture, connection: &mut Connection, number: i32) -> Result<()> {
     let key = format!("still{number}");
     let items: Vec<Document> = (0..STILL * 2)
         .map(|n| doc! { "_id": format!("{key} {n}"), "k": &key, "n": n })
         .collect();
-    let database = &world.database;
+    let database = &fixture.database;
     connection.command_ok(&doc! { "insert": COLLECTION, "documents": items, "$db": database })?;
     let odd = doc! { "k": &key, "n": { "$mod": [2, 1] } };
     connection.command_ok(&doc! { "delete": COLLECTION, "deletes": [{ "q": odd, "limit": 0 }], "$db": database })?;
-    *world.still.lock().unwrap_or_else(PoisonError::into_inner) = number + 1;
+    *fixture.still.lock().unwrap_or_else(PoisonError::into_inner) = number + 1;
     Ok(())
 }
 
-/// What stands still reads alike all the time, whichever way it is read.
-fn read(world: &World, mut client: Client) -> Result<()> {
+/// Items that no writer changes: every read returns the same.
+fn read(fixture: &Fixture, mut client: Client) -> Result<()> {
     let mut random = rand::rng();
-    while world.goes_on() {
-        let keys = *world.still.lock().unwrap_or_else(PoisonError::into_inner);
+    while fixture.goes_on() {
+        let keys = *fixture.still.lock().unwrap_or_else(PoisonError::into_inner);
         if keys == 0 {
             continue;
         }
@@ -106,7 +106,7 @@ fn read(world: &World, mut client: Client) -> Result<()> {
         match random.random_range(0..5) {
             0 | 1 => {
                 let find = doc! { "find": COLLECTION, "filter": filter, "skip": skip, "limit": 10 };
-                if let Some(reply) = world.ask(&mut client, find)? {
+                if let Some(reply) = fixture.ask(&mut client, find)? {
                     ensure!(
                         numbers(&reply)? == all[from..all.len().min(from + 10)],
                         "{key}, {skip}: {reply}"
@@ -114,27 +114,27 @@ fn read(world: &World, mut client: Client) -> Result<()> {
                 }
             }
             2 => {
-                if let Some(reply) = world.ask(&mut client, doc! { "count": COLLECTION, "query": filter })? {
+                if let Some(reply) = fixture.ask(&mut client, doc! { "count": COLLECTION, "query": filter })? {
                     ensure!(reply.get_i32("n")? == STILL, "{key}: {reply}");
                 }
             }
             3 => {
                 let id = format!("{key} {}", skip * 2);
                 let find = doc! { "find": COLLECTION, "filter": { "_id": &id } };
-                if let Some(reply) = world.ask(&mut client, find)? {
+                if let Some(reply) = fixture.ask(&mut client, find)? {
                     ensure!(numbers(&reply)? == [skip * 2], "{id}: {reply}");
                 }
             }
-            _ => read_in_batches(world, &mut client, &filter, &all)?,
+            _ => read_in_batches(fixture, &mut client, &filter, &all)?,
         }
-        world.read.fetch_add(1, Ordering::Relaxed);
+        fixture.read.fetch_add(1, Ordering::Relaxed);
     }
     Ok(())
 }
 
-fn read_in_batches(world: &World, client: &mut Client, filter: &Document, all: &[i32]) -> Result<()> {
+fn read_in_batches(fixture: &Fixture, client: &mut Client, filter: &Document, all: &[i32]) -> Result<()> {
     let find = doc! { "find": COLLECTION, "filter": filter, "batchSize": 13 };
-    let mut reply = world.ask(client, find)?;
+    let mut reply = fixture.ask(client, find)?;
     let mut read = Vec::new();
     while let Some(part) = reply {
         let cursor = part.get_document("cursor")?;
@@ -149,7 +149,7 @@ fn read_in_batches(world: &World, client: &mut Client, filter: &Document, all: &
                 return Ok(());
             }
             id => {
-                reply = world.ask(
+                reply = fixture.ask(
                     client,
                     doc! { "getMore": id, "collection": COLLECTION, "batchSize": 13 },
                 )?;
@@ -160,12 +160,12 @@ fn read_in_batches(world: &World, client: &mut Client, filter: &Document, all: &
 }
 
 /// A writer of its own items, in keys that it shares with other writers. Returns the expected items.
-fn write(world: &World, mut client: Client, number: usize, numbered: bool) -> Result<BTreeMap<String, i64>> {
+fn write(fixture: &Fixture, mut client: Client, number: usize, numbered: bool) -> Result<BTreeMap<String, i64>> {
     let mut random = rand::rng();
     let mut mine: BTreeMap<String, i64> = BTreeMap::new();
     let mut next = 0_i64;
-    let session = lsid(&format!("{} {number}", world.database));
-    while world.goes_on() {
+    let session = lsid(&format!("{} {number}", fixture.database));
+    while fixture.goes_on() {
         next += 1;
         let key = format!("shared{}", random.random_range(0..4));
         let any = mine.keys().nth(random.random_range(0..mine.len().max(1))).cloned();
@@ -192,7 +192,7 @@ fn write(world: &World, mut client: Client, number: usize, numbered: bool) -> Re
             command.insert("lsid", session.clone());
             command.insert("txnNumber", next);
         }
-        let Some(reply) = world.ask(&mut client, command.clone())? else {
+        let Some(reply) = fixture.ask(&mut client, command.clone())? else {
             continue;
         };
         let done = match reply.get_document("lastErrorObject") {
@@ -219,14 +219,14 @@ fn run(mongod: &Mongod, is_set: bool) -> Result<()> {
     let proxies = [0, 1].map(|_| Proxy::start(&ProxyOptions::new(&mongod.uri()).config(&toml)));
     let [one, other] = proxies;
     let proxies = [one?, other?];
-    let world = World {
+    let fixture = Fixture {
         database,
         still: Mutex::new(0),
         stopping: AtomicBool::new(false),
         refused: AtomicU64::new(0),
         read: AtomicU64::new(0),
     };
-    let world = &world;
+    let fixture = &fixture;
     let open = |number: usize| -> Result<Connection> {
         let connection = Connection::open(proxies[number % 2].address())?;
         // Longer than a write waits.
@@ -242,25 +242,25 @@ fn run(mongod: &Mongod, is_set: bool) -> Result<()> {
         let mut writers = Vec::new();
         for number in 0..3 {
             let reader = client(number)?;
-            readers.push(scope.spawn(move || stopping(world, || read(world, reader))));
+            readers.push(scope.spawn(move || stopping(fixture, || read(fixture, reader))));
             let writer = client(number)?;
             let numbered = is_set && number != 1;
-            writers.push(scope.spawn(move || stopping(world, || write(world, writer, number, numbered))));
+            writers.push(scope.spawn(move || stopping(fixture, || write(fixture, writer, number, numbered))));
         }
         if is_set {
             let connection = open(1)?;
-            readers.push(scope.spawn(move || stopping(world, || transfer(world, connection))));
+            readers.push(scope.spawn(move || stopping(fixture, || transfer(fixture, connection))));
         }
-        let packed = stopping(world, || {
+        let packed = stopping(fixture, || {
             let mut connection = open(0)?;
             for round in 0..ROUNDS {
-                make_still(world, &mut connection, round)?;
-                let said = compact(&proxies[0])?;
-                ensure!(said.contains("packed: "), "{said}");
+                make_still(fixture, &mut connection, round)?;
+                let printed = compact(&proxies[0])?;
+                ensure!(printed.contains("packed: "), "{printed}");
             }
             Ok(())
         });
-        world.stopping.store(true, Ordering::Relaxed);
+        fixture.stopping.store(true, Ordering::Relaxed);
         for reader in readers {
             reader.join().map_err(|_| anyhow::anyhow!("a reader panicked"))??;
         }
@@ -272,39 +272,39 @@ fn run(mongod: &Mongod, is_set: bool) -> Result<()> {
         packed?;
         Ok(ledgers)
     })?;
-    judge(world, mongod, &mut open(0)?, &shape, ledgers)
+    judge(fixture, mongod, &mut open(0)?, &shape, ledgers)
 }
 
 /// Whether what is there in the end is what was written.
 fn judge(
-    world: &World,
+    fixture: &Fixture,
     mongod: &Mongod,
     application: &mut Connection,
     shape: &Shape,
     ledgers: Vec<BTreeMap<String, i64>>,
 ) -> Result<()> {
     let mut direct = Connection::open(mongod.address())?;
-    invariants::check(&mut direct, &world.database, COLLECTION, shape)?;
+    invariants::check(&mut direct, &fixture.database, COLLECTION, shape)?;
     let mut expected: BTreeMap<String, i64> = ledgers.into_iter().flatten().collect();
     let filter = doc! { "k": { "$in": ["shared0", "shared1", "shared2", "shared3"] } };
-    for item in application.find(&world.database, COLLECTION, filter)? {
+    for item in application.find(&fixture.database, COLLECTION, filter)? {
         let (id, n) = (item.get_str("_id")?, item.get_i64("n")?);
         ensure!(expected.remove(id) == Some(n), "{item}");
     }
     ensure!(expected.is_empty(), "lost: {expected:?}");
     let (read, refused) = (
-        world.read.load(Ordering::Relaxed),
-        world.refused.load(Ordering::Relaxed),
+        fixture.read.load(Ordering::Relaxed),
+        fixture.refused.load(Ordering::Relaxed),
     );
     ensure!(read > 100 && refused < read / 2, "{refused} of {read} were refused");
     Ok(())
 }
 
 /// Whoever fails ends all.
-fn stopping<T>(world: &World, work: impl FnOnce() -> Result<T>) -> Result<T> {
+fn stopping<T>(fixture: &Fixture, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let done = work();
     if done.is_err() {
-        world.stopping.store(true, Ordering::Relaxed);
+        fixture.stopping.store(true, Ordering::Relaxed);
     }
     done
 }

@@ -5,31 +5,31 @@ use bson::{Document, bson, doc};
 use proto_tests::sessions::lsid;
 use proto_tests::shaped::COLLECTION;
 
-use super::{Both, NOT_SUPPORTED, Told, spec, with};
+use super::{Comparison, NOT_SUPPORTED, Told, spec, with};
 
-fn with_two() -> Result<Both> {
-    let mut both = Both::filled()?;
-    both.create(
+fn with_two() -> Result<Comparison> {
+    let mut comparison = Comparison::filled()?;
+    comparison.create(
         &[spec(doc! { "a": 1 }, "a"), spec(doc! { "quantity": 1 }, "q")],
         Told::Whole,
     )?;
-    Ok(both)
+    Ok(comparison)
 }
 
 /// Each is answered with an error, the same on both sides, and changes nothing.
-fn check(both: &mut Both, wrong: &[Document]) -> Result<()> {
-    let before = both.stored()?;
+fn check(comparison: &mut Comparison, wrong: &[Document]) -> Result<()> {
+    let before = comparison.stored()?;
     for command in wrong {
-        let reply = both.same(command, Told::Whole)?;
+        let reply = comparison.same(command, Told::Whole)?;
         ensure!(reply.get_i32("code").is_ok(), "{command} was no mistake: {reply}");
-        ensure!(both.stored()? == before, "{command} changed something");
+        ensure!(comparison.stored()? == before, "{command} changed something");
     }
     Ok(())
 }
 
 #[test]
 fn specifications_are_judged_by_mongod() -> Result<()> {
-    let mut both = with_two()?;
+    let mut comparison = with_two()?;
     let wrong: Vec<Document> = [
         bson!(1),
         bson!(null),
@@ -61,12 +61,12 @@ fn specifications_are_judged_by_mongod() -> Result<()> {
     .into_iter()
     .map(|indexes| doc! { "createIndexes": COLLECTION, "indexes": indexes })
     .collect();
-    check(&mut both, &wrong)
+    check(&mut comparison, &wrong)
 }
 
 #[test]
 fn keys_and_arguments_are_judged_by_mongod() -> Result<()> {
-    let mut both = with_two()?;
+    let mut comparison = with_two()?;
     let mut wrong = Vec::new();
     for value in [
         bson!(0),
@@ -90,12 +90,12 @@ fn keys_and_arguments_are_judged_by_mongod() -> Result<()> {
         doc! { "createIndexes": COLLECTION, "indexes": [spec(doc! { "x": 1 }, "x")], "commitQuorum": "nope" },
         doc! { "createIndexes": COLLECTION, "indexes": [spec(doc! { "x": 1 }, "x")], "readConcern": { "level": "majority" } },
     ]);
-    check(&mut both, &wrong)
+    check(&mut comparison, &wrong)
 }
 
 #[test]
 fn dropping_a_missing_index_fails() -> Result<()> {
-    let mut both = with_two()?;
+    let mut comparison = with_two()?;
     let mut wrong = Vec::new();
     for index in [
         bson!("nope"),
@@ -128,28 +128,32 @@ fn dropping_a_missing_index_fails() -> Result<()> {
         doc! { "dropIndexes": COLLECTION, "index": "nope", "zip": 1 },
         doc! { "dropIndexes": COLLECTION, "index": "_id_", "collectionUUID": 1 },
     ]);
-    check(&mut both, &wrong)
+    check(&mut comparison, &wrong)
 }
 
 /// Where the collection is there, the text has the build's ids.
 #[test]
 fn two_indexes_of_one_command_can_conflict() -> Result<()> {
-    let mut both = with_two()?;
+    let mut comparison = with_two()?;
     for specs in [
         [spec(doc! { "y": 1 }, "y"), spec(doc! { "y": 1 }, "y")],
         [spec(doc! { "y": 1 }, "y1"), spec(doc! { "y": 1 }, "y2")],
         [spec(doc! { "y": 1 }, "y"), spec(doc! { "z": 1 }, "y")],
     ] {
-        both.create(&specs, Told::Code)?;
+        comparison.create(&specs, Told::Code)?;
     }
-    both.list()?;
+    comparison.list()?;
     Ok(())
 }
 
 #[test]
 fn index_with_meaning_for_pages_only_is_refused() -> Result<()> {
     for filled in [true, false] {
-        let mut both = if filled { Both::filled()? } else { Both::start()? };
+        let mut comparison = if filled {
+            Comparison::filled()?
+        } else {
+            Comparison::start()?
+        };
         for (key, options, reason) in [
             (doc! { "a": 1 }, doc! { "unique": true }, "unique"),
             (doc! { "a": 1 }, doc! { "sparse": true }, "sparse"),
@@ -180,30 +184,30 @@ fn index_with_meaning_for_pages_only_is_refused() -> Result<()> {
         ] {
             let specs = [spec(doc! { "fine": 1 }, "fine"), with(spec(key, "x"), options)];
             let create = doc! { "createIndexes": COLLECTION, "indexes": specs.to_vec() };
-            both.refused(&create, NOT_SUPPORTED, reason)?;
+            comparison.refused(&create, NOT_SUPPORTED, reason)?;
         }
         let own = doc! { "createIndexes": COLLECTION, "indexes": [spec(doc! { "a": 1 }, "mongoshape_a")] };
-        both.refused(&own, 67, "mongoshape_a")?;
+        comparison.refused(&own, 67, "mongoshape_a")?;
         // A plain collection has room for 63 beside the one on `_id`.
         let many: Vec<_> = (0..60)
             .map(|number| spec(doc! { format!("f{number}"): 1 }, &format!("f{number}")))
             .collect();
-        both.refused(
+        comparison.refused(
             &doc! { "createIndexes": COLLECTION, "indexes": many },
             67,
             "too many indexes",
         )?;
     }
-    let mut both = Both::filled()?;
+    let mut comparison = Comparison::filled()?;
     let in_transaction =
         doc! { "lsid": lsid("one"), "txnNumber": 1_i64, "autocommit": false, "startTransaction": true };
     for command in [
         doc! { "listIndexes": COLLECTION },
         doc! { "dropIndexes": COLLECTION, "index": "*" },
     ] {
-        both.same(&with(command, in_transaction.clone()), Told::Whole)?;
+        comparison.same(&with(command, in_transaction.clone()), Told::Whole)?;
     }
-    both.refused(
+    comparison.refused(
         &doc! { "aggregate": COLLECTION, "pipeline": [{ "$indexStats": {} }], "cursor": {} },
         NOT_SUPPORTED,
         "$indexStats",

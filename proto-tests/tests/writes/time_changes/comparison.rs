@@ -7,7 +7,7 @@ use proto_tests::measure::fixed_seed;
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::time_changes::scene::{ALL_IDS, COLLECTION, Sides, at, item, set_time, shape};
+use crate::time_changes::fixture::{ALL_IDS, COLLECTION, Sides, at, item, set_time, shape};
 
 fn sides(item_ids: ItemIds) -> Result<Sides> {
     let mut sides = Sides::on_a_standalone(shape(item_ids))?;

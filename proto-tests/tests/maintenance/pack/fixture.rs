@@ -14,7 +14,7 @@ pub(super) const COLLECTION: &str = "items";
 pub(super) const COPY: &str = "items.mongoshape_pack";
 pub(super) const KEPT: &str = "items.mongoshape_plain";
 
-pub(super) struct World {
+pub(super) struct Fixture {
     pub(super) database: String,
     pub(super) shape: Shape,
     pub(super) proxy: Proxy,
@@ -40,7 +40,7 @@ pub(super) fn documents(count: i32, keys: i32) -> Vec<Document> {
     (0..count).map(document).collect()
 }
 
-impl World {
+impl Fixture {
     pub(super) fn open(mongod: &Mongod, shape: Shape) -> Result<Self> {
         let database = database_name();
         let toml = shape.toml(&format!("{database}.{COLLECTION}"));
@@ -56,11 +56,11 @@ impl World {
 
     /// The same with these documents, written past the proxy.
     pub(super) fn with(mongod: &Mongod, shape: Shape, documents: &[Document]) -> Result<Self> {
-        let mut world = Self::open(mongod, shape)?;
+        let mut fixture = Self::open(mongod, shape)?;
         for part in documents.chunks(10_000) {
-            world.past(doc! { "insert": COLLECTION, "documents": part })?;
+            fixture.past(doc! { "insert": COLLECTION, "documents": part })?;
         }
-        Ok(world)
+        Ok(fixture)
     }
 
     /// Runs a command past the proxy.
@@ -79,7 +79,7 @@ impl World {
         Ok(reply)
     }
 
-    /// Packs, and gives what was said and whether all went well.
+    /// Packs. Returns whether the run succeeded, and its output.
     pub(super) fn try_pack(&self) -> Result<(bool, String)> {
         let output = self.proxy.run_with("setup", &["--pack"])?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
@@ -87,16 +87,16 @@ impl World {
     }
 
     pub(super) fn pack(&self) -> Result<String> {
-        let (is_well, said) = self.try_pack()?;
-        ensure!(is_well, "{said}");
-        Ok(said)
+        let (is_well, printed) = self.try_pack()?;
+        ensure!(is_well, "{printed}");
+        Ok(printed)
     }
 
-    /// Packs where that cannot be, and gives what was said.
+    /// Packs a collection that is refused. The output.
     pub(super) fn refused(&self) -> Result<String> {
-        let (is_well, said) = self.try_pack()?;
-        ensure!(!is_well, "{said}");
-        Ok(said)
+        let (is_well, printed) = self.try_pack()?;
+        ensure!(!is_well, "{printed}");
+        Ok(printed)
     }
 
     /// Begins to pack.
@@ -108,8 +108,8 @@ impl World {
         Ok(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
     }
 
-    /// What another verb says.
-    pub(super) fn said(&self, verb: &str) -> Result<String> {
+    /// The output of another verb.
+    pub(super) fn output(&self, verb: &str) -> Result<String> {
         let output = self.proxy.run(verb)?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }

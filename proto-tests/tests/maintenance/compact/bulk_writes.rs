@@ -19,16 +19,16 @@ use proto_tests::{Proxy, ProxyOptions, mongod};
 /// Items of a key, every second of which is deleted before.
 const ITEMS: i32 = 900;
 
-struct World {
+struct Fixture {
     shaped: Shaped,
     direct: Connection,
     holder: Transaction,
     relay: DelayingRelay,
     /// The proxy whose configuration has the relay as its upstream.
-    over: Proxy,
+    proxy: Proxy,
 }
 
-impl World {
+impl Fixture {
     /// Pages that are short.
     fn open(options: &str) -> Result<Self> {
         let set = mongod::shared_replica_set();
@@ -42,13 +42,13 @@ impl World {
         let odd = doc! { "q": { "even": 1 }, "limit": 0 };
         application.command_ok(&doc! { "delete": COLLECTION, "deletes": [odd], "$db": &shaped.database })?;
         let relay = DelayingRelay::to(set.address())?;
-        let over = Proxy::start(&ProxyOptions::new(&relay.uri()).config(&bucket(&shaped.database, &options)))?;
+        let proxy = Proxy::start(&ProxyOptions::new(&relay.uri()).config(&bucket(&shaped.database, &options)))?;
         Ok(Self {
             direct: Connection::open(set.address())?,
             holder: Transaction::new(&format!("{} holder", shaped.database), &shaped.database),
             shaped,
             relay,
-            over,
+            proxy,
         })
     }
 
@@ -76,8 +76,8 @@ impl World {
             }
             Fate::Arrives
         });
-        let over = self.over.config_file().clone();
-        let packing = thread::spawn(move || compact_by(&over));
+        let config = self.proxy.config_file().clone();
+        let packing = thread::spawn(move || compact_by(&config));
         wait_until("compact does not freeze", || Ok(freezes.load(Ordering::Relaxed)))?;
         self.hold()?;
         let address = self.shaped.proxy.address();
@@ -112,14 +112,14 @@ fn an_update_of_many_changes_each_item_once() -> Result<()> {
         doc! { "$inc": { "n": 1 } },
         doc! { "$inc": { "n": 1 }, "$set": { "k": 7 } },
     ] {
-        let mut world = World::open("")?;
+        let mut fixture = Fixture::open("")?;
         let many = doc! { "q": {}, "u": &change, "multi": true };
         let one = doc! { "q": { "even": 1 }, "u": { "$inc": { "n": 1 } } };
-        let reply = world.run(doc! { "update": COLLECTION, "updates": [one, many] })?;
+        let reply = fixture.run(doc! { "update": COLLECTION, "updates": [one, many] })?;
         ensure!(reply.get("writeErrors").is_none(), "{change}: {reply}");
-        let said = (reply.get_i32("n")?, reply.get_i32("nModified")?);
-        ensure!(said == (ITEMS, ITEMS), "{change}: {reply}");
-        let items = world.items()?;
+        let counts = (reply.get_i32("n")?, reply.get_i32("nModified")?);
+        ensure!(counts == (ITEMS, ITEMS), "{change}: {reply}");
+        let items = fixture.items()?;
         ensure!(items.len() == usize::try_from(ITEMS)?, "{} items", items.len());
         let wrong: Vec<&Document> = items.iter().filter(|item| item.get_i32("n").ok() != Some(1)).collect();
         ensure!(wrong.is_empty(), "{change}: {} items: {:?}", wrong.len(), wrong.first());
@@ -129,17 +129,17 @@ fn an_update_of_many_changes_each_item_once() -> Result<()> {
 
 #[test]
 fn update_that_cannot_be_resumed_reports_completed_changes() -> Result<()> {
-    let mut world = World::open("item_ids = \"dropped\"\n")?;
+    let mut fixture = Fixture::open("item_ids = \"dropped\"\n")?;
     let many = doc! { "q": {}, "u": { "$inc": { "n": 1 } }, "multi": true };
-    let reply = world.run(doc! { "update": COLLECTION, "updates": [many] })?;
-    let items = world.items()?;
+    let reply = fixture.run(doc! { "update": COLLECTION, "updates": [many] })?;
+    let items = fixture.items()?;
     ensure!(items.len() == usize::try_from(ITEMS)?, "{} items", items.len());
     let changed = items.iter().filter(|item| item.get_i32("n").ok() == Some(1)).count();
     ensure!(
         items.iter().all(|item| item.get_i32("n").is_ok_and(|n| n < 2)),
         "some twice"
     );
-    ensure!(changed > 0, "it was not under way");
+    ensure!(changed > 0, "the update had not begun");
     let error = reply
         .get_array("writeErrors")?
         .first()
@@ -157,12 +157,12 @@ fn update_that_cannot_be_resumed_reports_completed_changes() -> Result<()> {
 #[test]
 fn a_delete_of_many_counts_each_item_once() -> Result<()> {
     for filter in [doc! {}, doc! { "n": 0 }, doc! { "_id": { "$gte": 0 } }] {
-        let mut world = World::open("")?;
+        let mut fixture = Fixture::open("")?;
         let many = doc! { "q": &filter, "limit": 0 };
-        let reply = world.run(doc! { "delete": COLLECTION, "deletes": [many] })?;
+        let reply = fixture.run(doc! { "delete": COLLECTION, "deletes": [many] })?;
         ensure!(reply.get("writeErrors").is_none(), "{filter}: {reply}");
         ensure!(reply.get_i32("n")? == ITEMS, "{filter}: {reply}");
-        ensure!(world.items()?.is_empty());
+        ensure!(fixture.items()?.is_empty());
     }
     Ok(())
 }
@@ -177,7 +177,7 @@ fn compact_by(config: &Path) -> Result<()> {
         .args(["compact", "--config"])
         .arg(config)
         .output()?;
-    super::said(&output).map(drop)
+    super::successful_output(&output).map(drop)
 }
 
 fn wait_until(otherwise: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {

@@ -11,17 +11,17 @@ use proto_tests::raw::Connection;
 use proto_tests::shaped::{COLLECTION, Shaped};
 use proto_tests::{Proxy, ProxyOptions, mongod};
 
-use super::broken_off::{check, items, prepare, write};
+use super::interrupted::{check, items, prepare, write};
 
-/// A collection to be packed, and a way on which what `compact` sends may be held back.
-struct Scene {
+/// A collection to be packed, and a relay that delays the commands of `compact`.
+struct Fixture {
     shaped: Shaped,
     relay: DelayingRelay,
     /// The proxy whose configuration has the relay as its upstream.
-    over: Proxy,
+    proxy: Proxy,
 }
 
-impl Scene {
+impl Fixture {
     fn open() -> Result<Self> {
         let shaped = prepare(mongod::shared())?;
         let relay = DelayingRelay::to(mongod::shared().address())?;
@@ -29,12 +29,12 @@ impl Scene {
             "[[bucket]]\nnamespace = \"{}.{COLLECTION}\"\nkey = \"k\"\n",
             shaped.database
         );
-        let over = Proxy::start(&ProxyOptions::new(&relay.uri()).config(&toml))?;
-        Ok(Self { shaped, relay, over })
+        let proxy = Proxy::start(&ProxyOptions::new(&relay.uri()).config(&toml))?;
+        Ok(Self { shaped, relay, proxy })
     }
 
     fn compact(&self) -> Result<(bool, String)> {
-        let Output { status, stdout, stderr } = self.over.run("compact")?;
+        let Output { status, stdout, stderr } = self.proxy.run("compact")?;
         let text = String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr);
         Ok((status.success(), text))
     }
@@ -53,18 +53,18 @@ impl Scene {
 
     /// A run fails; clients go on; what it had sent arrives. Everything is there, and can be packed.
     fn fails_and_is_survived(&self) -> Result<()> {
-        let (is_well, said) = self.compact()?;
-        ensure!(!is_well && self.relay.held() == 1, "{said}");
+        let (is_well, printed) = self.compact()?;
+        ensure!(!is_well && self.relay.held() == 1, "{printed}");
         for id in 0..50 {
             write(&self.shaped, 3_000_000 + id)?;
         }
         let before = items(&self.shaped)?;
         let answers = self.relay.deliver()?;
-        ensure!(items(&self.shaped)? == before, "{said}\n{answers:?}: items differ");
+        ensure!(items(&self.shaped)? == before, "{printed}\n{answers:?}: items differ");
         write(&self.shaped, 4_000_000)?;
         let before = items(&self.shaped)?;
-        let (is_well, said) = self.compact()?;
-        ensure!(is_well && said.contains("packed: "), "{said}");
+        let (is_well, printed) = self.compact()?;
+        ensure!(is_well && printed.contains("packed: "), "{printed}");
         check(mongod::shared(), &self.shaped, &before)?;
         self.has_left_nothing()
     }
@@ -106,24 +106,24 @@ fn is_thaw(command: &Document) -> bool {
 
 #[test]
 fn a_renaming_that_arrives_after_the_thaw_does_nothing() -> Result<()> {
-    let scene = Scene::open()?;
-    scene.hold(is_exchange);
-    scene.fails_and_is_survived()
+    let fixture = Fixture::open()?;
+    fixture.hold(is_exchange);
+    fixture.fails_and_is_survived()
 }
 
 #[test]
 fn a_freeze_that_arrives_after_the_run_has_ended_does_nothing() -> Result<()> {
-    let scene = Scene::open()?;
-    scene.hold(is_freeze);
-    scene.fails_and_is_survived()
+    let fixture = Fixture::open()?;
+    fixture.hold(is_freeze);
+    fixture.fails_and_is_survived()
 }
 
 #[test]
 fn a_renaming_that_was_done_though_the_answer_was_lost_is_no_failure() -> Result<()> {
-    let scene = Scene::open()?;
-    let relay = scene.relay.clone();
+    let fixture = Fixture::open()?;
+    let relay = fixture.relay.clone();
     let mut held = false;
-    scene.relay.judge(move |command| {
+    fixture.relay.judge(move |command| {
         if is_exchange(command) {
             held = true;
             return Fate::IsHeld;
@@ -134,11 +134,11 @@ fn a_renaming_that_was_done_though_the_answer_was_lost_is_no_failure() -> Result
         }
         Fate::Arrives
     });
-    let before = items(&scene.shaped)?;
-    let (is_well, said) = scene.compact()?;
-    ensure!(is_well && said.contains("packed: "), "{said}");
-    check(mongod::shared(), &scene.shaped, &before)?;
-    scene.has_left_nothing()
+    let before = items(&fixture.shaped)?;
+    let (is_well, printed) = fixture.compact()?;
+    ensure!(is_well && printed.contains("packed: "), "{printed}");
+    check(mongod::shared(), &fixture.shaped, &before)?;
+    fixture.has_left_nothing()
 }
 
 /// Whether mongod takes an update of any page.
@@ -150,11 +150,11 @@ fn takes_writes(direct: &mut Connection, database: &str) -> Result<bool> {
 
 #[test]
 fn a_thaw_that_arrives_late_does_not_thaw_for_the_next_run() -> Result<()> {
-    let scene = Scene::open()?;
-    let before = items(&scene.shaped)?;
-    // One run neither gets its copy renamed, nor knows of its first thaw.
+    let fixture = Fixture::open()?;
+    let before = items(&fixture.shaped)?;
+    // One run: its copy is not renamed, and the reply to its first thaw is lost.
     let (mut renamed, mut thawed) = (false, false);
-    scene.relay.judge(move |command| {
+    fixture.relay.judge(move |command| {
         if is_exchange(command) && !std::mem::replace(&mut renamed, true)
             || is_thaw(command) && !std::mem::replace(&mut thawed, true)
         {
@@ -162,13 +162,13 @@ fn a_thaw_that_arrives_late_does_not_thaw_for_the_next_run() -> Result<()> {
         }
         Fate::Arrives
     });
-    let (is_well, said) = scene.compact()?;
-    ensure!(!is_well && scene.relay.held() == 2, "{said}");
+    let (is_well, printed) = fixture.compact()?;
+    ensure!(!is_well && fixture.relay.held() == 2, "{printed}");
     // It arrives at the last step of the next run.
-    let (relay, database) = (scene.relay.clone(), scene.shaped.database.clone());
+    let (relay, database) = (fixture.relay.clone(), fixture.shaped.database.clone());
     let is_frozen = Arc::new(AtomicBool::new(false));
     let was_frozen = Arc::clone(&is_frozen);
-    scene.relay.judge(move |command| {
+    fixture.relay.judge(move |command| {
         if is_exchange(command) {
             relay.deliver().expect("mongod answers");
             let mut direct = Connection::open(mongod::shared().address()).expect("mongod is there");
@@ -177,42 +177,42 @@ fn a_thaw_that_arrives_late_does_not_thaw_for_the_next_run() -> Result<()> {
         }
         Fate::Arrives
     });
-    let (is_well, said) = scene.compact()?;
-    ensure!(is_well && said.contains("packed: "), "{said}");
-    ensure!(is_frozen.load(Ordering::Relaxed), "it was thawed: {said}");
-    check(mongod::shared(), &scene.shaped, &before)?;
-    scene.has_left_nothing()
+    let (is_well, printed) = fixture.compact()?;
+    ensure!(is_well && printed.contains("packed: "), "{printed}");
+    ensure!(is_frozen.load(Ordering::Relaxed), "it was thawed: {printed}");
+    check(mongod::shared(), &fixture.shaped, &before)?;
+    fixture.has_left_nothing()
 }
 
 #[test]
 fn a_run_that_is_overtaken_by_another_neither_exchanges_nor_thaws() -> Result<()> {
-    let scene = Scene::open()?;
-    let before = items(&scene.shaped)?;
+    let fixture = Fixture::open()?;
+    let before = items(&fixture.shaped)?;
     // What another one does first, in the moment in which this one is about to exchange the collections.
-    let database = scene.shaped.database.clone();
+    let database = fixture.shaped.database.clone();
     let mut done = false;
-    scene.relay.judge(move |command| {
+    fixture.relay.judge(move |command| {
         if is_exchange(command) && !std::mem::replace(&mut done, true) {
             take_over(&database).expect("mongod does it");
         }
         Fate::Arrives
     });
-    let (is_well, said) = scene.compact()?;
+    let (is_well, printed) = fixture.compact()?;
     ensure!(
-        !is_well && said.contains("another run has replaced the fence"),
-        "{said}"
+        !is_well && printed.contains("another run has replaced the fence"),
+        "{printed}"
     );
     ensure!(
-        !takes_writes(&mut scene.shaped.direct()?, &scene.shaped.database)?,
-        "it was thawed: {said}"
+        !takes_writes(&mut fixture.shaped.direct()?, &fixture.shaped.database)?,
+        "it was thawed: {printed}"
     );
-    let (is_well, said) = scene.compact()?;
+    let (is_well, printed) = fixture.compact()?;
     ensure!(
-        is_well && said.contains("an earlier run was interrupted while the collection was frozen"),
-        "{said}"
+        is_well && printed.contains("an earlier run was interrupted while the collection was frozen"),
+        "{printed}"
     );
-    check(mongod::shared(), &scene.shaped, &before)?;
-    scene.has_left_nothing()
+    check(mongod::shared(), &fixture.shaped, &before)?;
+    fixture.has_left_nothing()
 }
 
 /// Puts another fence up, and drops the copy.

@@ -4,12 +4,12 @@ use anyhow::{Result, ensure};
 use bson::{bson, doc};
 use proto_tests::shaped::COLLECTION;
 
-use super::{Both, Told, spec, with};
+use super::{Comparison, Told, spec, with};
 
 #[test]
 fn indexes_are_made_listed_and_dropped_by_the_applications_names() -> Result<()> {
-    let mut both = Both::filled()?;
-    assert_eq!(both.list()?, ["_id_"]);
+    let mut comparison = Comparison::filled()?;
+    assert_eq!(comparison.list()?, ["_id_"]);
     let specs = [
         spec(doc! { "k": 1 }, "k_1"),
         spec(doc! { "k": 1, "at": -1 }, "newest"),
@@ -30,15 +30,15 @@ fn indexes_are_made_listed_and_dropped_by_the_applications_names() -> Result<()>
         ),
     ];
     for spec in &specs {
-        both.create(std::slice::from_ref(spec), Told::Whole)?;
-        both.list()?;
+        comparison.create(std::slice::from_ref(spec), Told::Whole)?;
+        comparison.list()?;
     }
     // All are there, and one more.
-    both.create(&specs, Told::Whole)?;
-    both.create(&[specs[0].clone(), spec(doc! { "e": 1 }, "e")], Told::Whole)?;
-    both.create(&[spec(doc! { "f": 1 }, "f"), spec(doc! { "g": 1 }, "g")], Told::Whole)?;
-    assert_eq!(both.list()?.len(), 15);
-    let stored = both.stored()?.to_string();
+    comparison.create(&specs, Told::Whole)?;
+    comparison.create(&[specs[0].clone(), spec(doc! { "e": 1 }, "e")], Told::Whole)?;
+    comparison.create(&[spec(doc! { "f": 1 }, "f"), spec(doc! { "g": 1 }, "g")], Told::Whole)?;
+    assert_eq!(comparison.list()?.len(), 15);
+    let stored = comparison.stored()?.to_string();
     ensure!(
         stored.contains("history.qty") && stored.contains("history.a.quantity"),
         "{stored}"
@@ -53,25 +53,25 @@ fn indexes_are_made_listed_and_dropped_by_the_applications_names() -> Result<()>
         bson!("*"),
         bson!(["*"]),
     ] {
-        both.same(&doc! { "dropIndexes": COLLECTION, "index": dropped }, Told::Whole)?;
-        both.list()?;
+        comparison.same(&doc! { "dropIndexes": COLLECTION, "index": dropped }, Told::Whole)?;
+        comparison.list()?;
     }
-    both.create(&specs[..1], Told::Whole)?;
-    both.same(&doc! { "deleteIndexes": COLLECTION, "index": "k_1" }, Told::Whole)?;
-    assert_eq!(both.list()?, ["_id_"]);
-    let own = both.shaped.indexes();
+    comparison.create(&specs[..1], Told::Whole)?;
+    comparison.same(&doc! { "deleteIndexes": COLLECTION, "index": "k_1" }, Told::Whole)?;
+    assert_eq!(comparison.list()?, ["_id_"]);
+    let own = comparison.shaped.indexes();
     ensure!(
-        both.stored()?.to_string().matches("mongoshape_").count() == 6,
+        comparison.stored()?.to_string().matches("mongoshape_").count() == 6,
         "{own:?}"
     );
-    both.create(&specs[..3], Told::Whole)?;
-    both.same(&doc! { "drop": COLLECTION }, Told::Whole)?;
+    comparison.create(&specs[..3], Told::Whole)?;
+    comparison.same(&doc! { "drop": COLLECTION }, Told::Whole)?;
     Ok(())
 }
 
 #[test]
 fn the_index_on_id_is_there_from_the_beginning() -> Result<()> {
-    let mut both = Both::filled()?;
+    let mut comparison = Comparison::filled()?;
     for specs in [
         vec![spec(doc! { "_id": 1 }, "_id_")],
         vec![spec(doc! { "_id": 1.0 }, "other")],
@@ -83,8 +83,8 @@ fn the_index_on_id_is_there_from_the_beginning() -> Result<()> {
         vec![spec(doc! { "_id": 2 }, "two")],
         vec![spec(doc! { "_id.x": 1 }, "x")],
     ] {
-        both.create(&specs, Told::Whole)?;
-        both.list()?;
+        comparison.create(&specs, Told::Whole)?;
+        comparison.list()?;
     }
     for dropped in [
         bson!("_id_"),
@@ -96,7 +96,7 @@ fn the_index_on_id_is_there_from_the_beginning() -> Result<()> {
         bson!(["_id_", "nope"]),
         bson!(["nope", "_id_"]),
     ] {
-        both.same(&doc! { "dropIndexes": COLLECTION, "index": dropped }, Told::Whole)?;
+        comparison.same(&doc! { "dropIndexes": COLLECTION, "index": dropped }, Told::Whole)?;
     }
     Ok(())
 }
@@ -113,35 +113,37 @@ fn an_index_makes_its_collection() -> Result<()> {
         vec![spec(doc! { "y": 1 }, "y"), spec(doc! { "z": 1 }, "y")],
         vec![spec(doc! { "y": "foo" }, "y")],
     ] {
-        let mut both = Both::start()?;
-        both.create(&specs, Told::Whole)?;
-        both.same(&doc! { "listIndexes": COLLECTION }, Told::Whole)?;
+        let mut comparison = Comparison::start()?;
+        comparison.create(&specs, Told::Whole)?;
+        comparison.same(&doc! { "listIndexes": COLLECTION }, Told::Whole)?;
         let item = doc! { "_id": 1, "k": 1, "quantity": 2 };
-        both.same(&doc! { "insert": COLLECTION, "documents": [item] }, Told::Whole)?;
-        both.list()?;
-        let stored = both.stored()?.to_string();
+        comparison.same(&doc! { "insert": COLLECTION, "documents": [item] }, Told::Whole)?;
+        comparison.list()?;
+        let stored = comparison.stored()?.to_string();
         ensure!(stored.matches("\"mongoshape_").count() == 6, "{stored}");
     }
-    let mut both = Both::start()?;
+    let mut comparison = Comparison::start()?;
     for quorum in [bson!("nope"), bson!(9)] {
         let create =
             doc! { "createIndexes": COLLECTION, "indexes": [spec(doc! { "a": 1 }, "a")], "commitQuorum": quorum };
-        both.same(&create, Told::Whole)?;
-        both.same(&doc! { "listIndexes": COLLECTION }, Told::Whole)?;
+        comparison.same(&create, Told::Whole)?;
+        comparison.same(&doc! { "listIndexes": COLLECTION }, Told::Whole)?;
     }
     // A collection that was made beside the proxy.
-    both.direct
-        .command_ok(&doc! { "create": COLLECTION, "$db": &both.shaped.database })?;
-    both.direct
-        .command_ok(&doc! { "create": COLLECTION, "$db": format!("{}_naive", both.shaped.database) })?;
-    both.create(&[spec(doc! { "a": 1 }, "a")], Told::Whole)?;
-    both.list()?;
+    comparison
+        .direct
+        .command_ok(&doc! { "create": COLLECTION, "$db": &comparison.shaped.database })?;
+    comparison
+        .direct
+        .command_ok(&doc! { "create": COLLECTION, "$db": format!("{}_naive", comparison.shaped.database) })?;
+    comparison.create(&[spec(doc! { "a": 1 }, "a")], Told::Whole)?;
+    comparison.list()?;
     Ok(())
 }
 
 #[test]
 fn a_missing_collection_has_no_indexes() -> Result<()> {
-    let mut both = Both::start()?;
+    let mut comparison = Comparison::start()?;
     for command in [
         doc! { "listIndexes": COLLECTION },
         doc! { "listIndexes": COLLECTION, "cursor": { "batchSize": 1 } },
@@ -153,16 +155,16 @@ fn a_missing_collection_has_no_indexes() -> Result<()> {
         doc! { "dropIndexes": COLLECTION },
         doc! { "find": COLLECTION, "hint": "x" },
     ] {
-        both.same(&command, Told::Whole)?;
+        comparison.same(&command, Told::Whole)?;
     }
-    let stored = both.stored()?;
+    let stored = comparison.stored()?;
     ensure!(stored.get_i32("code").ok() == Some(26), "{stored}");
     Ok(())
 }
 
 #[test]
 fn indexes_created_directly_on_mongod_are_hidden() -> Result<()> {
-    let mut both = Both::filled()?;
+    let mut comparison = Comparison::filled()?;
     let beside = [
         spec(doc! { "control.bytes": 1 }, "bytes"),
         with(
@@ -171,19 +173,21 @@ fn indexes_created_directly_on_mongod_are_hidden() -> Result<()> {
         ),
         spec(doc! { "k": 1, "history.qty": -1 }, "seen"),
     ];
-    both.direct
-        .command_ok(&doc! { "createIndexes": COLLECTION, "indexes": beside.to_vec(), "$db": &both.shaped.database })?;
-    let plain = format!("{}_naive", both.shaped.database);
+    comparison.direct.command_ok(
+        &doc! { "createIndexes": COLLECTION, "indexes": beside.to_vec(), "$db": &comparison.shaped.database },
+    )?;
+    let plain = format!("{}_naive", comparison.shaped.database);
     let seen = spec(doc! { "k": 1, "quantity": -1 }, "seen");
-    both.direct
+    comparison
+        .direct
         .command_ok(&doc! { "createIndexes": COLLECTION, "indexes": [&seen], "$db": plain })?;
-    assert_eq!(both.list()?, ["_id_", "seen"]);
-    both.create(&[seen], Told::Whole)?;
+    assert_eq!(comparison.list()?, ["_id_", "seen"]);
+    comparison.create(&[seen], Told::Whole)?;
     let taken = doc! { "createIndexes": COLLECTION, "indexes": [spec(doc! { "x": 1 }, "bytes")] };
-    both.refused(&taken, 86, "bytes")?;
-    both.same(&doc! { "dropIndexes": COLLECTION, "index": "bytes" }, Told::Whole)?;
-    both.same(&doc! { "dropIndexes": COLLECTION, "index": "*" }, Told::Whole)?;
-    let stored = both.stored()?.to_string();
+    comparison.refused(&taken, 86, "bytes")?;
+    comparison.same(&doc! { "dropIndexes": COLLECTION, "index": "bytes" }, Told::Whole)?;
+    comparison.same(&doc! { "dropIndexes": COLLECTION, "index": "*" }, Told::Whole)?;
+    let stored = comparison.stored()?.to_string();
     ensure!(stored.contains("control.bytes") && !stored.contains("seen"), "{stored}");
     Ok(())
 }

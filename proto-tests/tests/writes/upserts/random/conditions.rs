@@ -3,9 +3,9 @@
 use bson::{Bson, Document, bson};
 use rand::RngExt as _;
 
-use super::{PATHS, Words};
+use super::{PATHS, RandomCases};
 
-impl Words {
+impl RandomCases {
     /// A filter on some of the paths.
     pub(super) fn filter(&mut self, depth: u32) -> Document {
         let mut filter = Document::new();

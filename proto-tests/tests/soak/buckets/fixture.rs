@@ -23,7 +23,7 @@ const APPLICATIONS: usize = 16;
 
 /// Where it happens.
 #[derive(Debug)]
-pub(crate) struct World {
+pub(crate) struct Fixture {
     pub(crate) database: String,
     pub(crate) retries: Retries,
     /// Items that all applications change and none deletes.
@@ -34,7 +34,7 @@ pub(crate) struct World {
     uri: String,
 }
 
-impl World {
+impl Fixture {
     pub(crate) fn new(upstream: SocketAddr) -> Self {
         Self::with(upstream, Retries::None)
     }

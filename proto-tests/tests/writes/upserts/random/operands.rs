@@ -3,9 +3,9 @@
 use bson::{Bson, bson, doc};
 use rand::RngExt as _;
 
-use super::Words;
+use super::RandomCases;
 
-impl Words {
+impl RandomCases {
     /// What an operator may be given.
     pub(super) fn operand(&mut self, operator: &str) -> Bson {
         match operator {

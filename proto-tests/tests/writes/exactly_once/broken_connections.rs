@@ -13,14 +13,14 @@ use proto_tests::{ItemIds, Level, Proxy, ProxyOptions, Shape, database_name, inv
 const COLLECTION: &str = "items";
 
 /// Two proxies before one set, of which the first reaches it on a way that breaks.
-struct Scene {
+struct Fixture {
     shape: Shape,
     relay: BreakingRelay,
     first: Proxy,
     second: Proxy,
 }
 
-impl Scene {
+impl Fixture {
     fn new(item_ids: ItemIds) -> Result<Self> {
         let shape = Shape {
             item_ids,
@@ -116,21 +116,21 @@ fn numbers(items: &[Document]) -> Result<BTreeMap<i32, usize>> {
 }
 
 /// Cuts the command at the writing command number `at`; whether there was one.
-fn cut_at(scene: &Scene, case: &Case, moment: Moment, at: usize) -> Result<bool> {
+fn cut_at(fixture: &Fixture, case: &Case, moment: Moment, at: usize) -> Result<bool> {
     let (reply, stored) = expected(case)?;
     let database = database_name();
-    let mut other = Connection::open(scene.second.address())?;
+    let mut other = Connection::open(fixture.second.address())?;
     other.command_ok(&insert(&database, &case.before))?;
     let mut command = insert(&database, &case.items);
     command.insert("ordered", case.ordered);
     command.insert("lsid", lsid(&database));
     command.insert("txnNumber", 1_i64);
     // Known to the first proxy, so that what is counted is the command's own.
-    let mut first = Connection::open(scene.first.address())?;
+    let mut first = Connection::open(fixture.first.address())?;
     first.command_ok(&doc! { "find": COLLECTION, "$db": &database })?;
-    scene.relay.arm(moment, at);
+    fixture.relay.arm(moment, at);
     let answer = first.command(&command);
-    let broke = scene.relay.disarm();
+    let broke = fixture.relay.disarm();
     ensure!(broke == answer.is_err(), "broke: {broke}, and answered {answer:?}");
     other.command_ok(&insert(&database, &case.between))?;
     for _ in 0..2 {
@@ -141,7 +141,7 @@ fn cut_at(scene: &Scene, case: &Case, moment: Moment, at: usize) -> Result<bool>
         );
     }
     let mut mongod = Connection::open(mongod::shared_replica_set().address())?;
-    invariants::check(&mut mongod, &database, COLLECTION, &scene.shape)?;
+    invariants::check(&mut mongod, &database, COLLECTION, &fixture.shape)?;
     let found = numbers(&other.find(&database, COLLECTION, doc! {})?)?;
     ensure!(found == stored, "stored {found:?}, and naively {stored:?}");
     mongod.command_ok(&doc! { "dropDatabase": 1, "$db": &database })?;
@@ -149,10 +149,10 @@ fn cut_at(scene: &Scene, case: &Case, moment: Moment, at: usize) -> Result<bool>
 }
 
 /// Cuts at every writing command that there is, of which there are to be so many at least.
-fn cut_everywhere(scene: &Scene, name: &str, case: &Case, least: usize) -> Result<()> {
+fn cut_everywhere(fixture: &Fixture, name: &str, case: &Case, least: usize) -> Result<()> {
     for moment in [Moment::Before, Moment::After] {
         let mut at = 1;
-        while cut_at(scene, case, moment, at).with_context(|| format!("{name}, {moment:?} command {at}"))? {
+        while cut_at(fixture, case, moment, at).with_context(|| format!("{name}, {moment:?} command {at}"))? {
             at += 1;
         }
         ensure!(at > least, "{name}: only {at} commands were cut");
@@ -161,15 +161,15 @@ fn cut_everywhere(scene: &Scene, name: &str, case: &Case, least: usize) -> Resul
 }
 
 fn check(item_ids: ItemIds) -> Result<()> {
-    let scene = Scene::new(item_ids)?;
+    let fixture = Fixture::new(item_ids)?;
     for ordered in [true, false] {
         let name = format!("{item_ids:?}, ordered: {ordered}");
-        cut_everywhere(&scene, &name, &Case::plain(ordered), 3)?;
+        cut_everywhere(&fixture, &name, &Case::plain(ordered), 3)?;
         if item_ids == ItemIds::Unique {
             for index in [0, 5, 15] {
                 let name = format!("{name}, duplicate at {index}");
                 // Of an ordered command whose first item is taken nothing is written.
-                cut_everywhere(&scene, &name, &Case::with_duplicate(ordered, index), 0)?;
+                cut_everywhere(&fixture, &name, &Case::with_duplicate(ordered, index), 0)?;
             }
         }
     }

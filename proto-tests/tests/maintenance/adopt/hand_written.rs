@@ -10,7 +10,7 @@ use proto_tests::shaped::{COLLECTION, Shaped};
 use proto_tests::{Proxy, ProxyOptions, Shape, database_name, invariants, mongod, raw};
 
 /// A collection and its shape, with the key `k`.
-pub(crate) struct Hand {
+pub(crate) struct BucketWriter {
     pub(crate) shaped: Shaped,
     pub(crate) shape: Shape,
     pub(crate) direct: raw::Connection,
@@ -42,7 +42,7 @@ pub(crate) fn bucket(id: impl Into<Bson>, key: impl Into<Bson>, history: &[Docum
     doc! { "_id": id, "k": key, "count": count, "history": history }
 }
 
-impl Hand {
+impl BucketWriter {
     pub(crate) fn start(shape: Shape) -> Result<Self> {
         let database = database_name();
         let config = shape.toml(&format!("{database}.{COLLECTION}"));
@@ -150,7 +150,7 @@ impl Hand {
         Ok(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
     }
 
-    /// Runs `setup`, which is to succeed; what it says.
+    /// Runs `setup`, which must succeed. Its output.
     pub(crate) fn set_up(&self) -> Result<String> {
         let output = self.shaped.proxy.run("setup")?;
         let text = text(&output);
@@ -159,13 +159,13 @@ impl Hand {
     }
 }
 
-/// All that was said.
+/// Both outputs as text.
 pub(crate) fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
 #[track_caller]
-pub(crate) fn assert_says(output: &Output, code: i32, parts: &[&str]) {
+pub(crate) fn assert_output(output: &Output, code: i32, parts: &[&str]) {
     let text = text(output);
     assert_eq!(output.status.code(), Some(code), "{text}");
     for part in parts {

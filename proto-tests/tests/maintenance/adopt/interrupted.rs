@@ -8,13 +8,13 @@ use bson::{Bson, Document, doc};
 use proto_tests::Names;
 use proto_tests::shaped::COLLECTION;
 
-use crate::adopt::hand::{self, Hand, bare, bucket, text, trade};
+use crate::adopt::hand_written::{self, BucketWriter, bare, bucket, text, trade};
 
 const KEYS: i32 = 40;
 const BUCKETS: i32 = 60;
 
 /// Many buckets of many keys, not all of them full.
-fn leave_many(hand: &mut Hand) -> Result<Vec<Vec<Document>>> {
+fn leave_many(writer: &mut BucketWriter) -> Result<Vec<Vec<Document>>> {
     for key in 0..KEYS {
         let buckets = (0..BUCKETS).map(|number| {
             let seconds = i64::from(number) * 100;
@@ -23,33 +23,33 @@ fn leave_many(hand: &mut Hand) -> Result<Vec<Vec<Document>>> {
                 .collect();
             bucket(format!("{key}_{}", 1_698_335_223 + seconds), key, &items)
         });
-        hand.write(&buckets.collect::<Vec<_>>())?;
+        writer.write(&buckets.collect::<Vec<_>>())?;
     }
-    (0..KEYS).map(|key| hand.items_by_hand(&Bson::Int32(key))).collect()
+    (0..KEYS).map(|key| writer.items_by_hand(&Bson::Int32(key))).collect()
 }
 
-fn check_items(hand: &mut Hand, expected: &[Vec<Document>]) -> Result<()> {
-    hand.check_layout()?;
+fn check_items(writer: &mut BucketWriter, expected: &[Vec<Document>]) -> Result<()> {
+    writer.check_layout()?;
     for (key, items) in (0..).zip(expected) {
-        assert_eq!(&hand.items(&Bson::Int32(key))?, items, "key {key}");
+        assert_eq!(&writer.items(&Bson::Int32(key))?, items, "key {key}");
     }
     Ok(())
 }
 
 /// The number of buckets that match.
-fn count(hand: &mut Hand, query: Document) -> Result<i32> {
-    let count = doc! { "count": COLLECTION, "query": query, "$db": &hand.shaped.database };
-    Ok(hand.direct.command_ok(&count)?.get_i32("n")?)
+fn count(writer: &mut BucketWriter, query: Document) -> Result<i32> {
+    let count = doc! { "count": COLLECTION, "query": query, "$db": &writer.shaped.database };
+    Ok(writer.direct.command_ok(&count)?.get_i32("n")?)
 }
 
 /// Waits until more buckets are adopted than were before, or setup has ended; whether it has.
-fn wait_for_progress(hand: &mut Hand, setup: &mut Child, before: i32) -> Result<bool> {
+fn wait_for_progress(writer: &mut BucketWriter, setup: &mut Child, before: i32) -> Result<bool> {
     let deadline = Instant::now() + Duration::from_mins(1);
     loop {
         if setup.try_wait()?.is_some() {
             return Ok(true);
         }
-        if count(hand, doc! { "control": { "$exists": true } })? > before {
+        if count(writer, doc! { "control": { "$exists": true } })? > before {
             return Ok(false);
         }
         ensure!(Instant::now() < deadline, "setup does nothing");
@@ -58,13 +58,13 @@ fn wait_for_progress(hand: &mut Hand, setup: &mut Child, before: i32) -> Result<
 
 #[test]
 fn setup_may_be_killed_at_any_moment_and_run_again() -> Result<()> {
-    let mut hand = Hand::start(bare())?;
-    let expected = leave_many(&mut hand)?;
+    let mut writer = BucketWriter::start(bare())?;
+    let expected = leave_many(&mut writer)?;
     let mut adopted = 0;
     let mut kills = 0;
     loop {
-        let mut setup = hand.spawn_setup()?;
-        if wait_for_progress(&mut hand, &mut setup, adopted)? {
+        let mut setup = writer.spawn_setup()?;
+        if wait_for_progress(&mut writer, &mut setup, adopted)? {
             let output = setup.wait_with_output()?;
             ensure!(output.status.success(), "{}", text(&output));
             break;
@@ -73,62 +73,62 @@ fn setup_may_be_killed_at_any_moment_and_run_again() -> Result<()> {
         setup.wait()?;
         kills += 1;
         // What it had sent may still be executed; the proxy serves all of the collection, or nothing of it.
-        let refusal = hand.refusal()?;
-        let left = count(&mut hand, doc! { "control": { "$exists": false } })?;
+        let refusal = writer.refusal()?;
+        let left = count(&mut writer, doc! { "control": { "$exists": false } })?;
         if refusal.is_empty() {
             ensure!(left == 0, "served with {left} buckets to adopt");
         } else {
             assert!(refusal.contains("mongoshape setup"), "{refusal}");
         }
-        adopted = count(&mut hand, doc! { "control": { "$exists": true } })?;
+        adopted = count(&mut writer, doc! { "control": { "$exists": true } })?;
     }
     ensure!(kills > 0, "setup was never killed at work");
-    check_items(&mut hand, &expected)
+    check_items(&mut writer, &expected)
 }
 
 #[test]
 fn several_may_run_at_once() -> Result<()> {
-    let mut hand = Hand::start(bare())?;
-    let expected = leave_many(&mut hand)?;
-    let setups: Vec<Child> = (0..3).map(|_| hand.spawn_setup()).collect::<Result<_>>()?;
+    let mut writer = BucketWriter::start(bare())?;
+    let expected = leave_many(&mut writer)?;
+    let setups: Vec<Child> = (0..3).map(|_| writer.spawn_setup()).collect::<Result<_>>()?;
     for setup in setups {
         let output = setup.wait_with_output()?;
         ensure!(output.status.success(), "{}", text(&output));
     }
-    check_items(&mut hand, &expected)
+    check_items(&mut writer, &expected)
 }
 
 #[test]
 fn proxies_keep_serving_during_adoption() -> Result<()> {
     const ROUNDS: i32 = 4;
-    let mut hand = Hand::start(bare())?;
-    let insert = |hand: &Hand, key: i32, number: i32| {
-        let item = doc! { "k": key, "quantity": number, "at": hand::at(i64::from(number)) };
-        hand.shaped.insert(&[item])
+    let mut writer = BucketWriter::start(bare())?;
+    let insert = |writer: &BucketWriter, key: i32, number: i32| {
+        let item = doc! { "k": key, "quantity": number, "at": hand_written::at(i64::from(number)) };
+        writer.shaped.insert(&[item])
     };
     for key in 0..KEYS {
-        let command = insert(&hand, key, 0);
-        hand.shaped.application()?.command_ok(&command)?;
+        let command = insert(&writer, key, 0);
+        writer.shaped.application()?.command_ok(&command)?;
     }
-    let mut application = hand.shaped.application()?;
+    let mut application = writer.shaped.application()?;
     let mut number = 0;
     for round in 0..ROUNDS {
         let by_hand = (0..KEYS).map(|key| bucket(format!("{key}_{round}"), key, &[trade(-1, 0), trade(-1, 0)]));
-        hand.write(&by_hand.collect::<Vec<_>>())?;
-        let mut setup = hand.spawn_setup()?;
+        writer.write(&by_hand.collect::<Vec<_>>())?;
+        let mut setup = writer.spawn_setup()?;
         while setup.try_wait()?.is_none() {
             number += 1;
-            let reply = application.command_ok(&insert(&hand, number % KEYS, number))?;
+            let reply = application.command_ok(&insert(&writer, number % KEYS, number))?;
             ensure!(reply.get_i32("n")? == 1, "{reply}");
         }
         let output = setup.wait_with_output()?;
         ensure!(output.status.success(), "{}", text(&output));
     }
-    hand.shape.names = Names::Any;
-    hand.check_layout()?;
+    writer.shape.names = Names::Any;
+    writer.check_layout()?;
     let mut items = Vec::new();
     for key in 0..KEYS {
-        items.extend(hand.items(&Bson::Int32(key))?);
+        items.extend(writer.items(&Bson::Int32(key))?);
     }
     ensure!(
         items.len() == usize::try_from(KEYS + 2 * KEYS * ROUNDS + number)?,
@@ -139,46 +139,48 @@ fn proxies_keep_serving_during_adoption() -> Result<()> {
 
 #[test]
 fn concurrent_writer_loses_nothing_during_adoption() -> Result<()> {
-    let mut hand = Hand::start(bare())?;
-    let push = |hand: &mut Hand, number: i32| hand.push(number % 50, &trade(number, i64::from(number) * 1000));
+    let mut writer = BucketWriter::start(bare())?;
+    let push =
+        |writer: &mut BucketWriter, number: i32| writer.push(number % 50, &trade(number, i64::from(number) * 1000));
     for number in 0..500 {
-        push(&mut hand, number)?;
+        push(&mut writer, number)?;
     }
-    let mut setup = hand.spawn_setup()?;
+    let mut setup = writer.spawn_setup()?;
     let mut number = 500;
     while setup.try_wait()?.is_none() {
-        push(&mut hand, number)?;
+        push(&mut writer, number)?;
         number += 1;
     }
     let output = setup.wait_with_output()?;
-    let said = text(&output);
+    let printed = text(&output);
     if !output.status.success() {
         // It reports the concurrent change. Setup can be run again.
-        ensure!(said.contains("error: "), "{said}");
+        ensure!(printed.contains("error: "), "{printed}");
         ensure!(
-            said.contains("document with _id") || said.contains("was changed while"),
-            "{said}"
+            printed.contains("document with _id") || printed.contains("was changed while"),
+            "{printed}"
         );
     }
-    begin_again(&mut hand)?;
-    hand.check_layout()?;
+    begin_again(&mut writer)?;
+    writer.check_layout()?;
     let mut seen = Vec::new();
     for key in 0..50 {
-        let items = hand.items(&Bson::Int32(key))?;
+        let items = writer.items(&Bson::Int32(key))?;
         seen.extend(items.iter().map(|item| item.get_i32("quantity").unwrap()));
     }
     seen.sort_unstable();
-    assert_eq!(seen, (0..number).collect::<Vec<i32>>(), "{said}");
+    assert_eq!(seen, (0..number).collect::<Vec<i32>>(), "{printed}");
     Ok(())
 }
 
 /// The documented repair of pages that were changed by hand: they become hand-written buckets again.
-fn begin_again(hand: &mut Hand) -> Result<()> {
-    let drop = doc! { "dropIndexes": COLLECTION, "index": "*", "$db": &hand.shaped.database };
-    hand.direct.command_ok(&drop)?;
+fn begin_again(writer: &mut BucketWriter) -> Result<()> {
+    let drop = doc! { "dropIndexes": COLLECTION, "index": "*", "$db": &writer.shaped.database };
+    writer.direct.command_ok(&drop)?;
     let unset = doc! { "q": {}, "u": { "$unset": { "control": "" } }, "multi": true };
-    hand.direct
-        .command_ok(&doc! { "update": COLLECTION, "updates": [unset], "$db": &hand.shaped.database })?;
-    hand.set_up()?;
+    writer
+        .direct
+        .command_ok(&doc! { "update": COLLECTION, "updates": [unset], "$db": &writer.shaped.database })?;
+    writer.set_up()?;
     Ok(())
 }

@@ -14,18 +14,18 @@ use proto_tests::proxy::find_binary;
 use proto_tests::{Proxy, ProxyOptions, mongod};
 use rustix::process::Signal;
 
-use super::world::{COLLECTION, COPY, KEPT, World, documents, signal, with_time};
+use super::fixture::{COLLECTION, COPY, Fixture, KEPT, documents, signal, with_time};
 
-/// A way on which what a run sends may be held back.
-struct Over {
+/// A proxy behind a relay that delays the commands of a run.
+struct DelayedPack {
     relay: DelayingRelay,
     proxy: Proxy,
 }
 
-impl Over {
-    fn open(world: &World) -> Result<Self> {
+impl DelayedPack {
+    fn open(fixture: &Fixture) -> Result<Self> {
         let relay = DelayingRelay::to(mongod::shared().address())?;
-        let toml = world.shape.toml(&format!("{}.{COLLECTION}", world.database));
+        let toml = fixture.shape.toml(&format!("{}.{COLLECTION}", fixture.database));
         let proxy = Proxy::start_with_misfits(&ProxyOptions::new(&relay.uri()).config(&toml))?;
         Ok(Self { relay, proxy })
     }
@@ -87,62 +87,62 @@ fn is_freeze(command: &Document) -> bool {
 }
 
 /// The collection is as it was, and the application goes on when what was held back has arrived.
-fn is_survived(world: &mut World, over: &Over, documents: &[Document]) -> Result<()> {
-    let before = world.uuid(COLLECTION)?;
-    world.past(doc! { "insert": COLLECTION, "documents": [{ "_id": 1_000_000, "k": 1 }] })?;
-    let answers = over.relay.deliver()?;
-    ensure!(world.uuid(COLLECTION)? == before, "{answers:?}: it is another by now");
-    world.past(doc! { "insert": COLLECTION, "documents": [{ "_id": 1_000_001, "k": 1 }] })?;
+fn is_survived(fixture: &mut Fixture, delayed: &DelayedPack, documents: &[Document]) -> Result<()> {
+    let before = fixture.uuid(COLLECTION)?;
+    fixture.past(doc! { "insert": COLLECTION, "documents": [{ "_id": 1_000_000, "k": 1 }] })?;
+    let answers = delayed.relay.deliver()?;
+    ensure!(fixture.uuid(COLLECTION)? == before, "{answers:?}: it is another by now");
+    fixture.past(doc! { "insert": COLLECTION, "documents": [{ "_id": 1_000_001, "k": 1 }] })?;
     let mut expected = documents.to_vec();
     expected.extend([1_000_000, 1_000_001].map(|id| doc! { "_id": id, "k": 1 }));
-    ensure!(world.stored(COLLECTION)? == expected, "{answers:?}");
+    ensure!(fixture.stored(COLLECTION)? == expected, "{answers:?}");
     ensure!(
-        world.uuid(COPY)?.is_none() && world.uuid(KEPT)?.is_none(),
+        fixture.uuid(COPY)?.is_none() && fixture.uuid(KEPT)?.is_none(),
         "{answers:?}"
     );
-    world.pack()?;
-    world.check_packed(&expected)
+    fixture.pack()?;
+    fixture.check_packed(&expected)
 }
 
 #[test]
 fn a_first_renaming_that_arrives_after_the_thaw_does_nothing() -> Result<()> {
     let documents = documents(300, 3);
-    let mut world = World::with(mongod::shared(), with_time(), &documents)?;
-    let over = Over::open(&world)?;
-    over.hold(renames_to(KEPT));
-    let (is_well, said) = over.pack()?;
-    ensure!(!is_well && over.relay.held() == 1, "{said}");
-    is_survived(&mut world, &over, &documents)
+    let mut fixture = Fixture::with(mongod::shared(), with_time(), &documents)?;
+    let delayed = DelayedPack::open(&fixture)?;
+    delayed.hold(renames_to(KEPT));
+    let (is_well, printed) = delayed.pack()?;
+    ensure!(!is_well && delayed.relay.held() == 1, "{printed}");
+    is_survived(&mut fixture, &delayed, &documents)
 }
 
 #[test]
 fn a_freeze_that_arrives_after_the_run_has_ended_does_nothing() -> Result<()> {
     let documents = documents(300, 3);
-    let mut world = World::with(mongod::shared(), with_time(), &documents)?;
-    let over = Over::open(&world)?;
-    over.hold(is_freeze);
-    let (is_well, said) = over.pack()?;
-    ensure!(!is_well && over.relay.held() == 1, "{said}");
-    is_survived(&mut world, &over, &documents)
+    let mut fixture = Fixture::with(mongod::shared(), with_time(), &documents)?;
+    let delayed = DelayedPack::open(&fixture)?;
+    delayed.hold(is_freeze);
+    let (is_well, printed) = delayed.pack()?;
+    ensure!(!is_well && delayed.relay.held() == 1, "{printed}");
+    is_survived(&mut fixture, &delayed, &documents)
 }
 
 #[test]
 fn run_stopped_while_creating_its_fence_leaves_no_fence() -> Result<()> {
     let documents = documents(300, 3);
-    let mut world = World::with(mongod::shared(), with_time(), &documents)?;
-    let before = world.catalog()?;
-    let over = Over::open(&world)?;
+    let mut fixture = Fixture::with(mongod::shared(), with_time(), &documents)?;
+    let before = fixture.catalog()?;
+    let delayed = DelayedPack::open(&fixture)?;
     let (is_sent, sent) = mpsc::channel();
     let (is_stopped, stopped) = mpsc::channel();
-    over.relay.judge(move |command| {
+    delayed.relay.judge(move |command| {
         if command.contains_key("createIndexes") && is_sent.send(()).is_ok() {
-            // The process has received the signal when this is over.
+            // The process has received the signal when this is delayed.
             let _ = stopped.recv_timeout(Duration::from_mins(1));
             sleep(Duration::from_millis(200));
         }
         Fate::Arrives
     });
-    let mut run = over.start()?;
+    let mut run = delayed.start()?;
     sent.recv_timeout(Duration::from_mins(1))?;
     drop(sent);
     signal(&run, Signal::TERM)?;
@@ -150,40 +150,40 @@ fn run_stopped_while_creating_its_fence_leaves_no_fence() -> Result<()> {
     run.wait()?;
     // By then what the run has sent has arrived.
     sleep(Duration::from_secs(1));
-    ensure!(world.catalog()? == before, "{:?}", world.catalog()?);
-    world.pack()?;
-    world.check_packed(&documents)
+    ensure!(fixture.catalog()? == before, "{:?}", fixture.catalog()?);
+    fixture.pack()?;
+    fixture.check_packed(&documents)
 }
 
 /// One run is killed when it has sent a renaming; that arrives while the next one does what is meant.
 fn killed(renaming: &'static str, matches: impl Fn(&Document) -> bool + Send + 'static) -> Result<()> {
     let documents = documents(300, 3);
-    let mut world = World::with(mongod::shared(), with_time(), &documents)?;
-    let over = Over::open(&world)?;
-    over.hold(renames_to(renaming));
-    over.is_killed()?;
-    let relay = over.relay.clone();
+    let mut fixture = Fixture::with(mongod::shared(), with_time(), &documents)?;
+    let delayed = DelayedPack::open(&fixture)?;
+    delayed.hold(renames_to(renaming));
+    delayed.is_killed()?;
+    let relay = delayed.relay.clone();
     let has_arrived = Arc::new(AtomicBool::new(false));
     let arrived = Arc::clone(&has_arrived);
-    over.relay.judge(move |command| {
+    delayed.relay.judge(move |command| {
         if !arrived.load(Ordering::Relaxed) && matches(command) {
             arrived.store(true, Ordering::Relaxed);
             relay.deliver().expect("mongod answers");
         }
         Fate::Arrives
     });
-    let (is_well, said) = over.pack()?;
-    ensure!(has_arrived.load(Ordering::Relaxed), "it never arrived: {said}");
+    let (is_well, printed) = delayed.pack()?;
+    ensure!(has_arrived.load(Ordering::Relaxed), "it never arrived: {printed}");
     // Where it arrives before the next run has seen to it, the collection has its other name, and one run
     // more finishes.
     if !is_well {
         ensure!(
-            world.uuid(COLLECTION)?.is_none() && world.uuid(KEPT)?.is_some(),
-            "{said}"
+            fixture.uuid(COLLECTION)?.is_none() && fixture.uuid(KEPT)?.is_some(),
+            "{printed}"
         );
-        world.pack()?;
+        fixture.pack()?;
     }
-    world.check_packed(&documents)
+    fixture.check_packed(&documents)
 }
 
 #[test]

@@ -8,28 +8,28 @@ use proto_tests::books::{BUYERS, Books, COLLECTION};
 use proto_tests::raw::Connection;
 use proto_tests::{Proxy, mongod};
 
-pub(crate) struct World {
+pub(crate) struct Fixture {
     pub(crate) books: Books,
     pub(crate) proxy: Proxy,
     pub(crate) direct: Connection,
     pub(crate) shaped: Connection,
 }
 
-impl World {
+impl Fixture {
     /// Five buyers in a base document, and seven in a page.
     pub(crate) fn new() -> Result<Self> {
         let books = Books::new(5, 7);
         let set = mongod::shared_replica_set();
         let proxy = books.proxy(&set.uri())?;
-        let mut world = Self {
+        let mut fixture = Self {
             direct: Connection::open(set.address())?,
             shaped: Connection::open(proxy.address())?,
             books,
             proxy,
         };
-        // A connection that says nothing is closed.
-        world.read()?;
-        Ok(world)
+        // An idle connection is closed.
+        fixture.read()?;
+        Ok(fixture)
     }
 
     /// Writes documents without the proxy.
@@ -63,7 +63,7 @@ impl World {
         let is_clean = found.wrong.is_empty() && found.uncounted.is_empty() && found.in_tails == 0;
         ensure!(is_clean, "{}: {found:?}", self.books.database);
         let checked = self.proxy.run("check")?;
-        says(&checked, 0, &["no orphans"]).map(|_| ())
+        expect_output(&checked, 0, &["no orphans"]).map(|_| ())
     }
 }
 
@@ -77,8 +77,8 @@ pub(crate) fn buyers(numbers: std::ops::Range<i32>) -> Vec<String> {
     numbers.map(|number| format!("user{number:02}")).collect()
 }
 
-/// A verb ended with this code, and said all of this.
-pub(crate) fn says(output: &Output, code: i32, parts: &[&str]) -> Result<String> {
+/// Fails unless a verb ended with this code, and its output has all of these parts.
+pub(crate) fn expect_output(output: &Output, code: i32, parts: &[&str]) -> Result<String> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let complaint = String::from_utf8_lossy(&output.stderr);
     ensure!(
@@ -87,7 +87,7 @@ pub(crate) fn says(output: &Output, code: i32, parts: &[&str]) -> Result<String>
         output.status
     );
     for part in parts {
-        ensure!(text.contains(part), "{part:?} is not said in:\n{text}");
+        ensure!(text.contains(part), "{part:?} is not in:\n{text}");
     }
     Ok(text)
 }

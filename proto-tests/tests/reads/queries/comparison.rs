@@ -9,17 +9,17 @@ use proto_tests::sides::{COLLECTION, Sides};
 const INCIDENTAL: [&str; 3] = ["$clusterTime", "operationTime", "electionId"];
 
 /// A plain and a shaped collection with the same documents.
-pub(crate) struct Beside {
+pub(crate) struct Comparison {
     pub sides: Sides,
 }
 
-impl Beside {
+impl Comparison {
     pub(crate) fn open(sides: Sides, items: &[Document]) -> Result<Self> {
-        let mut beside = Self { sides };
+        let mut comparison = Self { sides };
         if !items.is_empty() {
-            beside.insert(items)?;
+            comparison.insert(items)?;
         }
-        Ok(beside)
+        Ok(comparison)
     }
 
     pub(crate) fn insert(&mut self, items: &[Document]) -> Result<()> {

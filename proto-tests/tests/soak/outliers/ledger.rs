@@ -14,7 +14,7 @@ pub(crate) const WRITERS: usize = 32;
 /// What was sent and what was acknowledged: each writer's buyers of a book are numbered, and pushed in that
 /// order.
 #[derive(Debug)]
-pub(crate) struct Shelf {
+pub(crate) struct Ledger {
     sent: Vec<[AtomicUsize; BOOKS]>,
     acknowledged: Vec<[AtomicUsize; BOOKS]>,
     resent: AtomicU64,
@@ -23,7 +23,7 @@ pub(crate) struct Shelf {
 /// The buyers of a book of each writer, by number.
 pub(crate) type Counts = Vec<usize>;
 
-impl Shelf {
+impl Ledger {
     pub(crate) fn new() -> Self {
         let none = || (0..WRITERS).map(|_| Default::default()).collect();
         Self {
