@@ -88,7 +88,7 @@ impl Member {
             if self.process.exited()?.is_some() {
                 return Ok(false);
             }
-            // If another server has the port, it answers, but our process is about to end: ours says when it
+            // If another server has the port, it answers, but our process is about to end: ours logs when it
             // listens.
             if self.own_log().contains("Waiting for connections") && self.hello().is_ok() {
                 return Ok(true);

@@ -62,7 +62,7 @@ fn go_through(session: &mut Session, path: &str) -> Result<()> {
     Ok(())
 }
 
-/// What went to pages, and back, is what was there: to the byte, and one trade more.
+/// The documents after packing and copying back equal the original ones, byte by byte, with one trade more.
 fn is_back(session: &Session) -> Result<()> {
     let mut direct = session.direct()?;
     let mut sorted = |name: &str| -> Result<Vec<_>> {

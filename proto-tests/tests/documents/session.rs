@@ -156,7 +156,7 @@ impl Session {
         Ok(self.there(&printed))
     }
 
-    /// Our own ports come by what the document's configuration says, but for the admin address, which has a
+    /// Our own ports replace those in the document's configuration, but for the admin address, which has a
     /// default.
     fn shell_of(&self, script: &str) -> Command {
         let mut shell = Command::new("sh");
@@ -191,8 +191,8 @@ impl Session {
         let checked = self
             .shell_of(&format!("mongoshape check --config {CONFIG_FILE} 2>&1"))
             .output()?;
-        let said = String::from_utf8_lossy(&checked.stdout);
-        ensure!(said.contains("ok: configuration"), "{said}");
+        let printed = String::from_utf8_lossy(&checked.stdout);
+        ensure!(printed.contains("ok: configuration"), "{printed}");
         Ok(())
     }
 
@@ -221,11 +221,11 @@ impl Session {
                 thread::sleep(Duration::from_millis(20));
             }
             self.served = None;
-            let said = fs::read_to_string(&log)?;
+            let printed = fs::read_to_string(&log)?;
             // Somebody's outgoing connection may have a port for a moment: that is none of the document's
             // faults.
-            let is_taken = said.contains("Address already in use");
-            ensure!(is_taken && Instant::now() < deadline, "it ended: {said}");
+            let is_taken = printed.contains("Address already in use");
+            ensure!(is_taken && Instant::now() < deadline, "it ended: {printed}");
             thread::sleep(Duration::from_millis(200));
         }
     }

@@ -90,13 +90,13 @@ fn outlier_batches_equal_those_of_a_plain_collection() -> Result<()> {
         (doc! { "lsid": lsid("reader") }, doc! {}),
     ];
     for (find, more) in finds {
-        let asked = |collection: &str| {
+        let command = |collection: &str| {
             let mut command = doc! { "find": collection };
             command.extend(find.clone());
             (command, more.clone())
         };
-        let plain = batches(&mut fixture.direct, &fixture.database, asked(PLAIN))?;
-        let shaped = batches(&mut fixture.application, &fixture.database, asked(BOOKS))?;
+        let plain = batches(&mut fixture.direct, &fixture.database, command(PLAIN))?;
+        let shaped = batches(&mut fixture.application, &fixture.database, command(BOOKS))?;
         let ids = |batches: &[Vec<Document>]| {
             let ids = |batch: &Vec<Document>| batch.iter().map(|book| book.get_i32("_id").unwrap_or(0)).collect();
             batches.iter().map(ids).collect::<Vec<Vec<i32>>>()
@@ -173,15 +173,15 @@ fn peak_mib(proxy: &Proxy) -> Result<u64> {
     Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? / 1024)
 }
 
-/// What one client came to.
-enum Came {
+/// The result of one client.
+enum ClientResult {
     /// The document's bytes.
     Served(usize),
-    /// That there was no memory in time.
-    Told,
+    /// The error that there was no memory in time.
+    OutOfMemory,
 }
 
-fn ask(connection: &mut Connection, database: &str) -> Result<Came> {
+fn ask(connection: &mut Connection, database: &str) -> Result<ClientResult> {
     connection.stream().set_read_timeout(Some(Duration::from_mins(3)))?;
     connection.send(&raw::request(1, &doc! { "find": BOOKS, "$db": database })?)?;
     let frame = connection.receive()?;
@@ -189,14 +189,14 @@ fn ask(connection: &mut Connection, database: &str) -> Result<Came> {
     if reply.get_f64("ok")? > 0.5 {
         let batch = reply.get_document("cursor")?.get_array("firstBatch")?;
         ensure!(batch.into_iter().count() == 1, "not one outlier");
-        return Ok(Came::Served(frame.len()));
+        return Ok(ClientResult::Served(frame.len()));
     }
     let message = reply.get_str("errmsg")?;
     ensure!(
         reply.get_i32("code")? == 146 && message.contains("listen.memory_mib"),
         "{message}"
     );
-    Ok(Came::Told)
+    Ok(ClientResult::OutOfMemory)
 }
 
 /// Two hundred clients, or `MONGOSHAPE_CROWD`, each ask for all of a collection of four outliers of 10 MB. Of
@@ -239,30 +239,30 @@ fn concurrent_reads_of_large_outliers_stay_within_the_memory_budget() -> Result<
         Ok(client?)
     });
     let clients = clients.collect::<Result<Vec<_>>>()?;
-    let (mut served, mut told) = (0, 0);
+    let (mut served, mut refused) = (0, 0);
     for client in clients {
-        let Ok(came) = client.join() else {
+        let Ok(result) = client.join() else {
             bail!("a client panicked");
         };
-        match came? {
-            Came::Served(bytes) => {
+        match result? {
+            ClientResult::Served(bytes) => {
                 ensure!(bytes > 10_000_000, "{bytes} bytes");
                 served += 1;
             }
-            Came::Told => told += 1,
+            ClientResult::OutOfMemory => refused += 1,
         }
     }
     let peak = peak_mib(&proxy)?;
     let most = BUDGET_MIB + ALLOWANCE_MIB + u64::from(crowd) * ALLOWANCE_KIB_FOR_EACH / 1024;
     eprintln!(
-        "{crowd} clients: {served} served, {told} told, {:?}, peak {peak} of {most} MiB",
+        "{crowd} clients: {served} served, {refused} without memory, {:?}, peak {peak} of {most} MiB",
         begun.elapsed()
     );
     ensure!(peak < most, "{peak} MiB of {most}");
     ensure!(served > 0, "nobody was served");
     // Once they are gone there is memory for everybody.
     ensure!(
-        matches!(ask(&mut application, &database)?, Came::Served(_)),
+        matches!(ask(&mut application, &database)?, ClientResult::Served(_)),
         "memory is missing"
     );
     Ok(())

@@ -38,7 +38,7 @@ fn insert(count: usize) -> Document {
     doc! { "insert": BOOKS, "documents": [wooden_amulet(count)] }
 }
 
-/// Each way in which a book gets its first page, but for an insert: what is there before, and the command.
+/// The commands, but for an insert, that give a book its first page, each with the document before it.
 fn first_pages() -> Vec<(Option<Document>, Document)> {
     let update =
         |change: Document| doc! { "update": BOOKS, "updates": [{ "q": { "_id": 2 }, "u": change, "upsert": true }] };
@@ -126,7 +126,10 @@ fn transaction_does_not_wait_for_an_index_build_that_waits_for_it() -> Result<()
         "it took {:?}",
         begun.elapsed()
     );
-    ensure!(!is_indexed(&mut fixture)?, "the transaction was in nobody's way");
+    ensure!(
+        !is_indexed(&mut fixture)?,
+        "the transaction did not delay the creation of the index"
+    );
     fixture.run(another_book(4))?;
     ensure!(is_indexed(&mut fixture)?, "the next one has not made it");
     Ok(())

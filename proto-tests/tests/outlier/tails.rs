@@ -16,7 +16,7 @@ fn push(id: i32, number: usize) -> Document {
     doc! { "update": BOOKS, "updates": [{ "q": { "_id": id }, "u": pushed }] }
 }
 
-/// An outlier of 60 buyers that the proxy knows to be one: an element more, which is at rest.
+/// An outlier of 60 buyers that is in the proxy's cache: one more element was pushed, and spilled.
 fn known(fixture: &mut Fixture) -> Result<()> {
     fixture.run(doc! { "insert": BOOKS, "documents": [typical(), wooden_amulet(60)] })?;
     fixture.run(push(2, 60))?;
@@ -141,9 +141,9 @@ fn a_tail_does_not_wait_for_a_transaction() -> Result<()> {
         ensure!(number < 200, "the tail is always moved before a transaction begins");
     }
     std::thread::sleep(Duration::from_millis(30));
-    let asked = Instant::now();
+    let started = Instant::now();
     fixture.application.command_ok(&doc! { "ping": 1, "$db": "admin" })?;
-    ensure!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    ensure!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     in_transaction(&mut other, number, doc! { "commitTransaction": 1, "$db": "admin" })?;
     let mut book = wooden_amulet(number + 1);
     book.insert("year", 2024);
@@ -152,7 +152,7 @@ fn a_tail_does_not_wait_for_a_transaction() -> Result<()> {
     fixture.rest()
 }
 
-/// What the client may do though the collection's validator says otherwise, is done to the end.
+/// A client's write that bypasses the collection's validator is completed.
 #[test]
 fn tails_are_moved_past_a_validator() -> Result<()> {
     on_each(|fixture| {

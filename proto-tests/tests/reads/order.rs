@@ -16,7 +16,7 @@ use crate::proxies::{small_pages, two_proxies};
 
 const COLLECTION: &str = "items";
 
-/// Two proxies, each with what it knows of the pages, before one replica set.
+/// Two proxies, each with its own head page cache, before one replica set.
 struct Fixture {
     shape: Shape,
     database: String,
@@ -112,7 +112,7 @@ fn late_page_marks_the_first_page() -> Result<()> {
     // Of a key that has no page yet.
     fixture.store(0, &ats([1, 2, 3, 4, 5, 6, 2, 7, 8, 9]))?;
     ensure!(fixture.marks()? == ["unordered", "", "late", "unordered"]);
-    // A first page that is late says so itself.
+    // A first page that is late has the mark itself.
     let mut fixture = Fixture::start()?;
     fixture.store(0, &ats([1, 2]))?;
     fixture.store(1, &ats([1]))?;
@@ -223,7 +223,7 @@ fn page_with_an_undated_item_is_not_excluded_by_time_bounds() -> Result<()> {
     Ok(())
 }
 
-/// Twenty pages of almost a mebibyte each: what is asked for fits in a reply, the pages that hold it do not.
+/// Twenty pages of almost a mebibyte each: the requested items fit in a reply, their pages do not.
 #[test]
 fn pages_that_one_reply_does_not_hold_are_all_read() -> Result<()> {
     let mut fixture = Fixture::start()?;

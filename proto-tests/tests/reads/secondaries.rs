@@ -80,9 +80,9 @@ fn answer(connection: &mut Connection, command: &Document) -> Result<Bson> {
         return Ok(documents.into());
     }
     let reply = connection.command_ok(command)?;
-    let told = ["n", "values", "nindexes", "collections", "queryPlanner"];
-    let told = told.iter().find_map(|name| reply.get(name));
-    match told.with_context(|| format!("{command}: {reply}"))? {
+    let names = ["n", "values", "nindexes", "collections", "queryPlanner"];
+    let value = names.iter().find_map(|name| reply.get(name));
+    match value.with_context(|| format!("{command}: {reply}"))? {
         Bson::Document(plan) => Ok(plan.get("namespace").cloned().into()),
         value => Ok(value.clone()),
     }

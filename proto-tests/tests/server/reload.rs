@@ -165,11 +165,11 @@ fn certificate_is_replaced_while_connections_are_open() -> Result<()> {
     hang_up(&mut proxy, NOT_RELOADED)?;
     open(&new)?;
     before.command_ok(&ping)?;
-    let told = proxy.wait_for_log(NOT_RELOADED)?;
+    let line = proxy.wait_for_log(NOT_RELOADED)?;
     ensure!(
-        told.text.contains("does not belong to the certificate"),
+        line.text.contains("does not belong to the certificate"),
         "{}",
-        told.text
+        line.text
     );
     Ok(())
 }
@@ -234,14 +234,14 @@ fn reload_names_options_that_need_a_restart() -> Result<()> {
         ensure!(file != good, "{option}: the file is the same");
         fs::write(proxy.config_file(), file)?;
         hang_up(&mut proxy, RELOADED)?;
-        let told: Vec<_> = proxy
+        let lines: Vec<_> = proxy
             .log()
             .into_iter()
             .filter(|line| line.text.contains(LATER))
             .collect();
         ensure!(
-            told.len() == number && told[number - 1].text.contains(option),
-            "{option}: {told:?}"
+            lines.len() == number && lines[number - 1].text.contains(option),
+            "{option}: {lines:?}"
         );
         Connection::open(proxy.address())?.command_ok(&doc! { "ping": 1, "$db": "admin" })?;
     }
@@ -261,8 +261,8 @@ fn hold(server: &mut Connection, command: &str, namespace: &str) -> Result<()> {
 
 /// How often a command has waited.
 fn wait_until_held(server: &mut Connection) -> Result<()> {
-    let asked = doc! { "waitForFailPoint": "failCommand", "timesEntered": 1, "maxTimeMS": 10_000, "$db": "admin" };
-    let reply = server.command(&asked)?;
+    let wait = doc! { "waitForFailPoint": "failCommand", "timesEntered": 1, "maxTimeMS": 10_000, "$db": "admin" };
+    let reply = server.command(&wait)?;
     ensure!(reply.get_f64("ok")? > 0.0, "{reply}");
     Ok(())
 }

@@ -213,10 +213,10 @@ fn verbs_keep_passwords(mongod: &Mongod, proxy: &Proxy) -> Result<()> {
         std::fs::write(proxy.config_file(), text)?;
         for verb in ["check", "setup"] {
             let ran = proxy.run(verb)?;
-            let said = format!("{}{}", String::from_utf8(ran.stdout)?, String::from_utf8(ran.stderr)?);
-            ensure!(works || !ran.status.success(), "{verb}: {said}");
+            let printed = format!("{}{}", String::from_utf8(ran.stdout)?, String::from_utf8(ran.stderr)?);
+            ensure!(works || !ran.status.success(), "{verb}: {printed}");
             for secret in [OWN_PASSWORD, &TOKEN[..10], &mark("wrong")] {
-                ensure!(!said.contains(secret), "{verb}: {said}");
+                ensure!(!printed.contains(secret), "{verb}: {printed}");
             }
         }
     }

@@ -78,8 +78,8 @@ fn interrupted_command_without_retry_is_atomic() -> Result<()> {
                 break;
             }
             // The next write repairs the remains: only orphans.
-            let (left_over, said) = fixture.push_to_all()?;
-            wrong.extend(left_over.map(|left_over| format!("{command}, {number}: left over: {left_over}; {said}")));
+            let (left_over, reply) = fixture.push_to_all()?;
+            wrong.extend(left_over.map(|left_over| format!("{command}, {number}: left over: {left_over}; {reply}")));
         }
     }
     wrong.extend(fixture.wrong_layout()?);

@@ -53,7 +53,7 @@ fn collection_can_be_renamed_to_an_identical_shape() -> Result<()> {
     Ok(())
 }
 
-/// Another proxy has found both ready, and knows the last page of a key.
+/// Another proxy has both in its catalog, and the head page of a key in its cache.
 #[test]
 fn second_proxy_finds_a_renamed_collection() -> Result<()> {
     for mongod in servers() {

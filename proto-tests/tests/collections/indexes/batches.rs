@@ -6,7 +6,7 @@ use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
 use proto_tests::shaped::COLLECTION;
 
-use super::{Comparison, Told, comparable, spec, with};
+use super::{Compared, Comparison, comparable, spec, with};
 
 #[test]
 fn batches_of_indexes_are_as_large_as_asked_for() -> Result<()> {
@@ -15,7 +15,7 @@ fn batches_of_indexes_are_as_large_as_asked_for() -> Result<()> {
         .into_iter()
         .map(|field| spec(doc! { field: 1 }, field))
         .collect();
-    comparison.create(&specs, Told::Whole)?;
+    comparison.create(&specs, Compared::Whole)?;
     for cursor in [
         bson!({}),
         bson!({ "batchSize": 0 }),
@@ -51,7 +51,7 @@ fn batches_of_indexes_are_as_large_as_asked_for() -> Result<()> {
         doc! { "apiVersion": "1", "apiStrict": true },
         doc! { "apiVersion": "1", "apiStrict": true, "includeBuildUUIDs": true },
     ] {
-        comparison.same(&with(doc! { "listIndexes": COLLECTION }, extra), Told::Whole)?;
+        comparison.same(&with(doc! { "listIndexes": COLLECTION }, extra), Compared::Whole)?;
     }
     // A cursor that is abandoned, used in another session, and killed.
     let list = doc! { "listIndexes": COLLECTION, "cursor": { "batchSize": 1 } };
@@ -75,10 +75,10 @@ fn batches_of_indexes_are_as_large_as_asked_for() -> Result<()> {
             Ok([wrong, rest, killed])
         };
         let database = comparison.shaped.database.clone();
-        let plain = answer(&mut comparison.direct, &plain, &format!("{database}_naive"))?;
+        let plain = answer(&mut comparison.direct, &plain, &format!("{database}_plain"))?;
         let shaped = answer(&mut comparison.application, &shaped, &database)?;
-        // A getMore on another collection does not come to the proxy's cursors: it is relayed, and mongod
-        // knows of none.
+        // A getMore on another collection does not read the proxy's cursors: it is relayed, and mongod has no
+        // such cursor.
         let first = usize::from(misuse.contains_key("collection"));
         for (plain, shaped) in plain.iter().zip(&shaped).skip(first) {
             assert_eq!(plain.get("code"), shaped.get("code"), "{misuse}: {plain} {shaped}");
@@ -115,7 +115,7 @@ fn batches(comparison: &mut Comparison, list: &Document, size: Option<i32>) -> R
             more.extend(size.map(|size| ("batchSize".to_owned(), size.into())));
             more
         };
-        let plain = format!("{database}_naive");
+        let plain = format!("{database}_plain");
         replies = [
             comparison.direct.command(&more(ids[0], &plain))?,
             comparison.application.command(&more(ids[1], &database))?,

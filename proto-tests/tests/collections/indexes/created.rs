@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use bson::{bson, doc};
 use proto_tests::shaped::COLLECTION;
 
-use super::{Comparison, Told, spec, with};
+use super::{Compared, Comparison, spec, with};
 
 #[test]
 fn indexes_are_made_listed_and_dropped_by_the_applications_names() -> Result<()> {
@@ -30,13 +30,16 @@ fn indexes_are_made_listed_and_dropped_by_the_applications_names() -> Result<()>
         ),
     ];
     for spec in &specs {
-        comparison.create(std::slice::from_ref(spec), Told::Whole)?;
+        comparison.create(std::slice::from_ref(spec), Compared::Whole)?;
         comparison.list()?;
     }
     // All are there, and one more.
-    comparison.create(&specs, Told::Whole)?;
-    comparison.create(&[specs[0].clone(), spec(doc! { "e": 1 }, "e")], Told::Whole)?;
-    comparison.create(&[spec(doc! { "f": 1 }, "f"), spec(doc! { "g": 1 }, "g")], Told::Whole)?;
+    comparison.create(&specs, Compared::Whole)?;
+    comparison.create(&[specs[0].clone(), spec(doc! { "e": 1 }, "e")], Compared::Whole)?;
+    comparison.create(
+        &[spec(doc! { "f": 1 }, "f"), spec(doc! { "g": 1 }, "g")],
+        Compared::Whole,
+    )?;
     assert_eq!(comparison.list()?.len(), 15);
     let stored = comparison.stored()?.to_string();
     ensure!(
@@ -53,19 +56,19 @@ fn indexes_are_made_listed_and_dropped_by_the_applications_names() -> Result<()>
         bson!("*"),
         bson!(["*"]),
     ] {
-        comparison.same(&doc! { "dropIndexes": COLLECTION, "index": dropped }, Told::Whole)?;
+        comparison.same(&doc! { "dropIndexes": COLLECTION, "index": dropped }, Compared::Whole)?;
         comparison.list()?;
     }
-    comparison.create(&specs[..1], Told::Whole)?;
-    comparison.same(&doc! { "deleteIndexes": COLLECTION, "index": "k_1" }, Told::Whole)?;
+    comparison.create(&specs[..1], Compared::Whole)?;
+    comparison.same(&doc! { "deleteIndexes": COLLECTION, "index": "k_1" }, Compared::Whole)?;
     assert_eq!(comparison.list()?, ["_id_"]);
     let own = comparison.shaped.indexes();
     ensure!(
         comparison.stored()?.to_string().matches("mongoshape_").count() == 6,
         "{own:?}"
     );
-    comparison.create(&specs[..3], Told::Whole)?;
-    comparison.same(&doc! { "drop": COLLECTION }, Told::Whole)?;
+    comparison.create(&specs[..3], Compared::Whole)?;
+    comparison.same(&doc! { "drop": COLLECTION }, Compared::Whole)?;
     Ok(())
 }
 
@@ -83,7 +86,7 @@ fn the_index_on_id_is_there_from_the_beginning() -> Result<()> {
         vec![spec(doc! { "_id": 2 }, "two")],
         vec![spec(doc! { "_id.x": 1 }, "x")],
     ] {
-        comparison.create(&specs, Told::Whole)?;
+        comparison.create(&specs, Compared::Whole)?;
         comparison.list()?;
     }
     for dropped in [
@@ -96,7 +99,7 @@ fn the_index_on_id_is_there_from_the_beginning() -> Result<()> {
         bson!(["_id_", "nope"]),
         bson!(["nope", "_id_"]),
     ] {
-        comparison.same(&doc! { "dropIndexes": COLLECTION, "index": dropped }, Told::Whole)?;
+        comparison.same(&doc! { "dropIndexes": COLLECTION, "index": dropped }, Compared::Whole)?;
     }
     Ok(())
 }
@@ -114,10 +117,10 @@ fn an_index_makes_its_collection() -> Result<()> {
         vec![spec(doc! { "y": "foo" }, "y")],
     ] {
         let mut comparison = Comparison::start()?;
-        comparison.create(&specs, Told::Whole)?;
-        comparison.same(&doc! { "listIndexes": COLLECTION }, Told::Whole)?;
+        comparison.create(&specs, Compared::Whole)?;
+        comparison.same(&doc! { "listIndexes": COLLECTION }, Compared::Whole)?;
         let item = doc! { "_id": 1, "k": 1, "quantity": 2 };
-        comparison.same(&doc! { "insert": COLLECTION, "documents": [item] }, Told::Whole)?;
+        comparison.same(&doc! { "insert": COLLECTION, "documents": [item] }, Compared::Whole)?;
         comparison.list()?;
         let stored = comparison.stored()?.to_string();
         ensure!(stored.matches("\"mongoshape_").count() == 6, "{stored}");
@@ -126,8 +129,8 @@ fn an_index_makes_its_collection() -> Result<()> {
     for quorum in [bson!("nope"), bson!(9)] {
         let create =
             doc! { "createIndexes": COLLECTION, "indexes": [spec(doc! { "a": 1 }, "a")], "commitQuorum": quorum };
-        comparison.same(&create, Told::Whole)?;
-        comparison.same(&doc! { "listIndexes": COLLECTION }, Told::Whole)?;
+        comparison.same(&create, Compared::Whole)?;
+        comparison.same(&doc! { "listIndexes": COLLECTION }, Compared::Whole)?;
     }
     // A collection that was made beside the proxy.
     comparison
@@ -135,8 +138,8 @@ fn an_index_makes_its_collection() -> Result<()> {
         .command_ok(&doc! { "create": COLLECTION, "$db": &comparison.shaped.database })?;
     comparison
         .direct
-        .command_ok(&doc! { "create": COLLECTION, "$db": format!("{}_naive", comparison.shaped.database) })?;
-    comparison.create(&[spec(doc! { "a": 1 }, "a")], Told::Whole)?;
+        .command_ok(&doc! { "create": COLLECTION, "$db": format!("{}_plain", comparison.shaped.database) })?;
+    comparison.create(&[spec(doc! { "a": 1 }, "a")], Compared::Whole)?;
     comparison.list()?;
     Ok(())
 }
@@ -155,7 +158,7 @@ fn a_missing_collection_has_no_indexes() -> Result<()> {
         doc! { "dropIndexes": COLLECTION },
         doc! { "find": COLLECTION, "hint": "x" },
     ] {
-        comparison.same(&command, Told::Whole)?;
+        comparison.same(&command, Compared::Whole)?;
     }
     let stored = comparison.stored()?;
     ensure!(stored.get_i32("code").ok() == Some(26), "{stored}");
@@ -176,17 +179,17 @@ fn indexes_created_directly_on_mongod_are_hidden() -> Result<()> {
     comparison.direct.command_ok(
         &doc! { "createIndexes": COLLECTION, "indexes": beside.to_vec(), "$db": &comparison.shaped.database },
     )?;
-    let plain = format!("{}_naive", comparison.shaped.database);
+    let plain = format!("{}_plain", comparison.shaped.database);
     let seen = spec(doc! { "k": 1, "quantity": -1 }, "seen");
     comparison
         .direct
         .command_ok(&doc! { "createIndexes": COLLECTION, "indexes": [&seen], "$db": plain })?;
     assert_eq!(comparison.list()?, ["_id_", "seen"]);
-    comparison.create(&[seen], Told::Whole)?;
+    comparison.create(&[seen], Compared::Whole)?;
     let taken = doc! { "createIndexes": COLLECTION, "indexes": [spec(doc! { "x": 1 }, "bytes")] };
     comparison.refused(&taken, 86, "bytes")?;
-    comparison.same(&doc! { "dropIndexes": COLLECTION, "index": "bytes" }, Told::Whole)?;
-    comparison.same(&doc! { "dropIndexes": COLLECTION, "index": "*" }, Told::Whole)?;
+    comparison.same(&doc! { "dropIndexes": COLLECTION, "index": "bytes" }, Compared::Whole)?;
+    comparison.same(&doc! { "dropIndexes": COLLECTION, "index": "*" }, Compared::Whole)?;
     let stored = comparison.stored()?.to_string();
     ensure!(stored.contains("control.bytes") && !stored.contains("seen"), "{stored}");
     Ok(())

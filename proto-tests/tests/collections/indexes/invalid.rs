@@ -5,13 +5,13 @@ use bson::{Document, bson, doc};
 use proto_tests::sessions::lsid;
 use proto_tests::shaped::COLLECTION;
 
-use super::{Comparison, NOT_SUPPORTED, Told, spec, with};
+use super::{Compared, Comparison, NOT_SUPPORTED, spec, with};
 
 fn with_two() -> Result<Comparison> {
     let mut comparison = Comparison::filled()?;
     comparison.create(
         &[spec(doc! { "a": 1 }, "a"), spec(doc! { "quantity": 1 }, "q")],
-        Told::Whole,
+        Compared::Whole,
     )?;
     Ok(comparison)
 }
@@ -20,7 +20,7 @@ fn with_two() -> Result<Comparison> {
 fn check(comparison: &mut Comparison, wrong: &[Document]) -> Result<()> {
     let before = comparison.stored()?;
     for command in wrong {
-        let reply = comparison.same(command, Told::Whole)?;
+        let reply = comparison.same(command, Compared::Whole)?;
         ensure!(reply.get_i32("code").is_ok(), "{command} was no mistake: {reply}");
         ensure!(comparison.stored()? == before, "{command} changed something");
     }
@@ -140,7 +140,7 @@ fn two_indexes_of_one_command_can_conflict() -> Result<()> {
         [spec(doc! { "y": 1 }, "y1"), spec(doc! { "y": 1 }, "y2")],
         [spec(doc! { "y": 1 }, "y"), spec(doc! { "z": 1 }, "y")],
     ] {
-        comparison.create(&specs, Told::Code)?;
+        comparison.create(&specs, Compared::Code)?;
     }
     comparison.list()?;
     Ok(())
@@ -205,7 +205,7 @@ fn index_with_meaning_for_pages_only_is_refused() -> Result<()> {
         doc! { "listIndexes": COLLECTION },
         doc! { "dropIndexes": COLLECTION, "index": "*" },
     ] {
-        comparison.same(&with(command, in_transaction.clone()), Told::Whole)?;
+        comparison.same(&with(command, in_transaction.clone()), Compared::Whole)?;
     }
     comparison.refused(
         &doc! { "aggregate": COLLECTION, "pipeline": [{ "$indexStats": {} }], "cursor": {} },

@@ -7,13 +7,13 @@ use proto_tests::sessions::lsid;
 use proto_tests::shaped::COLLECTION;
 use proto_tests::{ProxyOptions, mongod};
 
-use super::{Comparison, OPTIONS, Told, spec, with};
+use super::{Compared, Comparison, OPTIONS, spec, with};
 
 #[test]
 fn hints_are_taken_by_the_applications_names() -> Result<()> {
     let mut comparison = Comparison::filled()?;
     let hidden = with(spec(doc! { "h": 1 }, "h"), doc! { "hidden": true });
-    comparison.create(&[spec(doc! { "quantity": 1, "a": -1 }, "q"), hidden], Told::Whole)?;
+    comparison.create(&[spec(doc! { "quantity": 1, "a": -1 }, "q"), hidden], Compared::Whole)?;
     let hints = [
         bson!("q"),
         bson!("_id_"),
@@ -104,7 +104,7 @@ fn documents_that_an_index_cannot_have_are_refused_one_by_one() -> Result<()> {
                     spec(doc! { "quantity": 1, "b.c": 1 }, "qb"),
                     spec(doc! { "n.0": 1 }, "n0"),
                 ],
-                Told::Whole,
+                Compared::Whole,
             )?;
             let bad = |id: i32| doc! { "_id": id, "k": 1, "quantity": [1, 2], "b": { "c": [1, 2] } };
             let odd = |id: i32| doc! { "_id": id, "k": 2, "n": [{ "0": 1 }] };
@@ -126,7 +126,7 @@ fn documents_that_an_index_cannot_have_are_refused_one_by_one() -> Result<()> {
                         doc! { "lsid": lsid(&format!("{}{ordered}", comparison.shaped.database)), "txnNumber": number },
                     );
                 }
-                comparison.same(&insert, Told::Whole)?;
+                comparison.same(&insert, Compared::Whole)?;
                 let [plain, shaped] =
                     comparison.run(&doc! { "find": COLLECTION, "sort": { "_id": 1 }, "projection": { "_id": 1 } })?;
                 assert_eq!(plain, shaped, "{insert}");
@@ -136,10 +136,10 @@ fn documents_that_an_index_cannot_have_are_refused_one_by_one() -> Result<()> {
     // Where they are there already.
     let mut comparison = Comparison::start()?;
     let there = doc! { "_id": 1, "k": 1, "quantity": [1], "b": [2], "n": [{ "0": 1 }] };
-    comparison.same(&doc! { "insert": COLLECTION, "documents": [there] }, Told::Whole)?;
-    comparison.create(&[spec(doc! { "quantity": 1, "b": 1 }, "qb")], Told::Code)?;
-    comparison.create(&[spec(doc! { "n.0": 1 }, "n")], Told::Code)?;
-    comparison.create(&[spec(doc! { "k": 1, "b": 1 }, "kb")], Told::Whole)?;
+    comparison.same(&doc! { "insert": COLLECTION, "documents": [there] }, Compared::Whole)?;
+    comparison.create(&[spec(doc! { "quantity": 1, "b": 1 }, "qb")], Compared::Code)?;
+    comparison.create(&[spec(doc! { "n.0": 1 }, "n")], Compared::Code)?;
+    comparison.create(&[spec(doc! { "k": 1, "b": 1 }, "kb")], Compared::Whole)?;
     comparison.list()?;
     Ok(())
 }
@@ -164,14 +164,14 @@ fn reads_are_the_same_with_indexes() -> Result<()> {
         .map(|(id, value)| doc! { "_id": id, "k": id % 2, "quantity": value })
         .collect();
     items.push(doc! { "_id": 100, "k": 1 });
-    comparison.same(&doc! { "insert": COLLECTION, "documents": items }, Told::Whole)?;
+    comparison.same(&doc! { "insert": COLLECTION, "documents": items }, Compared::Whole)?;
     comparison.create(
         &[
             spec(doc! { "quantity": 1 }, "q"),
             spec(doc! { "quantity.b": -1, "k": 1 }, "b"),
             spec(doc! { "k": 1, "quantity": 1 }, "kq"),
         ],
-        Told::Whole,
+        Compared::Whole,
     )?;
     let mut conditions: Vec<Bson> = values.to_vec();
     conditions.extend([
@@ -199,7 +199,7 @@ fn reads_are_the_same_with_indexes() -> Result<()> {
             ] {
                 let find =
                     doc! { "find": COLLECTION, "filter": &filter, "sort": { "_id": 1 }, "projection": { "_id": 1 } };
-                comparison.same(&find, Told::Whole).context("a read")?;
+                comparison.same(&find, Compared::Whole).context("a read")?;
             }
         }
     }
@@ -209,7 +209,7 @@ fn reads_are_the_same_with_indexes() -> Result<()> {
 #[test]
 fn transaction_accepts_hints_and_aborts_on_an_unindexable_document() -> Result<()> {
     let mut comparison = Comparison::filled()?;
-    comparison.create(&[spec(doc! { "quantity": 1, "b": 1 }, "qb")], Told::Whole)?;
+    comparison.create(&[spec(doc! { "quantity": 1, "b": 1 }, "qb")], Compared::Whole)?;
     let mut number = 0_i64;
     let mut transaction = |comparison: &mut Comparison, commands: &[Document]| -> Result<Vec<[Document; 2]>> {
         number += 1;
@@ -246,7 +246,7 @@ fn transaction_accepts_hints_and_aborts_on_an_unindexable_document() -> Result<(
         }
         comparison.same(
             &doc! { "find": COLLECTION, "sort": { "_id": 1 }, "projection": { "_id": 1 } },
-            Told::Whole,
+            Compared::Whole,
         )?;
     }
     Ok(())

@@ -9,12 +9,12 @@ use anyhow::{Context as _, Result, bail};
 /// The code of what is refused, where a row names no other.
 pub(crate) const NOT_SUPPORTED: i32 = 115;
 
-/// What a row says of an option.
+/// The support of an option in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
     /// As on a plain collection.
     Exact,
-    /// The same, but for what its note says.
+    /// The same, but for the difference in its note.
     Note,
     /// An error of this code.
     Refused(i32),
@@ -29,7 +29,7 @@ pub(crate) struct Support {
     rows: BTreeMap<(String, String), Row>,
 }
 
-/// What it says of an option.
+/// The row of an option.
 #[derive(Debug)]
 struct Row {
     class: Class,
@@ -87,7 +87,7 @@ impl Support {
         Ok(())
     }
 
-    /// What it says of an option.
+    /// The support of an option.
     pub(crate) fn class(&self, command: &str, option: &str) -> Option<Class> {
         let row = self.rows.get(&(command.to_owned(), option.to_owned()))?;
         Some(row.class)

@@ -74,16 +74,16 @@ fn one_thousand_of_ten_thousand_connections_are_served() -> Result<()> {
     serve(&mut within)?;
     check_limits(&shaped.proxy, &[("connections", u32::try_from(all - most)?)])?;
     // One at once, and then one in ten seconds.
-    let told = shaped
+    let lines = shaped
         .proxy
         .log()
         .iter()
         .filter(|line| line.text.contains(FULL))
         .count();
-    let most_told = 1 + usize::try_from(begun.elapsed().as_secs() / 10)?;
+    let most_lines = 1 + usize::try_from(begun.elapsed().as_secs() / 10)?;
     ensure!(
-        (1..=most_told).contains(&told),
-        "{told} lines for {} connections",
+        (1..=most_lines).contains(&lines),
+        "{lines} lines for {} connections",
         all - most
     );
     let grown = peak_kilobytes(&shaped.proxy)?.saturating_sub(before);

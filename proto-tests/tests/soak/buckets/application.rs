@@ -114,7 +114,7 @@ impl<'a> Application<'a> {
 pub(crate) fn expect(command: &Document, reply: &Document, expected: &[(&str, i64)]) -> Result<()> {
     for (name, expected) in expected {
         if whole(reply.get(name)) != Some(*expected) {
-            bail!("{command}\n  should say {name}: {expected}, and says {reply}");
+            bail!("{command}\n  expected {name}: {expected}, got {reply}");
         }
     }
     Ok(())

@@ -101,7 +101,7 @@ impl Fixture {
         })
     }
 
-    /// Everything is as the ledger says, and the buckets are in order, but for violations that hold one of
+    /// Everything is as in the ledger, and the buckets are in order, but for violations that hold one of
     /// these words.
     pub(crate) fn judge(&self, ledger: &Ledger, tolerated: &[&str]) -> Result<()> {
         let proxies = self.proxies()?;

@@ -104,10 +104,7 @@ impl Application<'_> {
             let value = reply
                 .get_document("value")
                 .with_context(|| format!("{command}: {reply}"))?;
-            ensure!(
-                same(value, expected),
-                "{command}\n  should say {expected}, and says {reply}"
-            );
+            ensure!(same(value, expected), "{command}\n  expected {expected}, got {reply}");
         }
         self.keep(changed)?;
         Ok("findAndModify")
@@ -132,7 +129,7 @@ impl Application<'_> {
             let value = reply
                 .get_document("value")
                 .with_context(|| format!("{command}: {reply}"))?;
-            ensure!(same(value, &item), "{command}\n  should say {item}, and says {reply}");
+            ensure!(same(value, &item), "{command}\n  expected {item}, got {reply}");
         }
         self.ledger.own.remove(&id);
         Ok("findAndModify remove")

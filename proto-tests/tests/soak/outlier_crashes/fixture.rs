@@ -30,7 +30,7 @@ impl Fixture {
         Ok(Self { books, attempts })
     }
 
-    /// Pushes to every book of the last run; what is wrong with them then, and what was said.
+    /// Pushes to every book of the last run. Returns their violations, if any, and the reply.
     pub(crate) fn push_to_all(&self) -> Result<(Option<String>, Document)> {
         let run = self.attempts.base();
         let mut other = self.attempts.other()?;

@@ -1,4 +1,4 @@
-//! Mixed updates of the same books. Each writer owns elements, and knows their expected state.
+//! Mixed updates of the same books. Each writer owns elements, and has their expected state.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -12,7 +12,7 @@ use proto_tests::{ItemIds, Level, Proxy, ProxyOptions, Shape, database_name, inv
 
 const COLLECTION: &str = "items";
 
-/// Two proxies before one set, of which the first reaches it on a way that breaks.
+/// Two proxies before one set. The first is connected through a relay that breaks connections.
 struct Fixture {
     shape: Shape,
     relay: BreakingRelay,
@@ -98,12 +98,12 @@ fn expected(case: &Case) -> Result<(Document, BTreeMap<i32, usize>)> {
     let reply = mongod.command_ok(&command)?;
     mongod.command_ok(&insert(&database, &case.between))?;
     let stored = mongod.find(&database, COLLECTION, doc! {})?;
-    let reply = said(&reply, &database);
+    let reply = comparable(&reply, &database);
     Ok((reply, numbers(&stored)?))
 }
 
 /// What matters of a reply.
-fn said(reply: &Document, database: &str) -> Document {
+fn comparable(reply: &Document, database: &str) -> Document {
     replies::comparable(reply, &["n", "writeErrors", "ok"], database)
 }
 
@@ -136,14 +136,14 @@ fn cut_at(fixture: &Fixture, case: &Case, moment: Moment, at: usize) -> Result<b
     for _ in 0..2 {
         let again = other.command_ok(&command)?;
         ensure!(
-            said(&again, &database) == reply,
-            "answered {again}, and naively {reply}"
+            comparable(&again, &database) == reply,
+            "replied {again}, undisturbed {reply}"
         );
     }
     let mut mongod = Connection::open(mongod::shared_replica_set().address())?;
     invariants::check(&mut mongod, &database, COLLECTION, &fixture.shape)?;
     let found = numbers(&other.find(&database, COLLECTION, doc! {})?)?;
-    ensure!(found == stored, "stored {found:?}, and naively {stored:?}");
+    ensure!(found == stored, "stored {found:?}, undisturbed {stored:?}");
     mongod.command_ok(&doc! { "dropDatabase": 1, "$db": &database })?;
     Ok(broke)
 }

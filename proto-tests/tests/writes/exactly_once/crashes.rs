@@ -89,7 +89,7 @@ fn judge(set: &Mongod, database: &str, written: &Written) -> Result<()> {
                 "{collection}: {item} was acknowledged and is not there once"
             );
         }
-        ensure!(stored.is_empty(), "{collection}: nobody was told of {stored:?}");
+        ensure!(stored.is_empty(), "{collection}: {stored:?} were not acknowledged");
     }
     Ok(())
 }

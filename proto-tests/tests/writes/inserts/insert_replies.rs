@@ -24,7 +24,7 @@ fn told_of_concern(sides: &mut Sides, command: &Document) -> Result<()> {
     let [plain, shaped] = &databases;
     let plain = sides.plain.command(&with(command, doc! { "$db": plain }))?;
     let shaped = sides.shaped.command(&with(command, doc! { "$db": shaped }))?;
-    let told = |reply: &Document| {
+    let comparable = |reply: &Document| {
         let error = reply.get_document("writeConcernError").ok();
         let error = error.map(|error| {
             (
@@ -40,7 +40,7 @@ fn told_of_concern(sides: &mut Sides, command: &Document) -> Result<()> {
         )
     };
     ensure!(
-        told(&plain) == told(&shaped),
+        comparable(&plain) == comparable(&shaped),
         "{command}\n  plain:  {plain}\n  shaped: {shaped}"
     );
     Ok(())

@@ -136,8 +136,8 @@ fn resent_command_undoes_once() -> Result<()> {
     Ok(())
 }
 
-/// The way to mongod breaks at each of the proxy's commands in turn, and the command comes again through
-/// another proxy.
+/// The connection to mongod breaks at each internal command in turn. The command is resent through another
+/// proxy.
 #[test]
 fn retry_undoes_an_interrupted_command() -> Result<()> {
     for item_ids in ALL_IDS {

@@ -18,7 +18,7 @@ const DOCUMENTS: i32 = 130;
 /// What happens to the first attempt.
 #[derive(Clone, Copy, Debug)]
 enum First {
-    /// Its way to mongod breaks at a command.
+    /// Its connection to mongod breaks at a command.
     Breaks(Moment),
     /// It waits before a command until the second is done.
     Waits,
@@ -105,14 +105,14 @@ fn attempts(
             Ok((second.command_ok(command)?, !broke))
         }
         First::Waits => {
-            let told = Arc::new(Mutex::new(None));
-            let (result, sent) = (Arc::clone(&told), command.clone());
+            let second_reply = Arc::new(Mutex::new(None));
+            let (result, sent) = (Arc::clone(&second_reply), command.clone());
             relay.meanwhile(number, move || {
                 *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(second.command_ok(&sent));
             });
             let reply = first.command_ok(command)?;
             let _ = relay.disarm();
-            match told.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            match second_reply.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 Some(second) => Ok((second.context("the second attempt")?, false)),
                 None => Ok((reply, true)),
             }

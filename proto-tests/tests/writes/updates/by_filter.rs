@@ -124,7 +124,7 @@ fn every_update_equals_a_plain_collection() -> Result<()> {
     Ok(())
 }
 
-/// mongod adds fields in the order of their names, and knows stored names only.
+/// mongod adds fields in the order of their names, and has the stored names only.
 #[test]
 fn fields_are_added_in_the_order_of_their_names() -> Result<()> {
     for ids in ALL_IDS {

@@ -240,8 +240,8 @@ fn an_update_that_is_sent_again_is_done_once() -> Result<()> {
     for command in &commands {
         let first = sides.shaped.command_ok(command)?;
         let again = other.command_ok(command)?;
-        for said in ["n", "nModified", "value", "lastErrorObject"] {
-            ensure!(first.get(said) == again.get(said), "{command}\n  {first}\n  {again}");
+        for field in ["n", "nModified", "value", "lastErrorObject"] {
+            ensure!(first.get(field) == again.get(field), "{command}\n  {first}\n  {again}");
         }
     }
     let found = sides.items(true)?;

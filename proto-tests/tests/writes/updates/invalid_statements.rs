@@ -7,21 +7,21 @@ use proto_tests::sessions::lsid;
 
 use crate::updates::sides::{self, COLLECTION, Sides};
 
-/// Counts and codes, without words: mongod's speak of its plans.
-fn told(reply: &Document) -> String {
+/// Counts and codes, without texts: mongod's texts describe its plans.
+fn comparable(reply: &Document) -> String {
     let errors = reply.get_array("writeErrors").into_iter().flatten();
     let errors: Vec<_> = errors
         .filter_map(|error| error.as_document())
         .map(|error| ["index", "code"].map(|name| error.get(name).cloned()))
         .collect();
-    let told = ["ok", "n", "nModified", "code", "codeName"].map(|name| reply.get(name).cloned());
-    format!("{told:?} {errors:?}")
+    let fields = ["ok", "n", "nModified", "code", "codeName"].map(|name| reply.get(name).cloned());
+    format!("{fields:?} {errors:?}")
 }
 
 fn check(sides: &mut Sides, command: &Document) -> Result<()> {
     let [plain, shaped] = sides.run(command)?;
     ensure!(
-        told(&plain) == told(&shaped),
+        comparable(&plain) == comparable(&shaped),
         "{command}\n  plain:  {plain}\n  shaped: {shaped}"
     );
     sides.check()

@@ -61,16 +61,16 @@ fn resent_update_is_executed_once() -> Result<()> {
             sides.alike(&noise)?;
             let first = sides.run(&command)?;
             let second = other.command_ok(&again)?;
-            for said in ["n", "nModified", "lastErrorObject", "value"] {
-                let [plain, shaped] = first.each_ref().map(|reply| reply.get(said));
+            for field in ["n", "nModified", "lastErrorObject", "value"] {
+                let [plain, shaped] = first.each_ref().map(|reply| reply.get(field));
                 // mongod returns all fields of a retried document and ignores the projection.
-                let is_cut = said == "value" && command.contains_key("fields");
+                let is_cut = field == "value" && command.contains_key("fields");
                 ensure!(
                     is_cut || plain == shaped,
                     "{ids:?} {command}\n  plain:  {plain:?}\n  shaped: {shaped:?}"
                 );
                 ensure!(
-                    shaped == second.get(said),
+                    shaped == second.get(field),
                     "{ids:?} {command}\n  {shaped:?}\n  {second}"
                 );
             }

@@ -107,13 +107,13 @@ impl Comparison {
     fn build(&mut self, filter: &Document, change: &Bson) -> Result<Result<RawDocumentBuf, UpsertError>> {
         let filter = RawDocumentBuf::try_from(filter)?;
         let raw_change = RawBson::try_from(change.clone())?;
-        let asked = UpdateRequest {
+        let request = UpdateRequest {
             filter: Some(&filter),
             change: raw_change.as_raw_bson_ref(),
             array_filters: None,
             collation: None,
         };
-        let document = match build(asked, &mut FixedMint) {
+        let document = match build(request, &mut FixedMint) {
             Ok(Built::Document(document)) => document,
             Ok(Built::Base(base)) => {
                 let result = self.run_stages(&base, change)?;

@@ -199,7 +199,7 @@ impl RandomCases {
         (filter, Bson::Document(change))
     }
 
-    /// A replacement, and a filter that says something of the `_id`.
+    /// A replacement, and a filter with a condition on the `_id`.
     pub(crate) fn replacement(&mut self) -> (Document, Bson) {
         let ids = [
             bson!(1),
