@@ -118,7 +118,7 @@ impl Certificates {
     }
 }
 
-/// What a server asks of its clients' certificates.
+/// A server's requirements on its clients' certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Clients {
     /// They may show none.

@@ -12,7 +12,7 @@
 //!
 //! Every choice of the generator is a site of the [`grammar`]; [`coverage`] counts what was taken, and
 //! [`mongodb`] holds it against what MongoDB has. `MONGOSHAPE_DIFFERENTIAL=full` runs 50,000 operations over
-//! 100 seeds; `collect` lists all disagreements and goes on.
+//! 100 seeds; `collect` lists all disagreements and continues.
 //! The reasons are in `docs/decisions/0026-random-tests-by-a-grammar.md`.
 //!
 //! To add a command: a file under `operation/` with a `generate` and an `impl Operation`, and a line in

@@ -185,7 +185,7 @@ const NEVER: &[(Production, &[Production], &str)] = &[
     (
         ("delete.limit", "One"),
         &[("collation", "*"), ("delete", "Some"), ("delete", "OneKey")],
-        "which of several is deleted is not known",
+        "which of several is deleted is not defined",
     ),
     (
         ("findAndModify", "Mistake"),

@@ -40,7 +40,7 @@ pub enum Outcome {
 
 /// An operation that runs on both sides.
 pub trait Operation: Debug {
-    /// What is sent, as far as it is known before.
+    /// The commands, without fields that follow from replies.
     fn commands(&self) -> Vec<Document>;
 
     /// Does it on both sides and compares the answers.

@@ -32,7 +32,7 @@ fn message(reply: &RawDocument) -> &str {
     field(reply, "errmsg").and_then(RawBsonRef::as_str).unwrap_or_default()
 }
 
-/// Whether it asks for text, for which mongod has one error on a collection without a text index, and another
+/// Whether it has `$text`, for which mongod has one error on a collection without a text index, and another
 /// on a view.
 pub(super) fn asks_for_text(command: &Document) -> bool {
     names(&Bson::Document(command.clone()), "$text")

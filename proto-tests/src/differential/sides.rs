@@ -175,7 +175,7 @@ impl Sides {
         reason.is_some()
     }
 
-    /// What a write asks for.
+    /// The features of a write.
     pub(super) fn write_request<'a>(&'a self, statement: &'a Document) -> WriteRequest<'a> {
         WriteRequest {
             statement,

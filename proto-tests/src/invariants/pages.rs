@@ -133,7 +133,7 @@ fn check_kept<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut impl Fn
             .first()
             .is_some_and(|first| is_marked(first, "unsteady") && is_marked(first, "unordered"))
         {
-            report(bucket, "its bounds have moved, and page 0 does not tell so".to_owned());
+            report(bucket, "its bounds have moved, and page 0 has no mark of it".to_owned());
         }
         let behind = pages.get(position + 1..).unwrap_or_default();
         let is_unordered = |bucket: &&RawDocument| is_marked(bucket, "unordered");

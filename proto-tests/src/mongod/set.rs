@@ -28,7 +28,7 @@ impl Mongod {
     }
 
     /// Makes the primary step down at once, caught-up secondaries or not, for `secs` seconds, and gives the
-    /// member that it was. Who comes next, and when, is the set's affair: [`Mongod::primary`] waits for it. A
+    /// member that it was. The set elects the next primary: [`Mongod::primary`] waits for it. A
     /// primary that has just lost its role is no failure. Not for servers that demand logins.
     pub fn step_down(&self, secs: u32) -> Result<usize> {
         let stepping = self.primary()?;

@@ -43,12 +43,12 @@ impl Comparison {
     }
 
     fn filled() -> Result<Self> {
-        let mut comparison = Self::start()?;
+        let mut sides = Self::start()?;
         let items: Vec<_> = (0..10)
             .map(|number| doc! { "_id": number, "k": number % 2, "quantity": number, "a": number % 3, "tags": ["x", "y"] })
             .collect();
-        comparison.same(&doc! { "insert": COLLECTION, "documents": items }, Compared::Whole)?;
-        Ok(comparison)
+        sides.same(&doc! { "insert": COLLECTION, "documents": items }, Compared::Whole)?;
+        Ok(sides)
     }
 
     /// The replies, plain and shaped, as far as they can be compared.

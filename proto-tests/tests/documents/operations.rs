@@ -123,7 +123,7 @@ fn pages_copied_by_any_tool_are_a_backup() -> Result<()> {
     direct.command_ok(&doc! { "drop": COLLECTION, "$db": &shaped.database })?;
     backup.restore(&mut direct, &shaped.database)?;
     ensure!(items(&mut application, &shaped)? == expected, "other items");
-    // Under a proxy that goes on running: what it remembered is of a collection that is gone.
+    // Under a running proxy: its caches are of a collection that no longer exists.
     let item = doc! { "_id": ITEMS, "k": 1 };
     application.command_ok(&shaped.insert(std::slice::from_ref(&item)))?;
     expected.push(item);

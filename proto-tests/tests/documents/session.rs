@@ -23,7 +23,7 @@ const LOG_FILE: &str = "serve.log";
 /// What a configuration needs that a document shows a part of.
 const ADDRESSES: &str = "[listen]\naddress = \"127.0.0.1:27018\"\n[upstream]\nuri = \"mongodb://127.0.0.1:27017\"\n";
 
-/// A document that is gone through.
+/// A document whose commands are run.
 #[derive(Debug)]
 pub(crate) struct Session {
     path: String,
@@ -174,7 +174,7 @@ impl Session {
         shell
     }
 
-    /// Types words into the shell, and gives what it prints of the last one.
+    /// Evaluates commands in the shell, and returns its output of the last one.
     fn typed(&self, words: &str) -> Result<String> {
         let uri = self.shell.as_deref().context("no `mongosh` was opened before")?;
         let printed = install::node()?.mongosh(uri).args(["--eval", words]).output()?;

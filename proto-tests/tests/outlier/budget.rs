@@ -155,7 +155,7 @@ const BUDGET_MIB: u64 = 192;
 const ALLOWANCE_MIB: u64 = 64;
 const ALLOWANCE_KIB_FOR_EACH: u64 = 100;
 
-/// How many clients ask at once. `MONGOSHAPE_CROWD=1000` is the size that the budget is promised for.
+/// How many clients read at once. `MONGOSHAPE_CROWD=1000` is the documented size of the budget.
 fn crowd() -> Result<u32> {
     match std::env::var("MONGOSHAPE_CROWD") {
         Ok(crowd) => Ok(crowd.parse()?),
@@ -199,7 +199,7 @@ fn ask(connection: &mut Connection, database: &str) -> Result<ClientResult> {
     Ok(ClientResult::OutOfMemory)
 }
 
-/// Two hundred clients, or `MONGOSHAPE_CROWD`, each ask for all of a collection of four outliers of 10 MB. Of
+/// Two hundred clients, or `MONGOSHAPE_CROWD`, each read all of a collection of four outliers of 10 MB. Of
 /// mongod alone they would have 40 MB each.
 #[expect(
     clippy::print_stderr,
@@ -259,8 +259,8 @@ fn concurrent_reads_of_large_outliers_stay_within_the_memory_budget() -> Result<
         begun.elapsed()
     );
     ensure!(peak < most, "{peak} MiB of {most}");
-    ensure!(served > 0, "nobody was served");
-    // Once they are gone there is memory for everybody.
+    ensure!(served > 0, "no client was served");
+    // After their end the memory is free again.
     ensure!(
         matches!(ask(&mut application, &database)?, ClientResult::Served(_)),
         "memory is missing"

@@ -36,7 +36,7 @@ fn more(shaped: &Shaped, collection: &str, id: i64, size: Option<i32>) -> Docume
     command
 }
 
-/// All batches of a find, and the whole of what a driver sees of them; an empty last one only ends the cursor.
+/// All batches of a find, and all their items; an empty last one only ends the cursor.
 fn batches(connection: &mut Connection, shaped: &Shaped, find: &Document, size: Option<i32>) -> Result<Vec<Vec<Bson>>> {
     let collection = find.get_str("find")?;
     let (mut id, batch) = cursor(&connection.command_ok(find)?)?;
@@ -155,7 +155,7 @@ fn a_killed_cursor_is_not_found_any_more() -> Result<()> {
     Ok(())
 }
 
-/// mongod goes by the number alone.
+/// mongod uses the number alone.
 #[test]
 fn a_cursor_is_killed_under_any_name() -> Result<()> {
     let shaped = filled()?;

@@ -292,7 +292,7 @@ fn an_unordered_insert_stores_the_first_of_two_behind_a_duplicate() -> Result<()
     comparison.check_layout()
 }
 
-/// A page took an item that had room behind one that was refused and had none: another attempt knew nothing
+/// A page took an item that had room behind one that was refused and had none: another attempt had no record
 /// of it.
 #[test]
 fn resent_insert_uses_the_pages_of_the_first_attempt() -> Result<()> {
@@ -352,7 +352,7 @@ fn ids(reply: &Document) -> Result<Vec<&Bson>> {
 
 /// A merge returned all items up to the limit in a single batch and ignored the batch size.
 #[test]
-fn a_single_batch_is_no_larger_than_asked_for() -> Result<()> {
+fn single_batch_is_not_larger_than_requested() -> Result<()> {
     let mut comparison = disordered()?;
     for size in [0, 1, 3, 5, 10] {
         let find = doc! {

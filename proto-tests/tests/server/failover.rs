@@ -93,7 +93,7 @@ impl Application {
     }
 }
 
-/// Writes while `disturb` goes on, and judges what the set holds afterwards.
+/// Writes while `disturb` runs, and checks the stored documents afterwards.
 fn run(
     application: &Application,
     set: &mut Mongod,

@@ -277,7 +277,7 @@ fn a_command_ends_under_the_settings_that_it_began_with() -> Result<()> {
     application.command_ok(&insert(&database, COLLECTION, 0..2))?;
     let namespace = format!("{database}.{COLLECTION}");
 
-    // An aggregate is in the middle when its bucket goes: it gives items. The next one gives buckets.
+    // The shape is removed during an aggregate: it returns items. The next one returns buckets.
     let stage = doc! { "$set": { "seen": true } };
     let aggregate = doc! { "aggregate": COLLECTION, "pipeline": [stage], "cursor": {}, "$db": &database };
     hold(&mut direct, "aggregate", &namespace)?;
@@ -292,7 +292,7 @@ fn a_command_ends_under_the_settings_that_it_began_with() -> Result<()> {
     let reply = application.command_ok(&aggregate)?;
     ensure!(batch(&reply)? == 1, "{reply}");
 
-    // An insert has looked at the pages when its bucket goes: it still writes to the page.
+    // The shape is removed after an insert has read the pages: it still writes to the page.
     edit(&proxy, |file| file.to_owned() + &shape)?;
     hang_up(&mut proxy, RELOADED)?;
     hold(&mut direct, "update", &namespace)?;

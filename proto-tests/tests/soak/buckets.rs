@@ -72,6 +72,6 @@ fn nothing_is_lost_or_doubled_when_proxies_are_killed() -> Result<()> {
     })?;
     show(&ledger.summary());
     ensure!(ledger.resent > 0, "nothing was disturbed");
-    // What a crash leaves behind: the page is one like another, and goes with the next delete.
+    // Remains of a crash: the page is valid, and the next delete removes it.
     fixture.judge(&ledger, &["the highest page is empty"])
 }

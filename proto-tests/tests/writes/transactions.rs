@@ -65,7 +65,7 @@ fn transaction_writes_are_visible_outside_only_after_commit() -> Result<()> {
         ensure!(ended.get_f64("ok")? > 0.0, "{ended}");
         ensure!(ids(&mut outside, &shaped)?.len() == expected);
     }
-    // What others knew of the pages before is not taken for true.
+    // Cached pages from before the transaction are checked again.
     outside.command_ok(&shaped.insert(&[item(9), item(10)]))?;
     ensure!(ids(&mut inside, &shaped)? == (0..=10).collect::<Vec<_>>());
     Ok(())

@@ -11,7 +11,7 @@ use proto_tests::measure::fixed_seed;
 use comparison::{Comparison, Outcome};
 use random::RandomCases;
 
-/// Cases of a test; the environment may ask for more, by `MONGOSHAPE_OPERATIONS`.
+/// Cases of a test; `MONGOSHAPE_OPERATIONS` sets another number.
 const CASES: u32 = 1500;
 
 fn cases() -> u32 {
@@ -84,7 +84,7 @@ fn pipeline_upsert_starts_from_the_filters_equalities() -> Result<()> {
     Ok(())
 }
 
-/// Cases of which it is known how they come out.
+/// Cases with a known outcome.
 #[test]
 fn upsert_rules_equal_mongods() -> Result<()> {
     let mut comparison = Comparison::open()?;

@@ -38,7 +38,7 @@ fn statement(generator: &mut Generator, has_variable: bool) -> Document {
         DeleteForm::One => generator.filter_of_one().0,
         DeleteForm::Mistake => return wrong(generator),
     };
-    // Which of several is deleted is not known.
+    // Which of several is deleted is not defined.
     let is_one = matches!(form, DeleteForm::ById | DeleteForm::One);
     let limit = generator.take_where(|limit: DeleteLimit| is_one || limit != DeleteLimit::One);
     let number = match limit {

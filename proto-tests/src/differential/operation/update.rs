@@ -31,7 +31,7 @@ pub(super) fn make_up(generator: &mut Generator) -> Writes {
 
 /// A statement of a command that has a variable `x`, or none.
 fn statement(generator: &mut Generator, has_variable: bool) -> Document {
-    // Where no order is known, which ones are changed before one fails is not known.
+    // Without a defined order, the documents that are changed before one fails are not defined.
     let keeps_order = generator.keeps_order() && !generator.moves;
     let form = generator.take_where(|form: UpdateForm| match form {
         UpdateForm::FailingMany => keeps_order,

@@ -134,7 +134,7 @@ fn a_proxy_notices_the_first_outlier_that_is_stored_otherwise() -> Result<()> {
     application.command_ok(&insert(0, 3))?;
     other.command_ok(&insert(1, 3))?;
     application.command_ok(&insert(2, 40))?;
-    // What it saw may be a second old; a page is refused by mongod all the same.
+    // The proxy's catalog may be a second old. mongod still refuses a page.
     let reply = other.command(&insert(3, 40))?;
     let failed = reply.get_array("writeErrors").is_ok() || reply.get_f64("ok")? < 1.0;
     ensure!(failed, "{reply}");

@@ -45,7 +45,7 @@ fn collection_can_be_renamed_to_an_identical_shape() -> Result<()> {
         comparison.same(rename("items", ".others", doc! { "dropTarget": true }))?;
         contents(&mut comparison)?;
         comparison.needs_view("plain", "others")?;
-        // It goes on as it is, and the name that is free is a new collection's.
+        // It is relayed unchanged, and the free name is a new collection's.
         comparison.same(insert("others", [1, 77]))?;
         comparison.insert("items", 4)?;
         contents(&mut comparison)?;

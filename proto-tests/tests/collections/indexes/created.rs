@@ -8,8 +8,8 @@ use super::{Compared, Comparison, spec, with};
 
 #[test]
 fn indexes_are_made_listed_and_dropped_by_the_applications_names() -> Result<()> {
-    let mut comparison = Comparison::filled()?;
-    assert_eq!(comparison.list()?, ["_id_"]);
+    let mut sides = Comparison::filled()?;
+    assert_eq!(sides.list()?, ["_id_"]);
     let specs = [
         spec(doc! { "k": 1 }, "k_1"),
         spec(doc! { "k": 1, "at": -1 }, "newest"),
@@ -30,18 +30,18 @@ fn indexes_are_made_listed_and_dropped_by_the_applications_names() -> Result<()>
         ),
     ];
     for spec in &specs {
-        comparison.create(std::slice::from_ref(spec), Compared::Whole)?;
-        comparison.list()?;
+        sides.create(std::slice::from_ref(spec), Compared::Whole)?;
+        sides.list()?;
     }
     // All are there, and one more.
-    comparison.create(&specs, Compared::Whole)?;
-    comparison.create(&[specs[0].clone(), spec(doc! { "e": 1 }, "e")], Compared::Whole)?;
-    comparison.create(
+    sides.create(&specs, Compared::Whole)?;
+    sides.create(&[specs[0].clone(), spec(doc! { "e": 1 }, "e")], Compared::Whole)?;
+    sides.create(
         &[spec(doc! { "f": 1 }, "f"), spec(doc! { "g": 1 }, "g")],
         Compared::Whole,
     )?;
-    assert_eq!(comparison.list()?.len(), 15);
-    let stored = comparison.stored()?.to_string();
+    assert_eq!(sides.list()?.len(), 15);
+    let stored = sides.stored()?.to_string();
     ensure!(
         stored.contains("history.qty") && stored.contains("history.a.quantity"),
         "{stored}"
@@ -56,25 +56,25 @@ fn indexes_are_made_listed_and_dropped_by_the_applications_names() -> Result<()>
         bson!("*"),
         bson!(["*"]),
     ] {
-        comparison.same(&doc! { "dropIndexes": COLLECTION, "index": dropped }, Compared::Whole)?;
-        comparison.list()?;
+        sides.same(&doc! { "dropIndexes": COLLECTION, "index": dropped }, Compared::Whole)?;
+        sides.list()?;
     }
-    comparison.create(&specs[..1], Compared::Whole)?;
-    comparison.same(&doc! { "deleteIndexes": COLLECTION, "index": "k_1" }, Compared::Whole)?;
-    assert_eq!(comparison.list()?, ["_id_"]);
-    let own = comparison.shaped.indexes();
+    sides.create(&specs[..1], Compared::Whole)?;
+    sides.same(&doc! { "deleteIndexes": COLLECTION, "index": "k_1" }, Compared::Whole)?;
+    assert_eq!(sides.list()?, ["_id_"]);
+    let own = sides.shaped.indexes();
     ensure!(
-        comparison.stored()?.to_string().matches("mongoshape_").count() == 6,
+        sides.stored()?.to_string().matches("mongoshape_").count() == 6,
         "{own:?}"
     );
-    comparison.create(&specs[..3], Compared::Whole)?;
-    comparison.same(&doc! { "drop": COLLECTION }, Compared::Whole)?;
+    sides.create(&specs[..3], Compared::Whole)?;
+    sides.same(&doc! { "drop": COLLECTION }, Compared::Whole)?;
     Ok(())
 }
 
 #[test]
 fn the_index_on_id_is_there_from_the_beginning() -> Result<()> {
-    let mut comparison = Comparison::filled()?;
+    let mut sides = Comparison::filled()?;
     for specs in [
         vec![spec(doc! { "_id": 1 }, "_id_")],
         vec![spec(doc! { "_id": 1.0 }, "other")],
@@ -86,8 +86,8 @@ fn the_index_on_id_is_there_from_the_beginning() -> Result<()> {
         vec![spec(doc! { "_id": 2 }, "two")],
         vec![spec(doc! { "_id.x": 1 }, "x")],
     ] {
-        comparison.create(&specs, Compared::Whole)?;
-        comparison.list()?;
+        sides.create(&specs, Compared::Whole)?;
+        sides.list()?;
     }
     for dropped in [
         bson!("_id_"),
@@ -99,7 +99,7 @@ fn the_index_on_id_is_there_from_the_beginning() -> Result<()> {
         bson!(["_id_", "nope"]),
         bson!(["nope", "_id_"]),
     ] {
-        comparison.same(&doc! { "dropIndexes": COLLECTION, "index": dropped }, Compared::Whole)?;
+        sides.same(&doc! { "dropIndexes": COLLECTION, "index": dropped }, Compared::Whole)?;
     }
     Ok(())
 }
@@ -116,37 +116,37 @@ fn an_index_makes_its_collection() -> Result<()> {
         vec![spec(doc! { "y": 1 }, "y"), spec(doc! { "z": 1 }, "y")],
         vec![spec(doc! { "y": "foo" }, "y")],
     ] {
-        let mut comparison = Comparison::start()?;
-        comparison.create(&specs, Compared::Whole)?;
-        comparison.same(&doc! { "listIndexes": COLLECTION }, Compared::Whole)?;
+        let mut sides = Comparison::start()?;
+        sides.create(&specs, Compared::Whole)?;
+        sides.same(&doc! { "listIndexes": COLLECTION }, Compared::Whole)?;
         let item = doc! { "_id": 1, "k": 1, "quantity": 2 };
-        comparison.same(&doc! { "insert": COLLECTION, "documents": [item] }, Compared::Whole)?;
-        comparison.list()?;
-        let stored = comparison.stored()?.to_string();
+        sides.same(&doc! { "insert": COLLECTION, "documents": [item] }, Compared::Whole)?;
+        sides.list()?;
+        let stored = sides.stored()?.to_string();
         ensure!(stored.matches("\"mongoshape_").count() == 6, "{stored}");
     }
-    let mut comparison = Comparison::start()?;
+    let mut sides = Comparison::start()?;
     for quorum in [bson!("nope"), bson!(9)] {
         let create =
             doc! { "createIndexes": COLLECTION, "indexes": [spec(doc! { "a": 1 }, "a")], "commitQuorum": quorum };
-        comparison.same(&create, Compared::Whole)?;
-        comparison.same(&doc! { "listIndexes": COLLECTION }, Compared::Whole)?;
+        sides.same(&create, Compared::Whole)?;
+        sides.same(&doc! { "listIndexes": COLLECTION }, Compared::Whole)?;
     }
     // A collection that was made beside the proxy.
-    comparison
+    sides
         .direct
-        .command_ok(&doc! { "create": COLLECTION, "$db": &comparison.shaped.database })?;
-    comparison
+        .command_ok(&doc! { "create": COLLECTION, "$db": &sides.shaped.database })?;
+    sides
         .direct
-        .command_ok(&doc! { "create": COLLECTION, "$db": format!("{}_plain", comparison.shaped.database) })?;
-    comparison.create(&[spec(doc! { "a": 1 }, "a")], Compared::Whole)?;
-    comparison.list()?;
+        .command_ok(&doc! { "create": COLLECTION, "$db": format!("{}_plain", sides.shaped.database) })?;
+    sides.create(&[spec(doc! { "a": 1 }, "a")], Compared::Whole)?;
+    sides.list()?;
     Ok(())
 }
 
 #[test]
 fn a_missing_collection_has_no_indexes() -> Result<()> {
-    let mut comparison = Comparison::start()?;
+    let mut sides = Comparison::start()?;
     for command in [
         doc! { "listIndexes": COLLECTION },
         doc! { "listIndexes": COLLECTION, "cursor": { "batchSize": 1 } },
@@ -158,16 +158,16 @@ fn a_missing_collection_has_no_indexes() -> Result<()> {
         doc! { "dropIndexes": COLLECTION },
         doc! { "find": COLLECTION, "hint": "x" },
     ] {
-        comparison.same(&command, Compared::Whole)?;
+        sides.same(&command, Compared::Whole)?;
     }
-    let stored = comparison.stored()?;
+    let stored = sides.stored()?;
     ensure!(stored.get_i32("code").ok() == Some(26), "{stored}");
     Ok(())
 }
 
 #[test]
 fn indexes_created_directly_on_mongod_are_hidden() -> Result<()> {
-    let mut comparison = Comparison::filled()?;
+    let mut sides = Comparison::filled()?;
     let beside = [
         spec(doc! { "control.bytes": 1 }, "bytes"),
         with(
@@ -176,21 +176,21 @@ fn indexes_created_directly_on_mongod_are_hidden() -> Result<()> {
         ),
         spec(doc! { "k": 1, "history.qty": -1 }, "seen"),
     ];
-    comparison.direct.command_ok(
-        &doc! { "createIndexes": COLLECTION, "indexes": beside.to_vec(), "$db": &comparison.shaped.database },
-    )?;
-    let plain = format!("{}_plain", comparison.shaped.database);
+    sides
+        .direct
+        .command_ok(&doc! { "createIndexes": COLLECTION, "indexes": beside.to_vec(), "$db": &sides.shaped.database })?;
+    let plain = format!("{}_plain", sides.shaped.database);
     let seen = spec(doc! { "k": 1, "quantity": -1 }, "seen");
-    comparison
+    sides
         .direct
         .command_ok(&doc! { "createIndexes": COLLECTION, "indexes": [&seen], "$db": plain })?;
-    assert_eq!(comparison.list()?, ["_id_", "seen"]);
-    comparison.create(&[seen], Compared::Whole)?;
+    assert_eq!(sides.list()?, ["_id_", "seen"]);
+    sides.create(&[seen], Compared::Whole)?;
     let taken = doc! { "createIndexes": COLLECTION, "indexes": [spec(doc! { "x": 1 }, "bytes")] };
-    comparison.refused(&taken, 86, "bytes")?;
-    comparison.same(&doc! { "dropIndexes": COLLECTION, "index": "bytes" }, Compared::Whole)?;
-    comparison.same(&doc! { "dropIndexes": COLLECTION, "index": "*" }, Compared::Whole)?;
-    let stored = comparison.stored()?.to_string();
+    sides.refused(&taken, 86, "bytes")?;
+    sides.same(&doc! { "dropIndexes": COLLECTION, "index": "bytes" }, Compared::Whole)?;
+    sides.same(&doc! { "dropIndexes": COLLECTION, "index": "*" }, Compared::Whole)?;
+    let stored = sides.stored()?.to_string();
     ensure!(stored.contains("control.bytes") && !stored.contains("seen"), "{stored}");
     Ok(())
 }

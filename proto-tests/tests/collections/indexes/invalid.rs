@@ -8,28 +8,28 @@ use proto_tests::shaped::COLLECTION;
 use super::{Compared, Comparison, NOT_SUPPORTED, spec, with};
 
 fn with_two() -> Result<Comparison> {
-    let mut comparison = Comparison::filled()?;
-    comparison.create(
+    let mut sides = Comparison::filled()?;
+    sides.create(
         &[spec(doc! { "a": 1 }, "a"), spec(doc! { "quantity": 1 }, "q")],
         Compared::Whole,
     )?;
-    Ok(comparison)
+    Ok(sides)
 }
 
 /// Each is answered with an error, the same on both sides, and changes nothing.
-fn check(comparison: &mut Comparison, wrong: &[Document]) -> Result<()> {
-    let before = comparison.stored()?;
+fn check(sides: &mut Comparison, wrong: &[Document]) -> Result<()> {
+    let before = sides.stored()?;
     for command in wrong {
-        let reply = comparison.same(command, Compared::Whole)?;
+        let reply = sides.same(command, Compared::Whole)?;
         ensure!(reply.get_i32("code").is_ok(), "{command} was no mistake: {reply}");
-        ensure!(comparison.stored()? == before, "{command} changed something");
+        ensure!(sides.stored()? == before, "{command} changed something");
     }
     Ok(())
 }
 
 #[test]
 fn specifications_are_judged_by_mongod() -> Result<()> {
-    let mut comparison = with_two()?;
+    let mut sides = with_two()?;
     let wrong: Vec<Document> = [
         bson!(1),
         bson!(null),
@@ -61,12 +61,12 @@ fn specifications_are_judged_by_mongod() -> Result<()> {
     .into_iter()
     .map(|indexes| doc! { "createIndexes": COLLECTION, "indexes": indexes })
     .collect();
-    check(&mut comparison, &wrong)
+    check(&mut sides, &wrong)
 }
 
 #[test]
 fn keys_and_arguments_are_judged_by_mongod() -> Result<()> {
-    let mut comparison = with_two()?;
+    let mut sides = with_two()?;
     let mut wrong = Vec::new();
     for value in [
         bson!(0),
@@ -90,12 +90,12 @@ fn keys_and_arguments_are_judged_by_mongod() -> Result<()> {
         doc! { "createIndexes": COLLECTION, "indexes": [spec(doc! { "x": 1 }, "x")], "commitQuorum": "nope" },
         doc! { "createIndexes": COLLECTION, "indexes": [spec(doc! { "x": 1 }, "x")], "readConcern": { "level": "majority" } },
     ]);
-    check(&mut comparison, &wrong)
+    check(&mut sides, &wrong)
 }
 
 #[test]
 fn dropping_a_missing_index_fails() -> Result<()> {
-    let mut comparison = with_two()?;
+    let mut sides = with_two()?;
     let mut wrong = Vec::new();
     for index in [
         bson!("nope"),
@@ -128,28 +128,28 @@ fn dropping_a_missing_index_fails() -> Result<()> {
         doc! { "dropIndexes": COLLECTION, "index": "nope", "zip": 1 },
         doc! { "dropIndexes": COLLECTION, "index": "_id_", "collectionUUID": 1 },
     ]);
-    check(&mut comparison, &wrong)
+    check(&mut sides, &wrong)
 }
 
 /// Where the collection is there, the text has the build's ids.
 #[test]
 fn two_indexes_of_one_command_can_conflict() -> Result<()> {
-    let mut comparison = with_two()?;
+    let mut sides = with_two()?;
     for specs in [
         [spec(doc! { "y": 1 }, "y"), spec(doc! { "y": 1 }, "y")],
         [spec(doc! { "y": 1 }, "y1"), spec(doc! { "y": 1 }, "y2")],
         [spec(doc! { "y": 1 }, "y"), spec(doc! { "z": 1 }, "y")],
     ] {
-        comparison.create(&specs, Compared::Code)?;
+        sides.create(&specs, Compared::Code)?;
     }
-    comparison.list()?;
+    sides.list()?;
     Ok(())
 }
 
 #[test]
 fn index_with_meaning_for_pages_only_is_refused() -> Result<()> {
     for filled in [true, false] {
-        let mut comparison = if filled {
+        let mut sides = if filled {
             Comparison::filled()?
         } else {
             Comparison::start()?
@@ -184,30 +184,30 @@ fn index_with_meaning_for_pages_only_is_refused() -> Result<()> {
         ] {
             let specs = [spec(doc! { "fine": 1 }, "fine"), with(spec(key, "x"), options)];
             let create = doc! { "createIndexes": COLLECTION, "indexes": specs.to_vec() };
-            comparison.refused(&create, NOT_SUPPORTED, reason)?;
+            sides.refused(&create, NOT_SUPPORTED, reason)?;
         }
         let own = doc! { "createIndexes": COLLECTION, "indexes": [spec(doc! { "a": 1 }, "mongoshape_a")] };
-        comparison.refused(&own, 67, "mongoshape_a")?;
+        sides.refused(&own, 67, "mongoshape_a")?;
         // A plain collection has room for 63 beside the one on `_id`.
         let many: Vec<_> = (0..60)
             .map(|number| spec(doc! { format!("f{number}"): 1 }, &format!("f{number}")))
             .collect();
-        comparison.refused(
+        sides.refused(
             &doc! { "createIndexes": COLLECTION, "indexes": many },
             67,
             "too many indexes",
         )?;
     }
-    let mut comparison = Comparison::filled()?;
+    let mut sides = Comparison::filled()?;
     let in_transaction =
         doc! { "lsid": lsid("one"), "txnNumber": 1_i64, "autocommit": false, "startTransaction": true };
     for command in [
         doc! { "listIndexes": COLLECTION },
         doc! { "dropIndexes": COLLECTION, "index": "*" },
     ] {
-        comparison.same(&with(command, in_transaction.clone()), Compared::Whole)?;
+        sides.same(&with(command, in_transaction.clone()), Compared::Whole)?;
     }
-    comparison.refused(
+    sides.refused(
         &doc! { "aggregate": COLLECTION, "pipeline": [{ "$indexStats": {} }], "cursor": {} },
         NOT_SUPPORTED,
         "$indexStats",

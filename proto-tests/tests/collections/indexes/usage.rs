@@ -11,9 +11,9 @@ use super::{Compared, Comparison, OPTIONS, spec, with};
 
 #[test]
 fn hints_are_taken_by_the_applications_names() -> Result<()> {
-    let mut comparison = Comparison::filled()?;
+    let mut sides = Comparison::filled()?;
     let hidden = with(spec(doc! { "h": 1 }, "h"), doc! { "hidden": true });
-    comparison.create(&[spec(doc! { "quantity": 1, "a": -1 }, "q"), hidden], Compared::Whole)?;
+    sides.create(&[spec(doc! { "quantity": 1, "a": -1 }, "q"), hidden], Compared::Whole)?;
     let hints = [
         bson!("q"),
         bson!("_id_"),
@@ -46,7 +46,7 @@ fn hints_are_taken_by_the_applications_names() -> Result<()> {
                 doc! { "distinct": COLLECTION, "key": "a", "query": &filter, "hint": hint },
             ];
             for command in commands {
-                let [plain, shaped] = comparison.run(&command)?;
+                let [plain, shaped] = sides.run(&command)?;
                 let outcome = |reply: &Document| -> Result<(Option<Bson>, Vec<Bson>)> {
                     let batch = reply
                         .get_document("cursor")
@@ -66,7 +66,7 @@ fn hints_are_taken_by_the_applications_names() -> Result<()> {
                 doc! { "find": COLLECTION, "hint": hint },
                 doc! { "count": COLLECTION, "hint": hint },
             ] {
-                let [plain, shaped] = comparison.run(&doc! { "explain": explained.clone() })?;
+                let [plain, shaped] = sides.run(&doc! { "explain": explained.clone() })?;
                 assert_eq!(plain.get("code"), shaped.get("code"), "{explained}");
             }
         }
@@ -76,21 +76,22 @@ fn hints_are_taken_by_the_applications_names() -> Result<()> {
 
 #[test]
 fn hint_sees_indexes_created_by_another_proxy() -> Result<()> {
-    let mut comparison = Comparison::filled()?;
+    let mut sides = Comparison::filled()?;
     let options = ProxyOptions::new(&mongod::shared_replica_set().uri());
     let config = format!(
         "[[bucket]]\nnamespace = \"{}.{COLLECTION}\"\nkey = \"k\"\n{OPTIONS}",
-        comparison.shaped.database
+        sides.shaped.database
     );
     let other = proto_tests::Proxy::start(&options.config(&config))?;
     let mut other = Connection::open(other.address())?;
-    let hinted = doc! { "find": COLLECTION, "hint": "late", "$db": &comparison.shaped.database };
-    ensure!(comparison.application.command(&hinted)?.get_i32("code").ok() == Some(2));
-    let late = doc! { "createIndexes": COLLECTION, "indexes": [spec(doc! { "b": 1 }, "late")], "$db": &comparison.shaped.database };
+    let hinted = doc! { "find": COLLECTION, "hint": "late", "$db": &sides.shaped.database };
+    ensure!(sides.application.command(&hinted)?.get_i32("code").ok() == Some(2));
+    let late =
+        doc! { "createIndexes": COLLECTION, "indexes": [spec(doc! { "b": 1 }, "late")], "$db": &sides.shaped.database };
     other.command_ok(&late)?;
-    comparison.application.command_ok(&hinted)?;
-    other.command_ok(&doc! { "dropIndexes": COLLECTION, "index": "late", "$db": &comparison.shaped.database })?;
-    ensure!(comparison.application.command(&hinted)?.get_i32("code").ok() == Some(2));
+    sides.application.command_ok(&hinted)?;
+    other.command_ok(&doc! { "dropIndexes": COLLECTION, "index": "late", "$db": &sides.shaped.database })?;
+    ensure!(sides.application.command(&hinted)?.get_i32("code").ok() == Some(2));
     Ok(())
 }
 
@@ -98,8 +99,8 @@ fn hint_sees_indexes_created_by_another_proxy() -> Result<()> {
 fn documents_that_an_index_cannot_have_are_refused_one_by_one() -> Result<()> {
     for ordered in [true, false] {
         for retryable in [false, true] {
-            let mut comparison = Comparison::start()?;
-            comparison.create(
+            let mut sides = Comparison::start()?;
+            sides.create(
                 &[
                     spec(doc! { "quantity": 1, "b.c": 1 }, "qb"),
                     spec(doc! { "n.0": 1 }, "n0"),
@@ -123,30 +124,30 @@ fn documents_that_an_index_cannot_have_are_refused_one_by_one() -> Result<()> {
                 let mut insert = doc! { "insert": COLLECTION, "documents": documents, "ordered": ordered };
                 if retryable {
                     insert.extend(
-                        doc! { "lsid": lsid(&format!("{}{ordered}", comparison.shaped.database)), "txnNumber": number },
+                        doc! { "lsid": lsid(&format!("{}{ordered}", sides.shaped.database)), "txnNumber": number },
                     );
                 }
-                comparison.same(&insert, Compared::Whole)?;
+                sides.same(&insert, Compared::Whole)?;
                 let [plain, shaped] =
-                    comparison.run(&doc! { "find": COLLECTION, "sort": { "_id": 1 }, "projection": { "_id": 1 } })?;
+                    sides.run(&doc! { "find": COLLECTION, "sort": { "_id": 1 }, "projection": { "_id": 1 } })?;
                 assert_eq!(plain, shaped, "{insert}");
             }
         }
     }
     // Where they are there already.
-    let mut comparison = Comparison::start()?;
+    let mut sides = Comparison::start()?;
     let there = doc! { "_id": 1, "k": 1, "quantity": [1], "b": [2], "n": [{ "0": 1 }] };
-    comparison.same(&doc! { "insert": COLLECTION, "documents": [there] }, Compared::Whole)?;
-    comparison.create(&[spec(doc! { "quantity": 1, "b": 1 }, "qb")], Compared::Code)?;
-    comparison.create(&[spec(doc! { "n.0": 1 }, "n")], Compared::Code)?;
-    comparison.create(&[spec(doc! { "k": 1, "b": 1 }, "kb")], Compared::Whole)?;
-    comparison.list()?;
+    sides.same(&doc! { "insert": COLLECTION, "documents": [there] }, Compared::Whole)?;
+    sides.create(&[spec(doc! { "quantity": 1, "b": 1 }, "qb")], Compared::Code)?;
+    sides.create(&[spec(doc! { "n.0": 1 }, "n")], Compared::Code)?;
+    sides.create(&[spec(doc! { "k": 1, "b": 1 }, "kb")], Compared::Whole)?;
+    sides.list()?;
     Ok(())
 }
 
 #[test]
 fn reads_are_the_same_with_indexes() -> Result<()> {
-    let mut comparison = Comparison::start()?;
+    let mut sides = Comparison::start()?;
     let values = [
         bson!(null),
         bson!(1),
@@ -164,8 +165,8 @@ fn reads_are_the_same_with_indexes() -> Result<()> {
         .map(|(id, value)| doc! { "_id": id, "k": id % 2, "quantity": value })
         .collect();
     items.push(doc! { "_id": 100, "k": 1 });
-    comparison.same(&doc! { "insert": COLLECTION, "documents": items }, Compared::Whole)?;
-    comparison.create(
+    sides.same(&doc! { "insert": COLLECTION, "documents": items }, Compared::Whole)?;
+    sides.create(
         &[
             spec(doc! { "quantity": 1 }, "q"),
             spec(doc! { "quantity.b": -1, "k": 1 }, "b"),
@@ -199,7 +200,7 @@ fn reads_are_the_same_with_indexes() -> Result<()> {
             ] {
                 let find =
                     doc! { "find": COLLECTION, "filter": &filter, "sort": { "_id": 1 }, "projection": { "_id": 1 } };
-                comparison.same(&find, Compared::Whole).context("a read")?;
+                sides.same(&find, Compared::Whole).context("a read")?;
             }
         }
     }
@@ -208,19 +209,19 @@ fn reads_are_the_same_with_indexes() -> Result<()> {
 
 #[test]
 fn transaction_accepts_hints_and_aborts_on_an_unindexable_document() -> Result<()> {
-    let mut comparison = Comparison::filled()?;
-    comparison.create(&[spec(doc! { "quantity": 1, "b": 1 }, "qb")], Compared::Whole)?;
+    let mut sides = Comparison::filled()?;
+    sides.create(&[spec(doc! { "quantity": 1, "b": 1 }, "qb")], Compared::Whole)?;
     let mut number = 0_i64;
-    let mut transaction = |comparison: &mut Comparison, commands: &[Document]| -> Result<Vec<[Document; 2]>> {
+    let mut transaction = |sides: &mut Comparison, commands: &[Document]| -> Result<Vec<[Document; 2]>> {
         number += 1;
-        let in_it = doc! { "lsid": lsid(&comparison.shaped.database), "txnNumber": number, "autocommit": false };
+        let in_it = doc! { "lsid": lsid(&sides.shaped.database), "txnNumber": number, "autocommit": false };
         let mut replies = Vec::new();
         for (place, command) in commands.iter().enumerate() {
             let mut command = with(command.clone(), in_it.clone());
             if place == 0 {
                 command.insert("startTransaction", true);
             }
-            replies.push(comparison.run(&command)?);
+            replies.push(sides.run(&command)?);
         }
         Ok(replies)
     };
@@ -229,22 +230,22 @@ fn transaction_accepts_hints_and_aborts_on_an_unindexable_document() -> Result<(
     let insert = |items: Vec<Document>| doc! { "insert": COLLECTION, "documents": items };
     let good = |id: i32| doc! { "_id": id, "k": 1, "quantity": [1], "b": 1 };
     let bad = |id: i32| doc! { "_id": id, "k": 1, "quantity": [1], "b": [1] };
-    for [plain, shaped] in transaction(&mut comparison, &[insert(vec![good(100)]), find("qb"), commit.clone()])? {
+    for [plain, shaped] in transaction(&mut sides, &[insert(vec![good(100)]), find("qb"), commit.clone()])? {
         assert_eq!(plain, shaped);
     }
-    let [plain, shaped] = &transaction(&mut comparison, &[insert(vec![good(101)]), find("nope")])?[1];
+    let [plain, shaped] = &transaction(&mut sides, &[insert(vec![good(101)]), find("nope")])?[1];
     assert_eq!(plain.get("code"), shaped.get("code"), "{plain} {shaped}");
     for items in [
         vec![bad(110)],
         vec![good(120), bad(121)],
         vec![good(130), bad(131), good(132)],
     ] {
-        let replies = transaction(&mut comparison, &[insert(items), commit.clone()])?;
+        let replies = transaction(&mut sides, &[insert(items), commit.clone()])?;
         for [plain, shaped] in &replies {
             let failed = |reply: &Document| reply.contains_key("writeErrors") || reply.contains_key("code");
             ensure!(failed(plain) && failed(shaped), "{plain} {shaped}");
         }
-        comparison.same(
+        sides.same(
             &doc! { "find": COLLECTION, "sort": { "_id": 1 }, "projection": { "_id": 1 } },
             Compared::Whole,
         )?;

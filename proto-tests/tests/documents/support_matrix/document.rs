@@ -18,7 +18,7 @@ pub(crate) enum Class {
     Note,
     /// An error of this code.
     Refused(i32),
-    /// A field of servers' own, which goes on to mongod: there is nothing to try.
+    /// A field between servers, which is relayed to mongod: there is nothing to try.
     Passed,
 }
 
@@ -99,7 +99,7 @@ impl Support {
         tried.map(|(row, _)| row.clone()).collect()
     }
 
-    /// The rows that are refused, all or in part, in so many words.
+    /// The rows that are refused, all or in part.
     pub(crate) fn refused_in_part(&self) -> BTreeSet<(String, String)> {
         let in_part = |row: &Row| row.class == Class::Note && row.note.contains("refused");
         let rows = self.rows.iter().filter(|(_, row)| in_part(row));

@@ -89,7 +89,7 @@ impl Of {
         self.compared_by(option, sent, Compared::Error)
     }
 
-    /// The same, in other words.
+    /// The same error with another text.
     pub(crate) fn wrong_loosely(self, option: &'static str, others: Document) -> Self {
         let mut sent = self.base.clone();
         sent.extend(others);

@@ -7,7 +7,7 @@ use proto_tests::{ItemIds, Shape};
 
 use crate::adopt::hand_written::{BucketWriter, assert_output, at, bare, bucket, trade};
 
-/// A collection that holds these documents is refused by all, and nothing is changed. The words are those on
+/// A collection with these documents is refused by all, and nothing is changed. `words` is the error text on
 /// the document whose `_id` is `odd`.
 fn check(shape: &Shape, documents: &[Document], words: &str) -> Result<()> {
     let mut writer = BucketWriter::start(shape.clone())?;

@@ -153,11 +153,11 @@ fn within(shaped: &Shaped, command: &Document) -> Result<Document> {
 }
 
 #[test]
-fn a_proxy_that_knows_the_collection_before_executes_a_command_on_a_replica_set() -> Result<()> {
+fn proxy_with_a_stale_catalog_executes_a_command_on_a_replica_set() -> Result<()> {
     run(mongod::shared_replica_set(), true)
 }
 
 #[test]
-fn a_proxy_that_knows_the_collection_before_executes_a_command_on_a_standalone() -> Result<()> {
+fn proxy_with_a_stale_catalog_executes_a_command_on_a_standalone() -> Result<()> {
     run(mongod::shared(), false)
 }

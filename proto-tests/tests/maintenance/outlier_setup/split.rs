@@ -120,7 +120,7 @@ fn documents_are_split_while_clients_write() -> Result<()> {
         is_over.store(true, Ordering::Relaxed);
         let pushed: Result<Vec<i32>> = running
             .into_iter()
-            .map(|one| one.join().map_err(|_| anyhow!("somebody panicked"))?)
+            .map(|one| one.join().map_err(|_| anyhow!("a thread panicked"))?)
             .collect();
         expect_output(&split?, 0, &["documents split"])?;
         pushed

@@ -86,7 +86,7 @@ fn is_freeze(command: &Document) -> bool {
     validator.is_some_and(|validator| !validator.is_empty())
 }
 
-/// The collection is as it was, and the application goes on when what was held back has arrived.
+/// The collection is unchanged, and the application can write after the delayed command has arrived.
 fn is_survived(fixture: &mut Fixture, delayed: &DelayedPack, documents: &[Document]) -> Result<()> {
     let before = fixture.uuid(COLLECTION)?;
     fixture.past(doc! { "insert": COLLECTION, "documents": [{ "_id": 1_000_000, "k": 1 }] })?;

@@ -150,7 +150,7 @@ impl Fixture {
         }
     }
 
-    /// That pages hold these documents, which are kept beside, and that the application goes on.
+    /// Fails unless pages have these documents, the original is kept, and the application can write.
     pub(super) fn check_packed(&mut self, documents: &[Document]) -> Result<()> {
         let kept = self.stored(KEPT)?;
         ensure!(kept == documents, "{kept:?}");

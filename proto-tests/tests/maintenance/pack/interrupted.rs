@@ -127,7 +127,7 @@ fn next_run_finishes_between_the_renames() -> Result<()> {
                 "{printed}"
             );
         }
-        ensure!(fixture.uuid(COLLECTION)?.is_none(), "somebody has made it");
+        ensure!(fixture.uuid(COLLECTION)?.is_none(), "another program has created it");
         let printed = fixture.pack()?;
         ensure!(printed.contains("packed: 100 documents"), "{printed}");
         ensure!(fixture.uuid(COLLECTION)? == pages, "other pages");

@@ -7,7 +7,7 @@ use proto_tests::{Shape, mongod};
 
 use super::fixture::{COLLECTION, Fixture, KEPT, documents, with_time};
 
-/// That it is refused with these words, and nothing has changed.
+/// Fails unless it is refused with these texts, and nothing has changed.
 fn check(fixture: &mut Fixture, words: &[&str]) -> Result<()> {
     let (catalog, stored) = (fixture.catalog()?, fixture.stored(COLLECTION)?);
     let printed = fixture.refused()?;

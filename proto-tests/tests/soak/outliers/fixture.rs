@@ -75,7 +75,7 @@ impl Fixture {
         Connection::open(mongod::shared_replica_set().address())
     }
 
-    /// Writers push and readers read, while `disturb` goes on; what came of it, in words.
+    /// Writers push and readers read, while `disturb` runs. Returns a summary.
     pub(crate) fn run(
         &self,
         (seed, measure): (u64, Measure),

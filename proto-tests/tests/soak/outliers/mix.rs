@@ -149,7 +149,7 @@ impl Mixer<'_> {
     }
 }
 
-/// Changes books while `disturb` goes on; how many commands were sent, and how many of them again.
+/// Changes books while `disturb` runs. Returns how many commands were sent, and how many of them resent.
 pub(crate) fn run(
     fixture: &Fixture,
     (seed, addresses): (u64, &[SocketAddr]),

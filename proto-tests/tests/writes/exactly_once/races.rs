@@ -93,7 +93,7 @@ fn unordered_insert_skips_ids_taken_by_another_writer() -> Result<()> {
     Ok(())
 }
 
-/// Where `_id`s need not be unique, a lost race is no reason to ask for them: without an index that reads the
+/// Where `_id`s need not be unique, a lost race is no reason to read them: without an index that reads the
 /// collection.
 #[test]
 fn a_lost_race_does_not_make_ids_unique() -> Result<()> {

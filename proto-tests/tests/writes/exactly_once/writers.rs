@@ -26,7 +26,7 @@ pub(crate) struct Written {
     pub(crate) resent: u64,
 }
 
-/// Who writes where.
+/// The target of the writers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writers<'a> {
     pub(crate) address: SocketAddr,

@@ -36,7 +36,7 @@ fn insert(documents: &[Document]) -> Document {
     doc! { "insert": COLLECTION, "documents": documents }
 }
 
-/// Only mongod's own words for the failure may differ, which name the stored index and bucket.
+/// Only mongod's error text may differ, which names the stored index and bucket.
 fn same(sides: &mut Sides, command: &Document) -> Result<Document> {
     let mut replies = sides.run(command)?;
     for reply in &mut replies {

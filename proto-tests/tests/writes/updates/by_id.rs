@@ -37,7 +37,7 @@ pub(crate) fn changes(id: i32) -> Vec<Document> {
         doc! { "$bit": { "n": { "or": 8 } } },
         doc! { "$set": { "lines.$[].b": 3 } },
         doc! { "$setOnInsert": { "n": 1, "k": 9, "made": true }, "$set": { "seen": true } },
-        // What mongod refuses, and in its words.
+        // Statements that mongod refuses, with mongod's error text.
         doc! { "$inc": { "name": 1 } },
         doc! { "$inc": { "n": "x" } },
         doc! { "$push": { "name": 1 } },

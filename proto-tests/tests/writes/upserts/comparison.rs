@@ -83,7 +83,7 @@ impl Comparison {
                 ensure!(built.as_bytes() == done.as_bytes(), "{}\n  as {built:?}", differ(&done));
                 Ok(Outcome::Inserted)
             }
-            // A proxy has mongod judge the words before it builds anything.
+            // A proxy sends the statement to mongod for validation before it builds a document.
             (Ok(_) | Err(UpsertError::Mongod(_)), Err((code, words)))
                 if words.starts_with("unknown top level operator") =>
             {
@@ -140,7 +140,7 @@ impl Comparison {
         only_document(&self.connection.command_raw(&command)?)
     }
 
-    /// What mongod inserts, or its code and words.
+    /// The document that mongod inserts, or its error code and text.
     fn upsert(&mut self, filter: &Document, change: &Bson) -> Result<Result<RawDocumentBuf, (i32, String)>> {
         let database = &self.database;
         let all = doc! { "delete": COLLECTION, "deletes": [{ "q": {}, "limit": 0 }], "$db": database };
@@ -168,7 +168,7 @@ fn only_document(reply: &RawDocument) -> Result<RawDocumentBuf> {
     Ok(document.as_document().context("no document")?.to_owned())
 }
 
-/// An error's words as far as there is no document in them: how values of rare types read there is not what
+/// An error's text without documents: how values of rare types are printed there is not what
 /// is tested.
 fn without_values(words: &str) -> &str {
     let words = words.split_once('{').map_or(words, |(before, _)| before);

@@ -12,10 +12,10 @@ pub(super) trait Model {
 
     fn first(&self) -> Self::State;
 
-    /// What may happen next, in words, and what comes of it.
+    /// The possible next steps, each with its description and the state after it.
     fn next(&self, state: &Self::State) -> Vec<(String, Self::State)>;
 
-    /// What must never be and is, in words.
+    /// The description of a violation, if there is one.
     fn fault(&self, state: &Self::State) -> Option<String>;
 }
 

@@ -29,7 +29,7 @@ pub(super) enum Step<P> {
     End(Ending),
 }
 
-/// Where a run goes on once a command was answered, or was not.
+/// Where a run continues after a reply, or without one.
 pub(super) struct Then<P> {
     pub(super) done: P,
     pub(super) refused: P,
@@ -143,7 +143,7 @@ impl<R: Protocol> System<R> {
             Step::Go(at) => {
                 let mut gone = state.clone();
                 gone.runs[index] = Run { at, ..run };
-                vec![(format!("run {id} goes on to {at:?}"), gone)]
+                vec![(format!("run {id} continues at {at:?}"), gone)]
             }
             Step::End(ending) => {
                 let mut ended = state.clone();
