@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};
 
+use crate::breaking_relay::{BreakingRelay, Moment};
 use crate::crash::expect_cuts;
-use crate::cut::{Cut, Moment};
 use crate::raw::Connection;
 use crate::sessions::lsid;
 use crate::{Proxy, mongod};
 
-/// What the values of one run are away from those of the next.
+/// The distance between the values of one run and those of the next.
 const APART: i64 = 100;
 /// The proxy's code for a `findAndModify` that was executed and whose reply is lost.
 const ILLEGAL_OPERATION: i32 = 20;
@@ -23,11 +23,11 @@ const ILLEGAL_OPERATION: i32 = 20;
 pub enum Disturbance {
     /// It is delayed until the second has completed, and continues then, although no client waits for it.
     IsHeldUp,
-    /// Its way to mongod breaks.
+    /// Its connection to mongod breaks.
     Breaks(Moment),
 }
 
-/// What the commands are about.
+/// The documents and commands of a test.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject {
     /// The collection. Its documents have the number of their run as `run`.
@@ -42,27 +42,27 @@ pub struct Subject {
     pub order: &'static str,
 }
 
-/// Two proxies before a replica set, the way from the first of which can be disturbed.
+/// Two proxies before a replica set. The connections of the first one can be interrupted.
 #[derive(Debug)]
 pub struct Attempts {
     /// Whether the client resends a command without a reply.
     pub sends_again: bool,
     subject: Subject,
     database: String,
-    cut: Arc<Cut>,
+    relay: Arc<BreakingRelay>,
     ours: Proxy,
     other: Proxy,
     runs: i64,
 }
 
-/// What came of a command.
+/// The outcome of a command.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What was answered, as far as it is alike from run to run.
+    /// The reply without values that differ from run to run.
     pub reply: Document,
-    /// What is there then.
+    /// The documents after the command.
     pub there: Vec<Document>,
-    /// Whether the proxy made so many commands of it that it was disturbed.
+    /// Whether the command had so many internal commands that one was disturbed.
     pub is_disturbed: bool,
 }
 
@@ -70,15 +70,15 @@ impl Attempts {
     /// Of commands on this database, through proxies that `start` starts before the server of a URI.
     pub fn new(subject: Subject, database: &str, start: impl Fn(&str) -> Result<Proxy>) -> Result<Self> {
         let set = mongod::shared_replica_set();
-        let cut = Arc::new(Cut::counting_all(set.address())?);
+        let relay = Arc::new(BreakingRelay::counting_all(set.address())?);
         let start = |address| start(&format!("mongodb://{address}/?directConnection=true"));
-        let (ours, other) = (start(cut.address())?, start(set.address())?);
+        let (ours, other) = (start(relay.address())?, start(set.address())?);
         expect_cuts(&ours);
         Ok(Self {
             sends_again: true,
             subject,
             database: database.to_owned(),
-            cut,
+            relay,
             ours,
             other,
             runs: 0,
@@ -91,7 +91,7 @@ impl Attempts {
         self.runs * APART
     }
 
-    /// A connection to the proxy that nothing disturbs.
+    /// A connection to the undisturbed proxy.
     pub fn other(&self) -> Result<Connection> {
         Connection::open(self.other.address())
     }
@@ -118,7 +118,7 @@ impl Attempts {
         Ok(there.iter().map(|document| self.relative(document)).collect())
     }
 
-    /// Does the command of that kind, disturbed at the proxy's command of that number.
+    /// Executes the command of that kind, disturbed at the internal command of that number.
     pub fn run(&mut self, kind: usize, disturbed: Option<(Disturbance, usize)>) -> Result<Outcome> {
         self.begin()?;
         let mut other = self.other()?;
@@ -130,9 +130,9 @@ impl Attempts {
             Some((Disturbance::IsHeldUp, number)) => self.hold_up(&command, number)?,
             Some((Disturbance::Breaks(moment), number)) => {
                 let mut ours = self.connect()?;
-                self.cut.arm(moment, number);
+                self.relay.arm(moment, number);
                 let reply = ours.command(&command);
-                let broke = self.cut.disarm();
+                let broke = self.relay.disarm();
                 match reply {
                     Ok(reply) => (reply, broke),
                     Err(_) if self.sends_again => (other.command(&command)?, broke),
@@ -141,7 +141,7 @@ impl Attempts {
             }
         };
         Ok(Outcome {
-            reply: self.told(&reply),
+            reply: self.comparable(&reply),
             there: self.there()?,
             is_disturbed,
         })
@@ -149,7 +149,7 @@ impl Attempts {
 
     fn connect(&self) -> Result<Connection> {
         let mut ours = Connection::open(self.ours.address())?;
-        // Whatever a proxy asks first.
+        // The proxy's first commands on a collection are sent now, and not counted.
         ours.find(&self.database, self.subject.collection, doc! { "_id": -1 })?;
         Ok(ours)
     }
@@ -160,14 +160,14 @@ impl Attempts {
         let (result, address, sent) = (Arc::clone(&second), self.other.address(), command.clone());
         let held = Arc::new(AtomicBool::new(false));
         let is_held = Arc::clone(&held);
-        self.cut.meanwhile(number, move || {
+        self.relay.meanwhile(number, move || {
             is_held.store(true, Ordering::Relaxed);
             let reply = Connection::open(address).and_then(|mut other| other.command(&sent));
             *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(reply);
         });
         // The reply is ignored.
         let first = ours.command(command);
-        let _ = self.cut.disarm();
+        let _ = self.relay.disarm();
         let second = second.lock().unwrap_or_else(PoisonError::into_inner).take();
         let reply = match second {
             Some(second) => second.context("the second attempt")?,
@@ -200,7 +200,7 @@ impl Attempts {
                     wrong.push(format!("{which}:\n  {:?}\n  {:?}", outcome.there, undisturbed.there));
                 }
                 if outcome.reply != *reply && !is_forgotten {
-                    wrong.push(format!("{which}:\n  said {}\n  for  {reply}", outcome.reply));
+                    wrong.push(format!("{which}:\n  reply    {}\n  expected {reply}", outcome.reply));
                 }
                 if !outcome.is_disturbed {
                     is_over = true;
@@ -226,15 +226,15 @@ impl Attempts {
         fields.collect()
     }
 
-    fn told(&self, reply: &Document) -> Document {
-        let mut told = Document::new();
+    fn comparable(&self, reply: &Document) -> Document {
+        let mut fields = Document::new();
         for name in ["ok", "n", "nModified", "code", "errmsg", "writeErrors"] {
-            told.extend(reply.get(name).map(|value| (name.to_owned(), value.clone())));
+            fields.extend(reply.get(name).map(|value| (name.to_owned(), value.clone())));
         }
         if let Ok(value) = reply.get_document("value") {
-            told.insert("value", self.relative(value));
+            fields.insert("value", self.relative(value));
         }
-        told.insert("upserts", reply.contains_key("upserted"));
-        told
+        fields.insert("upserts", reply.contains_key("upserted"));
+        fields
     }
 }

@@ -21,7 +21,7 @@ pub const EXTRAS: &str = "extra_sales";
 pub const BUYERS: &str = "customers_purchased";
 /// The array of a page.
 pub const EXTRA_BUYERS: &str = "customers_purchased_extra";
-/// What a book says of its extras.
+/// The control data of a book's extras.
 pub const CONTROL: &str = "has_extras_control";
 
 /// A database with a collection of books.

@@ -115,8 +115,8 @@ impl Browser {
     pub fn open_url(&mut self, url: &str, scripts: Scripts) -> Result<()> {
         let disabled = json!({ "value": scripts == Scripts::Off });
         self.call("Emulation.setScriptExecutionDisabled", &disabled)?;
-        let went = self.call("Page.navigate", &json!({ "url": url }))?;
-        ensure!(went["errorText"].is_null(), "{went}");
+        let navigation = self.call("Page.navigate", &json!({ "url": url }))?;
+        ensure!(navigation["errorText"].is_null(), "{navigation}");
         self.wait("document.readyState === 'complete' && document.URL !== 'about:blank'")
     }
 
@@ -137,8 +137,8 @@ impl Browser {
 
     /// The value of an expression.
     pub fn evaluate(&mut self, expression: &str) -> Result<Value> {
-        let asked = json!({ "expression": expression, "returnByValue": true });
-        let mut answer = self.call("Runtime.evaluate", &asked)?;
+        let parameters = json!({ "expression": expression, "returnByValue": true });
+        let mut answer = self.call("Runtime.evaluate", &parameters)?;
         ensure!(answer["exceptionDetails"].is_null(), "{expression}: {answer}");
         Ok(answer["result"]["value"].take())
     }
@@ -162,8 +162,8 @@ impl Browser {
 
     /// The whole page as a PNG.
     pub fn screenshot(&mut self) -> Result<Vec<u8>> {
-        let asked = json!({ "format": "png", "captureBeyondViewport": true, "optimizeForSpeed": false });
-        let picture = self.call("Page.captureScreenshot", &asked)?;
+        let parameters = json!({ "format": "png", "captureBeyondViewport": true, "optimizeForSpeed": false });
+        let picture = self.call("Page.captureScreenshot", &parameters)?;
         Ok(BASE64_STANDARD.decode(picture["data"].as_str().context("no picture")?)?)
     }
 
@@ -193,8 +193,8 @@ impl Browser {
                 }
                 return Ok(answer["result"].take());
             }
-            let said = answer["method"].as_str().unwrap_or_default();
-            if ["Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"].contains(&said) {
+            let event = answer["method"].as_str().unwrap_or_default();
+            if ["Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"].contains(&event) {
                 self.complaints.push(answer["params"].to_string());
             }
         }

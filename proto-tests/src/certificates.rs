@@ -21,7 +21,7 @@ pub struct Certificates {
     folder: Arc<TempDir>,
 }
 
-/// Whom a client says that it is.
+/// The identity of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Identity {
     /// It shows no certificate.
@@ -118,7 +118,7 @@ impl Certificates {
     }
 }
 
-/// What a server asks of its clients' certificates.
+/// A server's requirements on its clients' certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Clients {
     /// They may show none.
@@ -135,7 +135,7 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// What a connection string to this server says.
+    /// The TLS options of a connection string to this server.
     pub(crate) fn uri_options(&self) -> Vec<(&'static str, String)> {
         let text = |path: PathBuf| path.display().to_string();
         let mut options = vec![("tls", "true".to_owned()), ("tlsCAFile", text(self.certificates.ca()))];

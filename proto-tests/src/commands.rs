@@ -8,8 +8,8 @@ use anyhow::{Context as _, Result, bail};
 /// Runs a command to completion and returns its output.
 ///
 /// # Errors
-/// One line with the program, its first arguments, its last words, and `remedy`: what to install or to do
-/// about it.
+/// One line with the program, its first arguments, the last line of its stderr, and `remedy`: what to install
+/// or to do about it.
 pub fn run(command: &mut Command, remedy: &str) -> Result<Output> {
     let program = command.get_program().display().to_string();
     let output = command
@@ -17,17 +17,17 @@ pub fn run(command: &mut Command, remedy: &str) -> Result<Output> {
         .with_context(|| format!("{program} cannot be run: {remedy}"))?;
     if !output.status.success() {
         let arguments: Vec<_> = command.get_args().take(3).map(OsStr::to_string_lossy).collect();
-        let said = last_words(&output);
-        bail!("`{program} {}` failed ({said}): {remedy}", arguments.join(" "));
+        let last_line = last_line(&output);
+        bail!("`{program} {}` failed ({last_line}): {remedy}", arguments.join(" "));
     }
     Ok(output)
 }
 
 /// The last line that a program wrote to its standard error.
 #[must_use]
-pub fn last_words(output: &Output) -> String {
-    let said = String::from_utf8_lossy(&output.stderr);
-    said.trim().lines().last().unwrap_or("no reason given").to_owned()
+pub fn last_line(output: &Output) -> String {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    stderr.trim().lines().last().unwrap_or("no reason given").to_owned()
 }
 
 #[cfg(test)]

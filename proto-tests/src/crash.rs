@@ -11,7 +11,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use crate::balancer::Balancer;
 use crate::{Level, Proxy};
 
-/// What goes before a proxy is killed.
+/// The broken connections before a proxy is killed.
 #[derive(Debug, Clone, Copy)]
 pub struct Cuts {
     /// Links that are cut.

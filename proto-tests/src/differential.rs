@@ -1,7 +1,7 @@
 //! Differential tests: the same random commands on a plain collection, directly, and on a shaped one, through
 //! the proxy.
 //!
-//! A [`World`] makes up values, documents, filters and stages from a seed. An [`Operation`] is one command,
+//! A [`Generator`] makes up values, documents, filters and stages from a seed. An [`Operation`] is one command,
 //! or a few that belong together, with its own idea of what must be equal: one file a family under
 //! `operation/`, listed in [`operation::FAMILIES`]. The [`runner`] runs them, and every few steps compares
 //! whole contents and has the layout checked ([`crate::invariants`]).
@@ -12,18 +12,20 @@
 //!
 //! Every choice of the generator is a site of the [`grammar`]; [`coverage`] counts what was taken, and
 //! [`mongodb`] holds it against what MongoDB has. `MONGOSHAPE_DIFFERENTIAL=full` runs 50,000 operations over
-//! 100 seeds; `collect` lists all disagreements and goes on.
-//! `docs/decisions/0026-random-tests-by-a-grammar.md` says why.
+//! 100 seeds; `collect` lists all disagreements and continues.
+//! The reasons are in `docs/decisions/0026-random-tests-by-a-grammar.md`.
 //!
 //! To add a command: a file under `operation/` with a `generate` and an `impl Operation`, and a line in
 //! `FAMILIES`.
 
 mod changes;
+mod command_names;
 pub mod compare;
 mod contents;
 pub mod coverage;
 mod expressions;
 mod filter;
+mod generator;
 pub mod grammar;
 pub mod mongodb;
 pub mod operation;
@@ -33,11 +35,9 @@ pub mod runner;
 mod sides;
 mod stages;
 mod values;
-mod words;
-mod world;
 
 pub use coverage::Coverage;
+pub use generator::Generator;
 pub use operation::{Operation, Outcome};
 pub use runner::{Report, Run};
 pub use sides::{Side, Sides};
-pub use world::World;

@@ -19,8 +19,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// `$1` is the folder to remove, the rest is the server's command line. Our pipe is descriptor 3, because a
-/// background job's own input is /dev/null; descriptor 4 is the log, so that nothing that `sh` itself says
-/// gets into it.
+/// background job's own input is /dev/null; descriptor 4 is the log, so that no output of `sh` itself is
+/// in it.
 ///
 /// `trap "" TERM` closes a race: once the pipe is gone, the watcher must end with 0, which is the sign to
 /// remove the folder.

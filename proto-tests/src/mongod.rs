@@ -146,7 +146,7 @@ impl Mongod {
 /// The standalone that all tests of this process share; each uses databases of its own.
 ///
 /// # Panics
-/// Fails with one line that says what to install if there is no mongod.
+/// Fails with one line with what to install if there is no mongod.
 #[must_use]
 pub fn shared() -> &'static Mongod {
     static SHARED: OnceLock<Mongod> = OnceLock::new();
@@ -156,7 +156,7 @@ pub fn shared() -> &'static Mongod {
 /// The replica set of one member that all tests of this process share: for transactions and retryable writes.
 ///
 /// # Panics
-/// Fails with one line that says what to install if there is no mongod.
+/// Fails with one line with what to install if there is no mongod.
 #[must_use]
 pub fn shared_replica_set() -> &'static Mongod {
     static SHARED: OnceLock<Mongod> = OnceLock::new();

@@ -32,8 +32,8 @@ fn named_by_the_system() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
-/// Whether a server's last words say that its port was taken, so that another try is worth it.
-pub(crate) fn says_address_in_use(log: &str) -> bool {
+/// Whether a server's output reports that its port was taken, so that it can be started again on another.
+pub(crate) fn reports_address_in_use(log: &str) -> bool {
     log.to_ascii_lowercase().contains("address already in use")
 }
 

@@ -66,7 +66,7 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// A single server is named twice in the log, when it is connected to and when it has said what it is:
+    /// A single server is named twice in the log, when it is connected to and when it has answered `hello`:
     /// mostly within milliseconds. A set is named once.
     fn wait_until_the_server_is_known(&self) {
         let deadline = Instant::now() + Duration::from_secs(1);
@@ -81,7 +81,7 @@ impl Proxy {
     }
 
     fn start_until(options: &ProxyOptions, endpoint: &str) -> Result<Self> {
-        let mut last_words = String::new();
+        let mut log = String::new();
         for _ in 0..ports::ATTEMPTS {
             let mut proxy = Self::spawn(options)?;
             let Some(status) = proxy.wait_until(endpoint)? else {
@@ -90,12 +90,12 @@ impl Proxy {
             // There is nothing more to judge.
             proxy.log.expect(Level::Error, "");
             proxy.log.expect(Level::Warn, "");
-            last_words = format!("{status}; it said:\n{}", proxy.log.text());
-            if !ports::says_address_in_use(&last_words) {
+            log = format!("{status}; its log:\n{}", proxy.log.text());
+            if !ports::reports_address_in_use(&log) {
                 break;
             }
         }
-        bail!("the proxy ended while it started with {last_words}")
+        bail!("the proxy ended while it started with {log}")
     }
 
     /// The proxy's process id.
@@ -200,7 +200,7 @@ impl Proxy {
     }
 
     /// Starts it again after [`Proxy::kill`] or [`Proxy::stop`], on its ports and with what its configuration
-    /// file says by now, and waits until it is ready. The log goes on.
+    /// file has by now, and waits until it is ready. The log is continued.
     pub fn restart(&mut self) -> Result<()> {
         let deadline = Instant::now() + START_LIMIT;
         loop {
@@ -214,10 +214,10 @@ impl Proxy {
                 return Ok(());
             };
             let lines = self.log().split_off(before);
-            let words: String = lines.iter().map(|line| line.text.as_str()).collect();
+            let text: String = lines.iter().map(|line| line.text.as_str()).collect();
             ensure!(
-                ports::says_address_in_use(&words) && Instant::now() < deadline,
-                "the proxy ended while it started again with {status}; it said:\n{words}"
+                ports::reports_address_in_use(&text) && Instant::now() < deadline,
+                "the proxy ended while it started again with {status}; its log:\n{text}"
             );
             // Somebody's outgoing connection may have a port for a moment: that is none of the proxy's
             // faults.

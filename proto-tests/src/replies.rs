@@ -6,7 +6,7 @@ use bson::Document;
 /// The reply, of a command that succeeded.
 ///
 /// # Errors
-/// What the server refused it with.
+/// The server's error.
 pub fn succeeded(reply: Document) -> Result<Document> {
     ensure!(
         reply.get_f64("ok").is_ok_and(|ok| ok > 0.0),
@@ -15,17 +15,17 @@ pub fn succeeded(reply: Document) -> Result<Document> {
     Ok(reply)
 }
 
-/// The fields of these names, in the reply's order, with no database's name in the texts of `writeErrors`.
+/// The fields of these names, in the reply's order, without the database's name in the texts of `writeErrors`.
 #[must_use]
-pub fn said(reply: &Document, names: &[&str], database: &str) -> Document {
+pub fn comparable(reply: &Document, names: &[&str], database: &str) -> Document {
     let fields = reply.iter().filter(|(name, _)| names.contains(&name.as_str()));
-    let mut said: Document = fields.map(|(name, value)| (name.clone(), value.clone())).collect();
-    for error in said.get_array_mut("writeErrors").into_iter().flatten() {
+    let mut comparable: Document = fields.map(|(name, value)| (name.clone(), value.clone())).collect();
+    for error in comparable.get_array_mut("writeErrors").into_iter().flatten() {
         if let Some(error) = error.as_document_mut() {
             let text = error.get_str("errmsg").unwrap_or_default();
             let text = text.replace(database, "DATABASE");
             error.insert("errmsg", text);
         }
     }
-    said
+    comparable
 }

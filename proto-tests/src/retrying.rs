@@ -14,12 +14,12 @@ use crate::sessions::lsid;
 const PATIENCE: Duration = Duration::from_secs(90);
 /// How long an answer may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(40);
-/// mongod's, and the proxy's, for a race that was lost too often: nothing was changed.
+/// mongod's and the proxy's code for a write conflict after all retries: nothing was changed.
 const WRITE_CONFLICT: i32 = 112;
 /// The proxy's code for a `findAndModify` that was executed and whose reply is lost.
 const ILLEGAL_OPERATION: i32 = 20;
 
-/// Nothing was done.
+/// The proxy is not ready, or no primary: nothing was done.
 const NOT_WRITABLE_PRIMARY: i32 = 10107;
 
 /// Whether commands are sent again.
@@ -31,16 +31,16 @@ pub enum Retries {
     Writes,
 }
 
-/// What came of a write.
+/// The outcome of a write.
 #[derive(Debug)]
 pub enum Answer {
-    /// This.
+    /// The reply.
     Reply(Document),
     /// It was executed, and its reply is lost.
-    Forgotten,
+    ReplyLost,
 }
 
-/// One application's way to the proxies.
+/// One application's connection to the proxies.
 #[derive(Debug)]
 pub struct Client<'a> {
     addresses: &'a [SocketAddr],
@@ -51,7 +51,7 @@ pub struct Client<'a> {
     pub retries: Retries,
     session: Document,
     number: i64,
-    /// Commands that lost their races and were given anew.
+    /// Commands that failed with a write conflict and were sent again as new ones.
     pub conflicts: u64,
     /// Commands that were sent more than once.
     pub resent: u64,
@@ -83,18 +83,18 @@ impl<'a> Client<'a> {
     }
 
     /// The same for a command whose reply is never lost.
-    pub fn write_told(&mut self, command: &Document) -> Result<Document> {
+    pub fn write_with_reply(&mut self, command: &Document) -> Result<Document> {
         match self.write(command)? {
             Answer::Reply(reply) => Ok(reply),
-            Answer::Forgotten => bail!("{command}: what it did was forgotten"),
+            Answer::ReplyLost => bail!("{command}: its reply is lost"),
         }
     }
 
-    /// A write of many items: not retryable, so one that may as well be done twice where connections break.
+    /// A write of many items: not retryable. Where connections break, it must be safe to execute it twice.
     pub fn write_many(&mut self, command: &Document) -> Result<Document> {
         match self.until_won(command, false)? {
             Answer::Reply(reply) => Ok(reply),
-            Answer::Forgotten => bail!("{command}: what it did was forgotten"),
+            Answer::ReplyLost => bail!("{command}: its reply is lost"),
         }
     }
 
@@ -139,12 +139,12 @@ impl<'a> Client<'a> {
                 [WRITE_CONFLICT] => self.conflicts += 1,
                 [ILLEGAL_OPERATION] if is_numbered && command.contains_key("findAndModify") => {
                     self.forgotten += 1;
-                    return Ok(Answer::Forgotten);
+                    return Ok(Answer::ReplyLost);
                 }
-                _ => bail!("{command}\n  was answered {reply}"),
+                _ => bail!("{command}\n  got the reply {reply}"),
             }
         }
-        bail!("{command}\n  lost its race too often")
+        bail!("{command}\n  had a write conflict too often")
     }
 
     fn until_answered(&mut self, command: &Document) -> Result<Document> {
@@ -157,9 +157,9 @@ impl<'a> Client<'a> {
                     return Ok(reply);
                 }
                 Err(error) if self.retries == Retries::None => {
-                    return Err(error.context(format!("{command} was not answered")));
+                    return Err(error.context(format!("{command} got no reply")));
                 }
-                Ok(reply) if self.retries == Retries::None => bail!("{command}\n  was answered {reply}"),
+                Ok(reply) if self.retries == Retries::None => bail!("{command}\n  got the reply {reply}"),
                 Ok(_) | Err(_) => self.broken(deadline, command)?,
             }
         }
@@ -169,7 +169,7 @@ impl<'a> Client<'a> {
     fn broken(&mut self, deadline: Instant, command: &Document) -> Result<()> {
         self.connection = None;
         self.turn += 1;
-        ensure!(Instant::now() < deadline, "{command} was not answered in {PATIENCE:?}");
+        ensure!(Instant::now() < deadline, "{command} got no reply in {PATIENCE:?}");
         thread::sleep(Duration::from_millis(2));
         Ok(())
     }
@@ -184,8 +184,8 @@ impl<'a> Client<'a> {
     }
 }
 
-/// What a driver sends again, or an application since a proxy is not ready: that has no label where the
-/// command is not numbered.
+/// Whether the command is resent: by a driver because of the label, or by the application because a proxy is
+/// not ready. The error of an unnumbered command has no label.
 fn is_to_be_sent_again(command: &Document, reply: &Document) -> bool {
     let labels = reply.get_array("errorLabels").map(Vec::as_slice).unwrap_or_default();
     let is_not_ready = reply.get_i32("code").is_ok_and(|code| code == NOT_WRITABLE_PRIMARY);

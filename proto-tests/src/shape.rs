@@ -20,7 +20,7 @@ pub enum ItemIds {
     Dropped,
 }
 
-/// Who named the buckets.
+/// The program that named the buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Names {
     /// The proxy, or a writer that names pages like it.

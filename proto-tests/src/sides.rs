@@ -14,7 +14,7 @@ pub const COLLECTION: &str = "items";
 /// All values of the `_id` option.
 pub const ALL_IDS: [ItemIds; 3] = [ItemIds::Unique, ItemIds::Stored, ItemIds::Dropped];
 /// The counts and errors of a reply.
-const SAID: [&str; 10] = [
+const COMPARED: [&str; 10] = [
     "n",
     "nModified",
     "value",
@@ -139,7 +139,7 @@ impl<P: Pattern> Sides<P> {
             }
             command.insert("$db", &database);
             let reply = connection.command(&command)?;
-            Ok(replies::said(&reply, &SAID, &database))
+            Ok(replies::comparable(&reply, &COMPARED, &database))
         };
         let mut replies = [run(&mut self.plain, plain)?, run(&mut self.shaped, shaped)?];
         if !self.shape.has_ids() {
@@ -148,8 +148,8 @@ impl<P: Pattern> Sides<P> {
         Ok(replies)
     }
 
-    /// A command that both sides answer alike, words included (but where words name items that have no
-    /// names).
+    /// A command with the same reply on both sides, error texts included. Texts with the `_id`s of items that have
+    /// none are not compared.
     pub fn alike(&mut self, command: &Document) -> Result<Document> {
         let [plain, shaped] = self.run(command)?;
         ensure!(plain == shaped, "{command}\n  plain:  {plain}\n  shaped: {shaped}");

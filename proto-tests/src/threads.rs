@@ -27,7 +27,7 @@ impl Answered {
         let before = self.number();
         let deadline = Instant::now() + Duration::from_mins(1);
         while goes_on() && self.number() < before + more {
-            ensure!(Instant::now() < deadline, "those who send commands do not get on");
+            ensure!(Instant::now() < deadline, "the sending threads make no progress");
             thread::sleep(Duration::from_millis(5));
         }
         Ok(())
@@ -39,7 +39,7 @@ pub fn join<T>(running: Vec<ScopedJoinHandle<'_, Result<T>>>) -> Result<Vec<T>> 
     let mut all = Vec::new();
     let mut errors = Vec::new();
     for one in running {
-        match one.join().map_err(|_| anyhow!("somebody panicked"))? {
+        match one.join().map_err(|_| anyhow!("a thread panicked"))? {
             Ok(one) => all.push(one),
             Err(error) => errors.push(format!("{error:#}")),
         }

@@ -1,5 +1,5 @@
 // The dashboard's own JSON, drawn with Grafana's published components and Prometheus' answers. `cargo xtask dashboard` bundles it, and puts
-// `dashboard`, `prometheus` (an address), `from` and `to` (seconds) into `window.asked`.
+// `dashboard`, `prometheus` (an address), `from` and `to` (seconds) into `window.request`.
 import '@fontsource/inter/latin-400.css';
 import '@fontsource/inter/latin-500.css';
 
@@ -67,4 +67,4 @@ const failed = (error) => {
   window.failed = String(error.stack ?? error);
 };
 // A canvas takes a font that is not there yet for one that never will be.
-Promise.all(fonts).then(() => show(window.asked)).catch(failed);
+Promise.all(fonts).then(() => show(window.request)).catch(failed);

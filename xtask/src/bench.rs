@@ -3,6 +3,7 @@
 
 mod by_hand;
 mod client;
+mod concurrent;
 mod haproxy;
 mod idle;
 mod insert;
@@ -18,7 +19,6 @@ mod relay;
 mod servers;
 mod statistics;
 mod table;
-mod together;
 mod trades;
 mod update;
 

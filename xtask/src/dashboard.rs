@@ -17,7 +17,7 @@ use crate::picture::PictureOptions;
 use crate::{load, picture};
 
 const WIDTH: u32 = 1500;
-/// `answers.js` knows it, too.
+/// `answers.js` has the same value.
 const SCRAPE_INTERVAL: &str = "5s";
 /// Seconds of work before those that are shown: a rate wants some scrapes.
 const WARM_UP: u64 = 60;
@@ -53,14 +53,14 @@ fn draw(browser: &mut Browser, prometheus: &Prometheus, page: &bundle::Bundle, s
     // At 25 s or 55 s, so that the last time on an axis, a half or a quarter of a minute, has room for its
     // text.
     let now = now - (now + 5) % 30;
-    let asked = json!({
+    let request = json!({
         "dashboard": deploy::dashboard()?,
         "prometheus": prometheus.address(),
         "from": now - seconds,
         "to": now,
     });
     browser.screen("dark", WIDTH)?;
-    browser.open_url(&page.write(&asked)?, Scripts::On)?;
+    browser.open_url(&page.write(&request)?, Scripts::On)?;
     browser.wait("window.drawn !== undefined || window.failed !== undefined")?;
     let failed = browser.evaluate("window.failed")?;
     ensure!(failed.is_null(), "{failed}");

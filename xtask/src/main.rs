@@ -32,10 +32,10 @@ struct Arguments {
 enum Command {
     /// Takes a picture of the Grafana dashboard under a workload, for the documents
     Dashboard(dashboard::Options),
-    /// Shows the bucket pattern at work: starts mongod and mongoshape, and an application that knows of
-    /// neither
+    /// Shows the bucket pattern at work: starts mongod and mongoshape, and an application without
+    /// code for either
     Demo(demo::Options),
-    /// Checks what stands in deploy/, and the Dockerfile
+    /// Checks the files of deploy/, and the Dockerfile
     Deploy(deploy::Options),
     /// Measures
     #[command(subcommand)]

@@ -80,17 +80,21 @@ fn build(folder: &Path) -> Result<PathBuf> {
     Ok(package)
 }
 
-/// What a program writes to standard output; an error, with all that it says, unless it succeeds.
+/// A program's standard output; an error with both outputs if it fails.
 fn output(command: &mut Command) -> Result<Vec<u8>> {
     let name = command.get_program().to_string_lossy().into_owned();
     let ran = command
         .current_dir(paths::workspace())
         .output()
         .with_context(|| name.clone())?;
-    let (said, told) = (
+    let (stdout, stderr) = (
         String::from_utf8_lossy(&ran.stdout),
         String::from_utf8_lossy(&ran.stderr),
     );
-    ensure!(ran.status.success(), "{name} ended with {}:\n{said}{told}", ran.status);
+    ensure!(
+        ran.status.success(),
+        "{name} ended with {}:\n{stdout}{stderr}",
+        ran.status
+    );
     Ok(ran.stdout)
 }

@@ -195,7 +195,7 @@ fn judge(options: &Options, compared: &[Compared]) -> Result<()> {
     let broken = sum(|one| one.broken.len());
     ensure!(
         broken == 0,
-        "{broken} times a shaped collection was not left as its shape says"
+        "the layout of a shaped collection was violated {broken} times"
     );
     let logged = sum(|one| one.logged.len());
     ensure!(logged == 0, "the proxy logged {logged} warnings or errors");

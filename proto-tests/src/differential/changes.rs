@@ -6,7 +6,7 @@ mod outlier;
 
 use bson::{Bson, DateTime, Document, Timestamp, bson, doc};
 
-use super::World;
+use super::Generator;
 use super::grammar::{
     ChangeForm, DollarChange, PathPlace, SureChange, Target, UPDATE_OPERATOR, UpdateOperator, UpdateStage,
 };
@@ -34,7 +34,7 @@ impl Change {
     }
 }
 
-impl World {
+impl Generator {
     /// A filter that matches at most one document.
     pub(super) fn filter_of_one(&mut self) -> (Document, i32) {
         let number = self.some_serial();

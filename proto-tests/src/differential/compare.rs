@@ -200,7 +200,7 @@ fn same_set(plain: &[Vec<u8>], shaped: &[Vec<u8>]) -> Result<()> {
     }
     ensure!(
         plain_only.is_empty() && shaped_only.is_empty(),
-        "documents differ.\n  only naive:{plain_only}\n  only shaped:{shaped_only}"
+        "documents differ.\n  only plain:{plain_only}\n  only shaped:{shaped_only}"
     );
     Ok(())
 }

@@ -8,15 +8,15 @@ use bson::{Bson, Document, doc};
 use super::compare::{self, Canon, Order};
 use super::sides::{COLLECTION, Side, field};
 use super::values::OUR_OBJECT_IDS;
-use super::{Sides, World};
+use super::{Generator, Sides};
 use crate::invariants;
 
 /// Compares all documents, in any order.
-pub(super) fn all(sides: &mut Sides, world: &World) -> Result<usize> {
+pub(super) fn all(sides: &mut Sides, generator: &Generator) -> Result<usize> {
     let find = doc! { "find": COLLECTION };
     let plain = read(&mut sides.plain, &find)?;
     let shaped = read(&mut sides.shaped, &find)?;
-    compare::documents(world.canon(), &Order::Free, &plain, &shaped, &[]).context("whole contents")?;
+    compare::documents(generator.canon(), &Order::Free, &plain, &shaped, &[]).context("whole contents")?;
     Ok(plain.len())
 }
 
@@ -29,9 +29,9 @@ pub(super) fn unchanged(sides: &mut Sides, canon: Canon) -> Result<()> {
 }
 
 /// Compares the documents of each key, in order if they keep it.
-pub(super) fn of_each_key(sides: &mut Sides, world: &World) -> Result<()> {
-    for key in world.all_keys() {
-        let fields = world.shape.key.iter().zip(&key);
+pub(super) fn of_each_key(sides: &mut Sides, generator: &Generator) -> Result<()> {
+    for key in generator.all_keys() {
+        let fields = generator.shape.key.iter().zip(&key);
         let filter: Document = fields
             .map(|(field, value)| {
                 (
@@ -43,12 +43,12 @@ pub(super) fn of_each_key(sides: &mut Sides, world: &World) -> Result<()> {
         let find = doc! { "find": COLLECTION, "filter": &filter };
         let plain = read(&mut sides.plain, &find)?;
         let shaped = read(&mut sides.shaped, &find)?;
-        let order = if world.keeps_order() {
+        let order = if generator.keeps_order() {
             Order::Defined
         } else {
             Order::Free
         };
-        compare::documents(world.canon(), &order, &plain, &shaped, &[])
+        compare::documents(generator.canon(), &order, &plain, &shaped, &[])
             .with_context(|| format!("the order of {filter}"))?;
     }
     Ok(())

@@ -24,7 +24,7 @@ pub struct Coverage {
     /// Of each list of examples, how often each was taken, by its text.
     examples: BTreeMap<&'static str, BTreeMap<String, u32>>,
     /// The commands, options and operators that were generated.
-    words: BTreeSet<String>,
+    names: BTreeSet<String>,
     /// The open groups, outermost first, each with its productions.
     open: Vec<(&'static Group, Vec<Production>)>,
 }
@@ -116,15 +116,15 @@ impl Coverage {
         }
     }
 
-    /// Remembers the words of a command: its name, its options, and the operators at any depth.
-    pub(super) fn say(&mut self, words: impl IntoIterator<Item = String>) {
-        self.words.extend(words);
+    /// Records the names in a command: its own, its options, and the operators at any depth.
+    pub(super) fn add_names(&mut self, names: impl IntoIterator<Item = String>) {
+        self.names.extend(names);
     }
 
     /// Whether a command, an option (`find.sort`) or an operator (`$gt`) was generated.
     #[must_use]
-    pub fn has_word(&self, word: &str) -> bool {
-        self.words.contains(word)
+    pub fn has_name(&self, name: &str) -> bool {
+        self.names.contains(name)
     }
 
     /// Adds the productions of another run.
@@ -144,7 +144,7 @@ impl Coverage {
                 *known.entry(text.clone()).or_default() += count;
             }
         }
-        self.words.extend(other.words.iter().cloned());
+        self.names.extend(other.names.iter().cloned());
     }
 
     /// The unused productions of these sites, and the examples of lists that were used.

@@ -2,10 +2,10 @@
 
 use bson::{Bson, DateTime, Document, bson, doc};
 
-use super::World;
+use super::Generator;
 use super::grammar::{CONDITION, Clause, Connective, FieldPlace, FilterForm, Operator};
 
-impl World {
+impl Generator {
     /// A field to filter, sort or project by.
     pub fn field(&mut self) -> String {
         if let Some(array) = self.outlier.as_ref().map(|outlier| outlier.array.clone())
@@ -169,9 +169,9 @@ impl World {
                 ];
                 filter.extend(self.example("filter.clause.broken", &broken));
             }
-            Clause::Condition => self.group(&CONDITION, |world| {
-                let field = world.field();
-                let condition = world.condition(&field, depth);
+            Clause::Condition => self.group(&CONDITION, |generator| {
+                let field = generator.field();
+                let condition = generator.condition(&field, depth);
                 filter.insert(field, condition);
             }),
         }

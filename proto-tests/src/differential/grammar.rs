@@ -5,7 +5,7 @@
 //! pairs.
 //!
 //! Alternatives that are examples of one kind (mistakes, hints, expressions) are lists in the generator. See
-//! [`World::example`](super::World::example).
+//! [`Generator::example`](super::Generator::example).
 
 mod reads;
 mod values;
@@ -139,8 +139,8 @@ groups! {
 
     /// A sorted read of a collection with an index.
     SORTED "sorted" [
-        SortedIndex, SortedTies, SortedValues, SortedSort, SortedWay, SortedRange, SortedResidual, SortedRead, SortedWrite, SortedInserts,
-        SortedKeys,
+        SortedIndex, SortedTies, SortedValues, SortedSort, SortDirection, SortedRange, SortedResidual, SortedRead, SortedWrite,
+        SortedInserts, SortedKeys,
     ]
 
     /// A read of one key in a range of time.
@@ -185,7 +185,7 @@ const NEVER: &[(Production, &[Production], &str)] = &[
     (
         ("delete.limit", "One"),
         &[("collation", "*"), ("delete", "Some"), ("delete", "OneKey")],
-        "which of several is deleted is not known",
+        "which of several is deleted is not defined",
     ),
     (
         ("findAndModify", "Mistake"),

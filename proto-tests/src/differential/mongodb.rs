@@ -43,7 +43,7 @@ const EXCLUDED: &[(&str, &str)] = &[
     ("killCursors.*", "sent for the cursors of the others"),
     (
         "explain.*",
-        "tells plans, which are others: tests/documents/support_matrix",
+        "returns plans, which differ: tests/documents/support_matrix",
     ),
     (
         "collMod.*",
@@ -55,7 +55,10 @@ const EXCLUDED: &[(&str, &str)] = &[
     ),
     ("collStats.*", "sizes: tests/documents/support_matrix"),
     ("dataSize.*", "sizes: tests/documents/support_matrix"),
-    ("validate.*", "tells of what is stored: tests/documents/support_matrix"),
+    (
+        "validate.*",
+        "returns facts of the stored layout: tests/documents/support_matrix",
+    ),
     (
         "compact.*",
         "changes nothing that is seen: tests/documents/support_matrix",
@@ -91,7 +94,7 @@ const EXCLUDED: &[(&str, &str)] = &[
     ("find.$_requestResumeToken", "internal to servers"),
     ("find.$_resumeAfter", "internal to servers"),
     ("find.encryptionInformation", "internal to drivers"),
-    ("aggregate.explain", "tells plans, which are others"),
+    ("aggregate.explain", "returns plans, which differ"),
     ("aggregate.collation", "generated where a pipeline reaches others"),
     ("*.collectionUUID", "differs on both sides"),
     ("*.stmtId", "drivers count for themselves: tests/exactly_once"),
@@ -102,16 +105,16 @@ const EXCLUDED: &[(&str, &str)] = &[
         "$merge",
         "writes elsewhere: tests/documents/support_matrix and tests/collections/cross_collection",
     ),
-    ("$planCacheStats", "tells of what is stored"),
+    ("$planCacheStats", "returns facts of the stored layout"),
     ("$covariancePop", "a window function like $sum"),
     ("$covarianceSamp", "a window function like $sum"),
     ("$derivative", "a window function like $sum"),
     ("$integral", "a window function like $sum"),
 ];
 
-/// What MongoDB has, as [words](super::words) name it.
+/// The names of MongoDB's commands, options and operators, as in [`command_names`](super::command_names).
 #[must_use]
-pub fn words() -> Vec<String> {
+pub fn names() -> Vec<String> {
     let operators = [FILTERS, UPDATES, STAGES, EXPRESSIONS, VARIABLES];
     let operators = operators.into_iter().flat_map(str::split_whitespace).map(str::to_owned);
     operators.chain(options()).collect()
@@ -135,19 +138,19 @@ fn options() -> Vec<String> {
     options
 }
 
-fn is_excluded(word: &str) -> bool {
+fn is_excluded(name: &str) -> bool {
     EXCLUDED.iter().any(|(excluded, _)| match excluded.split_once('*') {
-        Some((before, "")) => word.starts_with(before),
-        Some(("", after)) => word.ends_with(after),
-        _ => word == *excluded,
+        Some((before, "")) => name.starts_with(before),
+        Some(("", after)) => name.ends_with(after),
+        _ => name == *excluded,
     })
 }
 
 /// What MongoDB has, no run has generated, and no reason is given for.
 #[must_use]
 pub fn not_generated(coverage: &Coverage) -> Vec<String> {
-    let words = words().into_iter();
-    words
-        .filter(|word| !coverage.has_word(word) && !is_excluded(word))
+    let names = names().into_iter();
+    names
+        .filter(|name| !coverage.has_name(name) && !is_excluded(name))
         .collect()
 }

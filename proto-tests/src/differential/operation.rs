@@ -25,7 +25,7 @@ use std::fmt::Debug;
 use anyhow::{Context as _, Result};
 use bson::{Document, doc};
 
-use super::{Sides, World};
+use super::{Generator, Sides};
 
 /// What came of an operation that both sides agree on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub enum Outcome {
 
 /// An operation that runs on both sides.
 pub trait Operation: Debug {
-    /// What is sent, as far as it is known before.
+    /// The commands, without fields that follow from replies.
     fn commands(&self) -> Vec<Document>;
 
     /// Does it on both sides and compares the answers.
@@ -79,11 +79,11 @@ pub struct Family {
     /// Whether it needs a replica set.
     pub needs_sessions: bool,
     /// Makes one up.
-    pub generate: fn(&mut World) -> Box<dyn Operation>,
+    pub generate: fn(&mut Generator) -> Box<dyn Operation>,
 }
 
 impl Family {
-    const fn new(name: &'static str, weight: u32, generate: fn(&mut World) -> Box<dyn Operation>) -> Self {
+    const fn new(name: &'static str, weight: u32, generate: fn(&mut Generator) -> Box<dyn Operation>) -> Self {
         Self {
             name,
             weight,

@@ -6,18 +6,18 @@ use bson::{Bson, Document, doc};
 
 use super::refusal;
 use super::sides::{COLLECTION, field, show};
-use super::{Sides, World};
+use super::{Generator, Sides};
 use crate::{Proxy, invariants};
 
 /// Documents in one command.
 const BATCH: usize = 500;
 
 /// Generates documents, inserts them on the plain side, copies them directly on mongod, and packs the copy.
-pub(super) fn pack(sides: &mut Sides, world: &mut World, (proxy, count): (&Proxy, u32)) -> Result<()> {
-    world.is_packed = true;
+pub(super) fn pack(sides: &mut Sides, generator: &mut Generator, (proxy, count): (&Proxy, u32)) -> Result<()> {
+    generator.is_packed = true;
     for _ in 0..count {
-        let document = plain(world);
-        let keys = &world.shape.key;
+        let document = plain(generator);
+        let keys = &generator.shape.key;
         if keys.iter().any(|key| document.get(key).is_some_and(refusal::is_no_key)) {
             continue;
         }
@@ -43,23 +43,23 @@ pub(super) fn pack(sides: &mut Sides, world: &mut World, (proxy, count): (&Proxy
     }
     let namespace = format!("{}.{COLLECTION}", sides.shaped.database);
     let output = proxy.run_with("setup", &["--pack", "--namespace", &namespace])?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{printed}");
     let counted = sides.shaped.run(&doc! { "count": COLLECTION })?;
     let counted = field(&counted, "n").and_then(RawBsonRef::as_i32);
     ensure!(
         counted == i32::try_from(stored.len()).ok(),
-        "{counted:?} of {}: {said}",
+        "{counted:?} of {}: {printed}",
         stored.len()
     );
     Ok(())
 }
 
 /// A document that cannot be meant as a bucket.
-fn plain(world: &mut World) -> Document {
-    let mut document = world.document();
-    if matches!(document.get(&world.shape.items), Some(Bson::Array(_))) {
-        document.remove(&world.shape.count);
+fn plain(generator: &mut Generator) -> Document {
+    let mut document = generator.document();
+    if matches!(document.get(&generator.shape.items), Some(Bson::Array(_))) {
+        document.remove(&generator.shape.count);
     }
     if document
         .get_document("control")

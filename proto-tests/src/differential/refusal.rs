@@ -3,8 +3,8 @@
 //! A refusal that is not listed is a disagreement. A refusal whose message names a reason that the command
 //! does not give is a disagreement, too.
 
-mod asked;
 mod outlier;
+mod write_request;
 mod writes;
 
 use bson::raw::{RawBsonRef, RawDocument};
@@ -12,8 +12,8 @@ use bson::{Bson, Document};
 
 use super::sides::field;
 
-pub(super) use self::asked::{Asked, is_no_key};
 pub(super) use self::outlier::of_read as of_outlier_read;
+pub(super) use self::write_request::{WriteRequest, is_no_key};
 pub(super) use self::writes::of_write;
 
 /// `CommandNotSupported`.
@@ -32,7 +32,7 @@ fn message(reply: &RawDocument) -> &str {
     field(reply, "errmsg").and_then(RawBsonRef::as_str).unwrap_or_default()
 }
 
-/// Whether it asks for text, for which mongod has one error on a collection without a text index, and another
+/// Whether it has `$text`, for which mongod has one error on a collection without a text index, and another
 /// on a view.
 pub(super) fn asks_for_text(command: &Document) -> bool {
     names(&Bson::Document(command.clone()), "$text")

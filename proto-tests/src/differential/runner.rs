@@ -9,7 +9,7 @@ use bson::doc;
 use super::coverage::Coverage;
 use super::operation::{Family, Operation, Outcome, WRITING};
 use super::sides::{ANOTHER, COLLECTION};
-use super::{Sides, World, contents, plain, words};
+use super::{Generator, Sides, command_names, contents, plain};
 use crate::{Mongod, Outlier, Proxy, ProxyOptions, Shape, invariants};
 
 /// Operations between two looks at the whole contents and the layout.
@@ -27,13 +27,13 @@ const ACCESS_PATHS: [&str; 4] = ["page", "index", "stream", "pipeline"];
 /// What to run.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// The shape under test, or the words that documents are made of where the other pattern is.
+    /// The shape under test. In the outlier pattern it only names the fields of the documents.
     pub shape: Shape,
     /// The shape under test, if it is one of the outlier pattern.
     pub outlier: Option<Outlier>,
     /// The seeds, unless the environment names one.
     pub seeds: Vec<u64>,
-    /// Operations a seed, unless the environment says how many.
+    /// Operations a seed, unless the environment sets their number.
     pub operations: u32,
     /// Whether documents may move to another key, which takes a replica set.
     pub moves: bool,
@@ -161,29 +161,29 @@ impl Run {
             }
             let again = || format!("to see it again: {SEED}={seed}, and this test's name");
             let mut sides = self.open(mongod, &proxy)?;
-            let mut world = self.world(seed, std::mem::take(&mut report.coverage));
+            let mut generator = self.generator(seed, std::mem::take(&mut report.coverage));
             if packed > 0 {
-                plain::pack(&mut sides, &mut world, (&proxy, packed)).with_context(again)?;
+                plain::pack(&mut sides, &mut generator, (&proxy, packed)).with_context(again)?;
             }
             let mut past = Past {
                 seed,
                 operations,
                 number: 0,
             };
-            while let Err(error) = self.go_on(&mut world, &mut past, &mut sides, &mut report) {
+            while let Err(error) = self.go_on(&mut generator, &mut past, &mut sides, &mut report) {
                 if !is_collecting() || packed > 0 {
                     return Err(error);
                 }
                 report.disagreements.push(format!("{error:#}"));
                 report.refused(std::mem::take(&mut sides.refusals));
-                if check(&mut sides, &world).is_err() {
+                if check(&mut sides, &generator).is_err() {
                     let stored = contents::of_plain(&mut sides).with_context(|| format!("behind {error:#}"))?;
                     sides = self.open(mongod, &proxy)?;
                     contents::store(&mut sides, &stored)?;
                 }
             }
             report.refused(sides.refusals);
-            report.coverage = world.coverage;
+            report.coverage = generator.coverage;
         }
         for path in ACCESS_PATHS {
             let series =
@@ -197,18 +197,20 @@ impl Run {
 
     /// Generates a seed's operations without sending them.
     pub fn generate(&self, seed: u64, coverage: &mut Coverage) {
-        let mut world = self.world(seed, std::mem::take(coverage));
+        let mut generator = self.generator(seed, std::mem::take(coverage));
         for _ in 0..self.operations {
-            self.next(&mut world);
+            self.next(&mut generator);
         }
-        *coverage = world.coverage;
+        *coverage = generator.coverage;
     }
 
-    fn next(&self, world: &mut World) -> (&'static Family, Box<dyn Operation>) {
-        let family = world.pick_weighted(self.families, |family| family.weight);
-        let operation = (family.generate)(world);
-        let words = operation.commands();
-        world.coverage.say(words.iter().flat_map(words::of));
+    fn next(&self, generator: &mut Generator) -> (&'static Family, Box<dyn Operation>) {
+        let family = generator.pick_weighted(self.families, |family| family.weight);
+        let operation = (family.generate)(generator);
+        let commands = operation.commands();
+        generator
+            .coverage
+            .add_names(commands.iter().flat_map(command_names::of));
         (family, operation)
     }
 
@@ -224,21 +226,21 @@ impl Run {
         Ok(sides)
     }
 
-    fn world(&self, seed: u64, coverage: Coverage) -> World {
-        let mut world = World::new(seed, self.shape.clone(), coverage);
-        world.outlier.clone_from(&self.outlier);
-        world.moves = self.moves;
-        world.changes = self.moves;
-        world.has_indexes = self.shape.is_clustered;
-        world.has_sessions = self.families.iter().any(|family| family.needs_sessions);
-        world
+    fn generator(&self, seed: u64, coverage: Coverage) -> Generator {
+        let mut generator = Generator::new(seed, self.shape.clone(), coverage);
+        generator.outlier.clone_from(&self.outlier);
+        generator.moves = self.moves;
+        generator.changes = self.moves;
+        generator.has_indexes = self.shape.is_clustered;
+        generator.has_sessions = self.families.iter().any(|family| family.needs_sessions);
+        generator
     }
 
     /// Goes on with a seed from where it is, until both sides disagree.
-    fn go_on(&self, world: &mut World, past: &mut Past, sides: &mut Sides, report: &mut Report) -> Result<()> {
+    fn go_on(&self, generator: &mut Generator, past: &mut Past, sides: &mut Sides, report: &mut Report) -> Result<()> {
         while past.number < past.operations {
             past.number += 1;
-            let (family, operation) = self.next(world);
+            let (family, operation) = self.next(generator);
             let again = || {
                 format!(
                     "to see it again: {SEED}={} {OPERATIONS}={}, and this test's name",
@@ -251,19 +253,19 @@ impl Run {
                 .with_context(again)?;
             *report.outcomes.entry((family.name, name_of(outcome))).or_default() += 1;
             if outcome == Outcome::Refused {
-                // The plain side, which was not asked, would have created the collection for some of these
+                // The plain side did not get the command. It would have created the collection for some of these
                 // commands.
                 sides.both(&doc! { "create": COLLECTION })?;
             }
             if is_collecting() || past.number.is_multiple_of(STEPS_BETWEEN_CHECKS) || past.number == past.operations {
-                check(sides, world)
+                check(sides, generator)
                     .with_context(|| format!("after {operation:?}"))
                     .with_context(again)?;
             }
         }
-        contents::of_each_key(sides, world)
+        contents::of_each_key(sides, generator)
             .with_context(|| format!("{SEED}={} {OPERATIONS}={}", past.seed, past.operations))?;
-        report.documents += contents::all(sides, world)?;
+        report.documents += contents::all(sides, generator)?;
         Ok(())
     }
 }
@@ -282,13 +284,13 @@ pub fn is_collecting() -> bool {
     std::env::var(MEASURE).is_ok_and(|measure| measure == "collect")
 }
 
-fn check(sides: &mut Sides, world: &World) -> Result<()> {
+fn check(sides: &mut Sides, generator: &Generator) -> Result<()> {
     let (connection, database) = (&mut sides.stored.connection, &sides.stored.database);
-    match &world.outlier {
+    match &generator.outlier {
         Some(outlier) => invariants::outlier::check(connection, database, COLLECTION, outlier)?,
-        None => invariants::check(connection, database, COLLECTION, &world.shape)?,
+        None => invariants::check(connection, database, COLLECTION, &generator.shape)?,
     }
-    contents::all(sides, world).map(|_| ())
+    contents::all(sides, generator).map(|_| ())
 }
 
 fn name_of(outcome: Outcome) -> &'static str {

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document, doc};
 
-use super::refusal::{self, Asked};
+use super::refusal::{self, WriteRequest};
 use super::values::TWICE;
 use crate::sessions::lsid;
 use crate::{Mongod, Outlier, Proxy, Shape, database_name, raw};
@@ -175,10 +175,10 @@ impl Sides {
         reason.is_some()
     }
 
-    /// What a write asks for.
-    pub(super) fn asked<'a>(&'a self, words: &'a Document) -> Asked<'a> {
-        Asked {
-            words,
+    /// The features of a write.
+    pub(super) fn write_request<'a>(&'a self, statement: &'a Document) -> WriteRequest<'a> {
+        WriteRequest {
+            statement,
             shape: &self.shape,
             outlier: self.outlier.as_ref(),
             has_transactions: self.has_transactions,

@@ -2,7 +2,7 @@
 
 use bson::{Bson, Document, bson, doc};
 
-use super::World;
+use super::Generator;
 use super::expressions;
 use super::filter::names_id;
 use super::grammar::{FirstStage, PlainProjection, Projection, ProjectionForm, Stage, Summary};
@@ -25,7 +25,7 @@ impl Pipeline {
     }
 }
 
-impl World {
+impl Generator {
     /// A sort that leaves no two documents in either order.
     ///
     /// Not on a position in an array: mongod 6.0.5 sorts a plain collection wrongly by `a.1` when a

@@ -5,9 +5,9 @@ use bson::raw::CString;
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, DateTime, Document, JavaScriptCodeWithScope, Regex, Timestamp, bson, doc};
 
-use super::World;
+use super::Generator;
+use super::generator::Punctuality;
 use super::grammar::{IdForm, IdPlace, IdType, KeyForm, OddName, Scalar, TimeForm, ValueForm};
-use super::world::Punctuality;
 use crate::shape::ItemIds;
 
 /// The first bytes of every generated `ObjectId`. Any other comes from a server.
@@ -79,7 +79,7 @@ pub(super) fn keys() -> Vec<Option<Bson>> {
     values.into_iter().map(Some).chain([None]).collect()
 }
 
-impl World {
+impl Generator {
     /// A small value; filters and documents draw from the same few.
     pub fn scalar(&mut self) -> Bson {
         let number = self.between(0, 5);

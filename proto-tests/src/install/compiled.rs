@@ -51,6 +51,9 @@ pub fn rust() -> Result<PathBuf> {
         .current_dir(PROGRAMS.join("rust"))
         .env("CARGO_TARGET_DIR", &folder)
         .args(["build", "--quiet", "--locked"]);
-    commands::run(&mut cargo, "see what `cargo build` says in proto-tests/drivers/rust")?;
+    commands::run(
+        &mut cargo,
+        "run `cargo build` in proto-tests/drivers/rust for its errors",
+    )?;
     Ok(folder.join("debug/drivers"))
 }

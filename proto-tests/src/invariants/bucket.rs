@@ -112,7 +112,7 @@ fn check_name(bucket: &RawDocument, shape: &Shape, report: &mut impl FnMut(Strin
         .map(|millis| millis.div_euclid(1000));
     match (seconds.parse::<i64>(), expected) {
         (Ok(seconds), Some(expected)) if seconds != expected => {
-            report(format!("_id says {seconds} s, its first item {expected} s"));
+            report(format!("_id has {seconds} s, its first item {expected} s"));
         }
         (Err(_), _) => report(format!("no seconds behind the key's text but {rest:?}")),
         _ => {}

@@ -95,7 +95,7 @@ fn name(document: &RawDocument) -> String {
     format!("{:?}", value(document, "_id"))
 }
 
-/// What a base document says of its extras.
+/// The control data of a base document.
 struct Extras {
     generation: ObjectId,
     count: usize,
@@ -111,25 +111,27 @@ fn extras(base: &RawDocument, shape: &Outlier, broken: &mut Vec<String>) -> Opti
         broken.push(format!("{name}: {length:?} elements in the base document"));
     }
     let flag = value(base, &shape.flag);
-    let said = value(base, &shape.control());
-    if flag.is_none() && said.is_none() {
+    let control = value(base, &shape.control());
+    if flag.is_none() && control.is_none() {
         return None;
     }
     if flag != Some(RawBsonRef::Boolean(true)) || length.is_none() {
-        broken.push(format!("{name}: flag {flag:?}, control {said:?}, {length:?} elements"));
+        broken.push(format!(
+            "{name}: flag {flag:?}, control {control:?}, {length:?} elements"
+        ));
     }
-    let extras = said.and_then(RawBsonRef::as_document).and_then(|said| {
-        let names: Vec<&str> = said.iter().flatten().map(|(name, _)| name.as_str()).collect();
-        let is_known = names == ["v", "generation", "count", "tail"] && whole(value(said, "v")) == Some(1);
+    let extras = control.and_then(RawBsonRef::as_document).and_then(|control| {
+        let names: Vec<&str> = control.iter().flatten().map(|(name, _)| name.as_str()).collect();
+        let is_known = names == ["v", "generation", "count", "tail"] && whole(value(control, "v")) == Some(1);
         is_known.then_some(())?;
         Some(Extras {
-            generation: value(said, "generation")?.as_object_id()?,
-            count: usize::try_from(whole(value(said, "count"))?).ok()?,
-            tail: value(said, "tail")?.as_array()?.into_iter().count(),
+            generation: value(control, "generation")?.as_object_id()?,
+            count: usize::try_from(whole(value(control, "count"))?).ok()?,
+            tail: value(control, "tail")?.as_array()?.into_iter().count(),
         })
     });
     if extras.is_none() {
-        broken.push(format!("{name}: it is flagged, and says of its extras {said:?}"));
+        broken.push(format!("{name}: it is flagged, and its control is {control:?}"));
     }
     extras
 }

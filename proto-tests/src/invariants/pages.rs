@@ -133,17 +133,19 @@ fn check_kept<'a>(pages: &[&'a RawDocument], shape: &Shape, report: &mut impl Fn
             .first()
             .is_some_and(|first| is_marked(first, "unsteady") && is_marked(first, "unordered"))
         {
-            report(bucket, "its bounds have moved, and page 0 does not tell so".to_owned());
+            report(bucket, "its bounds have moved, and page 0 has no mark of it".to_owned());
         }
         let behind = pages.get(position + 1..).unwrap_or_default();
-        let tells = |bucket: &&RawDocument| is_marked(bucket, "unordered");
+        let is_unordered = |bucket: &&RawDocument| is_marked(bucket, "unordered");
         let anchor = behind.iter().rposition(|bucket| is_marked(bucket, "anchor"));
         let from_anchor = anchor.and_then(|anchor| behind.get(anchor..));
         // A removed page passes its anchor on to the page before it. A late page needs no anchor.
-        let is_told = behind.iter().all(|bucket| tells(bucket) || is_marked(bucket, "late"))
-            || from_anchor.is_some_and(|telling| telling.iter().all(tells));
-        if !is_told {
-            report(bucket, "the pages behind it do not tell that it is late".to_owned());
+        let is_reported = behind
+            .iter()
+            .all(|bucket| is_unordered(bucket) || is_marked(bucket, "late"))
+            || from_anchor.is_some_and(|pages| pages.iter().all(is_unordered));
+        if !is_reported {
+            report(bucket, "the pages after it do not report that it is late".to_owned());
         }
     }
 }

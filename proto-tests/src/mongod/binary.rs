@@ -19,7 +19,7 @@ const OTHERWISE: &str = "install mongod 6.0 or later, or set MONGOSHAPE_MONGOD t
 /// The binary to start, which has been seen to run. Found once a process.
 ///
 /// # Errors
-/// One line that says what to install.
+/// One line with what to install.
 pub fn find() -> Result<&'static Path> {
     static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let found = FOUND.get_or_init(|| locate().and_then(runs).map_err(|error| format!("{error:#}")));
@@ -88,18 +88,18 @@ fn python(folder: &Path, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// A mongod that lacks a shared library says so here, once, and not as a server that never answers.
+/// A mongod without a shared library fails here once, not later as a server that does not respond.
 fn runs(mongod: PathBuf) -> Result<PathBuf> {
     let ran = Command::new(&mongod).arg("--version").output();
     let output = ran.with_context(|| format!("{} cannot be run: {OTHERWISE}", mongod.display()))?;
     if !output.status.success() {
-        let said = commands::last_words(&output);
-        let remedy = if said.contains("libcurl") {
+        let last_line = commands::last_line(&output);
+        let remedy = if last_line.contains("libcurl") {
             "apt-get install libcurl4"
         } else {
             OTHERWISE
         };
-        bail!("{} does not run: {remedy} ({said})", mongod.display());
+        bail!("{} does not run: {remedy} ({last_line})", mongod.display());
     }
     Ok(mongod)
 }

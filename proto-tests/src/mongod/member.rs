@@ -32,18 +32,18 @@ pub(super) struct Member {
 impl Member {
     /// Starts one and waits until it answers.
     pub(super) fn start(options: &Options, role: Role) -> Result<Self> {
-        let mut last_words = String::new();
+        let mut log = String::new();
         for _ in 0..ports::ATTEMPTS {
             let mut member = Self::spawn(options, role)?;
             if member.wait_until_up()? {
                 return Ok(member);
             }
-            last_words = member.process.read(LOG);
-            if !ports::says_address_in_use(&last_words) {
+            log = member.process.read(LOG);
+            if !ports::reports_address_in_use(&log) {
                 break;
             }
         }
-        bail!("mongod ended while it started; {}", newest_lines(&last_words))
+        bail!("mongod ended while it started; {}", newest_lines(&log))
     }
 
     fn spawn(options: &Options, role: Role) -> Result<Self> {
@@ -71,11 +71,11 @@ impl Member {
                 return Ok(());
             }
             // Somebody's outgoing connection may have the port for a moment.
-            let last_words = self.own_log();
+            let log = self.own_log();
             ensure!(
-                ports::says_address_in_use(&last_words) && Instant::now() < deadline,
+                ports::reports_address_in_use(&log) && Instant::now() < deadline,
                 "mongod ended while it started again; {}",
-                newest_lines(&last_words)
+                newest_lines(&log)
             );
             std::thread::sleep(Duration::from_millis(200));
         }
@@ -88,7 +88,7 @@ impl Member {
             if self.process.exited()?.is_some() {
                 return Ok(false);
             }
-            // If another server has the port, it answers, but our process is about to end: ours says when it
+            // If another server has the port, it answers, but our process is about to end: ours logs when it
             // listens.
             if self.own_log().contains("Waiting for connections") && self.hello().is_ok() {
                 return Ok(true);

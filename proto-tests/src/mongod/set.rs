@@ -10,7 +10,7 @@ use super::{Mongod, Role, SET_NAME, START_LIMIT, options};
 use crate::guarded::POLL_INTERVAL;
 
 impl Mongod {
-    /// The member that says it is the primary. It waits for one, as in the middle of an election there is
+    /// The member that reports itself as primary. It waits for one, as in the middle of an election there is
     /// none.
     pub fn primary(&self) -> Result<usize> {
         let deadline = Instant::now() + START_LIMIT;
@@ -28,7 +28,7 @@ impl Mongod {
     }
 
     /// Makes the primary step down at once, caught-up secondaries or not, for `secs` seconds, and gives the
-    /// member that it was. Who comes next, and when, is the set's affair: [`Mongod::primary`] waits for it. A
+    /// member that it was. The set elects the next primary: [`Mongod::primary`] waits for it. A
     /// primary that has just lost its role is no failure. Not for servers that demand logins.
     pub fn step_down(&self, secs: u32) -> Result<usize> {
         let stepping = self.primary()?;

@@ -31,7 +31,7 @@ impl Proxy {
         &self.addresses.members
     }
 
-    /// The connection string for applications that ask this very address and look no further.
+    /// The connection string for applications that use this address only.
     #[must_use]
     pub fn uri(&self) -> String {
         self.direct().to_string()

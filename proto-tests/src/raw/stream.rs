@@ -15,7 +15,7 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Shakes hands. With TLS 1.3 a server that refuses our certificate says so only at our first read.
+    /// Completes the handshake. With TLS 1.3 a server reports a refused certificate only at our first read.
     pub(super) fn tls(mut socket: TcpStream, config: &Arc<ClientConfig>) -> Result<Self> {
         let server: IpAddr = socket.peer_addr()?.ip();
         let mut connection = ClientConnection::new(Arc::clone(config), ServerName::from(server))?;

@@ -18,7 +18,7 @@ pub struct Outlier {
     pub array: String,
     /// Elements in a base document, at most.
     pub threshold: usize,
-    /// The field that marks a document with extras. What it says of them is in the field of this name and
+    /// The field that marks a document with extras. Their control data is in the field of this name and
     /// `_control`.
     pub flag: String,
     /// The field by which a page refers to its base document.

@@ -10,11 +10,11 @@ use anyhow::{Context as _, Result, ensure};
 use bson::Document;
 use proto_tests::raw::Connection;
 
-/// The index that says what is stored.
+/// The shape marker.
 const INDEX: &str = "mongoshape_shape";
 
-/// That each is refused, and says why.
-fn all_refused(application: &mut Connection, commands: &[Document], said: &str) -> Result<()> {
+/// Fails unless each is refused, with the reason in its error.
+fn all_refused(application: &mut Connection, commands: &[Document], part: &str) -> Result<()> {
     for command in commands {
         let reply = application.command(command)?;
         let errors = reply.get_array("writeErrors").ok();
@@ -23,16 +23,16 @@ fn all_refused(application: &mut Connection, commands: &[Document], said: &str) 
             .unwrap_or(&reply);
         let message = error.get_str("errmsg").with_context(|| format!("{command}: {reply}"))?;
         ensure!(error.get_i32("code")? == 72, "{command}: {reply}");
-        ensure!(message.contains(said), "{command}: no {said:?} in {message}");
+        ensure!(message.contains(part), "{command}: no {part:?} in {message}");
     }
     Ok(())
 }
 
-fn failed(output: &Output, said: &str) -> Result<()> {
+fn failed(output: &Output, part: &str) -> Result<()> {
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(
-        output.status.code() == Some(1) && text.contains(said),
-        "no {said:?} in:\n{text}"
+        output.status.code() == Some(1) && text.contains(part),
+        "no {part:?} in:\n{text}"
     );
     Ok(())
 }

@@ -8,7 +8,7 @@ use proto_tests::shaped::{COLLECTION, Shaped};
 use proto_tests::{ProxyOptions, mongod};
 
 /// The shaped collection's documents again, where no shape is.
-const PLAIN: &str = "naive";
+const PLAIN: &str = "plain";
 const ORDERS: &str = "orders";
 const VIEW: &str = "items.mongoshape_items";
 
@@ -216,7 +216,7 @@ fn view_shows_items_to_every_reader() -> Result<()> {
     let stages = bson!([{ "$match": { "k": 1 } }, { "$lookup": { "from": COLLECTION, "localField": "n", "foreignField": "n", "as": "x" } }]);
     for (view, on, stages) in [
         ("shaped_view", COLLECTION, stages.clone()),
-        ("naive_view", PLAIN, on_plain(&stages)),
+        ("plain_view", PLAIN, on_plain(&stages)),
     ] {
         let reply = run(doc! { "create": view, "viewOn": on, "pipeline": stages })?;
         ensure!(reply.get_f64("ok")? > 0.5, "{reply}");
@@ -224,7 +224,7 @@ fn view_shows_items_to_every_reader() -> Result<()> {
     let read = |direct: &mut Connection, view: &str| direct.find(&shaped.database, view, doc! {});
     assert_eq!(
         texts(&read(&mut direct, "shaped_view")?),
-        texts(&read(&mut direct, "naive_view")?)
+        texts(&read(&mut direct, "plain_view")?)
     );
     // mongod lets a command name half of the definition.
     let reply = run(doc! { "collMod": "shaped_view", "pipeline": [{ "$match": { "k": 2 } }] })?;
@@ -233,7 +233,7 @@ fn view_shows_items_to_every_reader() -> Result<()> {
     assert_eq!(texts(&read(&mut direct, "shaped_view")?), texts(&expected));
     let reply = run(doc! { "collMod": "shaped_view", "viewOn": ORDERS })?;
     assert_eq!(reply.get_i32("code")?, 115, "{reply}");
-    let reply = run(doc! { "collMod": "naive_view", "viewOn": COLLECTION })?;
+    let reply = run(doc! { "collMod": "plain_view", "viewOn": COLLECTION })?;
     assert_eq!(reply.get_i32("code")?, 115, "{reply}");
     let reply = run(doc! { "collMod": "shaped_view", "viewOn": ORDERS, "pipeline": [] })?;
     ensure!(reply.get_f64("ok")? > 0.5, "{reply}");

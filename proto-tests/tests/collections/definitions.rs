@@ -70,7 +70,7 @@ item_ids = \"dropped\"
 ";
 
 /// The same collections, plain on mongod itself and shaped through a proxy.
-struct Both {
+struct Comparison {
     plain: raw::Connection,
     shaped: raw::Connection,
     /// A second proxy before the same databases.
@@ -80,7 +80,7 @@ struct Both {
     _proxies: [Proxy; 2],
 }
 
-impl Both {
+impl Comparison {
     fn start(mongod: &Mongod) -> Result<Self> {
         let options = ProxyOptions::new(&mongod.uri()).config(SHAPES);
         let proxies = [Proxy::start(&options)?, Proxy::start(&options)?];
@@ -96,9 +96,9 @@ impl Both {
 
     /// With items in `items` on either side.
     fn filled(mongod: &Mongod) -> Result<Self> {
-        let mut both = Self::start(mongod)?;
-        both.insert("items", 25)?;
-        Ok(both)
+        let mut comparison = Self::start(mongod)?;
+        comparison.insert("items", 25)?;
+        Ok(comparison)
     }
 
     fn names(&self) -> [String; 2] {

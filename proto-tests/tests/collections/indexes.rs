@@ -1,9 +1,9 @@
 //! Index commands and hints on a shaped collection answer as on a plain one, or are refused.
 
 mod batches;
-mod made;
-mod used;
-mod wrong;
+mod created;
+mod invalid;
+mod usage;
 
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, doc};
@@ -16,7 +16,7 @@ const OPTIONS: &str = "time = \"at\"\nmax_items = 3\nrename = { quantity = \"qty
 const NOT_SUPPORTED: i32 = 115;
 
 /// A shaped collection through a proxy, and one of the same name in another database on mongod itself.
-struct Both {
+struct Comparison {
     shaped: Shaped,
     direct: Connection,
     application: Connection,
@@ -24,14 +24,14 @@ struct Both {
 
 /// What must be equal.
 #[derive(Clone, Copy, PartialEq)]
-enum Told {
+enum Compared {
     /// All of the reply.
     Whole,
     /// The error's code: its text has ids of the build, or what only one side has.
     Code,
 }
 
-impl Both {
+impl Comparison {
     fn start() -> Result<Self> {
         let set = mongod::shared_replica_set();
         let shaped = Shaped::with(OPTIONS, &ProxyOptions::new(&set.uri()))?;
@@ -43,18 +43,18 @@ impl Both {
     }
 
     fn filled() -> Result<Self> {
-        let mut both = Self::start()?;
+        let mut sides = Self::start()?;
         let items: Vec<_> = (0..10)
             .map(|number| doc! { "_id": number, "k": number % 2, "quantity": number, "a": number % 3, "tags": ["x", "y"] })
             .collect();
-        both.same(&doc! { "insert": COLLECTION, "documents": items }, Told::Whole)?;
-        Ok(both)
+        sides.same(&doc! { "insert": COLLECTION, "documents": items }, Compared::Whole)?;
+        Ok(sides)
     }
 
     /// The replies, plain and shaped, as far as they can be compared.
     fn run(&mut self, command: &Document) -> Result<[Document; 2]> {
         let database = self.shaped.database.clone();
-        let plain = format!("{database}_naive");
+        let plain = format!("{database}_plain");
         let on = |database: &str| {
             let mut command = command.clone();
             if !command.contains_key("$db") {
@@ -79,15 +79,15 @@ impl Both {
         Ok(replies)
     }
 
-    fn same(&mut self, command: &Document, told: Told) -> Result<Document> {
+    fn same(&mut self, command: &Document, compared: Compared) -> Result<Document> {
         let [plain, shaped] = self.run(command)?;
-        match told {
-            Told::Whole => ensure!(plain == shaped, "{command}\nnaive  {plain}\nshaped {shaped}"),
-            Told::Code => {
+        match compared {
+            Compared::Whole => ensure!(plain == shaped, "{command}\nplain  {plain}\nshaped {shaped}"),
+            Compared::Code => {
                 for field in ["ok", "code", "codeName"] {
                     ensure!(
                         plain.get(field) == shaped.get(field),
-                        "{command}\nnaive  {plain}\nshaped {shaped}"
+                        "{command}\nplain  {plain}\nshaped {shaped}"
                     );
                 }
                 let text = shaped.get_str("errmsg").unwrap_or_default();
@@ -97,12 +97,12 @@ impl Both {
         Ok(shaped)
     }
 
-    fn create(&mut self, specs: &[Document], told: Told) -> Result<Document> {
-        self.same(&doc! { "createIndexes": COLLECTION, "indexes": specs }, told)
+    fn create(&mut self, specs: &[Document], compared: Compared) -> Result<Document> {
+        self.same(&doc! { "createIndexes": COLLECTION, "indexes": specs }, compared)
     }
 
     fn list(&mut self) -> Result<Vec<String>> {
-        let list = self.same(&doc! { "listIndexes": COLLECTION }, Told::Whole)?;
+        let list = self.same(&doc! { "listIndexes": COLLECTION }, Compared::Whole)?;
         let batch = list.get_document("cursor")?.get_array("firstBatch")?;
         let specs = batch.iter().filter_map(Bson::as_document);
         Ok(specs

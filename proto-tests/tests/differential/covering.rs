@@ -54,7 +54,7 @@ fn covering_shapes() -> Vec<Shape> {
 }
 
 /// Runs that hand on what they have covered, each of another shape. `MONGOSHAPE_DIFFERENTIAL=full` does
-/// 25,000 operations over 50 seeds, or over as many as `MONGOSHAPE_RUNS` says; `collect` does as many and
+/// 25,000 operations over 50 seeds, or the number in `MONGOSHAPE_RUNS`; `collect` does as many and
 /// lists all disagreements.
 fn covering_runs(in_sessions: bool) -> Vec<Run> {
     let first_seed = if in_sessions { 2001 } else { 1001 };

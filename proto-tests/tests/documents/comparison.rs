@@ -47,7 +47,7 @@ fn cell(reply: &Document, expected: Expected) -> String {
     }
 }
 
-/// mongod says it as a double, or as an int.
+/// mongod returns it as a double, or as an int.
 fn is_one(value: &Bson) -> bool {
     value.as_f64() == Some(1.0) || value.as_i32() == Some(1)
 }
@@ -111,12 +111,12 @@ fn comparison_document_equals_the_behaviour() -> Result<()> {
     let table = table()?;
     let document = std::fs::read_to_string(FILE)?;
     let (before, rest) = document.split_once(BEGIN).context("no line that begins the table")?;
-    let (told, after) = rest.split_once(END).context("no line that ends the table")?;
+    let (current, after) = rest.split_once(END).context("no line that ends the table")?;
     if std::env::var("COMPARISON").is_ok_and(|wish| wish == "write") {
         std::fs::write(FILE, format!("{before}{BEGIN}\n\n{table}\n{END}{after}"))?;
         return Ok(());
     }
     let again = "docs/comparison.md: COMPARISON=write cargo test -p proto-tests --test documents comparison";
-    assert_eq!(told.trim(), table.trim(), "{again}");
+    assert_eq!(current.trim(), table.trim(), "{again}");
     Ok(())
 }

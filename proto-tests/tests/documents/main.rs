@@ -4,15 +4,15 @@
 //! A document is a session in a folder of its own. Its addresses (127.0.0.1:27017, :27018 and :9216) stand
 //! for free ports. `toml` blocks are the configuration from there on; `mongoshape serve` stays, until it is
 //! served anew or the document ends; `mongosh URI` opens the shell that `js` blocks behind it are typed into.
-//! A `text` block is what the block before it prints, see [`shown`].
+//! A `text` block is what the block before it prints, see [`output`].
 
 mod blocks;
 mod comparison;
 mod not_run;
 mod operations;
+mod output;
 mod programs;
 mod session;
-mod shown;
 mod spans;
 mod support_matrix;
 mod views;
@@ -62,7 +62,7 @@ fn go_through(session: &mut Session, path: &str) -> Result<()> {
     Ok(())
 }
 
-/// What went to pages, and back, is what was there: to the byte, and one trade more.
+/// The documents after packing and copying back equal the original ones, byte by byte, with one trade more.
 fn is_back(session: &Session) -> Result<()> {
     let mut direct = session.direct()?;
     let mut sorted = |name: &str| -> Result<Vec<_>> {

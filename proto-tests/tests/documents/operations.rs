@@ -92,7 +92,7 @@ fn writers_and_readers_may_use_any_proxy() -> Result<()> {
     Ok(())
 }
 
-/// What a tool that knows nothing of shapes copies: documents and indexes.
+/// The copy of a tool without support for shapes: documents and indexes.
 struct Backup {
     documents: Vec<Document>,
     indexes: Vec<Document>,
@@ -123,7 +123,7 @@ fn pages_copied_by_any_tool_are_a_backup() -> Result<()> {
     direct.command_ok(&doc! { "drop": COLLECTION, "$db": &shaped.database })?;
     backup.restore(&mut direct, &shaped.database)?;
     ensure!(items(&mut application, &shaped)? == expected, "other items");
-    // Under a proxy that goes on running: what it remembered is of a collection that is gone.
+    // Under a running proxy: its caches are of a collection that no longer exists.
     let item = doc! { "_id": ITEMS, "k": 1 };
     application.command_ok(&shaped.insert(std::slice::from_ref(&item)))?;
     expected.push(item);
@@ -244,14 +244,14 @@ async fn driver_with_several_proxies_pins_a_cursor_to_one() -> Result<()> {
     items
         .insert_many((0..ITEMS).map(|number| doc! { "_id": number, "k": number % 3 }))
         .await?;
-    let asked =
+    let has_commands =
         |proxy: &Proxy| proxy.metric("mongoshape_commands_total{command=\"getMore\",outcome=\"rewritten\"}") > 0.0;
     // The driver picks one at random among those that are near.
     for read in 0.. {
-        if read >= 40 && proxies.iter().all(asked) {
+        if read >= 40 && proxies.iter().all(has_commands) {
             break;
         }
-        ensure!(read < 1000, "a proxy was asked nothing");
+        ensure!(read < 1000, "a proxy got no command");
         let mut cursor = items.find(doc! {}).batch_size(50).await?;
         let mut found = 0;
         while cursor.advance().await? {

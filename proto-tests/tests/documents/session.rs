@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::blocks::{Block, Kind};
-use crate::{not_run, programs, shown};
+use crate::{not_run, output, programs};
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 const CONFIG_FILE: &str = "mongoshape.toml";
@@ -23,7 +23,7 @@ const LOG_FILE: &str = "serve.log";
 /// What a configuration needs that a document shows a part of.
 const ADDRESSES: &str = "[listen]\naddress = \"127.0.0.1:27018\"\n[upstream]\nuri = \"mongodb://127.0.0.1:27017\"\n";
 
-/// A document that is gone through.
+/// A document whose commands are run.
 #[derive(Debug)]
 pub(crate) struct Session {
     path: String,
@@ -106,7 +106,7 @@ impl Session {
                 let printed = self.printed.take();
                 let printed =
                     printed.context("is behind no block that prints something, and not named in not_run.rs")?;
-                shown::compare(&block.text, &printed)?;
+                output::compare(&block.text, &printed)?;
                 self.failed = None;
                 None
             }
@@ -156,7 +156,7 @@ impl Session {
         Ok(self.there(&printed))
     }
 
-    /// Our own ports come by what the document's configuration says, but for the admin address, which has a
+    /// Our own ports replace those in the document's configuration, but for the admin address, which has a
     /// default.
     fn shell_of(&self, script: &str) -> Command {
         let mut shell = Command::new("sh");
@@ -174,7 +174,7 @@ impl Session {
         shell
     }
 
-    /// Types words into the shell, and gives what it prints of the last one.
+    /// Evaluates commands in the shell, and returns its output of the last one.
     fn typed(&self, words: &str) -> Result<String> {
         let uri = self.shell.as_deref().context("no `mongosh` was opened before")?;
         let printed = install::node()?.mongosh(uri).args(["--eval", words]).output()?;
@@ -191,8 +191,8 @@ impl Session {
         let checked = self
             .shell_of(&format!("mongoshape check --config {CONFIG_FILE} 2>&1"))
             .output()?;
-        let said = String::from_utf8_lossy(&checked.stdout);
-        ensure!(said.contains("ok: configuration"), "{said}");
+        let printed = String::from_utf8_lossy(&checked.stdout);
+        ensure!(printed.contains("ok: configuration"), "{printed}");
         Ok(())
     }
 
@@ -221,11 +221,11 @@ impl Session {
                 thread::sleep(Duration::from_millis(20));
             }
             self.served = None;
-            let said = fs::read_to_string(&log)?;
+            let printed = fs::read_to_string(&log)?;
             // Somebody's outgoing connection may have a port for a moment: that is none of the document's
             // faults.
-            let is_taken = said.contains("Address already in use");
-            ensure!(is_taken && Instant::now() < deadline, "it ended: {said}");
+            let is_taken = printed.contains("Address already in use");
+            ensure!(is_taken && Instant::now() < deadline, "it ended: {printed}");
             thread::sleep(Duration::from_millis(200));
         }
     }

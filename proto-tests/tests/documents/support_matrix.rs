@@ -66,7 +66,7 @@ fn every_command_behaves_as_documented<P: Tried>(mut sides: Sides<P>) -> Result<
     for name in names.chain(OTHER_NAMES) {
         application.command_ok(&doc! { "insert": COLLECTION, "documents": [{ "k": 1 }], "$db": &database })?;
         let reply = application.command(&minimal(name, &database))?;
-        // Not only what is asked of it.
+        // The whole command is refused, not only an option.
         let is_refused = reply
             .get_str("errmsg")
             .is_ok_and(|text| text.contains(&format!("the command {name} is not")));

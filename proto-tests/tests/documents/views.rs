@@ -25,7 +25,7 @@ pub(crate) fn compare(session: &Session) -> Result<()> {
     for view in ["sales_whole", "sales_plain"] {
         same((&mut direct, view, &all), (&mut proxied, "sales", &all))?;
     }
-    // docs/getting-started.md has this as the way back from an outlier collection.
+    // docs/getting-started.md has this for the return to a plain collection.
     let out = doc! { "aggregate": "sales", "pipeline": [{ "$out": "sales_copy" }], "cursor": {}, "$db": DATABASE };
     proxied.command_ok(&out)?;
     same((&mut direct, "sales_copy", &all), (&mut proxied, "sales", &all))?;

@@ -49,10 +49,10 @@ fn compare(command: impl Fn(&str) -> Command) -> Result<()> {
 
 fn printed(mut program: Command) -> Result<String> {
     let output = program.output().with_context(|| format!("{program:?}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success(),
-        "{program:?} ended with {}:\n{said}",
+        "{program:?} ended with {}:\n{stderr}",
         output.status
     );
     Ok(String::from_utf8(output.stdout)?)

@@ -35,12 +35,12 @@ fn advise(uri: &str, options: &[&str]) -> Result<String> {
     Ok(out)
 }
 
-/// What it says of one collection: all between its name and the next one's.
-fn of<'a>(said: &'a str, namespace: &str) -> &'a str {
-    let start = said
+/// The section of one collection: all between its name and the next one's.
+fn of<'a>(printed: &'a str, namespace: &str) -> &'a str {
+    let start = printed
         .find(&format!("{namespace}:"))
-        .unwrap_or_else(|| panic!("no {namespace} in:\n{said}"));
-    let rest = &said[start..];
+        .unwrap_or_else(|| panic!("no {namespace} in:\n{printed}"));
+    let rest = &printed[start..];
     let end = rest
         .match_indices('\n')
         .map(|(at, _)| at)
@@ -49,26 +49,26 @@ fn of<'a>(said: &'a str, namespace: &str) -> &'a str {
 }
 
 #[track_caller]
-fn assert_says(said: &str, parts: &[&str]) {
+fn assert_output(printed: &str, parts: &[&str]) {
     for part in parts {
-        assert!(said.contains(part), "no {part:?} in:\n{said}");
+        assert!(printed.contains(part), "no {part:?} in:\n{printed}");
     }
 }
 
 /// A mongod with collections of every kind. Their hashes show whether anything was written.
-struct World {
+struct Fixture {
     mongod: Mongod,
     database: String,
 }
 
-impl World {
+impl Fixture {
     fn start() -> Result<Self> {
-        let world = Self {
+        let fixture = Self {
             mongod: Mongod::standalone()?,
             database: database_name(),
         };
-        collections::fill(&mut world.direct()?, &world.database)?;
-        Ok(world)
+        collections::fill(&mut fixture.direct()?, &fixture.database)?;
+        Ok(fixture)
     }
 
     fn direct(&self) -> Result<Connection> {
@@ -96,12 +96,12 @@ impl World {
 
 #[test]
 fn advise_distinguishes_collections_and_writes_nothing() -> Result<()> {
-    let world = World::start()?;
-    let before = world.stored()?;
-    let said = advise(&world.mongod.uri(), &[])?;
-    assert_eq!(world.stored()?, before);
-    let trades = of(&said, &world.namespace(TRADES));
-    assert_says(
+    let fixture = Fixture::start()?;
+    let before = fixture.stored()?;
+    let printed = advise(&fixture.mongod.uri(), &[])?;
+    assert_eq!(fixture.stored()?, before);
+    let trades = of(&printed, &fixture.namespace(TRADES));
+    assert_output(
         trades,
         &[
             "a bucket collection",
@@ -115,8 +115,8 @@ fn advise_distinguishes_collections_and_writes_nothing() -> Result<()> {
             "no outlier shape: no top-level field is an array",
         ],
     );
-    let books = of(&said, &world.namespace(BOOKS));
-    assert_says(
+    let books = of(&printed, &fixture.namespace(BOOKS));
+    assert_output(
         books,
         &[
             "an outlier collection",
@@ -128,8 +128,8 @@ fn advise_distinguishes_collections_and_writes_nothing() -> Result<()> {
         ],
     );
     let unfit = |collection, reason| {
-        assert_says(
-            of(&said, &world.namespace(collection)),
+        assert_output(
+            of(&printed, &fixture.namespace(collection)),
             &["no shape is proposed", reason],
         );
     };
@@ -146,17 +146,17 @@ fn advise_distinguishes_collections_and_writes_nothing() -> Result<()> {
     unfit("blobs", "its documents are large");
     unfit("pages", "its documents already look like pages");
     unfit("countries", "an index begins with country, but there is no evidence");
-    assert_says(&said, &["system.profile does not exist", "12 collections inspected"]);
+    assert_output(&printed, &["system.profile does not exist", "12 collections inspected"]);
     Ok(())
 }
 
 #[test]
 fn proposed_configuration_can_be_served() -> Result<()> {
-    let world = World::start()?;
-    let uri = world.mongod.uri();
+    let fixture = Fixture::start()?;
+    let uri = fixture.mongod.uri();
     let toml = advise(&uri, &["--toml"])?;
-    let said = advise(&uri, &[])?;
-    assert!(said.ends_with(&toml), "{said}");
+    let printed = advise(&uri, &[])?;
+    assert!(printed.ends_with(&toml), "{printed}");
     assert_eq!(toml.matches("[[").count(), 2, "{toml}");
     let folder = tempfile::tempdir()?;
     let check = |toml: &str| -> Result<Output> {
@@ -166,7 +166,7 @@ fn proposed_configuration_can_be_served() -> Result<()> {
     };
     let checked = check(&toml)?;
     assert!(checked.status.success(), "{}{toml}", text(&checked.stdout));
-    assert_says(&text(&checked.stdout), &["ok: configuration: no errors"]);
+    assert_output(&text(&checked.stdout), &["ok: configuration: no errors"]);
     // What it leaves to be chosen is configuration, too.
     let chosen = toml
         .replace("\n#rename", "\nrename")
@@ -175,7 +175,7 @@ fn proposed_configuration_can_be_served() -> Result<()> {
     // A proxy with these shapes serves the application as before.
     let shapes = toml.find("[[").map_or("", |start| &toml[start..]);
     let proxy = Proxy::start(&ProxyOptions::new(&uri).config(shapes))?;
-    let count = doc! { "count": TRADES, "$db": &world.database };
+    let count = doc! { "count": TRADES, "$db": &fixture.database };
     assert_eq!(
         Connection::open(proxy.address())?.command_ok(&count)?.get_i32("n")?,
         collections::TRADES_THERE
@@ -185,25 +185,25 @@ fn proposed_configuration_can_be_served() -> Result<()> {
 
 #[test]
 fn page_sizes_equal_the_projection() -> Result<()> {
-    let world = World::start()?;
+    let fixture = Fixture::start()?;
     let toml = advise(
-        &world.mongod.uri(),
-        &["--toml", "--namespace", &world.namespace(TRADES)],
+        &fixture.mongod.uri(),
+        &["--toml", "--namespace", &fixture.namespace(TRADES)],
     )?;
     // The same trades again, stored by the shape that was proposed.
     let other = database_name();
     let shape = toml.find("[[").map_or("", |start| &toml[start..]);
     let shape = shape
-        .replace(&world.database, &other)
+        .replace(&fixture.database, &other)
         .replace("\"observe\"", "\"rewrite\"");
-    let proxy = Proxy::start(&ProxyOptions::new(&world.mongod.uri()).config(&shape))?;
+    let proxy = Proxy::start(&ProxyOptions::new(&fixture.mongod.uri()).config(&shape))?;
     collections::add_trades(&mut Connection::open(proxy.address())?, &other)?;
-    let stored = world
+    let stored = fixture
         .direct()?
         .command_ok(&doc! { "collStats": TRADES, "$db": &other })?;
-    let said = advise(&world.mongod.uri(), &["--namespace", &world.namespace(TRADES)])?;
+    let printed = advise(&fixture.mongod.uri(), &["--namespace", &fixture.namespace(TRADES)])?;
     assert_eq!(stored.get_i32("count")?, 600);
-    let line = said
+    let line = printed
         .lines()
         .find(|line| line.starts_with("    data "))
         .unwrap_or_default();
@@ -211,18 +211,18 @@ fn page_sizes_equal_the_projection() -> Result<()> {
     let really = f64::from(stored.get_i32("size")?) / 1000.0;
     assert!(
         (projected - really).abs() < really * 0.03,
-        "{projected} kB projected, {really} kB stored:\n{said}"
+        "{projected} kB projected, {really} kB stored:\n{printed}"
     );
-    let shaped = advise(&world.mongod.uri(), &["--namespace", &format!("{other}.{TRADES}")])?;
-    assert_says(&shaped, &["no shape: already belongs to a shape"]);
+    let shaped = advise(&fixture.mongod.uri(), &["--namespace", &format!("{other}.{TRADES}")])?;
+    assert_output(&shaped, &["no shape: already belongs to a shape"]);
     Ok(())
 }
 
 #[test]
 fn traffic_has_precedence_over_indexes() -> Result<()> {
-    let world = World::start()?;
-    let mut direct = world.direct()?;
-    let database = &world.database;
+    let fixture = Fixture::start()?;
+    let mut direct = fixture.direct()?;
+    let database = &fixture.database;
     direct.command_ok(&doc! { "profile": 2, "$db": database })?;
     for country in 0..20 {
         let find = doc! {
@@ -237,36 +237,36 @@ fn traffic_has_precedence_over_indexes() -> Result<()> {
     let text = doc! { "find": "sessions", "filter": { "$where": "false" }, "$db": database };
     direct.command_ok(&text)?;
     direct.command_ok(&doc! { "profile": 0, "$db": database })?;
-    let said = advise(&world.mongod.uri(), &[])?;
-    assert_says(
-        of(&said, &world.namespace("countries")),
+    let printed = advise(&fixture.mongod.uri(), &[])?;
+    assert_output(
+        of(&printed, &fixture.namespace("countries")),
         &[
             "20 of 20 observed queries (100 %) have an equality on it",
             "max_items     50: observed reads of a key",
             "time          born",
         ],
     );
-    assert_says(
-        of(&said, &world.namespace(BOOKS)),
+    assert_output(
+        of(&printed, &fixture.namespace(BOOKS)),
         &["threshold     100: observed reads return the first 100 elements"],
     );
-    assert_says(
-        of(&said, &world.namespace("sessions")),
+    assert_output(
+        of(&printed, &fixture.namespace("sessions")),
         &["the application uses $where, which is refused on bucket collections"],
     );
-    assert!(!said.contains("system.profile does not exist"), "{said}");
+    assert!(!printed.contains("system.profile does not exist"), "{printed}");
     Ok(())
 }
 
 #[test]
 fn keys_of_large_collections_are_counted_by_their_index() -> Result<()> {
-    let world = World::start()?;
-    let namespace = world.namespace(TRADES);
-    let said = advise(&world.mongod.uri(), &["--namespace", &namespace, "--sample", "500"])?;
+    let fixture = Fixture::start()?;
+    let namespace = fixture.namespace(TRADES);
+    let printed = advise(&fixture.mongod.uri(), &["--namespace", &namespace, "--sample", "500"])?;
     let counted =
         "about 200 documents; there are about 30 keys (from 40 keys, each counted with an index up to 10,000)";
-    assert_says(
-        &said,
+    assert_output(
+        &printed,
         &[
             "500 of them inspected",
             counted,
@@ -288,23 +288,23 @@ fn large_collections_are_not_read_as_a_whole() -> Result<()> {
         Ok(executor.get_i64("scannedObjects")?)
     };
     let before = scanned()?;
-    let said = advise(&mongod.uri(), &[])?;
+    let printed = advise(&mongod.uri(), &[])?;
     let documents = scanned()? - before;
-    assert!(documents < 5000, "{documents} documents were read:\n{said}");
-    assert_says(
-        of(&said, &format!("{database}.events")),
+    assert!(documents < 5000, "{documents} documents were read:\n{printed}");
+    assert_output(
+        of(&printed, &format!("{database}.events")),
         &[
             "a bucket collection",
             "1,600 of them inspected",
             "about 400 documents; there are about 100 keys (from 40",
         ],
     );
-    assert_says(
-        of(&said, &format!("{database}.files")),
+    assert_output(
+        of(&printed, &format!("{database}.files")),
         &["10 of them inspected", "no bucket shape: has only 40 documents"],
     );
-    assert_says(
-        &said,
+    assert_output(
+        &printed,
         &["its few documents are large: only the first ones were inspected"],
     );
     Ok(())
@@ -318,12 +318,12 @@ fn a_change_stream_is_seen() -> Result<()> {
     collections::add_trades(&mut direct, &database)?;
     let namespace = format!("{database}.{TRADES}");
     let options = ["--namespace", &namespace];
-    assert_says(&advise(&mongod.uri(), &options)?, &["a bucket collection"]);
+    assert_output(&advise(&mongod.uri(), &options)?, &["a bucket collection"]);
     let stages = [doc! { "$changeStream": {} }];
     direct.command_ok(&doc! { "aggregate": TRADES, "pipeline": stages.to_vec(), "cursor": {}, "$db": &database })?;
-    let said = advise(&mongod.uri(), &options)?;
-    assert_says(
-        &said,
+    let printed = advise(&mongod.uri(), &options)?;
+    assert_output(
+        &printed,
         &[
             "no bucket shape: the application uses $changeStream",
             "no outlier shape: the application has a change stream on it",
@@ -349,29 +349,29 @@ fn missing_privileges_are_reported() -> Result<()> {
         anyhow::Ok(())
     })?;
     let namespace = format!("{database}.{TRADES}");
-    let said = advise(&mongod.uri_as("reader", "hidden"), &["--namespace", &namespace])?;
-    assert_says(
-        &said,
+    let printed = advise(&mongod.uri_as("reader", "hidden"), &["--namespace", &namespace])?;
+    assert_output(
+        &printed,
         &[
             "customerId: an index begins with it, followed by the time",
             "$indexStats is not available: this user lacks the privilege",
             "$currentOp is not available",
         ],
     );
-    assert!(!said.contains("hidden"), "{said}");
+    assert!(!printed.contains("hidden"), "{printed}");
     Ok(())
 }
 
 #[test]
 fn advise_that_cannot_read_its_target_is_an_error() -> Result<()> {
-    let world = World::start()?;
-    let uri = world.mongod.uri();
+    let fixture = Fixture::start()?;
+    let uri = fixture.mongod.uri();
     let fails = |arguments: &[&str], part: &str| -> Result<()> {
         let output = run(arguments)?;
-        let said = text(&output.stderr);
+        let printed = text(&output.stderr);
         ensure!(
-            output.status.code() == Some(1) && said.contains(part),
-            "no {part:?} in:\n{said}"
+            output.status.code() == Some(1) && printed.contains(part),
+            "no {part:?} in:\n{printed}"
         );
         Ok(())
     };

@@ -15,7 +15,7 @@ fn text(output: &Output) -> String {
 }
 
 #[track_caller]
-fn assert_says(output: &Output, code: i32, parts: &[&str]) {
+fn assert_output(output: &Output, code: i32, parts: &[&str]) {
     let text = text(output);
     assert_eq!(output.status.code(), Some(code), "{text}");
     for part in parts {
@@ -29,10 +29,10 @@ fn run(arguments: &[&str]) -> Result<Output> {
 
 #[test]
 fn version_and_help() -> Result<()> {
-    assert_says(&run(&["--version"])?, 0, &["mongoshape 0."]);
-    assert_says(&run(&["--help"])?, 0, &["serve", "check", "setup", "Usage"]);
-    assert_says(&run(&["serve", "--nonsense"])?, 2, &["--nonsense"]);
-    assert_says(&run(&["check"])?, 1, &["--config"]);
+    assert_output(&run(&["--version"])?, 0, &["mongoshape 0."]);
+    assert_output(&run(&["--help"])?, 0, &["serve", "check", "setup", "Usage"]);
+    assert_output(&run(&["serve", "--nonsense"])?, 2, &["--nonsense"]);
+    assert_output(&run(&["check"])?, 1, &["--config"]);
     Ok(())
 }
 
@@ -40,7 +40,7 @@ fn version_and_help() -> Result<()> {
 fn setup_creates_objects_reported_by_check_and_is_idempotent() -> Result<()> {
     let shaped = Shaped::start("time = \"at\"")?;
     let namespace = format!("{}.{COLLECTION}", shaped.database);
-    assert_says(
+    assert_output(
         &shaped.proxy.run("check")?,
         0,
         &["ok: configuration", &format!("note: {namespace}: does not exist yet")],
@@ -48,21 +48,21 @@ fn setup_creates_objects_reported_by_check_and_is_idempotent() -> Result<()> {
     shaped
         .direct()?
         .command_ok(&doc! { "create": COLLECTION, "$db": &shaped.database })?;
-    assert_says(
+    assert_output(
         &shaped.proxy.run("check")?,
         0,
         &["note: ", "index mongoshape_page is missing; run `mongoshape setup`"],
     );
-    assert_says(
+    assert_output(
         &shaped.proxy.run("setup")?,
         0,
         &[&format!("ok: {namespace}: 6 of 6 indexes created")],
     );
     assert_eq!(shaped.indexes()?, buckets::INDEXES);
     let again = shaped.proxy.run("setup")?;
-    assert_says(&again, 0, &["all 6 indexes exist"]);
+    assert_output(&again, 0, &["all 6 indexes exist"]);
     let checked = shaped.proxy.run("check")?;
-    assert_says(
+    assert_output(
         &checked,
         0,
         &[&format!("ok: {namespace}: contains buckets, and has their indexes")],
@@ -70,7 +70,7 @@ fn setup_creates_objects_reported_by_check_and_is_idempotent() -> Result<()> {
     assert!(!text(&checked).contains("note: "), "{}", text(&checked));
     // What the proxy itself stores is what they expect.
     shaped.application()?.command_ok(&shaped.insert(&[doc! { "k": 1 }]))?;
-    assert_says(&shaped.proxy.run("check")?, 0, &["contains buckets"]);
+    assert_output(&shaped.proxy.run("check")?, 0, &["contains buckets"]);
     Ok(())
 }
 
@@ -84,8 +84,8 @@ fn plain_documents_are_reported_and_unchanged() -> Result<()> {
         "error: ",
         "contains 2 plain documents: `mongoshape setup --pack` moves them to pages",
     ];
-    assert_says(&shaped.proxy.run("check")?, 1, &reported);
-    assert_says(&shaped.proxy.run("setup")?, 1, &reported);
+    assert_output(&shaped.proxy.run("check")?, 1, &reported);
+    assert_output(&shaped.proxy.run("setup")?, 1, &reported);
     assert_eq!(shaped.indexes()?, ["_id_"]);
     Ok(())
 }
@@ -95,14 +95,14 @@ fn setup_does_not_create_a_collection_that_is_likely_misspelt() -> Result<()> {
     let shaped = Shaped::start("")?;
     let create = |name: &str| doc! { "create": name, "$db": &shaped.database };
     shaped.direct()?.command_ok(&create("itmes"))?;
-    assert_says(
+    assert_output(
         &shaped.proxy.run("setup")?,
         1,
         &["does not exist, but 'itmes' does: correct `namespace`"],
     );
     assert!(shaped.indexes().is_err(), "it was created");
     shaped.direct()?.command_ok(&create(COLLECTION))?;
-    assert_says(&shaped.proxy.run("setup")?, 0, &["indexes created"]);
+    assert_output(&shaped.proxy.run("setup")?, 0, &["indexes created"]);
     Ok(())
 }
 
@@ -117,7 +117,7 @@ fn all_configuration_mistakes_are_reported_at_once() -> Result<()> {
     )?;
     let path = file.display().to_string();
     for verb in ["check", "serve", "setup"] {
-        let told = run(&[verb, "--config", &path])?;
+        let output = run(&[verb, "--config", &path])?;
         let mistakes = [
             "bad.toml:2",
             "bad.toml:3",
@@ -125,9 +125,9 @@ fn all_configuration_mistakes_are_reported_at_once() -> Result<()> {
             "bucket.key",
             "bucket.max_items",
         ];
-        assert_says(&told, 1, &mistakes);
+        assert_output(&output, 1, &mistakes);
     }
-    assert_says(
+    assert_output(
         &run(&["check", "--config", "/does/not/exist.toml"])?,
         1,
         &["exist.toml"],
@@ -176,14 +176,14 @@ fn readiness_follows_the_upstream() -> Result<()> {
         ensure!(Instant::now() < deadline, "still ready");
         std::thread::sleep(Duration::from_millis(50));
     }
-    assert_says(&proxy.run("health")?, 1, &["error: ", "the upstream cannot be reached"]);
+    assert_output(&proxy.run("health")?, 1, &["error: ", "the upstream cannot be reached"]);
     assert_eq!(proxy.admin_get("/livez")?.status, 200);
     assert_eq!(proxy.admin_get("/metrics")?.status, 200);
     proxy.expect_log(Level::Warn, "the upstream is not available");
     let mut late = Connection::open(proxy.address())?;
     late.send(&frame::command(1, 0, &doc! { "ping": 1, "$db": "admin" })?)?;
     assert!(late.is_closed()?);
-    assert_says(&proxy.run("check")?, 1, &["error: upstream"]);
+    assert_output(&proxy.run("check")?, 1, &["error: upstream"]);
     // The others' server is not concerned.
     Connection::open(mongod::shared().address())?.command_ok(&doc! { "ping": 1, "$db": "admin" })?;
     Ok(())
@@ -199,7 +199,7 @@ fn an_upstream_that_was_never_reached_is_logged_and_a_wrong_set_name_is_named() 
     let proxy = Proxy::start_unready(&ProxyOptions::new(&uri))?;
     proxy.expect_log(Level::Warn, "the upstream is not available yet");
     proxy.wait_for_log("the upstream is not available yet")?;
-    assert_says(
+    assert_output(
         &proxy.run("check")?,
         1,
         &["error: upstream", "`replicaSet` of `upstream.uri`"],
@@ -212,13 +212,13 @@ fn health_takes_a_configuration_or_an_address() -> Result<()> {
     let mut proxy = Proxy::start(&ProxyOptions::new(&mongod::shared().uri()))?;
     let address = proxy.admin_address().to_string();
     let ready = format!("ok: {address}: ready");
-    assert_says(&proxy.run("health")?, 0, &[&ready]);
-    assert_says(&run(&["health", "--address", &address])?, 0, &[&ready]);
+    assert_output(&proxy.run("health")?, 0, &[&ready]);
+    assert_output(&run(&["health", "--address", &address])?, 0, &[&ready]);
     let of_clients = proxy.address().to_string();
-    assert_says(&run(&["health", "--address", &of_clients])?, 1, &["error: "]);
+    assert_output(&run(&["health", "--address", &of_clients])?, 1, &["error: "]);
     proxy.expect_log(Level::Warn, "violates the protocol");
     proxy.stop()?;
-    assert_says(&proxy.run("health")?, 1, &["error: ", "cannot be reached"]);
+    assert_output(&proxy.run("health")?, 1, &["error: ", "cannot be reached"]);
     Ok(())
 }
 
@@ -226,11 +226,11 @@ fn health_takes_a_configuration_or_an_address() -> Result<()> {
 fn completions_and_manual_name_every_verb() -> Result<()> {
     let verbs = ["serve", "check", "setup", "compact", "health"];
     for shell in ["bash", "zsh", "fish"] {
-        assert_says(&run(&["completions", shell])?, 0, &verbs);
+        assert_output(&run(&["completions", shell])?, 0, &verbs);
     }
     let folder = tempfile::tempdir()?;
     let pages = folder.path().join("man1");
-    assert_says(&run(&["man", &pages.display().to_string()])?, 0, &[]);
+    assert_output(&run(&["man", &pages.display().to_string()])?, 0, &[]);
     let page = |name: &str| std::fs::read_to_string(pages.join(name));
     for verb in verbs {
         assert!(page("mongoshape.1")?.contains(verb), "{verb}");

@@ -1,27 +1,27 @@
 //! `mongoshape compact`: packs short pages during concurrent reads, writes and runs.
 
-mod broken_off;
-mod late;
+mod bulk_writes;
+mod concurrent_clients;
+mod delayed_commands;
+mod interrupted;
 mod model;
 mod packed;
-mod stale;
+mod stale_catalog;
 mod stress;
 mod transfer;
-mod working;
-mod writing;
 
 use std::process::Output;
 
 use anyhow::{Result, ensure};
 use proto_tests::Proxy;
 
-/// Runs the verb, and gives what it said.
+/// Runs the verb, which must succeed. Its output.
 fn compact(proxy: &Proxy) -> Result<String> {
-    said(&proxy.run("compact")?)
+    successful_output(&proxy.run("compact")?)
 }
 
-/// What a run said that succeeded.
-fn said(output: &Output) -> Result<String> {
+/// The output of a run that must have succeeded.
+fn successful_output(output: &Output) -> Result<String> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{}: {text}", output.status);
     Ok(text)

@@ -2,6 +2,6 @@
 //! outliers, and remains of crashes.
 
 mod by_hand;
+mod fixture;
 mod remains;
 mod split;
-mod world;

@@ -1,9 +1,9 @@
 //! `mongoshape setup --pack`: plain documents become pages. Refused, interrupted and disturbed runs.
 
-mod broken_off;
-mod disturbed;
-mod late;
+mod concurrent_clients;
+mod delayed_commands;
+mod fixture;
+mod interrupted;
 mod packed;
 mod random;
 mod refused;
-mod world;

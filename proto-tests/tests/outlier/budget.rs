@@ -12,7 +12,7 @@ use proto_tests::sessions::lsid;
 use proto_tests::{Outlier, Proxy, ProxyOptions, database_name, mongod};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::scene::{BOOKS, Scene, on_each};
+use crate::fixture::{BOOKS, Fixture, on_each};
 
 const PLAIN: &str = "plain";
 const MIB: usize = 1 << 20;
@@ -25,16 +25,16 @@ fn heavy(id: i32, bytes: usize, buyers: usize) -> Document {
 }
 
 /// The same books in the shaped collection and in a plain one.
-fn fill(scene: &mut Scene, bytes: &[usize]) -> Result<()> {
+fn fill(fixture: &mut Fixture, bytes: &[usize]) -> Result<()> {
     for (id, bytes) in (1..).zip(bytes) {
         let book = heavy(id, *bytes, 120);
-        scene.run(doc! { "insert": BOOKS, "documents": [&book] })?;
-        let database = scene.database.clone();
-        scene
+        fixture.run(doc! { "insert": BOOKS, "documents": [&book] })?;
+        let database = fixture.database.clone();
+        fixture
             .direct
             .command_ok(&doc! { "insert": PLAIN, "documents": [book], "$db": database })?;
     }
-    scene.rest()
+    fixture.rest()
 }
 
 /// The batches that a cursor answers, each with the `_id`s of its documents, which are to be whole.
@@ -72,8 +72,8 @@ fn batches(
 
 #[test]
 fn outlier_batches_equal_those_of_a_plain_collection() -> Result<()> {
-    let scene = &mut Scene::on(mongod::shared_replica_set())?;
-    fill(scene, &[5 * MIB, 5 * MIB, 5 * MIB, 100, 12 * MIB, 7 * MIB, 300])?;
+    let fixture = &mut Fixture::on(mongod::shared_replica_set())?;
+    fill(fixture, &[5 * MIB, 5 * MIB, 5 * MIB, 100, 12 * MIB, 7 * MIB, 300])?;
     let finds = [
         (doc! {}, doc! {}),
         (doc! { "sort": { "_id": -1 } }, doc! {}),
@@ -90,13 +90,13 @@ fn outlier_batches_equal_those_of_a_plain_collection() -> Result<()> {
         (doc! { "lsid": lsid("reader") }, doc! {}),
     ];
     for (find, more) in finds {
-        let asked = |collection: &str| {
+        let command = |collection: &str| {
             let mut command = doc! { "find": collection };
             command.extend(find.clone());
             (command, more.clone())
         };
-        let plain = batches(&mut scene.direct, &scene.database, asked(PLAIN))?;
-        let shaped = batches(&mut scene.application, &scene.database, asked(BOOKS))?;
+        let plain = batches(&mut fixture.direct, &fixture.database, command(PLAIN))?;
+        let shaped = batches(&mut fixture.application, &fixture.database, command(BOOKS))?;
         let ids = |batches: &[Vec<Document>]| {
             let ids = |batch: &Vec<Document>| batch.iter().map(|book| book.get_i32("_id").unwrap_or(0)).collect();
             batches.iter().map(ids).collect::<Vec<Vec<i32>>>()
@@ -114,16 +114,16 @@ fn outlier_batches_equal_those_of_a_plain_collection() -> Result<()> {
 
 #[test]
 fn cursor_with_pending_outliers_is_bound_to_its_owner_and_can_be_killed() -> Result<()> {
-    on_each(|scene| {
-        fill(scene, &[9 * MIB, 9 * MIB, 9 * MIB])?;
-        let database = scene.database.clone();
-        let mut other = scene.another()?;
+    on_each(|fixture| {
+        fill(fixture, &[9 * MIB, 9 * MIB, 9 * MIB])?;
+        let database = fixture.database.clone();
+        let mut other = fixture.another()?;
         for batch_size in [2, 101] {
-            let open = |scene: &mut Scene| -> Result<i64> {
-                let reply = scene.run(doc! { "find": BOOKS, "batchSize": batch_size })?;
+            let open = |fixture: &mut Fixture| -> Result<i64> {
+                let reply = fixture.run(doc! { "find": BOOKS, "batchSize": batch_size })?;
                 Ok(reply.get_document("cursor")?.get_i64("id")?)
             };
-            let id = open(scene)?;
+            let id = open(fixture)?;
             let more = doc! { "getMore": id, "collection": BOOKS, "$db": &database };
             let mut in_session = more.clone();
             in_session.insert("lsid", lsid("other"));
@@ -155,7 +155,7 @@ const BUDGET_MIB: u64 = 192;
 const ALLOWANCE_MIB: u64 = 64;
 const ALLOWANCE_KIB_FOR_EACH: u64 = 100;
 
-/// How many clients ask at once. `MONGOSHAPE_CROWD=1000` is the size that the budget is promised for.
+/// How many clients read at once. `MONGOSHAPE_CROWD=1000` is the documented size of the budget.
 fn crowd() -> Result<u32> {
     match std::env::var("MONGOSHAPE_CROWD") {
         Ok(crowd) => Ok(crowd.parse()?),
@@ -173,15 +173,15 @@ fn peak_mib(proxy: &Proxy) -> Result<u64> {
     Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? / 1024)
 }
 
-/// What one client came to.
-enum Came {
+/// The result of one client.
+enum ClientResult {
     /// The document's bytes.
     Served(usize),
-    /// That there was no memory in time.
-    Told,
+    /// The error that there was no memory in time.
+    OutOfMemory,
 }
 
-fn ask(connection: &mut Connection, database: &str) -> Result<Came> {
+fn ask(connection: &mut Connection, database: &str) -> Result<ClientResult> {
     connection.stream().set_read_timeout(Some(Duration::from_mins(3)))?;
     connection.send(&raw::request(1, &doc! { "find": BOOKS, "$db": database })?)?;
     let frame = connection.receive()?;
@@ -189,17 +189,17 @@ fn ask(connection: &mut Connection, database: &str) -> Result<Came> {
     if reply.get_f64("ok")? > 0.5 {
         let batch = reply.get_document("cursor")?.get_array("firstBatch")?;
         ensure!(batch.into_iter().count() == 1, "not one outlier");
-        return Ok(Came::Served(frame.len()));
+        return Ok(ClientResult::Served(frame.len()));
     }
     let message = reply.get_str("errmsg")?;
     ensure!(
         reply.get_i32("code")? == 146 && message.contains("listen.memory_mib"),
         "{message}"
     );
-    Ok(Came::Told)
+    Ok(ClientResult::OutOfMemory)
 }
 
-/// Two hundred clients, or `MONGOSHAPE_CROWD`, each ask for all of a collection of four outliers of 10 MB. Of
+/// Two hundred clients, or `MONGOSHAPE_CROWD`, each read all of a collection of four outliers of 10 MB. Of
 /// mongod alone they would have 40 MB each.
 #[expect(
     clippy::print_stderr,
@@ -239,30 +239,30 @@ fn concurrent_reads_of_large_outliers_stay_within_the_memory_budget() -> Result<
         Ok(client?)
     });
     let clients = clients.collect::<Result<Vec<_>>>()?;
-    let (mut served, mut told) = (0, 0);
+    let (mut served, mut refused) = (0, 0);
     for client in clients {
-        let Ok(came) = client.join() else {
+        let Ok(result) = client.join() else {
             bail!("a client panicked");
         };
-        match came? {
-            Came::Served(bytes) => {
+        match result? {
+            ClientResult::Served(bytes) => {
                 ensure!(bytes > 10_000_000, "{bytes} bytes");
                 served += 1;
             }
-            Came::Told => told += 1,
+            ClientResult::OutOfMemory => refused += 1,
         }
     }
     let peak = peak_mib(&proxy)?;
     let most = BUDGET_MIB + ALLOWANCE_MIB + u64::from(crowd) * ALLOWANCE_KIB_FOR_EACH / 1024;
     eprintln!(
-        "{crowd} clients: {served} served, {told} told, {:?}, peak {peak} of {most} MiB",
+        "{crowd} clients: {served} served, {refused} without memory, {:?}, peak {peak} of {most} MiB",
         begun.elapsed()
     );
     ensure!(peak < most, "{peak} MiB of {most}");
-    ensure!(served > 0, "nobody was served");
-    // Once they are gone there is memory for everybody.
+    ensure!(served > 0, "no client was served");
+    // After their end the memory is free again.
     ensure!(
-        matches!(ask(&mut application, &database)?, Came::Served(_)),
+        matches!(ask(&mut application, &database)?, ClientResult::Served(_)),
         "memory is missing"
     );
     Ok(())

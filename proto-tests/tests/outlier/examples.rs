@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
 
-use crate::scene::{BOOKS, EXTRAS, Scene, buyers, on_each, typical, wooden_amulet};
+use crate::fixture::{BOOKS, EXTRAS, Fixture, buyers, on_each, typical, wooden_amulet};
 
 /// A stored document without the proxy's fields, which the invariants check.
 fn bare(mut stored: Document, control: &str) -> Result<Document> {
@@ -12,15 +12,15 @@ fn bare(mut stored: Document, control: &str) -> Result<Document> {
 }
 
 /// The documents are those of the pattern, and the application sees all buyers in order.
-fn check_books(scene: &mut Scene) -> Result<()> {
-    let stored = scene.stored(BOOKS)?;
+fn check_books(fixture: &mut Fixture) -> Result<()> {
+    let stored = fixture.stored(BOOKS)?;
     ensure!(stored.len() == 2, "{} books", stored.len());
     ensure!(stored[0] == typical(), "{}", stored[0]);
     let mut base = wooden_amulet(50);
     base.insert("has_extras", true);
     let is_base = bare(stored[1].clone(), "has_extras_control")?;
     ensure!(is_base == base, "{is_base}");
-    let pages = scene.stored(EXTRAS)?;
+    let pages = fixture.stored(EXTRAS)?;
     ensure!(pages.len() == 1, "{} pages", pages.len());
     let mut page = bare(pages[0].clone(), "control")?;
     page.remove("_id");
@@ -28,83 +28,83 @@ fn check_books(scene: &mut Scene) -> Result<()> {
         page == doc! { "book_id": 2, "customers_purchased_extra": buyers(50..1000), "count": 950 },
         "{page}"
     );
-    let found = scene.find(doc! {})?;
+    let found = fixture.find(doc! {})?;
     ensure!(
         found == [typical(), wooden_amulet(1000)],
         "the application does not see its books"
     );
     let sorted = doc! { "find": BOOKS, "sort": { "year": -1 }, "limit": 1 };
-    let cursor = scene.run(sorted)?;
+    let cursor = fixture.run(sorted)?;
     let first = cursor.get_document("cursor")?.get_array("firstBatch")?;
     ensure!(*first == [wooden_amulet(1000).into()], "sorted");
-    ensure!(scene.find(doc! { "customers_purchased": "user777" })? == [wooden_amulet(1000)]);
-    ensure!(scene.find(doc! { "customers_purchased": "user1000" })?.is_empty());
+    ensure!(fixture.find(doc! { "customers_purchased": "user777" })? == [wooden_amulet(1000)]);
+    ensure!(fixture.find(doc! { "customers_purchased": "user1000" })?.is_empty());
     Ok(())
 }
 
 #[test]
 fn a_book_with_very_many_buyers_inserted_whole() -> Result<()> {
-    on_each(|scene| {
-        scene.run(doc! { "insert": BOOKS, "documents": [typical(), wooden_amulet(1000)] })?;
-        check_books(scene)
+    on_each(|fixture| {
+        fixture.run(doc! { "insert": BOOKS, "documents": [typical(), wooden_amulet(1000)] })?;
+        check_books(fixture)
     })
 }
 
 #[test]
 fn a_book_whose_buyers_come_one_by_one() -> Result<()> {
-    on_each(|scene| {
-        scene.run(doc! { "insert": BOOKS, "documents": [typical(), wooden_amulet(0)] })?;
+    on_each(|fixture| {
+        fixture.run(doc! { "insert": BOOKS, "documents": [typical(), wooden_amulet(0)] })?;
         for (number, buyer) in buyers(0..1000).into_iter().enumerate() {
             let push = doc! { "q": { "_id": 2 }, "u": { "$push": { "customers_purchased": buyer } } };
-            let reply = scene.run(doc! { "update": BOOKS, "updates": [push] })?;
+            let reply = fixture.run(doc! { "update": BOOKS, "updates": [push] })?;
             ensure!((reply.get_i32("n")?, reply.get_i32("nModified")?) == (1, 1), "{reply}");
             if number == 49 {
-                let stored = scene.stored(BOOKS)?;
+                let stored = fixture.stored(BOOKS)?;
                 ensure!(
                     stored[1] == wooden_amulet(50),
                     "fifty are a typical book: {}",
                     stored[1]
                 );
-                ensure!(scene.stored(EXTRAS)?.is_empty(), "fifty have no extras");
+                ensure!(fixture.stored(EXTRAS)?.is_empty(), "fifty have no extras");
             }
         }
-        scene.rest()?;
-        check_books(scene)
+        fixture.rest()?;
+        check_books(fixture)
     })
 }
 
 #[test]
 fn typical_books_are_never_touched() -> Result<()> {
-    on_each(|scene| {
-        scene.run(doc! { "insert": BOOKS, "documents": [typical()] })?;
+    on_each(|fixture| {
+        fixture.run(doc! { "insert": BOOKS, "documents": [typical()] })?;
         let push = doc! { "q": { "_id": 1 }, "u": { "$push": { "customers_purchased": "user03" } } };
         let year = doc! { "q": { "_id": 1 }, "u": { "$inc": { "year": 1 } } };
-        scene.run(doc! { "update": BOOKS, "updates": [push, year] })?;
+        fixture.run(doc! { "update": BOOKS, "updates": [push, year] })?;
         let mut expected = typical();
         expected.insert("customers_purchased", buyers(0..4));
         expected.insert("year", 1973);
-        ensure!(scene.stored(BOOKS)? == [expected.clone()]);
-        ensure!(scene.find(doc! {})? == [expected]);
+        ensure!(fixture.stored(BOOKS)? == [expected.clone()]);
+        ensure!(fixture.find(doc! {})? == [expected]);
         Ok(())
     })
 }
 
 #[test]
 fn extras_are_deleted_with_their_document_and_dropped_with_the_collection() -> Result<()> {
-    on_each(|scene| {
+    on_each(|fixture| {
         let books = doc! { "insert": BOOKS, "documents": [typical(), wooden_amulet(2500)] };
-        scene.run(books.clone())?;
-        ensure!(scene.stored(EXTRAS)?.len() == 3, "1000, 1000 and 450 are three pages");
-        let deleted = scene.run(doc! { "delete": BOOKS, "deletes": [{ "q": { "_id": 2 }, "limit": 1 }] })?;
+        fixture.run(books.clone())?;
+        ensure!(fixture.stored(EXTRAS)?.len() == 3, "1000, 1000 and 450 are three pages");
+        let deleted = fixture.run(doc! { "delete": BOOKS, "deletes": [{ "q": { "_id": 2 }, "limit": 1 }] })?;
         ensure!(deleted.get_i32("n")? == 1, "{deleted}");
-        ensure!(scene.stored(EXTRAS)?.is_empty(), "its extras are left");
-        ensure!(scene.stored(BOOKS)? == [typical()]);
+        ensure!(fixture.stored(EXTRAS)?.is_empty(), "its extras are left");
+        ensure!(fixture.stored(BOOKS)? == [typical()]);
 
-        scene.run(doc! { "drop": BOOKS })?;
-        ensure!(scene.find(doc! {})?.is_empty());
-        scene.run(books)?;
-        scene.run(doc! { "drop": BOOKS })?;
-        let [books, extras] = [BOOKS, EXTRAS].map(|name| scene.stored(name));
+        fixture.run(doc! { "drop": BOOKS })?;
+        ensure!(fixture.find(doc! {})?.is_empty());
+        fixture.run(books)?;
+        fixture.run(doc! { "drop": BOOKS })?;
+        let [books, extras] = [BOOKS, EXTRAS].map(|name| fixture.stored(name));
         ensure!(
             books?.is_empty() && extras?.is_empty(),
             "something is left of what was dropped"
@@ -116,28 +116,28 @@ fn extras_are_deleted_with_their_document_and_dropped_with_the_collection() -> R
 /// Where `reads = "base"` a listing costs no extras: the first fifty, and the flag.
 #[test]
 fn base_documents_are_returned_if_configured() -> Result<()> {
-    on_each(|scene| {
-        scene.run(doc! { "insert": BOOKS, "documents": [typical(), wooden_amulet(1000)] })?;
-        let (_proxy, mut application) = scene.of_bases()?;
+    on_each(|fixture| {
+        fixture.run(doc! { "insert": BOOKS, "documents": [typical(), wooden_amulet(1000)] })?;
+        let (_proxy, mut application) = fixture.of_bases()?;
         let mut base = wooden_amulet(50);
         base.insert("has_extras", true);
-        let seen = application.find(&scene.database, BOOKS, doc! {})?;
+        let seen = application.find(&fixture.database, BOOKS, doc! {})?;
         ensure!(seen == [typical(), base.clone()], "{seen:?}");
-        let seen = application.find(&scene.database, BOOKS, doc! { "has_extras": true })?;
+        let seen = application.find(&fixture.database, BOOKS, doc! { "has_extras": true })?;
         ensure!(seen == [base], "{seen:?}");
         // Writes are exact all the same.
         let push = doc! { "q": { "_id": 2 }, "u": { "$push": { "customers_purchased": "user1000" } } };
-        let push = doc! { "update": BOOKS, "updates": [push], "$db": &scene.database };
+        let push = doc! { "update": BOOKS, "updates": [push], "$db": &fixture.database };
         ensure!(application.command_ok(&push)?.get_i32("nModified")? == 1);
-        ensure!(scene.find(doc! { "_id": 2 })? == [wooden_amulet(1001)]);
+        ensure!(fixture.find(doc! { "_id": 2 })? == [wooden_amulet(1001)]);
         Ok(())
     })
 }
 
 #[test]
 fn the_proxys_own_fields_are_refused() -> Result<()> {
-    on_each(|scene| {
-        scene.run(doc! { "insert": BOOKS, "documents": [typical(), wooden_amulet(60)] })?;
+    on_each(|fixture| {
+        fixture.run(doc! { "insert": BOOKS, "documents": [typical(), wooden_amulet(60)] })?;
         for field in ["has_extras", "has_extras_control"] {
             let update = |change: bson::Bson| doc! { "update": BOOKS, "updates": [{ "q": { "_id": 2 }, "u": change }] };
             let commands = [
@@ -152,11 +152,11 @@ fn the_proxys_own_fields_are_refused() -> Result<()> {
                 doc! { "findAndModify": BOOKS, "query": { "_id": 2 }, "update": { "$set": { field: 1 } } },
             ];
             for command in commands {
-                let message = scene.refused(command.clone())?;
+                let message = fixture.refused(command.clone())?;
                 ensure!(message.contains("has_extras"), "{command}: {message}");
             }
         }
-        ensure!(scene.find(doc! {})? == [typical(), wooden_amulet(60)]);
+        ensure!(fixture.find(doc! {})? == [typical(), wooden_amulet(60)]);
         Ok(())
     })
 }

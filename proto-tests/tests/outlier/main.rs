@@ -3,11 +3,11 @@
 mod budget;
 mod examples;
 mod extras_index;
-mod found;
+mod fixture;
 mod many;
 mod random;
 mod refusals;
-mod scene;
+mod regressions;
 mod snapshots;
 mod tails;
 mod timestamps;

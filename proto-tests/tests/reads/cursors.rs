@@ -17,7 +17,7 @@ fn filled() -> Result<Shaped> {
     shaped.application()?.command_ok(&shaped.insert(&items))?;
     shaped
         .direct()?
-        .command_ok(&doc! { "insert": "naive", "documents": items, "$db": &shaped.database })?;
+        .command_ok(&doc! { "insert": "plain", "documents": items, "$db": &shaped.database })?;
     Ok(shaped)
 }
 
@@ -36,8 +36,7 @@ fn more(shaped: &Shaped, collection: &str, id: i64, size: Option<i32>) -> Docume
     command
 }
 
-/// All batches of a find, and the whole of what a driver sees of them; an empty last one says only that there
-/// is no more.
+/// All batches of a find, and all their items; an empty last one only ends the cursor.
 fn batches(connection: &mut Connection, shaped: &Shaped, find: &Document, size: Option<i32>) -> Result<Vec<Vec<Bson>>> {
     let collection = find.get_str("find")?;
     let (mut id, batch) = cursor(&connection.command_ok(find)?)?;
@@ -71,7 +70,7 @@ fn batch_sizes_equal_a_plain_collection() -> Result<()> {
                         find
                     };
                     // `getMore` takes 0 for no size.
-                    let plain = batches(&mut direct, &shaped, &find("naive"), size)?;
+                    let plain = batches(&mut direct, &shaped, &find("plain"), size)?;
                     let found = batches(&mut application, &shaped, &find(COLLECTION), size)?;
                     assert_eq!(found, plain, "{}", find(COLLECTION));
                 }
@@ -156,13 +155,13 @@ fn a_killed_cursor_is_not_found_any_more() -> Result<()> {
     Ok(())
 }
 
-/// mongod goes by the number alone.
+/// mongod uses the number alone.
 #[test]
 fn a_cursor_is_killed_under_any_name() -> Result<()> {
     let shaped = filled()?;
     for filter in [doc! { "k": 1 }, doc! {}] {
-        let mut told = Vec::new();
-        for (mut connection, collection) in [(shaped.direct()?, "naive"), (shaped.application()?, COLLECTION)] {
+        let mut outcomes = Vec::new();
+        for (mut connection, collection) in [(shaped.direct()?, "plain"), (shaped.application()?, COLLECTION)] {
             let find = doc! { "find": collection, "filter": &filter, "batchSize": 2, "$db": &shaped.database };
             let (id, _) = cursor(&connection.command_ok(&find)?)?;
             let kill = doc! { "killCursors": "nothing", "cursors": [5_i64, id], "$db": &shaped.database };
@@ -175,9 +174,9 @@ fn a_cursor_is_killed_under_any_name() -> Result<()> {
             let again = counts(&connection.command_ok(&kill)?);
             let malformed = doc! { "killCursors": "nothing", "cursors": "x", "$db": &shaped.database };
             let malformed = connection.command(&malformed)?.get_i32("code")?;
-            told.push((killed, code, again, malformed));
+            outcomes.push((killed, code, again, malformed));
         }
-        assert_eq!(told[0], told[1], "{filter}");
+        assert_eq!(outcomes[0], outcomes[1], "{filter}");
     }
     Ok(())
 }
@@ -188,13 +187,13 @@ fn a_cursor_belongs_to_its_collection() -> Result<()> {
     let mut application = shaped.application()?;
     let id = open(&mut application, &shaped)?;
     // mongod itself refuses what is relayed: the cursor is not of that namespace.
-    assert_eq!(code(&mut application, &more(&shaped, "naive", id, None))?, 13);
-    let plain = doc! { "find": "naive", "batchSize": 2, "$db": &shaped.database };
+    assert_eq!(code(&mut application, &more(&shaped, "plain", id, None))?, 13);
+    let plain = doc! { "find": "plain", "batchSize": 2, "$db": &shaped.database };
     let (plain, _) = cursor(&application.command_ok(&plain)?)?;
     assert_eq!(code(&mut application, &more(&shaped, COLLECTION, plain, None))?, 43);
     // Neither was harmed.
     application.command_ok(&more(&shaped, COLLECTION, id, None))?;
-    application.command_ok(&more(&shaped, "naive", plain, None))?;
+    application.command_ok(&more(&shaped, "plain", plain, None))?;
     Ok(())
 }
 
@@ -232,7 +231,7 @@ fn misused_cursor_has_the_errors_of_a_plain_collection() -> Result<()> {
     shaped.application()?.command_ok(&shaped.insert(&items))?;
     shaped
         .direct()?
-        .command_ok(&doc! { "insert": "naive", "documents": items, "$db": &shaped.database })?;
+        .command_ok(&doc! { "insert": "plain", "documents": items, "$db": &shaped.database })?;
     let (mine, other) = (lsid("mine"), lsid("other"));
     let misuses = [
         (doc! {}, doc! { "lsid": &mine }),
@@ -265,7 +264,7 @@ fn misused_cursor_has_the_errors_of_a_plain_collection() -> Result<()> {
                 let left = cursor(&rest).map_or(0, |(_, batch)| batch.len());
                 Ok((reply.get("code").cloned(), rest.get("code").cloned(), left))
             };
-            let plain = answer(&mut shaped.direct()?, "naive")?;
+            let plain = answer(&mut shaped.direct()?, "plain")?;
             let found = answer(&mut shaped.application()?, COLLECTION)?;
             assert_eq!(found, plain, "{filter} {opening} {misuse}");
         }

@@ -14,7 +14,7 @@ const LAYOUT: Layout = Layout {
     max_items: 10,
     max_bytes: 1 << 20,
 };
-const PLAIN: &str = "naive";
+const PLAIN: &str = "plain";
 
 fn decimal(text: &str) -> Bson {
     Bson::Decimal128(text.parse::<Decimal128>().unwrap())
@@ -154,7 +154,7 @@ impl Sides {
         };
         let bytes = |documents: &[Document]| documents.iter().map(Document::to_vec).collect::<Result<Vec<_>, _>>();
         let same = bytes(&plain)? == bytes(&shaped)?;
-        assert!(same, "{name} {arguments:?}\nnaive  {plain:?}\nshaped {shaped:?}");
+        assert!(same, "{name} {arguments:?}\nplain  {plain:?}\nshaped {shaped:?}");
         Ok(())
     }
 }

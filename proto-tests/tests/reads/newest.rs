@@ -17,12 +17,12 @@ const KEYS: usize = 6;
 /// How many items a writer inserts after another in the order of time.
 const ROUNDS: i64 = 40;
 
-struct Scene {
+struct Fixture {
     database: String,
     proxies: [Proxy; 2],
 }
 
-impl Scene {
+impl Fixture {
     fn start() -> Result<Self> {
         let database = database_name();
         Ok(Self {
@@ -56,11 +56,11 @@ impl Scene {
 }
 
 /// The newest items of the keys with odd numbers, whose items stay in the order of time, or of all keys.
-fn feed(scene: &Scene, is_of_all: bool) -> Document {
+fn feed(fixture: &Fixture, is_of_all: bool) -> Document {
     let keys: Vec<i32> = (0..6).filter(|key| is_of_all || key % 2 == 1).collect();
     doc! {
         "find": COLLECTION, "filter": { "k": { "$in": keys } }, "sort": { "at": -1 }, "limit": 8,
-        "$db": &scene.database,
+        "$db": &fixture.database,
     }
 }
 
@@ -105,22 +105,22 @@ fn times(answer: &[Document]) -> Result<BTreeMap<i32, i64>> {
 
 #[test]
 fn mongod_skips_from_key_to_key() -> Result<()> {
-    let scene = Scene::start()?;
-    let mut application = scene.application(0)?;
+    let fixture = Fixture::start()?;
+    let mut application = fixture.application(0)?;
     for key in 0..KEYS {
-        application.command_ok(&scene.insert(key, &[1, 2, 3, 4, 5])?)?;
+        application.command_ok(&fixture.insert(key, &[1, 2, 3, 4, 5])?)?;
     }
-    let plan = application.command_ok(&explain(scene.newest()))?.to_string();
+    let plan = application.command_ok(&explain(fixture.newest()))?.to_string();
     ensure!(plan.contains("\"DISTINCT_SCAN\""), "{plan}");
-    let answer = times(&application.all(&scene.newest())?)?;
+    let answer = times(&application.all(&fixture.newest())?)?;
     ensure!(
         answer.len() == KEYS && answer.values().all(|time| *time == 5),
         "{answer:?}"
     );
     // The items of one key are no longer in the order of time.
-    application.command_ok(&scene.insert(3, &[9, 1])?)?;
-    application.command_ok(&scene.insert(4, &[9])?)?;
-    let answer = times(&application.all(&scene.newest())?)?;
+    application.command_ok(&fixture.insert(3, &[9, 1])?)?;
+    application.command_ok(&fixture.insert(4, &[9])?)?;
+    let answer = times(&application.all(&fixture.newest())?)?;
     let expected = BTreeMap::from([(0, 5), (1, 5), (2, 5), (3, 9), (4, 9), (5, 5)]);
     ensure!(answer == expected, "{answer:?}");
     Ok(())
@@ -129,14 +129,14 @@ fn mongod_skips_from_key_to_key() -> Result<()> {
 /// mongod's `$graphLookup` may use 100 MB.
 #[test]
 fn a_long_key_that_is_out_of_order_is_read_item_by_item() -> Result<()> {
-    let scene = Scene::start()?;
-    let mut application = scene.application(0)?;
+    let fixture = Fixture::start()?;
+    let mut application = fixture.application(0)?;
     let text = "x".repeat(14 << 20);
     for time in [1, 9, 3, 4, 5, 6, 7, 8] {
         let item = doc! { "k": 1, "at": at(time), "text": &text };
-        application.command_ok(&doc! { "insert": COLLECTION, "documents": [item], "$db": &scene.database })?;
+        application.command_ok(&doc! { "insert": COLLECTION, "documents": [item], "$db": &fixture.database })?;
     }
-    let answer = times(&application.all(&scene.newest())?)?;
+    let answer = times(&application.all(&fixture.newest())?)?;
     ensure!(answer == BTreeMap::from([(1, 9)]), "{answer:?}");
     Ok(())
 }
@@ -144,29 +144,29 @@ fn a_long_key_that_is_out_of_order_is_read_item_by_item() -> Result<()> {
 /// mongod's `$graphLookup` takes `$` in a key for an operator.
 #[test]
 fn a_key_with_a_dollar_field_is_read_item_by_item() -> Result<()> {
-    let scene = Scene::start()?;
-    let mut application = scene.application(0)?;
+    let fixture = Fixture::start()?;
+    let mut application = fixture.application(0)?;
     let items = [1, 9, 3].map(|time| doc! { "k": { "$f": 1 }, "at": at(time) });
-    application.command_ok(&doc! { "insert": COLLECTION, "documents": items.as_slice(), "$db": &scene.database })?;
-    let answer = application.all(&scene.newest())?;
+    application.command_ok(&doc! { "insert": COLLECTION, "documents": items.as_slice(), "$db": &fixture.database })?;
+    let answer = application.all(&fixture.newest())?;
     ensure!(answer == [doc! { "_id": { "$f": 1 }, "at": at(9) }], "{answer:?}");
     Ok(())
 }
 
 /// Inserts items of a key: each newer than those before, some beside them that are older, and some that are
 /// newest for a moment, on a page of their own often.
-fn write(scene: &Scene, key: usize, newest: &AtomicI64) -> Result<()> {
-    let mut application = scene.application(key)?;
+fn write(fixture: &Fixture, key: usize, newest: &AtomicI64) -> Result<()> {
+    let mut application = fixture.application(key)?;
     for round in 1..=ROUNDS {
         let time = round * 10;
-        application.command_ok(&scene.insert(key, &[time])?)?;
+        application.command_ok(&fixture.insert(key, &[time])?)?;
         newest.store(time, Ordering::SeqCst);
-        application.command_ok(&scene.insert(key, &[time + 1, time + 2])?)?;
-        application.command_ok(&scene.delete(key, time + 2)?)?;
-        application.command_ok(&scene.delete(key, time + 1)?)?;
+        application.command_ok(&fixture.insert(key, &[time + 1, time + 2])?)?;
+        application.command_ok(&fixture.delete(key, time + 2)?)?;
+        application.command_ok(&fixture.delete(key, time + 1)?)?;
         // Half of the keys stay in the order of time.
         if key.is_multiple_of(2) && round % 16 == 0 {
-            application.command_ok(&scene.insert(key, &[time - 5])?)?;
+            application.command_ok(&fixture.insert(key, &[time - 5])?)?;
         }
     }
     Ok(())
@@ -174,18 +174,18 @@ fn write(scene: &Scene, key: usize, newest: &AtomicI64) -> Result<()> {
 
 #[test]
 fn pages_of_listed_keys_are_merged_by_an_index() -> Result<()> {
-    let scene = Scene::start()?;
-    let mut application = scene.application(0)?;
+    let fixture = Fixture::start()?;
+    let mut application = fixture.application(0)?;
     for key in 0..KEYS {
-        application.command_ok(&scene.insert(key, &[1, 2, 3, 4, 5])?)?;
+        application.command_ok(&fixture.insert(key, &[1, 2, 3, 4, 5])?)?;
     }
     // An index on the time alone has the order, too, and reads the items of all keys.
     let index = doc! { "key": { "at": -1 }, "name": "newest" };
-    application.command_ok(&doc! { "createIndexes": COLLECTION, "indexes": [index], "$db": &scene.database })?;
-    let plan = application.command_ok(&explain(feed(&scene, true)))?;
+    application.command_ok(&doc! { "createIndexes": COLLECTION, "indexes": [index], "$db": &fixture.database })?;
+    let plan = application.command_ok(&explain(feed(&fixture, true)))?;
     let examined = plan.get_document("executionStats")?.get_i32("totalDocsExamined")?;
     ensure!(plan.to_string().contains("\"SORT_MERGE\"") && examined <= 9, "{plan}");
-    let items = application.all(&feed(&scene, true))?;
+    let items = application.all(&feed(&fixture, true))?;
     let times: Vec<i64> = items
         .iter()
         .map(|item| Ok(item.get_datetime("at")?.timestamp_millis() / 1000))
@@ -196,27 +196,27 @@ fn pages_of_listed_keys_are_merged_by_an_index() -> Result<()> {
 
 #[test]
 fn the_newest_items_are_found_while_others_are_inserted_and_deleted() -> Result<()> {
-    let scene = Scene::start()?;
+    let fixture = Fixture::start()?;
     let newest: [AtomicI64; KEYS] = Default::default();
     for key in 0..KEYS {
-        scene.application(0)?.command_ok(&scene.insert(key, &[0])?)?;
+        fixture.application(0)?.command_ok(&fixture.insert(key, &[0])?)?;
     }
     let is_done = AtomicBool::new(false);
     thread::scope(|scope| -> Result<()> {
         let readers = [0, 1].map(|proxy| {
-            let (scene, newest, is_done) = (&scene, &newest, &is_done);
+            let (fixture, newest, is_done) = (&fixture, &newest, &is_done);
             scope.spawn(move || -> Result<()> {
-                let mut application = scene.application(proxy)?;
+                let mut application = fixture.application(proxy)?;
                 while !is_done.load(Ordering::SeqCst) {
                     let before: Vec<i64> = newest.iter().map(|time| time.load(Ordering::SeqCst)).collect();
-                    let answer = times(&application.all(&scene.newest())?)?;
+                    let answer = times(&application.all(&fixture.newest())?)?;
                     for (key, least) in (0..).zip(before) {
                         let time = answer.get(&key).with_context(|| format!("no key {key}: {answer:?}"))?;
                         ensure!(*time >= least, "{time} of the key {key} is older than {least}");
                     }
                     for is_of_all in [false, true] {
                         let before: Vec<i64> = newest.iter().map(|time| time.load(Ordering::SeqCst)).collect();
-                        check_feed(&mut application, &feed(scene, is_of_all), &before, is_of_all)?;
+                        check_feed(&mut application, &feed(fixture, is_of_all), &before, is_of_all)?;
                     }
                 }
                 Ok(())
@@ -224,8 +224,8 @@ fn the_newest_items_are_found_while_others_are_inserted_and_deleted() -> Result<
         });
         let writers: Vec<_> = (0..KEYS)
             .map(|key| {
-                let (scene, newest) = (&scene, &newest[key]);
-                scope.spawn(move || write(scene, key, newest))
+                let (fixture, newest) = (&fixture, &newest[key]);
+                scope.spawn(move || write(fixture, key, newest))
             })
             .collect();
         let written: Vec<_> = writers.into_iter().map(thread::ScopedJoinHandle::join).collect();
@@ -238,7 +238,7 @@ fn the_newest_items_are_found_while_others_are_inserted_and_deleted() -> Result<
         }
         Ok(())
     })?;
-    let answer = times(&scene.application(0)?.all(&scene.newest())?)?;
+    let answer = times(&fixture.application(0)?.all(&fixture.newest())?)?;
     ensure!(
         answer.len() == KEYS && answer.values().all(|time| *time == ROUNDS * 10),
         "{answer:?}"

@@ -16,15 +16,15 @@ use crate::proxies::{small_pages, two_proxies};
 
 const COLLECTION: &str = "items";
 
-/// Two proxies, each with what it knows of the pages, before one replica set.
-struct Scene {
+/// Two proxies, each with its own head page cache, before one replica set.
+struct Fixture {
     shape: Shape,
     database: String,
     proxies: [Proxy; 2],
     direct: Connection,
 }
 
-impl Scene {
+impl Fixture {
     fn start() -> Result<Self> {
         let shape = small_pages();
         let database = database_name();
@@ -87,107 +87,107 @@ fn ats(seconds: impl IntoIterator<Item = i64>) -> Vec<Bson> {
 
 #[test]
 fn late_push_marks_the_first_page_and_later_pages() -> Result<()> {
-    let mut scene = Scene::start()?;
-    scene.store(0, &ats(0..7))?;
-    scene.store(1, &ats([7]))?;
-    ensure!(scene.marks()? == ["", "", ""]);
+    let mut fixture = Fixture::start()?;
+    fixture.store(0, &ats(0..7))?;
+    fixture.store(1, &ats([7]))?;
+    ensure!(fixture.marks()? == ["", "", ""]);
     // The other has not seen what was stored since.
-    scene.store(0, &ats([3]))?;
-    ensure!(scene.marks()? == ["unordered", "", "late"]);
-    scene.store(1, &ats([8]))?;
-    scene.store(0, &ats(9..12))?;
-    ensure!(scene.marks()? == ["unordered", "", "late", "unordered", "unordered"]);
-    scene.store(1, &ats([1]))?;
-    ensure!(scene.marks()? == ["unordered", "", "late", "unordered", "late unordered"]);
+    fixture.store(0, &ats([3]))?;
+    ensure!(fixture.marks()? == ["unordered", "", "late"]);
+    fixture.store(1, &ats([8]))?;
+    fixture.store(0, &ats(9..12))?;
+    ensure!(fixture.marks()? == ["unordered", "", "late", "unordered", "unordered"]);
+    fixture.store(1, &ats([1]))?;
+    ensure!(fixture.marks()? == ["unordered", "", "late", "unordered", "late unordered"]);
     Ok(())
 }
 
 #[test]
 fn late_page_marks_the_first_page() -> Result<()> {
-    let mut scene = Scene::start()?;
-    scene.store(0, &ats(10..13))?;
-    scene.store(1, &ats([5]))?;
-    ensure!(scene.marks()? == ["unordered", "late"]);
-    let mut scene = Scene::start()?;
+    let mut fixture = Fixture::start()?;
+    fixture.store(0, &ats(10..13))?;
+    fixture.store(1, &ats([5]))?;
+    ensure!(fixture.marks()? == ["unordered", "late"]);
+    let mut fixture = Fixture::start()?;
     // Of a key that has no page yet.
-    scene.store(0, &ats([1, 2, 3, 4, 5, 6, 2, 7, 8, 9]))?;
-    ensure!(scene.marks()? == ["unordered", "", "late", "unordered"]);
-    // A first page that is late says so itself.
-    let mut scene = Scene::start()?;
-    scene.store(0, &ats([1, 2]))?;
-    scene.store(1, &ats([1]))?;
-    scene.store(0, &ats(3..7))?;
-    scene.store(1, &ats([4]))?;
-    ensure!(scene.marks()? == ["late", "unordered", "late unordered"]);
+    fixture.store(0, &ats([1, 2, 3, 4, 5, 6, 2, 7, 8, 9]))?;
+    ensure!(fixture.marks()? == ["unordered", "", "late", "unordered"]);
+    // A first page that is late has the mark itself.
+    let mut fixture = Fixture::start()?;
+    fixture.store(0, &ats([1, 2]))?;
+    fixture.store(1, &ats([1]))?;
+    fixture.store(0, &ats(3..7))?;
+    fixture.store(1, &ats([4]))?;
+    ensure!(fixture.marks()? == ["late", "unordered", "late unordered"]);
     Ok(())
 }
 
 #[test]
 fn retryable_inserts_leave_the_same_marks() -> Result<()> {
-    let mut scene = Scene::start()?;
+    let mut fixture = Fixture::start()?;
     for (number, times) in (1_i64..).zip([
         ats(0..4),
         // Late by a push, by a page, and behind.
         ats([2, 5, 6, 7, 8, 4, 9, 10, 11, 12]),
     ]) {
-        let mut insert = scene.insert(&times);
-        insert.extend(doc! { "lsid": lsid(&scene.database), "txnNumber": number });
+        let mut insert = fixture.insert(&times);
+        insert.extend(doc! { "lsid": lsid(&fixture.database), "txnNumber": number });
         for proxy in [0, 1] {
-            let reply = scene.application(proxy)?.command_ok(&insert)?;
+            let reply = fixture.application(proxy)?.command_ok(&insert)?;
             ensure!(usize::try_from(reply.get_i32("n")?)? == times.len(), "{reply}");
         }
     }
-    ensure!(scene.marks()? == ["unordered", "late", "unordered", "late unordered", "unordered"]);
+    ensure!(fixture.marks()? == ["unordered", "late", "unordered", "late unordered", "unordered"]);
     Ok(())
 }
 
 #[test]
 fn committed_transaction_leaves_its_marks() -> Result<()> {
-    let mut scene = Scene::start()?;
-    scene.store(0, &ats(0..4))?;
+    let mut fixture = Fixture::start()?;
+    fixture.store(0, &ats(0..4))?;
     for (number, end) in [(1_i64, "abortTransaction"), (2, "commitTransaction")] {
-        ensure!(scene.marks()? == ["", ""]);
-        let mut application = scene.application(0)?;
+        ensure!(fixture.marks()? == ["", ""]);
+        let mut application = fixture.application(0)?;
         for (first, times) in [(true, ats([5, 2])), (false, ats([6, 7]))] {
-            let mut insert = scene.insert(&times);
-            insert.extend(doc! { "lsid": lsid(&scene.database), "txnNumber": number, "autocommit": false });
+            let mut insert = fixture.insert(&times);
+            insert.extend(doc! { "lsid": lsid(&fixture.database), "txnNumber": number, "autocommit": false });
             insert.extend(first.then(|| ("startTransaction".to_owned(), Bson::Boolean(true))));
             application.command_ok(&insert)?;
-            ensure!(scene.marks()? == ["", ""]);
+            ensure!(fixture.marks()? == ["", ""]);
         }
         let end = doc! {
-            end: 1, "lsid": lsid(&scene.database), "txnNumber": number, "autocommit": false, "$db": "admin",
+            end: 1, "lsid": lsid(&fixture.database), "txnNumber": number, "autocommit": false, "$db": "admin",
         };
         application.command_ok(&end)?;
     }
-    ensure!(scene.marks()? == ["unordered", "late", "unordered"]);
+    ensure!(fixture.marks()? == ["unordered", "late", "unordered"]);
     // What an aborted one has marked is not taken for marked.
-    let mut scene = Scene::start()?;
-    scene.store(0, &ats(0..4))?;
-    let mut application = scene.application(0)?;
-    let of_transaction = doc! { "lsid": lsid(&scene.database), "txnNumber": 1_i64, "autocommit": false };
-    let mut insert = scene.insert(&ats([2]));
+    let mut fixture = Fixture::start()?;
+    fixture.store(0, &ats(0..4))?;
+    let mut application = fixture.application(0)?;
+    let of_transaction = doc! { "lsid": lsid(&fixture.database), "txnNumber": 1_i64, "autocommit": false };
+    let mut insert = fixture.insert(&ats([2]));
     insert.extend(of_transaction.clone());
     insert.insert("startTransaction", true);
     application.command_ok(&insert)?;
     let mut abort = doc! { "abortTransaction": 1, "$db": "admin" };
     abort.extend(of_transaction);
     application.command_ok(&abort)?;
-    scene.store(0, &ats([2]))?;
-    ensure!(scene.marks()? == ["unordered", "late"]);
+    fixture.store(0, &ats([2]))?;
+    ensure!(fixture.marks()? == ["unordered", "late"]);
     Ok(())
 }
 
 #[test]
 fn page_with_an_undated_item_is_not_excluded_by_time_bounds() -> Result<()> {
-    let mut scene = Scene::start()?;
+    let mut fixture = Fixture::start()?;
     // Begun so, pushed upon so, and each pushed upon with a date then.
-    scene.store(0, &[at(5), at(6), at(7), at(8)])?;
-    scene.store(0, &[Bson::Int32(7)])?;
-    scene.store(1, &[at(9), Bson::Null])?;
-    scene.store(0, &[at(10)])?;
-    scene.store(1, &[at(3), at(11)])?;
-    let controls = scene.controls()?;
+    fixture.store(0, &[at(5), at(6), at(7), at(8)])?;
+    fixture.store(0, &[Bson::Int32(7)])?;
+    fixture.store(1, &[at(9), Bson::Null])?;
+    fixture.store(0, &[at(10)])?;
+    fixture.store(1, &[at(3), at(11)])?;
+    let controls = fixture.controls()?;
     let bounds = controls
         .iter()
         .map(|control| [control.get("from").cloned(), control.get("to").cloned()]);
@@ -197,7 +197,7 @@ fn page_with_an_undated_item_is_not_excluded_by_time_bounds() -> Result<()> {
         bounds.eq([dates(5, 7), open.clone(), open, dates(11, 11)]),
         "{controls:?}"
     );
-    ensure!(scene.marks()? == ["unordered", "late", "late unordered", "unordered"]);
+    ensure!(fixture.marks()? == ["unordered", "late", "late unordered", "unordered"]);
     let after = |seconds| doc! { "$not": { "$gt": at(seconds) } };
     let before = |seconds| doc! { "$not": { "$lt": at(seconds) } };
     for (path, range, expected) in [
@@ -211,9 +211,9 @@ fn page_with_an_undated_item_is_not_excluded_by_time_bounds() -> Result<()> {
         let index = path.replace("control.", "mongoshape_");
         let find = doc! {
             "find": COLLECTION, "filter": { "k": 1, path: range }, "hint": index,
-            "sort": { "k": 1, path: 1, "control.page": 1 }, "$db": &scene.database,
+            "sort": { "k": 1, path: 1, "control.page": 1 }, "$db": &fixture.database,
         };
-        let found = scene.direct.all(&find)?;
+        let found = fixture.direct.all(&find)?;
         let pages: Vec<i32> = found
             .iter()
             .map(|page| Ok(page.get_document("control")?.get_i32("page")?))
@@ -223,23 +223,23 @@ fn page_with_an_undated_item_is_not_excluded_by_time_bounds() -> Result<()> {
     Ok(())
 }
 
-/// Twenty pages of almost a mebibyte each: what is asked for fits in a reply, the pages that hold it do not.
+/// Twenty pages of almost a mebibyte each: the requested items fit in a reply, their pages do not.
 #[test]
 fn pages_that_one_reply_does_not_hold_are_all_read() -> Result<()> {
-    let mut scene = Scene::start()?;
+    let mut fixture = Fixture::start()?;
     let text = "x".repeat(320 * 1024);
     // Each page has the next of those before it.
     for page in 0..20_i64 {
         let items = [0, 20, 40].map(|more| doc! { "k": 1, "at": at(page + more), "text": &text });
-        let insert = doc! { "insert": COLLECTION, "documents": items.as_slice(), "$db": &scene.database };
-        scene.application(0)?.command_ok(&insert)?;
+        let insert = doc! { "insert": COLLECTION, "documents": items.as_slice(), "$db": &fixture.database };
+        fixture.application(0)?.command_ok(&insert)?;
     }
-    ensure!(scene.controls()?.len() == 20);
-    let mut application = scene.application(0)?;
+    ensure!(fixture.controls()?.len() == 20);
+    let mut application = fixture.application(0)?;
     let mut times = |more: Document| -> Result<Vec<Bson>> {
         let mut find = doc! { "find": COLLECTION, "filter": { "k": 1 }, "projection": { "at": 1 } };
         find.extend(more);
-        find.insert("$db", &scene.database);
+        find.insert("$db", &fixture.database);
         let found = application.all(&find)?;
         Ok(found.iter().filter_map(|item| item.get("at").cloned()).collect())
     };
@@ -256,15 +256,15 @@ fn pages_that_one_reply_does_not_hold_are_all_read() -> Result<()> {
 
 #[test]
 fn mark_creates_no_page() -> Result<()> {
-    let scene = Scene::start()?;
-    scene.store(0, &ats(0..4))?;
+    let fixture = Fixture::start()?;
+    fixture.store(0, &ats(0..4))?;
     let mut direct = Connection::open(mongod::shared_replica_set().address())?;
     let remove = doc! { "q": { "control.page": 0 }, "limit": 1 };
-    direct.command_ok(&doc! { "delete": COLLECTION, "deletes": [remove], "$db": &scene.database })?;
-    let reply = scene.application(0)?.command_ok(&scene.insert(&ats([2])))?;
+    direct.command_ok(&doc! { "delete": COLLECTION, "deletes": [remove], "$db": &fixture.database })?;
+    let reply = fixture.application(0)?.command_ok(&fixture.insert(&ats([2])))?;
     let errors = reply.get_array("writeErrors").context("nothing failed")?;
     ensure!(reply.get_i32("n")? == 0 && errors.len() == 1, "{reply}");
-    let stored = direct.find(&scene.database, COLLECTION, doc! {})?;
+    let stored = direct.find(&fixture.database, COLLECTION, doc! {})?;
     ensure!(stored.len() == 1 && stored[0].get_i32("count")? == 1, "{stored:?}");
     Ok(())
 }
@@ -309,14 +309,14 @@ fn watch(database: &str, stop: &AtomicBool) -> Result<usize> {
 
 #[test]
 fn first_page_is_marked_before_a_late_page_exists() -> Result<()> {
-    let mut scene = Scene::start()?;
+    let mut fixture = Fixture::start()?;
     let stop = AtomicBool::new(false);
     thread::scope(|scope| -> Result<()> {
-        let watcher = scope.spawn(|| watch(&scene.database, &stop));
+        let watcher = scope.spawn(|| watch(&fixture.database, &stop));
         let writers: Vec<_> = (0..6_u64)
             .map(|seed| {
-                let application = scene.application(usize::try_from(seed % 2)?)?;
-                let database = &scene.database;
+                let application = fixture.application(usize::try_from(seed % 2)?)?;
+                let database = &fixture.database;
                 Ok(scope.spawn(move || write(application, database, seed)))
             })
             .collect::<Result<_>>()?;
@@ -329,6 +329,6 @@ fn first_page_is_marked_before_a_late_page_exists() -> Result<()> {
         ensure!(seen > 0, "no page was late");
         Ok(())
     })?;
-    scene.controls()?;
+    fixture.controls()?;
     Ok(())
 }

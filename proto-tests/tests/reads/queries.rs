@@ -1,6 +1,6 @@
 //! Reads during concurrent writes, their `explain`, and reads compared with a plain collection.
 
-mod beside;
+mod comparison;
 mod cursors;
 mod options;
 mod ranges;
@@ -49,7 +49,7 @@ impl Writer {
     }
 }
 
-/// One way to read the key's items: a `find`, or many for a page each.
+/// How the key's items are read: by one `find`, or by one for each page.
 #[derive(Clone, Debug)]
 enum Reading {
     Cursor(Document),
@@ -137,7 +137,7 @@ fn readers_beside_writers(steps: &[i64], writers: i64, readings: &[Reading]) -> 
             writing.push(scope.spawn(move || writer.write(shaped, steps, stop)));
         }
         let mut reading = Vec::new();
-        for (number, way) in readings.iter().enumerate() {
+        for (number, form) in readings.iter().enumerate() {
             let (shaped, second, writers) = (&shaped, &second, &writers);
             reading.push(scope.spawn(move || -> Result<()> {
                 // Half of the readers through the other proxy, which has written nothing.
@@ -153,8 +153,8 @@ fn readers_beside_writers(steps: &[i64], writers: i64, readings: &[Reading]) -> 
                         .iter()
                         .map(|writer| (writer.number, writer.stored.load(Ordering::SeqCst)))
                         .collect();
-                    let items = way.read(&mut connection, shaped)?;
-                    check(&items, &before, way.order()).with_context(|| format!("{way:?}, {before:?}"))?;
+                    let items = form.read(&mut connection, shaped)?;
+                    check(&items, &before, form.order()).with_context(|| format!("{form:?}, {before:?}"))?;
                     times += 1;
                 }
                 Ok(())
@@ -247,7 +247,7 @@ fn scan_returns_the_first_late_items_of_a_key() -> Result<()> {
     Ok(())
 }
 
-/// The way that a command takes and the command that is sent for it.
+/// The access path of a command, and its internal command.
 fn explained(application: &mut Connection, shaped: &Shaped, command: Document) -> Result<(String, Document)> {
     let explain = doc! { "explain": command, "verbosity": "executionStats", "$db": &shaped.database };
     let reply = application.command_ok(&explain)?;
@@ -255,10 +255,10 @@ fn explained(application: &mut Connection, shaped: &Shaped, command: Document) -
         reply.contains_key("queryPlanner") || reply.contains_key("stages"),
         "no explanation of mongod's: {reply}"
     );
-    let told = reply.get_document("mongoshape").with_context(|| format!("{reply}"))?;
+    let plan = reply.get_document("mongoshape").with_context(|| format!("{reply}"))?;
     Ok((
-        told.get_str("strategy")?.to_owned(),
-        told.get_document("command")?.clone(),
+        plan.get_str("strategy")?.to_owned(),
+        plan.get_document("command")?.clone(),
     ))
 }
 
@@ -320,8 +320,8 @@ fn explain_names_the_access_path_and_the_stored_command() -> Result<()> {
     let aggregate = doc! {
         "aggregate": COLLECTION, "pipeline": [{ "$match": { "x": 1 } }], "explain": true, "$db": &shaped.database,
     };
-    let told = application.command_ok(&aggregate)?;
-    assert_eq!(told.get_document("mongoshape")?.get_str("strategy")?, "pipeline");
+    let plan = application.command_ok(&aggregate)?;
+    assert_eq!(plan.get_document("mongoshape")?.get_str("strategy")?, "pipeline");
     for verbosity in ["queryPlanner", "allPlansExecution"] {
         let explain = doc! { "explain": find(doc! {}), "verbosity": verbosity, "$db": &shaped.database };
         application.command_ok(&explain)?;

@@ -10,7 +10,7 @@ use proto_tests::{Mongod, Proxy, ProxyOptions, Shape, database_name, invariants,
 const COLLECTION: &str = "things";
 
 /// One collection through a proxy, and the same name in another database on mongod itself.
-struct Both {
+struct Comparison {
     shape: Shape,
     plain: raw::Connection,
     shaped: raw::Connection,
@@ -18,7 +18,7 @@ struct Both {
     _proxy: Proxy,
 }
 
-impl Both {
+impl Comparison {
     fn start(shape: Shape) -> Result<Self> {
         let mongod: &Mongod = mongod::shared();
         let options = ProxyOptions::new(&mongod.uri()).config(&shape.toml(&format!("*.{COLLECTION}")));
@@ -69,7 +69,7 @@ fn batch(reply: &Document) -> Result<&Vec<Bson>> {
 /// A push that fails leaves room in its page: the page behind it was opened all the same.
 #[test]
 fn an_unordered_insert_opens_no_page_behind_one_with_room() -> Result<()> {
-    let mut both = Both::start(Shape {
+    let mut comparison = Comparison::start(Shape {
         max_items: 3,
         ..Shape::new(&["k"])
     })?;
@@ -78,93 +78,93 @@ fn an_unordered_insert_opens_no_page_behind_one_with_room() -> Result<()> {
         .zip(ids)
         .map(|(n, id)| doc! { "_id": id, "k": 1, "n": n })
         .collect();
-    let [plain, shaped] = both.insert(documents, false)?;
+    let [plain, shaped] = comparison.insert(documents, false)?;
     assert_eq!(indexes_of_errors(&shaped), [2, 5, 9]);
     assert_eq!(indexes_of_errors(&plain), indexes_of_errors(&shaped));
-    both.check_layout()
+    comparison.check_layout()
 }
 
 /// The first page's name is another key's: the pages behind it were opened without it.
 #[test]
 fn an_unordered_insert_leaves_no_gap_where_a_name_is_taken() -> Result<()> {
     let time = Some("date".to_owned());
-    let mut both = Both::start(Shape {
+    let mut comparison = Comparison::start(Shape {
         max_items: 2,
         time,
         ..Shape::new(&["k"])
     })?;
     let date = bson::DateTime::from_millis(1_000);
-    both.insert(vec![doc! { "_id": 0, "k": "123", "date": date }], true)?;
+    comparison.insert(vec![doc! { "_id": 0, "k": "123", "date": date }], true)?;
     let documents = (1..8).map(|id| doc! { "_id": id, "k": 123, "date": date }).collect();
-    let [_, shaped] = both.insert(documents, false)?;
+    let [_, shaped] = comparison.insert(documents, false)?;
     assert_eq!(shaped.get_i32("n")?, 7, "{shaped}");
-    both.check_layout()
+    comparison.check_layout()
 }
 
 /// Of two documents with one `_id` the first is stored, also when its page's name was taken at first.
 #[test]
 fn an_unordered_insert_stores_the_first_of_two() -> Result<()> {
     let time = Some("date".to_owned());
-    let mut both = Both::start(Shape {
+    let mut comparison = Comparison::start(Shape {
         time,
         ..Shape::new(&["k"])
     })?;
     let date = bson::DateTime::from_millis(1_000);
-    both.insert(vec![doc! { "_id": 0, "k": "123", "date": date }], true)?;
+    comparison.insert(vec![doc! { "_id": 0, "k": "123", "date": date }], true)?;
     let documents = vec![
         doc! { "_id": 1, "k": 123, "date": date },
         doc! { "_id": 1, "k": "other", "date": date },
     ];
-    let [plain, shaped] = both.insert(documents, false)?;
+    let [plain, shaped] = comparison.insert(documents, false)?;
     assert_eq!(indexes_of_errors(&plain), [1]);
     assert_eq!(indexes_of_errors(&shaped), [1]);
-    both.check_layout()
+    comparison.check_layout()
 }
 
 /// The first of two with one `_id` had to wait for its page, and the second was stored before it.
 #[test]
 fn an_unordered_insert_stores_the_first_of_two_that_has_to_wait() -> Result<()> {
-    let mut both = Both::start(Shape::new(&["k"]))?;
-    both.insert((0..9).map(|id| doc! { "_id": id, "k": 1 }).collect(), true)?;
+    let mut comparison = Comparison::start(Shape::new(&["k"]))?;
+    comparison.insert((0..9).map(|id| doc! { "_id": id, "k": 1 }).collect(), true)?;
     let documents = vec![
         doc! { "_id": 0, "k": 1 },
         doc! { "_id": 9, "k": 1 },
         doc! { "_id": 10, "k": 1 },
         doc! { "_id": 10.0, "k": 2 },
     ];
-    let [plain, shaped] = both.insert(documents, false)?;
+    let [plain, shaped] = comparison.insert(documents, false)?;
     assert_eq!(indexes_of_errors(&plain), [0, 3]);
     assert_eq!(indexes_of_errors(&shaped), [0, 3]);
-    both.check_layout()
+    comparison.check_layout()
 }
 
 /// An import that is run again: more duplicates in a row than there are rounds for lost races.
 #[test]
 fn unordered_insert_of_duplicates_reports_each() -> Result<()> {
-    let mut both = Both::start(Shape::new(&["k"]))?;
+    let mut comparison = Comparison::start(Shape::new(&["k"]))?;
     let documents: Vec<Document> = (0..300).map(|id| doc! { "_id": id, "k": id % 3 }).collect();
-    both.insert(documents.clone(), false)?;
-    let [plain, shaped] = both.insert(documents, false)?;
+    comparison.insert(documents.clone(), false)?;
+    let [plain, shaped] = comparison.insert(documents, false)?;
     assert_eq!(indexes_of_errors(&plain), (0..300).collect::<Vec<_>>());
     assert_eq!(indexes_of_errors(&shaped), indexes_of_errors(&plain));
     // The same within one command, where nothing is stored yet.
     let twins = (300..450).flat_map(|id| [doc! { "_id": id, "k": 1 }, doc! { "_id": id, "k": 2 }]);
-    let [plain, shaped] = both.insert(twins.collect(), false)?;
+    let [plain, shaped] = comparison.insert(twins.collect(), false)?;
     assert_eq!(indexes_of_errors(&plain).len(), 150);
     assert_eq!(indexes_of_errors(&shaped), indexes_of_errors(&plain));
-    both.check_layout()
+    comparison.check_layout()
 }
 
 /// What takes the place of `Timestamp(0, 0)` began anew in every command.
 #[test]
 fn timestamps_ascend_from_insert_to_insert() -> Result<()> {
-    let mut both = Both::start(Shape::new(&["k"]))?;
+    let mut comparison = Comparison::start(Shape::new(&["k"]))?;
     let zero = Timestamp { time: 0, increment: 0 };
     for id in 0..20 {
-        both.insert(vec![doc! { "_id": id, "k": id % 2, "stamp": zero }], true)?;
+        comparison.insert(vec![doc! { "_id": id, "k": id % 2, "stamp": zero }], true)?;
     }
     let find = doc! { "find": COLLECTION, "sort": { "stamp": 1 }, "projection": { "_id": 1 } };
-    let [plain, shaped] = both.run(&find)?;
+    let [plain, shaped] = comparison.run(&find)?;
     assert_eq!(batch(&plain)?, batch(&shaped)?);
     Ok(())
 }
@@ -172,13 +172,13 @@ fn timestamps_ascend_from_insert_to_insert() -> Result<()> {
 /// mongod does not find a field with an empty name behind an `$unwind`.
 #[test]
 fn a_field_without_a_name_is_found() -> Result<()> {
-    let mut both = Both::start(Shape::new(&["k"]))?;
+    let mut comparison = Comparison::start(Shape::new(&["k"]))?;
     let documents = vec![
         doc! { "_id": 1, "k": 1, "": 4 },
         doc! { "_id": 2, "k": 1 },
         doc! { "_id": 3, "k": 2, "": { "a": 1 } },
     ];
-    both.insert(documents, true)?;
+    comparison.insert(documents, true)?;
     for (filter, count) in [
         (doc! { "": 4 }, 1),
         (doc! { "": { "$exists": false } }, 1),
@@ -186,16 +186,16 @@ fn a_field_without_a_name_is_found() -> Result<()> {
         (doc! { "$or": [{ "": 4 }, { ".a": 1 }] }, 2),
         (doc! { "": { "$ne": 4 } }, 2),
     ] {
-        let [plain, shaped] = both.run(&doc! { "find": COLLECTION, "filter": &filter, "sort": { "_id": 1 } })?;
+        let [plain, shaped] = comparison.run(&doc! { "find": COLLECTION, "filter": &filter, "sort": { "_id": 1 } })?;
         ensure!(
             batch(&plain)?.len() == batch(&shaped)?.len(),
             "{filter}: {plain} {shaped}"
         );
         assert_eq!(batch(&shaped)?.len(), count, "{filter}");
-        let [_, counted] = both.run(&doc! { "count": COLLECTION, "query": &filter })?;
+        let [_, counted] = comparison.run(&doc! { "count": COLLECTION, "query": &filter })?;
         assert_eq!(counted.get_i32("n")?, i32::try_from(count)?);
         let pipeline = bson!([{ "$match": { "_id": { "$gt": 0 } } }, { "$match": &filter }, { "$sort": { "_id": 1 } }]);
-        let [_, piped] = both.run(&doc! { "aggregate": COLLECTION, "pipeline": pipeline, "cursor": {} })?;
+        let [_, piped] = comparison.run(&doc! { "aggregate": COLLECTION, "pipeline": pipeline, "cursor": {} })?;
         assert_eq!(batch(&piped)?.len(), count, "{filter}");
     }
     Ok(())
@@ -204,8 +204,8 @@ fn a_field_without_a_name_is_found() -> Result<()> {
 /// Codes of errors that the proxy generates.
 #[test]
 fn invalid_commands_have_mongods_error_codes() -> Result<()> {
-    let mut both = Both::start(Shape::new(&["k"]))?;
-    both.insert(vec![doc! { "_id": 1, "k": 1 }], true)?;
+    let mut comparison = Comparison::start(Shape::new(&["k"]))?;
+    comparison.insert(vec![doc! { "_id": 1, "k": 1 }], true)?;
     for (command, code) in [
         (doc! { "count": COLLECTION, "limit": 2.9 }, 9),
         (doc! { "count": COLLECTION, "limit": "x" }, 2),
@@ -217,7 +217,7 @@ fn invalid_commands_have_mongods_error_codes() -> Result<()> {
             51024,
         ),
     ] {
-        let [plain, shaped] = both.run(&command)?;
+        let [plain, shaped] = comparison.run(&command)?;
         for name in ["code", "codeName", "errmsg"] {
             assert_eq!(plain.get(name), shaped.get(name), "{name} of {command}");
         }
@@ -229,19 +229,19 @@ fn invalid_commands_have_mongods_error_codes() -> Result<()> {
 /// A hint on a collection that is not there was refused as on one that is.
 #[test]
 fn a_hint_means_nothing_on_a_missing_collection() -> Result<()> {
-    let mut both = Both::start(Shape::new(&["k"]))?;
+    let mut comparison = Comparison::start(Shape::new(&["k"]))?;
     for command in [
         doc! { "find": COLLECTION, "hint": "nope" },
         doc! { "count": COLLECTION, "hint": { "qty": 1 } },
         doc! { "aggregate": COLLECTION, "pipeline": [], "cursor": {}, "hint": "nope" },
         doc! { "find": COLLECTION, "hint": 1 },
     ] {
-        let [plain, shaped] = both.run(&command)?;
+        let [plain, shaped] = comparison.run(&command)?;
         assert_eq!(plain.get("ok"), shaped.get("ok"), "{command}");
         assert_eq!(plain.get("code"), shaped.get("code"), "{command}");
     }
-    both.insert(vec![doc! { "_id": 1, "k": 1 }], true)?;
-    let [plain, shaped] = both.run(&doc! { "find": COLLECTION, "hint": "nope" })?;
+    comparison.insert(vec![doc! { "_id": 1, "k": 1 }], true)?;
+    let [plain, shaped] = comparison.run(&doc! { "find": COLLECTION, "hint": "nope" })?;
     assert_eq!(shaped.get_i32("code")?, 2);
     assert_eq!(plain.get("code"), shaped.get("code"));
     Ok(())
@@ -252,12 +252,12 @@ fn a_hint_means_nothing_on_a_missing_collection() -> Result<()> {
 #[test]
 fn an_unordered_insert_keeps_the_order_behind_a_duplicate() -> Result<()> {
     let time = Some("date".to_owned());
-    let mut both = Both::start(Shape {
+    let mut comparison = Comparison::start(Shape {
         time,
         ..Shape::new(&["k"])
     })?;
     let document = |id: i32, time: i64| doc! { "_id": id, "k": 1, "date": bson::DateTime::from_millis(time) };
-    both.insert(vec![document(1, 1_000), document(2, 2_000)], true)?;
+    comparison.insert(vec![document(1, 1_000), document(2, 2_000)], true)?;
     // The first failure makes the rest careful, the second is then behind items that may go on.
     let documents = vec![
         document(1, 1),
@@ -266,32 +266,33 @@ fn an_unordered_insert_keeps_the_order_behind_a_duplicate() -> Result<()> {
         document(4, 9_500),
         document(5, 9_600),
     ];
-    let [plain, shaped] = both.insert(documents, false)?;
+    let [plain, shaped] = comparison.insert(documents, false)?;
     assert_eq!(indexes_of_errors(&plain), [0, 1]);
     assert_eq!(indexes_of_errors(&shaped), [0, 1]);
-    let [plain, shaped] = both.run(&doc! { "find": COLLECTION, "filter": { "k": 1 }, "projection": { "_id": 1 } })?;
+    let [plain, shaped] =
+        comparison.run(&doc! { "find": COLLECTION, "filter": { "k": 1 }, "projection": { "_id": 1 } })?;
     assert_eq!(batch(&plain)?, batch(&shaped)?);
-    both.check_layout()
+    comparison.check_layout()
 }
 
 /// Of two documents with one `_id` the first is stored, also when it has to wait for the next page of its
 /// key.
 #[test]
 fn an_unordered_insert_stores_the_first_of_two_behind_a_duplicate() -> Result<()> {
-    let mut both = Both::start(Shape {
+    let mut comparison = Comparison::start(Shape {
         max_items: 2,
         ..Shape::new(&["k"])
     })?;
-    both.insert(vec![doc! { "_id": 0, "k": 1 }], true)?;
+    comparison.insert(vec![doc! { "_id": 0, "k": 1 }], true)?;
     let keys = [(0, 1), (1, 1), (2, 1), (2, 5), (3, 1), (3, 5), (4, 1)];
     let documents = keys.iter().map(|(id, key)| doc! { "_id": id, "k": key }).collect();
-    let [plain, shaped] = both.insert(documents, false)?;
+    let [plain, shaped] = comparison.insert(documents, false)?;
     assert_eq!(indexes_of_errors(&plain), [0, 3, 5]);
     assert_eq!(indexes_of_errors(&shaped), [0, 3, 5]);
-    both.check_layout()
+    comparison.check_layout()
 }
 
-/// A page took an item that had room behind one that was refused and had none: another attempt knew nothing
+/// A page took an item that had room behind one that was refused and had none: another attempt had no record
 /// of it.
 #[test]
 fn resent_insert_uses_the_pages_of_the_first_attempt() -> Result<()> {
@@ -310,8 +311,8 @@ fn resent_insert_uses_the_pages_of_the_first_attempt() -> Result<()> {
 }
 
 /// Items of one key, of which some came late, on pages of two.
-fn disordered() -> Result<Both> {
-    let mut both = Both::start(Shape {
+fn disordered() -> Result<Comparison> {
+    let mut comparison = Comparison::start(Shape {
         max_items: 2,
         time: Some("date".to_owned()),
         ..Shape::new(&["k"])
@@ -320,14 +321,14 @@ fn disordered() -> Result<Both> {
         let date = bson::DateTime::from_millis(second * 1_000);
         doc! { "_id": second, "k": 1, "date": date }
     });
-    both.insert(items.to_vec(), true)?;
-    Ok(both)
+    comparison.insert(items.to_vec(), true)?;
+    Ok(comparison)
 }
 
 /// Pages that overlap in time were merged although the query had no sort by time.
 #[test]
 fn a_range_without_a_sort_comes_as_inserted() -> Result<()> {
-    let mut both = disordered()?;
+    let mut comparison = disordered()?;
     let filter = doc! { "k": 1, "date": { "$gte": bson::DateTime::from_millis(4_000) } };
     for (skip, limit) in [(0, 2), (1, 3), (0, 10)] {
         let find = doc! { "find": COLLECTION, "filter": &filter, "skip": skip, "limit": limit };
@@ -335,7 +336,7 @@ fn a_range_without_a_sort_comes_as_inserted() -> Result<()> {
         stages.extend((skip > 0).then(|| doc! { "$skip": skip }));
         let aggregate = doc! { "aggregate": COLLECTION, "pipeline": stages, "cursor": {} };
         for command in [find, aggregate] {
-            let [plain, shaped] = both.run(&command)?;
+            let [plain, shaped] = comparison.run(&command)?;
             assert_eq!(ids(&plain)?, ids(&shaped)?, "{command}");
         }
     }
@@ -351,14 +352,14 @@ fn ids(reply: &Document) -> Result<Vec<&Bson>> {
 
 /// A merge returned all items up to the limit in a single batch and ignored the batch size.
 #[test]
-fn a_single_batch_is_no_larger_than_asked_for() -> Result<()> {
-    let mut both = disordered()?;
+fn single_batch_is_not_larger_than_requested() -> Result<()> {
+    let mut comparison = disordered()?;
     for size in [0, 1, 3, 5, 10] {
         let find = doc! {
             "find": COLLECTION, "filter": { "k": 1 }, "sort": { "date": 1 }, "limit": 5, "batchSize": size,
             "singleBatch": true,
         };
-        let [plain, shaped] = both.run(&find)?;
+        let [plain, shaped] = comparison.run(&find)?;
         assert_eq!(ids(&plain)?, ids(&shaped)?, "{find}");
     }
     Ok(())

@@ -10,13 +10,13 @@ const ITEMS: i32 = 3000;
 const BOOKS: i32 = 150;
 
 /// A set of three, a listener for each of them, and collections of both patterns.
-struct World {
+struct Fixture {
     set: Mongod,
     database: String,
     options: ProxyOptions,
 }
 
-impl World {
+impl Fixture {
     fn new() -> Result<Self> {
         let set = Mongod::replica_set(3)?;
         let database = database_name();
@@ -80,9 +80,9 @@ fn answer(connection: &mut Connection, command: &Document) -> Result<Bson> {
         return Ok(documents.into());
     }
     let reply = connection.command_ok(command)?;
-    let told = ["n", "values", "nindexes", "collections", "queryPlanner"];
-    let told = told.iter().find_map(|name| reply.get(name));
-    match told.with_context(|| format!("{command}: {reply}"))? {
+    let names = ["n", "values", "nindexes", "collections", "queryPlanner"];
+    let value = names.iter().find_map(|name| reply.get(name));
+    match value.with_context(|| format!("{command}: {reply}"))? {
         Bson::Document(plan) => Ok(plan.get("namespace").cloned().into()),
         value => Ok(value.clone()),
     }
@@ -90,9 +90,9 @@ fn answer(connection: &mut Connection, command: &Document) -> Result<Bson> {
 
 #[test]
 fn shaped_collections_are_read_from_a_secondary() -> Result<()> {
-    let world = World::new()?;
-    let proxy = world.proxy()?;
-    let mut application = world.to_primary(&proxy)?;
+    let fixture = Fixture::new()?;
+    let proxy = fixture.proxy()?;
+    let mut application = fixture.to_primary(&proxy)?;
     let items = documents(ITEMS, |id| doc! { "_id": id, "k": id % 2 });
     let books = documents(BOOKS, |id| doc! { "_id": id, "buyers": vec!["user"; 20] });
     let everywhere = doc! { "w": 3 };
@@ -102,15 +102,15 @@ fn shaped_collections_are_read_from_a_secondary() -> Result<()> {
         doc! { "createIndexes": "items", "indexes": [{ "key": { "k": 1 }, "name": "k" }] },
     ];
     for mut write in writes {
-        write.extend(doc! { "writeConcern": &everywhere, "$db": &world.database });
+        write.extend(doc! { "writeConcern": &everywhere, "$db": &fixture.database });
         application.command_ok(&write)?;
     }
     for mut read in reads() {
-        read.insert("$db", &world.database);
+        read.insert("$db", &fixture.database);
         let expected = answer(&mut application, &read)?;
         read.insert("$readPreference", doc! { "mode": "secondary" });
-        let fresh = world.proxy()?;
-        let found = answer(&mut world.to_secondary(&fresh)?, &read).with_context(|| read.to_string())?;
+        let fresh = fixture.proxy()?;
+        let found = answer(&mut fixture.to_secondary(&fresh)?, &read).with_context(|| read.to_string())?;
         ensure!(found == expected, "{read}: {found} instead of {expected}");
     }
     Ok(())
@@ -118,16 +118,15 @@ fn shaped_collections_are_read_from_a_secondary() -> Result<()> {
 
 #[test]
 fn a_secondary_refuses_what_it_refuses_of_a_plain_collection() -> Result<()> {
-    let world = World::new()?;
-    let proxy = world.proxy()?;
-    let mut application = world.to_primary(&proxy)?;
+    let fixture = Fixture::new()?;
+    let proxy = fixture.proxy()?;
+    let mut application = fixture.to_primary(&proxy)?;
     for collection in ["items", "books", "plain"] {
         let document = doc! { "_id": 1, "k": 1, "buyers": vec!["user"; 20] };
-        let insert =
-            doc! { "insert": collection, "documents": [document], "writeConcern": { "w": 3 }, "$db": &world.database };
+        let insert = doc! { "insert": collection, "documents": [document], "writeConcern": { "w": 3 }, "$db": &fixture.database };
         application.command_ok(&insert)?;
     }
-    let mut secondary = world.to_secondary(&proxy)?;
+    let mut secondary = fixture.to_secondary(&proxy)?;
     let on = |collection: &str| {
         let long = doc! { "_id": 2, "k": 1, "buyers": vec!["user"; 20] };
         let change = doc! { "$push": { "buyers": "other" } };
@@ -148,7 +147,7 @@ fn a_secondary_refuses_what_it_refuses_of_a_plain_collection() -> Result<()> {
             for collection in ["items", "books"] {
                 let mut answers = Vec::new();
                 for mut command in [plain.clone(), on(collection)[number].clone()] {
-                    command.insert("$db", &world.database);
+                    command.insert("$db", &fixture.database);
                     command.extend(
                         preference
                             .clone()

@@ -9,20 +9,20 @@ use crate::proxies::small_pages;
 
 const COLLECTION: &str = "items";
 
-struct Scene {
+struct Fixture {
     application: Connection,
     database: String,
-    /// Stops with the scene.
+    /// Stopped when the fixture is dropped.
     _proxy: Proxy,
 }
 
-impl Scene {
+impl Fixture {
     /// Items with these statuses and an index on the status in this direction.
     fn start(statuses: &[Bson], direction: i32) -> Result<Self> {
         let database = database_name();
         let config = small_pages().toml(&format!("{database}.{COLLECTION}"));
         let proxy = Proxy::start(&ProxyOptions::new(&mongod::shared().uri()).config(&config))?;
-        let mut scene = Self {
+        let mut fixture = Self {
             application: Connection::open(proxy.address())?,
             database,
             _proxy: proxy,
@@ -32,10 +32,10 @@ impl Scene {
             .zip(0..)
             .map(|(status, number)| doc! { "k": number % 7, "status": status })
             .collect();
-        scene.run(doc! { "insert": COLLECTION, "documents": items })?;
+        fixture.run(doc! { "insert": COLLECTION, "documents": items })?;
         let index = doc! { "key": { "status": direction }, "name": "status" };
-        scene.run(doc! { "createIndexes": COLLECTION, "indexes": [index] })?;
-        Ok(scene)
+        fixture.run(doc! { "createIndexes": COLLECTION, "indexes": [index] })?;
+        Ok(fixture)
     }
 
     fn run(&mut self, mut command: Document) -> Result<Document> {
@@ -65,15 +65,15 @@ fn numbers(count: i32) -> Vec<Bson> {
 fn an_index_answers_a_distinct_of_few_values() -> Result<()> {
     for direction in [1, -1] {
         let statuses: Vec<Bson> = (0..200).map(|number| number % 32).map(Bson::from).collect();
-        let mut scene = Scene::start(&statuses, direction)?;
-        scene.check(&numbers(32), "index")?;
+        let mut fixture = Fixture::start(&statuses, direction)?;
+        fixture.check(&numbers(32), "index")?;
         // Emptied pages have entries, too.
         let delete = doc! { "q": { "k": { "$in": [1, 2, 3] } }, "limit": 0 };
-        scene.run(doc! { "delete": COLLECTION, "deletes": [delete] })?;
-        scene.check(&numbers(32), "index")?;
+        fixture.run(doc! { "delete": COLLECTION, "deletes": [delete] })?;
+        fixture.check(&numbers(32), "index")?;
         let delete = doc! { "q": {}, "limit": 0 };
-        scene.run(doc! { "delete": COLLECTION, "deletes": [delete] })?;
-        scene.check(&[], "index")?;
+        fixture.run(doc! { "delete": COLLECTION, "deletes": [delete] })?;
+        fixture.check(&[], "index")?;
     }
     Ok(())
 }
@@ -81,11 +81,11 @@ fn an_index_answers_a_distinct_of_few_values() -> Result<()> {
 #[test]
 fn a_pipeline_answers_where_the_index_does_not_show_the_values() -> Result<()> {
     for direction in [1, -1] {
-        Scene::start(&numbers(33), direction)?.check(&numbers(33), "pipeline")?;
+        Fixture::start(&numbers(33), direction)?.check(&numbers(33), "pipeline")?;
         let odd = [bson!(1), Bson::Null, bson!("a")];
-        Scene::start(&odd, direction)?.check(&[Bson::Null, bson!(1), bson!("a")], "pipeline")?;
+        Fixture::start(&odd, direction)?.check(&[Bson::Null, bson!(1), bson!("a")], "pipeline")?;
         let arrays = [bson!(1), bson!(["b", "a"])];
-        Scene::start(&arrays, direction)?.check(&[bson!(1), bson!("a"), bson!("b")], "pipeline")?;
+        Fixture::start(&arrays, direction)?.check(&[bson!(1), bson!("a"), bson!("b")], "pipeline")?;
     }
     Ok(())
 }

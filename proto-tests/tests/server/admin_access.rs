@@ -58,19 +58,19 @@ fn check_reports_unprotected_admin_endpoints() -> Result<()> {
         fs::write(&config, text)?;
         Ok(String::from_utf8(proxy.run("check")?.stdout)?)
     };
-    let said = check(&open)?;
+    let printed = check(&open)?;
     ensure!(
-        said.contains("note: admin: 0.0.0.0:") && said.contains("every client that reaches this address"),
-        "{said}"
+        printed.contains("note: admin: 0.0.0.0:") && printed.contains("every client that reaches this address"),
+        "{printed}"
     );
-    let said = check(&open.replace("[admin]", &format!("[admin]\ntoken = \"{TOKEN}\"")))?;
+    let printed = check(&open.replace("[admin]", &format!("[admin]\ntoken = \"{TOKEN}\"")))?;
     ensure!(
-        said.contains("the token is sent unencrypted") && !said.contains(TOKEN),
-        "{said}"
+        printed.contains("the token is sent unencrypted") && !printed.contains(TOKEN),
+        "{printed}"
     );
     let missing = "[admin]\ntls = { cert = \"none.pem\" }";
-    let said = check(&open.replace("[admin]", missing))?;
-    ensure!(said.contains("error: admin: `admin.tls.cert`: "), "{said}");
+    let printed = check(&open.replace("[admin]", missing))?;
+    ensure!(printed.contains("error: admin: `admin.tls.cert`: "), "{printed}");
     Ok(())
 }
 

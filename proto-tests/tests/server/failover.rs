@@ -93,7 +93,7 @@ impl Application {
     }
 }
 
-/// Writes while `disturb` goes on, and judges what the set holds afterwards.
+/// Writes while `disturb` runs, and checks the stored documents afterwards.
 fn run(
     application: &Application,
     set: &mut Mongod,
@@ -110,10 +110,10 @@ fn run(
     ensure!(wrong.is_empty(), "{name}:\n{}", wrong.join("\n"));
     let seen: Vec<_> = ledger.errors().keys().collect();
     ensure!(seen.is_empty(), "{name}: the application saw {seen:?}");
-    // A driver that was shown the members themselves would go round the proxy.
+    // A driver that got the members' addresses would bypass the proxy.
     let found = attempts.servers();
     let named: BTreeSet<_> = application.servers.iter().map(ToString::to_string).collect();
-    ensure!(found.is_subset(&named), "{name}: the driver went to {found:?}");
+    ensure!(found.is_subset(&named), "{name}: the driver connected to {found:?}");
     ensure!(attempts.failed() > 0, "{name}: no write was disturbed");
     Ok(())
 }

@@ -154,7 +154,7 @@ fn the_shared_server_ends_with_its_process_even_when_that_is_killed() -> Result<
 
 #[test]
 #[ignore = "is run, and killed, by the test above"]
-#[expect(clippy::print_stdout, reason = "it tells the test that started it")]
+#[expect(clippy::print_stdout, reason = "the test that started it reads its output")]
 fn owner_of_a_shared_server() {
     // The thread that started the server ends first, as a test's does: the server must stay.
     std::thread::spawn(|| drop(mongod::shared().ids())).join().unwrap();
@@ -174,8 +174,8 @@ fn owner_of_a_shared_server() {
 fn a_mongod_that_lacks_a_library_is_reported_in_one_line() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let script = folder.path().join("mongod");
-    let said = "error while loading shared libraries: libcurl.so.4: cannot open shared object file";
-    std::fs::write(&script, format!("#!/bin/sh\necho 'mongod: {said}' >&2\nexit 127\n"))?;
+    let message = "error while loading shared libraries: libcurl.so.4: cannot open shared object file";
+    std::fs::write(&script, format!("#!/bin/sh\necho 'mongod: {message}' >&2\nexit 127\n"))?;
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     let output = Command::new(std::env::current_exe()?)
         .args([
@@ -193,7 +193,7 @@ fn a_mongod_that_lacks_a_library_is_reported_in_one_line() -> Result<()> {
         .find(|line| line.contains("libcurl"))
         .context("not reported")?;
     assert!(
-        line.contains("apt-get install libcurl4") && line.contains(said),
+        line.contains("apt-get install libcurl4") && line.contains(message),
         "{line}"
     );
     assert!(!output.status.success());

@@ -54,7 +54,7 @@ fn statements_hints_conflicts_and_fill_are_counted() -> Result<()> {
         application.command_ok(&shaped.insert(items))?;
         Ok(counted(&shaped.proxy, &mut before))
     };
-    // Three pages of a key that nothing is known of, the third with room.
+    // Three pages of a key that is not in the cache, the third with room.
     assert_eq!(
         insert(&items(0..25, 1))?,
         [

@@ -2,7 +2,7 @@
 //! one line for each.
 
 mod compressed;
-mod crowd;
+mod limits;
 mod memory;
 mod slow;
 mod unread;
@@ -71,7 +71,7 @@ fn check_limits(proxy: &Proxy, expected: &[(&str, u32)]) -> Result<()> {
     Ok(())
 }
 
-/// What the log says of one client once it is gone: one line.
+/// The log line of one client after its end.
 fn line_of(proxy: &Proxy, client: SocketAddr) -> Result<Line> {
     let peer = format!("\"peer\":\"{client}\"");
     proxy.wait_for_log(&peer)?;
@@ -91,8 +91,8 @@ fn check_closed(proxy: &Proxy, name: &str, bytes: &[u8]) -> Result<()> {
     connection.send(bytes)?;
     ensure!(connection.is_closed().context(name.to_owned())?, "{name}: still open");
     let line = line_of(proxy, client).context(name.to_owned())?;
-    let told = [BROKEN, SLOW].iter().any(|told| line.text.contains(told));
-    ensure!(line.level == Level::Warn && told, "{name}: {}", line.text);
+    let is_expected = [BROKEN, SLOW].iter().any(|message| line.text.contains(message));
+    ensure!(line.level == Level::Warn && is_expected, "{name}: {}", line.text);
     Ok(())
 }
 

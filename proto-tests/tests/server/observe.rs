@@ -71,7 +71,7 @@ fn refused() -> Vec<Document> {
     ]
 }
 
-/// What a shape may refuse only when it knows what is stored; it does not.
+/// Writes that a shape may refuse only by the stored documents. It does not.
 fn changes() -> Vec<Document> {
     let update = |q: Document, u: Document| doc! { "update": "items", "updates": [{ "q": q, "u": u, "multi": true }] };
     vec![
@@ -133,7 +133,7 @@ fn observe_mode_returns_mongods_replies_and_counts_like_rewriting() -> Result<()
     let other = database_name();
     let rewriting = Proxy::start(&options.config(&config(&other, "rewrite")))?;
     run(&mut Connection::open(rewriting.address())?, &other)?;
-    let told = |series: &str, namespace: &str| {
+    let counts = |series: &str, namespace: &str| {
         let observed = |prefix: &str, proxy: &Proxy, database: &str| {
             let labels = series.find('{').map_or("", |begin| &series[begin + 1..]);
             let name = series.split('{').next().unwrap_or_default();
@@ -163,14 +163,14 @@ fn observe_mode_returns_mongods_replies_and_counts_like_rewriting() -> Result<()
             "cluster",
             "misfit",
         ] {
-            let (observed, rewritten) = told(&format!("rejected_total{{reason=\"{reason}\""), namespace);
+            let (observed, rewritten) = counts(&format!("rejected_total{{reason=\"{reason}\""), namespace);
             ensure!(
                 (observed - rewritten).abs() < 0.5,
                 "{namespace}, {reason}: {observed} observed, {rewritten} refused"
             );
         }
         for strategy in ["page", "stream", "pipeline"] {
-            let (observed, rewritten) = told(&format!("reads_total{{strategy=\"{strategy}\""), namespace);
+            let (observed, rewritten) = counts(&format!("reads_total{{strategy=\"{strategy}\""), namespace);
             ensure!(
                 (observed - rewritten).abs() < 0.5,
                 "{namespace}, {strategy}: {observed} observed, {rewritten} read"
@@ -178,7 +178,7 @@ fn observe_mode_returns_mongods_replies_and_counts_like_rewriting() -> Result<()
         }
     }
     for (reason, count) in [("read", 2.0), ("index", 2.0), ("change_stream", 1.0)] {
-        let refused = told(&format!("rejected_total{{reason=\"{reason}\""), "items").1;
+        let refused = counts(&format!("rejected_total{{reason=\"{reason}\""), "items").1;
         ensure!(
             refused >= count,
             "the workload has {refused} refusals for the reason {reason}"

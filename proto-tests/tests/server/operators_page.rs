@@ -1,6 +1,6 @@
 //! The operator's page in a real Chromium, with JavaScript and without: its numbers equal those of
 //! `/metrics`.
-#![expect(clippy::print_stdout, reason = "says so where it was not run")]
+#![expect(clippy::print_stdout, reason = "reports that the test was not run")]
 
 use anyhow::{Context as _, Result, ensure};
 use bson::doc;

@@ -165,11 +165,11 @@ fn certificate_is_replaced_while_connections_are_open() -> Result<()> {
     hang_up(&mut proxy, NOT_RELOADED)?;
     open(&new)?;
     before.command_ok(&ping)?;
-    let told = proxy.wait_for_log(NOT_RELOADED)?;
+    let line = proxy.wait_for_log(NOT_RELOADED)?;
     ensure!(
-        told.text.contains("does not belong to the certificate"),
+        line.text.contains("does not belong to the certificate"),
         "{}",
-        told.text
+        line.text
     );
     Ok(())
 }
@@ -234,14 +234,14 @@ fn reload_names_options_that_need_a_restart() -> Result<()> {
         ensure!(file != good, "{option}: the file is the same");
         fs::write(proxy.config_file(), file)?;
         hang_up(&mut proxy, RELOADED)?;
-        let told: Vec<_> = proxy
+        let lines: Vec<_> = proxy
             .log()
             .into_iter()
             .filter(|line| line.text.contains(LATER))
             .collect();
         ensure!(
-            told.len() == number && told[number - 1].text.contains(option),
-            "{option}: {told:?}"
+            lines.len() == number && lines[number - 1].text.contains(option),
+            "{option}: {lines:?}"
         );
         Connection::open(proxy.address())?.command_ok(&doc! { "ping": 1, "$db": "admin" })?;
     }
@@ -261,8 +261,8 @@ fn hold(server: &mut Connection, command: &str, namespace: &str) -> Result<()> {
 
 /// How often a command has waited.
 fn wait_until_held(server: &mut Connection) -> Result<()> {
-    let asked = doc! { "waitForFailPoint": "failCommand", "timesEntered": 1, "maxTimeMS": 10_000, "$db": "admin" };
-    let reply = server.command(&asked)?;
+    let wait = doc! { "waitForFailPoint": "failCommand", "timesEntered": 1, "maxTimeMS": 10_000, "$db": "admin" };
+    let reply = server.command(&wait)?;
     ensure!(reply.get_f64("ok")? > 0.0, "{reply}");
     Ok(())
 }
@@ -277,7 +277,7 @@ fn a_command_ends_under_the_settings_that_it_began_with() -> Result<()> {
     application.command_ok(&insert(&database, COLLECTION, 0..2))?;
     let namespace = format!("{database}.{COLLECTION}");
 
-    // An aggregate is in the middle when its bucket goes: it gives items. The next one gives buckets.
+    // The shape is removed during an aggregate: it returns items. The next one returns buckets.
     let stage = doc! { "$set": { "seen": true } };
     let aggregate = doc! { "aggregate": COLLECTION, "pipeline": [stage], "cursor": {}, "$db": &database };
     hold(&mut direct, "aggregate", &namespace)?;
@@ -292,7 +292,7 @@ fn a_command_ends_under_the_settings_that_it_began_with() -> Result<()> {
     let reply = application.command_ok(&aggregate)?;
     ensure!(batch(&reply)? == 1, "{reply}");
 
-    // An insert has looked at the pages when its bucket goes: it still writes to the page.
+    // The shape is removed after an insert has read the pages: it still writes to the page.
     edit(&proxy, |file| file.to_owned() + &shape)?;
     hang_up(&mut proxy, RELOADED)?;
     hold(&mut direct, "update", &namespace)?;

@@ -178,14 +178,14 @@ async fn logs_and_metrics_contain_no_documents_or_credentials() -> Result<()> {
             == 401
     );
     ensure!(proxy.admin_get(&format!("/{MARK}"))?.status == 404);
-    let told = [
+    let pages = [
         proxy.admin_get("/metrics")?.body,
         proxy.admin_get("/")?.body,
         proxy.admin_get("/readyz")?.body,
     ];
-    ensure!(told[0].contains("mongoshape_rejected_total") && told[1].contains("shop.trades"));
-    for told in &told {
-        ensure!(!told.contains(MARK), "{}", around(told));
+    ensure!(pages[0].contains("mongoshape_rejected_total") && pages[1].contains("shop.trades"));
+    for page in &pages {
+        ensure!(!page.contains(MARK), "{}", around(page));
     }
     verbs_keep_passwords(&mongod, &proxy)?;
     proxy.stop()?;
@@ -213,10 +213,10 @@ fn verbs_keep_passwords(mongod: &Mongod, proxy: &Proxy) -> Result<()> {
         std::fs::write(proxy.config_file(), text)?;
         for verb in ["check", "setup"] {
             let ran = proxy.run(verb)?;
-            let said = format!("{}{}", String::from_utf8(ran.stdout)?, String::from_utf8(ran.stderr)?);
-            ensure!(works || !ran.status.success(), "{verb}: {said}");
+            let printed = format!("{}{}", String::from_utf8(ran.stdout)?, String::from_utf8(ran.stderr)?);
+            ensure!(works || !ran.status.success(), "{verb}: {printed}");
             for secret in [OWN_PASSWORD, &TOKEN[..10], &mark("wrong")] {
-                ensure!(!said.contains(secret), "{verb}: {said}");
+                ensure!(!printed.contains(secret), "{verb}: {printed}");
             }
         }
     }

@@ -27,16 +27,16 @@ async fn works(uri: &str) -> Result<()> {
 async fn is_refused(uri: &str) {
     let uri = format!("{uri}&serverSelectionTimeoutMS=1000");
     let client = client(&uri).await.expect("a connection string");
-    let asked = client.database("d").run_command(doc! { "count": "c" }).await;
-    assert!(asked.is_err(), "{asked:?}");
+    let reply = client.database("d").run_command(doc! { "count": "c" }).await;
+    assert!(reply.is_err(), "{reply:?}");
 }
 
 /// Whether a client that is this one gets an answer.
 fn answers(mongod: &Mongod, certificates: &Certificates, identity: Identity) -> Result<bool> {
     let config = certificates.client_config(identity)?;
-    let asked = Connection::open_tls(mongod.address(), &config)
+    let reply = Connection::open_tls(mongod.address(), &config)
         .and_then(|mut connection| connection.command_ok(&doc! { "ping": 1, "$db": "admin" }));
-    Ok(asked.is_ok())
+    Ok(reply.is_ok())
 }
 
 #[tokio::test]
@@ -118,7 +118,7 @@ async fn cursor_can_be_read_only_by_its_user() -> Result<()> {
         .await?;
     let through = |uri: String| uri.replace(&mongod.address().to_string(), &proxy.address().to_string());
     for (uri, other, collection) in [
-        (mongod.uri(), mongod.uri_as("other", "word"), "naive"),
+        (mongod.uri(), mongod.uri_as("other", "word"), "plain"),
         (through(mongod.uri()), through(mongod.uri_as("other", "word")), "items"),
     ] {
         let (owner, stranger) = (client(&uri).await?.database("d"), client(&other).await?.database("d"));
@@ -142,7 +142,7 @@ async fn cursor_can_be_read_only_by_its_user() -> Result<()> {
     Ok(())
 }
 
-/// What a command that is refused says.
+/// The error code of a refused command.
 async fn code(database: &Database, command: Document) -> Result<Option<i32>> {
     match database.run_command(command).await {
         Ok(_) => Ok(None),
@@ -155,8 +155,8 @@ async fn code(database: &Database, command: Document) -> Result<Option<i32>> {
 
 /// What comes of a cursor that others kill, or try to.
 async fn kills(address: SocketAddr, [owner, stranger, keeper]: &[Database; 3], filter: Document) -> Result<String> {
-    let mut told = Vec::new();
-    let collection = if owner.name() == "n" { "naive" } else { "items" };
+    let mut codes = Vec::new();
+    let collection = if owner.name() == "n" { "plain" } else { "items" };
     let find = doc! { "find": collection, "filter": filter, "batchSize": 1 };
     let opened = owner.run_command(find.clone()).await?;
     let id = opened.get_document("cursor")?.get_i64("id")?;
@@ -166,25 +166,25 @@ async fn kills(address: SocketAddr, [owner, stranger, keeper]: &[Database; 3], f
         let mut by_nobody = kill.clone();
         by_nobody.insert("$db", owner.name());
         let nobody = Connection::open(address)?.command(&by_nobody)?;
-        told.push(nobody.get_i32("code").ok());
-        told.push(code(stranger, kill).await?);
-        told.push(code(owner, more.clone()).await?);
+        codes.push(nobody.get_i32("code").ok());
+        codes.push(code(stranger, kill).await?);
+        codes.push(code(owner, more.clone()).await?);
     }
     let kill = doc! { "killCursors": collection, "cursors": [id, 77_i64] };
     let killed = owner.run_command(kill.clone()).await?;
-    told.push(code(owner, more.clone()).await?);
+    codes.push(code(owner, more.clone()).await?);
     let again = owner.run_command(kill).await?;
     let opened = owner.run_command(find).await?;
     let id = opened.get_document("cursor")?.get_i64("id")?;
     let by_keeper = keeper
         .run_command(doc! { "killCursors": "other", "cursors": [id] })
         .await?;
-    told.push(code(owner, doc! { "getMore": id, "collection": collection }).await?);
+    codes.push(code(owner, doc! { "getMore": id, "collection": collection }).await?);
     let counts = [&killed, &again, &by_keeper].map(|reply| {
         let names = ["cursorsKilled", "cursorsNotFound", "cursorsAlive", "cursorsUnknown"];
         names.map(|name| reply.get_array(name).map(Vec::len).ok())
     });
-    Ok(format!("{told:?} {counts:?}"))
+    Ok(format!("{codes:?} {counts:?}"))
 }
 
 #[tokio::test]
@@ -204,7 +204,7 @@ async fn cursor_can_be_killed_by_its_user_or_with_the_kill_any_cursor_privilege(
     }
     // Of the shaped collection, all that is left of one key waits in the proxy, and all else is in mongod.
     for filter in [doc! { "k": 1 }, doc! {}] {
-        let mut told = Vec::new();
+        let mut codes = Vec::new();
         for (address, name) in [(mongod.address(), "n"), (proxy.address(), "d")] {
             let mut databases = Vec::new();
             for user in ["owner", "stranger", "keeper"] {
@@ -215,14 +215,14 @@ async fn cursor_can_be_killed_by_its_user_or_with_the_kill_any_cursor_privilege(
             let databases: [Database; 3] = databases.try_into().expect("three of them");
             let items =
                 (0..1000).map(|number| doc! { "_id": number, "k": i32::from(number < 8), "fill": "x".repeat(900) });
-            let collection = if name == "n" { "naive" } else { "items" };
+            let collection = if name == "n" { "plain" } else { "items" };
             let collection = databases[0].collection::<Document>(collection);
             if collection.count_documents(doc! {}).await? == 0 {
                 collection.insert_many(items).await?;
             }
-            told.push(kills(address, &databases, filter.clone()).await?);
+            codes.push(kills(address, &databases, filter.clone()).await?);
         }
-        assert_eq!(told[0], told[1], "{filter}");
+        assert_eq!(codes[0], codes[1], "{filter}");
     }
     Ok(())
 }

@@ -22,9 +22,9 @@ fn ping() -> Document {
 /// Whether a client that is this one gets an answer.
 fn answers(proxy: &Proxy, certificates: &Certificates, identity: Identity) -> Result<bool> {
     let config = certificates.client_config(identity)?;
-    let asked =
+    let reply =
         Connection::open_tls(proxy.address(), &config).and_then(|mut connection| connection.command_ok(&ping()));
-    Ok(asked.is_ok())
+    Ok(reply.is_ok())
 }
 
 /// How many lines contain this.

@@ -11,11 +11,11 @@
 //! ```
 
 mod application;
+mod fixture;
 mod ledger;
 mod own;
 mod queue;
 mod shared;
-mod world;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ use proto_tests::crash::{Crashing, Cuts};
 use proto_tests::measure::{is_full, seed, show};
 use proto_tests::{Proxy, mongod};
 
-use crate::buckets::world::World;
+use crate::buckets::fixture::Fixture;
 
 const CUTS: Cuts = Cuts {
     number: 6,
@@ -42,17 +42,17 @@ fn time() -> Duration {
 #[test]
 fn nothing_is_lost_or_doubled_between_sixteen_applications_on_two_proxies() -> Result<()> {
     let seed = seed();
-    let world = World::new(mongod::shared_replica_set().address());
-    let proxies = world.proxies()?;
+    let fixture = Fixture::new(mongod::shared_replica_set().address());
+    let proxies = fixture.proxies()?;
     let addresses = proxies.each_ref().map(Proxy::address);
     let until = Instant::now() + time();
-    let ledger = world.run(seed, &addresses, |_| {
+    let ledger = fixture.run(seed, &addresses, |_| {
         thread::sleep(until.saturating_duration_since(Instant::now()));
         Ok(())
     })?;
     show(&ledger.summary());
     ensure!(ledger.resent == 0, "connections broke");
-    world.judge(&ledger, &[])
+    fixture.judge(&ledger, &[])
 }
 
 #[test]
@@ -60,10 +60,10 @@ fn nothing_is_lost_or_doubled_when_proxies_are_killed() -> Result<()> {
     let seed = seed();
     // Between the proxies and mongod, so that those links can be cut too.
     let upstream = Balancer::before(vec![mongod::shared_replica_set().address()])?;
-    let world = World::retrying(upstream.address());
-    let mut crashing = Crashing::new((seed, CUTS), upstream, world.proxies()?)?;
+    let fixture = Fixture::retrying(upstream.address());
+    let mut crashing = Crashing::new((seed, CUTS), upstream, fixture.proxies()?)?;
     let until = Instant::now() + time();
-    let ledger = world.run(seed, &[crashing.address()], |answered| {
+    let ledger = fixture.run(seed, &[crashing.address()], |answered| {
         while Instant::now() < until {
             crashing.crash()?;
             answered.wait_for(8, || true)?;
@@ -72,6 +72,6 @@ fn nothing_is_lost_or_doubled_when_proxies_are_killed() -> Result<()> {
     })?;
     show(&ledger.summary());
     ensure!(ledger.resent > 0, "nothing was disturbed");
-    // What a crash leaves behind: the page is one like another, and goes with the next delete.
-    world.judge(&ledger, &["the highest page is empty"])
+    // Remains of a crash: the page is valid, and the next delete removes it.
+    fixture.judge(&ledger, &["the highest page is empty"])
 }

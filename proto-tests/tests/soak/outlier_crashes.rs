@@ -5,18 +5,18 @@
 //! `MONGOSHAPE_CRASHES=full` disturbs every internal command, and takes some minutes.
 
 mod commands;
-mod world;
+mod fixture;
 
 use anyhow::{Result, ensure};
 use bson::doc;
 use proto_tests::attempts::Disturbance;
-use proto_tests::cut::Moment;
+use proto_tests::breaking_relay::Moment;
 use proto_tests::measure::is_full;
 use proto_tests::mongod;
 use proto_tests::raw::Connection;
 
 use crate::outlier_crashes::commands::commands;
-use crate::outlier_crashes::world::World;
+use crate::outlier_crashes::fixture::Fixture;
 
 /// Of the commands that the proxy makes, an ordinary run disturbs each of so many; the whole measure all.
 const STEP: usize = 5;
@@ -31,9 +31,9 @@ fn disturbed(kind: usize) -> impl Iterator<Item = usize> {
 
 /// Disturbs each command at each of the proxy's commands in turn, and sends it again.
 fn is_done_once(disturbance: Disturbance) -> Result<()> {
-    let mut world = World::new()?;
-    let mut wrong = world.attempts.done_otherwise(disturbance, disturbed)?;
-    wrong.extend(world.wrong_layout()?);
+    let mut fixture = Fixture::new()?;
+    let mut wrong = fixture.attempts.done_otherwise(disturbance, disturbed)?;
+    wrong.extend(fixture.wrong_layout()?);
     ensure!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
     Ok(())
 }
@@ -55,8 +55,8 @@ fn retry_completes_an_interrupted_attempt() -> Result<()> {
 
 #[test]
 fn interrupted_command_without_retry_is_atomic() -> Result<()> {
-    let mut world = World::new()?;
-    world.attempts.sends_again = false;
+    let mut fixture = Fixture::new()?;
+    fixture.attempts.sends_again = false;
     let mut wrong = Vec::new();
     for (kind, command) in commands(0).iter().enumerate() {
         if command
@@ -66,11 +66,11 @@ fn interrupted_command_without_retry_is_atomic() -> Result<()> {
             // It may end between two.
             continue;
         }
-        let before = world.attempts.before()?;
-        let after = world.attempts.run(kind, None)?.there;
+        let before = fixture.attempts.before()?;
+        let after = fixture.attempts.run(kind, None)?.there;
         for number in disturbed(kind) {
             let disturbance = Disturbance::Breaks(Moment::Before);
-            let outcome = world.attempts.run(kind, Some((disturbance, number)))?;
+            let outcome = fixture.attempts.run(kind, Some((disturbance, number)))?;
             if outcome.there != before && outcome.there != after {
                 wrong.push(format!("{command}, {number}:\n  {:?}", outcome.there));
             }
@@ -78,14 +78,14 @@ fn interrupted_command_without_retry_is_atomic() -> Result<()> {
                 break;
             }
             // The next write repairs the remains: only orphans.
-            let (left_over, said) = world.push_to_all()?;
-            wrong.extend(left_over.map(|left_over| format!("{command}, {number}: left over: {left_over}; {said}")));
+            let (left_over, reply) = fixture.push_to_all()?;
+            wrong.extend(left_over.map(|left_over| format!("{command}, {number}: left over: {left_over}; {reply}")));
         }
     }
-    wrong.extend(world.wrong_layout()?);
+    wrong.extend(fixture.wrong_layout()?);
     ensure!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
     // Nothing that a later `find` could take for a document.
     let mut direct = Connection::open(mongod::shared_replica_set().address())?;
-    direct.command_ok(&doc! { "dropDatabase": 1, "$db": &world.books.database })?;
+    direct.command_ok(&doc! { "dropDatabase": 1, "$db": &fixture.books.database })?;
     Ok(())
 }

@@ -9,11 +9,11 @@
 //! MONGOSHAPE_CHURN=full MONGOSHAPE_SEED=7 cargo test -p proto-tests --test soak outliers -- --nocapture
 //! ```
 
+mod fixture;
+mod ledger;
 mod measure;
 mod mix;
 mod reader;
-mod shelf;
-mod world;
 mod writer;
 
 use std::thread;
@@ -26,8 +26,8 @@ use proto_tests::measure::{seed, show};
 use proto_tests::retrying::Retries;
 use proto_tests::{Proxy, mongod};
 
+use crate::outliers::fixture::Fixture;
 use crate::outliers::measure::Measure;
-use crate::outliers::world::World;
 
 const CUTS: Cuts = Cuts {
     number: 6,
@@ -38,16 +38,16 @@ const CUTS: Cuts = Cuts {
 /// Buyers are pushed while others read, and each is there once.
 fn every_buyer_is_there_once(threshold: usize, max_items: usize) -> Result<()> {
     let seed = seed();
-    let world = World::new(
+    let fixture = Fixture::new(
         (threshold, max_items),
         (mongod::shared_replica_set().address(), Retries::None),
     );
-    let proxies = world.proxies()?;
+    let proxies = fixture.proxies()?;
     let addresses = proxies.each_ref().map(Proxy::address);
     let measure = Measure::chosen();
-    let summary = world.run((seed, measure), &addresses, |_| Ok(()))?;
+    let summary = fixture.run((seed, measure), &addresses, |_| Ok(()))?;
     show(&summary);
-    world.judge()
+    fixture.judge()
 }
 
 #[test]
@@ -65,11 +65,11 @@ fn each_pushed_element_is_stored_once_when_proxies_are_killed() -> Result<()> {
     let seed = seed();
     // Between the proxies and mongod, so that those links can be cut too.
     let upstream = Balancer::before(vec![mongod::shared_replica_set().address()])?;
-    let world = World::new((50, 100), (upstream.address(), Retries::Writes));
-    let mut crashing = Crashing::new((seed, CUTS), upstream, world.proxies()?)?;
+    let fixture = Fixture::new((50, 100), (upstream.address(), Retries::Writes));
+    let mut crashing = Crashing::new((seed, CUTS), upstream, fixture.proxies()?)?;
     let measure = Measure::chosen();
     let mut kills = 0;
-    let summary = world.run((seed, measure), &[crashing.address()], |progress| {
+    let summary = fixture.run((seed, measure), &[crashing.address()], |progress| {
         while progress.goes_on() {
             crashing.crash()?;
             kills += 1;
@@ -78,33 +78,33 @@ fn each_pushed_element_is_stored_once_when_proxies_are_killed() -> Result<()> {
         Ok(())
     })?;
     show(&format!("{summary}, {kills} kills"));
-    ensure!(world.shelf.resent() > 0, "nothing was disturbed");
-    world.judge()
+    ensure!(fixture.ledger.resent() > 0, "nothing was disturbed");
+    fixture.judge()
 }
 
 #[test]
 fn mixed_updates_have_the_expected_totals() -> Result<()> {
     let seed = seed();
-    let world = World::new((5, 7), (mongod::shared_replica_set().address(), Retries::None));
-    let proxies = world.proxies()?;
+    let fixture = Fixture::new((5, 7), (mongod::shared_replica_set().address(), Retries::None));
+    let proxies = fixture.proxies()?;
     let addresses = proxies.each_ref().map(Proxy::address);
-    let (done, resent) = mix::run(&world, (seed, &addresses), |_| {
+    let (done, resent) = mix::run(&fixture, (seed, &addresses), |_| {
         thread::sleep(Measure::chosen().time);
         Ok(())
     })?;
     show(&format!("{done} commands"));
     ensure!(resent == 0, "connections broke");
-    world.judge_layout()
+    fixture.judge_layout()
 }
 
 #[test]
 fn mixed_updates_have_the_expected_totals_when_proxies_are_killed() -> Result<()> {
     let seed = seed();
     let upstream = Balancer::before(vec![mongod::shared_replica_set().address()])?;
-    let world = World::new((5, 7), (upstream.address(), Retries::Writes));
-    let mut crashing = Crashing::new((seed, CUTS), upstream, world.proxies()?)?;
+    let fixture = Fixture::new((5, 7), (upstream.address(), Retries::Writes));
+    let mut crashing = Crashing::new((seed, CUTS), upstream, fixture.proxies()?)?;
     let until = Instant::now() + Measure::chosen().time;
-    let (done, resent) = mix::run(&world, (seed, &[crashing.address()]), |wait| {
+    let (done, resent) = mix::run(&fixture, (seed, &[crashing.address()]), |wait| {
         while Instant::now() < until {
             crashing.crash()?;
             wait()?;
@@ -113,5 +113,5 @@ fn mixed_updates_have_the_expected_totals_when_proxies_are_killed() -> Result<()
     })?;
     show(&format!("{done} commands, {resent} of them sent again"));
     ensure!(resent > 0, "nothing was disturbed");
-    world.judge_layout()
+    fixture.judge_layout()
 }

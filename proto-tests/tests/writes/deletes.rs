@@ -92,7 +92,7 @@ fn invalid_delete_has_mongods_error() -> Result<()> {
     ];
     for command in &commands {
         let [plain, shaped] = sides.run(command)?;
-        let told = |reply: &Document| {
+        let comparable = |reply: &Document| {
             let errors = reply.get_array("writeErrors").cloned().unwrap_or_default();
             let errors = errors.iter().filter_map(Bson::as_document);
             let errors: Vec<_> = errors
@@ -101,7 +101,7 @@ fn invalid_delete_has_mongods_error() -> Result<()> {
             (reply.get("n").cloned(), reply.get("code").cloned(), errors)
         };
         ensure!(
-            told(&plain) == told(&shaped),
+            comparable(&plain) == comparable(&shaped),
             "{command}\n  plain:  {plain}\n  shaped: {shaped}"
         );
     }

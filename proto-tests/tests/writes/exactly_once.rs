@@ -1,13 +1,13 @@
 //! Retryable inserts on bucket collections: a failure at any internal command leaves every item stored once,
 //! and the resent command gets the reply of a first success.
 //!
-//! [`races`] runs another writer between two internal commands. [`cuts`] breaks the connection to mongod at
+//! [`races`] runs another writer between two internal commands. [`broken_connections`] breaks the connection to mongod at
 //! each internal command. [`attempts`] does so for other writes, and runs two attempts at one command
 //! concurrently. [`crashes`] kills proxies at random.
 
 mod attempts;
+mod broken_connections;
 mod crashes;
-mod cuts;
 mod races;
 mod resent;
 mod writers;

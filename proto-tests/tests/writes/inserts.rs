@@ -1,9 +1,9 @@
 //! Inserts of every size and with every option, on a plain collection and on a shaped one of one replica set.
 
-mod answered;
 mod empty;
+mod insert_replies;
+mod refused_documents;
 mod resent;
-mod taken_back;
 
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, doc};
@@ -31,7 +31,7 @@ fn insert(sides: &mut Sides, body: &Document, documents: &[Document]) -> Result<
         ];
         connection.send(&frame::message(1, 0, &sections))?;
         let reply = raw::document(&connection.receive()?)?;
-        Ok(said(&reply, &database))
+        Ok(comparable(&reply, &database))
     };
     Ok([run(&mut sides.plain, plain)?, run(&mut sides.shaped, shaped)?])
 }
@@ -58,7 +58,7 @@ fn count(sides: &mut Sides) -> Result<i32> {
     Ok(shaped)
 }
 
-fn said(reply: &Document, database: &str) -> Document {
+fn comparable(reply: &Document, database: &str) -> Document {
     const KEPT: [&str; 7] = [
         "n",
         "writeErrors",
@@ -68,7 +68,7 @@ fn said(reply: &Document, database: &str) -> Document {
         "code",
         "codeName",
     ];
-    replies::said(reply, &KEPT, database)
+    replies::comparable(reply, &KEPT, database)
 }
 
 /// A document of exactly so many bytes.
@@ -129,7 +129,7 @@ fn documents_that_are_too_large_are_refused() -> Result<()> {
         &[of_bytes(2, 100), of_bytes(3, MAX + 1), of_bytes(4, 100)],
     )?;
     ensure!(count(&mut sides)? == 3);
-    // Where the bucket has no room for it, the proxy says so.
+    // Where the bucket has no room for it, the proxy returns the error.
     let [_, shaped] = insert(
         &mut sides,
         &doc! {},
@@ -250,7 +250,7 @@ fn client_statement_ids_do_not_collide_with_internal_ones() -> Result<()> {
                 let mut command = doc! { "insert": COLLECTION, "documents": &documents };
                 command.extend(doc! { "lsid": lsid, "txnNumber": 1_i64, "$db": &database });
                 command.extend(ids.clone());
-                Ok(said(&connection.command(&command)?, &database))
+                Ok(comparable(&connection.command(&command)?, &database))
             };
             let plain = run(&mut sides.plain, format!("{}_n", sides.database))?;
             let shaped = run(&mut sides.shaped, format!("{}_s", sides.database))?;

@@ -223,12 +223,12 @@ fn resent_update_is_executed_once() -> Result<()> {
             let first = sides.shaped.command_ok(&command)?;
             let stored = sides.items(true)?;
             let again = other.command_ok(&command)?;
-            for said in ["n", "nModified", "value", "lastErrorObject", "upserted"] {
-                let is_same = first.get(said) == again.get(said);
-                // mongod's retry record of an update says that it was an update.
+            for field in ["n", "nModified", "value", "lastErrorObject", "upserted"] {
+                let is_same = first.get(field) == again.get(field);
+                // mongod's retry record of an update has `nModified`.
                 ensure!(
-                    is_same || said == "nModified",
-                    "{said}: {command}\n  {first}\n  {again}"
+                    is_same || field == "nModified",
+                    "{field}: {command}\n  {first}\n  {again}"
                 );
             }
             ensure!(sides.items(true)? == stored, "{command} was done again");

@@ -65,7 +65,7 @@ fn batches_create_pages_after_full_ones() -> Result<()> {
     Ok(())
 }
 
-/// Another proxy has changed some of the pages that this one knows to be full.
+/// Another proxy has changed some of the pages that are full in this one's cache.
 #[test]
 fn stale_cached_pages_are_detected() -> Result<()> {
     let mut sides = Sides::open(Shape {

@@ -65,7 +65,7 @@ fn transaction_writes_are_visible_outside_only_after_commit() -> Result<()> {
         ensure!(ended.get_f64("ok")? > 0.0, "{ended}");
         ensure!(ids(&mut outside, &shaped)?.len() == expected);
     }
-    // What others knew of the pages before is not taken for true.
+    // Cached pages from before the transaction are checked again.
     outside.command_ok(&shaped.insert(&[item(9), item(10)]))?;
     ensure!(ids(&mut inside, &shaped)? == (0..=10).collect::<Vec<_>>());
     Ok(())
@@ -118,7 +118,7 @@ fn transaction_continues_on_another_connection_and_another_proxy() -> Result<()>
 type Step<'a> = &'a dyn Fn(&str) -> Document;
 
 /// The reply of an index command, or its error.
-fn told(reply: &Document) -> Document {
+fn comparable(reply: &Document) -> Document {
     const TOLD: [&str; 7] = [
         "ok",
         "code",
@@ -180,12 +180,12 @@ fn collection_and_indexes_created_in_a_transaction_are_hidden_until_commit() -> 
                 for step in steps {
                     let mut command = step(collection);
                     command.insert("$db", &shaped.database);
-                    answers.push(told(&transaction.run(&mut inside, &command)?));
+                    answers.push(comparable(&transaction.run(&mut inside, &command)?));
                     ensure!(names(&mut outside, &shaped.database, collection)?.is_empty());
                 }
-                answers.push(told(&transaction.end(&mut inside, end)?));
+                answers.push(comparable(&transaction.end(&mut inside, end)?));
                 let count = doc! { "count": collection, "$db": &shaped.database };
-                answers.push(told(&outside.command(&count)?));
+                answers.push(comparable(&outside.command(&count)?));
                 told_of.push((answers, names(&mut outside, &shaped.database, collection)?));
             }
             ensure!(told_of[0] == told_of[1], "{number} {end}: {told_of:#?}");
@@ -216,7 +216,7 @@ fn transaction_that_creates_an_existing_collection_fails() -> Result<()> {
     let mut transaction = in_session(&shaped, 9);
     let reply = transaction.run(&mut application, &index("a"))?;
     let expected = doc! { "numIndexesBefore": 2, "numIndexesAfter": 2, "note": "all indexes already exist", "ok": 1.0 };
-    ensure!(told(&reply) == expected, "{reply}");
+    ensure!(comparable(&reply) == expected, "{reply}");
     ensure!(transaction.end(&mut application, "commitTransaction")?.get_f64("ok")? > 0.0);
     ensure!(names(&mut application, &shaped.database, COLLECTION)? == ["_id_", "a"]);
     Ok(())

@@ -1,17 +1,17 @@
 //! Updates of items on a plain collection and on a shaped one of one replica set: the replies and the items
 //! afterwards.
 
-mod again;
+mod by_filter;
 mod by_id;
+mod concurrent;
 mod failing;
 mod fields;
-mod found;
+mod invalid_statements;
 mod malformed;
 mod many;
 mod moving;
 mod not_a_number;
 mod positional;
 mod random;
+mod resent;
 mod sides;
-mod together;
-mod wrong;

@@ -1,17 +1,17 @@
 //! The document that an upsert inserts if nothing matches: the one that mongod inserts is compared with the
 //! one that `mongoshape::pattern::bucket::upsert` builds, byte by byte.
 
-mod both;
-mod words;
+mod comparison;
+mod random;
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, Timestamp, doc};
 use proto_tests::measure::fixed_seed;
 
-use both::{Both, Outcome};
-use words::Words;
+use comparison::{Comparison, Outcome};
+use random::RandomCases;
 
-/// Cases of a test; the environment may ask for more, by `MONGOSHAPE_OPERATIONS`.
+/// Cases of a test; `MONGOSHAPE_OPERATIONS` sets another number.
 const CASES: u32 = 1500;
 
 fn cases() -> u32 {
@@ -27,14 +27,14 @@ fn cases() -> u32 {
     clippy::print_stderr,
     reason = "the test's own output, which the test runner captures"
 )]
-fn at_random(case: fn(&mut Words) -> (Document, Bson)) -> Result<[u32; 3]> {
+fn at_random(case: fn(&mut RandomCases) -> (Document, Bson)) -> Result<[u32; 3]> {
     let seed = fixed_seed();
-    let mut words = Words::new(seed);
-    let mut both = Both::open()?;
+    let mut cases_of_seed = RandomCases::new(seed);
+    let mut comparison = Comparison::open()?;
     let mut counts = [0; 3];
     for _ in 0..cases() {
-        let (filter, change) = case(&mut words);
-        let outcome = both
+        let (filter, change) = case(&mut cases_of_seed);
+        let outcome = comparison
             .compare(&filter, &change)
             .with_context(|| format!("to see it again: MONGOSHAPE_SEED={seed}"))?;
         counts[match outcome {
@@ -49,7 +49,7 @@ fn at_random(case: fn(&mut Words) -> (Document, Bson)) -> Result<[u32; 3]> {
 
 #[test]
 fn common_upserts_are_built_as_mongod_builds_them() -> Result<()> {
-    let [inserted, refused, unsupported] = at_random(Words::common)?;
+    let [inserted, refused, unsupported] = at_random(RandomCases::common)?;
     ensure!(unsupported == 0, "{unsupported} are not supported");
     ensure!(refused == 0 && inserted == cases(), "{refused} are refused");
     Ok(())
@@ -57,7 +57,7 @@ fn common_upserts_are_built_as_mongod_builds_them() -> Result<()> {
 
 #[test]
 fn random_upsert_equals_mongods_or_is_refused() -> Result<()> {
-    let [inserted, refused, unsupported] = at_random(Words::any)?;
+    let [inserted, refused, unsupported] = at_random(RandomCases::any)?;
     ensure!(
         inserted > cases() / 3 && refused > cases() / 20,
         "{inserted} inserted, {refused} refused"
@@ -68,7 +68,7 @@ fn random_upsert_equals_mongods_or_is_refused() -> Result<()> {
 
 #[test]
 fn a_replacement_is_inserted_with_the_id_of_the_filter() -> Result<()> {
-    let [inserted, refused, unsupported] = at_random(Words::replacement)?;
+    let [inserted, refused, unsupported] = at_random(RandomCases::replacement)?;
     ensure!(
         inserted > cases() / 3 && refused > 0,
         "{inserted} inserted, {refused} refused"
@@ -79,15 +79,15 @@ fn a_replacement_is_inserted_with_the_id_of_the_filter() -> Result<()> {
 
 #[test]
 fn pipeline_upsert_starts_from_the_filters_equalities() -> Result<()> {
-    let [inserted, ..] = at_random(Words::pipeline)?;
+    let [inserted, ..] = at_random(RandomCases::pipeline)?;
     ensure!(inserted > cases() / 3, "{inserted} inserted");
     Ok(())
 }
 
-/// Cases of which it is known how they come out.
+/// Cases with a known outcome.
 #[test]
 fn upsert_rules_equal_mongods() -> Result<()> {
-    let mut both = Both::open()?;
+    let mut comparison = Comparison::open()?;
     let none = Timestamp { time: 0, increment: 0 };
     let inserted = [
         (
@@ -126,7 +126,7 @@ fn upsert_rules_equal_mongods() -> Result<()> {
         ),
     ];
     for (filter, change) in inserted {
-        let outcome = both.compare(&filter, &Bson::Document(change.clone()))?;
+        let outcome = comparison.compare(&filter, &Bson::Document(change.clone()))?;
         ensure!(outcome == Outcome::Inserted, "{filter} {change}: {outcome:?}");
     }
     let refused = [
@@ -150,7 +150,7 @@ fn upsert_rules_equal_mongods() -> Result<()> {
         (doc! { "$expr": { "$eq": ["$a", 1] } }, doc! { "$set": { "a": 1 } }, 224),
     ];
     for (filter, change, code) in refused {
-        let outcome = both.compare(&filter, &Bson::Document(change.clone()))?;
+        let outcome = comparison.compare(&filter, &Bson::Document(change.clone()))?;
         ensure!(outcome == Outcome::Refused(code), "{filter} {change}: {outcome:?}");
     }
     Ok(())

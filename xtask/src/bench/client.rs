@@ -23,7 +23,7 @@ pub(super) enum Retries {
     Numbered,
 }
 
-/// A connection that has said hello.
+/// A connection after its `hello`.
 #[derive(Debug)]
 pub(super) struct Client {
     connection: raw::Connection,
@@ -35,7 +35,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Connects and says hello; commands go to this database.
+    /// Connects and sends `hello`; commands are sent to this database.
     pub(super) fn open(address: SocketAddr, database: &str, retries: Retries) -> Result<Self> {
         let mut connection = raw::Connection::open(address)?;
         connection.stream().set_read_timeout(Some(LIMIT))?;
@@ -177,12 +177,12 @@ impl Reply {
         self.0.len()
     }
 
-    /// What it says.
+    /// The reply as a document.
     pub(super) fn document(&self) -> Result<Document> {
         raw::document(&self.0)
     }
 
-    /// Fails unless it says that every item was stored, found or removed.
+    /// Fails unless the reply counts every item as stored, found or removed.
     pub(super) fn judge(&self, request: &Request) -> Result<()> {
         let reply = self.document()?;
         // As `findAndModify` has it.
@@ -193,7 +193,7 @@ impl Reply {
                 && stored == Some(request.items)
                 && !reply.contains_key("writeErrors")
                 && !reply.contains_key("writeConcernError"),
-            "it was to be done to {} items: {reply}",
+            "not {} items, or an error: {reply}",
             request.items
         );
         Ok(())

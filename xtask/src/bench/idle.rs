@@ -13,7 +13,7 @@ use super::process::resident_kilobytes;
 /// How long the process has to settle before it is measured.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// Resident memory of a process for each of so many connections, in kB, that have said hello and one command
+/// Resident memory of a process for each of so many connections, in kB, that have sent `hello` and one command
 /// and now wait.
 #[expect(clippy::cast_precision_loss, reason = "kilobytes and connections are far below 2^52")]
 pub(super) fn kilobytes_per_connection(address: SocketAddr, process: u32, connections: usize) -> Result<f64> {

@@ -23,10 +23,10 @@ use super::trades;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// In each round every way is measured once, so that noise hits all alike; the figures are medians
+    /// In each round every variant is measured once, so that noise hits all alike; the figures are medians
     #[arg(long, default_value_t = 5, value_parser = at_least_one())]
     rounds: usize,
-    /// Items that a way stores in a round
+    /// Items that a variant stores in a round
     #[arg(long, default_value_t = 5000, value_parser = at_least_one())]
     items: usize,
     /// Items that each collection has before, at least
@@ -91,7 +91,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     })?;
     servers.start_haproxy()?;
     println!(
-        "{} items a way and round, medians of {} rounds; {}; way/it: how many times as much it takes as this mongoshape",
+        "{} items a variant and round, medians of {} rounds; {}; variant/it: how many times as much it takes as this mongoshape",
         options.items,
         options.rounds,
         match options.retries() {

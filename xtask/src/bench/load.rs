@@ -36,7 +36,7 @@ impl Figures {
     }
 }
 
-/// How many times as much of a figure one way has as another, in the same rounds.
+/// How many times as much of a figure one variant has as another, in the same rounds.
 pub(super) fn ratio(one: &[Figures], other: &[Figures], figure: fn(&Figures) -> f64) -> f64 {
     let of = |rounds: &[Figures]| rounds.iter().map(figure).collect::<Vec<_>>();
     statistics::ratio(&of(one), &of(other))
@@ -80,7 +80,7 @@ fn measure(address: SocketAddr, command: &Document, length: Duration, barrier: &
     Ok(latencies)
 }
 
-/// A connection that has said hello, as a driver's has, and whose answer to the command was seen to be right.
+/// A connection that has sent `hello`, as a driver does, and has had a correct reply to the command.
 fn prepare(address: SocketAddr, command: &Document) -> Result<(raw::Connection, Vec<u8>)> {
     let mut connection = raw::Connection::open(address)?;
     connection.command_ok(&doc! { "hello": 1, "$db": "admin" })?;

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::load::Figures;
 use super::place;
-use super::servers::Way;
+use super::servers::Variant;
 use super::statistics::median;
 use super::table::Row;
 
-/// What was measured of a way.
+/// What was measured of a variant.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     rounds: Vec<Figures>,
@@ -27,7 +27,7 @@ impl Measured {
     }
 
     /// Operations a second, latencies and CPU times; compared is how long an operation takes.
-    pub(super) fn row(&self, way: &Way) -> Row {
+    pub(super) fn row(&self, variant: &Variant) -> Row {
         let Figures {
             per_second,
             p50_us,
@@ -36,6 +36,6 @@ impl Measured {
         let [mongod, proxy] = [0, 1].map(|of| median(self.cpu_us[of].iter().copied()));
         // A second's share, as times are compared.
         let costs = self.rounds.iter().map(|figures| figures.per_second.recip()).collect();
-        Row::of(way, vec![per_second, p50_us, p99_us, mongod, proxy], costs)
+        Row::of(variant, vec![per_second, p50_us, p99_us, mongod, proxy], costs)
     }
 }

@@ -12,7 +12,7 @@ use super::trades::{KEY, TIME, Trade};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Model {
     /// A document each.
-    Naive,
+    Plain,
     /// MongoDB's time-series collections.
     TimeSeries,
     /// The bucket pattern, by the application itself.
@@ -59,7 +59,7 @@ impl Model {
     /// The name that tables have for it.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Naive => "naive",
+            Self::Plain => "plain",
             Self::TimeSeries => "time-series",
             Self::ByHand => "by hand",
             Self::Shaped(ItemIds::Unique) => "mongoshape unique",
@@ -76,7 +76,7 @@ impl Model {
         }
     }
 
-    /// Commands that leave these trades in an empty collection, by the quickest way that leads there: where
+    /// Commands that leave these trades in an empty collection, by the fastest commands: where
     /// there are pages, whole ones. Each customer's trades stay in their order.
     pub(super) fn fill(self, collection: &str, trades: &[Trade]) -> Vec<Write> {
         /// Trades in a command of about 1 MB.
@@ -107,7 +107,7 @@ impl Model {
             );
         }
         let mut commands = vec![create];
-        if indexes == Indexes::ForReading && matches!(self, Self::Naive | Self::TimeSeries) {
+        if indexes == Indexes::ForReading && matches!(self, Self::Plain | Self::TimeSeries) {
             let index = doc! { "key": { KEY: 1, TIME: 1 }, "name": "reading" };
             commands.push(doc! { "createIndexes": collection, "indexes": [index] });
         }

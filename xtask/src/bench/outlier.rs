@@ -2,10 +2,11 @@
 //! pattern through mongoshape, beside plain collections, direct and relayed.
 
 mod books;
+mod compare;
 mod measure;
 mod part;
-mod same;
-mod ways;
+
+mod variants;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -22,14 +23,14 @@ use super::table::{Row, print_group, print_titles};
 use books::{Books, Buyers};
 use measure::Measured;
 use part::{Part, Turn};
-use ways::{DATABASE, Ways};
+use variants::{DATABASE, Variants};
 
 /// Books that a collection is filled with at once.
 const BATCH: usize = 500;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// In each round every way is measured once, so that noise hits all alike; figures and ratios are medians
+    /// In each round every variant is measured once, so that noise hits all alike; figures and ratios are medians
     #[arg(long, default_value_t = 5, value_parser = at_least_one())]
     rounds: usize,
     /// Typical books that are read or written in a round, one a command; of what is larger, fewer
@@ -65,11 +66,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     } else {
         Retries::None
     };
-    let ways = Ways::start(&binary, retries)?;
+    let variants = Variants::start(&binary, retries)?;
     let mut books = Books::new(options.filled, options.buyers);
-    fill(&ways, &books)?;
+    fill(&variants, &books)?;
     println!(
-        "medians of {} rounds; {}; way/it: how many times as much time an operation takes as this mongoshape's",
+        "medians of {} rounds; {}; variant/it: how many times as much time an operation takes as this mongoshape's",
         options.rounds,
         if options.replica_set {
             "a replica set of one, retryable writes"
@@ -79,31 +80,31 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     );
     for part in Part::ALL {
         if options.only.is_empty() || options.only.contains(&part) {
-            measure(&ways, &mut books, (part, options)).with_context(|| part.title().to_owned())?;
+            measure(&variants, &mut books, (part, options)).with_context(|| part.title().to_owned())?;
         }
     }
-    same::check(&ways)
+    compare::check(&variants)
 }
 
-/// Fills every collection by its own way.
-fn fill(ways: &Ways, books: &Books) -> Result<()> {
+/// Fills the collection of every variant through its own address.
+fn fill(variants: &Variants, books: &Books) -> Result<()> {
     print!("{} books; filled:", books.len());
-    for way in ways.all() {
+    for variant in variants.all() {
         let started = Instant::now();
-        let mut client = Client::open(way.address, DATABASE, Retries::None)?;
+        let mut client = Client::open(variant.address, DATABASE, Retries::None)?;
         for documents in books.batches(BATCH) {
-            let write = Prepared::of(&Write::insert(way.collection, documents))?;
+            let write = Prepared::of(&Write::insert(variant.collection, documents))?;
             let request = client.number(&write);
-            client.exchange_all(&[request]).context(way.name)?;
+            client.exchange_all(&[request]).context(variant.name)?;
         }
-        print!(" {} in {:.0} s;", way.name, started.elapsed().as_secs_f64());
+        print!(" {} in {:.0} s;", variant.name, started.elapsed().as_secs_f64());
         std::io::stdout().flush()?;
     }
     println!();
-    super::place::checkpoint(ways.direct())
+    super::place::checkpoint(variants.direct())
 }
 
-fn measure(ways: &Ways, books: &mut Books, (part, options): (Part, &Options)) -> Result<()> {
+fn measure(variants: &Variants, books: &mut Books, (part, options): (Part, &Options)) -> Result<()> {
     println!(
         "\n{}: operations a second, latencies{}, bytes that the client reads, CPU time, all of an operation; µs",
         part.title(),
@@ -114,8 +115,11 @@ fn measure(ways: &Ways, books: &mut Books, (part, options): (Part, &Options)) ->
         }
     );
     let columns = ["ops/s", "p50", "p99", "decoded", "bytes", "mongod", "proxy"];
-    let all: Vec<_> = ways.all().iter().filter(|way| part.is_for(way)).collect();
-    let others = all.iter().filter(|way| !way.is_ours).map(|way| way.name);
+    let all: Vec<_> = variants.all().iter().filter(|variant| part.is_for(variant)).collect();
+    let others = all
+        .iter()
+        .filter(|variant| !variant.is_ours)
+        .map(|variant| variant.name);
     print_titles(part.label(), &columns, others);
     for turn in part.turns(&options.connections, options.items) {
         let mut measured: Vec<Measured> = all.iter().map(|_| Measured::default()).collect();
@@ -123,12 +127,12 @@ fn measure(ways: &Ways, books: &mut Books, (part, options): (Part, &Options)) ->
             let commands = part.commands(books, turn);
             for place in 0..all.len() {
                 let at = (round + place) % all.len();
-                let before = ways.cpu_times(all[at])?;
-                let taken = measure::run(ways, all[at], (part, &commands), turn).context(all[at].name)?;
-                measured[at].add(taken, before, ways.cpu_times(all[at])?, turn);
+                let before = variants.cpu_times(all[at])?;
+                let taken = measure::run(variants, all[at], (part, &commands), turn).context(all[at].name)?;
+                measured[at].add(taken, before, variants.cpu_times(all[at])?, turn);
             }
         }
-        let rows: Vec<Row> = all.iter().zip(&measured).map(|(way, of)| of.row(way)).collect();
+        let rows: Vec<Row> = all.iter().zip(&measured).map(|(variant, of)| of.row(variant)).collect();
         print_group(&turn.label(part), &rows);
         std::io::stdout().flush()?;
     }

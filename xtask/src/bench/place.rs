@@ -1,4 +1,4 @@
-//! The collections of one comparison: a collection for each way in one database, all with the same trades.
+//! The collections of one comparison: a collection for each variant in one database, all with the same trades.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use bson::{Bson, Document, doc};
 
 use super::client::{Client, Retries, number};
 use super::model::{Indexes, Write};
-use super::servers::Way;
+use super::servers::Variant;
 use super::trades::Trade;
 
 /// What the collections of a comparison have in common.
@@ -21,10 +21,10 @@ pub(super) struct Terms {
     pub(super) retries: Retries,
 }
 
-/// One way's collection.
+/// The collection of one variant.
 #[derive(Debug)]
 pub(super) struct Place {
-    pub(super) way: Way,
+    pub(super) variant: Variant,
     terms: Terms,
     /// How many trades it should have.
     pub(super) items: usize,
@@ -32,9 +32,9 @@ pub(super) struct Place {
 
 impl Place {
     /// Makes the collection.
-    pub(super) fn make(way: Way, terms: &Terms) -> Result<Self> {
+    pub(super) fn make(variant: Variant, terms: &Terms) -> Result<Self> {
         let place = Self {
-            way,
+            variant,
             terms: terms.clone(),
             items: 0,
         };
@@ -45,14 +45,14 @@ impl Place {
     /// Makes it anew.
     pub(super) fn empty(&mut self) -> Result<()> {
         let mut client = self.client_of(Retries::None)?;
-        client.command(doc! { "drop": self.way.collection })?;
+        client.command(doc! { "drop": self.variant.collection })?;
         self.items = 0;
         self.create()
     }
 
-    /// Puts trades into it by the quickest way. By hand, their customers must have none yet.
+    /// Puts trades into it by the fastest commands. By hand, their customers must have none yet.
     pub(super) fn fill(&mut self, trades: &[Trade]) -> Result<()> {
-        self.store(self.way.model.fill(self.way.collection, trades), trades.len())
+        self.store(self.variant.model.fill(self.variant.collection, trades), trades.len())
     }
 
     /// Runs these commands, which store so many trades.
@@ -68,53 +68,53 @@ impl Place {
 
     /// The command by which an application stores these trades.
     pub(super) fn write(&self, trades: &[Trade]) -> Write {
-        self.way.model.write(self.way.collection, trades)
+        self.variant.model.write(self.variant.collection, trades)
     }
 
-    /// A connection on this way.
+    /// A connection to this variant.
     pub(super) fn client(&self) -> Result<Client> {
         self.client_of(self.terms.retries)
     }
 
-    /// A connection to another proxy that is as good as the way's own.
+    /// A connection to another proxy with the same shape.
     pub(super) fn client_at(&self, address: SocketAddr) -> Result<Client> {
         Client::open(address, &self.terms.database, self.terms.retries)
     }
 
     fn client_of(&self, retries: Retries) -> Result<Client> {
-        Client::open(self.way.address, &self.terms.database, retries)
+        Client::open(self.variant.address, &self.terms.database, retries)
     }
 
     fn create(&self) -> Result<()> {
         let mut client = self.client_of(Retries::None)?;
-        let Way { model, collection, .. } = self.way;
+        let Variant { model, collection, .. } = self.variant;
         for command in model.create(collection, self.terms.spacing, self.terms.indexes) {
             client.command(command)?;
         }
         Ok(())
     }
 
-    /// Fails unless the way finds as many trades in it as were stored.
+    /// Fails unless a count through the variant equals the number of stored trades.
     pub(super) fn check(&self) -> Result<()> {
-        let Way { model, collection, .. } = self.way;
+        let Variant { model, collection, .. } = self.variant;
         let reply = self.client_of(Retries::None)?.command(model.count(collection))?;
         let groups = reply.get_document("cursor")?.get_array("firstBatch")?;
         let group = groups.first().and_then(Bson::as_document);
         let found = number(group.context("an empty collection")?, "n")?;
         #[expect(clippy::float_cmp, reason = "whole numbers")]
         let is_right = found == as_f64(self.items);
-        ensure!(is_right, "{} has {found} items, not {}", self.way.name, self.items);
+        ensure!(is_right, "{} has {found} items, not {}", self.variant.name, self.items);
         Ok(())
     }
 
-    /// What mongod says of its sizes, through no proxy. Those on disk are as of a checkpoint, so there must
+    /// The collection's sizes, read from mongod directly. Those on disk are as of a checkpoint, so there must
     /// be one first.
     pub(super) fn sizes(&self, mongod: SocketAddr) -> Result<Sizes> {
-        Sizes::of(&self.ask(mongod, doc! { "collStats": self.way.collection })?)
+        Sizes::of(&self.run_at(mongod, doc! { "collStats": self.variant.collection })?)
     }
 
-    /// What mongod answers to a command on the database, through no proxy.
-    pub(super) fn ask(&self, mongod: SocketAddr, command: Document) -> Result<Document> {
+    /// mongod's reply to a command on the database, without a proxy.
+    pub(super) fn run_at(&self, mongod: SocketAddr, command: Document) -> Result<Document> {
         Client::open(mongod, &self.terms.database, Retries::None)?.command(command)
     }
 }

@@ -3,12 +3,12 @@
 
 mod answer;
 mod arguments;
-mod asker;
 mod counters;
 mod growth;
 mod measure;
 mod messages;
 mod plot;
+mod query_client;
 mod report;
 mod servers;
 mod shape;
@@ -28,7 +28,7 @@ use super::at_least_one;
 use growth::Size;
 use measure::Rounds;
 use messages::Messages;
-use servers::{Servers, Setup, Way};
+use servers::{Servers, Setup, Variant};
 use shape::Shape;
 
 #[derive(Debug, Args)]
@@ -37,10 +37,10 @@ pub(crate) struct Options {
     /// a million items takes some minutes
     #[arg(long, value_delimiter = ',', default_value = "10000,100000,1000000", value_parser = size())]
     sizes: Vec<usize>,
-    /// In each round every way is measured once, so that noise hits all alike; the figures are medians
+    /// In each round every variant is measured once, so that noise hits all alike; the figures are medians
     #[arg(long, default_value_t = 5, value_parser = at_least_one())]
     rounds: usize,
-    /// How long a way repeats a query in each round, in milliseconds
+    /// How long a variant repeats a query in each round, in milliseconds
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     turn_ms: u64,
     /// The shape's `item_ids`
@@ -139,7 +139,7 @@ fn measure_size(items: usize, shapes: &[Shape], options: &Options, binary: &Path
         report::grouped(messages.keys()),
         started.elapsed().as_secs_f64()
     );
-    if !servers.ways().contains(&Way::HaProxy) {
+    if !servers.variants().contains(&Variant::HaProxy) {
         println!("haproxy is not on PATH: measured without it");
     }
     let rounds = Rounds {

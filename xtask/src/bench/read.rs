@@ -30,14 +30,14 @@ use query::{Order, ReadQuery};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// In each round every way is measured once, so that noise hits all alike; the figures are medians
+    /// In each round every variant is measured once, so that noise hits all alike; the figures are medians
     #[arg(long, default_value_t = 5, value_parser = at_least_one())]
     rounds: usize,
     /// Items of the largest key, and three more where that makes full pages; the other 99 keys have 52,000
     /// together
     #[arg(long, default_value_t = 1_000_000, value_parser = items())]
     items: usize,
-    /// How long a way repeats a read in each round, in milliseconds
+    /// How long a variant repeats a read in each round, in milliseconds
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     turn_ms: u64,
     /// Parts to measure, separated by commas; otherwise all
@@ -105,7 +105,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         .any(|part| options.measures(*part))
     {
         println!(
-            "medians of {} rounds, latencies in µs; way/it: how many times as long its median is as this mongoshape's",
+            "medians of {} rounds, latencies in µs; variant/it: how many times as long its median is as this mongoshape's",
             options.rounds
         );
     }
@@ -122,11 +122,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Makes and fills the collections, by every way, or by that which is all that is wanted.
+/// Creates and fills the collections of every variant, or of the only one that is measured.
 fn load(servers: &Servers, options: &Options) -> Result<Loaded> {
-    let mut ways = servers.ways();
+    let mut variants = servers.variants();
     if options.only == [Part::Streams] {
-        ways.retain(|way| way.model == Model::Shaped(ItemIds::Stored));
+        variants.retain(|variant| variant.model == Model::Shaped(ItemIds::Stored));
     }
     let terms = Terms {
         database: "read".to_owned(),
@@ -137,15 +137,15 @@ fn load(servers: &Servers, options: &Options) -> Result<Loaded> {
     let data = Data::new(options.items)?;
     print!("{} items, {} of them of one key; filled:", data.len(), data.largest);
     let mut places = Vec::new();
-    for way in ways {
+    for variant in variants {
         let started = Instant::now();
-        let mut place = Place::make(way, &terms)?;
-        data.store(&mut place).with_context(|| place.way.name)?;
+        let mut place = Place::make(variant, &terms)?;
+        data.store(&mut place).with_context(|| place.variant.name)?;
         place.check()?;
         let separator = if places.is_empty() { "" } else { "," };
         print!(
             "{separator} {} in {:.0} s",
-            place.way.name,
+            place.variant.name,
             started.elapsed().as_secs_f64()
         );
         std::io::Write::flush(&mut std::io::stdout())?;

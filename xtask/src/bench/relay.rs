@@ -24,7 +24,7 @@ pub(crate) struct Options {
     /// Connection counts, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "1,8,64")]
     connections: Vec<usize>,
-    /// In each round every way is measured once, so that noise hits all alike; figures and ratios are medians
+    /// In each round every variant is measured once, so that noise hits all alike; figures and ratios are medians
     /// of the rounds'
     #[arg(long, default_value_t = 5)]
     rounds: u32,
@@ -36,15 +36,15 @@ pub(crate) struct Options {
     binary: Option<PathBuf>,
 }
 
-/// One way to mongod.
-struct Way {
+/// One route to mongod.
+struct Variant {
     name: &'static str,
     address: SocketAddr,
-    /// What answers there.
+    /// The process that listens there.
     process: u32,
 }
 
-/// What was measured of a way.
+/// What was measured of a variant.
 #[derive(Default, Clone)]
 struct Measured {
     rounds: Vec<Figures>,
@@ -53,17 +53,17 @@ struct Measured {
 }
 
 impl Measured {
-    fn measure(&mut self, way: &Way, command: &Document, connections: usize, length: Duration) -> Result<()> {
-        let before = process::cpu_time(way.process)?;
-        let figures = load::run(way.address, command, connections, length)?;
-        let used = process::cpu_time(way.process)?.saturating_sub(before);
+    fn measure(&mut self, variant: &Variant, command: &Document, connections: usize, length: Duration) -> Result<()> {
+        let before = process::cpu_time(variant.process)?;
+        let figures = load::run(variant.address, command, connections, length)?;
+        let used = process::cpu_time(variant.process)?.saturating_sub(before);
         let operations = figures.per_second * (length + load::WARM_UP).as_secs_f64();
         self.cpu_us.push(used.as_secs_f64() * 1e6 / operations);
         self.rounds.push(figures);
         Ok(())
     }
 
-    /// How many times as much of it as by another way.
+    /// How many times as much of it as by another variant.
     fn ratio(&self, to: &Self, figure: fn(&Figures) -> f64) -> f64 {
         load::ratio(&self.rounds, &to.rounds, figure)
     }
@@ -91,20 +91,20 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let proxy_options = ProxyOptions::new(&mongod.uri()).config(SHAPES);
     let proxy = Proxy::start(&proxy_options.clone().binary(&binary))?;
 
-    let mut ways = vec![Way {
+    let mut variants = vec![Variant {
         name: "direct",
         address: mongod.address(),
         process: mongod.ids()[0],
     }];
     match &haproxy {
-        Some(haproxy) => ways.push(Way {
+        Some(haproxy) => variants.push(Variant {
             name: HAPROXY,
             address: haproxy.address,
             process: haproxy.id(),
         }),
         None => println!("haproxy is not on PATH: measured without it"),
     }
-    ways.push(Way {
+    variants.push(Variant {
         name: "mongoshape",
         address: proxy.address(),
         process: proxy.id(),
@@ -114,7 +114,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         options.seconds, options.rounds
     );
     for (title, command) in commands() {
-        compare(title, &command, &ways, options)?;
+        compare(title, &command, &variants, options)?;
     }
     measure_idle(&proxy_options.binary(&binary), &options.idle)
 }
@@ -150,50 +150,50 @@ fn load_documents(mongod: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-fn compare(title: &str, command: &Document, ways: &[Way], options: &Options) -> Result<()> {
+fn compare(title: &str, command: &Document, variants: &[Variant], options: &Options) -> Result<()> {
     println!("\n{title}\n{HEADING}");
     let length = Duration::from_secs_f64(options.seconds / f64::from(options.rounds));
     for connections in &options.connections {
-        let mut measured = vec![Measured::default(); ways.len()];
+        let mut measured = vec![Measured::default(); variants.len()];
         for round in 0..options.rounds as usize {
-            // Each round starts with another way, since each way affects the next one.
-            for turn in 0..ways.len() {
-                let at = (round + turn) % ways.len();
-                measured[at].measure(&ways[at], command, *connections, length)?;
+            // Each round starts with another variant, since each variant affects the next one.
+            for turn in 0..variants.len() {
+                let at = (round + turn) % variants.len();
+                measured[at].measure(&variants[at], command, *connections, length)?;
             }
         }
-        print_rows(*connections, ways, &measured);
+        print_rows(*connections, variants, &measured);
         std::io::stdout().flush()?;
     }
     Ok(())
 }
 
 const HEADING: &str =
-    " connections  way            ops/s      p50      p99      CPU  ops/direct  ops/HAProxy  p50/HAProxy";
+    " connections  variant        ops/s      p50      p99      CPU  ops/direct  ops/HAProxy  p50/HAProxy";
 
-fn print_rows(connections: usize, ways: &[Way], measured: &[Measured]) {
-    let haproxy = ways.iter().position(|way| way.name == HAPROXY);
-    for (number, (way, of_way)) in ways.iter().zip(measured).enumerate() {
+fn print_rows(connections: usize, variants: &[Variant], measured: &[Measured]) {
+    let haproxy = variants.iter().position(|variant| variant.name == HAPROXY);
+    for (number, (variant, of_variant)) in variants.iter().zip(measured).enumerate() {
         let first = number == 0;
         let connections = if first { connections.to_string() } else { String::new() };
-        let ratio = |to: usize, figure: fn(&Figures) -> f64| format!("{:.2}", of_way.ratio(&measured[to], figure));
+        let ratio = |to: usize, figure: fn(&Figures) -> f64| format!("{:.2}", of_variant.ratio(&measured[to], figure));
         let to_direct = if first {
             String::new()
         } else {
             ratio(0, |f| f.per_second)
         };
-        let haproxy = haproxy.filter(|_| number + 1 == ways.len());
+        let haproxy = haproxy.filter(|_| number + 1 == variants.len());
         let to_haproxy = haproxy.map_or(String::new(), |to| ratio(to, |f| f.per_second));
         let p50_to_haproxy = haproxy.map_or(String::new(), |to| ratio(to, |f| f.p50_us));
         let Figures {
             per_second,
             p50_us,
             p99_us,
-        } = Figures::median(&of_way.rounds);
-        let cpu_us = statistics::median(of_way.cpu_us.iter().copied());
+        } = Figures::median(&of_variant.rounds);
+        let cpu_us = statistics::median(of_variant.cpu_us.iter().copied());
         let row = format!(
             "{connections:>12}  {:<11}{per_second:>9.0}{p50_us:>9.0}{p99_us:>9.0}{cpu_us:>9.1}{to_direct:>12}{to_haproxy:>13}{p50_to_haproxy:>13}",
-            way.name
+            variant.name
         );
         println!("{}", row.trim_end());
     }

@@ -1,4 +1,4 @@
-//! The measured servers, and the ways to store trades in them.
+//! The measured servers, and the variants to store trades.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ use super::model::Model;
 use super::process::cpu_time;
 use super::trades::{KEY, TIME};
 
-/// A way to store trades.
+/// A measured variant: a data model in a collection, at an address.
 #[derive(Debug, Clone)]
-pub(super) struct Way {
+pub(super) struct Variant {
     pub(super) name: &'static str,
     pub(super) model: Model,
     /// Of a collection of its own in every database.
@@ -23,7 +23,7 @@ pub(super) struct Way {
     pub(super) address: SocketAddr,
 }
 
-impl Way {
+impl Variant {
     /// Whether it is mongoshape's.
     pub(super) fn is_ours(&self) -> bool {
         matches!(self.model, Model::Shaped(_))
@@ -55,7 +55,7 @@ fn collection(item_ids: ItemIds) -> &'static str {
 #[derive(Debug)]
 pub(super) struct Servers {
     /// One for each setting: what it remembers of keys is of one collection, as if there were no others.
-    proxies: Vec<(Way, Proxy)>,
+    proxies: Vec<(Variant, Proxy)>,
     haproxy: Option<HaProxy>,
     mongod: Mongod,
     binary: PathBuf,
@@ -78,8 +78,8 @@ impl Servers {
         for item_ids in setup.item_ids {
             let collection = collection(*item_ids);
             let proxy = servers.proxy(*item_ids, collection)?;
-            let way = way(Model::Shaped(*item_ids), collection, proxy.address());
-            servers.proxies.push((way, proxy));
+            let variant = variant(Model::Shaped(*item_ids), collection, proxy.address());
+            servers.proxies.push((variant, proxy));
         }
         Ok(servers)
     }
@@ -98,12 +98,12 @@ impl Servers {
         Proxy::start(&proxy.binary(&self.binary))
     }
 
-    /// Another proxy for a way of mongoshape's, beside the one that it has.
-    pub(super) fn another(&self, way: &Way) -> Result<Proxy> {
-        let Model::Shaped(item_ids) = way.model else {
-            bail!("{} has no proxy", way.name);
+    /// A second proxy for a variant of mongoshape's.
+    pub(super) fn another(&self, variant: &Variant) -> Result<Proxy> {
+        let Model::Shaped(item_ids) = variant.model else {
+            bail!("{} has no proxy", variant.name);
         };
-        self.proxy(item_ids, way.collection)
+        self.proxy(item_ids, variant.collection)
     }
 
     /// Where mongod itself is.
@@ -111,46 +111,49 @@ impl Servers {
         self.mongod.address()
     }
 
-    /// Every model by the shortest way.
-    pub(super) fn ways(&self) -> Vec<Way> {
-        let direct = |model, collection| way(model, collection, self.direct());
-        let mut ways = vec![
-            direct(Model::Naive, "naive"),
+    /// Every model, without HAProxy.
+    pub(super) fn variants(&self) -> Vec<Variant> {
+        let direct = |model, collection| variant(model, collection, self.direct());
+        let mut variants = vec![
+            direct(Model::Plain, "plain"),
             direct(Model::TimeSeries, "time_series"),
             direct(Model::ByHand, "by_hand"),
         ];
-        ways.extend(self.proxies.iter().map(|(way, _)| way.clone()));
-        ways
+        variants.extend(self.proxies.iter().map(|(variant, _)| variant.clone()));
+        variants
     }
 
     /// The same, and the cost of a proxy that only relays bytes of a plain collection.
-    pub(super) fn ways_with_haproxy(&self) -> Vec<Way> {
-        let mut ways = self.ways();
-        ways.extend(self.haproxy.as_ref().map(|haproxy| Way {
-            name: "naive, HAProxy",
-            ..way(Model::Naive, "naive_haproxy", haproxy.address)
+    pub(super) fn variants_with_haproxy(&self) -> Vec<Variant> {
+        let mut variants = self.variants();
+        variants.extend(self.haproxy.as_ref().map(|haproxy| Variant {
+            name: "plain, HAProxy",
+            ..variant(Model::Plain, "plain_haproxy", haproxy.address)
         }));
-        ways.sort_by_key(|way| way.model != Model::Naive);
-        ways
+        variants.sort_by_key(|variant| variant.model != Model::Plain);
+        variants
     }
 
-    /// The process of the mongoshape that the way leads through.
-    pub(super) fn mongoshape(&self, way: &Way) -> Option<u32> {
-        let mut proxies = self.proxies.iter().map(|(way, proxy)| (way.address, proxy.id()));
-        proxies.find_map(|(address, id)| (address == way.address).then_some(id))
+    /// The process of the variant's mongoshape.
+    pub(super) fn mongoshape(&self, variant: &Variant) -> Option<u32> {
+        let mut proxies = self
+            .proxies
+            .iter()
+            .map(|(variant, proxy)| (variant.address, proxy.id()));
+        proxies.find_map(|(address, id)| (address == variant.address).then_some(id))
     }
 
-    /// The CPU time that mongod has used, and the proxy that the way leads through.
-    pub(super) fn cpu_times(&self, way: &Way) -> Result<[Duration; 2]> {
-        let ours = self.mongoshape(way);
+    /// The CPU time that mongod and the variant's proxy have used.
+    pub(super) fn cpu_times(&self, variant: &Variant) -> Result<[Duration; 2]> {
+        let ours = self.mongoshape(variant);
         let haproxy = self.haproxy.as_ref();
-        let haproxy = haproxy.and_then(|haproxy| (haproxy.address == way.address).then_some(haproxy.id()));
+        let haproxy = haproxy.and_then(|haproxy| (haproxy.address == variant.address).then_some(haproxy.id()));
         let proxy = ours.or(haproxy).map(cpu_time).transpose()?.unwrap_or_default();
         let mongod = self.mongod.ids().into_iter().map(cpu_time).sum::<Result<_>>()?;
         Ok([mongod, proxy])
     }
 
-    /// Starts the proxies again, so that they know of no key which page is its highest.
+    /// Restarts the proxies, so that their head page caches are empty.
     pub(super) fn forget(&mut self) -> Result<()> {
         for (_, proxy) in &mut self.proxies {
             proxy.stop()?;
@@ -160,8 +163,8 @@ impl Servers {
     }
 }
 
-fn way(model: Model, collection: &'static str, address: SocketAddr) -> Way {
-    Way {
+fn variant(model: Model, collection: &'static str, address: SocketAddr) -> Variant {
+    Variant {
         name: model.name(),
         model,
         collection,

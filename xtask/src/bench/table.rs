@@ -1,9 +1,9 @@
-//! Tables: a line per way. A line of mongoshape shows the ratios to the other ways.
+//! Tables: a line per variant. A line of mongoshape shows the ratios to the other variants.
 
-use super::servers::Way;
+use super::servers::Variant;
 use super::statistics::{median, ratio};
 
-/// What was measured of one way.
+/// What was measured of one variant.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) name: &'static str,
@@ -18,17 +18,17 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Of a way that has one figure, a cost, which was measured so many times.
-    pub(super) fn of_costs(way: &Way, costs: Vec<f64>) -> Self {
-        Self::of(way, vec![median(costs.iter().copied())], costs)
+    /// Of a variant that has one figure, a cost, which was measured so many times.
+    pub(super) fn of_costs(variant: &Variant, costs: Vec<f64>) -> Self {
+        Self::of(variant, vec![median(costs.iter().copied())], costs)
     }
 
-    /// Of a way.
-    pub(super) fn of(way: &Way, figures: Vec<f64>, costs: Vec<f64>) -> Self {
-        Self::named((way.name, way.is_ours()), figures, costs)
+    /// Of a variant.
+    pub(super) fn of(variant: &Variant, figures: Vec<f64>, costs: Vec<f64>) -> Self {
+        Self::named((variant.name, variant.is_ours()), figures, costs)
     }
 
-    /// Of a way of that name, and whether it is mongoshape's.
+    /// Of a variant of that name, and whether it is mongoshape's.
     pub(super) fn named((name, is_ours): (&'static str, bool), figures: Vec<f64>, costs: Vec<f64>) -> Self {
         Self {
             name,
@@ -39,28 +39,31 @@ impl Row {
         }
     }
 
-    /// Of a way that was not measured, and why.
-    pub(super) fn note(way: &Way, note: String) -> Self {
+    /// Of a variant that was not measured, and why.
+    pub(super) fn note(variant: &Variant, note: String) -> Self {
         Self {
             note: Some(note),
-            ..Self::of(way, Vec::new(), Vec::new())
+            ..Self::of(variant, Vec::new(), Vec::new())
         }
     }
 }
 
-/// Prints the line above all groups: what they differ in, the columns of figures, and the ways that
+/// Prints the line above all groups: what they differ in, the columns of figures, and the variants that
 /// mongoshape is compared with.
-pub(super) fn print_heading(label: &str, columns: &[&str], ways: &[Way]) {
-    let others = ways.iter().filter(|way| !way.is_ours()).map(|way| way.name);
+pub(super) fn print_heading(label: &str, columns: &[&str], variants: &[Variant]) {
+    let others = variants
+        .iter()
+        .filter(|variant| !variant.is_ours())
+        .map(|variant| variant.name);
     print_titles(label, columns, others);
 }
 
-/// The same, by the names of those ways.
+/// The same, by the names of those variants.
 pub(super) fn print_titles<'a>(label: &str, columns: &[&str], others: impl Iterator<Item = &'a str>) {
     println!("{}", heading(label, columns, others));
 }
 
-/// Prints one group, such as the ways over one number of keys.
+/// Prints one group, such as the variants over one number of keys.
 pub(super) fn print_group(value: &str, rows: &[Row]) {
     for (number, row) in rows.iter().enumerate() {
         println!("{}", line(if number == 0 { value } else { "" }, row, rows));
@@ -69,9 +72,9 @@ pub(super) fn print_group(value: &str, rows: &[Row]) {
 
 fn heading<'a>(label: &str, columns: &[&str], others: impl Iterator<Item = &'a str>) -> String {
     let figures = columns.iter().map(|column| format!("{column:>WIDTH$}"));
-    let ratios = others.map(|way| format!("  {way}/it"));
+    let ratios = others.map(|variant| format!("  {variant}/it"));
     let cells: String = figures.chain(ratios).collect();
-    format!("{label:>12}  {:<NAME$}{cells}", "way")
+    format!("{label:>12}  {:<NAME$}{cells}", "variant")
 }
 
 fn line(value: &str, row: &Row, rows: &[Row]) -> String {
@@ -120,11 +123,11 @@ mod tests {
 
     #[test]
     fn ratios_stand_below_their_headings_and_only_behind_mongoshape() {
-        let rows = [row("naive", 7.0), row("by hand", 919.0), row("mongoshape unique", 10.0)];
+        let rows = [row("plain", 7.0), row("by hand", 919.0), row("mongoshape unique", 10.0)];
         let lines: Vec<_> = rows.iter().map(|each| line("1", each, &rows)).collect();
         assert_eq!(
-            heading("keys", &["µs/item"], ["naive", "by hand"].into_iter()),
-            "        keys  way                  µs/item  naive/it  by hand/it"
+            heading("keys", &["µs/item"], ["plain", "by hand"].into_iter()),
+            "        keys  variant              µs/item  plain/it  by hand/it"
         );
         assert_eq!(lines[1], "           1  by hand                  919");
         assert_eq!(
@@ -139,11 +142,11 @@ mod tests {
             figures: Vec::new(),
             costs: Vec::new(),
             note: Some("has no index".to_owned()),
-            ..row("naive", 0.0)
+            ..row("plain", 0.0)
         };
         let rows = [unmeasured, row("by hand", 20.0), row("mongoshape unique", 10.0)];
         let lines: Vec<_> = rows.iter().map(|each| line("1", each, &rows)).collect();
-        assert_eq!(lines[0], "           1  naive                has no index");
+        assert_eq!(lines[0], "           1  plain                has no index");
         assert_eq!(
             lines[2],
             "           1  mongoshape unique       10.0         -        2.00"

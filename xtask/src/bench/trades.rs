@@ -1,4 +1,4 @@
-//! The items: trades like those in the pattern's documentation, the same for every way.
+//! The items: trades like those in the pattern's documentation, the same for every variant.
 
 use std::time::Duration;
 

@@ -15,13 +15,13 @@ use proto_tests::proxy::{Profile, build_binary};
 use super::client::Retries;
 use super::servers::{Servers, Setup};
 use super::table::{print_group, print_heading};
-use super::{at_least_one, together};
+use super::{at_least_one, concurrent};
 use comparison::Comparison;
 use operation::Operation;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// In each round every way is measured once, so that noise hits all alike; figures and ratios are medians
+    /// In each round every variant is measured once, so that noise hits all alike; figures and ratios are medians
     #[arg(long, default_value_t = 5, value_parser = at_least_one())]
     rounds: usize,
     /// Items that are changed or deleted in a round, one a command
@@ -57,8 +57,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     })?;
     servers.start_haproxy()?;
     println!(
-        "{} items a way and round, of {}; medians of {} rounds; {}; way/it: how many times as much time an operation takes as \
-         this mongoshape's, so 0.50 is half of that way's operations a second",
+        "{} items a variant and round, of {}; medians of {} rounds; {}; variant/it: how many times as much time an operation takes as \
+         this mongoshape's, so 0.50 is half of that variant's operations a second",
         options.items,
         options.filling(),
         options.rounds,
@@ -86,7 +86,7 @@ fn measure(comparison: &mut Comparison, servers: &Servers, (operation, options):
         operation.title()
     );
     let columns = ["ops/s", "p50", "p99", "mongod", "proxy"];
-    print_heading("connections", &columns, &comparison.ways());
+    print_heading("connections", &columns, &comparison.variants());
     for connections in &options.connections {
         let measured = (0..options.rounds)
             .try_for_each(|round| comparison.round(servers, (operation, *connections), (round, options.items)));
@@ -109,7 +109,7 @@ impl Options {
     /// Items that each collection has.
     fn filling(&self) -> usize {
         let rounds = self.connections.iter();
-        let taken = rounds.map(|connections| together::commands(self.items, *connections));
+        let taken = rounds.map(|connections| concurrent::commands(self.items, *connections));
         taken.max().unwrap_or_default().max(self.filled)
     }
 }

@@ -20,7 +20,7 @@ const SOURCES: [&str; 6] = [
 const PACKAGES: [&str; 2] = ["package.json", "package-lock.json"];
 /// The lock file of the installed packages.
 const INSTALLED: &str = "installed.json";
-/// Fonts go into the script: the page is a file, which may not ask for others. Those of Grafana's editor are
+/// Fonts go into the script: the page is a file, which may not load others. Those of Grafana's editor are
 /// not needed.
 const OPTIONS: [&str; 9] = [
     "--bundle",
@@ -80,10 +80,10 @@ fn install(sources: &Path, folder: &Path) -> Result<()> {
 
 impl Bundle {
     /// Writes the page for this request, and returns its address.
-    pub(super) fn write(&self, asked: &Value) -> Result<String> {
+    pub(super) fn write(&self, request: &Value) -> Result<String> {
         let page = format!(
             "<!doctype html><meta charset=\"utf-8\"><link rel=\"stylesheet\" href=\"main.css\">\
-             <div id=\"dashboard\"></div><script>window.asked = {asked}</script><script src=\"main.js\"></script>"
+             <div id=\"dashboard\"></div><script>window.request = {request}</script><script src=\"main.js\"></script>"
         );
         let file = self.folder.join("index.html");
         fs::write(&file, page)?;

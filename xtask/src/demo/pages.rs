@@ -15,7 +15,7 @@ use super::print::{note, section};
 
 const PAGE: u32 = 10;
 const BATCH: usize = 500;
-/// How often a page is read each way; the median counts.
+/// How often each collection's page is read; the median counts.
 const RUNS: usize = 25;
 const BUSY_CUSTOMER: i32 = 1;
 /// Trades of others between two of the busy customer's, so that its own do not lie side by side.
@@ -28,20 +28,20 @@ pub(super) async fn show(proxy: &Proxy, mongod: &Mongod, trades: u32) -> Result<
         .database("shop")
         .collection::<Document>("orders");
     let direct = Client::with_uri_str(mongod.uri()).await?;
-    let plain = direct.database("naive").collection::<Document>("orders");
+    let plain = direct.database("plain").collection::<Document>("orders");
     let index = IndexModel::builder().keys(doc! { "customerId": 1, "date": 1 }).build();
     plain.create_index(index).await?;
     for collection in [&proxied, &plain] {
         insert(collection, trades).await?;
     }
-    note("naive: a plain collection with an index on {customerId, date}, read without a proxy");
+    note("plain: a plain collection with an index on {customerId, date}, read without a proxy");
     note("both:  find({customerId}).sort({date: 1}).skip(10 * (n - 1)).limit(10), median of 25 runs\n");
     println!(
         "    {:>7}{:>16}{:>16}{:>18}",
-        "page", "naive", "mongoshape", "naive/mongoshape"
+        "page", "plain", "mongoshape", "plain/mongoshape"
     );
     let mut readers = (
-        Reader::open(mongod.address(), "naive")?,
+        Reader::open(mongod.address(), "plain")?,
         Reader::open(proxy.address(), "shop")?,
     );
     let last = trades.div_ceil(PAGE);
@@ -60,7 +60,7 @@ pub(super) async fn show(proxy: &Proxy, mongod: &Mongod, trades: u32) -> Result<
     println!();
     // Sizes on disk are as of the last checkpoint.
     direct.database("admin").run_command(doc! { "fsync": 1 }).await?;
-    sizes(&plain, "naive").await?;
+    sizes(&plain, "plain").await?;
     sizes(&direct.database("shop").collection("orders"), "buckets").await
 }
 
@@ -83,7 +83,7 @@ fn order(number: u32, customer_id: i32) -> Document {
     doc! { "_id": id, "ticker": "MDB", "customerId": customer_id, "type": "buy", "quantity": number, "date": date }
 }
 
-/// Both ways in turn, so that noise hits them alike. Their answers must be the same.
+/// Reads both collections in turn, so that noise affects both alike. The items must be equal.
 fn compare(plain: &mut Reader, proxied: &mut Reader, page: u32) -> Result<(Duration, Duration)> {
     let (mut plain_times, mut proxied_times) = (Vec::new(), Vec::new());
     for _ in 0..RUNS {

@@ -25,11 +25,11 @@ pub(super) fn check(report: &mut Report, binary: &Path) -> Result<()> {
         let path = paths::workspace().join(file);
         let mut command = Command::new(binary);
         let checked = command.arg("check").arg("--config").arg(path).envs(UPSTREAM).output()?;
-        let said = String::from_utf8_lossy(&checked.stdout);
-        if said.contains("ok: configuration: no errors") {
+        let output = String::from_utf8_lossy(&checked.stdout);
+        if output.contains("ok: configuration: no errors") {
             report.fine(file, "a configuration without mistakes");
         } else {
-            report.error(file, &format!("\n{said}"));
+            report.error(file, &format!("\n{output}"));
         }
     }
     Ok(())

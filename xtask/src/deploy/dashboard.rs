@@ -31,7 +31,7 @@ pub(super) fn check(report: &mut Report) -> Result<()> {
         }
         let targets = panel["targets"].as_array().map(Vec::as_slice).unwrap_or_default();
         if panel["type"] != "row" && targets.is_empty() {
-            errors.push(format!("{title:?} asks for nothing"));
+            errors.push(format!("{title:?} has no query"));
         }
         if targets.iter().any(|target| target["datasource"]["uid"] != SOURCE) {
             errors.push(format!("{title:?} has a data source of its own"));
@@ -52,7 +52,7 @@ fn covered(panel: &Value) -> Option<impl Iterator<Item = (u64, u64)>> {
     Some((x..x + w).flat_map(move |column| (y..y + h).map(move |row| (column, row))))
 }
 
-/// What panels and annotations ask Prometheus.
+/// The Prometheus queries of panels and annotations.
 pub(super) fn expressions(dashboard: &Value) -> Vec<String> {
     texts(dashboard, "expr")
 }

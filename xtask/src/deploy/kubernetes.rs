@@ -50,10 +50,10 @@ pub(super) fn check(report: &mut Report) -> Result<()> {
             report.all(overlay, &unencrypted(&rendered), "probes and Prometheus speak TLS");
         }
         // Unknown fields are mistakes, too.
-        let Some(said) = report.run(&VALIDATE, &["--strict", &file.display().to_string()]) else {
+        let Some(output) = report.run(&VALIDATE, &["--strict", &file.display().to_string()]) else {
             continue;
         };
-        for line in said.lines().filter(|line| line.starts_with("WARN")) {
+        for line in output.lines().filter(|line| line.starts_with("WARN")) {
             let is_custom = CUSTOM
                 .iter()
                 .any(|kind| line.contains(&format!("schema for kind {kind} ")));
@@ -67,7 +67,7 @@ pub(super) fn check(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// What asks the admin address without TLS.
+/// Probes and monitors that reach the admin address without TLS.
 fn unencrypted(rendered: &str) -> Vec<String> {
     let number = |text: &str| rendered.matches(text).count();
     let mut errors = Vec::new();

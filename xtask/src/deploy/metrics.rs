@@ -70,7 +70,7 @@ fn rules(file: &str) -> Vec<String> {
     alerts.map(expression).collect()
 }
 
-/// The dashboard's expressions, and what it asks for the values of its variables.
+/// The dashboard's expressions, and the queries of its variables.
 fn dashboard_texts() -> Result<Vec<String>> {
     let dashboard = dashboard::parsed()?;
     let mut texts = dashboard::expressions(&dashboard);

@@ -57,14 +57,14 @@ impl Report {
         )
     }
 
-    /// Runs a tool at the root of the repository. What it has written, where it was there and content.
+    /// Runs a tool at the root of the repository. Its output; `None`: it is missing, or has failed.
     pub(super) fn run<A: AsRef<OsStr>>(&mut self, tool: &Tool, arguments: &[A]) -> Option<String> {
         self.judge(tool, arguments, |_| true)
     }
 
-    /// The same with a tool that says what it has found, and succeeds all the same.
+    /// The same with a tool that succeeds whatever it finds: any output is an error.
     pub(super) fn run_to_silence<A: AsRef<OsStr>>(&mut self, tool: &Tool, arguments: &[A]) {
-        self.judge(tool, arguments, |said| said.trim().is_empty());
+        self.judge(tool, arguments, |text| text.trim().is_empty());
     }
 
     fn judge<A: AsRef<OsStr>>(
@@ -83,18 +83,18 @@ impl Report {
             .args(arguments)
             .current_dir(paths::workspace())
             .output();
-        let (succeeded, said) = match ran {
+        let (succeeded, text) = match ran {
             Err(error) => (false, error.to_string()),
             Ok(output) => {
-                let said = [output.stdout, output.stderr].concat();
-                (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+                let text = [output.stdout, output.stderr].concat();
+                (output.status.success(), String::from_utf8_lossy(&text).into_owned())
             }
         };
-        if !succeeded || !is_content(&said) {
-            self.error(&subject, &format!("\n{said}"));
+        if !succeeded || !is_content(&text) {
+            self.error(&subject, &format!("\n{text}"));
             return None;
         }
         self.fine(&subject, "nothing found");
-        Some(said)
+        Some(text)
     }
 }

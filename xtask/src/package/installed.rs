@@ -70,7 +70,7 @@ impl Root {
             fs::create_dir_all(root.path(folder))?;
         }
         fs::write(root.path("var/lib/dpkg/status"), "")?;
-        // The scripts ask it before they start or stop a service: that would be one of this machine.
+        // The scripts run it before they start or stop a service: that would be one of this machine.
         let policy = root.path("usr/sbin/policy-rc.d");
         fs::create_dir_all(root.path("usr/sbin"))?;
         fs::write(&policy, "#!/bin/sh\nexit 101\n")?;
@@ -99,11 +99,11 @@ impl Root {
         // Only whether it is read: there is no server.
         check.env("MONGOSHAPE_UPSTREAM_URI", "mongodb://127.0.0.1:1/");
         check.env("MONGOSHAPE_UPSTREAM_CONNECT_TIMEOUT_MS", "100");
-        let said = check.output()?.stdout;
-        let said = String::from_utf8_lossy(&said);
+        let output = check.output()?.stdout;
+        let output = String::from_utf8_lossy(&output);
         ensure!(
-            said.contains("ok: configuration: no errors"),
-            "its configuration has mistakes:\n{said}"
+            output.contains("ok: configuration: no errors"),
+            "its configuration has mistakes:\n{output}"
         );
         Ok(())
     }

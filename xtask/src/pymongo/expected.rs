@@ -52,10 +52,10 @@ impl Expected {
 
     pub(super) fn matches(&self, difference: &Difference) -> bool {
         let is = |expected: Option<Outcome>, outcome| expected.is_none_or(|expected| expected == outcome);
-        let says = |part: &String| difference.proxied.detail.contains(part);
+        let contains = |part: &String| difference.proxied.detail.contains(part);
         is(self.direct, difference.direct.outcome)
             && is(self.proxied, difference.proxied.outcome)
-            && self.detail.as_ref().is_none_or(says)
+            && self.detail.as_ref().is_none_or(contains)
             && self.tests.iter().any(|glob| matches(glob, difference.short_name()))
     }
 
@@ -67,7 +67,7 @@ impl Expected {
     }
 }
 
-/// Whether the whole of `text` is what `glob` says, in which each `*` stands for any text.
+/// Whether the whole of `text` matches `glob`, in which each `*` stands for any text.
 fn matches(glob: &str, text: &str) -> bool {
     match glob.split_once('*') {
         None => glob == text,

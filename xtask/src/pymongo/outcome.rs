@@ -13,7 +13,7 @@ pub(super) enum Outcome {
     /// It was not reached: the run ended before, or there is no such test.
     #[serde(skip)]
     Missing,
-    /// The suite itself says that it does not apply here.
+    /// The suite skipped it: it does not apply to this deployment.
     Skipped,
     /// It failed, as the suite expects it to.
     Xfailed,

@@ -9,7 +9,7 @@ use super::outcome::{Ended, Outcome, Outcomes, count};
 
 /// The length of an error text that is enough to recognise it.
 const DETAIL_LIMIT: usize = 240;
-/// Of what many tests may have said alike.
+/// The length of an error text by which tests are grouped.
 const CAUSE_LIMIT: usize = 120;
 /// Of the tests that have one known cause in common.
 const EXPECTED_SHOWN: usize = 10;
@@ -122,7 +122,7 @@ fn causes(name: &str, differences: &[Difference]) {
     }
     let mut counts: Vec<_> = counts.into_iter().collect();
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    println!("\n{name}: not expected, by what was said");
+    println!("\n{name}: unexpected differences, by error text");
     for (cause, count) in counts {
         println!("- {count}: {cause}");
     }
@@ -131,10 +131,10 @@ fn causes(name: &str, differences: &[Difference]) {
 /// An error text without collection names and values of one reply.
 fn cause(ended: &Ended) -> String {
     let line = ended.detail.lines().next().unwrap_or_default();
-    let said = line.split_once(", full error").map_or(line, |(said, _)| said);
-    let said = said.split_once(" pattern: ").map_or(said, |(_, said)| said);
-    let said: String = said.chars().take(CAUSE_LIMIT).collect();
-    format!("{} {said}", ended.outcome)
+    let text = line.split_once(", full error").map_or(line, |(text, _)| text);
+    let text = text.split_once(" pattern: ").map_or(text, |(_, text)| text);
+    let text: String = text.chars().take(CAUSE_LIMIT).collect();
+    format!("{} {text}", ended.outcome)
 }
 
 fn ended(ended: &Ended) -> String {

@@ -19,7 +19,7 @@ const RUN_LIMIT: Duration = Duration::from_hours(1);
 const TEST_LIMIT_S: &str = "--timeout=180";
 const OUTCOMES: &str = "outcomes.jsonl";
 
-/// What the suite would take from our own environment, and with it run otherwise than we say.
+/// Environment variables that the suite reads. They are removed, as they would change the run.
 const FOREIGN: [&str; 8] = [
     "DB_USER",
     "DB_PASSWORD",

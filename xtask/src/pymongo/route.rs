@@ -51,15 +51,15 @@ impl Route {
     }
 }
 
-/// A server, and perhaps the proxy before it, for one run.
+/// The server of one run, and its proxy, if any.
 #[derive(Debug)]
-pub(super) struct Way {
+pub(super) struct Deployment {
     // Before the server in this order: it is stopped first.
     pub(super) proxy: Option<Proxy>,
     mongod: Mongod,
 }
 
-impl Way {
+impl Deployment {
     pub(super) fn direct(topology: Topology, members: usize) -> Result<Self> {
         Ok(Self {
             proxy: None,

@@ -14,11 +14,11 @@ use super::compare::{Difference, compare};
 use super::outcome::Outcomes;
 use super::presentation::Topology;
 use super::pytest::Pytest;
-use super::route::{Route, Way};
+use super::route::{Deployment, Route};
 use super::shaped::Shaping;
 use super::{Compared, Options, Plan, print};
 
-/// Past so many differences something is broken, and to run each again would take an hour to say so.
+/// With more differences than this, something is broken: their repetition would take an hour.
 const REPEATED_AT_MOST: usize = 60;
 
 /// What all tests on a route came to.
@@ -88,7 +88,7 @@ impl Runner<'_> {
         Ok(compared)
     }
 
-    /// What shapes are said to cause on this route, and did not happen there.
+    /// The listed differences of shapes that did not occur on this route.
     fn stale(&self, route: &Route, expected: &[(usize, Difference)]) -> Vec<String> {
         let entries = self.plan.list.iter().take(self.plan.by_shapes).enumerate();
         let stale = entries
@@ -101,7 +101,7 @@ impl Runner<'_> {
         stale.map(str::to_owned).collect()
     }
 
-    /// Runs each alone, both ways: those that differ again, and those that do not.
+    /// Runs each test alone, directly and through the proxy. Returns those that differ again, and those that do not.
     fn repeat(
         &self,
         route: &Route,
@@ -137,11 +137,11 @@ impl Runner<'_> {
                 format!(" {number}")
             };
             let name = format!("{topology} as {}{part}", route.name());
-            let way = self.proxied(route, shaping)?;
+            let deployment = self.proxied(route, shaping)?;
             let tests = shaping.map_or(self.plan.tests.as_slice(), Shaping::tests);
-            whole.outcomes.extend(self.run(&name, &way, tests)?);
-            whole.logged.extend(warnings(&way));
-            let checked = shaping.map_or(Ok(()), |shaping| way.check(shaping));
+            whole.outcomes.extend(self.run(&name, &deployment, tests)?);
+            whole.logged.extend(warnings(&deployment));
+            let checked = shaping.map_or(Ok(()), |shaping| deployment.check(shaping));
             whole
                 .broken
                 .extend(checked.err().map(|error| format!("{name}: {error:#}")));
@@ -149,9 +149,9 @@ impl Runner<'_> {
         Ok(whole)
     }
 
-    fn run(&self, name: &str, way: &Way, tests: &[String]) -> Result<Outcomes> {
+    fn run(&self, name: &str, deployment: &Deployment, tests: &[String]) -> Result<Outcomes> {
         let started = Instant::now();
-        let outcomes = self.pytest.run(name, way.address(), tests)?;
+        let outcomes = self.pytest.run(name, deployment.address(), tests)?;
         println!(
             "{name}: {} in {} s",
             print::counts(&outcomes),
@@ -160,12 +160,12 @@ impl Runner<'_> {
         Ok(outcomes)
     }
 
-    fn direct(&self, topology: Topology) -> Result<Way> {
-        Way::direct(topology, self.options.members.into())
+    fn direct(&self, topology: Topology) -> Result<Deployment> {
+        Deployment::direct(topology, self.options.members.into())
     }
 
-    fn proxied(&self, route: &Route, shaping: Option<&Shaping>) -> Result<Way> {
-        Way::proxied(
+    fn proxied(&self, route: &Route, shaping: Option<&Shaping>) -> Result<Deployment> {
+        Deployment::proxied(
             route,
             shaping,
             self.options.members.into(),
@@ -174,18 +174,18 @@ impl Runner<'_> {
     }
 }
 
-/// What fail points make the proxy say: they close connections.
+/// The proxy's log line for fail points, which close connections.
 const PROVOKED: &str = "closed a connection: the upstream is not available";
 
-/// What else the proxy logged so far as WARN or ERROR: reported by us, so that its end does not.
-fn warnings(way: &Way) -> Vec<String> {
-    let Some(proxy) = &way.proxy else {
+/// The proxy's other WARN and ERROR lines so far. They are reported here, not when the proxy ends.
+fn warnings(deployment: &Deployment) -> Vec<String> {
+    let Some(proxy) = &deployment.proxy else {
         return Vec::new();
     };
     for level in [Level::Warn, Level::Error] {
         proxy.expect_log(level, "");
     }
-    let is_told = |line: &Line| line.level != Level::Info && !line.text.contains(PROVOKED);
-    let graver = proxy.log().into_iter().filter(is_told);
+    let is_unexpected = |line: &Line| line.level != Level::Info && !line.text.contains(PROVOKED);
+    let graver = proxy.log().into_iter().filter(is_unexpected);
     graver.map(|line| line.text).collect()
 }

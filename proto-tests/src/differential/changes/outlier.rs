@@ -3,9 +3,9 @@
 use bson::{Bson, Document, bson, doc};
 
 use super::Change;
-use crate::differential::World;
+use crate::differential::Generator;
 
-impl World {
+impl Generator {
     /// What is pushed to the array of an outlier.
     pub(super) fn pushed_about(&mut self) -> Bson {
         let length = self.pick(&[0, 1, 1, 2, 5, 12]);

@@ -136,7 +136,7 @@ declare_sites! {
     "sorted.sort" SortedSort { AllFields 2, BehindOne 2, BehindAll 3 }
 
     /// In which direction, against that of the index.
-    "sorted.way" SortedWay { Forward 1, Backward 1 }
+    "sorted.way" SortDirection { Forward 1, Backward 1 }
 
     /// Bounds of the first sort field.
     "sorted.range" SortedRange { None 3, Begin 2, InclusiveBegin 1, End 1, Both 1, Equal 1, Ties 2 }

@@ -106,7 +106,7 @@ declare_sites! {
     /// How many of them are answered.
     "scene.limit" RangeLimit { None 1, One 1, Some 1 }
 
-    /// How they are asked for.
+    /// The command that reads them.
     "scene.read" RangeRead { Find 1, Aggregate 1 }
 
     /// Which document of an update of many is the first that fails.

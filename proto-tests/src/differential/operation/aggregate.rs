@@ -9,7 +9,7 @@ use crate::differential::compare::{self, Canon, Order};
 use crate::differential::grammar::{AGGREGATE, AggregateForm, Harmless};
 use crate::differential::sides::COLLECTION;
 use crate::differential::stages::Pipeline;
-use crate::differential::{Sides, World};
+use crate::differential::{Generator, Sides};
 
 #[derive(Debug)]
 struct Aggregate {
@@ -19,14 +19,14 @@ struct Aggregate {
     canon: Canon,
 }
 
-pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
-    let form = world.take::<AggregateForm>();
+pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
+    let form = generator.take::<AggregateForm>();
     let (command, mut made) = match form {
-        AggregateForm::Ordinary => world.group(&AGGREGATE, ordinary),
-        AggregateForm::Mistake => (wrong(world), Pipeline::default()),
+        AggregateForm::Ordinary => generator.group(&AGGREGATE, ordinary),
+        AggregateForm::Mistake => (wrong(generator), Pipeline::default()),
     };
     made.ordered &= !(made.begins_with_one_key && command.contains_key("collation"));
-    let mut batches = world.batches();
+    let mut batches = generator.batches();
     if !made.ordered {
         batches.until_killed = usize::MAX;
         batches.in_any_order = true;
@@ -38,7 +38,7 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
         canon: Canon {
             // What a stage makes has an `_id` of its own; items have none, as an ordinary pipeline begins with
             // leaving it out. A mistake that mongod takes returns items.
-            without_id: form == AggregateForm::Mistake && world.canon().without_id,
+            without_id: form == AggregateForm::Mistake && generator.canon().without_id,
             loose: made.loose,
             unordered: &["set"],
             ..Canon::default()
@@ -46,14 +46,14 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
     })
 }
 
-fn ordinary(world: &mut World) -> (Document, Pipeline) {
-    let mut made = world.pipeline();
+fn ordinary(generator: &mut Generator) -> (Document, Pipeline) {
+    let mut made = generator.pipeline();
     let mut cursor = doc! {};
-    if let Some(size) = world.batch_size() {
+    if let Some(size) = generator.batch_size() {
         cursor.insert("batchSize", size);
     }
     let mut command = doc! { "aggregate": COLLECTION, "pipeline": made.stages.clone(), "cursor": cursor };
-    if let Some(hint) = world.hint() {
+    if let Some(hint) = generator.hint() {
         // A hint changes the plain side's natural order, on which the first stages may rest.
         if made.begins_with_one_key {
             made.stages.insert(1, bson!({ "$sort": { "n": 1 } }));
@@ -61,7 +61,7 @@ fn ordinary(world: &mut World) -> (Document, Pipeline) {
         }
         command.insert("hint", hint);
     }
-    if world.take::<Harmless>() == Harmless::Some {
+    if generator.take::<Harmless>() == Harmless::Some {
         let harmless = [
             doc! { "allowDiskUse": true },
             doc! { "maxTimeMS": 20_000 },
@@ -70,13 +70,13 @@ fn ordinary(world: &mut World) -> (Document, Pipeline) {
             doc! { "bypassDocumentValidation": true },
             doc! { "let": { "x": 1 } },
         ];
-        command.extend(world.example("aggregate.harmless", &harmless));
+        command.extend(generator.example("aggregate.harmless", &harmless));
     }
     (command, made)
 }
 
 /// One mistake: with two in one command, the reported one depends on the order of checks.
-fn wrong(world: &mut World) -> Document {
+fn wrong(generator: &mut Generator) -> Document {
     let mut command = doc! { "aggregate": COLLECTION, "pipeline": [], "cursor": {} };
     let mistakes = [
         doc! { "hint": "nope" },
@@ -116,7 +116,7 @@ fn wrong(world: &mut World) -> Document {
         doc! { "cursor": { "batchSize": -1 } },
         doc! { "collation": { "locale": "nope" } },
     ];
-    command.extend(world.example("aggregate.mistake", &mistakes));
+    command.extend(generator.example("aggregate.mistake", &mistakes));
     // One of the examples.
     if command.contains_key("withoutCursor") {
         command.remove("cursor");

@@ -8,7 +8,7 @@ use super::{Operation, Outcome};
 use crate::differential::compare;
 use crate::differential::grammar::CollectionForm;
 use crate::differential::sides::{COLLECTION, field};
-use crate::differential::{Sides, World};
+use crate::differential::{Generator, Sides};
 
 #[derive(Debug)]
 struct Collection {
@@ -17,8 +17,8 @@ struct Collection {
     has_options: bool,
 }
 
-pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
-    let form = world.take::<CollectionForm>();
+pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
+    let form = generator.take::<CollectionForm>();
     let has_options = form == CollectionForm::CreateWithOptions;
     let name = if form == CollectionForm::Drop { "drop" } else { "create" };
     let mut command = doc! { name: COLLECTION };
@@ -30,7 +30,7 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
             doc! { "viewOn": "other", "pipeline": [] },
             doc! { "timeseries": { "timeField": "t" } },
         ];
-        command.extend(world.example("collection.createWithOptions", &options));
+        command.extend(generator.example("collection.createWithOptions", &options));
     }
     Box::new(Collection { command, has_options })
 }

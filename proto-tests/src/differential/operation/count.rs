@@ -7,32 +7,32 @@ use super::{Operation, Outcome};
 use crate::differential::compare;
 use crate::differential::grammar::{COUNT, CountForm, CountLimit, Harmless};
 use crate::differential::sides::{COLLECTION, field};
-use crate::differential::{Sides, World};
+use crate::differential::{Generator, Sides};
 
 #[derive(Debug)]
 struct Count {
     command: Document,
 }
 
-pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
-    let command = match world.take::<CountForm>() {
-        CountForm::Ordinary => world.group(&COUNT, ordinary),
+pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
+    let command = match generator.take::<CountForm>() {
+        CountForm::Ordinary => generator.group(&COUNT, ordinary),
         CountForm::NullQuery => doc! { "count": COLLECTION, "query": Bson::Null },
-        CountForm::Mistake => wrong(world),
+        CountForm::Mistake => wrong(generator),
     };
     Box::new(Count { command })
 }
 
-fn ordinary(world: &mut World) -> Document {
+fn ordinary(generator: &mut Generator) -> Document {
     let mut command = doc! { "count": COLLECTION };
-    let filter = world.filter();
-    if !filter.is_empty() || world.chance(50) {
+    let filter = generator.filter();
+    if !filter.is_empty() || generator.chance(50) {
         command.insert("query", filter);
     }
-    if let Some(skip) = world.skip() {
+    if let Some(skip) = generator.skip() {
         command.insert("skip", skip);
     }
-    match world.take::<CountLimit>() {
+    match generator.take::<CountLimit>() {
         CountLimit::None => None,
         CountLimit::Zero => command.insert("limit", 0),
         CountLimit::One => command.insert("limit", 1),
@@ -41,26 +41,26 @@ fn ordinary(world: &mut World) -> Document {
         CountLimit::Long => command.insert("limit", Bson::Int64(5)),
         CountLimit::Double => command.insert("limit", 2.0),
     };
-    if let Some(collation) = world.collation() {
+    if let Some(collation) = generator.collation() {
         command.insert("collation", collation);
     }
-    if let Some(hint) = world.hint() {
+    if let Some(hint) = generator.hint() {
         command.insert("hint", hint);
     }
-    if world.take::<Harmless>() == Harmless::Some {
+    if generator.take::<Harmless>() == Harmless::Some {
         let harmless = [
             doc! { "fields": {} },
             doc! { "maxTimeMS": 20_000 },
             doc! { "comment": "nothing" },
             doc! { "readConcern": { "level": "local" } },
         ];
-        command.extend(world.example("count.harmless", &harmless));
+        command.extend(generator.example("count.harmless", &harmless));
     }
     command
 }
 
 /// One mistake: with two in one command, the reported one depends on the order of checks.
-fn wrong(world: &mut World) -> Document {
+fn wrong(generator: &mut Generator) -> Document {
     let mistakes = [
         doc! { "skip": -1 },
         doc! { "skip": 1.5 },
@@ -81,7 +81,7 @@ fn wrong(world: &mut World) -> Document {
         doc! { "collation": { "locale": "nope" } },
     ];
     let mut command = doc! { "count": COLLECTION };
-    command.extend(world.example("count.mistake", &mistakes));
+    command.extend(generator.example("count.mistake", &mistakes));
     command
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Batches {
     pub(super) sizes: Vec<Option<i32>>,
     /// How many of them, before the cursor is killed.
     pub(super) until_killed: usize,
-    /// Whether one side may need one more batch to see its end: not when the command itself says where that
+    /// Whether one side may need one more batch to see its end: not when the command itself sets where that
     /// is.
     pub(super) may_end_later: bool,
     /// Whether documents come in any order. Then any batch may have the one for which an expression fails.
@@ -120,7 +120,7 @@ pub(super) fn outcomes(sides: &mut Sides, replies: &[RawDocumentBuf; 2], batches
     ensure!(
         field(&rest, "code") == field(failed, "code"),
         "only the {} side failed.\n  {}",
-        if compare::succeeded(plain) { "shaped" } else { "naive" },
+        if compare::succeeded(plain) { "shaped" } else { "plain" },
         show(failed)
     );
     Ok(false)
@@ -265,7 +265,7 @@ fn kill(sides: &mut Sides, ids: [i64; 2]) -> Result<()> {
         });
         let [plain, shaped] = lists;
         let (plain, shaped) = (plain?, shaped?);
-        ensure!(plain == shaped, "killing {attempt}: naive {plain:?}; shaped {shaped:?}");
+        ensure!(plain == shaped, "killing {attempt}: plain {plain:?}; shaped {shaped:?}");
     }
     let plain = sides.plain.run(&get_more(ids[0], None))?;
     let shaped = sides.shaped.run(&get_more(ids[1], None))?;

@@ -4,59 +4,60 @@ use bson::{Bson, Document, doc};
 
 use super::Operation;
 use super::writes::Writes;
-use crate::differential::World;
+use crate::differential::Generator;
 use crate::differential::grammar::{DELETE, DeleteForm, DeleteLimit};
 
-pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
-    Box::new(make_up(world))
+pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
+    Box::new(make_up(generator))
 }
 
-pub(super) fn make_up(world: &mut World) -> Writes {
-    let count = world.pick(&[1, 1, 2, 3]);
-    let options = world.options_of_writes("delete");
-    let statements = (0..count).map(|_| world.group(&DELETE, |world| statement(world, options.contains_key("let"))));
+pub(super) fn make_up(generator: &mut Generator) -> Writes {
+    let count = generator.pick(&[1, 1, 2, 3]);
+    let options = generator.options_of_writes("delete");
+    let statements =
+        (0..count).map(|_| generator.group(&DELETE, |generator| statement(generator, options.contains_key("let"))));
     let statements = statements.collect();
-    let sent = world.sent();
+    let sent = generator.sent();
     Writes {
         name: "delete",
         list: "deletes",
         statements,
         options,
         sent,
-        canon: world.canon(),
+        canon: generator.canon(),
     }
 }
 
-fn statement(world: &mut World, has_variable: bool) -> Document {
-    let has_ids = world.has_ids();
-    let form = world.take_where(|form: DeleteForm| has_ids || form != DeleteForm::ById);
+fn statement(generator: &mut Generator, has_variable: bool) -> Document {
+    let has_ids = generator.has_ids();
+    let form = generator.take_where(|form: DeleteForm| has_ids || form != DeleteForm::ById);
     let filter = match form {
-        DeleteForm::Some => world.filter_of_some(),
-        DeleteForm::OneKey => world.one_key(),
-        DeleteForm::ById => doc! { "_id": { "$eq": world.some_id().unwrap_or(Bson::Null) } },
-        DeleteForm::One => world.filter_of_one().0,
-        DeleteForm::Mistake => return wrong(world),
+        DeleteForm::Some => generator.filter_of_some(),
+        DeleteForm::OneKey => generator.one_key(),
+        DeleteForm::ById => doc! { "_id": { "$eq": generator.some_id().unwrap_or(Bson::Null) } },
+        DeleteForm::One => generator.filter_of_one().0,
+        DeleteForm::Mistake => return wrong(generator),
     };
-    // Which of several is deleted is not known.
+    // Which of several is deleted is not defined.
     let is_one = matches!(form, DeleteForm::ById | DeleteForm::One);
-    let limit = world.take_where(|limit: DeleteLimit| is_one || limit != DeleteLimit::One);
+    let limit = generator.take_where(|limit: DeleteLimit| is_one || limit != DeleteLimit::One);
     let number = match limit {
         DeleteLimit::One => Bson::Int32(1),
         DeleteLimit::All => Bson::Int32(0),
-        DeleteLimit::NoNumber => world.example("delete.limit.noNumber", &["x".into(), Bson::Null, true.into()]),
+        DeleteLimit::NoNumber => generator.example("delete.limit.noNumber", &["x".into(), Bson::Null, true.into()]),
     };
     let mut statement = doc! { "q": filter, "limit": number };
     // Under another collation a filter may name several.
     if limit != DeleteLimit::One
-        && let Some(collation) = world.collation()
+        && let Some(collation) = generator.collation()
     {
         statement.insert("collation", collation);
     }
-    if let Some(hint) = world.hint() {
+    if let Some(hint) = generator.hint() {
         statement.insert("hint", hint);
     }
     if has_variable
-        && world.chance(30)
+        && generator.chance(30)
         && statement
             .get_document("q")
             .is_ok_and(|filter| !filter.contains_key("$expr"))
@@ -67,7 +68,7 @@ fn statement(world: &mut World, has_variable: bool) -> Document {
     statement
 }
 
-fn wrong(world: &mut World) -> Document {
+fn wrong(generator: &mut Generator) -> Document {
     let mistakes = [
         doc! { "hint": "nope" },
         doc! { "hint": { "qty": 1 } },
@@ -82,7 +83,7 @@ fn wrong(world: &mut World) -> Document {
         doc! { "collation": { "locale": "nope" } },
         doc! { "nope": 1 },
     ];
-    let mut statement = doc! { "q": { "n": world.some_serial() }, "limit": 1 };
-    statement.extend(world.example("delete.mistake", &mistakes));
+    let mut statement = doc! { "q": { "n": generator.some_serial() }, "limit": 1 };
+    statement.extend(generator.example("delete.mistake", &mistakes));
     statement
 }

@@ -8,7 +8,7 @@ use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon, Order};
 use crate::differential::grammar::{DISTINCT, DistinctForm, DistinctPath, Harmless};
 use crate::differential::sides::{COLLECTION, field};
-use crate::differential::{Sides, World};
+use crate::differential::{Generator, Sides};
 
 #[derive(Debug)]
 struct Distinct {
@@ -18,14 +18,14 @@ struct Distinct {
     has_indexes: bool,
 }
 
-pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
-    let command = match world.take::<DistinctForm>() {
-        DistinctForm::Ordinary => world.group(&DISTINCT, ordinary),
-        DistinctForm::Mistake => wrong(world),
+pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
+    let command = match generator.take::<DistinctForm>() {
+        DistinctForm::Ordinary => generator.group(&DISTINCT, ordinary),
+        DistinctForm::Mistake => wrong(generator),
     };
     Box::new(Distinct {
         command,
-        has_indexes: world.has_indexes,
+        has_indexes: generator.has_indexes,
     })
 }
 
@@ -38,16 +38,16 @@ pub(super) fn compare_indexed(sides: &mut Sides, command: &Document) -> Result<(
     distinct.run(sides).map(drop)
 }
 
-fn ordinary(world: &mut World) -> Document {
-    let mut command = doc! { "distinct": COLLECTION, "key": world.distinct_path() };
-    let filter = world.filter();
-    if !filter.is_empty() || world.chance(50) {
+fn ordinary(generator: &mut Generator) -> Document {
+    let mut command = doc! { "distinct": COLLECTION, "key": generator.distinct_path() };
+    let filter = generator.filter();
+    if !filter.is_empty() || generator.chance(50) {
         command.insert("query", filter);
     }
-    if let Some(collation) = world.collation() {
+    if let Some(collation) = generator.collation() {
         command.insert("collation", collation);
     }
-    if world.take::<Harmless>() == Harmless::Some {
+    if generator.take::<Harmless>() == Harmless::Some {
         command.insert("readConcern", doc! { "level": "local" });
         command.insert("comment", "nothing");
         command.insert("maxTimeMS", 20_000);
@@ -55,7 +55,7 @@ fn ordinary(world: &mut World) -> Document {
     command
 }
 
-fn wrong(world: &mut World) -> Document {
+fn wrong(generator: &mut Generator) -> Document {
     let mistakes = [
         doc! { "key": "" },
         doc! { "key": "a." },
@@ -77,11 +77,11 @@ fn wrong(world: &mut World) -> Document {
         doc! { "apiVersion": "1", "apiStrict": true },
     ];
     let mut command = doc! { "distinct": COLLECTION, "key": "qty" };
-    command.extend(world.example("distinct.mistake", &mistakes));
+    command.extend(generator.example("distinct.mistake", &mistakes));
     command
 }
 
-impl World {
+impl Generator {
     fn distinct_path(&mut self) -> String {
         if self.take::<DistinctPath>() == DistinctPath::Odd {
             let odd = [

@@ -9,7 +9,7 @@ use super::{Operation, Outcome, aggregate, count, delete, distinct, find, find_a
 use crate::differential::compare::{self, Canon};
 use crate::differential::grammar::{EMPTY, Emptiness, OnEmpty};
 use crate::differential::sides::{COLLECTION, field, show};
-use crate::differential::{Sides, World, contents};
+use crate::differential::{Generator, Sides, contents};
 
 #[derive(Debug)]
 struct Empty {
@@ -18,43 +18,45 @@ struct Empty {
     canon: Canon,
 }
 
-pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
-    let had_indexes = world.has_indexes;
-    let (state, asked) = world.group(&EMPTY, |world| (world.take::<Emptiness>(), world.take::<OnEmpty>()));
-    let operation = match asked {
-        OnEmpty::Find => find::generate(world),
-        OnEmpty::Count => count::generate(world),
-        OnEmpty::Aggregate => aggregate::generate(world),
-        OnEmpty::Distinct => distinct::generate(world),
-        OnEmpty::Insert => insert::generate(world),
-        OnEmpty::Update => update::generate(world),
-        OnEmpty::Delete => delete::generate(world),
-        OnEmpty::DeleteEverything => everything(world, "delete", doc! { "q": {}, "limit": 0 }),
+pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
+    let had_indexes = generator.has_indexes;
+    let (state, kind) = generator.group(&EMPTY, |generator| {
+        (generator.take::<Emptiness>(), generator.take::<OnEmpty>())
+    });
+    let operation = match kind {
+        OnEmpty::Find => find::generate(generator),
+        OnEmpty::Count => count::generate(generator),
+        OnEmpty::Aggregate => aggregate::generate(generator),
+        OnEmpty::Distinct => distinct::generate(generator),
+        OnEmpty::Insert => insert::generate(generator),
+        OnEmpty::Update => update::generate(generator),
+        OnEmpty::Delete => delete::generate(generator),
+        OnEmpty::DeleteEverything => everything(generator, "delete", doc! { "q": {}, "limit": 0 }),
         OnEmpty::UpdateEverything => everything(
-            world,
+            generator,
             "update",
             doc! { "q": {}, "u": { "$set": { "qty": 1 } }, "multi": true },
         ),
-        OnEmpty::FindAndModify => find_and_modify::generate(world),
-        OnEmpty::Indexes => indexes::generate(world),
+        OnEmpty::FindAndModify => find_and_modify::generate(generator),
+        OnEmpty::Indexes => indexes::generate(generator),
     };
     // Indexes that it made are elsewhere.
-    world.has_indexes = had_indexes;
+    generator.has_indexes = had_indexes;
     Box::new(Empty {
         state,
         operation,
-        canon: world.canon(),
+        canon: generator.canon(),
     })
 }
 
-fn everything(world: &World, name: &'static str, statement: Document) -> Box<dyn Operation> {
+fn everything(generator: &Generator, name: &'static str, statement: Document) -> Box<dyn Operation> {
     Box::new(Writes {
         name,
         list: if name == "delete" { "deletes" } else { "updates" },
         statements: vec![statement],
         options: doc! {},
         sent: 0,
-        canon: world.canon(),
+        canon: generator.canon(),
     })
 }
 
@@ -112,9 +114,6 @@ fn same_collections(sides: &mut Sides) -> Result<()> {
             .and_then(RawBsonRef::as_array);
         batch.is_some_and(|batch| batch.into_iter().next().is_some())
     });
-    ensure!(
-        plain == shaped,
-        "the collection is there: {plain} naive, {shaped} shaped"
-    );
+    ensure!(plain == shaped, "the collection exists: {plain} plain, {shaped} shaped");
     Ok(())
 }

@@ -11,7 +11,7 @@ use crate::differential::grammar::{
     BatchSize, Collation, CursorEnd, FIND, FindForm, Harmless, Hint, Let, Limit, SingleBatch, Skip, Sort,
 };
 use crate::differential::sides::COLLECTION;
-use crate::differential::{Sides, World};
+use crate::differential::{Generator, Sides};
 
 #[derive(Debug)]
 struct Find {
@@ -21,16 +21,16 @@ struct Find {
     canon: Canon,
 }
 
-pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
-    match world.take::<FindForm>() {
+pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
+    match generator.take::<FindForm>() {
         FindForm::Ordinary => {}
-        FindForm::Mistake => return by_command(world, wrong),
-        FindForm::Refused => return by_command(world, refused),
+        FindForm::Mistake => return by_command(generator, wrong),
+        FindForm::Refused => return by_command(generator, refused),
     }
-    let (mut command, order) = world.group(&FIND, ordinary);
+    let (mut command, order) = generator.group(&FIND, ordinary);
     // Refused of outliers, and on a plain collection mostly a mistake: of two mistakes, either may be
     // reported.
-    if world.outlier.is_some()
+    if generator.outlier.is_some()
         && command
             .get_document("sort")
             .is_ok_and(|sort| sort.contains_key("$natural"))
@@ -38,50 +38,50 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
         command.remove("hint");
     }
     let order = settle_order(order, &command);
-    let mut batches = world.batches();
+    let mut batches = generator.batches();
     batches.may_end_later = !command.get_bool("singleBatch").unwrap_or(false);
     batches.in_any_order = order != Order::Defined;
     Box::new(Find {
         command,
         batches,
         order,
-        canon: world.canon(),
+        canon: generator.canon(),
     })
 }
 
-fn by_command(world: &mut World, command: impl FnOnce(&mut World) -> Document) -> Box<dyn Operation> {
-    let command = command(world);
+fn by_command(generator: &mut Generator, command: impl FnOnce(&mut Generator) -> Document) -> Box<dyn Operation> {
+    let command = command(generator);
     Box::new(Find {
         command,
-        batches: world.batches(),
+        batches: generator.batches(),
         order: Order::FreeChoice,
-        canon: world.canon(),
+        canon: generator.canon(),
     })
 }
 
-fn ordinary(world: &mut World) -> (Document, Order) {
+fn ordinary(generator: &mut Generator) -> (Document, Order) {
     let mut command = doc! { "find": COLLECTION };
-    let mut filter = world.filter();
-    world.append_let(&mut command, &mut filter);
-    if !filter.is_empty() || world.chance(50) {
+    let mut filter = generator.filter();
+    generator.append_let(&mut command, &mut filter);
+    if !filter.is_empty() || generator.chance(50) {
         command.insert("filter", filter.clone());
     }
-    let order = append_sort(world, &mut command, &filter);
+    let order = append_sort(generator, &mut command, &filter);
     // A sort by a path with `$` fails, and may not be the only mistake.
     let fails = command
         .get_document("sort")
         .is_ok_and(|sort| sort.keys().any(|path| path.contains(".$")));
-    if let Some(projection) = world.projection(&filter).filter(|_| !fails) {
+    if let Some(projection) = generator.projection(&filter).filter(|_| !fails) {
         command.insert("projection", projection);
     }
-    append_sizes(world, &mut command);
-    if let Some(collation) = world.collation() {
+    append_sizes(generator, &mut command);
+    if let Some(collation) = generator.collation() {
         command.insert("collation", collation);
     }
-    if let Some(hint) = world.hint() {
+    if let Some(hint) = generator.hint() {
         command.insert("hint", hint);
     }
-    if world.take::<Harmless>() == Harmless::Some {
+    if generator.take::<Harmless>() == Harmless::Some {
         let harmless = [
             doc! { "allowDiskUse": true },
             doc! { "noCursorTimeout": true },
@@ -94,15 +94,15 @@ fn ordinary(world: &mut World) -> (Document, Order) {
             doc! { "readConcern": { "level": "local" } },
             doc! { "$readPreference": { "mode": "primaryPreferred" } },
         ];
-        command.extend(world.example("find.harmless", &harmless));
+        command.extend(generator.example("find.harmless", &harmless));
     }
     (command, order)
 }
 
-fn append_sort(world: &mut World, command: &mut Document, filter: &Document) -> Order {
-    let (keys, time) = (world.shape.key.clone(), world.shape.time.clone());
+fn append_sort(generator: &mut Generator, command: &mut Document, filter: &Document) -> Order {
+    let (keys, time) = (generator.shape.key.clone(), generator.shape.time.clone());
     let has_time = time.is_some();
-    let sort = world.take_where(|sort: Sort| match sort {
+    let sort = generator.take_where(|sort: Sort| match sort {
         Sort::Time | Sort::TimeAndTotal | Sort::KeyAndTime => has_time,
         _ => true,
     });
@@ -113,26 +113,26 @@ fn append_sort(world: &mut World, command: &mut Document, filter: &Document) -> 
     if matches!(sort, Sort::Time | Sort::KeyAndTime | Sort::TimeAndTotal) {
         fields.extend(time);
     }
-    if fields.len() > 1 && world.chance(20) {
+    if fields.len() > 1 && generator.chance(20) {
         fields.reverse();
     }
     let mut by: Document = fields
         .iter()
-        .map(|field| (field.clone(), world.pick(&[1, -1]).into()))
+        .map(|field| (field.clone(), generator.pick(&[1, -1]).into()))
         .collect();
     match sort {
-        Sort::None if world.is_one_key(filter) && !names_id(filter) => return Order::Defined,
+        Sort::None if generator.is_one_key(filter) && !names_id(filter) => return Order::Defined,
         Sort::None => return Order::Free,
         Sort::Natural => {
-            command.insert("sort", doc! { "$natural": world.pick(&[1, -1]) });
+            command.insert("sort", doc! { "$natural": generator.pick(&[1, -1]) });
             return Order::Free;
         }
         Sort::Total => {
-            command.insert("sort", world.total_sort());
+            command.insert("sort", generator.total_sort());
             return Order::Defined;
         }
         Sort::TimeAndTotal | Sort::KeyAndTotal => {
-            by.insert("n", world.pick(&[1, -1]));
+            by.insert("n", generator.pick(&[1, -1]));
             command.insert("sort", by);
             return Order::Defined;
         }
@@ -159,24 +159,24 @@ fn settle_order(order: Order, command: &Document) -> Order {
     }
 }
 
-fn append_sizes(world: &mut World, command: &mut Document) {
-    if let Some(skip) = world.skip() {
+fn append_sizes(generator: &mut Generator, command: &mut Document) {
+    if let Some(skip) = generator.skip() {
         command.insert("skip", skip);
     }
-    match world.take::<Limit>() {
+    match generator.take::<Limit>() {
         Limit::None => None,
         Limit::Zero => command.insert("limit", 0),
         Limit::One => command.insert("limit", 1),
         Limit::Few => command.insert("limit", 2),
-        Limit::Many => command.insert("limit", world.pick(&[10, 15])),
+        Limit::Many => command.insert("limit", generator.pick(&[10, 15])),
         Limit::Long => command.insert("limit", Bson::Int64(40)),
         Limit::Double => command.insert("limit", 2.0),
         Limit::Fraction => command.insert("limit", 2.7),
     };
-    if let Some(size) = world.batch_size() {
+    if let Some(size) = generator.batch_size() {
         command.insert("batchSize", size);
     }
-    match world.take::<SingleBatch>() {
+    match generator.take::<SingleBatch>() {
         SingleBatch::None => None,
         SingleBatch::Yes => command.insert("singleBatch", true),
         SingleBatch::No => command.insert("singleBatch", false),
@@ -184,7 +184,7 @@ fn append_sizes(world: &mut World, command: &mut Document) {
 }
 
 /// One mistake: with two in one command, the reported one depends on the order of checks.
-fn wrong(world: &mut World) -> Document {
+fn wrong(generator: &mut Generator) -> Document {
     let mistakes = [
         doc! { "skip": -1 },
         doc! { "limit": -10 },
@@ -224,11 +224,11 @@ fn wrong(world: &mut World) -> Document {
         doc! { "let": { "x": 1 }, "filter": { "$expr": { "$eq": ["$n", "$$y"] } } },
     ];
     let mut command = doc! { "find": COLLECTION };
-    command.extend(world.example("find.mistake", &mistakes));
+    command.extend(generator.example("find.mistake", &mistakes));
     command
 }
 
-fn refused(world: &mut World) -> Document {
+fn refused(generator: &mut Generator) -> Document {
     let refused = [
         doc! { "returnKey": true },
         doc! { "showRecordId": true },
@@ -236,11 +236,11 @@ fn refused(world: &mut World) -> Document {
         doc! { "max": { "_id": 1 }, "hint": { "_id": 1 } },
     ];
     let mut command = doc! { "find": COLLECTION };
-    command.extend(world.example("find.refused", &refused));
+    command.extend(generator.example("find.refused", &refused));
     command
 }
 
-impl World {
+impl Generator {
     /// The options of `getMore`.
     pub(super) fn batches(&mut self) -> Batches {
         let sizes = (0..=self.below(3)).map(|_| self.pick(&[None, Some(1), Some(2), Some(7), Some(50), Some(0)]));

@@ -10,7 +10,7 @@ use crate::differential::compare::{self, Canon};
 use crate::differential::grammar::{FIND_AND_MODIFY, Fields, FindAndModifyForm, Harmless, New};
 use crate::differential::refusal;
 use crate::differential::sides::{COLLECTION, field, show};
-use crate::differential::{Sides, World, contents};
+use crate::differential::{Generator, Sides, contents};
 
 #[derive(Debug)]
 pub(super) struct FindAndModify {
@@ -20,64 +20,64 @@ pub(super) struct FindAndModify {
     canon: Canon,
 }
 
-pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
-    Box::new(make_up(world))
+pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
+    Box::new(make_up(generator))
 }
 
-pub(super) fn make_up(world: &mut World) -> FindAndModify {
-    let command = world.group(&FIND_AND_MODIFY, ordinary);
-    finished(world, command)
+pub(super) fn make_up(generator: &mut Generator) -> FindAndModify {
+    let command = generator.group(&FIND_AND_MODIFY, ordinary);
+    finished(generator, command)
 }
 
-fn ordinary(world: &mut World) -> Document {
+fn ordinary(generator: &mut Generator) -> Document {
     let mut command = doc! { "findAndModify": COLLECTION };
-    match world.take::<FindAndModifyForm>() {
+    match generator.take::<FindAndModifyForm>() {
         FindAndModifyForm::RemoveOne => {
-            command.insert("query", world.filter_of_one().0);
+            command.insert("query", generator.filter_of_one().0);
             command.insert("remove", true);
         }
         FindAndModifyForm::RemoveFirst => {
-            command.extend(doc! { "query": world.filter_of_some(), "sort": by_number(world), "remove": true });
+            command.extend(doc! { "query": generator.filter_of_some(), "sort": by_number(generator), "remove": true });
         }
         FindAndModifyForm::ChangeFirst => {
-            let change = world.sure_change();
-            let filter = doc! { "$and": [world.filter_of_some(), change.needs] };
-            command.extend(doc! { "query": filter, "sort": by_number(world), "update": change.update });
+            let change = generator.sure_change();
+            let filter = doc! { "$and": [generator.filter_of_some(), change.needs] };
+            command.extend(doc! { "query": filter, "sort": by_number(generator), "update": change.update });
             if let Some(filters) = change.array_filters {
                 command.insert("arrayFilters", filters);
             }
         }
         FindAndModifyForm::Upsert => {
-            let (filter, number) = upserting_filter(world);
-            change_one(world, &mut command, (filter, number));
+            let (filter, number) = upserting_filter(generator);
+            change_one(generator, &mut command, (filter, number));
             command.insert("upsert", true);
         }
         FindAndModifyForm::Change => {
-            let target = world.filter_of_one();
-            change_one(world, &mut command, target);
+            let target = generator.filter_of_one();
+            change_one(generator, &mut command, target);
         }
-        FindAndModifyForm::Mistake => return wrong(world),
+        FindAndModifyForm::Mistake => return wrong(generator),
     }
     let changes = command.contains_key("update");
-    match world.take_where(|new: New| changes || new != New::Yes) {
+    match generator.take_where(|new: New| changes || new != New::Yes) {
         New::None => None,
         New::Yes => command.insert("new", true),
         New::No => command.insert("new", false),
     };
-    append_rare(world, &mut command);
+    append_rare(generator, &mut command);
     command
 }
 
-fn change_one(world: &mut World, command: &mut Document, (filter, number): (Document, i32)) {
-    let change = world.change(number);
+fn change_one(generator: &mut Generator, command: &mut Document, (filter, number): (Document, i32)) {
+    let change = generator.change(number);
     command.extend(doc! { "query": filter, "update": change.update });
     if let Some(filters) = change.array_filters {
         command.insert("arrayFilters", filters);
     }
 }
 
-fn append_rare(world: &mut World, command: &mut Document) {
-    if world.take::<Fields>() == Fields::Some {
+fn append_rare(generator: &mut Generator, command: &mut Document) {
+    if generator.take::<Fields>() == Fields::Some {
         let fields = [
             doc! { "n": 1, "qty": 1 },
             doc! { "_id": 0 },
@@ -87,33 +87,33 @@ fn append_rare(world: &mut World, command: &mut Document) {
             doc! { "twice": { "$add": ["$n", "$n"] }, "quantity": 1 },
             doc! { "_id": 1 },
         ];
-        command.insert("fields", world.example("fields.some", &fields));
+        command.insert("fields", generator.example("fields.some", &fields));
     }
-    if let Some(hint) = world.hint() {
+    if let Some(hint) = generator.hint() {
         command.insert("hint", hint);
     }
     // Under another collation an upsert's filter may name several.
     if command.contains_key("sort")
-        && let Some(collation) = world.collation()
+        && let Some(collation) = generator.collation()
     {
         command.insert("collation", collation);
     }
     let mut filter = command.get_document("query").cloned().unwrap_or_default();
-    world.append_let(command, &mut filter);
+    generator.append_let(command, &mut filter);
     command.insert("query", filter);
-    if world.take::<Harmless>() == Harmless::Some {
+    if generator.take::<Harmless>() == Harmless::Some {
         let harmless = [
             doc! { "comment": "nothing" },
             doc! { "writeConcern": { "w": 1 } },
             doc! { "maxTimeMS": 20_000 },
             doc! { "bypassDocumentValidation": true },
         ];
-        command.extend(world.example("findAndModify.harmless", &harmless));
+        command.extend(generator.example("findAndModify.harmless", &harmless));
     }
 }
 
 /// One mistake: with two, the reported one depends on the order of checks.
-fn wrong(world: &mut World) -> Document {
+fn wrong(generator: &mut Generator) -> Document {
     let change = doc! { "$set": { "qty": 1 } };
     let mistakes = [
         doc! { "remove": true, "hint": "nope" },
@@ -137,13 +137,13 @@ fn wrong(world: &mut World) -> Document {
         doc! { "remove": true, "readConcern": { "other": 1 } },
         doc! { "update": &change, "nope": 1 },
     ];
-    let mut command = doc! { "findAndModify": COLLECTION, "query": { "n": world.some_serial() } };
-    command.extend(world.example("findAndModify.mistake", &mistakes));
+    let mut command = doc! { "findAndModify": COLLECTION, "query": { "n": generator.some_serial() } };
+    command.extend(generator.example("findAndModify.mistake", &mistakes));
     command
 }
 
-fn finished(world: &mut World, mut command: Document) -> FindAndModify {
-    let sent = world.sent();
+fn finished(generator: &mut Generator, mut command: Document) -> FindAndModify {
+    let sent = generator.sent();
     if sent > 1 {
         // mongod 6.0.5 returns whole documents to a resent command.
         command.remove("fields");
@@ -151,12 +151,12 @@ fn finished(world: &mut World, mut command: Document) -> FindAndModify {
     FindAndModify {
         command,
         sent,
-        canon: world.canon(),
+        canon: generator.canon(),
     }
 }
 
-fn by_number(world: &mut World) -> Document {
-    doc! { "n": world.pick(&[1, -1]) }
+fn by_number(generator: &mut Generator) -> Document {
+    doc! { "n": generator.pick(&[1, -1]) }
 }
 
 impl Operation for FindAndModify {
@@ -180,7 +180,7 @@ impl FindAndModify {
             }
         });
         let shaped = sides.shaped.run(&for_shaped)?;
-        if let Some(kind) = refusal::of_write(&sides.asked(&self.command), &shaped) {
+        if let Some(kind) = refusal::of_write(&sides.write_request(&self.command), &shaped) {
             sides.refused(kind);
             contents::unchanged(sides, self.canon).with_context(|| format!("refused: {}", show(&shaped)))?;
             return Ok(Outcome::Refused);
@@ -196,7 +196,7 @@ impl FindAndModify {
             compare::outcomes(&plain, &shaped)?;
             return Ok(Outcome::Failed);
         }
-        let told = |reply: &RawDocument| {
+        let comparable = |reply: &RawDocument| {
             let document = |name: &str, canon: Canon| {
                 let value = field(reply, name);
                 value.map(|value| value.as_document().map(|document| canon.of(document)))
@@ -207,7 +207,7 @@ impl FindAndModify {
             )
         };
         ensure!(
-            told(&plain) == told(&shaped),
+            comparable(&plain) == comparable(&shaped),
             "the replies differ.\n  plain:  {}\n  shaped: {}",
             show(&plain),
             show(&shaped)

@@ -9,16 +9,16 @@ use crate::differential::compare::{self, Canon};
 use crate::differential::grammar::IndexForm;
 use crate::differential::refusal;
 use crate::differential::sides::{COLLECTION, field, show};
-use crate::differential::{Sides, World};
+use crate::differential::{Generator, Sides};
 
 #[derive(Debug)]
 struct Indexes {
     command: Document,
 }
 
-pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
-    let command = match world.take::<IndexForm>() {
-        IndexForm::Create => create(world),
+pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
+    let command = match generator.take::<IndexForm>() {
+        IndexForm::Create => create(generator),
         IndexForm::Drop => {
             let choices = [
                 bson!("qty_1"),
@@ -30,19 +30,22 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
                 bson!("_id_"),
                 bson!("nope"),
             ];
-            doc! { "dropIndexes": COLLECTION, "index": world.example("indexes.drop", &choices) }
+            doc! { "dropIndexes": COLLECTION, "index": generator.example("indexes.drop", &choices) }
         }
         IndexForm::List => doc! { "listIndexes": COLLECTION },
     };
     Box::new(Indexes { command })
 }
 
-fn create(world: &mut World) -> Document {
+fn create(generator: &mut Generator) -> Document {
     // With an index, the plain side may answer in its order.
-    world.has_indexes = true;
-    let key = world.shape.key[0].clone();
+    generator.has_indexes = true;
+    let key = generator.shape.key[0].clone();
     let index = |key: Document| {
-        let name: Vec<String> = key.iter().map(|(path, way)| format!("{path}_{way}")).collect();
+        let name: Vec<String> = key
+            .iter()
+            .map(|(path, direction)| format!("{path}_{direction}"))
+            .collect();
         doc! { "name": name.join("_"), "key": key }
     };
     let wanted = [
@@ -60,9 +63,9 @@ fn create(world: &mut World) -> Document {
         doc! { "key": { "qty": 1 }, "name": "short", "expireAfterSeconds": 1000 },
         doc! { "key": { "qty": 0 }, "name": "none" },
     ];
-    let mut indexes: Vec<Bson> = vec![world.example("indexes.create", &wanted).into()];
-    if world.chance(20) {
-        indexes.push(world.pick(&wanted).into());
+    let mut indexes: Vec<Bson> = vec![generator.example("indexes.create", &wanted).into()];
+    if generator.chance(20) {
+        indexes.push(generator.pick(&wanted).into());
     }
     doc! { "createIndexes": COLLECTION, "indexes": indexes }
 }
@@ -76,7 +79,7 @@ impl Operation for Indexes {
         // On the plain side an upsert that fails has made the collection.
         sides.both(&doc! { "create": COLLECTION })?;
         let shaped = sides.shaped.run(&self.command)?;
-        if let Some(kind) = refusal::of_write(&sides.asked(&self.command), &shaped) {
+        if let Some(kind) = refusal::of_write(&sides.write_request(&self.command), &shaped) {
             sides.refused(kind);
             return same_indexes(sides).map(|()| Outcome::Refused);
         }

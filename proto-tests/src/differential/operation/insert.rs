@@ -9,71 +9,71 @@ use crate::differential::compare;
 use crate::differential::grammar::{Harmless, INSERT, InsertCount, InsertForm, Ordered, Sent};
 use crate::differential::refusal;
 use crate::differential::sides::{COLLECTION, field, show};
-use crate::differential::{Side, Sides, World};
+use crate::differential::{Generator, Side, Sides};
 
 #[derive(Debug)]
 pub(super) struct Insert {
     documents: Vec<Document>,
-    /// `None`: not said, and so true.
+    /// `None`: omitted, so the default `true`.
     ordered: Option<bool>,
-    /// The first that the shape refuses in an ordered command, or all in an unordered one: what is no key.
+    /// The first that the shape refuses in an ordered command, or all in an unordered one: an invalid key value.
     no_keys: Vec<usize>,
     /// How often it is sent as a retryable write; 0: it is none.
     sent: u32,
-    /// What is said beside the documents.
+    /// The command's other fields.
     options: Document,
     /// Whether the command fails as a whole for one of them.
     fails: bool,
 }
 
-pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
-    Box::new(make_up(world))
+pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
+    Box::new(make_up(generator))
 }
 
 /// One without a document that is no key: the plain side gets all of it.
-pub(super) fn with_keys_only(world: &mut World) -> Insert {
+pub(super) fn with_keys_only(generator: &mut Generator) -> Insert {
     loop {
-        let insert = make_up(world);
+        let insert = make_up(generator);
         if insert.no_keys.is_empty() {
             return insert;
         }
     }
 }
 
-fn make_up(world: &mut World) -> Insert {
-    world.group(&INSERT, ordinary)
+fn make_up(generator: &mut Generator) -> Insert {
+    generator.group(&INSERT, ordinary)
 }
 
-fn ordinary(world: &mut World) -> Insert {
-    let has_outlier = world.outlier.is_some();
-    let count = match world.take::<InsertCount>() {
+fn ordinary(generator: &mut Generator) -> Insert {
+    let has_outlier = generator.outlier.is_some();
+    let count = match generator.take::<InsertCount>() {
         InsertCount::One => 1,
         InsertCount::None => 0,
-        _ if has_outlier => world.between(2, 6),
-        InsertCount::Few => world.between(2, 8),
-        InsertCount::Page => world.between(9, 35),
-        InsertCount::Pages => world.between(40, 70),
+        _ if has_outlier => generator.between(2, 6),
+        InsertCount::Few => generator.between(2, 8),
+        InsertCount::Page => generator.between(9, 35),
+        InsertCount::Pages => generator.between(40, 70),
     };
-    let form = world.take_where(|form: InsertForm| count > 0 || form == InsertForm::Ordinary);
-    let mut documents: Vec<Document> = (0..count).map(|_| world.document()).collect();
+    let form = generator.take_where(|form: InsertForm| count > 0 || form == InsertForm::Ordinary);
+    let mut documents: Vec<Document> = (0..count).map(|_| generator.document()).collect();
     if form == InsertForm::OneKey {
-        to_one_key(world, &mut documents);
+        to_one_key(generator, &mut documents);
     }
     let mut options = doc! {};
     if form == InsertForm::Mistake {
-        options = wrong(world);
-    } else if world.take::<Harmless>() == Harmless::Some {
+        options = wrong(generator);
+    } else if generator.take::<Harmless>() == Harmless::Some {
         let harmless = [
             doc! { "bypassDocumentValidation": true },
             doc! { "comment": "nothing" },
             doc! { "writeConcern": { "w": 1 } },
             doc! { "maxTimeMS": 20_000 },
         ];
-        options = world.example("insert.harmless", &harmless);
+        options = generator.example("insert.harmless", &harmless);
     }
-    let keys = &world.shape.key;
+    let keys = &generator.shape.key;
     let has_no_key = |document: &Document| {
-        world.outlier.is_none()
+        generator.outlier.is_none()
             && !has_forbidden_id(document)
             && keys.iter().any(|key| document.get(key).is_some_and(refusal::is_no_key))
     };
@@ -82,8 +82,8 @@ fn ordinary(world: &mut World) -> Insert {
         .enumerate()
         .filter(|(_, document)| has_no_key(document));
     let no_keys = no_keys.map(|(index, _)| index).collect();
-    let ordered = world.ordered();
-    let sent = world.sent();
+    let ordered = generator.ordered();
+    let sent = generator.sent();
     let mut insert = Insert {
         ordered,
         documents,
@@ -101,7 +101,7 @@ fn ordinary(world: &mut World) -> Insert {
 }
 
 /// One mistake, for which the command fails as a whole.
-fn wrong(world: &mut World) -> Document {
+fn wrong(generator: &mut Generator) -> Document {
     let mistakes = [
         doc! { "nope": 1 },
         doc! { "maxTimeMS": -1 },
@@ -113,15 +113,15 @@ fn wrong(world: &mut World) -> Document {
         doc! { "writeConcern": { "w": "nope", "wtimeout": 10 } },
         doc! { "collation": { "locale": "en" } },
     ];
-    world.example("insert.form.mistake", &mistakes)
+    generator.example("insert.form.mistake", &mistakes)
 }
 
 /// A load of one key, as an import has it.
-fn to_one_key(world: &mut World, documents: &mut [Document]) {
-    for position in 0..world.shape.key.len() {
-        let value = world.key_value(position);
+fn to_one_key(generator: &mut Generator, documents: &mut [Document]) {
+    for position in 0..generator.shape.key.len() {
+        let value = generator.key_value(position);
         for document in &mut *documents {
-            let name = &world.shape.key[position];
+            let name = &generator.shape.key[position];
             match &value {
                 Some(value) => document.insert(name, value.clone()),
                 None => document.remove(name),
@@ -181,7 +181,7 @@ impl Insert {
     pub(super) fn run_with(&self, sides: &mut Sides, fields: &Document) -> Result<Outcome> {
         let outcome = self.run_once(sides, fields)?;
         if outcome == Outcome::Refused {
-            sides.refused("what is no key");
+            sides.refused("invalid key value");
         }
         Ok(outcome)
     }
@@ -306,8 +306,8 @@ fn is_refusal_of_key(error: &RawDocument, expected: usize) -> bool {
         && message.contains("cannot be a key")
 }
 
-impl World {
-    /// Whether statements end with the first that fails; `None`: not said, and so true.
+impl Generator {
+    /// Whether statements end with the first that fails; `None`: omitted, so the default `true`.
     pub(super) fn ordered(&mut self) -> Option<bool> {
         match self.take::<Ordered>() {
             Ordered::None => None,

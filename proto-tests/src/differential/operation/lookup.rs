@@ -9,7 +9,7 @@ use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon, Order};
 use crate::differential::grammar::{LookupForm, Reaching, Source};
 use crate::differential::sides::{ANOTHER, COLLECTION};
-use crate::differential::{Sides, World};
+use crate::differential::{Generator, Sides};
 
 /// A collection that no shape has.
 pub(super) const PLAIN: &str = "plain";
@@ -25,48 +25,52 @@ struct Fill {
     command: Document,
 }
 
-pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
-    match world.take::<LookupForm>() {
+pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
+    match generator.take::<LookupForm>() {
         LookupForm::Ordinary => {}
-        LookupForm::Fill => return fill(world),
+        LookupForm::Fill => return fill(generator),
         LookupForm::Mistake => {
-            let mut command = wrong(world);
+            let mut command = wrong(generator);
             command.insert("cursor", doc! { "batchSize": 100_000 });
             return Box::new(Lookup { command });
         }
     }
-    let mut command = if world.chance(5) {
-        let stages = vec![bson!({ "$documents": [{ "$literal": world.document() }, {}] })];
+    let mut command = if generator.chance(5) {
+        let stages = vec![bson!({ "$documents": [{ "$literal": generator.document() }, {}] })];
         doc! { "aggregate": 1, "pipeline": stages }
     } else {
-        let source = world.pick(&[PLAIN, COLLECTION, ANOTHER]);
-        doc! { "aggregate": source, "pipeline": world.beginning() }
+        let source = generator.pick(&[PLAIN, COLLECTION, ANOTHER]);
+        doc! { "aggregate": source, "pipeline": generator.beginning() }
     };
     let mut stages = command.get_array("pipeline").cloned().unwrap_or_default();
-    for _ in 0..=world.below(2) {
+    for _ in 0..=generator.below(2) {
         if stages.iter().any(is_unwind) {
             // Each document found may find all others again.
-            let numbers = [world.some_serial(), world.some_serial(), world.some_serial()];
+            let numbers = [
+                generator.some_serial(),
+                generator.some_serial(),
+                generator.some_serial(),
+            ];
             stages.push(bson!({ "$match": { "found.n": { "$in": numbers.to_vec() } } }));
         }
-        stages.extend(world.reaching(2));
+        stages.extend(generator.reaching(2));
     }
-    if world.chance(10) {
+    if generator.chance(10) {
         stages.push(bson!({ "$count": "all" }));
     }
     command.insert("pipeline", stages);
-    if world.chance(10) {
+    if generator.chance(10) {
         command.insert("collation", doc! { "locale": "en", "strength": 2 });
     }
     command.insert("cursor", doc! { "batchSize": 100_000 });
     Box::new(Lookup { command })
 }
 
-fn fill(world: &mut World) -> Box<dyn Operation> {
-    let keys = world.shape.key.clone();
+fn fill(generator: &mut Generator) -> Box<dyn Operation> {
+    let keys = generator.shape.key.clone();
     let mut documents = Vec::new();
-    for _ in 0..world.between(1, 6) {
-        let mut document = world.document();
+    for _ in 0..generator.between(1, 6) {
+        let mut document = generator.document();
         // Nothing that one of the sides would refuse.
         document.insert("_id", document.get("n").cloned().unwrap_or(Bson::Null));
         for key in &keys {
@@ -77,11 +81,11 @@ fn fill(world: &mut World) -> Box<dyn Operation> {
         }
         documents.push(document);
     }
-    let command = doc! { "insert": world.pick(&[PLAIN, ANOTHER]), "documents": documents };
+    let command = doc! { "insert": generator.pick(&[PLAIN, ANOTHER]), "documents": documents };
     Box::new(Fill { command })
 }
 
-impl World {
+impl Generator {
     /// A few documents of a collection, in an order that is defined.
     fn beginning(&mut self) -> Vec<Bson> {
         let mut stages = Vec::new();
@@ -223,7 +227,7 @@ fn is_unwind(stage: &Bson) -> bool {
 }
 
 /// One mistake.
-fn wrong(world: &mut World) -> Document {
+fn wrong(generator: &mut Generator) -> Document {
     let from = ANOTHER;
     let mistakes = [
         doc! { "$lookup": { "from": from, "localField": "k", "foreignField": "qty" } },
@@ -258,7 +262,8 @@ fn wrong(world: &mut World) -> Document {
         doc! { "$facet": { "x": [{ "$facet": { "y": [{ "$unionWith": from }] } }] } },
         doc! { "$facet": { "x": 1, "y": [{ "$unionWith": from }] } },
     ];
-    doc! { "aggregate": world.pick(&[COLLECTION, ANOTHER, PLAIN]), "pipeline": [world.example("lookup.mistake", &mistakes)] }
+    let collection = generator.pick(&[COLLECTION, ANOTHER, PLAIN]);
+    doc! { "aggregate": collection, "pipeline": [generator.example("lookup.mistake", &mistakes)] }
 }
 
 impl Operation for Lookup {

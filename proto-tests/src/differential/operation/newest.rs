@@ -9,7 +9,7 @@ use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon, Order};
 use crate::differential::grammar::{NEWEST, NewestBefore, NewestBy, NewestDirection, NewestForm, NewestSort};
 use crate::differential::sides::{COLLECTION, field, show};
-use crate::differential::{Sides, World};
+use crate::differential::{Generator, Sides};
 use crate::invariants;
 
 #[derive(Debug)]
@@ -21,12 +21,12 @@ struct Newest {
     canon: Canon,
 }
 
-pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
-    world.group(&NEWEST, |world| {
-        let time = world.shape.time.clone().unwrap_or_else(|| "date".to_owned());
-        let pipeline = pipeline(world, &time);
+pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
+    generator.group(&NEWEST, |generator| {
+        let time = generator.shape.time.clone().unwrap_or_else(|| "date".to_owned());
+        let pipeline = pipeline(generator, &time);
         let mut cursor = doc! {};
-        if let Some(size) = world.batch_size() {
+        if let Some(size) = generator.batch_size() {
             cursor.insert("batchSize", size);
         }
         Box::new(Newest {
@@ -35,21 +35,21 @@ pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
             batches: Batches {
                 until_killed: usize::MAX,
                 in_any_order: true,
-                ..world.batches()
+                ..generator.batches()
             },
-            canon: world.canon(),
+            canon: generator.canon(),
         })
     })
 }
 
 /// Returns of each key the time as `at`, and the item as `item`.
-fn pipeline(world: &mut World, time: &str) -> Vec<Bson> {
-    let key = world.shape.key[0].clone();
-    let direction = match world.take::<NewestDirection>() {
+fn pipeline(generator: &mut Generator, time: &str) -> Vec<Bson> {
+    let key = generator.shape.key[0].clone();
+    let direction = match generator.take::<NewestDirection>() {
         NewestDirection::Ascending => 1,
         NewestDirection::Descending => -1,
     };
-    let sort = match world.take::<NewestSort>() {
+    let sort = match generator.take::<NewestSort>() {
         NewestSort::Time => doc! { time: direction },
         NewestSort::KeyAndTime => doc! { &key: 1, time: direction },
         NewestSort::TimeAndKey => doc! { time: direction, &key: -1 },
@@ -58,7 +58,7 @@ fn pipeline(world: &mut World, time: &str) -> Vec<Bson> {
     let at = format!("${time}");
     let by = |operator: &str, value: &str| bson!({ operator: value });
     let top = |operator: &str, value: &str| bson!({ operator: { "sortBy": { time: direction }, "output": value } });
-    let (is_sorted, at, item) = match world.take::<NewestForm>() {
+    let (is_sorted, at, item) = match generator.take::<NewestForm>() {
         NewestForm::First => (true, by("$first", &at), Some(by("$first", "$$ROOT"))),
         NewestForm::Last => (true, by("$last", &at), Some(by("$last", "$$ROOT"))),
         NewestForm::Top => (false, top("$top", &at), Some(top("$top", "$$ROOT"))),
@@ -68,16 +68,16 @@ fn pipeline(world: &mut World, time: &str) -> Vec<Bson> {
         NewestForm::FirstAndMax => (true, by("$max", &at), Some(by("$first", "$$ROOT"))),
         NewestForm::FirstAndMin => (true, by("$min", &at), Some(by("$first", "$$ROOT"))),
     };
-    let id = match world.take::<NewestBy>() {
+    let id = match generator.take::<NewestBy>() {
         NewestBy::Key => bson!(format!("${key}")),
         NewestBy::KeyInDocument => bson!({ "key": format!("${key}") }),
         NewestBy::OtherField => bson!("$n"),
     };
     let mut group = doc! { "_id": id, "at": at };
     group.extend(item.map(|item| ("item".to_owned(), item)));
-    let mut stages: Vec<Bson> = match world.take::<NewestBefore>() {
+    let mut stages: Vec<Bson> = match generator.take::<NewestBefore>() {
         NewestBefore::Nothing => vec![],
-        NewestBefore::MatchKey => vec![bson!({ "$match": world.one_key() })],
+        NewestBefore::MatchKey => vec![bson!({ "$match": generator.one_key() })],
         NewestBefore::MatchAll => vec![bson!({ "$match": {} })],
     };
     stages.extend(is_sorted.then(|| bson!({ "$sort": sort })));

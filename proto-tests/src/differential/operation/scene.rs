@@ -9,7 +9,7 @@ use crate::differential::compare::{self, Canon, Order};
 use crate::differential::grammar::{FAILING, Failing, RANGE, RangeEnds, RangeLimit, RangeRead, RangeSort, SceneForm};
 use crate::differential::sides::{COLLECTION, show};
 use crate::differential::values::TWICE;
-use crate::differential::{Sides, World, contents};
+use crate::differential::{Generator, Sides, contents};
 use crate::invariants;
 
 /// More than a document may have.
@@ -29,30 +29,30 @@ struct TooBig {
     canon: Canon,
 }
 
-pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
-    match world.take::<SceneForm>() {
-        SceneForm::FailingUpdate => failing(world),
-        SceneForm::Dollar => dollar(world),
-        SceneForm::Range => world.group(&RANGE, range),
-        SceneForm::Twice => twice(world),
+pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
+    match generator.take::<SceneForm>() {
+        SceneForm::FailingUpdate => failing(generator),
+        SceneForm::Dollar => dollar(generator),
+        SceneForm::Range => generator.group(&RANGE, range),
+        SceneForm::Twice => twice(generator),
         SceneForm::TooBig => {
             let names = ["insert", "replace", "upsert", "$set", "$push"];
             Box::new(TooBig {
-                name: world.example("scene.tooBig", &names),
-                canon: world.canon(),
+                name: generator.example("scene.tooBig", &names),
+                canon: generator.canon(),
             })
         }
     }
 }
 
 /// Documents of one key in the order of their times, of which these have no number in `qty`.
-fn documents(world: &World, count: i32, failing: &[i32]) -> Vec<Document> {
+fn documents(generator: &Generator, count: i32, failing: &[i32]) -> Vec<Document> {
     let document = |number: i32| {
         let mut document = doc! { "_id": number, "n": number };
-        for key in &world.shape.key {
+        for key in &generator.shape.key {
             document.insert(key, 1);
         }
-        if let Some(time) = &world.shape.time {
+        if let Some(time) = &generator.shape.time {
             document.insert(time, DateTime::from_millis(i64::from(number) * 1000));
         }
         if failing.contains(&number) {
@@ -65,12 +65,12 @@ fn documents(world: &World, count: i32, failing: &[i32]) -> Vec<Document> {
     (1..=count).map(document).collect()
 }
 
-fn failing(world: &mut World) -> Box<dyn Operation> {
-    let (count, place, change, ordered) = world.group(&FAILING, |world| {
-        let count = world.pick(&[3, 20, 100]);
-        let place = match world.take::<Failing>() {
+fn failing(generator: &mut Generator) -> Box<dyn Operation> {
+    let (count, place, change, ordered) = generator.group(&FAILING, |generator| {
+        let count = generator.pick(&[3, 20, 100]);
+        let place = match generator.take::<Failing>() {
             Failing::First => 1,
-            Failing::Middle => world.between(2, count),
+            Failing::Middle => generator.between(2, count),
             Failing::Last => count,
         };
         let changes = [
@@ -84,15 +84,15 @@ fn failing(world: &mut World) -> Box<dyn Operation> {
         (
             count,
             place,
-            world.example("scene.failingUpdate", &changes),
-            world.ordered(),
+            generator.example("scene.failingUpdate", &changes),
+            generator.ordered(),
         )
     });
-    let again = world.between(place, count);
-    let filter = match world.below(3) {
+    let again = generator.between(place, count);
+    let filter = match generator.below(3) {
         0 => doc! {},
         1 => doc! { "n": { "$gte": 1 } },
-        _ => doc! { &world.shape.key[0]: 1 },
+        _ => doc! { &generator.shape.key[0]: 1 },
     };
     let mut options = doc! {};
     if let Some(ordered) = ordered {
@@ -100,51 +100,51 @@ fn failing(world: &mut World) -> Box<dyn Operation> {
     }
     let next = doc! { "q": { "n": 1 }, "u": { "$set": { "history": "next" } } };
     Box::new(Scene {
-        documents: documents(world, count, &[place, again]),
+        documents: documents(generator, count, &[place, again]),
         write: Writes {
             name: "update",
             list: "updates",
             statements: vec![doc! { "q": filter, "u": change, "multi": true }, next],
             options,
             sent: 0,
-            canon: world.canon(),
+            canon: generator.canon(),
         },
-        canon: world.canon(),
+        canon: generator.canon(),
     })
 }
 
 /// A change by a `$`-field of a document that its `_id` names, or its number.
-fn dollar(world: &mut World) -> Box<dyn Operation> {
-    let name = if world.has_ids() {
-        world.pick(&["_id", "n"])
+fn dollar(generator: &mut Generator) -> Box<dyn Operation> {
+    let name = if generator.has_ids() {
+        generator.pick(&["_id", "n"])
     } else {
         "n"
     };
-    let change = world.dollar(2);
+    let change = generator.dollar(2);
     let mut update = change.update;
-    if let (Some(replacement), None) = (update.as_document_mut(), world.shape.time.as_ref())
+    if let (Some(replacement), None) = (update.as_document_mut(), generator.shape.time.as_ref())
         && replacement.contains_key("n")
     {
-        for key in world.shape.key.clone() {
+        for key in generator.shape.key.clone() {
             replacement.insert(key, 1);
         }
     }
     Box::new(Scene {
-        documents: documents(world, 3, &[]),
+        documents: documents(generator, 3, &[]),
         write: Writes {
             name: "update",
             list: "updates",
-            statements: vec![doc! { "q": { name: 2 }, "u": update, "upsert": world.chance(20) }],
+            statements: vec![doc! { "q": { name: 2 }, "u": update, "upsert": generator.chance(20) }],
             options: doc! {},
-            sent: world.sent(),
-            canon: world.canon(),
+            sent: generator.sent(),
+            canon: generator.canon(),
         },
-        canon: world.canon(),
+        canon: generator.canon(),
     })
 }
 
 /// A read of documents that hold one with a field's name twice.
-fn twice(world: &mut World) -> Box<dyn Operation> {
+fn twice(generator: &mut Generator) -> Box<dyn Operation> {
     let find = |words: Document| {
         let mut command = doc! { "find": COLLECTION };
         command.extend(words);
@@ -163,8 +163,8 @@ fn twice(world: &mut World) -> Box<dyn Operation> {
         aggregate(vec![doc! { "$project": { &path: 1 } }]),
         aggregate(vec![doc! { "$group": { "_id": format!("${path}") } }]),
     ];
-    let command = world.example("scene.twice", &commands);
-    let mut documents = documents(world, 3, &[]);
+    let command = generator.example("scene.twice", &commands);
+    let mut documents = documents(generator, 3, &[]);
     for document in &mut documents {
         // At the top they are refused.
         document.insert("holds", doc! { TWICE[0]: 1, "between": 0, TWICE[1]: 2 });
@@ -174,7 +174,7 @@ fn twice(world: &mut World) -> Box<dyn Operation> {
         command,
         order: Order::Free,
         is_limited: false,
-        canon: world.canon(),
+        canon: generator.canon(),
     })
 }
 
@@ -189,11 +189,11 @@ struct Range {
     canon: Canon,
 }
 
-fn range(world: &mut World) -> Box<dyn Operation> {
-    let has_time = world.shape.time.is_some();
-    let time = world.shape.time.clone().unwrap_or_else(|| "n".to_owned());
-    let key = world.shape.key[0].clone();
-    let [first, last] = [world.between(2, 10), world.between(12, 25)];
+fn range(generator: &mut Generator) -> Box<dyn Operation> {
+    let has_time = generator.shape.time.is_some();
+    let time = generator.shape.time.clone().unwrap_or_else(|| "n".to_owned());
+    let key = generator.shape.key[0].clone();
+    let [first, last] = [generator.between(2, 10), generator.between(12, 25)];
     let at = |number: i32| -> Bson {
         if has_time {
             Bson::DateTime(DateTime::from_millis(i64::from(number) * 1000))
@@ -201,16 +201,16 @@ fn range(world: &mut World) -> Box<dyn Operation> {
             number.into()
         }
     };
-    let condition = match world.take::<RangeEnds>() {
+    let condition = match generator.take::<RangeEnds>() {
         RangeEnds::Both => bson!({ "$gte": at(first), "$lt": at(last) }),
         RangeEnds::First => bson!({ "$gt": at(first) }),
         RangeEnds::Last => bson!({ "$lte": at(last) }),
         RangeEnds::Equal => at(first),
     };
-    let mut filter: Document = world.shape.key.iter().map(|key| (key.clone(), bson!(1))).collect();
+    let mut filter: Document = generator.shape.key.iter().map(|key| (key.clone(), bson!(1))).collect();
     filter.insert(&time, condition);
-    let last_key = world.shape.key.last().cloned().unwrap_or_default();
-    let sort = match world.take::<RangeSort>() {
+    let last_key = generator.shape.key.last().cloned().unwrap_or_default();
+    let sort = match generator.take::<RangeSort>() {
         RangeSort::None => doc! {},
         RangeSort::Key => doc! { &key: 1 },
         RangeSort::KeyBackwards => doc! { &key: -1 },
@@ -220,12 +220,12 @@ fn range(world: &mut World) -> Box<dyn Operation> {
         RangeSort::KeyAndTime => doc! { &key: 1, &time: -1 },
         RangeSort::TimeAndKey => doc! { &time: -1, &key: 1 },
     };
-    let limit = match world.take::<RangeLimit>() {
+    let limit = match generator.take::<RangeLimit>() {
         RangeLimit::None => None,
         RangeLimit::One => Some(1),
         RangeLimit::Some => Some(5),
     };
-    let mut command = match world.take::<RangeRead>() {
+    let mut command = match generator.take::<RangeRead>() {
         RangeRead::Find => doc! { "find": COLLECTION, "filter": &filter },
         RangeRead::Aggregate => doc! { "aggregate": COLLECTION, "pipeline": [{ "$match": &filter }], "cursor": {} },
     };
@@ -233,7 +233,7 @@ fn range(world: &mut World) -> Box<dyn Operation> {
     // The times are all different, and the order of one key's documents is that of their insertion.
     let is_total = sort.contains_key(&time);
     Box::new(Range {
-        documents: documents(world, 30, &[]),
+        documents: documents(generator, 30, &[]),
         command,
         order: if is_total || limit.is_none() && sort.is_empty() {
             Order::Defined
@@ -241,7 +241,7 @@ fn range(world: &mut World) -> Box<dyn Operation> {
             Order::Free
         },
         is_limited: limit.is_some(),
-        canon: world.canon(),
+        canon: generator.canon(),
     })
 }
 

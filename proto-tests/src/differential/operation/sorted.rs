@@ -12,11 +12,11 @@ use super::distinct;
 use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon, Order};
 use crate::differential::grammar::{
-    SORTED, SortedIndex, SortedInserts, SortedKeys, SortedRange, SortedRead, SortedResidual, SortedSort, SortedTies,
-    SortedValues, SortedWay, SortedWrite,
+    SORTED, SortDirection, SortedIndex, SortedInserts, SortedKeys, SortedRange, SortedRead, SortedResidual, SortedSort,
+    SortedTies, SortedValues, SortedWrite,
 };
 use crate::differential::sides::{COLLECTION, show};
-use crate::differential::{Sides, World};
+use crate::differential::{Generator, Sides};
 use crate::invariants;
 
 /// How many documents there are.
@@ -48,44 +48,48 @@ struct Read {
     is_by_index: bool,
 }
 
-pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
-    world.group(&SORTED, |world| {
-        let form = world.take::<SortedIndex>();
-        let ties = world.take::<SortedTies>();
-        let values = world.take::<SortedValues>();
-        let mut documents: Vec<Document> = (1..=DOCUMENTS).map(|number| document(world, number, values)).collect();
-        world.shuffle(&mut documents);
-        let inserts = world.take::<SortedInserts>();
-        if let (SortedInserts::ByTime, Some(time)) = (inserts, world.shape.time.clone()) {
+pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
+    generator.group(&SORTED, |generator| {
+        let form = generator.take::<SortedIndex>();
+        let ties = generator.take::<SortedTies>();
+        let values = generator.take::<SortedValues>();
+        let mut documents: Vec<Document> = (1..=DOCUMENTS)
+            .map(|number| document(generator, number, values))
+            .collect();
+        generator.shuffle(&mut documents);
+        let inserts = generator.take::<SortedInserts>();
+        if let (SortedInserts::ByTime, Some(time)) = (inserts, generator.shape.time.clone()) {
             documents.sort_by_key(|document| document.get_datetime(&time).ok().copied());
         }
-        let size = world.pick(&[7, 40, 200]);
+        let size = generator.pick(&[7, 40, 200]);
         let batches = documents.chunks(size).map(<[Document]>::to_vec).collect();
-        let writes: Vec<Document> = (0..world.below(6)).map(|_| write(world)).collect();
-        let index = index(world, form, ties);
+        let writes: Vec<Document> = (0..generator.below(6)).map(|_| write(generator)).collect();
+        let index = index(generator, form, ties);
         // Deletes leave reservations of pages that no longer exist.
         let is_in_order = inserts == SortedInserts::ByTime && writes.is_empty();
-        let reads = (0..READS).map(|_| read(world, &index, values, is_in_order)).collect();
+        let reads = (0..READS)
+            .map(|_| read(generator, &index, values, is_in_order))
+            .collect();
         Box::new(Sorted {
             index,
             batches,
             writes,
             reads,
-            canon: world.canon(),
+            canon: generator.canon(),
         })
     })
 }
 
-fn document(world: &mut World, number: i32, values: SortedValues) -> Document {
+fn document(generator: &mut Generator, number: i32, values: SortedValues) -> Document {
     let mut document = doc! { "n": number };
-    if world.has_ids() {
+    if generator.has_ids() {
         document.insert("_id", number);
     }
-    for (position, key) in world.shape.key.clone().iter().enumerate() {
+    for (position, key) in generator.shape.key.clone().iter().enumerate() {
         document.insert(key, if position == 0 { number % KEYS } else { 1 });
     }
-    let time = world.between(0, 60);
-    if let Some(field) = world.shape.time.clone() {
+    let time = generator.between(0, 60);
+    if let Some(field) = generator.shape.time.clone() {
         document.insert(field, DateTime::from_millis(i64::from(time) * 1000));
     }
     let statuses = [
@@ -97,7 +101,7 @@ fn document(world: &mut World, number: i32, values: SortedValues) -> Document {
         Some(bson!(true)),
         None,
     ];
-    if let Some(status) = world.pick(&statuses) {
+    if let Some(status) = generator.pick(&statuses) {
         document.insert("status", status);
     }
     let number_of = |rank: i32| {
@@ -107,8 +111,8 @@ fn document(world: &mut World, number: i32, values: SortedValues) -> Document {
             bson!(rank)
         }
     };
-    let rank = world.between(0, 30);
-    let is_odd = world.chance(10);
+    let rank = generator.between(0, 30);
+    let is_odd = generator.chance(10);
     match values {
         // No two have an element in common.
         SortedValues::Arrays if is_odd => {
@@ -126,7 +130,7 @@ fn document(world: &mut World, number: i32, values: SortedValues) -> Document {
                 Some(Bson::MaxKey),
                 Some(Bson::Int64(i64::MAX)),
             ];
-            if let Some(rank) = world.pick(&odd) {
+            if let Some(rank) = generator.pick(&odd) {
                 document.insert(RANK, rank);
             }
         }
@@ -137,16 +141,16 @@ fn document(world: &mut World, number: i32, values: SortedValues) -> Document {
     document
 }
 
-fn write(world: &mut World) -> Document {
-    let number = world.between(1, DOCUMENTS);
-    let key = world.shape.key[0].clone();
+fn write(generator: &mut Generator) -> Document {
+    let number = generator.between(1, DOCUMENTS);
+    let key = generator.shape.key[0].clone();
     let of_key = doc! { key: number % KEYS };
     let delete =
         |filter: Document, limit: i32| doc! { "delete": COLLECTION, "deletes": [{ "q": filter, "limit": limit }] };
     let update = |filter: Document, change: Document| {
         doc! { "update": COLLECTION, "updates": [{ "q": filter, "u": { "$set": change }, "multi": true }] }
     };
-    match world.take::<SortedWrite>() {
+    match generator.take::<SortedWrite>() {
         SortedWrite::DeleteOne => delete(doc! { "n": number }, 1),
         // Pages become empty.
         SortedWrite::DeleteKey => delete(of_key, 0),
@@ -157,37 +161,37 @@ fn write(world: &mut World) -> Document {
 }
 
 /// The index, which the command of its creation names.
-fn index(world: &mut World, form: SortedIndex, ties: SortedTies) -> Document {
-    let key = world.shape.key[0].clone();
-    let time = world.shape.time.clone().unwrap_or_else(|| RANK.to_owned());
-    let way = world.pick(&[1, -1]);
+fn index(generator: &mut Generator, form: SortedIndex, ties: SortedTies) -> Document {
+    let key = generator.shape.key[0].clone();
+    let time = generator.shape.time.clone().unwrap_or_else(|| RANK.to_owned());
+    let direction = generator.pick(&[1, -1]);
     let mut index = match form {
-        SortedIndex::Rank => doc! { RANK: way },
-        SortedIndex::Time => doc! { time: way },
-        SortedIndex::StatusAndTime => doc! { "status": 1, time: way },
-        SortedIndex::StatusAndRank => doc! { "status": -1, RANK: way },
-        SortedIndex::KeyAndRank => doc! { key: way, RANK: 1 },
-        SortedIndex::KeyStatusAndTime => doc! { key: 1, "status": 1, time: way },
+        SortedIndex::Rank => doc! { RANK: direction },
+        SortedIndex::Time => doc! { time: direction },
+        SortedIndex::StatusAndTime => doc! { "status": 1, time: direction },
+        SortedIndex::StatusAndRank => doc! { "status": -1, RANK: direction },
+        SortedIndex::KeyAndRank => doc! { key: direction, RANK: 1 },
+        SortedIndex::KeyStatusAndTime => doc! { key: 1, "status": 1, time: direction },
         SortedIndex::None => doc! {},
     };
     if ties == SortedTies::None && !index.is_empty() {
-        index.insert("n", world.pick(&[1, -1]));
+        index.insert("n", generator.pick(&[1, -1]));
     }
     index
 }
 
-fn read(world: &mut World, index: &Document, values: SortedValues, is_in_order: bool) -> Read {
-    let keys = world.take::<SortedKeys>();
-    let sort_form = world.take::<SortedSort>();
-    let way = world.take::<SortedWay>();
+fn read(generator: &mut Generator, index: &Document, values: SortedValues, is_in_order: bool) -> Read {
+    let keys = generator.take::<SortedKeys>();
+    let sort_form = generator.take::<SortedSort>();
+    let direction = generator.take::<SortDirection>();
     let mut fields: Vec<(String, i32)> = index
         .iter()
-        .map(|(path, way)| (path.clone(), way.as_i32().unwrap_or(1)))
+        .map(|(path, order)| (path.clone(), order.as_i32().unwrap_or(1)))
         .collect();
     // The shape's index on time bounds has the order.
-    let is_by_bounds = fields.is_empty() && keys == SortedKeys::List && is_in_order && has_time_bounds(world);
+    let is_by_bounds = fields.is_empty() && keys == SortedKeys::List && is_in_order && has_time_bounds(generator);
     if fields.is_empty() {
-        let time = world.shape.time.clone().filter(|_| keys == SortedKeys::List);
+        let time = generator.shape.time.clone().filter(|_| keys == SortedKeys::List);
         fields.push((time.unwrap_or_else(|| RANK.to_owned()), 1));
     }
     let mut filter = doc! {};
@@ -198,42 +202,44 @@ fn read(world: &mut World, index: &Document, values: SortedValues, is_in_order: 
     let equal = match sort_form {
         SortedSort::AllFields => 0,
         SortedSort::BehindOne => 1.min(fields.len() - 1),
-        SortedSort::BehindAll => fields.iter().filter(|(path, _)| is_in_front(world, path)).count(),
+        SortedSort::BehindAll => fields.iter().filter(|(path, _)| is_in_front(generator, path)).count(),
     };
-    for (path, direction) in fields.iter().take(equal) {
-        let value = value_of(world, path);
-        has_place &= *direction > 0 || !is_text(&value);
+    for (path, order) in fields.iter().take(equal) {
+        let value = value_of(generator, path);
+        has_place &= *order > 0 || !is_text(&value);
         filter.insert(path.clone(), value);
     }
     let sort: Document = fields[equal..]
         .iter()
-        .map(|(path, direction)| {
-            let direction = if way == SortedWay::Backward {
-                -direction
+        .map(|(path, order)| {
+            let order = if direction == SortDirection::Backward {
+                -order
             } else {
-                *direction
+                *order
             };
-            (path.clone(), direction.into())
+            (path.clone(), order.into())
         })
         .collect();
     let mut is_by_index = !index.is_empty() || is_by_bounds;
-    if let Some(value) = append_range(world, &mut filter, &sort) {
+    if let Some(value) = append_range(generator, &mut filter, &sort) {
         is_by_index &= !index.is_empty();
         is_by_index &= value != Bson::Null;
         has_place &= fields[equal].1 > 0 || !is_text(&value);
     }
-    is_by_index &= way == SortedWay::Forward || has_place || is_by_bounds;
-    if keys == SortedKeys::List && !filter.contains_key(&world.shape.key[0]) {
-        let listed: Vec<i32> = (0..world.pick(&[1, 2, 5])).map(|_| world.between(0, KEYS)).collect();
-        filter.insert(world.shape.key[0].clone(), doc! { "$in": listed });
+    is_by_index &= direction == SortDirection::Forward || has_place || is_by_bounds;
+    if keys == SortedKeys::List && !filter.contains_key(&generator.shape.key[0]) {
+        let listed: Vec<i32> = (0..generator.pick(&[1, 2, 5]))
+            .map(|_| generator.between(0, KEYS))
+            .collect();
+        filter.insert(generator.shape.key[0].clone(), doc! { "$in": listed });
         // Few items match, perhaps.
         is_by_index &= is_by_bounds;
     }
-    if let Some(unevaluated) = append_residual(world, &mut filter) {
+    if let Some(unevaluated) = append_residual(generator, &mut filter) {
         is_by_index &= !unevaluated;
     }
     let is_plain = values == SortedValues::Plain || !sort.contains_key(RANK) && !filter.contains_key(RANK);
-    let command = command(world, &filter, &sort);
+    let command = command(generator, &filter, &sort);
     if command.contains_key("distinct") {
         // Some items have no status, and times have too many values.
         is_by_index = filter.is_empty() && index.keys().next().is_some_and(|path| path == RANK);
@@ -246,18 +252,18 @@ fn read(world: &mut World, index: &Document, values: SortedValues, is_in_order: 
     Read {
         command,
         filter,
-        batches: world.batches(),
+        batches: generator.batches(),
         order,
         is_by_index: is_by_index && is_plain,
     }
 }
 
 /// The command of a read: a `find`, or a pipeline that is one.
-fn command(world: &mut World, filter: &Document, sort: &Document) -> Document {
-    let limit = world.pick(&[1, 2, 5, 20, 200]);
-    let skip = world.pick(&[0, 0, 0, 3, 30]);
-    let size = world.pick(&[None, None, Some(2), Some(50)]);
-    let mut command = match world.take::<SortedRead>() {
+fn command(generator: &mut Generator, filter: &Document, sort: &Document) -> Document {
+    let limit = generator.pick(&[1, 2, 5, 20, 200]);
+    let skip = generator.pick(&[0, 0, 0, 3, 30]);
+    let size = generator.pick(&[None, None, Some(2), Some(50)]);
+    let mut command = match generator.take::<SortedRead>() {
         SortedRead::Find => doc! { "find": COLLECTION, "filter": filter, "sort": sort, "skip": skip, "limit": limit },
         SortedRead::Aggregate => doc! {
             "aggregate": COLLECTION,
@@ -280,17 +286,17 @@ fn command(world: &mut World, filter: &Document, sort: &Document) -> Document {
 }
 
 /// Whether the shape has an index on the key and the time bounds of pages that mongod can merge.
-fn has_time_bounds(world: &World) -> bool {
-    world.shape.time.is_some() && world.shape.key.len() == 1
+fn has_time_bounds(generator: &Generator) -> bool {
+    generator.shape.time.is_some() && generator.shape.key.len() == 1
 }
 
-fn is_in_front(world: &World, path: &str) -> bool {
-    path == "status" || world.shape.key[0] == path
+fn is_in_front(generator: &Generator, path: &str) -> bool {
+    path == "status" || generator.shape.key[0] == path
 }
 
-fn value_of(world: &mut World, path: &str) -> Bson {
+fn value_of(generator: &mut Generator, path: &str) -> Bson {
     if path == "status" {
-        return world.pick(&[
+        return generator.pick(&[
             bson!("open"),
             bson!("open"),
             bson!(1),
@@ -300,36 +306,36 @@ fn value_of(world: &mut World, path: &str) -> Bson {
             bson!("none"),
         ]);
     }
-    if world.shape.time.as_deref() == Some(path) {
-        return Bson::DateTime(DateTime::from_millis(i64::from(world.between(0, 60)) * 1000));
+    if generator.shape.time.as_deref() == Some(path) {
+        return Bson::DateTime(DateTime::from_millis(i64::from(generator.between(0, 60)) * 1000));
     }
-    if world.shape.key[0] == path {
-        return world.between(0, KEYS).into();
+    if generator.shape.key[0] == path {
+        return generator.between(0, KEYS).into();
     }
-    world.between(0, 30).into()
+    generator.between(0, 30).into()
 }
 
 /// Bounds of the first sort field, as a page behind another has them. The value of one of them; null where
 /// any is.
-fn append_range(world: &mut World, filter: &mut Document, sort: &Document) -> Option<Bson> {
+fn append_range(generator: &mut Generator, filter: &mut Document, sort: &Document) -> Option<Bson> {
     let (path, direction) = sort.iter().next()?;
     let (path, is_ascending) = (path.clone(), direction.as_i32() == Some(1));
     let (behind, before) = if is_ascending { ("$gt", "$lte") } else { ("$lt", "$gte") };
-    let from = value_of(world, &path);
-    let condition = match world.take::<SortedRange>() {
+    let from = value_of(generator, &path);
+    let condition = match generator.take::<SortedRange>() {
         SortedRange::None => return None,
         SortedRange::Begin => bson!({ behind: from.clone() }),
         SortedRange::InclusiveBegin => bson!({ format!("{behind}e"): from.clone() }),
         SortedRange::End => bson!({ before: from.clone() }),
         SortedRange::Both => {
-            let to = value_of(world, &path);
+            let to = value_of(generator, &path);
             let condition = bson!({ behind: from.clone(), before: to.clone() });
             filter.entry(path).or_insert(condition);
             return Some(if to == Bson::Null { to } else { from });
         }
         SortedRange::Equal => from.clone(),
         SortedRange::Ties => {
-            let number = world.between(1, DOCUMENTS);
+            let number = generator.between(1, DOCUMENTS);
             let ties = doc! { &path: from.clone(), "n": { behind: number } };
             filter.insert("$or", bson!([{ &path: { behind: from.clone() } }, ties]));
             return Some(from);
@@ -340,15 +346,15 @@ fn append_range(world: &mut World, filter: &mut Document, sort: &Document) -> Op
 }
 
 /// A condition that the index does not answer. Whether the proxy leaves it to mongod.
-fn append_residual(world: &mut World, filter: &mut Document) -> Option<bool> {
-    let number = world.between(1, DOCUMENTS);
-    let (path, condition, is_left) = match world.take::<SortedResidual>() {
+fn append_residual(generator: &mut Generator, filter: &mut Document) -> Option<bool> {
+    let number = generator.between(1, DOCUMENTS);
+    let (path, condition, is_left) = match generator.take::<SortedResidual>() {
         SortedResidual::None => return None,
         SortedResidual::Range => ("n", bson!({ "$gte": number / 2 }), false),
         SortedResidual::In => ("status", bson!({ "$in": ["open", Bson::Null] }), false),
         SortedResidual::NotEqual => ("status", bson!({ "$ne": "open" }), false),
         SortedResidual::NotIn => ("status", bson!({ "$nin": ["open", 1] }), false),
-        SortedResidual::Exists => ("status", bson!({ "$exists": world.chance(50) }), false),
+        SortedResidual::Exists => ("status", bson!({ "$exists": generator.chance(50) }), false),
         SortedResidual::Not => ("n", bson!({ "$not": { "$lt": number / 2, "$gt": 3 } }), false),
         SortedResidual::Nor => (
             "$nor",

@@ -11,7 +11,7 @@ use super::{Operation, Outcome, delete, update};
 use crate::differential::compare::{self, Canon, Order};
 use crate::differential::grammar::{StepForm, TransactionEnd};
 use crate::differential::sides::{COLLECTION, Side, field};
-use crate::differential::{Sides, World};
+use crate::differential::{Generator, Sides};
 
 #[derive(Debug)]
 struct Transaction {
@@ -36,29 +36,31 @@ enum Step {
     Forbidden,
 }
 
-pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
+pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
     let mut steps = Vec::new();
-    for _ in 0..world.between(1, 5) {
-        let changes = world.changes;
+    for _ in 0..generator.between(1, 5) {
+        let changes = generator.changes;
         let is_change = |form| matches!(form, StepForm::Update | StepForm::Delete | StepForm::FindAndModify);
-        steps.push(match world.take_where(|form: StepForm| changes || !is_change(form)) {
-            StepForm::Update => Step::Update(update::make_up(world)),
-            StepForm::Delete => Step::Delete(delete::make_up(world)),
-            StepForm::FindAndModify => Step::FindAndModify(find_and_modify::make_up(world)),
-            StepForm::Insert => Step::Insert(with_keys_only(world)),
-            StepForm::Find => Step::Find(world.one_key()),
-            StepForm::Count => Step::Count,
-            StepForm::Forbidden => Step::Forbidden,
-        });
+        steps.push(
+            match generator.take_where(|form: StepForm| changes || !is_change(form)) {
+                StepForm::Update => Step::Update(update::make_up(generator)),
+                StepForm::Delete => Step::Delete(delete::make_up(generator)),
+                StepForm::FindAndModify => Step::FindAndModify(find_and_modify::make_up(generator)),
+                StepForm::Insert => Step::Insert(with_keys_only(generator)),
+                StepForm::Find => Step::Find(generator.one_key()),
+                StepForm::Count => Step::Count,
+                StepForm::Forbidden => Step::Forbidden,
+            },
+        );
     }
     Box::new(Transaction {
         steps,
-        end: match world.take::<TransactionEnd>() {
+        end: match generator.take::<TransactionEnd>() {
             TransactionEnd::Commit => "commitTransaction",
             TransactionEnd::Abort => "abortTransaction",
         },
-        canon: world.canon(),
-        order: if world.keeps_order() {
+        canon: generator.canon(),
+        order: if generator.keeps_order() {
             Order::Defined
         } else {
             Order::Free
@@ -81,7 +83,7 @@ impl Operation for Transaction {
     }
 
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
-        // Nothing that a transaction makes by the way is to be compared.
+        // Side effects of a transaction are not compared.
         for side in [&mut sides.plain, &mut sides.shaped] {
             side.run(&doc! { "create": COLLECTION })?;
         }
@@ -149,7 +151,7 @@ impl Transaction {
     }
 }
 
-/// Naive, then shaped.
+/// Plain, then shaped.
 fn both(sides: &mut Sides, mut ask: impl FnMut(&mut Side) -> Result<RawDocumentBuf>) -> Result<[RawDocumentBuf; 2]> {
     Ok([ask(&mut sides.plain)?, ask(&mut sides.shaped)?])
 }

@@ -4,47 +4,47 @@ use bson::{Bson, Document, bson, doc};
 
 use super::Operation;
 use super::writes::Writes;
-use crate::differential::World;
+use crate::differential::Generator;
 use crate::differential::compare::Canon;
 use crate::differential::grammar::{Harmless, Multi, UPDATE, UpdateForm, UpsertFilter};
 
-pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
-    Box::new(make_up(world))
+pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
+    Box::new(make_up(generator))
 }
 
-pub(super) fn make_up(world: &mut World) -> Writes {
-    let count = world.pick(&[1, 1, 1, 2, 3, 5]);
-    let options = world.options_of_writes("update");
+pub(super) fn make_up(generator: &mut Generator) -> Writes {
+    let count = generator.pick(&[1, 1, 1, 2, 3, 5]);
+    let options = generator.options_of_writes("update");
     let has_variable = options.contains_key("let");
-    let statements = (0..count).map(|_| world.group(&UPDATE, |world| statement(world, has_variable)));
+    let statements = (0..count).map(|_| generator.group(&UPDATE, |generator| statement(generator, has_variable)));
     let statements = statements.collect();
-    let sent = world.sent();
+    let sent = generator.sent();
     Writes {
         name: "update",
         list: "updates",
         statements,
         options,
         sent,
-        canon: world.canon(),
+        canon: generator.canon(),
     }
 }
 
 /// A statement of a command that has a variable `x`, or none.
-fn statement(world: &mut World, has_variable: bool) -> Document {
-    // Where no order is known, which ones are changed before one fails is not known.
-    let keeps_order = world.keeps_order() && !world.moves;
-    let form = world.take_where(|form: UpdateForm| match form {
+fn statement(generator: &mut Generator, has_variable: bool) -> Document {
+    // Without a defined order, the documents that are changed before one fails are not defined.
+    let keeps_order = generator.keeps_order() && !generator.moves;
+    let form = generator.take_where(|form: UpdateForm| match form {
         UpdateForm::FailingMany => keeps_order,
         _ => true,
     });
     let mut statement = match form {
-        UpdateForm::Many => many(world),
-        UpdateForm::Upsert => upsert(world),
-        UpdateForm::FailingMany => return failing(world),
-        UpdateForm::Mistake => return wrong(world),
+        UpdateForm::Many => many(generator),
+        UpdateForm::Upsert => upsert(generator),
+        UpdateForm::FailingMany => return failing(generator),
+        UpdateForm::Mistake => return wrong(generator),
         UpdateForm::One => {
-            let (filter, number) = world.filter_of_one();
-            let change = world.change(number);
+            let (filter, number) = generator.filter_of_one();
+            let change = generator.change(number);
             let mut statement = doc! { "q": filter, "u": change.update };
             if let Some(filters) = change.array_filters {
                 statement.insert("arrayFilters", filters);
@@ -52,19 +52,19 @@ fn statement(world: &mut World, has_variable: bool) -> Document {
             statement
         }
     };
-    if form != UpdateForm::Many && world.take::<Multi>() == Multi::Yes {
+    if form != UpdateForm::Many && generator.take::<Multi>() == Multi::Yes {
         statement.insert("multi", true);
     }
-    if let Some(hint) = world.hint() {
+    if let Some(hint) = generator.hint() {
         statement.insert("hint", hint);
     }
-    if (form != UpdateForm::Upsert || world.chance(20))
-        && let Some(collation) = world.collation()
+    if (form != UpdateForm::Upsert || generator.chance(20))
+        && let Some(collation) = generator.collation()
     {
         statement.insert("collation", collation);
     }
     if has_variable
-        && world.chance(20)
+        && generator.chance(20)
         && statement
             .get_document("q")
             .is_ok_and(|filter| !filter.contains_key("$expr"))
@@ -75,7 +75,7 @@ fn statement(world: &mut World, has_variable: bool) -> Document {
 }
 
 /// Changes the documents of one key, in their order, until it fails on one.
-fn failing(world: &mut World) -> Document {
+fn failing(generator: &mut Generator) -> Document {
     let changes = [
         bson!({ "$inc": { "count": 1 } }),
         bson!({ "$push": { "tags": 1 } }),
@@ -85,11 +85,11 @@ fn failing(world: &mut World) -> Document {
         bson!({ "$bit": { "qty": { "and": 1 } } }),
         bson!([{ "$set": { "history": { "$add": ["$qty", 1] } } }]),
     ];
-    let change = world.example("update.failingMany", &changes);
-    doc! { "q": world.one_key(), "u": change, "multi": true }
+    let change = generator.example("update.failingMany", &changes);
+    doc! { "q": generator.one_key(), "u": change, "multi": true }
 }
 
-fn wrong(world: &mut World) -> Document {
+fn wrong(generator: &mut Generator) -> Document {
     let mistakes = [
         doc! { "hint": "nope" },
         doc! { "hint": { "qty": 1 } },
@@ -118,13 +118,13 @@ fn wrong(world: &mut World) -> Document {
         doc! { "nope": 1 },
         doc! { "u": { "$set": { "tags.$[e]": 1 } }, "arrayFilters": [{ "e": 1 }, { "e": 2 }] },
     ];
-    let mut statement = doc! { "q": { "n": world.some_serial() }, "u": { "$set": { "qty": 1 } } };
-    statement.extend(world.example("update.mistake", &mistakes));
+    let mut statement = doc! { "q": { "n": generator.some_serial() }, "u": { "$set": { "qty": 1 } } };
+    statement.extend(generator.example("update.mistake", &mistakes));
     statement
 }
 
-impl World {
-    /// What is said beside the statements of an `update` or a `delete`.
+impl Generator {
+    /// The fields of an `update` or a `delete` beside its statements.
     pub(super) fn options_of_writes(&mut self, name: &'static str) -> Document {
         let mut options = doc! {};
         if self.chance(25) {
@@ -154,9 +154,9 @@ fn with(statement: &Document, name: &str, value: Bson) -> Document {
     filter
 }
 
-fn many(world: &mut World) -> Document {
-    let change = world.sure_change();
-    let filter = doc! { "$and": [world.filter_of_some(), change.needs] };
+fn many(generator: &mut Generator) -> Document {
+    let change = generator.sure_change();
+    let filter = doc! { "$and": [generator.filter_of_some(), change.needs] };
     let mut statement = doc! { "q": filter, "u": change.update, "multi": true };
     if let Some(filters) = change.array_filters {
         statement.insert("arrayFilters", filters);
@@ -164,9 +164,9 @@ fn many(world: &mut World) -> Document {
     statement
 }
 
-fn upsert(world: &mut World) -> Document {
-    let (filter, number) = upserting_filter(world);
-    let change = world.change(number);
+fn upsert(generator: &mut Generator) -> Document {
+    let (filter, number) = upserting_filter(generator);
+    let change = generator.change(number);
     let mut statement = doc! { "q": filter, "u": change.update, "upsert": true };
     if let Some(filters) = change.array_filters {
         statement.insert("arrayFilters", filters);
@@ -176,29 +176,29 @@ fn upsert(world: &mut World) -> Document {
 
 /// A filter that names a document which is there by nothing but its number, or one that is not there by more:
 /// what is made has a number of its own.
-pub(super) fn upserting_filter(world: &mut World) -> (Document, i32) {
-    let form = world.take::<UpsertFilter>();
+pub(super) fn upserting_filter(generator: &mut Generator) -> (Document, i32) {
+    let form = generator.take::<UpsertFilter>();
     if form == UpsertFilter::Given {
-        let number = world.given_serial();
+        let number = generator.given_serial();
         return (doc! { "n": number }, number);
     }
-    let number = world.next_serial();
+    let number = generator.next_serial();
     let mut filter = match form {
-        UpsertFilter::OneKey => world.one_key(),
-        UpsertFilter::Field => doc! { world.pick(&["qty", "count", "nested.x", "tags"]): world.value() },
-        UpsertFilter::Any => world.any_filter(1),
+        UpsertFilter::OneKey => generator.one_key(),
+        UpsertFilter::Field => doc! { generator.pick(&["qty", "count", "nested.x", "tags"]): generator.value() },
+        UpsertFilter::Any => generator.any_filter(1),
         UpsertFilter::Number | UpsertFilter::Given => doc! {},
     };
-    if world.chance(20) && world.has_ids() {
-        let id = world.new_or_given_id();
+    if generator.chance(20) && generator.has_ids() {
+        let id = generator.new_or_given_id();
         filter.insert("_id", id);
     }
     filter.insert("n", number);
-    world.remember(number, &filter);
+    generator.remember(number, &filter);
     (filter, number)
 }
 
-impl World {
+impl Generator {
     /// How whole documents are compared.
     pub(in crate::differential) fn canon(&self) -> Canon {
         Canon {

@@ -8,7 +8,7 @@ use super::{Operation, Outcome};
 use crate::differential::compare;
 use crate::differential::refusal;
 use crate::differential::sides::{ANOTHER, COLLECTION};
-use crate::differential::{Sides, World};
+use crate::differential::{Generator, Sides};
 
 const VIEW: &str = "view";
 
@@ -19,37 +19,40 @@ struct View {
     reads: Vec<Document>,
 }
 
-pub(super) fn generate(world: &mut World) -> Box<dyn Operation> {
-    let definition = |world: &mut World| {
-        let on = world.pick(&[COLLECTION, ANOTHER, PLAIN]);
+pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
+    let definition = |generator: &mut Generator| {
+        let on = generator.pick(&[COLLECTION, ANOTHER, PLAIN]);
         let mut stages: Vec<Bson> = Vec::new();
-        if world.chance(60) {
-            stages.push(bson!({ "$match": world.filter() }));
+        if generator.chance(60) {
+            stages.push(bson!({ "$match": generator.filter() }));
         }
-        if world.chance(50) {
+        if generator.chance(50) {
             stages.extend([bson!({ "$sort": { "n": 1 } }), bson!({ "$limit": 20 })]);
-            stages.extend(world.reaching(1));
+            stages.extend(generator.reaching(1));
         }
-        if !world.has_ids() {
+        if !generator.has_ids() {
             stages.push(bson!({ "$unset": "_id" }));
         }
         doc! { "viewOn": on, "pipeline": stages }
     };
     let mut create = doc! { "create": VIEW };
-    create.extend(definition(world));
-    let change = world.chance(30).then(|| {
+    create.extend(definition(generator));
+    let change = generator.chance(30).then(|| {
         let mut change = doc! { "collMod": VIEW };
-        change.extend(definition(world));
-        if world.chance(20) {
+        change.extend(definition(generator));
+        if generator.chance(20) {
             change.remove("viewOn");
         }
         change
     });
     let union = [bson!({ "$unionWith": VIEW })];
     let reads = [
-        doc! { "aggregate": VIEW, "pipeline": [{ "$match": world.filter() }] },
+        doc! { "aggregate": VIEW, "pipeline": [{ "$match": generator.filter() }] },
         doc! { "aggregate": PLAIN, "pipeline": &union },
-        doc! { "aggregate": COLLECTION, "pipeline": [{ "$match": world.filter() }, union[0].clone(), { "$unset": "_id" }] },
+        doc! {
+            "aggregate": COLLECTION,
+            "pipeline": [{ "$match": generator.filter() }, union[0].clone(), { "$unset": "_id" }],
+        },
     ];
     let reads = reads.map(|mut read| {
         read.insert("cursor", doc! { "batchSize": 100_000 });

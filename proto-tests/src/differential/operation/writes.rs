@@ -23,7 +23,7 @@ pub(super) struct Writes {
     /// What the command calls them.
     pub(super) list: &'static str,
     pub(super) statements: Vec<Document>,
-    /// What is said beside the statements.
+    /// The command's other fields.
     pub(super) options: Document,
     /// How often it is sent as a retryable write; 0: it is none.
     pub(super) sent: u32,
@@ -73,7 +73,7 @@ impl Writes {
     pub(super) fn run_with(&self, sides: &mut Sides, fields: &Document) -> Result<Outcome> {
         let all: Vec<usize> = (0..self.statements.len()).collect();
         let shaped = sides.shaped.run(&self.command(&sides.shaped, (&all, fields)))?;
-        let as_a_whole = |statement| refusal::of_write(&sides.asked(statement), &shaped);
+        let as_a_whole = |statement| refusal::of_write(&sides.write_request(statement), &shaped);
         if let Some(kind) = self.statements.iter().find_map(as_a_whole) {
             sides.refused(kind);
             contents::unchanged(sides, self.canon).with_context(|| format!("refused: {}", show(&shaped)))?;
@@ -138,7 +138,7 @@ impl Writes {
         let mut others = Vec::new();
         for error in errors(shaped) {
             let statement = self.statements.get(index(error));
-            match statement.and_then(|statement| refusal::of_write(&sides.asked(statement), error)) {
+            match statement.and_then(|statement| refusal::of_write(&sides.write_request(statement), error)) {
                 Some(kind) => {
                     sides.refused(kind);
                     refused.push(index(error));

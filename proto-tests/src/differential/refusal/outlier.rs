@@ -3,7 +3,7 @@
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, Document};
 
-use super::asked::Asked;
+use super::write_request::WriteRequest;
 use super::{NOT_SUPPORTED, find_only_forms, holds, message, names};
 use crate::differential::sides::field;
 
@@ -67,16 +67,16 @@ fn reasons(command: &Document) -> Vec<&'static str> {
 }
 
 /// The kind of a refused write, from a reply or a write error.
-pub(super) fn of_write(asked: &Asked<'_>, reply: &RawDocument) -> Option<String> {
+pub(super) fn of_write(write: &WriteRequest<'_>, reply: &RawDocument) -> Option<String> {
     let message = message(reply);
-    if field(reply, "code") == Some(RawBsonRef::Int32(20)) && message.contains(FORGOTTEN) && asked.is_sent_again {
+    if field(reply, "code") == Some(RawBsonRef::Int32(20)) && message.contains(FORGOTTEN) && write.is_sent_again {
         return Some("findAndModify of an outlier, sent again".to_owned());
     }
     if field(reply, "code") != Some(RawBsonRef::Int32(NOT_SUPPORTED)) {
         return None;
     }
     for (operator, named) in OPERATORS {
-        if names(asked.filter(), operator) && message.contains(named) {
+        if names(write.filter(), operator) && message.contains(named) {
             return Some(format!("filter with {operator}"));
         }
     }

@@ -8,7 +8,7 @@ use proto_tests::shaped::{COLLECTION, Shaped};
 use crate::changed_shape::{INDEX, all_refused, failed};
 
 const SHAPE: &str = "time = \"at\"\n";
-/// What is changed, the shape's lines then, and what is said of it.
+/// The changed lines of the shape, and a part of the error.
 const CHANGED: &[(&str, &str)] = &[
     ("time = \"at\"\nmax_items = 50\n", "max_items is 10 in the shape marker"),
     ("time = \"at\"\nmax_items = 5\n", "max_items is 10 in the shape marker"),
@@ -68,12 +68,12 @@ fn pages_are_not_read_with_a_shape_that_differs_from_the_stored_one() -> Result<
     let shaped = start()?;
     let (stored, indexes) = (shaped.stored()?, shaped.indexes()?);
     ensure!(indexes.iter().any(|name| name == INDEX), "{indexes:?}");
-    for (changed, said) in CHANGED {
+    for (changed, error) in CHANGED {
         let mut another = shaped.misfitting_proxy(changed)?;
         let mut application = Connection::open(another.address())?;
-        all_refused(&mut application, &commands(&shaped), said)?;
+        all_refused(&mut application, &commands(&shaped), error)?;
         for verb in ["check", "setup", "compact"] {
-            failed(&another.run(verb)?, said)?;
+            failed(&another.run(verb)?, error)?;
         }
         ensure!(
             (shaped.stored()?, shaped.indexes()?) == (stored.clone(), indexes.clone()),
@@ -96,8 +96,8 @@ fn pages_without_a_shape_marker_are_checked_against_the_shape() -> Result<()> {
     let drop = doc! { "dropIndexes": COLLECTION, "index": INDEX, "$db": &shaped.database };
     shaped.direct()?.command_ok(&drop)?;
     let another = shaped.misfitting_proxy(SHAPE)?;
-    let said = "has no index mongoshape_shape, which records its shape: run `mongoshape setup`";
-    all_refused(&mut Connection::open(another.address())?, &commands(&shaped), said)?;
+    let error = "has no index mongoshape_shape, which records its shape: run `mongoshape setup`";
+    all_refused(&mut Connection::open(another.address())?, &commands(&shaped), error)?;
     let lower = shaped.misfitting_proxy(&format!("{SHAPE}max_items = 5\n"))?;
     failed(&lower.run("setup")?, "it has 10 items, but max_items is 5")?;
     let higher = shaped.misfitting_proxy(&format!("{SHAPE}max_items = 50\n"))?;

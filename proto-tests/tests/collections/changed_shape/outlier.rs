@@ -9,7 +9,7 @@ use proto_tests::{Proxy, ProxyOptions, client, mongod};
 
 use crate::changed_shape::{INDEX, all_refused, failed};
 
-/// What of the shape's lines is changed, into what, and what is said of it.
+/// A line of the shape, its changed text, and a part of the error.
 const CHANGED: &[(&str, &str, &str)] = &[
     ("threshold = 5", "threshold = 4", "threshold is 5 in the shape marker"),
     ("threshold = 5", "threshold = 50", "threshold is 5 in the shape marker"),
@@ -105,12 +105,12 @@ fn outliers_are_not_read_with_a_shape_that_differs_from_the_stored_one() -> Resu
         .filter_map(|index| index.get_str("name").ok())
         .collect();
     ensure!(names.contains(&INDEX), "{names:?}");
-    for (from, to, said) in CHANGED {
+    for (from, to, error) in CHANGED {
         let mut another = Proxy::start_with_misfits(&changed(&books, (from, to))?)?;
         let mut application = Connection::open(another.address())?;
-        all_refused(&mut application, &commands(&books), said).with_context(|| format!("with {to}"))?;
+        all_refused(&mut application, &commands(&books), error).with_context(|| format!("with {to}"))?;
         for verb in ["check", "setup"] {
-            failed(&another.run(verb)?, said)?;
+            failed(&another.run(verb)?, error)?;
         }
         ensure!(stored(&books, &mut direct)? == before, "with {to}");
         another.stop()?;
@@ -134,7 +134,7 @@ fn a_proxy_notices_the_first_outlier_that_is_stored_otherwise() -> Result<()> {
     application.command_ok(&insert(0, 3))?;
     other.command_ok(&insert(1, 3))?;
     application.command_ok(&insert(2, 40))?;
-    // What it saw may be a second old; a page is refused by mongod all the same.
+    // The proxy's catalog may be a second old. mongod still refuses a page.
     let reply = other.command(&insert(3, 40))?;
     let failed = reply.get_array("writeErrors").is_ok() || reply.get_f64("ok")? < 1.0;
     ensure!(failed, "{reply}");

@@ -7,7 +7,7 @@ use bson::{Document, bson, doc};
 use proto_tests::sessions::lsid;
 use proto_tests::{Mongod, mongod};
 
-use super::{Both, servers, without_sizes_of_database};
+use super::{Comparison, servers, without_sizes_of_database};
 
 /// Without a name, with one, and written otherwise.
 fn indexes() -> [Document; 3] {
@@ -19,17 +19,17 @@ fn indexes() -> [Document; 3] {
 }
 
 /// With items in it.
-fn filled(mongod: &Mongod, index: &Document) -> Result<Both> {
-    let mut both = Both::start(mongod)?;
-    both.same(|_| doc! { "create": "items", "clusteredIndex": index })?;
-    both.insert("items", 25)?;
-    Ok(both)
+fn filled(mongod: &Mongod, index: &Document) -> Result<Comparison> {
+    let mut comparison = Comparison::start(mongod)?;
+    comparison.same(|_| doc! { "create": "items", "clusteredIndex": index })?;
+    comparison.insert("items", 25)?;
+    Ok(comparison)
 }
 
 #[test]
 fn clustered_collection_is_created_and_listed_with_its_index() -> Result<()> {
     for mongod in servers() {
-        let mut both = Both::start(mongod)?;
+        let mut comparison = Comparison::start(mongod)?;
         for index in indexes() {
             for further in [
                 doc! {},
@@ -38,31 +38,31 @@ fn clustered_collection_is_created_and_listed_with_its_index() -> Result<()> {
             ] {
                 let mut create = doc! { "create": "items", "clusteredIndex": &index };
                 create.extend(further);
-                both.same(|_| create.clone())?;
-                both.listed(&doc! {}, None)?;
-                both.same(|_| doc! { "listIndexes": "items" })?;
-                both.same(|_| create.clone())?;
-                both.same(|_| doc! { "create": "items" })?;
-                both.through_second(|both| both.insert("items", 3))?;
-                both.same(|_| doc! { "find": "items", "sort": { "_id": 1 } })?;
+                comparison.same(|_| create.clone())?;
+                comparison.listed(&doc! {}, None)?;
+                comparison.same(|_| doc! { "listIndexes": "items" })?;
+                comparison.same(|_| create.clone())?;
+                comparison.same(|_| doc! { "create": "items" })?;
+                comparison.through_second(|comparison| comparison.insert("items", 3))?;
+                comparison.same(|_| doc! { "find": "items", "sort": { "_id": 1 } })?;
                 let rename = |database: &str| doc! { "renameCollection": format!("{database}.items"), "to": format!("{database}.others"), "$db": "admin" };
-                both.same(rename)?;
-                both.same(|_| doc! { "listIndexes": "others" })?;
-                both.same(|_| doc! { "drop": "others" })?;
-                both.same(|_| doc! { "drop": "others" })?;
+                comparison.same(rename)?;
+                comparison.same(|_| doc! { "listIndexes": "others" })?;
+                comparison.same(|_| doc! { "drop": "others" })?;
+                comparison.same(|_| doc! { "drop": "others" })?;
             }
         }
         // There already, and not clustered.
-        both.insert("items", 3)?;
-        both.same(|_| doc! { "create": "items", "clusteredIndex": &indexes()[0] })?;
-        both.same(|_| doc! { "listIndexes": "items" })?;
+        comparison.insert("items", 3)?;
+        comparison.same(|_| doc! { "create": "items", "clusteredIndex": &indexes()[0] })?;
+        comparison.same(|_| doc! { "listIndexes": "items" })?;
     }
     Ok(())
 }
 
 #[test]
 fn invalid_clustered_index_has_mongods_error() -> Result<()> {
-    let mut both = Both::start(mongod::shared())?;
+    let mut comparison = Comparison::start(mongod::shared())?;
     let wrong = [
         bson!({}),
         bson!(1),
@@ -85,33 +85,33 @@ fn invalid_clustered_index_has_mongods_error() -> Result<()> {
         bson!({ "key": { "_id": 1 }, "unique": true, "nonsense": true }),
     ];
     for index in wrong {
-        both.same(|_| doc! { "create": "items", "clusteredIndex": &index })?;
-        both.listed(&doc! {}, None)?;
+        comparison.same(|_| doc! { "create": "items", "clusteredIndex": &index })?;
+        comparison.listed(&doc! {}, None)?;
     }
     let good = &indexes()[0];
-    both.same(
+    comparison.same(
         |_| doc! { "create": "items", "clusteredIndex": good, "idIndex": { "key": { "_id": 1 }, "name": "_id_" } },
     )?;
-    both.same(|_| doc! { "create": "items", "clusteredIndex": good, "size": 4096 })?;
-    both.same(|_| doc! { "create": "items", "clusteredIndex": good, "nonsense": 1 })?;
+    comparison.same(|_| doc! { "create": "items", "clusteredIndex": good, "size": 4096 })?;
+    comparison.same(|_| doc! { "create": "items", "clusteredIndex": good, "nonsense": 1 })?;
     for further in [doc! { "expireAfterSeconds": 10 }, doc! { "viewOn": "plain" }] {
         let mut create = doc! { "create": "items", "clusteredIndex": good };
         create.extend(further);
-        both.refused(72, |_| create.clone())?;
+        comparison.refused(72, |_| create.clone())?;
     }
     Ok(())
 }
 
 #[test]
 fn clustered_options_that_the_shape_cannot_keep_are_refused() -> Result<()> {
-    let mut both = Both::start(mongod::shared())?;
+    let mut comparison = Comparison::start(mongod::shared())?;
     let good = &indexes()[0];
     for collection in ["stored", "dropped"] {
-        both.refused(72, |_| doc! { "create": collection, "clusteredIndex": good })?;
-        both.same(|_| doc! { "create": collection, "clusteredIndex": false })?;
+        comparison.refused(72, |_| doc! { "create": collection, "clusteredIndex": good })?;
+        comparison.same(|_| doc! { "create": collection, "clusteredIndex": false })?;
     }
     let kept = doc! { "key": { "_id": 1 }, "unique": true, "name": "mongoshape_page" };
-    both.refused(67, |_| doc! { "create": "items", "clusteredIndex": &kept })?;
+    comparison.refused(67, |_| doc! { "create": "items", "clusteredIndex": &kept })?;
     Ok(())
 }
 
@@ -119,7 +119,7 @@ fn clustered_options_that_the_shape_cannot_keep_are_refused() -> Result<()> {
 fn clustered_index_acts_as_the_id_index_and_cannot_be_dropped() -> Result<()> {
     for mongod in servers() {
         for index in indexes() {
-            let mut both = filled(mongod, &index)?;
+            let mut comparison = filled(mongod, &index)?;
             let specifications = [
                 doc! { "key": { "_id": 1 }, "name": "_id_" },
                 doc! { "key": { "_id": 1 }, "name": "by id" },
@@ -138,10 +138,10 @@ fn clustered_index_acts_as_the_id_index_and_cannot_be_dropped() -> Result<()> {
                 doc! { "key": { "b": 1 }, "name": "b" },
             ];
             for specification in specifications {
-                both.same(|_| doc! { "createIndexes": "items", "indexes": [&specification] })?;
-                both.same(|_| doc! { "createIndexes": "others", "indexes": [&specification] })?;
-                both.same(|_| doc! { "listIndexes": "items" })?;
-                both.run(|_| doc! { "drop": "others" })?;
+                comparison.same(|_| doc! { "createIndexes": "items", "indexes": [&specification] })?;
+                comparison.same(|_| doc! { "createIndexes": "others", "indexes": [&specification] })?;
+                comparison.same(|_| doc! { "listIndexes": "items" })?;
+                comparison.run(|_| doc! { "drop": "others" })?;
             }
             for dropped in [
                 bson!("_id_"),
@@ -155,8 +155,8 @@ fn clustered_index_acts_as_the_id_index_and_cannot_be_dropped() -> Result<()> {
                 bson!("*"),
                 bson!([]),
             ] {
-                both.same(|_| doc! { "dropIndexes": "items", "index": &dropped })?;
-                both.same(|_| doc! { "listIndexes": "items" })?;
+                comparison.same(|_| doc! { "dropIndexes": "items", "index": &dropped })?;
+                comparison.same(|_| doc! { "listIndexes": "items" })?;
             }
             for hint in [
                 bson!("_id_"),
@@ -165,10 +165,10 @@ fn clustered_index_acts_as_the_id_index_and_cannot_be_dropped() -> Result<()> {
                 bson!({ "_id": -1 }),
                 bson!({ "$natural": 1 }),
             ] {
-                both.same_read(&doc! { "find": "items", "hint": &hint, "sort": { "_id": 1 } })?;
-                both.same_read(&doc! { "count": "items", "query": { "_id": { "$gt": 3 } }, "hint": &hint })?;
+                comparison.same_read(&doc! { "find": "items", "hint": &hint, "sort": { "_id": 1 } })?;
+                comparison.same_read(&doc! { "count": "items", "query": { "_id": { "$gt": 3 } }, "hint": &hint })?;
             }
-            both.same(|_| doc! { "drop": "items" })?;
+            comparison.same(|_| doc! { "drop": "items" })?;
         }
     }
     Ok(())
@@ -178,41 +178,42 @@ fn clustered_index_acts_as_the_id_index_and_cannot_be_dropped() -> Result<()> {
 fn clustered_collection_statistics_have_no_id_index() -> Result<()> {
     for mongod in servers() {
         for index in indexes() {
-            let mut both = filled(mongod, &index)?;
-            let check = |both: &mut Both, command: Document| -> Result<()> {
-                let [plain, shaped] = both.run(|_| command.clone())?;
+            let mut comparison = filled(mongod, &index)?;
+            let check = |comparison: &mut Comparison, command: Document| -> Result<()> {
+                let [plain, shaped] = comparison.run(|_| command.clone())?;
                 ensure!(
                     without_sizes_of_database(&plain) == without_sizes_of_database(&shaped),
                     "{command}\n  plain:  {plain}\n  shaped: {shaped}"
                 );
                 Ok(())
             };
-            check(&mut both, doc! { "validate": "items" })?;
-            check(&mut both, doc! { "validate": "items", "full": true })?;
+            check(&mut comparison, doc! { "validate": "items" })?;
+            check(&mut comparison, doc! { "validate": "items", "full": true })?;
             for indexed in [false, true] {
                 if indexed {
-                    both.same(|_| doc! { "createIndexes": "items", "indexes": [{ "key": { "a": 1 }, "name": "a" }] })?;
+                    comparison
+                        .same(|_| doc! { "createIndexes": "items", "indexes": [{ "key": { "a": 1 }, "name": "a" }] })?;
                 }
-                check(&mut both, doc! { "collStats": "items" })?;
-                let [_, statistics] = both.run(|_| doc! { "collStats": "items" })?;
+                check(&mut comparison, doc! { "collStats": "items" })?;
+                let [_, statistics] = comparison.run(|_| doc! { "collStats": "items" })?;
                 let size = |name: &str| statistics.get_i32(name).map(i64::from);
                 ensure!(
                     size("totalSize")? == size("storageSize")? + size("totalIndexSize")?
                         && (size("totalIndexSize")? > 0) == indexed,
                     "{statistics}"
                 );
-                check(&mut both, doc! { "collStats": "items", "scale": 1024 })?;
-                check(&mut both, doc! { "dbStats": 1 })?;
-                both.same(|_| doc! { "aggregate": "items", "pipeline": [{ "$collStats": { "count": {} } }, { "$project": { "count": 1 } }], "cursor": {} })?;
+                check(&mut comparison, doc! { "collStats": "items", "scale": 1024 })?;
+                check(&mut comparison, doc! { "dbStats": 1 })?;
+                comparison.same(|_| doc! { "aggregate": "items", "pipeline": [{ "$collStats": { "count": {} } }, { "$project": { "count": 1 } }], "cursor": {} })?;
             }
-            both.same(|_| doc! { "collMod": "items", "validationLevel": "strict" })?;
-            both.same(|_| doc! { "planCacheClear": "items" })?;
+            comparison.same(|_| doc! { "collMod": "items", "validationLevel": "strict" })?;
+            comparison.same(|_| doc! { "planCacheClear": "items" })?;
             for refused in [
                 doc! { "collMod": "items", "expireAfterSeconds": 5 },
                 doc! { "collMod": "items", "index": { "name": "_id_", "hidden": true } },
                 doc! { "aggregate": "items", "pipeline": [{ "$indexStats": {} }], "cursor": {} },
             ] {
-                both.refused(super::NOT_SUPPORTED, |_| refused.clone())?;
+                comparison.refused(super::NOT_SUPPORTED, |_| refused.clone())?;
             }
         }
     }
@@ -223,37 +224,42 @@ fn clustered_collection_statistics_have_no_id_index() -> Result<()> {
 fn transaction_creates_a_clustered_collection() -> Result<()> {
     for index in indexes() {
         for end in ["abortTransaction", "commitTransaction"] {
-            let mut both = Both::start(mongod::shared_replica_set())?;
+            let mut comparison = Comparison::start(mongod::shared_replica_set())?;
             let mut begun = false;
-            let mut inside = |both: &mut Both, mut command: Document| -> Result<()> {
+            let mut inside = |comparison: &mut Comparison, mut command: Document| -> Result<()> {
                 if begun {
                     command.extend(doc! { "txnNumber": 1_i64, "autocommit": false });
                 } else {
                     command.extend(doc! { "txnNumber": 1_i64, "autocommit": false, "startTransaction": true });
                 }
                 begun = true;
-                both.same(|database| {
+                comparison.same(|database| {
                     let mut command = command.clone();
                     command.insert("lsid", lsid(database));
                     command
                 })
             };
-            inside(&mut both, doc! { "create": "items", "clusteredIndex": &index })?;
+            inside(&mut comparison, doc! { "create": "items", "clusteredIndex": &index })?;
             let specifications = [
                 doc! { "key": { "_id": 1 }, "name": "_id_" },
                 doc! { "key": { "a": 1 }, "name": "a" },
             ];
             for specification in specifications {
-                inside(&mut both, doc! { "createIndexes": "items", "indexes": [specification] })?;
+                inside(
+                    &mut comparison,
+                    doc! { "createIndexes": "items", "indexes": [specification] },
+                )?;
             }
             let documents: Vec<_> = (0..12).map(|id| doc! { "_id": id, "k": id % 2 }).collect();
-            inside(&mut both, doc! { "insert": "items", "documents": documents })?;
-            inside(&mut both, doc! { "find": "items", "sort": { "_id": 1 } })?;
-            inside(&mut both, doc! { end: 1, "$db": "admin" })?;
-            both.listed(&doc! {}, None)?;
-            both.same(|_| doc! { "listIndexes": "items" })?;
-            both.same(|_| doc! { "find": "items", "sort": { "_id": 1 } })?;
-            both.through_second(|both| both.same(|_| doc! { "insert": "items", "documents": [{ "_id": 5, "k": 1 }] }))?;
+            inside(&mut comparison, doc! { "insert": "items", "documents": documents })?;
+            inside(&mut comparison, doc! { "find": "items", "sort": { "_id": 1 } })?;
+            inside(&mut comparison, doc! { end: 1, "$db": "admin" })?;
+            comparison.listed(&doc! {}, None)?;
+            comparison.same(|_| doc! { "listIndexes": "items" })?;
+            comparison.same(|_| doc! { "find": "items", "sort": { "_id": 1 } })?;
+            comparison.through_second(|comparison| {
+                comparison.same(|_| doc! { "insert": "items", "documents": [{ "_id": 5, "k": 1 }] })
+            })?;
         }
     }
     Ok(())
@@ -262,28 +268,29 @@ fn transaction_creates_a_clustered_collection() -> Result<()> {
 #[test]
 fn clustered_collection_created_directly_is_served() -> Result<()> {
     for index in indexes() {
-        let mut both = Both::start(mongod::shared())?;
-        for database in both.names() {
-            both.stored
+        let mut comparison = Comparison::start(mongod::shared())?;
+        for database in comparison.names() {
+            comparison
+                .stored
                 .command_ok(&doc! { "create": "items", "clusteredIndex": &index, "$db": database })?;
         }
-        both.same(|_| doc! { "listIndexes": "items" })?;
-        both.insert("items", 25)?;
-        both.insert("items", 25)?;
-        both.same(|_| doc! { "listIndexes": "items" })?;
-        both.same(|_| doc! { "find": "items", "sort": { "_id": 1 } })?;
+        comparison.same(|_| doc! { "listIndexes": "items" })?;
+        comparison.insert("items", 25)?;
+        comparison.insert("items", 25)?;
+        comparison.same(|_| doc! { "listIndexes": "items" })?;
+        comparison.same(|_| doc! { "find": "items", "sort": { "_id": 1 } })?;
     }
     // Its items would expire a page at a time, or their `_id`s need not be unique.
-    let mut both = Both::start(mongod::shared())?;
-    let database = both.shaped_database();
+    let mut comparison = Comparison::start(mongod::shared())?;
+    let database = comparison.shaped_database();
     let expiring = doc! { "create": "items", "clusteredIndex": &indexes()[0], "expireAfterSeconds": 3600 };
     let stored = doc! { "create": "stored", "clusteredIndex": &indexes()[0] };
     for mut create in [expiring, stored] {
         create.insert("$db", &database);
-        both.stored.command_ok(&create)?;
+        comparison.stored.command_ok(&create)?;
         let collection = create.get_str("create")?.to_owned();
-        both.refused(72, |_| doc! { "find": &collection })?;
-        both.refused(
+        comparison.refused(72, |_| doc! { "find": &collection })?;
+        comparison.refused(
             72,
             |_| doc! { "insert": &collection, "documents": [{ "_id": 1, "k": 1 }] },
         )?;

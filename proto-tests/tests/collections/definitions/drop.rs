@@ -7,53 +7,53 @@ use anyhow::{Result, ensure};
 use bson::{Bson, Document, doc};
 use proto_tests::mongod;
 
-use super::{Both, graph, servers};
+use super::{Comparison, graph, servers};
 
 #[test]
 fn drop_removes_the_items_view() -> Result<()> {
     for mongod in servers() {
-        let mut both = Both::filled(mongod)?;
-        both.same(|_| doc! { "insert": "plain", "documents": [{ "_id": 1 }] })?;
-        both.needs_view("plain", "items")?;
-        both.same(|_| doc! { "drop": "items" })?;
-        ensure!(!both.is_stored("items.mongoshape_items")?);
-        both.needs_view("plain", "items")?;
-        both.same(|_| doc! { "drop": "items" })?;
-        both.same(|_| doc! { "drop": "never_there" })?;
-        both.same(|_| doc! { "drop": "short", "nonsense": 1 })?;
-        both.listed(&doc! {}, None)?;
+        let mut comparison = Comparison::filled(mongod)?;
+        comparison.same(|_| doc! { "insert": "plain", "documents": [{ "_id": 1 }] })?;
+        comparison.needs_view("plain", "items")?;
+        comparison.same(|_| doc! { "drop": "items" })?;
+        ensure!(!comparison.is_stored("items.mongoshape_items")?);
+        comparison.needs_view("plain", "items")?;
+        comparison.same(|_| doc! { "drop": "items" })?;
+        comparison.same(|_| doc! { "drop": "never_there" })?;
+        comparison.same(|_| doc! { "drop": "short", "nonsense": 1 })?;
+        comparison.listed(&doc! {}, None)?;
     }
     Ok(())
 }
 
 #[test]
 fn a_view_that_reads_items_reads_them_after_a_drop_too() -> Result<()> {
-    let mut both = Both::filled(mongod::shared())?;
-    both.same(|_| doc! { "insert": "plain", "documents": [{ "_id": 1 }, { "_id": 2 }] })?;
-    both.same(|_| doc! { "create": "seen", "viewOn": "plain", "pipeline": [graph("items")] })?;
-    both.same(|_| doc! { "drop": "items" })?;
-    ensure!(both.is_stored("items.mongoshape_items")?);
+    let mut comparison = Comparison::filled(mongod::shared())?;
+    comparison.same(|_| doc! { "insert": "plain", "documents": [{ "_id": 1 }, { "_id": 2 }] })?;
+    comparison.same(|_| doc! { "create": "seen", "viewOn": "plain", "pipeline": [graph("items")] })?;
+    comparison.same(|_| doc! { "drop": "items" })?;
+    ensure!(comparison.is_stored("items.mongoshape_items")?);
     let read = |_: &str| doc! { "aggregate": "seen", "pipeline": [{ "$project": { "n": { "$size": "$found" } } }], "cursor": {} };
-    both.same(read)?;
-    both.insert("items", 12)?;
-    both.same(read)?;
-    both.same(|_| doc! { "drop": "seen" })?;
-    both.same(|_| doc! { "drop": "items" })?;
-    ensure!(!both.is_stored("items.mongoshape_items")?);
-    both.listed(&doc! { "filter": { "name": { "$ne": "system.views" } } }, None)
+    comparison.same(read)?;
+    comparison.insert("items", 12)?;
+    comparison.same(read)?;
+    comparison.same(|_| doc! { "drop": "seen" })?;
+    comparison.same(|_| doc! { "drop": "items" })?;
+    ensure!(!comparison.is_stored("items.mongoshape_items")?);
+    comparison.listed(&doc! { "filter": { "name": { "$ne": "system.views" } } }, None)
 }
 
 /// One proxy drops the items view while another creates a view that needs it.
 #[test]
 fn view_created_during_a_drop_reads_later_documents() -> Result<()> {
-    let mut both = Both::filled(mongod::shared())?;
-    both.same(|_| doc! { "insert": "plain", "documents": [{ "_id": 1 }, { "_id": 2 }] })?;
-    let database = both.shaped_database();
+    let mut comparison = Comparison::filled(mongod::shared())?;
+    comparison.same(|_| doc! { "insert": "plain", "documents": [{ "_id": 1 }, { "_id": 2 }] })?;
+    let database = comparison.shaped_database();
     let create = doc! { "create": "seen", "viewOn": "plain", "pipeline": [graph("items")], "$db": &database };
     let drop = doc! { "drop": "items", "$db": &database };
     for round in 0..60 {
-        both.needs_view("plain", "items")?;
-        let (creating, dropping) = (&mut both.shaped, &mut both.second);
+        comparison.needs_view("plain", "items")?;
+        let (creating, dropping) = (&mut comparison.shaped, &mut comparison.second);
         let [created, dropped] = thread::scope(|scope| {
             let creating = scope.spawn(|| creating.command(&create));
             let dropping = scope.spawn(|| {
@@ -65,11 +65,14 @@ fn view_created_during_a_drop_reads_later_documents() -> Result<()> {
         for reply in [created?, dropped?] {
             ensure!(reply.get_f64("ok")? > 0.5, "{reply}");
         }
-        ensure!(both.is_stored("items.mongoshape_items")?, "round {round}");
-        both.shaped.command_ok(&doc! { "drop": "seen", "$db": &database })?;
-        both.plain
-            .command_ok(&doc! { "drop": "items", "$db": &both.names()[0] })?;
-        both.insert("items", 3)?;
+        ensure!(comparison.is_stored("items.mongoshape_items")?, "round {round}");
+        comparison
+            .shaped
+            .command_ok(&doc! { "drop": "seen", "$db": &database })?;
+        comparison
+            .plain
+            .command_ok(&doc! { "drop": "items", "$db": &comparison.names()[0] })?;
+        comparison.insert("items", 3)?;
     }
     Ok(())
 }
@@ -90,26 +93,28 @@ fn reads() -> Vec<Document> {
 #[test]
 fn drop_database_clears_the_collection_catalog() -> Result<()> {
     for mongod in servers() {
-        let mut both = Both::filled(mongod)?;
-        let [_, database] = both.names();
+        let mut comparison = Comparison::filled(mongod)?;
+        let [_, database] = comparison.names();
         // Both proxies have found it ready, and have written one of its keys.
         let insert = |id: i32| doc! { "insert": "items", "documents": [{ "_id": id, "k": 1, "at": bson::DateTime::from_millis(i64::from(id) * 1_000) }] };
-        let read_all = |both: &mut Both| reads().iter().try_for_each(|read| both.same_read(read));
-        both.through_second(|both| both.same(|_| insert(1_000)))?;
+        let read_all = |comparison: &mut Comparison| reads().iter().try_for_each(|read| comparison.same_read(read));
+        comparison.through_second(|comparison| comparison.same(|_| insert(1_000)))?;
         for drop in ["dropDatabase", "drop"] {
             let value: Bson = if drop == "drop" { "items".into() } else { 1.into() };
-            both.same(|_| doc! { drop: value.clone() })?;
-            read_all(&mut both)?;
-            both.through_second(read_all)?;
-            both.through_second(|both| both.same(|_| doc! { "create": "items" }))?;
-            let indexes = both.stored.all(&doc! { "listIndexes": "items", "$db": &database })?;
+            comparison.same(|_| doc! { drop: value.clone() })?;
+            read_all(&mut comparison)?;
+            comparison.through_second(read_all)?;
+            comparison.through_second(|comparison| comparison.same(|_| doc! { "create": "items" }))?;
+            let indexes = comparison
+                .stored
+                .all(&doc! { "listIndexes": "items", "$db": &database })?;
             ensure!(indexes.len() == 6 + 1, "{indexes:?}");
-            both.same(|_| doc! { drop: value.clone() })?;
-            both.through_second(|both| both.same(|_| insert(1)))?;
-            both.same(|_| insert(2))?;
-            both.same(|_| insert(1))?;
-            read_all(&mut both)?;
-            both.through_second(read_all)?;
+            comparison.same(|_| doc! { drop: value.clone() })?;
+            comparison.through_second(|comparison| comparison.same(|_| insert(1)))?;
+            comparison.same(|_| insert(2))?;
+            comparison.same(|_| insert(1))?;
+            read_all(&mut comparison)?;
+            comparison.through_second(read_all)?;
         }
     }
     Ok(())

@@ -4,14 +4,14 @@ use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, doc};
 use proto_tests::mongod;
 
-use super::{Both, servers};
+use super::{Comparison, servers};
 
 #[test]
 fn listing_shows_only_application_collections() -> Result<()> {
     for mongod in servers() {
-        let mut both = Both::filled(mongod)?;
-        both.same(|_| doc! { "insert": "plain", "documents": [{ "_id": 1 }] })?;
-        both.same(|_| doc! { "insert": "plain.mongoshape_items", "documents": [{ "_id": 1 }] })?;
+        let mut comparison = Comparison::filled(mongod)?;
+        comparison.same(|_| doc! { "insert": "plain", "documents": [{ "_id": 1 }] })?;
+        comparison.same(|_| doc! { "insert": "plain.mongoshape_items", "documents": [{ "_id": 1 }] })?;
         let listings = [
             doc! {},
             doc! { "nameOnly": true },
@@ -26,20 +26,20 @@ fn listing_shows_only_application_collections() -> Result<()> {
             doc! { "filter": { "$or": [{ "type": "view" }, { "name": "plain" }] } },
             doc! { "filter": { "options.capped": { "$exists": false } } },
         ];
-        let check = |both: &mut Both| -> Result<()> {
+        let check = |comparison: &mut Comparison| -> Result<()> {
             for listing in &listings {
                 for size in [None, Some(0), Some(1), Some(2), Some(100)] {
-                    both.listed(listing, size)?;
+                    comparison.listed(listing, size)?;
                 }
             }
             Ok(())
         };
-        check(&mut both)?;
-        both.needs_view("plain", "items")?;
-        ensure!(both.is_stored("items.mongoshape_items")?);
-        check(&mut both).context("with the view of items")?;
-        both.same(|_| doc! { "create": "seen", "viewOn": "items", "pipeline": [] })?;
-        check(&mut both).context("with a view of the application's")?;
+        check(&mut comparison)?;
+        comparison.needs_view("plain", "items")?;
+        ensure!(comparison.is_stored("items.mongoshape_items")?);
+        check(&mut comparison).context("with the view of items")?;
+        comparison.same(|_| doc! { "create": "seen", "viewOn": "items", "pipeline": [] })?;
+        check(&mut comparison).context("with a view of the application's")?;
         let mistakes = [
             doc! { "filter": 5 },
             doc! { "filter": { "$nonsense": 1 } },
@@ -49,7 +49,7 @@ fn listing_shows_only_application_collections() -> Result<()> {
             doc! { "cursor": { "batchSize": -1 } },
         ];
         for mistake in mistakes {
-            both.same(|_| {
+            comparison.same(|_| {
                 let mut command = doc! { "listCollections": 1 };
                 command.extend(mistake.clone());
                 command
@@ -61,12 +61,12 @@ fn listing_shows_only_application_collections() -> Result<()> {
 
 #[test]
 fn application_view_with_the_items_view_name_is_listed() -> Result<()> {
-    let mut both = Both::filled(mongod::shared())?;
-    both.same(|_| doc! { "insert": "plain", "documents": [{ "_id": 1 }] })?;
-    both.same(|_| doc! { "create": "items.mongoshape_items", "viewOn": "plain", "pipeline": [] })?;
-    both.listed(&doc! {}, None)?;
-    both.listed(&doc! { "nameOnly": true }, Some(1))?;
-    both.listed(
+    let mut comparison = Comparison::filled(mongod::shared())?;
+    comparison.same(|_| doc! { "insert": "plain", "documents": [{ "_id": 1 }] })?;
+    comparison.same(|_| doc! { "create": "items.mongoshape_items", "viewOn": "plain", "pipeline": [] })?;
+    comparison.listed(&doc! {}, None)?;
+    comparison.listed(&doc! { "nameOnly": true }, Some(1))?;
+    comparison.listed(
         &doc! { "filter": { "name": "items.mongoshape_items" }, "nameOnly": true },
         None,
     )

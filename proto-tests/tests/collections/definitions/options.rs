@@ -3,12 +3,12 @@
 use anyhow::Result;
 use bson::{Document, doc};
 
-use super::{Both, NOT_SUPPORTED, servers};
+use super::{Comparison, NOT_SUPPORTED, servers};
 
 #[test]
 fn options_of_a_new_collection_hold_or_are_refused() -> Result<()> {
     for mongod in servers() {
-        let mut both = Both::start(mongod)?;
+        let mut comparison = Comparison::start(mongod)?;
         let possible = [
             doc! {},
             doc! { "capped": false },
@@ -27,15 +27,15 @@ fn options_of_a_new_collection_hold_or_are_refused() -> Result<()> {
             command
         };
         for options in &possible {
-            both.same(|_| with(options))?;
-            both.listed(&doc! {}, None)?;
+            comparison.same(|_| with(options))?;
+            comparison.listed(&doc! {}, None)?;
             // It is there now, alike or not.
-            both.same(|_| with(options))?;
-            both.same(|_| doc! { "create": "items" })?;
-            both.same(|_| doc! { "create": "items", "validationLevel": "strict" })?;
-            both.insert("items", 3)?;
-            both.same(|_| doc! { "find": "items", "filter": { "k": 1 } })?;
-            both.same(|_| doc! { "drop": "items" })?;
+            comparison.same(|_| with(options))?;
+            comparison.same(|_| doc! { "create": "items" })?;
+            comparison.same(|_| doc! { "create": "items", "validationLevel": "strict" })?;
+            comparison.insert("items", 3)?;
+            comparison.same(|_| doc! { "find": "items", "filter": { "k": 1 } })?;
+            comparison.same(|_| doc! { "drop": "items" })?;
         }
         let mistakes = [
             doc! { "size": 4096 },
@@ -49,7 +49,7 @@ fn options_of_a_new_collection_hold_or_are_refused() -> Result<()> {
             doc! { "idIndex": { "key": { "x": 1 }, "name": "x" } },
         ];
         for options in &mistakes {
-            both.same(|_| with(options))?;
+            comparison.same(|_| with(options))?;
         }
         for (options, code) in [
             (doc! { "expireAfterSeconds": 10 }, 72),
@@ -57,7 +57,7 @@ fn options_of_a_new_collection_hold_or_are_refused() -> Result<()> {
             (doc! { "capped": "yes" }, 14),
             (doc! { "collation": 1 }, 14),
         ] {
-            both.same_code(code, |_| with(&options))?;
+            comparison.same_code(code, |_| with(&options))?;
         }
         let impossible = [
             doc! { "capped": true, "size": 4096 },
@@ -70,9 +70,9 @@ fn options_of_a_new_collection_hold_or_are_refused() -> Result<()> {
             doc! { "autoIndexId": false },
             doc! { "encryptedFields": { "fields": [] } },
         ];
-        both.insert("others", 3)?;
+        comparison.insert("others", 3)?;
         for options in &impossible {
-            both.refused(72, |_| with(options))?;
+            comparison.refused(72, |_| with(options))?;
         }
     }
     Ok(())
@@ -81,7 +81,7 @@ fn options_of_a_new_collection_hold_or_are_refused() -> Result<()> {
 #[test]
 fn collmod_changes_options_without_meaning_for_buckets() -> Result<()> {
     for mongod in servers() {
-        let mut both = Both::filled(mongod)?;
+        let mut comparison = Comparison::filled(mongod)?;
         let with = |options: &Document| {
             let mut command = doc! { "collMod": "items" };
             command.extend(options.clone());
@@ -99,11 +99,11 @@ fn collmod_changes_options_without_meaning_for_buckets() -> Result<()> {
             doc! { "nonsense": 1 },
         ];
         for options in &same {
-            both.same(|_| with(options))?;
-            both.listed(&doc! {}, None)?;
+            comparison.same(|_| with(options))?;
+            comparison.listed(&doc! {}, None)?;
         }
-        both.same(|_| doc! { "collMod": "others" })?;
-        both.same(|_| doc! { "collMod": "others", "validationLevel": "off" })?;
+        comparison.same(|_| doc! { "collMod": "others" })?;
+        comparison.same(|_| doc! { "collMod": "others", "validationLevel": "off" })?;
         let refused = [
             doc! { "index": { "name": "mongoshape_page", "hidden": true } },
             doc! { "index": { "keyPattern": { "at": 1 }, "expireAfterSeconds": 5 } },
@@ -117,7 +117,7 @@ fn collmod_changes_options_without_meaning_for_buckets() -> Result<()> {
             doc! { "expireAfterSeconds": 5 },
         ];
         for options in &refused {
-            both.refused(NOT_SUPPORTED, |_| with(options))?;
+            comparison.refused(NOT_SUPPORTED, |_| with(options))?;
         }
     }
     Ok(())

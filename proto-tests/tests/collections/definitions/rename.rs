@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
 
-use super::{Both, NOT_SUPPORTED, servers};
+use super::{Comparison, NOT_SUPPORTED, servers};
 
 /// A rename within a database, or with `_2.` before the target into a second one.
 fn rename(from: &'static str, to: &'static str, more: Document) -> impl Fn(&str) -> Document {
@@ -16,12 +16,13 @@ fn rename(from: &'static str, to: &'static str, more: Document) -> impl Fn(&str)
 }
 
 /// Both collections must hold the same on either side.
-fn contents(both: &mut Both) -> Result<()> {
+fn contents(comparison: &mut Comparison) -> Result<()> {
     for collection in ["items", "others"] {
-        both.same(|_| doc! { "find": collection, "sort": { "_id": 1 } })?;
-        both.same(|_| doc! { "find": collection, "filter": { "k": 1 }, "sort": { "at": 1 }, "skip": 5, "limit": 10 })?;
+        comparison.same(|_| doc! { "find": collection, "sort": { "_id": 1 } })?;
+        comparison
+            .same(|_| doc! { "find": collection, "filter": { "k": 1 }, "sort": { "at": 1 }, "skip": 5, "limit": 10 })?;
     }
-    both.listed(&doc! {}, None)
+    comparison.listed(&doc! {}, None)
 }
 
 fn insert(collection: &'static str, ids: [i32; 2]) -> impl Fn(&str) -> Document {
@@ -31,46 +32,46 @@ fn insert(collection: &'static str, ids: [i32; 2]) -> impl Fn(&str) -> Document 
 #[test]
 fn collection_can_be_renamed_to_an_identical_shape() -> Result<()> {
     for mongod in servers() {
-        let mut both = Both::filled(mongod)?;
-        both.same(|_| doc! { "insert": "plain", "documents": [{ "_id": 1 }] })?;
-        both.needs_view("plain", "items")?;
-        both.same(rename("items", ".others", doc! {}))?;
-        ensure!(!both.is_stored("items.mongoshape_items")?);
-        contents(&mut both)?;
-        both.needs_view("plain", "others")?;
-        both.insert("items", 5)?;
-        both.same(rename("items", ".others", doc! {}))?;
-        both.same(rename("items", ".others", doc! { "dropTarget": false }))?;
-        both.same(rename("items", ".others", doc! { "dropTarget": true }))?;
-        contents(&mut both)?;
-        both.needs_view("plain", "others")?;
-        // It goes on as it is, and the name that is free is a new collection's.
-        both.same(insert("others", [1, 77]))?;
-        both.insert("items", 4)?;
-        contents(&mut both)?;
+        let mut comparison = Comparison::filled(mongod)?;
+        comparison.same(|_| doc! { "insert": "plain", "documents": [{ "_id": 1 }] })?;
+        comparison.needs_view("plain", "items")?;
+        comparison.same(rename("items", ".others", doc! {}))?;
+        ensure!(!comparison.is_stored("items.mongoshape_items")?);
+        contents(&mut comparison)?;
+        comparison.needs_view("plain", "others")?;
+        comparison.insert("items", 5)?;
+        comparison.same(rename("items", ".others", doc! {}))?;
+        comparison.same(rename("items", ".others", doc! { "dropTarget": false }))?;
+        comparison.same(rename("items", ".others", doc! { "dropTarget": true }))?;
+        contents(&mut comparison)?;
+        comparison.needs_view("plain", "others")?;
+        // It is relayed unchanged, and the free name is a new collection's.
+        comparison.same(insert("others", [1, 77]))?;
+        comparison.insert("items", 4)?;
+        contents(&mut comparison)?;
     }
     Ok(())
 }
 
-/// Another proxy has found both ready, and knows the last page of a key.
+/// Another proxy has both in its catalog, and the head page of a key in its cache.
 #[test]
 fn second_proxy_finds_a_renamed_collection() -> Result<()> {
     for mongod in servers() {
-        let mut both = Both::filled(mongod)?;
-        both.insert("others", 3)?;
-        both.through_second(|both| {
-            both.same(insert("items", [100, 101]))?;
-            both.same(insert("others", [100, 101]))
+        let mut comparison = Comparison::filled(mongod)?;
+        comparison.insert("others", 3)?;
+        comparison.through_second(|comparison| {
+            comparison.same(insert("items", [100, 101]))?;
+            comparison.same(insert("others", [100, 101]))
         })?;
-        both.same(rename("items", ".others", doc! { "dropTarget": true }))?;
-        both.through_second(|both| {
-            contents(both)?;
-            both.same(insert("others", [101, 102]))?;
-            both.same(insert("others", [102, 103]))?;
-            both.same(insert("items", [1, 2]))?;
-            contents(both)
+        comparison.same(rename("items", ".others", doc! { "dropTarget": true }))?;
+        comparison.through_second(|comparison| {
+            contents(comparison)?;
+            comparison.same(insert("others", [101, 102]))?;
+            comparison.same(insert("others", [102, 103]))?;
+            comparison.same(insert("items", [1, 2]))?;
+            contents(comparison)
         })?;
-        contents(&mut both)?;
+        contents(&mut comparison)?;
     }
     Ok(())
 }
@@ -78,9 +79,9 @@ fn second_proxy_finds_a_renamed_collection() -> Result<()> {
 #[test]
 fn a_collection_is_renamed_into_another_database() -> Result<()> {
     for mongod in servers() {
-        let mut both = Both::filled(mongod)?;
-        both.same(rename("items", "_2.others", doc! {}))?;
-        contents(&mut both)?;
+        let mut comparison = Comparison::filled(mongod)?;
+        comparison.same(rename("items", "_2.others", doc! {}))?;
+        contents(&mut comparison)?;
         let on_second = |command: Document| {
             move |database: &str| {
                 let mut command = command.clone();
@@ -89,11 +90,11 @@ fn a_collection_is_renamed_into_another_database() -> Result<()> {
             }
         };
         let find = doc! { "find": "others", "sort": { "_id": 1 } };
-        both.same(on_second(find.clone()))?;
-        both.same(on_second(insert("others", [24, 25])("")))?;
-        both.same(on_second(insert("others", [77, 78])("")))?;
-        both.same(on_second(find))?;
-        both.same(on_second(doc! { "dropDatabase": 1 }))?;
+        comparison.same(on_second(find.clone()))?;
+        comparison.same(on_second(insert("others", [24, 25])("")))?;
+        comparison.same(on_second(insert("others", [77, 78])("")))?;
+        comparison.same(on_second(find))?;
+        comparison.same(on_second(doc! { "dropDatabase": 1 }))?;
     }
     Ok(())
 }
@@ -101,8 +102,8 @@ fn a_collection_is_renamed_into_another_database() -> Result<()> {
 #[test]
 fn a_rename_into_or_out_of_a_shape_is_refused() -> Result<()> {
     for mongod in servers() {
-        let mut both = Both::filled(mongod)?;
-        both.same(|_| doc! { "insert": "plain", "documents": [{ "_id": 1 }] })?;
+        let mut comparison = Comparison::filled(mongod)?;
+        comparison.same(|_| doc! { "insert": "plain", "documents": [{ "_id": 1 }] })?;
         for mistake in [
             rename("nope", ".other", doc! {}),
             rename("others", ".items", doc! {}),
@@ -111,13 +112,13 @@ fn a_rename_into_or_out_of_a_shape_is_refused() -> Result<()> {
             rename("items", ".others", doc! { "dropTarget": "yes" }),
             rename("items", "", doc! {}),
         ] {
-            both.same(mistake)?;
+            comparison.same(mistake)?;
         }
-        both.same(
+        comparison.same(
             |database| doc! { "renameCollection": format!("{database}.items"), "to": format!("{database}.others") },
         )?;
-        both.same(|database| doc! { "renameCollection": format!("{database}.items"), "$db": "admin" })?;
-        both.same(rename("plain", ".still_plain", doc! {}))?;
+        comparison.same(|database| doc! { "renameCollection": format!("{database}.items"), "$db": "admin" })?;
+        comparison.same(rename("plain", ".still_plain", doc! {}))?;
         for refused in [
             rename("items", ".short", doc! {}),
             rename("items", ".plain", doc! {}),
@@ -125,13 +126,14 @@ fn a_rename_into_or_out_of_a_shape_is_refused() -> Result<()> {
             rename("still_plain", ".items", doc! { "dropTarget": true }),
             rename("still_plain", ".short", doc! {}),
         ] {
-            both.refused(NOT_SUPPORTED, refused)?;
+            comparison.refused(NOT_SUPPORTED, refused)?;
         }
-        let database = both.shaped_database();
+        let database = comparison.shaped_database();
         // No buckets: under a name that a proxy has found ready they would be taken for some.
-        both.stored
+        comparison
+            .stored
             .command_ok(&doc! { "insert": "others", "documents": [{ "_id": 1 }], "$db": &database })?;
-        both.refused(72, rename("others", ".items", doc! { "dropTarget": true }))?;
+        comparison.refused(72, rename("others", ".items", doc! { "dropTarget": true }))?;
     }
     Ok(())
 }

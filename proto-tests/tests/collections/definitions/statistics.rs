@@ -7,12 +7,12 @@ use bson::{Bson, Document, bson, doc};
 use proto_tests::mongod;
 use proto_tests::sessions::lsid;
 
-use super::{Both, NOT_SUPPORTED, servers, without_sizes, without_sizes_of_database};
+use super::{Comparison, NOT_SUPPORTED, servers, without_sizes, without_sizes_of_database};
 
 #[test]
 fn statistics_count_items() -> Result<()> {
     for mongod in servers() {
-        let mut both = Both::filled(mongod)?;
+        let mut comparison = Comparison::filled(mongod)?;
         let commands = [
             doc! { "collStats": "items" },
             doc! { "collStats": "items", "scale": 1024 },
@@ -30,7 +30,7 @@ fn statistics_count_items() -> Result<()> {
             doc! { "planCacheClear": "others" },
         ];
         for command in commands {
-            let [plain, shaped] = both.run(|_| command.clone())?;
+            let [plain, shaped] = comparison.run(|_| command.clone())?;
             ensure!(
                 without_sizes(&plain) == without_sizes(&shaped),
                 "{command}\n  plain:  {plain}\n  shaped: {shaped}"
@@ -44,7 +44,7 @@ fn statistics_count_items() -> Result<()> {
         ];
         for options in data_sizes {
             for collection in ["items", "others"] {
-                let [plain, shaped] = both.run(|database| {
+                let [plain, shaped] = comparison.run(|database| {
                     let mut command = doc! { "dataSize": format!("{database}.{collection}") };
                     command.extend(options.clone());
                     command
@@ -55,7 +55,7 @@ fn statistics_count_items() -> Result<()> {
                 );
             }
         }
-        both.same(|_| doc! { "dataSize": "items" })?;
+        comparison.same(|_| doc! { "dataSize": "items" })?;
         let refused = [
             doc! { "validate": "items", "repair": true },
             doc! { "validate": "items", "nonsense": 1 },
@@ -69,10 +69,10 @@ fn statistics_count_items() -> Result<()> {
             doc! { "planCacheListFilters": "items" },
         ];
         for command in refused {
-            both.refused(NOT_SUPPORTED, |_| command.clone())?;
+            comparison.refused(NOT_SUPPORTED, |_| command.clone())?;
         }
-        both.refused(NOT_SUPPORTED, |database| doc! { "dataSize": format!("{database}.items"), "keyPattern": { "_id": 1 }, "min": { "_id": 1 }, "max": { "_id": 5 } })?;
-        both.refused(
+        comparison.refused(NOT_SUPPORTED, |database| doc! { "dataSize": format!("{database}.items"), "keyPattern": { "_id": 1 }, "min": { "_id": 1 }, "max": { "_id": 5 } })?;
+        comparison.refused(
             NOT_SUPPORTED,
             |database| doc! { "dataSize": format!("{database}.items"), "$db": "admin" },
         )?;
@@ -83,15 +83,15 @@ fn statistics_count_items() -> Result<()> {
 #[test]
 fn a_database_is_counted_in_items() -> Result<()> {
     for mongod in servers() {
-        let mut both = Both::start(mongod)?;
-        let check = |both: &mut Both| -> Result<()> {
+        let mut comparison = Comparison::start(mongod)?;
+        let check = |comparison: &mut Comparison| -> Result<()> {
             for options in [
                 doc! {},
                 doc! { "scale": 1024 },
                 doc! { "nonsense": 1 },
                 doc! { "scale": 0 },
             ] {
-                let [plain, shaped] = both.run(|_| {
+                let [plain, shaped] = comparison.run(|_| {
                     let mut command = doc! { "dbStats": 1 };
                     command.extend(options.clone());
                     command
@@ -103,24 +103,24 @@ fn a_database_is_counted_in_items() -> Result<()> {
             }
             Ok(())
         };
-        check(&mut both)?;
-        both.insert("items", 25)?;
-        both.insert("short", 10)?;
-        both.insert("plain", 3)?;
-        check(&mut both)?;
-        both.needs_view("plain", "items")?;
-        check(&mut both).context("with the view of items")?;
-        both.same(|_| doc! { "create": "seen", "viewOn": "items", "pipeline": [] })?;
-        check(&mut both).context("with a view of the application's")?;
-        both.same(|_| doc! { "drop": "items" })?;
-        check(&mut both).context("after a drop")?;
+        check(&mut comparison)?;
+        comparison.insert("items", 25)?;
+        comparison.insert("short", 10)?;
+        comparison.insert("plain", 3)?;
+        check(&mut comparison)?;
+        comparison.needs_view("plain", "items")?;
+        check(&mut comparison).context("with the view of items")?;
+        comparison.same(|_| doc! { "create": "seen", "viewOn": "items", "pipeline": [] })?;
+        check(&mut comparison).context("with a view of the application's")?;
+        comparison.same(|_| doc! { "drop": "items" })?;
+        check(&mut comparison).context("after a drop")?;
     }
     Ok(())
 }
 
 #[test]
 fn statistics_are_refused_in_a_transaction() -> Result<()> {
-    let mut both = Both::filled(mongod::shared_replica_set())?;
+    let mut comparison = Comparison::filled(mongod::shared_replica_set())?;
     let commands = [
         doc! { "collStats": "items" },
         doc! { "aggregate": "items", "pipeline": [{ "$collStats": { "count": {} } }], "cursor": {} },
@@ -133,7 +133,7 @@ fn statistics_are_refused_in_a_transaction() -> Result<()> {
         doc! { "planCacheClear": "items" },
     ];
     for (number, command) in (1_i64..).zip(commands) {
-        both.same_code(263, |database| {
+        comparison.same_code(263, |database| {
             let mut command = command.clone();
             command.extend(doc! {
                 "lsid": lsid(database), "txnNumber": number, "startTransaction": true, "autocommit": false,
@@ -141,14 +141,14 @@ fn statistics_are_refused_in_a_transaction() -> Result<()> {
             command
         })?;
     }
-    both.same(|_| doc! { "find": "items", "sort": { "_id": 1 } })
+    comparison.same(|_| doc! { "find": "items", "sort": { "_id": 1 } })
 }
 
 /// It takes its time, so on one server only.
 #[test]
 fn compact_command_runs_on_the_stored_collection() -> Result<()> {
-    let mut both = Both::filled(mongod::shared())?;
-    for connection in [&both.plain, &both.shaped] {
+    let mut comparison = Comparison::filled(mongod::shared())?;
+    for connection in [&comparison.plain, &comparison.shaped] {
         connection.stream().set_read_timeout(Some(Duration::from_mins(2)))?;
     }
     for command in [
@@ -156,7 +156,7 @@ fn compact_command_runs_on_the_stored_collection() -> Result<()> {
         doc! { "compact": "others" },
         doc! { "compact": "items", "force": "yes" },
     ] {
-        let [plain, shaped] = both.run(|_| command.clone())?;
+        let [plain, shaped] = comparison.run(|_| command.clone())?;
         ensure!(
             without_sizes(&plain) == without_sizes(&shaped),
             "{command}\n  plain:  {plain}\n  shaped: {shaped}"
@@ -168,7 +168,7 @@ fn compact_command_runs_on_the_stored_collection() -> Result<()> {
 /// Sizes are what is stored, and agree with each other.
 #[test]
 fn sizes_agree_with_each_other() -> Result<()> {
-    let mut both = Both::filled(mongod::shared())?;
+    let mut comparison = Comparison::filled(mongod::shared())?;
     let number = |document: &Document, name: &str| -> Result<i64> {
         let value = document.get(name).with_context(|| format!("no {name} in {document}"))?;
         value
@@ -176,11 +176,11 @@ fn sizes_agree_with_each_other() -> Result<()> {
             .or_else(|| value.as_i32().map(i64::from))
             .context("no number")
     };
-    let [_, statistics] = both.run(|_| doc! { "collStats": "items" })?;
+    let [_, statistics] = comparison.run(|_| doc! { "collStats": "items" })?;
     let sizes = statistics.get_document("indexSizes")?;
     assert_eq!(number(sizes, "_id_")?, number(&statistics, "totalIndexSize")?);
     assert_eq!(number(&statistics, "avgObjSize")?, number(&statistics, "size")? / 25);
-    let [_, scaled] = both.run(|_| doc! { "collStats": "items", "scale": 1024 })?;
+    let [_, scaled] = comparison.run(|_| doc! { "collStats": "items", "scale": 1024 })?;
     assert_eq!(scaled.get("avgObjSize"), statistics.get("avgObjSize"));
     assert_eq!(number(&scaled, "size")?, number(&statistics, "size")? / 1024);
     Ok(())
@@ -189,8 +189,8 @@ fn sizes_agree_with_each_other() -> Result<()> {
 #[test]
 fn a_pipeline_may_begin_with_statistics() -> Result<()> {
     for mongod in servers() {
-        let mut both = Both::filled(mongod)?;
-        both.same(|_| doc! { "insert": "plain", "documents": [{ "_id": 1 }] })?;
+        let mut comparison = Comparison::filled(mongod)?;
+        comparison.same(|_| doc! { "insert": "plain", "documents": [{ "_id": 1 }] })?;
         let stages = [
             bson!({}),
             bson!({ "count": {} }),
@@ -214,7 +214,7 @@ fn a_pipeline_may_begin_with_statistics() -> Result<()> {
                     let mut pipeline = vec![bson!({ "$collStats": stage.clone() })];
                     pipeline.extend(behind.as_array().context("stages")?.clone());
                     let command = doc! { "aggregate": collection, "pipeline": pipeline, "cursor": {} };
-                    let [plain, shaped] = both.run(|_| command.clone())?;
+                    let [plain, shaped] = comparison.run(|_| command.clone())?;
                     let batch = |reply: &Document| -> Option<Vec<Document>> {
                         let batch = reply.get_document("cursor").ok()?.get_array("firstBatch").ok()?;
                         Some(batch.iter().filter_map(Bson::as_document).map(without_sizes).collect())
@@ -231,13 +231,13 @@ fn a_pipeline_may_begin_with_statistics() -> Result<()> {
             doc! { "queryExecStats": {} },
             doc! { "count": {}, "latencyStats": { "histograms": true } },
         ] {
-            both.refused(
+            comparison.refused(
                 NOT_SUPPORTED,
                 |_| doc! { "aggregate": "items", "pipeline": [{ "$collStats": stage.clone() }], "cursor": {} },
             )?;
         }
-        both.refused(NOT_SUPPORTED, |_| doc! { "aggregate": "plain", "pipeline": [{ "$unionWith": { "coll": "items", "pipeline": [{ "$collStats": {} }] } }], "cursor": {} })?;
-        both.refused(
+        comparison.refused(NOT_SUPPORTED, |_| doc! { "aggregate": "plain", "pipeline": [{ "$unionWith": { "coll": "items", "pipeline": [{ "$collStats": {} }] } }], "cursor": {} })?;
+        comparison.refused(
             NOT_SUPPORTED,
             |_| doc! { "create": "seen", "viewOn": "items", "pipeline": [{ "$collStats": {} }] },
         )?;

@@ -6,16 +6,16 @@ use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
 use proto_tests::shaped::COLLECTION;
 
-use super::{Both, Told, comparable, spec, with};
+use super::{Compared, Comparison, comparable, spec, with};
 
 #[test]
-fn batches_of_indexes_are_as_large_as_asked_for() -> Result<()> {
-    let mut both = Both::filled()?;
+fn batches_of_indexes_have_the_requested_size() -> Result<()> {
+    let mut sides = Comparison::filled()?;
     let specs: Vec<_> = ["a", "b", "quantity", "d"]
         .into_iter()
         .map(|field| spec(doc! { field: 1 }, field))
         .collect();
-    both.create(&specs, Told::Whole)?;
+    sides.create(&specs, Compared::Whole)?;
     for cursor in [
         bson!({}),
         bson!({ "batchSize": 0 }),
@@ -33,7 +33,7 @@ fn batches_of_indexes_are_as_large_as_asked_for() -> Result<()> {
         bson!({ "batchSize": 1, "zip": 1 }),
     ] {
         for size in [None, Some(0), Some(1), Some(2), Some(100)] {
-            batches(&mut both, &doc! { "listIndexes": COLLECTION, "cursor": &cursor }, size)?;
+            batches(&mut sides, &doc! { "listIndexes": COLLECTION, "cursor": &cursor }, size)?;
         }
     }
     for extra in [
@@ -47,7 +47,7 @@ fn batches_of_indexes_are_as_large_as_asked_for() -> Result<()> {
         doc! { "apiVersion": "1", "apiStrict": true },
         doc! { "apiVersion": "1", "apiStrict": true, "includeBuildUUIDs": true },
     ] {
-        both.same(&with(doc! { "listIndexes": COLLECTION }, extra), Told::Whole)?;
+        sides.same(&with(doc! { "listIndexes": COLLECTION }, extra), Compared::Whole)?;
     }
     // A cursor that is abandoned, used in another session, and killed.
     let list = doc! { "listIndexes": COLLECTION, "cursor": { "batchSize": 1 } };
@@ -57,7 +57,7 @@ fn batches_of_indexes_are_as_large_as_asked_for() -> Result<()> {
         doc! { "batchSize": -1 },
         doc! { "collection": "else" },
     ] {
-        let [plain, shaped] = both.run(&list)?;
+        let [plain, shaped] = sides.run(&list)?;
         let answer = |connection: &mut Connection, opened: &Document, database: &str| -> Result<[Document; 3]> {
             let id = opened.get_document("cursor")?.get_i64("id")?;
             let more = |extra: &Document| {
@@ -70,11 +70,11 @@ fn batches_of_indexes_are_as_large_as_asked_for() -> Result<()> {
             let killed = connection.command(&doc! { "killCursors": COLLECTION, "cursors": [id], "$db": database })?;
             Ok([wrong, rest, killed])
         };
-        let database = both.shaped.database.clone();
-        let plain = answer(&mut both.direct, &plain, &format!("{database}_naive"))?;
-        let shaped = answer(&mut both.application, &shaped, &database)?;
-        // A getMore on another collection does not come to the proxy's cursors: it is relayed, and mongod
-        // knows of none.
+        let database = sides.shaped.database.clone();
+        let plain = answer(&mut sides.direct, &plain, &format!("{database}_plain"))?;
+        let shaped = answer(&mut sides.application, &shaped, &database)?;
+        // A getMore on another collection does not read the proxy's cursors: it is relayed, and mongod has no
+        // such cursor.
         let first = usize::from(misuse.contains_key("collection"));
         for (plain, shaped) in plain.iter().zip(&shaped).skip(first) {
             assert_eq!(plain.get("code"), shaped.get("code"), "{misuse}: {plain} {shaped}");
@@ -86,8 +86,8 @@ fn batches_of_indexes_are_as_large_as_asked_for() -> Result<()> {
 }
 
 /// Reads to the end on both sides, and compares each batch.
-fn batches(both: &mut Both, list: &Document, size: Option<i32>) -> Result<()> {
-    let mut replies = both.run(list)?;
+fn batches(sides: &mut Comparison, list: &Document, size: Option<i32>) -> Result<()> {
+    let mut replies = sides.run(list)?;
     loop {
         let mut ids = [0, 0];
         for (id, reply) in ids.iter_mut().zip(&mut replies) {
@@ -105,16 +105,16 @@ fn batches(both: &mut Both, list: &Document, size: Option<i32>) -> Result<()> {
         if ids[0] == 0 {
             return Ok(());
         }
-        let database = both.shaped.database.clone();
+        let database = sides.shaped.database.clone();
         let more = |id: i64, database: &str| {
             let mut more = doc! { "getMore": id, "collection": COLLECTION, "$db": database };
             more.extend(size.map(|size| ("batchSize".to_owned(), size.into())));
             more
         };
-        let plain = format!("{database}_naive");
+        let plain = format!("{database}_plain");
         replies = [
-            both.direct.command(&more(ids[0], &plain))?,
-            both.application.command(&more(ids[1], &database))?,
+            sides.direct.command(&more(ids[0], &plain))?,
+            sides.application.command(&more(ids[1], &database))?,
         ];
         for reply in &mut replies {
             reply.remove("$clusterTime");

@@ -192,8 +192,9 @@ pub(crate) fn all() -> Vec<Tried> {
             Expected::Success,
         ),
     ];
-    let told = [writes(), indexes(), of_transactions, others()].concat();
-    told.into_iter()
+    let features = [writes(), indexes(), of_transactions, others()].concat();
+    features
+        .into_iter()
         .map(|(what, command, expected)| Tried {
             what,
             commands: vec![

@@ -9,16 +9,16 @@ use anyhow::{Context as _, Result, bail};
 /// The code of what is refused, where a row names no other.
 pub(crate) const NOT_SUPPORTED: i32 = 115;
 
-/// What a row says of an option.
+/// The support of an option in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
     /// As on a plain collection.
     Exact,
-    /// The same, but for what its note says.
+    /// The same, but for the difference in its note.
     Note,
     /// An error of this code.
     Refused(i32),
-    /// A field of servers' own, which goes on to mongod: there is nothing to try.
+    /// A field between servers, which is relayed to mongod: there is nothing to try.
     Passed,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Support {
     rows: BTreeMap<(String, String), Row>,
 }
 
-/// What it says of an option.
+/// The row of an option.
 #[derive(Debug)]
 struct Row {
     class: Class,
@@ -87,7 +87,7 @@ impl Support {
         Ok(())
     }
 
-    /// What it says of an option.
+    /// The support of an option.
     pub(crate) fn class(&self, command: &str, option: &str) -> Option<Class> {
         let row = self.rows.get(&(command.to_owned(), option.to_owned()))?;
         Some(row.class)
@@ -99,7 +99,7 @@ impl Support {
         tried.map(|(row, _)| row.clone()).collect()
     }
 
-    /// The rows that are refused, all or in part, in so many words.
+    /// The rows that are refused, all or in part.
     pub(crate) fn refused_in_part(&self) -> BTreeSet<(String, String)> {
         let in_part = |row: &Row| row.class == Class::Note && row.note.contains("refused");
         let rows = self.rows.iter().filter(|(_, row)| in_part(row));

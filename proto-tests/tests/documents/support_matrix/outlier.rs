@@ -60,7 +60,7 @@ impl Tried for Outlier {
     fn renew(sides: &mut Sides<Self>, sent: &Document, expected: Expected) -> Result<()> {
         let name = sent.keys().next().map_or("", String::as_str);
         let only_reads = name == "aggregate" && !WRITING.iter().any(|stage| sent.to_string().contains(stage));
-        // The transaction goes on.
+        // The transaction continues.
         let is_within = sent.contains_key("autocommit") && name != "commitTransaction";
         if READS.contains(&name)
             || only_reads

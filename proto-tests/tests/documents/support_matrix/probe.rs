@@ -7,7 +7,7 @@ use bson::{Bson, Document};
 pub(crate) enum Compared {
     /// All that is not a server's own.
     Whole,
-    /// Whether it succeeds, or else the code: the note says what differs, or the words do.
+    /// Whether it succeeds, or else the code. The difference is in the note or in the error text.
     Success,
     /// All, where items have unique `_id`s; it is not tried where they have not.
     WholeIfUnique,
@@ -67,7 +67,7 @@ impl Of {
 
     pub(crate) fn sent(self, option: &'static str, sent: Document) -> Self {
         let compared = self.compared;
-        self.told(option, sent, compared)
+        self.compared_by(option, sent, compared)
     }
 
     /// Several commands that try one option.
@@ -79,31 +79,31 @@ impl Of {
     pub(crate) fn loosely(self, option: &'static str, others: Document) -> Self {
         let mut sent = self.base.clone();
         sent.extend(others);
-        self.told(option, sent, Compared::Success)
+        self.compared_by(option, sent, Compared::Success)
     }
 
     /// Which is an error on both sides.
     pub(crate) fn wrong(self, option: &'static str, others: Document) -> Self {
         let mut sent = self.base.clone();
         sent.extend(others);
-        self.told(option, sent, Compared::Error)
+        self.compared_by(option, sent, Compared::Error)
     }
 
-    /// The same, in other words.
+    /// The same error with another text.
     pub(crate) fn wrong_loosely(self, option: &'static str, others: Document) -> Self {
         let mut sent = self.base.clone();
         sent.extend(others);
-        self.told(option, sent, Compared::Code)
+        self.compared_by(option, sent, Compared::Code)
     }
 
     /// A part of an option that is refused.
     pub(crate) fn but(self, option: &'static str, others: Document) -> Self {
         let mut sent = self.base.clone();
         sent.extend(others);
-        self.told(option, sent, Compared::Refused)
+        self.compared_by(option, sent, Compared::Refused)
     }
 
-    pub(crate) fn told(mut self, option: &'static str, sent: Document, compared: Compared) -> Self {
+    pub(crate) fn compared_by(mut self, option: &'static str, sent: Document, compared: Compared) -> Self {
         let command = self.command;
         self.probes.push(Probe {
             command,

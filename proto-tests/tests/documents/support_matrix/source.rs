@@ -26,7 +26,7 @@ pub(crate) const OPTIONS: [(&str, &str); 15] = [
     ("every command", "arguments.rs"),
 ];
 
-/// The names in the arms of a file's matches on names; of a file of several commands those from where it says
+/// The names in the arms of a file's matches on names; of a file of several commands those from the line
 /// `"command", body`.
 pub(crate) fn options(file: &str, command: &str) -> Result<BTreeSet<String>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/command").join(file);

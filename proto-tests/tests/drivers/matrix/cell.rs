@@ -99,7 +99,7 @@ impl Variant {
         }
     }
 
-    /// What the connection string says beside what the servers demand.
+    /// The option of the connection string beside those that the servers require.
     pub(super) const fn option(self) -> Option<&'static str> {
         match self {
             Self::Plain | Self::Tls => None,

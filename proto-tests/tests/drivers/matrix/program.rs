@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::Result;
 use proto_tests::install::{self, Node};
 
-/// Who says the script.
+/// The driver that runs the script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Driver {
     PyMongo,

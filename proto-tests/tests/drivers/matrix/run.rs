@@ -121,15 +121,15 @@ fn transcript(program: &Program, uri: &str, driver: Driver) -> Result<String> {
     let ended = finish(&mut command);
     let printed = std::fs::read_to_string(&output)?;
     if let Err(error) = ended {
-        let said = std::fs::read_to_string(&errors)?;
+        let stderr = std::fs::read_to_string(&errors)?;
         let last = printed
             .lines()
             .last()
             .map_or("nothing", |line| line.split(' ').next().unwrap_or(line));
-        let tail: Vec<_> = said.lines().rev().take(12).collect();
+        let tail: Vec<_> = stderr.lines().rev().take(12).collect();
         let tail: Vec<_> = tail.into_iter().rev().collect();
         bail!(
-            "{error:#}; its last line begins with {last:?}; it said:\n{}",
+            "{error:#}; its last line begins with {last:?}; its stderr:\n{}",
             tail.join("\n")
         );
     }

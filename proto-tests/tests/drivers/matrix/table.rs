@@ -20,7 +20,7 @@ pub(super) fn line(outcome: &Outcome) -> String {
     )
 }
 
-/// A row for each way to connect, a column for each driver; below it what differs.
+/// A row for each connection, a column for each driver. The differences are below.
 pub(super) fn of(outcomes: &[Outcome]) -> String {
     let drivers: Vec<_> = Driver::ALL
         .into_iter()

@@ -5,30 +5,30 @@ use bson::{Document, doc};
 use proto_tests::shaped::COLLECTION;
 use proto_tests::{ItemIds, Shape};
 
-use crate::adopt::hand::{Hand, assert_says, at, bare, bucket, trade};
+use crate::adopt::hand_written::{BucketWriter, assert_output, at, bare, bucket, trade};
 
-/// A collection that holds these documents is refused by all, and nothing is changed. The words are those on
+/// A collection with these documents is refused by all, and nothing is changed. `words` is the error text on
 /// the document whose `_id` is `odd`.
 fn check(shape: &Shape, documents: &[Document], words: &str) -> Result<()> {
-    let mut hand = Hand::start(shape.clone())?;
-    hand.write(documents)?;
+    let mut writer = BucketWriter::start(shape.clone())?;
+    writer.write(documents)?;
     // It could be adopted, if it stood there alone.
-    hand.write(&[bucket("77_1698335223", 77, &[])])?;
-    let before = hand.state()?;
-    let told = format!("document with _id \"odd\": {words}");
-    let all = [told.as_str(), "1 document is not a bucket of layout version 1"];
-    assert_says(&hand.shaped.proxy.run("check")?, 1, &all);
-    assert_says(&hand.shaped.proxy.run("setup")?, 1, &all);
-    let refusal = hand.refusal()?;
+    writer.write(&[bucket("77_1698335223", 77, &[])])?;
+    let before = writer.state()?;
+    let fault = format!("document with _id \"odd\": {words}");
+    let all = [fault.as_str(), "1 document is not a bucket of layout version 1"];
+    assert_output(&writer.shaped.proxy.run("check")?, 1, &all);
+    assert_output(&writer.shaped.proxy.run("setup")?, 1, &all);
+    let refusal = writer.refusal()?;
     let first = documents[0].get_str("_id")?;
     assert!(
         refusal.contains(&format!("the first with _id \"{first}\"")),
         "{refusal}"
     );
-    let insert = hand.shaped.insert(&[doc! { "k": 1 }]);
-    let reply = hand.shaped.application()?.command(&insert)?;
+    let insert = writer.shaped.insert(&[doc! { "k": 1 }]);
+    let reply = writer.shaped.application()?.command(&insert)?;
     assert_eq!(reply.get_i32("code")?, 72, "{reply}");
-    assert_eq!(hand.state()?, before);
+    assert_eq!(writer.state()?, before);
     Ok(())
 }
 
@@ -109,11 +109,11 @@ fn items_without_ids_of_their_own() -> Result<()> {
         item_ids: ItemIds::Stored,
         ..shape
     };
-    let mut hand = Hand::start(shape)?;
-    hand.write(&elsewhere[..1])?;
-    hand.write(&[bucket("2_1", 2, &[id(2), id(2), doc! {}])])?;
-    hand.set_up()?;
-    hand.check_layout()
+    let mut writer = BucketWriter::start(shape)?;
+    writer.write(&elsewhere[..1])?;
+    writer.write(&[bucket("2_1", 2, &[id(2), id(2), doc! {}])])?;
+    writer.set_up()?;
+    writer.check_layout()
 }
 
 #[test]
@@ -139,13 +139,13 @@ fn pages_with_wrong_headers_are_refused() -> Result<()> {
 
 #[test]
 fn pages_that_do_not_follow_each_other_get_no_indexes() -> Result<()> {
-    let mut hand = Hand::start(bare())?;
+    let mut writer = BucketWriter::start(bare())?;
     let item = |number: i32| doc! { "k": 1, "quantity": number, "at": at(0) };
     let items: Vec<Document> = (0..25).map(item).collect();
-    hand.shaped.application()?.command_ok(&hand.shaped.insert(&items))?;
-    let drop = doc! { "dropIndexes": COLLECTION, "index": "*", "$db": &hand.shaped.database };
-    hand.direct.command_ok(&drop)?;
-    let gone = hand
+    writer.shaped.application()?.command_ok(&writer.shaped.insert(&items))?;
+    let drop = doc! { "dropIndexes": COLLECTION, "index": "*", "$db": &writer.shaped.database };
+    writer.direct.command_ok(&drop)?;
+    let gone = writer
         .shaped
         .stored()?
         .iter()
@@ -153,43 +153,48 @@ fn pages_that_do_not_follow_each_other_get_no_indexes() -> Result<()> {
         .cloned();
     let gone = gone.context("a second page")?;
     let delete = doc! { "q": { "_id": gone.get("_id") }, "limit": 1 };
-    hand.direct
-        .command_ok(&doc! { "delete": COLLECTION, "deletes": [delete], "$db": &hand.shaped.database })?;
-    let told = "its control.page is 2; the next page of its key should be 1";
-    assert_says(&hand.shaped.proxy.run("setup")?, 1, &[told]);
-    assert_eq!(hand.shaped.indexes()?, ["_id_"]);
-    hand.write(&[gone])?;
-    hand.set_up()?;
-    hand.check_layout()
+    writer
+        .direct
+        .command_ok(&doc! { "delete": COLLECTION, "deletes": [delete], "$db": &writer.shaped.database })?;
+    let fault = "its control.page is 2; the next page of its key should be 1";
+    assert_output(&writer.shaped.proxy.run("setup")?, 1, &[fault]);
+    assert_eq!(writer.shaped.indexes()?, ["_id_"]);
+    writer.write(&[gone])?;
+    writer.set_up()?;
+    writer.check_layout()
 }
 
 #[test]
 fn check_reports_a_page_changed_by_hand() -> Result<()> {
-    let mut hand = Hand::start(bare())?;
+    let mut writer = BucketWriter::start(bare())?;
     let item = doc! { "k": 1, "quantity": 1, "at": at(0) };
-    hand.shaped.application()?.command_ok(&hand.shaped.insert(&[item]))?;
-    hand.push(1, &trade(2, 1))?;
-    let told = ["document with _id \"1_1698335223\": its control.from and control.to do not enclose its times"];
-    assert_says(&hand.shaped.proxy.run("check")?, 1, &told);
-    let before = hand.state()?;
-    assert_says(&hand.shaped.proxy.run("setup")?, 1, &told);
-    assert_eq!(hand.state()?, before);
+    writer
+        .shaped
+        .application()?
+        .command_ok(&writer.shaped.insert(&[item]))?;
+    writer.push(1, &trade(2, 1))?;
+    let faults = ["document with _id \"1_1698335223\": its control.from and control.to do not enclose its times"];
+    assert_output(&writer.shaped.proxy.run("check")?, 1, &faults);
+    let before = writer.state()?;
+    assert_output(&writer.shaped.proxy.run("setup")?, 1, &faults);
+    assert_eq!(writer.state()?, before);
     Ok(())
 }
 
 #[test]
 fn conflicting_index_is_reported_before_any_change() -> Result<()> {
-    let mut hand = Hand::start(bare())?;
-    hand.push(1, &trade(1, 0))?;
+    let mut writer = BucketWriter::start(bare())?;
+    writer.push(1, &trade(1, 0))?;
     let index = doc! { "key": { "other": 1 }, "name": "mongoshape_page" };
-    hand.direct
-        .command_ok(&doc! { "createIndexes": COLLECTION, "indexes": [index], "$db": &hand.shaped.database })?;
-    let before = hand.state()?;
-    assert_says(
-        &hand.shaped.proxy.run("setup")?,
+    writer
+        .direct
+        .command_ok(&doc! { "createIndexes": COLLECTION, "indexes": [index], "$db": &writer.shaped.database })?;
+    let before = writer.state()?;
+    assert_output(
+        &writer.shaped.proxy.run("setup")?,
         1,
         &["index mongoshape_page differs from the shape's index"],
     );
-    assert_eq!(hand.state()?, before);
+    assert_eq!(writer.state()?, before);
     Ok(())
 }

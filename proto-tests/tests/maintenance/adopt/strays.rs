@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
 use proto_tests::shaped::COLLECTION;
 
-use crate::adopt::hand::{Hand, at, bare, bucket, trade};
+use crate::adopt::hand_written::{BucketWriter, at, bare, bucket, trade};
 
 /// A document of each kind, of the key 1.
 fn strays() -> [(&'static str, Document); 3] {
@@ -61,7 +61,7 @@ fn writers() -> Vec<Document> {
     ]
 }
 
-/// What a reply says of items.
+/// The fields of a reply that depend on items.
 fn answer(reply: &Document) -> Document {
     let names = ["cursor", "n", "nModified", "values", "value", "writeErrors", "code"];
     let fields = names
@@ -71,18 +71,18 @@ fn answer(reply: &Document) -> Document {
 }
 
 /// A collection of 25 items of the key 1 and 5 of the key 2.
-fn start() -> Result<Hand> {
-    let hand = Hand::start(bare())?;
+fn start() -> Result<BucketWriter> {
+    let writer = BucketWriter::start(bare())?;
     let item = |number: i32| doc! { "k": i32::from(number >= 25) + 1, "quantity": number, "at": at(i64::from(number)) };
     let items: Vec<Document> = (0..30).map(item).collect();
-    hand.shaped.application()?.command_ok(&hand.shaped.insert(&items))?;
-    Ok(hand)
+    writer.shaped.application()?.command_ok(&writer.shaped.insert(&items))?;
+    Ok(writer)
 }
 
-fn ask(hand: &Hand, command: &Document) -> Result<Document> {
+fn ask(writer: &BucketWriter, command: &Document) -> Result<Document> {
     let mut command = command.clone();
-    command.insert("$db", &hand.shaped.database);
-    let mut reply = hand.shaped.application()?.command(&command)?;
+    command.insert("$db", &writer.shaped.database);
+    let mut reply = writer.shaped.application()?.command(&command)?;
     if let Ok(cursor) = reply.get_document_mut("cursor") {
         cursor.remove("ns");
     }
@@ -91,8 +91,8 @@ fn ask(hand: &Hand, command: &Document) -> Result<Document> {
 
 /// A collection of pages alone, and one that holds a stray besides.
 struct Pair {
-    pages: Hand,
-    strayed: Hand,
+    pages: BucketWriter,
+    strayed: BucketWriter,
     stray: Document,
 }
 

@@ -5,19 +5,19 @@
 //! The protocols as they were are searched as well: a model in which what was wrong with them cannot be found
 //! is of no use.
 
-mod before;
 mod compact;
 mod pack;
 mod search;
 mod server;
 mod system;
+mod unfenced;
 mod writers;
 
-use before::{CompactBefore, PackBefore};
 use compact::Compact;
 use pack::Pack;
 use search::{Found, search};
 use system::{Budget, FROZEN, LOST, MISSING, Protocol, System};
+use unfenced::{CompactBefore, PackBefore};
 use writers::{Decision, Kind, Writers};
 
 const MAX_STATES: usize = 3_000_000;

@@ -80,10 +80,10 @@ impl Packing {
     /// Packs, and compares before and after; the number of pages.
     fn pack(&mut self) -> Result<usize> {
         let (before, listed, indexes) = (self.items()?, self.list()?, self.indexes()?);
-        let said = compact(&self.proxy)?;
-        ensure!(said.contains("packed: "), "{said}");
+        let printed = compact(&self.proxy)?;
+        ensure!(printed.contains("packed: "), "{printed}");
         let after = self.items()?;
-        ensure!(before == after, "{said}\n{before:?}\n{after:?}");
+        ensure!(before == after, "{printed}\n{before:?}\n{after:?}");
         ensure!(self.list()? == listed, "{listed:?}");
         ensure!(self.indexes()? == indexes, "{indexes:?}");
         invariants::check(&mut self.direct, &self.database, COLLECTION, &self.shape)?;

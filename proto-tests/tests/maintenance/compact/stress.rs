@@ -91,7 +91,7 @@ impl<'a> Worker<'a> {
         self.changes_all(doc! { "update": COLLECTION, "updates": [statement] })
     }
 
-    /// To another key. An update that conflicts with a packing may fail, and says how many it has
+    /// To another key. An update that conflicts with a packing may fail, and reports how many it has
     /// changed. Then the others are changed.
     fn move_many(&mut self, round: i32) -> Result<()> {
         let mut left = ITEMS;

@@ -7,17 +7,17 @@ use bson::{Document, doc};
 use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
 
-use super::working::{COLLECTION, World};
+use super::concurrent_clients::{COLLECTION, Fixture};
 
 /// Transactions that move something from one item to another: what they have together stays as it is.
-pub(super) fn transfer(world: &World, mut connection: Connection) -> Result<()> {
-    let database = &world.database;
+pub(super) fn transfer(fixture: &Fixture, mut connection: Connection) -> Result<()> {
+    let database = &fixture.database;
     let items = ["from", "to"].map(|id| doc! { "_id": id, "k": format!("bank {id}"), "n": 0_i64 });
     connection.command_ok(&doc! { "insert": COLLECTION, "documents": items, "$db": database })?;
     let session = lsid(&format!("{database} transfer"));
     let mut number = 0_i64;
     let mut committed = 0;
-    while world.goes_on() {
+    while fixture.goes_on() {
         number += 1;
         let transaction = doc! { "lsid": session.clone(), "txnNumber": number, "autocommit": false };
         let within = |mut command: Document, database: &str| {
@@ -50,7 +50,7 @@ pub(super) fn transfer(world: &World, mut connection: Connection) -> Result<()> 
                     labels.contains(&"TransientTransactionError".into()),
                     "{command}: {reply}"
                 );
-                world.refused.fetch_add(1, Ordering::Relaxed);
+                fixture.refused.fetch_add(1, Ordering::Relaxed);
                 connection.command(&within(doc! { "abortTransaction": 1 }, "admin"))?;
                 break;
             }

@@ -7,7 +7,7 @@ use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use proto_tests::books::{BUYERS, COLLECTION, CONTROL, EXTRA_BUYERS, EXTRAS};
 
-use crate::outlier_setup::world::{World, book, buyers, says};
+use crate::outlier_setup::fixture::{Fixture, book, buyers, expect_output};
 
 const HOUR: u64 = 3600;
 
@@ -27,11 +27,11 @@ fn page(of: impl Into<Bson>, generation: ObjectId, from: i64) -> Document {
 
 #[test]
 fn old_orphan_pages_are_removed() -> Result<()> {
-    let mut world = World::new()?;
-    let insert = doc! { "insert": COLLECTION, "documents": [book(1, 20), book(2, 3)], "$db": &world.books.database };
-    world.shaped.command_ok(&insert)?;
-    world.is_clean()?;
-    let before = world.read()?;
+    let mut fixture = Fixture::new()?;
+    let insert = doc! { "insert": COLLECTION, "documents": [book(1, 20), book(2, 3)], "$db": &fixture.books.database };
+    fixture.shaped.command_ok(&insert)?;
+    fixture.is_clean()?;
+    let before = fixture.read()?;
     let (old, young) = (made(2 * HOUR)?, made(HOUR / 2)?);
     let left_over = [
         page(1, old, 0),
@@ -40,63 +40,63 @@ fn old_orphan_pages_are_removed() -> Result<()> {
         page(3, made(HOUR + 60)?, 0),
         page(1, young, 0),
     ];
-    world.write(EXTRAS, &left_over)?;
-    ensure!(world.read()? == before, "they read otherwise");
-    says(&world.proxy.run("check")?, 0, &["crashes have left orphans"])?;
-    says(&world.proxy.run("setup")?, 0, &["4 orphans"])?;
-    let found = world.books.look(&mut world.direct)?;
+    fixture.write(EXTRAS, &left_over)?;
+    ensure!(fixture.read()? == before, "they read otherwise");
+    expect_output(&fixture.proxy.run("check")?, 0, &["crashes have left orphans"])?;
+    expect_output(&fixture.proxy.run("setup")?, 0, &["4 orphans"])?;
+    let found = fixture.books.look(&mut fixture.direct)?;
     ensure!(
         found.wrong.is_empty() && found.uncounted == [format!("{young}_0")],
         "{found:?}"
     );
-    ensure!(world.read()? == before, "they read otherwise");
-    says(&world.proxy.run("check")?, 0, &["no orphans"]).map(|_| ())
+    ensure!(fixture.read()? == before, "they read otherwise");
+    expect_output(&fixture.proxy.run("check")?, 0, &["no orphans"]).map(|_| ())
 }
 
 #[test]
 fn referenced_old_generation_is_kept() -> Result<()> {
-    let mut world = World::new()?;
+    let mut fixture = Fixture::new()?;
     let generation = made(48 * HOUR)?;
     let mut base = book(1, 5);
     base.extend(doc! { "has_extras": true, CONTROL: { "v": 1, "generation": generation, "count": 1_i64, "tail": [] } });
-    world.write(COLLECTION, &[base])?;
-    world.write(EXTRAS, &[page(1, generation, 0)])?;
-    let before = world.read()?;
+    fixture.write(COLLECTION, &[base])?;
+    fixture.write(EXTRAS, &[page(1, generation, 0)])?;
+    let before = fixture.read()?;
     ensure!(before[0].get_array(BUYERS)?.len() == 6, "{before:?}");
-    says(&world.proxy.run("setup")?, 0, &[])?;
-    ensure!(world.read()? == before, "it reads otherwise");
-    world.is_clean()
+    expect_output(&fixture.proxy.run("setup")?, 0, &[])?;
+    ensure!(fixture.read()? == before, "it reads otherwise");
+    fixture.is_clean()
 }
 
 #[test]
 fn tails_are_moved() -> Result<()> {
-    let mut world = World::new()?;
-    let insert = doc! { "insert": COLLECTION, "documents": [book(1, 20), book(2, 6)], "$db": &world.books.database };
-    world.shaped.command_ok(&insert)?;
+    let mut fixture = Fixture::new()?;
+    let insert = doc! { "insert": COLLECTION, "documents": [book(1, 20), book(2, 6)], "$db": &fixture.books.database };
+    fixture.shaped.command_ok(&insert)?;
     // As a proxy leaves it that dies before it moves what it has pushed.
     let pushed = doc! { "$push": { format!("{CONTROL}.tail"): { "$each": buyers(40..49) } } };
-    let update = doc! { "update": COLLECTION, "updates": [{ "q": {}, "u": pushed, "multi": true }], "$db": &world.books.database };
-    world.direct.command_ok(&update)?;
-    let before = world.read()?;
+    let update = doc! { "update": COLLECTION, "updates": [{ "q": {}, "u": pushed, "multi": true }], "$db": &fixture.books.database };
+    fixture.direct.command_ok(&update)?;
+    let before = fixture.read()?;
     ensure!(before[0].get_array(BUYERS)?.len() == 29, "{before:?}");
-    says(&world.proxy.run("check")?, 0, &["tails that were not spilled"])?;
-    says(&world.proxy.run("setup")?, 0, &["2 tails spilled"])?;
-    ensure!(world.read()? == before, "they read otherwise");
-    world.is_clean()
+    expect_output(&fixture.proxy.run("check")?, 0, &["tails that were not spilled"])?;
+    expect_output(&fixture.proxy.run("setup")?, 0, &["2 tails spilled"])?;
+    ensure!(fixture.read()? == before, "they read otherwise");
+    fixture.is_clean()
 }
 
 #[test]
 fn old_scratch_collections_are_removed() -> Result<()> {
-    let mut world = World::new()?;
-    world
+    let mut fixture = Fixture::new()?;
+    fixture
         .shaped
-        .command_ok(&doc! { "insert": COLLECTION, "documents": [book(1, 20)], "$db": &world.books.database })?;
+        .command_ok(&doc! { "insert": COLLECTION, "documents": [book(1, 20)], "$db": &fixture.books.database })?;
     let hours = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() / HOUR;
     let (old, young) = (made(2 * HOUR)?, made(60)?);
     let name = |part: &str| format!("{EXTRAS}_scratch_{part}");
     let hourly = |ago: u64| name(&format!("{:08x}", hours - ago));
     for gone in [name(&old.to_hex()), hourly(3)] {
-        world.write(&gone, &[book(1, 2)])?;
+        fixture.write(&gone, &[book(1, 2)])?;
     }
     let stay = [
         name(&young.to_hex()),
@@ -106,12 +106,12 @@ fn old_scratch_collections_are_removed() -> Result<()> {
         name("of_mine"),
     ];
     for stays in &stay {
-        world.write(stays, &[book(1, 2)])?;
+        fixture.write(stays, &[book(1, 2)])?;
     }
-    says(&world.proxy.run("check")?, 0, &["scratch collections"])?;
-    says(&world.proxy.run("setup")?, 0, &["and 2 scratch collections removed"])?;
-    let list = doc! { "listCollections": 1, "nameOnly": true, "$db": &world.books.database };
-    let there = world.direct.all(&list)?;
+    expect_output(&fixture.proxy.run("check")?, 0, &["scratch collections"])?;
+    expect_output(&fixture.proxy.run("setup")?, 0, &["and 2 scratch collections removed"])?;
+    let list = doc! { "listCollections": 1, "nameOnly": true, "$db": &fixture.books.database };
+    let there = fixture.direct.all(&list)?;
     let mut names: Vec<&str> = there.iter().filter_map(|one| one.get_str("name").ok()).collect();
     names.retain(|name| name.contains("scratch"));
     names.sort_unstable();

@@ -8,7 +8,7 @@ use bson::{Document, doc};
 use proto_tests::books::{BUYERS, COLLECTION};
 use proto_tests::raw::Connection;
 
-use crate::outlier_setup::world::{World, book, buyers, says};
+use crate::outlier_setup::fixture::{Fixture, book, buyers, expect_output};
 
 const SPLIT: &[&str] = &["--split"];
 
@@ -19,60 +19,63 @@ fn books() -> Vec<Document> {
 
 #[test]
 fn long_array_is_reported_and_split() -> Result<()> {
-    let mut world = World::new()?;
+    let mut fixture = Fixture::new()?;
     let before = books();
-    world.write(COLLECTION, &before)?;
+    fixture.write(COLLECTION, &before)?;
     // Not arrays, so they are not split.
     let others = [
         doc! { "_id": 20, BUYERS: { "5": 1, "6": 2 } },
         doc! { "_id": 21, BUYERS: [{ "5": 1 }] },
         doc! { "_id": 22 },
     ];
-    world.write(COLLECTION, &others)?;
+    fixture.write(COLLECTION, &others)?;
     let before: Vec<Document> = before.into_iter().chain(others).collect();
-    ensure!(world.read()? == before, "they read otherwise");
-    says(
-        &world.proxy.run("check")?,
+    ensure!(fixture.read()? == before, "they read otherwise");
+    expect_output(
+        &fixture.proxy.run("check")?,
         0,
         &["5 documents have more elements than the threshold"],
     )?;
-    says(
-        &world.proxy.run("setup")?,
+    expect_output(
+        &fixture.proxy.run("setup")?,
         0,
         &["the indexes of extra_sales are created"],
     )?;
-    says(
-        &world.proxy.run("check")?,
+    expect_output(
+        &fixture.proxy.run("check")?,
         0,
         &["5 documents have more elements than the threshold"],
     )?;
-    says(
-        &world.proxy.run_with("setup", SPLIT)?,
+    expect_output(
+        &fixture.proxy.run_with("setup", SPLIT)?,
         0,
         &["indexes of extra_sales are there", "5 documents split"],
     )?;
-    ensure!(world.read()? == before, "they read otherwise");
-    world.is_clean()?;
-    says(&world.proxy.run_with("setup", SPLIT)?, 0, &["0 documents split"])?;
-    world.push(7, "new")?;
-    ensure!(world.read()?[7].get_array(BUYERS)?.len() == 3_001, "a buyer is missing");
-    world.is_clean()
+    ensure!(fixture.read()? == before, "they read otherwise");
+    fixture.is_clean()?;
+    expect_output(&fixture.proxy.run_with("setup", SPLIT)?, 0, &["0 documents split"])?;
+    fixture.push(7, "new")?;
+    ensure!(
+        fixture.read()?[7].get_array(BUYERS)?.len() == 3_001,
+        "a buyer is missing"
+    );
+    fixture.is_clean()
 }
 
 #[test]
 fn outlier_with_a_long_base_array_is_split() -> Result<()> {
-    let mut world = World::new()?;
-    world.write(COLLECTION, &books())?;
+    let mut fixture = Fixture::new()?;
+    fixture.write(COLLECTION, &books())?;
     // The first push makes an outlier of it, whose elements stay where they are.
     for id in [4, 5, 7] {
         for number in 0..9 {
-            world.push(id, &format!("new{number}"))?;
+            fixture.push(id, &format!("new{number}"))?;
         }
     }
-    let before = world.read()?;
-    says(&world.proxy.run_with("setup", SPLIT)?, 0, &["5 documents split"])?;
-    ensure!(world.read()? == before, "they read otherwise");
-    world.is_clean()
+    let before = fixture.read()?;
+    expect_output(&fixture.proxy.run_with("setup", SPLIT)?, 0, &["5 documents split"])?;
+    ensure!(fixture.read()? == before, "they read otherwise");
+    fixture.is_clean()
 }
 
 /// Pushes to all books in turn until that is over; how often.
@@ -98,13 +101,13 @@ fn push_until(mut shaped: Connection, database: &str, (name, is_over): (&str, &A
 
 #[test]
 fn documents_are_split_while_clients_write() -> Result<()> {
-    let mut world = World::new()?;
+    let mut fixture = Fixture::new()?;
     let more: Vec<Document> = (100..120).map(|id| book(id, 200)).collect();
-    world.write(COLLECTION, &books())?;
-    world.write(COLLECTION, &more)?;
+    fixture.write(COLLECTION, &books())?;
+    fixture.write(COLLECTION, &more)?;
     let is_over = AtomicBool::new(false);
     let names = ["a", "b", "c"];
-    let (database, address) = (world.books.database.clone(), world.proxy.address());
+    let (database, address) = (fixture.books.database.clone(), fixture.proxy.address());
     let pushed = thread::scope(|scope| {
         let running: Vec<_> = names
             .iter()
@@ -113,16 +116,16 @@ fn documents_are_split_while_clients_write() -> Result<()> {
                 scope.spawn(move || push_until(Connection::open(address)?, database, (name, is_over)))
             })
             .collect();
-        let split = world.proxy.run_with("setup", SPLIT);
+        let split = fixture.proxy.run_with("setup", SPLIT);
         is_over.store(true, Ordering::Relaxed);
         let pushed: Result<Vec<i32>> = running
             .into_iter()
-            .map(|one| one.join().map_err(|_| anyhow!("somebody panicked"))?)
+            .map(|one| one.join().map_err(|_| anyhow!("a thread panicked"))?)
             .collect();
-        says(&split?, 0, &["documents split"])?;
+        expect_output(&split?, 0, &["documents split"])?;
         pushed
     })?;
-    for (book, count) in world.read()?.iter().zip([0, 1, 5, 6, 12, 13, 500, 3_000]) {
+    for (book, count) in fixture.read()?.iter().zip([0, 1, 5, 6, 12, 13, 500, 3_000]) {
         let there: Vec<&str> = book
             .get_array(BUYERS)?
             .iter()
@@ -136,18 +139,18 @@ fn documents_are_split_while_clients_write() -> Result<()> {
             ensure!(own.copied().eq(expected), "{book}: not what {name} has pushed");
         }
     }
-    world.is_clean()
+    fixture.is_clean()
 }
 
 #[test]
 fn array_missing_in_all_documents_is_reported_as_misspelt() -> Result<()> {
-    let mut world = World::new()?;
-    world.write(
+    let mut fixture = Fixture::new()?;
+    fixture.write(
         COLLECTION,
         &[doc! { "_id": 1, "customer_purchased": [1, 2, 3, 4, 5, 6, 7] }],
     )?;
-    says(
-        &world.proxy.run_with("setup", SPLIT)?,
+    expect_output(
+        &fixture.proxy.run_with("setup", SPLIT)?,
         1,
         &[
             "no document has the field 'customers_purchased', which `array` names",

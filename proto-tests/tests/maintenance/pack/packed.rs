@@ -5,38 +5,42 @@ use bson::{DateTime, Decimal128, Document, Timestamp, bson, doc};
 use proto_tests::mongod::Options;
 use proto_tests::{ItemIds, Proxy, ProxyOptions, Shape, client, mongod};
 
-use super::world::{COLLECTION, KEPT, World, documents, thawed, with_time};
+use super::fixture::{COLLECTION, Fixture, KEPT, documents, thawed, with_time};
 
 #[test]
 fn documents_become_items_and_are_kept() -> Result<()> {
     for mongod in [mongod::shared(), mongod::shared_replica_set()] {
         let documents = documents(1000, 7);
-        let mut world = World::with(mongod, with_time(), &documents)?;
-        let checked = world.said("check")?;
+        let mut fixture = Fixture::with(mongod, with_time(), &documents)?;
+        let checked = fixture.output("check")?;
         ensure!(
             checked.contains("contains 1000 plain documents: `mongoshape setup --pack` moves them to pages"),
             "{checked}"
         );
-        let before = world.catalog()?;
+        let before = fixture.catalog()?;
         ensure!(
-            world.said("setup")?.contains("contains 1000 plain documents"),
-            "it is told of"
+            fixture.output("setup")?.contains("contains 1000 plain documents"),
+            "setup does not report them"
         );
-        ensure!(world.catalog()? == before, "setup has changed it");
-        let uuid = world.uuid(COLLECTION)?;
-        let said = world.pack()?;
-        ensure!(said.contains("packed: 1000 documents"), "{said}");
+        ensure!(fixture.catalog()? == before, "setup has changed it");
+        let uuid = fixture.uuid(COLLECTION)?;
+        let printed = fixture.pack()?;
+        ensure!(printed.contains("packed: 1000 documents"), "{printed}");
         ensure!(
-            said.trim_end().lines().last().is_some_and(|last| last.contains(KEPT)),
-            "{said}"
+            printed
+                .trim_end()
+                .lines()
+                .last()
+                .is_some_and(|last| last.contains(KEPT)),
+            "{printed}"
         );
-        ensure!(world.uuid(KEPT)? == uuid, "what is kept is another");
+        ensure!(fixture.uuid(KEPT)? == uuid, "what is kept is another");
         // 1000 by 7 keys is 142 or 143 each.
-        ensure!(world.stored(COLLECTION)?.len() == 7 * 15, "pages are not full");
-        world.check_packed(&documents)?;
-        let again = world.pack()?;
+        ensure!(fixture.stored(COLLECTION)?.len() == 7 * 15, "pages are not full");
+        fixture.check_packed(&documents)?;
+        let again = fixture.pack()?;
         ensure!(again.contains("all 6 indexes exist"), "{again}");
-        let checked = world.said("check")?;
+        let checked = fixture.output("check")?;
         ensure!(checked.contains("contains buckets, and has their indexes"), "{checked}");
     }
     Ok(())
@@ -44,13 +48,13 @@ fn documents_become_items_and_are_kept() -> Result<()> {
 
 #[test]
 fn a_keys_items_come_by_time_and_pages_are_in_order() -> Result<()> {
-    let mut world = World::with(mongod::shared(), with_time(), &documents(300, 2))?;
-    world.pack()?;
-    let late = doc! { "find": COLLECTION, "filter": { "control.late": true }, "$db": &world.database };
-    let late = world.direct.all(&late)?;
+    let mut fixture = Fixture::with(mongod::shared(), with_time(), &documents(300, 2))?;
+    fixture.pack()?;
+    let late = doc! { "find": COLLECTION, "filter": { "control.late": true }, "$db": &fixture.database };
+    let late = fixture.direct.all(&late)?;
     ensure!(late.is_empty(), "{late:?}");
-    let find = doc! { "find": COLLECTION, "filter": { "k": 1 }, "$db": &world.database };
-    let times: Vec<DateTime> = world
+    let find = doc! { "find": COLLECTION, "filter": { "k": 1 }, "$db": &fixture.database };
+    let times: Vec<DateTime> = fixture
         .application
         .all(&find)?
         .iter()
@@ -94,10 +98,10 @@ fn every_value_is_kept_in_every_bit() -> Result<()> {
                 item_ids,
                 ..with_time()
             };
-            let mut world = World::with(mongod::shared(), shape, &odd()?)?;
-            let documents = world.stored(COLLECTION)?;
-            world.pack()?;
-            world.check_packed(&documents)?;
+            let mut fixture = Fixture::with(mongod::shared(), shape, &odd()?)?;
+            let documents = fixture.stored(COLLECTION)?;
+            fixture.pack()?;
+            fixture.check_packed(&documents)?;
         }
     }
     Ok(())
@@ -109,15 +113,15 @@ fn ids_that_are_dropped_are_dropped() -> Result<()> {
         item_ids: ItemIds::Dropped,
         ..with_time()
     };
-    let mut world = World::with(mongod::shared(), shape, &documents(50, 3))?;
-    world.pack()?;
-    let find = doc! { "find": COLLECTION, "sort": { "n": 1 }, "$db": &world.database };
-    let items = world.application.all(&find)?;
+    let mut fixture = Fixture::with(mongod::shared(), shape, &documents(50, 3))?;
+    fixture.pack()?;
+    let find = doc! { "find": COLLECTION, "sort": { "n": 1 }, "$db": &fixture.database };
+    let items = fixture.application.all(&find)?;
     ensure!(
         items.len() == 50 && items.iter().all(|item| !item.contains_key("_id")),
         "{items:?}"
     );
-    ensure!(world.stored(KEPT)?.len() == 50, "what is kept has them");
+    ensure!(fixture.stored(KEPT)?.len() == 50, "what is kept has them");
     Ok(())
 }
 
@@ -130,63 +134,63 @@ fn pages_are_closed_by_their_size_and_keys_may_have_several_fields() -> Result<(
     let documents: Vec<Document> = (0..100_i32)
         .map(|n| doc! { "_id": n, "k": n % 2, "n": n % 3, "text": "x".repeat(usize::try_from(n % 5).unwrap_or(0) * 150) })
         .collect();
-    let mut world = World::with(mongod::shared(), shape, &documents)?;
-    world.pack()?;
-    world.check_packed(&documents)
+    let mut fixture = Fixture::with(mongod::shared(), shape, &documents)?;
+    fixture.pack()?;
+    fixture.check_packed(&documents)
 }
 
 #[test]
 fn the_applications_indexes_and_the_options_are_taken_over() -> Result<()> {
     let documents = documents(100, 3);
-    let mut world = World::open(mongod::shared(), with_time())?;
+    let mut fixture = Fixture::open(mongod::shared(), with_time())?;
     let clustered = doc! { "key": { "_id": 1 }, "unique": true };
-    world.past(doc! { "create": COLLECTION, "clusteredIndex": clustered })?;
-    world.past(doc! { "insert": COLLECTION, "documents": &documents })?;
+    fixture.past(doc! { "create": COLLECTION, "clusteredIndex": clustered })?;
+    fixture.past(doc! { "insert": COLLECTION, "documents": &documents })?;
     let indexes = [
         doc! { "key": { "k": 1, "at": -1 }, "name": "k_at" },
         doc! { "key": { "quantity": 1 }, "name": "quantity", "hidden": true },
     ];
-    world.past(doc! { "createIndexes": COLLECTION, "indexes": indexes.to_vec() })?;
-    let listed = doc! { "listIndexes": COLLECTION, "$db": &world.database };
-    let before = world.direct.all(&listed)?;
-    world.pack()?;
-    let after = world.application.all(&listed)?;
+    fixture.past(doc! { "createIndexes": COLLECTION, "indexes": indexes.to_vec() })?;
+    let listed = doc! { "listIndexes": COLLECTION, "$db": &fixture.database };
+    let before = fixture.direct.all(&listed)?;
+    fixture.pack()?;
+    let after = fixture.application.all(&listed)?;
     ensure!(after == before, "{after:?}");
     let options = |catalog: Vec<Document>| catalog[0].get_document("options").cloned();
-    let options = options(world.catalog()?)?;
+    let options = options(fixture.catalog()?)?;
     ensure!(
         options.contains_key("clusteredIndex") && options.len() == 1,
         "{options}"
     );
     let explained = doc! { "find": COLLECTION, "filter": { "quantity": 5 } };
-    ensure!(world.run(explained)?.get_f64("ok")? > 0.0, "it is read");
-    world.check_packed(&documents)
+    ensure!(fixture.run(explained)?.get_f64("ok")? > 0.0, "it is read");
+    fixture.check_packed(&documents)
 }
 
 #[test]
 fn kept_original_can_be_renamed_back() -> Result<()> {
     let documents = documents(100, 3);
-    let mut world = World::with(mongod::shared(), with_time(), &documents)?;
-    let before = world.catalog()?;
-    world.pack()?;
-    let (database, to) = (world.database.clone(), format!("{}.{COLLECTION}", world.database));
-    world.past(doc! { "drop": COLLECTION })?;
+    let mut fixture = Fixture::with(mongod::shared(), with_time(), &documents)?;
+    let before = fixture.catalog()?;
+    fixture.pack()?;
+    let (database, to) = (fixture.database.clone(), format!("{}.{COLLECTION}", fixture.database));
+    fixture.past(doc! { "drop": COLLECTION })?;
     let rename = doc! { "renameCollection": format!("{database}.{KEPT}"), "to": to, "$db": "admin" };
-    world.direct.command_ok(&rename)?;
-    world.past(doc! { "collMod": COLLECTION, "validator": {} })?;
-    ensure!(thawed(world.catalog()?) == before, "{:?}", world.catalog()?);
-    ensure!(world.stored(COLLECTION)? == documents, "other documents");
-    world.pack()?;
-    world.check_packed(&documents)
+    fixture.direct.command_ok(&rename)?;
+    fixture.past(doc! { "collMod": COLLECTION, "validator": {} })?;
+    ensure!(thawed(fixture.catalog()?) == before, "{:?}", fixture.catalog()?);
+    ensure!(fixture.stored(COLLECTION)? == documents, "other documents");
+    fixture.pack()?;
+    fixture.check_packed(&documents)
 }
 
 #[test]
 fn copy_is_not_listed_and_kept_original_is() -> Result<()> {
-    let mut world = World::with(mongod::shared(), with_time(), &documents(10, 3))?;
-    world.pack()?;
-    world.past(doc! { "create": super::world::COPY })?;
-    let list = doc! { "listCollections": 1, "nameOnly": true, "$db": &world.database };
-    let listed = world.application.all(&list)?;
+    let mut fixture = Fixture::with(mongod::shared(), with_time(), &documents(10, 3))?;
+    fixture.pack()?;
+    fixture.past(doc! { "create": super::fixture::COPY })?;
+    let list = doc! { "listCollections": 1, "nameOnly": true, "$db": &fixture.database };
+    let listed = fixture.application.all(&list)?;
     let mut names: Vec<&str> = listed.iter().filter_map(|listed| listed.get_str("name").ok()).collect();
     names.sort_unstable();
     ensure!(names == [COLLECTION, KEPT], "{names:?}");
@@ -205,10 +209,10 @@ async fn read_write_and_db_admin_are_enough() -> Result<()> {
     let toml = with_time().toml(&format!("d.{COLLECTION}"));
     let proxy = Proxy::start_with_misfits(&ProxyOptions::new(&mongod.uri_as("packer", "word")).config(&toml))?;
     let output = proxy.run_with("setup", &["--pack"])?;
-    let said = String::from_utf8_lossy(&output.stdout);
+    let printed = String::from_utf8_lossy(&output.stdout);
     ensure!(
-        output.status.success() && said.contains("packed: 100 documents"),
-        "{said}"
+        output.status.success() && printed.contains("packed: 100 documents"),
+        "{printed}"
     );
     Ok(())
 }

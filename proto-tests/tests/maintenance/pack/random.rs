@@ -5,7 +5,7 @@ use proto_tests::differential::operation::FAMILIES;
 use proto_tests::differential::{Coverage, Run};
 use proto_tests::{ItemIds, Shape, mongod};
 
-use super::world::with_time;
+use super::fixture::with_time;
 
 const DOCUMENTS: u32 = 150;
 const OPERATIONS: u32 = 25;

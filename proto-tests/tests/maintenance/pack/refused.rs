@@ -5,22 +5,22 @@ use bson::{Document, doc};
 use proto_tests::shaped::Shaped;
 use proto_tests::{Shape, mongod};
 
-use super::world::{COLLECTION, KEPT, World, documents, with_time};
+use super::fixture::{COLLECTION, Fixture, KEPT, documents, with_time};
 
-/// That it is refused with these words, and nothing has changed.
-fn check(world: &mut World, words: &[&str]) -> Result<()> {
-    let (catalog, stored) = (world.catalog()?, world.stored(COLLECTION)?);
-    let said = world.refused()?;
+/// Fails unless it is refused with these texts, and nothing has changed.
+fn check(fixture: &mut Fixture, words: &[&str]) -> Result<()> {
+    let (catalog, stored) = (fixture.catalog()?, fixture.stored(COLLECTION)?);
+    let printed = fixture.refused()?;
     for words in words {
-        ensure!(said.contains(words), "{words}: {said}");
+        ensure!(printed.contains(words), "{words}: {printed}");
     }
-    ensure!(world.catalog()? == catalog, "{said}: {:?}", world.catalog()?);
-    ensure!(world.stored(COLLECTION)? == stored, "{said}");
+    ensure!(fixture.catalog()? == catalog, "{printed}: {:?}", fixture.catalog()?);
+    ensure!(fixture.stored(COLLECTION)? == stored, "{printed}");
     Ok(())
 }
 
-fn with(documents: &[Document]) -> Result<World> {
-    World::with(mongod::shared(), with_time(), documents)
+fn with(documents: &[Document]) -> Result<Fixture> {
+    Fixture::with(mongod::shared(), with_time(), documents)
 }
 
 #[test]
@@ -40,25 +40,25 @@ fn documents_that_are_no_items() -> Result<()> {
 
 #[test]
 fn indexes_and_options_all_at_once() -> Result<()> {
-    let mut world = World::open(mongod::shared(), with_time())?;
+    let mut fixture = Fixture::open(mongod::shared(), with_time())?;
     let validator = doc! { "n": { "$exists": true } };
-    world.past(doc! { "create": COLLECTION, "validator": validator, "validationLevel": "moderate" })?;
-    world.past(doc! { "insert": COLLECTION, "documents": documents(10, 2) })?;
+    fixture.past(doc! { "create": COLLECTION, "validator": validator, "validationLevel": "moderate" })?;
+    fixture.past(doc! { "insert": COLLECTION, "documents": documents(10, 2) })?;
     let indexes = [
         doc! { "key": { "n": 1 }, "name": "n_unique", "unique": true },
         doc! { "key": { "at": 1 }, "name": "at_ttl", "expireAfterSeconds": 1_000_000_000 },
         doc! { "key": { "t": "text" }, "name": "t_text" },
         doc! { "key": { "n": -1 }, "name": "fine" },
     ];
-    world.past(doc! { "createIndexes": COLLECTION, "indexes": indexes.to_vec() })?;
+    fixture.past(doc! { "createIndexes": COLLECTION, "indexes": indexes.to_vec() })?;
     let words = [
         "is created with a validator, which the bucket pattern does not support",
         "index n_unique cannot be kept: it is a unique index (it would index pages, not items); drop it",
         "index at_ttl cannot be kept: it is an index with expireAfterSeconds",
         "index t_text cannot be kept",
     ];
-    check(&mut world, &words)?;
-    ensure!(!world.refused()?.contains("index fine"), "it is");
+    check(&mut fixture, &words)?;
+    ensure!(!fixture.refused()?.contains("index fine"), "it is");
     Ok(())
 }
 
@@ -68,27 +68,27 @@ fn capped_collections_and_collations() -> Result<()> {
         (doc! { "capped": true, "size": 1_000_000 }, "is capped"),
         (doc! { "collation": { "locale": "de" } }, "is created with a collation"),
     ] {
-        let mut world = World::open(mongod::shared(), with_time())?;
+        let mut fixture = Fixture::open(mongod::shared(), with_time())?;
         let mut create = doc! { "create": COLLECTION };
         create.extend(option);
-        world.past(create)?;
-        world.past(doc! { "insert": COLLECTION, "documents": documents(10, 2) })?;
-        check(&mut world, &[words])?;
+        fixture.past(create)?;
+        fixture.past(doc! { "insert": COLLECTION, "documents": documents(10, 2) })?;
+        check(&mut fixture, &[words])?;
     }
     Ok(())
 }
 
 #[test]
 fn pages_and_plain_documents_together() -> Result<()> {
-    let mut world = World::open(mongod::shared(), Shape::new(&["k"]))?;
-    world.run(doc! { "insert": COLLECTION, "documents": documents(10, 2) })?;
-    world.past(doc! { "insert": COLLECTION, "documents": [{ "_id": "plain", "k": "x" }] })?;
+    let mut fixture = Fixture::open(mongod::shared(), Shape::new(&["k"]))?;
+    fixture.run(doc! { "insert": COLLECTION, "documents": documents(10, 2) })?;
+    fixture.past(doc! { "insert": COLLECTION, "documents": [{ "_id": "plain", "k": "x" }] })?;
     let words = [
         "document with _id \"plain\"",
         "1 document is not a bucket of layout version 1, and cannot be adopted",
         "move it to another collection and insert it through the proxy",
     ];
-    check(&mut world, &words)
+    check(&mut fixture, &words)
 }
 
 #[test]
@@ -107,19 +107,19 @@ fn pack_refuses_documents_that_may_be_buckets() -> Result<()> {
 
 #[test]
 fn a_name_that_is_taken() -> Result<()> {
-    let mut world = with(&documents(10, 2))?;
-    world.past(doc! { "create": KEPT })?;
-    check(&mut world, &["items.mongoshape_plain of an earlier run still exists"])
+    let mut fixture = with(&documents(10, 2))?;
+    fixture.past(doc! { "create": KEPT })?;
+    check(&mut fixture, &["items.mongoshape_plain of an earlier run still exists"])
 }
 
 #[test]
 fn a_shape_that_only_observes() -> Result<()> {
     let observing = Shaped::start("mode = \"observe\"\n")?;
     let output = observing.proxy.run_with("setup", &["--pack"])?;
-    let said = String::from_utf8_lossy(&output.stdout);
+    let printed = String::from_utf8_lossy(&output.stdout);
     ensure!(
-        output.status.code() == Some(1) && said.contains("nothing was done: no collection has a shape"),
-        "{said}"
+        output.status.code() == Some(1) && printed.contains("nothing was done: no collection has a shape"),
+        "{printed}"
     );
     ensure!(observing.proxy.run("setup")?.status.success());
     Ok(())
@@ -133,21 +133,21 @@ fn a_key_or_a_time_that_no_document_has() -> Result<()> {
     };
     let document = |n: i32| doc! { "_id": n, "customerId": n % 3, "at": bson::DateTime::from_millis(i64::from(n)) };
     let documents: Vec<Document> = (0..30).map(document).collect();
-    let mut world = World::with(mongod::shared(), misspelt_key, &documents)?;
+    let mut fixture = Fixture::with(mongod::shared(), misspelt_key, &documents)?;
     let words = [
         "no document has the field 'custmerId', which `key` names (30 documents inspected): did you mean 'customerId'?",
     ];
-    check(&mut world, &words)?;
-    let said = world.said("check")?;
-    ensure!(said.contains("did you mean 'customerId'?"), "{said}");
+    check(&mut fixture, &words)?;
+    let printed = fixture.output("check")?;
+    ensure!(printed.contains("did you mean 'customerId'?"), "{printed}");
     let misspelt_time = Shape {
         time: Some("when".to_owned()),
         ..Shape::new(&["customerId"])
     };
-    let mut world = World::with(mongod::shared(), misspelt_time, &documents)?;
+    let mut fixture = Fixture::with(mongod::shared(), misspelt_time, &documents)?;
     let words = [
         "no document has the field 'when', which `time` names",
         "their fields are at, customerId",
     ];
-    check(&mut world, &words)
+    check(&mut fixture, &words)
 }

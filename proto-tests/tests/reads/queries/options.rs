@@ -5,9 +5,9 @@ use bson::{Bson, DateTime, Document, doc};
 use proto_tests::Shape;
 use proto_tests::sides::{COLLECTION, Sides};
 
-use crate::queries::beside::Beside;
+use crate::queries::comparison::Comparison;
 
-fn beside() -> Result<Beside> {
+fn comparison() -> Result<Comparison> {
     let shape = Shape {
         time: Some("t".to_owned()),
         max_items: 3,
@@ -17,7 +17,7 @@ fn beside() -> Result<Beside> {
         let at = DateTime::from_millis(1_700_000_000_000 + number);
         doc! { "_id": number, "k": 1, "t": at, "x": number % 4 }
     };
-    Beside::open(Sides::on_a_standalone(shape)?, &(0..12).map(item).collect::<Vec<_>>())
+    Comparison::open(Sides::on_a_standalone(shape)?, &(0..12).map(item).collect::<Vec<_>>())
 }
 
 fn with(command: &Document, name: &str, value: impl Into<Bson>) -> Document {
@@ -45,7 +45,7 @@ fn commands() -> Vec<Document> {
 
 #[test]
 fn invalid_time_limit_has_mongods_error() -> Result<()> {
-    let mut beside = beside()?;
+    let mut comparison = comparison()?;
     let decimal = |text: &str| Bson::Decimal128(text.parse().expect("a number"));
     let limits = [
         Bson::Int32(-1),
@@ -75,17 +75,17 @@ fn invalid_time_limit_has_mongods_error() -> Result<()> {
     ]);
     for command in commands {
         for limit in &limits {
-            beside.alike(&with(&command, "maxTimeMS", limit.clone()))?;
+            comparison.alike(&with(&command, "maxTimeMS", limit.clone()))?;
         }
     }
     let insert = doc! { "insert": COLLECTION, "documents": [{ "_id": "new", "k": 1 }], "maxTimeMS": -1 };
-    beside.alike(&insert)?;
-    beside.sides.check()
+    comparison.alike(&insert)?;
+    comparison.sides.check()
 }
 
 #[test]
 fn natural_hint_is_validated_by_mongod() -> Result<()> {
-    let mut beside = beside()?;
+    let mut comparison = comparison()?;
     let hints = [
         Bson::Document(doc! { "$natural": 1 }),
         Bson::Document(doc! { "$natural": "x" }),
@@ -109,15 +109,15 @@ fn natural_hint_is_validated_by_mongod() -> Result<()> {
                 }
                 _ => with(&command, "hint", hint.clone()),
             };
-            beside.alike(&command)?;
+            comparison.alike(&command)?;
         }
     }
-    beside.sides.check()
+    comparison.sides.check()
 }
 
 #[test]
 fn invalid_aggregate_has_mongods_error_code() -> Result<()> {
-    let mut beside = beside()?;
+    let mut comparison = comparison()?;
     let pipelines = [
         None,
         Some(Bson::Array(Vec::new())),
@@ -150,7 +150,7 @@ fn invalid_aggregate_has_mongods_error_code() -> Result<()> {
             let mut command = doc! { "aggregate": COLLECTION };
             command.extend(pipeline.clone().map(|pipeline| ("pipeline".to_owned(), pipeline)));
             command.extend(option.clone());
-            beside.alike(&command)?;
+            comparison.alike(&command)?;
         }
     }
     Ok(())
@@ -158,7 +158,7 @@ fn invalid_aggregate_has_mongods_error_code() -> Result<()> {
 
 #[test]
 fn system_variables_are_available_as_in_mongod() -> Result<()> {
-    let mut beside = beside()?;
+    let mut comparison = comparison()?;
     let before_now = doc! { "$expr": { "$lt": ["$t", "$$NOW"] } };
     let literal = doc! { "$expr": { "$ne": ["$x", { "$literal": "$$NOW" }] } };
     let queries = [
@@ -169,11 +169,11 @@ fn system_variables_are_available_as_in_mongod() -> Result<()> {
         literal,
     ];
     for query in &queries {
-        beside.alike(&doc! { "count": COLLECTION, "query": query })?;
-        beside.alike(&doc! { "distinct": COLLECTION, "key": "x", "query": query })?;
+        comparison.alike(&doc! { "count": COLLECTION, "query": query })?;
+        comparison.alike(&doc! { "distinct": COLLECTION, "key": "x", "query": query })?;
     }
-    beside.alike(&doc! { "find": COLLECTION, "filter": &before_now })?;
+    comparison.alike(&doc! { "find": COLLECTION, "filter": &before_now })?;
     let stages = vec![doc! { "$match": &before_now }, doc! { "$count": "n" }];
-    beside.alike(&doc! { "aggregate": COLLECTION, "pipeline": stages, "cursor": {} })?;
+    comparison.alike(&doc! { "aggregate": COLLECTION, "pipeline": stages, "cursor": {} })?;
     Ok(())
 }

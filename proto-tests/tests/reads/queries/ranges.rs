@@ -5,7 +5,7 @@ use bson::{DateTime, Document, doc};
 use proto_tests::Shape;
 use proto_tests::sides::{COLLECTION, Sides};
 
-use crate::queries::beside::Beside;
+use crate::queries::comparison::Comparison;
 
 fn at(second: i64) -> DateTime {
     DateTime::from_millis(1_700_000_000_000 + second * 1000)
@@ -67,7 +67,7 @@ fn stages_of(find: &Document) -> Vec<Document> {
     of.into_iter().filter_map(stage).collect()
 }
 
-fn check(beside: &mut Beside, keys: &[Document], sorts: &[Document]) -> Result<()> {
+fn check(comparison: &mut Comparison, keys: &[Document], sorts: &[Document]) -> Result<()> {
     for key in keys {
         for range in ranges() {
             let mut filter = key.clone();
@@ -79,14 +79,14 @@ fn check(beside: &mut Beside, keys: &[Document], sorts: &[Document]) -> Result<(
                         find.insert("sort", sort);
                     }
                     find.extend(stretch);
-                    beside.alike(&find)?;
+                    comparison.alike(&find)?;
                     let stages = stages_of(&find);
-                    beside.alike(&doc! { "aggregate": COLLECTION, "pipeline": stages, "cursor": {} })?;
+                    comparison.alike(&doc! { "aggregate": COLLECTION, "pipeline": stages, "cursor": {} })?;
                 }
             }
-            beside.alike(&doc! { "count": COLLECTION, "query": &filter })?;
-            beside.alike(&doc! { "count": COLLECTION, "query": &filter, "skip": 1, "limit": 2 })?;
-            beside.alike(&doc! { "distinct": COLLECTION, "key": "x", "query": &filter })?;
+            comparison.alike(&doc! { "count": COLLECTION, "query": &filter })?;
+            comparison.alike(&doc! { "count": COLLECTION, "query": &filter, "skip": 1, "limit": 2 })?;
+            comparison.alike(&doc! { "distinct": COLLECTION, "key": "x", "query": &filter })?;
         }
     }
     Ok(())
@@ -105,9 +105,9 @@ fn time_range_is_applied_with_every_sort() -> Result<()> {
         doc! { "t": 1, "k": 1 },
         doc! { "t": -1, "k": 1 },
     ];
-    let mut beside = Beside::open(Sides::on_a_standalone(shape(&["k"]))?, &items())?;
+    let mut comparison = Comparison::open(Sides::on_a_standalone(shape(&["k"]))?, &items())?;
     check(
-        &mut beside,
+        &mut comparison,
         &[doc! { "k": 1 }, doc! { "k": 2 }, doc! { "k": 3 }],
         &sorts,
     )
@@ -115,7 +115,7 @@ fn time_range_is_applied_with_every_sort() -> Result<()> {
 
 #[test]
 fn a_range_of_time_is_applied_where_the_order_names_a_part_of_the_key() -> Result<()> {
-    let mut beside = Beside::open(Sides::on_a_standalone(shape(&["k", "j"]))?, &items())?;
+    let mut comparison = Comparison::open(Sides::on_a_standalone(shape(&["k", "j"]))?, &items())?;
     let sorts = [
         doc! {},
         doc! { "k": 1 },
@@ -124,11 +124,15 @@ fn a_range_of_time_is_applied_where_the_order_names_a_part_of_the_key() -> Resul
         doc! { "j": 1, "t": -1 },
         doc! { "t": 1, "j": 1 },
     ];
-    check(&mut beside, &[doc! { "k": 1, "j": 1 }, doc! { "k": 2, "j": 0 }], &sorts)?;
+    check(
+        &mut comparison,
+        &[doc! { "k": 1, "j": 1 }, doc! { "k": 2, "j": 0 }],
+        &sorts,
+    )?;
     // Across keys there is no natural order, so the sort is of all items.
     let sorts = [doc! { "j": 1, "t": 1 }, doc! { "t": -1 }];
     check(
-        &mut beside,
+        &mut comparison,
         &[doc! { "k": 1 }, doc! { "k": 1, "j": { "$in": [0, 1] } }],
         &sorts,
     )

@@ -5,7 +5,7 @@ use bson::{Bson, Document, bson, doc};
 use proto_tests::Shape;
 use proto_tests::sides::{COLLECTION, Sides};
 
-use crate::queries::beside::Beside;
+use crate::queries::comparison::Comparison;
 
 /// MongoDB takes a symbol and a string of the same text for equal: they are one key.
 #[test]
@@ -25,23 +25,23 @@ fn symbols_within_a_key_come_back_as_symbols() -> Result<()> {
             max_items: 4,
             ..Shape::new(&["k"])
         })?;
-        let mut beside = Beside::open(sides, &[])?;
+        let mut comparison = Comparison::open(sides, &[])?;
         for items in (0..)
             .zip(order.iter().cycle().take(18))
             .map(item)
             .collect::<Vec<_>>()
             .chunks(2)
         {
-            beside.insert(items)?;
+            comparison.insert(items)?;
         }
         for key in &keys {
             let filter = doc! { "k": key.clone() };
-            beside.alike(&doc! { "find": COLLECTION, "filter": &filter })?;
-            beside.alike(&doc! { "find": COLLECTION, "filter": &filter, "skip": 2, "limit": 3 })?;
-            beside.alike(&doc! { "find": COLLECTION, "filter": { "k": key.clone(), "x": 1 } })?;
-            beside.alike(&doc! { "count": COLLECTION, "query": &filter })?;
+            comparison.alike(&doc! { "find": COLLECTION, "filter": &filter })?;
+            comparison.alike(&doc! { "find": COLLECTION, "filter": &filter, "skip": 2, "limit": 3 })?;
+            comparison.alike(&doc! { "find": COLLECTION, "filter": { "k": key.clone(), "x": 1 } })?;
+            comparison.alike(&doc! { "count": COLLECTION, "query": &filter })?;
         }
-        beside.sides.check()?;
+        comparison.sides.check()?;
     }
     Ok(())
 }
@@ -64,7 +64,7 @@ fn renamed_fields_keep_their_order() -> Result<()> {
         doc! { "_id": 6, "k": 2, "n": 1, "price": [{ "price": 1 }], "m": "s" },
         doc! { "_id": 7, "n": 1, "m": 1, "price": 0.5, "quantity": i64::MAX },
     ];
-    let mut beside = Beside::open(sides, &items)?;
+    let mut comparison = Comparison::open(sides, &items)?;
     let sort = doc! { "_id": 1 };
     for filter in [
         doc! {},
@@ -73,7 +73,7 @@ fn renamed_fields_keep_their_order() -> Result<()> {
         doc! { "k": 1, "n": { "$gt": 0 } },
     ] {
         let find = doc! { "find": COLLECTION, "filter": &filter, "sort": &sort };
-        beside.alike(&find)?;
+        comparison.alike(&find)?;
         for projection in [
             doc! { "price": 1, "m": 1, "quantity": 1 },
             doc! { "n": 0 },
@@ -81,7 +81,7 @@ fn renamed_fields_keep_their_order() -> Result<()> {
         ] {
             let mut find = find.clone();
             find.insert("projection", projection);
-            beside.alike(&find)?;
+            comparison.alike(&find)?;
         }
         let mut pipelines = vec![
             vec![],
@@ -106,8 +106,8 @@ fn renamed_fields_keep_their_order() -> Result<()> {
         for stages in pipelines {
             let first = [doc! { "$match": &filter }, doc! { "$sort": &sort }];
             let stages: Vec<Document> = first.into_iter().chain(stages).collect();
-            beside.alike(&doc! { "aggregate": COLLECTION, "pipeline": stages, "cursor": {} })?;
+            comparison.alike(&doc! { "aggregate": COLLECTION, "pipeline": stages, "cursor": {} })?;
         }
     }
-    beside.sides.check()
+    comparison.sides.check()
 }

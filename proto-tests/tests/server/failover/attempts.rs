@@ -25,7 +25,7 @@ impl Attempts {
                 servers.insert(event.connection.address.to_string());
             }
             CommandEvent::Failed(_) => count(&counts.failed),
-            // The server says that it had done this before.
+            // The server had executed the statement before.
             CommandEvent::Succeeded(event)
                 if ["retriedStmtIds", "retriedStmtId"]
                     .iter()

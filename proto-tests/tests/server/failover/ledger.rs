@@ -20,7 +20,7 @@ pub(crate) enum Change {
     Increment(i32, &'static str),
 }
 
-/// How often something was acknowledged, and how often it was not known what became of it.
+/// How often something was acknowledged, and how often the outcome was unknown.
 #[derive(Debug, Default, Clone, Copy)]
 struct Count {
     acknowledged: i64,

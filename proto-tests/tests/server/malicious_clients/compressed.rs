@@ -124,7 +124,8 @@ fn nesting_limit_inside_compressed_messages_equals_mongods() -> Result<()> {
             let insert = doc! { "insert": collection, "documents": [{ "k": nested(depth) }], "$db": &shaped.database };
             let plain = frame::command(1, 0, &insert)?;
             let mut direct = shaped.direct()?;
-            let reference = doc! { "insert": "naive", "documents": [{ "k": nested(depth) }], "$db": &shaped.database };
+            let reference =
+                doc! { "insert": "reference", "documents": [{ "k": nested(depth) }], "$db": &shaped.database };
             let reference = direct.command(&reference)?;
             ensure!((reference.get_f64("ok")? > 0.5) == taken, "{depth}: {reference}");
             for compressor in Compressor::ALL {

@@ -17,25 +17,25 @@ fn addresses(connections: &[Connection]) -> Result<Vec<SocketAddr>> {
     Ok(addresses.collect::<Result<_, _>>()?)
 }
 
-/// Each is closed, with one log line of this level that contains `told`.
-fn check_all_closed(proxy: &Proxy, connections: &mut [Connection], told: &str) -> Result<()> {
+/// Each is closed, with one log line of this level that contains `message`.
+fn check_all_closed(proxy: &Proxy, connections: &mut [Connection], message: &str) -> Result<()> {
     let clients = addresses(connections)?;
     for (connection, client) in connections.iter_mut().zip(clients) {
         ensure!(connection.is_closed()?, "{client} is open");
         let line = line_of(proxy, client)?;
-        ensure!(line.text.contains(told), "{}", line.text);
+        ensure!(line.text.contains(message), "{}", line.text);
     }
     Ok(())
 }
 
 #[test]
 fn client_that_sends_nothing_is_disconnected() -> Result<()> {
-    let told = "the client sent nothing in time";
+    let message = "the client sent nothing in time";
     let shaped = shaped("handshake_timeout_ms = 300")?;
-    shaped.proxy.expect_log(Level::Warn, told);
+    shaped.proxy.expect_log(Level::Warn, message);
     beside_a_healthy_client(&shaped.proxy, || {
         let mut silent = (0..20).map(|_| shaped.application()).collect::<Result<Vec<_>>>()?;
-        check_all_closed(&shaped.proxy, &mut silent, told)?;
+        check_all_closed(&shaped.proxy, &mut silent, message)?;
         check_limits(&shaped.proxy, &[("handshake_timeout", 20)])
     })
 }

@@ -12,7 +12,7 @@ use super::{SLOW, beside_a_healthy_client, check_limits, line_of, peak_kilobytes
 const CLIENTS: u32 = 8;
 const DOCUMENT_BYTES: usize = 10_000_000;
 
-/// Each asks a hundred times for ten megabytes: eight gigabytes, if the proxy kept them.
+/// Each requests ten megabytes a hundred times: eight gigabytes, if the proxy kept them.
 #[test]
 fn client_that_never_reads_buffers_one_reply_and_is_disconnected() -> Result<()> {
     let shaped = shaped("send_timeout_ms = 1500")?;

@@ -25,10 +25,10 @@ fn until(what: &str, mut is: impl FnMut() -> Result<bool>) -> Result<()> {
 /// Waits until mongod holds so many `hello`s back that are like this.
 fn until_awaited(mongod: &mut Connection, like: &Document, number: usize) -> Result<()> {
     until("so many wait", || {
-        let mut asked = doc! { "currentOp": 1, "$all": true, "command.topologyVersion": { "$exists": true } };
-        asked.extend(like.clone());
-        asked.insert("$db", "admin");
-        Ok(mongod.command_ok(&asked)?.get_array("inprog")?.len() == number)
+        let mut command = doc! { "currentOp": 1, "$all": true, "command.topologyVersion": { "$exists": true } };
+        command.extend(like.clone());
+        command.insert("$db", "admin");
+        Ok(mongod.command_ok(&command)?.get_array("inprog")?.len() == number)
     })
 }
 

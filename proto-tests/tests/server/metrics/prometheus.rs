@@ -17,7 +17,7 @@ use serde_json::Value;
 /// How long Prometheus may take to start and to scrape.
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// Whether this program is there; says so if not.
+/// Whether this program is installed. If not, prints that.
 fn is_installed(program: &str) -> bool {
     let found = Command::new(program)
         .arg("--version")
@@ -47,10 +47,10 @@ fn promtool_accepts_the_exposition() -> Result<()> {
         .stderr(Stdio::piped())
         .spawn()?;
     promtool.stdin.take().context("no pipe")?.write_all(text.as_bytes())?;
-    let said = promtool.wait_with_output()?;
-    let words = [said.stdout, said.stderr].concat();
+    let output = promtool.wait_with_output()?;
+    let words = [output.stdout, output.stderr].concat();
     let words = String::from_utf8_lossy(&words);
-    ensure!(said.status.success() && words.trim().is_empty(), "promtool: {words}");
+    ensure!(output.status.success() && words.trim().is_empty(), "promtool: {words}");
     Ok(())
 }
 

@@ -24,7 +24,7 @@ async fn a_certificate_and_its_key_may_be_two_files_or_one() -> Result<()> {
         let authority = certificates.ca();
         let tls = format!("tls=true&tlsCAFile={}", authority.display());
         works(&format!("mongodb://{}/?{tls}", proxy.address())).await?;
-        // A certificate is not asked for, so a client may have any.
+        // The proxy requests no certificate, so a client may have any.
         for identity in [Identity::Nobody, Identity::Client, Identity::Stranger] {
             ensure!(answers(&proxy, &certificates, identity)?, "{identity:?}");
         }
@@ -42,10 +42,10 @@ async fn configured_client_ca_accepts_only_its_clients() -> Result<()> {
         (Identity::Nobody, "peer sent no certificates"),
         (Identity::Stranger, "UnknownIssuer"),
     ];
-    for (told, (identity, reason)) in (1..).zip(refused) {
+    for (number, (identity, reason)) in (1..).zip(refused) {
         ensure!(!answers(&proxy, &certificates, identity)?, "{identity:?}");
         proxy.wait_for_log(reason)?;
-        ensure!(lines(&proxy, FAILED) == told, "{identity:?}: {:?}", proxy.log());
+        ensure!(lines(&proxy, FAILED) == number, "{identity:?}: {:?}", proxy.log());
     }
     ensure!(answers(&proxy, &certificates, Identity::Client)?, "its own client");
     Ok(())
@@ -109,8 +109,8 @@ fn client_that_stalls_in_the_tls_handshake_is_disconnected() -> Result<()> {
     let certificates = Certificates::new()?;
     let options = options().tls(&certificates).listen("handshake_timeout_ms = 400");
     let proxy = Proxy::start(&options)?;
-    let told = "the client sent nothing in time";
-    proxy.expect_log(Level::Warn, told);
+    let message = "the client sent nothing in time";
+    proxy.expect_log(Level::Warn, message);
     let series = "mongoshape_limits_hit_total{limit=\"handshake_timeout\"}";
     // The beginning of a TLS record that announces 512 bytes: nothing of it, a byte, and a part.
     let hello = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
@@ -136,7 +136,7 @@ fn client_that_stalls_in_the_tls_handshake_is_disconnected() -> Result<()> {
             "{}",
             proxy.metric(series)
         );
-        ensure!(lines(&proxy, told) == stalled as usize, "{:?}", proxy.log());
+        ensure!(lines(&proxy, message) == stalled as usize, "{:?}", proxy.log());
     }
     ensure!(
         answers(&proxy, &certificates, Identity::Nobody)?,

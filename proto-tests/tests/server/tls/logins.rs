@@ -36,7 +36,7 @@ async fn check_users(uri_as: &dyn Fn(&str, &str) -> String) -> Result<()> {
             ensure!(worked.is_ok() == may, "{user} by {mechanism}: {worked:?}");
         }
     }
-    // Without a mechanism the driver asks for the user's in its first handshake.
+    // Without a mechanism the driver requests the user's in its first handshake.
     works(&uri_as("two", "p@ss:/")).await?;
     ensure!(works(&uri_as("both", "wrong")).await.is_err(), "a wrong password");
     Ok(())

@@ -48,11 +48,11 @@ async fn a_set_with_tls_is_shown_with_tls_as_a_mongos_and_member_by_member() -> 
 }
 
 /// A proxy that cannot use its upstream: a client is closed, and these lines say why.
-fn check_closed(tls: &str, address: SocketAddr, certificates: &Certificates, told: &[(&str, &str)]) -> Result<()> {
+fn check_closed(tls: &str, address: SocketAddr, certificates: &Certificates, expected: &[(&str, &str)]) -> Result<()> {
     let uri = format!("mongodb://{address}/?directConnection=true&tls=true&{tls}");
     let proxy = Proxy::start_unready(&ProxyOptions::new(&uri).tls(certificates))?;
     ensure!(!answers(&proxy, certificates, Identity::Nobody)?, "{tls}: an answer");
-    for (part, reason) in told {
+    for (part, reason) in expected {
         proxy.expect_log(Level::Warn, part);
         let line = proxy.wait_for_log(part)?;
         ensure!(line.text.contains(reason), "{tls}: {}", line.text);
@@ -72,18 +72,18 @@ fn tls_trust_failure_with_mongod_is_logged() -> Result<()> {
     let with = |ca: &str, client: std::path::PathBuf| format!("{ca}&tlsCertificateKeyFile={}", text(client));
 
     let other = format!("tlsCAFile={}", text(certificates.other_ca()));
-    let told = [(GONE, "UnknownIssuer"), (REFUSED, "UnknownIssuer")];
-    check_closed(&with(&other, certificates.client()), address, &certificates, &told)?;
+    let expected = [(GONE, "UnknownIssuer"), (REFUSED, "UnknownIssuer")];
+    check_closed(&with(&other, certificates.client()), address, &certificates, &expected)?;
     // Under an address that its certificate does not name.
     let elsewhere = Balancer::at("127.0.0.2", vec![address])?;
-    let told = [(GONE, "not valid for name"), (REFUSED, "not valid for name")];
+    let expected = [(GONE, "not valid for name"), (REFUSED, "not valid for name")];
     check_closed(
         &with(&ca, certificates.client()),
         elsewhere.address(),
         &certificates,
-        &told,
+        &expected,
     )?;
-    // mongod closes without a word, and says in its own log why; the proxy can only guess.
+    // mongod closes without an error. The reason is only in its log.
     for tls in [ca.clone(), with(&ca, certificates.stranger())] {
         check_closed(&tls, address, &certificates, &[(GONE, "tlsCertificateKeyFile")])?;
     }

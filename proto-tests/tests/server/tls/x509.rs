@@ -69,7 +69,7 @@ fn check_refused(reply: &Document) -> Result<()> {
 #[tokio::test]
 async fn x509_authentication_is_refused_with_a_message() -> Result<()> {
     let (certificates, mongod, proxy) = start().await?;
-    // What would happen if it went through.
+    // Directly on mongod it succeeds.
     let config = certificates.client_config(Identity::Client)?;
     let mut direct = Connection::open_tls(mongod.address(), &config)?;
     direct.command_ok(&with(authenticate(), "$db", "$external"))?;

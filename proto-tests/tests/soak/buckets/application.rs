@@ -10,13 +10,13 @@ use proto_tests::threads::Answered;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
+use crate::buckets::fixture::{COLLECTION, Fixture, KEYS};
 use crate::buckets::ledger::Ledger;
-use crate::buckets::world::{COLLECTION, KEYS, World};
 
 /// One application.
 #[derive(Debug)]
 pub(crate) struct Application<'a> {
-    pub(crate) world: &'a World,
+    pub(crate) fixture: &'a Fixture,
     pub(crate) client: Client<'a>,
     pub(crate) random: StdRng,
     pub(crate) ledger: Ledger,
@@ -25,11 +25,11 @@ pub(crate) struct Application<'a> {
 }
 
 impl<'a> Application<'a> {
-    pub(crate) fn new(world: &'a World, number: usize, (seed, addresses): (u64, &'a [SocketAddr])) -> Self {
+    pub(crate) fn new(fixture: &'a Fixture, number: usize, (seed, addresses): (u64, &'a [SocketAddr])) -> Self {
         let stream = u64::try_from(number).unwrap_or(0);
         Self {
-            world,
-            client: Client::new(number, addresses, (&world.database, world.retries)),
+            fixture,
+            client: Client::new(number, addresses, (&fixture.database, fixture.retries)),
             random: StdRng::seed_from_u64(seed.wrapping_mul(1000) + stream),
             ledger: Ledger::default(),
             number: i64::try_from(number).unwrap_or(0),
@@ -114,7 +114,7 @@ impl<'a> Application<'a> {
 pub(crate) fn expect(command: &Document, reply: &Document, expected: &[(&str, i64)]) -> Result<()> {
     for (name, expected) in expected {
         if whole(reply.get(name)) != Some(*expected) {
-            bail!("{command}\n  should say {name}: {expected}, and says {reply}");
+            bail!("{command}\n  expected {name}: {expected}, got {reply}");
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! What must be true afterwards.
 //!
-//! - An application's own items, which nobody else touches, are exactly what it made of them.
+//! - An application's own items, which no other application changes, are exactly as it has written them.
 //! - Of items that all change, `n` is the sum of what was added to it: what is stored and what was answered
 //!   of those that were removed add up to all increments that were acknowledged. None is removed twice, none
 //!   that was removed is there.

@@ -6,8 +6,8 @@ use rand::RngExt as _;
 use rand::seq::IteratorRandom as _;
 
 use crate::buckets::application::{Application, expect};
+use crate::buckets::fixture::COLLECTION;
 use crate::buckets::ledger::same;
-use crate::buckets::world::COLLECTION;
 use proto_tests::retrying::{Answer, Retries};
 
 impl Application<'_> {
@@ -49,7 +49,7 @@ impl Application<'_> {
         };
         let items: Vec<Document> = (0..count).map(|_| self.item("own")).collect();
         let command = Self::insert(&items, self.random.random_bool(0.5));
-        let reply = self.client.write_told(&command)?;
+        let reply = self.client.write_with_reply(&command)?;
         expect(&command, &reply, &[("n", count)])?;
         items.into_iter().try_for_each(|item| self.keep(item))?;
         Ok("insert")
@@ -86,7 +86,7 @@ impl Application<'_> {
         let (change, changed) = self.change_of(&item, goes_elsewhere)?;
         let filter = self.either_filter(item.get_i64("_id")?);
         let command = Self::update(filter, change);
-        let reply = self.client.write_told(&command)?;
+        let reply = self.client.write_with_reply(&command)?;
         expect(&command, &reply, &[("n", 1), ("nModified", 1)])?;
         self.keep(changed)?;
         Ok(if goes_elsewhere { "move" } else { "update" })
@@ -104,10 +104,7 @@ impl Application<'_> {
             let value = reply
                 .get_document("value")
                 .with_context(|| format!("{command}: {reply}"))?;
-            ensure!(
-                same(value, expected),
-                "{command}\n  should say {expected}, and says {reply}"
-            );
+            ensure!(same(value, expected), "{command}\n  expected {expected}, got {reply}");
         }
         self.keep(changed)?;
         Ok("findAndModify")
@@ -117,7 +114,7 @@ impl Application<'_> {
         let id = self.any_own()?.get_i64("_id")?;
         let filter = self.either_filter(id);
         let command = Self::delete(filter, 1);
-        let reply = self.client.write_told(&command)?;
+        let reply = self.client.write_with_reply(&command)?;
         expect(&command, &reply, &[("n", 1)])?;
         self.ledger.own.remove(&id);
         Ok("delete")
@@ -132,7 +129,7 @@ impl Application<'_> {
             let value = reply
                 .get_document("value")
                 .with_context(|| format!("{command}: {reply}"))?;
-            ensure!(same(value, &item), "{command}\n  should say {item}, and says {reply}");
+            ensure!(same(value, &item), "{command}\n  expected {item}, got {reply}");
         }
         self.ledger.own.remove(&id);
         Ok("findAndModify remove")
@@ -223,7 +220,7 @@ impl Application<'_> {
         }
         let change = doc! { "$inc": { "n": 3_i64 }, "$setOnInsert": on_insert };
         let command = doc! { "update": COLLECTION, "updates": [{ "q": filter, "u": change, "upsert": true }] };
-        let reply = self.client.write_told(&command)?;
+        let reply = self.client.write_with_reply(&command)?;
         expect(&command, &reply, &[("n", 1), ("nModified", i64::from(is_there))])?;
         ensure!(reply.contains_key("upserted") != is_there, "{command}: {reply}");
         self.keep(changed)?;

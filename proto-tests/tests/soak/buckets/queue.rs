@@ -5,7 +5,7 @@ use bson::{Document, doc};
 use rand::RngExt as _;
 
 use crate::buckets::application::{Application, expect, whole};
-use crate::buckets::world::{COLLECTION, KEYS};
+use crate::buckets::fixture::{COLLECTION, KEYS};
 use proto_tests::retrying::{Answer, Retries};
 
 impl Application<'_> {
@@ -31,7 +31,7 @@ impl Application<'_> {
             item.insert("k", key);
         }
         let command = Self::insert(&items, self.random.random_bool(0.5));
-        let reply = self.client.write_told(&command)?;
+        let reply = self.client.write_with_reply(&command)?;
         expect(&command, &reply, &[("n", count)])?;
         for item in &items {
             self.ledger.queued.insert(item.get_i64("_id")?);
@@ -51,7 +51,7 @@ impl Application<'_> {
                     self.ledger.taken.push(item.get_i64("_id")?);
                 }
             }
-            Answer::Forgotten => self.ledger.swept += 1,
+            Answer::ReplyLost => self.ledger.swept += 1,
         }
         Ok("dequeue")
     }

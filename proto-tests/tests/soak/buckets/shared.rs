@@ -9,7 +9,7 @@ use rand::RngExt as _;
 use rand::seq::IndexedRandom as _;
 
 use crate::buckets::application::{Application, expect, whole};
-use crate::buckets::world::COLLECTION;
+use crate::buckets::fixture::COLLECTION;
 use proto_tests::retrying::{Answer, Retries};
 
 /// The first items of an application. No application deletes them.
@@ -29,7 +29,7 @@ impl Application<'_> {
     pub(crate) fn begin_shared(&mut self) -> Result<()> {
         let items: Vec<Document> = (0..KEPT).map(|_| self.item("shared")).collect();
         self.insert_all(&items)?;
-        let mut kept = self.world.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.fixture.kept.lock().unwrap_or_else(PoisonError::into_inner);
         for item in &items {
             kept.push(item.get_i64("_id")?);
         }
@@ -38,7 +38,7 @@ impl Application<'_> {
 
     fn insert_all(&mut self, items: &[Document]) -> Result<()> {
         let command = Self::insert(items, true);
-        let reply = self.client.write_told(&command)?;
+        let reply = self.client.write_with_reply(&command)?;
         expect(&command, &reply, &[("n", i64::try_from(items.len())?)])?;
         for item in items {
             self.ledger.inserted.insert(item.get_i64("_id")?);
@@ -66,8 +66,8 @@ impl Application<'_> {
 
     fn any(&mut self, items: Items) -> i64 {
         let ids = match items {
-            Items::Kept => &self.world.kept,
-            Items::Any => &self.world.shared,
+            Items::Kept => &self.fixture.kept,
+            Items::Any => &self.fixture.shared,
         };
         let ids = ids.lock().unwrap_or_else(PoisonError::into_inner);
         // One that is there, as likely as not.
@@ -82,7 +82,7 @@ impl Application<'_> {
         let count = self.random.random_range(1..4);
         let items: Vec<Document> = (0..count).map(|_| self.item("shared")).collect();
         self.insert_all(&items)?;
-        let mut shared = self.world.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.fixture.shared.lock().unwrap_or_else(PoisonError::into_inner);
         for item in &items {
             shared.push(item.get_i64("_id")?);
         }
@@ -97,7 +97,7 @@ impl Application<'_> {
         }
         if self.random.random_bool(0.5) {
             let command = Self::update(filter, change);
-            let reply = self.client.write_told(&command)?;
+            let reply = self.client.write_with_reply(&command)?;
             let n = whole(reply.get("n")).with_context(|| format!("{command}: {reply}"))?;
             ensure!(n <= 1, "{command}: {reply}");
             expect(&command, &reply, &[("nModified", n)])?;
@@ -111,7 +111,7 @@ impl Application<'_> {
                 self.ledger.added += i64::from(is_found);
                 Some(is_found)
             }
-            Answer::Forgotten => {
+            Answer::ReplyLost => {
                 self.ledger.added += 1;
                 None
             }
@@ -138,7 +138,7 @@ impl Application<'_> {
             .collect();
         let n = i64::try_from(updates.len())?;
         let command = doc! { "update": COLLECTION, "updates": updates };
-        let reply = self.client.write_told(&command)?;
+        let reply = self.client.write_with_reply(&command)?;
         // Without transaction numbers the reply does not say which statement matched a relocated item.
         let found = whole(reply.get("n")).with_context(|| format!("{command}: {reply}"))?;
         if self.client.retries == Retries::Writes {
@@ -206,7 +206,7 @@ impl Application<'_> {
                     self.ledger.removed.push((id, Some(item.get_i64("n")?)));
                 }
             }
-            Answer::Forgotten => self.ledger.removed.push((id, None)),
+            Answer::ReplyLost => self.ledger.removed.push((id, None)),
         }
         Ok("remove shared")
     }

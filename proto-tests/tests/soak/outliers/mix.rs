@@ -1,4 +1,4 @@
-//! Mixed updates of the same books. Each writer owns elements, and knows their expected state.
+//! Mixed updates of the same books. Each writer owns elements, and has their expected state.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,8 +12,8 @@ use proto_tests::threads::{self, Answered};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::outliers::shelf::Shelf;
-use crate::outliers::world::World;
+use crate::outliers::fixture::Fixture;
+use crate::outliers::ledger::Ledger;
 
 /// The writers of books.
 const WRITERS: usize = 8;
@@ -35,7 +35,7 @@ struct Mixer<'a> {
 impl Mixer<'_> {
     fn name(&mut self) -> String {
         self.next += 1;
-        Shelf::buyer(self.number, self.next)
+        Ledger::buyer(self.number, self.next)
     }
 
     fn update(&mut self, book: Bson, change: Document, filters: Option<Document>) -> Result<()> {
@@ -44,7 +44,7 @@ impl Mixer<'_> {
             statement.insert("arrayFilters", [filters]);
         }
         let command = doc! { "update": COLLECTION, "updates": [statement] };
-        let reply = self.client.write_told(&command)?;
+        let reply = self.client.write_with_reply(&command)?;
         let is_done = reply.get_i32("n")? == 1 && reply.get_i32("nModified")? == 1;
         ensure!(is_done, "{command} was answered {reply}");
         Ok(())
@@ -57,7 +57,7 @@ impl Mixer<'_> {
 
     fn step(&mut self) -> Result<()> {
         let shared = self.random.random_range(0..SHARED);
-        let book = Shelf::id(shared);
+        let book = Ledger::id(shared);
         let count = self.ledgers[shared].len();
         match self.random.random_range(0..12) {
             0..5 => {
@@ -119,10 +119,10 @@ impl Mixer<'_> {
     fn insert_own_again(&mut self) -> Result<()> {
         let (id, names) = (self.own_id(), self.names());
         let delete = doc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": &id }, "limit": 1 }] };
-        let reply = self.client.write_told(&delete)?;
+        let reply = self.client.write_with_reply(&delete)?;
         ensure!(reply.get_i32("n")? == 1, "{delete} was answered {reply}");
         let insert = doc! { "insert": COLLECTION, "documents": [{ "_id": &id, BUYERS: &names }] };
-        let reply = self.client.write_told(&insert)?;
+        let reply = self.client.write_with_reply(&insert)?;
         ensure!(reply.get_i32("n")? == 1, "{insert} was answered {reply}");
         self.own = names;
         Ok(())
@@ -131,7 +131,7 @@ impl Mixer<'_> {
     /// What is there of one's own is what one has written.
     fn read(&mut self) -> Result<()> {
         for (shared, ledger) in self.ledgers.iter().enumerate() {
-            let found = self.client.find(COLLECTION, &doc! { "_id": Shelf::id(shared) })?;
+            let found = self.client.find(COLLECTION, &doc! { "_id": Ledger::id(shared) })?;
             let buyers = found.first().context("a book is missing")?.get_array(BUYERS)?;
             let prefix = format!("{}-", self.number);
             let there = buyers
@@ -149,24 +149,24 @@ impl Mixer<'_> {
     }
 }
 
-/// Changes books while `disturb` goes on; how many commands were sent, and how many of them again.
+/// Changes books while `disturb` runs. Returns how many commands were sent, and how many of them resent.
 pub(crate) fn run(
-    world: &World,
+    fixture: &Fixture,
     (seed, addresses): (u64, &[SocketAddr]),
     disturb: impl FnOnce(&dyn Fn() -> Result<()>) -> Result<()>,
 ) -> Result<(u64, u64)> {
-    let mut client = world.client(0, addresses);
-    let shared = (0..SHARED).map(|book| doc! { "_id": Shelf::id(book), BUYERS: [] });
+    let mut client = fixture.client(0, addresses);
+    let shared = (0..SHARED).map(|book| doc! { "_id": Ledger::id(book), BUYERS: [] });
     let own = (0..WRITERS).map(|number| doc! { "_id": format!("own {number}"), BUYERS: [] });
     let books: Vec<Document> = shared.chain(own).collect();
-    client.write_told(&doc! { "insert": COLLECTION, "documents": books })?;
+    client.write_with_reply(&doc! { "insert": COLLECTION, "documents": books })?;
     let (is_over, done) = (AtomicBool::new(false), Answered::default());
     let resent = thread::scope(|scope| {
         let mut running = Vec::new();
         for number in 0..WRITERS {
             let mut mixer = Mixer {
                 number,
-                client: world.client(number + 1, addresses),
+                client: fixture.client(number + 1, addresses),
                 random: StdRng::seed_from_u64(seed.wrapping_add(u64::try_from(number)?)),
                 next: 0,
                 ledgers: Default::default(),
@@ -187,7 +187,7 @@ pub(crate) fn run(
         let wait = || done.wait_for(10, || !is_over.load(Ordering::SeqCst));
         let disturbed = disturb(&wait);
         is_over.store(true, Ordering::SeqCst);
-        let resent = threads::join(running).with_context(|| world.books.database.clone())?;
+        let resent = threads::join(running).with_context(|| fixture.books.database.clone())?;
         disturbed.map(|()| resent.iter().sum())
     })?;
     Ok((done.number(), resent))

@@ -7,12 +7,12 @@ use proto_tests::retrying::Client;
 use rand::RngExt as _;
 use rand::rngs::StdRng;
 
-use crate::outliers::shelf::{BOOKS, Shelf, WRITERS};
+use crate::outliers::ledger::{BOOKS, Ledger, WRITERS};
 
 pub(crate) struct Reader<'a> {
     pub(crate) client: Client<'a>,
     pub(crate) random: StdRng,
-    pub(crate) shelf: &'a Shelf,
+    pub(crate) ledger: &'a Ledger,
 }
 
 impl Reader<'_> {
@@ -33,23 +33,23 @@ impl Reader<'_> {
 
     fn read_one(&mut self) -> Result<()> {
         let book = self.random.random_range(0..BOOKS);
-        let before = self.shelf.acknowledged(book);
-        let found = self.client.find(COLLECTION, &doc! { "_id": Shelf::id(book) })?;
-        let after = self.shelf.sent(book);
+        let before = self.ledger.acknowledged(book);
+        let found = self.client.find(COLLECTION, &doc! { "_id": Ledger::id(book) })?;
+        let after = self.ledger.sent(book);
         ensure!(found.len() == 1, "{} books of one _id", found.len());
         ensure!(!found[0].contains_key("has_extras"), "the flag is seen");
-        Shelf::check(found[0].get_array(BUYERS)?, (&before, &after))
+        Ledger::check(found[0].get_array(BUYERS)?, (&before, &after))
             .with_context(|| format!("book {book}, found by its _id"))
     }
 
     fn read_all(&mut self) -> Result<()> {
-        let before: Vec<_> = (0..BOOKS).map(|book| self.shelf.acknowledged(book)).collect();
+        let before: Vec<_> = (0..BOOKS).map(|book| self.ledger.acknowledged(book)).collect();
         let found = self.client.find(COLLECTION, &doc! {})?;
         ensure!(found.len() == BOOKS, "{} books", found.len());
         for (book, before) in before.iter().enumerate() {
-            let there = found.iter().find(|found| found.get("_id") == Some(&Shelf::id(book)));
+            let there = found.iter().find(|found| found.get("_id") == Some(&Ledger::id(book)));
             let buyers = there.context("a book is missing")?.get_array(BUYERS)?;
-            Shelf::check(buyers, (before, &self.shelf.sent(book)))
+            Ledger::check(buyers, (before, &self.ledger.sent(book)))
                 .with_context(|| format!("book {book}, among all"))?;
         }
         Ok(())
@@ -58,29 +58,29 @@ impl Reader<'_> {
     /// Finds the one book of a buyer.
     fn by_buyer(&mut self) -> Result<()> {
         let (book, writer) = (self.random.random_range(0..BOOKS), self.random.random_range(0..WRITERS));
-        let before = self.shelf.acknowledged(book);
+        let before = self.ledger.acknowledged(book);
         if before[writer] == 0 {
             return Ok(());
         }
-        let buyer = Shelf::buyer(writer, self.random.random_range(0..before[writer]));
-        let filter = doc! { "_id": Shelf::id(book), BUYERS: &buyer };
+        let buyer = Ledger::buyer(writer, self.random.random_range(0..before[writer]));
+        let filter = doc! { "_id": Ledger::id(book), BUYERS: &buyer };
         let found = self.client.find(COLLECTION, &filter)?;
         ensure!(found.len() == 1, "{filter} found {} books", found.len());
-        Shelf::check(found[0].get_array(BUYERS)?, (&before, &self.shelf.sent(book)))
+        Ledger::check(found[0].get_array(BUYERS)?, (&before, &self.ledger.sent(book)))
             .with_context(|| format!("book {book}, found by {buyer}"))
     }
 
     fn count(&mut self) -> Result<()> {
         let book = self.random.random_range(0..BOOKS);
-        let before = self.shelf.acknowledged(book);
+        let before = self.ledger.acknowledged(book);
         let stages = vec![
-            doc! { "$match": { "_id": Shelf::id(book) } },
+            doc! { "$match": { "_id": Ledger::id(book) } },
             doc! { "$project": { "n": { "$size": format!("${BUYERS}") } } },
         ];
         let found = self
             .client
             .all(&doc! { "aggregate": COLLECTION, "pipeline": stages, "cursor": {} })?;
-        let after = self.shelf.sent(book);
+        let after = self.ledger.sent(book);
         let counted = found.first().and_then(|found| found.get("n")).and_then(Bson::as_i32);
         let counted = usize::try_from(counted.context("no count")?)?;
         let (least, most): (usize, usize) = (before.iter().sum(), after.iter().sum());

@@ -7,13 +7,13 @@ use proto_tests::retrying::Client;
 use rand::RngExt as _;
 use rand::rngs::StdRng;
 
-use crate::outliers::shelf::{BOOKS, Shelf};
+use crate::outliers::ledger::{BOOKS, Ledger};
 
 pub(crate) struct Writer<'a> {
     pub(crate) number: usize,
     pub(crate) client: Client<'a>,
     pub(crate) random: StdRng,
-    pub(crate) shelf: &'a Shelf,
+    pub(crate) ledger: &'a Ledger,
 }
 
 impl Writer<'_> {
@@ -30,7 +30,7 @@ impl Writer<'_> {
             left -= count;
             answered();
         }
-        self.shelf.add_resent(self.client.resent);
+        self.ledger.add_resent(self.client.resent);
         Ok(())
     }
 
@@ -38,9 +38,9 @@ impl Writer<'_> {
         let book = self.random.random_range(0..BOOKS);
         let place = (self.number, book);
         let mut buyers: Vec<String> = self
-            .shelf
+            .ledger
             .send(place, count)
-            .map(|number| Shelf::buyer(self.number, number))
+            .map(|number| Ledger::buyer(self.number, number))
             .collect();
         let pushed = match buyers.pop() {
             Some(one) if buyers.is_empty() => doc! { BUYERS: one },
@@ -53,14 +53,14 @@ impl Writer<'_> {
         if self.random.random_bool(0.3) {
             change.insert("$inc", doc! { "sold": i32::try_from(count)? });
         }
-        let filter = doc! { "_id": Shelf::id(book) };
+        let filter = doc! { "_id": Ledger::id(book) };
         let command = doc! { "update": COLLECTION, "updates": [{ "q": filter, "u": change }] };
-        let reply = self.client.write_told(&command)?;
+        let reply = self.client.write_with_reply(&command)?;
         ensure!(
             reply.get_i32("n")? == 1 && reply.get_i32("nModified")? == 1,
             "{command} was answered {reply}"
         );
-        self.shelf.acknowledge(place, count);
+        self.ledger.acknowledge(place, count);
         Ok(())
     }
 }

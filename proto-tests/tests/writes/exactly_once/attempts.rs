@@ -4,7 +4,7 @@
 use anyhow::{Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
 use proto_tests::attempts::{Attempts, Disturbance, Subject};
-use proto_tests::cut::Moment;
+use proto_tests::breaking_relay::Moment;
 use proto_tests::measure::is_full;
 use proto_tests::raw::Connection;
 use proto_tests::{Proxy, ProxyOptions, Shape, database_name, invariants, mongod};

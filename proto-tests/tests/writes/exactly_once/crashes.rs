@@ -89,7 +89,7 @@ fn judge(set: &Mongod, database: &str, written: &Written) -> Result<()> {
                 "{collection}: {item} was acknowledged and is not there once"
             );
         }
-        ensure!(stored.is_empty(), "{collection}: nobody was told of {stored:?}");
+        ensure!(stored.is_empty(), "{collection}: {stored:?} were not acknowledged");
     }
     Ok(())
 }
@@ -97,7 +97,7 @@ fn judge(set: &Mongod, database: &str, written: &Written) -> Result<()> {
 /// How many commands are answered between two disturbances.
 const BETWEEN: u64 = 4;
 
-/// Writes through a balancer before the proxies while `disturb` goes on, and judges what the set holds then.
+/// Writes through a balancer before the proxies while `disturb` runs, and checks the stored documents then.
 fn write_while(
     set: &Mongod,
     (address, database): (SocketAddr, &str),

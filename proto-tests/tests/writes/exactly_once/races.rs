@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
-use proto_tests::cut::Cut;
+use proto_tests::breaking_relay::BreakingRelay;
 use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
 use proto_tests::{ItemIds, Proxy, ProxyOptions, Shape, database_name, invariants, mongod};
@@ -26,10 +26,10 @@ fn race(ordered: bool, retryable: bool, taken: i32) -> Result<(Document, Vec<i32
         ..Shape::new(&["k"])
     };
     let set = mongod::shared_replica_set();
-    let cut = Cut::to(set.address())?;
+    let relay = BreakingRelay::to(set.address())?;
     let config = shape.toml(&format!("*.{COLLECTION}"));
     let uri = |address| format!("mongodb://{address}/?directConnection=true");
-    let proxy = Proxy::start(&ProxyOptions::new(&uri(cut.address())).config(&config))?;
+    let proxy = Proxy::start(&ProxyOptions::new(&uri(relay.address())).config(&config))?;
     let other = Proxy::start(&ProxyOptions::new(&uri(set.address())).config(&config))?;
     let database = database_name();
     let mut application = Connection::open(proxy.address())?;
@@ -44,7 +44,7 @@ fn race(ordered: bool, retryable: bool, taken: i32) -> Result<(Document, Vec<i32
     stranger.command_ok(&insert(vec![first]))?;
     application.command_ok(&doc! { "find": COLLECTION, "$db": &database })?;
     let theirs = insert(vec![item(taken, "z")]);
-    cut.meanwhile(1, move || {
+    relay.meanwhile(1, move || {
         stranger.command_ok(&theirs).expect("the stranger's insert");
     });
     let mut ours = insert((0..).zip(KEYS).map(|(id, key)| item(id, key)).collect());
@@ -93,7 +93,7 @@ fn unordered_insert_skips_ids_taken_by_another_writer() -> Result<()> {
     Ok(())
 }
 
-/// Where `_id`s need not be unique, a lost race is no reason to ask for them: without an index that reads the
+/// Where `_id`s need not be unique, a lost race is no reason to read them: without an index that reads the
 /// collection.
 #[test]
 fn a_lost_race_does_not_make_ids_unique() -> Result<()> {

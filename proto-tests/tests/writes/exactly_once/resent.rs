@@ -36,7 +36,7 @@ fn sides_on(server: &Mongod, item_ids: ItemIds) -> Result<Sides> {
     Ok(sides)
 }
 
-/// The sessions that a server knows, and those of which it remembers transactions or retryable writes.
+/// The number of a server's sessions, and of those with records of transactions or retryable writes.
 fn sessions(server: &Mongod) -> Result<[i64; 2]> {
     let mut direct = Connection::open(server.address())?;
     let remembered =
@@ -133,7 +133,7 @@ fn relocating_statements_do_not_leave_one_session_each() -> Result<()> {
             "{number}: {before:?}, then {:?} sessions",
             sessions(&server)?
         );
-        // As is said of it to a proxy that knows nothing of it.
+        // The reply of a proxy without a record of it.
         let again = other.command_ok(&command)?;
         ensure!(again.get_i32("n")? == MOVED, "{again}");
         ensure!(sides.items(true)? == items, "{number}: executed again");

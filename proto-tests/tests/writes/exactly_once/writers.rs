@@ -26,7 +26,7 @@ pub(crate) struct Written {
     pub(crate) resent: u64,
 }
 
-/// Who writes where.
+/// The target of the writers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writers<'a> {
     pub(crate) address: SocketAddr,
@@ -76,7 +76,7 @@ impl Writers<'_> {
                 "documents": &items,
                 "ordered": random.random_bool(0.5),
             };
-            let reply = client.write_told(&command)?;
+            let reply = client.write_with_reply(&command)?;
             ensure!(
                 reply.get_i32("n").is_ok_and(|n| i64::from(n) == count) && client.conflicts == 0,
                 "{command} was answered {reply}, with {} conflicts before",

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
-use proto_tests::cut::{Cut, Moment};
+use proto_tests::breaking_relay::{BreakingRelay, Moment};
 use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
 use proto_tests::{ItemIds, Level, Proxy, ProxyOptions, Shape, database_name, invariants, mongod};
@@ -18,7 +18,7 @@ const DOCUMENTS: i32 = 130;
 /// What happens to the first attempt.
 #[derive(Clone, Copy, Debug)]
 enum First {
-    /// Its way to mongod breaks at a command.
+    /// Its connection to mongod breaks at a command.
     Breaks(Moment),
     /// It waits before a command until the second is done.
     Waits,
@@ -46,14 +46,14 @@ fn documents(base: i32) -> Vec<Document> {
 /// Disturbs the first attempt at each of its commands in turn; what was stored otherwise than once.
 fn check(first: First, [before, after]: [usize; 2]) -> Result<()> {
     let set = mongod::shared_replica_set();
-    let cut = Arc::new(Cut::to(set.address())?);
+    let relay = Arc::new(BreakingRelay::to(set.address())?);
     let database = database_name();
     let start = |address, max_bytes| {
         let config = shape(max_bytes).toml(&format!("{database}.{COLLECTION}"));
         let uri = format!("mongodb://{address}/?directConnection=true");
         Proxy::start(&ProxyOptions::new(&uri).config(&config))
     };
-    let (ours, other) = (start(cut.address(), before)?, start(set.address(), after)?);
+    let (ours, other) = (start(relay.address(), before)?, start(set.address(), after)?);
     ours.expect_log(Level::Warn, "the upstream is not available");
     for number in 1..=MOST {
         let base = i32::try_from(number)? * 1000;
@@ -66,7 +66,7 @@ fn check(first: First, [before, after]: [usize; 2]) -> Result<()> {
         };
         let mut application = Connection::open(ours.address())?;
         application.command_ok(&doc! { "find": COLLECTION, "$db": &database })?;
-        let (reply, is_over) = attempts((&mut application, second), &cut, &command, (first, number))?;
+        let (reply, is_over) = attempts((&mut application, second), &relay, &command, (first, number))?;
         ensure!(reply.get_i32("n")? == DOCUMENTS, "{first:?} {number}: {reply}");
         let filter = doc! { "k": { "$gte": base, "$lt": base + 3 }, "_id": { "$ne": base + 500 } };
         let mut other = Connection::open(other.address())?;
@@ -92,27 +92,27 @@ fn check(first: First, [before, after]: [usize; 2]) -> Result<()> {
 /// more.
 fn attempts(
     (first, mut second): (&mut Connection, Connection),
-    cut: &Arc<Cut>,
+    relay: &Arc<BreakingRelay>,
     command: &Document,
     (what, number): (First, usize),
 ) -> Result<(Document, bool)> {
     match what {
         First::Breaks(moment) => {
-            cut.arm(moment, number);
+            relay.arm(moment, number);
             let reply = first.command(command);
-            let broke = cut.disarm();
+            let broke = relay.disarm();
             ensure!(reply.is_err() == broke, "{reply:?}");
             Ok((second.command_ok(command)?, !broke))
         }
         First::Waits => {
-            let told = Arc::new(Mutex::new(None));
-            let (result, sent) = (Arc::clone(&told), command.clone());
-            cut.meanwhile(number, move || {
+            let second_reply = Arc::new(Mutex::new(None));
+            let (result, sent) = (Arc::clone(&second_reply), command.clone());
+            relay.meanwhile(number, move || {
                 *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(second.command_ok(&sent));
             });
             let reply = first.command_ok(command)?;
-            let _ = cut.disarm();
-            match told.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = relay.disarm();
+            match second_reply.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 Some(second) => Ok((second.context("the second attempt")?, false)),
                 None => Ok((reply, true)),
             }

@@ -4,21 +4,21 @@ use anyhow::{Result, ensure};
 use bson::{Document, doc};
 use proto_tests::ItemIds;
 
-use crate::time_changes::scene::{COLLECTION, Sides, at, controls, item, set_time, shape};
+use crate::time_changes::fixture::{COLLECTION, Sides, at, controls, item, set_time, shape};
 
-struct Scene {
+struct Fixture {
     sides: Sides,
     database: String,
 }
 
-impl Scene {
+impl Fixture {
     /// Of a key with so many items, four on a page.
     fn with(items: i32) -> Result<Self> {
         let sides = Sides::on_a_standalone(shape(ItemIds::Unique))?;
         let database = sides.shaped_database();
-        let mut scene = Self { sides, database };
-        scene.insert(0..items)?;
-        Ok(scene)
+        let mut fixture = Self { sides, database };
+        fixture.insert(0..items)?;
+        Ok(fixture)
     }
 
     fn insert(&mut self, numbers: std::ops::Range<i32>) -> Result<()> {
@@ -65,15 +65,15 @@ impl Scene {
 
 #[test]
 fn time_change_marks_the_first_page_and_the_highest_page() -> Result<()> {
-    let mut scene = Scene::with(18)?;
-    ensure!(scene.marks()? == ["", "", "", "", ""]);
-    scene.shift(5, 90_000)?;
+    let mut fixture = Fixture::with(18)?;
+    ensure!(fixture.marks()? == ["", "", "", "", ""]);
+    fixture.shift(5, 90_000)?;
     ensure!(
-        scene.marks()? == ["unordered unsteady", "late", "", "", "unordered anchor"],
+        fixture.marks()? == ["unordered unsteady", "late", "", "", "unordered anchor"],
         "{:?}",
-        scene.marks()?
+        fixture.marks()?
     );
-    let control = controls(&mut scene.sides.plain, &scene.database, 0)?.swap_remove(1);
+    let control = controls(&mut fixture.sides.plain, &fixture.database, 0)?.swap_remove(1);
     ensure!(
         control.get_datetime("from")? == &at(4_000) && control.get_datetime("to")? == &at(90_000),
         "{control}"
@@ -82,45 +82,53 @@ fn time_change_marks_the_first_page_and_the_highest_page() -> Result<()> {
         control.get_document("kept")? == &doc! { "from": at(4_000), "to": at(7_000) },
         "{control}"
     );
-    ensure!(scene.newest(3)? == [5, 17, 16]);
+    ensure!(fixture.newest(3)? == [5, 17, 16]);
     // Pages begun since know it.
-    scene.insert(18..23)?;
+    fixture.insert(18..23)?;
     let expected = ["unordered unsteady", "late", "", "", "unordered anchor", "unordered"];
-    ensure!(scene.marks()? == expected, "{:?}", scene.marks()?);
+    ensure!(fixture.marks()? == expected, "{:?}", fixture.marks()?);
     // Bounds never shrink.
-    scene.shift(5, 100)?;
-    let control = controls(&mut scene.sides.plain, &scene.database, 0)?.swap_remove(1);
+    fixture.shift(5, 100)?;
+    let control = controls(&mut fixture.sides.plain, &fixture.database, 0)?.swap_remove(1);
     ensure!(
         control.get_datetime("from")? == &at(100) && control.get_datetime("to")? == &at(90_000),
         "{control}"
     );
-    ensure!(scene.marks()? == expected);
+    ensure!(fixture.marks()? == expected);
     Ok(())
 }
 
 #[test]
 fn time_change_on_the_highest_page_marks_that_page() -> Result<()> {
-    let mut scene = Scene::with(2)?;
-    scene.shift(1, -5)?;
-    ensure!(scene.marks()? == ["late unordered unsteady"], "{:?}", scene.marks()?);
-    let mut scene = Scene::with(6)?;
-    scene.shift(4, 7_500)?;
-    ensure!(scene.marks()? == ["unordered unsteady", "late"], "{:?}", scene.marks()?);
-    scene.insert(6..10)?;
+    let mut fixture = Fixture::with(2)?;
+    fixture.shift(1, -5)?;
     ensure!(
-        scene.marks()? == ["unordered unsteady", "late", "unordered"],
+        fixture.marks()? == ["late unordered unsteady"],
         "{:?}",
-        scene.marks()?
+        fixture.marks()?
+    );
+    let mut fixture = Fixture::with(6)?;
+    fixture.shift(4, 7_500)?;
+    ensure!(
+        fixture.marks()? == ["unordered unsteady", "late"],
+        "{:?}",
+        fixture.marks()?
+    );
+    fixture.insert(6..10)?;
+    ensure!(
+        fixture.marks()? == ["unordered unsteady", "late", "unordered"],
+        "{:?}",
+        fixture.marks()?
     );
     Ok(())
 }
 
 #[test]
 fn time_between_its_neighbours_sets_no_mark() -> Result<()> {
-    let mut scene = Scene::with(10)?;
-    scene.shift(5, 5_500)?;
-    scene.shift(9, 50_000)?;
-    ensure!(scene.marks()? == ["", "", ""]);
+    let mut fixture = Fixture::with(10)?;
+    fixture.shift(5, 5_500)?;
+    fixture.shift(9, 50_000)?;
+    ensure!(fixture.marks()? == ["", "", ""]);
     Ok(())
 }
 
@@ -128,28 +136,28 @@ fn time_between_its_neighbours_sets_no_mark() -> Result<()> {
 #[test]
 fn removing_the_highest_page_marks_the_page_before_it() -> Result<()> {
     for one_by_one in [true, false] {
-        let mut scene = Scene::with(24)?;
-        scene.shift(5, 90_000)?;
+        let mut fixture = Fixture::with(24)?;
+        fixture.shift(5, 90_000)?;
         for highest in (2..6).rev() {
-            ensure!(scene.marks()?.len() == highest + 1);
+            ensure!(fixture.marks()?.len() == highest + 1);
             let first = i32::try_from(highest * 4)?;
             if one_by_one {
                 for number in first..first + 4 {
-                    scene.delete(doc! { "n": number }, 1)?;
+                    fixture.delete(doc! { "n": number }, 1)?;
                 }
             } else {
-                scene.delete(doc! { "n": { "$gte": first } }, 0)?;
+                fixture.delete(doc! { "n": { "$gte": first } }, 0)?;
             }
-            ensure!(scene.marks()?.len() == highest, "{:?}", scene.marks()?);
+            ensure!(fixture.marks()?.len() == highest, "{:?}", fixture.marks()?);
             let newest = if highest == 2 {
                 vec![5, 7, 6]
             } else {
                 vec![5, first - 1, first - 2]
             };
-            ensure!(scene.newest(3)? == newest, "{:?}", scene.newest(3)?);
+            ensure!(fixture.newest(3)? == newest, "{:?}", fixture.newest(3)?);
         }
-        scene.delete(doc! { "k": 0 }, 0)?;
-        ensure!(scene.marks()?.is_empty());
+        fixture.delete(doc! { "k": 0 }, 0)?;
+        ensure!(fixture.marks()?.is_empty());
     }
     Ok(())
 }
@@ -157,20 +165,20 @@ fn removing_the_highest_page_marks_the_page_before_it() -> Result<()> {
 /// After a reservation, another writer may begin the next page at any time, and may not know of the change.
 #[test]
 fn time_change_does_not_happen_while_a_page_is_reserved() -> Result<()> {
-    let mut scene = Scene::with(12)?;
-    let database = scene.database.clone();
-    let change = |scene: &mut Scene, change: Document| {
+    let mut fixture = Fixture::with(12)?;
+    let database = fixture.database.clone();
+    let change = |fixture: &mut Fixture, change: Document| {
         let update = doc! { "q": { "k": 0, "control.page": 2 }, "u": change };
-        scene
+        fixture
             .sides
             .plain
             .command_ok(&doc! { "update": COLLECTION, "updates": [update], "$db": &database })
     };
-    change(&mut scene, doc! { "$push": { "control.next": 77_i64 } })?;
+    change(&mut fixture, doc! { "$push": { "control.next": 77_i64 } })?;
     for (number, seconds) in [(1, 90_000), (9, 90_000)] {
         let mut update = set_time(doc! { "n": number }, seconds);
         update.insert("$db", &database);
-        let reply = scene.sides.shaped.command(&update)?;
+        let reply = fixture.sides.shaped.command(&update)?;
         let code = match reply.get_array("writeErrors") {
             Ok(errors) => errors
                 .first()
@@ -179,15 +187,15 @@ fn time_change_does_not_happen_while_a_page_is_reserved() -> Result<()> {
         };
         ensure!(code == Some(112), "{reply}");
     }
-    ensure!(scene.newest(3)? == [11, 10, 9]);
-    change(&mut scene, doc! { "$pull": { "control.next": 77_i64 } })?;
-    scene.shift(1, 90_000)?;
-    scene.shift(9, 95_000)?;
-    ensure!(scene.newest(3)? == [9, 1, 11]);
+    ensure!(fixture.newest(3)? == [11, 10, 9]);
+    change(&mut fixture, doc! { "$pull": { "control.next": 77_i64 } })?;
+    fixture.shift(1, 90_000)?;
+    fixture.shift(9, 95_000)?;
+    ensure!(fixture.newest(3)? == [9, 1, 11]);
     ensure!(
-        scene.marks()? == ["late unordered unsteady", "", "late unordered anchor"],
+        fixture.marks()? == ["late unordered unsteady", "", "late unordered anchor"],
         "{:?}",
-        scene.marks()?
+        fixture.marks()?
     );
     Ok(())
 }

@@ -12,7 +12,7 @@ use proto_tests::{ItemIds, Proxy};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::time_changes::scene::{COLLECTION, Sides, check_order, item, seconds, set_time, shape};
+use crate::time_changes::fixture::{COLLECTION, Sides, check_order, item, seconds, set_time, shape};
 
 const ITEMS: i32 = 240;
 const RUNS_FOR: Duration = Duration::from_secs(10);
@@ -56,7 +56,7 @@ impl Times {
 }
 
 /// What all threads have to do with.
-struct Scene<'a> {
+struct Fixture<'a> {
     database: &'a str,
     times: Times,
     stop: AtomicBool,
@@ -68,15 +68,15 @@ fn is_untouched(number: i32) -> bool {
     number % 2 == 0
 }
 
-fn change_times(proxy: &Proxy, scene: &Scene<'_>, seed: u64) -> Result<u32> {
+fn change_times(proxy: &Proxy, fixture: &Fixture<'_>, seed: u64) -> Result<u32> {
     let mut connection = Connection::open(proxy.address())?;
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut changed = 0;
-    while !scene.stop.load(Ordering::Relaxed) {
+    while !fixture.stop.load(Ordering::Relaxed) {
         let number = random.random_range(0..ITEMS / 2) * 2 + 1;
-        let time = scene.times.next(&mut random, (number, &scene.count));
+        let time = fixture.times.next(&mut random, (number, &fixture.count));
         let mut update = set_time(doc! { "k": 0, "n": number }, time);
-        update.insert("$db", scene.database);
+        update.insert("$db", fixture.database);
         let reply = connection.command_ok(&update)?;
         ensure!(reply.get_i32("n")? == 1, "{reply}");
         changed += 1;
@@ -84,13 +84,13 @@ fn change_times(proxy: &Proxy, scene: &Scene<'_>, seed: u64) -> Result<u32> {
     Ok(changed)
 }
 
-fn read(proxy: &Proxy, scene: &Scene<'_>, seed: u64) -> Result<u32> {
+fn read(proxy: &Proxy, fixture: &Fixture<'_>, seed: u64) -> Result<u32> {
     let mut connection = Connection::open(proxy.address())?;
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut reads = 0;
-    while !scene.stop.load(Ordering::Relaxed) {
-        let mut find = scene.times.find(&mut random);
-        find.insert("$db", scene.database);
+    while !fixture.stop.load(Ordering::Relaxed) {
+        let mut find = fixture.times.find(&mut random);
+        find.insert("$db", fixture.database);
         let found = connection.all(&find)?;
         check(&found, &find).with_context(|| format!("{find}: {found:?}"))?;
         reads += 1;
@@ -146,25 +146,25 @@ fn scans_beside_writers(times: Times) -> Result<()> {
         .shaped
         .command_ok(&doc! { "insert": COLLECTION, "documents": items, "$db": &database })?;
     let other = sides.another_proxy()?;
-    let scene = Scene {
+    let fixture = Fixture {
         database: &database,
         times,
         stop: AtomicBool::new(false),
         count: AtomicI64::new(0),
     };
     thread::scope(|scope| -> Result<()> {
-        let (proxies, scene) = ([&sides.proxy, &other], &scene);
+        let (proxies, fixture) = ([&sides.proxy, &other], &fixture);
         let writers: Vec<_> = (0..2)
-            .map(|seed| scope.spawn(move || change_times(proxies[seed], scene, seed as u64)))
+            .map(|seed| scope.spawn(move || change_times(proxies[seed], fixture, seed as u64)))
             .collect();
         let readers: Vec<_> = (0..3)
-            .map(|seed| scope.spawn(move || read(proxies[seed % 2], scene, seed as u64)))
+            .map(|seed| scope.spawn(move || read(proxies[seed % 2], fixture, seed as u64)))
             .collect();
         let end = Instant::now() + RUNS_FOR;
         while Instant::now() < end && !readers.iter().any(thread::ScopedJoinHandle::is_finished) {
             thread::sleep(Duration::from_millis(50));
         }
-        scene.stop.store(true, Ordering::Relaxed);
+        fixture.stop.store(true, Ordering::Relaxed);
         let mut done = Vec::new();
         for thread in writers.into_iter().chain(readers) {
             done.push(thread.join().expect("a thread panicked")?);

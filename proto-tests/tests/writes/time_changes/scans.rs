@@ -8,7 +8,7 @@ use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::time_changes::scene::{COLLECTION, Sides, at, check_order, item, set_time, shape};
+use crate::time_changes::fixture::{COLLECTION, Sides, at, check_order, item, set_time, shape};
 
 const ITEMS: i32 = 60;
 
@@ -88,13 +88,13 @@ fn one(seed: u64, direction: i32, (skip, from): (i32, Option<i32>)) -> Result<()
     })?;
     check_order(&returned, direction)?;
     let returned: Vec<i32> = returned.iter().flat_map(|item| item.get_i32("n")).collect();
-    let mut asked: Vec<i32> = (0..ITEMS)
+    let mut expected: Vec<i32> = (0..ITEMS)
         .filter(|n| from.is_none_or(|from| (from..50).contains(n)))
         .collect();
     if direction < 0 {
-        asked.reverse();
+        expected.reverse();
     }
-    for number in asked.into_iter().skip(usize::try_from(skip)?) {
+    for number in expected.into_iter().skip(usize::try_from(skip)?) {
         ensure!(
             returned.contains(&number) || !untouched.contains(&number),
             "{number} is not among {returned:?}"

@@ -9,7 +9,7 @@ use proto_tests::{ItemIds, Proxy};
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::time_changes::scene::{COLLECTION, Sides, at, check_order, item, shape};
+use crate::time_changes::fixture::{COLLECTION, Sides, at, check_order, item, shape};
 
 const KEYS: i32 = 4;
 const ROUNDS: i32 = 120;

@@ -37,7 +37,7 @@ pub(crate) fn changes(id: i32) -> Vec<Document> {
         doc! { "$bit": { "n": { "or": 8 } } },
         doc! { "$set": { "lines.$[].b": 3 } },
         doc! { "$setOnInsert": { "n": 1, "k": 9, "made": true }, "$set": { "seen": true } },
-        // What mongod refuses, and in its words.
+        // Statements that mongod refuses, with mongod's error text.
         doc! { "$inc": { "name": 1 } },
         doc! { "$inc": { "n": "x" } },
         doc! { "$push": { "name": 1 } },
@@ -240,8 +240,8 @@ fn an_update_that_is_sent_again_is_done_once() -> Result<()> {
     for command in &commands {
         let first = sides.shaped.command_ok(command)?;
         let again = other.command_ok(command)?;
-        for said in ["n", "nModified", "value", "lastErrorObject"] {
-            ensure!(first.get(said) == again.get(said), "{command}\n  {first}\n  {again}");
+        for field in ["n", "nModified", "value", "lastErrorObject"] {
+            ensure!(first.get(field) == again.get(field), "{command}\n  {first}\n  {again}");
         }
     }
     let found = sides.items(true)?;

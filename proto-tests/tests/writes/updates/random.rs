@@ -8,8 +8,8 @@ use rand::rngs::ChaCha8Rng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 
+use crate::updates::by_filter::{filters, more_changes, of_ids, pipelines};
 use crate::updates::by_id::{self, changes};
-use crate::updates::found::{filters, more_changes, of_ids, pipelines};
 use crate::updates::sides::{self, ALL_IDS, COLLECTION};
 
 #[test]
@@ -86,17 +86,17 @@ fn at_random(seed: u64, ids: ItemIds) -> Result<()> {
             doc! { "update": COLLECTION, "updates": statements, "ordered": rng.random_bool(0.5) }
         };
         let [plain, shaped] = sides.run(&command)?;
-        let told = |reply: &Document| {
+        let comparable = |reply: &Document| {
             let errors = reply.get_array("writeErrors").into_iter().flatten();
             let errors: Vec<_> = errors
                 .filter_map(|error| error.as_document())
                 .map(|error| ["index", "code"].map(|name| error.get(name).cloned()))
                 .collect();
-            let told = ["n", "nModified", "value", "code"].map(|name| reply.get(name).cloned());
-            (told, errors)
+            let fields = ["n", "nModified", "value", "code"].map(|name| reply.get(name).cloned());
+            (fields, errors)
         };
         ensure!(
-            told(&plain) == told(&shaped),
+            comparable(&plain) == comparable(&shaped),
             "{command}\n  plain:  {plain}\n  shaped: {shaped}"
         );
         if number % 10 == 0 {

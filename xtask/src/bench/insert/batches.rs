@@ -17,7 +17,7 @@ use crate::bench::trades::{Trade, Trades};
 /// Items in a command.
 const BATCH: usize = 1000;
 
-/// The ways over one number of keys.
+/// The variants over one number of keys.
 struct Comparison {
     keys: u32,
     places: Vec<Place>,
@@ -29,8 +29,8 @@ struct Comparison {
 
 pub(super) fn run(servers: &mut Servers, options: &Options) -> Result<()> {
     println!("\ninsertMany of {BATCH} items, ordered, over 1 connection: µs an item");
-    let ways = servers.ways();
-    print_heading("keys", &["µs/item"], &ways);
+    let variants = servers.variants();
+    print_heading("keys", &["µs/item"], &variants);
     let mut sizes = Vec::new();
     for keys in &options.keys {
         let mut comparison = Comparison::prepare(servers, options, *keys)?;
@@ -43,7 +43,7 @@ pub(super) fn run(servers: &mut Servers, options: &Options) -> Result<()> {
     println!(
         "\nwhat they take then, in bytes an item: data as it is, as it is stored (compressed), indexes, both on disk"
     );
-    print_heading("keys", &["data", "stored", "indexes", "on disk"], &ways);
+    print_heading("keys", &["data", "stored", "indexes", "on disk"], &variants);
     for (keys, rows) in sizes {
         print_group(&keys.to_string(), &rows);
     }
@@ -57,9 +57,9 @@ impl Comparison {
         let mut trades = Trades::new();
         let filling = trades.among(keys, options.filling(keys));
         let mut places = Vec::new();
-        for way in servers.ways() {
-            let mut place = Place::make(way, &terms)?;
-            place.fill(&filling).with_context(|| place.way.name)?;
+        for variant in servers.variants() {
+            let mut place = Place::make(variant, &terms)?;
+            place.fill(&filling).with_context(|| place.variant.name)?;
             places.push(place);
         }
         options.settle(servers)?;
@@ -79,21 +79,23 @@ impl Comparison {
         for round in 0..options.rounds {
             let items = options.items.div_ceil(BATCH) * BATCH;
             let trades = self.trades.among(self.keys, items);
-            let ways = self.places.iter_mut().zip(&mut clients);
-            for ((place, client), times) in ways.zip(&mut measured) {
+            let variants = self.places.iter_mut().zip(&mut clients);
+            for ((place, client), times) in variants.zip(&mut measured) {
                 // It takes the longer the more pages there are: each round finds the same.
-                if place.way.model == Model::ByHand && round > 0 {
+                if place.variant.model == Model::ByHand && round > 0 {
                     place.empty()?;
                     place.fill(&self.filling)?;
                     place::checkpoint(mongod)?;
                 }
-                let time = insert(place, client, &trades).with_context(|| place.way.name)?;
+                let time = insert(place, client, &trades).with_context(|| place.variant.name)?;
                 times.push(time.as_secs_f64() * 1e6 / as_f64(items));
             }
         }
         self.places.iter().try_for_each(Place::check)?;
         let rows = self.places.iter().zip(measured);
-        Ok(rows.map(|(place, times)| Row::of_costs(&place.way, times)).collect())
+        Ok(rows
+            .map(|(place, times)| Row::of_costs(&place.variant, times))
+            .collect())
     }
 
     fn sizes(&self, mongod: SocketAddr) -> Result<Vec<Row>> {
@@ -104,7 +106,7 @@ impl Comparison {
             let bytes = vec![sizes.data, sizes.stored, indexes, sizes.stored + indexes];
             let each: Vec<_> = bytes.into_iter().map(|bytes| bytes / as_f64(place.items)).collect();
             let on_disk = each.last().copied().into_iter().collect();
-            Ok(Row::of(&place.way, each, on_disk))
+            Ok(Row::of(&place.variant, each, on_disk))
         });
         sizes.collect()
     }

@@ -9,12 +9,12 @@ use proto_tests::{ItemIds, Proxy};
 use super::Options;
 use super::singles;
 use crate::bench::by_hand::MAX_ITEMS;
+use crate::bench::concurrent;
 use crate::bench::load::{self, Figures};
 use crate::bench::model::Model;
 use crate::bench::place::{self, Place};
 use crate::bench::servers::Servers;
 use crate::bench::statistics::median;
-use crate::bench::together;
 use crate::bench::trades::{KEY, Trade, Trades};
 
 /// The key.
@@ -29,42 +29,45 @@ pub(super) fn run(servers: &mut Servers, options: &Options) -> Result<()> {
         "\ninsertOne of one key by 1 connection, and by {CONNECTIONS} through {PROXIES} proxies: operations a second of all, \
          latencies in µs"
     );
-    println!("connections  way                    ops/s      p50      p99  ops/1 connection");
-    let mut ways = servers.ways();
-    ways.retain(|way| {
+    println!("connections  variant                ops/s      p50      p99  ops/1 connection");
+    let mut variants = servers.variants();
+    variants.retain(|variant| {
         matches!(
-            way.model,
-            Model::Naive | Model::Shaped(ItemIds::Unique | ItemIds::Stored)
+            variant.model,
+            Model::Plain | Model::Shaped(ItemIds::Unique | ItemIds::Stored)
         )
     });
     let terms = options.terms("hot".to_owned(), 1);
     let mut trades = Trades::new();
-    for way in ways {
-        let others = if way.is_ours() { PROXIES - 1 } else { 0 };
-        let others: Vec<Proxy> = (0..others).map(|_| servers.another(&way)).collect::<Result<_>>()?;
-        let mut doors = vec![way.address];
-        doors.extend(others.iter().map(Proxy::address));
-        let mut place = Place::make(way, &terms)?;
-        let [mut alone, mut together] = [Vec::new(), Vec::new()];
+    for variant in variants {
+        let others = if variant.is_ours() { PROXIES - 1 } else { 0 };
+        let others: Vec<Proxy> = (0..others).map(|_| servers.another(&variant)).collect::<Result<_>>()?;
+        let mut addresses = vec![variant.address];
+        addresses.extend(others.iter().map(Proxy::address));
+        let mut place = Place::make(variant, &terms)?;
+        let [mut alone, mut concurrent] = [Vec::new(), Vec::new()];
         for _ in 0..options.rounds {
-            for (connections, doors, figures) in [(1, &doors[..1], &mut alone), (CONNECTIONS, &doors, &mut together)] {
+            for (connections, addresses, figures) in [
+                (1, &addresses[..1], &mut alone),
+                (CONNECTIONS, &addresses, &mut concurrent),
+            ] {
                 let trades = next(&mut trades, options.items, connections);
-                let measured = singles::measure(&mut place, &trades, (connections, doors));
-                figures.push(measured.with_context(|| place.way.name)?);
+                let measured = singles::measure(&mut place, &trades, (connections, addresses));
+                figures.push(measured.with_context(|| place.variant.name)?);
             }
         }
         place.check()?;
-        if place.way.is_ours() {
+        if place.variant.is_ours() {
             check_pages(servers, &place)?;
         }
-        print(&place, &alone, &together);
+        print(&place, &alone, &concurrent);
         std::io::stdout().flush()?;
     }
     place::drop_database(servers.direct(), &terms)
 }
 
 fn next(trades: &mut Trades, items: usize, connections: usize) -> Vec<Trade> {
-    trades.of(CUSTOMER, together::commands(items, connections))
+    trades.of(CUSTOMER, concurrent::commands(items, connections))
 }
 
 /// Fails unless the key's pages are numbered without a gap and all but the last are full.
@@ -74,8 +77,8 @@ fn check_pages(servers: &Servers, place: &Place) -> Result<()> {
         "_id": Bson::Null, "pages": { "$sum": 1 }, "full": { "$sum": is_full }, "highest": { "$max": "$control.page" },
     };
     let pipeline = [doc! { "$match": { KEY: CUSTOMER } }, doc! { "$group": found }];
-    let command = doc! { "aggregate": place.way.collection, "pipeline": pipeline.to_vec(), "cursor": {} };
-    let reply = place.ask(servers.direct(), command)?;
+    let command = doc! { "aggregate": place.variant.collection, "pipeline": pipeline.to_vec(), "cursor": {} };
+    let reply = place.run_at(servers.direct(), command)?;
     let groups = reply.get_document("cursor")?.get_array("firstBatch")?;
     let found = groups.first().and_then(Bson::as_document).context("no pages")?;
     let [pages, full, highest] = ["pages", "full", "highest"].map(|field| found.get_i32(field));
@@ -83,21 +86,21 @@ fn check_pages(servers: &Servers, place: &Place) -> Result<()> {
     ensure!(
         pages? == expected && highest? + 1 == expected && full? + 1 >= expected,
         "{} has {found}, not {expected} pages that are full",
-        place.way.name
+        place.variant.name
     );
     Ok(())
 }
 
-fn print(place: &Place, alone: &[Figures], together: &[Figures]) {
-    let times = load::ratio(together, alone, |figures| figures.per_second);
+fn print(place: &Place, alone: &[Figures], concurrent: &[Figures]) {
+    let times = load::ratio(concurrent, alone, |figures| figures.per_second);
     for (connections, rounds, times) in [
         (1, alone, String::new()),
-        (CONNECTIONS, together, format!("{times:.2}")),
+        (CONNECTIONS, concurrent, format!("{times:.2}")),
     ] {
         let of = |figure: fn(&Figures) -> f64| median(rounds.iter().map(figure));
         let row = format!(
             "{connections:>11}  {:<19}{:>9.0}{:>9.0}{:>9.0}{times:>18}",
-            place.way.name,
+            place.variant.name,
             of(|figures| figures.per_second),
             of(|figures| figures.p50_us),
             of(|figures| figures.p99_us),

@@ -13,18 +13,18 @@ use crate::bench::servers::Servers;
 use crate::bench::table::{Row, print_group, print_heading};
 use crate::bench::trades::Trades;
 
-/// Commands in a round: few, or there would soon be other pages than those that are asked for.
+/// Commands in a round: few, so that the number of pages stays near the configured one.
 const COMMANDS: usize = 100;
 
 pub(super) fn run(servers: &mut Servers, options: &Options) -> Result<()> {
     println!("\ninsertOne of a key that has pages already, over 1 connection, {COMMANDS} in a row: µs each");
-    let mut ways = servers.ways();
-    ways.retain(|way| !matches!(way.model, Model::TimeSeries | Model::Shaped(ItemIds::Dropped)));
-    print_heading("pages", &["µs each"], &ways);
+    let mut variants = servers.variants();
+    variants.retain(|variant| !matches!(variant.model, Model::TimeSeries | Model::Shaped(ItemIds::Dropped)));
+    print_heading("pages", &["µs each"], &variants);
     let terms = options.terms("pages".to_owned(), 1);
-    let mut places = ways
+    let mut places = variants
         .into_iter()
-        .map(|way| Place::make(way, &terms))
+        .map(|variant| Place::make(variant, &terms))
         .collect::<Result<Vec<_>>>()?;
     let mut trades = Trades::new();
     // Each round has a customer to itself, as the one before has more pages now.
@@ -34,7 +34,7 @@ pub(super) fn run(servers: &mut Servers, options: &Options) -> Result<()> {
         for customer in customers.by_ref().take(options.rounds) {
             let filling = trades.of(customer, pages * usize::from(MAX_ITEMS));
             for place in &mut places {
-                place.fill(&filling).with_context(|| place.way.name)?;
+                place.fill(&filling).with_context(|| place.variant.name)?;
             }
             options.settle(servers)?;
             let trades = trades.of(customer, COMMANDS);
@@ -42,7 +42,7 @@ pub(super) fn run(servers: &mut Servers, options: &Options) -> Result<()> {
                 let mut client = place.client()?;
                 let requests = trades.chunks(1).map(|trade| client.request(&place.write(trade)));
                 let requests = requests.collect::<Result<Vec<_>>>()?;
-                let time = client.exchange_all(&requests).with_context(|| place.way.name)?;
+                let time = client.exchange_all(&requests).with_context(|| place.variant.name)?;
                 place.items += COMMANDS;
                 times.push(time.as_secs_f64() * 1e6 / as_f64(COMMANDS));
             }
@@ -50,7 +50,7 @@ pub(super) fn run(servers: &mut Servers, options: &Options) -> Result<()> {
         let rows: Vec<_> = places
             .iter()
             .zip(measured)
-            .map(|(place, times)| Row::of_costs(&place.way, times))
+            .map(|(place, times)| Row::of_costs(&place.variant, times))
             .collect();
         print_group(&pages.to_string(), &rows);
         std::io::stdout().flush()?;

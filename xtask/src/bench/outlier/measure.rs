@@ -10,7 +10,7 @@ use bson::doc;
 use proto_tests::raw;
 
 use super::part::{Operation, Part, Turn};
-use super::ways::{DATABASE, Way, Ways};
+use super::variants::{DATABASE, Variant, Variants};
 use crate::bench::client::{Client, Prepared, Reply, Request};
 use crate::bench::load::{Figures, figures};
 use crate::bench::model::Write;
@@ -27,7 +27,7 @@ pub(super) struct Taken {
     bytes: usize,
 }
 
-/// What was measured of a way.
+/// What was measured of a variant.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     rounds: Vec<Taken>,
@@ -47,7 +47,7 @@ impl Measured {
         }
     }
 
-    pub(super) fn row(&self, way: &Way) -> Row {
+    pub(super) fn row(&self, variant: &Variant) -> Row {
         let middle = |figure: &dyn Fn(&Taken) -> f64| median(self.rounds.iter().map(figure));
         let figures = vec![
             middle(&|taken| taken.figures.per_second),
@@ -59,7 +59,7 @@ impl Measured {
             median(self.cpu_us[1].iter().copied()),
         ];
         let costs = self.rounds.iter().map(|taken| taken.figures.per_second.recip());
-        Row::named((way.name, way.is_ours), figures, costs.collect())
+        Row::named((variant.name, variant.is_ours), figures, costs.collect())
     }
 }
 
@@ -70,17 +70,22 @@ enum Sending {
     Read(Vec<u8>, usize),
 }
 
-/// Does all operations on a way.
-pub(super) fn run(ways: &Ways, way: &Way, (part, operations): (Part, &[Operation]), turn: Turn) -> Result<Taken> {
-    let mut client = Client::open(way.address, DATABASE, ways.retries)?;
-    let sendings = operations.iter().map(|operation| sending(&client, way, operation));
+/// Executes all operations on a variant.
+pub(super) fn run(
+    variants: &Variants,
+    variant: &Variant,
+    (part, operations): (Part, &[Operation]),
+    turn: Turn,
+) -> Result<Taken> {
+    let mut client = Client::open(variant.address, DATABASE, variants.retries)?;
+    let sendings = operations.iter().map(|operation| sending(&client, variant, operation));
     let sendings = sendings.collect::<Result<Vec<_>>>()?;
     // A connection's first command is no measure of the others.
     client.command(doc! { "ping": 1 })?;
     let next = AtomicUsize::new(0);
     let barrier = Barrier::new(turn.connections);
     let clients = (0..turn.connections).map(|_| {
-        let mut client = Client::open(way.address, DATABASE, ways.retries)?;
+        let mut client = Client::open(variant.address, DATABASE, variants.retries)?;
         client.command(doc! { "ping": 1 })?;
         Ok(client)
     });
@@ -112,13 +117,14 @@ pub(super) fn run(ways: &Ways, way: &Way, (part, operations): (Part, &[Operation
     })
 }
 
-fn sending(client: &Client, way: &Way, operation: &Operation) -> Result<Sending> {
+fn sending(client: &Client, variant: &Variant, operation: &Operation) -> Result<Sending> {
     Ok(match operation {
-        Operation::Update(statement) => {
-            Sending::Write(Prepared::of(&Write::update(way.collection, vec![statement.clone()]))?)
-        }
+        Operation::Update(statement) => Sending::Write(Prepared::of(&Write::update(
+            variant.collection,
+            vec![statement.clone()],
+        ))?),
         Operation::Find(rest, found) => {
-            let mut command = doc! { "find": way.collection };
+            let mut command = doc! { "find": variant.collection };
             command.extend(rest.clone());
             Sending::Read(client.frame(command)?, *found)
         }

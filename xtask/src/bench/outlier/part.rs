@@ -1,10 +1,10 @@
-//! The measured operations of an application, the same on every way.
+//! The measured operations of an application, the same on every variant.
 
 use bson::{Document, doc};
 use clap::ValueEnum;
 
 use super::books::{BUYERS, Books, LENGTHS};
-use super::ways::{Kind, Way};
+use super::variants::{Kind, Variant};
 
 /// Books of one page of a listing.
 const PAGE: i32 = 20;
@@ -84,9 +84,9 @@ impl Part {
         matches!(self, Self::Listing | Self::Whole | Self::Buyer)
     }
 
-    /// Whether it is the same operation on this way.
-    pub(super) fn is_for(self, way: &Way) -> bool {
-        way.kind != Kind::Base || !matches!(self, Self::Whole | Self::Buyer)
+    /// Whether it is the same operation on this variant.
+    pub(super) fn is_for(self, variant: &Variant) -> bool {
+        variant.kind != Kind::Base || !matches!(self, Self::Whole | Self::Buyer)
     }
 
     /// Its groups.

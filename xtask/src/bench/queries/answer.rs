@@ -5,8 +5,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};
 
-use super::asker::{Asker, Request};
-use super::servers::Way;
+use super::query_client::{QueryClient, Request};
+use super::servers::Variant;
 use super::shape::Order;
 
 /// Documents that an answer keeps to show a difference.
@@ -29,9 +29,9 @@ impl Answer {
         }
     }
 
-    fn read(asker: &mut Asker, request: &Request, order: Order) -> Result<Self> {
+    fn read(client: &mut QueryClient, request: &Request, order: Order) -> Result<Self> {
         let mut answer = Self::default();
-        asker.documents(request, |document| answer.add(document))?;
+        client.documents(request, |document| answer.add(document))?;
         if order == Order::Any {
             answer.hashes.sort_unstable();
         }
@@ -61,9 +61,9 @@ fn text(document: &Document) -> String {
 /// The connections and requests of one query with the same values.
 #[derive(Debug)]
 pub(super) struct Comparison<'a> {
-    pub(super) plain: &'a mut Asker,
+    pub(super) plain: &'a mut QueryClient,
     pub(super) plain_request: &'a Request,
-    pub(super) shaped: &'a mut Asker,
+    pub(super) shaped: &'a mut QueryClient,
     pub(super) shaped_request: &'a Request,
 }
 
@@ -85,7 +85,7 @@ impl Comparison<'_> {
         for document in &answer.first {
             let conditions = [self.plain_request.filter.clone(), doc! { "_id": document.get("_id") }];
             let filter = doc! { "$and": conditions.to_vec() };
-            let command = doc! { "find": Way::Plain.collection(), "filter": filter };
+            let command = doc! { "find": Variant::Plain.collection(), "filter": filter };
             let request = self.plain.request(&command)?;
             let mut texts = Vec::new();
             self.plain.documents(&request, |found| texts.push(text(&found)))?;

@@ -1,7 +1,7 @@
 //! How costs grow with the size of the collection, and which rows fail.
 
 use super::measure::Row;
-use super::servers::Way;
+use super::servers::Variant;
 use super::shape::PlainPlan;
 use crate::bench::place::as_f64;
 
@@ -52,9 +52,9 @@ pub(super) fn judge(sizes: &[Size], allowance: f64) -> Vec<Growth> {
 }
 
 fn growth(name: &'static str, sizes: &[Size], allowance: f64) -> Growth {
-    let latency = |way| exponent(&points(name, sizes, |row| least_p50_us(row, way)));
-    let (plain, shaped) = (latency(Way::Plain), latency(Way::Shaped));
-    let pages = points(name, sizes, |row| Some(row.of(Way::Shaped)?.examined().max(1.0)));
+    let latency = |variant| exponent(&points(name, sizes, |row| least_p50_us(row, variant)));
+    let (plain, shaped) = (latency(Variant::Plain), latency(Variant::Shaped));
+    let pages = points(name, sizes, |row| Some(row.of(Variant::Shaped)?.examined().max(1.0)));
     let mut failures = Vec::new();
     if let (Some(plain), Some(shaped)) = (plain, shaped)
         && shaped > plain.max(0.0) + allowance
@@ -79,14 +79,14 @@ fn growth(name: &'static str, sizes: &[Size], allowance: f64) -> Growth {
 
 /// The median latency of the round where it is the least: other work on the machine only adds to it, and
 /// growth compares what was measured minutes apart.
-fn least_p50_us(row: &Row, way: Way) -> Option<f64> {
-    let rounds = row.of(way)?.rounds.iter();
+fn least_p50_us(row: &Row, variant: Variant) -> Option<f64> {
+    let rounds = row.of(variant)?.rounds.iter();
     rounds.map(|round| round.p50_us).min_by(f64::total_cmp)
 }
 
 /// Human-readable: how far a row exceeds the pages that it may examine.
 fn excess(row: &Row) -> Option<String> {
-    let (plain, shaped) = (row.of(Way::Plain)?, row.of(Way::Shaped)?);
+    let (plain, shaped) = (row.of(Variant::Plain)?, row.of(Variant::Shaped)?);
     let needed = plain.documents().max(plain.keys()).max(plain.examined());
     let limit = PAGES_EACH * needed + PAGES_BESIDES;
     let is_excess = row.plan == PlainPlan::Indexed && shaped.examined() > limit;

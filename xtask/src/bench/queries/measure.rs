@@ -1,4 +1,4 @@
-//! Measures one shape: every way in turn, round by round.
+//! Measures one shape: every variant in turn, round by round.
 
 use std::time::{Duration, Instant};
 
@@ -6,10 +6,10 @@ use anyhow::{Context as _, Result};
 
 use super::answer::Comparison;
 use super::arguments::Arguments;
-use super::asker::{Asker, Request};
 use super::counters::{Counters, Reader};
 use super::messages::Messages;
-use super::servers::{Servers, Way};
+use super::query_client::{QueryClient, Request};
+use super::servers::{Servers, Variant};
 use super::shape::{PlainPlan, Shape};
 use crate::bench::load::{self, Figures};
 use crate::bench::place::as_f64;
@@ -27,18 +27,18 @@ const LEAST_QUERIES: usize = 3;
 /// A turn that has lasted so many times its length ends after one query.
 const LONG_TURNS: u32 = 5;
 
-/// How often and how long each way is measured.
+/// How often and how long each variant is measured.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rounds {
     pub(super) rounds: usize,
-    /// How long a way repeats a query in a round.
+    /// How long a variant repeats a query in a round.
     pub(super) turn: Duration,
 }
 
-/// What one way took, a query.
+/// The figures of one variant.
 #[derive(Debug, Clone)]
 pub(super) struct Measured {
-    pub(super) way: Way,
+    pub(super) variant: Variant,
     pub(super) rounds: Vec<Figures>,
     queries: f64,
     /// Of all rounds.
@@ -50,9 +50,9 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    fn new(way: Way) -> Self {
+    fn new(variant: Variant) -> Self {
         Self {
-            way,
+            variant,
             rounds: Vec::new(),
             queries: 0.0,
             counted: Counters::default(),
@@ -110,78 +110,78 @@ pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) plan: PlainPlan,
     /// The plain collection first, the shaped one last.
-    pub(super) ways: Vec<Measured>,
+    pub(super) variants: Vec<Measured>,
 }
 
 impl Row {
-    /// What was measured of a way.
-    pub(super) fn of(&self, way: Way) -> Option<&Measured> {
-        self.ways.iter().find(|measured| measured.way == way)
+    /// What was measured of a variant.
+    pub(super) fn of(&self, variant: Variant) -> Option<&Measured> {
+        self.variants.iter().find(|measured| measured.variant == variant)
     }
 }
 
-/// A way with its connection and its requests.
-struct Asked {
-    asker: Asker,
+/// A variant with its connection and its requests.
+struct VariantRun {
+    client: QueryClient,
     requests: Vec<Request>,
     measured: Measured,
 }
 
-/// Compares the answers, then measures every way. `None`: the collection has no key that is long enough.
+/// Compares the answers, then measures every variant. `None`: the collection has no key that is long enough.
 pub(super) fn run(shape: &Shape, servers: &Servers, messages: &Messages, rounds: Rounds) -> Result<Option<Row>> {
-    let mut asked = Vec::new();
-    for way in servers.ways() {
-        let Some(one) = prepare(shape, servers, messages, way)? else {
+    let mut runs = Vec::new();
+    for variant in servers.variants() {
+        let Some(run) = prepare(shape, servers, messages, variant)? else {
             return Ok(None);
         };
-        asked.push(one);
+        runs.push(run);
     }
-    compare(shape, &mut asked)?;
-    let mut reader = Reader::open(servers.address(Way::Plain))?;
+    compare(shape, &mut runs)?;
+    let mut reader = Reader::open(servers.address(Variant::Plain))?;
     for round in 0..rounds.rounds {
-        // Another way begins each time.
-        for turn in 0..asked.len() {
-            let at = (round + turn) % asked.len();
-            take_turn(&mut asked[at], servers, &mut reader, Turn { round, of: rounds })?;
+        // Each round starts with another variant.
+        for turn in 0..runs.len() {
+            let at = (round + turn) % runs.len();
+            take_turn(&mut runs[at], servers, &mut reader, Turn { round, of: rounds })?;
         }
     }
     Ok(Some(Row {
         name: shape.name,
         plan: shape.plan,
-        ways: asked.into_iter().map(|asked| asked.measured).collect(),
+        variants: runs.into_iter().map(|run| run.measured).collect(),
     }))
 }
 
-/// Connects a way and makes its requests, which have the same values for every way.
-fn prepare(shape: &Shape, servers: &Servers, messages: &Messages, way: Way) -> Result<Option<Asked>> {
-    let asker = Asker::open(servers.address(way))?;
+/// Connects to a variant and builds its requests. The values are the same for every variant.
+fn prepare(shape: &Shape, servers: &Servers, messages: &Messages, variant: Variant) -> Result<Option<VariantRun>> {
+    let client = QueryClient::open(servers.address(variant))?;
     let mut random = SplitMix64::new(messages.all.len() as u64);
     let mut requests = Vec::with_capacity(ARGUMENTS);
     for _ in 0..ARGUMENTS {
-        let arguments = Arguments::random(messages, way.collection(), &mut random)?;
+        let arguments = Arguments::random(messages, variant.collection(), &mut random)?;
         let Some(command) = shape.command(&arguments) else {
             return Ok(None);
         };
-        requests.push(asker.request(&command)?);
+        requests.push(client.request(&command)?);
     }
-    Ok(Some(Asked {
-        asker,
+    Ok(Some(VariantRun {
+        client,
         requests,
-        measured: Measured::new(way),
+        measured: Measured::new(variant),
     }))
 }
 
-/// Fails unless the first way and the last one answer the same.
-fn compare(shape: &Shape, asked: &mut [Asked]) -> Result<()> {
-    let [plain, .., shaped] = asked else {
+/// Fails unless the first and the last variant return the same documents.
+fn compare(shape: &Shape, runs: &mut [VariantRun]) -> Result<()> {
+    let [plain, .., shaped] = runs else {
         return Ok(());
     };
     let started = Instant::now();
     for nth in 0..COMPARED {
         let mut comparison = Comparison {
-            plain: &mut plain.asker,
+            plain: &mut plain.client,
             plain_request: &plain.requests[nth],
-            shaped: &mut shaped.asker,
+            shaped: &mut shaped.client,
             shaped_request: &shaped.requests[nth],
         };
         comparison.check(shape.order)?;
@@ -192,7 +192,7 @@ fn compare(shape: &Shape, asked: &mut [Asked]) -> Result<()> {
     Ok(())
 }
 
-/// A turn of a way in a round.
+/// A turn of a variant in a round.
 #[derive(Debug, Clone, Copy)]
 struct Turn {
     round: usize,
@@ -212,19 +212,19 @@ impl Turn {
 }
 
 /// Repeats the query until the turn is over, and adds up the cost.
-fn take_turn(asked: &mut Asked, servers: &Servers, reader: &mut Reader, turn: Turn) -> Result<()> {
-    let Asked {
-        asker,
+fn take_turn(run: &mut VariantRun, servers: &Servers, reader: &mut Reader, turn: Turn) -> Result<()> {
+    let VariantRun {
+        client,
         requests,
         measured,
-    } = asked;
+    } = run;
     let mut next = turn.round * ARGUMENTS / turn.of.rounds;
     let mut taken = Vec::new();
-    let cpu_before = servers.cpu_times(measured.way)?;
+    let cpu_before = servers.cpu_times(measured.variant)?;
     let before = reader.read()?;
     let started = Instant::now();
     while !turn.is_over(taken.len(), started.elapsed()) {
-        let exchange = asker.time(&requests[next % ARGUMENTS]).context("an answer")?;
+        let exchange = client.time(&requests[next % ARGUMENTS]).context("an answer")?;
         next += 1;
         taken.push(exchange.taken);
         measured.bytes += as_f64(exchange.bytes);
@@ -232,7 +232,7 @@ fn take_turn(asked: &mut Asked, servers: &Servers, reader: &mut Reader, turn: Tu
     }
     let counted = reader.read()?;
     let counted = reader.between(before, counted);
-    let cpu = servers.cpu_times(measured.way)?;
+    let cpu = servers.cpu_times(measured.variant)?;
     measured.mongod_cpu += cpu.mongod.saturating_sub(cpu_before.mongod);
     measured.proxy_cpu += cpu.proxy.saturating_sub(cpu_before.proxy);
     measured.queries += as_f64(taken.len());

@@ -1,4 +1,4 @@
-//! A plot of the medians of every query and every way, as an SVG file: a line for each query, latency on a
+//! A plot of the medians of every query and every variant, as an SVG file: a line for each query, latency on a
 //! logarithmic axis.
 
 use std::fmt::{self, Write as _};
@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use super::growth::Size;
 use super::measure::Row;
 use super::report::grouped;
-use super::servers::Way;
+use super::servers::Variant;
 use crate::bench::load::Figures;
 use crate::bench::place::as_f64;
 
@@ -21,27 +21,27 @@ const RIGHT: f64 = WIDTH - 30.0;
 const TOP: f64 = 90.0;
 /// From one query to the next.
 const LINE: f64 = 18.0;
-/// The ways with Okabe and Ito's colours, which the colour-blind distinguish.
-const WAYS: [Series; 3] = [
+/// The variants with Okabe and Ito's colours, which the colour-blind distinguish.
+const VARIANTS: [Series; 3] = [
     Series {
-        way: Way::Plain,
+        variant: Variant::Plain,
         name: "plain",
         colour: "#333333",
     },
     Series {
-        way: Way::HaProxy,
+        variant: Variant::HaProxy,
         name: "plain through HAProxy",
         colour: "#e69f00",
     },
     Series {
-        way: Way::Shaped,
+        variant: Variant::Shaped,
         name: "mongoshape",
         colour: "#0072b2",
     },
 ];
 
 struct Series {
-    way: Way,
+    variant: Variant,
     name: &'static str,
     colour: &'static str,
 }
@@ -77,14 +77,14 @@ impl Axis {
     }
 }
 
-fn median(row: &Row, way: Way) -> Option<f64> {
-    Some(Figures::median(&row.of(way)?.rounds).p50_us)
+fn median(row: &Row, variant: Variant) -> Option<f64> {
+    Some(Figures::median(&row.of(variant)?.rounds).p50_us)
 }
 
 fn svg(size: &Size) -> Result<String, fmt::Error> {
     let medians = || {
-        let ways = |row| WAYS.iter().filter_map(move |series| median(row, series.way));
-        size.rows.iter().flat_map(ways)
+        let variants = |row| VARIANTS.iter().filter_map(move |series| median(row, series.variant));
+        size.rows.iter().flat_map(variants)
     };
     let axis = Axis::over(medians().collect::<Vec<_>>().into_iter());
     let bottom = TOP + LINE * as_f64(size.rows.len());
@@ -108,8 +108,8 @@ fn svg(size: &Size) -> Result<String, fmt::Error> {
 }
 
 fn legend(svg: &mut String, size: &Size) -> fmt::Result {
-    let is_measured = |series: &&Series| size.rows.iter().any(|row| row.of(series.way).is_some());
-    for (number, Series { name, colour, .. }) in WAYS.iter().filter(is_measured).enumerate() {
+    let is_measured = |series: &&Series| size.rows.iter().any(|row| row.of(series.variant).is_some());
+    for (number, Series { name, colour, .. }) in VARIANTS.iter().filter(is_measured).enumerate() {
         let x = LEFT + 190.0 * as_f64(number);
         writeln!(
             svg,
@@ -155,8 +155,8 @@ fn line(svg: &mut String, axis: Axis, line: &Line<'_>) -> fmt::Result {
         y + 4.0,
         line.row.name
     )?;
-    for Series { way, colour, .. } in &WAYS {
-        if let Some(median) = median(line.row, *way) {
+    for Series { variant, colour, .. } in &VARIANTS {
+        if let Some(median) = median(line.row, *variant) {
             let x = axis.at(median);
             writeln!(svg, "<circle cx=\"{x:.1}\" cy=\"{y}\" r=\"4.5\" fill=\"{colour}\"/>")?;
         }

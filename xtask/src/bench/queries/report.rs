@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::growth::{Growth, Size};
 use super::measure::{Measured, Row};
-use super::servers::Way;
+use super::servers::Variant;
 use crate::bench::load::{self, Figures};
 
 /// A ratio up to this counts as equal.
@@ -80,13 +80,14 @@ fn line(text: &mut String, cells: &[String]) {
 }
 
 fn latencies(row: &Row) -> Vec<String> {
-    let shaped = row.of(Way::Shaped);
-    let times = |way| match (row.of(way), shaped) {
+    let shaped = row.of(Variant::Shaped);
+    let times = |variant| match (row.of(variant), shaped) {
         (Some(other), Some(shaped)) => comparison(load::ratio(&shaped.rounds, &other.rounds, |round| round.p50_us)),
         _ => "-".to_owned(),
     };
-    let figures = [Way::Plain, Way::HaProxy, Way::Shaped].map(|way| row.of(way).map_or_else(dash, percentiles));
-    let times = [Way::Plain, Way::HaProxy].map(times);
+    let figures = [Variant::Plain, Variant::HaProxy, Variant::Shaped]
+        .map(|variant| row.of(variant).map_or_else(dash, percentiles));
+    let times = [Variant::Plain, Variant::HaProxy].map(times);
     std::iter::once(row.name.to_owned())
         .chain(figures)
         .chain(times)
@@ -95,11 +96,12 @@ fn latencies(row: &Row) -> Vec<String> {
 
 fn costs(row: &Row) -> Vec<String> {
     let both = |figure: fn(&Measured) -> f64| {
-        let figures = [Way::Plain, Way::Shaped].map(|way| row.of(way).map_or_else(dash, |of| short(figure(of))));
+        let figures =
+            [Variant::Plain, Variant::Shaped].map(|variant| row.of(variant).map_or_else(dash, |of| short(figure(of))));
         figures.join(" / ")
     };
-    let cpu = [Way::Plain, Way::HaProxy, Way::Shaped].map(|way| {
-        row.of(way)
+    let cpu = [Variant::Plain, Variant::HaProxy, Variant::Shaped].map(|variant| {
+        row.of(variant)
             .map_or_else(dash, |of| short(of.mongod_cpu_us() + of.proxy_cpu_us()))
     });
     vec![
@@ -122,7 +124,7 @@ fn percentiles(measured: &Measured) -> String {
     format!("{} / {}", short(p50_us), short(p99_us))
 }
 
-/// How much longer or shorter: never a ratio of which the reader must know which way it goes.
+/// How much longer or shorter: a bare ratio would not show its direction.
 pub(super) fn comparison(ratio: f64) -> String {
     if ratio > EQUAL {
         format!("{} times slower", short(ratio))

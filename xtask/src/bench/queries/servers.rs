@@ -1,4 +1,4 @@
-//! The servers of one size of the collection, and the ways to query it.
+//! The servers of one size of the collection, and the routes to query it.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -23,9 +23,9 @@ const SHAPED: &str = "shaped";
 /// Messages in a command, about 1 MB.
 const BATCH: usize = 5000;
 
-/// A way to query the collection.
+/// A measured variant: a collection and a route to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Way {
+pub(super) enum Variant {
     /// The plain collection in mongod itself.
     Plain,
     /// The plain collection through `HAProxy`.
@@ -34,7 +34,7 @@ pub(super) enum Way {
     Shaped,
 }
 
-impl Way {
+impl Variant {
     /// The name of the collection.
     pub(super) fn collection(self) -> &'static str {
         match self {
@@ -80,28 +80,28 @@ impl Servers {
         })
     }
 
-    /// The ways that there are: all, or all but that through `HAProxy`.
-    pub(super) fn ways(&self) -> Vec<Way> {
-        let mut ways = vec![Way::Plain, Way::HaProxy, Way::Shaped];
-        ways.retain(|way| *way != Way::HaProxy || self.haproxy.is_some());
-        ways
+    /// All variants, without HAProxy's if it is not installed.
+    pub(super) fn variants(&self) -> Vec<Variant> {
+        let mut variants = vec![Variant::Plain, Variant::HaProxy, Variant::Shaped];
+        variants.retain(|variant| *variant != Variant::HaProxy || self.haproxy.is_some());
+        variants
     }
 
     /// The address to which an application sends its commands.
-    pub(super) fn address(&self, way: Way) -> SocketAddr {
-        match (way, &self.haproxy) {
-            (Way::HaProxy, Some(haproxy)) => haproxy.address,
-            (Way::Shaped, _) => self.proxy.address(),
+    pub(super) fn address(&self, variant: Variant) -> SocketAddr {
+        match (variant, &self.haproxy) {
+            (Variant::HaProxy, Some(haproxy)) => haproxy.address,
+            (Variant::Shaped, _) => self.proxy.address(),
             _ => self.mongod.address(),
         }
     }
 
-    /// The CPU time that mongod and the proxy of the way have used.
-    pub(super) fn cpu_times(&self, way: Way) -> Result<CpuTimes> {
-        let proxy = match way {
-            Way::Plain => None,
-            Way::HaProxy => self.haproxy.as_ref().map(HaProxy::id),
-            Way::Shaped => Some(self.proxy.id()),
+    /// The CPU time that mongod and the proxy of the variant have used.
+    pub(super) fn cpu_times(&self, variant: Variant) -> Result<CpuTimes> {
+        let proxy = match variant {
+            Variant::Plain => None,
+            Variant::HaProxy => self.haproxy.as_ref().map(HaProxy::id),
+            Variant::Shaped => Some(self.proxy.id()),
         };
         Ok(CpuTimes {
             mongod: self.mongod.ids().into_iter().map(cpu_time).sum::<Result<_>>()?,
@@ -111,9 +111,9 @@ impl Servers {
 
     /// Makes the collections and their indexes, and stores the messages in the order of their times.
     pub(super) fn fill(&self, messages: &Messages) -> Result<()> {
-        for way in [Way::Plain, Way::Shaped] {
-            let collection = way.collection();
-            let mut client = Client::open(self.address(way), DATABASE, Retries::None)?;
+        for variant in [Variant::Plain, Variant::Shaped] {
+            let collection = variant.collection();
+            let mut client = Client::open(self.address(variant), DATABASE, Retries::None)?;
             client.command(doc! { "create": collection })?;
             client.command(doc! { "createIndexes": collection, "indexes": indexes() })?;
             for messages in messages.all.chunks(BATCH) {
@@ -121,12 +121,12 @@ impl Servers {
                 insert(&mut client, collection, documents)?;
             }
         }
-        let mut client = Client::open(self.address(Way::Plain), DATABASE, Retries::None)?;
+        let mut client = Client::open(self.address(Variant::Plain), DATABASE, Retries::None)?;
         let conversations: Vec<_> = (0..messages.keys()).map(conversation).collect();
         for conversations in conversations.chunks(BATCH) {
             insert(&mut client, CONVERSATIONS, conversations.to_vec())?;
         }
-        checkpoint(self.address(Way::Plain))
+        checkpoint(self.address(Variant::Plain))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The shapes that are measured.
 
-mod across;
+mod all_keys;
 mod group;
 mod key;
 
@@ -15,8 +15,8 @@ pub(super) const CONVERSATIONS: &str = "conversations";
 /// All shapes, in the order of the tables.
 pub(super) fn all() -> Vec<Shape> {
     let groups = [
-        across::sorted(),
-        across::others(),
+        all_keys::sorted(),
+        all_keys::others(),
         key::pages(),
         key::ranges(),
         key::others(),

@@ -1,4 +1,4 @@
-//! The reply of a way, comparable with those of the others.
+//! The reply of a variant, comparable with those of the others.
 
 use anyhow::{Result, bail, ensure};
 use bson::{Bson, DateTime, Document};
@@ -62,7 +62,7 @@ impl Answer {
     pub(super) fn check(&self, expected: &Self) -> Result<()> {
         ensure!(
             self == expected && *self != Self::Items(Vec::new()),
-            "{} but the naive collection {}",
+            "{} but the plain collection {}",
             self.shown(),
             expected.shown()
         );

@@ -82,7 +82,7 @@ impl Data {
 
     /// Puts the trades into a collection that is empty, as they come.
     pub(super) fn store(&self, place: &mut Place) -> Result<()> {
-        let (model, collection) = (place.way.model, place.way.collection);
+        let (model, collection) = (place.variant.model, place.variant.collection);
         if model == Model::ByHand {
             let mut pages = by_hand::pages(&self.trades);
             pages.sort_by_key(|page| page.first().map(Trade::date));

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 
-/// One way's medians.
+/// The medians of one variant.
 #[derive(Debug)]
 pub(super) struct Series {
     name: &'static str,
@@ -35,7 +35,7 @@ const BOTTOM: f64 = HEIGHT - 75.0;
 const COLOURS: [&str; 5] = ["#333333", "#e69f00", "#0072b2", "#d55e00", "#009e73"];
 const DASHES: [&str; 5] = ["none", "8 4", "2 4", "none", "10 4 2 4"];
 
-/// Writes the plot of the ways' medians, in a collection of which the key has so many items.
+/// Writes the plot of the variants' medians, in a collection of which the key has so many items.
 pub(super) fn write(file: &Path, series: &[Series], items: usize) -> Result<()> {
     let svg = svg(series, items)?;
     fs::write(file, svg).with_context(|| format!("{}", file.display()))
@@ -155,7 +155,7 @@ fn grid(svg: &mut String, pages: Axis, times: Axis) -> std::fmt::Result {
     )
 }
 
-/// One way's line, with its marks, and its entry in the legend.
+/// The line of one variant, with its marks, and its entry in the legend.
 fn line(svg: &mut String, (pages, times): (Axis, Axis), (number, series): (usize, &Series)) -> std::fmt::Result {
     let (colour, dash) = (COLOURS[number % COLOURS.len()], DASHES[number % DASHES.len()]);
     let place = |(page, us): &(usize, f64)| (pages.at(page_number(*page)), times.at(us / 1000.0));
@@ -223,12 +223,12 @@ mod tests {
     #[test]
     fn points_lie_between_the_powers_of_ten_around_them() {
         let series = [Series {
-            name: "naive",
+            name: "plain",
             points: vec![(1, 200.0), (1000, 20_000.0)],
         }];
         let svg = svg(&series, 10_003).expect("a plot");
         assert!(svg.contains("a key with 10,003 items"), "{svg}");
-        // From page 1 on the left to page 1,000 on the right; 0.2 ms is 0.3 of the way from 0.1 to 1, of
+        // From page 1 on the left to page 1,000 on the right; 0.2 ms is 0.3 of the distance from 0.1 to 1, of
         // three decades.
         let (low, high) = (
             BOTTOM - (BOTTOM - TOP) * 0.301 / 3.0,
@@ -236,7 +236,7 @@ mod tests {
         );
         let path = format!("<path d=\"M{LEFT:.1} {low:.1}L{RIGHT:.1} {high:.1}\"");
         assert!(svg.contains(&path), "{path} is not in {svg}");
-        for label in [">0.1<", ">100<", ">1<", ">1,000<", ">naive<"] {
+        for label in [">0.1<", ">100<", ">1<", ">1,000<", ">plain<"] {
             assert!(svg.contains(label), "{label} is not in {svg}");
         }
     }

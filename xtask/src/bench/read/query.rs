@@ -33,7 +33,7 @@ pub(super) enum ReadQuery {
 pub(super) enum Order {
     OldestFirst,
     NewestFirst,
-    /// None is asked for.
+    /// No sort.
     Any,
 }
 

@@ -41,7 +41,7 @@ impl Reader {
         let client = place.client()?;
         Ok(Self {
             first: client.frame(command)?,
-            more: client.frame(doc! { "getMore": 0_i64, "collection": place.way.collection })?,
+            more: client.frame(doc! { "getMore": 0_i64, "collection": place.variant.collection })?,
             client,
             reply: Vec::new(),
         })
@@ -116,7 +116,7 @@ fn count(batch: &RawArray) -> Result<usize> {
     Ok(documents)
 }
 
-/// What a reply says.
+/// The fields of a reply.
 enum Reply<'a> {
     Batch { documents: &'a RawArray, cursor: i64 },
     End(End),

@@ -13,11 +13,11 @@ const KB: f64 = 1000.0;
 
 pub(super) fn run(loaded: &Loaded, mongod: SocketAddr) -> Result<()> {
     println!(
-        "\nwhat they take, in kB: data as it is, as it is stored (compressed), indexes; way/it: how many times as much as the \
+        "\nsizes in kB: data uncompressed, stored (compressed), indexes; variant/it: how many times as much as the \
          indexes of this mongoshape"
     );
-    let ways: Vec<_> = loaded.places.iter().map(|place| place.way.clone()).collect();
-    print_heading("", &["data", "stored", "indexes"], &ways);
+    let variants: Vec<_> = loaded.places.iter().map(|place| place.variant.clone()).collect();
+    print_heading("", &["data", "stored", "indexes"], &variants);
     place::checkpoint(mongod)?;
     let mut rows = Vec::new();
     let mut indexes = Vec::new();
@@ -25,15 +25,15 @@ pub(super) fn run(loaded: &Loaded, mongod: SocketAddr) -> Result<()> {
         let sizes = place.sizes(mongod)?;
         let all = sizes.all_indexes();
         let figures = [sizes.data, sizes.stored, all].map(|bytes| bytes / KB);
-        rows.push(Row::of(&place.way, figures.to_vec(), vec![all]));
-        indexes.push((place.way.name, sizes.indexes));
+        rows.push(Row::of(&place.variant, figures.to_vec(), vec![all]));
+        indexes.push((place.variant.name, sizes.indexes));
     }
     print_group("", &rows);
-    println!("\ntheir indexes, each in kB\n  way                  index                         size");
-    for (way, indexes) in indexes {
+    println!("\nindexes, each in kB\n  variant              index                         size");
+    for (variant, indexes) in indexes {
         for (number, (index, bytes)) in indexes.iter().enumerate() {
-            let way = if number == 0 { way } else { "" };
-            println!("  {way:<21}{index:<24}{:>10.1}", bytes / KB);
+            let variant = if number == 0 { variant } else { "" };
+            println!("  {variant:<21}{index:<24}{:>10.1}", bytes / KB);
         }
     }
     Ok(())

@@ -36,7 +36,7 @@ struct Progress {
     ended: AtomicUsize,
 }
 
-/// When clients ask for more.
+/// When clients send `getMore`.
 #[derive(Debug, Clone, Copy)]
 struct Timetable {
     clients: usize,
@@ -56,7 +56,7 @@ impl Timetable {
         let pauses = u32::try_from(batches.saturating_sub(1).max(1)).context("batches")?;
         println!(
             "{} clients, each reading {} items of {bytes} bytes through {}, by default batches, for {} s",
-            options.clients, loaded.data.largest, place.way.name, options.seconds
+            options.clients, loaded.data.largest, place.variant.name, options.seconds
         );
         Ok(Self {
             clients: options.clients,
@@ -64,7 +64,7 @@ impl Timetable {
         })
     }
 
-    /// How long after the start a client asks for the batch of this number, from 1: they do so one after the
+    /// How long after the start a client requests the batch of this number, from 1: they do so one after the
     /// other.
     fn due(&self, client: usize, batch: u32) -> Duration {
         let turn = u32::try_from(client).unwrap_or_default();
@@ -76,11 +76,11 @@ impl Timetable {
 pub(super) fn run(servers: &Servers, loaded: &Loaded, options: &Options) -> Result<()> {
     println!("\nclients that read a whole key slowly, in the order of insertion: resident memory of the proxy");
     let mut places = loaded.places.iter();
-    let place = places.find(|place| place.way.model == Model::Shaped(ItemIds::Stored));
+    let place = places.find(|place| place.variant.model == Model::Shaped(ItemIds::Stored));
     let place = place.context("no mongoshape")?;
-    let process = servers.mongoshape(&place.way).context("no proxy")?;
+    let process = servers.mongoshape(&place.variant).context("no proxy")?;
     let timetable = Timetable::new(place, loaded, options)?;
-    let command = doc! { "find": place.way.collection, "filter": { KEY: LARGEST } };
+    let command = doc! { "find": place.variant.collection, "filter": { KEY: LARGEST } };
     let readers = (0..timetable.clients).map(|_| Reader::open(place, command.clone()));
     let readers = readers.collect::<Result<Vec<_>>>()?;
     let before = resident_kilobytes(process)?;

@@ -7,12 +7,12 @@ use proto_tests::ItemIds;
 use super::Options;
 use super::operation::Operation;
 use crate::bench::client::Reply;
+use crate::bench::concurrent;
 use crate::bench::measured::Measured;
 use crate::bench::model::{Indexes, Model};
 use crate::bench::place::{self, Place, Terms};
-use crate::bench::servers::{Servers, Way};
+use crate::bench::servers::{Servers, Variant};
 use crate::bench::table::Row;
-use crate::bench::together;
 use crate::bench::trades::{self, Trade, Trades};
 
 /// Customers that trades are spread among.
@@ -43,12 +43,12 @@ impl Comparison {
         };
         let mut trades = Trades::new();
         let stored = trades.among(KEYS, options.filling());
-        let mut ways = servers.ways_with_haproxy();
-        ways.retain(|way| matches!(way.model, Model::Naive | Model::Shaped(ItemIds::Unique)));
+        let mut variants = servers.variants_with_haproxy();
+        variants.retain(|variant| matches!(variant.model, Model::Plain | Model::Shaped(ItemIds::Unique)));
         let mut places = Vec::new();
-        for way in ways {
-            let mut place = Place::make(way, &terms)?;
-            place.fill(&stored).with_context(|| place.way.name)?;
+        for variant in variants {
+            let mut place = Place::make(variant, &terms)?;
+            place.fill(&stored).with_context(|| place.variant.name)?;
             places.push(place);
         }
         place::checkpoint(servers.direct())?;
@@ -61,17 +61,17 @@ impl Comparison {
         })
     }
 
-    pub(super) fn ways(&self) -> Vec<Way> {
-        self.places.iter().map(|place| place.way.clone()).collect()
+    pub(super) fn variants(&self) -> Vec<Variant> {
+        self.places.iter().map(|place| place.variant.clone()).collect()
     }
 
-    /// The refusal of a way, if any, for the operation on a missing trade.
+    /// The refusal of a variant, if any, for the operation on a missing trade.
     pub(super) fn refused(&mut self, operation: Operation) -> Result<Option<String>> {
         let nobodys = self.trades.of(1, 1);
         let nobodys = nobodys.first().context("a trade")?;
         for place in &self.places {
             let mut client = place.client()?;
-            let request = client.number(&operation.prepared(place.way.collection, nobodys)?);
+            let request = client.number(&operation.prepared(place.variant.collection, nobodys)?);
             let mut reply = Reply::default();
             client.exchange(&request, &mut reply)?;
             let reply = reply.document()?;
@@ -90,19 +90,20 @@ impl Comparison {
         (operation, connections): (Operation, usize),
         (round, items): (usize, usize),
     ) -> Result<()> {
-        let count = together::commands(items, connections);
+        let count = concurrent::commands(items, connections);
         let picked = self.trades.pick(&mut self.stored, count).to_vec();
         for turn in 0..self.places.len() {
             let at = (round + turn) % self.places.len();
             let (place, measured) = (&self.places[at], &mut self.measured[at]);
             let commands = picked
                 .iter()
-                .map(|trade| operation.prepared(place.way.collection, trade));
+                .map(|trade| operation.prepared(place.variant.collection, trade));
             let commands = commands.collect::<Result<Vec<_>>>()?;
-            let before = servers.cpu_times(&place.way)?;
-            let doors = [place.way.address];
-            let figures = together::measure(place, commands, (connections, &doors)).with_context(|| place.way.name)?;
-            measured.add(figures, before, servers.cpu_times(&place.way)?, count);
+            let before = servers.cpu_times(&place.variant)?;
+            let addresses = [place.variant.address];
+            let figures =
+                concurrent::measure(place, commands, (connections, &addresses)).with_context(|| place.variant.name)?;
+            measured.add(figures, before, servers.cpu_times(&place.variant)?, count);
         }
         if operation == Operation::DeleteOne {
             self.replace(count)?;
@@ -117,7 +118,7 @@ impl Comparison {
         self.stored.drain(..count);
         for place in &mut self.places {
             place.items -= count;
-            place.fill(&new).with_context(|| place.way.name)?;
+            place.fill(&new).with_context(|| place.variant.name)?;
         }
         self.stored.extend(new);
         Ok(())
@@ -127,7 +128,7 @@ impl Comparison {
     pub(super) fn take_rows(&mut self) -> Vec<Row> {
         let measured = self.measured.iter_mut().map(std::mem::take);
         let rows = self.places.iter().zip(measured);
-        rows.map(|(place, measured)| measured.row(&place.way)).collect()
+        rows.map(|(place, measured)| measured.row(&place.variant)).collect()
     }
 
     /// Fails unless all collections have as many trades as they should, and the same.
@@ -138,7 +139,7 @@ impl Comparison {
             ensure!(
                 Some(sum) == sums.first(),
                 "{} has {sum:?}, and not {:?}",
-                place.way.name,
+                place.variant.name,
                 sums.first()
             );
         }
@@ -151,12 +152,12 @@ impl Comparison {
     }
 }
 
-/// How many trades there are of each ticker and what quantity of each, as the way sees it: what updates
+/// How many trades there are of each ticker and what quantity of each, read through the variant: what updates
 /// change.
 fn sums(place: &Place) -> Result<Vec<Bson>> {
     let group = doc! { "_id": "$ticker", "n": { "$sum": 1 }, "quantity": { "$sum": "$quantity" } };
     let pipeline: Vec<Document> = vec![doc! { "$group": group }, doc! { "$sort": { "_id": 1 } }];
-    let command = doc! { "aggregate": place.way.collection, "pipeline": pipeline, "cursor": {} };
+    let command = doc! { "aggregate": place.variant.collection, "pipeline": pipeline, "cursor": {} };
     let reply = place.client()?.command(command)?;
     Ok(reply.get_document("cursor")?.get_array("firstBatch")?.clone())
 }

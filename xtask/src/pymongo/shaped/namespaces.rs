@@ -92,7 +92,7 @@ fn namespace(database: &str, collection: &str) -> Namespace {
     }
 }
 
-/// What a file says, as it says it.
+/// The names in a file, unresolved.
 #[derive(Debug, Default)]
 struct Found {
     /// (entity, name)

@@ -18,7 +18,7 @@ pub(in crate::pymongo) fn print(compared: &[Compared]) {
     }
 }
 
-/// In a word: what it did both ways, or whether its difference is listed.
+/// In a word: its outcome if it is the same directly and through the proxy, or whether its difference is listed.
 fn verdict(one: &Compared, test: &String) -> String {
     let is_it = |difference: &Difference| difference.test == *test;
     if one.unexpected.iter().any(is_it) {

@@ -6,7 +6,7 @@ use proto_tests::sides::COLLECTION;
 use crate::support_matrix::probe::{Compared, Of};
 
 pub(super) fn collection() -> Of {
-    // It is there already: mongod says so where it has other options, and is content where it has the same.
+    // It exists: mongod returns an error if it has other options, and succeeds if it has the same.
     Of::new("create", doc! { "create": COLLECTION })
         .with("capped", true)
         .with("temp", true)
@@ -21,7 +21,7 @@ pub(super) fn collection() -> Of {
         .with("indexOptionDefaults", doc! {})
         .with("validationLevel", "off")
         .with("validationAction", "warn")
-        .told(
+        .compared_by(
             "clusteredIndex",
             doc! { "create": COLLECTION, "clusteredIndex": { "key": { "_id": 1 }, "unique": true } },
             Compared::WholeIfUnique,

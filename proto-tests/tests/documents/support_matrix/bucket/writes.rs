@@ -14,12 +14,12 @@ pub(super) fn insert() -> Of {
     };
     Of::new("insert", doc! {})
         .sent("documents", of(200))
-        .told("documents", of(200), Compared::WholeIfUnique)
+        .compared_by("documents", of(200), Compared::WholeIfUnique)
         .sent(
             "ordered",
             doc! { "insert": COLLECTION, "ordered": false, "documents": [item(207, 0), item(208, 0)] },
         )
-        .told(
+        .compared_by(
             "ordered",
             doc! { "insert": COLLECTION, "ordered": false, "documents": [item(201, 0), item(201, 0), item(202, 0)] },
             Compared::WholeIfUnique,

@@ -67,7 +67,7 @@ pub(super) fn all() -> Of {
         .sent("aggregate", pipeline(vec![doc! { "$match": { "n": 2 } }, doc! { "$project": { "n": 1 } }]))
         .but("aggregate", pipeline(vec![doc! { "$match": { "n": 2 } }]))
         .but("aggregate", pipeline(vec![doc! { "$unwind": "$tags" }]))
-        .told(
+        .compared_by(
             "writes",
             doc! { "update": COLLECTION, "updates": [{ "q": { "_id": 2, "tags": 4 }, "u": { "$push": { "tags": 1 } } }] },
             Compared::Success,

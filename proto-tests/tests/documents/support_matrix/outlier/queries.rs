@@ -1,4 +1,4 @@
-//! What filters, sorts and projections say of the array.
+//! Filters, sorts and projections with the array.
 
 use bson::{Bson, Document, doc};
 use proto_tests::sides::COLLECTION;

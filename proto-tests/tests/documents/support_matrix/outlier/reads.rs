@@ -73,7 +73,7 @@ pub(super) fn find() -> Of {
         .but("encryptionInformation", by_tag(doc! { "encryptionInformation": { "type": 1, "schema": {} } }))
 }
 
-/// Each goes on with a cursor that the command before has opened.
+/// Each continues a cursor that the command before has opened.
 pub(super) fn get_more() -> Of {
     let of = |more: Document| {
         let mut sent = doc! { "getMore": 0_i64, "collection": COLLECTION };

@@ -26,7 +26,7 @@ pub(super) enum At {
     IsFrozen,
     Thaw,
     DropThaw,
-    Over,
+    Done,
     GiveUp,
 }
 
@@ -188,8 +188,8 @@ impl Compact {
                 };
                 Step::Send { command, then }
             }
-            (At::DropThaw, _) => insist(index(Half::Thaw), At::DropThaw, At::Over),
-            (At::Over, _) => Step::End(Ending::Well),
+            (At::DropThaw, _) => insist(index(Half::Thaw), At::DropThaw, At::Done),
+            (At::Done, _) => Step::End(Ending::Well),
             (At::GiveUp, _) => Step::End(Ending::Unfinished),
             (at, copy) => unreachable!("{at:?} with {copy:?}"),
         }

@@ -30,7 +30,7 @@ pub(super) enum At {
     Thaw,
     DropThaw,
     DropOwnCopy,
-    Over,
+    Done,
     GiveUp,
 }
 
@@ -203,7 +203,7 @@ impl Pack {
             }
             At::IsRenamed => {
                 let is_renamed = main.is_some_and(|main| Some(main.uuid) == run.copy);
-                Step::Go(if is_renamed { At::Over } else { At::TakeBack })
+                Step::Go(if is_renamed { At::Done } else { At::TakeBack })
             }
             at => unreachable!("{at:?}"),
         }
@@ -245,10 +245,10 @@ impl Pack {
             }
             At::DropThaw => insist(index(Half::Thaw), At::DropThaw, At::DropOwnCopy),
             At::DropOwnCopy => match run.copy {
-                Some(copy) => drop_or(Name::Copy, Some(copy), (At::Over, At::DropOwnCopy)),
-                None => Step::Go(At::Over),
+                Some(copy) => drop_or(Name::Copy, Some(copy), (At::Done, At::DropOwnCopy)),
+                None => Step::Go(At::Done),
             },
-            At::Over => Step::End(Ending::Well),
+            At::Done => Step::End(Ending::Well),
             _ => Step::End(Ending::Unfinished),
         }
     }

@@ -12,10 +12,10 @@ pub(super) trait Model {
 
     fn first(&self) -> Self::State;
 
-    /// What may happen next, in words, and what comes of it.
+    /// The possible next steps, each with its description and the state after it.
     fn next(&self, state: &Self::State) -> Vec<(String, Self::State)>;
 
-    /// What must never be and is, in words.
+    /// The description of a violation, if there is one.
     fn fault(&self, state: &Self::State) -> Option<String>;
 }
 
@@ -24,7 +24,7 @@ pub(super) trait Model {
 pub(super) struct Found {
     /// Visited states.
     pub(super) states: usize,
-    /// The shortest way to a fault, and the fault.
+    /// The shortest path to a fault, and the fault.
     pub(super) counterexample: Option<Vec<String>>,
 }
 
@@ -75,12 +75,12 @@ pub(super) fn search<M: Model>(model: &M, max_states: usize) -> Found {
 }
 
 fn way_to<S: Debug>(reached: &[Reached<S>], at: usize, fault: String) -> Vec<String> {
-    let mut way = vec![format!("{:?}", reached[at].state), fault];
+    let mut path = vec![format!("{:?}", reached[at].state), fault];
     let mut at = Some(at);
     while let Some(index) = at {
-        way.push(reached[index].by.clone());
+        path.push(reached[index].by.clone());
         at = reached[index].from;
     }
-    way.reverse();
-    way
+    path.reverse();
+    path
 }

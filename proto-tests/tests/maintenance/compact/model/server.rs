@@ -1,4 +1,4 @@
-//! The part of mongod that a swap depends on. `late.rs` compares these assumptions with a real mongod.
+//! The part of mongod that a swap depends on. `delayed_commands.rs` compares these assumptions with a real mongod.
 
 /// A collection's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,8 +1,8 @@
 //! Runs, clients and messages: what may happen to a protocol by which a collection is exchanged.
 //!
 //! A run sends one command after the other. Each is executed and answered; or it is executed and the answer
-//! is lost; or it is on its way until it is executed late, twice, or never. Its run knows no more than that
-//! there was no answer. A run may be killed at any time, and another begin. Commands that make a collection
+//! is lost; or it is delayed until it is executed late, twice, or never. Its run only gets no
+//! answer. A run may be killed at any time, and another begin. Commands that make a collection
 //! or a fence do not arrive twice, as TCP delivers what was sent once at most once, and no run sends them
 //! again.
 
@@ -14,7 +14,7 @@ use super::server::{Command, Name, Refusal, Server};
 pub(super) enum Ending {
     /// All is well: it has exchanged the collections, or taken back what it had done.
     Well,
-    /// It has said that another run is to be started.
+    /// It has reported that another run must be started.
     Unfinished,
 }
 
@@ -24,19 +24,19 @@ pub(super) enum Step<P> {
         command: Command,
         then: Then<P>,
     },
-    /// It has looked at the server, or thought.
+    /// It has read the server's state, or decided.
     Go(P),
     End(Ending),
 }
 
-/// Where a run goes on once a command was answered, or was not.
+/// Where a run continues after a reply, or without one.
 pub(super) struct Then<P> {
     pub(super) done: P,
     pub(super) refused: P,
     pub(super) silent: P,
 }
 
-/// What a run knows.
+/// The state of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Run<P> {
     pub(super) id: u8,
@@ -84,12 +84,12 @@ pub(super) struct State<P> {
     server: Server,
     runs: Vec<Run<P>>,
     next_run: u8,
-    /// Commands on their way, in an order that means nothing.
-    late: Vec<Command>,
+    /// Delayed commands, in any order.
+    delayed: Vec<Command>,
     left: Budget,
     /// Writes that were acknowledged.
     acknowledged: u8,
-    /// How the runs have ended since the last began: `Unfinished` where one has said so, `None` where one was
+    /// How the runs have ended since the last began: `Unfinished` if one has reported that, `None` if one was
     /// killed.
     last: Option<Ending>,
 }
@@ -127,9 +127,9 @@ impl<R: Protocol> System<R> {
             next.push((words, goes_on(executed, then.silent)));
             let mut held = state.clone();
             held.left.cuts -= 1;
-            held.late.push(command);
-            held.late.sort_unstable();
-            let words = format!("run {}: {command:?} is on its way", run.id);
+            held.delayed.push(command);
+            held.delayed.sort_unstable();
+            let words = format!("run {}: {command:?} is delayed", run.id);
             next.push((words, goes_on(held, then.silent)));
         }
         next
@@ -143,12 +143,12 @@ impl<R: Protocol> System<R> {
             Step::Go(at) => {
                 let mut gone = state.clone();
                 gone.runs[index] = Run { at, ..run };
-                vec![(format!("run {id} goes on to {at:?}"), gone)]
+                vec![(format!("run {id} continues at {at:?}"), gone)]
             }
             Step::End(ending) => {
                 let mut ended = state.clone();
                 ended.runs.remove(index);
-                // Another run beside it that has said so was heard.
+                // The `Unfinished` of another run beside it is kept.
                 ended.last = state
                     .last
                     .filter(|last| *last == Ending::Unfinished)
@@ -176,17 +176,17 @@ impl<R: Protocol> System<R> {
 
     fn arrivals(state: &State<R::At>) -> Vec<(String, State<R::At>)> {
         let mut next = Vec::new();
-        for (index, command) in state.late.iter().enumerate() {
+        for (index, command) in state.delayed.iter().enumerate() {
             let mut arrived = state.clone();
-            arrived.late.remove(index);
+            arrived.delayed.remove(index);
             // The reply is lost.
             let _ = arrived.server.run(*command);
             let makes = matches!(command, Command::Create { .. } | Command::CreateIndexes { .. });
             if state.left.twice > 0 && !makes {
                 let mut twice = arrived.clone();
                 twice.left.twice -= 1;
-                twice.late.push(*command);
-                twice.late.sort_unstable();
+                twice.delayed.push(*command);
+                twice.delayed.sort_unstable();
                 next.push((format!("{command:?} arrives, and will again"), twice));
             }
             next.push((format!("{command:?} arrives"), arrived));
@@ -243,7 +243,7 @@ impl<R: Protocol> Model for System<R> {
             server: Server::new(),
             runs: Vec::new(),
             next_run: 0,
-            late: Vec::new(),
+            delayed: Vec::new(),
             left: self.budget,
             acknowledged: 0,
             last: Some(Ending::Well),

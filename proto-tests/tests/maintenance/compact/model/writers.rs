@@ -42,9 +42,9 @@ const CUTS: u8 = 1;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Client {
     Waits,
-    /// Told how many items were changed.
+    /// It has a reply with the number of changed items.
     Answered(u8),
-    /// Told that some of it may have been done.
+    /// It has an error: a part may have been executed.
     Failed,
 }
 
@@ -57,9 +57,9 @@ pub(super) struct State {
     changed: [u8; PARTS as usize],
     /// What mongod remembers.
     remembered: [bool; PARTS as usize],
-    /// What is on its way, from a connection that is closed.
-    late: Option<u8>,
-    /// The proxy's place in the command, and what it has counted and knows to be executed in this run of it.
+    /// The delayed part of the command, from a connection that is closed.
+    delayed: Option<u8>,
+    /// The proxy's position in the command, and its counts of changed and executed parts in this execution.
     part: u8,
     counted: u8,
     executed: bool,
@@ -121,7 +121,7 @@ impl Model for Writers {
             cuts_left: CUTS,
             changed: [0; PARTS as usize],
             remembered: [false; PARTS as usize],
-            late: None,
+            delayed: None,
             part: 0,
             counted: 0,
             executed: false,
@@ -141,9 +141,9 @@ impl Model for Writers {
             frozen.is_frozen = true;
             next.push(("it is frozen".to_owned(), frozen));
         }
-        if let Some(part) = state.late {
+        if let Some(part) = state.delayed {
             let mut arrived = state.clone();
-            arrived.late = None;
+            arrived.delayed = None;
             self.execute(&mut arrived, part);
             next.push((format!("part {part} arrives"), arrived));
         }
@@ -155,9 +155,9 @@ impl Model for Writers {
             if state.cuts_left > 0 {
                 let mut cut = state.clone();
                 cut.cuts_left -= 1;
-                cut.late = Some(state.part);
+                cut.delayed = Some(state.part);
                 cut.client = Client::Failed;
-                next.push((format!("part {} is on its way", state.part), cut));
+                next.push((format!("part {} is delayed", state.part), cut));
             }
         }
         if state.client == Client::Failed && self.is_retryable && state.freezes_left + state.cuts_left > 0 {

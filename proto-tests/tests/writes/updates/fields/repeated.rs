@@ -83,7 +83,7 @@ fn fields_repeated_in_a_field_are_changed_as_in_a_plain_collection() -> Result<(
                         .collect();
                     stored.push(format!(
                         "{} {}",
-                        replies::said(&reply, &["n", "nModified", "code"], database),
+                        replies::comparable(&reply, &["n", "nModified", "code"], database),
                         texts.join("; ")
                     ));
                 }
