@@ -9,7 +9,7 @@ mod write;
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr};
 
 use super::arguments::with_replaced;
-use super::document::{get, put};
+use super::document::{as_flag, get, put};
 use super::namespace::Namespace;
 
 pub use code::{ErrorCode, is_retryable};
@@ -128,19 +128,6 @@ impl CommandError {
         Self::Upstream(reply)
     }
 
-    /// Records that the reply is mongod's reply to a retryable write. Then mongod has decided about
-    /// labels, and [`labelled`](Self::labelled) adds none.
-    #[must_use]
-    pub fn with_labels_of_write(self) -> Self {
-        match self {
-            Self::Upstream(mut reply) if get(&reply, LABELS).is_none() => {
-                put(&mut reply, LABELS, RawArrayBuf::new());
-                Self::Upstream(reply)
-            }
-            other => other,
-        }
-    }
-
     /// The error of a retryable write: adds the label that lets drivers retry it. mongod adds the
     /// label only to replies to commands that it treats as retryable writes
     /// (`db/error_labels.cpp`).
@@ -148,9 +135,6 @@ impl CommandError {
     pub fn labelled(self) -> Self {
         match self {
             own @ Self::Own { .. } => Self::Upstream(own.into_reply()).labelled(),
-            Self::Upstream(reply) if reply.get_array(LABELS).is_ok_and(RawArray::is_empty) => {
-                Self::Upstream(with_replaced(&reply, &[(LABELS, None)]))
-            }
             Self::Upstream(mut reply) if reply.get_i32("code").is_ok_and(is_retryable) => {
                 label_retryable(&mut reply);
                 Self::Upstream(reply)
@@ -192,6 +176,26 @@ impl CommandError {
     }
 }
 
+/// Records in the reply to a retryable write that mongod has decided about the labels: an error
+/// without labels gets an empty list. [`CommandError::labelled`] then adds none. The client's reply
+/// does not have the list: [`without_empty_labels`] removes it.
+pub fn record_labels(reply: &mut RawDocumentBuf) {
+    let succeeded = get(reply, "ok").and_then(as_flag).unwrap_or(false);
+    if !succeeded && get(reply, LABELS).is_none() {
+        put(reply, LABELS, RawArrayBuf::new());
+    }
+}
+
+/// The reply without an empty list of labels.
+#[must_use]
+pub fn without_empty_labels(reply: RawDocumentBuf) -> RawDocumentBuf {
+    if reply.get_array(LABELS).is_ok_and(RawArray::is_empty) {
+        with_replaced(&reply, &[(LABELS, None)])
+    } else {
+        reply
+    }
+}
+
 /// Adds the label that lets drivers retry the write, unless the reply has labels.
 pub fn label_retryable(reply: &mut RawDocumentBuf) {
     if get(reply, LABELS).is_none() {
@@ -208,9 +212,15 @@ mod tests {
 
     #[test]
     fn a_reply_that_mongod_gave_no_label_as_a_write_gets_none() {
-        let error = || CommandError::Upstream(rawdoc! { "ok": 0.0, "code": 11600 });
-        let labels = |error: CommandError| get(&error.labelled().into_reply(), LABELS).is_some();
-        assert!(labels(error()));
-        assert!(!labels(error().with_labels_of_write()));
+        let error = || rawdoc! { "ok": 0.0, "code": 11600 };
+        let labels = |error: CommandError| get(&without_empty_labels(error.labelled().into_reply()), LABELS).is_some();
+        assert!(labels(CommandError::Upstream(error())));
+        let mut decided = error();
+        record_labels(&mut decided);
+        assert!(!labels(CommandError::Upstream(decided)));
+        // A reply without an error has no labels.
+        let mut reply = rawdoc! { "ok": 1.0, "n": 1 };
+        record_labels(&mut reply);
+        assert!(get(&reply, LABELS).is_none());
     }
 }

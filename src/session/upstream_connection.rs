@@ -13,7 +13,7 @@ use super::memory::{LARGEST_REPLY, Reservation};
 use super::socket::Socket;
 use super::stream::{Arrived, FrameStream, LongFrame, PassError, Patience, StreamError};
 use crate::command::document::{as_whole_number, get, put, single};
-use crate::command::error::ErrorCode;
+use crate::command::error::{ErrorCode, record_labels};
 use crate::command::reply::succeeded;
 use crate::wire::limits::MAX_MESSAGE_BYTES;
 use crate::wire::{Compressor, Frame, MessageHeader, OpCode, OpCompressed, OpMsg, OpMsgBuilder, WireError};
@@ -104,6 +104,11 @@ impl<'a> UpstreamRequest<'a> {
     /// A command without a sequence.
     pub(super) fn plain(body: &'a RawDocument) -> Self {
         Self { body, sequence: None }
+    }
+
+    /// Whether mongod executes the command as a retryable write, and so decides which labels an error has.
+    fn is_retryable_write(&self) -> bool {
+        get(self.body, "txnNumber").is_some() && get(self.body, "autocommit").is_none()
     }
 }
 
@@ -197,10 +202,14 @@ impl UpstreamConnection {
 
     /// Executes an internal command and returns its reply, which may have `ok: 0`. Not cancel safe.
     pub(super) async fn call(&mut self, request: UpstreamRequest<'_>) -> Result<RawDocumentBuf, LinkError> {
-        let request = self.encode(&request)?;
+        let frame = self.encode(&request)?;
         self.waiting.begin();
-        self.stream.send(&request).await?;
-        self.answer(request.header().request_id).await
+        self.stream.send(&frame).await?;
+        let mut reply = self.answer(frame.header().request_id).await?;
+        if request.is_retryable_write() {
+            record_labels(&mut reply);
+        }
+        Ok(reply)
     }
 
     /// Sends an internal command without waiting for its reply. [`UpstreamConnection::answer_to`] must be
@@ -311,6 +320,11 @@ impl UpstreamConnection {
             window.push(request);
         }
         self.exchange(&mut window, &mut answers).await?;
+        for (request, reply) in requests.iter().zip(&mut answers) {
+            if request.is_retryable_write() {
+                record_labels(reply);
+            }
+        }
         Ok(answers)
     }
 

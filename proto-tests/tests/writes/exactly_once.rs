@@ -8,6 +8,7 @@
 mod attempts;
 mod broken_connections;
 mod crashes;
+mod labels;
 mod races;
 mod resent;
 mod writers;

@@ -229,7 +229,6 @@ async fn send(run: &mut BucketCommand<'_>, arguments: &RawDocument, id: Option<i
         Err(CommandError::Upstream(reply)) => match reply.get_i32("code") {
             Ok(CONVERSION_FAILURE) => Ok(RemoveReply::Missed),
             Ok(code) if OTHER_KIND.contains(&code) => Ok(RemoveReply::OtherKind),
-            _ if id.is_some() => Err(CommandError::Upstream(reply).with_labels_of_write().into()),
             _ => Err(CommandError::Upstream(reply).into()),
         },
         Err(error) => Err(error.into()),

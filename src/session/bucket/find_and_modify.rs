@@ -80,7 +80,10 @@ async fn by_id(
     let answer = run.context.link.call(UpstreamRequest::plain(&body)).await?;
     let answer = match succeeded(answer) {
         Ok(answer) => answer,
-        Err(CommandError::Upstream(reply)) => return Ok(Some(in_words_of_the_application(run, &reply, &change.id))),
+        Err(CommandError::Upstream(reply)) => {
+            let reply = in_words_of_the_application(run, &reply, &change.id);
+            return Err(CommandError::Upstream(reply).into());
+        }
         Err(error) => return Err(error.into()),
     };
     run.record_executed(&answer);

@@ -111,8 +111,6 @@ pub(super) async fn send_counting(
                 replaced: None,
             });
         }
-        // mongod decides the labels of an error of the client's own statement.
-        Err(error) if matches!(part, Origin::Client(Some(_))) => return Err(error.with_labels_of_write().into()),
         Err(error) => return Err(error.into()),
     };
     if matches!(part, Origin::Client(_)) {

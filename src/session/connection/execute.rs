@@ -5,7 +5,7 @@ use bson::raw::{RawBson, RawDocumentBuf, cstr};
 use super::{Closed, Message, Session};
 use crate::command::arguments::InheritedOptions;
 use crate::command::document::{get, single};
-use crate::command::error::{CommandError, ErrorCode};
+use crate::command::error::{CommandError, ErrorCode, without_empty_labels};
 use crate::command::find_and_modify::is_contradiction;
 use crate::command::header::CommandHeader;
 use crate::command::registry::Command;
@@ -60,6 +60,9 @@ impl Session<'_> {
     ) -> Result<CommandOutcome, Closed> {
         let (reply, outcome) = match answer {
             // An error from mongod is a reply like any other.
+            Ok(reply) | Err(RunError::Command(CommandError::Upstream(reply))) if head.is_retryable_write() => {
+                (without_empty_labels(reply), CommandOutcome::Rewritten)
+            }
             Ok(reply) | Err(RunError::Command(CommandError::Upstream(reply))) => (reply, CommandOutcome::Rewritten),
             Err(error) => {
                 let error = Closed::unless_replied(error)?;

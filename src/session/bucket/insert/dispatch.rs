@@ -238,8 +238,7 @@ fn settle(
     command: &Command<'_>,
     answer: RawDocumentBuf,
 ) -> Result<bool, RunError> {
-    let numbered = run.context.head.is_retryable_write() && !command.kind.is_repeatable();
-    let answer = succeeded(answer).map_err(|error| if numbered { error.with_labels_of_write() } else { error })?;
+    let answer = succeeded(answer)?;
     let resent = retried(&answer);
     if command.sequence.is_none() {
         return settle_as_one(run, batch, command, answer);
