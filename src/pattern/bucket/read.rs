@@ -4,6 +4,7 @@
 //! the items of one key, of several or of all, from where position arithmetic ([`super::page_locator`]) or a
 //! [`range`] of time begins. Where pages of a key overlap in time, [`merge`] orders their items.
 
+mod adjacent_value;
 pub mod bucket;
 pub mod bucket_query;
 pub mod documents;

@@ -61,7 +61,7 @@ async fn of_stream(
             }
             more.id
         }
-        BatchStatus::All | BatchStatus::OutOfOrder => 0,
+        BatchStatus::All | BatchStatus::NotAnswered => 0,
     };
     let mut reply = batch.into_reply(run.namespace, id);
     copy_cluster_time(&mut reply, &cluster_time);

@@ -89,7 +89,7 @@ async fn buckets_explained(
     let wanted = BatchRequest::first(BatchLimit::of(Some(0)));
     let (_, filled) = stream.fill(run, run.shape, wanted, first).await?;
     stream.close(run).await?;
-    if filled == BatchStatus::OutOfOrder {
+    if filled == BatchStatus::NotAnswered {
         return Ok(merge::explained(run, query).filter(|_| terms.may_merge_sort));
     }
     let strategy = terms.strategy();
@@ -147,7 +147,7 @@ async fn from_buckets(
     if let Some(bucket) = stream.first_page() {
         first_page::learn(run, query, &bucket);
     }
-    if filled == BatchStatus::OutOfOrder {
+    if filled == BatchStatus::NotAnswered {
         stream.close(run).await?;
         return merged(run, query, terms).await;
     }

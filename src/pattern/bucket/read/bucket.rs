@@ -100,6 +100,12 @@ impl<'a> Bucket<'a> {
         (is_ours && has_count && is_numbered).then_some(bucket)
     }
 
+    /// Whether the query returned the items of the page.
+    #[must_use]
+    pub fn has_items(&self) -> bool {
+        self.items.is_some()
+    }
+
     /// Whether all times of the key ascend, as far as this page's marks show. Page 0 covers all
     /// pages, any other page itself and the pages before it.
     #[must_use]

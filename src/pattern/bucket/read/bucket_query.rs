@@ -5,9 +5,9 @@ use bson::raw::{RawBson, RawDocument, RawDocumentBuf};
 use super::range::TimeRange;
 use crate::command::document::{as_flag, as_whole_number};
 use crate::command::find::Find;
-use crate::pattern::bucket::key;
 use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::projection::Projection;
+use crate::pattern::bucket::{index, key};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// The keys whose items a query selects.
@@ -17,10 +17,23 @@ pub enum Keys {
     One(RawDocumentBuf),
     /// Several keys. Has the filter for their buckets.
     Several(RawDocumentBuf),
-    /// One item by its `_id`. Has a filter for buckets, one of which holds the item, and the `_id`.
-    Item(RawDocumentBuf, RawBson),
+    /// One item by its `_id`.
+    Item(ItemById),
     /// All keys.
     All,
+}
+
+/// The buckets that may contain an item.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ItemById {
+    /// The item's `_id`, canonical.
+    pub id: RawBson,
+    /// The stored path of the items' `_id`.
+    pub path: String,
+    /// The filter for the item's bucket.
+    pub filter: RawDocumentBuf,
+    /// Whether the filter has conditions beside the one on the `_id`.
+    pub has_other_conditions: bool,
 }
 
 /// The order of the items. A time range applies in any order.
@@ -67,7 +80,12 @@ impl BucketQuery {
             && let Some(id) = narrowing.only_one_id()
         {
             return Some(Self {
-                keys: Keys::Item(narrowing.on_buckets(), key::canonical(id.as_raw_bson_ref())),
+                keys: Keys::Item(ItemById {
+                    id: key::canonical(id.as_raw_bson_ref()),
+                    path: index::item_id_path(shape),
+                    filter: narrowing.on_buckets(),
+                    has_other_conditions: narrowing.clauses().len() > 1,
+                }),
                 order: Order::Insertion,
                 range: TimeRange::default(),
                 skip: find.skip,

@@ -12,11 +12,12 @@ use bson::DateTime;
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
 use self::concurrent_late::is_disturbed;
-use super::BucketSource;
+use super::adjacent_value::adjacent;
 use super::bucket::{Bucket, time_of};
 use super::bucket_query::{BucketQuery, Keys};
 use super::documents::DocumentBuffer;
 use super::range::TimeRange;
+use super::{BucketSource, Reach};
 use crate::command::document::{get, single};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item_decoder::ItemDecoder;
@@ -76,8 +77,6 @@ pub struct PageScan {
     keys: Keys,
     direction: ScanDirection,
     start: Start,
-    /// The number of the last page in the direction of the scan. `None` if the scan ends with the key.
-    last: Option<u64>,
     ascending: Ascending,
     range: TimeRange,
     skip: u64,
@@ -87,6 +86,8 @@ pub struct PageScan {
     last_read: Option<(u64, bool)>,
     /// The time that a scan by time has reached. Items before it, in the direction of the scan, are done.
     reached: Option<DateTime>,
+    /// Milliseconds between the least and the greatest time of the last page that was read.
+    page_millis: Option<i64>,
 }
 
 impl PageScan {
@@ -97,7 +98,6 @@ impl PageScan {
             keys: query.keys.clone(),
             direction,
             start: Start::End,
-            last: None,
             ascending: if query.is_by_time() {
                 Ascending::Unknown
             } else {
@@ -109,6 +109,7 @@ impl PageScan {
             projection: query.projection.clone(),
             last_read: None,
             reached: None,
+            page_millis: None,
         }
     }
 
@@ -126,12 +127,6 @@ impl PageScan {
             skip,
             ..self
         }
-    }
-
-    /// This scan, but up to page `last`.
-    #[must_use]
-    pub fn ending(self, last: Option<u64>) -> Self {
-        Self { last, ..self }
     }
 
     /// The estimated number of buckets that contain the next `items` items. Assumes full pages, so it is a
@@ -154,10 +149,29 @@ impl PageScan {
         items.div_ceil(u64::from(shape.max_items()).max(1)).max(1)
     }
 
+    /// The estimated number of pages up to the end of the range, at least 1. Assumes that these pages span as
+    /// much time as the last one that was read. `None` if the range is open there, or nothing was read.
+    #[must_use]
+    pub fn pages_to_end_of_range(&self) -> Option<u64> {
+        let reached = self.reached?.timestamp_millis();
+        let millis = match self.direction {
+            ScanDirection::Forward => self.range.to?.at.timestamp_millis().checked_sub(reached)?,
+            ScanDirection::Backward => reached.checked_sub(self.range.from?.at.timestamp_millis())?,
+        };
+        let pages = millis.checked_div(self.page_millis?)?.max(0).saturating_add(1);
+        u64::try_from(pages).ok()
+    }
+
     /// Whether a second query can continue the scan after some buckets.
     #[must_use]
     pub fn can_go_on(&self) -> bool {
         matches!(self.keys, Keys::One(_) | Keys::Item(..))
+    }
+
+    /// Whether the scan ends with the first item of the collection.
+    #[must_use]
+    pub fn is_of_first_item(&self) -> bool {
+        self.keys == Keys::All && self.skip == 0 && self.left == Some(1)
     }
 
     /// Whether the bucket of an item was read, and the item was not in it.
@@ -182,8 +196,16 @@ impl PageScan {
                 find.append(cstr!("filter"), filter);
                 find.append(cstr!("hint"), index::PAGE);
             }
-            Keys::Item(filter, _) => {
-                find.append(cstr!("filter"), filter);
+            Keys::Item(item) => {
+                let id = item.id.as_raw_bson_ref();
+                let next = adjacent(id, true).filter(|_| source.reach == Reach::Bounds);
+                if next.is_none() || item.has_other_conditions {
+                    find.append(cstr!("filter"), &item.filter);
+                }
+                if let Some(next) = next {
+                    find.append(cstr!("min"), single(&item.path, id));
+                    find.append(cstr!("max"), single(&item.path, &next));
+                }
                 find.append(cstr!("hint"), index::ITEM_ID);
             }
             Keys::One(key) => {
@@ -207,11 +229,8 @@ impl PageScan {
         let last_read = self.last_read.map(|(page, _)| page);
         let behind = |page: u64| page.saturating_add(1);
         match self.direction {
-            ScanDirection::Forward => (
-                last_read.map(behind).or(begin).unwrap_or_default(),
-                self.last.map(behind),
-            ),
-            ScanDirection::Backward => (self.last.unwrap_or_default(), last_read.or(begin.map(behind))),
+            ScanDirection::Forward => (last_read.map(behind).or(begin).unwrap_or_default(), None),
+            ScanDirection::Backward => (0, last_read.or(begin.map(behind))),
         }
     }
 
@@ -221,8 +240,8 @@ impl PageScan {
         match (&self.keys, self.last_read) {
             (Keys::One(_), Some((page, closed))) => match self.direction {
                 // An open page is the highest.
-                ScanDirection::Forward => !closed || self.last == Some(page),
-                ScanDirection::Backward => page == 0 || self.last == Some(page),
+                ScanDirection::Forward => !closed,
+                ScanDirection::Backward => page == 0,
             },
             // An item is in one bucket only.
             (Keys::Item(..), last_read) => last_read.is_some(),
@@ -243,6 +262,10 @@ impl PageScan {
         }
         let first = self.last_read.is_none();
         self.last_read = Some((bucket.page, bucket.is_closed(shape)));
+        self.page_millis = bucket
+            .to
+            .zip(bucket.from)
+            .and_then(|(to, from)| to.timestamp_millis().checked_sub(from.timestamp_millis()));
         let by_time = self.ascending != Ascending::Irrelevant;
         if by_time && !bucket.is_late && self.is_beyond_range(&bucket) {
             return ScanStep::Done;
@@ -304,9 +327,9 @@ impl PageScan {
     /// Whether the query selects a stored item by its `_id`. `true` for queries without an `_id`.
     fn is_selected(&self, stored: &RawDocument) -> bool {
         match &self.keys {
-            Keys::Item(_, id) => get(stored, "_id").is_some_and(|own| {
+            Keys::Item(item) => get(stored, "_id").is_some_and(|own| {
                 let own = canonical(own);
-                same_bytes(own.as_raw_bson_ref(), id.as_raw_bson_ref())
+                same_bytes(own.as_raw_bson_ref(), item.id.as_raw_bson_ref())
             }),
             _ => true,
         }

@@ -31,6 +31,20 @@ impl TimeRange {
         *self == Self::default()
     }
 
+    /// Whether the range has both ends.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.from.is_some() && self.to.is_some()
+    }
+
+    /// The length in milliseconds. `None` if the range is not closed.
+    #[must_use]
+    pub fn length(&self) -> Option<u64> {
+        let (from, to) = self.from.zip(self.to)?;
+        let length = to.at.timestamp_millis().saturating_sub(from.at.timestamp_millis());
+        Some(u64::try_from(length).unwrap_or_default())
+    }
+
     /// Narrows the range by a condition on the time field. `None` if the condition is not a range
     /// of dates, or sets an end that is set already.
     #[must_use]

@@ -10,7 +10,7 @@ use bson::raw::RawDocumentBuf;
 
 use super::DEFAULT_BATCH_SIZE;
 use super::first_page;
-use super::item_cursor::{BatchLimit, ItemCursor};
+use super::item_cursor::{BatchLimit, ItemCursor, PIECE_BYTES};
 use crate::command::find::Find;
 use crate::pattern::bucket::page_locator::{Location, PageExceptions};
 use crate::pattern::bucket::read::Queries;
@@ -22,39 +22,46 @@ use crate::session::bucket::upstream_query::{ask, complete, documents, first_buc
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 
-/// Looks at the buckets before the pipeline is asked instead. A second is needed where pages are short; a
-/// third where one was closed meanwhile.
-const MAX_LOOKS: usize = 4;
+/// The attempts to find the page of a position. A second attempt is needed if pages are short, a third if a
+/// page was closed in the meantime. After the last one a pipeline answers.
+const MAX_ATTEMPTS: usize = 4;
 
-/// Items for which pages of a range are read, whose number of items is not known.
-const MAX_UNKNOWN_ITEMS: u64 = 40;
+/// The most items that a scan skips from an end of the key or of the range. Beyond that, position arithmetic
+/// finds the page, which costs a second query for the exceptions: as much as about ten pages of ten items.
+const MAX_SKIPPED_ITEMS: u64 = 100;
+
+/// The number of items that a closed range is assumed to have if the key's first page was not read before.
+const UNKNOWN_ITEMS: u64 = 40;
+
+/// The batches of a closed range that the first query reads at most: the later ones need no query then.
+const READ_AHEAD_BATCHES: u64 = 4;
 
 /// How a query is answered.
 pub(super) enum AccessPath {
-    /// There is nothing to read, as this answer tells.
+    /// No item matches. Has the reply that shows it.
     Nothing(RawDocumentBuf),
     /// A page scan, and the reply to its first query if that was sent already.
     PageScan(Box<ItemCursor>, Option<RawDocumentBuf>),
-    /// Pages overlap in time.
+    /// A merge, because pages overlap in time.
     Merge,
-    /// Not by looking at buckets.
+    /// A pipeline.
     Pipeline,
 }
 
-/// How its batches are to be.
+/// The batches of a reply.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BatchTerms {
-    /// What the first holds.
+    /// The limit of the first batch.
     pub(super) measure: BatchLimit,
-    /// Whether it is the only one.
+    /// Whether the first batch is the only one.
     pub(super) single_batch: bool,
-    /// Whether pages that overlap in time may be merged: where a sort by time is asked for, and no more than
-    /// fits in a reply. Without one, items of such a key come as inserted.
+    /// Whether pages that overlap in time may be merged: only for a sort by time whose result fits in one
+    /// reply. Without a sort, items of such a key are returned in the order of insertion.
     pub(super) may_merge_sort: bool,
 }
 
 impl BatchTerms {
-    /// Those of a command.
+    /// The batches of a command.
     pub(super) fn of(find: &Find<'_>, query: &BucketQuery) -> Self {
         let size = find.batch_size.unwrap_or(DEFAULT_BATCH_SIZE);
         let is_all = query.limit.is_some_and(|limit| limit <= size);
@@ -66,7 +73,7 @@ impl BatchTerms {
         }
     }
 
-    /// What the way is called.
+    /// The name of the access path in metrics and in `explain`.
     pub(super) fn strategy(&self) -> Strategy {
         if self.single_batch {
             Strategy::Page
@@ -76,7 +83,8 @@ impl BatchTerms {
     }
 }
 
-/// Finds out.
+/// Selects the access path. Costs no more round trips than its first query does, except where position
+/// arithmetic has to be repeated.
 pub(super) async fn plan(
     run: &mut BucketCommand<'_>,
     query: &BucketQuery,
@@ -94,18 +102,19 @@ pub(super) async fn plan(
         terms,
     };
     let forward = query.order != Order::TimeDescending;
-    // The end of the range that reading begins at.
+    // The end of the range at which the scan begins.
     let near = if forward { query.range.from } else { query.range.to };
-    match (query.skip, near, forward) {
-        (0, ..) if query.range.is_open() => finder.at_an_end(run).await,
-        (0, _, _) => finder.in_range(run).await,
-        (_, None, true) => finder.at_the_front(run).await,
-        (_, None, false) => finder.at_the_back(run).await,
-        (_, Some(_), _) => finder.at_an_end_of_the_range(run).await,
+    let scans_skipped = query.skip <= MAX_SKIPPED_ITEMS;
+    match near {
+        _ if scans_skipped && query.range.is_open() => finder.scan_from_an_end(run).await,
+        _ if scans_skipped => finder.in_range(run).await,
+        None if forward => finder.at_position_from_the_front(run).await,
+        None => finder.at_position_from_the_back(run).await,
+        Some(_) => finder.at_position_in_range(run).await,
     }
 }
 
-/// Whether the pages of a reply follow each other by their numbers.
+/// Whether the numbers of a reply's pages are consecutive.
 fn are_consecutive(run: &BucketCommand<'_>, reply: &RawDocumentBuf, direction: ScanDirection) -> bool {
     let mut next: Option<u64> = None;
     documents(reply).all(|bucket| {
@@ -121,15 +130,6 @@ fn are_consecutive(run: &BucketCommand<'_>, reply: &RawDocumentBuf, direction: S
 
 fn page_scan(scan: PageScan, terms: BatchTerms) -> AccessPath {
     AccessPath::PageScan(Box::new(ItemCursor::new(scan, terms.single_batch)), None)
-}
-
-/// The page of a range that a scan ends at.
-enum FarEnd {
-    Page(u64),
-    /// The scan finds it.
-    Unknown,
-    /// Pages overlap in time by now.
-    OutOfOrder,
 }
 
 struct AccessPathPlanner<'a> {
@@ -150,40 +150,37 @@ impl AccessPathPlanner<'_> {
         PageScan::of(self.query, self.direction())
     }
 
-    /// Reads from an end of the key on. Where the first page may be all that is needed, its `_id` may be
-    /// known.
-    async fn at_an_end(&self, run: &mut BucketCommand<'_>) -> Result<AccessPath, RunError> {
+    /// A scan from an end of the key. If the first page suffices, it is read by its `_id`, if that is known.
+    async fn scan_from_an_end(&self, run: &mut BucketCommand<'_>) -> Result<AccessPath, RunError> {
         let stream = Box::new(ItemCursor::new(self.scan(), self.terms.single_batch));
-        let is_short = self
-            .query
-            .limit
-            .is_some_and(|limit| limit <= run.shape.max_items().into());
+        let last = self.query.limit.map(|limit| limit.saturating_add(self.query.skip));
+        let is_short = last.is_some_and(|last| last <= run.shape.max_items().into());
         if self.direction() == ScanDirection::Backward || !self.terms.single_batch || !is_short {
             return Ok(AccessPath::PageScan(stream, None));
         }
-        let answer = first_page::known(run, self.queries).await?;
+        let answer = first_page::cached(run, self.queries).await?;
         Ok(match answer {
             Some(answer) => AccessPath::PageScan(stream, Some(answer)),
             None => AccessPath::PageScan(Box::new(stream.watching_for_the_first_page()), None),
         })
     }
 
-    /// Reads where the items are if no page is short, and the exceptions with them in one round trip; where
-    /// those say otherwise, once more.
-    async fn at_the_front(&self, run: &mut BucketCommand<'_>) -> Result<AccessPath, RunError> {
+    /// A scan from the page of a position. Assumes that no page is short, and reads the exceptions in the same
+    /// round trip. If they disagree, the right page is read.
+    async fn at_position_from_the_front(&self, run: &mut BucketCommand<'_>) -> Result<AccessPath, RunError> {
         let position = self.query.skip;
         self.at_position(run, PageExceptions::default().locate(run.shape, position), |_| position)
             .await
     }
 
-    /// Looks where the position leads to that the exceptions give, beginning with a guess.
+    /// A scan from the page of a position, which depends on the exceptions. `guess` is the first page to try.
     async fn at_position(
         &self,
         run: &mut BucketCommand<'_>,
         mut guess: Location,
         position: impl Fn(&PageExceptions) -> u64,
     ) -> Result<AccessPath, RunError> {
-        for _ in 0..MAX_LOOKS {
+        for _ in 0..MAX_ATTEMPTS {
             let stream = self.stream(Start::At(guess));
             let queries = [
                 complete(run, stream.query(run, self.terms.measure)),
@@ -206,10 +203,10 @@ impl AccessPathPlanner<'_> {
         Ok(AccessPath::Pipeline)
     }
 
-    /// Counts from the key's highest page, which is read before the exceptions; what is inserted from then on
-    /// lies behind.
-    async fn at_the_back(&self, run: &mut BucketCommand<'_>) -> Result<AccessPath, RunError> {
-        for _ in 0..MAX_LOOKS {
+    /// A backward scan from a position counted from the end of the key. The highest page is read before the
+    /// exceptions: items that are inserted later come after the counted ones.
+    async fn at_position_from_the_back(&self, run: &mut BucketCommand<'_>) -> Result<AccessPath, RunError> {
+        for _ in 0..MAX_ATTEMPTS {
             let queries = [complete(run, self.queries.highest(run.shape)), self.exceptions(run)];
             let Some([highest, answer]) = ask(run, queries).await? else {
                 return Ok(AccessPath::Pipeline);
@@ -223,21 +220,21 @@ impl AccessPathPlanner<'_> {
             let Some((highest, position)) = highest.zip(self.position_back(total)) else {
                 return Ok(AccessPath::Nothing(answer));
             };
-            if let Some(way) = self.back_from(run, &exceptions, &highest, position).await? {
-                return Ok(way);
+            if let Some(path) = self.back_from(run, &exceptions, &highest, position).await? {
+                return Ok(path);
             }
         }
         Ok(AccessPath::Pipeline)
     }
 
-    /// The last item that is asked for, behind so many of which the last are passed over; `None` where there
-    /// are no others.
+    /// The position of the first item to return, if `end` items precede the end that the skip counts from.
+    /// `None` if all of them are skipped.
     fn position_back(&self, end: u64) -> Option<u64> {
         end.checked_sub(self.query.skip)?.checked_sub(1)
     }
 
-    /// A backward scan from an item that was counted from this page; `None` where its page has fewer
-    /// items than that: some of those that were counted have been deleted since.
+    /// A backward scan from an item whose position was counted from page `from`. `None` if the item's page
+    /// has fewer items than counted, because some were deleted since.
     async fn back_from(
         &self,
         run: &mut BucketCommand<'_>,
@@ -261,12 +258,10 @@ impl AccessPathPlanner<'_> {
         is_as_counted.map(|_| None)
     }
 
-    /// Reads pages from an end of the range on, by their bounds, and then the first page, which shows whether
-    /// the key is in the order of time.
+    /// A scan of a time range. Reads pages from the near end of the range, by their bounds, and then the first
+    /// page, which shows whether the key is in the order of time.
     async fn in_range(&self, run: &mut BucketCommand<'_>) -> Result<AccessPath, RunError> {
-        let probe = ItemCursor::new(self.scan(), true);
-        let items = self.items_in_range();
-        let pages = probe.scan.buckets_for(run.shape, items);
+        let pages = self.pages_in_range(run);
         let Some(near) = self.queries.from_near_end(self.query, self.direction(), pages) else {
             // The scan begins at an end of the key, and the first page that it reads shows the order.
             return Ok(page_scan(self.scan(), self.terms));
@@ -288,23 +283,15 @@ impl AccessPathPlanner<'_> {
             return Ok(AccessPath::Nothing(first));
         };
         let number = near.page;
-        // Of pages of one and the same time, the index may have named any.
+        // Of pages with one and the same time, the index may have returned any.
         let is_alone = number == 0 || near.from < near.to;
         if is_alone && are_consecutive(run, &buckets, self.direction()) {
             let offset = match self.direction() {
                 ScanDirection::Forward => 0,
                 ScanDirection::Backward => u64::MAX,
             };
-            let scan = self.scan().beginning(Start::At(Location { page: number, offset }), 0);
-            let last = match self.far_end(run, &buckets, pages).await? {
-                FarEnd::OutOfOrder => {
-                    kill_all(run, &[buckets]).await?;
-                    return Ok(AccessPath::Merge);
-                }
-                FarEnd::Page(page) => Some(page),
-                FarEnd::Unknown => None,
-            };
-            let cursor = ItemCursor::new(scan.ending(last), self.terms.single_batch).having_asked(pages);
+            let start = Start::At(Location { page: number, offset });
+            let cursor = self.range_cursor(start).having_asked(pages);
             return Ok(AccessPath::PageScan(Box::new(cursor), Some(buckets)));
         }
         kill_all(run, &[buckets]).await?;
@@ -312,69 +299,41 @@ impl AccessPathPlanner<'_> {
             ScanDirection::Forward => number.saturating_sub(1),
             ScanDirection::Backward => number.saturating_add(1),
         };
-        Ok(page_scan(self.scan().beginning(Start::Before(before), 0), self.terms))
+        Ok(AccessPath::PageScan(
+            Box::new(self.range_cursor(Start::Before(before))),
+            None,
+        ))
     }
 
-    /// Looks up the page at the far end of a range of unknown length, if `near`, the reply to a query for so
-    /// many pages, does not reach it. Without it the scan would read pages behind the range: one piece, or
-    /// some hundred pages.
-    async fn far_end(
-        &self,
-        run: &mut BucketCommand<'_>,
-        near: &RawDocumentBuf,
-        pages: u64,
-    ) -> Result<FarEnd, RunError> {
-        let range = self.query.range;
-        let is_forward = self.direction() == ScanDirection::Forward;
-        let mut last = None;
-        let mut count = 0;
-        for bucket in documents(near) {
-            count += 1;
-            last = Bucket::open(run.shape, bucket);
-        }
-        let is_reached = last.is_none_or(|page| {
-            if is_forward {
-                page.to.is_none_or(|to| range.is_before(to))
-            } else {
-                page.from.is_none_or(|from| range.is_after(from))
-            }
-        });
-        let far = if is_forward {
-            self.queries.newest_in_range(self.query)
-        } else {
-            self.queries.oldest_in_range(self.query)
-        };
-        let (Some(far), None, false) = (far, self.query.limit, is_reached || count < pages) else {
-            return Ok(FarEnd::Unknown);
-        };
-        let queries = [complete(run, far), complete(run, first_page::query(run, self.queries))];
-        let Some([far, first]) = ask(run, queries).await? else {
-            return Ok(FarEnd::Unknown);
-        };
-        let first = first_page::checked(run, self.queries, first).await?;
-        if !first_bucket(run, &first)?.is_some_and(|first| first.says_ascending()) {
-            return Ok(FarEnd::OutOfOrder);
-        }
-        // Of pages of one and the same time, the index may have named any.
-        let far = first_bucket(run, &far)?.filter(|page| page.from < page.to);
-        Ok(far.map_or(FarEnd::Unknown, |page| FarEnd::Page(page.page)))
+    /// The cursor of a scan of the range. If the range is closed, no query of the cursor reads much beyond
+    /// it, and no upstream cursor stays open.
+    fn range_cursor(&self, start: Start) -> ItemCursor {
+        let scan = self.scan().beginning(start, self.query.skip);
+        ItemCursor::new(scan, self.terms.single_batch || self.query.range.is_closed())
     }
 
-    /// How many items to read of a range at first.
-    fn items_in_range(&self) -> u64 {
-        let range = self.query.range;
-        let is_closed = range.from.is_some() && range.to.is_some();
-        let most = if is_closed {
-            MAX_UNKNOWN_ITEMS
-        } else {
-            DEFAULT_BATCH_SIZE
-        };
+    /// The number of pages to read from the near end of the range: those of the batch, or of the whole range
+    /// if that is less. The length of the range is estimated from the first page, if that was read before.
+    fn pages_in_range(&self, run: &BucketCommand<'_>) -> u64 {
+        let scan = self.scan();
         let batch = self.terms.measure.documents.unwrap_or(DEFAULT_BATCH_SIZE);
-        self.query.limit.unwrap_or(most).min(batch).max(1).saturating_add(1)
+        let pages_for = |items: u64| scan.buckets_for(run.shape, items.max(1).saturating_add(1));
+        if let Some(limit) = self.query.limit {
+            return pages_for(limit.min(batch));
+        }
+        let Some(length) = self.query.range.length() else {
+            return pages_for(batch);
+        };
+        let Some(page) = first_page::size(run, self.queries) else {
+            return pages_for(batch.min(UNKNOWN_ITEMS));
+        };
+        page.pages_in_range(length)
+            .min(page.pages_in_bytes(PIECE_BYTES))
+            .min(pages_for(batch.saturating_mul(READ_AHEAD_BATCHES)))
     }
 
-    /// Counts from the first item in the range that reading begins at.
-    async fn at_an_end_of_the_range(&self, run: &mut BucketCommand<'_>) -> Result<AccessPath, RunError> {
+    /// A scan from a position counted from the near end of the range.
+    async fn at_position_in_range(&self, run: &mut BucketCommand<'_>) -> Result<AccessPath, RunError> {
         let forward = self.direction() == ScanDirection::Forward;
         let end = if forward {
             self.queries.oldest_in_range(self.query)
@@ -396,7 +355,7 @@ impl AccessPathPlanner<'_> {
             return Ok(AccessPath::Nothing(answer));
         };
         if page.from >= page.to {
-            // Of pages of one and the same time, the index may have named any.
+            // Of pages with one and the same time, the index may have returned any.
             return Ok(AccessPath::Pipeline);
         }
         let range = self.query.range;
@@ -437,7 +396,7 @@ impl AccessPathPlanner<'_> {
         complete(run, self.queries.exceptions(run.shape))
     }
 
-    /// Whether positions do not lead to the items that were asked for.
+    /// Whether position arithmetic does not find the items.
     fn prevents_scan(&self, exceptions: &PageExceptions) -> bool {
         exceptions.too_many || (exceptions.late && self.query.is_by_time())
     }

@@ -81,7 +81,7 @@ impl ItemCursor {
                 }
             }
             match step {
-                ScanStep::OutOfOrder => return Ok((batch, BatchStatus::OutOfOrder)),
+                ScanStep::OutOfOrder => return Ok((batch, BatchStatus::NotAnswered)),
                 ScanStep::NotABucket => {
                     self.close(run).await?;
                     return Err(run.corrupt_bucket_error().into());
@@ -92,6 +92,9 @@ impl ItemCursor {
             copy_cluster_time(&mut self.cluster_time, &answer);
             if self.done || limit.is_some() {
                 self.close(run).await?;
+                if !self.done && !self.scan.can_go_on() {
+                    return Ok((batch, BatchStatus::NotAnswered));
+                }
             } else if sent.is_some() {
                 self.move_into(&mut batch, measure);
             }
@@ -143,8 +146,11 @@ impl ItemCursor {
             measure.documents.map(|most| most.saturating_sub(have)),
             self.scan.left(),
         ];
+        let room = self.scan.pages_to_end_of_range().map_or(room, |pages| pages.min(room));
         match wanted.into_iter().flatten().min() {
-            Some(items) => self.scan.buckets_for(shape, items).min(room.max(1)),
+            // The first one may be a page without items.
+            Some(_) if self.scan.is_of_first_item() => 2,
+            Some(items) => self.scan.buckets_for(shape, items).min(room),
             None => room,
         }
     }

@@ -77,8 +77,8 @@ pub(in crate::session::bucket) enum BatchStatus {
     More,
     /// That was all.
     All,
-    /// Buckets do not answer this.
-    OutOfOrder,
+    /// A page scan does not answer the query.
+    NotAnswered,
 }
 
 /// A page scan and the items that it has returned.
@@ -105,8 +105,8 @@ impl ItemCursor {
     /// One that has not begun. `closes`: its first batch is its only one.
     pub(super) fn new(scan: PageScan, closes: bool) -> Self {
         Self {
-            // Of several keys, its place after a few buckets could not be found again.
-            closes: closes && scan.can_go_on(),
+            // A scan of several keys cannot be continued by a second query.
+            closes: closes && (scan.can_go_on() || scan.is_of_first_item()),
             scan,
             waiting: DocumentBuffer::default(),
             upstream: UpstreamCursor::None,

@@ -21,8 +21,13 @@ fn query(item_ids: ItemIds, filter: &RawDocument, sort: Option<&RawDocument>) ->
 fn one_item_is_found_by_an_id_that_no_other_has() {
     let filter = rawdoc! { "_id": 5.0, "k": 1 };
     let found = query(ItemIds::Unique, &filter, None).unwrap();
-    let condition = rawdoc! { "$and": [{ "k": { "$eq": 1 } }, { "history": { "$elemMatch": { "_id": 5.0 } } }] };
-    assert_eq!(found.keys, Keys::Item(condition, RawBson::Int32(5)));
+    let expected = ItemById {
+        id: RawBson::Int32(5),
+        path: "history._id".to_owned(),
+        filter: rawdoc! { "$and": [{ "k": { "$eq": 1 } }, { "history": { "$elemMatch": { "_id": 5.0 } } }] },
+        has_other_conditions: true,
+    };
+    assert_eq!(found.keys, Keys::Item(expected));
     assert_eq!((found.limit, found.is_of_one_item()), (Some(1), true));
     for item_ids in [ItemIds::Stored, ItemIds::Dropped] {
         assert!(query(item_ids, &filter, None).is_none(), "{item_ids:?}");

@@ -8,7 +8,7 @@ use super::*;
 use crate::command::find::Find;
 use crate::pattern::bucket::page_locator::PageExceptions;
 use crate::pattern::bucket::read::Reach;
-use crate::pattern::shapes::{BucketOptions, NamespacePattern};
+use crate::pattern::shapes::{BucketOptions, ItemIds, NamespacePattern};
 
 const MAX_ITEMS: usize = 4;
 
@@ -303,26 +303,47 @@ fn page_scan_supports_filters_on_key_and_id_sorted_by_time() {
     assert!(!find(rawdoc! { "filter": { "_id": { "$gt": 5 } } }));
 }
 
-/// mongod refuses `min` and `max` if the lower bound is not below the upper one.
 #[test]
-fn impossible_bounds_become_conditions() {
-    let source = BucketSource {
-        collection: "c",
-        reach: Reach::Bounds,
+fn bucket_of_an_item_is_read_by_bounds() {
+    let options = BucketOptions {
+        item_ids: ItemIds::Unique,
+        ..BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()])
     };
-    let find = bucket_query(&rawdoc! { "find": "c", "filter": { "k": 1 } }).unwrap();
-    let scan = |from: u64, last: u64| {
-        PageScan::of(&find, ScanDirection::Forward)
-            .beginning(Start::Before(from), 0)
-            .ending(Some(last))
-            .query(source)
+    let shape = BucketShape::new(options).unwrap();
+    let query = |filter: &RawDocument, reach: Reach| {
+        let find = Find {
+            filter: Some(filter),
+            ..Find::default()
+        };
+        let query = BucketQuery::of(&shape, &find).unwrap();
+        let source = BucketSource { collection: "c", reach };
+        PageScan::of(&query, ScanDirection::Forward).query(source)
     };
-    assert!(scan(3, 3).get_document("min").is_ok());
-    assert!(scan(4, 3).get_document("min").is_err());
-    assert_eq!(
-        scan(4, 3).get_document("filter").unwrap().to_owned(),
-        rawdoc! { "k": { "$eq": 1 }, "control.page": { "$gte": 4_i64, "$lt": 4_i64 } }
-    );
+    let by_id = rawdoc! { "$and": [{ "history": { "$elemMatch": { "_id": "x" } } }] };
+    let with_key = rawdoc! { "$and": [{ "k": { "$eq": 1 } }, { "history": { "$elemMatch": { "_id": "x" } } }] };
+    let of_document = rawdoc! { "$and": [{ "history": { "$elemMatch": { "_id": { "a": 1 } } } }] };
+    let bounds = rawdoc! { "min": { "history._id": "x" }, "max": { "history._id": "x\0" } };
+    for (filter, reach, expected, bounds) in [
+        (rawdoc! { "_id": "x" }, Reach::Bounds, None, Some(&bounds)),
+        (
+            rawdoc! { "_id": "x", "k": 1 },
+            Reach::Bounds,
+            Some(&with_key),
+            Some(&bounds),
+        ),
+        (rawdoc! { "_id": "x" }, Reach::Conditions, Some(&by_id), None),
+        // The value next to a document is not computed.
+        (rawdoc! { "_id": { "a": 1 } }, Reach::Bounds, Some(&of_document), None),
+    ] {
+        let find = query(&filter, reach);
+        let part = |name: &str| find.get_document(name).ok().map(RawDocument::to_owned);
+        assert_eq!(part("filter").as_ref(), expected, "{filter:?}");
+        for end in ["min", "max"] {
+            let bound = bounds.map(|bounds| bounds.get_document(end).unwrap().to_owned());
+            assert_eq!(part(end), bound, "{filter:?}");
+        }
+        assert_eq!(find.get_str("hint").unwrap(), index::ITEM_ID);
+    }
 }
 
 #[test]

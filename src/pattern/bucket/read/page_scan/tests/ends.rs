@@ -21,28 +21,68 @@ fn marked(page: &RawDocument, mark: &bson::raw::CStr) -> RawDocumentBuf {
 }
 
 #[test]
-fn scan_ends_at_an_open_page_or_the_last() {
+fn scan_ends_at_an_open_page_or_the_first() {
     let (forward, backward) = (ScanDirection::Forward, ScanDirection::Backward);
     let find = bucket_query(&rawdoc! { "find": "c", "filter": { "k": 1 } }).unwrap();
     let open = |number: i32| rawdoc! { "k": 1, "count": 3, "history": [], "control": { "v": 1, "page": number } };
     let full = |number: i32| rawdoc! { "k": 1, "count": 4, "history": [], "control": { "v": 1, "page": number } };
-    for (direction, last, met, is_at_the_end) in [
-        (forward, None, open(3), true),
-        (forward, None, full(3), false),
-        (forward, None, page(3, [1, 2]), false),
-        (forward, Some(3), full(3), true),
-        (forward, Some(4), full(3), false),
-        (backward, None, full(3), false),
-        (backward, None, open(3), false),
-        (backward, None, full(0), true),
-        (backward, Some(3), full(3), true),
-        (backward, Some(2), full(3), false),
+    for (direction, met, is_at_the_end) in [
+        (forward, open(3), true),
+        (forward, full(3), false),
+        (forward, page(3, [1, 2]), false),
+        (backward, full(3), false),
+        (backward, open(3), false),
+        (backward, full(0), true),
     ] {
-        let mut scan = PageScan::of(&find, direction).ending(last);
+        let mut scan = PageScan::of(&find, direction);
         assert!(!scan.is_at_the_end());
         let step = scan.take(&shape(), &met, &mut DocumentBuffer::default());
         assert_eq!(step, ScanStep::More);
-        assert_eq!(scan.is_at_the_end(), is_at_the_end, "{direction:?} {last:?} {met:?}");
+        assert_eq!(scan.is_at_the_end(), is_at_the_end, "{direction:?} {met:?}");
+    }
+}
+
+#[test]
+fn pages_to_the_end_of_a_range_are_estimated_from_the_last_page() {
+    for (direction, range, met, expected) in [
+        (
+            1,
+            rawdoc! { "$gte": date(0), "$lt": date(100) },
+            page(4, [10, 20]),
+            Some(9),
+        ),
+        (
+            -1,
+            rawdoc! { "$gte": date(0), "$lt": date(100) },
+            page(4, [10, 20]),
+            Some(2),
+        ),
+        (
+            1,
+            rawdoc! { "$gte": date(0), "$lt": date(20) },
+            page(4, [10, 20]),
+            Some(1),
+        ),
+        // Of a page with one time, and of a range that is open there.
+        (
+            1,
+            rawdoc! { "$gte": date(0), "$lt": date(100) },
+            page(4, [10, 10]),
+            None,
+        ),
+        (1, rawdoc! { "$gte": date(0) }, page(4, [10, 20]), None),
+    ] {
+        let filter = rawdoc! { "k": 1, "t": range };
+        let find = bucket_query(&rawdoc! { "find": "c", "filter": filter, "sort": { "t": direction } }).unwrap();
+        let direction = if direction > 0 {
+            ScanDirection::Forward
+        } else {
+            ScanDirection::Backward
+        };
+        let mut scan = PageScan::of(&find, direction).beginning(Start::Before(3), 0);
+        assert_eq!(scan.pages_to_end_of_range(), None);
+        scan.take(&shape(), &met, &mut DocumentBuffer::default());
+        assert_eq!(scan.pages_to_end_of_range(), expected, "{direction:?} {met:?}");
     }
 }
 
