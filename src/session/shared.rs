@@ -19,6 +19,7 @@ use super::outlier::hot_documents::KnownOutliers;
 use super::outlier::leftover_documents::Leftovers;
 use super::outlier::scratch_collection::Scratches;
 use super::outlier_shape_markers::OutlierShapeMarkers;
+use super::page_bounds_cache::RecentPages;
 use crate::pattern::shapes::Shapes;
 
 /// Time and size limits of a session.
@@ -47,6 +48,7 @@ pub struct Settings {
     pub(super) catalog: CollectionCatalog,
     pub(super) hints: HeadPages,
     pub(super) first_pages: FirstPages,
+    pub(super) recent_pages: RecentPages,
     /// The UUIDs of outlier collections that have no default collation. A write that was evaluated
     /// in a scratch collection names the UUID, so mongod refuses it on a collection that was
     /// recreated.
@@ -69,6 +71,7 @@ impl Settings {
             catalog: CollectionCatalog::default(),
             hints: HeadPages::default(),
             first_pages: FirstPages::default(),
+            recent_pages: RecentPages::default(),
             without_collation: NamespaceCache::default(),
             outlier_shape_markers: OutlierShapeMarkers::default(),
             known_outliers: KnownOutliers::default(),

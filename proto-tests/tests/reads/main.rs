@@ -5,6 +5,7 @@ mod examples;
 mod keys;
 mod newest;
 mod order;
+mod paging;
 mod projections;
 mod proxies;
 mod queries;

@@ -231,6 +231,14 @@ impl Queries<'_> {
         find
     }
 
+    /// For the pages with these numbers, the highest first. mongod reads them in this order.
+    #[must_use]
+    pub fn pages_backward(&self, pages: &[u64]) -> RawDocumentBuf {
+        let mut find = self.pages(pages);
+        find.append(cstr!("sort"), single(path::PAGE, -1));
+        find
+    }
+
     /// The `find` for the pages with these numbers.
     #[must_use]
     pub fn pages(&self, pages: &[u64]) -> RawDocumentBuf {

@@ -6,6 +6,7 @@ mod first_page;
 pub(super) mod index_scan;
 pub(super) mod item_cursor;
 mod merge;
+mod numbered_pages;
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
@@ -146,6 +147,9 @@ async fn from_buckets(
     }
     if let Some(bucket) = stream.first_page() {
         first_page::learn(run, query, &bucket);
+    }
+    if query.is_by_time() {
+        numbered_pages::learn(run, query, stream.read_bounds());
     }
     if filled == BatchStatus::NotAnswered {
         stream.close(run).await?;

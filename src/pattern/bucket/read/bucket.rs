@@ -30,6 +30,25 @@ impl PreviousBounds {
     }
 }
 
+/// A page and its time bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageBounds {
+    /// The page number.
+    pub page: u64,
+    /// The least time.
+    pub from: DateTime,
+    /// The greatest time.
+    pub to: DateTime,
+}
+
+impl PageBounds {
+    /// Whether a time is between the bounds.
+    #[must_use]
+    pub fn contains(&self, at: DateTime) -> bool {
+        self.from <= at && at <= self.to
+    }
+}
+
 /// A bucket, or the fields of it that a query requested.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket<'a> {
@@ -98,6 +117,14 @@ impl<'a> Bucket<'a> {
             }
         }
         (is_ours && has_count && is_numbered).then_some(bucket)
+    }
+
+    /// The page's time bounds. `None` if it has none, or open ones.
+    #[must_use]
+    pub fn bounds(&self) -> Option<PageBounds> {
+        let (from, to) = self.from.zip(self.to)?;
+        let page = self.page;
+        Some(PageBounds { page, from, to })
     }
 
     /// Whether the query returned the items of the page.

@@ -2,6 +2,7 @@
 
 use bson::raw::{RawBson, RawDocument, RawDocumentBuf};
 
+use super::page_scan::ScanDirection;
 use super::range::TimeRange;
 use crate::command::document::{as_flag, as_whole_number};
 use crate::command::find::Find;
@@ -46,6 +47,17 @@ pub enum Order {
     TimeAscending,
     /// By time, newest first.
     TimeDescending,
+}
+
+impl Order {
+    /// The direction of a page scan that returns items in this order.
+    #[must_use]
+    pub fn direction(self) -> ScanDirection {
+        match self {
+            Self::TimeDescending => ScanDirection::Backward,
+            Self::Insertion | Self::TimeAscending => ScanDirection::Forward,
+        }
+    }
 }
 
 /// A query that buckets answer without a pipeline.

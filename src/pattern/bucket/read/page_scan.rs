@@ -13,7 +13,7 @@ use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
 use self::concurrent_late::is_disturbed;
 use super::adjacent_value::adjacent;
-use super::bucket::{Bucket, time_of};
+use super::bucket::{Bucket, PageBounds, time_of};
 use super::bucket_query::{BucketQuery, Keys};
 use super::documents::DocumentBuffer;
 use super::range::TimeRange;
@@ -86,8 +86,10 @@ pub struct PageScan {
     last_read: Option<(u64, bool)>,
     /// The time that a scan by time has reached. Items before it, in the direction of the scan, are done.
     reached: Option<DateTime>,
-    /// Milliseconds between the least and the greatest time of the last page that was read.
-    page_millis: Option<i64>,
+    /// The first page that was read.
+    first_bounds: Option<PageBounds>,
+    /// The last page that was read.
+    last_bounds: Option<PageBounds>,
 }
 
 impl PageScan {
@@ -109,7 +111,8 @@ impl PageScan {
             projection: query.projection.clone(),
             last_read: None,
             reached: None,
-            page_millis: None,
+            first_bounds: None,
+            last_bounds: None,
         }
     }
 
@@ -158,8 +161,19 @@ impl PageScan {
             ScanDirection::Forward => self.range.to?.at.timestamp_millis().checked_sub(reached)?,
             ScanDirection::Backward => reached.checked_sub(self.range.from?.at.timestamp_millis())?,
         };
-        let pages = millis.checked_div(self.page_millis?)?.max(0).saturating_add(1);
+        let bounds = self.last_bounds?;
+        let of_page = bounds
+            .to
+            .timestamp_millis()
+            .checked_sub(bounds.from.timestamp_millis())?;
+        let pages = millis.checked_div(of_page)?.max(0).saturating_add(1);
         u64::try_from(pages).ok()
+    }
+
+    /// The first and the last page that were read, with their time bounds.
+    pub fn read_bounds(&self) -> impl Iterator<Item = PageBounds> {
+        let last = self.last_bounds.filter(|_| self.last_bounds != self.first_bounds);
+        self.first_bounds.into_iter().chain(last)
     }
 
     /// Whether a second query can continue the scan after some buckets.
@@ -262,10 +276,10 @@ impl PageScan {
         }
         let first = self.last_read.is_none();
         self.last_read = Some((bucket.page, bucket.is_closed(shape)));
-        self.page_millis = bucket
-            .to
-            .zip(bucket.from)
-            .and_then(|(to, from)| to.timestamp_millis().checked_sub(from.timestamp_millis()));
+        self.last_bounds = bucket.bounds();
+        if first {
+            self.first_bounds = self.last_bounds;
+        }
         let by_time = self.ascending != Ascending::Irrelevant;
         if by_time && !bucket.is_late && self.is_beyond_range(&bucket) {
             return ScanStep::Done;

@@ -11,6 +11,7 @@ use bson::raw::RawDocumentBuf;
 use super::DEFAULT_BATCH_SIZE;
 use super::first_page;
 use super::item_cursor::{BatchLimit, ItemCursor, PIECE_BYTES};
+use super::numbered_pages::{self, RangeReplies};
 use crate::command::find::Find;
 use crate::pattern::bucket::page_locator::{Location, PageExceptions};
 use crate::pattern::bucket::read::Queries;
@@ -140,10 +141,7 @@ struct AccessPathPlanner<'a> {
 
 impl AccessPathPlanner<'_> {
     fn direction(&self) -> ScanDirection {
-        match self.query.order {
-            Order::TimeDescending => ScanDirection::Backward,
-            Order::Insertion | Order::TimeAscending => ScanDirection::Forward,
-        }
+        self.query.order.direction()
     }
 
     fn scan(&self) -> PageScan {
@@ -258,19 +256,22 @@ impl AccessPathPlanner<'_> {
         is_as_counted.map(|_| None)
     }
 
-    /// A scan of a time range. Reads pages from the near end of the range, by their bounds, and then the first
-    /// page, which shows whether the key is in the order of time.
+    /// A scan of a time range. Reads pages from the near end of the range, and then the first page, which shows
+    /// whether the key is in the order of time. The pages are read by their bounds, or by their numbers if the
+    /// one at the near end is cached.
     async fn in_range(&self, run: &mut BucketCommand<'_>) -> Result<AccessPath, RunError> {
         let pages = self.pages_in_range(run);
         let Some(near) = self.queries.from_near_end(self.query, self.direction(), pages) else {
             // The scan begins at an end of the key, and the first page that it reads shows the order.
             return Ok(page_scan(self.scan(), self.terms));
         };
-        let queries = [complete(run, near), complete(run, first_page::query(run, self.queries))];
-        let Some([buckets, first]) = ask(run, queries).await? else {
+        let replies = match numbered_pages::read(run, self.queries, self.query, pages).await? {
+            Some(replies) => Some(replies),
+            None => self.range_by_bounds(run, near).await?,
+        };
+        let Some(RangeReplies { buckets, first }) = replies else {
             return Ok(AccessPath::Pipeline);
         };
-        let first = first_page::checked(run, self.queries, first).await?;
         let is_ascending = first_bucket(run, &first).map(|first| first.map(|first| first.says_ascending()));
         if !matches!(is_ascending, Ok(Some(true))) {
             kill_all(run, &[buckets]).await?;
@@ -303,6 +304,20 @@ impl AccessPathPlanner<'_> {
             Box::new(self.range_cursor(Start::Before(before))),
             None,
         ))
+    }
+
+    /// Reads pages by their bounds, which `near` queries for, and the first page. `None` if mongod refuses a query.
+    async fn range_by_bounds(
+        &self,
+        run: &mut BucketCommand<'_>,
+        near: RawDocumentBuf,
+    ) -> Result<Option<RangeReplies>, RunError> {
+        let queries = [complete(run, near), complete(run, first_page::query(run, self.queries))];
+        let Some([buckets, first]) = ask(run, queries).await? else {
+            return Ok(None);
+        };
+        let first = first_page::checked(run, self.queries, first).await?;
+        Ok(Some(RangeReplies { buckets, first }))
     }
 
     /// The cursor of a scan of the range. If the range is closed, no query of the cursor reads much beyond

@@ -85,7 +85,8 @@ pub(super) fn learn(run: &BucketCommand<'_>, query: &BucketQuery, bucket: &RawDo
     }
 }
 
-fn cache_key(run: &BucketCommand<'_>, queries: Queries<'_>) -> Option<FirstPageKey> {
+/// The key of a query in the caches of pages.
+pub(super) fn cache_key(run: &BucketCommand<'_>, queries: Queries<'_>) -> Option<FirstPageKey> {
     Some(FirstPageKey::new(run.namespace, queries.identity(run.shape)?))
 }
 

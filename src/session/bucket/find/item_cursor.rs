@@ -5,6 +5,7 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 
 use crate::command::batch::{BatchKind, ReplyBatch};
 use crate::command::reply::copy_cluster_time;
+use crate::pattern::bucket::read::bucket::PageBounds;
 use crate::pattern::bucket::read::documents::DocumentBuffer;
 use crate::pattern::bucket::read::page_scan::PageScan;
 
@@ -150,6 +151,11 @@ impl ItemCursor {
     /// The first bucket that it read, if it was to be kept.
     pub(super) fn first_page(&mut self) -> Option<RawDocumentBuf> {
         self.first.take()
+    }
+
+    /// The first and the last page that were read, with their time bounds.
+    pub(super) fn read_bounds(&self) -> impl Iterator<Item = PageBounds> {
+        self.scan.read_bounds()
     }
 
     /// Whether what it looks for is there, and it has not found it: mongod may take other values for equal.
