@@ -27,7 +27,7 @@ pub mod metrics;
 mod namespace_cache;
 mod outlier;
 mod outlier_shape_markers;
-mod page_bounds_cache;
+mod page_times_cache;
 mod refusal;
 mod relay;
 mod route;

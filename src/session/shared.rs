@@ -19,7 +19,7 @@ use super::outlier::hot_documents::KnownOutliers;
 use super::outlier::leftover_documents::Leftovers;
 use super::outlier::scratch_collection::Scratches;
 use super::outlier_shape_markers::OutlierShapeMarkers;
-use super::page_bounds_cache::RecentPages;
+use super::page_times_cache::RecentPages;
 use crate::pattern::shapes::Shapes;
 
 /// Time and size limits of a session.

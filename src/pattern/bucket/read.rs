@@ -10,6 +10,7 @@ pub mod bucket_query;
 pub mod documents;
 pub mod index_scan;
 pub mod merge;
+pub mod numbered_pages;
 pub mod page_scan;
 pub mod range;
 
@@ -231,7 +232,7 @@ impl Queries<'_> {
         find
     }
 
-    /// For the pages with these numbers, the highest first. mongod reads them in this order.
+    /// The `find` for the pages with these numbers, the highest first. mongod reads them in this order.
     #[must_use]
     pub fn pages_backward(&self, pages: &[u64]) -> RawDocumentBuf {
         let mut find = self.pages(pages);

@@ -149,7 +149,7 @@ async fn from_buckets(
         first_page::learn(run, query, &bucket);
     }
     if query.is_by_time() {
-        numbered_pages::learn(run, query, stream.read_bounds());
+        numbered_pages::learn(run, query, stream.read_times());
     }
     if filled == BatchStatus::NotAnswered {
         stream.close(run).await?;

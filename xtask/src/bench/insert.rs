@@ -91,7 +91,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     })?;
     servers.start_haproxy()?;
     println!(
-        "{} items a variant and round, medians of {} rounds; {}; variant/it: how many times as much it takes as this mongoshape",
+        "{} items a variant and round, medians of {} rounds; {}; comparisons are of the time of an item, or of bytes on disk",
         options.items,
         options.rounds,
         match options.retries() {

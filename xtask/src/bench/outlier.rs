@@ -19,7 +19,7 @@ use proto_tests::proxy::{Profile, build_binary};
 use super::at_least_one;
 use super::client::{Client, Prepared, Retries};
 use super::model::Write;
-use super::table::{Row, print_group, print_titles};
+use super::table::{Quantity, Row, print_group, print_titles};
 use books::{Books, Buyers};
 use measure::Measured;
 use part::{Part, Turn};
@@ -70,7 +70,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut books = Books::new(options.filled, options.buyers);
     fill(&variants, &books)?;
     println!(
-        "medians of {} rounds; {}; variant/it: how many times as much time an operation takes as this mongoshape's",
+        "medians of {} rounds; {}; comparisons are of the time of an operation",
         options.rounds,
         if options.replica_set {
             "a replica set of one, retryable writes"
@@ -133,7 +133,7 @@ fn measure(variants: &Variants, books: &mut Books, (part, options): (Part, &Opti
             }
         }
         let rows: Vec<Row> = all.iter().zip(&measured).map(|(variant, of)| of.row(variant)).collect();
-        print_group(&turn.label(part), &rows);
+        print_group(&turn.label(part), &rows, Quantity::Time);
         std::io::stdout().flush()?;
     }
     Ok(())

@@ -105,7 +105,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         .any(|part| options.measures(*part))
     {
         println!(
-            "medians of {} rounds, latencies in µs; variant/it: how many times as long its median is as this mongoshape's",
+            "medians of {} rounds, latencies in µs; comparisons are of the median",
             options.rounds
         );
     }

@@ -14,7 +14,7 @@ use proto_tests::proxy::{Profile, build_binary};
 
 use super::client::Retries;
 use super::servers::{Servers, Setup};
-use super::table::{print_group, print_heading};
+use super::table::{Quantity, print_group, print_heading};
 use super::{at_least_one, concurrent};
 use comparison::Comparison;
 use operation::Operation;
@@ -57,8 +57,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     })?;
     servers.start_haproxy()?;
     println!(
-        "{} items a variant and round, of {}; medians of {} rounds; {}; variant/it: how many times as much time an operation takes as \
-         this mongoshape's, so 0.50 is half of that variant's operations a second",
+        "{} items a variant and round, of {}; medians of {} rounds; {}; comparisons are of the time of an operation",
         options.items,
         options.filling(),
         options.rounds,
@@ -91,7 +90,7 @@ fn measure(comparison: &mut Comparison, servers: &Servers, (operation, options):
         let measured = (0..options.rounds)
             .try_for_each(|round| comparison.round(servers, (operation, *connections), (round, options.items)));
         measured?;
-        print_group(&connections.to_string(), &comparison.take_rows());
+        print_group(&connections.to_string(), &comparison.take_rows(), Quantity::Time);
         std::io::stdout().flush()?;
     }
     comparison.check()

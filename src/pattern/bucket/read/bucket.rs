@@ -32,7 +32,7 @@ impl PreviousBounds {
 
 /// A page and its time bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PageBounds {
+pub struct PageTimes {
     /// The page number.
     pub page: u64,
     /// The least time.
@@ -41,7 +41,7 @@ pub struct PageBounds {
     pub to: DateTime,
 }
 
-impl PageBounds {
+impl PageTimes {
     /// Whether a time is between the bounds.
     #[must_use]
     pub fn contains(&self, at: DateTime) -> bool {
@@ -119,12 +119,12 @@ impl<'a> Bucket<'a> {
         (is_ours && has_count && is_numbered).then_some(bucket)
     }
 
-    /// The page's time bounds. `None` if it has none, or open ones.
+    /// The page with its time bounds. `None` if it has none, or open ones.
     #[must_use]
-    pub fn bounds(&self) -> Option<PageBounds> {
+    pub fn times(&self) -> Option<PageTimes> {
         let (from, to) = self.from.zip(self.to)?;
         let page = self.page;
-        Some(PageBounds { page, from, to })
+        Some(PageTimes { page, from, to })
     }
 
     /// Whether the query returned the items of the page.

@@ -13,7 +13,7 @@ use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
 use self::concurrent_late::is_disturbed;
 use super::adjacent_value::adjacent;
-use super::bucket::{Bucket, PageBounds, time_of};
+use super::bucket::{Bucket, PageTimes, time_of};
 use super::bucket_query::{BucketQuery, Keys};
 use super::documents::DocumentBuffer;
 use super::range::TimeRange;
@@ -87,9 +87,9 @@ pub struct PageScan {
     /// The time that a scan by time has reached. Items before it, in the direction of the scan, are done.
     reached: Option<DateTime>,
     /// The first page that was read.
-    first_bounds: Option<PageBounds>,
+    first_times: Option<PageTimes>,
     /// The last page that was read.
-    last_bounds: Option<PageBounds>,
+    last_times: Option<PageTimes>,
 }
 
 impl PageScan {
@@ -111,8 +111,8 @@ impl PageScan {
             projection: query.projection.clone(),
             last_read: None,
             reached: None,
-            first_bounds: None,
-            last_bounds: None,
+            first_times: None,
+            last_times: None,
         }
     }
 
@@ -161,7 +161,7 @@ impl PageScan {
             ScanDirection::Forward => self.range.to?.at.timestamp_millis().checked_sub(reached)?,
             ScanDirection::Backward => reached.checked_sub(self.range.from?.at.timestamp_millis())?,
         };
-        let bounds = self.last_bounds?;
+        let bounds = self.last_times?;
         let of_page = bounds
             .to
             .timestamp_millis()
@@ -171,9 +171,9 @@ impl PageScan {
     }
 
     /// The first and the last page that were read, with their time bounds.
-    pub fn read_bounds(&self) -> impl Iterator<Item = PageBounds> {
-        let last = self.last_bounds.filter(|_| self.last_bounds != self.first_bounds);
-        self.first_bounds.into_iter().chain(last)
+    pub fn read_times(&self) -> impl Iterator<Item = PageTimes> {
+        let last = self.last_times.filter(|_| self.last_times != self.first_times);
+        self.first_times.into_iter().chain(last)
     }
 
     /// Whether a second query can continue the scan after some buckets.
@@ -276,9 +276,9 @@ impl PageScan {
         }
         let first = self.last_read.is_none();
         self.last_read = Some((bucket.page, bucket.is_closed(shape)));
-        self.last_bounds = bucket.bounds();
+        self.last_times = bucket.times();
         if first {
-            self.first_bounds = self.last_bounds;
+            self.first_times = self.last_times;
         }
         let by_time = self.ascending != Ascending::Irrelevant;
         if by_time && !bucket.is_late && self.is_beyond_range(&bucket) {

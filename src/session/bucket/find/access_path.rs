@@ -159,7 +159,7 @@ impl AccessPathPlanner<'_> {
         let answer = first_page::cached(run, self.queries).await?;
         Ok(match answer {
             Some(answer) => AccessPath::PageScan(stream, Some(answer)),
-            None => AccessPath::PageScan(Box::new(stream.watching_for_the_first_page()), None),
+            None => AccessPath::PageScan(Box::new(stream.keeping_first_page()), None),
         })
     }
 
@@ -292,7 +292,7 @@ impl AccessPathPlanner<'_> {
                 ScanDirection::Backward => u64::MAX,
             };
             let start = Start::At(Location { page: number, offset });
-            let cursor = self.range_cursor(start).having_asked(pages);
+            let cursor = self.range_cursor(start).after_query_of(pages);
             return Ok(AccessPath::PageScan(Box::new(cursor), Some(buckets)));
         }
         kill_all(run, &[buckets]).await?;

@@ -3,7 +3,7 @@
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
 use super::item_cursor::{
-    BatchLimit, BatchRequest, BatchStatus, FIRST_GUESS_BYTES, ItemCursor, PIECE_BYTES, TARGET_BYTES, UpstreamCursor,
+    BatchLimit, BatchRequest, BatchStatus, ItemCursor, PIECE_BYTES, TARGET_BYTES, UpstreamCursor,
 };
 use crate::command::batch::{BatchKind, ReplyBatch};
 use crate::command::reply::{CursorReply, copy_cluster_time, succeeded};
@@ -58,8 +58,8 @@ impl ItemCursor {
                     return Ok((batch, filled));
                 }
             }
-            let first_asked = self.first_asked.take();
-            let limit = first_asked.or_else(|| self.closes.then(|| self.buckets(shape, measure, &batch)));
+            let first_limit = self.first_limit.take();
+            let limit = first_limit.or_else(|| self.closes.then(|| self.buckets(shape, measure, &batch)));
             let answer = match (first.take(), sent.take()) {
                 (Some(answer), _) => answer,
                 (None, Some(sent)) => succeeded(run.context.link.answer_to(sent).await?)?,
@@ -133,8 +133,7 @@ impl ItemCursor {
 
     /// The number of buckets to query for, to fill the batch.
     fn buckets(&self, shape: &BucketShape, measure: BatchLimit, batch: &ReplyBatch) -> u64 {
-        let (bytes, seen) = self.seen;
-        let weight = bytes.checked_div(seen).unwrap_or(FIRST_GUESS_BYTES).max(1);
+        let weight = self.seen.bytes_each();
         let room = TARGET_BYTES
             .saturating_sub(batch.document_bytes())
             .min(PIECE_BYTES)
@@ -187,7 +186,8 @@ impl ItemCursor {
         let mut read = 0_u64;
         for bucket in cursor.documents() {
             read += 1;
-            self.seen = (self.seen.0 + bucket.as_bytes().len(), self.seen.1 + 1);
+            self.seen.bytes += bucket.as_bytes().len();
+            self.seen.count += 1;
             if std::mem::take(&mut self.captures_first_page) {
                 self.first = Some(bucket.to_owned());
             }

@@ -5,28 +5,28 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 
 use crate::command::batch::{BatchKind, ReplyBatch};
 use crate::command::reply::copy_cluster_time;
-use crate::pattern::bucket::read::bucket::PageBounds;
+use crate::pattern::bucket::read::bucket::PageTimes;
 use crate::pattern::bucket::read::documents::DocumentBuffer;
 use crate::pattern::bucket::read::page_scan::PageScan;
 
-/// What a batch weighs where the client names no size: of a plain collection it is up to 16 MiB, which would
-/// be kept for each of many clients that are slow to read.
+/// The bytes of a batch if the client sets no batch size. A batch of a plain collection has up to 16 MiB, which
+/// the proxy would keep for each of many slow clients.
 pub(super) const TARGET_BYTES: usize = 2 << 20;
-/// What is asked of the upstream at once, so that it reads on while this is unpacked.
+/// The bytes that one query requests. mongod reads the next pages while these are decoded.
 pub(super) const PIECE_BYTES: usize = 192 << 10;
-/// What a bucket is taken to weigh before one was seen.
+/// The assumed bytes of a bucket before one was read.
 pub(super) const FIRST_GUESS_BYTES: usize = 4096;
 
-/// How much goes in a batch.
+/// The limit of a batch.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::session::bucket) struct BatchLimit {
-    /// Documents at most.
+    /// The most documents. `None`: as many as fit.
     pub(super) documents: Option<u64>,
-    /// Bytes after which nothing more is read for it.
+    /// The bytes from which on no more pages are read for the batch.
     pub(super) bytes: usize,
 }
 
-/// A batch that is to be filled.
+/// A batch to fill.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::session::bucket) struct BatchRequest {
     pub(in crate::session::bucket) kind: BatchKind,
@@ -42,68 +42,84 @@ impl BatchRequest {
 }
 
 impl BatchLimit {
-    /// So many documents, or as many as fit.
+    /// At most `documents` documents. `None`: as many as fit.
     pub(in crate::session::bucket) fn of(documents: Option<u64>) -> Self {
         let bytes = if documents.is_some() { usize::MAX } else { TARGET_BYTES };
         Self { documents, bytes }
     }
 
-    /// Whether nothing goes in a batch: it opens a cursor, whatever there is to read.
+    /// Whether the batch is empty by request. It opens a cursor even if no item matches.
     pub(in crate::session::bucket) fn is_nothing(self) -> bool {
         self.documents == Some(0)
     }
 
-    /// Whether a batch has all documents that go in it.
+    /// Whether a batch has reached the number of documents.
     pub(in crate::session::bucket) fn is_full(self, batch: &ReplyBatch) -> bool {
         let count = u64::try_from(batch.count()).unwrap_or(u64::MAX);
         self.documents.is_some_and(|most| count >= most)
     }
 }
 
-/// The upstream's cursor.
+/// The upstream cursor of a page scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UpstreamCursor {
-    /// Not asked yet, or asked for a few buckets at a time without one.
+    /// No query was sent yet, or each query closes its cursor.
     None,
     /// Open.
     Open(i64),
-    /// Has come to its end.
+    /// At its end.
     Exhausted,
 }
 
-/// What a batch came to.
+/// The result of filling a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::session::bucket) enum BatchStatus {
-    /// There may be more.
+    /// More items may match.
     More,
-    /// That was all.
+    /// No more items match.
     All,
     /// A page scan does not answer the query.
     NotAnswered,
 }
 
-/// A page scan and the items that it has returned.
+/// The buckets that a cursor has read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SeenBuckets {
+    pub(super) bytes: usize,
+    pub(super) count: usize,
+}
+
+impl SeenBuckets {
+    /// The average bytes of a bucket, at least 1.
+    pub(super) fn bytes_each(self) -> usize {
+        self.bytes.checked_div(self.count).unwrap_or(FIRST_GUESS_BYTES).max(1)
+    }
+}
+
+/// A page scan, its upstream cursor, and decoded items.
 #[derive(Debug)]
 pub(in crate::session) struct ItemCursor {
     pub(super) scan: PageScan,
+    /// Decoded items that were not returned yet.
     pub(super) waiting: DocumentBuffer,
     pub(super) upstream: UpstreamCursor,
-    /// Whether buckets are read a few at a time, each time anew: nothing is left open upstream.
+    /// Whether each query has a limit and leaves no upstream cursor open.
     pub(super) closes: bool,
+    /// Whether all pages of the scan were read.
     pub(super) done: bool,
-    /// What the buckets seen weigh, and how many they are.
-    pub(super) seen: (usize, usize),
-    /// What the upstream tells with an answer, of the last one.
+    /// The buckets that were read.
+    pub(super) seen: SeenBuckets,
+    /// The cluster time of the last reply.
     pub(super) cluster_time: RawDocumentBuf,
-    /// The number of buckets that the first query was limited to. `None` if it was the cursor's own query.
-    pub(super) first_asked: Option<u64>,
+    /// The limit of the first query, in buckets. `None` if it was the cursor's own query.
+    pub(super) first_limit: Option<u64>,
     /// Whether the first bucket is kept.
     pub(super) captures_first_page: bool,
     pub(super) first: Option<RawDocumentBuf>,
 }
 
 impl ItemCursor {
-    /// One that has not begun. `closes`: its first batch is its only one.
+    /// A cursor at the start of its scan. `closes`: each query has a limit and leaves no upstream cursor open.
     pub(super) fn new(scan: PageScan, closes: bool) -> Self {
         Self {
             // A scan of several keys cannot be continued by a second query.
@@ -112,18 +128,18 @@ impl ItemCursor {
             waiting: DocumentBuffer::default(),
             upstream: UpstreamCursor::None,
             done: false,
-            seen: (0, 0),
+            seen: SeenBuckets::default(),
             cluster_time: RawDocumentBuf::new(),
-            first_asked: None,
+            first_limit: None,
             captures_first_page: false,
             first: None,
         }
     }
 
-    /// One that has come to its end without a document; mongod's answer that said so.
-    pub(super) fn ended(scan: PageScan, answer: &RawDocument) -> Self {
+    /// A cursor at the end of a scan without items. `reply` is the reply that shows it.
+    pub(super) fn ended(scan: PageScan, reply: &RawDocument) -> Self {
         let mut stream = Self::new(scan, false);
-        copy_cluster_time(&mut stream.cluster_time, answer);
+        copy_cluster_time(&mut stream.cluster_time, reply);
         Self {
             upstream: UpstreamCursor::Exhausted,
             done: true,
@@ -131,39 +147,39 @@ impl ItemCursor {
         }
     }
 
-    /// The same, which keeps the first bucket that it reads.
-    pub(super) fn watching_for_the_first_page(self) -> Self {
-        let watches = true;
+    /// This cursor, but it keeps the first bucket that it reads.
+    pub(super) fn keeping_first_page(self) -> Self {
         Self {
-            captures_first_page: watches,
+            captures_first_page: true,
             ..self
         }
     }
 
-    /// The same cursor, whose first reply is that of another query, limited to so many buckets.
-    pub(super) fn having_asked(self, buckets: u64) -> Self {
+    /// This cursor, but its first reply is that of another query, which was limited to `buckets` buckets.
+    pub(super) fn after_query_of(self, buckets: u64) -> Self {
         Self {
-            first_asked: Some(buckets),
+            first_limit: Some(buckets),
             ..self
         }
     }
 
-    /// The first bucket that it read, if it was to be kept.
+    /// The first bucket that was read, if it is kept.
     pub(super) fn first_page(&mut self) -> Option<RawDocumentBuf> {
         self.first.take()
     }
 
     /// The first and the last page that were read, with their time bounds.
-    pub(super) fn read_bounds(&self) -> impl Iterator<Item = PageBounds> {
-        self.scan.read_bounds()
+    pub(super) fn read_times(&self) -> impl Iterator<Item = PageTimes> {
+        self.scan.read_times()
     }
 
-    /// Whether what it looks for is there, and it has not found it: mongod may take other values for equal.
+    /// Whether mongod returned a bucket for an `_id` and no item of it has that `_id`: mongod may compare other
+    /// values as equal.
     pub(super) fn missed_its_item(&self) -> bool {
         self.scan.missed_its_item()
     }
 
-    /// The id of the upstream's cursor, while it is open.
+    /// The id of the upstream cursor, if one is open.
     pub(in crate::session) fn upstream_id(&self) -> Option<i64> {
         match self.upstream {
             UpstreamCursor::Open(id) => Some(id),
@@ -171,17 +187,17 @@ impl ItemCursor {
         }
     }
 
-    /// Makes itself small, before it waits for a client.
+    /// Releases unused memory, before the cursor waits for a client.
     pub(in crate::session) fn rest(&mut self) {
         self.waiting.compact();
     }
 
-    /// What it keeps, in bytes.
+    /// The bytes of the decoded items.
     pub(in crate::session) fn weight(&self) -> usize {
         self.waiting.weight()
     }
 
-    /// The reply's fields that are the upstream's to tell.
+    /// The cluster time of the last reply from mongod.
     pub(in crate::session::bucket) fn cluster_time(&self) -> &RawDocument {
         &self.cluster_time
     }

@@ -3,23 +3,18 @@
 //! The key's first page is read by the same query, after the other pages. So one query shows both the pages
 //! and that their bounds had not moved.
 
-use std::ops::Range;
-
 use bson::raw::{RawDocument, RawDocumentBuf};
 
 use super::first_page::cache_key;
 use crate::command::reply::{CursorReply, copy_cluster_time, exhausted_cursor};
 use crate::pattern::bucket::read::Queries;
-use crate::pattern::bucket::read::bucket::{Bucket, PageBounds};
+use crate::pattern::bucket::read::bucket::{Bucket, PageTimes};
 use crate::pattern::bucket::read::bucket_query::{BucketQuery, Keys};
+use crate::pattern::bucket::read::numbered_pages::NumberedPages;
 use crate::pattern::bucket::read::page_scan::ScanDirection;
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::upstream_query::{ask, complete, documents, kill_all};
 use crate::session::error::RunError;
-
-/// The most pages that are read by their numbers. For more, a second query for the first page costs little in
-/// comparison.
-const MAX_PAGES: u64 = 16;
 
 /// The replies with the pages of a range, in the direction of the scan, and with the first page.
 pub(super) struct RangeReplies {
@@ -39,14 +34,14 @@ pub(super) async fn read(
         ScanDirection::Forward => query.range.from,
         ScanDirection::Backward => query.range.to,
     };
-    let Some((near_end, key)) = near_end.zip(cache_key(run, queries)).filter(|_| pages <= MAX_PAGES) else {
+    let Some((near_end, key)) = near_end.zip(cache_key(run, queries)) else {
         return Ok(None);
     };
     let recent = &run.context.settings.recent_pages;
-    let Some(cached) = recent.containing(key.clone(), near_end.at) else {
+    let cached = recent.containing(key.clone(), near_end.at);
+    let Some(wanted) = cached.and_then(|cached| NumberedPages::of(query, cached, pages)) else {
         return Ok(None);
     };
-    let wanted = WantedPages::of(query, cached, pages);
     let command = complete(run, queries.pages_backward(&wanted.with_first()));
     let Some([reply]) = ask(run, [command]).await? else {
         return Ok(None);
@@ -55,7 +50,7 @@ pub(super) async fn read(
         kill_all(run, &[reply]).await?;
         return Ok(None);
     }
-    let replies = wanted.split(run, query, &reply);
+    let replies = split(run, query, &wanted, &reply);
     if replies.is_none() {
         recent.forget(key);
     }
@@ -63,7 +58,7 @@ pub(super) async fn read(
 }
 
 /// Caches the bounds of pages of the query's key.
-pub(super) fn learn(run: &BucketCommand<'_>, query: &BucketQuery, pages: impl Iterator<Item = PageBounds>) {
+pub(super) fn learn(run: &BucketCommand<'_>, query: &BucketQuery, pages: impl Iterator<Item = PageTimes>) {
     let Keys::One(key) = &query.keys else { return };
     let source = run.source();
     if let Some(key) = cache_key(run, Queries { source, key }) {
@@ -71,69 +66,33 @@ pub(super) fn learn(run: &BucketCommand<'_>, query: &BucketQuery, pages: impl It
     }
 }
 
-/// The numbers of the pages to read.
-struct WantedPages {
-    numbers: Range<u64>,
-    direction: ScanDirection,
-}
-
-impl WantedPages {
-    /// `pages` pages from the cached one on, which contains the near end of the range, and the page before it
-    /// if that may have an item of the same time.
-    fn of(query: &BucketQuery, cached: PageBounds, pages: u64) -> Self {
-        let (page, next) = (cached.page, cached.page.saturating_add(1));
-        let direction = query.order.direction();
-        let numbers = match direction {
-            ScanDirection::Forward => {
-                let is_alone = query.range.is_after(cached.from);
-                page.saturating_sub(u64::from(!is_alone))..page.saturating_add(pages)
-            }
-            ScanDirection::Backward => {
-                let is_alone = query.range.is_before(cached.to);
-                next.saturating_sub(pages)..next.saturating_add(u64::from(!is_alone))
-            }
-        };
-        Self { numbers, direction }
+/// Splits a reply, whose last document is the first page, into the replies of two queries. `None` if the pages
+/// do not show that no other page has items at the near end of the range.
+fn split(
+    run: &BucketCommand<'_>,
+    query: &BucketQuery,
+    wanted: &NumberedPages,
+    reply: &RawDocument,
+) -> Option<RangeReplies> {
+    let mut pages: Vec<&RawDocument> = documents(reply).collect();
+    let first = *pages.last()?;
+    if Bucket::open(run.shape, first)?.page != 0 {
+        return None;
     }
-
-    /// The numbers, and that of the first page.
-    fn with_first(&self) -> Vec<u64> {
-        let first = (!self.numbers.contains(&0)).then_some(0);
-        self.numbers.clone().chain(first).collect()
+    if !wanted.has_first() {
+        pages.pop();
     }
-
-    /// Splits a reply, whose last document is the first page, into the replies of two queries. `None` if the
-    /// pages do not show that no other page has items at the near end of the range.
-    fn split(&self, run: &BucketCommand<'_>, query: &BucketQuery, reply: &RawDocument) -> Option<RangeReplies> {
-        let mut pages: Vec<&RawDocument> = documents(reply).collect();
-        let first = *pages.last()?;
-        if Bucket::open(run.shape, first)?.page != 0 {
-            return None;
-        }
-        if !self.numbers.contains(&0) {
-            pages.pop();
-        }
-        if self.direction == ScanDirection::Forward {
-            pages.reverse();
-        }
-        let near = Bucket::open(run.shape, pages.first()?)?;
-        let has_near_end = match self.direction {
-            ScanDirection::Forward => near.page == 0 || near.from.is_some_and(|from| query.range.is_after(from)),
-            // The highest page is open, or the next one is missing.
-            ScanDirection::Backward => {
-                !near.is_closed(run.shape)
-                    || near.page.saturating_add(1) < self.numbers.end
-                    || near.to.is_some_and(|to| query.range.is_before(to))
-            }
-        };
-        let reply_of = |pages: &[&RawDocument]| {
-            let mut own = exhausted_cursor(run.namespace, &pages.iter().copied().collect());
-            copy_cluster_time(&mut own, reply);
-            own
-        };
-        has_near_end.then(|| RangeReplies {
-            buckets: reply_of(&pages),
-            first: reply_of(&[first]),
-        })
+    if query.order.direction() == ScanDirection::Forward {
+        pages.reverse();
     }
+    let near = Bucket::open(run.shape, pages.first()?)?;
+    let reply_of = |pages: &[&RawDocument]| {
+        let mut own = exhausted_cursor(run.namespace, &pages.iter().copied().collect());
+        copy_cluster_time(&mut own, reply);
+        own
+    };
+    wanted.begin_with(run.shape, &near).then(|| RangeReplies {
+        buckets: reply_of(&pages),
+        first: reply_of(&[first]),
+    })
 }

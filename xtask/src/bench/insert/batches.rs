@@ -11,7 +11,7 @@ use crate::bench::client::Client;
 use crate::bench::model::Model;
 use crate::bench::place::{self, Place, Terms, as_f64};
 use crate::bench::servers::Servers;
-use crate::bench::table::{Row, print_group, print_heading};
+use crate::bench::table::{Quantity, Row, print_group, print_heading};
 use crate::bench::trades::{Trade, Trades};
 
 /// Items in a command.
@@ -35,7 +35,7 @@ pub(super) fn run(servers: &mut Servers, options: &Options) -> Result<()> {
     for keys in &options.keys {
         let mut comparison = Comparison::prepare(servers, options, *keys)?;
         let times = comparison.measure(options, servers.direct())?;
-        print_group(&keys.to_string(), &times);
+        print_group(&keys.to_string(), &times, Quantity::Time);
         std::io::stdout().flush()?;
         sizes.push((keys, comparison.sizes(servers.direct())?));
         place::drop_database(servers.direct(), &comparison.terms)?;
@@ -45,7 +45,7 @@ pub(super) fn run(servers: &mut Servers, options: &Options) -> Result<()> {
     );
     print_heading("keys", &["data", "stored", "indexes", "on disk"], &variants);
     for (keys, rows) in sizes {
-        print_group(&keys.to_string(), &rows);
+        print_group(&keys.to_string(), &rows, Quantity::Space);
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::bench::by_hand::MAX_ITEMS;
 use crate::bench::model::Model;
 use crate::bench::place::{self, Place, as_f64};
 use crate::bench::servers::Servers;
-use crate::bench::table::{Row, print_group, print_heading};
+use crate::bench::table::{Quantity, Row, print_group, print_heading};
 use crate::bench::trades::Trades;
 
 /// Commands in a round: few, so that the number of pages stays near the configured one.
@@ -52,7 +52,7 @@ pub(super) fn run(servers: &mut Servers, options: &Options) -> Result<()> {
             .zip(measured)
             .map(|(place, times)| Row::of_costs(&place.variant, times))
             .collect();
-        print_group(&pages.to_string(), &rows);
+        print_group(&pages.to_string(), &rows, Quantity::Time);
         std::io::stdout().flush()?;
     }
     places.iter().try_for_each(Place::check)?;

@@ -11,7 +11,7 @@ use crate::bench::load::Figures;
 use crate::bench::measured::Measured;
 use crate::bench::place::Place;
 use crate::bench::servers::Servers;
-use crate::bench::table::{print_group, print_heading};
+use crate::bench::table::{Quantity, print_group, print_heading};
 use crate::bench::trades::{Trade, Trades};
 use crate::bench::{concurrent, place};
 
@@ -49,7 +49,7 @@ pub(super) fn run(servers: &mut Servers, options: &Options) -> Result<()> {
         places.iter().try_for_each(Place::check)?;
         let rows = places.iter().zip(&measured);
         let rows: Vec<_> = rows.map(|(place, measured)| measured.row(&place.variant)).collect();
-        print_group(&connections.to_string(), &rows);
+        print_group(&connections.to_string(), &rows, Quantity::Time);
         std::io::stdout().flush()?;
         place::drop_database(servers.direct(), &terms)?;
     }

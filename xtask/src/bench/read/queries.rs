@@ -13,7 +13,7 @@ use super::reader::Reader;
 use super::{Loaded, Options};
 use crate::bench::load::{self, Figures};
 use crate::bench::place::Place;
-use crate::bench::table::{Row, print_group, print_heading};
+use crate::bench::table::{Quantity, Row, print_group, print_heading};
 
 /// The result of one query on one variant.
 enum QueryResult {
@@ -46,7 +46,7 @@ pub(super) fn run(queries: &[ReadQuery], loaded: &mut Loaded, options: &Options)
         let rows: Vec<_> = rows
             .map(|((place, result), rounds)| row(place, result, rounds))
             .collect();
-        print_group(&query.label(), &rows);
+        print_group(&query.label(), &rows, Quantity::Time);
         std::io::stdout().flush()?;
     }
     Ok(series)

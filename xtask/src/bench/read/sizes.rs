@@ -6,16 +6,13 @@ use anyhow::Result;
 
 use super::Loaded;
 use crate::bench::place;
-use crate::bench::table::{Row, print_group, print_heading};
+use crate::bench::table::{Quantity, Row, print_group, print_heading};
 
 /// A thousand bytes.
 const KB: f64 = 1000.0;
 
 pub(super) fn run(loaded: &Loaded, mongod: SocketAddr) -> Result<()> {
-    println!(
-        "\nsizes in kB: data uncompressed, stored (compressed), indexes; variant/it: how many times as much as the \
-         indexes of this mongoshape"
-    );
+    println!("\nsizes in kB: data uncompressed, stored (compressed), indexes; comparisons are of the indexes");
     let variants: Vec<_> = loaded.places.iter().map(|place| place.variant.clone()).collect();
     print_heading("", &["data", "stored", "indexes"], &variants);
     place::checkpoint(mongod)?;
@@ -28,7 +25,7 @@ pub(super) fn run(loaded: &Loaded, mongod: SocketAddr) -> Result<()> {
         rows.push(Row::of(&place.variant, figures.to_vec(), vec![all]));
         indexes.push((place.variant.name, sizes.indexes));
     }
-    print_group("", &rows);
+    print_group("", &rows, Quantity::Space);
     println!("\nindexes, each in kB\n  variant              index                         size");
     for (variant, indexes) in indexes {
         for (number, (index, bytes)) in indexes.iter().enumerate() {

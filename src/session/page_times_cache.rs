@@ -10,14 +10,14 @@ use bson::DateTime;
 
 use super::bounded_cache::{Bounded, Weighed};
 use super::first_page_cache::FirstPageKey;
-use crate::pattern::bucket::read::bucket::PageBounds;
+use crate::pattern::bucket::read::bucket::PageTimes;
 
 /// Pages of one key. Clients that page through a key need the last two.
 const MAX_PAGES: usize = 8;
 
 #[derive(Debug, Default)]
 pub(super) struct RecentPages {
-    pages: Mutex<Bounded<KeyOfPages, VecDeque<PageBounds>>>,
+    pages: Mutex<Bounded<KeyOfPages, VecDeque<PageTimes>>>,
 }
 
 /// A key, weighed with the bounds of its pages.
@@ -26,20 +26,20 @@ struct KeyOfPages(FirstPageKey);
 
 impl Weighed for KeyOfPages {
     fn bytes(&self) -> usize {
-        let pages = MAX_PAGES.saturating_mul(size_of::<PageBounds>());
+        let pages = MAX_PAGES.saturating_mul(size_of::<PageTimes>());
         self.0.bytes().saturating_add(pages)
     }
 }
 
 impl RecentPages {
     /// A page that contained `at` when it was last read.
-    pub(super) fn containing(&self, key: FirstPageKey, at: DateTime) -> Option<PageBounds> {
+    pub(super) fn containing(&self, key: FirstPageKey, at: DateTime) -> Option<PageTimes> {
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         let bounds = pages.get(&KeyOfPages(key))?;
         bounds.iter().find(|bounds| bounds.contains(at)).copied()
     }
 
-    pub(super) fn learn(&self, key: FirstPageKey, read: impl Iterator<Item = PageBounds>) {
+    pub(super) fn learn(&self, key: FirstPageKey, read: impl Iterator<Item = PageTimes>) {
         let key = KeyOfPages(key);
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         let mut bounds = pages.get(&key).cloned().unwrap_or_default();
@@ -63,9 +63,9 @@ mod tests {
     use super::*;
     use crate::command::namespace::Namespace;
 
-    fn page(page: u64, from: i64, to: i64) -> PageBounds {
+    fn page(page: u64, from: i64, to: i64) -> PageTimes {
         let [from, to] = [from, to].map(DateTime::from_millis);
-        PageBounds { page, from, to }
+        PageTimes { page, from, to }
     }
 
     #[test]
