@@ -13,7 +13,7 @@ const AROUND_KEY: usize = 200;
 
 #[derive(Debug, Default)]
 pub(super) struct FirstPages {
-    pages: Mutex<Bounded<FirstPageKey, FirstPage>>,
+    pages: Mutex<Bounded<FirstPageKey, CachedFirstPage>>,
 }
 
 /// A key of a collection.
@@ -25,7 +25,7 @@ pub(super) struct FirstPageKey {
 
 /// A key's first page when it was last read.
 #[derive(Clone, Debug)]
-pub(super) struct FirstPage {
+pub(super) struct CachedFirstPage {
     /// The `_id`.
     pub(super) id: String,
     /// The size of the page. `None` if the page was open.
@@ -71,12 +71,12 @@ impl Weighed for FirstPageKey {
 }
 
 impl FirstPages {
-    pub(super) fn get(&self, key: &FirstPageKey) -> Option<FirstPage> {
+    pub(super) fn get(&self, key: &FirstPageKey) -> Option<CachedFirstPage> {
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         pages.get(key).cloned()
     }
 
-    pub(super) fn learn(&self, key: FirstPageKey, page: FirstPage) {
+    pub(super) fn learn(&self, key: FirstPageKey, page: CachedFirstPage) {
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         pages.put(key, page);
     }

@@ -115,16 +115,8 @@ async fn from_buckets(
     let (mut stream, first) = match access_path::plan(run, query, terms).await? {
         AccessPath::PageScan(stream, first) => (stream, first),
         AccessPath::Nothing(answer) => {
-            run.context.shared.metrics.read(&run.label(), Strategy::Page);
-            let id = if measure.is_nothing() && leaves_open(run, find) {
-                let ended = ItemCursor::ended(PageScan::of(query, ScanDirection::Forward), &answer);
-                run.keep(CursorSource::Buckets(Box::new(ended))).await?
-            } else {
-                0
-            };
-            let mut reply = ReplyBatch::new(BatchKind::First).into_reply(run.namespace, id);
-            copy_cluster_time(&mut reply, &answer);
-            return Ok(Some(reply));
+            let opens = measure.is_nothing() && leaves_open(run, find);
+            return without_items(run, query, opens, &answer).await.map(Some);
         }
         AccessPath::Merge => return merged(run, query, terms).await,
         AccessPath::Pipeline => return Ok(None),
@@ -145,12 +137,7 @@ async fn from_buckets(
         stream.close(run).await?;
         return Ok(None);
     }
-    if let Some(bucket) = stream.first_page() {
-        first_page::learn(run, query, &bucket);
-    }
-    if query.is_by_time() {
-        numbered_pages::learn(run, query, stream.read_times());
-    }
+    cache_pages(run, query, &mut stream);
     if filled == BatchStatus::NotAnswered {
         stream.close(run).await?;
         return merged(run, query, terms).await;
@@ -175,6 +162,36 @@ async fn from_buckets(
     let mut reply = batch.into_reply(run.namespace, id);
     copy_cluster_time(&mut reply, &cluster_time);
     Ok(Some(reply))
+}
+
+/// The reply of a query without a matching item. `opens`: a cursor stays open at its end. `answer` is the
+/// reply of mongod that shows it.
+async fn without_items(
+    run: &mut BucketCommand<'_>,
+    query: &BucketQuery,
+    opens: bool,
+    answer: &RawDocument,
+) -> Result<RawDocumentBuf, RunError> {
+    run.context.shared.metrics.read(&run.label(), Strategy::Page);
+    let id = if opens {
+        let ended = ItemCursor::ended(PageScan::of(query, ScanDirection::Forward), answer);
+        run.keep(CursorSource::Buckets(Box::new(ended))).await?
+    } else {
+        0
+    };
+    let mut reply = ReplyBatch::new(BatchKind::First).into_reply(run.namespace, id);
+    copy_cluster_time(&mut reply, answer);
+    Ok(reply)
+}
+
+/// Caches which pages the query has read.
+fn cache_pages(run: &BucketCommand<'_>, query: &BucketQuery, stream: &mut ItemCursor) {
+    if let Some(bucket) = stream.first_page() {
+        first_page::learn(run, query, &bucket);
+    }
+    if query.is_by_time() {
+        numbered_pages::learn(run, query, stream.read_times());
+    }
 }
 
 /// Whether a cursor may stay open after the first batch. On a missing collection mongod opens none.

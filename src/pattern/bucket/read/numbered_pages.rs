@@ -57,8 +57,8 @@ impl NumberedPages {
         self.numbers.contains(&0)
     }
 
-    /// Whether no other page has items at the near end of the range. `near` is the page that was read there. The
-    /// cached times may be out of date.
+    /// Whether no other page has items at the near end of the range. `near` is the page that was read
+    /// there. The cached times may be out of date.
     #[must_use]
     pub fn begin_with(&self, shape: &BucketShape, near: &Bucket<'_>) -> bool {
         match self.direction {

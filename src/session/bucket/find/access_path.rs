@@ -163,8 +163,8 @@ impl AccessPathPlanner<'_> {
         })
     }
 
-    /// A scan from the page of a position. Assumes that no page is short, and reads the exceptions in the same
-    /// round trip. If they disagree, the right page is read.
+    /// A scan from the page of a position. Assumes that no page is short, and reads the exceptions in the
+    /// same round trip. If they disagree, the right page is read.
     async fn at_position_from_the_front(&self, run: &mut BucketCommand<'_>) -> Result<AccessPath, RunError> {
         let position = self.query.skip;
         self.at_position(run, PageExceptions::default().locate(run.shape, position), |_| position)
@@ -256,9 +256,9 @@ impl AccessPathPlanner<'_> {
         is_as_counted.map(|_| None)
     }
 
-    /// A scan of a time range. Reads pages from the near end of the range, and then the first page, which shows
-    /// whether the key is in the order of time. The pages are read by their bounds, or by their numbers if the
-    /// one at the near end is cached.
+    /// A scan of a time range. Reads pages from the near end of the range, and then the first page, which
+    /// shows whether the key is in the order of time. The pages are read by their bounds, or by their numbers
+    /// if the one at the near end is cached.
     async fn in_range(&self, run: &mut BucketCommand<'_>) -> Result<AccessPath, RunError> {
         let pages = self.pages_in_range(run);
         let Some(near) = self.queries.from_near_end(self.query, self.direction(), pages) else {
@@ -306,7 +306,8 @@ impl AccessPathPlanner<'_> {
         ))
     }
 
-    /// Reads pages by their bounds, which `near` queries for, and the first page. `None` if mongod refuses a query.
+    /// Reads pages by their bounds, which `near` queries for, and the first page. `None` if mongod refuses a
+    /// query.
     async fn range_by_bounds(
         &self,
         run: &mut BucketCommand<'_>,

@@ -10,7 +10,7 @@ use crate::pattern::bucket::read::bucket_query::{BucketQuery, Keys};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::upstream_query::{ask, complete, documents};
 use crate::session::error::RunError;
-use crate::session::first_page_cache::{FirstPage, FirstPageKey, PageSize};
+use crate::session::first_page_cache::{CachedFirstPage, FirstPageKey, PageSize};
 
 /// The reply with the first page, if its `_id` is cached and still names that page. Costs one round trip.
 pub(super) async fn cached(
@@ -90,14 +90,14 @@ pub(super) fn cache_key(run: &BucketCommand<'_>, queries: Queries<'_>) -> Option
     Some(FirstPageKey::new(run.namespace, queries.identity(run.shape)?))
 }
 
-fn entry(run: &BucketCommand<'_>, queries: Queries<'_>) -> Option<FirstPage> {
+fn entry(run: &BucketCommand<'_>, queries: Queries<'_>) -> Option<CachedFirstPage> {
     run.context.settings.first_pages.get(&cache_key(run, queries)?)
 }
 
 /// The cache entry of a first page. `None` if its `_id` is not a string.
-fn entry_of(run: &BucketCommand<'_>, bucket: &RawDocument) -> Option<FirstPage> {
+fn entry_of(run: &BucketCommand<'_>, bucket: &RawDocument) -> Option<CachedFirstPage> {
     let id = get(bucket, "_id").and_then(RawBsonRef::as_str)?.to_owned();
-    Some(FirstPage {
+    Some(CachedFirstPage {
         id,
         size: size_of(run, bucket),
     })

@@ -9,8 +9,8 @@ use crate::pattern::bucket::read::bucket::PageTimes;
 use crate::pattern::bucket::read::documents::DocumentBuffer;
 use crate::pattern::bucket::read::page_scan::PageScan;
 
-/// The bytes of a batch if the client sets no batch size. A batch of a plain collection has up to 16 MiB, which
-/// the proxy would keep for each of many slow clients.
+/// The bytes of a batch if the client sets no batch size. A batch of a plain collection has up to 16 MiB,
+/// which the proxy would keep for each of many slow clients.
 pub(super) const TARGET_BYTES: usize = 2 << 20;
 /// The bytes that one query requests. mongod reads the next pages while these are decoded.
 pub(super) const PIECE_BYTES: usize = 192 << 10;
@@ -119,7 +119,8 @@ pub(in crate::session) struct ItemCursor {
 }
 
 impl ItemCursor {
-    /// A cursor at the start of its scan. `closes`: each query has a limit and leaves no upstream cursor open.
+    /// A cursor at the start of its scan. `closes`: each query has a limit and leaves no upstream cursor
+    /// open.
     pub(super) fn new(scan: PageScan, closes: bool) -> Self {
         Self {
             // A scan of several keys cannot be continued by a second query.
@@ -173,8 +174,8 @@ impl ItemCursor {
         self.scan.read_times()
     }
 
-    /// Whether mongod returned a bucket for an `_id` and no item of it has that `_id`: mongod may compare other
-    /// values as equal.
+    /// Whether mongod returned a bucket for an `_id` and no item of it has that `_id`: mongod may compare
+    /// other values as equal.
     pub(super) fn missed_its_item(&self) -> bool {
         self.scan.missed_its_item()
     }

@@ -66,8 +66,8 @@ pub(super) fn learn(run: &BucketCommand<'_>, query: &BucketQuery, pages: impl It
     }
 }
 
-/// Splits a reply, whose last document is the first page, into the replies of two queries. `None` if the pages
-/// do not show that no other page has items at the near end of the range.
+/// Splits a reply, whose last document is the first page, into the replies of two queries. `None` if the
+/// pages do not show that no other page has items at the near end of the range.
 fn split(
     run: &BucketCommand<'_>,
     query: &BucketQuery,
