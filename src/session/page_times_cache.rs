@@ -33,9 +33,9 @@ impl Weighed for KeyOfPages {
 
 impl RecentPages {
     /// A page that contained `at` when it was last read.
-    pub(super) fn containing(&self, key: FirstPageKey, at: DateTime) -> Option<PageTimes> {
+    pub(super) fn containing(&self, key: &FirstPageKey, at: DateTime) -> Option<PageTimes> {
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
-        let bounds = pages.get(&KeyOfPages(key))?;
+        let bounds = pages.get(&KeyOfPages(key.clone()))?;
         bounds.iter().find(|bounds| bounds.contains(at)).copied()
     }
 
@@ -52,9 +52,9 @@ impl RecentPages {
     }
 
     /// Removes the pages of a key, one of which was wrong.
-    pub(super) fn forget(&self, key: FirstPageKey) {
+    pub(super) fn forget(&self, key: &FirstPageKey) {
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
-        pages.pop(&KeyOfPages(key));
+        pages.pop(&KeyOfPages(key.clone()));
     }
 }
 
@@ -77,7 +77,7 @@ mod tests {
         let key = |key: u8| FirstPageKey::new(namespace, vec![key]);
         let pages = RecentPages::default();
         let at = |number: u8, millis: i64| {
-            let found = pages.containing(key(number), DateTime::from_millis(millis));
+            let found = pages.containing(&key(number), DateTime::from_millis(millis));
             found.map(|bounds| bounds.page)
         };
         pages.learn(key(1), [page(3, 30, 39), page(4, 40, 45)].into_iter());
@@ -89,7 +89,7 @@ mod tests {
         let others = (10..18).map(|number| page(number, 0, 1));
         pages.learn(key(1), others);
         assert_eq!([at(1, 46), at(1, 0)], [None, Some(17)]);
-        pages.forget(key(1));
+        pages.forget(&key(1));
         assert_eq!(at(1, 0), None);
     }
 }

@@ -42,6 +42,13 @@ pub struct PageTimes {
 }
 
 impl PageTimes {
+    /// Milliseconds between the least and the greatest time.
+    #[must_use]
+    pub fn millis(&self) -> u64 {
+        let millis = self.to.timestamp_millis().saturating_sub(self.from.timestamp_millis());
+        u64::try_from(millis).unwrap_or_default()
+    }
+
     /// Whether a time is between the bounds.
     #[must_use]
     pub fn contains(&self, at: DateTime) -> bool {

@@ -161,13 +161,10 @@ impl PageScan {
             ScanDirection::Forward => self.range.to?.at.timestamp_millis().checked_sub(reached)?,
             ScanDirection::Backward => reached.checked_sub(self.range.from?.at.timestamp_millis())?,
         };
-        let bounds = self.last_times?;
-        let of_page = bounds
-            .to
-            .timestamp_millis()
-            .checked_sub(bounds.from.timestamp_millis())?;
-        let pages = millis.checked_div(of_page)?.max(0).saturating_add(1);
-        u64::try_from(pages).ok()
+        let pages = u64::try_from(millis)
+            .unwrap_or_default()
+            .checked_div(self.last_times?.millis())?;
+        Some(pages.saturating_add(1))
     }
 
     /// The first and the last page that were read, with their time bounds.

@@ -21,6 +21,7 @@ use crate::pattern::bucket::read::page_scan::{PageScan, ScanDirection, Start};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::upstream_query::{ask, complete, documents, first_bucket, kill_all};
 use crate::session::error::RunError;
+use crate::session::first_page_cache::PageSize;
 use crate::session::metrics::Strategy;
 
 /// The attempts to find the page of a position. A second attempt is needed if pages are short, a third if a
@@ -342,6 +343,12 @@ impl AccessPathPlanner<'_> {
         };
         let Some(page) = first_page::size(run, self.queries) else {
             return pages_for(batch.min(UNKNOWN_ITEMS));
+        };
+        // Items may be less dense there than on the first page.
+        let near = numbered_pages::cached(run, self.queries, self.query).map_or(0, |near| near.millis());
+        let page = PageSize {
+            millis: page.millis.max(near),
+            ..page
         };
         page.pages_in_range(length)
             .min(page.pages_in_bytes(PIECE_BYTES))

@@ -107,13 +107,9 @@ fn entry_of(run: &BucketCommand<'_>, bucket: &RawDocument) -> Option<CachedFirst
 fn size_of(run: &BucketCommand<'_>, document: &RawDocument) -> Option<PageSize> {
     let bucket =
         Bucket::open(run.shape, document).filter(|bucket| bucket.is_closed(run.shape) && bucket.has_items())?;
-    let millis = bucket
-        .to?
-        .timestamp_millis()
-        .checked_sub(bucket.from?.timestamp_millis())?;
     Some(PageSize {
         bytes: document.as_bytes().len(),
-        millis: u64::try_from(millis).ok()?,
+        millis: bucket.times()?.millis(),
     })
 }
 

@@ -30,16 +30,7 @@ pub(super) async fn read(
     query: &BucketQuery,
     pages: u64,
 ) -> Result<Option<RangeReplies>, RunError> {
-    let near_end = match query.order.direction() {
-        ScanDirection::Forward => query.range.from,
-        ScanDirection::Backward => query.range.to,
-    };
-    let Some((near_end, key)) = near_end.zip(cache_key(run, queries)) else {
-        return Ok(None);
-    };
-    let recent = &run.context.settings.recent_pages;
-    let cached = recent.containing(key.clone(), near_end.at);
-    let Some(wanted) = cached.and_then(|cached| NumberedPages::of(query, cached, pages)) else {
+    let Some(wanted) = cached(run, queries, query).and_then(|cached| NumberedPages::of(query, cached, pages)) else {
         return Ok(None);
     };
     let command = complete(run, queries.pages_backward(&wanted.with_first()));
@@ -51,10 +42,22 @@ pub(super) async fn read(
         return Ok(None);
     }
     let replies = split(run, query, &wanted, &reply);
-    if replies.is_none() {
-        recent.forget(key);
+    if replies.is_none()
+        && let Some(key) = cache_key(run, queries)
+    {
+        run.context.settings.recent_pages.forget(&key);
     }
     Ok(replies)
+}
+
+/// The cached page at the near end of the query's range.
+pub(super) fn cached(run: &BucketCommand<'_>, queries: Queries<'_>, query: &BucketQuery) -> Option<PageTimes> {
+    let near_end = match query.order.direction() {
+        ScanDirection::Forward => query.range.from,
+        ScanDirection::Backward => query.range.to,
+    };
+    let key = cache_key(run, queries)?;
+    run.context.settings.recent_pages.containing(&key, near_end?.at)
 }
 
 /// Caches the bounds of pages of the query's key.
