@@ -18,7 +18,7 @@ fn row(option: &OptionReference) -> String {
         ..
     } = option;
     let default = match option.default {
-        DefaultValue::Required => "**must be given**".to_owned(),
+        DefaultValue::Required => "**required**".to_owned(),
         DefaultValue::Text(text) => format!("`\"{text}\"`"),
         DefaultValue::Number(number) => format!("`{number}`"),
         DefaultValue::Otherwise(words) => words.to_owned(),

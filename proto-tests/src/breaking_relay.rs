@@ -1,14 +1,14 @@
 //! A relay to a server that breaks the connection at a chosen command: before the server receives it, or
 //! after execution and before the reply.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use anyhow::Result;
 
-use crate::frame::{HEADER_LENGTH, header_field};
+use crate::frame::{self, header_field};
 
 /// Commands that are counted, unless all are: those that write items.
 const COUNTED: [&[u8]; 2] = [b"insert\0", b"update\0"];
@@ -169,7 +169,7 @@ fn requests(
     (state, lost): (&Mutex<State>, &Mutex<Option<i32>>),
 ) -> io::Result<()> {
     loop {
-        let frame = read(&mut client)?;
+        let frame = frame::read(&mut client)?;
         let fate = lock(state).fate(&frame);
         match fate {
             Fate::Passes => {}
@@ -183,21 +183,12 @@ fn requests(
 
 fn replies(mut server: &TcpStream, mut client: &TcpStream, lost: &Mutex<Option<i32>>) -> io::Result<()> {
     loop {
-        let frame = read(&mut server)?;
+        let frame = frame::read(&mut server)?;
         if *lost.lock().unwrap_or_else(PoisonError::into_inner) == Some(header_field(&frame, 2)) {
             return Ok(());
         }
         client.write_all(&frame)?;
     }
-}
-
-fn read(stream: &mut &TcpStream) -> io::Result<Vec<u8>> {
-    let mut frame = vec![0; HEADER_LENGTH];
-    stream.read_exact(&mut frame)?;
-    let length = usize::try_from(header_field(&frame, 0)).unwrap_or_default();
-    frame.resize(length.max(HEADER_LENGTH), 0);
-    stream.read_exact(frame.split_at_mut(HEADER_LENGTH).1)?;
-    Ok(frame)
 }
 
 fn close(stream: &TcpStream) {

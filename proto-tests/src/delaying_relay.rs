@@ -1,6 +1,6 @@
 //! A relay between a program and a server that holds messages back. A message arrives late, or never.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -8,7 +8,7 @@ use std::thread;
 use anyhow::Result;
 use bson::Document;
 
-use crate::frame::{HEADER_LENGTH, OP_MSG, header_field};
+use crate::frame::{self, OP_MSG, header_field};
 use crate::raw::{self, Connection};
 
 /// What the relay does with a command.
@@ -99,7 +99,7 @@ impl DelayingRelay {
 
     fn requests(&self, mut client: &TcpStream, mut server: &TcpStream) -> io::Result<()> {
         loop {
-            let frame = read(&mut client)?;
+            let frame = frame::read(&mut client)?;
             if header_field(&frame, 3) == OP_MSG
                 && let Ok(command) = raw::document(&frame)
                 && (*lock(&self.judge))(&command) == Fate::IsHeld
@@ -114,15 +114,6 @@ impl DelayingRelay {
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn read(stream: &mut &TcpStream) -> io::Result<Vec<u8>> {
-    let mut frame = vec![0; HEADER_LENGTH];
-    stream.read_exact(&mut frame)?;
-    let length = usize::try_from(header_field(&frame, 0)).unwrap_or_default();
-    frame.resize(length.max(HEADER_LENGTH), 0);
-    stream.read_exact(frame.split_at_mut(HEADER_LENGTH).1)?;
-    Ok(frame)
 }
 
 fn close(stream: &TcpStream) {

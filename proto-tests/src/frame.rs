@@ -1,4 +1,6 @@
-//! Builds valid and invalid frames byte by byte, for [`raw`](crate::raw). No driver sends the invalid ones.
+//! Reads frames, and builds valid and invalid ones byte by byte, for [`raw`](crate::raw). No driver sends the invalid ones.
+
+use std::io::{self, Read};
 
 use anyhow::Result;
 use bson::Document;
@@ -101,6 +103,16 @@ pub fn with_checksum(frame: &[u8]) -> Vec<u8> {
 #[must_use]
 pub fn flags(frame: &[u8]) -> u32 {
     u32::from_le_bytes(std::array::from_fn(|byte| frame[HEADER_LENGTH + byte]))
+}
+
+/// Reads one frame.
+pub(crate) fn read(stream: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut frame = vec![0; HEADER_LENGTH];
+    stream.read_exact(&mut frame)?;
+    let length = usize::try_from(header_field(&frame, 0)).unwrap_or_default();
+    frame.resize(length.max(HEADER_LENGTH), 0);
+    stream.read_exact(frame.split_at_mut(HEADER_LENGTH).1)?;
+    Ok(frame)
 }
 
 /// The header's field at this position: 0 is the length, 1 the request id, 2 the id it responds to, 3 the

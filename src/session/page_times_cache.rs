@@ -51,7 +51,7 @@ impl RecentPages {
         pages.put(key, bounds);
     }
 
-    /// Removes the pages of a key, one of which was wrong.
+    /// Removes the pages of a key, after one of them did not contain the time.
     pub(super) fn forget(&self, key: &FirstPageKey) {
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         pages.pop(&KeyOfPages(key.clone()));

@@ -7,8 +7,8 @@ use super::error::WireError;
 use super::frame::Frame;
 use super::header::MessageHeader;
 
-/// The bytes by which the buffer grows ahead of the first bytes of a message. Later it grows by the size of
-/// the received bytes, so that memory follows what a peer sends, not what its header announces.
+/// The buffer's free bytes before a message arrives. Then the buffer grows by as many bytes as were received,
+/// because a header may announce more bytes than the peer sends.
 const RESERVE_BYTES: usize = 8 * 1024;
 
 /// A frame longer than this takes its buffer with it, and the connection starts a new one.

@@ -13,7 +13,7 @@ use crate::{Proxy, invariants};
 const BATCH: usize = 500;
 
 /// Generates documents, inserts them on the plain side, copies them directly on mongod, and packs the copy.
-pub(super) fn pack(sides: &mut Sides, generator: &mut Generator, (proxy, count): (&Proxy, u32)) -> Result<()> {
+pub(super) fn pack(sides: &mut Sides, generator: &mut Generator, proxy: &Proxy, count: u32) -> Result<()> {
     generator.is_packed = true;
     for _ in 0..count {
         let document = plain(generator);

@@ -163,7 +163,7 @@ impl Run {
             let mut sides = self.open(mongod, &proxy)?;
             let mut generator = self.generator(seed, std::mem::take(&mut report.coverage));
             if packed > 0 {
-                plain::pack(&mut sides, &mut generator, (&proxy, packed)).with_context(again)?;
+                plain::pack(&mut sides, &mut generator, &proxy, packed).with_context(again)?;
             }
             let mut past = Past {
                 seed,

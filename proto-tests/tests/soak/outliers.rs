@@ -88,7 +88,7 @@ fn mixed_updates_have_the_expected_totals() -> Result<()> {
     let fixture = Fixture::new((5, 7), (mongod::shared_replica_set().address(), Retries::None));
     let proxies = fixture.proxies()?;
     let addresses = proxies.each_ref().map(Proxy::address);
-    let (done, resent) = mix::run(&fixture, (seed, &addresses), |_| {
+    let (done, resent) = mix::run(&fixture, seed, &addresses, |_| {
         thread::sleep(Measure::chosen().time);
         Ok(())
     })?;
@@ -104,7 +104,7 @@ fn mixed_updates_have_the_expected_totals_when_proxies_are_killed() -> Result<()
     let fixture = Fixture::new((5, 7), (upstream.address(), Retries::Writes));
     let mut crashing = Crashing::new((seed, CUTS), upstream, fixture.proxies()?)?;
     let until = Instant::now() + Measure::chosen().time;
-    let (done, resent) = mix::run(&fixture, (seed, &[crashing.address()]), |wait| {
+    let (done, resent) = mix::run(&fixture, seed, &[crashing.address()], |wait| {
         while Instant::now() < until {
             crashing.crash()?;
             wait()?;

@@ -1,9 +1,9 @@
 //! Retryable inserts on bucket collections: a failure at any internal command leaves every item stored once,
 //! and the resent command gets the reply of a first success.
 //!
-//! [`races`] runs another writer between two internal commands. [`broken_connections`] breaks the connection to mongod at
-//! each internal command. [`attempts`] does so for other writes, and runs two attempts at one command
-//! concurrently. [`crashes`] kills proxies at random.
+//! [`races`] runs another writer between two internal commands. [`broken_connections`] breaks the connection
+//! to mongod at each internal command. [`attempts`] does so for other writes, and runs two attempts at one
+//! command concurrently. [`crashes`] kills proxies at random. [`labels`] compares the labels of errors.
 
 mod attempts;
 mod broken_connections;

@@ -17,9 +17,9 @@ impl OutlierMetrics {
             spills: counters(
                 registry,
                 "outlier_spills_total",
-                "Times that elements of a document were written to the collection of extras. A tail was spilled, or a long array was \
-                 stored or changed. When it grows faster than the pushes to long arrays, the threshold is too low for them, or the application \
-                 changes them by operators other than $push, each of which costs the length of the array.",
+                "Writes of elements to the collection of extras: a tail was spilled, or a long array was stored or \
+                 changed. When it grows faster than the pushes to long arrays, the threshold is too low for them, or the application changes \
+                 them by operators other than $push, each of which costs the length of the array.",
                 &["namespace"],
             )?,
             merged_reads: counters(

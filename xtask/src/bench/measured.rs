@@ -8,7 +8,7 @@ use super::servers::Variant;
 use super::statistics::median;
 use super::table::Row;
 
-/// What was measured of a variant.
+/// The measurements of a variant.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     rounds: Vec<Figures>,

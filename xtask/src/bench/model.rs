@@ -17,7 +17,7 @@ pub(super) enum Model {
     TimeSeries,
     /// The bucket pattern, by the application itself.
     ByHand,
-    /// The bucket pattern, by mongoshape: the application sends what it would send to a plain collection.
+    /// The bucket pattern through mongoshape. The application sends the commands for a plain collection.
     Shaped(ItemIds),
 }
 

@@ -1,5 +1,5 @@
-//! `bench outlier`: the cost of a catalogue of books, few of which have very many buyers: in the outlier
-//! pattern through mongoshape, beside plain collections, direct and relayed.
+//! `bench outlier`: reads and writes a catalogue of books. A few books have very many buyers. Compares the
+//! outlier pattern through mongoshape with plain collections, direct and relayed.
 
 mod books;
 mod compare;
@@ -80,7 +80,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     );
     for part in Part::ALL {
         if options.only.is_empty() || options.only.contains(&part) {
-            measure(&variants, &mut books, (part, options)).with_context(|| part.title().to_owned())?;
+            measure(&variants, &mut books, part, options).with_context(|| part.title().to_owned())?;
         }
     }
     compare::check(&variants)
@@ -104,7 +104,7 @@ fn fill(variants: &Variants, books: &Books) -> Result<()> {
     super::place::checkpoint(variants.direct())
 }
 
-fn measure(variants: &Variants, books: &mut Books, (part, options): (Part, &Options)) -> Result<()> {
+fn measure(variants: &Variants, books: &mut Books, part: Part, options: &Options) -> Result<()> {
     println!(
         "\n{}: operations a second, latencies{}, bytes that the client reads, CPU time, all of an operation; µs",
         part.title(),
@@ -128,7 +128,7 @@ fn measure(variants: &Variants, books: &mut Books, (part, options): (Part, &Opti
             for place in 0..all.len() {
                 let at = (round + place) % all.len();
                 let before = variants.cpu_times(all[at])?;
-                let taken = measure::run(variants, all[at], (part, &commands), turn).context(all[at].name)?;
+                let taken = measure::run(variants, all[at], part, &commands, turn).context(all[at].name)?;
                 measured[at].add(taken, before, variants.cpu_times(all[at])?, turn);
             }
         }

@@ -44,7 +44,7 @@ struct Variant {
     process: u32,
 }
 
-/// What was measured of a variant.
+/// The measurements of a variant.
 #[derive(Default, Clone)]
 struct Measured {
     rounds: Vec<Figures>,

@@ -49,12 +49,12 @@ fn ordinary(generator: &mut Generator) -> Document {
         }
         FindAndModifyForm::Upsert => {
             let (filter, number) = upserting_filter(generator);
-            change_one(generator, &mut command, (filter, number));
+            change_one(generator, &mut command, filter, number);
             command.insert("upsert", true);
         }
         FindAndModifyForm::Change => {
-            let target = generator.filter_of_one();
-            change_one(generator, &mut command, target);
+            let (filter, number) = generator.filter_of_one();
+            change_one(generator, &mut command, filter, number);
         }
         FindAndModifyForm::Mistake => return wrong(generator),
     }
@@ -68,7 +68,7 @@ fn ordinary(generator: &mut Generator) -> Document {
     command
 }
 
-fn change_one(generator: &mut Generator, command: &mut Document, (filter, number): (Document, i32)) {
+fn change_one(generator: &mut Generator, command: &mut Document, filter: Document, number: i32) {
     let change = generator.change(number);
     command.extend(doc! { "query": filter, "update": change.update });
     if let Some(filters) = change.array_filters {

@@ -80,7 +80,7 @@ fn a_run_may_be_killed_anywhere() -> Result<()> {
 fn a_frozen_collection_is_read_only_until_the_next_run() -> Result<()> {
     let documents = documents(100, 3);
     let mut fixture = Fixture::with(mongod::shared(), with_time(), &documents)?;
-    // What one leaves that is killed while it fills the copy.
+    // The state after a run that was killed while it filled the copy.
     let validator = doc! { "mongoshape_pack": { "$exists": true } };
     fixture.past(doc! { "collMod": COLLECTION, "validator": validator })?;
     let page = doc! { "_id": "0_1698349623", "k": 0, "count": 0, "history": [] };

@@ -25,7 +25,7 @@ pub(crate) struct Application<'a> {
 }
 
 impl<'a> Application<'a> {
-    pub(crate) fn new(fixture: &'a Fixture, number: usize, (seed, addresses): (u64, &'a [SocketAddr])) -> Self {
+    pub(crate) fn new(fixture: &'a Fixture, number: usize, seed: u64, addresses: &'a [SocketAddr]) -> Self {
         let stream = u64::try_from(number).unwrap_or(0);
         Self {
             fixture,

@@ -84,7 +84,7 @@ impl Fixture {
                 .map(|number| {
                     let (done, answered) = (&done, &answered);
                     scope.spawn(move || {
-                        let ran = Application::new(self, number, (seed, addresses)).run(done, answered);
+                        let ran = Application::new(self, number, seed, addresses).run(done, answered);
                         // The others need not go on.
                         done.fetch_or(ran.is_err(), Ordering::Relaxed);
                         ran

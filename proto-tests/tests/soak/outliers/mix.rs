@@ -152,7 +152,8 @@ impl Mixer<'_> {
 /// Changes books while `disturb` runs. Returns how many commands were sent, and how many of them resent.
 pub(crate) fn run(
     fixture: &Fixture,
-    (seed, addresses): (u64, &[SocketAddr]),
+    seed: u64,
+    addresses: &[SocketAddr],
     disturb: impl FnOnce(&dyn Fn() -> Result<()>) -> Result<()>,
 ) -> Result<(u64, u64)> {
     let mut client = fixture.client(0, addresses);

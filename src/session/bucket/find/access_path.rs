@@ -15,8 +15,9 @@ use super::numbered_pages::{self, RangeReplies};
 use crate::command::find::Find;
 use crate::pattern::bucket::page_locator::{Location, PageExceptions};
 use crate::pattern::bucket::read::Queries;
-use crate::pattern::bucket::read::bucket::{Bucket, time_of};
+use crate::pattern::bucket::read::bucket::{Bucket, PageTimes, time_of};
 use crate::pattern::bucket::read::bucket_query::{BucketQuery, Keys, Order};
+use crate::pattern::bucket::read::numbered_pages::NumberedPages;
 use crate::pattern::bucket::read::page_scan::{PageScan, ScanDirection, Start};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::upstream_query::{ask, complete, documents, first_bucket, kill_all};
@@ -261,12 +262,18 @@ impl AccessPathPlanner<'_> {
     /// shows whether the key is in the order of time. The pages are read by their bounds, or by their numbers
     /// if the one at the near end is cached.
     async fn in_range(&self, run: &mut BucketCommand<'_>) -> Result<AccessPath, RunError> {
-        let pages = self.pages_in_range(run);
+        let cached = numbered_pages::cached(run, self.queries, self.query);
+        let pages = self.pages_in_range(run, cached);
         let Some(near) = self.queries.from_near_end(self.query, self.direction(), pages) else {
             // The scan begins at an end of the key, and the first page that it reads shows the order.
             return Ok(page_scan(self.scan(), self.terms));
         };
-        let replies = match numbered_pages::read(run, self.queries, self.query, pages).await? {
+        let numbered = cached.and_then(|cached| NumberedPages::of(self.query, cached, pages));
+        let read = match numbered {
+            Some(numbered) => numbered_pages::read(run, self.queries, self.query, &numbered).await?,
+            None => None,
+        };
+        let replies = match read {
             Some(replies) => Some(replies),
             None => self.range_by_bounds(run, near).await?,
         };
@@ -329,9 +336,9 @@ impl AccessPathPlanner<'_> {
         ItemCursor::new(scan, self.terms.single_batch || self.query.range.is_closed())
     }
 
-    /// The number of pages to read from the near end of the range: those of the batch, or of the whole range
+    /// The number of pages to read from the near end of the range, where page `cached` is: those of the batch, or of the whole range
     /// if that is less. The length of the range is estimated from the first page, if that was read before.
-    fn pages_in_range(&self, run: &BucketCommand<'_>) -> u64 {
+    fn pages_in_range(&self, run: &BucketCommand<'_>, cached: Option<PageTimes>) -> u64 {
         let scan = self.scan();
         let batch = self.terms.measure.documents.unwrap_or(DEFAULT_BATCH_SIZE);
         let pages_for = |items: u64| scan.buckets_for(run.shape, items.max(1).saturating_add(1));
@@ -345,7 +352,7 @@ impl AccessPathPlanner<'_> {
             return pages_for(batch.min(UNKNOWN_ITEMS));
         };
         // Items may be less dense there than on the first page.
-        let near = numbered_pages::cached(run, self.queries, self.query).map_or(0, |near| near.millis());
+        let near = cached.map_or(0, |near| near.millis());
         let page = PageSize {
             millis: page.millis.max(near),
             ..page

@@ -22,17 +22,14 @@ pub(super) struct RangeReplies {
     pub(super) first: RawDocumentBuf,
 }
 
-/// Reads `pages` pages from the near end of the query's range on. Costs one round trip. `None` if the page at
-/// the near end is not cached, or no longer contains that end.
+/// Reads the pages and the first page. Costs one round trip. `None` if the pages do not begin at the near end
+/// of the query's range.
 pub(super) async fn read(
     run: &mut BucketCommand<'_>,
     queries: Queries<'_>,
     query: &BucketQuery,
-    pages: u64,
+    wanted: &NumberedPages,
 ) -> Result<Option<RangeReplies>, RunError> {
-    let Some(wanted) = cached(run, queries, query).and_then(|cached| NumberedPages::of(query, cached, pages)) else {
-        return Ok(None);
-    };
     let command = complete(run, queries.pages_backward(&wanted.with_first()));
     let Some([reply]) = ask(run, [command]).await? else {
         return Ok(None);
@@ -41,7 +38,7 @@ pub(super) async fn read(
         kill_all(run, &[reply]).await?;
         return Ok(None);
     }
-    let replies = split(run, query, &wanted, &reply);
+    let replies = split(run, query, wanted, &reply);
     if replies.is_none()
         && let Some(key) = cache_key(run, queries)
     {

@@ -27,7 +27,7 @@ pub(super) struct Taken {
     bytes: usize,
 }
 
-/// What was measured of a variant.
+/// The measurements of a variant.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     rounds: Vec<Taken>,
@@ -74,7 +74,8 @@ enum Sending {
 pub(super) fn run(
     variants: &Variants,
     variant: &Variant,
-    (part, operations): (Part, &[Operation]),
+    part: Part,
+    operations: &[Operation],
     turn: Turn,
 ) -> Result<Taken> {
     let mut client = Client::open(variant.address, DATABASE, variants.retries)?;

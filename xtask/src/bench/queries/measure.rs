@@ -114,7 +114,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// What was measured of a variant.
+    /// The measurements of a variant.
     pub(super) fn of(&self, variant: Variant) -> Option<&Measured> {
         self.variants.iter().find(|measured| measured.variant == variant)
     }
