@@ -336,8 +336,9 @@ impl AccessPathPlanner<'_> {
         ItemCursor::new(scan, self.terms.single_batch || self.query.range.is_closed())
     }
 
-    /// The number of pages to read from the near end of the range, where page `cached` is: those of the batch, or of the whole range
-    /// if that is less. The length of the range is estimated from the first page, if that was read before.
+    /// The number of pages to read from the near end of the range, where page `cached` is: those of the
+    /// batch, or of the whole range if that is less. The length of the range is estimated from the first
+    /// page, if that was read before.
     fn pages_in_range(&self, run: &BucketCommand<'_>, cached: Option<PageTimes>) -> u64 {
         let scan = self.scan();
         let batch = self.terms.measure.documents.unwrap_or(DEFAULT_BATCH_SIZE);
