@@ -17,7 +17,7 @@ use super::check::{collection, server};
 use super::compact::stopped_by_signals;
 use super::finding::{Finding, Findings};
 use super::inspect::{ContentsCheck, Plain, SCAN_TIMEOUT, first_foreign, look};
-use super::upstream::{self, ShapedCollection, description, explain, indexes, is_same_index};
+use super::upstream::{self, ShapedCollection, description, explain, indexes};
 use crate::config::Config;
 use crate::pattern::bucket::index;
 use crate::pattern::shape_marker;
@@ -145,7 +145,7 @@ async fn set_up(target: &ShapedCollection, findings: &mut Findings) -> Result<()
             findings.extend(unfit);
             return Ok(());
         }
-        missing.retain(|wanted| !there.iter().any(|found| is_same_index(wanted, found)));
+        missing.retain(|wanted| !there.iter().any(|found| collection::serves_as(shape, wanted, found)));
         // Proxies trust a collection that has the page index, so the index is created only if the
         // collection contains nothing but pages.
         if !are_all_pages(target, shape, Trust::of(&there), findings).await? {

@@ -50,6 +50,9 @@ pub(super) struct ReadyCollection {
     pub(super) uuid: Binary,
     /// Whether it is clustered. `None`: unknown, because the client's transaction creates it.
     pub(super) is_clustered: Option<bool>,
+    /// Whether a read may state bounds of the current index on the items' `_id`. `false`: the index is that of
+    /// an earlier version, missing, or not known to exist.
+    pub(super) has_item_id_index: bool,
 }
 
 /// The connection and rights with which a collection is checked.
@@ -88,6 +91,7 @@ fn assumed() -> ReadyCollection {
     ReadyCollection {
         uuid: uncommitted(),
         is_clustered: Some(false),
+        has_item_id_index: false,
     }
 }
 
@@ -115,6 +119,7 @@ impl CollectionCatalog {
                     return Ok(ReadyCollection {
                         uuid: uncommitted(),
                         is_clustered: None,
+                        has_item_id_index: false,
                     });
                 }
                 _ => asker.create_indexes().await?,
@@ -124,21 +129,24 @@ impl CollectionCatalog {
     }
 
     /// Refuses a collection with content that the shape cannot read. A missing collection reads as
-    /// empty. Returns the UUID if the collection exists.
-    pub(super) async fn for_reading(&self, asker: &mut CatalogSession<'_>) -> Result<Option<Binary>, RunError> {
+    /// empty. Returns the collection if it exists.
+    pub(super) async fn for_reading(
+        &self,
+        asker: &mut CatalogSession<'_>,
+    ) -> Result<Option<ReadyCollection>, RunError> {
         if asker.link.is_dry_run() {
-            return Ok(Some(assumed().uuid));
+            return Ok(Some(assumed()));
         }
         if let Some(ready) = self.ready.get(asker.namespace) {
-            return Ok(Some(ready.uuid));
+            return Ok(Some(ready));
         }
-        let found = asker.find().await?;
-        let uuid = found.as_ref().map(|found| found.ready.uuid.clone());
-        match found {
-            Some(found) if found.has_page_index && !found.is_frozen => self.ready.put(asker.namespace, found.ready),
-            _ => {}
+        let Some(found) = asker.find().await? else {
+            return Ok(None);
+        };
+        if found.has_page_index && !found.is_frozen {
+            self.ready.put(asker.namespace, found.ready.clone());
         }
-        Ok(uuid)
+        Ok(Some(found.ready))
     }
 
     /// Drops the cached result after a drop, or after a write that named an outdated UUID.

@@ -61,8 +61,8 @@ fn expected(shape: &Shape) -> Vec<Expected> {
         },
     ];
     if shape.item_ids == ItemIds::Unique {
-        let key = [(format!("{}._id", shape.items), Bson::Int32(1))].into_iter().collect();
-        let options = doc! { "unique": true, "sparse": true };
+        let key = doc! { "control.v": 1, format!("{}._id", shape.items): 1 };
+        let options = doc! { "unique": true, "partialFilterExpression": { &shape.count: { "$gt": 0 } } };
         expected.push(Expected {
             what: "item id",
             key,

@@ -4,5 +4,6 @@ mod adopt;
 mod advise;
 mod cli;
 mod compact;
+mod earlier_versions;
 mod outlier_setup;
 mod pack;

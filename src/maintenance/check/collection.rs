@@ -10,7 +10,7 @@ use crate::maintenance::finding::Finding;
 use crate::maintenance::inspect::{self, ContentsCheck, FieldCensus, Plain, SCAN_TIMEOUT, Survey, first_foreign};
 use crate::maintenance::upstream::{ShapedCollection, description, explain, indexes, is_same_index, is_same_key};
 use crate::pattern::bucket::compact;
-use crate::pattern::bucket::index::specs;
+use crate::pattern::bucket::index::{ITEM_ID, is_item_id_without_prefix, specs};
 use crate::pattern::shape_marker;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
@@ -61,7 +61,9 @@ async fn look(target: &ShapedCollection) -> Result<Vec<Finding>, Error> {
         return Ok(Vec::new());
     };
     let mut findings = strange_documents(target, shape).await?;
-    findings.extend(index_findings(target, shape, &indexes(target).await?));
+    let there = indexes(target).await?;
+    findings.extend(index_findings(target, shape, &there));
+    findings.extend(earlier_item_id(target, shape, &there));
     Ok(findings)
 }
 
@@ -158,7 +160,34 @@ async fn strange_documents(target: &ShapedCollection, shape: &BucketShape) -> Re
 
 /// Findings about a collection's indexes.
 pub(crate) fn index_findings(target: &ShapedCollection, shape: &BucketShape, there: &[Document]) -> Vec<Finding> {
-    differing_indexes(&target.namespace(), &wanted_indexes(shape), shape.stored_as(), there)
+    let mut wanted = wanted_indexes(shape);
+    wanted.retain(|wanted| !there.iter().any(|found| serves_as(shape, wanted, found)));
+    differing_indexes(&target.namespace(), &wanted, shape.stored_as(), there)
+}
+
+/// The finding about an index on the items' `_id` that an earlier version created, if any.
+fn earlier_item_id(target: &ShapedCollection, shape: &BucketShape, there: &[Document]) -> Option<Finding> {
+    there.iter().find(|found| is_earlier_item_id(shape, found))?;
+    let text = format!(
+        "index {ITEM_ID} was created by an earlier version: a read backward from an `_id` scans the collection; to replace it, stop all \
+         proxies, drop it and run `mongoshape setup` (`mongoshape compact` also replaces it, if there are pages to pack)"
+    );
+    Some(Finding::note(target.namespace(), text))
+}
+
+/// Whether an existing index serves as a wanted index of the shape.
+pub(crate) fn serves_as(shape: &BucketShape, wanted: &Document, found: &Document) -> bool {
+    is_same_index(wanted, found) || (is_named(wanted, ITEM_ID) && is_earlier_item_id(shape, found))
+}
+
+fn is_named(index: &Document, name: &str) -> bool {
+    index.get_str("name").is_ok_and(|found| found == name)
+}
+
+/// Whether an index is that on the items' `_id`, created by an earlier version.
+fn is_earlier_item_id(shape: &BucketShape, found: &Document) -> bool {
+    let found = RawDocumentBuf::try_from(found);
+    found.is_ok_and(|found| is_item_id_without_prefix(shape, &found))
 }
 
 /// Findings if the indexes differ from `wanted`, or if the shape marker differs from `stored_as`.

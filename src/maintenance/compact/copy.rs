@@ -7,7 +7,7 @@ use bson::{Binary, Document, doc};
 use futures_util::TryStreamExt;
 use mongodb::error::{Error, ErrorKind};
 
-use crate::command::document::{get, single};
+use crate::command::document::{get, put, single};
 use crate::maintenance::swap::{
     CollectionRename, Flushed, Frozen, Halt, REPLICATION_TIMEOUT_MS, Writer, concern_kept, options_of, uuid_of,
 };
@@ -16,6 +16,7 @@ use crate::pattern::bucket::compact::{Packed, copy_name, stopped_name};
 use crate::pattern::bucket::fence::is_fence;
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::key::Key;
+use crate::pattern::bucket::predicate_pushdown::is_page_of_any_layout;
 use crate::pattern::shapes::BucketShape;
 
 /// The most removals of other keys to make room for one page.
@@ -105,11 +106,13 @@ impl<'a> Copy<'a> {
         !self.evicted.is_empty()
     }
 
-    /// Makes the indexes of the copy equal to those of the collection, including names. Non-unique
-    /// indexes of a new copy are created after its first pass, because an index built in one go
-    /// needs much less space.
+    /// Makes the indexes of the copy equal to those of the collection, including names. The index on the
+    /// items' `_id` of an earlier version is replaced by the current one. Non-unique indexes
+    /// of a new copy are created after its first pass, because an index built in one go needs much less
+    /// space.
     pub(super) async fn take_over_indexes(&self) -> Result<(), Halt> {
         let mut wanted = indexes(self.target, &self.target.collection).await?;
+        wanted.iter_mut().for_each(|index| self.renew(index));
         if self.is_new {
             wanted.retain(|index| index.get_bool("unique").unwrap_or(false));
         }
@@ -125,6 +128,18 @@ impl<'a> Copy<'a> {
             self.target.database.run_command(command).await?;
         }
         Ok(())
+    }
+
+    /// Replaces the index on the items' `_id` of an earlier version by the current one.
+    fn renew(&self, index: &mut Document) {
+        let spec = RawDocumentBuf::try_from(&*index);
+        if spec.is_ok_and(|spec| index::is_item_id_without_prefix(self.shape, &spec))
+            && let Ok(mut current) = Document::try_from(&index::item_id(self.shape))
+        {
+            // As `listIndexes` returns it.
+            current.insert("v", 2);
+            *index = current;
+        }
     }
 
     /// Removes the pages of a key.
@@ -175,11 +190,10 @@ impl<'a> Copy<'a> {
             .flatten()
             .filter_map(RawBsonRef::as_document);
         let ids: RawArrayBuf = items.filter_map(|item| get(item, "_id")).collect();
+        let mut filter = is_page_of_any_layout();
+        put(&mut filter, &index::item_id_path(self.shape), single("$in", &ids));
         let mut find = single("find", self.name());
-        find.append(
-            cstr!("filter"),
-            single(&index::item_id_path(self.shape), single("$in", &ids)),
-        );
+        find.append(cstr!("filter"), &filter);
         find.append(cstr!("hint"), index::ITEM_ID);
         find.append(cstr!("projection"), single(self.shape.items(), 0));
         let found = self.target.database.run_raw_cursor_command(find).await?;

@@ -157,7 +157,7 @@ fn write_error(reply: &Document) -> Option<(usize, Obstacle)> {
     let position = error.get("index").and_then(as_integer)?;
     let words = error.get_str("errmsg").unwrap_or_default();
     let pattern = error.get_document("keyPattern").ok();
-    let field = pattern.and_then(|pattern| pattern.keys().next());
+    let field = pattern.and_then(|pattern| pattern.keys().last());
     let obstacle = match field.map(String::as_str) {
         Some("_id") => Obstacle::Name,
         Some(field) if field.ends_with("._id") => Obstacle::Items,

@@ -4,8 +4,10 @@
 //!   writers depend on it.
 //! * exceptions: {key…, control.page, count, control.late}, only of pages that position arithmetic
 //!   must take into account.
-//! * item id: unique, sparse {items._id}, with `item_ids = "unique"`. Sparse, because empty pages
-//!   would collide.
+//! * item id: unique {control.v, items._id}, with `item_ids = "unique"`. Partial, because empty pages
+//!   would collide. The leading field makes the index readable backward from any `_id`
+//!   ([decision](../../../docs/decisions/0028-an-index-is-read-a-bucket-at-a-time.md)). An earlier
+//!   version created it [without that field](is_item_id_without_prefix).
 //! * from: {key…, control.from}, and to: {key…, control.to}, if items have a time. A push usually
 //!   changes only `to`, so with two indexes it changes one entry of one index, and `from` has its
 //!   own order. Both are partial on a condition that every page satisfies: mongod uses them only
@@ -14,11 +16,11 @@
 //! * shape: contains no page. Its filter is the [shape marker](shape_marker) of the
 //!   [fingerprint](BucketShape::stored_as).
 
-use bson::raw::{RawDocumentBuf, cstr};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::fence::is_fence;
 use super::layout::{VERSION, path};
-use crate::command::document::{put, single};
+use crate::command::document::{as_flag, first_field, get, put, single};
 use crate::pattern::shape_marker;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
@@ -67,11 +69,33 @@ fn exceptions(shape: &BucketShape) -> RawDocumentBuf {
     spec
 }
 
-fn item_id(shape: &BucketShape) -> RawDocumentBuf {
-    let mut spec = named(ITEM_ID, &single(&item_id_path(shape), 1));
+/// The index on the items' `_id`.
+#[must_use]
+pub fn item_id(shape: &BucketShape) -> RawDocumentBuf {
+    let mut key = single(path::VERSION, 1);
+    put(&mut key, &item_id_path(shape), 1);
+    let mut spec = named(ITEM_ID, &key);
     spec.append(cstr!("unique"), true);
-    spec.append(cstr!("sparse"), true);
+    spec.append(cstr!("partialFilterExpression"), has_items(shape));
     spec
+}
+
+/// The condition that a page with items satisfies. A query without a hint must contain it for mongod to use
+/// the index on the items' `_id`.
+#[must_use]
+pub fn has_items(shape: &BucketShape) -> RawDocumentBuf {
+    single(shape.count(), single("$gt", 0))
+}
+
+/// Whether a specification is the index on the items' `_id` of an earlier version: unique, sparse
+/// {items._id}. It serves the same queries, except reads backward from an `_id`.
+#[must_use]
+pub fn is_item_id_without_prefix(shape: &BucketShape, spec: &RawDocument) -> bool {
+    let is_set = |option| get(spec, option).and_then(as_flag) == Some(true);
+    let key = get(spec, "key").and_then(RawBsonRef::as_document);
+    let first = key.and_then(first_field).map(|(name, _)| name);
+    let is_named = get(spec, "name").and_then(RawBsonRef::as_str) == Some(ITEM_ID);
+    is_named && first == Some(&item_id_path(shape)) && is_set("unique") && is_set("sparse")
 }
 
 fn bounds(shape: &BucketShape, name: &str, path: &str) -> RawDocumentBuf {

@@ -6,10 +6,11 @@
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::rawdoc;
 
+use super::index::has_items;
 use super::layout::{VERSION, path};
 use super::read::range::TimeRange;
-use crate::command::document::{array_of, first_field, put, single};
-use crate::pattern::shapes::BucketShape;
+use crate::command::document::{array_of, first_field, get, put, single};
+use crate::pattern::shapes::{BucketShape, ItemIds};
 use crate::pattern::unwound::{asks_for_nearness, names_nothing};
 
 /// A larger filter is not repeated for the buckets: a command might not have room for it twice.
@@ -85,6 +86,9 @@ impl BucketPredicate {
                 .push(single(shape.items(), single("$elemMatch", &of_items)));
             found.of_items = of_items;
         }
+        if shape.item_ids() == ItemIds::Unique && get(&found.of_items, "_id").is_some() {
+            found.clauses.push(has_items(shape));
+        }
         if !found.range.is_open() {
             let mut bounds = RawDocumentBuf::new();
             found.range.append_to(&mut bounds);
@@ -156,10 +160,14 @@ impl BucketPredicate {
         self.id.as_ref().filter(|_| self.is_exact)
     }
 
-    /// The condition that every bucket with a matching item meets. Other buckets may meet it too.
+    /// The condition that every page with a matching item meets, in any layout version. Other pages may meet
+    /// it too.
     #[must_use]
     pub fn on_buckets(&self) -> RawDocumentBuf {
-        single("$and", array_of(&self.clauses))
+        let mut clauses = self.clauses.clone();
+        // The field with which the index on the items' `_id` begins.
+        clauses.push(is_page_of_any_layout());
+        single("$and", array_of(&clauses))
     }
 
     /// The condition, by stored paths, that selects the matching items among the unwound items of [these
@@ -175,6 +183,12 @@ impl BucketPredicate {
     #[must_use]
     pub fn guarantees_matching_item(&self) -> bool {
         self.is_exact && !self.of_items.is_empty()
+    }
+
+    /// Whether the filter has conditions on key fields that [`clauses`](Self::clauses) contain.
+    #[must_use]
+    pub fn has_key_conditions(&self) -> bool {
+        self.compares_keys || self.equalities.iter().any(Option::is_some)
     }
 
     /// Whether the filter only compares key fields: the items of a bucket match if the bucket meets the

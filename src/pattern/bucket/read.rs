@@ -42,6 +42,9 @@ pub struct BucketSource<'a> {
     pub collection: &'a str,
     /// The form in which a query states the range of an index.
     pub reach: Reach,
+    /// Whether the collection has the current index on the items' `_id`. An earlier version created another
+    /// one, which needs other bounds.
+    pub has_item_id_index: bool,
 }
 
 /// Builds the `find` commands on the pages of one key that determine where a read begins.

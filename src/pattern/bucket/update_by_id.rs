@@ -58,7 +58,7 @@ pub struct ItemUpdateById {
     pub update: RawDocumentBuf,
     /// The client's array filters, and the one that identifies the item.
     pub array_filters: RawArrayBuf,
-    /// The client's own filter on the bucket: without the layout's version, and without
+    /// The client's own filter on the bucket: of any layout version, and without
     /// [`demands`](Self::has_demands).
     pub condition: RawDocumentBuf,
     /// Whether the filter demands values that the update would set.
@@ -108,14 +108,14 @@ impl ItemUpdateById {
             }
             _ => return Err("an update by a pipeline".into()),
         };
-        let condition = narrowing.on_buckets();
+        let condition = single("$and", array_of(narrowing.clauses()));
         Ok(Self {
             id: id.clone(),
             array_filters: place.array_filters(request.array_filters, &update, id),
             update,
             filter: of_this_layout(demands.added_to(shape, &condition, id)),
             has_demands: !demands.is_empty(),
-            condition,
+            condition: narrowing.on_buckets(),
             always_modifies: is_replacement_without_id(request.change),
         })
     }

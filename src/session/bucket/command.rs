@@ -1,6 +1,5 @@
 //! A client's command on a bucket collection.
 
-use bson::Binary;
 use bson::raw::{RawBsonRef, RawDocument};
 
 use crate::command::document::{as_whole_number, get};
@@ -8,7 +7,7 @@ use crate::command::error::{CommandError, ErrorCode};
 use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
 use crate::pattern::shapes::BucketShape;
-use crate::session::collection_catalog::CatalogSession;
+use crate::session::collection_catalog::{CatalogSession, ReadyCollection};
 use crate::session::command_context::CommandContext;
 use crate::session::metrics::RefusalReason;
 use crate::session::refusal::RefusedCollection;
@@ -17,9 +16,8 @@ pub(in crate::session) struct BucketCommand<'a> {
     pub(super) context: CommandContext<'a>,
     pub(super) shape: &'a BucketShape,
     pub(super) namespace: Namespace<'a>,
-    /// UUID of the collection that was checked before the read. All queries of one read name this
-    /// UUID.
-    pub(super) collection: Option<Binary>,
+    /// The collection that was checked before the read. All queries of one read name its UUID.
+    pub(super) collection: Option<ReadyCollection>,
     /// How empty timestamps in inserted documents are treated.
     pub(super) timestamps: EmptyTimestamps,
     /// Number of replies in which mongod reported changed items. If it is above 0, the command must

@@ -34,7 +34,7 @@ pub(super) async fn there(run: &mut BucketCommand<'_>) -> Result<Option<Indexes>
 /// create an index. Indexes that this proxy created are always in the list.
 pub(super) async fn stored(run: &mut BucketCommand<'_>) -> Result<Arc<[StoredIndex]>, RunError> {
     let settings = run.context.settings;
-    let collection = run.collection.clone();
+    let collection = run.collection.as_ref().map(|collection| collection.uuid.clone());
     if let Some(listed) = settings.catalog.indexes(run.namespace, collection.as_ref()) {
         return Ok(listed);
     }

@@ -31,7 +31,7 @@ impl BucketCommand<'_> {
         if self.collection.is_none() {
             let settings = self.context.settings;
             let ready = settings.catalog.for_writing(&mut self.catalog_session()).await?;
-            self.collection = Some(ready.uuid);
+            self.collection = Some(ready);
         }
         Ok(())
     }

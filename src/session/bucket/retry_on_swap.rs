@@ -114,7 +114,7 @@ pub(super) async fn wait(run: &mut BucketCommand<'_>) -> Result<(), RunError> {
     run.collection = settings.catalog.for_reading(&mut run.catalog_session()).await?;
     if run.collection.is_some() {
         let ready = settings.catalog.for_writing(&mut run.catalog_session()).await?;
-        run.collection = Some(ready.uuid);
+        run.collection = Some(ready);
     }
     Ok(())
 }

@@ -21,6 +21,10 @@ impl<'a> BucketCommand<'a> {
             } else {
                 Reach::Bounds
             },
+            has_item_id_index: self
+                .collection
+                .as_ref()
+                .is_some_and(|collection| collection.has_item_id_index),
         }
     }
 
@@ -35,8 +39,8 @@ impl<'a> BucketCommand<'a> {
 /// [`BucketCommand::is_still_the_same`] checks it instead.
 pub(super) fn complete(run: &BucketCommand<'_>, mut request: RawDocumentBuf) -> RawDocumentBuf {
     let is_named = !run.is_strict() && !run.context.head.in_transaction();
-    if let Some(uuid) = run.collection.as_ref().filter(|_| is_named) {
-        request.append(cstr!("collectionUUID"), uuid);
+    if let Some(collection) = run.collection.as_ref().filter(|_| is_named) {
+        request.append(cstr!("collectionUUID"), &collection.uuid);
     }
     run.context.inherited().append_to_read(&mut request);
     request

@@ -160,8 +160,8 @@ fn body(run: &BucketCommand<'_>, kind: WriteCommand, ordered: bool, part: Origin
     // Pages are named by `_id`. A collection of the same name may have pages with the same `_id`s
     // and other keys.
     let carried = match run.collection.as_ref().filter(|_| !run.context.head.in_transaction()) {
-        Some(uuid) => {
-            body.append(cstr!("collectionUUID"), uuid);
+        Some(collection) => {
+            body.append(cstr!("collectionUUID"), &collection.uuid);
             // `apiStrict` does not allow `collectionUUID`. mongod has validated the client's
             // expressions before.
             carried.without_api_strict()

@@ -39,6 +39,14 @@ pub(super) struct ListedCollection {
     pub(super) is_frozen: bool,
 }
 
+/// Which of the shape's indexes exist.
+#[derive(Default)]
+struct OwnIndexes {
+    has_pages: bool,
+    /// Whether the index on the items' `_id` exists, in its current form.
+    has_item_ids: bool,
+}
+
 impl CatalogSession<'_> {
     /// Checks the collection, and waits while it is frozen.
     pub(super) async fn find_thawed(&mut self) -> Result<Option<ListedCollection>, RunError> {
@@ -93,17 +101,19 @@ impl CatalogSession<'_> {
         let Some(RawBsonRef::Binary(uuid)) = uuid else {
             return Ok(None);
         };
-        let ready = ReadyCollection {
-            uuid: uuid.to_binary(),
-            is_clustered: Some(options.is_some_and(|options| get(options, CLUSTERED).is_some())),
-        };
-        let has_page_index = self.has_page_index().await?;
-        if !has_page_index {
+        let uuid = uuid.to_binary();
+        let is_clustered = Some(options.is_some_and(|options| get(options, CLUSTERED).is_some()));
+        let indexes = self.own_indexes().await?;
+        if !indexes.has_pages {
             self.check_contents().await?;
         }
         Ok(Some(ListedCollection {
-            ready,
-            has_page_index,
+            ready: ReadyCollection {
+                uuid,
+                is_clustered,
+                has_item_id_index: indexes.has_item_ids,
+            },
+            has_page_index: indexes.has_pages,
             is_frozen,
         }))
     }
@@ -130,12 +140,13 @@ impl CatalogSession<'_> {
         Ok(())
     }
 
-    async fn has_page_index(&mut self) -> Result<bool, RunError> {
+    /// The shape's indexes, after a check of the shape marker.
+    async fn own_indexes(&mut self) -> Result<OwnIndexes, RunError> {
         let mut command = single("listIndexes", self.namespace.collection);
         self.carried.append_to_inspect(&mut command);
         let reply = match self.link.run(&command).await {
             // The collection was dropped after it was listed.
-            Err(RunError::Command(error)) if error.is(ErrorCode::NamespaceNotFound) => return Ok(false),
+            Err(RunError::Command(error)) if error.is(ErrorCode::NamespaceNotFound) => return Ok(OwnIndexes::default()),
             reply => reply?,
         };
         let indexes = CursorReply::parse(&reply);
@@ -144,6 +155,7 @@ impl CatalogSession<'_> {
             indexes.find(|spec| spec.get_str("name").is_ok_and(|found| found == name))
         };
         let has_pages = named(index::PAGE).is_some();
+        let item_ids = named(index::ITEM_ID);
         // Pages are read only if their shape marker matches the shape.
         match named(shape_marker::INDEX).map(|said| shape_marker::differing(self.shape.stored_as(), said)) {
             None if has_pages => {
@@ -154,7 +166,10 @@ impl CatalogSession<'_> {
                 let what = format!("has the layout of another shape: {}", differing.join(", "));
                 Err(self.misfit(&what, shape_marker::REMEDY).into())
             }
-            _ => Ok(has_pages),
+            _ => Ok(OwnIndexes {
+                has_pages,
+                has_item_ids: item_ids.is_some_and(|spec| !index::is_item_id_without_prefix(self.shape, spec)),
+            }),
         }
     }
 

@@ -115,7 +115,9 @@ declare_sites! {
     "newest.before" NewestBefore { Nothing 6, MatchKey 1, MatchAll 1 }
 
     /// Which index a sorted read has.
-    "sorted.index" SortedIndex { Rank 2, Time 3, StatusAndTime 3, StatusAndRank 2, KeyAndRank 2, KeyStatusAndTime 2, None 1 }
+    "sorted.index" SortedIndex {
+        Rank 2, Time 3, StatusAndTime 3, StatusAndRank 2, KeyAndTime 2, KeyAndRank 2, KeyStatusAndTime 2, Id 2, None 1,
+    }
 
     /// Whether documents are equal in all fields of the index.
     "sorted.ties" SortedTies { Some 1, None 1 }

@@ -18,6 +18,7 @@ use crate::differential::grammar::{
 use crate::differential::sides::{COLLECTION, show};
 use crate::differential::{Generator, Sides};
 use crate::invariants;
+use crate::shape::ItemIds;
 
 /// How many documents there are.
 const DOCUMENTS: i32 = 120;
@@ -160,7 +161,7 @@ fn write(generator: &mut Generator) -> Document {
     }
 }
 
-/// The index, which the command of its creation names.
+/// The index, which the command of its creation names. Without fields: none.
 fn index(generator: &mut Generator, form: SortedIndex, ties: SortedTies) -> Document {
     let key = generator.shape.key[0].clone();
     let time = generator.shape.time.clone().unwrap_or_else(|| RANK.to_owned());
@@ -170,9 +171,11 @@ fn index(generator: &mut Generator, form: SortedIndex, ties: SortedTies) -> Docu
         SortedIndex::Time => doc! { time: direction },
         SortedIndex::StatusAndTime => doc! { "status": 1, time: direction },
         SortedIndex::StatusAndRank => doc! { "status": -1, RANK: direction },
+        SortedIndex::KeyAndTime => doc! { key: 1, time: direction },
         SortedIndex::KeyAndRank => doc! { key: direction, RANK: 1 },
         SortedIndex::KeyStatusAndTime => doc! { key: 1, "status": 1, time: direction },
-        SortedIndex::None => doc! {},
+        SortedIndex::Id if generator.has_ids() => return doc! { "_id": 1 },
+        SortedIndex::Id | SortedIndex::None => doc! {},
     };
     if ties == SortedTies::None && !index.is_empty() {
         index.insert("n", generator.pick(&[1, -1]));
@@ -227,6 +230,7 @@ fn read(generator: &mut Generator, index: &Document, values: SortedValues, is_in
         has_place &= fields[equal].1 > 0 || !is_text(&value);
     }
     is_by_index &= direction == SortDirection::Forward || has_place || is_by_bounds;
+    is_by_index &= !is_of_id(index) || generator.shape.item_ids == ItemIds::Unique;
     if keys == SortedKeys::List && !filter.contains_key(&generator.shape.key[0]) {
         let listed: Vec<i32> = (0..generator.pick(&[1, 2, 5]))
             .map(|_| generator.between(0, KEYS))
@@ -244,7 +248,7 @@ fn read(generator: &mut Generator, index: &Document, values: SortedValues, is_in
         // Some items have no status, and times have too many values.
         is_by_index = filter.is_empty() && index.keys().next().is_some_and(|path| path == RANK);
     }
-    let order = if sort.contains_key("n") {
+    let order = if sort.contains_key("n") || sort.contains_key("_id") {
         Order::Defined
     } else {
         Order::ByFields(sort.keys().cloned().collect())
@@ -290,6 +294,11 @@ fn has_time_bounds(generator: &Generator) -> bool {
     generator.shape.time.is_some() && generator.shape.key.len() == 1
 }
 
+/// Whether an index is that on `_id`, which every collection has.
+fn is_of_id(index: &Document) -> bool {
+    index.contains_key("_id")
+}
+
 fn is_in_front(generator: &Generator, path: &str) -> bool {
     path == "status" || generator.shape.key[0] == path
 }
@@ -311,6 +320,9 @@ fn value_of(generator: &mut Generator, path: &str) -> Bson {
     }
     if generator.shape.key[0] == path {
         return generator.between(0, KEYS).into();
+    }
+    if path == "_id" {
+        return generator.between(0, DOCUMENTS + 1).into();
     }
     generator.between(0, 30).into()
 }
@@ -393,7 +405,7 @@ impl Operation for Sorted {
             for batch in &self.batches {
                 sides.succeed(&doc! { "insert": COLLECTION, "documents": batch.clone() })?;
             }
-            if !self.index.is_empty() {
+            if !self.index.is_empty() && !is_of_id(&self.index) {
                 let index = doc! { "key": &self.index, "name": "sorted" };
                 sides.succeed(&doc! { "createIndexes": COLLECTION, "indexes": [index] })?;
             }

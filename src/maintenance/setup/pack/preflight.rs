@@ -16,7 +16,7 @@ use crate::maintenance::check::collection;
 use crate::maintenance::finding::{Finding, Findings};
 use crate::maintenance::inspect::{FieldCensus, is_frozen};
 use crate::maintenance::swap::{Halt, options_of};
-use crate::maintenance::upstream::{ShapedCollection, is_same_index};
+use crate::maintenance::upstream::ShapedCollection;
 use crate::pattern::bucket::fence::is_fence;
 use crate::pattern::bucket::item_index::{self, ID, is_clustered, is_own, name};
 use crate::pattern::bucket::{index, pack};
@@ -133,7 +133,7 @@ fn taken_over(
     if is_own(name(spec)) {
         let parsed = Document::try_from(spec).unwrap_or_default();
         // Created by an earlier `setup` or by a proxy while the collection was empty.
-        return if shapes_own.iter().any(|own| is_same_index(own, &parsed)) {
+        return if shapes_own.iter().any(|own| collection::serves_as(shape, own, &parsed)) {
             Ok(None)
         } else {
             Err("has a name that is reserved for the shape's own indexes".to_owned())

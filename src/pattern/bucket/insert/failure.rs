@@ -46,8 +46,8 @@ pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
         BSON_OBJECT_TOO_LARGE | RESULT_TOO_LARGE => Failure::TooLarge(error),
         DUPLICATE_KEY => {
             let pattern = error.detail.get_document("keyPattern").ok();
-            let first = pattern.and_then(|pattern| pattern.iter().next()?.ok());
-            match first.map(|(name, _)| name.as_str()) {
+            let last = pattern.and_then(|pattern| pattern.iter().last()?.ok());
+            match last.map(|(name, _)| name.as_str()) {
                 Some("_id") => Failure::NameTaken,
                 Some(field) if field == index::item_id_path(shape) => Failure::Duplicate,
                 _ => Failure::PageTaken,

@@ -7,6 +7,7 @@ use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, c
 use crate::command::document::{array_of, get, single};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::key::canonical;
+use crate::pattern::bucket::predicate_pushdown::is_page_of_any_layout;
 use crate::pattern::shapes::BucketShape;
 
 /// A set of `_id`s, compared as MongoDB compares them.
@@ -60,14 +61,16 @@ pub fn ids_query<'a>(shape: &BucketShape, ids: impl Iterator<Item = &'a RawBson>
             id => values.push(id),
         }
     }
-    let among = single(&path, single("$in", &values));
-    let filter = if null {
-        // An equality with null would also match missing values, and mongod would not use a sparse
-        // index.
-        single("$or", array_of(&[among, single(&path, single("$type", "null"))]))
-    } else {
-        among
-    };
+    let mut filter = single(&path, single("$in", &values));
+    if null {
+        // An equality with null would also match missing values.
+        filter = single("$or", array_of(&[filter, single(&path, single("$type", "null"))]));
+    }
+    for condition in [is_page_of_any_layout(), index::has_items(shape)] {
+        for (name, value) in condition.iter().flatten() {
+            filter.append(name, value);
+        }
+    }
     find.append(cstr!("filter"), &filter);
     find.append(cstr!("projection"), single(&path, 1));
 }

@@ -13,8 +13,8 @@ fn narrowing(filter: &RawDocument) -> BucketPredicate {
     BucketPredicate::of(&BucketShape::new(options).unwrap(), Some(filter))
 }
 
-fn check(filter: &RawDocument, buckets: Option<&RawDocument>) {
-    let clauses: Vec<RawDocumentBuf> = buckets.into_iter().map(ToOwned::to_owned).collect();
+fn check<'a>(filter: &RawDocument, buckets: impl IntoIterator<Item = &'a RawDocumentBuf>) {
+    let clauses: Vec<RawDocumentBuf> = buckets.into_iter().cloned().collect();
     assert_eq!(narrowing(filter).clauses(), clauses, "{filter:?}");
 }
 
@@ -26,7 +26,10 @@ fn item_conditions_become_elem_match() {
     );
     check(
         &rawdoc! { "_id": 1 },
-        Some(&rawdoc! { "history": { "$elemMatch": { "_id": 1 } } }),
+        &[
+            rawdoc! { "history": { "$elemMatch": { "_id": 1 } } },
+            rawdoc! { "count": { "$gt": 0 } },
+        ],
     );
     check(
         &rawdoc! { "quantity.x": 1 },

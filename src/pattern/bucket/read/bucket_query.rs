@@ -1,11 +1,12 @@
 //! A `find` that pages answer without a pipeline.
 
-use bson::raw::{RawBson, RawDocument, RawDocumentBuf};
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::page_scan::ScanDirection;
 use super::range::TimeRange;
-use crate::command::document::{as_flag, as_whole_number};
+use crate::command::document::{as_flag, as_whole_number, put, single};
 use crate::command::find::Find;
+use crate::pattern::bucket::layout::{VERSION, path};
 use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::projection::Projection;
 use crate::pattern::bucket::{index, key};
@@ -35,6 +36,16 @@ pub struct ItemById {
     pub filter: RawDocumentBuf,
     /// Whether the filter has conditions beside the one on the `_id`.
     pub has_other_conditions: bool,
+}
+
+impl ItemById {
+    /// A bound of the index on the items' `_id`.
+    #[must_use]
+    pub fn bound(&self, id: RawBsonRef<'_>) -> RawDocumentBuf {
+        let mut bound = single(path::VERSION, VERSION);
+        put(&mut bound, &self.path, id);
+        bound
+    }
 }
 
 /// The order of the items. A time range applies in any order.
@@ -96,7 +107,7 @@ impl BucketQuery {
                     id: key::canonical(id.as_raw_bson_ref()),
                     path: index::item_id_path(shape),
                     filter: narrowing.on_buckets(),
-                    has_other_conditions: narrowing.clauses().len() > 1,
+                    has_other_conditions: narrowing.has_key_conditions(),
                 }),
                 order: Order::Insertion,
                 range: TimeRange::default(),

@@ -25,7 +25,7 @@ use self::sort_key::SortKey;
 use super::bucket::Bucket;
 use super::documents::DocumentBuffer;
 use crate::command::document::{get, put, single};
-use crate::pattern::bucket::index;
+use crate::pattern::bucket::index::{self, has_items};
 use crate::pattern::bucket::item_decoder::ItemDecoder;
 use crate::pattern::bucket::item_filter::{ItemFilter, StoredItem, is_equal_or_has};
 use crate::pattern::bucket::item_index::{StoredIndex, stored_path};
@@ -128,10 +128,10 @@ impl IndexScan<'_> {
 
     /// The `find` for this number of buckets.
     #[must_use]
-    pub fn query(&self, collection: &str, buckets: u64) -> RawDocumentBuf {
+    pub fn query(&self, shape: &BucketShape, collection: &str, buckets: u64) -> RawDocumentBuf {
         let mut find = single("find", collection);
         match &self.index {
-            ScannedIndex::OfItems(index) => self.append_item_scan(index, &mut find),
+            ScannedIndex::OfItems(index) => self.append_item_scan(shape, index, &mut find),
             ScannedIndex::OfTimeBounds(keys) => {
                 let mut filter = keys.clone();
                 // The condition of the index, which is partial.
@@ -154,12 +154,17 @@ impl IndexScan<'_> {
         find
     }
 
-    fn append_item_scan(&self, index: &StoredIndex, find: &mut RawDocumentBuf) {
+    fn append_item_scan(&self, shape: &BucketShape, index: &StoredIndex, find: &mut RawDocumentBuf) {
         find.append(cstr!("hint"), index.key());
         match &self.part {
             IndexPart::Whole => {
                 if index.is_prefixed() {
-                    find.append(cstr!("filter"), is_page());
+                    let mut filter = is_page();
+                    // The index on the items' `_id` is partial.
+                    for (name, value) in has_items(shape).iter().flatten() {
+                        filter.append(name, value);
+                    }
+                    find.append(cstr!("filter"), &filter);
                 }
                 find.append(cstr!("sort"), self.stored_sort(index));
             }

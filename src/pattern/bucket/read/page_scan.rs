@@ -209,13 +209,14 @@ impl PageScan {
             }
             Keys::Item(item) => {
                 let id = item.id.as_raw_bson_ref();
-                let next = adjacent(id, true).filter(|_| source.reach == Reach::Bounds);
+                let has_bounds = source.reach == Reach::Bounds && source.has_item_id_index;
+                let next = adjacent(id, true).filter(|_| has_bounds);
                 if next.is_none() || item.has_other_conditions {
                     find.append(cstr!("filter"), &item.filter);
                 }
                 if let Some(next) = next {
-                    find.append(cstr!("min"), single(&item.path, id));
-                    find.append(cstr!("max"), single(&item.path, &next));
+                    find.append(cstr!("min"), item.bound(id));
+                    find.append(cstr!("max"), item.bound(next.as_raw_bson_ref()));
                 }
                 find.append(cstr!("hint"), index::ITEM_ID);
             }

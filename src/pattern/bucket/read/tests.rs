@@ -44,7 +44,11 @@ fn joined(one: &RawDocument, other: &RawDocument) -> RawDocumentBuf {
 /// Checks a `find` on the pages of key 1. `expected` are its fields after the collection's name.
 fn check(reach: Reach, made: impl Fn(&Queries<'_>) -> RawDocumentBuf, expected: &RawDocument) {
     let key = rawdoc! { "k": { "$eq": 1 } };
-    let source = BucketSource { collection: "c", reach };
+    let source = BucketSource {
+        collection: "c",
+        reach,
+        has_item_id_index: true,
+    };
     let whole = joined(&rawdoc! { "find": "c" }, expected);
     assert_eq!(made(&Queries { source, key: &key }), whole, "{reach:?}");
 }
@@ -256,6 +260,7 @@ fn a_range_that_is_open_has_no_end_to_begin_at() {
     let source = BucketSource {
         collection: "c",
         reach: Reach::Bounds,
+        has_item_id_index: true,
     };
     let queries = Queries { source, key: &key };
     let from = bucket_query(&rawdoc! { "$gte": date(3) }, 1);
@@ -271,6 +276,7 @@ fn the_identity_of_a_key_is_that_of_its_values() {
     let source = BucketSource {
         collection: "c",
         reach: Reach::Bounds,
+        has_item_id_index: true,
     };
     let identity = |key: RawDocumentBuf| Queries { source, key: &key }.identity(&shape());
     let one = identity(rawdoc! { "k": { "$eq": 1 } });

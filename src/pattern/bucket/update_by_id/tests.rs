@@ -35,7 +35,8 @@ fn operators_are_rewritten_to_the_item_in_its_bucket() {
     };
     assert_eq!(found.update, update);
     let filter = rawdoc! {
-        "$and": [{ "history": { "$elemMatch": { "_id": 5, "qty": { "$gt": 1 } } } }], "control.v": 1,
+        "$and": [{ "history": { "$elemMatch": { "_id": 5, "qty": { "$gt": 1 } } } }, { "count": { "$gt": 0 } }],
+        "control.v": 1,
     };
     assert_eq!(found.filter, filter);
     assert!(!found.has_demands);
@@ -58,9 +59,14 @@ fn field_set_to_its_required_value_becomes_a_condition() {
             { "t": { "$eq": time, "$not": { "$type": "array" } } },
         ],
     };
-    let condition = rawdoc! { "$and": [{ "history": { "$elemMatch": { "_id": 5 } } }] };
+    let [of_item_id, has_items, page] = [
+        rawdoc! { "history": { "$elemMatch": { "_id": 5 } } },
+        rawdoc! { "count": { "$gt": 0 } },
+        rawdoc! { "control.v": { "$gte": 1 } },
+    ];
+    let condition = rawdoc! { "$and": [of_item_id.clone(), has_items.clone(), page] };
     let demanded = rawdoc! {
-        "$and": [condition.clone(), { "k": { "$eq": "x" } }, { "history": { "$elemMatch": of_item } }],
+        "$and": [{ "$and": [of_item_id, has_items] }, { "k": { "$eq": "x" } }, { "history": { "$elemMatch": of_item } }],
         "control.v": 1,
     };
     assert_eq!(found.filter, demanded);
@@ -143,9 +149,14 @@ fn a_replacement_demands_its_key_and_time() {
             { "t": { "$eq": time, "$not": { "$type": "array" } } },
         ],
     };
-    let condition = rawdoc! { "$and": [{ "history": { "$elemMatch": { "_id": 5 } } }] };
+    let [of_item_id, has_items, page] = [
+        rawdoc! { "history": { "$elemMatch": { "_id": 5 } } },
+        rawdoc! { "count": { "$gt": 0 } },
+        rawdoc! { "control.v": { "$gte": 1 } },
+    ];
+    let condition = rawdoc! { "$and": [of_item_id.clone(), has_items.clone(), page] };
     let demanded = rawdoc! {
-        "$and": [condition.clone(), { "k": { "$eq": "x" } }, { "history": { "$elemMatch": of_item } }],
+        "$and": [{ "$and": [of_item_id, has_items] }, { "k": { "$eq": "x" } }, { "history": { "$elemMatch": of_item } }],
         "control.v": 1,
     };
     for (id, always_modifies) in [(None, true), (Some(5), false)] {

@@ -144,7 +144,7 @@ async fn read(run: &mut BucketCommand<'_>, mut scans: Vec<IndexScan<'_>>) -> Res
 
 /// Reads this number of buckets in one round trip.
 async fn attempt(run: &mut BucketCommand<'_>, scan: &IndexScan<'_>, buckets: u64) -> Result<Trial, RunError> {
-    let find = scan.query(run.namespace.collection, buckets);
+    let find = scan.query(run.shape, run.namespace.collection, buckets);
     let array_path = scan.unless_array(run.shape);
     let mut queries = vec![complete(run, find.clone())];
     if array_path.is_some() {

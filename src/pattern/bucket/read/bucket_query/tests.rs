@@ -24,7 +24,14 @@ fn one_item_is_found_by_an_id_that_no_other_has() {
     let expected = ItemById {
         id: RawBson::Int32(5),
         path: "history._id".to_owned(),
-        filter: rawdoc! { "$and": [{ "k": { "$eq": 1 } }, { "history": { "$elemMatch": { "_id": 5.0 } } }] },
+        filter: rawdoc! {
+            "$and": [
+                { "k": { "$eq": 1 } },
+                { "history": { "$elemMatch": { "_id": 5.0 } } },
+                { "count": { "$gt": 0 } },
+                { "control.v": { "$gte": 1 } },
+            ],
+        },
         has_other_conditions: true,
     };
     assert_eq!(found.keys, Keys::Item(expected));

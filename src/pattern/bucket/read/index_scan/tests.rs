@@ -45,7 +45,7 @@ fn query(indexes: &[StoredIndex], filter: &RawDocument, sort: &RawDocument) -> O
     };
     let query = SortedQuery::of(&shape(), &find)?;
     let scan = query.scans(indexes).pop()?;
-    Some(scan.query("c", scan.buckets()))
+    Some(scan.query(&shape(), "c", scan.buckets()))
 }
 
 fn check(indexes: &[StoredIndex], filter: &RawDocument, sort: &RawDocument, expected: &RawDocument) {
@@ -81,7 +81,7 @@ fn a_range_without_a_begin_is_read_from_the_least_value_of_its_type() {
             &rawdoc! { "hint": key.clone(), "min": begin },
         );
     }
-    let page = rawdoc! { "control.v": { "$gte": 1, "$lte": 1 } };
+    let page = rawdoc! { "control.v": { "$gte": 1, "$lte": 1 }, "count": { "$gt": 0 } };
     for (range, order) in [(rawdoc! { "$lte": true }, 1), (rawdoc! { "$gt": "b" }, -1)] {
         check(
             &indexes,
@@ -96,7 +96,7 @@ fn a_range_without_a_begin_is_read_from_the_least_value_of_its_type() {
 fn a_scan_begins_where_the_first_item_may_be() {
     let indexes = prefixed();
     let [by_time, by_status, by_key] = [0, 1, 2].map(|position: usize| indexes[position].key().to_owned());
-    let page = rawdoc! { "control.v": { "$gte": 1, "$lte": 1 } };
+    let page = rawdoc! { "control.v": { "$gte": 1, "$lte": 1 }, "count": { "$gt": 0 } };
     check(
         &indexes,
         &rawdoc! {},

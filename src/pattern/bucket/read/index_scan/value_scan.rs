@@ -45,10 +45,11 @@ pub enum NextValue {
 }
 
 impl<'a> ValueScan<'a> {
-    /// The scan of the values of a field. `None` if no index begins with it, or if it is a key field.
+    /// The scan of the values of a field. `None` if no index begins with it, if it is a key field, and for
+    /// `_id`, which has as many values as there are items.
     #[must_use]
     pub fn of(shape: &'a BucketShape, path: &str, indexes: &'a [StoredIndex]) -> Option<Self> {
-        if is_key(shape, path) || has_number(path) {
+        if path == "_id" || is_key(shape, path) || has_number(path) {
             return None;
         }
         indexes.iter().find_map(|index| {

@@ -60,6 +60,7 @@ fn taken(scan: &mut PageScan, pages: &[RawDocumentBuf]) -> Vec<i32> {
     let source = BucketSource {
         collection: "c",
         reach: Reach::Bounds,
+        has_item_id_index: true,
     };
     let mut found = DocumentBuffer::default();
     'asking: loop {
@@ -316,13 +317,23 @@ fn bucket_of_an_item_is_read_by_bounds() {
             ..Find::default()
         };
         let query = BucketQuery::of(&shape, &find).unwrap();
-        let source = BucketSource { collection: "c", reach };
+        let source = BucketSource {
+            collection: "c",
+            reach,
+            has_item_id_index: true,
+        };
         PageScan::of(&query, ScanDirection::Forward).query(source)
     };
-    let by_id = rawdoc! { "$and": [{ "history": { "$elemMatch": { "_id": "x" } } }] };
-    let with_key = rawdoc! { "$and": [{ "k": { "$eq": 1 } }, { "history": { "$elemMatch": { "_id": "x" } } }] };
-    let of_document = rawdoc! { "$and": [{ "history": { "$elemMatch": { "_id": { "a": 1 } } } }] };
-    let bounds = rawdoc! { "min": { "history._id": "x" }, "max": { "history._id": "x\0" } };
+    let page = rawdoc! { "control.v": { "$gte": 1 } };
+    let has_items = rawdoc! { "count": { "$gt": 0 } };
+    let with = |item: RawDocumentBuf| rawdoc! { "$and": [{ "history": { "$elemMatch": item } }, has_items.clone(), page.clone()] };
+    let by_id = with(rawdoc! { "_id": "x" });
+    let with_key = rawdoc! {
+        "$and": [{ "k": { "$eq": 1 } }, { "history": { "$elemMatch": { "_id": "x" } } }, has_items.clone(), page.clone()],
+    };
+    let of_document = with(rawdoc! { "_id": { "a": 1 } });
+    let bounds =
+        rawdoc! { "min": { "control.v": 1, "history._id": "x" }, "max": { "control.v": 1, "history._id": "x\0" } };
     for (filter, reach, expected, bounds) in [
         (rawdoc! { "_id": "x" }, Reach::Bounds, None, Some(&bounds)),
         (

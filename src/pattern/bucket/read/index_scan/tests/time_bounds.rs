@@ -52,7 +52,7 @@ fn find<'a>(filter: &'a RawDocument, sort: &'a RawDocument) -> Find<'a> {
 /// The `find` on pages. `None` if they are not read so.
 fn pages(filter: &RawDocument, sort: &RawDocument) -> Option<RawDocumentBuf> {
     let scan = SortedQuery::of(&shape(), &find(filter, sort))?.scan_of_time_bounds(&shape())?;
-    Some(scan.query("c", 4))
+    Some(scan.query(&shape(), "c", 4))
 }
 
 #[test]

@@ -166,6 +166,7 @@ fn a_backward_scan_asks_for_the_highest_pages_first() {
     let source = BucketSource {
         collection: "c",
         reach: Reach::Conditions,
+        has_item_id_index: true,
     };
     let expected = rawdoc! {
         "find": "c", "hint": "mongoshape_page",
