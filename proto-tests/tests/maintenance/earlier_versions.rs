@@ -89,7 +89,8 @@ impl Earlier {
         assert_eq!(self.numbers(by_id(new))?, [new + 1000]);
         let removed = self.run(doc! { "findAndModify": COLLECTION, "query": { "_id": new }, "remove": true })?;
         assert_eq!(removed.get_document("value")?.get_i32("_id")?, new);
-        let deleted = self.run(doc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": new - ITEMS }, "limit": 1 }] })?;
+        let deleted =
+            self.run(doc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": new - ITEMS }, "limit": 1 }] })?;
         assert_eq!(deleted.get_i32("n")?, 1);
         Ok(())
     }

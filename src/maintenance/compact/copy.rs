@@ -112,7 +112,9 @@ impl<'a> Copy<'a> {
     /// space.
     pub(super) async fn take_over_indexes(&self) -> Result<(), Halt> {
         let mut wanted = indexes(self.target, &self.target.collection).await?;
-        wanted.iter_mut().for_each(|index| self.renew(index));
+        for index in &mut wanted {
+            self.renew(index);
+        }
         if self.is_new {
             wanted.retain(|index| index.get_bool("unique").unwrap_or(false));
         }

@@ -116,7 +116,7 @@ declare_sites! {
 
     /// Which index a sorted read has.
     "sorted.index" SortedIndex {
-        Rank 2, Time 3, StatusAndTime 3, StatusAndRank 2, KeyAndTime 2, KeyAndRank 2, KeyStatusAndTime 2, Id 2, None 1,
+        Rank 2, Time 3, StatusAndTime 3, StatusAndRank 2, KeyAndTime 2, KeyAndRank 2, KeyStatusAndTime 2, Id 2, None 2,
     }
 
     /// Whether documents are equal in all fields of the index.
@@ -125,8 +125,8 @@ declare_sites! {
     /// The order in which documents are inserted.
     "sorted.inserts" SortedInserts { Shuffled 2, ByTime 1 }
 
-    /// Whether a sorted read lists keys.
-    "sorted.keys" SortedKeys { Any 3, List 1 }
+    /// Which keys a sorted read selects.
+    "sorted.keys" SortedKeys { Any 3, One 1, List 1 }
 
     /// A write behind the inserts.
     "sorted.write" SortedWrite { DeleteOne 1, DeleteKey 1, DeleteMany 1, SetRank 1, SetStatus 1 }

@@ -191,11 +191,14 @@ fn read(generator: &mut Generator, index: &Document, values: SortedValues, is_in
         .iter()
         .map(|(path, order)| (path.clone(), order.as_i32().unwrap_or(1)))
         .collect();
-    // The shape's index on time bounds has the order.
-    let is_by_bounds = fields.is_empty() && keys == SortedKeys::List && is_in_order && has_time_bounds(generator);
+    // The shape's indexes on time bounds have the order.
+    let is_by_bounds = fields.is_empty() && is_in_order && has_time_bounds(generator, keys);
     if fields.is_empty() {
-        let time = generator.shape.time.clone().filter(|_| keys == SortedKeys::List);
+        let time = generator.shape.time.clone().filter(|_| keys != SortedKeys::Any);
         fields.push((time.unwrap_or_else(|| RANK.to_owned()), 1));
+        if generator.chance(50) {
+            fields.push(("n".to_owned(), 1));
+        }
     }
     let mut filter = doc! {};
     // No text is the last before another, so a scan against a descending field has no place to begin at.
@@ -203,6 +206,7 @@ fn read(generator: &mut Generator, index: &Document, values: SortedValues, is_in
     let is_text = |value: &Bson| matches!(value, Bson::String(_) | Bson::Null);
     // Fields in front of the sort, which the filter sets equal to a value.
     let equal = match sort_form {
+        _ if index.is_empty() => 0,
         SortedSort::AllFields => 0,
         SortedSort::BehindOne => 1.min(fields.len() - 1),
         SortedSort::BehindAll => fields.iter().filter(|(path, _)| is_in_front(generator, path)).count(),
@@ -225,17 +229,14 @@ fn read(generator: &mut Generator, index: &Document, values: SortedValues, is_in
         .collect();
     let mut is_by_index = !index.is_empty() || is_by_bounds;
     if let Some(value) = append_range(generator, &mut filter, &sort) {
-        is_by_index &= !index.is_empty();
+        // The pages of several keys are read from the newest or the oldest one on.
+        is_by_index &= !index.is_empty() || keys == SortedKeys::One;
         is_by_index &= value != Bson::Null;
         has_place &= fields[equal].1 > 0 || !is_text(&value);
     }
     is_by_index &= direction == SortDirection::Forward || has_place || is_by_bounds;
     is_by_index &= !is_of_id(index) || generator.shape.item_ids == ItemIds::Unique;
-    if keys == SortedKeys::List && !filter.contains_key(&generator.shape.key[0]) {
-        let listed: Vec<i32> = (0..generator.pick(&[1, 2, 5]))
-            .map(|_| generator.between(0, KEYS))
-            .collect();
-        filter.insert(generator.shape.key[0].clone(), doc! { "$in": listed });
+    if append_keys(generator, keys, &mut filter) {
         // Few items match, perhaps.
         is_by_index &= is_by_bounds;
     }
@@ -289,9 +290,33 @@ fn command(generator: &mut Generator, filter: &Document, sort: &Document) -> Doc
     command
 }
 
-/// Whether the shape has an index on the key and the time bounds of pages that mongod can merge.
-fn has_time_bounds(generator: &Generator) -> bool {
-    generator.shape.time.is_some() && generator.shape.key.len() == 1
+/// Adds the condition on keys. Returns whether it is one.
+fn append_keys(generator: &mut Generator, keys: SortedKeys, filter: &mut Document) -> bool {
+    let fields = generator.shape.key.clone();
+    if keys == SortedKeys::Any || filter.contains_key(&fields[0]) {
+        return false;
+    }
+    let mut number = || generator.between(0, KEYS);
+    if keys == SortedKeys::One {
+        filter.insert(fields[0].clone(), number());
+        filter.extend(fields[1..].iter().map(|field| (field.clone(), Bson::Int32(1))));
+    } else {
+        let listed: Vec<i32> = (0..5).map(|_| number()).collect();
+        let count = generator.pick(&[1, 2, 5]);
+        filter.insert(fields[0].clone(), doc! { "$in": &listed[..count] });
+    }
+    true
+}
+
+/// Whether the shape has an index on the key and the time bounds of pages that has the order of these keys'
+/// items. mongod merges the pages of several keys only if the key has one field.
+fn has_time_bounds(generator: &Generator, keys: SortedKeys) -> bool {
+    let is_read = match keys {
+        SortedKeys::Any => false,
+        SortedKeys::One => true,
+        SortedKeys::List => generator.shape.key.len() == 1,
+    };
+    generator.shape.time.is_some() && is_read
 }
 
 /// Whether an index is that on `_id`, which every collection has.
@@ -338,12 +363,21 @@ fn append_range(generator: &mut Generator, filter: &mut Document, sort: &Documen
         SortedRange::None => return None,
         SortedRange::Begin => bson!({ behind: from.clone() }),
         SortedRange::InclusiveBegin => bson!({ format!("{behind}e"): from.clone() }),
-        SortedRange::End => bson!({ before: from.clone() }),
+        SortedRange::End => {
+            let condition = bson!({ before: from.clone() });
+            filter.entry(path).or_insert(condition);
+            // No text is the greatest, so a descending scan has no place to begin at.
+            let is_open = !is_ascending && matches!(from, Bson::String(_));
+            return Some(if is_open { Bson::Null } else { from });
+        }
         SortedRange::Both => {
             let to = value_of(generator, &path);
             let condition = bson!({ behind: from.clone(), before: to.clone() });
             filter.entry(path).or_insert(condition);
-            return Some(if to == Bson::Null { to } else { from });
+            // Of two types: nothing matches.
+            let is_empty =
+                matches!(from, Bson::String(_)) != matches!(to, Bson::String(_)) || is_flag(&from) != is_flag(&to);
+            return Some(if is_empty || to == Bson::Null { Bson::Null } else { from });
         }
         SortedRange::Equal => from.clone(),
         SortedRange::Ties => {
@@ -355,6 +389,10 @@ fn append_range(generator: &mut Generator, filter: &mut Document, sort: &Documen
     };
     filter.entry(path).or_insert(condition);
     Some(from)
+}
+
+fn is_flag(value: &Bson) -> bool {
+    matches!(value, Bson::Boolean(_))
 }
 
 /// A condition that the index does not answer. Whether the proxy leaves it to mongod.

@@ -18,6 +18,7 @@ mod sort_key;
 mod tests;
 pub mod value_scan;
 
+use bson::DateTime;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 pub use self::plan::SortedQuery;
@@ -37,6 +38,10 @@ use crate::pattern::shapes::BucketShape;
 
 /// The most items that are skipped and returned together. For more items mongod sorts.
 pub const MAX_ITEMS: u64 = 1000;
+
+/// How many items of one key are read at first for each item of the result, because the filter has a condition
+/// that no bound shows.
+const ITEMS_PER_MATCH: u64 = 8;
 
 /// A field of a sort.
 #[derive(Clone, Copy, Debug)]
@@ -70,8 +75,54 @@ enum IndexPart {
 enum ScannedIndex<'a> {
     /// An application's index on items.
     OfItems(&'a StoredIndex),
-    /// The shape's index on time bounds, for pages of the keys that this condition selects.
-    OfTimeBounds(RawDocumentBuf),
+    /// The shape's index on a time bound.
+    OfTimeBounds(BoundsScan),
+}
+
+/// A part of the shape's index on a time bound.
+#[derive(Clone, Debug)]
+struct BoundsScan {
+    /// The condition that selects the keys.
+    keys: RawDocumentBuf,
+    /// Whether it selects one key. If no page of it is late, its pages are then read in the order of their
+    /// numbers.
+    is_of_one_key: bool,
+    /// The condition on the bound. Empty: all pages of the keys.
+    range: RawDocumentBuf,
+    /// The bound in whose order the pages are read.
+    bound: TimeBound,
+    /// The bound that no item of a later page exceeds.
+    place: TimeBound,
+}
+
+/// A time bound of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TimeBound {
+    From,
+    To,
+}
+
+impl TimeBound {
+    fn index(self) -> &'static str {
+        match self {
+            Self::From => index::FROM,
+            Self::To => index::TO,
+        }
+    }
+
+    fn path(self) -> &'static str {
+        match self {
+            Self::From => path::FROM,
+            Self::To => path::TO,
+        }
+    }
+
+    fn of(self, bucket: &Bucket<'_>) -> Option<DateTime> {
+        match self {
+            Self::From => bucket.from,
+            Self::To => bucket.to,
+        }
+    }
 }
 
 /// A query that is answered in the order of an index.
@@ -102,16 +153,31 @@ pub enum IndexScanResult {
 }
 
 impl IndexScan<'_> {
-    /// How many buckets contain the result if the index answers all conditions.
+    /// The number of buckets to read first. Of an index on items, they contain the result if the index answers
+    /// all conditions. Of one key, they contain it if one of [`ITEMS_PER_MATCH`] items matches.
     #[must_use]
-    pub fn buckets(&self) -> u64 {
-        self.wanted().saturating_add(1)
+    pub fn buckets(&self, shape: &BucketShape) -> u64 {
+        let of_matches = self.wanted();
+        let buckets = match &self.index {
+            ScannedIndex::OfTimeBounds(bounds) if bounds.is_of_one_key => {
+                let items = of_matches.saturating_mul(ITEMS_PER_MATCH);
+                items.div_ceil(u64::from(shape.max_items()).max(1)).min(of_matches)
+            }
+            _ => of_matches,
+        };
+        buckets.saturating_add(1)
     }
 
-    /// Whether the index answers equalities on fields before the sort fields.
+    /// Whether the scan reads the pages of one key.
     #[must_use]
-    pub fn has_equalities(&self) -> bool {
-        !self.equalities.is_empty()
+    pub fn is_of_one_key(&self) -> bool {
+        matches!(&self.index, ScannedIndex::OfTimeBounds(bounds) if bounds.is_of_one_key)
+    }
+
+    /// The number of equalities that the application's index answers, on fields before the sort fields.
+    #[must_use]
+    pub fn equalities(&self) -> usize {
+        self.equalities.len()
     }
 
     fn wanted(&self) -> u64 {
@@ -122,7 +188,8 @@ impl IndexScan<'_> {
     /// matter.
     #[must_use]
     pub fn unless_array(&self, shape: &BucketShape) -> Option<String> {
-        let field = self.sort.first().filter(|_| self.begin.is_some())?;
+        let is_of_items = matches!(self.index, ScannedIndex::OfItems(_));
+        let field = self.sort.first().filter(|_| is_of_items && self.begin.is_some())?;
         (field.path != "_id").then(|| stored_path(shape, field.path))
     }
 
@@ -132,20 +199,17 @@ impl IndexScan<'_> {
         let mut find = single("find", collection);
         match &self.index {
             ScannedIndex::OfItems(index) => self.append_item_scan(shape, index, &mut find),
-            ScannedIndex::OfTimeBounds(keys) => {
-                let mut filter = keys.clone();
+            ScannedIndex::OfTimeBounds(bounds) => {
+                let mut filter = bounds.keys.clone();
                 // The condition of the index, which is partial.
-                for (name, value) in index::every_page().iter().flatten() {
+                let conditions = [index::every_page(), bounds.range.clone(), has_items(shape)];
+                for (name, value) in conditions.iter().flat_map(|condition| condition.iter()).flatten() {
                     filter.append(name, value);
                 }
-                let (index, bound, direction) = if self.is_ascending() {
-                    (index::FROM, path::FROM, 1)
-                } else {
-                    (index::TO, path::TO, -1)
-                };
-                find.append(cstr!("hint"), index);
+                let direction = if self.is_ascending() { 1 } else { -1 };
+                find.append(cstr!("hint"), bounds.bound.index());
                 find.append(cstr!("filter"), &filter);
-                find.append(cstr!("sort"), single(bound, direction));
+                find.append(cstr!("sort"), single(bounds.bound.path(), direction));
             }
         }
         let buckets = i64::try_from(buckets).unwrap_or(i64::MAX);
@@ -181,10 +245,10 @@ impl IndexScan<'_> {
     /// whose entries do not move.
     #[must_use]
     pub fn moved_bounds(&self, collection: &str) -> Option<RawDocumentBuf> {
-        let ScannedIndex::OfTimeBounds(keys) = &self.index else {
+        let ScannedIndex::OfTimeBounds(bounds) = &self.index else {
             return None;
         };
-        let mut filter = keys.clone();
+        let mut filter = bounds.keys.clone();
         put(&mut filter, path::EXCEPTION, true);
         put(&mut filter, path::LATE, true);
         let mut find = single("find", collection);
@@ -223,6 +287,7 @@ impl IndexScan<'_> {
             found: Vec::new(),
             last: None,
             keys: Vec::new(),
+            last_page: None,
             is_at_the_end: is_all,
         };
         for bucket in buckets {
@@ -250,8 +315,10 @@ struct Merge<'b, 's> {
     found: Vec<Match<'b>>,
     /// The first entry of the last bucket.
     last: Option<SortKey<'b>>,
-    /// The keys of the pages read, if the index on time bounds is read.
+    /// The keys of the pages read, if the time bounds of several keys are read.
     keys: Vec<RawBsonRef<'b>>,
+    /// The number of the last page read, if the time bounds of one key are read.
+    last_page: Option<u64>,
     /// Whether no bucket after the last one has an entry in the range.
     is_at_the_end: bool,
 }
@@ -284,9 +351,9 @@ impl<'b> Merge<'b, '_> {
                 self.found.push(Match { key, bucket, stored });
             }
         }
-        let entry = match self.scan.index {
+        let entry = match &self.scan.index {
             ScannedIndex::OfItems(_) => first,
-            ScannedIndex::OfTimeBounds(_) => Some(self.bound(&bucket)?),
+            ScannedIndex::OfTimeBounds(bounds) => Some(self.bound(bounds, &bucket)?),
         };
         match entry {
             Some(first) => {
@@ -300,26 +367,35 @@ impl<'b> Merge<'b, '_> {
         Some(())
     }
 
-    /// The entry of a page in the index on time bounds. `None` if the page has no dates as bounds, or if
-    /// the entry of another page of the key may have moved: the first page of a key that is read may not be
-    /// the highest, whose bounds change with each insert, if it is full and another one is reserved behind
-    /// it.
-    fn bound(&mut self, bucket: &Bucket<'b>) -> Option<SortKey<'b>> {
-        let key = get(bucket.document, self.shape.key().first()?)?;
-        let is_first = !self.keys.contains(&key);
-        if is_first {
-            self.keys.push(key);
-        }
-        let may_have_next = bucket.is_closed(self.shape) && bucket.has_reservation();
-        if is_first && may_have_next && !self.scan.is_ascending() {
+    /// The time that no item of a later page exceeds. `None` if the page has no dates as bounds, or if the scan
+    /// may have missed a page or read one twice, because its entry has moved.
+    ///
+    /// A push moves the entry of the highest page in the index on `to`. So that page must be the first one of
+    /// its key in a backward scan of several keys. It may not be if the first page that is read is full and
+    /// another one is reserved behind it.
+    fn bound(&mut self, bounds: &BoundsScan, bucket: &Bucket<'b>) -> Option<SortKey<'b>> {
+        let is_moved = if bounds.is_of_one_key {
+            let last = self.last_page.replace(bucket.page);
+            last.is_some_and(|last| {
+                if self.scan.is_ascending() {
+                    bucket.page <= last
+                } else {
+                    bucket.page >= last
+                }
+            })
+        } else {
+            let key = get(bucket.document, self.shape.key().first()?)?;
+            let is_first = !self.keys.contains(&key);
+            if is_first {
+                self.keys.push(key);
+            }
+            let may_have_next = bucket.is_closed(self.shape) && bucket.has_reservation();
+            is_first && may_have_next && bounds.bound == TimeBound::To
+        };
+        if is_moved {
             return None;
         }
-        let bound = if self.scan.is_ascending() {
-            bucket.from
-        } else {
-            bucket.to
-        };
-        bound.map(SortKey::of_time)
+        bounds.place.of(bucket).map(SortKey::of_time)
     }
 
     /// Whether the item has an entry in the part of the index that the equalities select.
@@ -370,7 +446,12 @@ impl<'b> Merge<'b, '_> {
                 return IndexScanResult::TooFew(0);
             };
             let sort = &self.scan.sort;
-            self.found.retain(|found| !last.is_before(&found.key, sort));
+            // A later page may have items of the same time, which other sort fields put before these.
+            let has_ties = matches!(self.scan.index, ScannedIndex::OfTimeBounds(_)) && sort.len() > 1;
+            self.found.retain(|found| match has_ties {
+                true => found.key.is_before(last, sort),
+                false => !last.is_before(&found.key, sort),
+            });
             let count = u64::try_from(self.found.len()).unwrap_or(u64::MAX);
             if count < self.scan.wanted() {
                 return IndexScanResult::TooFew(self.found.len());

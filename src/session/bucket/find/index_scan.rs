@@ -95,12 +95,19 @@ fn sorted_query<'a>(run: &BucketCommand<'_>, find: &Find<'a>) -> Option<SortedQu
     SortedQuery::of(run.shape, find)
 }
 
-/// The scans of an application's index. Before them, if they answer no equality, the scan of the shape's
-/// index on time bounds, which answers the condition on the key.
+/// The scans of the application's indexes. Before them the scan of the shape's index on time bounds, which answers
+/// the condition on the key, unless an application's index answers more conditions.
 fn scans<'a>(run: &BucketCommand<'_>, query: &SortedQuery<'a>, indexes: &'a [StoredIndex]) -> Vec<IndexScan<'a>> {
     let mut scans = query.scans(indexes);
-    if scans.iter().all(|scan| !scan.has_equalities()) {
-        scans.splice(..0, query.scan_of_time_bounds(run.shape));
+    if let Some(bounds) = query.scan_of_time_bounds(run.shape) {
+        let answered = if bounds.is_of_one_key() {
+            run.shape.key().len()
+        } else {
+            0
+        };
+        if scans.iter().all(|scan| scan.equalities() <= answered) {
+            scans.insert(0, bounds);
+        }
     }
     scans
 }
@@ -118,7 +125,7 @@ async fn read(run: &mut BucketCommand<'_>, mut scans: Vec<IndexScan<'_>>) -> Res
     // mongod refuses `explain` in a transaction and with a snapshot.
     let explains = !run.context.head.in_transaction() && !run.context.head.wants_snapshot();
     scans.retain(|scan| explains || scan.unless_array(run.shape).is_none());
-    let Some(mut buckets) = scans.first().map(IndexScan::buckets) else {
+    let Some(mut buckets) = scans.first().map(|scan| scan.buckets(run.shape)) else {
         return Ok(None);
     };
     for _ in 0..MAX_ATTEMPTS {

@@ -2,11 +2,11 @@
 
 use bson::DateTime;
 use bson::oid::ObjectId;
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument};
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::bounds::Place;
-use super::{Equality, IndexPart, IndexScan, MAX_ITEMS, ScannedIndex, SortField};
-use crate::command::document::{as_flag, as_whole_number, single};
+use super::{BoundsScan, Equality, IndexPart, IndexScan, MAX_ITEMS, ScannedIndex, SortField, TimeBound};
+use crate::command::document::{as_flag, as_whole_number, put, single};
 use crate::command::find::Find;
 use crate::pattern::bucket::item_filter::{BoundSide, ItemFilter, is_plain_path};
 use crate::pattern::bucket::item_index::StoredIndex;
@@ -68,39 +68,55 @@ impl<'a> SortedQuery<'a> {
         scans
     }
 
-    /// The scan of the pages of some keys in the order of their time bounds, which mongod merges. `None` if
-    /// the filter does not list the keys, or the sort is not by time alone from its begin.
+    /// The scan of the pages of some keys in the order of a time bound. `None` if the filter does not select
+    /// the keys by their values, or the sort is not by time first.
     #[must_use]
     pub fn scan_of_time_bounds(&self, shape: &BucketShape) -> Option<IndexScan<'a>> {
-        let ([key], [sort]) = (shape.key(), &self.sort[..]) else {
-            return None;
-        };
-        let (begin, end) = if sort.is_ascending {
-            (BoundSide::Lower, BoundSide::Upper)
-        } else {
-            (BoundSide::Upper, BoundSide::Lower)
-        };
-        if shape.time() != Some(sort.path) || self.filter.bound(sort.path, begin).is_some() {
+        let sort = self.sort.first()?;
+        if shape.time() != Some(sort.path) {
             return None;
         }
+        let ends = sort.ends();
+        let begin = self.filter.bound(sort.path, ends.begin);
+        let bounds = match self.one_key(shape) {
+            Some(key) => bounds_of_one_key(key, *sort, begin)?,
+            None if begin.is_none() => bounds_of_keys(self.listed_keys(shape)?, *sort),
+            // The pages that begin before a time and end behind it are not together in the index.
+            None => return None,
+        };
+        Some(IndexScan {
+            filter: self.filter.clone(),
+            projection: self.projection.clone(),
+            index: ScannedIndex::OfTimeBounds(bounds),
+            equalities: Vec::new(),
+            sort: self.sort.clone(),
+            part: IndexPart::Whole,
+            begin,
+            end: self.filter.bound(sort.path, ends.end),
+            skip: self.skip,
+            limit: self.limit,
+        })
+    }
+
+    /// The condition on the pages of the key that the filter demands, if it does.
+    fn one_key(&self, shape: &BucketShape) -> Option<RawDocumentBuf> {
+        let mut key = RawDocumentBuf::new();
+        for field in shape.key() {
+            let value = self.filter.equality(field).filter(|value| is_simple(*value))?;
+            put(&mut key, field, value);
+        }
+        Some(key)
+    }
+
+    /// The condition on the pages of the keys that the filter lists. `None` if mongod does not merge their scans.
+    fn listed_keys(&self, shape: &BucketShape) -> Option<RawDocumentBuf> {
+        let [key] = shape.key() else { return None };
         let values = self.filter.list(key)?;
         if values.len() > MAX_KEYS || !values.iter().all(|value| is_simple(*value)) {
             return None;
         }
         let values: RawArrayBuf = values.iter().copied().collect();
-        let keys = single(key, single("$in", &values));
-        Some(IndexScan {
-            filter: self.filter.clone(),
-            projection: self.projection.clone(),
-            index: ScannedIndex::OfTimeBounds(keys),
-            equalities: Vec::new(),
-            sort: self.sort.clone(),
-            part: IndexPart::Whole,
-            begin: None,
-            end: self.filter.bound(sort.path, end),
-            skip: self.skip,
-            limit: self.limit,
-        })
+        Some(single(key, single("$in", &values)))
     }
 
     /// The scans of an index, the cheapest first. Empty where it has not the order.
@@ -108,16 +124,14 @@ impl<'a> SortedQuery<'a> {
         let (Some(part), Some(first)) = (self.part_of(index), self.sort.first()) else {
             return Vec::new();
         };
-        let (begin, end) = if first.is_ascending {
-            (BoundSide::Lower, BoundSide::Upper)
-        } else {
-            (BoundSide::Upper, BoundSide::Lower)
-        };
-        let (begin, end) = (self.filter.bound(first.path, begin), self.filter.bound(first.path, end));
-        // A range has values of one type. Documents without the field come before all of them.
+        let ends = first.ends();
+        let begin = self.filter.bound(first.path, ends.begin);
+        let end = self.filter.bound(first.path, ends.end);
+        // A range has values of one type. Values of other types, or documents without the field, come before all
+        // of them.
         let of_type = end
-            .filter(|_| begin.is_none() && first.is_ascending)
-            .and_then(least_of_type);
+            .filter(|_| begin.is_none())
+            .and_then(|end| first_of_type(end, first.is_ascending));
         let begins = [Some(begin), of_type.map(Some)];
         let scans = begins.into_iter().flatten().filter_map(|begin| {
             let place = Place {
@@ -169,21 +183,88 @@ impl<'a> SortedQuery<'a> {
     }
 }
 
+/// The sides of a range at which a scan begins and ends.
+struct ScanEnds {
+    begin: BoundSide,
+    end: BoundSide,
+}
+
+impl SortField<'_> {
+    fn ends(&self) -> ScanEnds {
+        if self.is_ascending {
+            ScanEnds {
+                begin: BoundSide::Lower,
+                end: BoundSide::Upper,
+            }
+        } else {
+            ScanEnds {
+                begin: BoundSide::Upper,
+                end: BoundSide::Lower,
+            }
+        }
+    }
+}
+
+/// The scan of the pages of several keys, which mongod merges.
+fn bounds_of_keys(keys: RawDocumentBuf, sort: SortField<'_>) -> BoundsScan {
+    let bound = if sort.is_ascending {
+        TimeBound::From
+    } else {
+        TimeBound::To
+    };
+    BoundsScan {
+        keys,
+        is_of_one_key: false,
+        range: RawDocumentBuf::new(),
+        bound,
+        place: bound,
+    }
+}
+
+/// The scan of the pages of one key, whose bounds follow one another if no page is late. `None` if the scan
+/// begins at a value that is not a date.
+fn bounds_of_one_key(key: RawDocumentBuf, sort: SortField<'_>, begin: Option<RawBsonRef<'_>>) -> Option<BoundsScan> {
+    let begin = match begin {
+        Some(begin) => Some(RawBsonRef::DateTime(begin.as_datetime()?)),
+        None => None,
+    };
+    // A push does not move an entry in the index on `from`.
+    let (bound, operator) = if sort.is_ascending && begin.is_some() {
+        (TimeBound::To, "$gte")
+    } else {
+        (TimeBound::From, "$lte")
+    };
+    let range = begin.map(|begin| single(bound.path(), single(operator, begin)));
+    Some(BoundsScan {
+        keys: key,
+        is_of_one_key: true,
+        range: range.unwrap_or_default(),
+        bound,
+        place: TimeBound::From,
+    })
+}
+
 /// The part of an index between equalities, in which entries have the order of the sort.
 struct OrderedPart<'a> {
     equalities: Vec<Equality<'a>>,
     is_forward: bool,
 }
 
-/// The least value of the type of another one. `None` for a type whose ranges are not read so.
-fn least_of_type(value: RawBsonRef<'_>) -> Option<RawBsonRef<'static>> {
-    Some(match value {
-        RawBsonRef::Int32(_) | RawBsonRef::Int64(_) | RawBsonRef::Double(_) => RawBsonRef::Double(f64::NEG_INFINITY),
-        RawBsonRef::String(_) => RawBsonRef::String(""),
-        RawBsonRef::DateTime(_) => RawBsonRef::DateTime(DateTime::MIN),
-        RawBsonRef::ObjectId(_) => RawBsonRef::ObjectId(ObjectId::from_bytes([0; 12])),
+/// The first value of the type of another one, in this order. `None` for a type whose ranges are not read so,
+/// and for the greatest text, which does not exist.
+fn first_of_type(value: RawBsonRef<'_>, is_ascending: bool) -> Option<RawBsonRef<'static>> {
+    let [least, greatest] = match value {
+        RawBsonRef::Int32(_) | RawBsonRef::Int64(_) | RawBsonRef::Double(_) => {
+            [f64::NEG_INFINITY, f64::INFINITY].map(RawBsonRef::Double)
+        }
+        RawBsonRef::String(_) => return is_ascending.then_some(RawBsonRef::String("")),
+        RawBsonRef::DateTime(_) => [DateTime::MIN, DateTime::MAX].map(RawBsonRef::DateTime),
+        RawBsonRef::ObjectId(_) => [[0; 12], [u8::MAX; 12]]
+            .map(ObjectId::from_bytes)
+            .map(RawBsonRef::ObjectId),
         _ => return None,
-    })
+    };
+    Some(if is_ascending { least } else { greatest })
 }
 
 /// Whether a list has the pages of all items that equal this value.

@@ -45,7 +45,7 @@ fn query(indexes: &[StoredIndex], filter: &RawDocument, sort: &RawDocument) -> O
     };
     let query = SortedQuery::of(&shape(), &find)?;
     let scan = query.scans(indexes).pop()?;
-    Some(scan.query(&shape(), "c", scan.buckets()))
+    Some(scan.query(&shape(), "c", scan.buckets(&shape())))
 }
 
 fn check(indexes: &[StoredIndex], filter: &RawDocument, sort: &RawDocument, expected: &RawDocument) {
@@ -60,7 +60,7 @@ fn check(indexes: &[StoredIndex], filter: &RawDocument, sort: &RawDocument, expe
 }
 
 #[test]
-fn a_range_without_a_begin_is_read_from_the_least_value_of_its_type() {
+fn a_range_without_a_begin_is_read_from_the_first_value_of_its_type() {
     let key = rawdoc! { "control.v": 1, "history.status": 1 };
     let indexes = indexes(std::slice::from_ref(&key));
     let least = [
@@ -81,6 +81,13 @@ fn a_range_without_a_begin_is_read_from_the_least_value_of_its_type() {
             &rawdoc! { "hint": key.clone(), "min": begin },
         );
     }
+    check(
+        &indexes,
+        &rawdoc! { "status": { "$gt": 5 } },
+        &rawdoc! { "status": -1 },
+        // Excludes the least value of the next type.
+        &rawdoc! { "hint": key.clone(), "max": { "control.v": 1, "history.status": "" }, "sort": { "control.v": -1 } },
+    );
     let page = rawdoc! { "control.v": { "$gte": 1, "$lte": 1 }, "count": { "$gt": 0 } };
     for (range, order) in [(rawdoc! { "$lte": true }, 1), (rawdoc! { "$gt": "b" }, -1)] {
         check(

@@ -58,7 +58,7 @@ fn pages(filter: &RawDocument, sort: &RawDocument) -> Option<RawDocumentBuf> {
 #[test]
 fn listed_keys_are_read_by_the_index_on_the_bound_of_the_begin() {
     let filter = rawdoc! { "k": { "$in": [1, 2] } };
-    let keys = || rawdoc! { "k": { "$in": [1, 2] }, "control.v": 1 };
+    let keys = || rawdoc! { "k": { "$in": [1, 2] }, "control.v": 1, "count": { "$gt": 0 } };
     assert_eq!(
         pages(&filter, &rawdoc! { "at": -1 }),
         Some(rawdoc! {
@@ -76,6 +76,48 @@ fn listed_keys_are_read_by_the_index_on_the_bound_of_the_begin() {
 }
 
 #[test]
+fn pages_of_one_key_are_read_by_a_bound_that_a_push_does_not_move() {
+    let range = |condition: RawDocumentBuf| rawdoc! { "k": 1, "at": condition, "a": 1 };
+    let of_key = |hint: &str, range: RawDocumentBuf, bound: &str, direction: i32| {
+        let mut filter = rawdoc! { "k": 1, "control.v": 1 };
+        for (name, value) in range.iter().flatten() {
+            filter.append(name, value);
+        }
+        put(&mut filter, "count", rawdoc! { "$gt": 0 });
+        rawdoc! {
+            "find": "c", "hint": hint, "filter": filter, "sort": single(bound, direction), "limit": 4_i64, "batchSize": 4_i64,
+        }
+    };
+    let (from, to) = (("mongoshape_from", "control.from"), ("mongoshape_to", "control.to"));
+    for (filter, direction, (hint, bound), condition) in [
+        (rawdoc! { "k": 1, "a": 1 }, -1, from, rawdoc! {}),
+        (rawdoc! { "k": 1, "a": 1 }, 1, from, rawdoc! {}),
+        (
+            range(rawdoc! { "$lt": at(5) }),
+            -1,
+            from,
+            rawdoc! { "control.from": { "$lte": at(5) } },
+        ),
+        (
+            range(rawdoc! { "$gt": at(5) }),
+            1,
+            to,
+            rawdoc! { "control.to": { "$gte": at(5) } },
+        ),
+        (range(rawdoc! { "$gt": at(5) }), -1, from, rawdoc! {}),
+    ] {
+        let expected = of_key(hint, condition, bound, direction);
+        for sort in [rawdoc! { "at": direction }, rawdoc! { "at": direction, "a": 1 }] {
+            assert_eq!(pages(&filter, &sort).as_ref(), Some(&expected), "{filter:?} {sort:?}");
+        }
+    }
+    // The scan would begin at a value that is no date, or at a key that several pages may equal.
+    for filter in [range(rawdoc! { "$lt": 5 }), rawdoc! { "k": RawBson::Null, "a": 1 }] {
+        assert_eq!(pages(&filter, &rawdoc! { "at": -1 }), None, "{filter:?}");
+    }
+}
+
+#[test]
 fn late_pages_of_the_keys_are_queried_after_the_scan() {
     let (filter, sort) = (rawdoc! { "k": { "$in": [1, 2] }, "a": 1 }, rawdoc! { "at": -1 });
     let query = SortedQuery::of(&shape(), &find(&filter, &sort)).unwrap();
@@ -89,10 +131,10 @@ fn late_pages_of_the_keys_are_queried_after_the_scan() {
     let indexes = prefixed();
     let of_items = query.scans(&indexes).pop().unwrap();
     assert_eq!(of_items.moved_bounds("c"), None);
-    assert!(!scan.has_equalities() && !of_items.has_equalities());
+    assert_eq!([scan.equalities(), of_items.equalities()], [0, 0]);
     let filter = rawdoc! { "status": 1 };
     let behind_status = SortedQuery::of(&shape(), &find(&filter, &sort)).unwrap();
-    assert!(behind_status.scans(&indexes).pop().unwrap().has_equalities());
+    assert_eq!(behind_status.scans(&indexes).pop().unwrap().equalities(), 1);
 }
 
 #[test]
@@ -111,7 +153,7 @@ fn other_queries_are_not_read_by_time_bounds() {
         assert_eq!(pages(&filter, &descending), None, "{filter:?}");
     }
     let keys = rawdoc! { "k": { "$in": [1] } };
-    for sort in [rawdoc! { "a": 1 }, rawdoc! { "at": 1, "a": 1 }] {
+    for sort in [rawdoc! { "a": 1 }, rawdoc! { "a": 1, "at": 1 }] {
         assert_eq!(pages(&keys, &sort), None, "{sort:?}");
     }
     let to_an_end = rawdoc! { "k": { "$in": [1] }, "at": { "$gt": at(5) } };
