@@ -137,6 +137,12 @@ groups! {
     /// The newest or oldest item of each key.
     NEWEST "newest" [NewestForm, NewestSort, NewestDirection, NewestBy, NewestBefore, BatchSize]
 
+    /// The newest or oldest items of keys, by a `$lookup`.
+    NEWEST_LOOKUP "newest lookup" [
+        NewestLookupForm, NewestLookupSource, NewestLookupKey, NewestLookupBefore, NewestLookupSort, NewestDirection,
+        NewestLookupSkip, NewestLookupLimit, NewestLookupPlace,
+    ]
+
     /// A sorted read of a collection with an index.
     SORTED "sorted" [
         SortedIndex, SortedTies, SortedValues, SortedSort, SortDirection, SortedRange, SortedResidual, SortedRead, SortedWrite,
@@ -149,6 +155,11 @@ groups! {
 
 /// Productions that do not come together, and why.
 const NEVER: &[(Production, &[Production], &str)] = &[
+    (
+        ("newestLookup.source", "Shaped"),
+        &[("newestLookup.key", "*")],
+        "the key is that of an item",
+    ),
     (
         ("update", "FailingMany"),
         &[

@@ -13,6 +13,7 @@ mod indexes;
 mod insert;
 mod lookup;
 mod newest;
+mod newest_lookup;
 mod scene;
 mod sorted;
 mod transaction;
@@ -115,6 +116,7 @@ pub const READS: &[Family] = &[
     Family::new("count", 10, count::generate),
     Family::new("aggregate", 20, aggregate::generate),
     Family::new("newest", 4, newest::generate),
+    Family::new("newest lookup", 6, newest_lookup::generate),
     Family::new("distinct", 5, distinct::generate),
     Family::new("lookup", 5, lookup::generate),
     Family::new("view", 2, view::generate),
@@ -145,6 +147,7 @@ pub const ALL: &[Family] = &[
     Family::new("count", 8, count::generate),
     Family::new("aggregate", 12, aggregate::generate),
     Family::new("newest", 4, newest::generate),
+    Family::new("newest lookup", 6, newest_lookup::generate),
     Family::new("distinct", 6, distinct::generate),
     Family::new("lookup", 8, lookup::generate),
     Family::new("view", 1, view::generate),
@@ -165,6 +168,7 @@ pub const ALL_IN_SESSIONS: &[Family] = &[
     Family::new("count", 3, count::generate),
     Family::new("aggregate", 4, aggregate::generate),
     Family::new("newest", 4, newest::generate),
+    Family::new("newest lookup", 6, newest_lookup::generate),
     Family::new("empty", 4, empty::generate),
     Family::new("scene", 4, scene::generate),
     Family::new("sorted", 3, sorted::generate),

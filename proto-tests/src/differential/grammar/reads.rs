@@ -99,6 +99,30 @@ declare_sites! {
         UnwindNested 1, ReplaceRoot 2, SetWindowFields 1, Densify 1, Fill 1, Sample 1,
     }
 
+    /// How a `$lookup` of the newest or oldest items names the key.
+    "newestLookup" NewestLookupForm { Fields 4, Variable 3, VariableFirst 1, VariableAndMore 1, VariableInAnd 1 }
+
+    /// The documents whose keys are looked up.
+    "newestLookup.source" NewestLookupSource { Documents 4, Shaped 1 }
+
+    /// The key that is looked up for a document.
+    "newestLookup.key" NewestLookupKey { Known 12, Null 1, Missing 1, Other 1, Array 2, ArrayOfDocuments 1 }
+
+    /// What comes before its sort.
+    "newestLookup.before" NewestLookupBefore { Nothing 7, Match 1 }
+
+    /// The sort.
+    "newestLookup.sort" NewestLookupSort { Time 7, TimeAndNumber 1 }
+
+    /// How many items are skipped.
+    "newestLookup.skip" NewestLookupSkip { None 3, Few 1 }
+
+    /// How many items are returned.
+    "newestLookup.limit" NewestLookupLimit { None 1, One 3, Few 4, Many 1, Double 1 }
+
+    /// Where the `$lookup` is.
+    "newestLookup.place" NewestLookupPlace { Pipeline 8, Facet 1, Nested 2, Collation 1 }
+
     /// What selects the newest or oldest item of each key.
     "newest" NewestForm { First 3, Last 3, Top 1, Bottom 1, Max 1, Min 1, FirstAndMax 1, FirstAndMin 1 }
 
