@@ -27,6 +27,7 @@ pub mod item_index;
 pub mod item_lookup;
 pub mod items_view;
 pub mod key;
+pub mod key_end;
 pub mod layout;
 mod number;
 pub mod pack;

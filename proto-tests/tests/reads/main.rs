@@ -4,6 +4,7 @@ mod cursors;
 mod examples;
 mod keys;
 mod newest;
+mod newest_lookup;
 mod order;
 mod paging;
 mod projections;

@@ -1,7 +1,8 @@
-//! Aggregation expressions for updates.
+//! Aggregation expressions for updates and pipelines.
 
-use bson::raw::{BindRawBsonRef, RawArrayBuf, RawDocumentBuf};
+use bson::raw::{BindRawBsonRef, RawArrayBuf, RawDocument, RawDocumentBuf};
 
+use super::layout::path;
 use crate::command::document::single;
 
 /// `{operator: [first, second]}`
@@ -17,6 +18,19 @@ pub(super) fn of_field(operator: &str, path: &str, value: impl BindRawBsonRef) -
     call(operator, field(path).as_str(), value)
 }
 
+/// `{$cond: [condition, then, otherwise]}`
+pub(super) fn choice(
+    condition: &RawDocument,
+    then: impl BindRawBsonRef,
+    otherwise: impl BindRawBsonRef,
+) -> RawDocumentBuf {
+    let mut operands = RawArrayBuf::new();
+    operands.push(condition);
+    operands.push(then);
+    operands.push(otherwise);
+    single("$cond", &operands)
+}
+
 /// `{$literal: value}`: mongod does not interpret `$` in the value.
 pub(super) fn literal(value: impl BindRawBsonRef) -> RawDocumentBuf {
     single("$literal", value)
@@ -30,6 +44,12 @@ pub(super) fn field(path: &str) -> String {
 /// The expression for whether the field at a path is missing.
 pub(super) fn is_missing(path: &str) -> RawDocumentBuf {
     call("$eq", single("$type", field(path).as_str()), "missing")
+}
+
+/// The conditions under which the items of a page and those of all pages before it (for page 0: after it) are
+/// in the order of time.
+pub(super) fn shows_time_order() -> [RawDocumentBuf; 2] {
+    [is_missing(path::LATE), is_missing(path::UNORDERED)]
 }
 
 /// An expression that fails with error 241 (`ConversionFailure`), so that the statement changes

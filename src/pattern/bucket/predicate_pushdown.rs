@@ -3,7 +3,7 @@
 //! The client's filter runs unchanged on unwound items. The bucket predicate only reduces the buckets to
 //! unwind, so it may let through too many, never too few.
 
-use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::rawdoc;
 
 use super::index::has_items;
@@ -329,21 +329,52 @@ fn key_expressions(shape: &BucketShape, expression: RawBsonRef<'_>) -> Vec<RawDo
             parts.flat_map(|part| key_expressions(shape, part)).collect()
         }
         Some(("$eq", RawBsonRef::Array(sides))) => {
-            let texts: Option<Vec<&str>> = sides.into_iter().map(|side| side.ok()?.as_str()).collect();
-            let field = match texts.as_deref() {
-                Some([field, variable] | [variable, field]) if is_variable(variable) => field.strip_prefix('$'),
-                _ => None,
-            };
-            let field = field.filter(|field| shape.key().iter().any(|name| name == field));
-            let branches = field.map(|field| {
+            let equality = VariableEquality::of(sides);
+            let equality = equality.filter(|equality| shape.key().iter().any(|name| name == equality.field));
+            let branches = equality.map(|equality| {
                 let equal = single("$expr", single("$eq", sides));
-                [equal, single(field, RawBson::Null)]
+                [equal, single(equality.field, RawBson::Null)]
             });
             let clause = branches.map(|branches| single("$or", array_of(&branches)));
             clause.into_iter().collect()
         }
         _ => Vec::new(),
     }
+}
+
+/// An equality of a field and a variable of the client.
+struct VariableEquality<'a> {
+    field: &'a str,
+    /// The variable, or a path within one, with its `$$`.
+    variable: &'a str,
+}
+
+impl<'a> VariableEquality<'a> {
+    /// The equality of the operands of an `$eq`.
+    fn of(operands: &'a RawArray) -> Option<Self> {
+        let texts: Option<Vec<&str>> = operands.into_iter().map(|side| side.ok()?.as_str()).collect();
+        match texts.as_deref() {
+            Some([field, variable] | [variable, field]) if is_variable(variable) => Some(Self {
+                field: field.strip_prefix('$')?,
+                variable,
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// The variable, with its `$$`, that a filter demands to be equal to a field, if that is its only condition.
+#[must_use]
+pub fn only_variable<'a>(field: &str, filter: &'a RawDocument) -> Option<&'a str> {
+    let ("$expr", RawBsonRef::Document(expression)) = first_field(filter)? else {
+        return None;
+    };
+    let ("$eq", RawBsonRef::Array(operands)) = first_field(expression)? else {
+        return None;
+    };
+    let is_only = filter.iter().count() == 1 && expression.iter().count() == 1;
+    let equality = VariableEquality::of(operands).filter(|equality| is_only && equality.field == field)?;
+    Some(equality.variable)
 }
 
 /// Whether an expression is a variable of the client, or a path within one.

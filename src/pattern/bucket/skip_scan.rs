@@ -8,7 +8,7 @@
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::expression::{call, field, is_missing};
+use super::expression::{call, choice, field, shows_time_order};
 use super::layout::{VERSION, path};
 use super::predicate_pushdown::is_page;
 use super::unwind::{FieldOrder, single_sort, unpack};
@@ -129,11 +129,7 @@ fn pages_of_keys(shape: &BucketShape, collection: &str, key: &str, extreme: Extr
     put(&mut group, "page", single("$first", if_page_is_in_order(shape, page)));
     let is_out_of_order = call("$eq", "$page", RawBson::Null);
     let lookup = all_pages(collection, key, &is_out_of_order);
-    let pages = choice(
-        &is_out_of_order,
-        "$pages".into(),
-        RawBson::Array(list(["$page".into()])),
-    );
+    let pages = choice(&is_out_of_order, "$pages", list(["$page".into()]));
     vec![
         single("$sort", &order),
         single("$group", &group),
@@ -155,23 +151,20 @@ fn pages_without_key(collection: &str, key: &str) -> RawDocumentBuf {
     union
 }
 
-/// An expression that is null unless a page shows that its items and those of all pages before it (for page
-/// 0: after it) are in the order of time.
+/// An expression that is null unless a page has items and [shows](shows_time_order) that they are in the order
+/// of time.
 fn if_page_is_in_order(shape: &BucketShape, page: RawDocumentBuf) -> RawDocumentBuf {
-    let conditions = [
-        call("$eq", field(path::VERSION).as_str(), VERSION),
-        is_missing(path::LATE),
-        is_missing(path::UNORDERED),
-        call("$gt", field(shape.count()).as_str(), 0),
-    ];
-    choice(&single("$and", array_of(&conditions)), page.into(), RawBson::Null)
+    let mut conditions = shows_time_order().to_vec();
+    conditions.push(call("$eq", field(path::VERSION).as_str(), VERSION));
+    conditions.push(call("$gt", field(shape.count()).as_str(), 0));
+    choice(&single("$and", array_of(&conditions)), page, RawBson::Null)
 }
 
 /// The `$graphLookup` of all pages of a key, which reads nothing unless `condition` is true.
 fn all_pages(collection: &str, key: &str, condition: &RawDocument) -> RawDocumentBuf {
     let nothing = RawBson::Array(RawArrayBuf::new());
     let mut lookup = single("from", collection);
-    lookup.append(cstr!("startWith"), choice(condition, "$_id".into(), nothing));
+    lookup.append(cstr!("startWith"), choice(condition, "$_id", nothing));
     // With a depth of 0, mongod follows no path.
     lookup.append(cstr!("connectFromField"), "_id");
     put(&mut lookup, "connectToField", key);
@@ -179,10 +172,6 @@ fn all_pages(collection: &str, key: &str, condition: &RawDocument) -> RawDocumen
     lookup.append(cstr!("restrictSearchWithMatch"), is_page());
     lookup.append(cstr!("as"), "pages");
     lookup
-}
-
-fn choice(condition: &RawDocument, then: RawBson, otherwise: RawBson) -> RawDocumentBuf {
-    single("$cond", list([condition.to_owned().into(), then, otherwise]))
 }
 
 #[cfg(test)]

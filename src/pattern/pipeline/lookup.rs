@@ -6,6 +6,9 @@
 //! path, which matches a bucket if and only if it matches one of its items. Then by another
 //! `$lookup` of the same two fields, on the items of one bucket at a time, passed by `$documents`.
 //! Inside a `$facet`, which does not allow `$documents`, the view of the items is read instead.
+//!
+//! A sub-pipeline that needs the first or last items of a key reads the pages at that end of the key: see
+//! [`key_end`](crate::pattern::bucket::key_end).
 
 use std::sync::Arc;
 
@@ -14,7 +17,8 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use super::{PipelinePosition, PipelineRefusal, Pipelines, begins_with_documents, documents, with_pipeline};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, get, put, single};
-use crate::pattern::bucket::predicate_pushdown::key_position;
+use crate::pattern::bucket::key_end::{KeyLookup, WantedKey};
+use crate::pattern::bucket::predicate_pushdown::{key_position, only_variable};
 use crate::pattern::bucket::{items_view, unwind};
 use crate::pattern::outlier::classify::{depends_on_array, names_own};
 use crate::pattern::shapes::{BucketShape, Shape};
@@ -83,6 +87,12 @@ impl Pipelines<'_> {
             return Ok(Some(with_pipeline(spec, &self.items(from, &shape, &given, &stages)?)));
         }
         let bucket = self.bucket(from, &shape)?;
+        let at_end = (place == PipelinePosition::Open).then(|| at_key_end(bucket, from, spec, &stages));
+        if let Some(arguments) = at_end.flatten() {
+            unwind::check(bucket, &stages).map_err(|what| self.refused(from, &shape, &what))?;
+            self.reach(from, &shape, false);
+            return Ok(Some(arguments));
+        }
         let Some(join) = Join::of(fields).filter(|join| key_position(bucket, join.foreign).is_none()) else {
             return Ok(Some(with_pipeline(spec, &self.items(from, &shape, &given, &stages)?)));
         };
@@ -116,6 +126,53 @@ impl Pipelines<'_> {
         let stages: Vec<RawDocumentBuf> = unwound::behind(stages).collect();
         Ok(with_pipeline(&spec, &stages))
     }
+}
+
+/// The arguments of a `$lookup` that reads the pages at one end of a key. `None` if it needs other items.
+fn at_key_end(
+    shape: &BucketShape,
+    from: &str,
+    spec: &RawDocument,
+    stages: &[RawDocumentBuf],
+) -> Option<RawDocumentBuf> {
+    let [key] = shape.key() else { return None };
+    let mut variables = match get(spec, "let") {
+        None => RawDocumentBuf::new(),
+        given => given?.as_document()?.to_owned(),
+    };
+    let fields = ["localField", "foreignField"].map(|name| get(spec, name));
+    let variable = fresh("mongoshape_local", spec);
+    let wanted = if fields == [None, None] {
+        let filter = stages.first().and_then(|stage| unwound::only_match(stage))?;
+        WantedKey::Variable(only_variable(key, filter)?)
+    } else {
+        let join = Join::of(fields).filter(|join| join.foreign == key)?;
+        let (first, rest) = split(join.local);
+        put(&mut variables, &variable, top(first));
+        // An expression has no path with such a name.
+        let is_expression = !rest.contains(".$");
+        is_expression.then_some(WantedKey::LocalField {
+            variable: &variable,
+            rest,
+        })?
+    };
+    let lookup = KeyLookup {
+        shape,
+        collection: from,
+        key,
+        wanted,
+        prefix: &variable,
+    };
+    let pipeline = lookup.of_end(stages)?;
+    let mut arguments = RawDocumentBuf::new();
+    for (name, value) in spec.iter().flatten() {
+        if !ARGUMENTS.contains(&name.as_str()) {
+            arguments.append(name, value);
+        }
+    }
+    arguments.append(cstr!("let"), &variables);
+    arguments.append(cstr!("pipeline"), array_of(&pipeline));
+    Some(arguments)
 }
 
 impl<'a> Join<'a> {

@@ -164,3 +164,67 @@ fn names_given_by_the_client_are_left_alone() {
     let spec = rawdoc! { "let": { "mongoshape_local": "$x" } };
     assert_eq!(super::lookup::fresh("mongoshape_local", &spec), "mongoshape_local_");
 }
+
+/// The rewritten arguments of a `$lookup` in a collection with a time.
+fn with_time(lookup: &RawDocument, place: PipelinePosition) -> RawDocumentBuf {
+    let options = BucketOptions {
+        time: Some("at".to_owned()),
+        ..options()
+    };
+    let shapes = Shapes::new(vec![Shape::Bucket(BucketShape::new(options).unwrap())]).unwrap();
+    let mut pipelines = Pipelines::new(&shapes, "d");
+    let stages = pipelines.stages(&[&single("$lookup", lookup)], place).unwrap();
+    assert_eq!(pipelines.into_reached().len(), 1);
+    stages[0].get_document("$lookup").unwrap().to_owned()
+}
+
+#[test]
+fn the_newest_items_of_a_key_come_from_its_last_pages() {
+    let newest = || rawdoc! { "$sort": { "at": -1 } };
+    let by_fields = rawdoc! { "from": "shaped", "localField": "a.b", "foreignField": "k", "pipeline": [newest(), { "$limit": 1 }], "as": "c" };
+    let equal = rawdoc! { "$match": { "$expr": { "$eq": ["$k", "$$v"] } } };
+    let by_variable =
+        rawdoc! { "from": "shaped", "let": { "v": "$a" }, "pipeline": [equal, newest(), { "$limit": 1 }], "as": "c" };
+    for lookup in [&by_fields, &by_variable] {
+        let rewritten = with_time(lookup, PipelinePosition::Open);
+        assert_eq!(get(&rewritten, "from"), None);
+        assert_eq!(get(&rewritten, "localField"), None);
+        assert_eq!(rewritten.get_str("as").unwrap(), "c");
+        let first = documents(get(&rewritten, "pipeline")).unwrap()[0];
+        assert_eq!(first_field(first).unwrap().0, "$documents");
+        let in_facet = with_time(lookup, PipelinePosition::InFacet);
+        assert_eq!(in_facet.get_str("from").unwrap(), "shaped");
+    }
+    let variables = with_time(&by_fields, PipelinePosition::Open);
+    assert_eq!(
+        variables.get_document("let").unwrap(),
+        &*rawdoc! { "mongoshape_local": "$a" }
+    );
+}
+
+#[test]
+fn other_lookups_by_key_read_all_of_its_pages() {
+    let sorted = || [rawdoc! { "$sort": { "at": -1 } }, rawdoc! { "$limit": 1 }];
+    let with_filter = |filter: RawDocumentBuf| {
+        let stages = array_of(&[vec![single("$match", filter)], sorted().to_vec()].concat());
+        rawdoc! { "from": "shaped", "let": { "v": "$a" }, "pipeline": stages, "as": "c" }
+    };
+    let by_fields = |local: &str, foreign: &str| {
+        rawdoc! { "from": "shaped", "localField": local, "foreignField": foreign, "pipeline": array_of(&sorted()), "as": "c" }
+    };
+    for lookup in [
+        with_filter(rawdoc! { "$expr": { "$eq": ["$k", "$$v"] }, "a": 1 }),
+        with_filter(rawdoc! { "$expr": { "$gt": ["$k", "$$v"] } }),
+        with_filter(rawdoc! { "$expr": { "$eq": ["$a", "$$v"] } }),
+        with_filter(rawdoc! { "$expr": { "$eq": ["$k", "$$ROOT"] } }),
+        with_filter(rawdoc! { "k": 1 }),
+        by_fields("a", "k.x"),
+        by_fields("a", "b"),
+        by_fields("a.$id", "k"),
+        rawdoc! { "from": "shaped", "pipeline": array_of(&sorted()), "as": "c" },
+        rawdoc! { "from": "shaped", "localField": "a", "foreignField": "k", "as": "c" },
+    ] {
+        let rewritten = with_time(&lookup, PipelinePosition::Open);
+        assert_eq!(rewritten.get_str("from").unwrap(), "shaped", "{lookup:?}");
+    }
+}

@@ -213,7 +213,11 @@ impl Operation for NewestLookup {
 /// The items that were found for a document.
 fn found(answer: &RawDocument) -> impl Iterator<Item = &RawDocument> {
     let found = field(answer, "found").and_then(RawBsonRef::as_array);
-    found.into_iter().flatten().flatten().filter_map(RawBsonRef::as_document)
+    found
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(RawBsonRef::as_document)
 }
 
 impl NewestLookup {
