@@ -53,6 +53,23 @@ impl Fixture {
         ];
         doc! { "aggregate": COLLECTION, "pipeline": pipeline.as_slice(), "cursor": {}, "$db": &self.database }
     }
+
+    /// The same by a `$lookup` of two items, of which the first counts.
+    fn newest_by_lookup(&self) -> Result<Document> {
+        let keys: Vec<Document> = (0..i32::try_from(KEYS)?).map(|key| doc! { "_id": key }).collect();
+        let pipeline = [doc! { "$sort": { "at": -1 } }, doc! { "$limit": 2 }];
+        let lookup = doc! {
+            "from": COLLECTION, "localField": "_id", "foreignField": "k", "pipeline": pipeline.as_slice(),
+            "as": "found",
+        };
+        let newest = doc! { "at": { "$first": "$found.at" } };
+        let stages = [
+            doc! { "$documents": keys },
+            doc! { "$lookup": lookup },
+            doc! { "$set": newest },
+        ];
+        Ok(doc! { "aggregate": 1, "pipeline": stages.as_slice(), "cursor": {}, "$db": &self.database })
+    }
 }
 
 /// The newest items of the keys with odd numbers, whose items stay in the order of time, or of all keys.
@@ -208,11 +225,13 @@ fn the_newest_items_are_found_while_others_are_inserted_and_deleted() -> Result<
             scope.spawn(move || -> Result<()> {
                 let mut application = fixture.application(proxy)?;
                 while !is_done.load(Ordering::SeqCst) {
-                    let before: Vec<i64> = newest.iter().map(|time| time.load(Ordering::SeqCst)).collect();
-                    let answer = times(&application.all(&fixture.newest())?)?;
-                    for (key, least) in (0..).zip(before) {
-                        let time = answer.get(&key).with_context(|| format!("no key {key}: {answer:?}"))?;
-                        ensure!(*time >= least, "{time} of the key {key} is older than {least}");
+                    for command in [fixture.newest(), fixture.newest_by_lookup()?] {
+                        let before: Vec<i64> = newest.iter().map(|time| time.load(Ordering::SeqCst)).collect();
+                        let answer = times(&application.all(&command)?)?;
+                        for (key, least) in (0..).zip(before) {
+                            let time = answer.get(&key).with_context(|| format!("no key {key}: {answer:?}"))?;
+                            ensure!(*time >= least, "{time} of the key {key} is older than {least}");
+                        }
                     }
                     for is_of_all in [false, true] {
                         let before: Vec<i64> = newest.iter().map(|time| time.load(Ordering::SeqCst)).collect();

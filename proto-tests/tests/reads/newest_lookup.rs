@@ -1,8 +1,11 @@
 //! The newest or oldest items of keys, by `$lookup`: the answers of a plain collection, and the number of pages
 //! that mongod reads.
 
+use std::ops::Range;
+
 use anyhow::{Result, ensure};
 use bson::{Bson, DateTime, Document, bson, doc};
+use proto_tests::sessions::lsid;
 use proto_tests::sides::{COLLECTION, Sides};
 
 use crate::proxies::small_pages;
@@ -20,10 +23,10 @@ fn at(seconds: i64) -> Bson {
     Bson::DateTime(DateTime::from_millis(seconds * 1000))
 }
 
-/// Items of a key with times from 0.
-fn items(key: &Bson, count: i64) -> Vec<Document> {
-    (0..count)
-        .map(|number| doc! { "_id": format!("{key} {number}"), "k": key.clone(), "at": at(number), "n": number })
+/// Items of a key, numbered by their times.
+fn items(key: &Bson, times: Range<i64>) -> Vec<Document> {
+    times
+        .map(|time| doc! { "_id": format!("{key} {time}"), "k": key.clone(), "at": at(time), "n": time })
         .collect()
 }
 
@@ -36,14 +39,15 @@ fn insert(sides: &mut Sides, items: &[Document]) -> Result<()> {
 fn start() -> Result<Sides> {
     let mut sides = Sides::on_a_standalone(small_pages())?;
     for key in (0..KEYS).chain([LATE, SHORT]) {
-        insert(&mut sides, &items(&key.into(), PAGES * 3))?;
+        insert(&mut sides, &items(&key.into(), 0..PAGES * 3))?;
     }
     insert(&mut sides, &[doc! { "_id": "late", "k": LATE, "at": at(5), "n": -1 }])?;
     let ends = doc! { "k": SHORT, "n": { "$in": [0, 1, 2, 3, 34, 35] } };
     sides.alike(&doc! { "delete": COLLECTION, "deletes": [{ "q": ends, "limit": 0 }] })?;
-    insert(&mut sides, &items(&"one page".into(), 2))?;
-    insert(&mut sides, &items(&"ONE PAGE".into(), 9))?;
-    insert(&mut sides, &items(&bson!({ "$f": 1 }), 9))?;
+    // One page of items that are newer than those of all other keys.
+    insert(&mut sides, &items(&"one page".into(), 2000..2002))?;
+    insert(&mut sides, &items(&"ONE PAGE".into(), 0..9))?;
+    insert(&mut sides, &items(&bson!({ "$f": 1 }), 0..9))?;
     for number in 0..9_i64 {
         let mut item = doc! { "_id": format!("no key {number}"), "at": at(number) };
         if number % 2 == 0 {
@@ -171,12 +175,14 @@ fn a_lookup_of_any_value_is_exact() -> Result<()> {
         key(Bson::Null),
         doc! {},
         key(bson!([0, 1])),
+        key(bson!([0, "one page"])),
         key(bson!([])),
         key(bson!([Bson::Null, 1])),
         key(bson!([[0]])),
         key(bson!({ "a": 1 })),
         key(bson!({ "deep": 2 })),
         key(bson!([{ "deep": 2 }, { "deep": LATE }])),
+        key(bson!([{ "deep": 2 }, { "deep": "one page" }])),
         key(Bson::MinKey),
     ];
     for sort in [-1, 1] {
@@ -232,9 +238,12 @@ fn large_pages_are_not_collected_in_an_array() -> Result<()> {
 #[test]
 fn a_thousand_keys_are_read_in_a_thousand_pages() -> Result<()> {
     let mut sides = Sides::on_a_standalone(small_pages())?;
+    // The index that an application has for such a `$lookup`.
+    let index = doc! { "key": { "k": 1, "at": -1 }, "name": "newest" };
+    sides.alike(&doc! { "createIndexes": COLLECTION, "indexes": [index] })?;
     for first in (0..1000).step_by(100) {
         let documents: Vec<Document> = (first..first + 100)
-            .flat_map(|key| items(&Bson::Int32(key), 9))
+            .flat_map(|key| items(&Bson::Int32(key), 0..9))
             .collect();
         insert(&mut sides, &documents)?;
     }
@@ -242,7 +251,36 @@ fn a_thousand_keys_are_read_in_a_thousand_pages() -> Result<()> {
     let stages = [bson!({ "$sort": { "at": -1 } }), bson!({ "$limit": 1 })];
     for lookup in lookups("key", &stages) {
         let read = pages_read(&mut sides, &looked_up(&keys, &[bson!({ "$lookup": lookup })]))?;
-        ensure!(read == 1000, "{read} pages");
+        // mongod tries that index, too, before it knows the better plan.
+        ensure!((1000..1020).contains(&read), "{read} pages");
     }
+    Ok(())
+}
+
+#[test]
+fn a_transaction_looks_up_its_own_items() -> Result<()> {
+    let mut sides = Sides::open(small_pages())?;
+    insert(&mut sides, &items(&1.into(), 0..9))?;
+    let database = sides.shaped_database();
+    let conversation = doc! { "insert": "conversations", "documents": [{ "_id": 1 }], "$db": &database };
+    sides.shaped.command_ok(&conversation)?;
+    let transaction = doc! { "$db": &database, "lsid": lsid(&database), "txnNumber": 1_i64, "autocommit": false };
+    let mut write = doc! { "insert": COLLECTION, "documents": items(&1.into(), 20..21), "startTransaction": true };
+    write.extend(transaction.clone());
+    sides.shaped.command_ok(&write)?;
+    let stages = [bson!({ "$sort": { "at": -1 } }), bson!({ "$limit": 2 })];
+    for lookup in lookups("_id", &stages) {
+        let times = doc! { "$project": { "times": "$found.n" } };
+        let pipeline = [doc! { "$lookup": lookup }, times];
+        let mut read = doc! { "aggregate": "conversations", "pipeline": pipeline.to_vec(), "cursor": {} };
+        read.extend(transaction.clone());
+        let reply = sides.shaped.command_ok(&read)?;
+        let found = reply.get_document("cursor")?.get_array("firstBatch")?;
+        ensure!(*found == [bson!({ "_id": 1, "times": [20_i64, 8_i64] })], "{reply}");
+    }
+    let mut commit = doc! { "commitTransaction": 1 };
+    commit.extend(transaction);
+    commit.insert("$db", "admin");
+    sides.shaped.command_ok(&commit)?;
     Ok(())
 }

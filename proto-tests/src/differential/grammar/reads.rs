@@ -106,7 +106,7 @@ declare_sites! {
     "newestLookup.source" NewestLookupSource { Documents 4, Shaped 1 }
 
     /// The key that is looked up for a document.
-    "newestLookup.key" NewestLookupKey { Known 12, Null 1, Missing 1, Other 1, Array 2, ArrayOfDocuments 1 }
+    "newestLookup.key" NewestLookupKey { Known 10, Null 1, Missing 1, Other 1, Array 5, ArrayOfDocuments 2 }
 
     /// What comes before its sort.
     "newestLookup.before" NewestLookupBefore { Nothing 7, Match 1 }
@@ -121,7 +121,7 @@ declare_sites! {
     "newestLookup.limit" NewestLookupLimit { None 1, One 3, Few 4, Many 1, Double 1 }
 
     /// Where the `$lookup` is.
-    "newestLookup.place" NewestLookupPlace { Pipeline 8, Facet 1, Nested 2, Collation 1 }
+    "newestLookup.place" NewestLookupPlace { Pipeline 8, Unwound 1, Facet 1, Nested 2, Collation 1 }
 
     /// What selects the newest or oldest item of each key.
     "newest" NewestForm { First 3, Last 3, Top 1, Bottom 1, Max 1, Min 1, FirstAndMax 1, FirstAndMin 1 }

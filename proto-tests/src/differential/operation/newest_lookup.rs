@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
-use bson::{Bson, Document, bson, doc};
+use bson::{Bson, DateTime, Document, bson, doc};
 
 use super::cursor::{self, Batches, Reading};
 use super::{Operation, Outcome};
@@ -43,7 +43,17 @@ pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
         let source = source(generator);
         let mut stages = source.stages.clone();
         let place = generator.take::<NewestLookupPlace>();
-        stages.extend(placed(place, &lookup(generator, &source.local, &time)));
+        let lookup = bson!({ "$lookup": lookup(generator, &source.local, &time) });
+        match place {
+            NewestLookupPlace::Pipeline | NewestLookupPlace::Collation => stages.push(lookup),
+            NewestLookupPlace::Unwound => {
+                let until = DateTime::from_millis(generator.some_time());
+                let filter = doc! { format!("found.{time}"): { "$lt": until } };
+                stages.extend(unwound(lookup, filter));
+            }
+            NewestLookupPlace::Facet => stages.extend(in_facet(&lookup)),
+            NewestLookupPlace::Nested => stages.extend(nested(&lookup)),
+        }
         stages.push(bson!({ "$project": { "_id": 0, "i": 1, "found": 1 } }));
         let mut command = doc! { "aggregate": source.collection, "pipeline": stages, "cursor": {} };
         if place == NewestLookupPlace::Collation {
@@ -106,7 +116,7 @@ fn local_key(generator: &mut Generator, is_deep: bool) -> Option<Bson> {
             deep(Some(value))
         }
         NewestLookupKey::Array => {
-            let keys = (0..generator.below(3)).map(|_| generator.key_value(0).unwrap_or(Bson::Null));
+            let keys = (0..generator.below(4)).map(|_| generator.key_value(0).unwrap_or(Bson::Null));
             let keys: Vec<Bson> = keys.collect();
             deep(Some(keys.into()))
         }
@@ -167,25 +177,32 @@ fn lookup(generator: &mut Generator, local: &str, time: &str) -> Document {
     lookup
 }
 
-/// The stages that run the lookup at a place.
-fn placed(place: NewestLookupPlace, lookup: &Document) -> Vec<Bson> {
-    let lookup = bson!({ "$lookup": lookup.clone() });
-    match place {
-        NewestLookupPlace::Pipeline | NewestLookupPlace::Collation => vec![lookup],
-        NewestLookupPlace::Facet => vec![
-            bson!({ "$facet": { "one": [lookup] } }),
-            bson!({ "$unwind": "$one" }),
-            bson!({ "$replaceRoot": { "newRoot": "$one" } }),
-        ],
-        NewestLookupPlace::Nested => {
-            let documents = bson!([{ "$documents": ["$$outer"] }, lookup]);
-            vec![
-                bson!({ "$lookup": { "let": { "outer": "$$ROOT" }, "pipeline": documents, "as": "inner" } }),
-                bson!({ "$unwind": "$inner" }),
-                bson!({ "$replaceRoot": { "newRoot": "$inner" } }),
-            ]
-        }
-    }
+/// Returns each item that matches by itself. mongod makes the three stages one.
+fn unwound(lookup: Bson, filter: Document) -> [Bson; 4] {
+    [
+        lookup,
+        bson!({ "$unwind": "$found" }),
+        bson!({ "$match": filter }),
+        bson!({ "$set": { "found": ["$found"] } }),
+    ]
+}
+
+fn in_facet(lookup: &Bson) -> [Bson; 3] {
+    [
+        bson!({ "$facet": { "one": [lookup] } }),
+        bson!({ "$unwind": "$one" }),
+        bson!({ "$replaceRoot": { "newRoot": "$one" } }),
+    ]
+}
+
+/// Runs the stage within another `$lookup`.
+fn nested(lookup: &Bson) -> [Bson; 3] {
+    let documents = bson!([{ "$documents": ["$$outer"] }, lookup]);
+    [
+        bson!({ "$lookup": { "let": { "outer": "$$ROOT" }, "pipeline": documents, "as": "inner" } }),
+        bson!({ "$unwind": "$inner" }),
+        bson!({ "$replaceRoot": { "newRoot": "$inner" } }),
+    ]
 }
 
 impl Operation for NewestLookup {
