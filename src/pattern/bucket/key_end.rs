@@ -1,10 +1,10 @@
 //! The first or last items of one key in the order of time, for a `$lookup`.
 //!
-//! The sub-pipeline `[{$sort: {at: -1}}, {$limit: n}]` of a `$lookup` by key needs the last pages of a key. A
-//! first `$lookup` reads them in the order of page numbers. If they show that the items of the key are in the
-//! order of time, and if they contain enough items, the client's stages run on their items. Otherwise a second
-//! `$lookup` reads all pages of the key. One reading of the last pages decides and returns their items, so
-//! writers change nothing in between.
+//! The sub-pipeline `[{$sort: {at: -1}}, {$limit: n}]` of a `$lookup` by key needs the last pages of a key.
+//! A first `$lookup` reads them in the order of page numbers. If they show that the items of the key are in
+//! the order of time, and if they contain enough items, the client's stages run on their items. Otherwise a
+//! second `$lookup` reads all pages of the key. One reading of the last pages decides and returns their
+//! items, so writers change nothing in between.
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -19,8 +19,9 @@ use crate::pattern::unwound::{behind, only_match};
 /// The most pages that are read before all pages of a key are. More than that would mostly exceed
 /// [`MAX_BYTES`].
 const MAX_PAGES: u64 = 64;
-/// The most bytes of pages that are kept for the client's stages. mongod refuses more than 100 MB in the array
-/// of a `$lookup`, or what `internalLookupStageIntermediateDocumentMaxSizeBytes` allows: at least this much.
+/// The most bytes of pages that are kept for the client's stages. mongod refuses more than 100 MB in the
+/// array of a `$lookup`, or what `internalLookupStageIntermediateDocumentMaxSizeBytes` allows: at least this
+/// much.
 const MAX_BYTES: u64 = 16 << 20;
 /// A number above that of every page.
 const NO_PAGE: i64 = 1 << 31;
@@ -136,8 +137,9 @@ impl KeyLookup<'_> {
         Some(stages)
     }
 
-    /// The document that the stages begin with. `first` is the number of the first page that the next `$lookup`
-    /// reads: 0, or [`NO_PAGE`] if the wanted value may have several keys, or if only items show which match.
+    /// The document that the stages begin with. `first` is the number of the first page that the next
+    /// `$lookup` reads: 0, or [`NO_PAGE`] if the wanted value may have several keys, or if only items show
+    /// which match.
     fn document(&self) -> RawDocumentBuf {
         let mut conditions = vec![is_simple_collation()];
         let local = match self.wanted {
@@ -159,8 +161,8 @@ impl KeyLookup<'_> {
         document
     }
 
-    /// The `$lookup` of the first or last pages of a key. A page that does not show the order of time, or that
-    /// is too large, becomes an empty document.
+    /// The `$lookup` of the first or last pages of a key. A page that does not show the order of time, or
+    /// that is too large, becomes an empty document.
     fn last_pages(&self, end: End, pages: u64) -> RawDocumentBuf {
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let mut conditions = shows_time_order().to_vec();

@@ -151,8 +151,8 @@ fn pages_without_key(collection: &str, key: &str) -> RawDocumentBuf {
     union
 }
 
-/// An expression that is null unless a page has items and [shows](shows_time_order) that they are in the order
-/// of time.
+/// An expression that is null unless a page has items and [shows](shows_time_order) that they are in the
+/// order of time.
 fn if_page_is_in_order(shape: &BucketShape, page: RawDocumentBuf) -> RawDocumentBuf {
     let mut conditions = shows_time_order().to_vec();
     conditions.push(call("$eq", field(path::VERSION).as_str(), VERSION));

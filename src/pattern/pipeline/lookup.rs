@@ -21,7 +21,7 @@ use crate::pattern::bucket::key_end::{KeyLookup, WantedKey};
 use crate::pattern::bucket::predicate_pushdown::{key_position, only_variable};
 use crate::pattern::bucket::{items_view, unwind};
 use crate::pattern::outlier::classify::{depends_on_array, names_own};
-use crate::pattern::shapes::{BucketShape, Shape};
+use crate::pattern::shapes::{BucketShape, OutlierShape, Shape};
 use crate::pattern::unwound;
 
 /// The arguments of which mongod uses the last if they are repeated.
@@ -67,20 +67,13 @@ impl Pipelines<'_> {
             return Ok(stages.map(|stages| with_pipeline(spec, &stages)));
         }
         let fields = ["localField", "foreignField"].map(|name| get(spec, name));
-        let is_refused = match stages {
-            None => get(spec, "let").is_some() || fields == [None, None],
-            Some(_) => false,
-        };
-        if is_refused {
+        // mongod refuses the stage.
+        if stages.is_none() && (get(spec, "let").is_some() || fields == [None, None]) {
             return Ok(None);
         }
         let stages = stages.unwrap_or_default();
         if let Shape::Outlier(outlier) = &*shape {
-            let foreign = get(spec, "foreignField").and_then(RawBsonRef::as_str);
-            let sees = |path: &str| {
-                depends_on_array(outlier, &single(path, 1)) || names_own(outlier, RawBsonRef::String(path))
-            };
-            if foreign.is_some_and(sees) {
+            if is_by_array(outlier, spec) {
                 let what = format!("a $lookup by {}", outlier.array());
                 return Err(self.refused(from, &shape, &what));
             }
@@ -126,6 +119,13 @@ impl Pipelines<'_> {
         let stages: Vec<RawDocumentBuf> = unwound::behind(stages).collect();
         Ok(with_pipeline(&spec, &stages))
     }
+}
+
+/// Whether the foreign field is the array of outliers, or a field that the pattern adds.
+fn is_by_array(outlier: &OutlierShape, spec: &RawDocument) -> bool {
+    let foreign = get(spec, "foreignField").and_then(RawBsonRef::as_str);
+    foreign
+        .is_some_and(|path| depends_on_array(outlier, &single(path, 1)) || names_own(outlier, RawBsonRef::String(path)))
 }
 
 /// The arguments of a `$lookup` that reads the pages at one end of a key. `None` if it needs other items.
