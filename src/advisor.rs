@@ -1,7 +1,7 @@
 //! `advise`: inspects existing collections and their queries, and proposes shapes. Only reads.
 //!
 //! `queries` reads. `collection_stats`, `sample` and `traffic` contain the results. `bucket` and `outlier`
-//! decide without further reads. `analyze` runs these steps for one collection. `report` and `configuration`
+//! decide without further reads; `forecast` has the sizes of a bucket shape. `analyze` runs these steps for one collection. `report` and `configuration`
 //! format the result.
 
 mod analyze;
@@ -12,11 +12,13 @@ mod collection_stats;
 mod configuration;
 mod cost;
 mod evidence;
+mod forecast;
 mod outlier;
 mod queries;
 mod rename;
 mod report;
 mod rounding;
+mod runs;
 mod sample;
 mod sizes;
 mod traffic;

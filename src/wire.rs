@@ -38,6 +38,7 @@ pub use error::WireError;
 pub use frame::Frame;
 pub use header::{HEADER_BYTES, MessageHeader};
 pub use op_code::OpCode;
+pub(crate) use op_compressed::compress;
 pub use op_compressed::{Inflated, OpCompressed};
 pub use op_msg::{DocumentSequence, Documents, OpMsg, OpMsgBuilder, OpMsgFlags, OpMsgHead};
 pub use op_query::OpQuery;

@@ -1,8 +1,11 @@
 //! The analysis of one collection: reads, then decides.
 
+use std::collections::BTreeMap;
+
 use mongodb::Database;
 use mongodb::error::Error;
 
+use super::bucket::{BucketProposal, ReadCandidate};
 use super::collection_stats::CollectionStats;
 use super::configuration::Proposal;
 use super::evidence::Evidence;
@@ -66,17 +69,12 @@ impl CollectionAnalysis<'_, '_> {
         }
         let mut against = bucket::against(&facts, &sample, &traffic);
         if against.is_empty() {
-            let mut sized = Vec::new();
             let evidence = Evidence {
                 facts: &facts,
                 sample: &sample,
                 traffic: &traffic,
             };
-            for candidate in candidate::candidates(&facts, &sample, &traffic) {
-                let found = self.ask.sizes(self.database, evidence, &candidate).await;
-                sized.push((candidate, found));
-            }
-            match bucket::decide(evidence, sized) {
+            match self.bucket(evidence).await {
                 Ok(bucket) => report.proposal = Some(Proposal::Bucket(bucket)),
                 Err(reasons) => against = reasons,
             }
@@ -85,6 +83,25 @@ impl CollectionAnalysis<'_, '_> {
             .against
             .extend(against.into_iter().map(|reason| ("bucket shape", reason)));
         report
+    }
+
+    /// Reads what the candidates for a bucket shape need, and decides.
+    async fn bucket(&mut self, evidence: Evidence<'_>) -> Result<BucketProposal, Vec<String>> {
+        let Evidence { facts, sample, traffic } = evidence;
+        let candidates = candidate::candidates(facts, sample, traffic);
+        let mut by_index = BTreeMap::new();
+        if !candidates.is_empty() {
+            by_index = self.ask.index_runs(self.database, facts, sample).await;
+        }
+        let mut read = Vec::new();
+        for candidate in candidates {
+            read.push(ReadCandidate {
+                sizes: self.ask.sizes(self.database, evidence, &candidate).await,
+                by_key: self.ask.key_runs(self.database, evidence, &candidate).await,
+                candidate,
+            });
+        }
+        bucket::decide(evidence, &by_index, read)
     }
 }
 

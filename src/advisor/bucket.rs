@@ -1,17 +1,21 @@
 //! Decides whether buckets suit a collection, and with which options. Pure: from statistics to a
 //! proposal, or reasons against one.
 
+use std::collections::BTreeMap;
+
 use super::candidate::{Candidate, Indexed};
 use super::collection_stats::CollectionStats;
-use super::cost::{self, Cost};
+use super::cost::{self, BucketCost, Cost};
 use super::evidence::Evidence;
+use super::forecast::Measured;
 use super::rename::{Renames, renames};
-use super::report::bytes;
+use super::report::{bytes, grouped};
 use super::rounding::{count, real, round_up, whole};
+use super::runs::Runs;
 use super::sample::Sample;
 use super::sizes::Sizes;
 use super::traffic::Traffic;
-use crate::pattern::shapes::{BucketOptions, BucketShape, NamespacePattern};
+use crate::pattern::shapes::{BucketOptions, BucketShape, ItemIds, NamespacePattern};
 
 /// A collection with fewer documents is not worth a shape.
 const FEW_DOCUMENTS: u64 = 1000;
@@ -25,6 +29,8 @@ const LARGEST_PAGE: u64 = 1000;
 /// If whole keys are read and have this many documents, pages are larger.
 const LONG_KEY: f64 = 1000.0;
 const PAGE_OF_LONG_KEYS: u64 = 100;
+/// Sizes on disk of fewer documents decide nothing: units that are not full are a large part of them.
+const FORECAST_FROM: u64 = 100_000;
 /// Maximum bytes of a proposed page, because every insert rewrites its page.
 const PAGE_BYTES: u64 = 64 << 10;
 
@@ -44,9 +50,20 @@ pub(super) struct BucketProposal {
     pub(super) is_before_checkpoint: bool,
     /// Bytes of `then` that `item_ids = "stored"` would save.
     pub(super) ids: u64,
+    /// The cost with `item_ids = "dropped"`.
+    pub(super) without_ids: Cost,
     /// Number of uses of the index on `_id`.
     pub(super) ids_used: Option<u64>,
     pub(super) renames: Renames,
+}
+
+/// A candidate, with what was read about it.
+#[derive(Debug)]
+pub(super) struct ReadCandidate {
+    pub(super) candidate: Candidate,
+    pub(super) sizes: Sizes,
+    /// Documents in the order of the key. `None`: no index begins with it.
+    pub(super) by_key: Option<Runs>,
 }
 
 /// Reasons against any bucket shape. Empty if there are none.
@@ -73,21 +90,24 @@ pub(super) fn against(facts: &CollectionStats, sample: &Sample, traffic: &Traffi
     reasons
 }
 
-/// Selects the best candidate.
+/// Selects the best candidate. `by_index`: consecutive documents of each index, by its name.
 ///
 /// # Errors
 /// If no candidate suits, the reasons.
 pub(super) fn decide(
-    Evidence { facts, sample, traffic }: Evidence<'_>,
-    candidates: Vec<(Candidate, Sizes)>,
+    evidence: Evidence<'_>,
+    by_index: &BTreeMap<String, Runs>,
+    candidates: Vec<ReadCandidate>,
 ) -> Result<BucketProposal, Vec<String>> {
+    let traffic = evidence.traffic;
     if candidates.is_empty() {
         let text = "no index begins with a field of repeated values, and no query has an equality on one";
         return Err(vec![text.to_owned()]);
     }
     let mut reasons = Vec::new();
     let mut good = Vec::new();
-    for (candidate, sizes) in candidates {
+    for read in candidates {
+        let ReadCandidate { candidate, sizes, .. } = &read;
         let name = candidate.key.join(", ");
         if sizes.mean() < FEW_PER_KEY {
             reasons.push(format!(
@@ -100,12 +120,12 @@ pub(super) fn decide(
                  continues with a date, and no observed query reads in this order"
             ));
         } else {
-            good.push((candidate, sizes));
+            good.push(read);
         }
     }
-    good.sort_by_key(|(candidate, sizes)| candidate.rank(traffic, sizes.mean() >= f64::from(PAGE)));
-    while let Some((candidate, sizes)) = good.pop() {
-        match propose(Evidence { facts, sample, traffic }, candidate, sizes) {
+    good.sort_by_key(|read| read.candidate.rank(traffic, read.sizes.mean() >= f64::from(PAGE)));
+    while let Some(read) = good.pop() {
+        match propose(evidence, by_index, read) {
             Ok(bucket) => return Ok(bucket),
             Err(against) => reasons.extend(against),
         }
@@ -115,22 +135,38 @@ pub(super) fn decide(
 
 fn propose(
     Evidence { facts, sample, traffic }: Evidence<'_>,
-    candidate: Candidate,
-    sizes: Sizes,
+    by_index: &BTreeMap<String, Runs>,
+    read: ReadCandidate,
 ) -> Result<BucketProposal, Vec<String>> {
-    let (max_items, why_page) = page_size(facts, &traffic.limits_by(&candidate.key), &sizes);
-    let namespace = NamespacePattern::parse(&facts.namespace);
-    let namespace = namespace.ok_or_else(|| vec!["its name cannot be configured".to_owned()])?;
-    let mut options = BucketOptions::new(namespace, candidate.key.clone());
-    options.time.clone_from(&candidate.time);
-    options.max_items = max_items;
-    let shape = BucketShape::new(options);
-    let shape = shape.map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())?;
-    let then = cost::in_buckets(facts, sample, &shape, &sizes);
-    let then = then.ok_or_else(|| vec!["its documents cannot be items".to_owned()])?;
-    let (now, ids) = (cost::now(facts), facts.id_index().map_or(0, |index| index.bytes));
-    if !facts.is_before_checkpoint()
-        && let Some(reason) = loss(&candidate, now, then, ids)
+    let (max_items, why_page) = page_size(facts, &traffic.limits_by(&read.candidate.key), &read.sizes);
+    let forecast = |item_ids| -> Result<BucketCost, Vec<String>> {
+        let shape = shape(facts, &read.candidate, max_items, item_ids)?;
+        let measured = Measured {
+            facts,
+            sample,
+            by_key: read.by_key.as_ref(),
+            by_index,
+            per_key: read.sizes.mean(),
+            pages: read.sizes.pages(facts.documents, max_items),
+        };
+        let cost = cost::in_buckets(&measured, &shape);
+        cost.ok_or_else(|| vec!["its documents cannot be items".to_owned()])
+    };
+    let (then, without_ids) = (forecast(ItemIds::Unique)?, forecast(ItemIds::Dropped)?);
+    let ReadCandidate { candidate, sizes, .. } = read;
+    let (now, ids, then) = (cost::now(facts), then.item_ids, then.cost);
+    if facts.documents >= FORECAST_FROM
+        && !facts.is_before_checkpoint()
+        && let Some(reason) = loss(
+            &candidate,
+            now,
+            then,
+            Ids {
+                facts,
+                forecast: ids,
+                dropped: without_ids.cost,
+            },
+        )
     {
         return Err(vec![reason]);
     }
@@ -156,37 +192,76 @@ fn propose(
         is_before_checkpoint: facts.is_before_checkpoint(),
         ids_used: facts.id_index().and_then(|index| index.used),
         ids,
+        without_ids: without_ids.cost,
         sizes,
     })
+}
+
+/// The proposed shape.
+fn shape(
+    facts: &CollectionStats,
+    candidate: &Candidate,
+    max_items: u32,
+    item_ids: ItemIds,
+) -> Result<BucketShape, Vec<String>> {
+    let namespace = NamespacePattern::parse(&facts.namespace);
+    let namespace = namespace.ok_or_else(|| vec!["its name cannot be configured".to_owned()])?;
+    let mut options = BucketOptions::new(namespace, candidate.key.clone());
+    options.time.clone_from(&candidate.time);
+    options.max_items = max_items;
+    options.item_ids = item_ids;
+    let shape = BucketShape::new(options);
+    shape.map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())
+}
+
+/// The indexes on `_id`.
+#[derive(Clone, Copy)]
+struct Ids<'a> {
+    facts: &'a CollectionStats,
+    /// Forecast bytes of the one on the items' `_id`.
+    forecast: u64,
+    /// The forecast with `item_ids = "dropped"`.
+    dropped: Cost,
 }
 
 /// The reason against a shape that would need as much disk space as the documents. `None`: it would
 /// need less.
 ///
 /// If no index begins with the key, the documents need an additional one for reads by the key. It is
-/// assumed to be as large as the index on `_id`, which has `ids` bytes.
-fn loss(candidate: &Candidate, now: Cost, then: Cost, ids: u64) -> Option<String> {
+/// assumed to be as large as the index on `_id`.
+fn loss(candidate: &Candidate, now: Cost, then: Cost, ids: Ids<'_>) -> Option<String> {
+    let of_id = ids.facts.id_index().map_or(0, |index| index.bytes);
     let (missing, with_index) = match candidate.indexed {
-        Indexed::No => (ids, " with an index on the key"),
+        Indexed::No => (of_id, " with an index on the key"),
         Indexed::Leads | Indexed::ThenTime => (0, ""),
     };
     let documents = now.on_disk().saturating_add(missing);
     if then.on_disk() < documents {
         return None;
     }
-    let without_ids = then.on_disk().saturating_sub(ids);
-    let stored = if without_ids < documents {
-        let bytes = bytes(without_ids);
-        format!("; with item_ids = \"stored\" the pages would need {bytes}")
-    } else {
-        String::new()
-    };
+    let [stored, dropped] = [then, ids.dropped].map(|cost| {
+        on_disk(Cost {
+            indexes: then.indexes.saturating_sub(ids.forecast),
+            ..cost
+        })
+    });
     Some(format!(
-        "pages by {} would need {} on disk; the documents{with_index} need {}{stored}",
+        "pages by {} would need {}; the documents{with_index} need {}; with item_ids = \"stored\" the pages would need {stored}, with \
+         item_ids = \"dropped\" {dropped}",
         candidate.key.join(", "),
-        bytes(then.on_disk()),
+        on_disk(then),
         bytes(documents)
     ))
+}
+
+fn on_disk(cost: Cost) -> String {
+    format!(
+        "{} on disk ({} pages, storage {}, indexes {})",
+        bytes(cost.on_disk()),
+        grouped(cost.documents),
+        bytes(cost.storage),
+        bytes(cost.indexes)
+    )
 }
 
 /// The number of items on a page, and the reason.

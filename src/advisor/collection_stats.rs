@@ -1,11 +1,14 @@
 //! A collection's statistics and indexes as the server returns them, without its documents. Pure.
 
+use bson::raw::RawDocumentBuf;
 use bson::{Bson, Document};
 
+use crate::command::document::{put, single};
 use crate::maintenance::upstream::as_integer;
 use crate::pattern::bucket::index;
 use crate::pattern::outlier;
 use crate::pattern::shapes::NamespacePattern;
+use crate::wire::Compressor;
 
 #[derive(Debug, Default)]
 pub(super) struct CollectionStats {
@@ -17,6 +20,8 @@ pub(super) struct CollectionStats {
     pub(super) data: u64,
     /// Bytes on disk, without free space.
     pub(super) storage: u64,
+    /// The compressor of its blocks. `None`: they are not compressed.
+    pub(super) compressor: Option<Compressor>,
     /// All indexes, including `_id_`.
     pub(super) indexes: Vec<Index>,
     /// Reasons against a shape of either pattern.
@@ -32,6 +37,8 @@ pub(super) struct Index {
     pub(super) name: String,
     /// Its fields, in order.
     pub(super) fields: Vec<String>,
+    /// For each field, whether the index is descending on it.
+    pub(super) descending: Vec<bool>,
     /// Properties that an index on buckets cannot have, as text.
     pub(super) kinds: Vec<&'static str>,
     /// Bytes on disk.
@@ -63,6 +70,7 @@ impl Index {
         Self {
             name,
             fields: key.keys().cloned().collect(),
+            descending: key.values().map(is_negative).collect(),
             kinds: kinds
                 .into_iter()
                 .filter(|(is, _)| *is)
@@ -71,6 +79,17 @@ impl Index {
             bytes: 0,
             used: None,
         }
+    }
+
+    /// Its specification, without options.
+    pub(super) fn spec(&self) -> RawDocumentBuf {
+        let mut key = RawDocumentBuf::new();
+        for (field, descending) in self.fields.iter().zip(&self.descending) {
+            put(&mut key, field, if *descending { -1 } else { 1 });
+        }
+        let mut spec = single("key", key);
+        put(&mut spec, "name", self.name.as_str());
+        spec
     }
 
     /// Whether it has an entry for every document, in the order of values.
@@ -127,6 +146,7 @@ impl CollectionStats {
         self.documents = number("count");
         self.data = number("size");
         self.storage = number("storageSize").saturating_sub(number("freeStorageSize"));
+        self.compressor = compressor(statistics);
         if statistics.get_bool("sharded").unwrap_or(false) {
             self.unfit.push("is sharded".to_owned());
         }
@@ -189,6 +209,24 @@ impl CollectionStats {
     /// The index on `_id`. `None` if the collection is clustered.
     pub(super) fn id_index(&self) -> Option<&Index> {
         self.indexes.iter().find(|index| index.name == "_id_")
+    }
+}
+
+/// The compressor in `collStats`. mongod's default if it does not report one, as another storage engine.
+fn compressor(statistics: &Document) -> Option<Compressor> {
+    let engine = statistics.get_document("wiredTiger");
+    let created = engine.and_then(|engine| engine.get_str("creationString"));
+    let Ok((_, named)) = created.map(|text| text.split_once("block_compressor=").unwrap_or(("", "snappy"))) else {
+        return Some(Compressor::Snappy);
+    };
+    let name = named.split(',').next().unwrap_or_default();
+    Compressor::ALL.into_iter().find(|compressor| compressor.name() == name)
+}
+
+fn is_negative(direction: &Bson) -> bool {
+    match direction {
+        Bson::Double(number) => *number < 0.0,
+        other => as_integer(other).is_some_and(|number| number < 0),
     }
 }
 
@@ -259,5 +297,20 @@ mod tests {
         assert!(!facts.is_before_checkpoint());
         facts.storage = 0;
         assert!(facts.is_before_checkpoint());
+    }
+
+    #[test]
+    fn compressor_is_that_of_the_collection() {
+        let check = |created: &str, expected| {
+            let statistics = doc! { "wiredTiger": { "creationString": created } };
+            assert_eq!(compressor(&statistics), expected, "{created}");
+        };
+        check(
+            "allocation_size=4KB,block_compressor=snappy,cache_resident=false",
+            Some(Compressor::Snappy),
+        );
+        check("block_compressor=zstd", Some(Compressor::Zstd));
+        check("block_compressor=,cache_resident=false", None);
+        assert_eq!(compressor(&doc! {}), Some(Compressor::Snappy));
     }
 }

@@ -2,6 +2,7 @@
 //! missing becomes a note.
 
 mod documents;
+mod runs;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,9 +1,11 @@
 //! Collections for the other tests.
 
+use std::collections::BTreeMap;
+
 use bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
 use bson::{DateTime, doc, rawdoc};
 
-use super::bucket::{self, BucketProposal};
+use super::bucket::{self, BucketProposal, ReadCandidate};
 use super::candidate::candidates;
 use super::collection_stats::CollectionStats;
 use super::evidence::Evidence;
@@ -31,9 +33,11 @@ pub(super) fn trade_facts() -> CollectionStats {
 /// A sample of 20 customers.
 pub(super) fn trade_sample() -> Sample {
     let document = |number: i32| {
+        let mut id = [7; 12];
+        id[8..].copy_from_slice(&number.to_be_bytes());
         let ticker = ["MDB", "AAPL", "GOOG"][usize::try_from(number).unwrap() % 3];
         rawdoc! {
-            "_id": bson::oid::ObjectId::from_bytes([7; 12]),
+            "_id": bson::oid::ObjectId::from_bytes(id),
             "customerId": number % 20,
             "date": DateTime::from_millis(1_700_000_000_000 + i64::from(number)),
             "ticker": ticker,
@@ -46,19 +50,25 @@ pub(super) fn trade_sample() -> Sample {
 
 pub(super) fn trades() -> BucketProposal {
     let (facts, sample, traffic) = (trade_facts(), trade_sample(), Traffic::default());
-    let sized = candidates(&facts, &sample, &traffic).into_iter().map(|candidate| {
-        let sizes = Sizes::guessed(&sample.groups(&candidate.key), facts.documents);
-        (candidate, sizes)
-    });
-    bucket::decide(
-        Evidence {
-            facts: &facts,
-            sample: &sample,
-            traffic: &traffic,
-        },
-        sized.collect(),
-    )
+    decide(Evidence {
+        facts: &facts,
+        sample: &sample,
+        traffic: &traffic,
+    })
     .unwrap()
+}
+
+/// Decides with the sample alone.
+pub(super) fn decide(evidence: Evidence<'_>) -> Result<BucketProposal, Vec<String>> {
+    let Evidence { facts, sample, traffic } = evidence;
+    let read = candidates(facts, sample, traffic)
+        .into_iter()
+        .map(|candidate| ReadCandidate {
+            sizes: Sizes::guessed(&sample.groups(&candidate.key), facts.documents),
+            by_key: None,
+            candidate,
+        });
+    bucket::decide(evidence, &BTreeMap::new(), read.collect())
 }
 
 /// 2,000 books.

@@ -9,6 +9,7 @@
 mod compress;
 mod inflate;
 
+pub(crate) use self::compress::compress;
 use super::compressor::Compressor;
 
 use bytes::Bytes;
@@ -166,7 +167,7 @@ impl<'a> OpCompressed<'a> {
         bytes.extend(i32::from(header.op_code).to_le_bytes());
         bytes.extend(length_number(frame.payload().len())?.to_le_bytes());
         bytes.push(compressor.id());
-        compress::compress(compressor, frame.payload(), &mut bytes)?;
+        compress(compressor, frame.payload(), &mut bytes)?;
         if bytes.len() > MAX_MESSAGE_BYTES {
             return Err(WireError::TooLong { max: MAX_MESSAGE_BYTES });
         }

@@ -11,7 +11,7 @@ use crate::wire::compressor::Compressor;
 ///
 /// # Errors
 /// Out of memory only.
-pub(super) fn compress(compressor: Compressor, input: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
+pub(crate) fn compress(compressor: Compressor, input: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
     match compressor {
         Compressor::Snappy => snappy(input, output),
         Compressor::Zlib => zlib(input, output),
