@@ -17,6 +17,7 @@ pub mod commands;
 pub mod crash;
 pub mod delaying_relay;
 pub mod differential;
+pub mod forecast;
 pub mod frame;
 pub mod guarded;
 pub mod install;

@@ -4,6 +4,7 @@
 mod by_hand;
 mod client;
 mod concurrent;
+mod forecast;
 mod haproxy;
 mod idle;
 mod insert;
@@ -42,6 +43,8 @@ pub(crate) enum Command {
     /// What updating and deleting items by `_id` costs through mongoshape, beside a plain collection, direct
     /// and through `HAProxy`
     Update(update::Options),
+    /// How far the sizes that `advise` forecasts are from those after `setup --pack`
+    Forecast(forecast::Options),
     /// What books with very many buyers cost through mongoshape, beside plain collections, direct and relayed
     Outlier(outlier::Options),
 }
@@ -53,6 +56,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::Read(options) => read::run(options),
         Command::Queries(options) => queries::run(options),
         Command::Update(options) => update::run(options),
+        Command::Forecast(options) => forecast::run(options),
         Command::Outlier(options) => outlier::run(options),
     }
 }

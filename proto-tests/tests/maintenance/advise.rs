@@ -110,7 +110,7 @@ fn advise_distinguishes_collections_and_writes_nothing() -> Result<()> {
             "max_items     10: the default",
             "about 200 documents; there are about 30 keys (all documents were inspected)",
             "documents              6,000           600",
-            "index entries         12,000         8,400",
+            "index entries         12,000        14,400",
             "quantity as q",
             "no outlier shape: no top-level field is an array",
         ],
@@ -264,7 +264,7 @@ fn keys_of_large_collections_are_counted_by_their_index() -> Result<()> {
     let namespace = fixture.namespace(TRADES);
     let printed = advise(&fixture.mongod.uri(), &["--namespace", &namespace, "--sample", "500"])?;
     let counted =
-        "about 200 documents; there are about 30 keys (from 40 keys, each counted with an index up to 10,000)";
+        "about 200 documents; there are about 30 keys (from 400 keys, each counted with an index up to 10,000)";
     assert_output(
         &printed,
         &[
@@ -296,7 +296,7 @@ fn large_collections_are_not_read_as_a_whole() -> Result<()> {
         &[
             "a bucket collection",
             "1,600 of them inspected",
-            "about 400 documents; there are about 100 keys (from 40",
+            "about 400 documents; there are about 100 keys (from 400",
         ],
     );
     assert_output(

@@ -5,5 +5,6 @@ mod advise;
 mod cli;
 mod compact;
 mod earlier_versions;
+mod forecast;
 mod outlier_setup;
 mod pack;
