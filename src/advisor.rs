@@ -1,8 +1,8 @@
 //! `advise`: inspects existing collections and their queries, and proposes shapes. Only reads.
 //!
-//! `queries` reads. `collection_stats`, `sample` and `traffic` contain the results. `bucket` and `outlier`
-//! decide without further reads; `forecast` has the sizes of a bucket shape. `analyze` runs these steps for one collection. `report` and `configuration`
-//! format the result.
+//! `queries` reads. `collection_stats`, `sample`, `runs` and `traffic` contain the results. `bucket` and
+//! `outlier` decide without further reads; `forecast` has the sizes of a bucket shape. `analyze` runs these
+//! steps for one collection. `report` and `configuration` format the result.
 
 mod analyze;
 mod bucket;

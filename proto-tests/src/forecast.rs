@@ -28,7 +28,8 @@ const PROFILED: i32 = 20;
 pub struct PageSizes {
     /// Number of pages.
     pub pages: f64,
-    /// Bytes of the collection on disk.
+    /// Bytes of the collection on disk, without free blocks of its file. Their number depends on the times of
+    /// checkpoints.
     pub storage: f64,
     /// Bytes of all indexes on disk.
     pub indexes: f64,
@@ -177,7 +178,7 @@ fn stored(statistics: &Document) -> Result<PageSizes> {
     };
     Ok(PageSizes {
         pages: number("count")?,
-        storage: number("storageSize")?,
+        storage: number("storageSize")? - number("freeStorageSize")?,
         indexes: number("totalIndexSize")?,
     })
 }

@@ -98,6 +98,11 @@ fn add_bucket(text: &mut String, bucket: &BucketProposal) {
         let why = "mongod has not written a checkpoint since the documents were stored; run `mongoshape advise` again in a minute";
         add_row(text, "not known", why);
     }
+    add_options(text, bucket);
+}
+
+/// The options that only the operator can decide.
+fn add_options(text: &mut String, bucket: &BucketProposal) {
     let stored = format!(
         "item_ids = \"stored\" saves {} index entries, {}, if every _id is unique and no query uses it{}",
         grouped(bucket.id_entries()),

@@ -9,14 +9,14 @@ use super::sample::Sample;
 /// Parts of an index, each at a random position.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Runs {
-    pub(super) runs: Vec<Run>,
+    pub(super) runs: Vec<IndexRun>,
     /// Whether documents of a run follow each other in the index. Otherwise they are a sorted sample.
     pub(super) are_neighbours: bool,
 }
 
 /// Documents in the order of an index.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Run {
+pub(super) struct IndexRun {
     pub(super) documents: Vec<RawDocumentBuf>,
     /// Whether the index continues, so that the last key may be incomplete.
     pub(super) is_cut: bool,
@@ -28,7 +28,7 @@ impl Runs {
         let mut documents = sample.documents.clone();
         documents.sort_by_cached_key(order);
         Self {
-            runs: vec![Run {
+            runs: vec![IndexRun {
                 documents,
                 is_cut: false,
             }],

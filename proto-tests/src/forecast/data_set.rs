@@ -39,12 +39,13 @@ pub struct DataSet {
     pub content: Content,
     /// Their number.
     pub items: u32,
-    /// Mean number of documents of a key. Keys are drawn at random, so documents of all keys are interleaved.
+    /// Mean number of documents of a key. Keys are drawn at random, so documents of all keys are
+    /// interleaved.
     pub per_key: u32,
     /// Whether the `_id`s are kept.
     pub item_ids: ItemIds,
-    /// Limit of the reads of a key that the profiler has recorded. `advise` proposes pages of so many items, if
-    /// it is 10, 20, 50, 100, ...
+    /// Limit of the reads of a key that the profiler has recorded. `advise` proposes pages of so many items,
+    /// if it is 10, 20, 50, 100, ...
     pub read_limit: i32,
     /// Key patterns of the application's indexes.
     pub indexes: Vec<Document>,
@@ -98,7 +99,7 @@ impl DataSet {
             let at = BEGIN_MS + STEP_MS * i64::from(number);
             let state = STATES[random.random_range(0..STATES.len())];
             let mut document = doc! {
-                "_id": id(number, at), Self::KEY: i64_or_i32(random.random_range(0..keys)),
+                "_id": id(number, at), Self::KEY: as_key(random.random_range(0..keys)),
                 Self::TIME: DateTime::from_millis(at), "status": state,
                 "user": format!("user{}", random.random_range(0..USERS)),
             };
@@ -109,7 +110,7 @@ impl DataSet {
 }
 
 /// Keys are int32, as a driver stores small numbers.
-fn i64_or_i32(number: u32) -> i32 {
+fn as_key(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 

@@ -1,4 +1,5 @@
-//! The storage of pages: `WiredTiger` collects documents in images, compresses each, and writes it as a block.
+//! The storage of pages: `WiredTiger` collects documents in images, compresses each, and writes it as a
+//! block.
 
 use std::io;
 
@@ -7,8 +8,8 @@ use bson::raw::RawDocumentBuf;
 use crate::advisor::rounding::{count, real};
 use crate::wire::{Compressor, compress};
 
-/// Bytes of an image, as measured. The limit is 128 KiB, but while a checkpoint writes new documents, each counts
-/// twice.
+/// Bytes of an image, as measured. The limit is 128 KiB, but while a checkpoint writes new documents, each
+/// counts twice.
 const IMAGE: usize = 54 << 10;
 /// Mean bytes of a block of documents that compress little. The limit is 32 KiB.
 const LARGEST_BLOCK: f64 = 28_672.0;

@@ -3,7 +3,7 @@
 use bson::raw::RawDocumentBuf;
 
 use crate::advisor::rounding::{count, real, whole};
-use crate::advisor::runs::{Run, Runs};
+use crate::advisor::runs::{IndexRun, Runs};
 use crate::command::document::array_of;
 use crate::maintenance::compact::given;
 use crate::pattern::bucket::compact::Packer;
@@ -65,7 +65,7 @@ impl BuiltPages {
 }
 
 /// The items of each key. An incomplete key is left out, unless there is no other.
-fn whole_keys(items: Vec<Item>, run: &Run) -> Vec<Vec<Item>> {
+fn whole_keys(items: Vec<Item>, run: &IndexRun) -> Vec<Vec<Item>> {
     let mut keys: Vec<Vec<Item>> = Vec::new();
     for item in items {
         match keys.last_mut() {

@@ -58,7 +58,7 @@ impl IndexForecasts<'_> {
                 number += 1;
                 let found = entries_of(spec, &paths, page);
                 entries += found.len();
-                of_run.extend(found.into_iter().map(|key| Entry {
+                of_run.extend(found.into_iter().map(|key| PageEntry {
                     key,
                     page: start + place,
                 }));
@@ -115,8 +115,8 @@ impl IndexForecasts<'_> {
         IndexForecast::new(self.all(entries), sizes.mean())
     }
 
-    /// Adds the entries of a value, one for each of some pages. Pages with the value are assumed to be distributed
-    /// evenly.
+    /// Adds the entries of a value, one for each of some pages. Pages with the value are assumed to be
+    /// distributed evenly.
     fn add_value(&self, value: &ValueInRun<'_>, sizes: &mut EntrySizes) {
         let built = real(count(self.pages.len()));
         let pages = (real(count(value.pages)) / built * self.measured.pages).max(real(value.documents));
@@ -155,13 +155,13 @@ impl IndexForecasts<'_> {
 
 /// An entry of a built page.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Entry {
+struct PageEntry {
     key: KeyString,
     /// The number of the page.
     page: u64,
 }
 
-impl Entry {
+impl PageEntry {
     /// mongod stores the number of a page at the end of the key, or, in the index on `_id`, as the value.
     fn add_to(&self, sizes: &mut EntrySizes, has_record_as_value: bool) {
         let mut key = self.key.bytes().to_vec();

@@ -12,7 +12,8 @@ use super::super::evidence::Evidence;
 use super::{Ask, milliseconds, reason, sampled};
 use crate::advisor::candidate::Candidate;
 use crate::advisor::collection_stats::{CollectionStats, Index};
-use crate::advisor::runs::{Run, Runs};
+use crate::advisor::rounding::count;
+use crate::advisor::runs::{IndexRun, Runs};
 use crate::advisor::sample::Sample;
 use crate::command::document::{get, put, single};
 
@@ -109,8 +110,8 @@ impl Ask<'_> {
             }
             find.append(cstr!("maxTimeMS"), milliseconds(RUN_TIME));
             match read_run(database, find).await {
-                Ok(documents) => runs.push(Run {
-                    is_cut: documents.len() as u64 >= wanted.limit,
+                Ok(documents) => runs.push(IndexRun {
+                    is_cut: count(documents.len()) >= wanted.limit,
                     documents,
                 }),
                 Err(error) => {
@@ -144,7 +145,7 @@ impl Wanted<'_> {
         Some(begin)
     }
 
-    /// The fields of the index. `_id` is left out if it is not one of them, so that mongod reads nothing else.
+    /// The fields of the index. `_id` is left out if it is not one of them, so that mongod reads no document.
     fn projection(&self) -> RawDocumentBuf {
         let mut projection = RawDocumentBuf::new();
         for field in &self.index.fields {
