@@ -8,8 +8,8 @@ use bson::raw::RawDocumentBuf;
 use crate::advisor::rounding::{count, real};
 use crate::wire::{Compressor, compress};
 
-/// Bytes of an image, as measured. The limit is 128 KiB, but while a checkpoint writes new documents, each
-/// counts twice.
+/// Bytes of an image. Its limit is 128 KiB, but packed collections had means of 45 to 54 kB: presumably a new
+/// document counts twice while a checkpoint writes it, once for the image and once for its update.
 const IMAGE: usize = 54 << 10;
 /// Mean bytes of a block of documents that compress little. The limit is 32 KiB.
 const LARGEST_BLOCK: f64 = 28_672.0;
