@@ -153,3 +153,28 @@ impl Forecast {
         self.entries += index.entries;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+
+    use super::*;
+    use crate::pattern::shapes::{BucketOptions, NamespacePattern};
+
+    #[test]
+    fn the_page_index_answers_key_and_time_and_what_they_begin_with() {
+        let mut options = BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into(), "l".into()]);
+        options.time = Some("at".to_owned());
+        let shape = BucketShape::new(options).unwrap();
+        let check = |key: bson::Document, expected: bool| {
+            let index = Index::of(&doc! { "key": key.clone(), "name": "n" });
+            assert_eq!(is_answered_by_pages(&index, &shape), expected, "{key}");
+        };
+        check(doc! { "k": 1 }, true);
+        check(doc! { "k": 1, "l": 1 }, true);
+        check(doc! { "k": 1, "l": 1, "at": -1 }, true);
+        check(doc! { "k": 1, "at": 1 }, false);
+        check(doc! { "k": 1, "l": 1, "at": 1, "n": 1 }, false);
+        check(doc! { "l": 1 }, false);
+    }
+}
