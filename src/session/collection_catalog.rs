@@ -50,8 +50,8 @@ pub(super) struct ReadyCollection {
     pub(super) uuid: Binary,
     /// Whether it is clustered. `None`: unknown, because the client's transaction creates it.
     pub(super) is_clustered: Option<bool>,
-    /// Whether a read may state bounds of the current index on the items' `_id`. `false`: the index is that of
-    /// an earlier version, missing, or not known to exist.
+    /// Whether a read may state bounds of the current index on the items' `_id`. `false`: the index is that
+    /// of an earlier version, missing, or not known to exist.
     pub(super) has_item_id_index: bool,
 }
 

@@ -11,10 +11,10 @@ use super::key_string::{KeyString, record};
 use super::{Measured, index_entries};
 use crate::advisor::rounding::{count, real, whole};
 use crate::advisor::runs::Runs;
-use crate::command::document::get;
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item_index::{self, StoredIndex};
 use crate::pattern::bucket::layout::path;
+use crate::pattern::shape_marker;
 use crate::pattern::shapes::BucketShape;
 
 /// Of a hash that distributes values over pages.
@@ -189,8 +189,9 @@ struct ValueInRun<'a> {
 fn entries_of(spec: &RawDocument, paths: &[String], page: &RawDocument) -> BTreeSet<KeyString> {
     let is_in = match item_index::name(spec) {
         index::EXCEPTIONS => index_entries::is_true(page, path::EXCEPTION),
-        index::FROM | index::TO => true,
-        _ => get(spec, "partialFilterExpression").is_none(),
+        shape_marker::INDEX => false,
+        // The other partial indexes contain every page that has items.
+        _ => true,
     };
     if is_in {
         index_entries::entries(paths, page)

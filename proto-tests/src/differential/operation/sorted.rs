@@ -216,17 +216,7 @@ fn read(generator: &mut Generator, index: &Document, values: SortedValues, is_in
         has_place &= *order > 0 || !is_text(&value);
         filter.insert(path.clone(), value);
     }
-    let sort: Document = fields[equal..]
-        .iter()
-        .map(|(path, order)| {
-            let order = if direction == SortDirection::Backward {
-                -order
-            } else {
-                *order
-            };
-            (path.clone(), order.into())
-        })
-        .collect();
+    let sort = sort_by(&fields[equal..], direction);
     let mut is_by_index = !index.is_empty() || is_by_bounds;
     if let Some(value) = append_range(generator, &mut filter, &sort) {
         // The pages of several keys are read from the newest or the oldest one on.
@@ -261,6 +251,15 @@ fn read(generator: &mut Generator, index: &Document, values: SortedValues, is_in
         order,
         is_by_index: is_by_index && is_plain,
     }
+}
+
+/// The sort by some fields of an index.
+fn sort_by(fields: &[(String, i32)], direction: SortDirection) -> Document {
+    let sign = if direction == SortDirection::Backward { -1 } else { 1 };
+    fields
+        .iter()
+        .map(|(path, order)| (path.clone(), (sign * order).into()))
+        .collect()
 }
 
 /// The command of a read: a `find`, or a pipeline that is one.

@@ -39,8 +39,8 @@ use crate::pattern::shapes::BucketShape;
 /// The most items that are skipped and returned together. For more items mongod sorts.
 pub const MAX_ITEMS: u64 = 1000;
 
-/// How many items of one key are read at first for each item of the result, because the filter has a condition
-/// that no bound shows.
+/// How many items of one key are read at first for each item of the result, because no bound shows whether an
+/// item meets the other conditions.
 const ITEMS_PER_MATCH: u64 = 8;
 
 /// A field of a sort.
@@ -153,8 +153,8 @@ pub enum IndexScanResult {
 }
 
 impl IndexScan<'_> {
-    /// The number of buckets to read first. Of an index on items, they contain the result if the index answers
-    /// all conditions. Of one key, they contain it if one of [`ITEMS_PER_MATCH`] items matches.
+    /// The number of buckets to read first. Of an index on items, they contain the result if the index
+    /// answers all conditions. Of one key, they contain it if one of [`ITEMS_PER_MATCH`] items matches.
     #[must_use]
     pub fn buckets(&self, shape: &BucketShape) -> u64 {
         let of_matches = self.wanted();
@@ -367,8 +367,8 @@ impl<'b> Merge<'b, '_> {
         Some(())
     }
 
-    /// The time that no item of a later page exceeds. `None` if the page has no dates as bounds, or if the scan
-    /// may have missed a page or read one twice, because its entry has moved.
+    /// The time that no item of a later page exceeds. `None` if the page has no dates as bounds, or if the
+    /// scan may have missed a page or read one twice, because its entry has moved.
     ///
     /// A push moves the entry of the highest page in the index on `to`. So that page must be the first one of
     /// its key in a backward scan of several keys. It may not be if the first page that is read is full and
@@ -448,9 +448,12 @@ impl<'b> Merge<'b, '_> {
             let sort = &self.scan.sort;
             // A later page may have items of the same time, which other sort fields put before these.
             let has_ties = matches!(self.scan.index, ScannedIndex::OfTimeBounds(_)) && sort.len() > 1;
-            self.found.retain(|found| match has_ties {
-                true => found.key.is_before(last, sort),
-                false => !last.is_before(&found.key, sort),
+            self.found.retain(|found| {
+                if has_ties {
+                    found.key.is_before(last, sort)
+                } else {
+                    !last.is_before(&found.key, sort)
+                }
             });
             let count = u64::try_from(self.found.len()).unwrap_or(u64::MAX);
             if count < self.scan.wanted() {

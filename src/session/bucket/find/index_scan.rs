@@ -95,8 +95,8 @@ fn sorted_query<'a>(run: &BucketCommand<'_>, find: &Find<'a>) -> Option<SortedQu
     SortedQuery::of(run.shape, find)
 }
 
-/// The scans of the application's indexes. Before them the scan of the shape's index on time bounds, which answers
-/// the condition on the key, unless an application's index answers more conditions.
+/// The scans of the application's indexes. Before them the scan of the shape's index on time bounds, which
+/// answers the condition on the key, unless an application's index answers more conditions.
 fn scans<'a>(run: &BucketCommand<'_>, query: &SortedQuery<'a>, indexes: &'a [StoredIndex]) -> Vec<IndexScan<'a>> {
     let mut scans = query.scans(indexes);
     if let Some(bounds) = query.scan_of_time_bounds(run.shape) {

@@ -108,7 +108,8 @@ impl<'a> SortedQuery<'a> {
         Some(key)
     }
 
-    /// The condition on the pages of the keys that the filter lists. `None` if mongod does not merge their scans.
+    /// The condition on the pages of the keys that the filter lists. `None` if mongod does not merge their
+    /// scans.
     fn listed_keys(&self, shape: &BucketShape) -> Option<RawDocumentBuf> {
         let [key] = shape.key() else { return None };
         let values = self.filter.list(key)?;
@@ -127,8 +128,8 @@ impl<'a> SortedQuery<'a> {
         let ends = first.ends();
         let begin = self.filter.bound(first.path, ends.begin);
         let end = self.filter.bound(first.path, ends.end);
-        // A range has values of one type. Values of other types, or documents without the field, come before all
-        // of them.
+        // A range has values of one type. Values of other types, or documents without the field, come before
+        // all of them.
         let of_type = end
             .filter(|_| begin.is_none())
             .and_then(|end| first_of_type(end, first.is_ascending));
