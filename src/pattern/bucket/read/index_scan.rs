@@ -75,11 +75,11 @@ enum IndexPart {
 enum ScannedIndex<'a> {
     /// An application's index on items.
     OfItems(&'a StoredIndex),
-    /// The shape's index on a time bound.
+    /// An index of the shape, whose pages follow one another in time.
     OfTimeBounds(BoundsScan),
 }
 
-/// A part of the shape's index on a time bound.
+/// A part of an index of the shape.
 #[derive(Clone, Debug)]
 struct BoundsScan {
     /// The condition that selects the keys.
@@ -89,22 +89,22 @@ struct BoundsScan {
     is_of_one_key: bool,
     /// The condition on the bound. Empty: all pages of the keys.
     range: RawDocumentBuf,
-    /// The bound in whose order the pages are read.
-    bound: TimeBound,
-    /// The bound that no item of a later page exceeds.
-    place: TimeBound,
+    /// The order in which the pages are read.
+    order: PageOrder,
 }
 
-/// A time bound of a page.
+/// The order of pages in one of the shape's indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TimeBound {
+enum PageOrder {
+    Number,
     From,
     To,
 }
 
-impl TimeBound {
+impl PageOrder {
     fn index(self) -> &'static str {
         match self {
+            Self::Number => index::PAGE,
             Self::From => index::FROM,
             Self::To => index::TO,
         }
@@ -112,15 +112,34 @@ impl TimeBound {
 
     fn path(self) -> &'static str {
         match self {
+            Self::Number => path::PAGE,
             Self::From => path::FROM,
             Self::To => path::TO,
         }
     }
+}
 
-    fn of(self, bucket: &Bucket<'_>) -> Option<DateTime> {
-        match self {
-            Self::From => bucket.from,
-            Self::To => bucket.to,
+impl BoundsScan {
+    fn filter(&self, shape: &BucketShape) -> RawDocumentBuf {
+        let mut filter = self.keys.clone();
+        if self.order == PageOrder::Number {
+            // An emptied page shows the order of time, too.
+            return filter;
+        }
+        // The indexes on time bounds are partial.
+        let conditions = [index::every_page(), self.range.clone(), has_items(shape)];
+        for (name, value) in conditions.iter().flat_map(|condition| condition.iter()).flatten() {
+            filter.append(name, value);
+        }
+        filter
+    }
+
+    /// The time that no item of a later page exceeds. `None` if the page has no dates as bounds.
+    fn place(&self, bucket: &Bucket<'_>) -> Option<DateTime> {
+        if self.order == PageOrder::To && !self.is_of_one_key {
+            bucket.to
+        } else {
+            bucket.from
         }
     }
 }
@@ -200,16 +219,10 @@ impl IndexScan<'_> {
         match &self.index {
             ScannedIndex::OfItems(index) => self.append_item_scan(shape, index, &mut find),
             ScannedIndex::OfTimeBounds(bounds) => {
-                let mut filter = bounds.keys.clone();
-                // The condition of the index, which is partial.
-                let conditions = [index::every_page(), bounds.range.clone(), has_items(shape)];
-                for (name, value) in conditions.iter().flat_map(|condition| condition.iter()).flatten() {
-                    filter.append(name, value);
-                }
                 let direction = if self.is_ascending() { 1 } else { -1 };
-                find.append(cstr!("hint"), bounds.bound.index());
-                find.append(cstr!("filter"), &filter);
-                find.append(cstr!("sort"), single(bounds.bound.path(), direction));
+                find.append(cstr!("hint"), bounds.order.index());
+                find.append(cstr!("filter"), bounds.filter(shape));
+                find.append(cstr!("sort"), single(bounds.order.path(), direction));
             }
         }
         let buckets = i64::try_from(buckets).unwrap_or(i64::MAX);
@@ -241,13 +254,16 @@ impl IndexScan<'_> {
     }
 
     /// The `find` that shows whether the time bounds of these pages may have changed during the scan, if it
-    /// is sent behind the scan: it returns a page if the bounds may have. `None` for an index on items,
-    /// whose entries do not move.
+    /// is sent behind the scan: it returns a page if the bounds may have. `None` if entries of the
+    /// index do not move.
     #[must_use]
     pub fn moved_bounds(&self, collection: &str) -> Option<RawDocumentBuf> {
         let ScannedIndex::OfTimeBounds(bounds) = &self.index else {
             return None;
         };
+        if bounds.order == PageOrder::Number {
+            return None;
+        }
         let mut filter = bounds.keys.clone();
         put(&mut filter, path::EXCEPTION, true);
         put(&mut filter, path::LATE, true);
@@ -353,7 +369,11 @@ impl<'b> Merge<'b, '_> {
         }
         let entry = match &self.scan.index {
             ScannedIndex::OfItems(_) => first,
-            ScannedIndex::OfTimeBounds(bounds) => Some(self.bound(bounds, &bucket)?),
+            ScannedIndex::OfTimeBounds(bounds) => {
+                self.check_order(bounds, &bucket)?;
+                let place = bounds.place(&bucket).map(SortKey::of_time);
+                if is_empty { place } else { Some(place?) }
+            }
         };
         match entry {
             Some(first) => {
@@ -367,22 +387,24 @@ impl<'b> Merge<'b, '_> {
         Some(())
     }
 
-    /// The time that no item of a later page exceeds. `None` if the page has no dates as bounds, or if the
-    /// scan may have missed a page or read one twice, because its entry has moved.
+    /// `None` if the pages may not follow one another in time, or if the scan may have missed a page or read one
+    /// twice, because its entry has moved.
     ///
     /// A push moves the entry of the highest page in the index on `to`. So that page must be the first one of
     /// its key in a backward scan of several keys. It may not be if the first page that is read is full and
     /// another one is reserved behind it.
-    fn bound(&mut self, bounds: &BoundsScan, bucket: &Bucket<'b>) -> Option<SortKey<'b>> {
-        let is_moved = if bounds.is_of_one_key {
-            let last = self.last_page.replace(bucket.page);
-            last.is_some_and(|last| {
-                if self.scan.is_ascending() {
-                    bucket.page <= last
-                } else {
-                    bucket.page >= last
+    fn check_order(&mut self, bounds: &BoundsScan, bucket: &Bucket<'b>) -> Option<()> {
+        let follows = if bounds.is_of_one_key {
+            let is_ascending = self.scan.is_ascending();
+            match self.last_page.replace(bucket.page) {
+                Some(last) if is_ascending => bucket.page > last,
+                Some(last) => bucket.page < last,
+                // Page 0 and the highest page show the order of all pages.
+                None if bounds.order == PageOrder::Number => {
+                    bucket.says_ascending() && (!is_ascending || bucket.page == 0)
                 }
-            })
+                None => true,
+            }
         } else {
             let key = get(bucket.document, self.shape.key().first()?)?;
             let is_first = !self.keys.contains(&key);
@@ -390,12 +412,9 @@ impl<'b> Merge<'b, '_> {
                 self.keys.push(key);
             }
             let may_have_next = bucket.is_closed(self.shape) && bucket.has_reservation();
-            is_first && may_have_next && bounds.bound == TimeBound::To
+            !(is_first && may_have_next && bounds.order == PageOrder::To)
         };
-        if is_moved {
-            return None;
-        }
-        bounds.place.of(bucket).map(SortKey::of_time)
+        (follows && !bucket.is_late).then_some(())
     }
 
     /// Whether the item has an entry in the part of the index that the equalities select.

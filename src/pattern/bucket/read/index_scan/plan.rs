@@ -5,7 +5,7 @@ use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::bounds::Place;
-use super::{BoundsScan, Equality, IndexPart, IndexScan, MAX_ITEMS, ScannedIndex, SortField, TimeBound};
+use super::{BoundsScan, Equality, IndexPart, IndexScan, MAX_ITEMS, PageOrder, ScannedIndex, SortField};
 use crate::command::document::{as_flag, as_whole_number, put, single};
 use crate::command::find::Find;
 use crate::pattern::bucket::item_filter::{BoundSide, ItemFilter, is_plain_path};
@@ -208,41 +208,39 @@ impl SortField<'_> {
 
 /// The scan of the pages of several keys, which mongod merges.
 fn bounds_of_keys(keys: RawDocumentBuf, sort: SortField<'_>) -> BoundsScan {
-    let bound = if sort.is_ascending {
-        TimeBound::From
-    } else {
-        TimeBound::To
-    };
     BoundsScan {
         keys,
         is_of_one_key: false,
         range: RawDocumentBuf::new(),
-        bound,
-        place: bound,
+        order: if sort.is_ascending {
+            PageOrder::From
+        } else {
+            PageOrder::To
+        },
     }
 }
 
-/// The scan of the pages of one key, whose bounds follow one another if no page is late. `None` if the scan
-/// begins at a value that is not a date.
+/// The scan of the pages of one key. If no page is late, all orders of its pages are the same. `None` if the
+/// scan begins at a value that is not a date.
 fn bounds_of_one_key(key: RawDocumentBuf, sort: SortField<'_>, begin: Option<RawBsonRef<'_>>) -> Option<BoundsScan> {
-    let begin = match begin {
-        Some(begin) => Some(RawBsonRef::DateTime(begin.as_datetime()?)),
-        None => None,
-    };
-    // A push does not move an entry in the index on `from`.
-    let (bound, operator) = if sort.is_ascending && begin.is_some() {
-        (TimeBound::To, "$gte")
-    } else {
-        (TimeBound::From, "$lte")
-    };
-    let range = begin.map(|begin| single(bound.path(), single(operator, begin)));
-    Some(BoundsScan {
+    let mut scan = BoundsScan {
         keys: key,
         is_of_one_key: true,
-        range: range.unwrap_or_default(),
-        bound,
-        place: TimeBound::From,
-    })
+        range: RawDocumentBuf::new(),
+        order: PageOrder::Number,
+    };
+    if let Some(begin) = begin {
+        let begin = RawBsonRef::DateTime(begin.as_datetime()?);
+        let operator;
+        // A push does not move an entry in the index on `from`.
+        (scan.order, operator) = if sort.is_ascending {
+            (PageOrder::To, "$gte")
+        } else {
+            (PageOrder::From, "$lte")
+        };
+        scan.range = single(scan.order.path(), single(operator, begin));
+    }
+    Some(scan)
 }
 
 /// The part of an index between equalities, in which entries have the order of the sort.

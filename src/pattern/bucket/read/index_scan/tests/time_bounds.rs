@@ -12,6 +12,7 @@ fn at(seconds: i64) -> DateTime {
 
 struct Page<'a> {
     key: i32,
+    number: i32,
     to: i64,
     times: &'a [i64],
     control: RawDocumentBuf,
@@ -20,7 +21,7 @@ struct Page<'a> {
 impl Page<'_> {
     fn document(&self) -> RawDocumentBuf {
         let items: RawArrayBuf = self.times.iter().map(|time| rawdoc! { "at": at(*time) }).collect();
-        let mut control = rawdoc! { "v": 1, "page": 0, "bytes": 1, "from": at(0), "to": at(self.to) };
+        let mut control = rawdoc! { "v": 1, "page": self.number, "bytes": 1, "from": at(self.times.first().copied().unwrap_or_default()), "to": at(self.to) };
         for (name, value) in self.control.iter().flatten() {
             control.append(name, value);
         }
@@ -33,6 +34,7 @@ fn page(key: i32, to: i64, times: &[i64]) -> RawDocumentBuf {
     let control = rawdoc! {};
     let page = Page {
         key,
+        number: 0,
         to,
         times,
         control,
@@ -76,22 +78,30 @@ fn listed_keys_are_read_by_the_index_on_the_bound_of_the_begin() {
 }
 
 #[test]
-fn pages_of_one_key_are_read_by_a_bound_that_a_push_does_not_move() {
+fn pages_of_one_key_are_read_by_number_or_from_a_bound() {
     let range = |condition: RawDocumentBuf| rawdoc! { "k": 1, "at": condition, "a": 1 };
-    let of_key = |hint: &str, range: RawDocumentBuf, bound: &str, direction: i32| {
-        let mut filter = rawdoc! { "k": 1, "control.v": 1 };
-        for (name, value) in range.iter().flatten() {
-            filter.append(name, value);
+    let of_key = |hint: &str, range: &RawDocument, order: &str, direction: i32| {
+        let mut filter = rawdoc! { "k": 1 };
+        if !range.is_empty() {
+            put(&mut filter, "control.v", 1);
+            for (name, value) in range.iter().flatten() {
+                filter.append(name, value);
+            }
+            put(&mut filter, "count", rawdoc! { "$gt": 0 });
         }
-        put(&mut filter, "count", rawdoc! { "$gt": 0 });
         rawdoc! {
-            "find": "c", "hint": hint, "filter": filter, "sort": single(bound, direction), "limit": 4_i64, "batchSize": 4_i64,
+            "find": "c", "hint": hint, "filter": filter, "sort": single(order, direction),
+            "limit": 4_i64, "batchSize": 4_i64,
         }
     };
-    let (from, to) = (("mongoshape_from", "control.from"), ("mongoshape_to", "control.to"));
-    for (filter, direction, (hint, bound), condition) in [
-        (rawdoc! { "k": 1, "a": 1 }, -1, from, rawdoc! {}),
-        (rawdoc! { "k": 1, "a": 1 }, 1, from, rawdoc! {}),
+    let (number, from, to) = (
+        ("mongoshape_page", "control.page"),
+        ("mongoshape_from", "control.from"),
+        ("mongoshape_to", "control.to"),
+    );
+    for (filter, direction, (hint, order), condition) in [
+        (rawdoc! { "k": 1, "a": 1 }, -1, number, rawdoc! {}),
+        (rawdoc! { "k": 1, "a": 1 }, 1, number, rawdoc! {}),
         (
             range(rawdoc! { "$lt": at(5) }),
             -1,
@@ -104,9 +114,9 @@ fn pages_of_one_key_are_read_by_a_bound_that_a_push_does_not_move() {
             to,
             rawdoc! { "control.to": { "$gte": at(5) } },
         ),
-        (range(rawdoc! { "$gt": at(5) }), -1, from, rawdoc! {}),
+        (range(rawdoc! { "$gt": at(5) }), -1, number, rawdoc! {}),
     ] {
-        let expected = of_key(hint, condition, bound, direction);
+        let expected = of_key(hint, &condition, order, direction);
         for sort in [rawdoc! { "at": direction }, rawdoc! { "at": direction, "a": 1 }] {
             assert_eq!(pages(&filter, &sort).as_ref(), Some(&expected), "{filter:?} {sort:?}");
         }
@@ -210,11 +220,47 @@ fn items_are_deferred_until_page_bounds_are_passed() {
 }
 
 #[test]
+fn pages_of_one_key_follow_one_another() {
+    let key = rawdoc! { "k": 1, "a": RawBson::Null };
+    let numbered = |number: i32, times: &[i64], control: RawDocumentBuf| {
+        let page = Page {
+            key: 1,
+            number,
+            to: times.last().copied().unwrap_or_default(),
+            times,
+            control,
+        };
+        page.document()
+    };
+    let plain = |number: i32, times: &[i64]| numbered(number, times, rawdoc! {});
+    // The highest page was emptied. Items of page 3 have the time of its bound or a later one.
+    let read = [plain(4, &[]), plain(3, &[6, 7, 8]), plain(2, &[4, 5, 6])];
+    assert_eq!(times(&key, &read, false).unwrap(), [8, 7, 6]);
+    assert!(matches!(
+        times(&key, &read[..1], false),
+        Err(IndexScanResult::TooFew(0))
+    ));
+    let late = numbered(4, &[9], rawdoc! { "late": true });
+    let unordered = numbered(4, &[9], rawdoc! { "unordered": true });
+    for disordered in [
+        vec![late.clone(), plain(3, &[8])],
+        vec![unordered, plain(3, &[8])],
+        vec![plain(5, &[9]), late],
+        vec![plain(3, &[9]), plain(3, &[8])],
+        vec![plain(3, &[9]), plain(4, &[8])],
+    ] {
+        let result = times(&key, &disordered, true);
+        assert!(matches!(result, Err(IndexScanResult::NotComparable)), "{disordered:?}");
+    }
+}
+
+#[test]
 fn a_first_page_that_may_not_be_the_highest_shows_no_order() {
     let keys = rawdoc! { "k": { "$in": [1, 2] } };
     let with = |control: RawDocumentBuf| {
         let page = Page {
             key: 1,
+            number: 0,
             to: 9,
             times: &[9],
             control,
