@@ -387,8 +387,8 @@ impl<'b> Merge<'b, '_> {
         Some(())
     }
 
-    /// `None` if the pages may not follow one another in time, or if the scan may have missed a page or read one
-    /// twice, because its entry has moved.
+    /// `None` if the pages may not follow one another in time, or if the scan may have missed a page or read
+    /// one twice, because its entry has moved.
     ///
     /// A push moves the entry of the highest page in the index on `to`. So that page must be the first one of
     /// its key in a backward scan of several keys. It may not be if the first page that is read is full and
