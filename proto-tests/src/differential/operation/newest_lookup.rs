@@ -55,7 +55,14 @@ pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
             NewestLookupPlace::Nested => stages.extend(nested(&lookup)),
         }
         stages.push(bson!({ "$project": { "_id": 0, "i": 1, "found": 1 } }));
-        let mut command = doc! { "aggregate": source.collection, "pipeline": stages, "cursor": {} };
+        // A `getMore` names the shaped collection, so a cursor of another one must end with its first batch.
+        let is_shaped = source.collection.as_str() == Some(COLLECTION);
+        let cursor = if is_shaped {
+            doc! {}
+        } else {
+            doc! { "batchSize": 10_000 }
+        };
+        let mut command = doc! { "aggregate": source.collection, "pipeline": stages, "cursor": cursor };
         if place == NewestLookupPlace::Collation {
             command.insert("collation", doc! { "locale": "en", "strength": 2 });
         }
