@@ -159,15 +159,23 @@ impl CursorRegistry {
         }
     }
 
-    /// The owner of a cursor for which mongod has no cursor or may have none, so that only the
-    /// proxy can check the owner.
+    /// The owner of a cursor for which mongod has no cursor of the same id or may have none, so that only
+    /// the proxy can check the owner.
     pub(super) fn owner_here(&self, id: i64) -> Option<Owner> {
         let mut open = self.lock();
         open.reap();
         match open.cursors.peek(&id)? {
             Cursor::InUse(owner) => Some(owner.clone()),
-            Cursor::Stream(kept, _) if kept.source.upstream_id().is_none() => Some(kept.owner.clone()),
+            Cursor::Stream(kept, _) if kept.source.upstream_id() != Some(id) => Some(kept.owner.clone()),
             Cursor::Upstream | Cursor::Stream(..) => None,
+        }
+    }
+
+    /// The upstream cursor of a cursor with another id: that of a later query of the same read.
+    pub(super) fn later_upstream_id(&self, id: i64) -> Option<i64> {
+        match self.lock().cursors.peek(&id)? {
+            Cursor::Stream(kept, _) => kept.source.upstream_id().filter(|upstream| *upstream != id),
+            Cursor::InUse(_) | Cursor::Upstream => None,
         }
     }
 

@@ -24,7 +24,20 @@ pub(super) async fn run(context: &mut CommandContext<'_>) -> Result<RawDocumentB
         .filter_map(|id| Some((*id, shared.cursors.owner_here(*id)?)))
         .collect();
     check_owners(link, head, &owned).await?;
+    let later: Vec<i64> = owned
+        .iter()
+        .filter_map(|(id, _)| shared.cursors.later_upstream_id(*id))
+        .collect();
     let reply = link.run(head.body()).await?;
+    if !later.is_empty() {
+        // The client does not know these ids.
+        let later = as_array(&later);
+        link.run(&with_replaced(
+            head.body(),
+            &[("cursors", Some(RawBsonRef::Array(&later)))],
+        ))
+        .await?;
+    }
     let listed = |name: &str| {
         let ids = reply.get_array(name).ok().into_iter().flatten().flatten();
         ids.filter_map(RawBsonRef::as_i64).collect::<Vec<i64>>()
@@ -41,7 +54,6 @@ pub(super) async fn run(context: &mut CommandContext<'_>) -> Result<RawDocumentB
         }
         !was_here
     });
-    let as_array = |ids: &[i64]| -> RawArrayBuf { ids.iter().map(|id| RawBsonRef::Int64(*id)).collect() };
     let (killed, missing) = (as_array(&killed), as_array(&missing));
     Ok(with_replaced(
         &reply,
@@ -50,6 +62,10 @@ pub(super) async fn run(context: &mut CommandContext<'_>) -> Result<RawDocumentB
             ("cursorsNotFound", Some(RawBsonRef::Array(&missing))),
         ],
     ))
+}
+
+fn as_array(ids: &[i64]) -> RawArrayBuf {
+    ids.iter().map(|id| RawBsonRef::Int64(*id)).collect()
 }
 
 /// Refuses the command if one of these cursors has another owner, and the user may not kill any

@@ -1,7 +1,7 @@
 //! Cursors on a shaped collection behave like those on a plain one.
 
 use anyhow::{Result, ensure};
-use bson::{Bson, Document, doc};
+use bson::{Bson, DateTime, Document, doc};
 use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
 use proto_tests::shaped::{COLLECTION, Shaped};
@@ -210,15 +210,46 @@ fn a_finished_find_leaves_no_cursor_on_mongod() -> Result<()> {
         find.extend(options);
         assert_eq!(cursor(&application.command_ok(&find)?)?.0, 0, "{find}");
     }
+    let idle = idle_cursors(&shaped)?;
+    assert!(idle.is_empty(), "{idle:?}");
+    Ok(())
+}
+
+/// The open cursors that mongod has on the collection.
+fn idle_cursors(shaped: &Shaped) -> Result<Vec<Document>> {
     let idle = [
         doc! { "$currentOp": { "idleCursors": true, "allUsers": true } },
         doc! { "$match": { "type": "idleCursor", "ns": format!("{}.{COLLECTION}", shaped.database) } },
     ];
     let idle: Vec<Bson> = idle.into_iter().map(Bson::from).collect();
-    let found = shaped
+    shaped
         .direct()?
-        .all(&doc! { "aggregate": 1, "pipeline": idle, "cursor": {}, "$db": "admin" })?;
-    assert!(found.is_empty(), "{found:?}");
+        .all(&doc! { "aggregate": 1, "pipeline": idle, "cursor": {}, "$db": "admin" })
+}
+
+#[test]
+fn a_killed_cursor_leaves_no_cursor_of_a_later_query() -> Result<()> {
+    let shaped = Shaped::start("time = \"at\"\nmax_items = 4")?;
+    let mut application = shaped.application()?;
+    let at = |number: i64| DateTime::from_millis(number * 1000);
+    let items: Vec<_> = (0..40_i64)
+        .map(|number| doc! { "_id": number, "k": 1, "at": at(number) })
+        .collect();
+    application.command_ok(&shaped.insert(&items))?;
+    let filter = doc! { "k": 1, "at": { "$gte": at(5) } };
+    // The first query reads the pages of the first batch. A later one has a cursor of its own.
+    for size in [1, 3, 7, 12] {
+        let find = doc! { "find": COLLECTION, "filter": &filter, "batchSize": 3, "$db": &shaped.database };
+        let (id, _) = cursor(&application.command_ok(&find)?)?;
+        let (id, _) = cursor(&application.command_ok(&more(&shaped, COLLECTION, id, Some(size)))?)?;
+        let kill = doc! { "killCursors": COLLECTION, "cursors": [id], "$db": &shaped.database };
+        let killed = application.command_ok(&kill)?;
+        assert_eq!(killed.get_array("cursorsKilled")?, &[Bson::Int64(id)], "{size}");
+        assert_eq!(killed.get_array("cursorsNotFound")?, &[] as &[Bson], "{size}");
+        assert_eq!(code(&mut application, &more(&shaped, COLLECTION, id, None))?, 43);
+        let idle = idle_cursors(&shaped)?;
+        assert!(idle.is_empty(), "{size}: {idle:?}");
+    }
     Ok(())
 }
 
