@@ -57,7 +57,7 @@ pub(super) struct BucketProposal {
     pub(super) renames: Renames,
 }
 
-/// A candidate, with what was read about it.
+/// A candidate, its sizes, and some of its documents.
 #[derive(Debug)]
 pub(super) struct ReadCandidate {
     pub(super) candidate: Candidate,

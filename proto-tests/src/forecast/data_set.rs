@@ -70,7 +70,7 @@ impl DataSet {
         }
     }
 
-    /// Sets what becomes of the `_id`s.
+    /// Sets the shape's `item_ids`.
     #[must_use]
     pub fn item_ids(mut self, item_ids: ItemIds) -> Self {
         self.item_ids = item_ids;

@@ -54,7 +54,7 @@ impl Fixture {
         doc! { "aggregate": COLLECTION, "pipeline": pipeline.as_slice(), "cursor": {}, "$db": &self.database }
     }
 
-    /// The same by a `$lookup` of two items, of which the first counts.
+    /// The newest time of each key, by a `$lookup` of its two newest items.
     fn newest_by_lookup(&self) -> Result<Document> {
         let keys: Vec<Document> = (0..i32::try_from(KEYS)?).map(|key| doc! { "_id": key }).collect();
         let pipeline = [doc! { "$sort": { "at": -1 } }, doc! { "$limit": 2 }];

@@ -135,7 +135,7 @@ impl IndexForecasts<'_> {
         }
     }
 
-    /// The number in all pages of what is counted on the built ones.
+    /// Scales a number of entries from the built pages to all pages.
     fn all(&self, built: usize) -> f64 {
         real(count(built)) / real(count(self.pages.len())) * self.measured.pages
     }

@@ -95,16 +95,20 @@ impl Operation for Newest {
             Reading::Answers(answers) => answers,
             Reading::Ended(outcome) => return Ok(outcome),
         };
-        // Of items with the same time, mongod may choose any.
-        let [plain, shaped] = [&answers.plain, &answers.shaped].map(|answers| self.times(answers));
-        let canon = Canon {
-            loose: true,
-            ..Canon::default()
-        };
-        compare::documents(canon, &Order::Free, &plain, &shaped, &[])?;
+        compare_times([&answers.plain, &answers.shaped].map(|answers| self.times(answers)))?;
         self.check_items(sides, &answers.shaped)?;
         Ok(Outcome::Done)
     }
+}
+
+/// Compares the times of the items that both sides have returned. Of items with the same time, mongod may choose
+/// any.
+pub(super) fn compare_times([plain, shaped]: [Vec<RawDocumentBuf>; 2]) -> Result<()> {
+    let canon = Canon {
+        loose: true,
+        ..Canon::default()
+    };
+    compare::documents(canon, &Order::Free, &plain, &shaped, &[])
 }
 
 impl Newest {

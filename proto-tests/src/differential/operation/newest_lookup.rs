@@ -5,8 +5,9 @@ use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, c
 use bson::{Bson, DateTime, Document, bson, doc};
 
 use super::cursor::{self, Batches, Reading};
+use super::newest::compare_times;
 use super::{Operation, Outcome};
-use crate::differential::compare::{self, Canon, Order};
+use crate::differential::compare::Canon;
 use crate::differential::grammar::{
     NEWEST_LOOKUP, NewestDirection, NewestLookupBefore, NewestLookupForm, NewestLookupKey, NewestLookupLimit,
     NewestLookupPlace, NewestLookupSkip, NewestLookupSort, NewestLookupSource,
@@ -222,13 +223,7 @@ impl Operation for NewestLookup {
             Reading::Answers(answers) => answers,
             Reading::Ended(outcome) => return Ok(outcome),
         };
-        // Of items with the same time, mongod may choose any.
-        let [plain, shaped] = [&answers.plain, &answers.shaped].map(|answers| self.times(answers));
-        let canon = Canon {
-            loose: true,
-            ..Canon::default()
-        };
-        compare::documents(canon, &Order::Free, &plain, &shaped, &[])?;
+        compare_times([&answers.plain, &answers.shaped].map(|answers| self.times(answers)))?;
         self.check_items(sides, &answers.shaped)?;
         Ok(Outcome::Done)
     }

@@ -157,8 +157,8 @@ async fn attempt(run: &mut BucketCommand<'_>, scan: &IndexScan<'_>, buckets: u64
     if array_path.is_some() {
         queries.push(explanation(run, &find));
     }
-    let moved_bounds = scan.moved_bounds(run.namespace.collection);
-    queries.extend(moved_bounds.map(|find| complete(run, find)));
+    let late_pages = scan.late_pages(run.namespace.collection);
+    queries.extend(late_pages.map(|find| complete(run, find)));
     let Some(mut replies) = ask_all(run, queries).await? else {
         indexes::forget(run);
         return Ok(Trial::Failed);

@@ -5,7 +5,9 @@ use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::bounds::Place;
-use super::{BoundsScan, Equality, IndexPart, IndexScan, MAX_ITEMS, PageOrder, ScannedIndex, SortField};
+use super::sort_key::SortField;
+use super::time_bounds::BoundsScan;
+use super::{Equality, IndexPart, IndexScan, MAX_ITEMS, ScannedIndex};
 use crate::command::document::{as_flag, as_whole_number, put, single};
 use crate::command::find::Find;
 use crate::pattern::bucket::item_filter::{BoundSide, ItemFilter, is_plain_path};
@@ -79,8 +81,8 @@ impl<'a> SortedQuery<'a> {
         let ends = sort.ends();
         let begin = self.filter.bound(sort.path, ends.begin);
         let bounds = match self.one_key(shape) {
-            Some(key) => bounds_of_one_key(key, *sort, begin)?,
-            None if begin.is_none() => bounds_of_keys(self.listed_keys(shape)?, *sort),
+            Some(key) => BoundsScan::of_key(key, sort.is_ascending, begin)?,
+            None if begin.is_none() => BoundsScan::of_keys(self.listed_keys(shape)?, sort.is_ascending),
             // The pages that begin before a time and end behind it are not together in the index.
             None => return None,
         };
@@ -204,43 +206,6 @@ impl SortField<'_> {
             }
         }
     }
-}
-
-/// The scan of the pages of several keys, which mongod merges.
-fn bounds_of_keys(keys: RawDocumentBuf, sort: SortField<'_>) -> BoundsScan {
-    BoundsScan {
-        keys,
-        is_of_one_key: false,
-        range: RawDocumentBuf::new(),
-        order: if sort.is_ascending {
-            PageOrder::From
-        } else {
-            PageOrder::To
-        },
-    }
-}
-
-/// The scan of the pages of one key. If no page is late, all orders of its pages are the same. `None` if the
-/// scan begins at a value that is not a date.
-fn bounds_of_one_key(key: RawDocumentBuf, sort: SortField<'_>, begin: Option<RawBsonRef<'_>>) -> Option<BoundsScan> {
-    let mut scan = BoundsScan {
-        keys: key,
-        is_of_one_key: true,
-        range: RawDocumentBuf::new(),
-        order: PageOrder::Number,
-    };
-    if let Some(begin) = begin {
-        let begin = RawBsonRef::DateTime(begin.as_datetime()?);
-        let operator;
-        // A push does not move an entry in the index on `from`.
-        (scan.order, operator) = if sort.is_ascending {
-            (PageOrder::To, "$gte")
-        } else {
-            (PageOrder::From, "$lte")
-        };
-        scan.range = single(scan.order.path(), single(operator, begin));
-    }
-    Some(scan)
 }
 
 /// The part of an index between equalities, in which entries have the order of the sort.

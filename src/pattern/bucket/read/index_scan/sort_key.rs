@@ -5,9 +5,16 @@ use std::cmp::Ordering;
 use bson::DateTime;
 use bson::raw::RawBsonRef;
 
-use super::SortField;
 use crate::pattern::bucket::item_filter::StoredItem;
 use crate::pattern::bucket::value_order::{compare, is_comparable};
+
+/// A field of a sort.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SortField<'a> {
+    /// Its path in items.
+    pub(super) path: &'a str,
+    pub(super) is_ascending: bool,
+}
 
 /// One value for each sort field. Null if the item does not have the field.
 #[derive(Clone, Debug)]

@@ -137,10 +137,10 @@ fn late_pages_of_the_keys_are_queried_after_the_scan() {
         "filter": { "k": { "$in": [1, 2] }, "control.exception": true, "control.late": true },
         "projection": { "_id": 1 }, "limit": 1, "singleBatch": true,
     };
-    assert_eq!(scan.moved_bounds("c"), Some(expected));
+    assert_eq!(scan.late_pages("c"), Some(expected));
     let indexes = prefixed();
     let of_items = query.scans(&indexes).pop().unwrap();
-    assert_eq!(of_items.moved_bounds("c"), None);
+    assert_eq!(of_items.late_pages("c"), None);
     assert_eq!([scan.equalities(), of_items.equalities()], [0, 0]);
     let filter = rawdoc! { "status": 1 };
     let behind_status = SortedQuery::of(&shape(), &find(&filter, &sort)).unwrap();
