@@ -20,6 +20,7 @@ mod first_page_cache;
 pub mod handshake;
 mod head_page_cache;
 mod id_source;
+mod key_length_cache;
 mod kill_cursors;
 mod malformed_pipeline;
 pub mod memory;

@@ -19,7 +19,7 @@ use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 use self::built_pages::BuiltPages;
 use self::index_forecasts::{IndexForecast, IndexForecasts};
 use self::key_string::KeyString;
-use super::collection_stats::{CollectionStats, Index};
+use super::collection_stats::CollectionStats;
 use super::rounding::real;
 use super::runs::Runs;
 use super::sample::Sample;
@@ -84,21 +84,6 @@ pub(super) fn in_shape(measured: &Measured<'_>, shape: &BucketShape) -> Option<F
     Some(forecast)
 }
 
-/// Whether an index that the page index answers is stored beside it.
-const STORES_ANSWERED_INDEXES: bool = true;
-
-/// Whether an index of the application takes space beside pages. `_id_` is not taken over.
-fn takes_space(index: &Index, shape: &BucketShape) -> bool {
-    index.name != item_index::ID && (STORES_ANSWERED_INDEXES || !is_answered_by_pages(index, shape))
-}
-
-/// Whether the fields of an index are the first ones of the shape's key and time, in their order.
-fn is_answered_by_pages(index: &Index, shape: &BucketShape) -> bool {
-    let ordered = shape.key().iter().map(String::as_str).chain(shape.time());
-    let ordered: Vec<&str> = ordered.take(index.fields.len()).collect();
-    ordered == index.fields
-}
-
 /// The index on the pages' `_id`.
 fn page_ids() -> RawDocumentBuf {
     let mut spec = RawDocumentBuf::new();
@@ -134,7 +119,8 @@ impl Forecast {
     fn add_taken_over(&mut self, indexes: &IndexForecasts<'_>) {
         let shape = indexes.shape;
         let known = &indexes.measured.facts.indexes;
-        for index in known.iter().filter(|index| takes_space(index, shape)) {
+        // `_id_` is not taken over.
+        for index in known.iter().filter(|index| index.name != item_index::ID) {
             // Without a stored form the shape is not proposed.
             let Ok(spec) = item_index::stored(shape, &index.spec()) else {
                 continue;
@@ -151,30 +137,5 @@ impl Forecast {
     fn add(&mut self, index: IndexForecast) {
         self.indexes += index.bytes;
         self.entries += index.entries;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use bson::doc;
-
-    use super::*;
-    use crate::pattern::shapes::{BucketOptions, NamespacePattern};
-
-    #[test]
-    fn the_page_index_answers_key_and_time_and_what_they_begin_with() {
-        let mut options = BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into(), "l".into()]);
-        options.time = Some("at".to_owned());
-        let shape = BucketShape::new(options).unwrap();
-        let check = |key: bson::Document, expected: bool| {
-            let index = Index::of(&doc! { "key": key.clone(), "name": "n" });
-            assert_eq!(is_answered_by_pages(&index, &shape), expected, "{key}");
-        };
-        check(doc! { "k": 1 }, true);
-        check(doc! { "k": 1, "l": 1 }, true);
-        check(doc! { "k": 1, "l": 1, "at": -1 }, true);
-        check(doc! { "k": 1, "at": 1 }, false);
-        check(doc! { "k": 1, "l": 1, "at": 1, "n": 1 }, false);
-        check(doc! { "l": 1 }, false);
     }
 }

@@ -20,6 +20,7 @@ mod internal_transaction;
 mod item_lookup;
 mod item_update;
 mod key_or_time_change;
+mod page_pruning;
 mod readiness;
 mod relocate;
 mod retime;

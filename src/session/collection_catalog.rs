@@ -21,7 +21,7 @@ use super::upstream_connection::UpstreamConnection;
 use crate::command::arguments::InheritedOptions;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::namespace::Namespace;
-use crate::pattern::bucket::item_index::StoredIndex;
+use crate::pattern::bucket::item_index::ReadableIndexes;
 use crate::pattern::shapes::BucketShape;
 
 /// Attempts to create a collection that is dropped concurrently.
@@ -36,12 +36,12 @@ pub(super) struct CollectionCatalog {
     indexes: NamespaceCache<ListedIndexes>,
 }
 
-/// The indexes on items of a collection, as last listed.
+/// The indexes of a collection that reads use, as last listed.
 #[derive(Clone, Debug)]
 struct ListedIndexes {
     collection: Option<Binary>,
     at: Instant,
-    indexes: Arc<[StoredIndex]>,
+    indexes: Arc<ReadableIndexes>,
 }
 
 /// A checked collection.
@@ -155,7 +155,11 @@ impl CollectionCatalog {
     }
 
     /// The cached list of indexes, if it is recent and of this collection.
-    pub(super) fn indexes(&self, namespace: Namespace<'_>, collection: Option<&Binary>) -> Option<Arc<[StoredIndex]>> {
+    pub(super) fn indexes(
+        &self,
+        namespace: Namespace<'_>,
+        collection: Option<&Binary>,
+    ) -> Option<Arc<ReadableIndexes>> {
         let listed = self.indexes.get(namespace)?;
         let is_current = listed.collection.as_ref() == collection && listed.at.elapsed() < INDEXES_AGE;
         is_current.then_some(listed.indexes)
@@ -165,7 +169,7 @@ impl CollectionCatalog {
         &self,
         namespace: Namespace<'_>,
         collection: Option<Binary>,
-        indexes: Arc<[StoredIndex]>,
+        indexes: Arc<ReadableIndexes>,
     ) {
         let listed = ListedIndexes {
             collection,

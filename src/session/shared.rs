@@ -12,6 +12,7 @@ use super::dry_run::{DryRun, Observer};
 use super::first_page_cache::FirstPages;
 use super::head_page_cache::HeadPages;
 use super::id_source::Timestamps;
+use super::key_length_cache::KeyLengths;
 use super::memory::MemoryBudget;
 use super::metrics::SessionMetrics;
 use super::namespace_cache::NamespaceCache;
@@ -49,6 +50,7 @@ pub struct Settings {
     pub(super) hints: HeadPages,
     pub(super) first_pages: FirstPages,
     pub(super) recent_pages: RecentPages,
+    pub(super) key_lengths: KeyLengths,
     /// The UUIDs of outlier collections that have no default collation. A write that was evaluated
     /// in a scratch collection names the UUID, so mongod refuses it on a collection that was
     /// recreated.
@@ -72,6 +74,7 @@ impl Settings {
             hints: HeadPages::default(),
             first_pages: FirstPages::default(),
             recent_pages: RecentPages::default(),
+            key_lengths: KeyLengths::default(),
             without_collation: NamespaceCache::default(),
             outlier_shape_markers: OutlierShapeMarkers::default(),
             known_outliers: KnownOutliers::default(),

@@ -150,7 +150,7 @@ groups! {
     ]
 
     /// A read of one key in a range of time.
-    RANGE "range" [RangeEnds, RangeSort, RangeLimit, RangeRead]
+    RANGE "range" [RangeEnds, RangeSort, RangeLimit, RangeCommand, RangeInserts]
 }
 
 /// Productions that do not come together, and why.

@@ -14,9 +14,9 @@ use crate::maintenance::swap::{
 use crate::maintenance::upstream::{ShapedCollection, description, indexes_of};
 use crate::pattern::bucket::compact::{Packed, copy_name, stopped_name};
 use crate::pattern::bucket::fence::is_fence;
-use crate::pattern::bucket::index;
 use crate::pattern::bucket::key::Key;
 use crate::pattern::bucket::predicate_pushdown::is_page_of_any_layout;
+use crate::pattern::bucket::{index, item_index};
 use crate::pattern::shapes::BucketShape;
 
 /// The most removals of other keys to make room for one page.
@@ -106,8 +106,8 @@ impl<'a> Copy<'a> {
         !self.evicted.is_empty()
     }
 
-    /// Makes the indexes of the copy equal to those of the collection, including names. The index on the
-    /// items' `_id` of an earlier version is replaced by the current one. Non-unique indexes
+    /// Makes the indexes of the copy equal to those of the collection, including names. An index in the form
+    /// of an earlier version is replaced by the current one. Non-unique indexes
     /// of a new copy are created after its first pass, because an index built in one go needs much less
     /// space.
     pub(super) async fn take_over_indexes(&self) -> Result<(), Halt> {
@@ -132,14 +132,20 @@ impl<'a> Copy<'a> {
         Ok(())
     }
 
-    /// Replaces the index on the items' `_id` of an earlier version by the current one.
+    /// Replaces an index in the form of an earlier version by the current one.
     fn renew(&self, index: &mut Document) {
-        let spec = RawDocumentBuf::try_from(&*index);
-        if spec.is_ok_and(|spec| index::is_item_id_without_prefix(self.shape, &spec))
-            && let Ok(mut current) = Document::try_from(&index::item_id(self.shape))
-        {
+        let Ok(spec) = RawDocumentBuf::try_from(&*index) else {
+            return;
+        };
+        let current = if index::is_item_id_without_prefix(self.shape, &spec) {
+            let mut current = index::item_id(self.shape);
             // As `listIndexes` returns it.
-            current.insert("v", 2);
+            put(&mut current, "v", 2);
+            Some(current)
+        } else {
+            item_index::current_form(self.shape, &spec)
+        };
+        if let Some(Ok(current)) = current.map(|current| Document::try_from(&current)) {
             *index = current;
         }
     }

@@ -2,23 +2,27 @@
 //!
 //! In a bucket, a key field is at the top level under its own name. Any other field is in the array
 //! of items under its stored name. So an index's key pattern follows from the stored one, and
-//! nothing else is recorded ([`StoredIndex`]). An index that was created without the proxy and is
+//! nothing else is recorded ([`StoredIndex`]). An index on the whole key and the time is stored on
+//! pages ([`KeyTimeIndex`]). An index that was created without the proxy and is
 //! not on items is neither listed nor dropped. Its name is in use.
 
 mod conflict;
 mod hint;
+mod key_time_index;
 mod stored_index;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use bson::raw::{CStr, RawBsonRef, RawDocument, RawDocumentBuf};
 
 pub use self::conflict::{Conflict, conflict};
 pub use self::hint::{IndexHint, hint};
+pub use self::key_time_index::KeyTimeIndex;
 pub use self::stored_index::{IndexedField, StoredIndex};
-use self::stored_index::{is_prefixed, prefixed, without_prefix};
+use self::stored_index::{prefixed, without_prefix};
+use super::index::PAGE;
 use super::predicate_pushdown::key_position;
 use crate::command::arguments::with_replaced;
 use crate::command::document::{as_flag, as_whole_number, get, put};
@@ -41,8 +45,8 @@ pub fn is_own(name: &str) -> bool {
 pub struct Indexes {
     /// The indexes that the application knows, in its terms and in mongod's order.
     pub known: Vec<RawDocumentBuf>,
-    /// The names of known indexes that are stored without [`StoredIndex::PREFIX`].
-    unprefixed: HashSet<String>,
+    /// The stored key patterns of known indexes by name. An earlier version stored some in another form.
+    stored_keys: HashMap<String, RawDocumentBuf>,
     /// The names of the other indexes.
     pub others: Vec<String>,
 }
@@ -55,9 +59,7 @@ impl Indexes {
         for spec in specs {
             match as_application_sees(shape, spec) {
                 Some(known) => {
-                    if !is_prefixed(key(spec)) {
-                        indexes.unprefixed.insert(name(spec).to_owned());
-                    }
+                    indexes.stored_keys.insert(name(spec).to_owned(), key(spec).to_owned());
                     indexes.known.push(known);
                 }
                 None => indexes.others.push(name(spec).to_owned()),
@@ -73,16 +75,14 @@ impl Indexes {
         found.map(|spec| &**spec)
     }
 
-    /// A stored specification, without the prefix if the existing index of that name has none.
-    /// mongod then treats both as the same index.
+    /// A stored specification, in the form of the existing index of that name if there is one. mongod then
+    /// treats both as the same index.
     #[must_use]
     pub fn as_there(&self, stored: &RawDocument) -> RawDocumentBuf {
-        if !self.unprefixed.contains(name(stored)) {
-            return stored.to_owned();
+        match self.stored_keys.get(name(stored)) {
+            Some(key) => with_replaced(stored, &[("key", Some(RawBsonRef::Document(key)))]),
+            None => stored.to_owned(),
         }
-        let key = without_prefix(key(stored));
-        let key: &RawDocument = &key;
-        with_replaced(stored, &[("key", Some(RawBsonRef::Document(key)))])
     }
 
     /// The known index with that key pattern.
@@ -175,6 +175,9 @@ fn is_simple(collation: RawBsonRef<'_>) -> bool {
 }
 
 fn stored_key(shape: &BucketShape, key: &RawDocument) -> Result<RawDocumentBuf, Unsupported> {
+    if let Some(stored) = key_time_index::stored_key(shape, key) {
+        return Ok(stored);
+    }
     let mut stored = RawDocumentBuf::new();
     for (path, value) in key.iter().flatten() {
         let path = path.as_str();
@@ -251,13 +254,63 @@ pub fn as_application_sees(shape: &BucketShape, spec: &RawDocument) -> Option<Ra
     if !is_ours {
         return None;
     }
+    let application = match key_time_index::application_key(shape, key(spec)) {
+        Some(application) => application,
+        None => application_key(shape, key(spec))?,
+    };
+    let application: &RawDocument = &application;
+    Some(with_replaced(spec, &[("key", Some(RawBsonRef::Document(application)))]))
+}
+
+/// The key pattern in items of a key pattern on items. `None` for any other key pattern.
+fn application_key(shape: &BucketShape, stored: &RawDocument) -> Option<RawDocumentBuf> {
     let mut application = RawDocumentBuf::new();
-    for (path, value) in without_prefix(key(spec)).iter().flatten() {
+    for (path, value) in without_prefix(stored).iter().flatten() {
         as_number(value)?;
         put(&mut application, &application_path(shape, path.as_str())?, value);
     }
-    let application: &RawDocument = &application;
-    Some(with_replaced(spec, &[("key", Some(RawBsonRef::Document(application)))]))
+    Some(application)
+}
+
+/// The current stored form of an application's index. `None` for any other index.
+#[must_use]
+pub fn current_form(shape: &BucketShape, spec: &RawDocument) -> Option<RawDocumentBuf> {
+    if name(spec) == ID || is_clustered(spec) {
+        return None;
+    }
+    let application = as_application_sees(shape, spec)?;
+    let key = stored_key(shape, key(&application)).ok()?;
+    let key: &RawDocument = &key;
+    Some(with_replaced(spec, &[("key", Some(RawBsonRef::Document(key)))]))
+}
+
+/// The indexes of a collection that reads use.
+#[derive(Clone, Debug, Default)]
+pub struct ReadableIndexes {
+    /// The indexes on items.
+    pub on_items: Vec<StoredIndex>,
+    /// The application's indexes on the whole key and the time, and the shape's page index.
+    pub on_key_and_time: Vec<KeyTimeIndex>,
+}
+
+impl ReadableIndexes {
+    /// Reads the specifications that `listIndexes` returns.
+    #[must_use]
+    pub fn of<'a>(shape: &BucketShape, specs: impl Iterator<Item = &'a RawDocument>) -> Self {
+        let mut indexes = Self::default();
+        for spec in specs {
+            let on_pages = if name(spec) == PAGE {
+                KeyTimeIndex::of_pages(shape)
+            } else {
+                KeyTimeIndex::of(shape, spec)
+            };
+            match on_pages {
+                Some(index) => indexes.on_key_and_time.push(index),
+                None => indexes.on_items.extend(StoredIndex::of(shape, spec)),
+            }
+        }
+        indexes
+    }
 }
 
 /// mongod's message for a document with two arrays that one index cannot contain (error 171),

@@ -40,6 +40,15 @@ pub fn is_page_of_any_layout() -> RawDocumentBuf {
     single(path::VERSION, single("$gte", 1))
 }
 
+/// One key and a range of time.
+#[derive(Clone, Debug)]
+pub struct KeyAndRange {
+    /// The condition that matches the buckets of the key.
+    pub key: RawDocumentBuf,
+    /// The range of the items' times.
+    pub range: TimeRange,
+}
+
 /// The conditions that a filter on items implies for buckets.
 #[derive(Clone, Debug)]
 pub struct BucketPredicate {
@@ -129,6 +138,15 @@ impl BucketPredicate {
             .then(|| self.one_key())
             .flatten()
             .map(|key| (key, self.range))
+    }
+
+    /// The condition that matches the buckets of one key, and the time range, if the filter demands both. It may
+    /// have other conditions.
+    #[must_use]
+    pub fn key_and_range(&self) -> Option<KeyAndRange> {
+        let range = (!self.range.is_open()).then_some(self.range)?;
+        let key = self.one_key()?;
+        Some(KeyAndRange { key, range })
     }
 
     /// The condition on buckets that is equivalent to the filter, if the filter only compares key fields.

@@ -19,6 +19,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use self::bucket_query::{BucketQuery, Order};
 use self::page_scan::ScanDirection;
+use self::range::TimeRange;
 use super::index;
 use super::key::Key;
 use super::layout::{VERSION, path};
@@ -131,9 +132,7 @@ impl Queries<'_> {
     /// if the range has no lower end.
     #[must_use]
     pub fn oldest_in_range(&self, query: &BucketQuery) -> Option<RawDocumentBuf> {
-        let mut filter = self.key.to_owned();
-        put(&mut filter, path::VERSION, VERSION);
-        put(&mut filter, path::TO, &query.range.newest_condition()? as &RawDocument);
+        let filter = self.dated(path::TO, &query.range.newest_condition()?);
         let mut find = self.find(&filter, index::TO, 1);
         find.append(cstr!("sort"), single(path::TO, 1));
         Some(find)
@@ -143,16 +142,42 @@ impl Queries<'_> {
     /// `None` if the range has no upper end.
     #[must_use]
     pub fn newest_in_range(&self, query: &BucketQuery) -> Option<RawDocumentBuf> {
-        let mut filter = self.key.to_owned();
-        put(&mut filter, path::VERSION, VERSION);
-        put(
-            &mut filter,
-            path::FROM,
-            &query.range.oldest_condition()? as &RawDocument,
-        );
+        let filter = self.dated(path::FROM, &query.range.oldest_condition()?);
         let mut find = self.find(&filter, index::FROM, 1);
         find.append(cstr!("sort"), single(path::FROM, -1));
         Some(find)
+    }
+
+    /// The `find` for the header of the newest page that ends before a range. `None` if the range has no lower
+    /// end. Leaves out pages with open bounds.
+    #[must_use]
+    pub fn last_before(&self, shape: &BucketShape, range: TimeRange) -> Option<RawDocumentBuf> {
+        let end = range.from?;
+        let condition = single(if end.inclusive { "$lt" } else { "$lte" }, end.at);
+        let mut find = self.find(&self.dated(path::TO, &condition), index::TO, 1);
+        find.append(cstr!("sort"), single(path::TO, -1));
+        find.append(cstr!("projection"), single(shape.items(), 0));
+        Some(find)
+    }
+
+    /// The `find` for the header of the oldest page that begins after a range. `None` if the range has no upper
+    /// end. Leaves out pages with open bounds.
+    #[must_use]
+    pub fn first_after(&self, shape: &BucketShape, range: TimeRange) -> Option<RawDocumentBuf> {
+        let end = range.to?;
+        let condition = single(if end.inclusive { "$gt" } else { "$gte" }, end.at);
+        let mut find = self.find(&self.dated(path::FROM, &condition), index::FROM, 1);
+        find.append(cstr!("sort"), single(path::FROM, 1));
+        find.append(cstr!("projection"), single(shape.items(), 0));
+        Some(find)
+    }
+
+    /// The filter of the key's pages with a time bound in a range.
+    fn dated(&self, bound: &str, condition: &RawDocument) -> RawDocumentBuf {
+        let mut filter = self.key.to_owned();
+        put(&mut filter, path::VERSION, VERSION);
+        put(&mut filter, bound, condition);
+        filter
     }
 
     /// The `find` for the first `pages` pages of the range in the direction of the scan. `None` if the range

@@ -4,6 +4,7 @@ use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, 
 
 use super::command::BucketCommand;
 use super::explanation::Explained;
+use super::page_pruning::{self, FilterAndCollation};
 use super::{find, statistics};
 use crate::command::aggregate::{Aggregate, as_find};
 use crate::command::arguments::with_replaced;
@@ -12,6 +13,7 @@ use crate::command::error::CommandError;
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::{count_pushdown, skip_scan, unwind};
 use crate::pattern::pipeline::{PipelinePosition, Pipelines};
+use crate::pattern::unwound::only_match;
 use crate::session::aggregate_validation::first_aggregate_error;
 use crate::session::cross_collection::ReferencedCollections;
 use crate::session::error::RunError;
@@ -130,6 +132,15 @@ async fn stored(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Resul
     };
     referenced.prepare(&pipelines.into_reached()).await?;
     run.ensure_readable(aggregate.hint).await?;
+    let mut all_items = all_items;
+    if skip_scan.is_none() {
+        let query = FilterAndCollation {
+            filter: stages.first().and_then(|stage| only_match(stage.as_ref())),
+            collation: aggregate.collation,
+        };
+        let pruning = page_pruning::stage(run, query).await?;
+        all_items.splice(0..0, pruning);
+    }
     Ok(Stages {
         all_items: array_of(&all_items),
         skip_scan: skip_scan.map(|stages| array_of(&stages)),

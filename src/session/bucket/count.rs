@@ -4,6 +4,7 @@ use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
 use super::explanation::Explained;
+use super::page_pruning::{self, FilterAndCollation};
 use super::upstream_query::{ask, complete, documents, first_bucket};
 use crate::command::count::{Count, all_of};
 use crate::command::document::single;
@@ -26,7 +27,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     if let Some((all, answer)) = of_one_key(run, &count).await? {
         return Ok(count.reply(all, &answer));
     }
-    let mut command = by_pipeline(run, &count);
+    let mut command = by_pipeline(run, &count).await?;
     run.context.inherited().append_to_read(&mut command);
     let answer = run.context.link.run(&command).await?;
     Ok(count.reply(all_of(&answer), &answer))
@@ -42,7 +43,7 @@ pub(super) async fn explained(run: &mut BucketCommand<'_>, count: &Count<'_>) ->
         },
         None => Explained {
             strategy: Strategy::Pipeline,
-            command: by_pipeline(run, count),
+            command: by_pipeline(run, count).await?,
         },
     })
 }
@@ -110,12 +111,16 @@ async fn of_one_key(run: &mut BucketCommand<'_>, count: &Count<'_>) -> Result<Op
     Ok((!exceptions.too_many).then_some((all, answer)))
 }
 
-fn by_pipeline(run: &BucketCommand<'_>, count: &Count<'_>) -> RawDocumentBuf {
+async fn by_pipeline(run: &mut BucketCommand<'_>, count: &Count<'_>) -> Result<RawDocumentBuf, RunError> {
     let mut command = unwound::aggregate(run.namespace.collection, &stages(run, count), None);
     if let Some(collation) = count.collation {
         command.append(cstr!("collation"), collation);
     }
-    command
+    let query = FilterAndCollation {
+        filter: count.query,
+        collation: count.collation,
+    };
+    page_pruning::pruned(run, command, query).await
 }
 
 /// The stages that count the items that match.

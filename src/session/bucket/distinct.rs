@@ -7,6 +7,7 @@ use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, 
 use super::command::BucketCommand;
 use super::count::validate_variable;
 use super::explanation::Explained;
+use super::page_pruning::{self, FilterAndCollation};
 use super::upstream_query::{get_more, kill};
 use crate::command::distinct::{Distinct, too_big};
 use crate::command::document::{get, single};
@@ -40,7 +41,8 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     if let Some(reply) = from_first_pages(run, &wanted).await? {
         return Ok(reply);
     }
-    answer(run, &wanted, by_pipeline(run, &wanted, &stages)).await
+    let command = pruned_pipeline(run, &wanted, &stages).await?;
+    answer(run, &wanted, command).await
 }
 
 /// The access path and the internal command of a `distinct`, for `explain`.
@@ -53,11 +55,12 @@ pub(super) async fn explained(run: &mut BucketCommand<'_>, wanted: &Distinct<'_>
         });
     }
     let first_pages = first_pages(run, wanted).map(|stages| by_pipeline(run, wanted, &stages));
-    let command = of_stored_path(run, wanted).or(first_pages);
-    Ok(Explained {
-        strategy: Strategy::Pipeline,
-        command: command.unwrap_or_else(|| by_pipeline(run, wanted, &stages)),
-    })
+    let command = match of_stored_path(run, wanted).or(first_pages) {
+        Some(command) => command,
+        None => pruned_pipeline(run, wanted, &stages).await?,
+    };
+    let strategy = Strategy::Pipeline;
+    Ok(Explained { strategy, command })
 }
 
 /// The stages that answer any `distinct`. Checks that the collection can be read, and has mongod validate the
@@ -81,6 +84,20 @@ fn by_pipeline(run: &BucketCommand<'_>, wanted: &Distinct<'_>, stages: &[RawDocu
         command.append(cstr!("collation"), collation);
     }
     command
+}
+
+/// [`by_pipeline`] without pages that the query excludes by their numbers.
+async fn pruned_pipeline(
+    run: &mut BucketCommand<'_>,
+    wanted: &Distinct<'_>,
+    stages: &[RawDocumentBuf],
+) -> Result<RawDocumentBuf, RunError> {
+    let command = by_pipeline(run, wanted, stages);
+    let query = FilterAndCollation {
+        filter: wanted.query,
+        collation: wanted.collation,
+    };
+    page_pruning::pruned(run, command, query).await
 }
 
 /// The `distinct` on buckets that returns the values of all items. `None` if mongod must unwind the buckets.

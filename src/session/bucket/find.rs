@@ -15,6 +15,7 @@ use self::item_cursor::{BatchLimit, BatchRequest, BatchStatus, ItemCursor};
 use super::command::BucketCommand;
 use super::cursor_source::CursorSource;
 use super::explanation::Explained;
+use super::page_pruning::{self, FilterAndCollation};
 use super::upstream_query::{complete, kill};
 use crate::command::batch::{BatchKind, ReplyBatch};
 use crate::command::document::{as_whole_number, get};
@@ -68,7 +69,7 @@ pub(super) async fn explained(run: &mut BucketCommand<'_>, find: &Find<'_>) -> R
         return Ok(explained);
     }
     validate(run, find).await?;
-    let command = pipeline_of(run, find)?;
+    let command = pruned_pipeline_of(run, find).await?;
     let strategy = Strategy::Pipeline;
     Ok(Explained { strategy, command })
 }
@@ -264,7 +265,7 @@ fn check_tailable(run: &BucketCommand<'_>, find: &Find<'_>) -> Result<(), Comman
 
 async fn by_pipeline(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, RunError> {
     validate(run, find).await?;
-    let command = pipeline_of(run, find)?;
+    let command = pruned_pipeline_of(run, find).await?;
     let command = complete(run, command);
     let reply = run.context.link.run(&command).await?;
     let Some(cursor) = CursorReply::parse(&reply) else {
@@ -293,6 +294,16 @@ async fn validate(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<(), Ru
         run.context.link.run(&command).await?;
     }
     Ok(())
+}
+
+/// The aggregation that returns the same items, without pages that the filter excludes by their numbers.
+async fn pruned_pipeline_of(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, RunError> {
+    let command = pipeline_of(run, find)?;
+    let query = FilterAndCollation {
+        filter: find.filter,
+        collation: find.collation,
+    };
+    page_pruning::pruned(run, command, query).await
 }
 
 /// The aggregation that returns the same items.

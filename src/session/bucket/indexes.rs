@@ -14,7 +14,7 @@ use crate::command::document::{as_whole_number, get, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::no_such_index;
 use crate::command::reply::CursorReply;
-use crate::pattern::bucket::item_index::{IndexHint, Indexes, StoredIndex, hint};
+use crate::pattern::bucket::item_index::{IndexHint, Indexes, ReadableIndexes, hint};
 use crate::session::error::RunError;
 
 /// The collection's indexes. `None` if the collection does not exist.
@@ -30,9 +30,9 @@ pub(super) async fn there(run: &mut BucketCommand<'_>) -> Result<Option<Indexes>
     Ok(Some(Indexes::of(run.shape, specs)))
 }
 
-/// The stored indexes on items. The list is cached for some seconds, because another proxy may
+/// The indexes that reads use. The list is cached for some seconds, because another proxy may
 /// create an index. Indexes that this proxy created are always in the list.
-pub(super) async fn stored(run: &mut BucketCommand<'_>) -> Result<Arc<[StoredIndex]>, RunError> {
+pub(super) async fn stored(run: &mut BucketCommand<'_>) -> Result<Arc<ReadableIndexes>, RunError> {
     let settings = run.context.settings;
     let collection = run.collection.as_ref().map(|collection| collection.uuid.clone());
     if let Some(listed) = settings.catalog.indexes(run.namespace, collection.as_ref()) {
@@ -40,17 +40,18 @@ pub(super) async fn stored(run: &mut BucketCommand<'_>) -> Result<Arc<[StoredInd
     }
     let mut command = single("listIndexes", run.namespace.collection);
     InheritedOptions::of(run.context.head.body()).append_to_inspect(&mut command);
-    let listed: Arc<[StoredIndex]> = match run.context.link.run(&command).await {
+    let listed = match run.context.link.run(&command).await {
         // The collection was dropped, or the client lacks `listIndexes`.
-        Err(RunError::Command(_)) => Arc::new([]),
+        Err(RunError::Command(_)) => ReadableIndexes::default(),
         reply => {
             let reply = reply?;
             let cursor = CursorReply::parse(&reply);
             let specs = cursor.iter().flat_map(CursorReply::documents);
-            specs.filter_map(|spec| StoredIndex::of(run.shape, spec)).collect()
+            ReadableIndexes::of(run.shape, specs)
         }
     };
-    let cached = listed.clone();
+    let listed = Arc::new(listed);
+    let cached = Arc::clone(&listed);
     settings.catalog.keep_indexes(run.namespace, collection, cached);
     Ok(listed)
 }

@@ -3,6 +3,7 @@
 use bson::raw::{RawDocument, RawDocumentBuf};
 
 use super::command::BucketCommand;
+use super::page_pruning::{self, FilterAndCollation};
 use super::upstream_query::{documents, kill, more};
 use crate::command::error::CommandError;
 use crate::command::reply::CursorReply;
@@ -62,7 +63,12 @@ pub(super) async fn first_in_image(
 impl Matches {
     /// Opens the cursor.
     pub(super) async fn of(run: &mut BucketCommand<'_>, wanted: ItemSelector<'_>) -> Result<Self, RunError> {
-        let mut command = item_lookup::command(run.shape, run.namespace.collection, wanted);
+        let command = item_lookup::command(run.shape, run.namespace.collection, wanted);
+        let query = FilterAndCollation {
+            filter: wanted.filter,
+            collation: wanted.collation,
+        };
+        let mut command = page_pruning::pruned(run, command, query).await?;
         run.context.inherited().append_to_internal_read(&mut command);
         let answer = Some(run.context.link.run(&command).await?);
         Ok(Self { answer })

@@ -140,7 +140,8 @@ declare_sites! {
 
     /// Which index a sorted read has.
     "sorted.index" SortedIndex {
-        Rank 2, Time 3, StatusAndTime 3, StatusAndRank 2, KeyAndTime 2, KeyAndRank 2, KeyStatusAndTime 2, Id 2, None 2,
+        Rank 2, Time 3, StatusAndTime 3, StatusAndRank 2, KeyAndTime 2, WholeKeyAndTime 3, KeyAndRank 2, KeyStatusAndTime 2, Id 2,
+        None 2,
     }
 
     /// Whether documents are equal in all fields of the index.

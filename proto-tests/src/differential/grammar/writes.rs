@@ -106,8 +106,11 @@ declare_sites! {
     /// How many of them are answered.
     "scene.limit" RangeLimit { None 1, One 1, Some 1 }
 
-    /// The command that reads them.
-    "scene.read" RangeRead { Find 1, Aggregate 1 }
+    /// The command that selects them.
+    "scene.read" RangeCommand { Find 1, FindByOther 1, Aggregate 1, Group 1, Count 1, Distinct 1, Update 1, Delete 1 }
+
+    /// The order in which the documents are inserted.
+    "scene.inserts" RangeInserts { InOrder 3, Late 1 }
 
     /// Which document of an update of many is the first that fails.
     "scene.failing" Failing { First 1, Middle 3, Last 1 }

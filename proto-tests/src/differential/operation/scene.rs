@@ -1,12 +1,15 @@
 //! A few separate documents, and one write that fails on one of them or reaches a limit.
 
+mod range;
+
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, DateTime, Document, bson, doc};
 
+use self::range::Range;
 use super::writes::Writes;
 use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon, Order};
-use crate::differential::grammar::{FAILING, Failing, RANGE, RangeEnds, RangeLimit, RangeRead, RangeSort, SceneForm};
+use crate::differential::grammar::{FAILING, Failing, RANGE, SceneForm};
 use crate::differential::sides::{COLLECTION, show};
 use crate::differential::values::TWICE;
 use crate::differential::{Generator, Sides, contents};
@@ -33,7 +36,7 @@ pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
     match generator.take::<SceneForm>() {
         SceneForm::FailingUpdate => failing(generator),
         SceneForm::Dollar => dollar(generator),
-        SceneForm::Range => generator.group(&RANGE, range),
+        SceneForm::Range => generator.group(&RANGE, range::generate),
         SceneForm::Twice => twice(generator),
         SceneForm::TooBig => {
             let names = ["insert", "replace", "upsert", "$set", "$push"];
@@ -171,132 +174,12 @@ fn twice(generator: &mut Generator) -> Box<dyn Operation> {
     }
     Box::new(Range {
         documents,
+        filter: doc! {},
         command,
         order: Order::Free,
         is_limited: false,
         canon: generator.canon(),
     })
-}
-
-/// A read of one key's documents in a range of their times.
-#[derive(Debug)]
-struct Range {
-    documents: Vec<Document>,
-    command: Document,
-    order: Order,
-    /// Whether not all are answered, so that which ones are is free where their order is.
-    is_limited: bool,
-    canon: Canon,
-}
-
-fn range(generator: &mut Generator) -> Box<dyn Operation> {
-    let has_time = generator.shape.time.is_some();
-    let time = generator.shape.time.clone().unwrap_or_else(|| "n".to_owned());
-    let key = generator.shape.key[0].clone();
-    let [first, last] = [generator.between(2, 10), generator.between(12, 25)];
-    let at = |number: i32| -> Bson {
-        if has_time {
-            Bson::DateTime(DateTime::from_millis(i64::from(number) * 1000))
-        } else {
-            number.into()
-        }
-    };
-    let condition = match generator.take::<RangeEnds>() {
-        RangeEnds::Both => bson!({ "$gte": at(first), "$lt": at(last) }),
-        RangeEnds::First => bson!({ "$gt": at(first) }),
-        RangeEnds::Last => bson!({ "$lte": at(last) }),
-        RangeEnds::Equal => at(first),
-    };
-    let mut filter: Document = generator.shape.key.iter().map(|key| (key.clone(), bson!(1))).collect();
-    filter.insert(&time, condition);
-    let last_key = generator.shape.key.last().cloned().unwrap_or_default();
-    let sort = match generator.take::<RangeSort>() {
-        RangeSort::None => doc! {},
-        RangeSort::Key => doc! { &key: 1 },
-        RangeSort::KeyBackwards => doc! { &key: -1 },
-        RangeSort::KeyTwice => doc! { &last_key: -1, &key: 1 },
-        RangeSort::Time => doc! { &time: 1 },
-        RangeSort::TimeBackwards => doc! { &time: -1 },
-        RangeSort::KeyAndTime => doc! { &key: 1, &time: -1 },
-        RangeSort::TimeAndKey => doc! { &time: -1, &key: 1 },
-    };
-    let limit = match generator.take::<RangeLimit>() {
-        RangeLimit::None => None,
-        RangeLimit::One => Some(1),
-        RangeLimit::Some => Some(5),
-    };
-    let mut command = match generator.take::<RangeRead>() {
-        RangeRead::Find => doc! { "find": COLLECTION, "filter": &filter },
-        RangeRead::Aggregate => doc! { "aggregate": COLLECTION, "pipeline": [{ "$match": &filter }], "cursor": {} },
-    };
-    append_order(&mut command, &sort, limit);
-    // The times are all different, and the order of one key's documents is that of their insertion.
-    let is_total = sort.contains_key(&time);
-    Box::new(Range {
-        documents: documents(generator, 30, &[]),
-        command,
-        order: if is_total || limit.is_none() && sort.is_empty() {
-            Order::Defined
-        } else {
-            Order::Free
-        },
-        is_limited: limit.is_some(),
-        canon: generator.canon(),
-    })
-}
-
-fn append_order(command: &mut Document, sort: &Document, limit: Option<i32>) {
-    if let Ok(pipeline) = command.get_array_mut("pipeline") {
-        if !sort.is_empty() {
-            pipeline.push(bson!({ "$sort": sort.clone() }));
-        }
-        pipeline.extend(limit.map(|limit| bson!({ "$limit": limit })));
-        return;
-    }
-    if !sort.is_empty() {
-        command.insert("sort", sort.clone());
-    }
-    if let Some(limit) = limit {
-        command.insert("limit", limit);
-    }
-}
-
-impl Operation for Range {
-    fn commands(&self) -> Vec<Document> {
-        vec![self.command.clone()]
-    }
-
-    fn run(&self, sides: &mut Sides) -> Result<Outcome> {
-        sides.elsewhere(|sides| {
-            insert(sides, &self.documents)?;
-            let [plain, shaped] = sides
-                .both(&self.command)?
-                .map(|reply| super::transaction::batch(&reply));
-            let (plain, shaped) = (plain?, shaped?);
-            // A sort by the key alone leaves an order that is free: of all, and of those that are chosen from
-            // all.
-            let is_limited = self.is_limited && self.order == Order::Free;
-            let all = if is_limited { self.all(sides)? } else { Vec::new() };
-            let order = if is_limited { &Order::FreeChoice } else { &self.order };
-            compare::documents(self.canon, order, &plain, &shaped, &all)?;
-            Ok(Outcome::Done)
-        })
-    }
-}
-
-impl Range {
-    /// What the plain side has to choose from.
-    fn all(&self, sides: &mut Sides) -> Result<Vec<bson::RawDocumentBuf>> {
-        let filter = match self.command.get_array("pipeline") {
-            Ok(stages) => stages[0]
-                .as_document()
-                .and_then(|stage| stage.get_document("$match").ok())
-                .cloned(),
-            Err(_) => self.command.get_document("filter").ok().cloned(),
-        };
-        let find = doc! { "find": COLLECTION, "filter": filter.unwrap_or_default(), "$db": &sides.plain.database };
-        invariants::read_all(&mut sides.plain.connection, &find)
-    }
 }
 
 impl Operation for Scene {

@@ -169,6 +169,15 @@ fn index(generator: &mut Generator, form: SortedIndex, ties: SortedTies) -> Docu
     let key = generator.shape.key[0].clone();
     let time = generator.shape.time.clone().unwrap_or_else(|| RANK.to_owned());
     let direction = generator.pick(&[1, -1]);
+    if form == SortedIndex::WholeKeyAndTime {
+        let keys = generator.shape.key.clone();
+        let mut index: Document = keys
+            .into_iter()
+            .map(|key| (key, generator.pick(&[1, -1]).into()))
+            .collect();
+        index.insert(time, direction);
+        return index;
+    }
     let mut index = match form {
         SortedIndex::Rank => doc! { RANK: direction },
         SortedIndex::Time => doc! { time: direction },
@@ -178,7 +187,7 @@ fn index(generator: &mut Generator, form: SortedIndex, ties: SortedTies) -> Docu
         SortedIndex::KeyAndRank => doc! { key: direction, RANK: 1 },
         SortedIndex::KeyStatusAndTime => doc! { key: 1, "status": 1, time: direction },
         SortedIndex::Id if generator.has_ids() => return doc! { "_id": 1 },
-        SortedIndex::Id | SortedIndex::None => doc! {},
+        SortedIndex::Id | SortedIndex::WholeKeyAndTime | SortedIndex::None => doc! {},
     };
     if ties == SortedTies::None && !index.is_empty() {
         index.insert("n", generator.pick(&[1, -1]));
@@ -194,6 +203,10 @@ fn read(generator: &mut Generator, index: &Document, values: SortedValues, is_in
         .iter()
         .map(|(path, order)| (path.clone(), order.as_i32().unwrap_or(1)))
         .collect();
+    let is_of_pages = is_of_whole_key_and_time(generator, index);
+    if is_of_pages && generator.chance(50) {
+        fields.push(("n".to_owned(), 1));
+    }
     // The shape's indexes on time bounds have the order.
     let is_by_bounds = fields.is_empty() && is_in_order && has_time_bounds(generator, keys);
     if fields.is_empty() {
@@ -211,7 +224,8 @@ fn read(generator: &mut Generator, index: &Document, values: SortedValues, is_in
     let equal = match sort_form {
         _ if index.is_empty() => 0,
         SortedSort::AllFields => 0,
-        SortedSort::BehindOne => 1.min(fields.len() - 1),
+        SortedSort::BehindOne => 1.min(index.len() - 1),
+        SortedSort::BehindAll if is_of_pages => generator.shape.key.len(),
         SortedSort::BehindAll => fields.iter().filter(|(path, _)| is_in_front(generator, path)).count(),
     };
     for (path, order) in fields.iter().take(equal) {
@@ -227,7 +241,9 @@ fn read(generator: &mut Generator, index: &Document, values: SortedValues, is_in
         is_by_index &= value != Bson::Null;
         has_place &= fields[equal].1 > 0 || !is_text(&value);
     }
-    is_by_index &= direction == SortDirection::Forward || has_place || is_by_bounds;
+    is_by_index &= direction == SortDirection::Forward || has_place || is_by_bounds || is_of_pages;
+    // The index has an entry for each page, so its order is that of items only if no page is late.
+    is_by_index &= !is_of_pages || is_in_order;
     is_by_index &= !is_of_id(index) || generator.shape.item_ids == ItemIds::Unique;
     if append_keys(generator, keys, &mut filter) {
         // Few items match, perhaps.
@@ -306,6 +322,12 @@ fn has_time_bounds(generator: &Generator, keys: SortedKeys) -> bool {
 /// Whether an index is that on `_id`, which every collection has.
 fn is_of_id(index: &Document) -> bool {
     index.contains_key("_id")
+}
+
+/// Whether an index is on all key fields and then the time.
+fn is_of_whole_key_and_time(generator: &Generator, index: &Document) -> bool {
+    let key = generator.shape.key.iter().chain(&generator.shape.time);
+    generator.shape.time.is_some() && index.keys().eq(key)
 }
 
 fn is_in_front(generator: &Generator, path: &str) -> bool {

@@ -102,7 +102,7 @@ impl StoredIndex {
 }
 
 /// Whether a stored key pattern begins with [`StoredIndex::PREFIX`].
-pub(super) fn is_prefixed(key: &RawDocument) -> bool {
+fn is_prefixed(key: &RawDocument) -> bool {
     let first = key.iter().flatten().next();
     first.is_some_and(|(name, _)| name == StoredIndex::PREFIX)
 }
@@ -129,6 +129,6 @@ pub(super) fn without_prefix(key: &RawDocument) -> RawDocumentBuf {
     fields.collect()
 }
 
-fn is_key(shape: &BucketShape, stored: &str) -> bool {
+pub(super) fn is_key(shape: &BucketShape, stored: &str) -> bool {
     shape.key().iter().any(|field| field == stored)
 }

@@ -54,6 +54,81 @@ fn key_patterns_are_stored_and_returned() {
     }
 }
 
+fn shape_with_time() -> BucketShape {
+    let options = BucketOptions {
+        time: Some("at".to_owned()),
+        ..BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into(), "l".into()])
+    };
+    BucketShape::new(options).unwrap()
+}
+
+#[test]
+fn indexes_on_the_whole_key_and_the_time_are_stored_on_pages() {
+    let shape = shape_with_time();
+    for (application, on_pages) in [
+        (
+            rawdoc! { "k": 1, "l": -1, "at": -1.0 },
+            Some(rawdoc! { "k": 1, "l": -1, "control.page": -1.0, "control.v": 1 }),
+        ),
+        (
+            rawdoc! { "l": 1, "k": 1, "at": 1 },
+            Some(rawdoc! { "l": 1, "k": 1, "control.page": 1, "control.v": 1 }),
+        ),
+        (rawdoc! { "k": 1, "at": 1 }, None),
+        (rawdoc! { "k": 1, "at": 1, "l": 1 }, None),
+        (rawdoc! { "k": 1, "l": 1 }, None),
+        (rawdoc! { "k": 1, "l": 1, "at": 1, "n": 1 }, None),
+        (rawdoc! { "k": 1, "l": 1, "n": 1 }, None),
+    ] {
+        let spec = rawdoc! { "v": 2, "key": application.clone(), "name": "x" };
+        let made = stored(&shape, &spec).unwrap();
+        let indexes = ReadableIndexes::of(&shape, [&*made].into_iter());
+        assert_eq!(
+            indexes.on_key_and_time.len(),
+            usize::from(on_pages.is_some()),
+            "{application:?}"
+        );
+        assert_eq!(
+            indexes.on_items.len(),
+            usize::from(on_pages.is_none()),
+            "{application:?}"
+        );
+        if let Some(on_pages) = on_pages {
+            assert_eq!(key(&made), &*on_pages);
+        }
+        assert_eq!(as_application_sees(&shape, &made).unwrap(), spec);
+        assert_eq!(current_form(&shape, &made).unwrap(), made);
+    }
+}
+
+#[test]
+fn an_index_of_an_earlier_version_keeps_its_form_until_it_is_renewed() {
+    let shape = shape_with_time();
+    let earlier = rawdoc! { "v": 2, "key": { "k": 1, "l": 1, "history.at": -1 }, "name": "x" };
+    let spec = rawdoc! { "v": 2, "key": { "k": 1, "l": 1, "at": -1 }, "name": "x" };
+    assert_eq!(as_application_sees(&shape, &earlier).unwrap(), spec);
+    let indexes = Indexes::of(&shape, [&*earlier].into_iter());
+    let current = stored(&shape, &spec).unwrap();
+    assert_eq!(indexes.as_there(&current), earlier);
+    assert_eq!(current_form(&shape, &earlier).unwrap(), current);
+    let readable = ReadableIndexes::of(&shape, [&*earlier].into_iter());
+    assert_eq!(readable.on_items.len(), 1);
+}
+
+#[test]
+fn indexes_on_pages_that_the_application_has_not_created_are_not_its_own() {
+    let shape = shape_with_time();
+    for key in [
+        rawdoc! { "k": 1, "l": 1, "control.page": 1 },
+        rawdoc! { "k": 1, "control.page": 1, "control.v": 1 },
+        rawdoc! { "control.v": 1, "k": 1, "l": 1, "control.page": 1 },
+        rawdoc! { "k": 1, "l": 1, "control.page": "hashed", "control.v": 1 },
+    ] {
+        let spec = rawdoc! { "v": 2, "key": key, "name": "x" };
+        assert_eq!(as_application_sees(&shape, &spec), None, "{spec:?}");
+    }
+}
+
 #[test]
 fn unsupported_index_kinds_are_refused() {
     let shape = shape();

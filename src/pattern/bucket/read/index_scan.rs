@@ -12,6 +12,7 @@
 //! ([decision](../../../../docs/decisions/0028-an-index-is-read-a-bucket-at-a-time.md)).
 
 mod bounds;
+mod key_order;
 mod merge;
 mod plan;
 mod sort_key;
@@ -22,6 +23,7 @@ pub mod value_scan;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use self::key_order::KeyOrderScan;
 use self::merge::Merge;
 pub use self::plan::SortedQuery;
 use self::sort_key::SortField;
@@ -68,6 +70,8 @@ enum ScannedIndex<'a> {
     OfItems(&'a StoredIndex),
     /// An index of the shape, whose pages follow one another in time.
     OfTimeBounds(BoundsScan),
+    /// An index on the key and the page number.
+    OfKeys(KeyOrderScan<'a>),
 }
 
 /// A query that is answered in the order of an index.
@@ -113,16 +117,15 @@ impl IndexScan<'_> {
         buckets.saturating_add(1)
     }
 
-    /// Whether the scan reads the pages of one key.
+    /// The number of equalities that the index answers, on fields before the sort fields.
     #[must_use]
-    pub fn is_of_one_key(&self) -> bool {
-        matches!(&self.index, ScannedIndex::OfTimeBounds(bounds) if bounds.is_of_one_key())
-    }
-
-    /// The number of equalities that the application's index answers, on fields before the sort fields.
-    #[must_use]
-    pub fn equalities(&self) -> usize {
-        self.equalities.len()
+    pub fn equalities(&self, shape: &BucketShape) -> usize {
+        match &self.index {
+            ScannedIndex::OfItems(_) => self.equalities.len(),
+            ScannedIndex::OfTimeBounds(bounds) if bounds.is_of_one_key() => shape.key().len(),
+            ScannedIndex::OfTimeBounds(_) => 0,
+            ScannedIndex::OfKeys(keys) => keys.equalities(),
+        }
     }
 
     fn wanted(&self) -> u64 {
@@ -145,6 +148,7 @@ impl IndexScan<'_> {
         match &self.index {
             ScannedIndex::OfItems(index) => self.append_item_scan(shape, index, &mut find),
             ScannedIndex::OfTimeBounds(bounds) => bounds.append_to(shape, &mut find),
+            ScannedIndex::OfKeys(keys) => keys.append_to(&mut find),
         }
         let buckets = i64::try_from(buckets).unwrap_or(i64::MAX);
         find.append(cstr!("limit"), buckets);
@@ -179,7 +183,7 @@ impl IndexScan<'_> {
     #[must_use]
     pub fn late_pages(&self, collection: &str) -> Option<RawDocumentBuf> {
         match &self.index {
-            ScannedIndex::OfItems(_) => None,
+            ScannedIndex::OfItems(_) | ScannedIndex::OfKeys(_) => None,
             ScannedIndex::OfTimeBounds(bounds) => bounds.late_pages(collection),
         }
     }

@@ -33,7 +33,7 @@ pub(super) async fn read(
         return Ok(None);
     }
     let indexes = indexes::stored(run).await?;
-    let Some(scan) = ValueScan::of(run.shape, wanted.key, &indexes) else {
+    let Some(scan) = ValueScan::of(run.shape, wanted.key, &indexes.on_items) else {
         return Ok(None);
     };
     let mut values: Vec<RawBson> = Vec::new();

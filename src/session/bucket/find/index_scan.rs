@@ -11,7 +11,7 @@ use crate::command::batch::{BatchKind, ReplyBatch};
 use crate::command::document::single;
 use crate::command::find::Find;
 use crate::command::reply::{CursorReply, copy_cluster_time};
-use crate::pattern::bucket::item_index::StoredIndex;
+use crate::pattern::bucket::item_index::ReadableIndexes;
 use crate::pattern::bucket::read::documents::DocumentBuffer;
 use crate::pattern::bucket::read::index_scan::{IndexScan, IndexScanResult, SortedQuery, may_have_array};
 use crate::session::bucket::command::BucketCommand;
@@ -95,18 +95,17 @@ fn sorted_query<'a>(run: &BucketCommand<'_>, find: &Find<'a>) -> Option<SortedQu
     SortedQuery::of(run.shape, find)
 }
 
-/// The scans of the application's indexes. Before them the scan of the shape's index on time bounds, which
-/// answers the condition on the key, unless an application's index answers more conditions.
-fn scans<'a>(run: &BucketCommand<'_>, query: &SortedQuery<'a>, indexes: &'a [StoredIndex]) -> Vec<IndexScan<'a>> {
-    let mut scans = query.scans(indexes);
-    if let Some(bounds) = query.scan_of_time_bounds(run.shape) {
-        let answered = if bounds.is_of_one_key() {
-            run.shape.key().len()
-        } else {
-            0
-        };
-        if scans.iter().all(|scan| scan.equalities() <= answered) {
-            scans.insert(0, bounds);
+/// The scans of indexes that have the order. Those of the shape come first, unless an index on items answers
+/// more equalities.
+fn scans<'a>(run: &BucketCommand<'_>, query: &SortedQuery<'a>, indexes: &'a ReadableIndexes) -> Vec<IndexScan<'a>> {
+    let mut scans = query.scans(&indexes.on_items);
+    let of_pages = query
+        .scan_of_time_bounds(run.shape)
+        .or_else(|| query.scan_of_keys(&indexes.on_key_and_time));
+    if let Some(of_pages) = of_pages {
+        let answered = of_pages.equalities(run.shape);
+        if scans.iter().all(|scan| scan.equalities(run.shape) <= answered) {
+            scans.insert(0, of_pages);
         }
     }
     scans

@@ -2,6 +2,7 @@
 
 use bson::raw::RawDocument;
 
+use super::key_order::LastPage;
 use super::sort_key::SortKey;
 use super::time_bounds::PageSequence;
 use super::{IndexScan, IndexScanResult, ScannedIndex};
@@ -26,8 +27,10 @@ pub(super) struct Merge<'b, 's> {
     found: Vec<Match<'b>>,
     /// The first entry of the last bucket.
     last: Option<SortKey<'b>>,
-    /// The pages read, if an index of the shape is read.
+    /// The pages read, if an index on time bounds is read.
     pages: PageSequence<'b>,
+    /// The last page, if an index on the key and the page number is read.
+    last_page: LastPage<'b>,
     /// Whether no bucket after the last one has an entry in the range.
     is_at_the_end: bool,
 }
@@ -41,6 +44,7 @@ impl<'b, 's> Merge<'b, 's> {
             found: Vec::new(),
             last: None,
             pages: PageSequence::default(),
+            last_page: LastPage::default(),
             is_at_the_end: is_all,
         }
     }
@@ -82,6 +86,11 @@ impl<'b, 's> Merge<'b, 's> {
             ScannedIndex::OfTimeBounds(bounds) => {
                 self.pages.add(bounds, self.shape, &bucket)?;
                 let place = bounds.place(&bucket).map(SortKey::of_time);
+                if is_empty { place } else { Some(place?) }
+            }
+            ScannedIndex::OfKeys(keys) => {
+                self.last_page.advance(keys, &bucket)?;
+                let place = keys.place(&bucket);
                 if is_empty { place } else { Some(place?) }
             }
         };
@@ -146,7 +155,7 @@ impl<'b, 's> Merge<'b, 's> {
             };
             let sort = &self.scan.sort;
             // A later page may have items of the same time, which other sort fields put before these.
-            let has_ties = matches!(self.scan.index, ScannedIndex::OfTimeBounds(_)) && sort.len() > 1;
+            let has_ties = last.len() < sort.len();
             self.found.retain(|found| {
                 if has_ties {
                     found.key.is_before(last, sort)

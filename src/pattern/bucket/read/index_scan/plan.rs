@@ -5,13 +5,14 @@ use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::bounds::Place;
+use super::key_order::KeyOrderScan;
 use super::sort_key::SortField;
 use super::time_bounds::BoundsScan;
 use super::{Equality, IndexPart, IndexScan, MAX_ITEMS, ScannedIndex};
 use crate::command::document::{as_flag, as_whole_number, put, single};
 use crate::command::find::Find;
 use crate::pattern::bucket::item_filter::{BoundSide, ItemFilter, is_plain_path};
-use crate::pattern::bucket::item_index::StoredIndex;
+use crate::pattern::bucket::item_index::{KeyTimeIndex, StoredIndex};
 use crate::pattern::bucket::projection::Projection;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
@@ -95,6 +96,28 @@ impl<'a> SortedQuery<'a> {
             part: IndexPart::Whole,
             begin,
             end: self.filter.bound(sort.path, ends.end),
+            skip: self.skip,
+            limit: self.limit,
+        })
+    }
+
+    /// The scan of an index on the key and the page number, for a sort by key and time. `None` if no index has
+    /// the order.
+    #[must_use]
+    pub fn scan_of_keys(&self, indexes: &'a [KeyTimeIndex]) -> Option<IndexScan<'a>> {
+        let mut scans = indexes
+            .iter()
+            .filter_map(|index| KeyOrderScan::of(index, &self.filter, &self.sort));
+        Some(IndexScan {
+            filter: self.filter.clone(),
+            projection: self.projection.clone(),
+            index: ScannedIndex::OfKeys(scans.next()?),
+            equalities: Vec::new(),
+            sort: self.sort.clone(),
+            part: IndexPart::Whole,
+            // mongod evaluates the conditions on keys.
+            begin: None,
+            end: None,
             skip: self.skip,
             limit: self.limit,
         })
@@ -232,7 +255,7 @@ fn first_of_type(value: RawBsonRef<'_>, is_ascending: bool) -> Option<RawBsonRef
 }
 
 /// Whether a list has the pages of all items that equal this value.
-fn is_simple(value: RawBsonRef<'_>) -> bool {
+pub(super) fn is_simple(value: RawBsonRef<'_>) -> bool {
     matches!(
         value,
         RawBsonRef::Int32(_)

@@ -46,7 +46,17 @@ impl<'a> SortKey<'a> {
 
     /// The sort key of a time.
     pub(super) fn of_time(time: DateTime) -> Self {
-        Self(vec![RawBsonRef::DateTime(time)])
+        Self::of_values(vec![RawBsonRef::DateTime(time)])
+    }
+
+    /// The sort key of the first values of a sort, which must be comparable.
+    pub(super) fn of_values(values: Vec<RawBsonRef<'a>>) -> Self {
+        Self(values)
+    }
+
+    /// The number of sort fields that have a value.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// The value of the first sort field.

@@ -1,3 +1,4 @@
+mod key_order;
 mod plans;
 mod time_bounds;
 mod values;

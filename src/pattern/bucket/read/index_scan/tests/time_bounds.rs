@@ -141,10 +141,10 @@ fn late_pages_of_the_keys_are_queried_after_the_scan() {
     let indexes = prefixed();
     let of_items = query.scans(&indexes).pop().unwrap();
     assert_eq!(of_items.late_pages("c"), None);
-    assert_eq!([scan.equalities(), of_items.equalities()], [0, 0]);
+    assert_eq!([scan.equalities(&shape()), of_items.equalities(&shape())], [0, 0]);
     let filter = rawdoc! { "status": 1 };
     let behind_status = SortedQuery::of(&shape(), &find(&filter, &sort)).unwrap();
-    assert_eq!(behind_status.scans(&indexes).pop().unwrap().equalities(), 1);
+    assert_eq!(behind_status.scans(&indexes).pop().unwrap().equalities(&shape()), 1);
 }
 
 #[test]

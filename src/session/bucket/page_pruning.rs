@@ -1,0 +1,170 @@
+//! Page pruning: a pipeline on one key and a range of time reads only the pages that may have such items.
+//!
+//! A pipeline cannot read pages by their time bounds, because the entries of those indexes move
+//! ([decision](../../../docs/decisions/0010-pages-are-read-by-number.md)). Page numbers do not change. So the
+//! numbers at both ends of the range are read first, and page 0 behind them. If page 0 does not record a
+//! late page, all pages are in the order of time, and the pipeline reads the numbers between. An item that is
+//! inserted late after that is concurrent to the command, which may miss it as an index scan may.
+//!
+//! Costs one round trip, so a key that is known to be short is not pruned.
+
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::command::BucketCommand;
+use super::upstream_query::{ask_all, complete, documents};
+use crate::command::arguments::with_replaced;
+use crate::command::document::{get, put, single};
+use crate::pattern::bucket::layout::path;
+use crate::pattern::bucket::predicate_pushdown::{BucketPredicate, KeyAndRange};
+use crate::pattern::bucket::read::Queries;
+use crate::pattern::bucket::read::bucket::Bucket;
+use crate::pattern::bucket::read::range::TimeRange;
+use crate::session::error::RunError;
+use crate::session::first_page_cache::FirstPageKey;
+
+/// The least number of pages of a long key.
+const LONG_KEY_PAGES: u64 = 8;
+
+/// The filter and the collation of a query.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FilterAndCollation<'a> {
+    pub(super) filter: Option<&'a RawDocument>,
+    pub(super) collation: Option<&'a RawDocument>,
+}
+
+/// The command, an `aggregate` on pages, with a `$match` of page numbers in front if pages can be excluded.
+pub(super) async fn pruned(
+    run: &mut BucketCommand<'_>,
+    command: RawDocumentBuf,
+    query: FilterAndCollation<'_>,
+) -> Result<RawDocumentBuf, RunError> {
+    let Some(stage) = stage(run, query).await? else {
+        return Ok(command);
+    };
+    let mut stages = RawArrayBuf::new();
+    stages.push(stage);
+    let pipeline = get(&command, "pipeline").and_then(RawBsonRef::as_array);
+    for stage in pipeline.into_iter().flatten().flatten() {
+        stages.push(stage);
+    }
+    Ok(with_replaced(
+        &command,
+        &[("pipeline", Some(RawBsonRef::Array(&stages)))],
+    ))
+}
+
+/// The `$match` that excludes pages by their numbers. `None` if the filter does not demand one key and a range
+/// of time, if the key is short, or if its pages are not in the order of time.
+pub(super) async fn stage(
+    run: &mut BucketCommand<'_>,
+    query: FilterAndCollation<'_>,
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    // Several queries do not read the same snapshot.
+    let needs_snapshot = run.context.head.wants_snapshot() && !run.context.head.in_transaction();
+    if run.collection.is_none() || run.context.link.is_dry_run() || needs_snapshot || query.collation.is_some() {
+        return Ok(None);
+    }
+    let predicate = BucketPredicate::of(run.shape, query.filter);
+    let Some(KeyAndRange { key, range }) = predicate.key_and_range() else {
+        return Ok(None);
+    };
+    let queries = Queries {
+        source: run.source(),
+        key: &key,
+    };
+    let Some(identity) = queries.identity(run.shape) else {
+        return Ok(None);
+    };
+    let settings = run.context.settings;
+    let cached = FirstPageKey::new(run.namespace, identity);
+    if settings.key_lengths.is_long(&cached) == Some(false) {
+        return Ok(None);
+    }
+    let Some(numbers) = PageNumbers::read(run, queries, range).await? else {
+        return Ok(None);
+    };
+    settings.key_lengths.learn(cached, numbers.highest >= LONG_KEY_PAGES);
+    Ok(numbers
+        .in_range()
+        .map(|pages| single("$match", single(path::PAGE, &pages))))
+}
+
+/// Page numbers of a key whose pages are in the order of time.
+struct PageNumbers {
+    /// The highest page that ends before the range, if any.
+    before: Option<u64>,
+    /// The lowest page that begins after the range, if any.
+    after: Option<u64>,
+    /// The highest page of the key.
+    highest: u64,
+}
+
+impl PageNumbers {
+    /// Reads the numbers in one round trip. `None` if the key has no pages, or if pages may not be in the order
+    /// of time.
+    async fn read(
+        run: &mut BucketCommand<'_>,
+        queries: Queries<'_>,
+        range: TimeRange,
+    ) -> Result<Option<Self>, RunError> {
+        let ends = [
+            queries.last_before(run.shape, range),
+            queries.first_after(run.shape, range),
+        ];
+        let has_ends = ends.each_ref().map(Option::is_some);
+        let mut requests: Vec<RawDocumentBuf> = ends.into_iter().flatten().collect();
+        requests.push(queries.highest(run.shape));
+        // Behind the others: a page that is late now was marked here before its items were stored.
+        requests.push(queries.first(run.shape));
+        let requests = requests.into_iter().map(|request| complete(run, request)).collect();
+        let Some(replies) = ask_all(run, requests).await? else {
+            return Ok(None);
+        };
+        let mut pages = replies
+            .iter()
+            .map(|reply| Bucket::open(run.shape, documents(reply).next()?));
+        let [before, after] = has_ends.map(|is_read| is_read.then(|| pages.next().flatten()).flatten());
+        let (Some(highest), Some(first)) = (pages.next().flatten(), pages.next().flatten()) else {
+            return Ok(None);
+        };
+        Ok(first.says_ascending().then_some(Self {
+            before: before.map(|page| page.page),
+            after: after.map(|page| page.page),
+            highest: highest.page,
+        }))
+    }
+
+    /// The condition on the numbers of pages that may have items in the range. `None`: all pages may. The page
+    /// before the range is included, because it may be the open page, to which later items are added.
+    fn in_range(&self) -> Option<RawDocumentBuf> {
+        let ends = [("$gte", self.before), ("$lt", self.after)];
+        let mut condition = RawDocumentBuf::new();
+        for (operator, page) in ends {
+            if let Some(page) = page {
+                put(&mut condition, operator, i64::try_from(page).ok()?);
+            }
+        }
+        (!condition.is_empty()).then_some(condition)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+
+    #[test]
+    fn pages_between_the_ends_of_the_range_may_have_its_items() {
+        let in_range = |before, after| {
+            let highest = 9;
+            PageNumbers { before, after, highest }.in_range()
+        };
+        assert_eq!(in_range(None, None), None);
+        assert_eq!(in_range(Some(3), None), Some(rawdoc! { "$gte": 3_i64 }));
+        assert_eq!(
+            in_range(Some(3), Some(5)),
+            Some(rawdoc! { "$gte": 3_i64, "$lt": 5_i64 })
+        );
+    }
+}
