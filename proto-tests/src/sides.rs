@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::{Result, ensure};
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
 
 use crate::raw::Connection;
 use crate::sessions::lsid;
@@ -107,6 +107,37 @@ impl<P: Pattern> Sides<P> {
             database,
             proxy,
             uri,
+        })
+    }
+
+    /// Fails unless both sides return the same documents. Returns how many documents of the shaped collection
+    /// mongod has fetched.
+    pub fn pages_read(&mut self, command: &Document) -> Result<i64> {
+        let before = self.page_fetches()?;
+        let (plain, shaped) = (self.plain_database(), self.shaped_database());
+        let mut command = command.clone();
+        command.insert("$db", plain);
+        let expected = self.plain.all(&command)?;
+        command.insert("$db", shaped);
+        let found = self.shaped.all(&command)?;
+        ensure!(
+            found == expected,
+            "{command}\n  plain:  {expected:?}\n  shaped: {found:?}"
+        );
+        Ok(self.page_fetches()? - before)
+    }
+
+    /// How many documents of the shaped collection mongod has fetched. It counts those of a `$lookup` in a
+    /// `$lookup`, which its own `docsExamined` leaves out before an `$unwind`.
+    pub fn page_fetches(&mut self) -> Result<i64> {
+        let command = doc! { "collStats": COLLECTION, "$db": self.shaped_database() };
+        let statistics = self.plain.command_ok(&command)?;
+        let cursors = statistics.get_document("wiredTiger")?.get_document("cursor")?;
+        let calls = cursors.get("search calls");
+        Ok(match calls {
+            Some(Bson::Int64(calls)) => *calls,
+            Some(Bson::Int32(calls)) => i64::from(*calls),
+            _ => 0,
         })
     }
 

@@ -1,7 +1,7 @@
 //! Collections that an earlier version of mongoshape has created.
 
 use anyhow::{Result, ensure};
-use bson::{Bson, Document, doc};
+use bson::{Bson, DateTime, Document, doc};
 use proto_tests::raw::Connection;
 use proto_tests::{Proxy, ProxyOptions, Shape, database_name, mongod};
 
@@ -120,4 +120,59 @@ fn index_on_item_ids_of_an_earlier_version_is_used_and_replaced_by_compact() -> 
     let checked = output(earlier.proxy.run("check")?);
     assert!(!checked.contains("earlier version"), "{checked}");
     earlier.use_ids(ITEMS + 10)
+}
+
+#[test]
+fn index_on_key_and_time_of_an_earlier_version_is_used_and_replaced_by_compact() -> Result<()> {
+    const NAME: &str = "by_key_and_time";
+    let mongod = mongod::shared();
+    let database = database_name();
+    let shape = Shape {
+        time: Some("at".to_owned()),
+        ..Shape::new(&["k"])
+    };
+    let toml = shape.toml(&format!("{database}.{COLLECTION}"));
+    let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(&toml))?;
+    let (mut application, mut direct) = (Connection::open(proxy.address())?, Connection::open(mongod.address())?);
+    let at = |n: i32| DateTime::from_millis(i64::from(n));
+    let items: Vec<Document> = (0..ITEMS)
+        .map(|n| doc! { "_id": n, "k": n % 3, "at": at(n), "n": n })
+        .collect();
+    application.command_ok(&doc! { "insert": COLLECTION, "documents": items, "$db": &database })?;
+    let earlier = doc! { "key": { "k": 1, "history.at": -1 }, "name": NAME };
+    direct.command_ok(&doc! { "createIndexes": COLLECTION, "indexes": [earlier], "$db": &database })?;
+
+    let list = doc! { "listIndexes": COLLECTION, "$db": &database };
+    let key = |indexes: &[Document]| {
+        let index = indexes
+            .iter()
+            .find(|index| index.get_str("name").is_ok_and(|name| name == NAME));
+        index.and_then(|index| index.get_document("key").ok()).cloned()
+    };
+    let as_created = doc! { "k": 1, "at": -1 };
+    assert_eq!(key(&application.all(&list)?), Some(as_created.clone()));
+    let again = doc! { "key": &as_created, "name": NAME };
+    let reply = application.command_ok(&doc! { "createIndexes": COLLECTION, "indexes": [again], "$db": &database })?;
+    assert_eq!(reply.get_str("note")?, "all indexes already exist");
+    let find = doc! { "find": COLLECTION, "sort": { "k": 1, "at": -1 }, "limit": 2, "$db": &database };
+    let explained = application.command_ok(&doc! { "explain": &find, "$db": &database })?;
+    assert_eq!(explained.get_document("mongoshape")?.get_str("strategy")?, "index");
+    let numbers = |items: &[Document]| -> Vec<i32> { items.iter().flat_map(|item| item.get_i32("n")).collect() };
+    assert_eq!(numbers(&application.all(&find)?), [57, 54]);
+
+    let output = |output: std::process::Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    let finding = "index by_key_and_time has the form of an earlier version";
+    let checked = output(proxy.run("check")?);
+    assert!(checked.contains(finding), "{checked}");
+    let delete = doc! { "q": { "_id": { "$gt": 10, "$lt": 50 } }, "limit": 0 };
+    application.command_ok(&doc! { "delete": COLLECTION, "deletes": [delete], "$db": &database })?;
+    let compacted = proxy.run("compact")?;
+    assert!(compacted.status.success(), "{}", output(compacted));
+    let stored = doc! { "k": 1, "control.page": -1, "control.v": 1 };
+    assert_eq!(key(&direct.all(&list)?), Some(stored));
+    assert_eq!(key(&application.all(&list)?), Some(as_created));
+    assert_eq!(numbers(&application.all(&find)?), [57, 54]);
+    let checked = output(proxy.run("check")?);
+    assert!(!checked.contains("earlier version"), "{checked}");
+    Ok(())
 }

@@ -2,6 +2,7 @@
 
 mod cursors;
 mod examples;
+mod key_and_time;
 mod keys;
 mod newest;
 mod newest_lookup;

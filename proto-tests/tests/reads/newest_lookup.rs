@@ -84,36 +84,6 @@ fn key(key: impl Into<Bson>) -> Document {
     doc! { "key": key.into() }
 }
 
-/// Fails unless both sides return the same. Returns how many pages mongod has read.
-fn pages_read(sides: &mut Sides, command: &Document) -> Result<i64> {
-    let before = page_fetches(sides)?;
-    let (plain, shaped) = (sides.plain_database(), sides.shaped_database());
-    let mut command = command.clone();
-    command.insert("$db", plain);
-    let expected = sides.plain.all(&command)?;
-    command.insert("$db", shaped);
-    let found = sides.shaped.all(&command)?;
-    ensure!(
-        found == expected,
-        "{command}\n  plain:  {expected:?}\n  shaped: {found:?}"
-    );
-    Ok(page_fetches(sides)? - before)
-}
-
-/// How many documents of the shaped collection mongod has fetched. It counts those of a `$lookup` in a `$lookup`,
-/// which its own `docsExamined` leaves out before an `$unwind`.
-fn page_fetches(sides: &mut Sides) -> Result<i64> {
-    let command = doc! { "collStats": COLLECTION, "$db": sides.shaped_database() };
-    let statistics = sides.plain.command_ok(&command)?;
-    let cursors = statistics.get_document("wiredTiger")?.get_document("cursor")?;
-    let calls = cursors.get("search calls");
-    Ok(match calls {
-        Some(Bson::Int64(calls)) => *calls,
-        Some(Bson::Int32(calls)) => i64::from(*calls),
-        _ => 0,
-    })
-}
-
 #[test]
 fn a_lookup_reads_the_pages_at_one_end_of_each_key() -> Result<()> {
     let mut sides = start()?;
@@ -135,8 +105,8 @@ fn a_lookup_reads_the_pages_at_one_end_of_each_key() -> Result<()> {
         stages.extend([bson!({ "$limit": limit }), bson!({ "$project": { "n": 1 } })]);
         for lookup in lookups("key", &stages) {
             let command = looked_up(&keys, &[bson!({ "$lookup": lookup })]);
-            pages_read(&mut sides, &command)?;
-            let read = pages_read(&mut sides, &command)?;
+            sides.pages_read(&command)?;
+            let read = sides.pages_read(&command)?;
             ensure!(read == i64::from(KEYS) * pages, "{read} pages for {command}");
         }
     }
@@ -152,11 +122,11 @@ fn only_keys_out_of_order_are_read_completely() -> Result<()> {
         // The late item is on a page of its own.
         let command = looked_up(&[key(0), key(LATE), key(1)], std::slice::from_ref(&by_fields));
         let needed = if sort == 1 { 1 } else { 2 };
-        let read = pages_read(&mut sides, &command)?;
+        let read = sides.pages_read(&command)?;
         ensure!(read == 3 * needed + PAGES + 1, "{read} pages for {command}");
         // Pages at the end have too few items.
         let command = looked_up(&[key(SHORT)], std::slice::from_ref(&by_fields));
-        let read = pages_read(&mut sides, &command)?;
+        let read = sides.pages_read(&command)?;
         ensure!(read <= needed + PAGES, "{read} pages for {command}");
     }
     Ok(())
@@ -192,25 +162,25 @@ fn a_lookup_of_any_value_is_exact() -> Result<()> {
         for local in ["key", "key.deep"] {
             for lookup in lookups(local, &stages) {
                 let lookup = bson!({ "$lookup": lookup });
-                pages_read(&mut sides, &looked_up(&keys, &[lookup.clone(), sorted("found")]))?;
+                sides.pages_read(&looked_up(&keys, &[lookup.clone(), sorted("found")]))?;
                 let facet = bson!({ "$facet": { "one": [lookup.clone(), sorted("found")] } });
-                pages_read(&mut sides, &looked_up(&keys, &[facet]))?;
+                sides.pages_read(&looked_up(&keys, &[facet]))?;
                 let inner = bson!([{ "$documents": ["$$outer"] }, lookup.clone(), sorted("found")]);
                 let nested = bson!({ "$lookup": { "let": { "outer": "$$ROOT" }, "pipeline": inner, "as": "inner" } });
-                pages_read(&mut sides, &looked_up(&keys, &[nested]))?;
+                sides.pages_read(&looked_up(&keys, &[nested]))?;
                 let mut insensitive = looked_up(&keys, &[lookup, sorted("found")]);
                 insensitive.insert("collation", doc! { "locale": "en", "strength": 2 });
-                pages_read(&mut sides, &insensitive)?;
+                sides.pages_read(&insensitive)?;
             }
         }
     }
     // The localField form fails on both sides: mongod takes `$` in a list of values for an operator.
     let stages = [bson!({ "$sort": { "at": -1 } }), bson!({ "$limit": 4 })];
     let by_variable = bson!({ "$lookup": lookups("key", &stages)[1].clone() });
-    pages_read(
-        &mut sides,
-        &looked_up(&[key(bson!({ "$f": 1 })), key(Bson::Undefined)], &[by_variable]),
-    )?;
+    sides.pages_read(&looked_up(
+        &[key(bson!({ "$f": 1 })), key(Bson::Undefined)],
+        &[by_variable],
+    ))?;
     Ok(())
 }
 
@@ -230,7 +200,7 @@ fn large_pages_are_not_collected_in_an_array() -> Result<()> {
         bson!({ "$project": { "at": 1 } }),
     ];
     for lookup in lookups("key", &stages) {
-        pages_read(&mut sides, &looked_up(&[key(1)], &[bson!({ "$lookup": lookup })]))?;
+        sides.pages_read(&looked_up(&[key(1)], &[bson!({ "$lookup": lookup })]))?;
     }
     Ok(())
 }
@@ -250,7 +220,7 @@ fn a_thousand_keys_are_read_in_a_thousand_pages() -> Result<()> {
     let keys: Vec<Document> = (0..1000).map(key).collect();
     let stages = [bson!({ "$sort": { "at": -1 } }), bson!({ "$limit": 1 })];
     for lookup in lookups("key", &stages) {
-        let read = pages_read(&mut sides, &looked_up(&keys, &[bson!({ "$lookup": lookup })]))?;
+        let read = sides.pages_read(&looked_up(&keys, &[bson!({ "$lookup": lookup })]))?;
         // mongod tries that index, too, before it knows the better plan.
         ensure!((1000..1020).contains(&read), "{read} pages");
     }

@@ -9,8 +9,8 @@ use crate::command::collection::CLUSTERED;
 use crate::maintenance::finding::Finding;
 use crate::maintenance::inspect::{self, ContentsCheck, FieldCensus, Plain, SCAN_TIMEOUT, Survey, first_foreign};
 use crate::maintenance::upstream::{ShapedCollection, description, explain, indexes, is_same_index, is_same_key};
-use crate::pattern::bucket::compact;
 use crate::pattern::bucket::index::{ITEM_ID, is_item_id_without_prefix, specs};
+use crate::pattern::bucket::{compact, item_index};
 use crate::pattern::shape_marker;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
@@ -64,6 +64,7 @@ async fn look(target: &ShapedCollection) -> Result<Vec<Finding>, Error> {
     let there = indexes(target).await?;
     findings.extend(index_findings(target, shape, &there));
     findings.extend(earlier_item_id(target, shape, &there));
+    findings.extend(earlier_forms(target, shape, &there));
     Ok(findings)
 }
 
@@ -173,6 +174,24 @@ fn earlier_item_id(target: &ShapedCollection, shape: &BucketShape, there: &[Docu
          proxies, drop it and run `mongoshape setup` (`mongoshape compact` also replaces it, if there are pages to pack)"
     );
     Some(Finding::note(target.namespace(), text))
+}
+
+/// The findings about the application's indexes in the form of an earlier version.
+fn earlier_forms(target: &ShapedCollection, shape: &BucketShape, there: &[Document]) -> Vec<Finding> {
+    let is_earlier = |found: &&Document| {
+        let spec = RawDocumentBuf::try_from(*found).ok();
+        let current = spec.as_ref().and_then(|spec| item_index::current_form(shape, spec));
+        current != spec && current.is_some()
+    };
+    let finding = |found: &Document| {
+        let name = found.get_str("name").unwrap_or_default();
+        let text = format!(
+            "index {name} has the form of an earlier version, which takes more space or answers fewer queries: to replace it, drop it \
+             and create it again through mongoshape (`mongoshape compact` also replaces it, if there are pages to pack)"
+        );
+        Finding::note(target.namespace(), text)
+    };
+    there.iter().filter(is_earlier).map(finding).collect()
 }
 
 /// Whether an existing index serves as a wanted index of the shape.

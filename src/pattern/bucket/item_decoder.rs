@@ -13,6 +13,8 @@ pub struct ItemDecoder<'a> {
     projection: &'a Projection,
     /// The elements of the lifted key fields in the bucket. Empty if the field is missing.
     lifted: Vec<&'a [u8]>,
+    /// Whether the application knows all stored fields by their stored names.
+    keeps_fields: bool,
     /// The elements of the current item. Reused to avoid allocations.
     rest: Vec<Element<'a>>,
 }
@@ -32,6 +34,7 @@ impl<'a> ItemDecoder<'a> {
             shape,
             projection,
             lifted,
+            keeps_fields: shape.rename().pairs().next().is_none() && matches!(projection, Projection::All),
             rest: Vec::new(),
         }
     }
@@ -42,6 +45,39 @@ impl<'a> ItemDecoder<'a> {
         let lifted = self.lifted.iter().map(|element| element.len());
         to.reserve(lifted.fold(stored.as_bytes().len(), usize::saturating_add));
         to.extend_from_slice(&[0; 4]);
+        let id_length = self.keeps_fields.then(|| self.id_length(stored)).flatten();
+        if let Some((id, rest)) = id_length.and_then(|length| fields(stored).split_at_checked(length)) {
+            to.extend_from_slice(id);
+            for lifted in &self.lifted {
+                to.extend_from_slice(lifted);
+            }
+            to.extend_from_slice(rest);
+        } else {
+            self.append_fields(stored, to);
+        }
+        to.push(0);
+        let length = u32::try_from(to.len().saturating_sub(start)).unwrap_or_default();
+        if let Some(place) = to.get_mut(start..start.saturating_add(4)) {
+            place.copy_from_slice(&length.to_le_bytes());
+        }
+    }
+
+    /// The length of the `_id` at the begin of an item whose other fields are copied as they are. `None` if the
+    /// item has an `_id` elsewhere, or a key value of its own.
+    fn id_length(&self, stored: &RawDocument) -> Option<usize> {
+        let mut length = 0;
+        for (position, Element { name, whole }) in elements(stored).enumerate() {
+            if name == b"_id" {
+                length = (position == 0).then_some(whole.len())?;
+            } else if self.shape.key().iter().any(|field| field.as_bytes() == name) {
+                return None;
+            }
+        }
+        Some(length)
+    }
+
+    /// Appends the fields one by one.
+    fn append_fields(&mut self, stored: &'a RawDocument, to: &mut Vec<u8>) {
         let mut rest = std::mem::take(&mut self.rest);
         rest.clear();
         for element in elements(stored) {
@@ -75,11 +111,6 @@ impl<'a> ItemDecoder<'a> {
             }
         }
         self.rest = rest;
-        to.push(0);
-        let length = u32::try_from(to.len().saturating_sub(start)).unwrap_or_default();
-        if let Some(place) = to.get_mut(start..start.saturating_add(4)) {
-            place.copy_from_slice(&length.to_le_bytes());
-        }
     }
 
     /// The application's name of a stored field, if the field is renamed.
@@ -94,6 +125,13 @@ impl<'a> ItemDecoder<'a> {
         }
     }
 }
+
+/// The elements of a document, without its length and its end.
+fn fields(document: &RawDocument) -> &[u8] {
+    let bytes = document.as_bytes();
+    bytes.get(4..bytes.len().saturating_sub(1)).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use bson::oid::ObjectId;

@@ -23,7 +23,7 @@ use crate::session::error::RunError;
 use crate::session::first_page_cache::FirstPageKey;
 
 /// The least number of pages of a long key.
-const LONG_KEY_PAGES: u64 = 8;
+const LONG_KEY_PAGES: u64 = 20;
 
 /// The filter and the collation of a query.
 #[derive(Clone, Copy, Debug)]

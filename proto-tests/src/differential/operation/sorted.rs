@@ -249,11 +249,13 @@ fn read(generator: &mut Generator, index: &Document, values: SortedValues, is_in
         // Few items match, perhaps.
         is_by_index &= is_by_bounds;
     }
-    if let Some(unevaluated) = append_residual(generator, &mut filter) {
-        is_by_index &= !unevaluated;
-    }
+    let residual = append_residual(generator, &mut filter);
+    is_by_index &= residual != Some(true);
     let is_plain = values == SortedValues::Plain || !sort.contains_key(RANK) && !filter.contains_key(RANK);
     let command = command(generator, &filter, &sort);
+    // The condition may match nothing, and so many pages are read that they are all of the collection.
+    let number = |name: &str| command.get_i32(name).unwrap_or(0);
+    is_by_index &= residual.is_none() || 16 * (number("skip") + number("limit")) > DOCUMENTS;
     if command.contains_key("distinct") {
         // Some items have no status, and times have too many values.
         is_by_index = filter.is_empty() && index.keys().next().is_some_and(|path| path == RANK);

@@ -67,11 +67,11 @@ enum IndexPart {
 #[derive(Clone, Debug)]
 enum ScannedIndex<'a> {
     /// An application's index on items.
-    OfItems(&'a StoredIndex),
+    Items(&'a StoredIndex),
     /// An index of the shape, whose pages follow one another in time.
-    OfTimeBounds(BoundsScan),
+    TimeBounds(BoundsScan),
     /// An index on the key and the page number.
-    OfKeys(KeyOrderScan<'a>),
+    Keys(KeyOrderScan<'a>),
 }
 
 /// A query that is answered in the order of an index.
@@ -108,7 +108,7 @@ impl IndexScan<'_> {
     pub fn buckets(&self, shape: &BucketShape) -> u64 {
         let of_matches = self.wanted();
         let buckets = match &self.index {
-            ScannedIndex::OfTimeBounds(bounds) if bounds.is_of_one_key() => {
+            ScannedIndex::TimeBounds(bounds) if bounds.is_of_one_key() => {
                 let items = of_matches.saturating_mul(ITEMS_PER_MATCH);
                 items.div_ceil(u64::from(shape.max_items()).max(1)).min(of_matches)
             }
@@ -121,10 +121,10 @@ impl IndexScan<'_> {
     #[must_use]
     pub fn equalities(&self, shape: &BucketShape) -> usize {
         match &self.index {
-            ScannedIndex::OfItems(_) => self.equalities.len(),
-            ScannedIndex::OfTimeBounds(bounds) if bounds.is_of_one_key() => shape.key().len(),
-            ScannedIndex::OfTimeBounds(_) => 0,
-            ScannedIndex::OfKeys(keys) => keys.equalities(),
+            ScannedIndex::Items(_) => self.equalities.len(),
+            ScannedIndex::TimeBounds(bounds) if bounds.is_of_one_key() => shape.key().len(),
+            ScannedIndex::TimeBounds(_) => 0,
+            ScannedIndex::Keys(keys) => keys.equalities(),
         }
     }
 
@@ -136,7 +136,7 @@ impl IndexScan<'_> {
     /// matter.
     #[must_use]
     pub fn unless_array(&self, shape: &BucketShape) -> Option<String> {
-        let is_of_items = matches!(self.index, ScannedIndex::OfItems(_));
+        let is_of_items = matches!(self.index, ScannedIndex::Items(_));
         let field = self.sort.first().filter(|_| is_of_items && self.begin.is_some())?;
         (field.path != "_id").then(|| stored_path(shape, field.path))
     }
@@ -146,9 +146,9 @@ impl IndexScan<'_> {
     pub fn query(&self, shape: &BucketShape, collection: &str, buckets: u64) -> RawDocumentBuf {
         let mut find = single("find", collection);
         match &self.index {
-            ScannedIndex::OfItems(index) => self.append_item_scan(shape, index, &mut find),
-            ScannedIndex::OfTimeBounds(bounds) => bounds.append_to(shape, &mut find),
-            ScannedIndex::OfKeys(keys) => keys.append_to(&mut find),
+            ScannedIndex::Items(index) => self.append_item_scan(shape, index, &mut find),
+            ScannedIndex::TimeBounds(bounds) => bounds.append_to(shape, &mut find),
+            ScannedIndex::Keys(keys) => keys.append_to(&mut find),
         }
         let buckets = i64::try_from(buckets).unwrap_or(i64::MAX);
         find.append(cstr!("limit"), buckets);
@@ -183,8 +183,8 @@ impl IndexScan<'_> {
     #[must_use]
     pub fn late_pages(&self, collection: &str) -> Option<RawDocumentBuf> {
         match &self.index {
-            ScannedIndex::OfItems(_) | ScannedIndex::OfKeys(_) => None,
-            ScannedIndex::OfTimeBounds(bounds) => bounds.late_pages(collection),
+            ScannedIndex::Items(_) | ScannedIndex::Keys(_) => None,
+            ScannedIndex::TimeBounds(bounds) => bounds.late_pages(collection),
         }
     }
 

@@ -82,13 +82,13 @@ impl<'b, 's> Merge<'b, 's> {
             }
         }
         let entry = match &self.scan.index {
-            ScannedIndex::OfItems(_) => first,
-            ScannedIndex::OfTimeBounds(bounds) => {
+            ScannedIndex::Items(_) => first,
+            ScannedIndex::TimeBounds(bounds) => {
                 self.pages.add(bounds, self.shape, &bucket)?;
                 let place = bounds.place(&bucket).map(SortKey::of_time);
                 if is_empty { place } else { Some(place?) }
             }
-            ScannedIndex::OfKeys(keys) => {
+            ScannedIndex::Keys(keys) => {
                 self.last_page.advance(keys, &bucket)?;
                 let place = keys.place(&bucket);
                 if is_empty { place } else { Some(place?) }

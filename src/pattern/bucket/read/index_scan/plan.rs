@@ -90,7 +90,7 @@ impl<'a> SortedQuery<'a> {
         Some(IndexScan {
             filter: self.filter.clone(),
             projection: self.projection.clone(),
-            index: ScannedIndex::OfTimeBounds(bounds),
+            index: ScannedIndex::TimeBounds(bounds),
             equalities: Vec::new(),
             sort: self.sort.clone(),
             part: IndexPart::Whole,
@@ -111,7 +111,7 @@ impl<'a> SortedQuery<'a> {
         Some(IndexScan {
             filter: self.filter.clone(),
             projection: self.projection.clone(),
-            index: ScannedIndex::OfKeys(scans.next()?),
+            index: ScannedIndex::Keys(scans.next()?),
             equalities: Vec::new(),
             sort: self.sort.clone(),
             part: IndexPart::Whole,
@@ -168,7 +168,7 @@ impl<'a> SortedQuery<'a> {
             Some(IndexScan {
                 filter: self.filter.clone(),
                 projection: self.projection.clone(),
-                index: ScannedIndex::OfItems(index),
+                index: ScannedIndex::Items(index),
                 sort: self.sort.clone(),
                 part: place.part(part.is_forward)?,
                 begin,

@@ -42,6 +42,14 @@ pub(super) fn sorted() -> Vec<Shape> {
         Shape::indexed("newest 20 of a status", |a| {
             Some(first(a, doc! { "status": a.message.status }, doc! { TIME: -1 }, 20))
         }),
+        Shape::indexed("first 20 from a key on", |a| {
+            Some(first(
+                a,
+                doc! { KEY: { "$gte": a.message.key } },
+                doc! { KEY: 1, TIME: 1 },
+                20,
+            ))
+        }),
         Shape::indexed("newest 10 by _id", |a| Some(first(a, doc! {}, doc! { "_id": -1 }, 10))),
         Shape::indexed("next 10 by _id", |a| {
             let filter = doc! { "_id": { "$gt": a.message.id() } };

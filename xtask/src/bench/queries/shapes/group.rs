@@ -76,6 +76,15 @@ pub(super) fn groups() -> Vec<Shape> {
                 &[doc! { "$group": { "_id": "$kind", "sum": { "$sum": "$n" } } }],
             ))
         }),
+        Shape::indexed("count by kind of a range of 3000 items", |a| {
+            let long = a.long.as_ref()?;
+            let range = doc! { "$gte": long.range_of_300.start, "$lt": long.range_of_300.end };
+            let group = doc! { "$group": { "_id": "$kind", "n": { "$sum": 1 } } };
+            Some(aggregate(
+                a,
+                &[doc! { "$match": { KEY: long.key, TIME: range } }, group],
+            ))
+        }),
         Shape::indexed("count by status of a key", |a| {
             let group = doc! { "$group": { "_id": "$status", "n": { "$sum": 1 } } };
             Some(aggregate(a, &[doc! { "$match": { KEY: a.of_key.key } }, group]))

@@ -80,7 +80,7 @@ fn other_sorts_are_left() {
     assert_eq!(pages(&rawdoc! { "k": 1 }, &rawdoc! { "k": 1, "at": 1 }), None);
 }
 
-fn page(key: i32, number: i32, times: &[i64], marks: RawDocumentBuf) -> RawDocumentBuf {
+fn page(key: i32, number: i32, times: &[i64], marks: &RawDocument) -> RawDocumentBuf {
     let at = |time: &i64| DateTime::from_millis(*time);
     let items: RawArrayBuf = times.iter().map(|time| rawdoc! { "at": at(time) }).collect();
     let mut control = rawdoc! { "v": 1, "page": number, "bytes": 1 };
@@ -111,9 +111,9 @@ fn items(sort: &RawDocument, pages: &[RawDocumentBuf], is_all: bool) -> Option<u
 #[test]
 fn items_of_a_page_wait_for_the_next_page_or_key() {
     let forward = rawdoc! { "k": 1, "at": 1 };
-    let first = page(1, 0, &[1, 2], rawdoc! {});
-    let second = page(1, 1, &[2, 3], rawdoc! {});
-    let other = page(2, 0, &[1], rawdoc! {});
+    let first = page(1, 0, &[1, 2], &rawdoc! {});
+    let second = page(1, 1, &[2, 3], &rawdoc! {});
+    let other = page(2, 0, &[1], &rawdoc! {});
     let of = |pages: &[&RawDocumentBuf]| {
         items(
             &forward,
@@ -124,7 +124,7 @@ fn items_of_a_page_wait_for_the_next_page_or_key() {
     assert_eq!(of(&[&first]), Some(1));
     assert_eq!(of(&[&first, &second]), Some(3));
     assert_eq!(of(&[&first, &other]), Some(3));
-    assert_eq!(items(&forward, &[first.clone()], true), Some(2));
+    assert_eq!(items(&forward, std::slice::from_ref(&first), true), Some(2));
     // By time and another field, an item of the time of the next page waits.
     let ties = rawdoc! { "k": 1, "at": 1, "n": 1 };
     assert_eq!(items(&ties, &[first.clone(), second.clone()], false), Some(1));
@@ -135,12 +135,15 @@ fn items_of_a_page_wait_for_the_next_page_or_key() {
 #[test]
 fn pages_that_may_not_follow_in_time_have_no_order() {
     let forward = rawdoc! { "k": 1, "at": 1 };
-    let marked = |mark: &str| page(1, 0, &[1], single(mark, true));
+    let marked = |mark: &str| page(1, 0, &[1], &single(mark, true));
     assert_eq!(items(&forward, &[marked("unordered")], true), None);
     assert_eq!(items(&forward, &[marked("late")], true), None);
-    let later = page(1, 3, &[1], rawdoc! {});
+    let later = page(1, 3, &[1], &rawdoc! {});
     assert_eq!(items(&forward, std::slice::from_ref(&later), true), None);
     assert_eq!(items(&rawdoc! { "k": -1, "at": -1 }, &[later], true), Some(1));
-    let emptied = page(1, 0, &[], rawdoc! {});
-    assert_eq!(items(&forward, &[emptied, page(1, 1, &[4], rawdoc! {})], true), Some(1));
+    let emptied = page(1, 0, &[], &rawdoc! {});
+    assert_eq!(
+        items(&forward, &[emptied, page(1, 1, &[4], &rawdoc! {})], true),
+        Some(1)
+    );
 }
