@@ -62,8 +62,8 @@ impl<'a> ItemDecoder<'a> {
         }
     }
 
-    /// The length of the `_id` at the begin of an item whose other fields are copied as they are. `None` if the
-    /// item has an `_id` elsewhere, or a key value of its own.
+    /// The length of the `_id` at the begin of an item whose other fields are copied as they are. `None` if
+    /// the item has an `_id` elsewhere, or a key value of its own.
     fn id_length(&self, stored: &RawDocument) -> Option<usize> {
         let mut length = 0;
         for (position, Element { name, whole }) in elements(stored).enumerate() {

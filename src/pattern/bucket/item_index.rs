@@ -8,6 +8,7 @@
 
 mod conflict;
 mod hint;
+mod key_pattern;
 mod key_time_index;
 mod stored_index;
 #[cfg(test)]
@@ -15,22 +16,22 @@ mod tests;
 
 use std::collections::{HashMap, HashSet};
 
-use bson::raw::{CStr, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 pub use self::conflict::{Conflict, conflict};
 pub use self::hint::{IndexHint, hint};
+use self::key_pattern::as_number;
+pub use self::key_pattern::{ID, IndexedField, is_clustered, is_id_key, key, name, same_key};
 pub use self::key_time_index::KeyTimeIndex;
-pub use self::stored_index::{IndexedField, StoredIndex};
+pub use self::stored_index::StoredIndex;
 use self::stored_index::{prefixed, without_prefix};
 use super::index::PAGE;
 use super::predicate_pushdown::key_position;
 use crate::command::arguments::with_replaced;
-use crate::command::document::{as_flag, as_whole_number, get, put};
+use crate::command::document::{as_flag, get, put};
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unsupported::Unsupported;
 
-/// The name of the index on `_id`, which every collection has.
-pub const ID: &str = "_id_";
 /// The prefix of the names of the shape's own indexes.
 const OWN: &str = "mongoshape_";
 
@@ -91,35 +92,6 @@ impl Indexes {
         let found = self.known.iter().find(|spec| same_key(key(spec), wanted));
         found.map(|spec| &**spec)
     }
-}
-
-/// The name in a specification.
-#[must_use]
-pub fn name(spec: &RawDocument) -> &str {
-    get(spec, "name").and_then(RawBsonRef::as_str).unwrap_or_default()
-}
-
-/// The key pattern in a specification. mongod refuses a specification without one; then this
-/// returns the specification itself.
-#[must_use]
-pub fn key(spec: &RawDocument) -> &RawDocument {
-    let key = get(spec, "key").and_then(RawBsonRef::as_document);
-    key.unwrap_or(spec)
-}
-
-/// Whether a key pattern is that of the index on `_id`, in either direction
-/// (`index_descriptor.cpp`).
-#[must_use]
-pub fn is_id_key(key: &RawDocument) -> bool {
-    let number = get(key, "_id").and_then(as_whole_number);
-    matches!(number, Some(1 | -1)) && key.iter().count() == 1
-}
-
-/// Whether the index clusters the collection. It is then the index on `_id`, whatever its name, and
-/// is not in the index catalog.
-#[must_use]
-pub fn is_clustered(spec: &RawDocument) -> bool {
-    get(spec, "clustered").and_then(as_flag).unwrap_or(false)
 }
 
 /// The specification to be stored, for a well-formed specification of the application. mongod has
@@ -299,10 +271,14 @@ impl ReadableIndexes {
     pub fn of<'a>(shape: &BucketShape, specs: impl Iterator<Item = &'a RawDocument>) -> Self {
         let mut indexes = Self::default();
         for spec in specs {
+            let is_hidden = get(spec, "hidden").and_then(as_flag) == Some(true);
             let on_pages = if name(spec) == PAGE {
                 KeyTimeIndex::of_pages(shape)
+            } else if is_hidden || as_application_sees(shape, spec).is_none() {
+                // mongod does not use a hidden index.
+                None
             } else {
-                KeyTimeIndex::of(shape, spec)
+                KeyTimeIndex::of(shape, key(spec))
             };
             match on_pages {
                 Some(index) => indexes.on_key_and_time.push(index),
@@ -331,39 +307,4 @@ pub fn in_item_names(shape: &BucketShape, text: &str) -> String {
         }
     }
     named
-}
-
-/// Whether mongod treats two key patterns as the same. The order of fields matters, the type of a
-/// number does not.
-#[must_use]
-pub fn same_key(one: &RawDocument, other: &RawDocument) -> bool {
-    let same = |(one, other): (Field<'_>, Field<'_>)| match (one, other) {
-        (Ok((name, value)), Ok((other_name, other_value))) => name == other_name && same_direction(value, other_value),
-        _ => false,
-    };
-    one.iter().count() == other.iter().count() && one.iter().zip(other.iter()).all(same)
-}
-
-/// A field as a document's iterator returns it.
-type Field<'a> = Result<(&'a CStr, RawBsonRef<'a>), bson::error::Error>;
-
-fn same_direction(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> bool {
-    match (as_number(one), as_number(other)) {
-        #[expect(clippy::float_cmp, reason = "equal is what mongod asks, too")]
-        (Some(one), Some(other)) => one == other,
-        (None, None) => one == other,
-        _ => false,
-    }
-}
-
-/// The value of a number of any type. `None` for other types.
-fn as_number(value: RawBsonRef<'_>) -> Option<f64> {
-    match value {
-        RawBsonRef::Double(number) => Some(number),
-        RawBsonRef::Int32(number) => Some(f64::from(number)),
-        #[expect(clippy::cast_precision_loss, reason = "a direction is 1 or -1 but for odd ones")]
-        RawBsonRef::Int64(number) => Some(number as f64),
-        RawBsonRef::Decimal128(number) => number.to_string().parse().ok(),
-        _ => None,
-    }
 }

@@ -140,8 +140,8 @@ impl BucketPredicate {
             .map(|key| (key, self.range))
     }
 
-    /// The condition that matches the buckets of one key, and the time range, if the filter demands both and no
-    /// `_id`. It may have other conditions.
+    /// The condition that matches the buckets of one key, and the time range, if the filter demands both and
+    /// no `_id`. It may have other conditions.
     #[must_use]
     pub fn key_and_range(&self) -> Option<KeyAndRange> {
         let range = (!self.range.is_open() && self.id.is_none()).then_some(self.range)?;

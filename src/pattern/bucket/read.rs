@@ -148,8 +148,8 @@ impl Queries<'_> {
         Some(find)
     }
 
-    /// The `find` for the header of the newest page that ends before a range. `None` if the range has no lower
-    /// end. Leaves out pages with open bounds.
+    /// The `find` for the header of the newest page that ends before a range. `None` if the range has no
+    /// lower end. Leaves out pages with open bounds.
     #[must_use]
     pub fn last_before(&self, shape: &BucketShape, range: TimeRange) -> Option<RawDocumentBuf> {
         let end = range.from?;
@@ -160,8 +160,8 @@ impl Queries<'_> {
         Some(find)
     }
 
-    /// The `find` for the header of the oldest page that begins after a range. `None` if the range has no upper
-    /// end. Leaves out pages with open bounds.
+    /// The `find` for the header of the oldest page that begins after a range. `None` if the range has no
+    /// upper end. Leaves out pages with open bounds.
     #[must_use]
     pub fn first_after(&self, shape: &BucketShape, range: TimeRange) -> Option<RawDocumentBuf> {
         let end = range.to?;

@@ -91,6 +91,22 @@ fn whole_with_double(whole: i64, double: f64) -> Ordering {
     whole.cmp(&floor).then(doubles(0.0, double - double.floor()))
 }
 
+/// Whether an equality with this value in a filter on buckets matches the pages of all items whose key field
+/// equals it.
+#[must_use]
+pub fn is_simple(value: RawBsonRef<'_>) -> bool {
+    matches!(
+        value,
+        RawBsonRef::Int32(_)
+            | RawBsonRef::Int64(_)
+            | RawBsonRef::Double(_)
+            | RawBsonRef::String(_)
+            | RawBsonRef::ObjectId(_)
+            | RawBsonRef::Boolean(_)
+            | RawBsonRef::DateTime(_)
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use std::cmp::Ordering::{Equal, Greater, Less};

@@ -53,8 +53,8 @@ pub(super) async fn pruned(
     ))
 }
 
-/// The `$match` that excludes pages by their numbers. `None` if the filter does not demand one key and a range
-/// of time, if the key is short, or if its pages are not in the order of time.
+/// The `$match` that excludes pages by their numbers. `None` if the filter does not demand one key and a
+/// range of time, if the key is short, or if its pages are not in the order of time.
 pub(super) async fn stage(
     run: &mut BucketCommand<'_>,
     query: FilterAndCollation<'_>,
@@ -100,8 +100,8 @@ struct PageNumbers {
 }
 
 impl PageNumbers {
-    /// Reads the numbers in one round trip. `None` if the key has no pages, or if pages may not be in the order
-    /// of time.
+    /// Reads the numbers in one round trip. `None` if the key has no pages, or if pages may not be in the
+    /// order of time.
     async fn read(
         run: &mut BucketCommand<'_>,
         queries: Queries<'_>,
@@ -134,8 +134,8 @@ impl PageNumbers {
         }))
     }
 
-    /// The condition on the numbers of pages that may have items in the range. `None`: all pages may. The page
-    /// before the range is included, because it may be the open page, to which later items are added.
+    /// The condition on the numbers of pages that may have items in the range. `None`: all pages may. The
+    /// page before the range is included, because it may be the open page, to which later items are added.
     fn in_range(&self) -> Option<RawDocumentBuf> {
         let ends = [("$gte", self.before), ("$lt", self.after)];
         let mut condition = RawDocumentBuf::new();

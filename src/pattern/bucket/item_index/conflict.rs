@@ -3,7 +3,8 @@
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
-use super::{Indexes, is_clustered, is_id_key, key, name, same_key};
+use super::Indexes;
+use super::key_pattern::{is_clustered, is_id_key, key, name, same_key};
 use crate::command::document::{get, put};
 
 /// The reason why an index cannot be created.

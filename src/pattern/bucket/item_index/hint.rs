@@ -3,7 +3,8 @@
 
 use bson::raw::{RawBsonRef, RawDocument};
 
-use super::{Indexes, same_key};
+use super::Indexes;
+use super::key_pattern::same_key;
 use crate::command::document::{as_flag, as_whole_number, first_field, get, single};
 
 /// The index that a hint names.

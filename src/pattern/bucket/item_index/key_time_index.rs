@@ -8,9 +8,8 @@
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
-use super::stored_index::is_key;
-use super::{IndexedField, as_application_sees, as_number, key, name};
-use crate::command::document::{as_flag, get, put};
+use super::key_pattern::{IndexedField, as_number, is_key};
+use crate::command::document::put;
 use crate::pattern::bucket::layout::path;
 use crate::pattern::shapes::BucketShape;
 
@@ -22,16 +21,11 @@ pub struct KeyTimeIndex {
 }
 
 impl KeyTimeIndex {
-    /// Reads a specification of `listIndexes`. `None` for any other index, and if mongod does not use the
-    /// index.
+    /// The index with a stored key pattern. `None` for any other key pattern.
     #[must_use]
-    pub fn of(shape: &BucketShape, spec: &RawDocument) -> Option<Self> {
-        let is_hidden = get(spec, "hidden").and_then(as_flag) == Some(true);
-        if is_hidden || name(spec) == super::ID {
-            return None;
-        }
-        as_application_sees(shape, spec)?;
-        Self::of_key(shape, key(spec)).filter(|_| application_key(shape, key(spec)).is_some())
+    pub fn of(shape: &BucketShape, key: &RawDocument) -> Option<Self> {
+        application_key(shape, key)?;
+        Self::of_key(shape, key)
     }
 
     /// The shape's own page index. `None` if items have no time.

@@ -7,7 +7,8 @@
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
-use super::{ID, application_path, as_application_sees, as_number, is_clustered, key, name};
+use super::key_pattern::{ID, IndexedField, as_number, is_clustered, is_key, key, name};
+use super::{application_path, as_application_sees};
 use crate::command::document::{as_flag, get, put};
 use crate::pattern::bucket::index::ITEM_ID;
 use crate::pattern::bucket::layout::path;
@@ -15,17 +16,6 @@ use crate::pattern::shapes::BucketShape;
 
 /// The most fields of an index.
 const MAX_FIELDS: usize = 32;
-
-/// A field of an index.
-#[derive(Clone, Debug, PartialEq)]
-pub struct IndexedField {
-    /// Its path in items.
-    pub path: String,
-    /// Its path in buckets.
-    pub stored: String,
-    /// Whether the index is ascending on the field.
-    pub is_ascending: bool,
-}
 
 /// An index on items.
 #[derive(Clone, Debug, PartialEq)]
@@ -127,8 +117,4 @@ pub(super) fn prefixed(shape: &BucketShape, stored: RawDocumentBuf) -> RawDocume
 pub(super) fn without_prefix(key: &RawDocument) -> RawDocumentBuf {
     let fields = key.iter().flatten().skip(usize::from(is_prefixed(key)));
     fields.collect()
-}
-
-pub(super) fn is_key(shape: &BucketShape, stored: &str) -> bool {
-    shape.key().iter().any(|field| field == stored)
 }

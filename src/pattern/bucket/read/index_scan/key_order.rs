@@ -7,14 +7,13 @@ use std::cmp::Ordering;
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::plan::is_simple;
 use super::sort_key::{SortField, SortKey};
 use crate::command::document::{get, put, single};
 use crate::pattern::bucket::item_filter::{BoundSide, ItemFilter};
 use crate::pattern::bucket::item_index::KeyTimeIndex;
 use crate::pattern::bucket::layout::path;
 use crate::pattern::bucket::read::bucket::Bucket;
-use crate::pattern::bucket::value_order::{compare, is_comparable};
+use crate::pattern::bucket::value_order::{compare, is_comparable, is_simple};
 
 /// A scan of an index on key and page number.
 #[derive(Clone, Debug)]
@@ -33,8 +32,8 @@ pub(super) struct KeyOrderScan<'a> {
 }
 
 impl<'a> KeyOrderScan<'a> {
-    /// The scan of an index that has the order of a sort. `None` if the index has another order, or if the sort
-    /// is by no key field. The sort is without key fields that the filter sets equal to a value.
+    /// The scan of an index that has the order of a sort. `None` if the index has another order, or if the
+    /// sort is by no key field. The sort is without key fields that the filter sets equal to a value.
     pub(super) fn of(index: &'a KeyTimeIndex, filter: &ItemFilter<'_>, sort: &[SortField<'_>]) -> Option<Self> {
         let mut scan = Self {
             index,

@@ -14,6 +14,7 @@ use crate::command::find::Find;
 use crate::pattern::bucket::item_filter::{BoundSide, ItemFilter, is_plain_path};
 use crate::pattern::bucket::item_index::{KeyTimeIndex, StoredIndex};
 use crate::pattern::bucket::projection::Projection;
+use crate::pattern::bucket::value_order::is_simple;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// The most keys whose pages mongod merges by an index. (It merges up to 200 scans:
@@ -101,8 +102,8 @@ impl<'a> SortedQuery<'a> {
         })
     }
 
-    /// The scan of an index on the key and the page number, for a sort by key and time. `None` if no index has
-    /// the order.
+    /// The scan of an index on the key and the page number, for a sort by key and time. `None` if no index
+    /// has the order.
     #[must_use]
     pub fn scan_of_keys(&self, indexes: &'a [KeyTimeIndex]) -> Option<IndexScan<'a>> {
         let mut scans = indexes
@@ -252,20 +253,6 @@ fn first_of_type(value: RawBsonRef<'_>, is_ascending: bool) -> Option<RawBsonRef
         _ => return None,
     };
     Some(if is_ascending { least } else { greatest })
-}
-
-/// Whether a list has the pages of all items that equal this value.
-pub(super) fn is_simple(value: RawBsonRef<'_>) -> bool {
-    matches!(
-        value,
-        RawBsonRef::Int32(_)
-            | RawBsonRef::Int64(_)
-            | RawBsonRef::Double(_)
-            | RawBsonRef::String(_)
-            | RawBsonRef::ObjectId(_)
-            | RawBsonRef::Boolean(_)
-            | RawBsonRef::DateTime(_)
-    )
 }
 
 fn sort_fields(sort: &RawDocument) -> Option<Vec<SortField<'_>>> {
