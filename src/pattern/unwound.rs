@@ -51,9 +51,17 @@ pub fn of_find(find: &Find<'_>, is_no_array: impl Fn(&str) -> bool) -> Result<Ve
 /// on a field with an empty name beside another condition that may use an index.
 pub fn validation(collection: &str, find: &Find<'_>) -> Result<Option<RawDocumentBuf>, &'static str> {
     let find_only = |projection: &&RawDocument| find_projection::is_find_only(projection);
-    let Some(projection) = find.projection.filter(find_only) else {
-        return Ok(None);
-    };
+    match find.projection.filter(find_only) {
+        Some(_) => projection_validation(collection, find).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The `find` by which mongod validates any projection. It matches no document.
+///
+/// # Errors
+/// Those of [`validation`].
+pub fn projection_validation(collection: &str, find: &Find<'_>) -> Result<RawDocumentBuf, &'static str> {
     let filter = find.filter.map(RawBsonRef::Document);
     if filter.is_some_and(names_nothing) {
         return Err("a projection that only find supports, beside a filter on a field without a name,");
@@ -62,8 +70,8 @@ pub fn validation(collection: &str, find: &Find<'_>) -> Result<Option<RawDocumen
     clauses.extend(find.filter.map(RawDocument::to_owned));
     let mut command = single("find", collection);
     command.append(cstr!("filter"), single("$and", array_of(&clauses)));
-    command.append(cstr!("projection"), projection);
     let parts = [
+        ("projection", find.projection),
         ("sort", find.sort),
         ("collation", find.collation),
         ("let", find.let_variables),
@@ -74,7 +82,7 @@ pub fn validation(collection: &str, find: &Find<'_>) -> Result<Option<RawDocumen
         }
     }
     command.append(cstr!("singleBatch"), true);
-    Ok(Some(command))
+    Ok(command)
 }
 
 /// The `count` or `distinct` by which mongod validates a system variable in a query. 6.0 refuses

@@ -37,9 +37,11 @@ enum RemoveReply {
     OtherKind,
 }
 
-pub(super) async fn run(run: &mut BucketCommand<'_>, command: &FindAndModify<'_>) -> Result<RawDocumentBuf, RunError> {
-    let projection = Projection::parse(command.projection);
-    let projection = projection.ok_or_else(|| run.unsupported("findAndModify with this projection"))?;
+pub(super) async fn run(
+    run: &mut BucketCommand<'_>,
+    command: &FindAndModify<'_>,
+    projection: &Projection,
+) -> Result<RawDocumentBuf, RunError> {
     item_lookup::check(run, command.filter)?;
     let retryable = run.context.is_retryable()?;
     run.ensure_readable(command.hint).await?;
@@ -56,7 +58,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>, command: &FindAndModify<'_>
         .map_err(|error| of_write(error, retryable))?;
     let item = stored.and_then(|(bucket, stored)| {
         let mut bytes = Vec::new();
-        ItemDecoder::new(run.shape, &projection, &bucket).append(&stored, &mut bytes);
+        ItemDecoder::new(run.shape, projection, &bucket).append(&stored, &mut bytes);
         RawDocumentBuf::from_bytes(bytes).ok()
     });
     Ok(reply(item.as_deref(), &answer))

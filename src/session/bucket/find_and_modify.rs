@@ -1,10 +1,12 @@
 //! `findAndModify`. An item named by `_id` is changed by one statement on its page, and returned
 //! from the page's image. Any other item is located first.
 
+mod item_projection;
 mod located;
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use self::item_projection::ItemProjection;
 use super::command::BucketCommand;
 use super::item_update::{ItemUpdate, Memory};
 use super::update::{may_be_tried, may_match};
@@ -30,11 +32,21 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
 
 async fn execute(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let command = FindAndModify::parse(run.context.head.body())?;
-    let Some(change) = command.change.filter(|_| !command.remove) else {
-        return find_and_delete::run(run, &command).await;
+    let projection = ItemProjection::of(run, &command).await?;
+    let reply = match command.change.filter(|_| !command.remove) {
+        Some(change) => update(run, &command, change, projection.by_proxy()).await?,
+        None => find_and_delete::run(run, &command, projection.by_proxy()).await?,
     };
-    let projection = Projection::parse(command.projection);
-    let projection = projection.ok_or_else(|| run.unsupported("findAndModify with this projection"))?;
+    projection.projected(run, &command, reply).await
+}
+
+/// Changes an item. The reply has the item after the projection.
+async fn update(
+    run: &mut BucketCommand<'_>,
+    command: &FindAndModify<'_>,
+    change: RawBsonRef<'_>,
+    projection: &Projection,
+) -> Result<RawDocumentBuf, RunError> {
     let asked = UpdateRequest {
         filter: command.filter,
         change,
@@ -56,17 +68,17 @@ async fn execute(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError
     if run.context.head.is_retryable_write() {
         task.statement_id = Some(command.statement_id.unwrap_or(0));
     }
-    if let Some(reply) = located::before(run, &command, &task, &projection).await? {
+    if let Some(reply) = located::before(run, command, &task, projection).await? {
         return Ok(reply);
     }
     let is_right = !command.upsert || command.filter.is_none_or(|filter| check_filter(filter).is_ok());
     let creates = command.upsert && run.collection.is_none();
     if let Some(change) = change.filter(|change| is_right && !creates && may_be_tried(run, change, command.upsert))
-        && let Some(reply) = by_id(run, &command, &change, &projection).await?
+        && let Some(reply) = by_id(run, command, &change, projection).await?
     {
         return Ok(reply);
     }
-    located::run(run, &command, &task, &projection).await
+    located::run(run, command, &task, projection).await
 }
 
 /// `None`: nothing was changed, and the item must be located first.

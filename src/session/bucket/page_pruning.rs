@@ -77,60 +77,67 @@ pub(super) async fn stage(
     };
     let settings = run.context.settings;
     let cached = FirstPageKey::new(run.namespace, identity);
-    if settings.key_lengths.is_long(&cached) == Some(false) {
+    let is_long = settings.key_lengths.is_long(&cached);
+    if is_long == Some(false) {
         return Ok(None);
     }
-    let Some(numbers) = PageNumbers::read(run, queries, range).await? else {
+    let Some(numbers) = PageNumbers::read(run, queries, range, is_long.is_none()).await? else {
         return Ok(None);
     };
-    settings.key_lengths.learn(cached, numbers.highest >= LONG_KEY_PAGES);
+    if let Some(highest) = numbers.highest {
+        settings.key_lengths.learn(cached, highest >= LONG_KEY_PAGES);
+    }
     Ok(numbers
         .in_range()
         .map(|pages| single("$match", single(path::PAGE, &pages))))
 }
 
-/// Page numbers of a key whose pages are in the order of time.
+/// Page numbers of a key.
 struct PageNumbers {
+    /// Whether all pages are in the order of time.
+    is_ascending: bool,
     /// The highest page that ends before the range, if any.
     before: Option<u64>,
     /// The lowest page that begins after the range, if any.
     after: Option<u64>,
-    /// The highest page of the key.
-    highest: u64,
+    /// The highest page of the key, if it was read.
+    highest: Option<u64>,
 }
 
 impl PageNumbers {
-    /// Reads the numbers in one round trip. `None` if the key has no pages, or if pages may not be in the
-    /// order of time.
+    /// Reads the numbers in one round trip, that of the highest page with `reads_highest`. `None` if mongod
+    /// refuses a query.
     async fn read(
         run: &mut BucketCommand<'_>,
         queries: Queries<'_>,
         range: TimeRange,
+        reads_highest: bool,
     ) -> Result<Option<Self>, RunError> {
-        let ends = [
-            queries.last_before(run.shape, range),
-            queries.first_after(run.shape, range),
+        let shape = run.shape;
+        let optional = [
+            queries.last_before(shape, range),
+            queries.first_after(shape, range),
+            reads_highest.then(|| queries.highest(shape)),
         ];
-        let has_ends = ends.each_ref().map(Option::is_some);
-        let mut requests: Vec<RawDocumentBuf> = ends.into_iter().flatten().collect();
-        requests.push(queries.highest(run.shape));
+        let is_sent = optional.each_ref().map(Option::is_some);
         // Behind the others: a page that is late now was marked here before its items were stored.
-        requests.push(queries.first(run.shape));
-        let requests = requests.into_iter().map(|request| complete(run, request)).collect();
+        let requests = optional.into_iter().flatten().chain([queries.first(shape)]);
+        let requests = requests.map(|request| complete(run, request)).collect();
         let Some(replies) = ask_all(run, requests).await? else {
             return Ok(None);
         };
         let mut pages = replies
             .iter()
-            .map(|reply| Bucket::open(run.shape, documents(reply).next()?));
-        let [before, after] = has_ends.map(|is_read| is_read.then(|| pages.next().flatten()).flatten());
-        let (Some(highest), Some(first)) = (pages.next().flatten(), pages.next().flatten()) else {
-            return Ok(None);
-        };
-        Ok(first.says_ascending().then_some(Self {
-            before: before.map(|page| page.page),
-            after: after.map(|page| page.page),
-            highest: highest.page,
+            .map(|reply| Bucket::open(shape, documents(reply).next()?));
+        let [before, after, highest] = is_sent.map(|is_sent| {
+            let page = is_sent.then(|| pages.next().flatten()).flatten();
+            page.map(|page| page.page)
+        });
+        Ok(Some(Self {
+            is_ascending: pages.next().flatten().is_some_and(|first| first.says_ascending()),
+            before,
+            after,
+            highest,
         }))
     }
 
@@ -144,7 +151,7 @@ impl PageNumbers {
                 put(&mut condition, operator, i64::try_from(page).ok()?);
             }
         }
-        (!condition.is_empty()).then_some(condition)
+        (self.is_ascending && !condition.is_empty()).then_some(condition)
     }
 }
 
@@ -156,14 +163,20 @@ mod tests {
 
     #[test]
     fn pages_between_the_ends_of_the_range_may_have_its_items() {
-        let in_range = |before, after| {
-            let highest = 9;
-            PageNumbers { before, after, highest }.in_range()
+        let in_range = |is_ascending, before, after| {
+            let numbers = PageNumbers {
+                is_ascending,
+                before,
+                after,
+                highest: None,
+            };
+            numbers.in_range()
         };
-        assert_eq!(in_range(None, None), None);
-        assert_eq!(in_range(Some(3), None), Some(rawdoc! { "$gte": 3_i64 }));
+        assert_eq!(in_range(true, None, None), None);
+        assert_eq!(in_range(false, Some(3), None), None);
+        assert_eq!(in_range(true, Some(3), None), Some(rawdoc! { "$gte": 3_i64 }));
         assert_eq!(
-            in_range(Some(3), Some(5)),
+            in_range(true, Some(3), Some(5)),
             Some(rawdoc! { "$gte": 3_i64, "$lt": 5_i64 })
         );
     }

@@ -84,7 +84,15 @@ fn append_rare(generator: &mut Generator, command: &mut Document) {
             doc! { "tags": 0 },
             doc! { "nested.x": 1, "_id": 0 },
             doc! { "tags": { "$slice": 1 } },
+            doc! { "tags": { "$elemMatch": { "$gte": 1 } }, "n": 1 },
+            doc! { "nested": { "x": 1 }, "tags": { "$slice": [-2, 1] } },
+            doc! { "nested.x": 0, "qty": 0 },
             doc! { "twice": { "$add": ["$n", "$n"] }, "quantity": 1 },
+            doc! { "one": { "$arrayElemAt": ["$tags", 0] }, "n": "$$ROOT.n" },
+            // It fails for some documents.
+            doc! { "sum": { "$add": ["$qty", 1] } },
+            // Invalid.
+            doc! { "n": 1, "qty": 0 },
             doc! { "_id": 1 },
         ];
         command.insert("fields", generator.example("fields.some", &fields));

@@ -56,11 +56,6 @@ const KINDS: &[Kind] = &[
         names(write.filter(), "$near") || names(write.filter(), "$nearSphere")
     }),
     kind("invalid key value", NO_KEY, |write| write.may_give_no_key()),
-    kind(
-        "findAndModify with an expression in its projection",
-        "findAndModify with this projection",
-        has_expressions,
-    ),
     kind("unique index", "a unique index (it would index pages", |write| {
         has_index_with(write, "unique")
     }),
@@ -189,15 +184,6 @@ fn has_operators_of(write: &WriteRequest<'_>, message: &str) -> bool {
 
 fn has_positional(write: &WriteRequest<'_>) -> bool {
     write.paths().iter().any(|path| path.split('.').any(|part| part == "$"))
-}
-
-fn has_expressions(write: &WriteRequest<'_>) -> bool {
-    let fields = write.statement.get_document("fields");
-    fields.is_ok_and(|fields| {
-        fields
-            .iter()
-            .any(|(name, value)| name.contains('.') || value.as_document().is_some())
-    })
 }
 
 fn has_index_with(write: &WriteRequest<'_>, option: &str) -> bool {

@@ -175,12 +175,41 @@ fn an_item_is_found_and_changed_in_one_step() -> Result<()> {
             doc! { "n": 1 },
             doc! { "tags": 0, "_id": 0 },
             doc! { "k": 1, "quantity": 1, "_id": 0 },
+            doc! { "lines": { "$slice": [-1, 1] } },
+            doc! { "lines": { "$elemMatch": { "a": { "$gte": 1 } } }, "n": 1 },
+            doc! { "lines.a": 1, "k": 1 },
+            doc! { "lines.a": 0 },
+            doc! { "double": { "$add": ["$n", "$n"] }, "whole": "$$ROOT.quantity" },
+            // Invalid: nothing is changed.
+            doc! { "n": 1, "tags": 0 },
+            doc! { "n": { "$nothing": 1 } },
         ] {
-            sides.alike(&doc! {
-                "findAndModify": COLLECTION, "query": &filter, "update": { "$inc": { "n": 1 } }, "fields": fields,
-                "sort": { "n": 1 },
-            })?;
+            let modify = |fields: &Document| doc! { "findAndModify": COLLECTION, "query": &filter, "fields": fields.clone(), "sort": { "n": 1 } };
+            for new in [false, true] {
+                let mut update = modify(&fields);
+                update.extend(doc! { "update": { "$inc": { "n": 1 } }, "new": new });
+                sides.alike(&update)?;
+            }
         }
+    }
+    sides.check()
+}
+
+#[test]
+fn removed_and_upserted_items_are_returned_after_any_projection() -> Result<()> {
+    let mut sides = sides::open()?;
+    let fields = doc! { "lines": { "$slice": 1 }, "inner.deep": 0, "tags": 0 };
+    for query in [doc! { "_id": 4 }, doc! { "n": { "$gt": 5 } }, doc! { "_id": "none" }] {
+        let remove =
+            doc! { "findAndModify": COLLECTION, "query": query, "remove": true, "sort": { "n": 1 }, "fields": &fields };
+        sides.alike(&remove)?;
+    }
+    for new in [false, true] {
+        let filter = doc! { "_id": format!("new {new}"), "k": 1 };
+        let upsert = doc! { "$set": { "lines": [{ "a": 1 }, { "a": 2 }], "inner": { "deep": 1, "x": 2 } } };
+        sides.alike(&doc! {
+            "findAndModify": COLLECTION, "query": filter, "update": upsert, "upsert": true, "new": new, "fields": &fields,
+        })?;
     }
     sides.check()
 }
@@ -200,7 +229,7 @@ fn refused_update_changes_nothing() -> Result<()> {
         update(doc! { "$where": "true" }, set()),
         update(doc! { "$expr": { "$gt": ["$$ROOT", 1] } }, set()),
         update(doc! { "$jsonSchema": { "maxProperties": 12 } }, set()),
-        doc! { "findAndModify": COLLECTION, "query": id(), "update": set(), "fields": { "lines": { "$slice": 1 } } },
+        doc! { "findAndModify": COLLECTION, "query": id(), "update": set(), "fields": { "lines.$": 1 } },
     ];
     for command in commands {
         sides.refused(&command)?;

@@ -44,6 +44,9 @@ pub const MAX_ITEMS: u64 = 1000;
 /// item meets the other conditions.
 const ITEMS_PER_MATCH: u64 = 8;
 
+/// How many pages of several keys are read at first for each one that full pages would need.
+const PAGES_PER_FULL_PAGE: u64 = 4;
+
 /// A condition that sets a field of the index equal to a value. The field comes before the sort
 /// fields.
 #[derive(Clone, Copy, Debug)]
@@ -103,14 +106,20 @@ pub enum IndexScanResult {
 
 impl IndexScan<'_> {
     /// The number of buckets to read first. Of an index on items, they contain the result if the index
-    /// answers all conditions. Of one key, they contain it if one of [`ITEMS_PER_MATCH`] items matches.
+    /// answers all conditions. Of one key, they contain it if one of [`ITEMS_PER_MATCH`] items matches. Of
+    /// several keys, they contain it if pages are a quarter full.
     #[must_use]
     pub fn buckets(&self, shape: &BucketShape) -> u64 {
         let of_matches = self.wanted();
+        let max_items = u64::from(shape.max_items()).max(1);
         let buckets = match &self.index {
             ScannedIndex::TimeBounds(bounds) if bounds.is_of_one_key() => {
                 let items = of_matches.saturating_mul(ITEMS_PER_MATCH);
-                items.div_ceil(u64::from(shape.max_items()).max(1)).min(of_matches)
+                items.div_ceil(max_items).min(of_matches)
+            }
+            ScannedIndex::Keys(_) => {
+                let full = of_matches.div_ceil(max_items);
+                full.saturating_mul(PAGES_PER_FULL_PAGE).min(of_matches)
             }
             _ => of_matches,
         };

@@ -1,0 +1,94 @@
+//! The projection of a `findAndModify`.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use crate::command::arguments::with_replaced;
+use crate::command::document::{array_of, get, put, single};
+use crate::command::find::Find;
+use crate::command::find_and_modify::FindAndModify;
+use crate::pattern::bucket::predicate_pushdown::key_position;
+use crate::pattern::bucket::projection::Projection;
+use crate::pattern::unwound;
+use crate::session::bucket::command::BucketCommand;
+use crate::session::bucket::upstream_query::{complete, documents};
+use crate::session::error::RunError;
+
+/// The projection, by whom it is evaluated.
+pub(super) enum ItemProjection {
+    /// The proxy includes or excludes top-level fields.
+    ByProxy(Projection),
+    /// mongod executes these stages on the item, after it was changed. A projection that fails then fails as on a
+    /// plain collection, where the document has been changed, too.
+    ByMongod(Vec<RawDocumentBuf>),
+}
+
+impl ItemProjection {
+    /// The projection of the command, validated. Costs one round trip if mongod evaluates it.
+    ///
+    /// # Errors
+    /// A projection that is not supported, and mongod's error for an invalid one.
+    pub(super) async fn of(run: &mut BucketCommand<'_>, command: &FindAndModify<'_>) -> Result<Self, RunError> {
+        if let Some(projection) = Projection::parse(command.projection) {
+            return Ok(Self::ByProxy(projection));
+        }
+        let find = Find {
+            projection: command.projection,
+            collation: command.collation,
+            let_variables: command.let_variables,
+            ..Find::default()
+        };
+        let refused = |form: &str| run.unsupported(&format!("findAndModify with {form} in its projection"));
+        let stages = unwound::of_find(&find, |field| key_position(run.shape, field).is_some()).map_err(refused)?;
+        let validation = unwound::projection_validation(run.namespace.collection, &find).map_err(refused)?;
+        let validation = complete(run, validation);
+        run.context.link.run(&validation).await?;
+        Ok(Self::ByMongod(stages))
+    }
+
+    /// The part that the proxy evaluates.
+    pub(super) fn by_proxy(&self) -> &Projection {
+        match self {
+            Self::ByProxy(projection) => projection,
+            Self::ByMongod(_) => &Projection::All,
+        }
+    }
+
+    /// The reply with the projected item, from a reply with the item after [`Self::by_proxy`].
+    pub(super) async fn projected(
+        &self,
+        run: &mut BucketCommand<'_>,
+        command: &FindAndModify<'_>,
+        reply: RawDocumentBuf,
+    ) -> Result<RawDocumentBuf, RunError> {
+        let Self::ByMongod(stages) = self else {
+            return Ok(reply);
+        };
+        let Some(item) = get(&reply, "value").and_then(RawBsonRef::as_document) else {
+            return Ok(reply);
+        };
+        let mut command = self::command(item, stages, command);
+        run.context.inherited().append_to_internal_read(&mut command);
+        let answer = run.context.link.run(&command).await?;
+        let item = documents(&answer).next().map(RawBsonRef::Document);
+        Ok(with_replaced(
+            &reply,
+            &[("value", Some(item.unwrap_or(RawBsonRef::Null)))],
+        ))
+    }
+}
+
+/// The `aggregate` on one item.
+fn command(item: &RawDocument, stages: &[RawDocumentBuf], options: &FindAndModify<'_>) -> RawDocumentBuf {
+    let item = single("$literal", array_of(&[item.to_owned()]));
+    let mut pipeline = vec![single("$documents", &item)];
+    pipeline.extend_from_slice(stages);
+    let mut command = single("aggregate", 1);
+    command.append(cstr!("pipeline"), array_of(&pipeline));
+    command.append(cstr!("cursor"), RawDocumentBuf::new());
+    for (name, value) in [("collation", options.collation), ("let", options.let_variables)] {
+        if let Some(value) = value {
+            put(&mut command, name, value);
+        }
+    }
+    command
+}
