@@ -3,6 +3,7 @@
 
 use anyhow::{Result, ensure};
 use bson::{Bson, DateTime, Document, bson, doc};
+use proto_tests::sessions::lsid;
 use proto_tests::sides::{COLLECTION, Sides};
 
 use crate::proxies::small_pages;
@@ -142,6 +143,21 @@ fn pipelines_on_a_range_of_time_read_the_pages_of_the_range() -> Result<()> {
     for command in commands(&ranges[0]) {
         sides.pages_read(&command)?;
     }
+    Ok(())
+}
+
+#[test]
+fn retryable_writes_in_a_range_of_time_read_the_pages_of_the_range() -> Result<()> {
+    let mut sides = Sides::open(small_pages())?;
+    sides.alike(&doc! { "insert": COLLECTION, "documents": items(SHORT, LONG) })?;
+    let filter = doc! { "k": SHORT, "at": { "$gte": at(90), "$lt": at(96) } };
+    let before = sides.page_fetches()?;
+    sides.shaped.command_ok(&doc! {
+        "findAndModify": COLLECTION, "query": filter, "update": { "$set": { "kind": 7 } }, "sort": { "n": -1 },
+        "lsid": lsid("range"), "txnNumber": 1_i64, "$db": sides.shaped_database(),
+    })?;
+    let read = sides.page_fetches()? - before;
+    ensure!(read <= 12, "{read} pages");
     Ok(())
 }
 

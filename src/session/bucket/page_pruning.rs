@@ -92,6 +92,15 @@ pub(super) async fn stage(
         .map(|pages| single("$match", single(path::PAGE, &pages))))
 }
 
+/// A query with the inherited options. The `txnNumber` of a retryable write is not for a query.
+fn completed(run: &BucketCommand<'_>, mut query: RawDocumentBuf) -> RawDocumentBuf {
+    if !run.context.head.is_retryable_write() {
+        return complete(run, query);
+    }
+    run.context.inherited().append_to_internal_read(&mut query);
+    query
+}
+
 /// Page numbers of a key.
 struct PageNumbers {
     /// Whether all pages are in the order of time.
@@ -122,7 +131,7 @@ impl PageNumbers {
         let is_sent = optional.each_ref().map(Option::is_some);
         // Behind the others: a page that is late now was marked here before its items were stored.
         let requests = optional.into_iter().flatten().chain([queries.first(shape)]);
-        let requests = requests.map(|request| complete(run, request)).collect();
+        let requests = requests.map(|request| completed(run, request)).collect();
         let Some(replies) = ask_all(run, requests).await? else {
             return Ok(None);
         };

@@ -10,7 +10,7 @@ use crate::pattern::bucket::predicate_pushdown::key_position;
 use crate::pattern::bucket::projection::Projection;
 use crate::pattern::unwound;
 use crate::session::bucket::command::BucketCommand;
-use crate::session::bucket::upstream_query::{complete, documents};
+use crate::session::bucket::upstream_query::documents;
 use crate::session::error::RunError;
 
 /// The projection, by whom it is evaluated.
@@ -39,8 +39,8 @@ impl ItemProjection {
         };
         let refused = |form: &str| run.unsupported(&format!("findAndModify with {form} in its projection"));
         let stages = unwound::of_find(&find, |field| key_position(run.shape, field).is_some()).map_err(refused)?;
-        let validation = unwound::projection_validation(run.namespace.collection, &find).map_err(refused)?;
-        let validation = complete(run, validation);
+        let mut validation = unwound::projection_validation(run.namespace.collection, &find).map_err(refused)?;
+        run.context.inherited().append_to_internal_read(&mut validation);
         run.context.link.run(&validation).await?;
         Ok(Self::ByMongod(stages))
     }
