@@ -45,6 +45,11 @@ impl Generator {
             Target::OneKey => self.one_key(),
             Target::ById => {
                 let (id, number) = self.some_numbered_id().unwrap_or((Bson::Null, number));
+                // An upsert may have been made with a condition on `_id`, which several documents meet.
+                let is_condition = id
+                    .as_document()
+                    .is_some_and(|id| id.keys().any(|name| name.starts_with('$')));
+                let id = if is_condition { bson!({ "$eq": id }) } else { id };
                 return (doc! { "_id": id }, number);
             }
             Target::Any => self.any_filter(1),
