@@ -8,7 +8,7 @@ use super::bounded_cache::Bounded;
 use super::first_page_cache::FirstPageKey;
 
 /// How long a key is taken to be short. It may grow, also through other proxies.
-const SHORT_FOR: Duration = Duration::from_mins(1);
+const SHORT_FOR: Duration = Duration::from_mins(5);
 
 /// Whether keys are long, as far as this is known.
 #[derive(Debug, Default)]

@@ -3,8 +3,8 @@
 //! In a bucket, a key field is at the top level under its own name. Any other field is in the array
 //! of items under its stored name. So an index's key pattern follows from the stored one, and
 //! nothing else is recorded ([`StoredIndex`]). An index on the whole key and the time is stored on
-//! pages ([`KeyTimeIndex`]). An index that was created without the proxy and is
-//! not on items is neither listed nor dropped. Its name is in use.
+//! pages ([`KeyTimeIndex`]). Any other index that was created without the proxy is neither listed
+//! nor dropped. Its name is in use.
 
 mod conflict;
 mod hint;

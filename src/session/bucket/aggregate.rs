@@ -120,7 +120,7 @@ async fn stored(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Resul
     let stages = pipelines
         .stages(&aggregate.pipeline, PipelinePosition::Open)
         .map_err(|refused| refuse_stage(metrics, &refused))?;
-    let all_items = match count_pushdown::of_aggregate(run.shape, &stages) {
+    let mut all_items = match count_pushdown::of_aggregate(run.shape, &stages) {
         Some(counted) => counted,
         None => unwind::of_aggregate(run.shape, &stages).map_err(|what| run.unsupported(&what))?,
     };
@@ -132,14 +132,12 @@ async fn stored(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Resul
     };
     referenced.prepare(&pipelines.into_reached()).await?;
     run.ensure_readable(aggregate.hint).await?;
-    let mut all_items = all_items;
     if skip_scan.is_none() {
         let query = FilterAndCollation {
             filter: stages.first().and_then(|stage| only_match(stage.as_ref())),
             collation: aggregate.collation,
         };
-        let pruning = page_pruning::stage(run, query).await?;
-        all_items.splice(0..0, pruning);
+        all_items.splice(0..0, page_pruning::stage(run, query).await?);
     }
     Ok(Stages {
         all_items: array_of(&all_items),

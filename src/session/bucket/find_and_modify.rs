@@ -34,18 +34,18 @@ async fn execute(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError
     let command = FindAndModify::parse(run.context.head.body())?;
     let projection = ItemProjection::of(run, &command).await?;
     let reply = match command.change.filter(|_| !command.remove) {
-        Some(change) => update(run, &command, change, projection.by_proxy()).await?,
+        Some(change) => update(run, &command, change, &projection).await?,
         None => find_and_delete::run(run, &command, projection.by_proxy()).await?,
     };
     projection.projected(run, &command, reply).await
 }
 
-/// Changes an item. The reply has the item after the projection.
+/// Changes an item. The reply has the item after the proxy's part of the projection.
 async fn update(
     run: &mut BucketCommand<'_>,
     command: &FindAndModify<'_>,
     change: RawBsonRef<'_>,
-    projection: &Projection,
+    projection: &ItemProjection,
 ) -> Result<RawDocumentBuf, RunError> {
     let asked = UpdateRequest {
         filter: command.filter,
@@ -54,10 +54,12 @@ async fn update(
         collation: command.collation,
     };
     let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
-    // Under `apiStrict`, sparse indexes cannot be used.
+    // Under `apiStrict`, sparse indexes cannot be used. Only a located item is changed by a validated
+    // command.
     let change = ItemUpdateById::of(run.shape, asked, &mut mint)
         .ok()
-        .filter(|_| !run.is_strict());
+        .filter(|_| !run.is_strict() && !projection.is_by_mongod());
+    let projection = projection.by_proxy();
     if change.is_none() {
         item_lookup::check(run, command.filter)?;
     }

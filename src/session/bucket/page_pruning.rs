@@ -85,7 +85,9 @@ pub(super) async fn stage(
         return Ok(None);
     };
     if let Some(highest) = numbers.highest {
-        settings.key_lengths.learn(cached, highest >= LONG_KEY_PAGES);
+        settings
+            .key_lengths
+            .learn(cached, highest.saturating_add(1) >= LONG_KEY_PAGES);
     }
     Ok(numbers
         .in_range()

@@ -17,13 +17,15 @@ use crate::session::error::RunError;
 pub(super) enum ItemProjection {
     /// The proxy includes or excludes top-level fields.
     ByProxy(Projection),
-    /// mongod executes these stages on the item, after it was changed. A projection that fails then fails as on a
-    /// plain collection, where the document has been changed, too.
+    /// mongod executes these stages on the item, after it was changed. A projection that fails then fails as
+    /// on a plain collection, where the document has been changed, too.
     ByMongod(Vec<RawDocumentBuf>),
 }
 
 impl ItemProjection {
-    /// The projection of the command, validated. Costs one round trip if mongod evaluates it.
+    /// The projection of the command. If mongod evaluates it, it validates that of a removal here, which
+    /// costs one round trip. That of an update is validated with the update, because mongod reports an error
+    /// in the update first.
     ///
     /// # Errors
     /// A projection that is not supported, and mongod's error for an invalid one.
@@ -39,10 +41,17 @@ impl ItemProjection {
         };
         let refused = |form: &str| run.unsupported(&format!("findAndModify with {form} in its projection"));
         let stages = unwound::of_find(&find, |field| key_position(run.shape, field).is_some()).map_err(refused)?;
-        let mut validation = unwound::projection_validation(run.namespace.collection, &find).map_err(refused)?;
-        run.context.inherited().append_to_internal_read(&mut validation);
-        run.context.link.run(&validation).await?;
+        if command.remove {
+            let mut validation = unwound::projection_validation(run.namespace.collection, &find).map_err(refused)?;
+            run.context.inherited().append_to_internal_read(&mut validation);
+            run.context.link.run(&validation).await?;
+        }
         Ok(Self::ByMongod(stages))
+    }
+
+    /// Whether mongod evaluates the projection.
+    pub(super) fn is_by_mongod(&self) -> bool {
+        matches!(self, Self::ByMongod(_))
     }
 
     /// The part that the proxy evaluates.
