@@ -43,7 +43,12 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
             return Ok(reply);
         }
     }
-    let Stages { all_items, skip_scan } = stored(run, &aggregate).await?;
+    let Stages {
+        all_items,
+        skip_scan,
+        filter,
+        may_be_repeated,
+    } = stored(run, &aggregate).await?;
     run.context.shared.metrics.read(&run.label(), Strategy::Pipeline);
     if let Some(stages) = skip_scan {
         let reply = put_together(run.context.link, &on_buckets(run, &stages)).await;
@@ -52,8 +57,20 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
         }
     }
     let command = on_buckets(run, &all_items);
+    let query = FilterAndCollation {
+        filter: filter.as_deref(),
+        collation: aggregate.collation,
+    };
+    if may_be_repeated
+        && !aggregate.explain
+        && let Some(reply) = page_pruning::of_short_key(run, &command, query).await?
+    {
+        return Ok(finish(run, &aggregate, &all_items, reply));
+    }
+    let command = page_pruning::pruned(run, &command, query).await?;
     let reply = put_together(run.context.link, &command).await?;
-    Ok(finish(run, &aggregate, &all_items, reply))
+    let stages = get(&command, "pipeline").and_then(RawBsonRef::as_array);
+    Ok(finish(run, &aggregate, stages.unwrap_or(&all_items), reply))
 }
 
 /// Whether mongod refused the stages of a skip scan: any error except an exceeded time limit. For example, a
@@ -90,8 +107,17 @@ fn finish(
 
 /// The access path and the internal command of an `aggregate`, for `explain`.
 pub(super) async fn explained(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Result<Explained, RunError> {
-    let Stages { all_items, skip_scan } = stored(run, aggregate).await?;
-    Ok(explanation(run, &skip_scan.unwrap_or(all_items)))
+    let stages = stored(run, aggregate).await?;
+    if let Some(skip_scan) = &stages.skip_scan {
+        return Ok(explanation(run, skip_scan));
+    }
+    let explained = explanation(run, &stages.all_items);
+    let query = FilterAndCollation {
+        filter: stages.filter.as_deref(),
+        collation: aggregate.collation,
+    };
+    let command = page_pruning::pruned(run, &explained.command, query).await?;
+    Ok(Explained { command, ..explained })
 }
 
 fn explanation(run: &BucketCommand<'_>, stages: &RawArray) -> Explained {
@@ -111,6 +137,10 @@ struct Stages {
     /// Reads one page of each key. `None` if the client's pipeline needs other items, or if `all_items` could
     /// not be executed after a refusal.
     skip_scan: Option<RawArrayBuf>,
+    /// The filter of the first stage, if that is a `$match`.
+    filter: Option<RawDocumentBuf>,
+    /// Whether another pipeline can be executed after this one, and the reply needs no other collection.
+    may_be_repeated: bool,
 }
 
 /// Plans the pipelines on buckets, and checks that the referenced collections can be read.
@@ -120,28 +150,26 @@ async fn stored(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Resul
     let stages = pipelines
         .stages(&aggregate.pipeline, PipelinePosition::Open)
         .map_err(|refused| refuse_stage(metrics, &refused))?;
-    let mut all_items = match count_pushdown::of_aggregate(run.shape, &stages) {
+    let all_items = match count_pushdown::of_aggregate(run.shape, &stages) {
         Some(counted) => counted,
         None => unwind::of_aggregate(run.shape, &stages).map_err(|what| run.unsupported(&what))?,
     };
-    let skip_scan = may_be_repeated(run, aggregate)
+    let may_be_repeated = may_be_repeated(run, aggregate);
+    let skip_scan = may_be_repeated
         .then(|| skip_scan::of_aggregate(run.shape, run.namespace.collection, &stages))
         .flatten();
     let mut referenced = ReferencedCollections {
         context: &mut run.context,
     };
-    referenced.prepare(&pipelines.into_reached()).await?;
+    let reached = pipelines.into_reached();
+    referenced.prepare(&reached).await?;
     run.ensure_readable(aggregate.hint).await?;
-    if skip_scan.is_none() {
-        let query = FilterAndCollation {
-            filter: stages.first().and_then(|stage| only_match(stage.as_ref())),
-            collation: aggregate.collation,
-        };
-        all_items.splice(0..0, page_pruning::stage(run, query).await?);
-    }
+    let filter = stages.first().and_then(|stage| only_match(stage.as_ref()));
     Ok(Stages {
         all_items: array_of(&all_items),
         skip_scan: skip_scan.map(|stages| array_of(&stages)),
+        filter: filter.map(RawDocument::to_owned),
+        may_be_repeated: may_be_repeated && reached.is_empty(),
     })
 }
 

@@ -27,9 +27,9 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     if let Some((all, answer)) = of_one_key(run, &count).await? {
         return Ok(count.reply(all, &answer));
     }
-    let mut command = by_pipeline(run, &count).await?;
+    let mut command = by_pipeline(run, &count);
     run.context.inherited().append_to_read(&mut command);
-    let answer = run.context.link.run(&command).await?;
+    let answer = page_pruning::run(run, &command, query_of(&count)).await?;
     Ok(count.reply(all_of(&answer), &answer))
 }
 
@@ -43,7 +43,7 @@ pub(super) async fn explained(run: &mut BucketCommand<'_>, count: &Count<'_>) ->
         },
         None => Explained {
             strategy: Strategy::Pipeline,
-            command: by_pipeline(run, count).await?,
+            command: page_pruning::pruned(run, &by_pipeline(run, count), query_of(count)).await?,
         },
     })
 }
@@ -111,16 +111,19 @@ async fn of_one_key(run: &mut BucketCommand<'_>, count: &Count<'_>) -> Result<Op
     Ok((!exceptions.too_many).then_some((all, answer)))
 }
 
-async fn by_pipeline(run: &mut BucketCommand<'_>, count: &Count<'_>) -> Result<RawDocumentBuf, RunError> {
+fn query_of<'a>(count: &Count<'a>) -> FilterAndCollation<'a> {
+    FilterAndCollation {
+        filter: count.query,
+        collation: count.collation,
+    }
+}
+
+fn by_pipeline(run: &BucketCommand<'_>, count: &Count<'_>) -> RawDocumentBuf {
     let mut command = unwound::aggregate(run.namespace.collection, &stages(run, count), None);
     if let Some(collation) = count.collation {
         command.append(cstr!("collation"), collation);
     }
-    let query = FilterAndCollation {
-        filter: count.query,
-        collation: count.collation,
-    };
-    page_pruning::pruned(run, command, query).await
+    command
 }
 
 /// The stages that count the items that match.

@@ -41,8 +41,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     if let Some(reply) = from_first_pages(run, &wanted).await? {
         return Ok(reply);
     }
-    let command = pruned_pipeline(run, &wanted, &stages).await?;
-    answer(run, &wanted, command).await
+    answer(run, &wanted, by_pipeline(run, &wanted, &stages)).await
 }
 
 /// The access path and the internal command of a `distinct`, for `explain`.
@@ -57,7 +56,7 @@ pub(super) async fn explained(run: &mut BucketCommand<'_>, wanted: &Distinct<'_>
     let first_pages = first_pages(run, wanted).map(|stages| by_pipeline(run, wanted, &stages));
     let command = match of_stored_path(run, wanted).or(first_pages) {
         Some(command) => command,
-        None => pruned_pipeline(run, wanted, &stages).await?,
+        None => page_pruning::pruned(run, &by_pipeline(run, wanted, &stages), query_of(wanted)).await?,
     };
     let strategy = Strategy::Pipeline;
     Ok(Explained { strategy, command })
@@ -86,18 +85,11 @@ fn by_pipeline(run: &BucketCommand<'_>, wanted: &Distinct<'_>, stages: &[RawDocu
     command
 }
 
-/// [`by_pipeline`] without pages that the query excludes by their numbers.
-async fn pruned_pipeline(
-    run: &mut BucketCommand<'_>,
-    wanted: &Distinct<'_>,
-    stages: &[RawDocumentBuf],
-) -> Result<RawDocumentBuf, RunError> {
-    let command = by_pipeline(run, wanted, stages);
-    let query = FilterAndCollation {
+fn query_of<'a>(wanted: &Distinct<'a>) -> FilterAndCollation<'a> {
+    FilterAndCollation {
         filter: wanted.query,
         collation: wanted.collation,
-    };
-    page_pruning::pruned(run, command, query).await
+    }
 }
 
 /// The `distinct` on buckets that returns the values of all items. `None` if mongod must unwind the buckets.
@@ -155,7 +147,9 @@ async fn answer(
     command: RawDocumentBuf,
 ) -> Result<RawDocumentBuf, RunError> {
     let mut values = Values::default();
-    let mut answer = read(run, command).await?;
+    let mut command = command;
+    run.context.inherited().append_to_read(&mut command);
+    let mut answer = page_pruning::run(run, &command, query_of(wanted)).await?;
     while let Some(cursor) = CursorReply::parse(&answer) {
         if wanted.collation.is_some() && cursor.batch.into_iter().flatten().any(unwound::distinct::holds_symbol) {
             if cursor.id != 0 {

@@ -69,7 +69,8 @@ pub(super) async fn explained(run: &mut BucketCommand<'_>, find: &Find<'_>) -> R
         return Ok(explained);
     }
     validate(run, find).await?;
-    let command = pruned_pipeline_of(run, find).await?;
+    let command = pipeline_of(run, find)?;
+    let command = page_pruning::pruned(run, &command, query_of(find)).await?;
     let strategy = Strategy::Pipeline;
     Ok(Explained { strategy, command })
 }
@@ -265,9 +266,9 @@ fn check_tailable(run: &BucketCommand<'_>, find: &Find<'_>) -> Result<(), Comman
 
 async fn by_pipeline(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, RunError> {
     validate(run, find).await?;
-    let command = pruned_pipeline_of(run, find).await?;
+    let command = pipeline_of(run, find)?;
     let command = complete(run, command);
-    let reply = run.context.link.run(&command).await?;
+    let reply = page_pruning::run(run, &command, query_of(find)).await?;
     let Some(cursor) = CursorReply::parse(&reply) else {
         return Ok(reply);
     };
@@ -296,14 +297,11 @@ async fn validate(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<(), Ru
     Ok(())
 }
 
-/// The aggregation that returns the same items, without pages that the filter excludes by their numbers.
-async fn pruned_pipeline_of(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, RunError> {
-    let command = pipeline_of(run, find)?;
-    let query = FilterAndCollation {
+fn query_of<'a>(find: &Find<'a>) -> FilterAndCollation<'a> {
+    FilterAndCollation {
         filter: find.filter,
         collation: find.collation,
-    };
-    page_pruning::pruned(run, command, query).await
+    }
 }
 
 /// The aggregation that returns the same items.

@@ -63,14 +63,13 @@ pub(super) async fn first_in_image(
 impl Matches {
     /// Opens the cursor.
     pub(super) async fn of(run: &mut BucketCommand<'_>, wanted: ItemSelector<'_>) -> Result<Self, RunError> {
-        let command = item_lookup::command(run.shape, run.namespace.collection, wanted);
+        let mut command = item_lookup::command(run.shape, run.namespace.collection, wanted);
+        run.context.inherited().append_to_internal_read(&mut command);
         let query = FilterAndCollation {
             filter: wanted.filter,
             collation: wanted.collation,
         };
-        let mut command = page_pruning::pruned(run, command, query).await?;
-        run.context.inherited().append_to_internal_read(&mut command);
-        let answer = Some(run.context.link.run(&command).await?);
+        let answer = Some(page_pruning::run(run, &command, query).await?);
         Ok(Self { answer })
     }
 
