@@ -111,7 +111,7 @@ pub(super) fn find_and_modify() -> Of {
         .sent("new", and(doc! { "new": true }))
         .sent("upsert", and(doc! { "query": { "_id": 301 }, "update": { "$set": { "k": 1, "at": DateTime::from_millis(301_000), "q": 301 } }, "upsert": true, "new": true }))
         .sent("fields", and(doc! { "fields": { "q": 1 } }))
-        .but("fields", and(doc! { "query": { "_id": -1 }, "fields": { "a.b": 1 } }))
+        .but("fields", and(doc! { "query": { "_id": -1, "a": 1 }, "fields": { "a.$": 1 } }))
         .sent("sort", and(doc! { "query": { "k": 0 }, "sort": { "q": -1 } }))
         .sent("collation", and(doc! { "collation": { "locale": "de" } }))
         .sent("arrayFilters", and(doc! { "update": { "$set": { "a.$[x]": 9 } }, "arrayFilters": [{ "x": 1 }] }))
