@@ -57,7 +57,7 @@ pub fn validation(collection: &str, find: &Find<'_>) -> Result<Option<RawDocumen
     }
 }
 
-/// The `find` by which mongod validates any projection. It matches no document.
+/// A `find` that matches no document. mongod reports an error if its projection is invalid.
 ///
 /// # Errors
 /// Those of [`validation`].
@@ -188,6 +188,18 @@ pub fn aggregate(collection: &str, stages: &[RawDocumentBuf], batch_size: Option
     let mut command = single("aggregate", collection);
     command.append(cstr!("pipeline"), array_of(stages));
     command.append(cstr!("cursor"), &cursor);
+    command
+}
+
+/// An `aggregate` of these stages on one document, without inherited options. It reads no collection.
+#[must_use]
+pub fn aggregate_document(document: &RawDocument, stages: &[RawDocumentBuf]) -> RawDocumentBuf {
+    let document = single("$literal", array_of(&[document.to_owned()]));
+    let mut pipeline = vec![single("$documents", &document)];
+    pipeline.extend_from_slice(stages);
+    let mut command = single("aggregate", 1);
+    command.append(cstr!("pipeline"), array_of(&pipeline));
+    command.append(cstr!("cursor"), RawDocumentBuf::new());
     command
 }
 

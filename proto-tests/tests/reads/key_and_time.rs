@@ -1,5 +1,5 @@
-//! An index on key and time, and what it answers: the answers of a plain collection, and the number of pages that
-//! mongod reads.
+//! Reads by an index on key and time. Each test compares the result with that of a plain collection, and counts the
+//! pages that mongod fetches.
 
 use anyhow::{Result, ensure};
 use bson::{Bson, DateTime, Document, bson, doc};

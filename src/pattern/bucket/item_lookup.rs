@@ -11,7 +11,7 @@ use super::layout::{PageHeader, VERSION, path};
 use super::predicate_pushdown::BucketPredicate;
 use super::projection::Projection;
 use super::unwind::{self, FieldOrder};
-use crate::command::document::{array_of, as_whole_number, get, put, single};
+use crate::command::document::{as_whole_number, get, put, single};
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unwound::{self, match_documents, unsupported_operator};
 
@@ -127,12 +127,7 @@ pub fn command(shape: &BucketShape, collection: &str, wanted: ItemSelector<'_>) 
 /// The same `aggregate` on one given bucket image in place of the collection.
 #[must_use]
 pub fn command_in_image(shape: &BucketShape, image: &RawDocument, wanted: ItemSelector<'_>) -> RawDocumentBuf {
-    let image = single("$literal", array_of(&[image.to_owned()]));
-    let mut stages = vec![single("$documents", &image)];
-    stages.extend(of_items(shape, wanted));
-    let mut command = single("aggregate", 1);
-    command.append(cstr!("pipeline"), array_of(&stages));
-    command.append(cstr!("cursor"), RawDocumentBuf::new());
+    let mut command = unwound::aggregate_document(image, &of_items(shape, wanted));
     append_options(&mut command, wanted);
     command
 }

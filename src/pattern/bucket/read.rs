@@ -57,6 +57,13 @@ pub struct Queries<'a> {
     pub key: &'a RawDocument,
 }
 
+/// An index on a time bound.
+#[derive(Clone, Copy)]
+enum BoundIndex {
+    From,
+    To,
+}
+
 impl Queries<'_> {
     /// The `find` for the key's exceptions: the pages that position arithmetic must take into account.
     /// Returns page headers, at most [`MAX_EXCEPTIONS`].
@@ -132,20 +139,16 @@ impl Queries<'_> {
     /// if the range has no lower end.
     #[must_use]
     pub fn oldest_in_range(&self, query: &BucketQuery) -> Option<RawDocumentBuf> {
-        let filter = self.dated(path::TO, &query.range.newest_condition()?);
-        let mut find = self.find(&filter, index::TO, 1);
-        find.append(cstr!("sort"), single(path::TO, 1));
-        Some(find)
+        let condition = query.range.newest_condition()?;
+        Some(self.first_by(BoundIndex::To, &condition, 1))
     }
 
     /// The `find` for the page with the greatest lower bound that may contain items of the query's range.
     /// `None` if the range has no upper end.
     #[must_use]
     pub fn newest_in_range(&self, query: &BucketQuery) -> Option<RawDocumentBuf> {
-        let filter = self.dated(path::FROM, &query.range.oldest_condition()?);
-        let mut find = self.find(&filter, index::FROM, 1);
-        find.append(cstr!("sort"), single(path::FROM, -1));
-        Some(find)
+        let condition = query.range.oldest_condition()?;
+        Some(self.first_by(BoundIndex::From, &condition, -1))
     }
 
     /// The `find` for the header of the newest page that ends before a range. `None` if the range has no
@@ -154,8 +157,7 @@ impl Queries<'_> {
     pub fn last_before(&self, shape: &BucketShape, range: TimeRange) -> Option<RawDocumentBuf> {
         let end = range.from?;
         let condition = single(if end.inclusive { "$lt" } else { "$lte" }, end.at);
-        let mut find = self.find(&self.dated(path::TO, &condition), index::TO, 1);
-        find.append(cstr!("sort"), single(path::TO, -1));
+        let mut find = self.first_by(BoundIndex::To, &condition, -1);
         find.append(cstr!("projection"), single(shape.items(), 0));
         Some(find)
     }
@@ -166,18 +168,26 @@ impl Queries<'_> {
     pub fn first_after(&self, shape: &BucketShape, range: TimeRange) -> Option<RawDocumentBuf> {
         let end = range.to?;
         let condition = single(if end.inclusive { "$gt" } else { "$gte" }, end.at);
-        let mut find = self.find(&self.dated(path::FROM, &condition), index::FROM, 1);
-        find.append(cstr!("sort"), single(path::FROM, 1));
+        let mut find = self.first_by(BoundIndex::From, &condition, 1);
         find.append(cstr!("projection"), single(shape.items(), 0));
         Some(find)
     }
 
-    /// The filter of the key's pages with a time bound in a range.
-    fn dated(&self, bound: &str, condition: &RawDocument) -> RawDocumentBuf {
+    /// The `find` for the first page of the key, in the order of a time bound, whose bound meets a condition.
+    fn first_by(&self, bound: BoundIndex, condition: &RawDocument, direction: i32) -> RawDocumentBuf {
+        let (hint, path) = match bound {
+            BoundIndex::From => (index::FROM, path::FROM),
+            BoundIndex::To => (index::TO, path::TO),
+        };
         let mut filter = self.key.to_owned();
         put(&mut filter, path::VERSION, VERSION);
-        put(&mut filter, bound, condition);
-        filter
+        put(&mut filter, path, condition);
+        let mut find = single("find", self.source.collection);
+        find.append(cstr!("filter"), filter);
+        find.append(cstr!("hint"), hint);
+        append_limit(&mut find, 1);
+        find.append(cstr!("sort"), single(path, direction));
+        find
     }
 
     /// The `find` for the first `pages` pages of the range in the direction of the scan. `None` if the range
@@ -280,14 +290,6 @@ impl Queries<'_> {
         let mut find = single("find", self.source.collection);
         find.append(cstr!("filter"), filter);
         find.append(cstr!("hint"), index::PAGE);
-        find
-    }
-
-    fn find(&self, filter: &RawDocument, hint: &str, limit: i64) -> RawDocumentBuf {
-        let mut find = single("find", self.source.collection);
-        find.append(cstr!("filter"), filter);
-        find.append(cstr!("hint"), hint);
-        append_limit(&mut find, limit);
         find
     }
 

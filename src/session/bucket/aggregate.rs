@@ -4,7 +4,7 @@ use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, 
 
 use super::command::BucketCommand;
 use super::explanation::Explained;
-use super::page_pruning::{self, FilterAndCollation};
+use super::page_pruning::{self, FilterAndCollation, Pruning};
 use super::{find, statistics};
 use crate::command::aggregate::{Aggregate, as_find};
 use crate::command::arguments::with_replaced;
@@ -61,13 +61,17 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
         filter: filter.as_deref(),
         collation: aggregate.collation,
     };
+    let Some(mut pruning) = Pruning::of(run, query) else {
+        let reply = put_together(run.context.link, &command).await?;
+        return Ok(finish(run, &aggregate, &all_items, reply));
+    };
     if may_be_repeated
         && !aggregate.explain
-        && let Some(reply) = page_pruning::of_short_key(run, &command, query).await?
+        && let Some(reply) = pruning.run_on_first_pages(run, &command).await?
     {
         return Ok(finish(run, &aggregate, &all_items, reply));
     }
-    let command = page_pruning::pruned(run, &command, query).await?;
+    let command = pruning.pruned(run, &command).await?;
     let reply = put_together(run.context.link, &command).await?;
     let stages = get(&command, "pipeline").and_then(RawBsonRef::as_array);
     Ok(finish(run, &aggregate, stages.unwrap_or(&all_items), reply))
@@ -116,8 +120,11 @@ pub(super) async fn explained(run: &mut BucketCommand<'_>, aggregate: &Aggregate
         filter: stages.filter.as_deref(),
         collation: aggregate.collation,
     };
-    let command = page_pruning::pruned(run, &explained.command, query).await?;
-    Ok(Explained { command, ..explained })
+    let command = page_pruning::pruned(run, explained.command, query).await?;
+    Ok(Explained {
+        strategy: explained.strategy,
+        command,
+    })
 }
 
 fn explanation(run: &BucketCommand<'_>, stages: &RawArray) -> Explained {

@@ -43,7 +43,7 @@ pub(super) async fn explained(run: &mut BucketCommand<'_>, count: &Count<'_>) ->
         },
         None => Explained {
             strategy: Strategy::Pipeline,
-            command: page_pruning::pruned(run, &by_pipeline(run, count), query_of(count)).await?,
+            command: page_pruning::pruned(run, by_pipeline(run, count), query_of(count)).await?,
         },
     })
 }

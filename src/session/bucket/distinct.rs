@@ -56,7 +56,7 @@ pub(super) async fn explained(run: &mut BucketCommand<'_>, wanted: &Distinct<'_>
     let first_pages = first_pages(run, wanted).map(|stages| by_pipeline(run, wanted, &stages));
     let command = match of_stored_path(run, wanted).or(first_pages) {
         Some(command) => command,
-        None => page_pruning::pruned(run, &by_pipeline(run, wanted, &stages), query_of(wanted)).await?,
+        None => page_pruning::pruned(run, by_pipeline(run, wanted, &stages), query_of(wanted)).await?,
     };
     let strategy = Strategy::Pipeline;
     Ok(Explained { strategy, command })

@@ -70,7 +70,7 @@ pub(super) async fn explained(run: &mut BucketCommand<'_>, find: &Find<'_>) -> R
     }
     validate(run, find).await?;
     let command = pipeline_of(run, find)?;
-    let command = page_pruning::pruned(run, &command, query_of(find)).await?;
+    let command = page_pruning::pruned(run, command, query_of(find)).await?;
     let strategy = Strategy::Pipeline;
     Ok(Explained { strategy, command })
 }

@@ -9,6 +9,8 @@
 //! Costs one round trip, so the pages of a short key are not pruned. If it is not known whether a key is
 //! short, the pipeline is sent for its first pages, together with a query for the highest one.
 
+use std::borrow::Cow;
+
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::command::BucketCommand;
@@ -35,74 +37,38 @@ pub(super) struct FilterAndCollation<'a> {
     pub(super) collation: Option<&'a RawDocument>,
 }
 
-/// Runs an `aggregate` on pages. It has its options already.
+/// Sends an `aggregate` on pages, which includes the inherited options, and returns the reply.
 pub(super) async fn run(
     run: &mut BucketCommand<'_>,
     command: &RawDocument,
     query: FilterAndCollation<'_>,
 ) -> Result<RawDocumentBuf, RunError> {
-    if let Some(reply) = of_short_key(run, command, query).await? {
+    let Some(mut pruning) = Pruning::of(run, query) else {
+        return run.context.link.run(command).await;
+    };
+    if let Some(reply) = pruning.run_on_first_pages(run, command).await? {
         return Ok(reply);
     }
-    let command = pruned(run, command, query).await?;
+    let command = pruning.pruned(run, command).await?;
     run.context.link.run(&command).await
 }
 
-/// The reply to an `aggregate` on pages, if the key of the query is not known to be long or short, and turns
-/// out to be short. The command is sent for the first pages, together with a query for the highest one.
-/// `None` otherwise.
-pub(super) async fn of_short_key(
-    run: &mut BucketCommand<'_>,
-    command: &RawDocument,
-    query: FilterAndCollation<'_>,
-) -> Result<Option<RawDocumentBuf>, RunError> {
-    let Some(pruning) = Pruning::of(run, query).filter(|pruning| pruning.is_long.is_none()) else {
-        return Ok(None);
-    };
-    let first_pages = single(
-        path::PAGE,
-        single("$lt", i64::try_from(LONG_KEY_PAGES).unwrap_or(i64::MAX)),
-    );
-    let first_pages = behind(&single("$match", &first_pages), command);
-    // Behind the other: if the highest page is one of the first now, there were no others.
-    let highest = completed(run, pruning.queries(run).highest(run.shape));
-    let requests = [&first_pages, &highest].map(|request| UpstreamRequest::plain(request));
-    let replies = run.context.link.call_all(&requests).await?;
-    let Ok([reply, highest]) = <[_; 2]>::try_from(replies) else {
-        return Ok(None);
-    };
-    let highest = succeeded(highest).ok();
-    let page = highest.as_deref().and_then(|reply| documents(reply).next());
-    let is_long = match page {
-        Some(page) => Bucket::open(run.shape, page).map(|page| page.page.saturating_add(1) >= LONG_KEY_PAGES),
-        None => highest.is_some().then_some(false),
-    };
-    if let Some(is_long) = is_long {
-        run.context.settings.key_lengths.learn(pruning.cached, is_long);
-    }
-    if is_long == Some(false) {
-        return Ok(Some(succeeded(reply)?));
-    }
-    if let Ok(reply) = succeeded(reply) {
-        kill_all(run, &[reply]).await?;
-    }
-    Ok(None)
-}
-
-/// The command, an `aggregate` on pages, with a `$match` of page numbers in front if pages can be excluded.
+/// The command, an `aggregate` on pages, without pages that the filter excludes.
 pub(super) async fn pruned(
     run: &mut BucketCommand<'_>,
-    command: &RawDocument,
+    command: RawDocumentBuf,
     query: FilterAndCollation<'_>,
 ) -> Result<RawDocumentBuf, RunError> {
-    let stage = stage(run, query).await?;
-    Ok(stage.map_or_else(|| command.to_owned(), |stage| behind(&stage, command)))
+    match Pruning::of(run, query) {
+        Some(mut pruning) => Ok(pruning.pruned(run, &command).await?.into_owned()),
+        None => Ok(command),
+    }
 }
 
-/// The command with a stage in front of its pipeline.
-fn behind(stage: &RawDocument, command: &RawDocument) -> RawDocumentBuf {
+/// The command with a `$match` on page numbers in front of its pipeline.
+fn matching_pages(pages: &RawDocument, command: &RawDocument) -> RawDocumentBuf {
     let mut stages = RawArrayBuf::new();
-    stages.push(stage.to_owned());
+    stages.push(single("$match", single(path::PAGE, pages)));
     let pipeline = get(command, "pipeline").and_then(RawBsonRef::as_array);
     for stage in pipeline.into_iter().flatten().flatten() {
         stages.push(stage);
@@ -110,27 +76,8 @@ fn behind(stage: &RawDocument, command: &RawDocument) -> RawDocumentBuf {
     with_replaced(command, &[("pipeline", Some(RawBsonRef::Array(&stages)))])
 }
 
-/// The `$match` that excludes pages by their numbers. `None` if the filter does not demand one key and a
-/// range of time, if the key is short, or if its pages are not in the order of time.
-async fn stage(run: &mut BucketCommand<'_>, query: FilterAndCollation<'_>) -> Result<Option<RawDocumentBuf>, RunError> {
-    let Some(pruning) = Pruning::of(run, query).filter(|pruning| pruning.is_long != Some(false)) else {
-        return Ok(None);
-    };
-    let queries = pruning.queries(run);
-    let Some(numbers) = PageNumbers::read(run, queries, pruning.range, pruning.is_long.is_none()).await? else {
-        return Ok(None);
-    };
-    if let Some(highest) = numbers.highest {
-        let is_long = highest.saturating_add(1) >= LONG_KEY_PAGES;
-        run.context.settings.key_lengths.learn(pruning.cached, is_long);
-    }
-    Ok(numbers
-        .in_range()
-        .map(|pages| single("$match", single(path::PAGE, &pages))))
-}
-
 /// A query whose pages may be pruned.
-struct Pruning {
+pub(super) struct Pruning {
     /// The condition that matches the pages of the key.
     key: RawDocumentBuf,
     range: TimeRange,
@@ -143,7 +90,7 @@ struct Pruning {
 impl Pruning {
     /// `None` if the filter does not demand one key and a range of time, or if several queries cannot answer
     /// it.
-    fn of(run: &BucketCommand<'_>, query: FilterAndCollation<'_>) -> Option<Self> {
+    pub(super) fn of(run: &BucketCommand<'_>, query: FilterAndCollation<'_>) -> Option<Self> {
         // Several queries do not read the same snapshot.
         let needs_snapshot = run.context.head.wants_snapshot() && !run.context.head.in_transaction();
         // Of several commands, the first one begins the client's transaction.
@@ -163,6 +110,70 @@ impl Pruning {
             cached,
             is_long,
         })
+    }
+
+    /// Sends the command for the first pages, and with it a query for the highest page. Returns the reply to
+    /// the command if the key has no other pages. `None` if it has, and if the length of the key was known
+    /// before.
+    pub(super) async fn run_on_first_pages(
+        &mut self,
+        run: &mut BucketCommand<'_>,
+        command: &RawDocument,
+    ) -> Result<Option<RawDocumentBuf>, RunError> {
+        if self.is_long.is_some() {
+            return Ok(None);
+        }
+        let pages = single("$lt", i64::try_from(LONG_KEY_PAGES).unwrap_or(i64::MAX));
+        let on_first_pages = matching_pages(&pages, command);
+        // Behind the command: if the highest page is one of the first now, there were no others.
+        let highest = completed(run, self.queries(run).highest(run.shape));
+        let requests = [&on_first_pages, &highest].map(|request| UpstreamRequest::plain(request));
+        let replies = run.context.link.call_all(&requests).await?;
+        let Ok([reply, highest]) = <[_; 2]>::try_from(replies) else {
+            return Ok(None);
+        };
+        if let Ok(highest) = succeeded(highest) {
+            match documents(&highest).next().map(|page| Bucket::open(run.shape, page)) {
+                Some(Some(page)) => self.learn(run, page.page),
+                // Not a page.
+                Some(None) => {}
+                None => self.learn(run, 0),
+            }
+        }
+        if self.is_long == Some(false) {
+            return Ok(Some(succeeded(reply)?));
+        }
+        if let Ok(reply) = succeeded(reply) {
+            kill_all(run, &[reply]).await?;
+        }
+        Ok(None)
+    }
+
+    /// The command without pages that the filter excludes. Unchanged if the key is short, or if its pages are
+    /// not in the order of time.
+    pub(super) async fn pruned<'c>(
+        &mut self,
+        run: &mut BucketCommand<'_>,
+        command: &'c RawDocument,
+    ) -> Result<Cow<'c, RawDocument>, RunError> {
+        if self.is_long == Some(false) {
+            return Ok(Cow::Borrowed(command));
+        }
+        let numbers = PageNumbers::read(run, self.queries(run), self.range, self.is_long.is_none()).await?;
+        if let Some(highest) = numbers.as_ref().and_then(|numbers| numbers.highest) {
+            self.learn(run, highest);
+        }
+        Ok(match numbers.and_then(|numbers| numbers.in_range()) {
+            Some(pages) => Cow::Owned(matching_pages(&pages, command)),
+            None => Cow::Borrowed(command),
+        })
+    }
+
+    /// Caches whether the key is long, by the number of its highest page.
+    fn learn(&mut self, run: &BucketCommand<'_>, highest: u64) {
+        let is_long = highest.saturating_add(1) >= LONG_KEY_PAGES;
+        self.is_long = Some(is_long);
+        run.context.settings.key_lengths.learn(self.cached.clone(), is_long);
     }
 
     fn queries<'q>(&'q self, run: &BucketCommand<'q>) -> Queries<'q> {

@@ -44,7 +44,7 @@ pub const MAX_ITEMS: u64 = 1000;
 /// item meets the other conditions.
 const ITEMS_PER_MATCH: u64 = 8;
 
-/// How many pages of several keys are read at first for each one that full pages would need.
+/// How many pages of several keys are read at first for each page that the result would fill.
 const PAGES_PER_FULL_PAGE: u64 = 4;
 
 /// A condition that sets a field of the index equal to a value. The field comes before the sort

@@ -1,9 +1,9 @@
 //! The projection of a `findAndModify`.
 
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawBsonRef, RawDocumentBuf};
 
 use crate::command::arguments::with_replaced;
-use crate::command::document::{array_of, get, put, single};
+use crate::command::document::{get, put};
 use crate::command::find::Find;
 use crate::command::find_and_modify::FindAndModify;
 use crate::pattern::bucket::predicate_pushdown::key_position;
@@ -75,29 +75,18 @@ impl ItemProjection {
         let Some(item) = get(&reply, "value").and_then(RawBsonRef::as_document) else {
             return Ok(reply);
         };
-        let mut command = self::command(item, stages, command);
-        run.context.inherited().append_to_internal_read(&mut command);
-        let answer = run.context.link.run(&command).await?;
+        let mut evaluation = unwound::aggregate_document(item, stages);
+        for (name, value) in [("collation", command.collation), ("let", command.let_variables)] {
+            if let Some(value) = value {
+                put(&mut evaluation, name, value);
+            }
+        }
+        run.context.inherited().append_to_internal_read(&mut evaluation);
+        let answer = run.context.link.run(&evaluation).await?;
         let item = documents(&answer).next().map(RawBsonRef::Document);
         Ok(with_replaced(
             &reply,
             &[("value", Some(item.unwrap_or(RawBsonRef::Null)))],
         ))
     }
-}
-
-/// The `aggregate` on one item.
-fn command(item: &RawDocument, stages: &[RawDocumentBuf], options: &FindAndModify<'_>) -> RawDocumentBuf {
-    let item = single("$literal", array_of(&[item.to_owned()]));
-    let mut pipeline = vec![single("$documents", &item)];
-    pipeline.extend_from_slice(stages);
-    let mut command = single("aggregate", 1);
-    command.append(cstr!("pipeline"), array_of(&pipeline));
-    command.append(cstr!("cursor"), RawDocumentBuf::new());
-    for (name, value) in [("collation", options.collation), ("let", options.let_variables)] {
-        if let Some(value) = value {
-            put(&mut command, name, value);
-        }
-    }
-    command
 }

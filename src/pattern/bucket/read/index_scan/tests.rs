@@ -18,6 +18,16 @@ fn shape() -> BucketShape {
     BucketShape::new(options).unwrap()
 }
 
+/// A `find` of three items.
+fn find<'a>(filter: &'a RawDocument, sort: &'a RawDocument) -> Find<'a> {
+    Find {
+        filter: Some(filter),
+        sort: Some(sort),
+        limit: 3,
+        ..Find::default()
+    }
+}
+
 /// The stored indexes of these key patterns.
 fn indexes(keys: &[RawDocumentBuf]) -> Vec<StoredIndex> {
     let specs = keys.iter().map(|key| {

@@ -15,15 +15,6 @@ fn indexes() -> ReadableIndexes {
     ReadableIndexes::of(&shape(), specs.iter().map(|spec| &**spec))
 }
 
-fn find<'a>(filter: &'a RawDocument, sort: &'a RawDocument) -> Find<'a> {
-    Find {
-        filter: Some(filter),
-        sort: Some(sort),
-        limit: 3,
-        ..Find::default()
-    }
-}
-
 /// The `find` on pages. `None` if no index has the order.
 fn pages(filter: &RawDocument, sort: &RawDocument) -> Option<RawDocumentBuf> {
     let indexes = indexes();

@@ -42,15 +42,6 @@ fn page(key: i32, to: i64, times: &[i64]) -> RawDocumentBuf {
     page.document()
 }
 
-fn find<'a>(filter: &'a RawDocument, sort: &'a RawDocument) -> Find<'a> {
-    Find {
-        filter: Some(filter),
-        sort: Some(sort),
-        limit: 3,
-        ..Find::default()
-    }
-}
-
 /// The `find` on pages. `None` if they are not read so.
 fn pages(filter: &RawDocument, sort: &RawDocument) -> Option<RawDocumentBuf> {
     let scan = SortedQuery::of(&shape(), &find(filter, sort))?.scan_of_time_bounds(&shape())?;
