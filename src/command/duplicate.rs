@@ -1,6 +1,8 @@
-//! mongod's error for a second document with the same `_id`.
+//! mongod's error for a second document with the same `_id`, or the same key of another unique index.
 
-use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
+use std::fmt::Write as _;
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::document::{get, single};
 use super::error::{ErrorCode, WriteError};
@@ -23,7 +25,43 @@ pub fn duplicate_id_in_clustered(namespace: Namespace<'_>, id: RawBsonRef<'_>) -
 #[must_use]
 pub fn duplicate_of(error: &WriteError) -> Option<RawBsonRef<'_>> {
     let key = error.detail.get_document("keyValue").ok()?;
-    get(key, "_id").filter(|_| error.code == ErrorCode::DuplicateKey.number())
+    let is_only_id = key.iter().count() == 1 && error.code == ErrorCode::DuplicateKey.number();
+    get(key, "_id").filter(|_| is_only_id)
+}
+
+/// A second document with a key of a unique index.
+#[derive(Clone, Copy, Debug)]
+pub struct DuplicateKey<'a> {
+    /// The collection.
+    pub namespace: Namespace<'a>,
+    /// The name of the index.
+    pub index: &'a str,
+    /// Its key pattern.
+    pub pattern: &'a RawDocument,
+    /// The value of each field. `None`: unknown.
+    pub value: Option<&'a RawDocument>,
+}
+
+/// The error for a second document with a key of a unique index.
+#[must_use]
+pub fn duplicate_key(duplicate: DuplicateKey<'_>) -> WriteError {
+    let DuplicateKey {
+        namespace,
+        index,
+        pattern,
+        value,
+    } = duplicate;
+    let mut message = format!("E11000 duplicate key error collection: {namespace} index: {index}");
+    let mut detail = single("keyPattern", pattern);
+    if let Some(value) = value {
+        let _ = write!(message, " dup key: {}", value_text(RawBsonRef::Document(value)));
+        detail.append(cstr!("keyValue"), value);
+    }
+    WriteError {
+        code: ErrorCode::DuplicateKey.number(),
+        message,
+        detail,
+    }
 }
 
 fn error(place: &str, id: RawBsonRef<'_>) -> WriteError {

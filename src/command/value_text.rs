@@ -73,6 +73,7 @@ fn write_value(text: &mut String, value: RawBsonRef<'_>) {
             }
             write!(text, " ]")
         }
+        RawBsonRef::RegularExpression(regex) => write!(text, "/{}/{}", regex.pattern, regex.options),
         RawBsonRef::MinKey => write!(text, "MinKey"),
         RawBsonRef::MaxKey => write!(text, "MaxKey"),
         other => write!(text, "{}", type_name(other)),

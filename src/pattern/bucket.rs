@@ -39,6 +39,7 @@ pub mod skip_scan;
 pub mod statistics;
 mod stored_paths;
 pub mod undo_ordered_insert;
+pub mod unique_index;
 pub mod unwind;
 pub mod update_by_id;
 pub mod update_by_position;

@@ -8,6 +8,7 @@ mod count;
 mod cursor;
 pub(super) mod cursor_source;
 mod delete;
+mod duplicate_key;
 mod distinct;
 mod explain;
 mod explanation;

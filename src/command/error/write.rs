@@ -16,6 +16,13 @@ pub struct WriteError {
     pub detail: RawDocumentBuf,
 }
 
+/// The fields that tell why a document was refused.
+fn detail_of(reply: &RawDocument) -> RawDocumentBuf {
+    let of_document = ["keyPattern", "keyValue", "errInfo"];
+    let fields = reply.iter().flatten();
+    fields.filter(|(name, _)| of_document.contains(&name.as_str())).collect()
+}
+
 impl WriteError {
     /// An error without detail.
     #[must_use]
@@ -39,7 +46,7 @@ impl WriteError {
             CommandError::Upstream(reply) => Self {
                 code: reply.get_i32("code").ok()?,
                 message: reply.get_str("errmsg").ok()?.to_owned(),
-                detail: RawDocumentBuf::new(),
+                detail: detail_of(reply),
             },
         };
         (!error.is_of_server()).then_some(error)
@@ -61,6 +68,9 @@ impl WriteError {
         reply.append(cstr!("code"), self.code);
         if let Some(name) = name_of_server_error(self.code) {
             reply.append(cstr!("codeName"), name);
+        }
+        for (name, value) in self.detail.iter().flatten() {
+            reply.append(name, value);
         }
         CommandError::Upstream(reply)
     }

@@ -87,6 +87,15 @@ pub fn has_items(shape: &BucketShape) -> RawDocumentBuf {
     single(shape.count(), single("$gt", 0))
 }
 
+/// Whether a key pattern is that of the index on the items' `_id`, in its current form or in that of an earlier
+/// version.
+#[must_use]
+pub fn is_item_id_key(shape: &BucketShape, key: &RawDocument) -> bool {
+    let path = item_id_path(shape);
+    let mut names = key.iter().flatten().map(|(name, _)| name.as_str());
+    names.by_ref().find(|name| *name != path::VERSION) == Some(&path) && names.next().is_none()
+}
+
 /// Whether a specification is the index on the items' `_id` of an earlier version: unique, sparse
 /// {items._id}. It serves the same queries, except reads backward from an `_id`.
 #[must_use]

@@ -21,17 +21,20 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 pub use self::conflict::{Conflict, conflict};
 pub use self::hint::{IndexHint, hint};
 use self::key_pattern::as_number;
-pub use self::key_pattern::{ID, IndexedField, is_clustered, is_id_key, key, name, same_key};
+pub use self::key_pattern::{ID, IndexedField, is_clustered, is_id_key, is_unique, key, name, same_index, same_key};
 pub use self::key_time_index::KeyTimeIndex;
 pub use self::stored_index::StoredIndex;
 use self::stored_index::{prefixed, without_prefix};
-use super::index::PAGE;
+use super::index::{PAGE, has_items};
 use super::predicate_pushdown::key_position;
+use super::unique_index::UniqueIndex;
 use crate::command::arguments::with_replaced;
 use crate::command::document::{as_flag, get, put};
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unsupported::Unsupported;
 
+/// The option with the condition of a partial index.
+const PARTIAL: &str = "partialFilterExpression";
 /// The prefix of the names of the shape's own indexes.
 const OWN: &str = "mongoshape_";
 
@@ -46,8 +49,8 @@ pub fn is_own(name: &str) -> bool {
 pub struct Indexes {
     /// The indexes that the application knows, in its terms and in mongod's order.
     pub known: Vec<RawDocumentBuf>,
-    /// The stored key patterns of known indexes by name. An earlier version stored some in another form.
-    stored_keys: HashMap<String, RawDocumentBuf>,
+    /// The stored specifications of known indexes by name. An earlier version stored some in another form.
+    stored: HashMap<String, RawDocumentBuf>,
     /// The names of the other indexes.
     pub others: Vec<String>,
 }
@@ -60,7 +63,7 @@ impl Indexes {
         for spec in specs {
             match as_application_sees(shape, spec) {
                 Some(known) => {
-                    indexes.stored_keys.insert(name(spec).to_owned(), key(spec).to_owned());
+                    indexes.stored.insert(name(spec).to_owned(), spec.to_owned());
                     indexes.known.push(known);
                 }
                 None => indexes.others.push(name(spec).to_owned()),
@@ -80,10 +83,15 @@ impl Indexes {
     /// treats both as the same index.
     #[must_use]
     pub fn as_there(&self, stored: &RawDocument) -> RawDocumentBuf {
-        match self.stored_keys.get(name(stored)) {
-            Some(key) => with_replaced(stored, &[("key", Some(RawBsonRef::Document(key)))]),
+        match self.stored.get(name(stored)) {
+            Some(there) => with_replaced(stored, &[("key", Some(RawBsonRef::Document(key(there))))]),
             None => stored.to_owned(),
         }
+    }
+
+    /// The unique indexes.
+    pub fn unique<'a>(&'a self, shape: &'a BucketShape) -> impl Iterator<Item = UniqueIndex> + 'a {
+        self.stored.values().filter_map(|spec| UniqueIndex::of(shape, spec))
     }
 
     /// The known index with that key pattern.
@@ -108,27 +116,32 @@ pub fn stored(shape: &BucketShape, spec: &RawDocument) -> Result<RawDocumentBuf,
         // clustered index.
         return Ok(spec.to_owned());
     }
+    let index = if is_unique(spec) { "unique index" } else { "index" };
     let mut stored = RawDocumentBuf::new();
     for (name, value) in spec.iter().flatten() {
         let name = name.as_str();
         let is_set = || as_flag(value).unwrap_or(true);
         match name {
+            "key" if is_unique(spec) => put(&mut stored, "key", &key_of_unique(shape, key(spec))?),
             "key" => put(&mut stored, "key", &stored_key(shape, key(spec))?),
             "name" | "v" | "background" | "hidden" => put(&mut stored, name, value),
-            "unique" if !is_set() => {}
+            "unique" if is_set() => {
+                put(&mut stored, "unique", true);
+                put(&mut stored, PARTIAL, has_items(shape));
+            }
+            "unique" => {}
             "sparse" if !is_set() => put(&mut stored, name, value),
             "collation" if is_simple(value) => {}
             // mongod drops these options, too.
             "ns" | "dropDups" => {}
-            "unique" => return Err("a unique index (it would index pages, not items)".into()),
-            "sparse" => return Err("a sparse index (it would omit whole pages, not items)".into()),
-            "partialFilterExpression" => {
-                return Err("a partial index (it would omit whole pages, not items)".into());
+            "sparse" => return Err(format!("a sparse {index} (it would omit whole pages, not items)").into()),
+            PARTIAL => {
+                return Err(format!("a partial {index} (it would omit whole pages, not items)").into());
             }
             "expireAfterSeconds" => {
                 return Err("an index with expireAfterSeconds (it would delete whole pages)".into());
             }
-            "collation" => return Err("an index with a collation".into()),
+            "collation" => return Err(format!("a {index} with a collation").into()),
             other => return Err(format!("an index with the option '{other}'").into()),
         }
     }
@@ -147,9 +160,23 @@ fn is_simple(collation: RawBsonRef<'_>) -> bool {
 }
 
 fn stored_key(shape: &BucketShape, key: &RawDocument) -> Result<RawDocumentBuf, Unsupported> {
-    if let Some(stored) = key_time_index::stored_key(shape, key) {
-        return Ok(stored);
+    match key_time_index::stored_key(shape, key) {
+        Some(stored) => Ok(stored),
+        None => key_of_items(shape, key),
     }
+}
+
+/// The stored key pattern of a unique index.
+fn key_of_unique(shape: &BucketShape, key: &RawDocument) -> Result<RawDocumentBuf, Unsupported> {
+    let is_position = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    let mut paths = key.iter().flatten().map(|(path, _)| path.as_str());
+    if paths.any(|path| path.split('.').any(is_position)) {
+        return Err("a unique index on a field whose name is a number (it may be a position in an array)".into());
+    }
+    key_of_items(shape, key)
+}
+
+fn key_of_items(shape: &BucketShape, key: &RawDocument) -> Result<RawDocumentBuf, Unsupported> {
     let mut stored = RawDocumentBuf::new();
     for (path, value) in key.iter().flatten() {
         let path = path.as_str();
@@ -177,7 +204,7 @@ fn is_place_in_page(shape: &BucketShape, path: &str) -> bool {
 }
 
 /// The part of a path after the name of the array of items.
-fn in_items<'a>(shape: &BucketShape, path: &'a str) -> Option<&'a str> {
+pub(super) fn in_items<'a>(shape: &BucketShape, path: &'a str) -> Option<&'a str> {
     path.strip_prefix(shape.items())?.strip_prefix('.')
 }
 
@@ -218,20 +245,38 @@ pub fn as_application_sees(shape: &BucketShape, spec: &RawDocument) -> Option<Ra
         name if name == ID || is_clustered(spec) => return Some(spec.to_owned()),
         _ => {}
     }
+    let is_unique = is_unique(spec);
     let is_ours = spec.iter().flatten().all(|(name, value)| match name.as_str() {
         "v" | "key" | "name" | "background" | "hidden" => true,
         "sparse" => as_flag(value) == Some(false),
+        "unique" => is_unique && get(spec, PARTIAL).is_some(),
+        PARTIAL => is_unique && value == RawBsonRef::Document(&has_items(shape)),
         _ => false,
     });
     if !is_ours {
         return None;
     }
     let application = match key_time_index::application_key(shape, key(spec)) {
-        Some(application) => application,
+        Some(application) if !is_unique => application,
+        Some(_) => return None,
         None => application_key(shape, key(spec))?,
     };
     let application: &RawDocument = &application;
-    Some(with_replaced(spec, &[("key", Some(RawBsonRef::Document(application)))]))
+    let replaced = [("key", Some(RawBsonRef::Document(application))), (PARTIAL, None)];
+    Some(with_replaced(spec, &replaced))
+}
+
+/// The fields of an application's key pattern. `None` if a direction is not a number.
+pub(super) fn indexed_fields(shape: &BucketShape, key: &RawDocument) -> Option<Vec<IndexedField>> {
+    let fields = key.iter().flatten().map(|(path, direction)| {
+        let path = path.as_str();
+        Some(IndexedField {
+            path: path.to_owned(),
+            stored: stored_path(shape, path),
+            is_ascending: as_number(direction)? > 0.0,
+        })
+    });
+    fields.collect()
 }
 
 /// The key pattern in items of a key pattern on items. `None` for any other key pattern.
@@ -251,6 +296,9 @@ pub fn current_form(shape: &BucketShape, spec: &RawDocument) -> Option<RawDocume
         return None;
     }
     let application = as_application_sees(shape, spec)?;
+    if is_unique(spec) {
+        return Some(spec.to_owned());
+    }
     let key = stored_key(shape, key(&application)).ok()?;
     let key: &RawDocument = &key;
     Some(with_replaced(spec, &[("key", Some(RawBsonRef::Document(key)))]))
@@ -263,6 +311,8 @@ pub struct ReadableIndexes {
     pub on_items: Vec<StoredIndex>,
     /// The application's indexes on the whole key and the time, and the shape's page index.
     pub on_key_and_time: Vec<KeyTimeIndex>,
+    /// The application's unique indexes, in mongod's order.
+    pub unique: Vec<UniqueIndex>,
 }
 
 impl ReadableIndexes {
@@ -271,6 +321,7 @@ impl ReadableIndexes {
     pub fn of<'a>(shape: &BucketShape, specs: impl Iterator<Item = &'a RawDocument>) -> Self {
         let mut indexes = Self::default();
         for spec in specs {
+            indexes.unique.extend(UniqueIndex::of(shape, spec));
             let is_hidden = get(spec, "hidden").and_then(as_flag) == Some(true);
             let on_pages = if name(spec) == PAGE {
                 KeyTimeIndex::of_pages(shape)
@@ -282,7 +333,12 @@ impl ReadableIndexes {
             };
             match on_pages {
                 Some(index) => indexes.on_key_and_time.push(index),
-                None => indexes.on_items.extend(StoredIndex::of(shape, spec)),
+                None => {
+                    let on_items = StoredIndex::of(shape, spec);
+                    // A hint by key pattern must be unambiguous.
+                    let is_new = |index: &StoredIndex| !indexes.on_items.iter().any(|other| same_key(other.key(), index.key()));
+                    indexes.on_items.extend(on_items.filter(is_new));
+                }
             }
         }
         indexes

@@ -9,8 +9,8 @@ use bson::rawdoc;
 use super::index::has_items;
 use super::layout::{VERSION, path};
 use super::read::range::TimeRange;
-use crate::command::document::{array_of, first_field, get, put, single};
-use crate::pattern::shapes::{BucketShape, ItemIds};
+use crate::command::document::{array_of, first_field, put, single};
+use crate::pattern::shapes::BucketShape;
 use crate::pattern::unwound::{asks_for_nearness, names_nothing};
 
 /// A larger filter is not repeated for the buckets: a command might not have room for it twice.
@@ -95,7 +95,8 @@ impl BucketPredicate {
                 .push(single(shape.items(), single("$elemMatch", &of_items)));
             found.of_items = of_items;
         }
-        if shape.item_ids() == ItemIds::Unique && get(&found.of_items, "_id").is_some() {
+        // mongod uses the partial indexes, that on the items' `_id` and the unique ones, only with this condition.
+        if !found.of_items.is_empty() {
             found.clauses.push(has_items(shape));
         }
         if !found.range.is_open() {

@@ -8,6 +8,7 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use self::item_projection::ItemProjection;
 use super::command::BucketCommand;
+use super::duplicate_key::FailedUpdate;
 use super::item_update::{ItemUpdate, Memory};
 use super::update::{may_be_tried, may_match};
 use super::{find_and_delete, item_lookup};
@@ -76,7 +77,7 @@ async fn update(
     let is_right = !command.upsert || command.filter.is_none_or(|filter| check_filter(filter).is_ok());
     let creates = command.upsert && run.collection.is_none();
     if let Some(change) = change.filter(|change| is_right && !creates && may_be_tried(run, change, command.upsert))
-        && let Some(reply) = by_id(run, command, &change, projection).await?
+        && let Some(reply) = by_id(run, command, &task, &change, projection).await?
     {
         return Ok(reply);
     }
@@ -87,6 +88,7 @@ async fn update(
 async fn by_id(
     run: &mut BucketCommand<'_>,
     command: &FindAndModify<'_>,
+    task: &ItemUpdate<'_>,
     change: &ItemUpdateById,
     projection: &Projection,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
@@ -95,7 +97,11 @@ async fn by_id(
     let answer = match succeeded(answer) {
         Ok(answer) => answer,
         Err(CommandError::Upstream(reply)) => {
-            let reply = in_words_of_the_application(run, &reply, &change.id);
+            let update = FailedUpdate { task, found: None };
+            let reply = match located::duplicate(run, update, &reply).await? {
+                Some(refused) => refused,
+                None => in_words_of_the_application(run, &reply, &change.id),
+            };
             return Err(CommandError::Upstream(reply).into());
         }
         Err(error) => return Err(error.into()),

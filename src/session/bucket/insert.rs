@@ -1,6 +1,6 @@
 //! `insert`: stores items on pages, in rounds, until each is stored or has failed.
 //!
-//! [`prefetch`] reads head pages and existing `_id`s, [`retry_recovery`] finds the items that an earlier
+//! [`prefetch`] reads head pages, existing `_id`s and existing keys of [unique indexes](unique_values), [`retry_recovery`] finds the items that an earlier
 //! attempt stored, [`dispatch`] sends the planned statements, [`write_concern`] waits for the client's write
 //! concern.
 
@@ -11,6 +11,7 @@ mod release_reservations;
 mod retry_recovery;
 mod transaction;
 mod undo;
+mod unique_values;
 mod write_concern;
 
 use bson::Binary;
@@ -55,6 +56,7 @@ async fn store(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Resu
         let settings = run.context.settings;
         let ready = settings.catalog.for_writing(&mut run.catalog_session()).await?;
         batch.learn(run, &ready);
+        run.collection = Some(ready.clone());
         let leases = lease_keys(run, batch, &ready.uuid).await;
         let order = leases.order;
         rounds(run, batch, ready, &leases.leases).await?;
@@ -111,8 +113,10 @@ async fn rounds(
     let mut idle = 0_u32;
     let mut before = batch.pending();
     while before > 0 {
+        unique_values::learn(run, batch).await?;
         let suspects = prefetch::look(run, batch).await?;
         retry_recovery::recover(run, batch, suspects).await?;
+        batch.hold_back();
         let statements = batch.plan(run);
         let statements = transaction::with_free_names(run, batch, statements).await?;
         dispatch::send(run, batch, &statements, &ready.uuid, leases).await?;

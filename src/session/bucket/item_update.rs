@@ -6,6 +6,7 @@
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
+use super::duplicate_key::{self, FailedUpdate};
 use super::upstream_query::documents;
 use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
@@ -150,7 +151,7 @@ impl<'a> ItemUpdate<'a> {
     }
 
     /// Operators with the options of the client's statement.
-    fn operator_update<'b>(&'b self, operators: &'b RawDocument) -> OperatorUpdate<'b> {
+    pub(super) fn operator_update<'b>(&'b self, operators: &'b RawDocument) -> OperatorUpdate<'b> {
         OperatorUpdate {
             operators,
             array_filters: self.asked.array_filters,
@@ -375,14 +376,20 @@ fn variables(given: Option<&RawDocument>, constants: Option<&RawDocument>) -> Op
 }
 
 /// mongod's error for an item's statement, in terms of the item instead of the page.
-pub(super) fn in_words_of_the_application(
-    run: &BucketCommand<'_>,
-    mut error: WriteError,
+pub(super) async fn in_words_of_the_application(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    error: WriteError,
     found: &LocatedItem,
-) -> WriteError {
+) -> Result<WriteError, RunError> {
+    let failed = FailedUpdate {
+        task,
+        found: Some(found),
+    };
+    let mut error = duplicate_key::in_application_terms(run, error, failed).await?;
     let id = found.id().unwrap_or(RawBsonRef::Null);
     error.message = in_terms_of_items(run.shape, &error.message, id);
-    error
+    Ok(error)
 }
 
 /// The error after the last lost race with another writer.

@@ -5,7 +5,7 @@ use bson::DateTime;
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
 use super::command::BucketCommand;
-use super::item_update::ItemUpdate;
+use super::item_update::{ItemUpdate, in_words_of_the_application};
 use super::relocate::{RelocateOutcome, relocate, was_relocated};
 use super::retime::shift;
 use super::write_statement::{Origin, WriteCommand, send_one};
@@ -13,6 +13,7 @@ use crate::command::document::get;
 use crate::command::error::WriteError;
 use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::item_lookup::LocatedItem;
+use crate::pattern::bucket::unique_index::violation;
 use crate::pattern::bucket::update_by_position::{Elsewhere, with_time};
 use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
@@ -35,6 +36,26 @@ pub(super) enum KeyOrTimeOutcome {
 /// Gives the item its new key or time. `stays`: whether it may change in place, which leaves no
 /// retry record of the new item.
 pub(super) async fn change_key_or_time(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    found: &LocatedItem,
+    elsewhere: Elsewhere,
+    stays: bool,
+) -> Result<KeyOrTimeOutcome, RunError> {
+    match change(run, task, found, elsewhere, stays).await {
+        Err(RunError::Command(error)) => {
+            let refused = WriteError::of_command(&error).filter(|error| violation(&error.detail).is_some());
+            let Some(refused) = refused else {
+                return Err(error.into());
+            };
+            let refused = in_words_of_the_application(run, task, refused, found).await?;
+            Ok(KeyOrTimeOutcome::Failed(refused))
+        }
+        changed => changed,
+    }
+}
+
+async fn change(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
     found: &LocatedItem,

@@ -14,6 +14,7 @@ use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::find::misses_own_index;
 use crate::command::registry::Command;
 use crate::command::reply::succeeded;
+use crate::pattern::bucket::unique_index::is_violation;
 use crate::session::error::RunError;
 
 /// The most repetitions of a command. Swaps are rare.
@@ -24,6 +25,9 @@ pub(super) type CommandReply = Result<RawDocumentBuf, RunError>;
 /// Whether mongod refused the command because the collection is frozen, was swapped, or does not
 /// have the shape's indexes yet.
 pub(super) fn is_swap_error(error: &CommandError) -> bool {
+    if matches!(error, CommandError::Upstream(reply) if is_violation(reply)) {
+        return false;
+    }
     if let CommandError::Upstream(reply) = error
         && reply
             .get_i32("code")

@@ -7,11 +7,13 @@ use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, c
 use bson::{DateTime, Timestamp};
 
 use super::command::BucketCommand;
+use super::duplicate_key::is_of_filter;
 use super::insert;
 use super::item_update::{Evaluated, ItemUpdate};
 use super::write_statement::{Origin, WriteCommand, send_one};
 use crate::command::document::{array_of, get, put, single};
-use crate::command::error::{ErrorCode, WriteError};
+use crate::command::duplicate::duplicate_of;
+use crate::command::error::WriteError;
 use crate::command::header::CommandHeader;
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::insert::no_statement;
@@ -57,7 +59,7 @@ pub(super) async fn insert_missing(run: &mut BucketCommand<'_>, task: &ItemUpdat
     let errors = get(&reply, "writeErrors").and_then(RawBsonRef::as_array);
     let error = errors.and_then(|errors| WriteError::parse(errors.into_iter().next()?.ok()?.as_document()?));
     Ok(match error {
-        Some((_, error)) if error.code == ErrorCode::DuplicateKey.number() && names_only_id(run, task) => {
+        Some((_, error)) if is_overtaken(run, task, &error) => {
             if run.context.head.in_transaction() {
                 return Err(error.into_command_error().into());
             }
@@ -150,6 +152,12 @@ fn insert_of(run: &BucketCommand<'_>, task: &ItemUpdate<'_>, item: &RawDocument)
     }
     run.context.inherited().append_to_write(&mut body);
     body
+}
+
+/// Whether another writer inserted an item with the key that the filter demands, in a unique index.
+fn is_overtaken(run: &BucketCommand<'_>, task: &ItemUpdate<'_>, error: &WriteError) -> bool {
+    let is_of_id = duplicate_of(error).is_some() && names_only_id(run, task);
+    is_of_id || task.asked.filter.is_some_and(|filter| is_of_filter(error, filter))
 }
 
 /// Whether the filter contains only `_id`. Then the unique index decides which of two upserts is

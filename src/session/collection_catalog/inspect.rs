@@ -12,6 +12,7 @@ use crate::command::error::{CommandError, ErrorCode};
 use crate::command::reply::CursorReply;
 use crate::command::value_text::id_text;
 use crate::pattern::bucket::{adopt, compact, index, pack};
+use crate::pattern::bucket::unique_index::is_validator;
 use crate::pattern::shape_marker;
 use crate::pattern::shapes::ItemIds;
 use crate::session::error::RunError;
@@ -119,6 +120,8 @@ impl CatalogSession<'_> {
     }
 
     fn check_options(&self, options: Option<&RawDocument>) -> Result<(), RunError> {
+        let validator = options.and_then(|options| get(options, "validator")?.as_document());
+        let is_of_indexes = validator.is_some_and(is_validator);
         let given = options
             .into_iter()
             .flat_map(RawDocument::iter)
@@ -126,7 +129,10 @@ impl CatalogSession<'_> {
             .map(|(name, _)| name.as_str());
         // In a clustered collection, `_id`s are unique.
         let are_unique = self.shape.item_ids() == ItemIds::Unique;
-        let is_impossible = |name: &&str| IMPOSSIBLE_OPTIONS.contains(name) || (*name == CLUSTERED && !are_unique);
+        let is_impossible = |name: &&str| {
+            (IMPOSSIBLE_OPTIONS.contains(name) && !(*name == "validator" && is_of_indexes))
+                || (*name == CLUSTERED && !are_unique)
+        };
         let impossible = given.into_iter().find(is_impossible);
         if let Some(option) = impossible {
             self.count_misfit();

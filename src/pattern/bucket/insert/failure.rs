@@ -2,6 +2,8 @@
 
 use crate::command::error::WriteError;
 use crate::command::find::misses_own_index;
+use crate::pattern::bucket::layout::path;
+use crate::pattern::bucket::unique_index::{Violation, is_violation, violation};
 use crate::pattern::bucket::{index, item_index};
 use crate::pattern::shapes::BucketShape;
 
@@ -16,6 +18,13 @@ pub enum Failure {
     NameTaken,
     /// Another page holds one of the items' `_id`s.
     Duplicate,
+    /// Items would have equal values in a unique index of the application.
+    Violation {
+        /// What mongod reports.
+        violation: Violation,
+        /// mongod's error.
+        error: WriteError,
+    },
     /// The bucket would be too large.
     TooLarge(WriteError),
     /// The collection is not the one that was checked: check the collection and look the page up
@@ -23,6 +32,13 @@ pub enum Failure {
     NotReady,
     /// Any other error.
     Final(WriteError),
+}
+
+fn violated(error: WriteError) -> Failure {
+    match violation(&error.detail) {
+        Some(violation) => Failure::Violation { violation, error },
+        None => Failure::Final(error),
+    }
 }
 
 /// Classifies mongod's error for a statement.
@@ -40,6 +56,7 @@ pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
     match error.code {
         // A close misses with the first error, a push with the second.
         IMMUTABLE_FIELD | CONVERSION_FAILURE => Failure::Miss,
+        DOCUMENT_VALIDATION_FAILURE if is_violation(&error.detail) => violated(error),
         // The collection is frozen, dropped or replaced.
         DOCUMENT_VALIDATION_FAILURE | QUERY_PLAN_KILLED | COLLECTION_UUID_MISMATCH => Failure::NotReady,
         code if misses_own_index(code, &error.message) => Failure::NotReady,
@@ -47,10 +64,11 @@ pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
         DUPLICATE_KEY => {
             let pattern = error.detail.get_document("keyPattern").ok();
             let last = pattern.and_then(|pattern| pattern.iter().last()?.ok());
-            match last.map(|(name, _)| name.as_str()) {
-                Some("_id") => Failure::NameTaken,
-                Some(field) if field == index::item_id_path(shape) => Failure::Duplicate,
-                _ => Failure::PageTaken,
+            match (last.map(|(name, _)| name.as_str()), pattern) {
+                (Some("_id"), _) => Failure::NameTaken,
+                (Some(path::PAGE), _) => Failure::PageTaken,
+                (_, Some(pattern)) if index::is_item_id_key(shape, pattern) => Failure::Duplicate,
+                _ => violated(error),
             }
         }
         // An index of the application failed. With one item in the statement, the error is the one

@@ -252,13 +252,13 @@ impl KeyBatch {
         self.names_taken = self.names_taken.saturating_add(1);
     }
 
-    /// Whether `_id`s of pending items may be stored already.
+    /// Whether `_id`s of pending items, or their keys in unique indexes, may be stored already.
     #[must_use]
     pub fn ids_are_suspect(&self) -> bool {
         self.ids_suspect && self.has_work()
     }
 
-    /// Sets whether `_id`s of pending items may be stored already.
+    /// Sets whether `_id`s of pending items, or their keys in unique indexes, may be stored already.
     pub fn suspect_ids(&mut self, suspect: bool) {
         self.ids_suspect = suspect;
     }
@@ -318,6 +318,15 @@ impl KeyBatch {
     /// Whether a page's name must record the `max_bytes` by which the chain is cut.
     pub(super) fn depends_on_max_bytes(&self, shape: &BucketShape) -> bool {
         page_capacity::depends_on_max_bytes(shape, &self.members)
+    }
+
+    /// The batch without the pending items from this position on.
+    #[must_use]
+    pub fn until(&self, first: usize) -> Self {
+        let mut before = self.clone();
+        let rest: Vec<usize> = self.pending().filter(|position| *position >= first).collect();
+        before.mark(&rest, ItemState::Refused);
+        before
     }
 
     /// Refuses an item.
@@ -406,7 +415,7 @@ impl KeyBatch {
 
     fn learn(&mut self, statement: &InsertStatement, failure: Failure) -> Option<WriteError> {
         match failure {
-            Failure::Miss | Failure::Duplicate => self.ids_suspect = true,
+            Failure::Miss | Failure::Duplicate | Failure::Violation { .. } => self.ids_suspect = true,
             Failure::PageTaken | Failure::NotReady => {}
             Failure::NameTaken => self.name_is_taken(),
             Failure::TooLarge(_) if statement.kind == StatementKind::Push => {

@@ -4,7 +4,7 @@
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
 use super::Indexes;
-use super::key_pattern::{is_clustered, is_id_key, key, name, same_key};
+use super::key_pattern::{is_clustered, is_id_key, key, name, same_index};
 use crate::command::document::{get, put};
 
 /// The reason why an index cannot be created.
@@ -45,7 +45,7 @@ pub fn conflict(there: &Indexes, wanted: &[&RawDocument]) -> Option<Conflict> {
             }
             if made
                 .iter()
-                .any(|other| name(other) == name(spec) && same_key(key(other), key(spec)))
+                .any(|other| name(other) == name(spec) && same_index(other, spec))
             {
                 return Some(Conflict::Identical(name(spec).to_owned()));
             }
@@ -64,10 +64,10 @@ fn with_any<'a>(others: impl Iterator<Item = &'a RawDocument> + Clone, spec: &Ra
             return Some(Conflict::Clustered(Box::new([spec.to_owned(), other.to_owned()])));
         }
         let specs = || Box::new([normal(spec), normal(other)]);
-        return (!same_key(key(other), key(spec))).then(|| Conflict::OtherKey(specs()));
+        return (!same_index(other, spec)).then(|| Conflict::OtherKey(specs()));
     }
     let mut others = others;
-    let same = others.find(|other| same_key(key(other), key(spec)));
+    let same = others.find(|other| same_index(other, spec));
     same.map(|other| Conflict::OtherName(name(other).to_owned()))
 }
 
@@ -78,7 +78,7 @@ fn normal(spec: &RawDocument) -> RawDocumentBuf {
         Some(version) => normal.append(cstr!("v"), version),
         None => normal.append(cstr!("v"), 2),
     }
-    for field in ["hidden", "key", "name", "background", "sparse"] {
+    for field in ["hidden", "unique", "key", "name", "background", "sparse"] {
         if let Some(value) = get(spec, field) {
             put(&mut normal, field, value);
         }

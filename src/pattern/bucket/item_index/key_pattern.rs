@@ -47,6 +47,18 @@ pub fn is_clustered(spec: &RawDocument) -> bool {
     get(spec, "clustered").and_then(as_flag).unwrap_or(false)
 }
 
+/// Whether the index is unique.
+#[must_use]
+pub fn is_unique(spec: &RawDocument) -> bool {
+    get(spec, "unique").and_then(as_flag) == Some(true)
+}
+
+/// Whether mongod treats two specifications as the same index, whatever their names.
+#[must_use]
+pub fn same_index(one: &RawDocument, other: &RawDocument) -> bool {
+    same_key(key(one), key(other)) && is_unique(one) == is_unique(other)
+}
+
 /// Whether a stored path is a key field.
 pub(super) fn is_key(shape: &BucketShape, stored: &str) -> bool {
     shape.key().iter().any(|field| field == stored)

@@ -7,7 +7,7 @@
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
-use super::key_pattern::{ID, IndexedField, as_number, is_clustered, is_key, key, name};
+use super::key_pattern::{ID, IndexedField, as_number, is_clustered, is_key, is_unique, key, name};
 use super::{application_path, as_application_sees};
 use crate::command::document::{as_flag, get, put};
 use crate::pattern::bucket::index::ITEM_ID;
@@ -39,6 +39,10 @@ impl StoredIndex {
             return None;
         }
         let is_prefixed = is_prefixed(key(spec));
+        // mongod uses a partial index only for a query with its condition.
+        if is_unique(spec) && !is_prefixed && name(spec) != ITEM_ID {
+            return None;
+        }
         let mut fields = Vec::new();
         for (stored, direction) in key(spec).iter().flatten().skip(usize::from(is_prefixed)) {
             fields.push(IndexedField {

@@ -18,34 +18,35 @@ fn check<'a>(filter: &RawDocument, buckets: impl IntoIterator<Item = &'a RawDocu
     assert_eq!(narrowing(filter).clauses(), clauses, "{filter:?}");
 }
 
+fn of_items(condition: RawDocumentBuf) -> [RawDocumentBuf; 2] {
+    [condition, rawdoc! { "count": { "$gt": 0 } }]
+}
+
 #[test]
 fn item_conditions_become_elem_match() {
     check(
         &rawdoc! { "a": 1 },
-        Some(&rawdoc! { "history": { "$elemMatch": { "a": 1 } } }),
+        &of_items(rawdoc! { "history": { "$elemMatch": { "a": 1 } } }),
     );
     check(
         &rawdoc! { "_id": 1 },
-        &[
-            rawdoc! { "history": { "$elemMatch": { "_id": 1 } } },
-            rawdoc! { "count": { "$gt": 0 } },
-        ],
+        &of_items(rawdoc! { "history": { "$elemMatch": { "_id": 1 } } }),
     );
     check(
         &rawdoc! { "quantity.x": 1 },
-        Some(&rawdoc! { "history": { "$elemMatch": { "qty.x": 1 } } }),
+        &of_items(rawdoc! { "history": { "$elemMatch": { "qty.x": 1 } } }),
     );
     check(
         &rawdoc! { "qty": 1 },
-        Some(&rawdoc! { "history": { "$elemMatch": { "quantity": 1 } } }),
+        &of_items(rawdoc! { "history": { "$elemMatch": { "quantity": 1 } } }),
     );
     check(
         &rawdoc! { "$or": [{ "a": 1 }, { "quantity": 2 }] },
-        Some(&rawdoc! { "history": { "$elemMatch": { "$or": [{ "a": 1 }, { "qty": 2 }] } } }),
+        &of_items(rawdoc! { "history": { "$elemMatch": { "$or": [{ "a": 1 }, { "qty": 2 }] } } }),
     );
     check(
         &rawdoc! { "$and": [{ "a": 1 }, { "b": 2 }], "$comment": "c" },
-        Some(&rawdoc! { "history": { "$elemMatch": { "a": 1, "b": 2 } } }),
+        &of_items(rawdoc! { "history": { "$elemMatch": { "a": 1, "b": 2 } } }),
     );
 }
 
@@ -166,6 +167,7 @@ fn a_match_on_pages_is_of_this_layout_and_of_a_write_of_any() {
         let clauses = rawdoc! {
             "$and": [
                 { "control.v": version }, { "k": { "$eq": 1 } }, { "history": { "$elemMatch": { "a": 2 } } },
+                { "count": { "$gt": 0 } },
             ],
         };
         rawdoc! { "$match": clauses }

@@ -21,6 +21,8 @@ use crate::pattern::shapes::BucketShape;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::item_lookup;
+use crate::pattern::bucket::unique_index::violation;
+use crate::session::bucket::duplicate_key::{FailedUpdate, in_application_terms};
 use crate::session::bucket::item_update::{ItemUpdate, end_transaction, given_up, in_words_of_the_application};
 use crate::session::bucket::key_or_time_change::{self, KeyOrTimeOutcome};
 use crate::session::bucket::relocate::claimed;
@@ -233,7 +235,7 @@ impl LocatedFindAndModify<'_> {
         }
         let answer = match succeeded(run.context.link.call(UpstreamRequest::plain(&body)).await?) {
             Ok(answer) => answer,
-            Err(CommandError::Upstream(reply)) => return Ok(Some(in_item_terms(run, &reply, found))),
+            Err(CommandError::Upstream(reply)) => return in_item_terms(run, self.task, &reply, found).await.map(Some),
             Err(error) => return Err(error.into()),
         };
         run.record_executed(&answer);
@@ -440,11 +442,51 @@ fn failed(error: &WriteError) -> CommandError {
 }
 
 /// mongod's error, in terms of the item instead of the page.
-fn in_item_terms(run: &BucketCommand<'_>, reply: &RawDocument, found: &LocatedItem) -> RawDocumentBuf {
+async fn in_item_terms(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    reply: &RawDocument,
+    found: &LocatedItem,
+) -> Result<RawDocumentBuf, RunError> {
+    let update = FailedUpdate {
+        task,
+        found: Some(found),
+    };
+    if let Some(refused) = duplicate(run, update, reply).await? {
+        return Ok(refused);
+    }
     let Some(RawBsonRef::String(message)) = get(reply, "errmsg") else {
-        return reply.to_owned();
+        return Ok(reply.to_owned());
     };
     let error = WriteError::new(ErrorCode::BadValue, message);
-    let message = in_words_of_the_application(run, error, found).message;
-    with_replaced(reply, &[("errmsg", Some(RawBsonRef::String(&message)))])
+    let message = in_words_of_the_application(run, task, error, found).await?.message;
+    Ok(with_replaced(
+        reply,
+        &[("errmsg", Some(RawBsonRef::String(&message)))],
+    ))
+}
+
+/// mongod's error for a second item with a key of a unique index. `None` for any other error.
+pub(super) async fn duplicate(
+    run: &mut BucketCommand<'_>,
+    update: FailedUpdate<'_>,
+    reply: &RawDocument,
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    let Some(mut error) = write_error(reply) else {
+        return Ok(None);
+    };
+    if let Some(message) = error.message.strip_prefix(PREFIX) {
+        error.message = message.to_owned();
+    }
+    let error = in_application_terms(run, error, update).await?;
+    let mut refused = failed(&error).into_reply();
+    copy_cluster_time(&mut refused, reply);
+    Ok(Some(refused))
+}
+
+/// mongod's error if it is about a unique index.
+fn write_error(reply: &RawDocument) -> Option<WriteError> {
+    violation(reply)?;
+    WriteError::of_command(&CommandError::Upstream(reply.to_owned()))
+
 }

@@ -4,12 +4,14 @@ mod transaction;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::uniqueness::{build_failed, enforce, withdraw};
 use super::{given_up, there, without_others};
 use crate::command::arguments::{InheritedOptions, is_generic, with_replaced};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::indexes;
 use crate::pattern::bucket::index;
-use crate::pattern::bucket::item_index::{self, Conflict, conflict, is_id_key, is_own, key, name};
+use crate::pattern::bucket::item_index::{self, Conflict, conflict, is_id_key, is_own, is_unique, key, name};
+use crate::pattern::bucket::unique_index::{UniqueIndex, Violation, violation};
 use crate::session::backoff::MAX_ATTEMPTS;
 use crate::session::bucket::command::BucketCommand;
 use crate::session::error::RunError;
@@ -34,12 +36,15 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
     }
     let stored = stored(run, &wanted)?;
     if run.context.head.in_transaction() {
+        if stored.iter().any(|spec| is_unique(spec)) {
+            return Err(run.unsupported("a unique index that is created in a transaction").into());
+        }
         return transaction::run(run, &wanted, &stored).await;
     }
     for _ in 0..MAX_ATTEMPTS {
         match attempt(run, &wanted, &stored).await {
             Err(RunError::Command(error)) if is_lost_race(&error) => {}
-            Err(error) => return Err(error.map_command(|error| in_items_terms(run, error))),
+            Err(error) => return Err(error.map_command(|error| in_items_terms(run, &stored, error))),
             reply => {
                 super::forget(run);
                 return reply;
@@ -125,13 +130,8 @@ async fn attempt(
         return Err(error_of(run, conflict).into());
     }
     specs.extend(stored.iter().map(|spec| there.as_there(spec)));
-    let reply = match (
-        run.context
-            .link
-            .run(&indexes::create(run.context.head.body(), &specs))
-            .await,
-        conflict,
-    ) {
+    let unique: Vec<UniqueIndex> = stored.iter().filter_map(|spec| UniqueIndex::of(run.shape, spec)).collect();
+    let reply = match (create(run, &unique, is_new, &specs).await, conflict) {
         (Err(RunError::Command(error)), Some(conflict)) if error.is(ErrorCode::IndexAlreadyExists) => {
             return Err(error_of(run, &conflict).into());
         }
@@ -148,6 +148,32 @@ async fn attempt(
         replaced.push(("note", note(wanted).map(RawBsonRef::String)));
     }
     Ok(with_replaced(&reply, &replaced))
+}
+
+/// Creates the indexes, and the conditions of the unique ones. `is_new`: the collection does not exist.
+async fn create(
+    run: &mut BucketCommand<'_>,
+    unique: &[UniqueIndex],
+    is_new: bool,
+    specs: &[RawDocumentBuf],
+) -> Result<RawDocumentBuf, RunError> {
+    let command = indexes::create(run.context.head.body(), specs);
+    if unique.is_empty() {
+        return run.context.link.run(&command).await;
+    }
+    let created = async {
+        if !is_new {
+            enforce(run, unique).await?;
+        }
+        let reply = run.context.link.run(&command).await?;
+        enforce(run, unique).await.map(|()| reply)
+    };
+    let created = created.await;
+    if let Err(RunError::Command(_)) = &created {
+        let names: Vec<&str> = unique.iter().map(UniqueIndex::name).collect();
+        withdraw(run, Some(&names)).await?;
+    }
+    created
 }
 
 /// The `note` of the reply for a new collection, whose index on `_id` already exists.
@@ -188,12 +214,27 @@ fn is_lost_race(error: &CommandError) -> bool {
     matches!(error, CommandError::Upstream(_)) && codes.into_iter().any(|code| error.is(code))
 }
 
+/// mongod's error for two items on different pages with an equal key in a unique index.
+fn duplicate(run: &BucketCommand<'_>, wanted: &[RawDocumentBuf], reply: &RawDocument) -> Option<CommandError> {
+    let unique: Vec<UniqueIndex> = wanted.iter().filter_map(|spec| UniqueIndex::of(run.shape, spec)).collect();
+    let violation = violation(reply)?;
+    let index = violation.index(&unique)?;
+    let Violation::OtherPage { values, .. } = &violation else {
+        return None;
+    };
+    let key = index.key_of_values(values);
+    Some(build_failed(run, index.duplicate(run.namespace, &key)))
+}
+
 /// mongod's error for a stored index, with the field names of items and without stored ones.
-fn in_items_terms(run: &BucketCommand<'_>, error: CommandError) -> CommandError {
+fn in_items_terms(run: &BucketCommand<'_>, wanted: &[RawDocumentBuf], error: CommandError) -> CommandError {
     const CANNOT_INDEX_PARALLEL_ARRAYS: i32 = 171;
     let CommandError::Upstream(reply) = &error else {
         return error;
     };
+    if let Some(error) = duplicate(run, wanted, reply) {
+        return error;
+    }
     let text = reply.get_str("errmsg").unwrap_or_default();
     let code = reply.get_i32("code").unwrap_or_default();
     let stored_root = format!("{}.", run.shape.items());

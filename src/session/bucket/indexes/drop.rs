@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::uniqueness::withdraw;
 use super::{given_up, not_in_transaction, there, without_others};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::indexes::{self, Dropped};
@@ -29,11 +30,14 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
             Err(error) => {
                 // mongod reports other errors of the command before this one.
                 run.context.link.run(&indexes::drop(body, &[])).await?;
+                withdraw_interrupted(run, &dropped).await?;
                 return Err(error.into());
             }
         };
         match run.context.link.run(&indexes::drop(body, &names)).await {
             Ok(reply) => {
+                let dropped_names = (!matches!(dropped, Dropped::All)).then_some(&*names);
+                withdraw(run, dropped_names).await?;
                 super::forget(run);
                 return Ok(converted(&reply, &dropped, there.others.len()));
             }
@@ -43,6 +47,14 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
         }
     }
     Err(given_up(run))
+}
+
+/// Removes the conditions of unique indexes whose creation was interrupted.
+async fn withdraw_interrupted(run: &mut BucketCommand<'_>, dropped: &Dropped<'_>) -> Result<(), RunError> {
+    if let Dropped::Names(names) = dropped {
+        withdraw(run, Some(names)).await?;
+    }
+    Ok(())
 }
 
 /// The names of the indexes to drop.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use bson::raw::{RawBson, RawDocumentBuf};
 
+use super::unique_values::{RefusedStatement, UniqueValues, waiting};
 use super::write_concern::Concern;
 use crate::command::document::{as_flag, get, single};
 use crate::command::duplicate::{duplicate_id, duplicate_id_in_clustered, duplicate_of};
@@ -13,7 +14,7 @@ use crate::command::insert::Insert;
 use crate::command::namespace::Namespace;
 use crate::command::write_reply::WriteReply;
 use crate::pattern::bucket::insert::{
-    Groups, Hits, InsertStatement, KeyBatch, Planner, StatementKind, StatementOutcome, WriteGuarantee, page_as_upsert,
+    Failure, Groups, Hits, InsertStatement, KeyBatch, Planner, StatementKind, StatementOutcome, WriteGuarantee, page_as_upsert,
 };
 use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::key::canonical;
@@ -51,6 +52,10 @@ pub(super) struct InsertBatch<'a> {
     pub(super) resent: Vec<usize>,
     /// The last write concern error that mongod reported.
     pub(super) concern_error: Option<RawDocumentBuf>,
+    /// The items' keys in the application's unique indexes.
+    pub(super) unique: UniqueValues,
+    /// For each group, the position of the first item that waits for another with the same key.
+    waiting: HashMap<usize, usize>,
     /// Whether the collection is known to be clustered.
     is_clustered: bool,
     /// mongod's last reply. The command's reply copies fields from it, for example the cluster
@@ -80,6 +85,8 @@ impl<'a> InsertBatch<'a> {
             placed: HashMap::new(),
             resent: Vec::new(),
             concern_error: None,
+            unique: UniqueValues::default(),
+            waiting: HashMap::new(),
             is_clustered: false,
             last_answer: RawDocumentBuf::new(),
             mint: SystemIdSource::new(&run.context.shared.timestamps),
@@ -143,6 +150,15 @@ impl<'a> InsertBatch<'a> {
         self.groups.iter().map(|group| group.pending().count()).sum()
     }
 
+    /// The pending items in the client's order.
+    pub(super) fn pending_in_order(&self) -> Vec<Placed> {
+        let groups = self.groups.iter().enumerate();
+        let placed = groups.flat_map(|(group, of_key)| of_key.pending().map(move |position| Placed { group, position }));
+        let mut placed: Vec<Placed> = placed.collect();
+        placed.sort_by_cached_key(|placed| self.item(*placed).map(Item::index));
+        placed
+    }
+
     /// Number of items stored by this attempt or an earlier one.
     pub(super) fn stored(&self) -> u64 {
         let stored: usize = self.groups.iter().map(KeyBatch::stored).sum();
@@ -191,12 +207,26 @@ impl<'a> InsertBatch<'a> {
         self.refuse(refused);
     }
 
+    /// Determines the items that the next statements leave out, because another pending item has the same key
+    /// in a unique index.
+    pub(super) fn hold_back(&mut self) {
+        self.waiting = waiting(self);
+        for group in self.waiting.keys() {
+            if let Some(group) = self.groups.get_mut(*group) {
+                group.suspect_ids(true);
+            }
+        }
+    }
+
     /// Plans the next statements of every group.
     pub(super) fn plan(&self, run: &BucketCommand<'_>) -> Vec<InsertStatement> {
         let mut planner = Planner::new(run.shape, &self.mint, self.care);
         let mut statements = Vec::new();
         for (number, group) in self.groups.iter().enumerate() {
-            planner.plan(number, group, &mut statements);
+            match self.waiting.get(&number) {
+                Some(first) => planner.plan(number, &group.until(*first), &mut statements),
+                None => planner.plan(number, group, &mut statements),
+            }
         }
         if self.strict_api {
             // Under `apiStrict`, a command cannot name the collection's UUID. An upsert with a hint of
@@ -224,6 +254,10 @@ impl<'a> InsertBatch<'a> {
                 }
             }
             StatementOutcome::Resent => {}
+            StatementOutcome::Failed(Failure::Violation { violation, error }) => self.unique.report(RefusedStatement {
+                violation: violation.clone(),
+                error: error.clone(),
+            }),
             StatementOutcome::Failed(_) | StatementOutcome::Unclear => metrics.conflicts.inc(),
         }
         let Some(group) = self.groups.get_mut(statement.group) else {
@@ -284,14 +318,18 @@ impl<'a> InsertBatch<'a> {
 
     /// Fails each pending item with a write conflict.
     pub(super) fn give_up(&mut self) {
+        let message = "write conflict: the page was changed by other writers before each attempt; this document is not stored: try again";
+        self.refuse_pending(&WriteError::new(ErrorCode::WriteConflict, message));
+    }
+
+    /// Fails each pending item with this error.
+    pub(super) fn refuse_pending(&mut self, error: &WriteError) {
         let mut refused = Vec::new();
         for group in &mut self.groups {
             let left: Vec<usize> = group.pending().collect();
             for position in left {
                 group.refuse(position);
-                let message = "write conflict: the page was changed by other writers before each attempt; this document is not stored: try again";
-                let error = WriteError::new(ErrorCode::WriteConflict, message);
-                refused.extend(group.item(position).map(|item| (item.index(), error)));
+                refused.extend(group.item(position).map(|item| (item.index(), error.clone())));
             }
         }
         self.refuse(refused);

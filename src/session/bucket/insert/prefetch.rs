@@ -1,13 +1,14 @@
-//! Reads head pages that are not cached, and which `_id`s are taken.
+//! Reads head pages that are not cached, and which `_id`s and keys of unique indexes are taken.
 
 use std::collections::HashMap;
 
 use bson::raw::{RawBson, RawDocument, RawDocumentBuf, cstr};
 
-use super::batch::InsertBatch;
+use super::batch::{InsertBatch, Placed};
+use super::unique_values::{EarlierKeys, KeyLookup, KeysFound, key_lookups};
 use crate::command::document::{put, single};
 use crate::command::duplicate::duplicate_id;
-use crate::command::error::{CommandError, ErrorCode};
+use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::namespace::Namespace;
 use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::bucket::insert::{HeadLookup, Hits, KeyBatch, WriteGuarantee, append_facts_query, ids_query};
@@ -32,22 +33,30 @@ enum Query {
     Apart(RawDocumentBuf, usize),
     /// The `_id`s that exist already.
     Ids(RawDocumentBuf),
+    /// The keys that exist already in the unique index at this position.
+    Keys(RawDocumentBuf, usize),
 }
 
 impl Query {
     fn command(&self) -> &RawDocument {
         match self {
-            Self::Together(command, _) | Self::Apart(command, _) | Self::Ids(command) => command,
+            Self::Together(command, _) | Self::Apart(command, _) | Self::Ids(command) | Self::Keys(command, _) => command,
         }
     }
 }
 
-/// Items whose `_id` exists, possibly because an earlier attempt stored them: group number and
-/// positions.
-pub(super) type Suspects = Vec<(usize, Vec<usize>)>;
+/// An item whose `_id` or key exists, possibly because an earlier attempt stored it.
+pub(super) struct TakenItem {
+    pub(super) placed: Placed,
+    /// The error, unless an earlier attempt stored it.
+    error: WriteError,
+}
 
-/// Reads head pages and existing `_id`s for the next statements, and refuses items whose `_id` exists. For an
-/// exactly-once command, such items are only returned: an earlier attempt may have stored them.
+/// The items whose `_id` or key exists.
+pub(super) type Suspects = Vec<TakenItem>;
+
+/// Reads head pages, and existing `_id`s and keys for the next statements, and refuses items whose `_id` or key
+/// exists. For an exactly-once command, such items are only returned: an earlier attempt may have stored them.
 pub(super) async fn look(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<Suspects, RunError> {
     let queries = queries(run, batch);
     let requests: Vec<UpstreamRequest<'_>> = queries
@@ -55,7 +64,7 @@ pub(super) async fn look(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_
         .map(|query| UpstreamRequest::plain(query.command()))
         .collect();
     let answers = run.context.link.call_all(&requests).await?;
-    let mut hits = Hits::default();
+    let mut found = Found::default();
     for (query, answer) in queries.iter().zip(answers) {
         let answer = succeeded(answer)?;
         match query {
@@ -64,26 +73,33 @@ pub(super) async fn look(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_
             Query::Ids(_) => {
                 let shape = run.shape;
                 each(run, answer, |bucket| {
-                    hits.add_of(shape, bucket);
+                    found.ids.add_of(shape, bucket);
+                    Ok(())
+                })
+                .await?;
+            }
+            Query::Keys(_, index) => {
+                let shape = run.shape;
+                each(run, answer, |page| {
+                    found.keys.add(shape, &batch.unique, *index, page);
                     Ok(())
                 })
                 .await?;
             }
         }
     }
-    let mut suspects = Suspects::new();
-    for (number, group) in batch.groups.iter_mut().enumerate() {
-        let taken = taken(group, &hits);
-        if !taken.is_empty() {
-            suspects.push((number, taken));
-        }
-    }
+    let mut suspects = taken(run, batch, &found);
     if batch.care != WriteGuarantee::ExactlyOnce {
-        for (number, taken) in suspects.drain(..) {
-            refuse(run, batch, number, &taken);
-        }
+        refuse(batch, std::mem::take(&mut suspects));
     }
     Ok(suspects)
+}
+
+/// The `_id`s and keys of stored items.
+#[derive(Default)]
+struct Found {
+    ids: Hits,
+    keys: KeysFound,
 }
 
 fn queries(run: &BucketCommand<'_>, batch: &InsertBatch<'_>) -> Vec<Query> {
@@ -98,6 +114,15 @@ fn queries(run: &BucketCommand<'_>, batch: &InsertBatch<'_>) -> Vec<Query> {
         find.append(cstr!("batchSize"), BATCH_SIZE);
         run.context.inherited().append_to_internal_read(&mut find);
         queries.push(Query::Ids(find));
+    }
+    for KeyLookup { index, find: arguments } in key_lookups(run.shape, batch) {
+        let mut find = single("find", run.namespace.collection);
+        for (name, value) in arguments.iter().flatten() {
+            find.append(name, value);
+        }
+        find.append(cstr!("batchSize"), BATCH_SIZE);
+        run.context.inherited().append_to_internal_read(&mut find);
+        queries.push(Query::Keys(find, index));
     }
     let lost: Vec<(usize, &Item)> = groups()
         .filter(|(_, group)| group.has_work() && group.is_lost())
@@ -190,31 +215,42 @@ async fn each(
     }
 }
 
-/// Positions of the group's items whose `_id` exists. Each group is looked up once.
-fn taken(group: &mut KeyBatch, hits: &Hits) -> Vec<usize> {
-    if !group.ids_are_suspect() {
-        return Vec::new();
+/// The items whose `_id` or key exists. Each group is looked up once, except for items that must wait for
+/// another.
+fn taken(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, found: &Found) -> Suspects {
+    let mut taken = Suspects::new();
+    if !batch.groups.iter().any(KeyBatch::ids_are_suspect) {
+        return taken;
     }
-    group.suspect_ids(false);
-    let is_taken = |position: &usize| {
-        let id = group.item(*position).and_then(Item::id);
-        id.is_some_and(|id| hits.contains(id.as_raw_bson_ref()))
-    };
-    group.pending().filter(is_taken).collect()
+    let mut earlier = EarlierKeys::default();
+    for placed in batch.pending_in_order() {
+        let group = batch.groups.get(placed.group).filter(|group| group.ids_are_suspect());
+        let item = group.and_then(|group| group.item(placed.position));
+        let id = item.and_then(Item::id).map(RawBson::as_raw_bson_ref);
+        let error = match id.filter(|id| found.ids.contains(*id)) {
+            Some(id) => Some(duplicate_id(run.namespace, id)),
+            // With an earlier item of the same key, the error depends on whether that item is stored.
+            None if item.is_none() || earlier.contain(&batch.unique, placed) => None,
+            None => found.keys.error(run, &batch.unique, placed),
+        };
+        match error {
+            Some(error) => taken.push(TakenItem { placed, error }),
+            None => earlier.add(&batch.unique, placed),
+        }
+    }
+    batch.groups.iter_mut().for_each(|group| group.suspect_ids(false));
+    taken
 }
 
-/// Refuses the items at these positions as duplicates.
-pub(super) fn refuse(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, number: usize, taken: &[usize]) {
-    let Some(group) = batch.groups.get_mut(number) else {
-        return;
-    };
+/// Refuses the items as duplicates.
+pub(super) fn refuse(batch: &mut InsertBatch<'_>, taken: Suspects) {
     let mut refused = Vec::new();
-    for position in taken {
-        group.refuse(*position);
-        let Some((index, id)) = group.item(*position).and_then(|item| Some((item.index(), item.id()?))) else {
+    for TakenItem { placed, error } in taken {
+        let Some(group) = batch.groups.get_mut(placed.group) else {
             continue;
         };
-        refused.push((index, duplicate_id(run.namespace, id.as_raw_bson_ref())));
+        group.refuse(placed.position);
+        refused.extend(group.item(placed.position).map(|item| (item.index(), error)));
     }
     batch.refuse(refused);
 }

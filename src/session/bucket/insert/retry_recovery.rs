@@ -1,10 +1,10 @@
 //! Finds the items that an earlier attempt at the same command stored.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, cstr};
 
-use super::batch::InsertBatch;
+use super::batch::{InsertBatch, Placed};
 use super::dispatch::retried;
 use super::prefetch::{Suspects, refuse};
 use crate::command::document::{as_whole_number, get, single};
@@ -18,26 +18,26 @@ use crate::session::upstream_connection::UpstreamRequest;
 const MAX_STATEMENTS: usize = 10_000;
 
 /// Reads mongod's retry records of the suspect groups, and records the items of executed statements as
-/// stored. An item whose `_id` exists and that none of these statements stored is refused. The order matters:
-/// `_id`s are looked up before the retry records.
+/// stored. An item whose `_id` or key exists and that none of these statements stored is refused. The order
+/// matters: `_id`s and keys are looked up before the retry records.
 pub(super) async fn recover(
     run: &mut BucketCommand<'_>,
     batch: &mut InsertBatch<'_>,
     suspects: Suspects,
 ) -> Result<(), RunError> {
-    for (number, _) in &suspects {
-        if let Some(group) = batch.groups.get_mut(*number) {
+    for suspect in &suspects {
+        if let Some(group) = batch.groups.get_mut(suspect.placed.group) {
             group.suspect_resend();
         }
     }
     recover_groups(run, batch).await?;
-    for (number, mut taken) in suspects {
-        if let Some(group) = batch.groups.get(number) {
-            let pending: Vec<usize> = group.pending().collect();
-            taken.retain(|position| pending.binary_search(position).is_ok());
-        }
-        refuse(run, batch, number, &taken);
-    }
+    let groups = batch.groups.iter().enumerate();
+    let pending: HashSet<Placed> = groups
+        .flat_map(|(group, of_key)| of_key.pending().map(move |position| Placed { group, position }))
+        .collect();
+    let taken = suspects.into_iter().filter(|suspect| pending.contains(&suspect.placed));
+    let taken: Suspects = taken.collect();
+    refuse(batch, taken);
     Ok(())
 }
 

@@ -14,6 +14,8 @@ use crate::command::update::{Update, UpdateStatement};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::update_by_id::{ItemUpdateById, UpdateRequest, in_terms_of_items};
 use crate::session::bucket::command::BucketCommand;
+use crate::session::bucket::duplicate_key::{FailedUpdate, in_application_terms};
+use crate::session::bucket::item_update::ItemUpdate;
 use crate::session::bucket::internal_transaction::{OwnTransaction, unlabelled};
 use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
@@ -89,7 +91,7 @@ pub(super) async fn run(
         let modified = [("nModified", Some(RawBsonRef::Int32(1)))];
         return Ok(Some(with_replaced(&answer, &modified)));
     }
-    Ok(Some(in_words_of_the_application(run, &answer, changes)))
+    in_words_of_the_application(run, command, &answer, changes).await.map(Some)
 }
 
 /// Whether a statement can miss its item because the item is relocated concurrently. Impossible on
@@ -115,8 +117,13 @@ pub(super) async fn one(
     let ids: RawArrayBuf = [command.statement_ids.of(index)].into_iter().collect();
     let answer = send(run, command, &[change.statement(statement.multi)], &ids, None).await?;
     let mut outcome = UpdateOutcome::of(answer);
-    if let Some(error) = &mut outcome.failed {
-        error.message = in_terms_of_items(run.shape, &error.message, change.id.as_raw_bson_ref());
+    if let Some(error) = outcome.failed.take() {
+        let failed = FailedStatement {
+            command,
+            statement,
+            change: &change,
+        };
+        outcome.failed = Some(in_item_terms(run, error, failed).await?);
         return Ok(Some(outcome));
     }
     if outcome.matched == 0 {
@@ -207,24 +214,52 @@ fn is_found(answer: &RawDocument) -> bool {
 }
 
 /// mongod's reply with errors in terms of items instead of pages.
-fn in_words_of_the_application(
-    run: &BucketCommand<'_>,
+async fn in_words_of_the_application(
+    run: &mut BucketCommand<'_>,
+    command: &Update<'_>,
     answer: &RawDocument,
     changes: &[ItemUpdateById],
-) -> RawDocumentBuf {
+) -> Result<RawDocumentBuf, RunError> {
     let Some(errors) = get(answer, "writeErrors").and_then(RawBsonRef::as_array) else {
-        return answer.to_owned();
+        return Ok(answer.to_owned());
     };
     let errors = errors.into_iter().flatten().filter_map(RawBsonRef::as_document);
-    let errors: RawArrayBuf = errors
-        .filter_map(WriteError::parse)
-        .map(|(index, mut error)| {
-            if let Some(change) = changes.get(index) {
-                error.message = in_terms_of_items(run.shape, &error.message, change.id.as_raw_bson_ref());
-            }
-            error.to_document(index)
-        })
-        .collect();
-    let errors = RawBsonRef::Array(&errors);
-    with_replaced(answer, &[("writeErrors", Some(errors))])
+    let mut converted = RawArrayBuf::new();
+    for (index, mut error) in errors.filter_map(WriteError::parse) {
+        if let Some((statement, change)) = command.statements.get(index).zip(changes.get(index)) {
+            let failed = FailedStatement {
+                command,
+                statement,
+                change,
+            };
+            error = in_item_terms(run, error, failed).await?;
+        }
+        converted.push(error.to_document(index));
+    }
+    let errors = RawBsonRef::Array(&converted);
+    Ok(with_replaced(answer, &[("writeErrors", Some(errors))]))
+}
+
+/// A statement that mongod refused.
+struct FailedStatement<'a> {
+    command: &'a Update<'a>,
+    statement: &'a UpdateStatement<'a>,
+    change: &'a ItemUpdateById,
+}
+
+/// mongod's error for a statement, in terms of its item.
+async fn in_item_terms(
+    run: &mut BucketCommand<'_>,
+    error: WriteError,
+    failed: FailedStatement<'_>,
+) -> Result<WriteError, RunError> {
+    let variables = failed.command.let_variables;
+    let task = ItemUpdate::new(UpdateRequest::from(failed.statement), variables, failed.statement.constants);
+    let update = FailedUpdate {
+        task: &task,
+        found: None,
+    };
+    let mut error = in_application_terms(run, error, update).await?;
+    error.message = in_terms_of_items(run.shape, &error.message, failed.change.id.as_raw_bson_ref());
+    Ok(error)
 }

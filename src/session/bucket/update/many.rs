@@ -309,9 +309,9 @@ impl Many<'_> {
                 return Err(error.clone().into_command_error().into());
             }
             if outcome.matched > 0 || outcome.failed.is_some() {
-                outcome.failed = outcome
-                    .failed
-                    .map(|error| in_words_of_the_application(run, error, &found));
+                if let Some(error) = outcome.failed.take() {
+                    outcome.failed = Some(in_words_of_the_application(run, self.task, error, &found).await?);
+                }
                 self.sum.add(outcome);
                 return Ok(());
             }

@@ -61,9 +61,9 @@ pub(super) async fn run(
             .statement(run.shape, &found)
             .map_err(|what| run.unsupported(&what))?;
         let mut outcome = send(run, task, &statement).await?;
-        outcome.failed = outcome
-            .failed
-            .map(|error| in_words_of_the_application(run, error, &found));
+        if let Some(error) = outcome.failed.take() {
+            outcome.failed = Some(in_words_of_the_application(run, task, error, &found).await?);
+        }
         if outcome.matched > 0 || outcome.failed.is_some() {
             if change.counted && outcome.matched > 0 {
                 outcome.modified = 1;

@@ -43,7 +43,7 @@ pub(super) async fn run(
     run.context.txn_started.store(true, Ordering::Relaxed);
     let reply = match run.context.link.run(&command).await {
         Err(RunError::Command(error)) if is_lost_race(&error) => return Err(conflicting(run, conflict).into()),
-        Err(error) => return Err(error.map_command(|error| in_items_terms(run, error))),
+        Err(error) => return Err(error.map_command(|error| in_items_terms(run, &[], error))),
         Ok(reply) => reply,
     };
     let others = match &there {

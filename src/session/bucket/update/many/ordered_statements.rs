@@ -67,7 +67,8 @@ impl Many<'_> {
             return Err(error.into_command_error().into());
         }
         if !is_miss(&error) {
-            self.fail_at(step.order, in_words_of_the_application(run, error, &step.found));
+            let error = in_words_of_the_application(run, self.task, error, &step.found).await?;
+            self.fail_at(step.order, error);
             return Ok(());
         }
         self.again(run, &step.found).await?;

@@ -1,0 +1,126 @@
+//! Errors for a second item with the same key.
+
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::validator::INDEX_NAME;
+use super::{IndexKey, UniqueIndex};
+use crate::command::document::{get, put};
+use crate::command::duplicate::{DuplicateKey, duplicate_key};
+use crate::command::error::{ErrorCode, WriteError};
+use crate::command::namespace::Namespace;
+
+/// A write that mongod refused because of a unique index.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Violation {
+    /// Another page has an item with the key. mongod's key pattern and values.
+    OtherPage {
+        /// The key pattern in mongod.
+        pattern: RawDocumentBuf,
+        /// The values, in the order of the pattern.
+        values: Vec<RawBson>,
+    },
+    /// The item's own page has an item with the key, or the item has no key (see
+    /// [`PathThroughArray`](super::PathThroughArray)). The name of the first violated index.
+    SamePage(String),
+}
+
+/// The violation that mongod's error reports: the reply of a failed command, or an element of `writeErrors`.
+#[must_use]
+pub fn violation(error: &RawDocument) -> Option<Violation> {
+    if let Some(pattern) = get(error, "keyPattern").and_then(RawBsonRef::as_document) {
+        let values = get(error, "keyValue").and_then(RawBsonRef::as_document)?;
+        return Some(Violation::OtherPage {
+            pattern: pattern.to_owned(),
+            values: values.iter().flatten().map(|(_, value)| value.into()).collect(),
+        });
+    }
+    let info = get(error, "errInfo").and_then(RawBsonRef::as_document)?;
+    index_in(info).map(Violation::SamePage)
+}
+
+/// Whether mongod's error reports a violated [`validator`](super::validator).
+#[must_use]
+pub fn is_violation(error: &RawDocument) -> bool {
+    matches!(violation(error), Some(Violation::SamePage(_)))
+}
+
+/// The first value of [`INDEX_NAME`] in a document.
+fn index_in(document: &RawDocument) -> Option<String> {
+    document.iter().flatten().find_map(|(name, value)| match value {
+        RawBsonRef::Document(named) if name == INDEX_NAME => Some(get(named, "$literal")?.as_str()?.to_owned()),
+        RawBsonRef::Document(inner) => index_in(inner),
+        RawBsonRef::Array(array) => array
+            .into_iter()
+            .flatten()
+            .find_map(|element| index_in(element.as_document()?)),
+        _ => None,
+    })
+}
+
+impl Violation {
+    /// The violated index.
+    #[must_use]
+    pub fn index<'a>(&self, indexes: &'a [UniqueIndex]) -> Option<&'a UniqueIndex> {
+        indexes.iter().find(|index| match self {
+            Self::OtherPage { pattern, .. } => index.has_stored_key(pattern),
+            Self::SamePage(name) => index.name() == name,
+        })
+    }
+}
+
+impl UniqueIndex {
+    /// mongod's error for a second document with a key.
+    #[must_use]
+    pub fn duplicate(&self, namespace: Namespace<'_>, key: &IndexKey) -> WriteError {
+        let mut value = RawDocumentBuf::new();
+        for (field, part) in self.fields.iter().zip(&key.0) {
+            put(&mut value, &field.path, part);
+        }
+        duplicate_key(DuplicateKey {
+            namespace,
+            index: &self.name,
+            pattern: &self.key,
+            value: Some(&value),
+        })
+    }
+
+    /// The error for a second document with an unknown key.
+    #[must_use]
+    pub fn duplicate_of_unknown_key(&self, namespace: Namespace<'_>) -> WriteError {
+        duplicate_key(DuplicateKey {
+            namespace,
+            index: &self.name,
+            pattern: &self.key,
+            value: None,
+        })
+    }
+
+    /// The key in mongod's values, which follow the stored key pattern.
+    #[must_use]
+    pub fn key_of_values(&self, values: &[RawBson]) -> IndexKey {
+        let hidden = values.len().saturating_sub(self.fields.len());
+        IndexKey(values.get(hidden..).unwrap_or_default().to_vec())
+    }
+
+    /// The error for an item with an array inside a path of the index.
+    #[must_use]
+    pub fn path_through_array(&self, namespace: Namespace<'_>) -> WriteError {
+        let message = format!(
+            "mongoshape stores {namespace} in the bucket pattern: an array of documents inside a field of the unique index '{}' is not \
+             supported on it",
+            self.name
+        );
+        WriteError::new(ErrorCode::CommandNotSupported, message)
+    }
+}
+
+/// The error for a write that violates an index that does not exist, because it is being created, or because
+/// its creation was interrupted.
+#[must_use]
+pub fn interrupted(namespace: Namespace<'_>, index: &str) -> WriteError {
+    let message = format!(
+        "the unique index '{index}' of {namespace} is being created, and two items have the same values in it; if no createIndexes runs, \
+         one was interrupted: create the index again, or drop it"
+    );
+    WriteError::new(ErrorCode::WriteConflict, message)
+}

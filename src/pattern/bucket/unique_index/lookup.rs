@@ -1,0 +1,171 @@
+//! Looks up which keys are held by stored items.
+
+use std::collections::{BTreeMap, HashSet};
+
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::{IndexKey, UniqueIndex};
+use crate::command::document::{array_of, get, put, single};
+use crate::pattern::bucket::index;
+use crate::pattern::bucket::item_index::in_items;
+use crate::pattern::bucket::predicate_pushdown::is_page_of_any_layout;
+use crate::pattern::shapes::BucketShape;
+
+/// The most alternatives of a query. Each is planned apart.
+const MAX_ALTERNATIVES: usize = 100;
+/// The most keys of a query on one field of items.
+const MAX_VALUES: usize = 1000;
+
+/// The keys that stored items have, compared as MongoDB compares index keys.
+#[derive(Clone, Debug, Default)]
+pub struct KeysHeld(HashSet<Vec<u8>>);
+
+impl KeysHeld {
+    /// Adds the keys of a page's items.
+    pub fn add(&mut self, shape: &BucketShape, index: &UniqueIndex, page: &RawDocument) {
+        let items = page.get_array(shape.items()).ok();
+        for item in items.into_iter().flatten().flatten().filter_map(RawBsonRef::as_document) {
+            let keys = index.keys_on(shape, page, item).unwrap_or_default();
+            self.0.extend(keys.iter().map(IndexKey::identity));
+        }
+    }
+
+    /// Whether a stored item has the key.
+    #[must_use]
+    pub fn contains(&self, key: &IndexKey) -> bool {
+        self.0.contains(&key.identity())
+    }
+}
+
+/// The queries for the pages that may have items with one of these keys: arguments of `find`, without the
+/// collection. Each query reads entries of the index only.
+#[must_use]
+pub fn lookups(shape: &BucketShape, index: &UniqueIndex, keys: &[&IndexKey]) -> Vec<RawDocumentBuf> {
+    let alternatives = if index.in_items(shape).count() == 1 {
+        by_value(shape, index, keys)
+    } else {
+        keys.iter().map(|key| by_key(shape, index, key)).collect()
+    };
+    let find = |filter: RawDocumentBuf| {
+        let mut find = single("filter", filter);
+        find.append(cstr!("projection"), projection(shape, index));
+        find
+    };
+    let together = alternatives.chunks(MAX_ALTERNATIVES).map(|part| match part {
+        [only] => find(only.clone()),
+        part => find(single("$or", array_of(part))),
+    });
+    together.collect()
+}
+
+/// Values of the one field in items, for one prefix of key fields.
+struct ValuesBehind<'a> {
+    prefix: RawDocumentBuf,
+    path: &'a str,
+    values: Vec<&'a RawBson>,
+}
+
+/// Conditions for an index with one field of items: the values with the same key fields together.
+fn by_value(shape: &BucketShape, index: &UniqueIndex, keys: &[&IndexKey]) -> Vec<RawDocumentBuf> {
+    let mut prefixes: BTreeMap<Vec<u8>, ValuesBehind<'_>> = BTreeMap::new();
+    for key in keys {
+        let mut prefix = RawDocumentBuf::new();
+        let mut of_item = None;
+        for (field, part) in index.fields.iter().zip(&key.0) {
+            if in_items(shape, &field.stored).is_some() {
+                of_item = Some((field.stored.as_str(), part));
+            } else {
+                put(&mut prefix, &field.stored, single("$eq", part));
+            }
+        }
+        let Some((path, value)) = of_item else { continue };
+        let behind = prefixes.entry(prefix.as_bytes().to_vec());
+        let behind = behind.or_insert_with(|| ValuesBehind {
+            prefix,
+            path,
+            values: Vec::new(),
+        });
+        behind.values.push(value);
+    }
+    let conditions = prefixes.values().flat_map(ValuesBehind::conditions);
+    conditions.map(|condition| with_items(shape, condition)).collect()
+}
+
+impl ValuesBehind<'_> {
+    fn conditions(&self) -> Vec<RawDocumentBuf> {
+        // `$in` would match a regular expression instead of comparing it, and takes no `undefined`.
+        let is_special = |value: &&&RawBson| matches!(value, RawBson::RegularExpression(_) | RawBson::Undefined);
+        let (special, plain): (Vec<&RawBson>, Vec<&RawBson>) = self.values.iter().partition(|value| is_special(&value));
+        let special = special.into_iter().map(|value| equal(self.path, value));
+        let plain = plain.chunks(MAX_VALUES).map(|values| {
+            let values: RawArrayBuf = values.iter().map(|value| value.as_raw_bson_ref()).collect();
+            single(self.path, single("$in", &values))
+        });
+        let conditions = special.chain(plain).map(|of_item| {
+            let mut condition = self.prefix.clone();
+            for (name, value) in of_item.iter().flatten() {
+                condition.append(name, value);
+            }
+            condition
+        });
+        conditions.collect()
+    }
+}
+
+/// The condition that the path has this value. A query cannot compare with `undefined`, the entry of an empty
+/// array.
+fn equal(path: &str, value: &RawBson) -> RawDocumentBuf {
+    match value {
+        RawBson::Undefined => {
+            let of_type = single(path, single("$type", "undefined"));
+            let empty = single(path, single("$size", 0));
+            single("$or", array_of(&[of_type, empty]))
+        }
+        value => single(path, single("$eq", value)),
+    }
+}
+
+/// The condition for one key.
+fn by_key(shape: &BucketShape, index: &UniqueIndex, key: &IndexKey) -> RawDocumentBuf {
+    let mut condition = RawDocumentBuf::new();
+    let mut of_item = Vec::new();
+    for (field, part) in index.fields.iter().zip(&key.0) {
+        match in_items(shape, &field.stored) {
+            Some(path) => of_item.push(equal(path, part)),
+            None => put(&mut condition, &field.stored, single("$eq", part)),
+        }
+    }
+    if !of_item.is_empty() {
+        let of_item = single("$and", array_of(&of_item));
+        put(&mut condition, shape.items(), single("$elemMatch", of_item));
+    }
+    with_items(shape, condition)
+}
+
+/// A condition on pages with items. mongod uses the partial index only with that condition.
+fn with_items(shape: &BucketShape, mut condition: RawDocumentBuf) -> RawDocumentBuf {
+    for required in [is_page_of_any_layout(), index::has_items(shape)] {
+        for (name, value) in required.iter().flatten() {
+            condition.append(name, value);
+        }
+    }
+    condition
+}
+
+fn projection(shape: &BucketShape, index: &UniqueIndex) -> RawDocumentBuf {
+    let mut projection = single("_id", 0);
+    for field in &index.fields {
+        // Not the whole path: two paths must not overlap.
+        let root = match in_items(shape, &field.stored).and_then(|path| path.split('.').next()) {
+            Some(root) => format!("{}.{root}", shape.items()),
+            None => field.stored.clone(),
+        };
+        if get(&projection, &root).is_none() {
+            put(&mut projection, &root, 1);
+        }
+    }
+    if index.in_items(shape).next().is_none() {
+        put(&mut projection, &format!("{}._id", shape.items()), 1);
+    }
+    projection
+}

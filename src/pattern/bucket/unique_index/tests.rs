@@ -1,0 +1,151 @@
+use bson::rawdoc;
+
+use super::*;
+use crate::command::document::single;
+use crate::command::namespace::Namespace;
+use crate::pattern::shapes::{BucketOptions, NamespacePattern};
+
+const NAMESPACE: Namespace<'static> = Namespace {
+    database: "d",
+    collection: "c",
+};
+
+fn shape() -> BucketShape {
+    let options = BucketOptions {
+        rename: [("n".to_owned(), "name".to_owned())].into(),
+        ..BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()])
+    };
+    BucketShape::new(options).unwrap()
+}
+
+fn index(key: RawDocumentBuf) -> UniqueIndex {
+    let spec = rawdoc! { "v": 2, "key": key, "name": "x", "unique": true };
+    let stored = item_index::stored(&shape(), &spec).unwrap();
+    assert_eq!(as_application_sees(&shape(), &stored), Some(spec));
+    UniqueIndex::of(&shape(), &stored).unwrap()
+}
+
+#[test]
+fn stored_form_is_partial_and_other_unique_indexes_are_not_the_applications() {
+    let index = index(rawdoc! { "name.first": 1, "k": -1 });
+    let stored = rawdoc! { "control.v": 1, "history.n.first": 1, "k": -1 };
+    assert!(index.has_stored_key(&stored));
+    let there = rawdoc! { "v": 2, "key": stored, "name": "x", "unique": true };
+    assert_eq!(UniqueIndex::of(&shape(), &there), None);
+    let not_unique = rawdoc! { "v": 2, "key": { "history.a": 1 }, "name": "x" };
+    assert_eq!(UniqueIndex::of(&shape(), &not_unique), None);
+}
+
+fn texts(index: &UniqueIndex, item: &RawDocument) -> Vec<String> {
+    let keys = index.keys_on(&shape(), &rawdoc! { "k": 7 }, item).unwrap();
+    let messages = keys.iter().map(|key| index.duplicate(NAMESPACE, key).message);
+    messages
+        .map(|message| message.split(" dup key: ").nth(1).unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn an_item_has_the_keys_that_mongod_would_index() {
+    let one = index(rawdoc! { "name": 1 });
+    for (item, keys) in [
+        (rawdoc! { "n": 1.0 }, vec!["{ name: 1.0 }"]),
+        (rawdoc! { "name": 1 }, vec!["{ name: null }"]),
+        (rawdoc! { "n": [] }, vec!["{ name: undefined }"]),
+        (rawdoc! { "n": [3, 1, [2]] }, vec!["{ name: 1 }", "{ name: 3 }", "{ name: [ 2 ] }"]),
+        (rawdoc! { "n": { "a": 1 } }, vec!["{ name: { a: 1 } }"]),
+    ] {
+        assert_eq!(texts(&one, &item), keys, "{item:?}");
+    }
+    let two = index(rawdoc! { "k": 1, "a.b": -1 });
+    assert_eq!(texts(&two, &rawdoc! { "a": { "b": "x" } }), ["{ k: 7, a.b: \"x\" }"]);
+    assert_eq!(texts(&two, &rawdoc! { "a": 1 }), ["{ k: 7, a.b: null }"]);
+    let through_array = rawdoc! { "a": [{ "b": 1 }] };
+    let keys = two.keys_on(&shape(), &rawdoc! {}, &through_array);
+    assert_eq!(keys, Err(PathThroughArray));
+}
+
+#[test]
+fn equal_keys_have_one_identity() {
+    let index = index(rawdoc! { "name": 1 });
+    let identity = |value: RawDocumentBuf| {
+        let keys = index.keys_on(&shape(), &rawdoc! {}, &value).unwrap();
+        keys.first().unwrap().identity()
+    };
+    assert_eq!(identity(rawdoc! { "n": 1 }), identity(rawdoc! { "n": 1.0 }));
+    assert_eq!(identity(rawdoc! { "n": [1, 2] }), identity(rawdoc! { "n": 1_i64 }));
+    assert_ne!(identity(rawdoc! { "n": 1 }), identity(rawdoc! { "n": "1" }));
+    assert_ne!(identity(rawdoc! { "n": [] }), identity(rawdoc! {}));
+}
+
+#[test]
+fn errors_name_the_fields_of_the_application() {
+    let index = index(rawdoc! { "name": 1, "k": 1 });
+    let error = rawdoc! {
+        "code": 11000,
+        "keyPattern": { "control.v": 1, "history.n": 1, "k": 1 },
+        "keyValue": { "control.v": 1, "history.n": "x", "k": 2 },
+    };
+    let found = violation(&error).unwrap();
+    let Violation::OtherPage { values, .. } = &found else {
+        panic!("{found:?}");
+    };
+    assert_eq!(found.index(std::slice::from_ref(&index)), Some(&index));
+    let duplicate = index.duplicate(NAMESPACE, &index.key_of_values(values));
+    assert_eq!(
+        duplicate.message,
+        "E11000 duplicate key error collection: d.c index: x dup key: { name: \"x\", k: 2 }"
+    );
+    let detail = rawdoc! { "keyPattern": { "name": 1, "k": 1 }, "keyValue": { "name": "x", "k": 2 } };
+    assert_eq!(duplicate.detail, detail);
+    let details = single("specifiedAs", clause(&shape(), &index));
+    let refused = rawdoc! { "code": 121, "errInfo": { "details": details } };
+    assert_eq!(violation(&refused), Some(Violation::SamePage("x".to_owned())));
+    assert!(is_violation(&refused));
+    assert!(!is_violation(&rawdoc! { "code": 121, "errInfo": { "details": {} } }));
+}
+
+#[test]
+fn a_validator_is_recognised_with_its_indexes() {
+    let indexes = [index(rawdoc! { "a": 1 }), index(rawdoc! { "k": 1, "a.b": 1 })];
+    let all = validator(&shape(), &indexes);
+    assert!(is_validator(&all));
+    let found = clauses(&all);
+    assert_eq!(found.len(), 2);
+    assert_eq!(found[0].clause, clause(&shape(), &indexes[0]));
+    assert_eq!(found[0].index, "x");
+    assert!(is_validator(&validator(&shape(), &[])));
+    for other in [
+        rawdoc! { "a": 1 },
+        rawdoc! { "$and": [{ "a": 1 }] },
+        rawdoc! { "$and": [], "a": 1 },
+    ] {
+        assert!(!is_validator(&other), "{other:?}");
+    }
+}
+
+#[test]
+fn lookups_read_entries_of_the_index() {
+    let index = index(rawdoc! { "k": 1, "name": 1 });
+    let of = |k: i32, n: RawDocumentBuf| index.keys_on(&shape(), &rawdoc! { "k": k }, &n).unwrap().remove(0);
+    let keys = [
+        of(1, rawdoc! { "n": 1 }),
+        of(1, rawdoc! { "n": 2 }),
+        of(2, rawdoc! {}),
+        of(1, rawdoc! { "n": [] }),
+    ];
+    let keys: Vec<&IndexKey> = keys.iter().collect();
+    let finds = lookups(&shape(), &index, &keys);
+    let page = |mut condition: RawDocumentBuf| {
+        for (name, value) in rawdoc! { "control.v": { "$gte": 1 }, "count": { "$gt": 0 } }.iter().flatten() {
+            condition.append(name, value);
+        }
+        condition
+    };
+    let filter = rawdoc! { "$or": [
+        page(rawdoc! { "k": { "$eq": 1 }, "$or": [{ "history.n": { "$type": "undefined" } }, { "history.n": { "$size": 0 } }] }),
+        page(rawdoc! { "k": { "$eq": 1 }, "history.n": { "$in": [1, 2] } }),
+        page(rawdoc! { "k": { "$eq": 2 }, "history.n": { "$in": [bson::raw::RawBson::Null] } }),
+    ] };
+    let expected = rawdoc! { "filter": filter, "projection": { "_id": 0, "k": 1, "history.n": 1 } };
+    assert_eq!(finds, [expected]);
+}

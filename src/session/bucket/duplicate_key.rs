@@ -1,0 +1,179 @@
+//! Errors of an update that would give an item the key of another item in a unique index.
+//!
+//! mongod reports an item of another page with the stored names, and an item of the same page as a failed
+//! validation. The client receives the error of a plain collection for both.
+
+use bson::raw::{RawBsonRef, RawDocument, cstr};
+
+use super::command::BucketCommand;
+use super::{indexes, item_lookup};
+use super::item_update::{Evaluated, ItemUpdate};
+use super::upstream_query::documents;
+use crate::command::arguments::with_replaced;
+use crate::command::document::{first_field, get, single};
+use crate::command::error::{ErrorCode, WriteError};
+use crate::pattern::bucket::item::{Item, KeepsTimestamps};
+use crate::pattern::bucket::item_lookup::LocatedItem;
+use crate::pattern::bucket::key::canonical;
+use crate::pattern::bucket::unique_index::{
+    IndexKey, KeysHeld, PathThroughArray, UniqueIndex, Violation, interrupted, lookups, violation,
+};
+use crate::pattern::bucket::update_by_position::Wish;
+use crate::pattern::bucket::upsert::changed;
+use crate::session::error::RunError;
+use crate::session::id_source::SystemIdSource;
+
+/// The most pages that are read to find the key that is held.
+const MAX_PAGES: i32 = 1000;
+
+/// The item of a failed update.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FailedUpdate<'a> {
+    pub(super) task: &'a ItemUpdate<'a>,
+    /// The item before the update. `None`: it was not looked up.
+    pub(super) found: Option<&'a LocatedItem>,
+}
+
+/// The error with the application's names, if mongod refused the update because of a unique index. Any other
+/// error is unchanged.
+pub(super) async fn in_application_terms(
+    run: &mut BucketCommand<'_>,
+    error: WriteError,
+    failed: FailedUpdate<'_>,
+) -> Result<WriteError, RunError> {
+    let Some(violation) = violation(&error.detail) else {
+        return Ok(error);
+    };
+    let mut listed = indexes::stored(run).await?;
+    if violation.index(&listed.unique).is_none() {
+        indexes::forget(run);
+        listed = indexes::stored(run).await?;
+    }
+    let Some(index) = violation.index(&listed.unique) else {
+        return Ok(match violation {
+            Violation::SamePage(index) => interrupted(run.namespace, &index),
+            Violation::OtherPage { .. } => error,
+        });
+    };
+    if let Violation::OtherPage { values, .. } = &violation {
+        return Ok(index.duplicate(run.namespace, &index.key_of_values(values)));
+    }
+    Ok(match new_key(run, index, failed).await? {
+        Some(Ok(key)) => index.duplicate(run.namespace, &key),
+        Some(Err(PathThroughArray)) => index.path_through_array(run.namespace),
+        None => index.duplicate_of_unknown_key(run.namespace),
+    })
+}
+
+/// The key that the update would give the item, and that another item holds. `None`: unknown, because the
+/// proxy cannot evaluate the update, or because the error has ended the transaction.
+async fn new_key(
+    run: &mut BucketCommand<'_>,
+    index: &UniqueIndex,
+    failed: FailedUpdate<'_>,
+) -> Result<Option<Result<IndexKey, PathThroughArray>>, RunError> {
+    // The error has ended the transaction, so nothing can be read.
+    let may_read = !run.context.head.in_transaction();
+    let found = match failed.found {
+        Some(found) if may_read || !is_pipeline(failed.task) => Some(found.clone()),
+        None if may_read => item_lookup::first(run, failed.task.wanted()).await?,
+        _ => None,
+    };
+    let Some(found) = found else {
+        return Ok(None);
+    };
+    let Some(item) = after_update(run, failed.task, &found).await? else {
+        return Ok(None);
+    };
+    let keys = match index.keys_of(run.shape, &item) {
+        Ok(keys) => keys,
+        Err(error) => return Ok(Some(Err(error))),
+    };
+    let before = index.keys_on(run.shape, &found.key, &found.stored).unwrap_or_default();
+    let before: Vec<Vec<u8>> = before.iter().map(IndexKey::identity).collect();
+    let new: Vec<IndexKey> = keys.into_iter().filter(|key| !before.contains(&key.identity())).collect();
+    let held = match new.as_slice() {
+        [] | [_] => None,
+        _ if !may_read => None,
+        several => Some(held(run, index, several).await?),
+    };
+    let mut new = new.into_iter();
+    let key = match held {
+        Some(held) => new.find(|key| held.contains(key)),
+        None => new.next(),
+    };
+    Ok(key.map(Ok))
+}
+
+fn is_pipeline(task: &ItemUpdate<'_>) -> bool {
+    matches!(Wish::of(task.asked.change), Some(Wish::Pipeline(_)))
+}
+
+/// The item after the update. `None`: the proxy cannot evaluate the update.
+async fn after_update(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    found: &LocatedItem,
+) -> Result<Option<Item>, RunError> {
+    let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
+    let after = match Wish::of(task.asked.change) {
+        Some(Wish::Operators(operators)) => changed(&found.item, task.operator_update(operators), &mut mint).ok(),
+        Some(Wish::Replacement(replacement)) => {
+            let id = found.id().filter(|_| get(replacement, "_id").is_none());
+            Some(with_replaced(replacement, &[("_id", id)]))
+        }
+        Some(Wish::Pipeline(_)) => match task.make_one(run, &found.item).await? {
+            Evaluated::Value(item) => Some(item),
+            Evaluated::Failed(_) => None,
+        },
+        None => None,
+    };
+    let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
+    Ok(after.and_then(|item| Item::prepare(run.shape, 0, &item, &mut KeepsTimestamps(&mut mint)).ok()))
+}
+
+/// The keys among these that stored items have.
+async fn held(run: &mut BucketCommand<'_>, index: &UniqueIndex, keys: &[IndexKey]) -> Result<KeysHeld, RunError> {
+    let mut held = KeysHeld::default();
+    let keys: Vec<&IndexKey> = keys.iter().collect();
+    for arguments in lookups(run.shape, index, &keys) {
+        let mut find = single("find", run.namespace.collection);
+        for (name, value) in arguments.iter().flatten() {
+            find.append(name, value);
+        }
+        find.append(cstr!("batchSize"), MAX_PAGES);
+        find.append(cstr!("singleBatch"), true);
+        run.context.inherited().append_to_internal_read(&mut find);
+        let answer = run.context.link.run(&find).await?;
+        for page in documents(&answer) {
+            held.add(run.shape, index, page);
+        }
+    }
+    Ok(held)
+}
+
+/// Whether mongod repeats an upsert after this error: the filter demands the key that another item got
+/// meanwhile (`shouldRetryDuplicateKeyException`).
+pub(super) fn is_of_filter(error: &WriteError, filter: &RawDocument) -> bool {
+    if error.code != ErrorCode::DuplicateKey.number() {
+        return false;
+    }
+    let Some(key) = get(&error.detail, "keyValue").and_then(RawBsonRef::as_document) else {
+        return false;
+    };
+    let equality = |value: RawBsonRef<'_>| match value {
+        RawBsonRef::RegularExpression(_) => None,
+        RawBsonRef::Document(document) => match first_field(document) {
+            Some(("$eq", value)) if document.iter().count() == 1 => Some(canonical(value)),
+            Some((name, _)) if name.starts_with('$') => None,
+            _ => Some(canonical(value)),
+        },
+        value => Some(canonical(value)),
+    };
+    let is_demanded = |name: &str, value| equality(value) == get(key, name).map(canonical);
+    key.iter().count() == filter.iter().count()
+        && filter
+            .iter()
+            .flatten()
+            .all(|(name, value)| get(key, name.as_str()).is_some() && is_demanded(name.as_str(), value))
+}

@@ -1,0 +1,199 @@
+//! The keys of the command's items in the application's unique indexes.
+//!
+//! mongod refuses a statement that would store a second item with a key. Only then are the keys of the
+//! pending items looked up, and those with a stored key refused. The keys are looked up before the first
+//! statement where a refused statement would cost more: in a transaction, which it would end, and in an
+//! ordered command on several keys, of which later items could be stored before.
+//!
+//! Of several items with one key, only the first is sent. The others wait until it is stored or refused.
+
+use std::collections::{HashMap, HashSet};
+
+use bson::raw::{RawDocument, RawDocumentBuf};
+
+use super::batch::{InsertBatch, Placed};
+use crate::command::error::WriteError;
+use crate::pattern::bucket::unique_index::{IndexKey, KeysHeld, UniqueIndex, Violation, interrupted, lookups};
+use crate::pattern::shapes::BucketShape;
+use crate::session::bucket::command::BucketCommand;
+use crate::session::bucket::indexes;
+use crate::session::error::RunError;
+
+/// Violations of an unknown index, after which the items are refused. The index may have been dropped after
+/// the first.
+const MAX_UNKNOWN: u32 = 2;
+
+/// A statement that mongod refused because of a unique index.
+#[derive(Clone, Debug)]
+pub(super) struct RefusedStatement {
+    pub(super) violation: Violation,
+    pub(super) error: WriteError,
+}
+
+/// The unique indexes, and the keys of the items in them.
+#[derive(Debug, Default)]
+pub(super) struct UniqueValues {
+    indexes: Vec<UniqueIndex>,
+    /// The keys of each item in each index.
+    keys: HashMap<Placed, Vec<Vec<IndexKey>>>,
+    is_learned: bool,
+    refused: Option<RefusedStatement>,
+    unknown: u32,
+}
+
+impl UniqueValues {
+    /// Records a refused statement.
+    pub(super) fn report(&mut self, refused: RefusedStatement) {
+        self.refused = Some(refused);
+    }
+
+    fn keys(&self, placed: Placed) -> impl Iterator<Item = (&UniqueIndex, &[IndexKey])> {
+        let keys = self.keys.get(&placed).map(Vec::as_slice).unwrap_or_default();
+        self.indexes.iter().zip(keys.iter().map(Vec::as_slice))
+    }
+
+    /// Bytes that are the same for equal keys of one index.
+    fn identities(&self, placed: Placed) -> impl Iterator<Item = Vec<u8>> {
+        let keys = self.keys(placed).enumerate();
+        let keys = keys.flat_map(|(number, (_, keys))| keys.iter().map(move |key| (number, key)));
+        keys.map(|(number, key)| [&number.to_le_bytes()[..], &key.identity()].concat())
+    }
+}
+
+/// Learns the unique indexes if the next statements need them, and the keys of the items. Refuses items that
+/// have no key.
+pub(super) async fn learn(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<(), RunError> {
+    let refused = batch.unique.refused.take();
+    let looks_first = batch.in_transaction() || (batch.ordered && batch.groups.len() > 1);
+    if refused.is_none() && (batch.unique.is_learned || !looks_first) {
+        return Ok(());
+    }
+    if refused.is_some() {
+        indexes::forget(run);
+    }
+    batch.unique.indexes = indexes::stored(run).await?.unique.clone();
+    batch.unique.is_learned = true;
+    if let Some(refused) = refused
+        && refused.violation.index(&batch.unique.indexes).is_none()
+    {
+        batch.unique.unknown = batch.unique.unknown.saturating_add(1);
+        if batch.unique.unknown >= MAX_UNKNOWN {
+            let error = match &refused.violation {
+                Violation::SamePage(index) => interrupted(run.namespace, index),
+                Violation::OtherPage { .. } => refused.error,
+            };
+            batch.refuse_pending(&error);
+        }
+    }
+    read_keys(run, batch);
+    Ok(())
+}
+
+/// Computes the keys of the pending items.
+fn read_keys(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>) {
+    batch.unique.keys.clear();
+    if batch.unique.indexes.is_empty() {
+        return;
+    }
+    let mut refused = Vec::new();
+    for (group, of_key) in batch.groups.iter_mut().enumerate() {
+        of_key.suspect_ids(true);
+        let pending: Vec<usize> = of_key.pending().collect();
+        for position in pending {
+            let Some(item) = of_key.item(position) else { continue };
+            let mut keys = Vec::new();
+            let mut wrong = None;
+            for index in &batch.unique.indexes {
+                match index.keys_of(run.shape, item) {
+                    Ok(of_index) => keys.push(of_index),
+                    Err(_) => wrong = wrong.or(Some(index)),
+                }
+            }
+            match wrong {
+                Some(index) => {
+                    refused.push((item.index(), index.path_through_array(run.namespace)));
+                    of_key.refuse(position);
+                }
+                None => drop(batch.unique.keys.insert(Placed { group, position }, keys)),
+            }
+        }
+    }
+    batch.refuse(refused);
+}
+
+/// A lookup of keys in one of the unique indexes.
+pub(super) struct KeyLookup {
+    /// The position of the index.
+    pub(super) index: usize,
+    /// Arguments of the `find`.
+    pub(super) find: RawDocumentBuf,
+}
+
+/// The lookups of the suspect items' keys.
+pub(super) fn key_lookups(shape: &BucketShape, batch: &InsertBatch<'_>) -> Vec<KeyLookup> {
+    let mut all = Vec::new();
+    for (number, index) in batch.unique.indexes.iter().enumerate() {
+        let suspects = batch.groups.iter().enumerate().filter(|(_, of_key)| of_key.ids_are_suspect());
+        let placed = suspects.flat_map(|(group, of_key)| of_key.pending().map(move |position| Placed { group, position }));
+        let keys = placed.filter_map(|placed| batch.unique.keys.get(&placed)?.get(number));
+        let mut seen = HashSet::new();
+        let keys: Vec<&IndexKey> = keys.flatten().filter(|key| seen.insert(key.identity())).collect();
+        let finds = lookups(shape, index, &keys);
+        all.extend(finds.into_iter().map(|find| KeyLookup { index: number, find }));
+    }
+    all
+}
+
+/// The keys that stored items have in the unique indexes.
+#[derive(Default)]
+pub(super) struct KeysFound(HashMap<usize, KeysHeld>);
+
+impl KeysFound {
+    /// Adds the keys of a page that the lookup of an index returned.
+    pub(super) fn add(&mut self, shape: &BucketShape, unique: &UniqueValues, number: usize, page: &RawDocument) {
+        if let Some(index) = unique.indexes.get(number) {
+            self.0.entry(number).or_default().add(shape, index, page);
+        }
+    }
+
+    /// The error of an item with a key that is held.
+    pub(super) fn error(&self, run: &BucketCommand<'_>, unique: &UniqueValues, placed: Placed) -> Option<WriteError> {
+        unique.keys(placed).enumerate().find_map(|(number, (index, keys))| {
+            let held = self.0.get(&number)?;
+            let key = keys.iter().find(|key| held.contains(key))?;
+            Some(index.duplicate(run.namespace, key))
+        })
+    }
+}
+
+/// The keys of the pending items before an item, in the client's order.
+#[derive(Default)]
+pub(super) struct EarlierKeys(HashSet<Vec<u8>>);
+
+impl EarlierKeys {
+    /// Whether an earlier item has one of the item's keys.
+    pub(super) fn contain(&self, unique: &UniqueValues, placed: Placed) -> bool {
+        unique.identities(placed).any(|key| self.0.contains(&key))
+    }
+
+    /// Adds the keys of a pending item.
+    pub(super) fn add(&mut self, unique: &UniqueValues, placed: Placed) {
+        self.0.extend(unique.identities(placed));
+    }
+}
+
+/// For each group, the position of the first item that must wait for another item with the same key.
+pub(super) fn waiting(batch: &InsertBatch<'_>) -> HashMap<usize, usize> {
+    let mut waiting = HashMap::new();
+    if batch.unique.keys.is_empty() {
+        return waiting;
+    }
+    let mut earlier = EarlierKeys::default();
+    for placed in batch.pending_in_order() {
+        if earlier.contain(&batch.unique, placed) {
+            waiting.entry(placed.group).or_insert(placed.position);
+        }
+        earlier.add(&batch.unique, placed);
+    }
+    waiting
+}
