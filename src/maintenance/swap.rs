@@ -13,7 +13,7 @@ use bson::{Bson, Document};
 
 pub(crate) use self::commands::{CollectionRename, Freezing, concern_kept};
 pub(crate) use self::fencing::take_down as take_fences_down;
-pub(crate) use self::frozen::Frozen;
+pub(crate) use self::frozen::{Frozen, set_validator};
 pub(crate) use self::halt::Halt;
 pub(crate) use self::kind::{REPLICATION_TIMEOUT_MS, SwapKind, uuid_of};
 pub(crate) use self::writer::{Flushed, Writer};

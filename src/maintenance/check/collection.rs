@@ -10,6 +10,7 @@ use crate::maintenance::finding::Finding;
 use crate::maintenance::inspect::{self, ContentsCheck, FieldCensus, Plain, SCAN_TIMEOUT, Survey, first_foreign};
 use crate::maintenance::upstream::{ShapedCollection, description, explain, indexes, is_same_index, is_same_key};
 use crate::pattern::bucket::index::{ITEM_ID, is_item_id_without_prefix, specs};
+use crate::pattern::bucket::unique_index::{ClauseOfIndex, UniqueIndex, clauses, is_validator};
 use crate::pattern::bucket::{compact, item_index};
 use crate::pattern::shape_marker;
 use crate::pattern::shapes::{BucketShape, ItemIds};
@@ -65,6 +66,7 @@ async fn look(target: &ShapedCollection) -> Result<Vec<Finding>, Error> {
     findings.extend(index_findings(target, shape, &there));
     findings.extend(earlier_item_id(target, shape, &there));
     findings.extend(earlier_forms(target, shape, &there));
+    findings.extend(uniqueness_findings(target, shape, &described, &there));
     Ok(findings)
 }
 
@@ -120,7 +122,8 @@ fn unfit_options(described: &Document, are_ids_unique: bool) -> Vec<&'static str
     // In a clustered collection, `_id`s are unique.
     let clustered = (CLUSTERED, "clustered, with item_ids that are not unique");
     let unfit = unfit.into_iter().chain((!are_ids_unique).then_some(clustered));
-    let given = unfit.filter(|(option, _)| options.contains_key(option));
+    let is_of_indexes = validator_of(described).is_some_and(|validator| is_validator(&validator));
+    let given = unfit.filter(|(option, _)| options.contains_key(option) && !(*option == "validator" && is_of_indexes));
     given.map(|(_, words)| words).collect()
 }
 
@@ -192,6 +195,46 @@ fn earlier_forms(target: &ShapedCollection, shape: &BucketShape, there: &[Docume
         Finding::note(target.namespace(), text)
     };
     there.iter().filter(is_earlier).map(finding).collect()
+}
+
+/// Findings about unique indexes without their clause in the validator, and clauses without an index.
+fn uniqueness_findings(
+    target: &ShapedCollection,
+    shape: &BucketShape,
+    described: &Document,
+    there: &[Document],
+) -> Vec<Finding> {
+    let specs = there.iter().filter_map(|found| RawDocumentBuf::try_from(found).ok());
+    let unique: Vec<UniqueIndex> = specs.filter_map(|spec| UniqueIndex::of(shape, &spec)).collect();
+    let validator = validator_of(described);
+    let clauses = validator.as_deref().map(clauses).unwrap_or_default();
+    let unenforced = unique
+        .iter()
+        .filter(|index| !clauses.contains(&ClauseOfIndex::of(shape, index)));
+    let unenforced = unenforced.map(|index| {
+        format!(
+            "unique index {} does not keep items of one page apart: create it again through mongoshape, which adds the validator",
+            index.name()
+        )
+    });
+    let interrupted = clauses
+        .iter()
+        .filter(|clause| !unique.iter().any(|index| index.name() == clause.index));
+    let interrupted = interrupted.map(|clause| {
+        format!(
+            "the creation of the unique index {} was interrupted, and writes of equal values fail: create the index again through \
+             mongoshape, or drop it",
+            clause.index
+        )
+    });
+    let texts = unenforced.chain(interrupted);
+    texts.map(|text| Finding::error(target.namespace(), text)).collect()
+}
+
+/// The validator of a listed collection.
+fn validator_of(described: &Document) -> Option<RawDocumentBuf> {
+    let options = described.get_document("options").ok()?;
+    RawDocumentBuf::try_from(options.get_document(compact::VALIDATOR).ok()?).ok()
 }
 
 /// Whether an existing index serves as a wanted index of the shape.

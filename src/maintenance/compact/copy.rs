@@ -9,15 +9,17 @@ use mongodb::error::{Error, ErrorKind};
 
 use crate::command::document::{get, put, single};
 use crate::maintenance::swap::{
-    CollectionRename, Flushed, Frozen, Halt, REPLICATION_TIMEOUT_MS, Writer, concern_kept, options_of, uuid_of,
+    CollectionRename, Flushed, Frozen, Halt, REPLICATION_TIMEOUT_MS, Writer, concern_kept, options_of, set_validator,
+    uuid_of,
 };
 use crate::maintenance::upstream::{ShapedCollection, description, indexes_of};
 use crate::pattern::bucket::compact::{Packed, copy_name, stopped_name};
 use crate::pattern::bucket::fence::is_fence;
 use crate::pattern::bucket::key::Key;
 use crate::pattern::bucket::predicate_pushdown::is_page_of_any_layout;
+use crate::pattern::bucket::unique_index::{IndexKey, UniqueIndex, lookups};
 use crate::pattern::bucket::{index, item_index};
-use crate::pattern::shapes::BucketShape;
+use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// The most removals of other keys to make room for one page.
 const MAX_ATTEMPTS: u32 = 100;
@@ -189,8 +191,38 @@ impl<'a> Copy<'a> {
         Ok(())
     }
 
-    /// Removes the keys that have items of this page: these items were moved to another key.
+    /// Sets the validator of the unique indexes. Until then, a page of the copy may contain an item as it was
+    /// before another item of the page got its values.
+    pub(super) async fn set_validator(&self) -> Result<(), Halt> {
+        set_validator(self.target, self.shape, self.name()).await
+    }
+
+    /// Removes the keys that have items of this page, or items with their values in a unique index: these items
+    /// were moved to another key or changed.
     async fn make_room(&mut self, page: &RawDocument) -> Result<(), Halt> {
+        self.make_room_for_ids(page).await?;
+        for index in indexes(self.target, self.name()).await? {
+            let spec = RawDocumentBuf::try_from(&index).map_err(|_| Halt::Misfit)?;
+            let Some(index) = UniqueIndex::of(self.shape, &spec) else {
+                continue;
+            };
+            let keys = index.keys_of_page(self.shape, page);
+            let keys: Vec<&IndexKey> = keys.iter().collect();
+            for arguments in lookups(self.shape, &index, &keys) {
+                let mut find = single("find", self.name());
+                if let Some(filter) = get(&arguments, "filter") {
+                    find.append(cstr!("filter"), filter);
+                }
+                self.evict(find).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn make_room_for_ids(&mut self, page: &RawDocument) -> Result<(), Halt> {
+        if self.shape.item_ids() != ItemIds::Unique {
+            return Ok(());
+        }
         let items = get(page, self.shape.items()).and_then(RawBsonRef::as_array);
         let items = items
             .into_iter()
@@ -203,6 +235,11 @@ impl<'a> Copy<'a> {
         let mut find = single("find", self.name());
         find.append(cstr!("filter"), &filter);
         find.append(cstr!("hint"), index::ITEM_ID);
+        self.evict(find).await
+    }
+
+    /// Removes the keys of the pages that a query returns.
+    async fn evict(&mut self, mut find: RawDocumentBuf) -> Result<(), Halt> {
         find.append(cstr!("projection"), single(self.shape.items(), 0));
         let found = self.target.database.run_raw_cursor_command(find).await?;
         let found: Vec<RawDocumentBuf> = found.with_type().try_collect().await?;

@@ -26,7 +26,8 @@ use crate::config::UpstreamConfig;
 use crate::maintenance::finding::{Finding, Findings};
 use crate::maintenance::inspect::{Plain, is_frozen, look, taken};
 use crate::maintenance::swap::{
-    CollectionRename, Freezing, Frozen, Halt, SwapKind, Writer, concurrent_runs, options_of, take_fences_down, uuid_of,
+    CollectionRename, Freezing, Frozen, Halt, SwapKind, Writer, concurrent_runs, options_of, set_validator,
+    take_fences_down, uuid_of,
 };
 use crate::maintenance::upstream::{self, ShapedCollection, description};
 use crate::pattern::bucket::pack;
@@ -222,6 +223,7 @@ impl Packing<'_> {
         writer.wait_for_the_majority();
         copy::fill(self.by.target, self.shape, &mut writer, self.stop, self.findings).await?;
         make_indexes(target, &indexes.stored).await?;
+        set_validator(target, self.shape, &name).await?;
         let packed = Items::of_pages(target, self.shape, &name, self.stop).await?;
         let there = Items::of_documents(target, self.shape, &target.collection, self.stop).await?;
         there.must_be(packed)?;

@@ -14,7 +14,7 @@ use super::halt::Halt;
 use super::kind::NAMESPACE_NOT_FOUND;
 use crate::command::document::{array_of, single};
 use crate::maintenance::upstream::{ShapedCollection, indexes_of};
-use crate::pattern::bucket::fence::{Fence, is_fence};
+use crate::pattern::bucket::fence::{Fence, is_fence, is_validator_fence};
 
 /// mongod's code for an index that exists under another name.
 const OPTIONS_CONFLICT: i32 = 85;
@@ -70,12 +70,21 @@ async fn create(held: Held<'_>) -> Result<Fence, Halt> {
 
 /// Drops all fences from the collection with that name and UUID.
 pub(crate) async fn take_down(database: &Database, name: &str, uuid: &Binary) -> Result<(), Halt> {
+    take_down_where(database, name, uuid, is_fence).await
+}
+
+async fn take_down_where(
+    database: &Database,
+    name: &str,
+    uuid: &Binary,
+    is_meant: fn(&str) -> bool,
+) -> Result<(), Halt> {
     let there = match indexes_of(database, name).await {
         Err(error) if has_code(&error, &[NAMESPACE_NOT_FOUND]) => return Ok(()),
         there => there?,
     };
     let names = there.iter().filter_map(|index| index.get_str("name").ok());
-    for fence in names.filter(|name| is_fence(name)) {
+    for fence in names.filter(|name| is_meant(name)) {
         let mut command = drop_indexes(name, uuid, &[fence.to_owned()]);
         append_concern(&mut command);
         match database.run_raw_command(command).await {
@@ -84,6 +93,11 @@ pub(crate) async fn take_down(database: &Database, name: &str, uuid: &Binary) ->
         }
     }
     Ok(())
+}
+
+/// Drops the fences of proxies that change the validator.
+pub(super) async fn take_down_validator_fences(database: &Database, name: &str, uuid: &Binary) -> Result<(), Halt> {
+    take_down_where(database, name, uuid, is_validator_fence).await
 }
 
 pub(super) fn drop_indexes(name: &str, uuid: &Binary, indexes: &[String]) -> RawDocumentBuf {

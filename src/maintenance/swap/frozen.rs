@@ -9,21 +9,25 @@ use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 use bson::{Binary, Document};
 use tokio_util::sync::CancellationToken;
 
-use super::commands::{Freezing, INDEX_NOT_FOUND, UUID_MISMATCH, has_code};
+use super::commands::{Freezing, INDEX_NOT_FOUND, UUID_MISMATCH, append_concern, concern_kept, has_code};
 use super::fencing::{self, Held};
 use super::halt::Halt;
 use super::kind::NAMESPACE_NOT_FOUND;
 use super::kind::{SwapKind, uuid_of};
 use crate::command::document::single;
-use crate::maintenance::upstream::{description, explain};
+use crate::maintenance::upstream::{ShapedCollection, description, explain, indexes_of};
 use crate::pattern::bucket::fence::Fence;
+use crate::pattern::bucket::unique_index::{UniqueIndex, validator};
 use crate::pattern::bucket::{compact, pack};
+use crate::pattern::shapes::BucketShape;
 
 /// The collection to be swapped, under this run's fence.
 pub(crate) struct Frozen<'a> {
     by: Freezing<'a>,
     uuid: Binary,
     fence: Fence,
+    /// The validator of the collection's unique indexes, which a thaw restores.
+    validator: RawDocumentBuf,
 }
 
 impl<'a> Frozen<'a> {
@@ -37,7 +41,18 @@ impl<'a> Frozen<'a> {
             uuid: &uuid,
         };
         let fence = fencing::put_up(fenced, stop).await?;
-        Ok(Self { by, uuid, fence })
+        let validator = match by.target.bucket() {
+            Some(shape) if by.work == SwapKind::Compact => {
+                validator_of(by.target, shape, &by.target.collection).await?
+            }
+            _ => RawDocumentBuf::new(),
+        };
+        Ok(Self {
+            by,
+            uuid,
+            fence,
+            validator,
+        })
     }
 
     pub(crate) fn by(&self) -> Freezing<'a> {
@@ -60,12 +75,21 @@ impl<'a> Frozen<'a> {
             SwapKind::Compact => compact::freeze(),
             SwapKind::Pack => pack::freeze(),
         };
-        self.modify(self.fence.freeze(), Some(&validator), Some(stop)).await
+        loop {
+            self.modify(self.fence.freeze(), Some(&validator), Some(stop)).await?;
+            // From here on, a late change of the validator by a proxy fails.
+            let target = self.by.target;
+            fencing::take_down_validator_fences(&target.database, &target.collection, &self.uuid).await?;
+            let described = description(&target.database, &target.collection).await?;
+            if described.is_none_or(|described| self.by.work.has_frozen(&described)) {
+                return Ok(());
+            }
+        }
     }
 
     /// Undoes the freeze of an earlier run, before this one has frozen anything.
     pub(crate) async fn thaw_for_now(&self) -> Result<(), Halt> {
-        self.modify(self.fence.thaw(), Some(&RawDocumentBuf::new()), None).await
+        self.modify(self.fence.thaw(), Some(&self.validator), None).await
     }
 
     /// Undoes the freeze and drops the fence. After this, late freezes of this run fail.
@@ -91,7 +115,7 @@ impl<'a> Frozen<'a> {
         // From here on a late freeze fails. Any other validator of the collection is not the run's.
         let described = description(&target.database, &target.collection).await?;
         if described.is_some_and(|described| self.by.work.has_frozen(&described)) {
-            let thaw = self.modification(self.fence.thaw(), Some(&RawDocumentBuf::new()));
+            let thaw = self.modification(self.fence.thaw(), Some(&self.validator));
             self.by.insist(&target.database, thaw).await?;
         }
         self.drop_index(&self.fence.thaw()).await
@@ -130,4 +154,31 @@ impl<'a> Frozen<'a> {
         let command = self.modification(index, validator);
         self.by.run(&self.by.target.database, command, stop).await
     }
+}
+
+/// Sets the validator for the unique indexes of a collection of pages.
+pub(crate) async fn set_validator(
+    target: &ShapedCollection,
+    shape: &BucketShape,
+    collection: &str,
+) -> Result<(), Halt> {
+    let validator = validator_of(target, shape, collection).await?;
+    if validator.is_empty() {
+        return Ok(());
+    }
+    let mut command = single("collMod", collection);
+    command.append(cstr!("validator"), &validator);
+    append_concern(&mut command);
+    concern_kept(&target.database.run_raw_command(command).await?)
+}
+
+async fn validator_of(
+    target: &ShapedCollection,
+    shape: &BucketShape,
+    collection: &str,
+) -> Result<RawDocumentBuf, Halt> {
+    let there = indexes_of(&target.database, collection).await?;
+    let specs = there.iter().filter_map(|spec| RawDocumentBuf::try_from(spec).ok());
+    let unique: Vec<UniqueIndex> = specs.filter_map(|spec| UniqueIndex::of(shape, &spec)).collect();
+    Ok(validator(shape, &unique))
 }

@@ -9,6 +9,7 @@ use super::kind::REPLICATION_TIMEOUT_MS;
 use crate::command::document::{array_of, single};
 use crate::maintenance::upstream::{ShapedCollection, as_integer};
 use crate::pattern::bucket::compact::Packed;
+use crate::pattern::bucket::layout::path;
 
 /// Pages in one command.
 const MAX_PAGES: usize = 1000;
@@ -160,8 +161,8 @@ fn write_error(reply: &Document) -> Option<(usize, Obstacle)> {
     let field = pattern.and_then(|pattern| pattern.keys().last());
     let obstacle = match field.map(String::as_str) {
         Some("_id") => Obstacle::Name,
-        Some(field) if field.ends_with("._id") => Obstacle::Items,
-        _ => Obstacle::Other(words.to_owned()),
+        Some(path::PAGE) | None => Obstacle::Other(words.to_owned()),
+        Some(_) => Obstacle::Items,
     };
     let is_duplicate = error.get("code").and_then(as_integer) == Some(DUPLICATE_KEY);
     let obstacle = if is_duplicate {

@@ -1,10 +1,12 @@
-//! The fence of a run that swaps a collection: two empty indexes, named after the run.
+//! Fences: empty indexes, named after a run, that a `collMod` of the run demands.
 //!
-//! A `collMod` that names an index fails as a whole if that index is missing. A freeze names one
-//! index of the fence, a thaw the other. After its index was dropped, a delayed freeze or thaw
-//! therefore has no effect. All fences have the same two keys, and mongod allows only one index
-//! with a given key and filter, so a collection has at most one fence. See
+//! A `collMod` that names an index fails as a whole if that index is missing. After the index was dropped, a
+//! delayed `collMod` therefore has no effect. All fences of one kind have the same key, and mongod allows only
+//! one index with a given key and filter, so a collection has at most one fence of each kind. See
 //! `docs/decisions/0027-late-messages-are-fenced.md`.
+//!
+//! A run that swaps a collection has a [`Fence`] of two indexes: a freeze names one, a thaw the other. A proxy
+//! that changes the validator of the [unique indexes](super::unique_index) has a [`ValidatorFence`].
 
 use bson::raw::{RawDocumentBuf, cstr};
 
@@ -15,6 +17,8 @@ use crate::command::document::single;
 const FREEZE: &str = "mongoshape_freeze";
 /// The same for a thaw.
 const THAW: &str = "mongoshape_thaw";
+/// The same for a change of the validator.
+const VALIDATOR: &str = "mongoshape_validator";
 
 /// The fence of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,40 +36,77 @@ impl Fence {
     /// The name of the index that a freeze demands.
     #[must_use]
     pub fn freeze(self) -> String {
-        self.named(FREEZE)
+        named(FREEZE, self.run)
     }
 
     /// The name of the index that a thaw demands.
     #[must_use]
     pub fn thaw(self) -> String {
-        self.named(THAW)
+        named(THAW, self.run)
     }
 
-    fn named(self, kind: &str) -> String {
-        format!("{kind}_{:016x}", self.run)
-    }
 
     /// Both indexes, as in the `indexes` of a `createIndexes`. They are hidden and contain no
     /// document.
     #[must_use]
     pub fn specs(self) -> [RawDocumentBuf; 2] {
-        [FREEZE, THAW].map(|kind| {
-            let mut spec = single("key", single(kind, 1));
-            spec.append(cstr!("name"), self.named(kind));
-            spec.append(cstr!("partialFilterExpression"), single(kind, single("$exists", true)));
-            spec.append(cstr!("hidden"), true);
-            spec
-        })
+        [FREEZE, THAW].map(|kind| spec(kind, self.run))
     }
+}
+
+/// The fence of one change of the validator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ValidatorFence {
+    run: u64,
+}
+
+impl ValidatorFence {
+    /// The fence of the change with this number. No other change may have the number.
+    #[must_use]
+    pub fn of_run(run: u64) -> Self {
+        Self { run }
+    }
+
+    /// The name of its index.
+    #[must_use]
+    pub fn name(self) -> String {
+        named(VALIDATOR, self.run)
+    }
+
+    /// Its index, as in the `indexes` of a `createIndexes`.
+    #[must_use]
+    pub fn spec(self) -> RawDocumentBuf {
+        spec(VALIDATOR, self.run)
+    }
+}
+
+fn named(kind: &str, run: u64) -> String {
+    format!("{kind}_{run:016x}")
+}
+
+fn spec(kind: &str, run: u64) -> RawDocumentBuf {
+    let mut spec = single("key", single(kind, 1));
+    spec.append(cstr!("name"), named(kind, run));
+    spec.append(cstr!("partialFilterExpression"), single(kind, single("$exists", true)));
+    spec.append(cstr!("hidden"), true);
+    spec
 }
 
 /// Whether an index of that name is part of a fence.
 #[must_use]
 pub fn is_fence(name: &str) -> bool {
-    [FREEZE, THAW].iter().any(|kind| {
-        let run = name.strip_prefix(kind).and_then(|rest| rest.strip_prefix('_'));
-        run.is_some_and(|run| u64::from_str_radix(run, 16).is_ok())
-    })
+    [FREEZE, THAW, VALIDATOR].iter().any(|kind| is_of_kind(name, kind))
+}
+
+/// Whether an index of that name is the fence of a change of the validator.
+#[must_use]
+pub fn is_validator_fence(name: &str) -> bool {
+    is_of_kind(name, VALIDATOR)
+}
+
+fn is_of_kind(name: &str, kind: &str) -> bool {
+    let run = name.strip_prefix(kind).and_then(|rest| rest.strip_prefix('_'));
+    run.is_some_and(|run| u64::from_str_radix(run, 16).is_ok())
 }
 
 #[cfg(test)]

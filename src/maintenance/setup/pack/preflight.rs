@@ -18,6 +18,8 @@ use crate::maintenance::inspect::{FieldCensus, is_frozen};
 use crate::maintenance::swap::{Halt, options_of};
 use crate::maintenance::upstream::ShapedCollection;
 use crate::pattern::bucket::fence::is_fence;
+use crate::pattern::bucket::item::Item;
+use crate::pattern::bucket::unique_index::UniqueIndex;
 use crate::pattern::bucket::item_index::{self, ID, is_clustered, is_own, name};
 use crate::pattern::bucket::{index, pack};
 use crate::pattern::shapes::BucketShape;
@@ -86,6 +88,8 @@ impl<'a> Fitness<'a> {
         let found = self.target.database.run_raw_cursor_command(find).await?;
         let mut documents = found.with_type::<RawDocumentBuf>();
         let mut census = FieldCensus::of_bucket(self.shape);
+        let stored = self.indexes.stored.iter();
+        let unique: Vec<UniqueIndex> = stored.filter_map(|spec| UniqueIndex::of(self.shape, spec)).collect();
         let (mut read, mut misfits, mut reported) = (0_u64, 0_u64, Instant::now());
         while let Some(document) = documents.try_next().await? {
             if stop.is_cancelled() {
@@ -93,10 +97,14 @@ impl<'a> Fitness<'a> {
             }
             read += 1;
             census.add(&document);
-            if let Err(error) = pack::item(self.shape, &document) {
+            let unfit = match pack::item(self.shape, &document) {
+                Ok(item) => without_key(self.shape, &unique, &item),
+                Err(error) => Some(error.message),
+            };
+            if let Some(reason) = unfit {
                 misfits += 1;
                 if misfits <= MAX_EXAMPLES {
-                    let text = format!("document with _id {}: {}", id_text(&document), error.message);
+                    let text = format!("document with _id {}: {reason}", id_text(&document));
                     self.unfit.push(Finding::error(&namespace, text));
                 }
             }
@@ -118,6 +126,13 @@ impl<'a> Fitness<'a> {
         findings.extend(self.unfit);
         Ok(None)
     }
+}
+
+/// The reason why an item has no key in one of the unique indexes.
+fn without_key(shape: &BucketShape, unique: &[UniqueIndex], item: &Item) -> Option<String> {
+    let index = unique.iter().find(|index| index.keys_of(shape, item).is_err())?;
+    let name = index.name();
+    Some(format!("it has an array of documents inside a field of the unique index {name}"))
 }
 
 /// The index on pages for an index on documents. `None`: none is needed. `Err`: the reason why it

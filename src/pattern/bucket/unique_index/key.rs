@@ -83,6 +83,14 @@ impl UniqueIndex {
 }
 
 impl UniqueIndex {
+    /// The keys of all items of a page.
+    #[must_use]
+    pub fn keys_of_page(&self, shape: &BucketShape, page: &RawDocument) -> Vec<IndexKey> {
+        let items = page.get_array(shape.items()).ok();
+        let items = items.into_iter().flatten().flatten().filter_map(RawBsonRef::as_document);
+        items.filter_map(|item| self.keys_on(shape, page, item).ok()).flatten().collect()
+    }
+
     /// The first key that two items of a page have.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf, cstr};
 
 use super::{IndexKey, UniqueIndex};
 use crate::command::document::{array_of, get, put, single};
@@ -23,11 +23,7 @@ pub struct KeysHeld(HashSet<Vec<u8>>);
 impl KeysHeld {
     /// Adds the keys of a page's items.
     pub fn add(&mut self, shape: &BucketShape, index: &UniqueIndex, page: &RawDocument) {
-        let items = page.get_array(shape.items()).ok();
-        for item in items.into_iter().flatten().flatten().filter_map(RawBsonRef::as_document) {
-            let keys = index.keys_on(shape, page, item).unwrap_or_default();
-            self.0.extend(keys.iter().map(IndexKey::identity));
-        }
+        self.0.extend(index.keys_of_page(shape, page).iter().map(IndexKey::identity));
     }
 
     /// Whether a stored item has the key.

@@ -35,6 +35,17 @@ pub struct ClauseOfIndex {
     pub clause: RawDocumentBuf,
 }
 
+impl ClauseOfIndex {
+    /// The clause of an index.
+    #[must_use]
+    pub fn of(shape: &BucketShape, index: &UniqueIndex) -> Self {
+        Self {
+            index: index.name().to_owned(),
+            clause: clause(shape, index),
+        }
+    }
+}
+
 /// The clauses of a [`validator`].
 #[must_use]
 pub fn clauses(validator: &RawDocument) -> Vec<ClauseOfIndex> {

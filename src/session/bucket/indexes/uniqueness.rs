@@ -1,23 +1,32 @@
 //! The validator that keeps items of one page apart, beside the unique indexes of mongod.
 //!
 //! A unique index is created in this order: the clause of the validator, a search for pages that do not satisfy
-//! it, the index, and once more a check that every unique index has its clause, because another proxy may have
-//! replaced the validator at the same time. So an index without its clause is never reported as created. A clause
+//! it, the index, and once more a check that every unique index has its clause, because a compaction may have
+//! replaced the validator meanwhile. So an index without its clause is never reported as created. A clause
 //! without an index remains if a proxy is stopped in between. It refuses writes with
 //! [`interrupted`](crate::pattern::bucket::unique_index::interrupted), until the index is created again or
 //! dropped.
 
+use std::time::Duration;
+
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use tokio::time::sleep;
 
 use super::there;
 use crate::command::arguments::InheritedOptions;
 use crate::command::document::{array_of, get, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::reply::CursorReply;
+use crate::pattern::bucket::compact;
+use crate::pattern::bucket::fence::{ValidatorFence, is_validator_fence};
 use crate::pattern::bucket::unique_index::{ClauseOfIndex, UniqueIndex, clause, clauses};
-use crate::session::backoff::MAX_ATTEMPTS;
+use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::error::RunError;
+
+/// Pause before the state of a frozen collection is read again, and the most such pauses: 30 seconds.
+const FROZEN_PAUSE: Duration = Duration::from_millis(50);
+const MAX_FROZEN: u32 = 600;
 
 /// Adds the clauses that these indexes and the existing ones lack.
 ///
@@ -25,26 +34,28 @@ use crate::session::error::RunError;
 /// mongod's error for duplicates if a page does not satisfy a clause.
 pub(super) async fn enforce(run: &mut BucketCommand<'_>, wanted: &[UniqueIndex]) -> Result<(), RunError> {
     for _ in 0..MAX_ATTEMPTS {
-        let there = there(run).await?.unwrap_or_default();
-        let mut kept = current(run).await?;
-        let all = there.unique(run.shape).chain(wanted.iter().cloned());
-        let mut missing: Vec<UniqueIndex> = Vec::new();
-        for index in all {
-            let has = |other: &ClauseOfIndex| other.index == index.name() && other.clause == clause(run.shape, &index);
-            if !kept.iter().any(has) && !missing.contains(&index) {
-                missing.push(index);
+        let mut added: Vec<UniqueIndex> = Vec::new();
+        let shape = run.shape;
+        let edit = |state: &State| {
+            let all = state.indexes.iter().chain(wanted);
+            added = all
+                .filter(|index| !state.clauses.contains(&ClauseOfIndex::of(shape, index)))
+                .cloned()
+                .collect();
+            let mut clauses = state.clauses.clone();
+            clauses.retain(|clause| added.iter().all(|index| index.name() != clause.index));
+            for clause in added.iter().map(|index| ClauseOfIndex::of(shape, index)) {
+                if !clauses.contains(&clause) {
+                    clauses.push(clause);
+                }
             }
-        }
-        if missing.is_empty() {
+            clauses
+        };
+        replace(run, edit).await?;
+        if added.is_empty() {
             return Ok(());
         }
-        kept.retain(|clause| missing.iter().all(|index| index.name() != clause.index));
-        kept.extend(missing.iter().map(|index| ClauseOfIndex {
-            index: index.name().to_owned(),
-            clause: clause(run.shape, index),
-        }));
-        replace(run, &kept).await?;
-        for index in &missing {
+        for index in &added {
             if let Some(error) = duplicate(run, index).await? {
                 return Err(build_failed(run, error).into());
             }
@@ -56,34 +67,95 @@ pub(super) async fn enforce(run: &mut BucketCommand<'_>, wanted: &[UniqueIndex])
 /// Removes the clauses without an index: those with these names, or all.
 pub(super) async fn withdraw(run: &mut BucketCommand<'_>, names: Option<&[&str]>) -> Result<(), RunError> {
     let is_meant = |clause: &ClauseOfIndex| names.is_none_or(|names| names.contains(&clause.index.as_str()));
-    let mut kept = current(run).await?;
-    if !kept.iter().any(is_meant) {
-        return Ok(());
+    let edit = |state: &State| {
+        let has_index = |clause: &ClauseOfIndex| state.indexes.iter().any(|index| index.name() == clause.index);
+        let kept = state.clauses.iter().filter(|clause| !is_meant(clause) || has_index(clause));
+        kept.cloned().collect()
+    };
+    replace(run, edit).await
+}
+
+/// The unique indexes and the validator.
+struct State {
+    indexes: Vec<UniqueIndex>,
+    clauses: Vec<ClauseOfIndex>,
+    /// The names of the fences of other changes.
+    fences: Vec<String>,
+}
+
+/// Reads the state, and waits while the collection is frozen. `None`: it does not exist.
+async fn state(run: &mut BucketCommand<'_>) -> Result<Option<State>, RunError> {
+    for _ in 0..MAX_FROZEN {
+        let Some(there) = there(run).await? else {
+            return Ok(None);
+        };
+        let mut command = single("listCollections", 1);
+        command.append(cstr!("filter"), single("name", run.namespace.collection));
+        InheritedOptions::of(run.context.head.body()).append_to_inspect(&mut command);
+        let reply = run.context.link.run(&command).await?;
+        let cursor = CursorReply::parse(&reply);
+        let described = cursor.as_ref().and_then(|cursor| cursor.documents().next());
+        let options = described.and_then(|described| get(described, "options")?.as_document());
+        if options.is_some_and(compact::is_frozen) {
+            sleep(FROZEN_PAUSE).await;
+            continue;
+        }
+        let validator = options.and_then(|options| get(options, "validator")?.as_document());
+        let fences = there.others.iter().filter(|name| is_validator_fence(name));
+        return Ok(Some(State {
+            indexes: there.unique(run.shape).collect(),
+            clauses: validator.map(clauses).unwrap_or_default(),
+            fences: fences.cloned().collect(),
+        }));
     }
-    let there = there(run).await?.unwrap_or_default();
-    let has_index = |clause: &ClauseOfIndex| there.unique(run.shape).any(|index| index.name() == clause.index);
-    kept.retain(|clause| !is_meant(clause) || has_index(clause));
-    replace(run, &kept).await
+    Err(super::given_up(run))
 }
 
-/// The clauses of the collection's validator.
-pub(super) async fn current(run: &mut BucketCommand<'_>) -> Result<Vec<ClauseOfIndex>, RunError> {
-    let mut command = single("listCollections", 1);
-    command.append(cstr!("filter"), single("name", run.namespace.collection));
-    InheritedOptions::of(run.context.head.body()).append_to_inspect(&mut command);
-    let reply = run.context.link.run(&command).await?;
-    let cursor = CursorReply::parse(&reply);
-    let described = cursor.as_ref().and_then(|cursor| cursor.documents().next());
-    let options = described.and_then(|described| get(described, "options")?.as_document());
-    let validator = options.and_then(|options| get(options, "validator")?.as_document());
-    Ok(validator.map(clauses).unwrap_or_default())
+/// Replaces the clauses of the validator by those that `edit` returns for the current state. Only one change at
+/// a time has a fence, so the state is current.
+async fn replace(
+    run: &mut BucketCommand<'_>,
+    mut edit: impl FnMut(&State) -> Vec<ClauseOfIndex>,
+) -> Result<(), RunError> {
+    for round in 0..MAX_ATTEMPTS {
+        let Some(before) = state(run).await? else {
+            return Ok(());
+        };
+        if edit(&before) == before.clauses {
+            return Ok(());
+        }
+        pause(round).await;
+        drop_indexes(run, &before.fences).await?;
+        let fence = ValidatorFence::of_run(rand::random());
+        let mut command = single("createIndexes", run.namespace.collection);
+        command.append(cstr!("indexes"), array_of(&[fence.spec()]));
+        match modify(run, command).await {
+            // Another change has begun.
+            Err(RunError::Command(error)) if error.is(ErrorCode::IndexOptionsConflict) => continue,
+            created => created?,
+        }
+        let changed = match state(run).await? {
+            Some(state) => modify(run, with_clauses(run, fence, &edit(&state))).await,
+            None => Ok(()),
+        };
+        drop_indexes(run, &[fence.name()]).await?;
+        match changed {
+            // Another change has dropped the fence.
+            Err(RunError::Command(error)) if error.is(ErrorCode::IndexNotFound) => {}
+            changed => return changed,
+        }
+    }
+    Err(super::given_up(run))
 }
 
-/// Replaces the validator. A page that does not satisfy it already may still be changed: its items existed
-/// before the index.
-async fn replace(run: &mut BucketCommand<'_>, clauses: &[ClauseOfIndex]) -> Result<(), RunError> {
+/// The `collMod` that sets the validator, if the fence exists. A page that does not satisfy the validator already
+/// may still be changed: its items are older than the index.
+fn with_clauses(run: &BucketCommand<'_>, fence: ValidatorFence, clauses: &[ClauseOfIndex]) -> RawDocumentBuf {
     let clauses: Vec<RawDocumentBuf> = clauses.iter().map(|clause| clause.clause.clone()).collect();
     let mut command = single("collMod", run.namespace.collection);
+    let mut demanded = single("name", fence.name());
+    demanded.append(cstr!("hidden"), true);
+    command.append(cstr!("index"), demanded);
     if clauses.is_empty() {
         command.append(cstr!("validator"), RawDocumentBuf::new());
     } else {
@@ -91,6 +163,23 @@ async fn replace(run: &mut BucketCommand<'_>, clauses: &[ClauseOfIndex]) -> Resu
         command.append(cstr!("validationLevel"), "moderate");
         command.append(cstr!("validationAction"), "error");
     }
+    command
+}
+
+async fn drop_indexes(run: &mut BucketCommand<'_>, names: &[String]) -> Result<(), RunError> {
+    for name in names {
+        let mut command = single("dropIndexes", run.namespace.collection);
+        command.append(cstr!("index"), name.as_str());
+        match modify(run, command).await {
+            Err(RunError::Command(error)) if error.is(ErrorCode::IndexNotFound) => {}
+            dropped => dropped?,
+        }
+    }
+    Ok(())
+}
+
+/// Sends a command that changes the collection's metadata.
+async fn modify(run: &mut BucketCommand<'_>, mut command: RawDocumentBuf) -> Result<(), RunError> {
     if let Some(concern) = get(run.context.head.body(), "writeConcern") {
         command.append(cstr!("writeConcern"), concern);
     }
