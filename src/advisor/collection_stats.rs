@@ -39,6 +39,8 @@ pub(super) struct Index {
     pub(super) fields: Vec<String>,
     /// For each field, whether the index is descending on it.
     pub(super) descending: Vec<bool>,
+    /// Whether it is unique, other than the index on `_id`.
+    pub(super) is_unique: bool,
     /// Properties that an index on buckets cannot have, as text.
     pub(super) kinds: Vec<&'static str>,
     /// Bytes on disk.
@@ -57,7 +59,6 @@ impl Index {
         let is_id = name == "_id_";
         let of_kind = |kind: &str| key.values().any(|value| value.as_str() == Some(kind));
         let kinds = [
-            (is("unique") && !is_id, "unique"),
             (is("sparse"), "sparse"),
             (has("partialFilterExpression"), "partial"),
             (has("expireAfterSeconds"), "a TTL index"),
@@ -71,6 +72,7 @@ impl Index {
             name,
             fields: key.keys().cloned().collect(),
             descending: key.values().map(is_negative).collect(),
+            is_unique: is("unique") && !is_id,
             kinds: kinds
                 .into_iter()
                 .filter(|(is, _)| *is)
@@ -81,7 +83,7 @@ impl Index {
         }
     }
 
-    /// Its specification, without options.
+    /// Its specification, without other options than `unique`.
     pub(super) fn spec(&self) -> RawDocumentBuf {
         let mut key = RawDocumentBuf::new();
         for (field, descending) in self.fields.iter().zip(&self.descending) {
@@ -89,6 +91,9 @@ impl Index {
         }
         let mut spec = single("key", key);
         put(&mut spec, "name", self.name.as_str());
+        if self.is_unique {
+            put(&mut spec, "unique", true);
+        }
         spec
     }
 
@@ -265,7 +270,8 @@ mod tests {
         let check = |described: Document, expected: &[&str]| assert_eq!(Index::of(&described).kinds, expected);
         check(doc! { "name": "_id_", "key": { "_id": 1 }, "unique": true }, &[]);
         check(doc! { "name": "a_1", "key": { "a": 1, "b": -1 } }, &[]);
-        check(doc! { "name": "a_1", "key": { "a": 1 }, "unique": true }, &["unique"]);
+        check(doc! { "name": "a_1", "key": { "a": 1 }, "unique": true }, &[]);
+        check(doc! { "name": "a_1", "key": { "a": 1 }, "unique": true, "sparse": true }, &["sparse"]);
         check(
             doc! { "name": "a", "key": { "_fts": "text", "_ftsx": 1 } },
             &["a text index"],

@@ -87,12 +87,14 @@ fn look(
     let conflicting = facts
         .indexes
         .iter()
-        .find(|index| !index.is_plain() && index.fields.iter().any(is_of_array));
+        .find(|index| (index.is_unique || !index.is_plain()) && index.fields.iter().any(is_of_array));
     if let Some(index) = conflicting {
+        let unique = index.is_unique.then_some("unique");
+        let kinds: Vec<&str> = unique.into_iter().chain(index.kinds.iter().copied()).collect();
         return Err(format!(
             "{name} has the index {}, which is {}",
             index.name,
-            index.kinds.join(", ")
+            kinds.join(", ")
         ));
     }
     let mut lengths = field.lengths.clone();

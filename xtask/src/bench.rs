@@ -21,6 +21,7 @@ mod servers;
 mod statistics;
 mod table;
 mod trades;
+mod unique;
 mod update;
 
 use anyhow::Result;
@@ -43,6 +44,8 @@ pub(crate) enum Command {
     /// What updating and deleting items by `_id` costs through mongoshape, beside a plain collection, direct
     /// and through `HAProxy`
     Update(update::Options),
+    /// What a unique index costs inserts, through mongoshape and on a plain collection
+    Unique(unique::Options),
     /// How far the sizes that `advise` forecasts are from those after `setup --pack`
     Forecast(forecast::Options),
     /// What books with very many buyers cost through mongoshape, beside plain collections, direct and relayed
@@ -56,6 +59,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::Read(options) => read::run(options),
         Command::Queries(options) => queries::run(options),
         Command::Update(options) => update::run(options),
+        Command::Unique(options) => unique::run(options),
         Command::Forecast(options) => forecast::run(options),
         Command::Outlier(options) => outlier::run(options),
     }

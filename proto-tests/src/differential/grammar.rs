@@ -151,6 +151,9 @@ groups! {
 
     /// A read of one key in a range of time.
     RANGE "range" [RangeEnds, RangeSort, RangeLimit, RangeCommand, RangeInserts]
+
+    /// Writes on a collection with a unique index.
+    UNIQUE "unique" [UniqueIndex, UniqueCreation]
 }
 
 /// Productions that do not come together, and why.

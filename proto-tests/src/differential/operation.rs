@@ -17,6 +17,7 @@ mod newest_lookup;
 mod scene;
 mod sorted;
 mod transaction;
+mod unique;
 mod update;
 mod view;
 mod writes;
@@ -125,6 +126,9 @@ pub const READS: &[Family] = &[
 /// Sorted reads of collections with an index.
 pub const SORTED: &[Family] = &[Family::new("sorted", 3, sorted::generate)];
 
+/// Writes on collections with a unique index.
+pub const UNIQUE: &[Family] = &[Family::new("unique", 1, unique::generate)];
+
 /// Mostly writes, on a replica set: retryable ones, some of them sent twice, and transactions.
 pub const WRITES: &[Family] = &[
     Family::new("insert", 50, insert::generate),
@@ -154,6 +158,7 @@ pub const ALL: &[Family] = &[
     Family::new("empty", 4, empty::generate),
     Family::new("scene", 4, scene::generate),
     Family::new("sorted", 3, sorted::generate),
+    Family::new("unique", 3, unique::generate),
     Family::new("create or drop", 1, collection::generate),
 ];
 
@@ -172,6 +177,7 @@ pub const ALL_IN_SESSIONS: &[Family] = &[
     Family::new("empty", 4, empty::generate),
     Family::new("scene", 4, scene::generate),
     Family::new("sorted", 3, sorted::generate),
+    Family::new("unique", 3, unique::generate),
     Family {
         needs_sessions: true,
         ..Family::new("transaction", 8, transaction::generate)

@@ -4,7 +4,7 @@
 mod covering;
 
 use anyhow::Result;
-use proto_tests::differential::operation::{ALL, ALL_IN_SESSIONS, FAMILIES, READS, SORTED, WRITES};
+use proto_tests::differential::operation::{ALL, ALL_IN_SESSIONS, FAMILIES, READS, SORTED, UNIQUE, WRITES};
 use proto_tests::differential::{Coverage, Outcome, Report, Run};
 use proto_tests::{ItemIds, Shape, mongod};
 
@@ -75,6 +75,53 @@ fn sorted_reads_by_an_index() -> Result<()> {
             coverage: Coverage::default(),
         };
         report_of(&run)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn unique_indexes() -> Result<()> {
+    check_unique_indexes(mongod::shared(), false)
+}
+
+#[test]
+fn unique_indexes_in_sessions() -> Result<()> {
+    check_unique_indexes(mongod::shared_replica_set(), true)
+}
+
+fn check_unique_indexes(upstream: &mongod::Mongod, moves: bool) -> Result<()> {
+    let shapes = [
+        renamed(with_time(&["k"])),
+        Shape {
+            max_items: 3,
+            ..renamed(with_time(&["k", "region"]))
+        },
+        Shape {
+            item_ids: ItemIds::Stored,
+            max_items: 5,
+            ..Shape::new(&["k"])
+        },
+        Shape {
+            item_ids: ItemIds::Dropped,
+            ..renamed(Shape::new(&["k"]))
+        },
+    ];
+    for (shape, seed) in shapes.into_iter().zip(401..) {
+        let seeds = if is_full() { 10 } else { 1 };
+        let run = Run {
+            shape: Shape {
+                items_change: true,
+                ..shape
+            },
+            outlier: None,
+            seeds: (0..seeds).map(|number| seed + 100 * number).collect(),
+            operations: if is_full() { 40 } else { 10 },
+            moves,
+            families: UNIQUE,
+            coverage: Coverage::default(),
+        };
+        let report = run.against(upstream)?;
+        assert!(report.disagreements.is_empty(), "{report}");
     }
     Ok(())
 }

@@ -133,7 +133,7 @@ fn advise_distinguishes_collections_and_writes_nothing() -> Result<()> {
             &["no shape is proposed", reason],
         );
     };
-    unfit("users", "no bucket shape: has the index email_1, which is unique");
+    unfit("users", "no bucket shape: has the index email_1, which is sparse");
     unfit("capped", "no shape: is capped");
     unfit("view", "no shape: is a view");
     unfit("weather", "no shape: is a time-series collection");

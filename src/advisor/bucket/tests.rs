@@ -84,13 +84,13 @@ fn key_that_is_read_whole_gets_larger_pages() {
 #[test]
 fn all_reasons_against_are_reported() {
     let mut facts = trade_facts();
-    facts.add_indexes(&[doc! { "key": { "ticker": 1 }, "name": "ticker_1", "unique": true }]);
+    facts.add_indexes(&[doc! { "key": { "ticker": 1 }, "name": "ticker_1", "sparse": true }]);
     facts.documents = 10;
     facts.data = 10 << 20;
     let mut traffic = Traffic::default();
     traffic.add_change_stream();
     let expected = [
-        "has the index ticker_1, which is unique; bucket collections do not support it",
+        "has the index ticker_1, which is sparse; bucket collections do not support it",
         "the application uses $changeStream, which is refused on bucket collections",
         "has only 10 documents",
         "its documents are large, 1048576 bytes on average",

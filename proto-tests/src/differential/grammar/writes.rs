@@ -112,6 +112,26 @@ declare_sites! {
     /// The order in which the documents are inserted.
     "scene.inserts" RangeInserts { InOrder 3, Late 1 }
 
+    /// The unique index of a collection.
+    "unique.index" UniqueIndex {
+        Field 3, Backward 1, Nested 2, Two 2, KeyAndField 2, FieldAndKey 1, KeyAndTime 1, Time 1, Key 1,
+    }
+
+    /// When it is created.
+    "unique.creation" UniqueCreation { Early 3, Late 1 }
+
+    /// A value that other documents may have.
+    "unique.value" UniqueValue {
+        Number 6, Double 2, Long 1, Decimal 1, Text 1, Missing 2, Null 1, Undefined 1, Array 2, EmptyArray 1, ArrayOfArrays 1, Document 1,
+        Regex 1,
+    }
+
+    /// A write that may collide.
+    "unique.write" UniqueWrite {
+        InsertOne 6, InsertMany 6, ThroughArray 1, Set 4, SetNested 3, SetOther 2, Stages 2, Replace 2, Move 2, FindAndModify 3, Upsert 2,
+        UpsertByValue 2, Delete 2, Drop 1, Create 1, CreateOther 1,
+    }
+
     /// Which document of an update of many is the first that fails.
     "scene.failing" Failing { First 1, Middle 3, Last 1 }
 }

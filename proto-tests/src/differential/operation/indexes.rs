@@ -59,7 +59,7 @@ fn create(generator: &mut Generator) -> Document {
         doc! { "key": { "n": 1 }, "name": "qty_1" },
         doc! { "key": { "qty": 1 }, "name": "another" },
         doc! { "key": { "qty": 1 } },
-        doc! { "key": { "qty": 1 }, "name": "single", "unique": true },
+        doc! { "key": { "qty": 1 }, "name": "single", "unique": true, "sparse": true },
         doc! { "key": { "qty": 1 }, "name": "short", "expireAfterSeconds": 1000 },
         doc! { "key": { "qty": 0 }, "name": "none" },
     ];

@@ -49,7 +49,7 @@ pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
 }
 
 /// Documents of one key in the order of their times, of which these have no number in `qty`.
-fn documents(generator: &Generator, count: i32, failing: &[i32]) -> Vec<Document> {
+pub(super) fn documents(generator: &Generator, count: i32, failing: &[i32]) -> Vec<Document> {
     let document = |number: i32| {
         let mut document = doc! { "_id": number, "n": number };
         for key in &generator.shape.key {

@@ -56,8 +56,8 @@ const KINDS: &[Kind] = &[
         names(write.filter(), "$near") || names(write.filter(), "$nearSphere")
     }),
     kind("invalid key value", NO_KEY, |write| write.may_give_no_key()),
-    kind("unique index", "a unique index (it would index pages", |write| {
-        has_index_with(write, "unique")
+    kind("sparse unique index", "a sparse unique index (it would omit", |write| {
+        has_index_with(write, "sparse")
     }),
     kind(
         "index with a time to live",

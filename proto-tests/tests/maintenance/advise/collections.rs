@@ -31,7 +31,7 @@ pub(crate) fn fill(direct: &mut Connection, database: &str) -> Result<()> {
     index(
         direct,
         database,
-        ("users", doc! { "email": 1 }, doc! { "unique": true }),
+        ("users", doc! { "email": 1 }, doc! { "unique": true, "sparse": true }),
     )?;
     let sessions = (0..2000).map(|number| doc! { "_id": number, "userId": number, "at": at(number), "token": SECRET });
     insert(direct, database, ("sessions", sessions.collect()))?;

@@ -243,9 +243,9 @@ fn refusals(application: &mut Application) -> Result<()> {
     application.rejected(doc! { "reIndex": "items" }, ("items", "command"), Nobody)?;
     let out = doc! { "aggregate": "plain", "pipeline": [{ "$out": "items" }], "cursor": {} };
     application.rejected(out, ("items", "mention"), Nobody)?;
-    let unique = doc! { "key": { "x": 1 }, "name": "x", "unique": true };
+    let sparse = doc! { "key": { "x": 1 }, "name": "x", "sparse": true };
     application.rejected(
-        doc! { "createIndexes": "items", "indexes": [unique] },
+        doc! { "createIndexes": "items", "indexes": [sparse] },
         ("items", "index"),
         Mongod,
     )?;

@@ -22,12 +22,6 @@ pub struct IndexKey(pub(super) Vec<RawBson>);
 pub struct PathThroughArray;
 
 impl IndexKey {
-    fn order(&self, other: &Self) -> Ordering {
-        let parts = self.0.iter().zip(&other.0);
-        let mut orders = parts.filter_map(|(one, other)| compare(one.as_raw_bson_ref(), other.as_raw_bson_ref()));
-        orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
-    }
-
     /// Bytes that are the same for equal keys.
     #[must_use]
     pub fn identity(&self) -> Vec<u8> {
@@ -77,8 +71,18 @@ impl UniqueIndex {
                 .collect();
         }
         let mut keys: Vec<IndexKey> = keys.into_iter().map(IndexKey).collect();
-        keys.sort_by(IndexKey::order);
+        keys.sort_by(|one, other| self.order(one, other));
         Ok(keys)
+    }
+
+    /// The order of two keys in the index. Values that the proxy cannot compare are equal.
+    fn order(&self, one: &IndexKey, other: &IndexKey) -> Ordering {
+        let parts = self.fields.iter().zip(one.0.iter().zip(&other.0));
+        let mut orders = parts.filter_map(|(field, (one, other))| {
+            let order = compare(one.as_raw_bson_ref(), other.as_raw_bson_ref())?;
+            Some(if field.is_ascending { order } else { order.reverse() })
+        });
+        orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
     }
 }
 

@@ -3,9 +3,10 @@
 //! mongod refuses a statement that would store a second item with a key. Only then are the keys of the
 //! pending items looked up, and those with a stored key refused. The keys are looked up before the first
 //! statement where a refused statement would cost more: in a transaction, which it would end, and in an
-//! ordered command on several keys, of which later items could be stored before.
+//! ordered command on several keys of the shape, of which later items could be stored before.
 //!
-//! Of several items with one key, only the first is sent. The others wait until it is stored or refused.
+//! Of several items with one key, only the first is sent. The others wait until it is stored or refused. A
+//! command on one key of the shape needs that only after a refused statement.
 
 use std::collections::{HashMap, HashSet};
 
@@ -64,10 +65,11 @@ impl UniqueValues {
 /// have no key.
 pub(super) async fn learn(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<(), RunError> {
     let refused = batch.unique.refused.take();
-    let looks_first = batch.in_transaction() || (batch.ordered && batch.groups.len() > 1);
-    if refused.is_none() && (batch.unique.is_learned || !looks_first) {
+    let is_of_several = batch.groups.len() > 1;
+    if refused.is_none() && (batch.unique.is_learned || !(is_of_several || batch.in_transaction())) {
         return Ok(());
     }
+    let looks_up = refused.is_some() || batch.ordered || batch.in_transaction();
     if refused.is_some() {
         indexes::forget(run);
     }
@@ -86,6 +88,9 @@ pub(super) async fn learn(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'
         }
     }
     read_keys(run, batch);
+    if looks_up && !batch.unique.indexes.is_empty() {
+        batch.groups.iter_mut().for_each(|group| group.suspect_ids(true));
+    }
     Ok(())
 }
 
@@ -97,7 +102,6 @@ fn read_keys(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>) {
     }
     let mut refused = Vec::new();
     for (group, of_key) in batch.groups.iter_mut().enumerate() {
-        of_key.suspect_ids(true);
         let pending: Vec<usize> = of_key.pending().collect();
         for position in pending {
             let Some(item) = of_key.item(position) else { continue };

@@ -35,7 +35,8 @@ pub(super) fn indexes() -> Of {
             "indexes.hidden",
             of(doc! { "hidden": true, "name": "h", "key": { "h": 1 } }),
         )
-        .sent("indexes.unique", of(doc! { "unique": true }))
+        .sent("indexes.unique", of(doc! { "unique": true, "name": "u", "key": { "u": 1, "_id": 1 } }))
+        .but("indexes.unique", of(doc! { "unique": true, "sparse": true }))
         .sent("indexes.sparse", of(doc! { "sparse": true }))
         .sent(
             "indexes.partialFilterExpression",

@@ -1,0 +1,334 @@
+//! Writes on a collection with a unique index, of which many collide.
+
+use anyhow::{Context as _, Result, ensure};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::{Bson, DateTime, Decimal128, Document, Regex, bson, doc};
+
+use super::scene::documents;
+use super::{Operation, Outcome, sent_again};
+use crate::differential::compare::{self, Canon};
+use crate::differential::grammar::{UNIQUE, UniqueCreation, UniqueIndex, UniqueValue, UniqueWrite};
+use crate::differential::sides::{COLLECTION, field, show};
+use crate::differential::{Generator, Side, Sides, contents};
+
+/// The name of the index.
+const INDEX: &str = "unique";
+/// What the proxy says of an array inside a path of the index.
+const THROUGH_ARRAY: &str = "an array of documents inside a field of the unique index";
+
+#[derive(Debug)]
+pub(super) struct Unique {
+    documents: Vec<Document>,
+    create: Document,
+    /// Whether the index is created before the documents.
+    is_early: bool,
+    steps: Vec<Step>,
+    canon: Canon,
+}
+
+#[derive(Debug)]
+struct Step {
+    command: Document,
+    /// How often it is sent as a retryable write; 0: it is none.
+    sent: u32,
+    /// Whether it is a transaction of its own.
+    is_transaction: bool,
+}
+
+pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
+    generator.group(&UNIQUE, make_up)
+}
+
+fn make_up(generator: &mut Generator) -> Box<dyn Operation> {
+    let index = generator.take::<UniqueIndex>();
+    let is_early = generator.take::<UniqueCreation>() == UniqueCreation::Early;
+    let mut documents = documents(generator, 12, &[]);
+    for document in &mut documents {
+        change_values(generator, index, document);
+    }
+    let steps = (0..12).map(|number| step(generator, index, 100 + 10 * number)).collect();
+    let spec = doc! { "key": key(generator, index), "name": INDEX, "unique": true };
+    Box::new(Unique {
+        documents,
+        create: doc! { "createIndexes": COLLECTION, "indexes": [spec] },
+        is_early,
+        steps,
+        canon: generator.canon(),
+    })
+}
+
+fn key(generator: &Generator, index: UniqueIndex) -> Document {
+    let key = generator.shape.key[0].clone();
+    let time = generator.shape.time.clone().unwrap_or_else(|| "at".to_owned());
+    match index {
+        UniqueIndex::Field => doc! { "qty": 1 },
+        UniqueIndex::Backward => doc! { "qty": -1 },
+        UniqueIndex::Nested => doc! { "nested.x": 1 },
+        UniqueIndex::Two => doc! { "qty": 1, "nested.x": -1 },
+        UniqueIndex::KeyAndField => doc! { key: 1, "qty": 1 },
+        UniqueIndex::FieldAndKey => doc! { "qty": 1, key: -1 },
+        UniqueIndex::KeyAndTime => {
+            let mut whole: Document = generator.shape.key.iter().map(|key| (key.clone(), bson!(1))).collect();
+            whole.insert(time, 1);
+            whole
+        }
+        UniqueIndex::Time => doc! { time: 1 },
+        UniqueIndex::Key => doc! { key: 1 },
+    }
+}
+
+/// Gives a document values that others may have.
+fn change_values(generator: &mut Generator, index: UniqueIndex, document: &mut Document) {
+    let place = generator.between(1, 3);
+    for key in &generator.shape.key.clone() {
+        document.insert(key, place);
+    }
+    if index == UniqueIndex::KeyAndTime || index == UniqueIndex::Time {
+        let time = generator.shape.time.clone().unwrap_or_else(|| "at".to_owned());
+        let at = generator.between(1, 12);
+        document.insert(time.clone(), at);
+        if generator.shape.time.is_some() {
+            document.insert(time, DateTime::from_millis(i64::from(at) * 1000));
+        }
+    }
+    match value(generator) {
+        Some(value) => document.insert("qty", value),
+        None => document.remove("qty"),
+    };
+    match generator.below(8) {
+        0 => document.remove("nested"),
+        1 => document.insert("nested", doc! {}),
+        2 => document.insert("nested", Bson::Null),
+        _ => document.insert("nested", doc! { "x": generator.between(1, 9) }),
+    };
+}
+
+fn value(generator: &mut Generator) -> Option<Bson> {
+    let number = generator.between(1, 12);
+    Some(match generator.take::<UniqueValue>() {
+        UniqueValue::Number => number.into(),
+        UniqueValue::Double => f64::from(number).into(),
+        UniqueValue::Long => i64::from(number).into(),
+        UniqueValue::Decimal => Bson::Decimal128(number.to_string().parse::<Decimal128>().unwrap_or_else(|_| unreachable!())),
+        UniqueValue::Text => number.to_string().into(),
+        UniqueValue::Missing => return None,
+        UniqueValue::Null => Bson::Null,
+        UniqueValue::Undefined => Bson::Undefined,
+        UniqueValue::Array => bson!([number, number + 1, number]),
+        UniqueValue::EmptyArray => bson!([]),
+        UniqueValue::ArrayOfArrays => bson!([[number], number]),
+        UniqueValue::Document => bson!({ "a": number % 3 }),
+        UniqueValue::Regex => Bson::RegularExpression(Regex {
+            pattern: cstr!("a").to_owned(),
+            options: cstr!("").to_owned(),
+        }),
+    })
+}
+
+/// A write. `next` is the number of the next new document.
+fn step(generator: &mut Generator, index: UniqueIndex, next: i32) -> Step {
+    let (has_ids, moves) = (generator.has_ids(), generator.moves);
+    let form = generator.take_where(|form: UniqueWrite| match form {
+        UniqueWrite::Move | UniqueWrite::Replace => moves,
+        UniqueWrite::Upsert => has_ids,
+        _ => true,
+    });
+    let new = |generator: &mut Generator, number: i32| {
+        let mut document = documents(generator, 1, &[]).remove(0);
+        document.insert("_id", number);
+        document.insert("n", number);
+        if let Some(time) = generator.shape.time.clone() {
+            document.insert(time, DateTime::from_millis(i64::from(number) * 1000));
+        }
+        change_values(generator, index, &mut document);
+        document
+    };
+    let number = if generator.chance(70) { generator.between(1, 12) } else { next - 10 };
+    let name = if generator.has_ids() && generator.chance(50) { "_id" } else { "n" };
+    let target = doc! { name: number };
+    let update = |statement: Document| doc! { "update": COLLECTION, "updates": [statement] };
+    let command = match form {
+        UniqueWrite::InsertOne => doc! { "insert": COLLECTION, "documents": [new(generator, next)] },
+        UniqueWrite::InsertMany => {
+            let count = generator.between(2, 8);
+            let new: Vec<Document> = (next..next + count).map(|number| new(generator, number)).collect();
+            doc! { "insert": COLLECTION, "documents": new, "ordered": generator.chance(50) }
+        }
+        UniqueWrite::ThroughArray => {
+            let mut document = new(generator, next);
+            document.insert("nested", bson!([{ "x": 1 }, { "x": 2 }]));
+            doc! { "insert": COLLECTION, "documents": [document] }
+        }
+        UniqueWrite::Set => match value(generator) {
+            Some(value) => update(doc! { "q": target, "u": { "$set": { "qty": value } } }),
+            None => update(doc! { "q": target, "u": { "$unset": { "qty": 1 } } }),
+        },
+        UniqueWrite::SetNested => update(doc! { "q": target, "u": { "$set": { "nested.x": generator.between(1, 9) } } }),
+        UniqueWrite::SetOther => update(doc! { "q": target, "u": { "$set": { "status": "set" } } }),
+        UniqueWrite::Stages => {
+            let stage = doc! { "$set": { "qty": { "$literal": value(generator).unwrap_or(Bson::Null) } } };
+            update(doc! { "q": target, "u": [stage] })
+        }
+        UniqueWrite::Replace => {
+            let mut document = new(generator, next);
+            document.remove("_id");
+            document.insert("n", number);
+            update(doc! { "q": target, "u": document })
+        }
+        UniqueWrite::Move => {
+            let key = generator.shape.key[0].clone();
+            update(doc! { "q": target, "u": { "$set": { key: generator.between(1, 3) } } })
+        }
+        UniqueWrite::FindAndModify => {
+            let change = doc! { "$set": { "qty": value(generator).unwrap_or(Bson::Null) } };
+            doc! { "findAndModify": COLLECTION, "query": target, "update": change, "new": true }
+        }
+        UniqueWrite::Upsert => {
+            let mut document = new(generator, next);
+            let id = document.remove("_id");
+            let filter = doc! { "_id": id };
+            update(doc! { "q": filter, "u": { "$set": document }, "upsert": true })
+        }
+        UniqueWrite::UpsertByValue => {
+            let value = generator.between(1, 14);
+            let mut rest = new(generator, next);
+            rest.remove("qty");
+            update(doc! { "q": { "qty": value }, "u": { "$setOnInsert": rest }, "upsert": true })
+        }
+        UniqueWrite::Delete => doc! { "delete": COLLECTION, "deletes": [{ "q": target, "limit": 1 }] },
+        UniqueWrite::Drop => doc! { "dropIndexes": COLLECTION, "index": INDEX },
+        UniqueWrite::Create => {
+            let spec = doc! { "key": key(generator, index), "name": INDEX, "unique": true };
+            doc! { "createIndexes": COLLECTION, "indexes": [spec] }
+        }
+        UniqueWrite::CreateOther => {
+            let spec = doc! { "key": key(generator, index), "name": generator.pick(&[INDEX, "another"]) };
+            doc! { "createIndexes": COLLECTION, "indexes": [spec] }
+        }
+    };
+    let is_write = !matches!(form, UniqueWrite::Drop | UniqueWrite::Create | UniqueWrite::CreateOther);
+    let is_transaction = is_write && generator.has_sessions && generator.chance(15);
+    Step {
+        sent: if is_write && !is_transaction { generator.sent() } else { 0 },
+        is_transaction,
+        command,
+    }
+}
+
+impl Operation for Unique {
+    fn commands(&self) -> Vec<Document> {
+        let steps = self.steps.iter().map(|step| step.command.clone());
+        [self.create.clone()].into_iter().chain(steps).collect()
+    }
+
+    fn run(&self, sides: &mut Sides) -> Result<Outcome> {
+        sides.elsewhere(|sides| {
+            let insert = doc! { "insert": COLLECTION, "documents": self.documents.clone(), "ordered": false };
+            let first = if self.is_early {
+                [&self.create, &insert]
+            } else {
+                [&insert, &self.create]
+            };
+            for command in first {
+                same(&sides.both(command)?, sides, self.canon, command)?;
+            }
+            let mut outcome = Outcome::Done;
+            for step in &self.steps {
+                let of_step = step.run(sides, self.canon).with_context(|| step.command.to_string())?;
+                if of_step != Outcome::Done {
+                    outcome = of_step;
+                }
+                contents::unchanged(sides, self.canon).with_context(|| step.command.to_string())?;
+                let listed = sides.both(&doc! { "listIndexes": COLLECTION })?;
+                compare::outcomes(&listed[0], &listed[1])?;
+            }
+            Ok(outcome)
+        })
+    }
+}
+
+impl Step {
+    fn run(&self, sides: &mut Sides, canon: Canon) -> Result<Outcome> {
+        if self.is_transaction {
+            return self.run_in_transaction(sides, canon);
+        }
+        sent_again(sides, self.sent, |sides, fields| {
+            let command = |side: &Side| match fields.is_empty() {
+                true => self.command.clone(),
+                false => side.in_session(&self.command, fields.clone()),
+            };
+            let shaped = sides.shaped.run(&command(&sides.shaped))?;
+            if show(&shaped).contains(THROUGH_ARRAY) {
+                sides.refused("array inside a path of a unique index");
+                return Ok(Outcome::Refused);
+            }
+            let plain = sides.plain.run(&command(&sides.plain))?;
+            same(&[plain, shaped], sides, canon, &self.command)
+        })
+    }
+
+    fn run_in_transaction(&self, sides: &mut Sides, canon: Canon) -> Result<Outcome> {
+        let number = sides.next_number();
+        let begun = doc! { "txnNumber": number, "startTransaction": true, "autocommit": false };
+        let shaped = sides.shaped.run(&sides.shaped.in_session(&self.command, begun.clone()))?;
+        if show(&shaped).contains(THROUGH_ARRAY) {
+            sides.refused("array inside a path of a unique index");
+            return Ok(Outcome::Refused);
+        }
+        let plain = sides.plain.run(&sides.plain.in_session(&self.command, begun))?;
+        let outcome = same(&[plain, shaped], sides, canon, &self.command)?;
+        let mut replies = Vec::new();
+        for side in [&mut sides.plain, &mut sides.shaped] {
+            let fields = doc! { "txnNumber": number, "autocommit": false };
+            let mut commit = side.in_session(&doc! { "commitTransaction": 1 }, fields);
+            commit.insert("$db", "admin");
+            replies.push(side.connection.command_raw(&commit)?);
+        }
+        let codes: Vec<_> = replies.iter().map(|reply| reply.get_i32("code").ok()).collect();
+        ensure!(codes[0] == codes[1], "commit: {codes:?}");
+        Ok(outcome)
+    }
+}
+
+/// Compares the results of a command: counts, errors and documents.
+fn same(replies: &[RawDocumentBuf; 2], sides: &Sides, canon: Canon, command: &Document) -> Result<Outcome> {
+    let [plain, shaped] = replies;
+    let of_side = |side: &Side, reply: &RawDocument| -> Result<Document> {
+        let mut reply = Document::try_from(reply)?;
+        if let (Ok(value), true) = (reply.get_document_mut("value"), canon.without_id) {
+            value.remove("_id");
+        }
+        let compared = ["n", "nModified", "upserted", "writeErrors", "ok", "code", "codeName", "errmsg", "keyPattern"];
+        let others = ["keyValue", "lastErrorObject", "value"];
+        let mut result = doc! {};
+        let is_build = command.contains_key("createIndexes");
+        for name in compared.into_iter().chain(others) {
+            // Which of several duplicates mongod reports for an index build is not defined.
+            if !is_build || !["errmsg", "keyValue"].contains(&name) {
+                result.extend(reply.get(name).map(|value| (name.to_owned(), neutral(side, value))));
+            }
+        }
+        Ok(result)
+    };
+    let (theirs, ours) = (of_side(&sides.plain, plain)?, of_side(&sides.shaped, shaped)?);
+    ensure!(theirs == ours, "{command}\n  plain:  {theirs}\n  shaped: {ours}");
+    let has_failed = field(shaped, "writeErrors").is_some() || field(shaped, "ok").and_then(RawBsonRef::as_f64) != Some(1.0);
+    Ok(if has_failed { Outcome::Failed } else { Outcome::Done })
+}
+
+/// The value without the side's database, and without the order of fields at the top of a document.
+fn neutral(side: &Side, value: &Bson) -> Bson {
+    match value {
+        Bson::String(text) => side.neutral(text).into(),
+        Bson::Array(values) => values.iter().map(|value| neutral(side, value)).collect::<Vec<_>>().into(),
+        Bson::Document(document) => {
+            let mut fields: Vec<(String, Bson)> = document
+                .iter()
+                .map(|(name, value)| (name.clone(), neutral(side, value)))
+                .collect();
+            fields.sort_by(|(one, _), (other, _)| one.cmp(other));
+            fields.into_iter().collect::<Document>().into()
+        }
+        value => value.clone(),
+    }
+}
