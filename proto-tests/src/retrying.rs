@@ -90,6 +90,23 @@ impl<'a> Client<'a> {
         }
     }
 
+    /// A retryable write that may fail with other errors than a write conflict. Returns the reply.
+    pub fn write_or_fail(&mut self, command: &Document) -> Result<Document> {
+        for _ in 0..20 {
+            let mut command = command.clone();
+            self.number += 1;
+            command.insert("lsid", self.session.clone());
+            command.insert("txnNumber", self.number);
+            command.insert("$db", self.database);
+            let reply = self.until_answered(&command)?;
+            if codes(&reply) != [WRITE_CONFLICT] {
+                return Ok(reply);
+            }
+            self.conflicts += 1;
+        }
+        bail!("{command}\n  had a write conflict too often")
+    }
+
     /// A write of many items: not retryable. Where connections break, it must be safe to execute it twice.
     pub fn write_many(&mut self, command: &Document) -> Result<Document> {
         match self.until_won(command, false)? {

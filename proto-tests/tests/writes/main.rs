@@ -8,5 +8,6 @@ mod key_changes;
 mod page_reservation;
 mod time_changes;
 mod transactions;
+mod unique_indexes;
 mod updates;
 mod upserts;

@@ -58,7 +58,7 @@ pub enum ErrorCode {
     WriteConflict = 112,
     /// The shape does not support it.
     CommandNotSupported = 115,
-    /// A validator refuses the write: on a shaped collection, the validator that freezes it.
+    /// A validator refuses the write: on a shaped collection, that of a freeze or of unique indexes.
     DocumentValidationFailure = 121,
     /// The memory budget is exhausted.
     ExceededMemoryLimit = 146,
@@ -70,6 +70,8 @@ pub enum ErrorCode {
     NoSuchTransaction = 251,
     /// Not possible in a transaction.
     OperationNotSupportedInTransaction = 263,
+    /// The index was dropped while it was built.
+    IndexBuildAborted = 276,
     /// A command or stage that the client's own `apiStrict` does not allow.
     ApiStrict = 323,
     /// A legacy message that MongoDB no longer supports.
@@ -127,6 +129,7 @@ impl ErrorCode {
             Self::CannotCreateIndex => "CannotCreateIndex",
             Self::IndexAlreadyExists => "IndexAlreadyExists",
             Self::InvalidOptions => "InvalidOptions",
+            Self::IndexBuildAborted => "IndexBuildAborted",
             Self::IndexOptionsConflict => "IndexOptionsConflict",
             Self::IndexKeySpecsConflict => "IndexKeySpecsConflict",
             Self::NotExactValueField => "NotExactValueField",

@@ -24,9 +24,13 @@ use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::error::RunError;
 
-/// Pause before the state of a frozen collection is read again, and the most such pauses: 30 seconds.
-const FROZEN_PAUSE: Duration = Duration::from_millis(50);
+/// Pause before the state of the collection is read again.
+const POLL: Duration = Duration::from_millis(50);
+/// The most such pauses while the collection is frozen: 30 seconds.
 const MAX_FROZEN: u32 = 600;
+/// The most such pauses for another change, before its fence is dropped: 5 seconds. Its proxy may have been
+/// stopped.
+const MAX_FENCED: u32 = 100;
 
 /// Adds the clauses that these indexes and the existing ones lack.
 ///
@@ -97,7 +101,7 @@ async fn state(run: &mut BucketCommand<'_>) -> Result<Option<State>, RunError> {
         let described = cursor.as_ref().and_then(|cursor| cursor.documents().next());
         let options = described.and_then(|described| get(described, "options")?.as_document());
         if options.is_some_and(compact::is_frozen) {
-            sleep(FROZEN_PAUSE).await;
+            sleep(POLL).await;
             continue;
         }
         let validator = options.and_then(|options| get(options, "validator")?.as_document());
@@ -117,7 +121,8 @@ async fn replace(
     run: &mut BucketCommand<'_>,
     mut edit: impl FnMut(&State) -> Vec<ClauseOfIndex>,
 ) -> Result<(), RunError> {
-    for round in 0..MAX_ATTEMPTS {
+    let mut waited = 0_u32;
+    for round in 0..MAX_ATTEMPTS.saturating_add(MAX_FENCED) {
         let Some(before) = state(run).await? else {
             return Ok(());
         };
@@ -125,13 +130,17 @@ async fn replace(
             return Ok(());
         }
         pause(round).await;
+        if !before.fences.is_empty() && waited < MAX_FENCED {
+            waited = waited.saturating_add(1);
+            sleep(POLL).await;
+            continue;
+        }
         drop_indexes(run, &before.fences).await?;
         let fence = ValidatorFence::of_run(rand::random());
         let mut command = single("createIndexes", run.namespace.collection);
         command.append(cstr!("indexes"), array_of(&[fence.spec()]));
         match modify(run, command).await {
-            // Another change has begun.
-            Err(RunError::Command(error)) if error.is(ErrorCode::IndexOptionsConflict) => continue,
+            Err(RunError::Command(error)) if is_overtaken(&error) => continue,
             created => created?,
         }
         let changed = match state(run).await? {
@@ -146,6 +155,11 @@ async fn replace(
         }
     }
     Err(super::given_up(run))
+}
+
+/// Whether another change has begun, or has dropped the fence while it was created.
+fn is_overtaken(error: &CommandError) -> bool {
+    error.is(ErrorCode::IndexOptionsConflict) || error.is(ErrorCode::IndexBuildAborted)
 }
 
 /// The `collMod` that sets the validator, if the fence exists. A page that does not satisfy the validator already
