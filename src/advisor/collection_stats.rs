@@ -271,7 +271,10 @@ mod tests {
         check(doc! { "name": "_id_", "key": { "_id": 1 }, "unique": true }, &[]);
         check(doc! { "name": "a_1", "key": { "a": 1, "b": -1 } }, &[]);
         check(doc! { "name": "a_1", "key": { "a": 1 }, "unique": true }, &[]);
-        check(doc! { "name": "a_1", "key": { "a": 1 }, "unique": true, "sparse": true }, &["sparse"]);
+        check(
+            doc! { "name": "a_1", "key": { "a": 1 }, "unique": true, "sparse": true },
+            &["sparse"],
+        );
         check(
             doc! { "name": "a", "key": { "_fts": "text", "_ftsx": 1 } },
             &["a text index"],

@@ -35,6 +35,7 @@ pub mod page_locator;
 pub mod predicate_pushdown;
 pub mod projection;
 pub mod read;
+pub mod readable_indexes;
 pub mod skip_scan;
 pub mod statistics;
 mod stored_paths;

@@ -21,7 +21,7 @@ use super::upstream_connection::UpstreamConnection;
 use crate::command::arguments::InheritedOptions;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::namespace::Namespace;
-use crate::pattern::bucket::item_index::ReadableIndexes;
+use crate::pattern::bucket::readable_indexes::ReadableIndexes;
 use crate::pattern::shapes::BucketShape;
 
 /// Attempts to create a collection that is dropped concurrently.

@@ -16,7 +16,7 @@ use anyhow::{Result, ensure};
 use proto_tests::Proxy;
 
 /// Runs the verb, which must succeed. Its output.
-fn compact(proxy: &Proxy) -> Result<String> {
+pub(crate) fn compact(proxy: &Proxy) -> Result<String> {
     successful_output(&proxy.run("compact")?)
 }
 

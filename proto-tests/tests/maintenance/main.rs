@@ -8,3 +8,4 @@ mod earlier_versions;
 mod forecast;
 mod outlier_setup;
 mod pack;
+mod unique_indexes;

@@ -28,7 +28,9 @@ fn unique(field: &str) -> Document {
 fn code(connection: &mut Connection, database: &str, mut command: Document) -> Result<i32> {
     command.insert("$db", database);
     let reply = connection.command(&command)?;
-    Ok(first_error(&reply).and_then(|error| error.get_i32("code").ok()).unwrap_or(0))
+    Ok(first_error(&reply)
+        .and_then(|error| error.get_i32("code").ok())
+        .unwrap_or(0))
 }
 
 fn first_error(reply: &Document) -> Option<&Document> {
@@ -47,7 +49,11 @@ fn validator(shaped: &Shaped) -> Result<Option<Document>> {
         .direct()?
         .all(&doc! { "listCollections": 1, "filter": { "name": COLLECTION }, "$db": &shaped.database })?;
     let options = listed.first().context("no collection")?.get_document("options")?;
-    Ok(options.get_document("validator").ok().filter(|validator| !validator.is_empty()).cloned())
+    Ok(options
+        .get_document("validator")
+        .ok()
+        .filter(|validator| !validator.is_empty())
+        .cloned())
 }
 
 /// How many clauses the validator has.
@@ -71,7 +77,10 @@ fn a_creation_over_duplicates_fails_and_leaves_nothing() -> Result<()> {
         assert_eq!(reply.get_document("keyPattern")?, &doc! { "value": 1 });
         assert_eq!(reply.get_document("keyValue")?, &doc! { "value": 7 });
         assert_eq!(validator(&shaped)?, None);
-        ensure!(!shaped.indexes()?.iter().any(|name| name == "value_1"), "{keys:?}: an index is left");
+        ensure!(
+            !shaped.indexes()?.iter().any(|name| name == "value_1"),
+            "{keys:?}: an index is left"
+        );
         assert_eq!(code(&mut application, &shaped.database, insert(3, one, 7))?, 0);
     }
     Ok(())
@@ -92,10 +101,16 @@ fn an_interrupted_creation_is_reported_and_repaired() -> Result<()> {
         let reply = application.command(&again)?;
         let error = first_error(&reply).context("no error")?;
         assert_eq!(error.get_i32("code")?, WRITE_CONFLICT, "{reply}");
-        ensure!(error.get_str("errmsg")?.contains("create the index again, or drop it"), "{reply}");
+        ensure!(
+            error.get_str("errmsg")?.contains("create the index again, or drop it"),
+            "{reply}"
+        );
         let checked = shaped.proxy.run("check")?;
         let printed = String::from_utf8_lossy(&checked.stdout).into_owned();
-        ensure!(printed.contains("the creation of the unique index value_1 was interrupted"), "{printed}");
+        ensure!(
+            printed.contains("the creation of the unique index value_1 was interrupted"),
+            "{printed}"
+        );
         if repair == "drop" {
             assert_eq!(code(&mut application, database, drop)?, INDEX_NOT_FOUND);
             assert_eq!(clauses(&shaped)?, 0);
@@ -117,7 +132,10 @@ fn an_index_without_its_clause_is_reported_and_repaired() -> Result<()> {
     assert_eq!(code(&mut shaped.direct()?, database, without)?, 0);
     let checked = shaped.proxy.run("check")?;
     let printed = String::from_utf8_lossy(&checked.stdout).into_owned();
-    ensure!(printed.contains("value_1 does not keep items of one page apart"), "{printed}");
+    ensure!(
+        printed.contains("value_1 does not keep items of one page apart"),
+        "{printed}"
+    );
     assert_eq!(code(&mut application, database, unique("value"))?, 0);
     assert_eq!(clauses(&shaped)?, 1);
     Ok(())
@@ -149,7 +167,14 @@ fn proxies_that_create_indexes_at_once_keep_all_clauses() -> Result<()> {
     }
     let fences = shaped.indexes()?.into_iter().filter(|name| name.contains("validator"));
     assert_eq!(fences.count(), 0);
-    assert_eq!(code(&mut application, database, doc! { "dropIndexes": COLLECTION, "index": "*" })?, 0);
+    assert_eq!(
+        code(
+            &mut application,
+            database,
+            doc! { "dropIndexes": COLLECTION, "index": "*" }
+        )?,
+        0
+    );
     assert_eq!(validator(&shaped)?, None);
     Ok(())
 }
@@ -162,7 +187,9 @@ fn an_outdated_list_of_indexes_stores_no_duplicate() -> Result<()> {
     let (mut application, database) = (shaped.application()?, &shaped.database);
     let mut outdated = Connection::open(other.address())?;
     let several = |from: i32| {
-        let documents: Vec<Document> = (from..from + 4).map(|id| doc! { "_id": id, "k": id % 2, "value": id }).collect();
+        let documents: Vec<Document> = (from..from + 4)
+            .map(|id| doc! { "_id": id, "k": id % 2, "value": id })
+            .collect();
         doc! { "insert": COLLECTION, "documents": documents }
     };
     assert_eq!(code(&mut outdated, database, several(0))?, 0);
@@ -183,7 +210,11 @@ struct Measure {
 
 impl Measure {
     fn chosen() -> Self {
-        let (values, kills) = if is_full("MONGOSHAPE_CRASHES") { (10_000, 40) } else { (600, 4) };
+        let (values, kills) = if is_full("MONGOSHAPE_CRASHES") {
+            (10_000, 40)
+        } else {
+            (600, 4)
+        };
         Self { values, kills }
     }
 }

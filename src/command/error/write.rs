@@ -20,7 +20,9 @@ pub struct WriteError {
 fn detail_of(reply: &RawDocument) -> RawDocumentBuf {
     let of_document = ["keyPattern", "keyValue", "errInfo"];
     let fields = reply.iter().flatten();
-    fields.filter(|(name, _)| of_document.contains(&name.as_str())).collect()
+    fields
+        .filter(|(name, _)| of_document.contains(&name.as_str()))
+        .collect()
 }
 
 impl WriteError {

@@ -328,7 +328,7 @@ mod tests {
             &["a view"],
         );
         check(doc! { "type": "timeseries" }, &["a time-series collection"]);
-        let options = doc! { "capped": true, "size": 1, "validator": {} };
+        let options = doc! { "capped": true, "size": 1, "validator": { "x": 1 } };
         check(
             doc! { "type": "collection", "options": options },
             &["capped", "created with a validator"],

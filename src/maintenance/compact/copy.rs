@@ -197,8 +197,8 @@ impl<'a> Copy<'a> {
         set_validator(self.target, self.shape, self.name()).await
     }
 
-    /// Removes the keys that have items of this page, or items with their values in a unique index: these items
-    /// were moved to another key or changed.
+    /// Removes the keys that have items of this page, or items with their values in a unique index: these
+    /// items were moved to another key or changed.
     async fn make_room(&mut self, page: &RawDocument) -> Result<(), Halt> {
         self.make_room_for_ids(page).await?;
         for index in indexes(self.target, self.name()).await? {

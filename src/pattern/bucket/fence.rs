@@ -1,12 +1,12 @@
 //! Fences: empty indexes, named after a run, that a `collMod` of the run demands.
 //!
 //! A `collMod` that names an index fails as a whole if that index is missing. After the index was dropped, a
-//! delayed `collMod` therefore has no effect. All fences of one kind have the same key, and mongod allows only
-//! one index with a given key and filter, so a collection has at most one fence of each kind. See
+//! delayed `collMod` therefore has no effect. All fences of one kind have the same key, and mongod allows
+//! only one index with a given key and filter, so a collection has at most one fence of each kind. See
 //! `docs/decisions/0027-late-messages-are-fenced.md`.
 //!
-//! A run that swaps a collection has a [`Fence`] of two indexes: a freeze names one, a thaw the other. A proxy
-//! that changes the validator of the [unique indexes](super::unique_index) has a [`ValidatorFence`].
+//! A run that swaps a collection has a [`Fence`] of two indexes: a freeze names one, a thaw the other. A
+//! proxy that changes the validator of the [unique indexes](super::unique_index) has a [`ValidatorFence`].
 
 use bson::raw::{RawDocumentBuf, cstr};
 
@@ -44,7 +44,6 @@ impl Fence {
     pub fn thaw(self) -> String {
         named(THAW, self.run)
     }
-
 
     /// Both indexes, as in the `indexes` of a `createIndexes`. They are hidden and contain no
     /// document.

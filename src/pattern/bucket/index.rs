@@ -87,8 +87,8 @@ pub fn has_items(shape: &BucketShape) -> RawDocumentBuf {
     single(shape.count(), single("$gt", 0))
 }
 
-/// Whether a key pattern is that of the index on the items' `_id`, in its current form or in that of an earlier
-/// version.
+/// Whether a key pattern is that of the index on the items' `_id`, in its current form or in that of an
+/// earlier version.
 #[must_use]
 pub fn is_item_id_key(shape: &BucketShape, key: &RawDocument) -> bool {
     let path = item_id_path(shape);

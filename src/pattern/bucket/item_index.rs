@@ -25,9 +25,8 @@ pub use self::key_pattern::{ID, IndexedField, is_clustered, is_id_key, is_unique
 pub use self::key_time_index::KeyTimeIndex;
 pub use self::stored_index::StoredIndex;
 use self::stored_index::{prefixed, without_prefix};
-use super::index::{PAGE, has_items};
+use super::index::has_items;
 use super::predicate_pushdown::key_position;
-use super::unique_index::UniqueIndex;
 use crate::command::arguments::with_replaced;
 use crate::command::document::{as_flag, get, put};
 use crate::pattern::shapes::BucketShape;
@@ -89,9 +88,9 @@ impl Indexes {
         }
     }
 
-    /// The unique indexes.
-    pub fn unique<'a>(&'a self, shape: &'a BucketShape) -> impl Iterator<Item = UniqueIndex> + 'a {
-        self.stored.values().filter_map(|spec| UniqueIndex::of(shape, spec))
+    /// The stored specifications of the known indexes, in any order.
+    pub fn stored(&self) -> impl Iterator<Item = &RawDocument> {
+        self.stored.values().map(|spec| &**spec)
     }
 
     /// The known index with that key pattern.
@@ -129,11 +128,10 @@ pub fn stored(shape: &BucketShape, spec: &RawDocument) -> Result<RawDocumentBuf,
                 put(&mut stored, "unique", true);
                 put(&mut stored, PARTIAL, has_items(shape));
             }
-            "unique" => {}
             "sparse" if !is_set() => put(&mut stored, name, value),
             "collation" if is_simple(value) => {}
-            // mongod drops these options, too.
-            "ns" | "dropDups" => {}
+            // mongod drops these options, too, and `unique: false`.
+            "unique" | "ns" | "dropDups" => {}
             "sparse" => return Err(format!("a sparse {index} (it would omit whole pages, not items)").into()),
             PARTIAL => {
                 return Err(format!("a partial {index} (it would omit whole pages, not items)").into());
@@ -302,47 +300,6 @@ pub fn current_form(shape: &BucketShape, spec: &RawDocument) -> Option<RawDocume
     let key = stored_key(shape, key(&application)).ok()?;
     let key: &RawDocument = &key;
     Some(with_replaced(spec, &[("key", Some(RawBsonRef::Document(key)))]))
-}
-
-/// The indexes of a collection that reads use.
-#[derive(Clone, Debug, Default)]
-pub struct ReadableIndexes {
-    /// The indexes on items.
-    pub on_items: Vec<StoredIndex>,
-    /// The application's indexes on the whole key and the time, and the shape's page index.
-    pub on_key_and_time: Vec<KeyTimeIndex>,
-    /// The application's unique indexes, in mongod's order.
-    pub unique: Vec<UniqueIndex>,
-}
-
-impl ReadableIndexes {
-    /// Reads the specifications that `listIndexes` returns.
-    #[must_use]
-    pub fn of<'a>(shape: &BucketShape, specs: impl Iterator<Item = &'a RawDocument>) -> Self {
-        let mut indexes = Self::default();
-        for spec in specs {
-            indexes.unique.extend(UniqueIndex::of(shape, spec));
-            let is_hidden = get(spec, "hidden").and_then(as_flag) == Some(true);
-            let on_pages = if name(spec) == PAGE {
-                KeyTimeIndex::of_pages(shape)
-            } else if is_hidden || as_application_sees(shape, spec).is_none() {
-                // mongod does not use a hidden index.
-                None
-            } else {
-                KeyTimeIndex::of(shape, key(spec))
-            };
-            match on_pages {
-                Some(index) => indexes.on_key_and_time.push(index),
-                None => {
-                    let on_items = StoredIndex::of(shape, spec);
-                    // A hint by key pattern must be unambiguous.
-                    let is_new = |index: &StoredIndex| !indexes.on_items.iter().any(|other| same_key(other.key(), index.key()));
-                    indexes.on_items.extend(on_items.filter(is_new));
-                }
-            }
-        }
-        indexes
-    }
 }
 
 /// mongod's message for a document with two arrays that one index cannot contain (error 171),

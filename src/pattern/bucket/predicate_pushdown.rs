@@ -95,7 +95,8 @@ impl BucketPredicate {
                 .push(single(shape.items(), single("$elemMatch", &of_items)));
             found.of_items = of_items;
         }
-        // mongod uses the partial indexes, that on the items' `_id` and the unique ones, only with this condition.
+        // mongod uses the partial indexes, that on the items' `_id` and the unique ones, only with this
+        // condition.
         if !found.of_items.is_empty() {
             found.clauses.push(has_items(shape));
         }

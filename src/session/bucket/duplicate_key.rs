@@ -6,9 +6,9 @@
 use bson::raw::{RawBsonRef, RawDocument, cstr};
 
 use super::command::BucketCommand;
-use super::{indexes, item_lookup};
 use super::item_update::{Evaluated, ItemUpdate};
 use super::upstream_query::documents;
+use super::{indexes, item_lookup};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{first_field, get, single};
 use crate::command::error::{ErrorCode, WriteError};
@@ -91,7 +91,10 @@ async fn new_key(
     };
     let before = index.keys_on(run.shape, &found.key, &found.stored).unwrap_or_default();
     let before: Vec<Vec<u8>> = before.iter().map(IndexKey::identity).collect();
-    let new: Vec<IndexKey> = keys.into_iter().filter(|key| !before.contains(&key.identity())).collect();
+    let new: Vec<IndexKey> = keys
+        .into_iter()
+        .filter(|key| !before.contains(&key.identity()))
+        .collect();
     let held = match new.as_slice() {
         [] | [_] => None,
         _ if !may_read => None,

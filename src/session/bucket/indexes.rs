@@ -15,7 +15,8 @@ use crate::command::document::{as_whole_number, get, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::no_such_index;
 use crate::command::reply::CursorReply;
-use crate::pattern::bucket::item_index::{IndexHint, Indexes, ReadableIndexes, hint};
+use crate::pattern::bucket::item_index::{IndexHint, Indexes, hint};
+use crate::pattern::bucket::readable_indexes::ReadableIndexes;
 use crate::session::error::RunError;
 
 /// The collection's indexes. `None` if the collection does not exist.

@@ -1,8 +1,8 @@
 //! `insert`: stores items on pages, in rounds, until each is stored or has failed.
 //!
-//! [`prefetch`] reads head pages, existing `_id`s and existing keys of [unique indexes](unique_values), [`retry_recovery`] finds the items that an earlier
-//! attempt stored, [`dispatch`] sends the planned statements, [`write_concern`] waits for the client's write
-//! concern.
+//! [`prefetch`] reads head pages, existing `_id`s and existing keys of [unique indexes](unique_values),
+//! [`retry_recovery`] finds the items that an earlier attempt stored, [`dispatch`] sends the planned
+//! statements, [`write_concern`] waits for the client's write concern.
 
 mod batch;
 mod dispatch;

@@ -8,7 +8,8 @@ use anyhow::Result;
 use bson::{Bson, DateTime, Document, doc};
 use clap::Args;
 use proto_tests::proxy::{Profile, build_binary};
-use proto_tests::{Connection, Mongod, Proxy, ProxyOptions, Shape, mongod};
+use proto_tests::raw::Connection;
+use proto_tests::{Mongod, Proxy, ProxyOptions, Shape, mongod};
 
 use super::at_least_one;
 use super::place::as_f64;
@@ -25,8 +26,8 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 20_000, value_parser = at_least_one())]
     items: usize,
     /// Maximum items of a page
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
-    max_items: u32,
+    #[arg(long, default_value_t = 100, value_parser = at_least_one())]
+    max_items: usize,
     /// Measures this binary of mongoshape; otherwise the release build is made and measured
     #[arg(long)]
     binary: Option<PathBuf>,
@@ -76,7 +77,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut settings = mongod::Options::default();
     settings.cache_gb = 1.0;
     let mongod = settings.standalone()?;
-    let shapes = ["shaped_no_unique", "shaped_unique"].map(|collection| {
+    let tables = ["shaped_no_unique", "shaped_unique"].map(|collection| {
         let shape = Shape {
             time: Some("at".to_owned()),
             max_items: options.max_items,
@@ -84,7 +85,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         };
         shape.toml(&format!("{DATABASE}.{collection}"))
     });
-    let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(&shapes.join("\n")).binary(&binary))?;
+    let proxy = Proxy::start(
+        &ProxyOptions::new(&mongod.uri())
+            .config(&tables.join("\n"))
+            .binary(&binary),
+    )?;
     println!(
         "{} items a variant and round, pages of {}; µs an item, medians of {} rounds; the ratio is that with the index to that without \
          it",

@@ -46,7 +46,9 @@ fn make_up(generator: &mut Generator) -> Box<dyn Operation> {
     for document in &mut documents {
         change_values(generator, index, document);
     }
-    let steps = (0..12).map(|number| step(generator, index, 100 + 10 * number)).collect();
+    let steps = (0..12)
+        .map(|number| step(generator, index, 100 + 10 * number))
+        .collect();
     let spec = doc! { "key": key(generator, index), "name": INDEX, "unique": true };
     Box::new(Unique {
         documents,
@@ -109,7 +111,12 @@ fn value(generator: &mut Generator) -> Option<Bson> {
         UniqueValue::Number => number.into(),
         UniqueValue::Double => f64::from(number).into(),
         UniqueValue::Long => i64::from(number).into(),
-        UniqueValue::Decimal => Bson::Decimal128(number.to_string().parse::<Decimal128>().unwrap_or_else(|_| unreachable!())),
+        UniqueValue::Decimal => Bson::Decimal128(
+            number
+                .to_string()
+                .parse::<Decimal128>()
+                .unwrap_or_else(|_| unreachable!()),
+        ),
         UniqueValue::Text => number.to_string().into(),
         UniqueValue::Missing => return None,
         UniqueValue::Null => Bson::Null,
@@ -125,7 +132,7 @@ fn value(generator: &mut Generator) -> Option<Bson> {
     })
 }
 
-/// A write. `next` is the number of the next new document.
+/// A step. `next` is the number of the next new document.
 fn step(generator: &mut Generator, index: UniqueIndex, next: i32) -> Step {
     let (has_ids, moves) = (generator.has_ids(), generator.moves);
     let form = generator.take_where(|form: UniqueWrite| match form {
@@ -133,86 +140,117 @@ fn step(generator: &mut Generator, index: UniqueIndex, next: i32) -> Step {
         UniqueWrite::Upsert => has_ids,
         _ => true,
     });
-    let new = |generator: &mut Generator, number: i32| {
-        let mut document = documents(generator, 1, &[]).remove(0);
-        document.insert("_id", number);
-        document.insert("n", number);
-        if let Some(time) = generator.shape.time.clone() {
-            document.insert(time, DateTime::from_millis(i64::from(number) * 1000));
-        }
-        change_values(generator, index, &mut document);
-        document
-    };
-    let number = if generator.chance(70) { generator.between(1, 12) } else { next - 10 };
-    let name = if generator.has_ids() && generator.chance(50) { "_id" } else { "n" };
-    let target = doc! { name: number };
-    let update = |statement: Document| doc! { "update": COLLECTION, "updates": [statement] };
     let command = match form {
-        UniqueWrite::InsertOne => doc! { "insert": COLLECTION, "documents": [new(generator, next)] },
-        UniqueWrite::InsertMany => {
-            let count = generator.between(2, 8);
-            let new: Vec<Document> = (next..next + count).map(|number| new(generator, number)).collect();
-            doc! { "insert": COLLECTION, "documents": new, "ordered": generator.chance(50) }
+        UniqueWrite::InsertOne | UniqueWrite::InsertMany | UniqueWrite::ThroughArray => {
+            insertion(generator, form, index, next)
         }
-        UniqueWrite::ThroughArray => {
-            let mut document = new(generator, next);
-            document.insert("nested", bson!([{ "x": 1 }, { "x": 2 }]));
-            doc! { "insert": COLLECTION, "documents": [document] }
-        }
-        UniqueWrite::Set => match value(generator) {
-            Some(value) => update(doc! { "q": target, "u": { "$set": { "qty": value } } }),
-            None => update(doc! { "q": target, "u": { "$unset": { "qty": 1 } } }),
-        },
-        UniqueWrite::SetNested => update(doc! { "q": target, "u": { "$set": { "nested.x": generator.between(1, 9) } } }),
-        UniqueWrite::SetOther => update(doc! { "q": target, "u": { "$set": { "status": "set" } } }),
-        UniqueWrite::Stages => {
-            let stage = doc! { "$set": { "qty": { "$literal": value(generator).unwrap_or(Bson::Null) } } };
-            update(doc! { "q": target, "u": [stage] })
-        }
-        UniqueWrite::Replace => {
-            let mut document = new(generator, next);
-            document.remove("_id");
-            document.insert("n", number);
-            update(doc! { "q": target, "u": document })
-        }
-        UniqueWrite::Move => {
-            let key = generator.shape.key[0].clone();
-            update(doc! { "q": target, "u": { "$set": { key: generator.between(1, 3) } } })
-        }
-        UniqueWrite::FindAndModify => {
-            let change = doc! { "$set": { "qty": value(generator).unwrap_or(Bson::Null) } };
-            doc! { "findAndModify": COLLECTION, "query": target, "update": change, "new": true }
-        }
-        UniqueWrite::Upsert => {
-            let mut document = new(generator, next);
-            let id = document.remove("_id");
-            let filter = doc! { "_id": id };
-            update(doc! { "q": filter, "u": { "$set": document }, "upsert": true })
-        }
-        UniqueWrite::UpsertByValue => {
-            let value = generator.between(1, 14);
-            let mut rest = new(generator, next);
-            rest.remove("qty");
-            update(doc! { "q": { "qty": value }, "u": { "$setOnInsert": rest }, "upsert": true })
-        }
-        UniqueWrite::Delete => doc! { "delete": COLLECTION, "deletes": [{ "q": target, "limit": 1 }] },
         UniqueWrite::Drop => doc! { "dropIndexes": COLLECTION, "index": INDEX },
-        UniqueWrite::Create => {
-            let spec = doc! { "key": key(generator, index), "name": INDEX, "unique": true };
+        UniqueWrite::Create | UniqueWrite::CreateOther => {
+            let mut spec = doc! { "key": key(generator, index), "name": INDEX };
+            if form == UniqueWrite::Create {
+                spec.insert("unique", true);
+            } else if generator.chance(50) {
+                spec.insert("name", "another");
+            }
             doc! { "createIndexes": COLLECTION, "indexes": [spec] }
         }
-        UniqueWrite::CreateOther => {
-            let spec = doc! { "key": key(generator, index), "name": generator.pick(&[INDEX, "another"]) };
-            doc! { "createIndexes": COLLECTION, "indexes": [spec] }
-        }
+        _ => change(generator, form, index, next),
     };
     let is_write = !matches!(form, UniqueWrite::Drop | UniqueWrite::Create | UniqueWrite::CreateOther);
     let is_transaction = is_write && generator.has_sessions && generator.chance(15);
     Step {
-        sent: if is_write && !is_transaction { generator.sent() } else { 0 },
+        sent: if is_write && !is_transaction {
+            generator.sent()
+        } else {
+            0
+        },
         is_transaction,
         command,
     }
+}
+
+/// A document that no step has inserted.
+fn new_document(generator: &mut Generator, index: UniqueIndex, number: i32) -> Document {
+    let mut document = documents(generator, 1, &[]).remove(0);
+    document.insert("_id", number);
+    document.insert("n", number);
+    if let Some(time) = generator.shape.time.clone() {
+        document.insert(time, DateTime::from_millis(i64::from(number) * 1000));
+    }
+    change_values(generator, index, &mut document);
+    document
+}
+
+fn insertion(generator: &mut Generator, form: UniqueWrite, index: UniqueIndex, next: i32) -> Document {
+    let count = if form == UniqueWrite::InsertMany {
+        generator.between(2, 8)
+    } else {
+        1
+    };
+    let mut new: Vec<Document> = (next..next + count)
+        .map(|number| new_document(generator, index, number))
+        .collect();
+    if form == UniqueWrite::ThroughArray {
+        new[0].insert("nested", bson!([{ "x": 1 }, { "x": 2 }]));
+    }
+    doc! { "insert": COLLECTION, "documents": new, "ordered": generator.chance(50) }
+}
+
+/// A change of one document, or its deletion.
+fn change(generator: &mut Generator, form: UniqueWrite, index: UniqueIndex, next: i32) -> Document {
+    let number = if generator.chance(70) {
+        generator.between(1, 12)
+    } else {
+        next - 10
+    };
+    let name = if generator.has_ids() && generator.chance(50) {
+        "_id"
+    } else {
+        "n"
+    };
+    let target = doc! { name: number };
+    let statement = match form {
+        UniqueWrite::Set => {
+            let value = value(generator);
+            let unset = doc! { "$unset": { "qty": 1 } };
+            doc! { "q": target, "u": value.map_or(unset, |value| doc! { "$set": { "qty": value } }) }
+        }
+        UniqueWrite::SetNested => doc! { "q": target, "u": { "$set": { "nested.x": generator.between(1, 9) } } },
+        UniqueWrite::Stages => {
+            let stage = doc! { "$set": { "qty": { "$literal": value(generator).unwrap_or(Bson::Null) } } };
+            doc! { "q": target, "u": [stage] }
+        }
+        UniqueWrite::Replace => {
+            let mut document = new_document(generator, index, next);
+            document.remove("_id");
+            document.insert("n", number);
+            doc! { "q": target, "u": document }
+        }
+        UniqueWrite::Move => {
+            let key = generator.shape.key[0].clone();
+            doc! { "q": target, "u": { "$set": { key: generator.between(1, 3) } } }
+        }
+        UniqueWrite::FindAndModify => {
+            let change = doc! { "$set": { "qty": value(generator).unwrap_or(Bson::Null) } };
+            return doc! { "findAndModify": COLLECTION, "query": target, "update": change, "new": true };
+        }
+        UniqueWrite::Upsert => {
+            let mut document = new_document(generator, index, next);
+            let filter = doc! { "_id": document.remove("_id") };
+            doc! { "q": filter, "u": { "$set": document }, "upsert": true }
+        }
+        UniqueWrite::UpsertByValue => {
+            let value = generator.between(1, 14);
+            let mut rest = new_document(generator, index, next);
+            rest.remove("qty");
+            doc! { "q": { "qty": value }, "u": { "$setOnInsert": rest }, "upsert": true }
+        }
+        UniqueWrite::Delete => {
+            return doc! { "delete": COLLECTION, "deletes": [{ "q": target, "limit": 1 }] };
+        }
+        _ => doc! { "q": target, "u": { "$set": { "status": "set" } } },
+    };
+    doc! { "update": COLLECTION, "updates": [statement] }
 }
 
 impl Operation for Unique {
@@ -253,9 +291,12 @@ impl Step {
             return self.run_in_transaction(sides, canon);
         }
         sent_again(sides, self.sent, |sides, fields| {
-            let command = |side: &Side| match fields.is_empty() {
-                true => self.command.clone(),
-                false => side.in_session(&self.command, fields.clone()),
+            let command = |side: &Side| {
+                if fields.is_empty() {
+                    self.command.clone()
+                } else {
+                    side.in_session(&self.command, fields.clone())
+                }
             };
             let shaped = sides.shaped.run(&command(&sides.shaped))?;
             if show(&shaped).contains(THROUGH_ARRAY) {
@@ -270,7 +311,9 @@ impl Step {
     fn run_in_transaction(&self, sides: &mut Sides, canon: Canon) -> Result<Outcome> {
         let number = sides.next_number();
         let begun = doc! { "txnNumber": number, "startTransaction": true, "autocommit": false };
-        let shaped = sides.shaped.run(&sides.shaped.in_session(&self.command, begun.clone()))?;
+        let shaped = sides
+            .shaped
+            .run(&sides.shaped.in_session(&self.command, begun.clone()))?;
         if show(&shaped).contains(THROUGH_ARRAY) {
             sides.refused("array inside a path of a unique index");
             return Ok(Outcome::Refused);
@@ -298,7 +341,17 @@ fn same(replies: &[RawDocumentBuf; 2], sides: &Sides, canon: Canon, command: &Do
         if let (Ok(value), true) = (reply.get_document_mut("value"), canon.without_id) {
             value.remove("_id");
         }
-        let compared = ["n", "nModified", "upserted", "writeErrors", "ok", "code", "codeName", "errmsg", "keyPattern"];
+        let compared = [
+            "n",
+            "nModified",
+            "upserted",
+            "writeErrors",
+            "ok",
+            "code",
+            "codeName",
+            "errmsg",
+            "keyPattern",
+        ];
         let others = ["keyValue", "lastErrorObject", "value"];
         let mut result = doc! {};
         let is_build = command.contains_key("createIndexes");
@@ -312,7 +365,8 @@ fn same(replies: &[RawDocumentBuf; 2], sides: &Sides, canon: Canon, command: &Do
     };
     let (theirs, ours) = (of_side(&sides.plain, plain)?, of_side(&sides.shaped, shaped)?);
     ensure!(theirs == ours, "{command}\n  plain:  {theirs}\n  shaped: {ours}");
-    let has_failed = field(shaped, "writeErrors").is_some() || field(shaped, "ok").and_then(RawBsonRef::as_f64) != Some(1.0);
+    let has_failed =
+        field(shaped, "writeErrors").is_some() || field(shaped, "ok").and_then(RawBsonRef::as_f64) != Some(1.0);
     Ok(if has_failed { Outcome::Failed } else { Outcome::Done })
 }
 
@@ -320,7 +374,11 @@ fn same(replies: &[RawDocumentBuf; 2], sides: &Sides, canon: Canon, command: &Do
 fn neutral(side: &Side, value: &Bson) -> Bson {
     match value {
         Bson::String(text) => side.neutral(text).into(),
-        Bson::Array(values) => values.iter().map(|value| neutral(side, value)).collect::<Vec<_>>().into(),
+        Bson::Array(values) => values
+            .iter()
+            .map(|value| neutral(side, value))
+            .collect::<Vec<_>>()
+            .into(),
         Bson::Document(document) => {
             let mut fields: Vec<(String, Bson)> = document
                 .iter()

@@ -19,8 +19,8 @@ use crate::maintenance::swap::{Halt, options_of};
 use crate::maintenance::upstream::ShapedCollection;
 use crate::pattern::bucket::fence::is_fence;
 use crate::pattern::bucket::item::Item;
-use crate::pattern::bucket::unique_index::UniqueIndex;
 use crate::pattern::bucket::item_index::{self, ID, is_clustered, is_own, name};
+use crate::pattern::bucket::unique_index::UniqueIndex;
 use crate::pattern::bucket::{index, pack};
 use crate::pattern::shapes::BucketShape;
 
@@ -132,7 +132,9 @@ impl<'a> Fitness<'a> {
 fn without_key(shape: &BucketShape, unique: &[UniqueIndex], item: &Item) -> Option<String> {
     let index = unique.iter().find(|index| index.keys_of(shape, item).is_err())?;
     let name = index.name();
-    Some(format!("it has an array of documents inside a field of the unique index {name}"))
+    Some(format!(
+        "it has an array of documents inside a field of the unique index {name}"
+    ))
 }
 
 /// The index on pages for an index on documents. `None`: none is needed. `Err`: the reason why it

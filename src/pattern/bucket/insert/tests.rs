@@ -352,7 +352,10 @@ fn failures_are_distinguished() {
     of_item.append(bson::raw::cstr!("keyValue"), rawdoc! { "control.v": 1, "history.a": 1 });
     is(error(11000, "E11000", of_item), "Violation");
     let clause = rawdoc! { "$let": { "vars": { "mongoshape_unique_index": { "$literal": "a_1" } } } };
-    is(error(121, "refused", single("errInfo", single("details", clause))), "Violation");
+    is(
+        error(121, "refused", single("errInfo", single("details", clause))),
+        "Violation",
+    );
     is(error(121, "frozen", single("errInfo", empty())), "NotReady");
     is(duplicate("_id"), "NameTaken");
     is(duplicate("history._id"), "Duplicate");

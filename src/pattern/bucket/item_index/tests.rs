@@ -2,6 +2,7 @@ use bson::rawdoc;
 
 use super::*;
 use crate::command::document::single;
+use crate::pattern::bucket::readable_indexes::ReadableIndexes;
 use crate::pattern::shapes::{BucketOptions, NamespacePattern};
 
 fn shape() -> BucketShape {
@@ -142,7 +143,10 @@ fn unsupported_index_kinds_are_refused() {
         (of(rawdoc! { "b": 1, "0": 1 }), "number"),
         (of(rawdoc! { "12.a": 1 }), "number"),
         (rawdoc! { "key": { "a.0": 1 }, "unique": true }, "number"),
-        (rawdoc! { "key": { "a": 1 }, "unique": true, "sparse": true }, "a sparse unique"),
+        (
+            rawdoc! { "key": { "a": 1 }, "unique": true, "sparse": true },
+            "a sparse unique",
+        ),
         (rawdoc! { "key": { "a": 1 }, "sparse": 1 }, "sparse"),
         (rawdoc! { "key": { "a": 1 }, "expireAfterSeconds": 0 }, "expire"),
         (rawdoc! { "key": { "a": 1 }, "partialFilterExpression": {} }, "partial"),

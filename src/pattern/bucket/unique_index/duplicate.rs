@@ -2,8 +2,9 @@
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::definition::UniqueIndex;
+use super::key::IndexKey;
 use super::validator::INDEX_NAME;
-use super::{IndexKey, UniqueIndex};
 use crate::command::document::{get, put};
 use crate::command::duplicate::{DuplicateKey, duplicate_key};
 use crate::command::error::{ErrorCode, WriteError};

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::{UniqueIndex, at_path};
+use super::definition::UniqueIndex;
 use crate::command::document::{get, put};
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::item_index::in_items;
@@ -48,7 +48,8 @@ impl UniqueIndex {
         self.keys_on(shape, &page, item.stored())
     }
 
-    /// The keys of a stored item, in the order of the index as far as the proxy can compare them. `page` has the key fields of its page.
+    /// The keys of a stored item, in the order of the index as far as the proxy can compare them. `page` has
+    /// the key fields of its page.
     ///
     /// # Errors
     /// A path of the index continues in an array.
@@ -67,7 +68,11 @@ impl UniqueIndex {
             let values = entries(value);
             keys = keys
                 .into_iter()
-                .flat_map(|key| values.iter().map(move |value| [&*key, std::slice::from_ref(value)].concat()))
+                .flat_map(|key| {
+                    values
+                        .iter()
+                        .map(move |value| [&*key, std::slice::from_ref(value)].concat())
+                })
                 .collect();
         }
         let mut keys: Vec<IndexKey> = keys.into_iter().map(IndexKey).collect();
@@ -91,8 +96,15 @@ impl UniqueIndex {
     #[must_use]
     pub fn keys_of_page(&self, shape: &BucketShape, page: &RawDocument) -> Vec<IndexKey> {
         let items = page.get_array(shape.items()).ok();
-        let items = items.into_iter().flatten().flatten().filter_map(RawBsonRef::as_document);
-        items.filter_map(|item| self.keys_on(shape, page, item).ok()).flatten().collect()
+        let items = items
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(RawBsonRef::as_document);
+        items
+            .filter_map(|item| self.keys_on(shape, page, item).ok())
+            .flatten()
+            .collect()
     }
 
     /// The first key that two items of a page have.
@@ -105,7 +117,11 @@ impl UniqueIndex {
         page: &RawDocument,
     ) -> Result<Option<IndexKey>, PathThroughArray> {
         let items = page.get_array(shape.items()).ok();
-        let items = items.into_iter().flatten().flatten().filter_map(RawBsonRef::as_document);
+        let items = items
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(RawBsonRef::as_document);
         let mut seen = HashSet::new();
         for item in items {
             let keys = self.keys_on(shape, page, item)?;
@@ -127,5 +143,17 @@ fn entries(value: Option<RawBsonRef<'_>>) -> Vec<RawBson> {
         Some(RawBsonRef::Array(array)) if array.is_empty() => vec![RawBson::Undefined],
         Some(RawBsonRef::Array(array)) => array.into_iter().flatten().map(RawBson::from).collect(),
         Some(value) => vec![value.into()],
+    }
+}
+
+/// The value at a path of a document, or the array in which the path continues.
+fn at_path<'a>(document: &'a RawDocument, path: &str) -> Result<Option<RawBsonRef<'a>>, PathThroughArray> {
+    let Some((root, rest)) = path.split_once('.') else {
+        return Ok(get(document, path));
+    };
+    match get(document, root) {
+        Some(RawBsonRef::Document(inner)) => at_path(inner, rest),
+        Some(RawBsonRef::Array(_)) => Err(PathThroughArray),
+        _ => Ok(None),
     }
 }

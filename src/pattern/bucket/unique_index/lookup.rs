@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use bson::raw::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf, cstr};
 
-use super::{IndexKey, UniqueIndex};
+use super::definition::UniqueIndex;
+use super::key::IndexKey;
 use crate::command::document::{array_of, get, put, single};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item_index::in_items;
@@ -23,7 +24,8 @@ pub struct KeysHeld(HashSet<Vec<u8>>);
 impl KeysHeld {
     /// Adds the keys of a page's items.
     pub fn add(&mut self, shape: &BucketShape, index: &UniqueIndex, page: &RawDocument) {
-        self.0.extend(index.keys_of_page(shape, page).iter().map(IndexKey::identity));
+        self.0
+            .extend(index.keys_of_page(shape, page).iter().map(IndexKey::identity));
     }
 
     /// Whether a stored item has the key.
@@ -91,7 +93,7 @@ impl ValuesBehind<'_> {
     fn conditions(&self) -> Vec<RawDocumentBuf> {
         // `$in` would match a regular expression instead of comparing it, and takes no `undefined`.
         let is_special = |value: &&&RawBson| matches!(value, RawBson::RegularExpression(_) | RawBson::Undefined);
-        let (special, plain): (Vec<&RawBson>, Vec<&RawBson>) = self.values.iter().partition(|value| is_special(&value));
+        let (special, plain): (Vec<&RawBson>, Vec<&RawBson>) = self.values.iter().partition(|value| is_special(value));
         let special = special.into_iter().map(|value| equal(self.path, value));
         let plain = plain.chunks(MAX_VALUES).map(|values| {
             let values: RawArrayBuf = values.iter().map(|value| value.as_raw_bson_ref()).collect();

@@ -1,9 +1,11 @@
+use bson::raw::{RawDocument, RawDocumentBuf};
 use bson::rawdoc;
 
 use super::*;
 use crate::command::document::single;
 use crate::command::namespace::Namespace;
-use crate::pattern::shapes::{BucketOptions, NamespacePattern};
+use crate::pattern::bucket::item_index::{self, as_application_sees};
+use crate::pattern::shapes::{BucketOptions, BucketShape, NamespacePattern};
 
 const NAMESPACE: Namespace<'static> = Namespace {
     database: "d",
@@ -51,7 +53,10 @@ fn an_item_has_the_keys_that_mongod_would_index() {
         (rawdoc! { "n": 1.0 }, vec!["{ name: 1.0 }"]),
         (rawdoc! { "name": 1 }, vec!["{ name: null }"]),
         (rawdoc! { "n": [] }, vec!["{ name: undefined }"]),
-        (rawdoc! { "n": [3, 1, [2]] }, vec!["{ name: 1 }", "{ name: 3 }", "{ name: [ 2 ] }"]),
+        (
+            rawdoc! { "n": [3, 1, [2]] },
+            vec!["{ name: 1 }", "{ name: 3 }", "{ name: [ 2 ] }"],
+        ),
         (rawdoc! { "n": { "a": 1 } }, vec!["{ name: { a: 1 } }"]),
     ] {
         assert_eq!(texts(&one, &item), keys, "{item:?}");
@@ -136,7 +141,10 @@ fn lookups_read_entries_of_the_index() {
     let keys: Vec<&IndexKey> = keys.iter().collect();
     let finds = lookups(&shape(), &index, &keys);
     let page = |mut condition: RawDocumentBuf| {
-        for (name, value) in rawdoc! { "control.v": { "$gte": 1 }, "count": { "$gt": 0 } }.iter().flatten() {
+        for (name, value) in rawdoc! { "control.v": { "$gte": 1 }, "count": { "$gt": 0 } }
+            .iter()
+            .flatten()
+        {
             condition.append(name, value);
         }
         condition

@@ -7,7 +7,7 @@
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::rawdoc;
 
-use super::UniqueIndex;
+use super::definition::UniqueIndex;
 use crate::command::document::{array_of, first_field, get, single};
 use crate::pattern::bucket::expression::literal;
 use crate::pattern::shapes::BucketShape;

@@ -15,14 +15,14 @@ use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::item_decoder::ItemDecoder;
 use crate::pattern::bucket::item_lookup::{ItemSelector, LocatedItem};
 use crate::pattern::bucket::projection::Projection;
+use crate::pattern::bucket::unique_index::violation;
 use crate::pattern::bucket::update_by_position::{Demand, InPlace, Planned};
 use crate::pattern::bucket::upsert::check_filter;
 use crate::pattern::shapes::BucketShape;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
-use crate::session::bucket::item_lookup;
-use crate::pattern::bucket::unique_index::violation;
 use crate::session::bucket::duplicate_key::{FailedUpdate, in_application_terms};
+use crate::session::bucket::item_lookup;
 use crate::session::bucket::item_update::{ItemUpdate, end_transaction, given_up, in_words_of_the_application};
 use crate::session::bucket::key_or_time_change::{self, KeyOrTimeOutcome};
 use crate::session::bucket::relocate::claimed;
@@ -460,10 +460,7 @@ async fn in_item_terms(
     };
     let error = WriteError::new(ErrorCode::BadValue, message);
     let message = in_words_of_the_application(run, task, error, found).await?.message;
-    Ok(with_replaced(
-        reply,
-        &[("errmsg", Some(RawBsonRef::String(&message)))],
-    ))
+    Ok(with_replaced(reply, &[("errmsg", Some(RawBsonRef::String(&message)))]))
 }
 
 /// mongod's error for a second item with a key of a unique index. `None` for any other error.
@@ -488,5 +485,4 @@ pub(super) async fn duplicate(
 fn write_error(reply: &RawDocument) -> Option<WriteError> {
     violation(reply)?;
     WriteError::of_command(&CommandError::Upstream(reply.to_owned()))
-
 }

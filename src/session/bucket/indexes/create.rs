@@ -37,7 +37,9 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
     let stored = stored(run, &wanted)?;
     if run.context.head.in_transaction() {
         if stored.iter().any(|spec| is_unique(spec)) {
-            return Err(run.unsupported("a unique index that is created in a transaction").into());
+            return Err(run
+                .unsupported("a unique index that is created in a transaction")
+                .into());
         }
         return transaction::run(run, &wanted, &stored).await;
     }
@@ -130,7 +132,10 @@ async fn attempt(
         return Err(error_of(run, conflict).into());
     }
     specs.extend(stored.iter().map(|spec| there.as_there(spec)));
-    let unique: Vec<UniqueIndex> = stored.iter().filter_map(|spec| UniqueIndex::of(run.shape, spec)).collect();
+    let unique: Vec<UniqueIndex> = stored
+        .iter()
+        .filter_map(|spec| UniqueIndex::of(run.shape, spec))
+        .collect();
     let reply = match (create(run, &unique, is_new, &specs).await, conflict) {
         (Err(RunError::Command(error)), Some(conflict)) if error.is(ErrorCode::IndexAlreadyExists) => {
             return Err(error_of(run, &conflict).into());
@@ -216,7 +221,10 @@ fn is_lost_race(error: &CommandError) -> bool {
 
 /// mongod's error for two items on different pages with an equal key in a unique index.
 fn duplicate(run: &BucketCommand<'_>, wanted: &[RawDocumentBuf], reply: &RawDocument) -> Option<CommandError> {
-    let unique: Vec<UniqueIndex> = wanted.iter().filter_map(|spec| UniqueIndex::of(run.shape, spec)).collect();
+    let unique: Vec<UniqueIndex> = wanted
+        .iter()
+        .filter_map(|spec| UniqueIndex::of(run.shape, spec))
+        .collect();
     let violation = violation(reply)?;
     let index = violation.index(&unique)?;
     let Violation::OtherPage { values, .. } = &violation else {

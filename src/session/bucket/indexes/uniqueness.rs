@@ -1,9 +1,9 @@
 //! The validator that keeps items of one page apart, beside the unique indexes of mongod.
 //!
-//! A unique index is created in this order: the clause of the validator, a search for pages that do not satisfy
-//! it, the index, and once more a check that every unique index has its clause, because a compaction may have
-//! replaced the validator meanwhile. So an index without its clause is never reported as created. A clause
-//! without an index remains if a proxy is stopped in between. It refuses writes with
+//! A unique index is created in this order: the clause of the validator, a search for pages that do not
+//! satisfy it, the index, and once more a check that every unique index has its clause, because a compaction
+//! may have replaced the validator meanwhile. So an index without its clause is never reported as created. A
+//! clause without an index remains if a proxy is stopped in between. It refuses writes with
 //! [`interrupted`](crate::pattern::bucket::unique_index::interrupted), until the index is created again or
 //! dropped.
 
@@ -73,7 +73,10 @@ pub(super) async fn withdraw(run: &mut BucketCommand<'_>, names: Option<&[&str]>
     let is_meant = |clause: &ClauseOfIndex| names.is_none_or(|names| names.contains(&clause.index.as_str()));
     let edit = |state: &State| {
         let has_index = |clause: &ClauseOfIndex| state.indexes.iter().any(|index| index.name() == clause.index);
-        let kept = state.clauses.iter().filter(|clause| !is_meant(clause) || has_index(clause));
+        let kept = state
+            .clauses
+            .iter()
+            .filter(|clause| !is_meant(clause) || has_index(clause));
         kept.cloned().collect()
     };
     replace(run, edit).await
@@ -107,7 +110,10 @@ async fn state(run: &mut BucketCommand<'_>) -> Result<Option<State>, RunError> {
         let validator = options.and_then(|options| get(options, "validator")?.as_document());
         let fences = there.others.iter().filter(|name| is_validator_fence(name));
         return Ok(Some(State {
-            indexes: there.unique(run.shape).collect(),
+            indexes: there
+                .stored()
+                .filter_map(|spec| UniqueIndex::of(run.shape, spec))
+                .collect(),
             clauses: validator.map(clauses).unwrap_or_default(),
             fences: fences.cloned().collect(),
         }));
@@ -115,8 +121,8 @@ async fn state(run: &mut BucketCommand<'_>) -> Result<Option<State>, RunError> {
     Err(super::given_up(run))
 }
 
-/// Replaces the clauses of the validator by those that `edit` returns for the current state. Only one change at
-/// a time has a fence, so the state is current.
+/// Replaces the clauses of the validator by those that `edit` returns for the current state. Only one change
+/// at a time has a fence, so the state is current.
 async fn replace(
     run: &mut BucketCommand<'_>,
     mut edit: impl FnMut(&State) -> Vec<ClauseOfIndex>,
@@ -162,8 +168,8 @@ fn is_overtaken(error: &CommandError) -> bool {
     error.is(ErrorCode::IndexOptionsConflict) || error.is(ErrorCode::IndexBuildAborted)
 }
 
-/// The `collMod` that sets the validator, if the fence exists. A page that does not satisfy the validator already
-/// may still be changed: its items are older than the index.
+/// The `collMod` that sets the validator, if the fence exists. A page that does not satisfy the validator
+/// already may still be changed: its items are older than the index.
 fn with_clauses(run: &BucketCommand<'_>, fence: ValidatorFence, clauses: &[ClauseOfIndex]) -> RawDocumentBuf {
     let clauses: Vec<RawDocumentBuf> = clauses.iter().map(|clause| clause.clause.clone()).collect();
     let mut command = single("collMod", run.namespace.collection);

@@ -14,7 +14,8 @@ use crate::command::insert::Insert;
 use crate::command::namespace::Namespace;
 use crate::command::write_reply::WriteReply;
 use crate::pattern::bucket::insert::{
-    Failure, Groups, Hits, InsertStatement, KeyBatch, Planner, StatementKind, StatementOutcome, WriteGuarantee, page_as_upsert,
+    Failure, Groups, Hits, InsertStatement, KeyBatch, Planner, StatementKind, StatementOutcome, WriteGuarantee,
+    page_as_upsert,
 };
 use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::key::canonical;
@@ -153,7 +154,8 @@ impl<'a> InsertBatch<'a> {
     /// The pending items in the client's order.
     pub(super) fn pending_in_order(&self) -> Vec<Placed> {
         let groups = self.groups.iter().enumerate();
-        let placed = groups.flat_map(|(group, of_key)| of_key.pending().map(move |position| Placed { group, position }));
+        let placed =
+            groups.flat_map(|(group, of_key)| of_key.pending().map(move |position| Placed { group, position }));
         let mut placed: Vec<Placed> = placed.collect();
         placed.sort_by_cached_key(|placed| self.item(*placed).map(Item::index));
         placed

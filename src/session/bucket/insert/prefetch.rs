@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bson::raw::{RawBson, RawDocument, RawDocumentBuf, cstr};
 
 use super::batch::{InsertBatch, Placed};
-use super::unique_values::{EarlierKeys, KeyLookup, KeysFound, key_lookups};
+use super::unique_values::{EarlierKeys, KeysFound, UniqueKeyLookup, key_lookups};
 use crate::command::document::{put, single};
 use crate::command::duplicate::duplicate_id;
 use crate::command::error::{CommandError, ErrorCode, WriteError};
@@ -40,7 +40,9 @@ enum Query {
 impl Query {
     fn command(&self) -> &RawDocument {
         match self {
-            Self::Together(command, _) | Self::Apart(command, _) | Self::Ids(command) | Self::Keys(command, _) => command,
+            Self::Together(command, _) | Self::Apart(command, _) | Self::Ids(command) | Self::Keys(command, _) => {
+                command
+            }
         }
     }
 }
@@ -55,8 +57,9 @@ pub(super) struct TakenItem {
 /// The items whose `_id` or key exists.
 pub(super) type Suspects = Vec<TakenItem>;
 
-/// Reads head pages, and existing `_id`s and keys for the next statements, and refuses items whose `_id` or key
-/// exists. For an exactly-once command, such items are only returned: an earlier attempt may have stored them.
+/// Reads head pages, and existing `_id`s and keys for the next statements, and refuses items whose `_id` or
+/// key exists. For an exactly-once command, such items are only returned: an earlier attempt may have stored
+/// them.
 pub(super) async fn look(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<Suspects, RunError> {
     let queries = queries(run, batch);
     let requests: Vec<UpstreamRequest<'_>> = queries
@@ -115,7 +118,7 @@ fn queries(run: &BucketCommand<'_>, batch: &InsertBatch<'_>) -> Vec<Query> {
         run.context.inherited().append_to_internal_read(&mut find);
         queries.push(Query::Ids(find));
     }
-    for KeyLookup { index, find: arguments } in key_lookups(run.shape, batch) {
+    for UniqueKeyLookup { index, find: arguments } in key_lookups(run.shape, batch) {
         let mut find = single("find", run.namespace.collection);
         for (name, value) in arguments.iter().flatten() {
             find.append(name, value);

@@ -73,7 +73,7 @@ pub(super) async fn learn(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'
     if refused.is_some() {
         indexes::forget(run);
     }
-    batch.unique.indexes = indexes::stored(run).await?.unique.clone();
+    batch.unique.indexes.clone_from(&indexes::stored(run).await?.unique);
     batch.unique.is_learned = true;
     if let Some(refused) = refused
         && refused.violation.index(&batch.unique.indexes).is_none()
@@ -126,7 +126,7 @@ fn read_keys(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>) {
 }
 
 /// A lookup of keys in one of the unique indexes.
-pub(super) struct KeyLookup {
+pub(super) struct UniqueKeyLookup {
     /// The position of the index.
     pub(super) index: usize,
     /// Arguments of the `find`.
@@ -134,16 +134,21 @@ pub(super) struct KeyLookup {
 }
 
 /// The lookups of the suspect items' keys.
-pub(super) fn key_lookups(shape: &BucketShape, batch: &InsertBatch<'_>) -> Vec<KeyLookup> {
+pub(super) fn key_lookups(shape: &BucketShape, batch: &InsertBatch<'_>) -> Vec<UniqueKeyLookup> {
     let mut all = Vec::new();
     for (number, index) in batch.unique.indexes.iter().enumerate() {
-        let suspects = batch.groups.iter().enumerate().filter(|(_, of_key)| of_key.ids_are_suspect());
-        let placed = suspects.flat_map(|(group, of_key)| of_key.pending().map(move |position| Placed { group, position }));
+        let suspects = batch
+            .groups
+            .iter()
+            .enumerate()
+            .filter(|(_, of_key)| of_key.ids_are_suspect());
+        let placed =
+            suspects.flat_map(|(group, of_key)| of_key.pending().map(move |position| Placed { group, position }));
         let keys = placed.filter_map(|placed| batch.unique.keys.get(&placed)?.get(number));
         let mut seen = HashSet::new();
         let keys: Vec<&IndexKey> = keys.flatten().filter(|key| seen.insert(key.identity())).collect();
         let finds = lookups(shape, index, &keys);
-        all.extend(finds.into_iter().map(|find| KeyLookup { index: number, find }));
+        all.extend(finds.into_iter().map(|find| UniqueKeyLookup { index: number, find }));
     }
     all
 }

@@ -15,8 +15,8 @@ use crate::pattern::bucket::index;
 use crate::pattern::bucket::update_by_id::{ItemUpdateById, UpdateRequest, in_terms_of_items};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::duplicate_key::{FailedUpdate, in_application_terms};
-use crate::session::bucket::item_update::ItemUpdate;
 use crate::session::bucket::internal_transaction::{OwnTransaction, unlabelled};
+use crate::session::bucket::item_update::ItemUpdate;
 use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
 use crate::session::upstream::UpstreamKind;
@@ -91,7 +91,9 @@ pub(super) async fn run(
         let modified = [("nModified", Some(RawBsonRef::Int32(1)))];
         return Ok(Some(with_replaced(&answer, &modified)));
     }
-    in_words_of_the_application(run, command, &answer, changes).await.map(Some)
+    in_words_of_the_application(run, command, &answer, changes)
+        .await
+        .map(Some)
 }
 
 /// Whether a statement can miss its item because the item is relocated concurrently. Impossible on
@@ -254,7 +256,11 @@ async fn in_item_terms(
     failed: FailedStatement<'_>,
 ) -> Result<WriteError, RunError> {
     let variables = failed.command.let_variables;
-    let task = ItemUpdate::new(UpdateRequest::from(failed.statement), variables, failed.statement.constants);
+    let task = ItemUpdate::new(
+        UpdateRequest::from(failed.statement),
+        variables,
+        failed.statement.constants,
+    );
     let update = FailedUpdate {
         task: &task,
         found: None,

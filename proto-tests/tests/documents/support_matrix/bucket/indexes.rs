@@ -5,13 +5,14 @@ use proto_tests::sides::COLLECTION;
 
 use crate::support_matrix::probe::{Compared, Of, uuid};
 
+/// A `createIndexes` of one index. Without another name and key, mongod would have the index already.
+fn of(spec: Document) -> Document {
+    let mut index = doc! { "key": { "a": 1 }, "name": "a" };
+    index.extend(spec);
+    doc! { "createIndexes": COLLECTION, "indexes": [index] }
+}
+
 pub(super) fn indexes() -> Of {
-    let of = |spec: Document| {
-        // Those that mongod would make it has already, otherwise.
-        let mut index = doc! { "key": { "a": 1 }, "name": "a" };
-        index.extend(spec);
-        doc! { "createIndexes": COLLECTION, "indexes": [index] }
-    };
     let named = |name: &str, more: Document| {
         let mut sent = doc! { "createIndexes": COLLECTION, "indexes": [{ "key": { name: 1 }, "name": name }] };
         sent.extend(more);
@@ -35,7 +36,10 @@ pub(super) fn indexes() -> Of {
             "indexes.hidden",
             of(doc! { "hidden": true, "name": "h", "key": { "h": 1 } }),
         )
-        .sent("indexes.unique", of(doc! { "unique": true, "name": "u", "key": { "u": 1, "_id": 1 } }))
+        .sent(
+            "indexes.unique",
+            of(doc! { "unique": true, "name": "u", "key": { "u": 1, "_id": 1 } }),
+        )
         .but("indexes.unique", of(doc! { "unique": true, "sparse": true }))
         .sent("indexes.sparse", of(doc! { "sparse": true }))
         .sent(

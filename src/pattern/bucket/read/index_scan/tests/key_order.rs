@@ -4,7 +4,8 @@ use bson::DateTime;
 use bson::raw::RawArrayBuf;
 
 use super::*;
-use crate::pattern::bucket::item_index::{self, KeyTimeIndex, ReadableIndexes};
+use crate::pattern::bucket::item_index::{self, KeyTimeIndex};
+use crate::pattern::bucket::readable_indexes::ReadableIndexes;
 
 fn indexes() -> ReadableIndexes {
     let descending = rawdoc! { "key": { "k": 1, "at": -1 }, "name": "x" };
