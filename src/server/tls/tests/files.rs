@@ -28,6 +28,17 @@ fn broken(pem: &str) -> String {
     lines.join("\n")
 }
 
+/// The report without the reason why a key cannot be decrypted. A wrong password gives random bytes. One time in
+/// 256 they end with a valid padding, and the reason is that they are no key.
+fn without_reason(report: &str) -> String {
+    const BEFORE: &str = "cannot be decrypted: ";
+    let Some((before, rest)) = report.split_once(BEFORE) else {
+        return report.to_owned();
+    };
+    let (_, behind) = rest.split_once("; ").unwrap();
+    format!("{before}{BEFORE}REASON; {behind}")
+}
+
 /// A key as `openssl rsa -aes256` writes it; `openssl ec` does the same.
 const LEGACY: &str = "-----BEGIN RSA PRIVATE KEY-----
 Proc-Type: 4,ENCRYPTED
@@ -185,7 +196,8 @@ fn invalid_tls_file_of_the_connection_string_is_reported() {
         "tlsCertificateKeyFile={}/secret.pem&tlsCertificateKeyFilePassword=hunter3",
         "tlsCertificateKeyFile={}/plain.pem&tlsCertificateKeyFilePassword=hunter2",
     ]
-    .map(|options| format!("{options}: {}", report_of_options(fill, options)));
+    .map(|options| format!("{options}: {}", report_of_options(fill, options)))
+    .map(|report| without_reason(&report));
     insta::assert_snapshot!(reports.join("\n"), @r#"
     tls=true: fine
     tlsCAFile={}/ca.pem: fine
@@ -202,7 +214,7 @@ fn invalid_tls_file_of_the_connection_string_is_reported() {
     tlsCertificateKeyFile={}/legacy.pem&tlsCertificateKeyFilePassword=hunter2: `upstream.uri`, tlsCertificateKeyFile: DIR/legacy.pem contains a private key encrypted in OpenSSL's older format; encrypt it as PKCS#8 (openssl pkcs8 -topk8 -v2 aes-256-cbc -in FILE)
     tlsCertificateKeyFile={}/secret.pem: `upstream.uri`, tlsCertificateKeyFile: DIR/secret.pem contains an encrypted private key; give tlsCertificateKeyFilePassword in `upstream.uri`
     tlsCertificateKeyFile={}/secret.pem&tlsCertificateKeyFilePassword=hunter2: fine
-    tlsCertificateKeyFile={}/secret.pem&tlsCertificateKeyFilePassword=hunter3: `upstream.uri`, tlsCertificateKeyFile: DIR/secret.pem contains a private key that cannot be decrypted: PKCS#5 decryption failed; correct tlsCertificateKeyFilePassword, or encrypt the key again (openssl pkcs8 -topk8 -v2 aes-256-cbc)
+    tlsCertificateKeyFile={}/secret.pem&tlsCertificateKeyFilePassword=hunter3: `upstream.uri`, tlsCertificateKeyFile: DIR/secret.pem contains a private key that cannot be decrypted: REASON; correct tlsCertificateKeyFilePassword, or encrypt the key again (openssl pkcs8 -topk8 -v2 aes-256-cbc)
     tlsCertificateKeyFile={}/plain.pem&tlsCertificateKeyFilePassword=hunter2: `upstream.uri`, tlsCertificateKeyFile: DIR/plain.pem contains no key in a section BEGIN ENCRYPTED PRIVATE KEY, although tlsCertificateKeyFilePassword is given; remove the password, or encrypt the key (openssl pkcs8 -topk8 -v2 aes-256-cbc -in FILE)
     "#);
 }
