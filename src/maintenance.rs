@@ -3,6 +3,7 @@
 
 pub(crate) mod check;
 pub(crate) mod compact;
+pub(crate) mod expiry;
 pub(crate) mod finding;
 mod inspect;
 pub(crate) mod setup;

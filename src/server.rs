@@ -50,7 +50,7 @@ impl Server {
         let mut accepting = JoinSet::new();
         for listener in self.listeners {
             let door = listener::ListenerContext {
-                admission: Arc::clone(&self.admission),
+                admission: Arc::clone(listener.admission.as_ref().unwrap_or(&self.admission)),
                 shared: Arc::clone(&self.shared),
                 workers: Arc::clone(&workers),
                 sessions: sessions.clone(),

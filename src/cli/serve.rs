@@ -5,6 +5,7 @@ pub(super) mod reload;
 mod shown;
 mod signals;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,11 +15,13 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use self::listeners::Sockets;
 use self::reload::Reload;
 use self::signals::Signals;
 use super::readiness::UpstreamProbe;
 use super::{ConfigFile, RecordedEnvironment};
 use crate::config::Config;
+use crate::maintenance::expiry::Expiry;
 use crate::maintenance::shape_fit::{self, SharedFit};
 use crate::maintenance::upstream;
 use crate::server::Server;
@@ -62,22 +65,15 @@ pub(super) async fn run(
     let access = Arc::new(ArcSwap::from_pointee(config.admin.access()?));
     let sockets = listeners::bind(&config).await?;
     let admin_listener = listeners::bind_one(config.admin.address, "admin.address").await?;
-    info!(
-        version = env!("CARGO_PKG_VERSION"),
-        listen = sockets.names(),
-        admin = %admin_listener.local_addr()?,
-        upstream = config.upstream.hosts.join(","),
-        shapes = config.shapes.iter().count(),
-        "serving"
-    );
-    if let Some(exposure) = config.admin.exposure() {
-        warn!(address = %config.admin.address, "`admin.address`: {exposure}");
-    }
+    log_start(&config, &sockets, admin_listener.local_addr()?);
     let options = driver_options(&config).await?;
     let dialing = upstream::dialing(&options, &stopping)?;
     let (driver, upstreams) = topology::watch(options, dialing.clone(), metrics)?;
+    let internal = listeners::internal(&upstreams, reload::admission(&config)?).await?;
+    let internal_address = internal.socket.local_addr()?;
+    let listeners = sockets.listeners(&dialing, &upstreams)?;
     let server = Server {
-        listeners: sockets.listeners(&dialing, &upstreams)?,
+        listeners: listeners.into_iter().chain([internal]).collect(),
         admission: Arc::clone(&admission),
         shared: Arc::clone(&shared),
         workers: workers(&config),
@@ -85,12 +81,16 @@ pub(super) async fn run(
     };
     let fit = SharedFit::default();
     let (shapes, current) = watch::channel(config.shapes.clone());
-    tokio::spawn(shape_fit::watch(
-        config.upstream.clone(),
-        current,
-        Arc::clone(&fit),
-        stopping.clone(),
-    ));
+    let (upstream, stop) = (config.upstream.clone(), stopping.clone());
+    tokio::spawn(shape_fit::watch(upstream, current, Arc::clone(&fit), stop));
+    let expiry = Expiry {
+        upstream: config.upstream.clone(),
+        listener: internal_address,
+        shapes: shapes.subscribe(),
+        metrics: shared.metrics().expiry.clone(),
+        stop: stopping.clone(),
+    };
+    let expiry = tokio::spawn(expiry.run());
     let admin = Admin::new(
         telemetry,
         Arc::clone(&access),
@@ -112,6 +112,7 @@ pub(super) async fn run(
         .await;
     info!(signal = name, "stopping");
     stopping.cancel();
+    expiry.await.context("the deletion of expired items failed")?;
     server.await.context("the server failed")??;
     // Last, so that metrics are available during a drain.
     admin_stopping.cancel();
@@ -119,6 +120,20 @@ pub(super) async fn run(
     upstream::close(driver).await;
     info!("stopped");
     Ok(())
+}
+
+fn log_start(config: &Config, sockets: &Sockets<'_>, admin: SocketAddr) {
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        listen = sockets.names(),
+        %admin,
+        upstream = config.upstream.hosts.join(","),
+        shapes = config.shapes.iter().count(),
+        "serving"
+    );
+    if let Some(exposure) = config.admin.exposure() {
+        warn!(address = %config.admin.address, "`admin.address`: {exposure}");
+    }
 }
 
 /// Options of the driver's client that watches the upstream. Without credentials, because `hello`

@@ -23,7 +23,7 @@ pub fn impossible_in_create(body: &RawDocument) -> Result<Option<&str>, CommandE
             "collation" => field.document()?.is_some_and(is_of_a_language),
             "idIndex" => field.document()?.is_some_and(|index| get(index, "collation").is_some()),
             // Only change streams show the images, and they are refused.
-            "changeStreamPreAndPostImages" => {
+            "changeStreamPreAndPostImages" | "index" => {
                 field.document()?;
                 false
             }
@@ -55,7 +55,7 @@ pub fn clustered_index(body: &RawDocument) -> Option<&RawDocument> {
 pub fn impossible_in_coll_mod(body: &RawDocument) -> Result<Option<&str>, CommandError> {
     find("collMod", body, |name, field| {
         Ok(match name {
-            "changeStreamPreAndPostImages" => {
+            "changeStreamPreAndPostImages" | "index" => {
                 field.document()?;
                 false
             }
@@ -65,7 +65,6 @@ pub fn impossible_in_coll_mod(body: &RawDocument) -> Result<Option<&str>, Comman
             "clusteredIndex"
             | "dryRun"
             | "expireAfterSeconds"
-            | "index"
             | "isTimeseriesNamespace"
             | "pipeline"
             | "recordPreImages"

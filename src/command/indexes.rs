@@ -5,6 +5,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use super::arguments::with_replaced;
 use super::document::{as_whole_number, get, single, type_name};
 use super::error::{CommandError, ErrorCode};
+use super::namespace::Namespace;
 use super::value_text::value_text;
 
 /// The name in a specification that mongod refuses.
@@ -189,6 +190,59 @@ pub fn other_key([wanted, there]: &[RawDocumentBuf; 2]) -> CommandError {
         value_text(RawBsonRef::Document(there))
     );
     CommandError::new(ErrorCode::IndexKeySpecsConflict, message)
+}
+
+/// mongod's error for an equivalent index with other options.
+#[must_use]
+pub fn other_options([wanted, there]: &[RawDocumentBuf; 2]) -> CommandError {
+    let is_same_name = get(wanted, "name") == get(there, "name");
+    let difference = if is_same_name {
+        "the same name but different options"
+    } else {
+        "a different name and options"
+    };
+    let message = format!(
+        "An equivalent index already exists with {difference}. Requested index: {}, existing index: {}",
+        value_text(RawBsonRef::Document(wanted)),
+        value_text(RawBsonRef::Document(there))
+    );
+    CommandError::new(ErrorCode::IndexOptionsConflict, message)
+}
+
+/// mongod's error for an invalid `expireAfterSeconds`. mongod checks it after the rest of the specification.
+#[must_use]
+pub fn invalid_expiry(spec: &RawDocument) -> Option<CommandError> {
+    let value = get(spec, "expireAfterSeconds")?;
+    let is_compound = get(spec, "key")
+        .and_then(RawBsonRef::as_document)
+        .is_some_and(|key| key.iter().count() > 1);
+    let seconds = match value {
+        // mongod stores the longest time.
+        RawBsonRef::Double(number) if number.is_nan() => Some(0),
+        value => as_whole_number(value),
+    };
+    let reason = match seconds {
+        _ if is_compound => "TTL indexes are single-field indexes, compound indexes do not support TTL".to_owned(),
+        None => format!(
+            "TTL index 'expireAfterSeconds' option must be numeric, but received a type of '{}'",
+            type_name(value)
+        ),
+        Some(..0) => "TTL index 'expireAfterSeconds' option cannot be less than 0".to_owned(),
+        Some(seconds) if i32::try_from(seconds).is_err() => {
+            "TTL index 'expireAfterSeconds' option must be within an acceptable range, try a lower number".to_owned()
+        }
+        Some(_) => return None,
+    };
+    let spec = value_text(RawBsonRef::Document(spec));
+    let message = format!("{reason}. Index spec: {spec}");
+    Some(CommandError::new(ErrorCode::CannotCreateIndex, message))
+}
+
+/// mongod's error for a `collMod` of an index that does not exist.
+#[must_use]
+pub fn cannot_find(index: &str, namespace: Namespace<'_>) -> CommandError {
+    let message = format!("cannot find index {index} for ns {namespace}");
+    CommandError::new(ErrorCode::IndexNotFound, message)
 }
 
 /// mongod's error for two identical indexes in one command.

@@ -99,6 +99,8 @@ pub struct UpstreamConfig {
     pub hosts: Vec<String>,
     /// The time that finding a server and opening a connection may take.
     pub connect_timeout: Duration,
+    /// The time between two deletions of expired items.
+    pub expire_interval: Duration,
 }
 
 impl fmt::Debug for UpstreamConfig {
@@ -107,6 +109,7 @@ impl fmt::Debug for UpstreamConfig {
             .field("uri", &"<redacted>")
             .field("hosts", &self.hosts)
             .field("connect_timeout", &self.connect_timeout)
+            .field("expire_interval", &self.expire_interval)
             .finish()
     }
 }

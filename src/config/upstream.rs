@@ -4,7 +4,7 @@
 use mongodb::options::{ConnectionString, HostInfo};
 
 use super::model::UpstreamConfig;
-use super::options::upstream::{CONNECT_TIMEOUT_MS, URI};
+use super::options::upstream::{CONNECT_TIMEOUT_MS, EXPIRE_INTERVAL_MS, URI};
 use super::section::Section;
 use super::tls;
 use super::values::milliseconds;
@@ -14,6 +14,7 @@ use crate::server::topology::dial_address;
 pub(super) fn resolve(section: &mut Section<'_>) -> Option<UpstreamConfig> {
     let uri = section.required_string(&URI);
     let connect_timeout = milliseconds(section, &CONNECT_TIMEOUT_MS);
+    let expire_interval = milliseconds(section, &EXPIRE_INTERVAL_MS);
     let uri = uri?;
     let parsed = match ConnectionString::parse(&uri) {
         Ok(parsed) => parsed,
@@ -39,6 +40,7 @@ pub(super) fn resolve(section: &mut Section<'_>) -> Option<UpstreamConfig> {
         uri,
         hosts,
         connect_timeout,
+        expire_interval,
     })
 }
 

@@ -58,7 +58,7 @@ async fn check_upstream(config: &Config, findings: &mut Findings) -> anyhow::Res
 
 async fn check_through(client: &Client, config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
     findings.extend(server::check(client, config).await?);
-    for target in upstream::targets(client, config).await? {
+    for target in upstream::targets(client, &config.shapes).await? {
         findings.extend(collection::check(&target).await);
     }
     Ok(())

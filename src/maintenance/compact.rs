@@ -78,7 +78,7 @@ async fn through(
     if findings.failed() {
         return Ok(findings);
     }
-    let mut targets = upstream::targets(client, config).await?;
+    let mut targets = upstream::targets(client, &config.shapes).await?;
     targets.retain(|target| target.bucket().is_some());
     targets.retain(|target| namespace.is_none_or(|namespace| namespace == target.namespace()));
     if targets.is_empty() {

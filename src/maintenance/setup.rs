@@ -78,7 +78,7 @@ async fn set_up_through(client: &Client, config: &Config, options: SetupOptions<
     if findings.failed() {
         return Ok(findings);
     }
-    let mut targets = upstream::targets(client, config).await?;
+    let mut targets = upstream::targets(client, &config.shapes).await?;
     targets.retain(|target| {
         options
             .namespace

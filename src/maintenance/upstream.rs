@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::command::namespace::Namespace;
-use crate::config::{Config, UpstreamConfig};
+use crate::config::UpstreamConfig;
 use crate::pattern::shapes::{BucketShape, Mode, OutlierShape, Shape, Shapes};
 use crate::server::tls;
 use crate::server::topology::Dialing;
@@ -187,10 +187,10 @@ impl ShapedCollection {
 /// `*.collection` one in each database that has the collection. Sorted by namespace.
 ///
 /// Shapes in observe mode are left out, because their collections contain plain documents.
-pub(crate) async fn targets(client: &Client, config: &Config) -> anyhow::Result<Vec<ShapedCollection>> {
+pub(crate) async fn targets(client: &Client, shapes: &Shapes) -> anyhow::Result<Vec<ShapedCollection>> {
     let mut targets = Vec::new();
     let is_rewritten = |shape: &&Arc<Shape>| shape.mode() == Mode::Rewrite;
-    for shape in config.shapes.iter().filter(is_rewritten) {
+    for shape in shapes.iter().filter(is_rewritten) {
         let collection = shape.namespace().collection();
         let databases = match shape.namespace().database() {
             Some(name) => vec![name.to_owned()],
@@ -198,7 +198,7 @@ pub(crate) async fn targets(client: &Client, config: &Config) -> anyhow::Result<
         };
         for name in databases {
             // A shape for one database takes precedence over a shape for all.
-            let looked_up = config.shapes.lookup(Namespace::new(&name, collection));
+            let looked_up = shapes.lookup(Namespace::new(&name, collection));
             if looked_up.is_some_and(|found| Arc::ptr_eq(found, shape)) {
                 targets.push(ShapedCollection::of(client, &name, shape));
             }

@@ -15,6 +15,7 @@ pub mod compact;
 pub mod count_pushdown;
 pub mod delete;
 pub mod distinct;
+pub mod expiry;
 mod expression;
 pub mod fence;
 pub mod field_names;

@@ -51,6 +51,8 @@ pub struct Listener {
     pub present_as: ListenerPresentation,
     /// The servers for the clients' commands.
     pub upstreams: Upstreams,
+    /// The admission control of this listener alone. `None`: that of the server.
+    pub admission: Option<Arc<Admission>>,
 }
 
 /// The state that a listener shares with its connections.

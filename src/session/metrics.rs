@@ -4,6 +4,7 @@
 //! `docs/metrics.md` is generated from the HELP texts.
 
 mod commands;
+mod expiry;
 mod inserts;
 mod label;
 mod observed;
@@ -16,6 +17,7 @@ use prometheus::{IntCounter, IntCounterVec, IntGauge, Registry};
 
 use self::commands::CommandMetrics;
 pub use self::commands::Spent;
+pub use self::expiry::ExpiryMetrics;
 pub use self::inserts::{HintUse, InsertMetrics, Placing};
 pub use self::label::{ByteDirection, CommandOutcome, Limit, RefusalReason, Strategy};
 pub use self::observed::ObservedMetrics;
@@ -43,6 +45,8 @@ pub struct SessionMetrics {
     limits_hit: IntCounterVec,
     /// Metrics of inserts on bucket collections.
     pub inserts: InsertMetrics,
+    /// Metrics of the deletion of expired items.
+    pub expiry: ExpiryMetrics,
     /// Metrics of commands on outlier collections.
     pub outliers: OutlierMetrics,
 }
@@ -76,6 +80,7 @@ impl SessionMetrics {
             observed: ObservedMetrics::register(registry)?,
             limits_hit: counters("limits_hit_total", LIMITS_HIT, &["limit"])?,
             inserts: InsertMetrics::register(registry)?,
+            expiry: ExpiryMetrics::register(registry)?,
             outliers: OutlierMetrics::register(registry)?,
         };
         metrics.begin_at_zero();
@@ -92,6 +97,7 @@ impl SessionMetrics {
     /// Creates every series of a shape, so that it exists at zero. `namespace`: as configured.
     pub fn expect_namespace(&self, namespace: &str) {
         self.items_inserted.with_label_values(&[namespace]);
+        self.expiry.expect_namespace(namespace);
         self.outliers.expect_namespace(namespace);
         for strategy in Strategy::ALL {
             self.reads.with_label_values(&[namespace, strategy.label()]);

@@ -14,6 +14,7 @@ use crate::ports;
 #[derive(Debug, Clone, Default)]
 pub struct ProxyOptions {
     upstream: String,
+    expire_interval_ms: Option<u32>,
     config: String,
     listen: String,
     admin: String,
@@ -47,6 +48,13 @@ impl ProxyOptions {
     pub fn listen(mut self, toml: &str) -> Self {
         self.listen.push_str(toml);
         self.listen.push('\n');
+        self
+    }
+
+    /// Sets the time between two deletions of expired items.
+    #[must_use]
+    pub fn expire_every(mut self, milliseconds: u32) -> Self {
+        self.expire_interval_ms = Some(milliseconds);
         self
     }
 
@@ -126,10 +134,12 @@ impl ProxyOptions {
     pub(super) fn file(&self, addresses: &Addresses) -> String {
         let filter = self.filter.as_deref().unwrap_or("info");
         format!(
-            "{}\n[upstream]\nuri = \"{}\"\n\n[admin]\naddress = \"{}\"\n{}\n\
+            "{}\n[upstream]\nuri = \"{}\"\n{}\n[admin]\naddress = \"{}\"\n{}\n\
              [log]\nfilter = \"{filter}\"\nformat = \"json\"\n\n{}",
             self.listen_table(addresses),
             self.upstream,
+            self.expire_interval_ms
+                .map_or_else(String::new, |interval| format!("expire_interval_ms = {interval}\n")),
             addresses.admin,
             self.admin,
             self.config

@@ -2,6 +2,7 @@
 
 mod batches;
 mod created;
+mod expiry;
 mod invalid;
 mod usage;
 

@@ -3,5 +3,6 @@
 mod changed_shape;
 mod cross_collection;
 mod definitions;
+mod expiry;
 mod indexes;
 mod refusals;

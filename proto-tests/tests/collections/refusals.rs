@@ -69,7 +69,7 @@ fn check(shaped: &Shaped, code: i32, commands: &[Document]) -> Result<()> {
 fn other_commands_on_the_collection_are_not_supported() -> Result<()> {
     let shaped = filled()?;
     let namespace = format!("{}.{COLLECTION}", shaped.database);
-    let index = doc! { "key": { "x": 1 }, "name": "x", "unique": true };
+    let index = doc! { "key": { "x": 1 }, "name": "x", "sparse": true };
     let (map, reduce) = ("function() {}", "function(a, b) {}");
     let commands = [
         doc! { "update": COLLECTION, "updates": [{ "q": { "$where": "true" }, "u": { "$set": { "x": 1 } } }] },
@@ -313,10 +313,10 @@ fn refusals_are_logged_with_their_reason_and_listed_on_the_operators_page() -> R
     for _ in 0..3 {
         application.command(&watch)?;
     }
-    let unique = doc! {
-        "createIndexes": COLLECTION, "indexes": [{ "key": { "n": 1 }, "name": "n", "unique": true }], "$db": &shaped.database,
+    let sparse = doc! {
+        "createIndexes": COLLECTION, "indexes": [{ "key": { "n": 1 }, "name": "n", "sparse": true }], "$db": &shaped.database,
     };
-    application.command(&unique)?;
+    application.command(&sparse)?;
     let namespace = format!("{}.{COLLECTION}", shaped.database);
     for (reason, count) in [("change_stream", 3.0), ("index", 1.0), ("read", 0.0)] {
         let series = format!("mongoshape_rejected_total{{namespace=\"{namespace}\",reason=\"{reason}\"}}");
@@ -324,7 +324,7 @@ fn refusals_are_logged_with_their_reason_and_listed_on_the_operators_page() -> R
         ensure!((counted - count).abs() < 0.5, "{reason}: {counted}");
     }
     let page = shaped.proxy.admin_get("/")?.body;
-    for words in ["What was refused", "change_stream", "unique", namespace.as_str()] {
+    for words in ["What was refused", "change_stream", "sparse", namespace.as_str()] {
         ensure!(page.contains(words), "no {words} in {page}");
     }
     let log = shaped.proxy.log();

@@ -1,6 +1,6 @@
 //! Creates listeners for the configured addresses.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::config::{Config, Listeners, MemberConfig, PresentAs as Configured};
+use crate::server::admission::{Admission, AdmissionLimits};
 use crate::server::listener::{Listener, ListenerPresentation};
 use crate::server::topology::Dialing;
 use crate::session::handshake::AddressMap;
@@ -47,6 +48,20 @@ pub(super) async fn bind_one(address: SocketAddr, option: &str) -> anyhow::Resul
     bound.with_context(|| format!("cannot listen on {address} (`{option}`)"))
 }
 
+/// A listener for the proxy's own tasks: on a port of 127.0.0.1 that the system chooses, without TLS.
+///
+/// # Errors
+/// If no port is free.
+pub(super) async fn internal(upstreams: &Upstreams, limits: AdmissionLimits) -> anyhow::Result<Listener> {
+    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
+    Ok(Listener {
+        socket: socket.context("cannot listen on 127.0.0.1 for the deletion of expired items")?,
+        present_as: ListenerPresentation::Mongos,
+        upstreams: upstreams.clone(),
+        admission: Some(Arc::new(Admission::new(AdmissionLimits { tls: None, ..limits }))),
+    })
+}
+
 impl Sockets<'_> {
     /// The addresses as text for the log.
     pub(super) fn names(&self) -> String {
@@ -73,6 +88,7 @@ impl Sockets<'_> {
                         socket,
                         present_as: present_as.clone(),
                         upstreams: upstreams.clone(),
+                        admission: None,
                     })
                     .collect())
             }
@@ -84,6 +100,7 @@ impl Sockets<'_> {
                         socket,
                         present_as: ListenerPresentation::Member(Arc::clone(&map)),
                         upstreams: of_member(member, dialing)?,
+                        admission: None,
                     })
                 };
                 sockets.into_iter().zip(members).map(listener).collect()

@@ -77,6 +77,10 @@ fn fixed(running: &Config, read: &Config) -> Vec<&'static str> {
             running.listen.drain_timeout != read.listen.drain_timeout,
         ),
         ("upstream.uri", running.upstream.uri != read.upstream.uri),
+        (
+            "upstream.expire_interval_ms",
+            running.upstream.expire_interval != read.upstream.expire_interval,
+        ),
         ("admin.address", running.admin.address != read.admin.address),
         (
             "log",

@@ -7,7 +7,7 @@ pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
     name: "upstream",
     times: Occurrence::Once,
     meaning: "The MongoDB server behind the proxy.",
-    options: &[&URI, &CONNECT_TIMEOUT_MS],
+    options: &[&URI, &CONNECT_TIMEOUT_MS, &EXPIRE_INTERVAL_MS],
     tables: &[],
 };
 
@@ -31,4 +31,16 @@ pub(in crate::config) const CONNECT_TIMEOUT_MS: ConfigOption<Number> = ConfigOpt
     },
     holds: Holds::FromReload,
     meaning: "Milliseconds to find a server (in a replica set, the primary), and to open a connection to it.",
+};
+
+pub(in crate::config) const EXPIRE_INTERVAL_MS: ConfigOption<Number> = ConfigOption {
+    name: "expire_interval_ms",
+    value: Number {
+        least: 100,
+        most: LONGEST_WAIT_MS,
+        default: 20_000,
+    },
+    holds: Holds::FromStart,
+    meaning: "Milliseconds between two deletions of expired items of bucket collections with a TTL index. One proxy at a time deletes, with \
+              the user and password of `uri`, which needs to read and write these collections and the database `mongoshape`.",
 };

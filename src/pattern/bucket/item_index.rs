@@ -25,6 +25,7 @@ pub use self::key_pattern::{ID, IndexedField, is_clustered, is_id_key, is_unique
 pub use self::key_time_index::KeyTimeIndex;
 pub use self::stored_index::StoredIndex;
 use self::stored_index::{prefixed, without_prefix};
+use super::expiry::{EXPIRE_AFTER, Marker, with_marker};
 use super::index::has_items;
 use super::predicate_pushdown::key_position;
 use crate::command::arguments::with_replaced;
@@ -59,11 +60,13 @@ impl Indexes {
     #[must_use]
     pub fn of<'a>(shape: &BucketShape, specs: impl Iterator<Item = &'a RawDocument>) -> Self {
         let mut indexes = Self::default();
+        let specs: Vec<&RawDocument> = specs.collect();
+        let markers: Vec<Marker<'_>> = specs.iter().filter_map(|spec| Marker::of(spec)).collect();
         for spec in specs {
             match as_application_sees(shape, spec) {
                 Some(known) => {
                     indexes.stored.insert(name(spec).to_owned(), spec.to_owned());
-                    indexes.known.push(known);
+                    indexes.known.push(with_marker(known, &markers));
                 }
                 None => indexes.others.push(name(spec).to_owned()),
             }
@@ -130,14 +133,11 @@ pub fn stored(shape: &BucketShape, spec: &RawDocument) -> Result<RawDocumentBuf,
             }
             "sparse" if !is_set() => put(&mut stored, name, value),
             "collation" if is_simple(value) => {}
-            // mongod drops these options, too, and `unique: false`.
-            "unique" | "ns" | "dropDups" => {}
+            // mongod drops these options, too, and `unique: false`. A marker records the time to live.
+            "unique" | "ns" | "dropDups" | EXPIRE_AFTER => {}
             "sparse" => return Err(format!("a sparse {index} (it would omit whole pages, not items)").into()),
             PARTIAL => {
                 return Err(format!("a partial {index} (it would omit whole pages, not items)").into());
-            }
-            "expireAfterSeconds" => {
-                return Err("an index with expireAfterSeconds (it would delete whole pages)".into());
             }
             "collation" => return Err(format!("a {index} with a collation").into()),
             other => return Err(format!("an index with the option '{other}'").into()),

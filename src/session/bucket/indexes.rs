@@ -3,6 +3,7 @@
 pub(super) mod create;
 pub(super) mod drop;
 pub(super) mod list;
+pub(super) mod modify;
 mod uniqueness;
 
 use std::sync::Arc;

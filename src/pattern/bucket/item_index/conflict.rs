@@ -5,7 +5,8 @@ use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
 use super::Indexes;
 use super::key_pattern::{is_clustered, is_id_key, key, name, same_index};
-use crate::command::document::{get, put};
+use crate::command::document::{as_whole_number, get, put};
+use crate::pattern::bucket::expiry::EXPIRE_AFTER;
 
 /// The reason why an index cannot be created.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,6 +17,9 @@ pub enum Conflict {
     OtherName(String),
     /// Another index with this name exists: the requested specification, the existing one.
     OtherKey(Box<[RawDocumentBuf; 2]>),
+    /// An equivalent index exists, under the same name or another one, that expires items differently: the
+    /// requested specification, the existing one.
+    OtherOptions(Box<[RawDocumentBuf; 2]>),
     /// The collection is clustered by an index with this name: the requested specification, the
     /// existing one.
     Clustered(Box<[RawDocumentBuf; 2]>),
@@ -63,12 +67,30 @@ fn with_any<'a>(others: impl Iterator<Item = &'a RawDocument> + Clone, spec: &Ra
         if is_clustered(other) {
             return Some(Conflict::Clustered(Box::new([spec.to_owned(), other.to_owned()])));
         }
-        let specs = || Box::new([normal(spec), normal(other)]);
-        return (!same_index(other, spec)).then(|| Conflict::OtherKey(specs()));
+        let specs = Box::new([normal(spec), normal(other)]);
+        return if !same_index(other, spec) {
+            Some(Conflict::OtherKey(specs))
+        } else if !expires_alike(other, spec) {
+            Some(Conflict::OtherOptions(specs))
+        } else {
+            None
+        };
     }
     let mut others = others;
     let same = others.find(|other| same_index(other, spec));
-    same.map(|other| Conflict::OtherName(name(other).to_owned()))
+    same.map(|other| {
+        if expires_alike(other, spec) {
+            Conflict::OtherName(name(other).to_owned())
+        } else {
+            Conflict::OtherOptions(Box::new([normal(spec), normal(other)]))
+        }
+    })
+}
+
+/// Whether two specifications have the same `expireAfterSeconds`.
+fn expires_alike(one: &RawDocument, other: &RawDocument) -> bool {
+    let seconds = |spec| get(spec, EXPIRE_AFTER).map(as_whole_number);
+    seconds(one) == seconds(other)
 }
 
 /// A specification with its fields in mongod's order.
@@ -78,7 +100,7 @@ fn normal(spec: &RawDocument) -> RawDocumentBuf {
         Some(version) => normal.append(cstr!("v"), version),
         None => normal.append(cstr!("v"), 2),
     }
-    for field in ["hidden", "unique", "key", "name", "background", "sparse"] {
+    for field in ["hidden", "unique", "key", "name", "background", "sparse", EXPIRE_AFTER] {
         if let Some(value) = get(spec, field) {
             put(&mut normal, field, value);
         }

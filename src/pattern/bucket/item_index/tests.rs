@@ -148,7 +148,6 @@ fn unsupported_index_kinds_are_refused() {
             "a sparse unique",
         ),
         (rawdoc! { "key": { "a": 1 }, "sparse": 1 }, "sparse"),
-        (rawdoc! { "key": { "a": 1 }, "expireAfterSeconds": 0 }, "expire"),
         (rawdoc! { "key": { "a": 1 }, "partialFilterExpression": {} }, "partial"),
         (
             rawdoc! { "key": { "a": 1 }, "collation": { "locale": "de" } },
@@ -228,6 +227,7 @@ fn conflicts_are_found_in_mongods_order() {
             Conflict::Identical(name) => format!("identical {name}"),
             Conflict::OtherName(name) => format!("name {name}"),
             Conflict::OtherKey(specs) => format!("key {}", name(&specs[1])),
+            Conflict::OtherOptions(specs) => format!("options {}", name(&specs[1])),
             Conflict::Clustered(specs) => format!("clustered {}", name(&specs[1])),
             Conflict::Taken(name) => format!("taken {name}"),
         });
@@ -242,6 +242,14 @@ fn conflicts_are_found_in_mongods_order() {
     check(&[spec("c", "c"), spec("d", "c")], Some("key c"));
     check(&[spec("a", "a"), spec("a", "a")], None);
     check(&[spec("c", "other")], Some("taken other"));
+    let expiring = |field: &str, name: &str| {
+        let mut spec = spec(field, name);
+        put(&mut spec, "expireAfterSeconds", 60);
+        spec
+    };
+    check(&[expiring("a", "a")], Some("options a"));
+    check(&[expiring("a", "z")], Some("options a"));
+    check(&[expiring("c", "c"), expiring("c", "c")], Some("identical c"));
 }
 
 #[test]

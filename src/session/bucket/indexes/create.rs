@@ -9,9 +9,9 @@ use super::{given_up, there, without_others};
 use crate::command::arguments::{InheritedOptions, is_generic, with_replaced};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::indexes;
-use crate::pattern::bucket::index;
 use crate::pattern::bucket::item_index::{self, Conflict, conflict, is_id_key, is_own, is_unique, key, name};
 use crate::pattern::bucket::unique_index::{UniqueIndex, Violation, violation};
+use crate::pattern::bucket::{expiry, index};
 use crate::session::backoff::MAX_ATTEMPTS;
 use crate::session::bucket::command::BucketCommand;
 use crate::session::error::RunError;
@@ -37,9 +37,12 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
     let stored = stored(run, &wanted)?;
     if run.context.head.in_transaction() {
         if stored.iter().any(|spec| is_unique(spec)) {
-            return Err(run
-                .unsupported("a unique index that is created in a transaction")
-                .into());
+            let what = "a unique index that is created in a transaction";
+            return Err(run.unsupported(what).into());
+        }
+        if wanted.iter().any(|spec| expiry::marker_of(spec).is_some()) {
+            let what = "an index with expireAfterSeconds that is created in a transaction";
+            return Err(run.unsupported(what).into());
         }
         return transaction::run(run, &wanted, &stored).await;
     }
@@ -85,6 +88,9 @@ fn stored(run: &BucketCommand<'_>, wanted: &[&RawDocument]) -> Result<Vec<RawDoc
     }
     if let Some(spec) = wanted.iter().find(|spec| name(spec).is_empty()) {
         return Err(indexes::empty_name(spec));
+    }
+    if let Some(error) = wanted.iter().find_map(|spec| indexes::invalid_expiry(spec)) {
+        return Err(error);
     }
     let stored = wanted.iter().map(|spec| item_index::stored(run.shape, spec));
     stored.collect::<Result<_, _>>().map_err(|what| run.unsupported(&what))
@@ -132,6 +138,10 @@ async fn attempt(
         return Err(error_of(run, conflict).into());
     }
     specs.extend(stored.iter().map(|spec| there.as_there(spec)));
+    let markers: Vec<RawDocumentBuf> = wanted.iter().filter_map(|spec| expiry::marker_of(spec)).collect();
+    let is_there = |marker: &&RawDocumentBuf| there.others.iter().any(|other| other == name(marker));
+    let new_markers = markers.iter().filter(|marker| !is_there(marker)).count();
+    specs.extend(markers);
     let unique: Vec<UniqueIndex> = stored
         .iter()
         .filter_map(|spec| UniqueIndex::of(run.shape, spec))
@@ -144,10 +154,13 @@ async fn attempt(
     };
     // A new collection has the index on `_id`, which mongod counts as existing before the command.
     let least = i32::from(is_new);
-    let number = |field| Some(RawBsonRef::Int32(without_others(&reply, field, others).max(least)));
+    let number = |field, others| Some(RawBsonRef::Int32(without_others(&reply, field, others).max(least)));
     let mut replaced = vec![
-        ("numIndexesBefore", number("numIndexesBefore")),
-        ("numIndexesAfter", number("numIndexesAfter")),
+        ("numIndexesBefore", number("numIndexesBefore", others)),
+        (
+            "numIndexesAfter",
+            number("numIndexesAfter", others.saturating_add(new_markers)),
+        ),
     ];
     if is_new {
         replaced.push(("note", note(wanted).map(RawBsonRef::String)));
@@ -196,6 +209,7 @@ fn error_of(run: &BucketCommand<'_>, conflict: &Conflict) -> CommandError {
         Conflict::Identical(name) => indexes::identical(name),
         Conflict::OtherName(name) => indexes::other_name(name),
         Conflict::OtherKey(specs) => indexes::other_key(specs),
+        Conflict::OtherOptions(specs) => indexes::other_options(specs),
         Conflict::Clustered(specs) => {
             let [wanted, there] = &**specs;
             indexes::name_of_clustered(wanted, there)

@@ -139,7 +139,7 @@ impl<'a> InsertBatch<'a> {
         self.care == WriteGuarantee::Transaction
     }
 
-    fn ends_with_first_failure(&self) -> bool {
+    pub(super) fn ends_with_first_failure(&self) -> bool {
         self.ordered || self.in_transaction()
     }
 

@@ -191,15 +191,18 @@ impl EarlierKeys {
     }
 }
 
-/// For each group, the position of the first item that must wait for another item with the same key.
+/// For each group, the position of the first item that must wait for another item with the same key. In a command
+/// that ends with its first failure, all items behind that one wait, too.
 pub(super) fn waiting(batch: &InsertBatch<'_>) -> HashMap<usize, usize> {
     let mut waiting = HashMap::new();
     if batch.unique.keys.is_empty() {
         return waiting;
     }
     let mut earlier = EarlierKeys::default();
+    let mut is_behind = false;
     for placed in batch.pending_in_order() {
-        if earlier.contain(&batch.unique, placed) {
+        if is_behind || earlier.contain(&batch.unique, placed) {
+            is_behind = batch.ends_with_first_failure();
             waiting.entry(placed.group).or_insert(placed.position);
         }
         earlier.add(&batch.unique, placed);

@@ -1,0 +1,187 @@
+//! TTL indexes: expired items go, others stay, and the index commands answer as on a plain collection.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use bson::{Bson, DateTime, Document, bson, doc};
+use proto_tests::raw::Connection;
+use proto_tests::shaped::COLLECTION;
+use proto_tests::{Mongod, Proxy, ProxyOptions, Shape, database_name, invariants, mongod};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A collection behind proxies that delete expired items every 200 ms.
+struct Expiring {
+    database: String,
+    shape: Shape,
+    proxies: Vec<Proxy>,
+    application: Connection,
+    direct: Connection,
+}
+
+impl Expiring {
+    fn start(mongod: &Mongod, proxies: usize) -> Result<Self> {
+        let database = database_name();
+        let shape = Shape {
+            time: Some("at".to_owned()),
+            max_items: 5,
+            items_change: true,
+            ..Shape::new(&["k"])
+        };
+        let config = shape.toml(&format!("{database}.{COLLECTION}"));
+        let options = ProxyOptions::new(&mongod.uri()).config(&config).expire_every(200);
+        let proxies: Vec<Proxy> = (0..proxies).map(|_| Proxy::start(&options)).collect::<Result<_>>()?;
+        Ok(Self {
+            application: Connection::open(proxies[0].address())?,
+            direct: Connection::open(mongod.addresses()[mongod.primary().unwrap_or(0)])?,
+            database,
+            shape,
+            proxies,
+        })
+    }
+
+    fn run(&mut self, mut command: Document) -> Result<Document> {
+        command.insert("$db", &self.database);
+        self.application.command_ok(&command)
+    }
+
+    fn create(&mut self, field: &str, seconds: i32) -> Result<()> {
+        let index = doc! { "key": { field: 1 }, "name": format!("{field}_1"), "expireAfterSeconds": seconds };
+        self.run(doc! { "createIndexes": COLLECTION, "indexes": [index] })?;
+        Ok(())
+    }
+
+    fn insert(&mut self, items: Vec<Document>) -> Result<()> {
+        self.run(doc! { "insert": COLLECTION, "documents": items }).map(drop)
+    }
+
+    /// The numbers of the items.
+    fn numbers(&mut self) -> Result<Vec<i32>> {
+        let find = doc! { "find": COLLECTION, "sort": { "_id": 1 }, "$db": &self.database };
+        let items = self.application.all(&find)?;
+        Ok(items.iter().filter_map(|item| item.get_i32("_id").ok()).collect())
+    }
+
+    fn wait_for(&mut self, expected: &[i32]) -> Result<()> {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let there = self.numbers()?;
+            if there == expected {
+                return invariants::check(&mut self.direct, &self.database, COLLECTION, &self.shape);
+            }
+            ensure!(Instant::now() < deadline, "{there:?} instead of {expected:?}");
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn expired(&self) -> f64 {
+        let series = format!(
+            "mongoshape_items_expired_total{{namespace=\"{}.{COLLECTION}\"}}",
+            self.database
+        );
+        self.proxies.iter().map(|proxy| proxy.metric(&series)).sum()
+    }
+}
+
+/// So many seconds ago.
+fn ago(seconds: i64) -> DateTime {
+    DateTime::from_millis(DateTime::now().timestamp_millis() - seconds * 1000)
+}
+
+fn item(number: i32, key: i32, at: DateTime) -> Document {
+    doc! { "_id": number, "k": key, "at": at, "n": number }
+}
+
+#[test]
+fn expired_items_go_and_others_on_their_pages_stay() -> Result<()> {
+    for mongod in [mongod::shared(), mongod::shared_replica_set()] {
+        let mut expiring = Expiring::start(mongod, 2)?;
+        // Every page has old and new items, except for those of key 9.
+        let mut items: Vec<Document> = (0..100)
+            .map(|number| item(number, number % 3, ago(if number % 2 == 0 { 5000 } else { 10 })))
+            .collect();
+        items.extend((100..120).map(|number| item(number, 9, ago(9000))));
+        expiring.insert(items)?;
+        expiring.create("at", 3600)?;
+        let young: Vec<i32> = (0..100).filter(|number| number % 2 == 1).collect();
+        expiring.wait_for(&young)?;
+        ensure!(
+            (expiring.expired() - 70.0).abs() < 0.5,
+            "{} expired",
+            expiring.expired()
+        );
+        // Items that arrive expired, also behind the bounds of their pages.
+        expiring.insert(vec![
+            item(200, 1, ago(100_000)),
+            item(201, 1, ago(0)),
+            item(202, 77, ago(3700)),
+        ])?;
+        let mut expected = young;
+        expected.push(201);
+        expiring.wait_for(&expected)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn any_field_of_items_expires_by_its_dates() -> Result<()> {
+    let mut expiring = Expiring::start(mongod::shared(), 1)?;
+    let values = [
+        Bson::DateTime(ago(100)),
+        Bson::DateTime(ago(-1000)),
+        bson!([DateTime::from_millis(5), ago(-1000)]),
+        bson!([ago(-1000), "text"]),
+        bson!("text"),
+        bson!(5),
+        Bson::Null,
+        bson!({ "at": ago(100) }),
+    ];
+    let items = (0..).zip(values).map(|(number, value)| {
+        let mut item = item(number, 1, ago(-50_000));
+        item.insert("until", value);
+        item
+    });
+    expiring.insert(items.collect())?;
+    expiring.insert(vec![item(50, 1, ago(-50_000))])?;
+    expiring.create("until", 0)?;
+    expiring.wait_for(&[1, 3, 4, 5, 6, 7, 50])
+}
+
+#[test]
+fn a_changed_time_applies_to_items_that_are_there() -> Result<()> {
+    let mut expiring = Expiring::start(mongod::shared(), 1)?;
+    expiring.insert(
+        (0..20)
+            .map(|number| item(number, 1, ago(i64::from(number) * 100 + 50)))
+            .collect(),
+    )?;
+    expiring.create("at", 100_000)?;
+    thread::sleep(Duration::from_millis(600));
+    expiring.wait_for(&(0..20).collect::<Vec<_>>())?;
+    let change = doc! { "name": "at_1", "expireAfterSeconds": 1000 };
+    let reply = expiring.run(doc! { "collMod": COLLECTION, "index": change })?;
+    ensure!(
+        reply.get_i64("expireAfterSeconds_old").is_ok_and(|old| old == 100_000),
+        "{reply}"
+    );
+    expiring.wait_for(&(0..10).collect::<Vec<_>>())?;
+    expiring.run(doc! { "dropIndexes": COLLECTION, "index": "at_1" })?;
+    let change = doc! { "keyPattern": { "at": 1 }, "expireAfterSeconds": 1 };
+    let change = doc! { "collMod": COLLECTION, "index": change, "$db": &expiring.database };
+    let reply = expiring.application.command(&change)?;
+    ensure!(reply.get_i32("code").is_ok_and(|code| code == 27), "{reply}");
+    thread::sleep(Duration::from_millis(600));
+    expiring.wait_for(&(0..10).collect::<Vec<_>>())
+}
+
+/// The proxy with the lease is killed: another one goes on when the lease has ended.
+#[test]
+fn another_proxy_takes_the_lease_over() -> Result<()> {
+    let mut expiring = Expiring::start(mongod::shared(), 2)?;
+    expiring.create("at", 3600)?;
+    let mut first = expiring.proxies.remove(1);
+    first.kill()?;
+    expiring.insert(vec![item(1, 1, ago(5000)), item(2, 1, ago(0))])?;
+    expiring.wait_for(&[2])
+}

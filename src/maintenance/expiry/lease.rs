@@ -1,0 +1,77 @@
+//! The lease of the proxy that deletes the expired items of a collection: a document in the database
+//! `mongoshape`.
+
+use std::time::Duration;
+
+use anyhow::anyhow;
+use bson::{Bson, Document, bson, doc};
+use mongodb::Client;
+use mongodb::error::{Error, ErrorKind};
+
+use crate::maintenance::upstream::explain;
+
+/// The collection of the lease, in [`DATABASE`].
+const COLLECTION: &str = "leases";
+const DATABASE: &str = "mongoshape";
+/// The `_id` of a lease begins with this. The namespace follows.
+const PURPOSE: &str = "expiry of ";
+/// Seconds that a lease lasts beyond the interval in which it is renewed.
+const GRACE: Duration = Duration::from_secs(10);
+/// The server's code if another proxy has inserted the same lease.
+const DUPLICATE_KEY: i32 = 11000;
+
+/// The leases of a proxy.
+#[derive(Debug)]
+pub(super) struct Leases {
+    /// Distinguishes the proxies.
+    owner: String,
+    duration: Duration,
+}
+
+impl Leases {
+    /// Leases that are renewed at this interval.
+    pub(super) fn new(interval: Duration) -> Self {
+        Self {
+            owner: format!("{:016x}", rand::random::<u64>()),
+            duration: interval.saturating_add(GRACE),
+        }
+    }
+
+    /// Takes or renews the lease of a collection, by the server's clock. `false`: another proxy has it.
+    ///
+    /// # Errors
+    /// If the server cannot be reached, or the user must not write to the database.
+    pub(super) async fn take(&self, client: &Client, namespace: &str) -> anyhow::Result<bool> {
+        let millis = i64::try_from(self.duration.as_millis()).unwrap_or(i64::MAX);
+        // A lease that does not exist has ended, too: a missing field is less than any date.
+        let is_free = doc! { "$or": [{ "$eq": ["$owner", &self.owner] }, { "$lt": ["$until", "$$NOW"] }] };
+        let if_free = |value: Bson, field: &str| doc! { "$cond": [is_free.clone(), value, field] };
+        let until = bson!({ "$add": ["$$NOW", millis] });
+        let taken = doc! { "owner": if_free(self.owner.as_str().into(), "$owner"), "until": if_free(until, "$until") };
+        let command = doc! {
+            "findAndModify": COLLECTION,
+            "query": { "_id": format!("{PURPOSE}{namespace}") },
+            "update": [{ "$set": taken }],
+            "upsert": true,
+            "new": true,
+        };
+        match client.database(DATABASE).run_command(command).await {
+            Ok::<Document, _>(reply) => {
+                let owner = reply.get_document("value").and_then(|lease| lease.get_str("owner"));
+                Ok(owner.is_ok_and(|owner| owner == self.owner))
+            }
+            // Another proxy has just made the lease.
+            Err(error) if is_duplicate(&error) => Ok(false),
+            Err(error) => {
+                let reason = explain(&error);
+                Err(anyhow!(
+                    "the lease in {DATABASE}.{COLLECTION} cannot be taken: {reason}"
+                ))
+            }
+        }
+    }
+}
+
+fn is_duplicate(error: &Error) -> bool {
+    matches!(error.kind.as_ref(), ErrorKind::Command(command) if command.code == DUPLICATE_KEY)
+}

@@ -1,0 +1,90 @@
+//! `collMod` of an index: hides it, or changes when items expire.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::there;
+use crate::command::arguments::{InheritedOptions, with_replaced};
+use crate::command::document::{array_of, as_whole_number, get, put, single};
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::indexes;
+use crate::command::value_text::value_text;
+use crate::pattern::bucket::expiry::{self, EXPIRE_AFTER};
+use crate::pattern::bucket::item_index::name;
+use crate::session::bucket::command::BucketCommand;
+use crate::session::error::RunError;
+
+/// Executes a `collMod` with this `index`.
+pub(in crate::session::bucket) async fn run(
+    run: &mut BucketCommand<'_>,
+    index: &RawDocument,
+) -> Result<RawDocumentBuf, RunError> {
+    let options: Vec<&str> = index.iter().flatten().map(|(name, _)| name.as_str()).collect();
+    let wanted = options.iter().filter(|option| !["name", "keyPattern"].contains(option));
+    let (hides, expires) = match wanted.copied().collect::<Vec<_>>().as_slice() {
+        ["hidden"] => (true, false),
+        ["expireAfterSeconds"] => (false, true),
+        [] => (false, false),
+        _ => {
+            let what = "collMod of an index with other options than `hidden` or `expireAfterSeconds`";
+            return Err(run.unsupported(what).into());
+        }
+    };
+    let named = get(index, "name").and_then(RawBsonRef::as_str);
+    let by_key = get(index, "keyPattern").and_then(RawBsonRef::as_document);
+    let (true, Some(there)) = (hides || expires, there(run).await?) else {
+        // mongod reports the missing option or the missing collection.
+        return run.context.link.run(run.context.head.body()).await;
+    };
+    let found = match (named, by_key) {
+        (Some(named), None) => there.named(named).ok_or_else(|| named.to_owned()),
+        (None, Some(key)) => there.with_key(key).ok_or_else(|| value_text(RawBsonRef::Document(key))),
+        // mongod reports that exactly one of both is required.
+        _ => return run.context.link.run(run.context.head.body()).await,
+    };
+    let found = found.map_err(|wanted| indexes::cannot_find(&wanted, run.namespace))?;
+    let option = if hides { "hidden" } else { EXPIRE_AFTER };
+    let value = get(index, option).unwrap_or(RawBsonRef::Null);
+    let name_of_index = if hides {
+        name(found).to_owned()
+    } else {
+        expiry::marker_name(name(found))
+    };
+    let mut changed = single("name", name_of_index.as_str());
+    put(&mut changed, option, value);
+    let command = with_replaced(
+        run.context.head.body(),
+        &[("index", Some(RawBsonRef::Document(&changed)))],
+    );
+    match run.context.link.run(&command).await {
+        Err(RunError::Command(error)) if expires && error.is(ErrorCode::IndexNotFound) => {
+            begin_expiry(run, name(found), value).await
+        }
+        modified => modified,
+    }
+}
+
+/// Makes an index a TTL index.
+async fn begin_expiry(
+    run: &mut BucketCommand<'_>,
+    index: &str,
+    seconds: RawBsonRef<'_>,
+) -> Result<RawDocumentBuf, RunError> {
+    if as_whole_number(seconds).is_none_or(|seconds| seconds < 0) {
+        let message = "TTL index 'expireAfterSeconds' option cannot be less than 0";
+        return Err(CommandError::new(ErrorCode::InvalidOptions, message).into());
+    }
+    let mut command = single("createIndexes", run.namespace.collection);
+    command.append(cstr!("indexes"), array_of(&[expiry::marker(index, seconds)]));
+    if let Some(concern) = get(run.context.head.body(), "writeConcern") {
+        command.append(cstr!("writeConcern"), concern);
+    }
+    InheritedOptions::of(run.context.head.body()).append_identity(&mut command);
+    let created = run.context.link.run(&command).await?;
+    let mut reply = single("expireAfterSeconds_new", as_whole_number(seconds).unwrap_or_default());
+    for (name, value) in created.iter().flatten() {
+        if name == "ok" || name.as_str().starts_with('$') || name == "operationTime" {
+            reply.append(name, value);
+        }
+    }
+    Ok(reply)
+}
