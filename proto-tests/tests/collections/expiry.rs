@@ -1,12 +1,15 @@
 //! TTL indexes: expired items go, others stay, and the index commands answer as on a plain collection.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use bson::{Bson, DateTime, Document, bson, doc};
+use proto_tests::measure::{is_full, show};
 use proto_tests::raw::Connection;
 use proto_tests::shaped::COLLECTION;
+use proto_tests::threads;
 use proto_tests::{Mongod, Proxy, ProxyOptions, Shape, database_name, invariants, mongod};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -73,6 +76,16 @@ impl Expiring {
             ensure!(Instant::now() < deadline, "{there:?} instead of {expected:?}");
             thread::sleep(Duration::from_millis(50));
         }
+    }
+
+    /// The number is counted after the reply.
+    fn wait_for_metric(&self, expected: f64) -> Result<()> {
+        let deadline = Instant::now() + LIMIT;
+        while (self.expired() - expected).abs() > 0.5 {
+            ensure!(Instant::now() < deadline, "{} expired", self.expired());
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
     }
 
     fn expired(&self) -> f64 {
@@ -184,4 +197,110 @@ fn another_proxy_takes_the_lease_over() -> Result<()> {
     first.kill()?;
     expiring.insert(vec![item(1, 1, ago(5000)), item(2, 1, ago(0))])?;
     expiring.wait_for(&[2])
+}
+
+/// How many items expire, and how many writers go on meanwhile.
+struct Measure {
+    items: i32,
+    writers: i32,
+}
+
+impl Measure {
+    fn chosen() -> Self {
+        if is_full("MONGOSHAPE_EXPIRY") {
+            Self {
+                items: 1_000_000,
+                writers: 4,
+            }
+        } else {
+            Self {
+                items: 4000,
+                writers: 3,
+            }
+        }
+    }
+}
+
+/// Items of 500 keys expire while writers insert young ones, change them and delete some.
+///
+/// ```sh
+/// MONGOSHAPE_EXPIRY=full cargo test -p proto-tests --test collections -- --nocapture items_expire_while_writers_go_on
+/// ```
+#[test]
+fn items_expire_while_writers_go_on() -> Result<()> {
+    let measure = Measure::chosen();
+    let mut expiring = Expiring::start(mongod::shared_replica_set(), 2)?;
+    let old: Vec<i32> = (0..measure.items).collect();
+    for numbers in old.chunks(10_000) {
+        let items = numbers
+            .iter()
+            .map(|number| item(*number, number % 500, ago(4000 + i64::from(number % 1000))));
+        expiring.insert(items.collect())?;
+    }
+    let is_done = AtomicBool::new(false);
+    let begun = Instant::now();
+    let (database, address) = (expiring.database.clone(), expiring.proxies[1].address());
+    let young = thread::scope(|scope| -> Result<Vec<i32>> {
+        let writers: Vec<_> = (0..measure.writers)
+            .map(|number| {
+                let (is_done, database) = (&is_done, database.as_str());
+                scope.spawn(move || write(Connection::open(address)?, database, number, is_done))
+            })
+            .collect();
+        expiring.create("at", 3600)?;
+        let limit = if is_full("MONGOSHAPE_EXPIRY") {
+            Duration::from_mins(20)
+        } else {
+            LIMIT
+        };
+        let expired = doc! { "count": COLLECTION, "query": { "at": { "$lt": ago(3600) } } };
+        let emptied = loop {
+            let left = expiring.run(expired.clone())?.get_i32("n")?;
+            if left == 0 || begun.elapsed() > limit {
+                break left;
+            }
+            thread::sleep(Duration::from_millis(100));
+        };
+        is_done.store(true, Ordering::Relaxed);
+        let young = threads::join(writers)?.concat();
+        ensure!(emptied == 0, "{emptied} items have not expired after {limit:?}");
+        Ok(young)
+    })?;
+    show(&format!(
+        "{} items expired in {:.1} s, beside {} young ones",
+        measure.items,
+        begun.elapsed().as_secs_f64(),
+        young.len()
+    ));
+    let mut young = young;
+    young.sort_unstable();
+    expiring.wait_for(&young)
+}
+
+/// Writes until it is done. Returns the numbers of the items that stay.
+fn write(mut connection: Connection, database: &str, writer: i32, is_done: &AtomicBool) -> Result<Vec<i32>> {
+    let mut young = Vec::new();
+    let mut next = 10_000_000 * (writer + 1);
+    let mut run = |mut command: Document| -> Result<Document> {
+        command.insert("$db", database);
+        let reply = connection.command_ok(&command)?;
+        ensure!(!reply.contains_key("writeErrors"), "{command}: {reply}");
+        Ok(reply)
+    };
+    while !is_done.load(Ordering::Relaxed) {
+        let items: Vec<Document> = (next..next + 4)
+            .map(|number| item(number, number % 500, ago(0)))
+            .collect();
+        run(doc! { "insert": COLLECTION, "documents": items })?;
+        let update = doc! { "q": { "_id": next }, "u": { "$set": { "n": -1 } } };
+        run(doc! { "update": COLLECTION, "updates": [update] })?;
+        // This one goes by its new date, and the next one by a delete, which leaves its page's bounds.
+        let old = doc! { "q": { "_id": next + 1 }, "u": { "$set": { "at": ago(9000) } } };
+        run(doc! { "update": COLLECTION, "updates": [old] })?;
+        let delete = doc! { "q": { "_id": next + 2 }, "limit": 1 };
+        run(doc! { "delete": COLLECTION, "deletes": [delete] })?;
+        young.extend([next, next + 3]);
+        next += 4;
+    }
+    Ok(young)
 }

@@ -1,9 +1,12 @@
 //! Authentication through the proxy: the user is the client's, with TLS on either side.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context as _, Result, ensure};
-use bson::{Document, doc};
+use bson::{DateTime, Document, doc};
 use proto_tests::mongod::Options;
 use proto_tests::{Certificates, Mongod, Proxy, ProxyOptions, client};
+use tokio::time::sleep;
 
 use super::{SHAPE, works};
 
@@ -50,6 +53,41 @@ async fn users_of_a_standalone_log_in_through_tls_on_both_sides() -> Result<()> 
     let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(SHAPE).tls(&certificates))?;
     check_users(&|user, password| proxy.uri_as(user, password)).await?;
     nobody_else_is_logged_in(&proxy).await
+}
+
+/// The proxy deletes expired items as the configuration's user, whose connection needs neither the TLS of clients nor
+/// that of mongod.
+#[tokio::test]
+async fn expired_items_are_deleted_where_clients_log_in_through_tls() -> Result<()> {
+    let certificates = Certificates::new()?;
+    for mongod in [
+        Options::default().mutual_tls(&certificates).auth().standalone()?,
+        Options::default().tls(&certificates).auth().replica_set(1)?,
+    ] {
+        create_users(&mongod).await?;
+        let options = ProxyOptions::new(&mongod.uri()).config(SHAPE).tls(&certificates);
+        let proxy = Proxy::start(&options.expire_every(200))?;
+        let uri = proxy.uri_as("both", "p@ss:/");
+        let application = client(&uri).await?;
+        let items = application.database("d").collection::<Document>("items");
+        let old = DateTime::from_millis(DateTime::now().timestamp_millis() - 100_000);
+        items.insert_one(doc! { "_id": 1, "k": 1, "at": old }).await?;
+        items
+            .insert_one(doc! { "_id": 2, "k": 1, "at": DateTime::now() })
+            .await?;
+        let index = doc! { "key": { "at": 1 }, "name": "at_1", "expireAfterSeconds": 50 };
+        application
+            .database("d")
+            .run_command(doc! { "createIndexes": "items", "indexes": [index] })
+            .await?;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while items.count_documents(doc! {}).await? > 1 {
+            ensure!(Instant::now() < deadline, "nothing has expired");
+            sleep(Duration::from_millis(50)).await;
+        }
+        application.shutdown().await;
+    }
+    Ok(())
 }
 
 /// The configuration's own user is none of the clients'.
