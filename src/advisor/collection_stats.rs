@@ -41,6 +41,8 @@ pub(super) struct Index {
     pub(super) descending: Vec<bool>,
     /// Whether it is unique, other than the index on `_id`.
     pub(super) is_unique: bool,
+    /// Whether documents expire by it.
+    pub(super) is_expiring: bool,
     /// Properties that an index on buckets cannot have, as text.
     pub(super) kinds: Vec<&'static str>,
     /// Bytes on disk.
@@ -61,7 +63,6 @@ impl Index {
         let kinds = [
             (is("sparse"), "sparse"),
             (has("partialFilterExpression"), "partial"),
-            (has("expireAfterSeconds"), "a TTL index"),
             (has("collation"), "an index with a collation"),
             (of_kind("text"), "a text index"),
             (of_kind("hashed"), "hashed"),
@@ -73,6 +74,7 @@ impl Index {
             fields: key.keys().cloned().collect(),
             descending: key.values().map(is_negative).collect(),
             is_unique: is("unique") && !is_id,
+            is_expiring: has("expireAfterSeconds"),
             kinds: kinds
                 .into_iter()
                 .filter(|(is, _)| *is)
@@ -95,6 +97,17 @@ impl Index {
             put(&mut spec, "unique", true);
         }
         spec
+    }
+
+    /// Properties that an index on the array of an outlier collection cannot have, as text.
+    pub(super) fn kinds_for_outliers(&self) -> Vec<&'static str> {
+        let unique = self.is_unique.then_some("unique");
+        let expiring = self.is_expiring.then_some("a TTL index");
+        unique
+            .into_iter()
+            .chain(expiring)
+            .chain(self.kinds.iter().copied())
+            .collect()
     }
 
     /// Whether it has an entry for every document, in the order of values.
@@ -281,7 +294,7 @@ mod tests {
         );
         check(
             doc! { "name": "a", "key": { "a": 1 }, "expireAfterSeconds": 5, "sparse": true },
-            &["sparse", "a TTL index"],
+            &["sparse"],
         );
     }
 

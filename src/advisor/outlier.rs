@@ -87,10 +87,9 @@ fn look(
     let conflicting = facts
         .indexes
         .iter()
-        .find(|index| (index.is_unique || !index.is_plain()) && index.fields.iter().any(is_of_array));
-    if let Some(index) = conflicting {
-        let unique = index.is_unique.then_some("unique");
-        let kinds: Vec<&str> = unique.into_iter().chain(index.kinds.iter().copied()).collect();
+        .map(|index| (index, index.kinds_for_outliers()))
+        .find(|(index, kinds)| !kinds.is_empty() && index.fields.iter().any(is_of_array));
+    if let Some((index, kinds)) = conflicting {
         return Err(format!(
             "{name} has the index {}, which is {}",
             index.name,

@@ -23,7 +23,7 @@ pub fn impossible_in_create(body: &RawDocument) -> Result<Option<&str>, CommandE
             "collation" => field.document()?.is_some_and(is_of_a_language),
             "idIndex" => field.document()?.is_some_and(|index| get(index, "collation").is_some()),
             // Only change streams show the images, and they are refused.
-            "changeStreamPreAndPostImages" | "index" => {
+            "changeStreamPreAndPostImages" => {
                 field.document()?;
                 false
             }

@@ -1,8 +1,8 @@
 //! Deletes expired items: for each collection the task of one proxy at a time, in the background of `serve`.
 //!
-//! The task finds TTL indexes with the credentials of `upstream.uri`, and takes a [lease] of their collection. It then
-//! deletes through the proxy itself, by a listener of its own, like an application: `delete` of a range of dates.
-//! See [`expiry`](crate::pattern::bucket::expiry) and
+//! The task finds TTL indexes with the credentials of `upstream.uri`, and takes a [lease] of their
+//! collection. It then deletes through the proxy itself, by a listener of its own, like an application:
+//! `delete` of a range of dates. See [`expiry`](crate::pattern::bucket::expiry) and
 //! `docs/decisions/0034-a-proxy-deletes-expired-items.md`.
 
 mod lease;

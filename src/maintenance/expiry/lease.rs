@@ -45,9 +45,10 @@ impl Leases {
         let millis = i64::try_from(self.duration.as_millis()).unwrap_or(i64::MAX);
         // A lease that does not exist has ended, too: a missing field is less than any date.
         let is_free = doc! { "$or": [{ "$eq": ["$owner", &self.owner] }, { "$lt": ["$until", "$$NOW"] }] };
-        let if_free = |value: Bson, field: &str| doc! { "$cond": [is_free.clone(), value, field] };
+        let unless_held = |value: Bson, field: &str| doc! { "$cond": [is_free.clone(), value, field] };
         let until = bson!({ "$add": ["$$NOW", millis] });
-        let taken = doc! { "owner": if_free(self.owner.as_str().into(), "$owner"), "until": if_free(until, "$until") };
+        let taken =
+            doc! { "owner": unless_held(self.owner.as_str().into(), "$owner"), "until": unless_held(until, "$until") };
         let command = doc! {
             "findAndModify": COLLECTION,
             "query": { "_id": format!("{PURPOSE}{namespace}") },

@@ -13,6 +13,7 @@ mod key_time_index;
 mod stored_index;
 #[cfg(test)]
 mod tests;
+mod ttl_marker;
 
 use std::collections::{HashMap, HashSet};
 
@@ -25,7 +26,7 @@ pub use self::key_pattern::{ID, IndexedField, is_clustered, is_id_key, is_unique
 pub use self::key_time_index::KeyTimeIndex;
 pub use self::stored_index::StoredIndex;
 use self::stored_index::{prefixed, without_prefix};
-use super::expiry::{EXPIRE_AFTER, Marker, with_marker};
+pub use self::ttl_marker::{EXPIRE_AFTER, TtlMarker, ttl_marker, ttl_marker_name, ttl_marker_of, with_ttl};
 use super::index::has_items;
 use super::predicate_pushdown::key_position;
 use crate::command::arguments::with_replaced;
@@ -61,12 +62,12 @@ impl Indexes {
     pub fn of<'a>(shape: &BucketShape, specs: impl Iterator<Item = &'a RawDocument>) -> Self {
         let mut indexes = Self::default();
         let specs: Vec<&RawDocument> = specs.collect();
-        let markers: Vec<Marker<'_>> = specs.iter().filter_map(|spec| Marker::of(spec)).collect();
+        let markers: Vec<TtlMarker<'_>> = specs.iter().filter_map(|spec| TtlMarker::of(spec)).collect();
         for spec in specs {
             match as_application_sees(shape, spec) {
                 Some(known) => {
                     indexes.stored.insert(name(spec).to_owned(), spec.to_owned());
-                    indexes.known.push(with_marker(known, &markers));
+                    indexes.known.push(with_ttl(known, &markers));
                 }
                 None => indexes.others.push(name(spec).to_owned()),
             }

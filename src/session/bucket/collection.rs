@@ -12,7 +12,6 @@ use crate::command::collection::{
     CLUSTERED, clustered_index, impossible_in_coll_mod, impossible_in_create, part_in_plan_cache_clear,
     weakening_in_coll_mod,
 };
-use crate::command::document::get;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::pattern::bucket::{index, item_index};
 use crate::pattern::shapes::ItemIds;
@@ -84,10 +83,7 @@ pub(super) async fn coll_mod(run: &mut BucketCommand<'_>) -> Result<RawDocumentB
             .unsupported(&format!("collMod with this value of '{option}'"))
             .into());
     }
-    match get(run.context.head.body(), "index").and_then(RawBsonRef::as_document) {
-        Some(index) => indexes::modify::run(run, index).await,
-        None => run.context.link.run(run.context.head.body()).await,
-    }
+    indexes::modify::run(run).await
 }
 
 pub(super) async fn plan_cache_clear(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {

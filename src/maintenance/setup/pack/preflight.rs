@@ -10,7 +10,7 @@ use mongodb::error::Error;
 use tokio_util::sync::CancellationToken;
 
 use super::copy::REPORT_EVERY;
-use crate::command::document::single;
+use crate::command::document::{get, single};
 use crate::command::value_text::id_text;
 use crate::maintenance::check::collection;
 use crate::maintenance::finding::{Finding, Findings};
@@ -19,7 +19,7 @@ use crate::maintenance::swap::{Halt, options_of};
 use crate::maintenance::upstream::ShapedCollection;
 use crate::pattern::bucket::fence::is_fence;
 use crate::pattern::bucket::item::Item;
-use crate::pattern::bucket::item_index::{self, ID, is_clustered, is_own, name};
+use crate::pattern::bucket::item_index::{self, EXPIRE_AFTER, ID, is_clustered, is_own, name};
 use crate::pattern::bucket::unique_index::UniqueIndex;
 use crate::pattern::bucket::{index, pack};
 use crate::pattern::shapes::BucketShape;
@@ -155,6 +155,11 @@ fn taken_over(
         } else {
             Err("has a name that is reserved for the shape's own indexes".to_owned())
         };
+    }
+    if get(spec, EXPIRE_AFTER).is_some() {
+        let reason = "an index with expireAfterSeconds, by which the server would delete documents while they are copied; create it again \
+                      through mongoshape after packing";
+        return Err(format!("cannot be kept: it is {reason}"));
     }
     let stored = item_index::stored(shape, spec);
     stored.map(Some).map_err(|what| format!("cannot be kept: it is {what}"))

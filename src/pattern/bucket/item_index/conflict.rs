@@ -5,8 +5,8 @@ use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
 use super::Indexes;
 use super::key_pattern::{is_clustered, is_id_key, key, name, same_index};
+use super::ttl_marker::EXPIRE_AFTER;
 use crate::command::document::{as_whole_number, get, put};
-use crate::pattern::bucket::expiry::EXPIRE_AFTER;
 
 /// The reason why an index cannot be created.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,9 +9,11 @@ use super::{given_up, there, without_others};
 use crate::command::arguments::{InheritedOptions, is_generic, with_replaced};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::indexes;
-use crate::pattern::bucket::item_index::{self, Conflict, conflict, is_id_key, is_own, is_unique, key, name};
+use crate::pattern::bucket::index;
+use crate::pattern::bucket::item_index::{
+    self, Conflict, conflict, is_id_key, is_own, is_unique, key, name, ttl_marker_of,
+};
 use crate::pattern::bucket::unique_index::{UniqueIndex, Violation, violation};
-use crate::pattern::bucket::{expiry, index};
 use crate::session::backoff::MAX_ATTEMPTS;
 use crate::session::bucket::command::BucketCommand;
 use crate::session::error::RunError;
@@ -40,7 +42,7 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
             let what = "a unique index that is created in a transaction";
             return Err(run.unsupported(what).into());
         }
-        if wanted.iter().any(|spec| expiry::marker_of(spec).is_some()) {
+        if wanted.iter().any(|spec| ttl_marker_of(spec).is_some()) {
             let what = "an index with expireAfterSeconds that is created in a transaction";
             return Err(run.unsupported(what).into());
         }
@@ -138,7 +140,7 @@ async fn attempt(
         return Err(error_of(run, conflict).into());
     }
     specs.extend(stored.iter().map(|spec| there.as_there(spec)));
-    let markers: Vec<RawDocumentBuf> = wanted.iter().filter_map(|spec| expiry::marker_of(spec)).collect();
+    let markers: Vec<RawDocumentBuf> = wanted.iter().filter_map(|spec| ttl_marker_of(spec)).collect();
     let is_there = |marker: &&RawDocumentBuf| there.others.iter().any(|other| other == name(marker));
     let new_markers = markers.iter().filter(|marker| !is_there(marker)).count();
     specs.extend(markers);

@@ -8,8 +8,7 @@ use super::uniqueness::withdraw;
 use super::{given_up, not_in_transaction, there, without_others};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::indexes::{self, Dropped};
-use crate::pattern::bucket::expiry::marker_name;
-use crate::pattern::bucket::item_index::{ID, Indexes, is_clustered, name};
+use crate::pattern::bucket::item_index::{ID, Indexes, is_clustered, name, ttl_marker_name};
 use crate::session::backoff::MAX_ATTEMPTS;
 use crate::session::bucket::command::BucketCommand;
 use crate::session::error::RunError;
@@ -35,7 +34,7 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
                 return Err(error.into());
             }
         };
-        let markers: Vec<String> = names.iter().map(|name| marker_name(name)).collect();
+        let markers: Vec<String> = names.iter().map(|name| ttl_marker_name(name)).collect();
         let markers = markers.iter().filter(|marker| there.others.contains(marker));
         let with_markers: Vec<&str> = names.iter().copied().chain(markers.map(String::as_str)).collect();
         match run.context.link.run(&indexes::drop(body, &with_markers)).await {

@@ -7,8 +7,7 @@ use crate::command::arguments::with_replaced;
 use crate::command::document::get;
 use crate::command::indexes;
 use crate::command::reply::{CursorReply, copy_cluster_time};
-use crate::pattern::bucket::expiry::{Marker, with_marker};
-use crate::pattern::bucket::item_index::as_application_sees;
+use crate::pattern::bucket::item_index::{TtlMarker, as_application_sees, with_ttl};
 use crate::pattern::shapes::BucketShape;
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::cursor_source::{CursorSource, MaterializedList};
@@ -26,7 +25,10 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
     let size = size.and_then(|size| usize::try_from(size).ok()).unwrap_or(usize::MAX);
     let mut batch = RawArrayBuf::new();
     let mut rest = Vec::new();
-    let markers: Vec<Marker<'_>> = listed.documents().filter_map(|spec| Marker::of(inner(spec))).collect();
+    let markers: Vec<TtlMarker<'_>> = listed
+        .documents()
+        .filter_map(|spec| TtlMarker::of(inner(spec)))
+        .collect();
     let known = listed.documents().filter_map(|spec| seen(run.shape, spec, &markers));
     for (place, spec) in known.enumerate() {
         if place < size {
@@ -55,8 +57,8 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
 
 /// The element of the reply for an index: its specification, or (`includeBuildUUIDs`) a document with it.
 /// `None` if the application does not see the index.
-fn seen(shape: &BucketShape, element: &RawDocument, markers: &[Marker<'_>]) -> Option<RawDocumentBuf> {
-    let spec = with_marker(as_application_sees(shape, inner(element))?, markers);
+fn seen(shape: &BucketShape, element: &RawDocument, markers: &[TtlMarker<'_>]) -> Option<RawDocumentBuf> {
+    let spec = with_ttl(as_application_sees(shape, inner(element))?, markers);
     if get(element, "spec").is_none() {
         return Some(spec);
     }

@@ -1,6 +1,6 @@
 //! `collMod` of an index: hides it, or changes when items expire.
 
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
 
 use super::there;
 use crate::command::arguments::{InheritedOptions, with_replaced};
@@ -8,16 +8,16 @@ use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::indexes;
 use crate::command::value_text::value_text;
-use crate::pattern::bucket::expiry::{self, EXPIRE_AFTER};
-use crate::pattern::bucket::item_index::name;
+use crate::pattern::bucket::item_index::{EXPIRE_AFTER, name, ttl_marker, ttl_marker_name};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::error::RunError;
 
-/// Executes a `collMod` with this `index`.
-pub(in crate::session::bucket) async fn run(
-    run: &mut BucketCommand<'_>,
-    index: &RawDocument,
-) -> Result<RawDocumentBuf, RunError> {
+/// Executes a `collMod` whose other options mongod may execute.
+pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+    let body = run.context.head.body();
+    let Some(index) = get(body, "index").and_then(RawBsonRef::as_document) else {
+        return run.context.link.run(body).await;
+    };
     let options: Vec<&str> = index.iter().flatten().map(|(name, _)| name.as_str()).collect();
     let wanted = options.iter().filter(|option| !["name", "keyPattern"].contains(option));
     let (hides, expires) = match wanted.copied().collect::<Vec<_>>().as_slice() {
@@ -47,7 +47,7 @@ pub(in crate::session::bucket) async fn run(
     let name_of_index = if hides {
         name(found).to_owned()
     } else {
-        expiry::marker_name(name(found))
+        ttl_marker_name(name(found))
     };
     let mut changed = single("name", name_of_index.as_str());
     put(&mut changed, option, value);
@@ -74,7 +74,7 @@ async fn begin_expiry(
         return Err(CommandError::new(ErrorCode::InvalidOptions, message).into());
     }
     let mut command = single("createIndexes", run.namespace.collection);
-    command.append(cstr!("indexes"), array_of(&[expiry::marker(index, seconds)]));
+    command.append(cstr!("indexes"), array_of(&[ttl_marker(index, seconds)]));
     if let Some(concern) = get(run.context.head.body(), "writeConcern") {
         command.append(cstr!("writeConcern"), concern);
     }

@@ -37,6 +37,8 @@ pub(super) struct UniqueValues {
     indexes: Vec<UniqueIndex>,
     /// The keys of each item in each index.
     keys: HashMap<Placed, Vec<Vec<IndexKey>>>,
+    /// Whether several items may have one key.
+    has_repeated: bool,
     is_learned: bool,
     refused: Option<RefusedStatement>,
     unknown: u32,
@@ -51,6 +53,13 @@ impl UniqueValues {
     fn keys(&self, placed: Placed) -> impl Iterator<Item = (&UniqueIndex, &[IndexKey])> {
         let keys = self.keys.get(&placed).map(Vec::as_slice).unwrap_or_default();
         self.indexes.iter().zip(keys.iter().map(Vec::as_slice))
+    }
+
+    /// Whether two keys of all items are equal. They may be of one item.
+    fn may_have_repeated(&self) -> bool {
+        let mut seen = HashSet::new();
+        let mut all = self.keys.keys().flat_map(|placed| self.identities(*placed));
+        !all.all(|key| seen.insert(key))
     }
 
     /// Bytes that are the same for equal keys of one index.
@@ -88,6 +97,7 @@ pub(super) async fn learn(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'
         }
     }
     read_keys(run, batch);
+    batch.unique.has_repeated = batch.unique.may_have_repeated();
     if looks_up && !batch.unique.indexes.is_empty() {
         batch.groups.iter_mut().for_each(|group| group.suspect_ids(true));
     }
@@ -182,20 +192,22 @@ pub(super) struct EarlierKeys(HashSet<Vec<u8>>);
 impl EarlierKeys {
     /// Whether an earlier item has one of the item's keys.
     pub(super) fn contain(&self, unique: &UniqueValues, placed: Placed) -> bool {
-        unique.identities(placed).any(|key| self.0.contains(&key))
+        unique.has_repeated && unique.identities(placed).any(|key| self.0.contains(&key))
     }
 
     /// Adds the keys of a pending item.
     pub(super) fn add(&mut self, unique: &UniqueValues, placed: Placed) {
-        self.0.extend(unique.identities(placed));
+        if unique.has_repeated {
+            self.0.extend(unique.identities(placed));
+        }
     }
 }
 
-/// For each group, the position of the first item that must wait for another item with the same key. In a command
-/// that ends with its first failure, all items behind that one wait, too.
+/// For each group, the position of the first item that must wait for another item with the same key. In a
+/// command that ends with its first failure, all items behind that one wait, too.
 pub(super) fn waiting(batch: &InsertBatch<'_>) -> HashMap<usize, usize> {
     let mut waiting = HashMap::new();
-    if batch.unique.keys.is_empty() {
+    if !batch.unique.has_repeated {
         return waiting;
     }
     let mut earlier = EarlierKeys::default();

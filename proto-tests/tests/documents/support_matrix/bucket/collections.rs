@@ -50,6 +50,10 @@ pub(super) fn coll_mod() -> Of {
         .with("dryRun", true)
         .with("expireAfterSeconds", 100)
         .with("index", doc! { "name": "q_1", "hidden": true })
+        .but(
+            "index",
+            doc! { "index": { "name": "q_1", "hidden": true, "expireAfterSeconds": 5 } },
+        )
         .with("isTimeseriesNamespace", true)
         .with("recordPreImages", true)
         .with("timeseries", doc! { "granularity": "hours" })

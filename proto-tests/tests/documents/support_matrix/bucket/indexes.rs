@@ -48,7 +48,7 @@ pub(super) fn indexes() -> Of {
         )
         .sent(
             "indexes.expireAfterSeconds",
-            of(doc! { "expireAfterSeconds": 100_000_000 }),
+            of(doc! { "expireAfterSeconds": 100_000_000, "name": "e", "key": { "e": 1 } }),
         )
         .sent("indexes.collation", of(doc! { "collation": { "locale": "de" } }))
         .sent("indexes.storageEngine", of(doc! { "storageEngine": {} }))
