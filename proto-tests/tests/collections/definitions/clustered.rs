@@ -208,9 +208,9 @@ fn clustered_collection_statistics_have_no_id_index() -> Result<()> {
             }
             comparison.same(|_| doc! { "collMod": "items", "validationLevel": "strict" })?;
             comparison.same(|_| doc! { "planCacheClear": "items" })?;
+            comparison.same(|_| doc! { "collMod": "items", "index": { "name": "_id_", "hidden": true } })?;
             for refused in [
                 doc! { "collMod": "items", "expireAfterSeconds": 5 },
-                doc! { "collMod": "items", "index": { "name": "_id_", "hidden": true } },
                 doc! { "aggregate": "items", "pipeline": [{ "$indexStats": {} }], "cursor": {} },
             ] {
                 comparison.refused(super::NOT_SUPPORTED, |_| refused.clone())?;
