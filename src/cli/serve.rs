@@ -69,7 +69,8 @@ pub(super) async fn run(
     let options = driver_options(&config).await?;
     let dialing = upstream::dialing(&options, &stopping)?;
     let (driver, upstreams) = topology::watch(options, dialing.clone(), metrics)?;
-    let internal = listeners::internal(&upstreams, reload::admission(&config)?).await?;
+    let secret = format!("{:032x}", rand::random::<u128>());
+    let internal = listeners::internal(&upstreams, reload::admission(&config)?, &secret).await?;
     let internal_address = internal.socket.local_addr()?;
     let listeners = sockets.listeners(&dialing, &upstreams)?;
     let server = Server {
@@ -86,6 +87,7 @@ pub(super) async fn run(
     let expiry = Expiry {
         upstream: config.upstream.clone(),
         listener: internal_address,
+        secret,
         shapes: shapes.subscribe(),
         metrics: shared.metrics().expiry.clone(),
         stop: stopping.clone(),

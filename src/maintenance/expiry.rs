@@ -38,6 +38,8 @@ pub(crate) struct Expiry {
     pub(crate) upstream: UpstreamConfig,
     /// The proxy's own listener for this task, without TLS.
     pub(crate) listener: SocketAddr,
+    /// The text that the listener demands of its clients.
+    pub(crate) secret: String,
     pub(crate) shapes: watch::Receiver<Shapes>,
     pub(crate) metrics: ExpiryMetrics,
     pub(crate) stop: CancellationToken,
@@ -127,7 +129,8 @@ impl Expiry {
         options.repl_set_name = None;
         options.direct_connection = Some(true);
         options.max_pool_size = Some(1);
-        options.app_name = Some("mongoshape expiry".to_owned());
+        // The driver sends the name in the first message of every connection.
+        options.app_name = Some(format!("mongoshape expiry {}", self.secret));
         let proxy = Client::with_options(options)?;
         Ok(Clients { direct, proxy })
     }

@@ -53,6 +53,8 @@ pub struct Listener {
     pub upstreams: Upstreams,
     /// The admission control of this listener alone. `None`: that of the server.
     pub admission: Option<Arc<Admission>>,
+    /// A text that the first message of every client must contain. `None`: any client may connect.
+    pub secret: Option<Arc<str>>,
 }
 
 /// The state that a listener shares with its connections.
@@ -93,6 +95,7 @@ impl Listener {
         let socket = socket.into_std()?;
         let (admission, shared) = (Arc::clone(&door.admission), Arc::clone(&door.shared));
         let (upstreams, stop) = (self.upstreams.clone(), door.stop.clone());
+        let secret = self.secret.clone();
         let session = async move {
             let socket = admission.admit(socket, peer, shared.metrics(), &stop).await;
             if let Some(socket) = socket {
@@ -100,6 +103,7 @@ impl Listener {
                     socket,
                     peer,
                     presentation,
+                    secret,
                 };
                 connection::serve(client, &upstreams, &shared, &stop).await;
             }

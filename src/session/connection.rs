@@ -63,6 +63,8 @@ pub struct Client {
     pub peer: SocketAddr,
     /// How a member of a replica set is presented to the client.
     pub presentation: Presentation,
+    /// A text that the client's first message must contain. `None`: any client may connect.
+    pub secret: Option<Arc<str>>,
 }
 
 /// Serves a client until either side closes or the upstream is retired. `drain` cancels the wait
@@ -100,6 +102,7 @@ pub async fn serve(client: Client, upstreams: &Upstreams, shared: &Shared, drain
         tails: DeferredSpills::default(),
         request_memory: Reservation::of(&shared.memory.requests),
         reply_memory: Reservation::of(&shared.memory.replies),
+        secret: client.secret,
     };
     let closed = loop {
         if let Err(closed) = session.turn().await {
@@ -139,6 +142,8 @@ struct Session<'a> {
     request_memory: Reservation,
     /// Memory reserved for its reply.
     reply_memory: Reservation,
+    /// A text that the next message must contain.
+    secret: Option<Arc<str>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -190,6 +195,13 @@ impl Session<'_> {
 
     /// Handles a message. The caller releases the reserved memory.
     async fn arrived(&mut self, arrived: Arrived) -> Result<(), Closed> {
+        if let Some(secret) = self.secret.take()
+            && !matches!(&arrived, Arrived::Whole(frame) if contains(frame, &secret))
+        {
+            return Err(Closed::Protocol(
+                "the listener is reserved for the proxy's own tasks".to_owned(),
+            ));
+        }
         let frame = match arrived {
             Arrived::Whole(frame) => frame,
             Arrived::Long(long) => match self.relay_long(long).await? {
@@ -309,6 +321,12 @@ impl Session<'_> {
             Err(RelayError::Client(error)) => Err(Closed::Client(error)),
         }
     }
+}
+
+/// Whether the bytes of a message contain a text.
+fn contains(frame: &Frame, text: &str) -> bool {
+    let text = text.as_bytes();
+    frame.as_bytes().windows(text.len()).any(|part| part == text)
 }
 
 /// Whether the client expects no reply (`moreToCome`).

@@ -48,17 +48,19 @@ pub(super) async fn bind_one(address: SocketAddr, option: &str) -> anyhow::Resul
     bound.with_context(|| format!("cannot listen on {address} (`{option}`)"))
 }
 
-/// A listener for the proxy's own tasks: on a port of 127.0.0.1 that the system chooses, without TLS.
+/// A listener for the proxy's own tasks: on a port of 127.0.0.1 that the system chooses, without TLS. It closes
+/// connections of other programs, which do not know the secret.
 ///
 /// # Errors
 /// If no port is free.
-pub(super) async fn internal(upstreams: &Upstreams, limits: AdmissionLimits) -> anyhow::Result<Listener> {
+pub(super) async fn internal(upstreams: &Upstreams, limits: AdmissionLimits, secret: &str) -> anyhow::Result<Listener> {
     let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
     Ok(Listener {
         socket: socket.context("cannot listen on 127.0.0.1 for the deletion of expired items")?,
         present_as: ListenerPresentation::Mongos,
         upstreams: upstreams.clone(),
         admission: Some(Arc::new(Admission::new(AdmissionLimits { tls: None, ..limits }))),
+        secret: Some(Arc::from(secret)),
     })
 }
 
@@ -89,6 +91,7 @@ impl Sockets<'_> {
                         present_as: present_as.clone(),
                         upstreams: upstreams.clone(),
                         admission: None,
+                        secret: None,
                     })
                     .collect())
             }
@@ -101,6 +104,7 @@ impl Sockets<'_> {
                         present_as: ListenerPresentation::Member(Arc::clone(&map)),
                         upstreams: of_member(member, dialing)?,
                         admission: None,
+                        secret: None,
                     })
                 };
                 sockets.into_iter().zip(members).map(listener).collect()

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use bson::{DateTime, Document, doc};
 use proto_tests::mongod::Options;
-use proto_tests::{Certificates, Mongod, Proxy, ProxyOptions, client};
+use proto_tests::raw::Connection;
+use proto_tests::{Certificates, Level, Mongod, Proxy, ProxyOptions, client};
 use tokio::time::sleep;
 
 use super::{SHAPE, works};
@@ -87,6 +88,49 @@ async fn expired_items_are_deleted_where_clients_log_in_through_tls() -> Result<
         }
         application.shutdown().await;
     }
+    Ok(())
+}
+
+/// The ports of 127.0.0.1 on which a process listens.
+fn listening_ports(process: u32) -> Result<Vec<u16>> {
+    let mut sockets = Vec::new();
+    for open in std::fs::read_dir(format!("/proc/{process}/fd"))? {
+        let target = std::fs::read_link(open?.path()).unwrap_or_default();
+        let target = target.to_string_lossy().into_owned();
+        sockets.extend(
+            target
+                .strip_prefix("socket:[")
+                .and_then(|rest| rest.strip_suffix(']'))
+                .map(str::to_owned),
+        );
+    }
+    let table = std::fs::read_to_string(format!("/proc/{process}/net/tcp"))?;
+    let ports = table.lines().skip(1).filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let is_listening =
+            fields.get(3) == Some(&"0A") && sockets.iter().any(|socket| fields.get(9) == Some(&&**socket));
+        let port = fields.get(1)?.split(':').nth(1).filter(|_| is_listening)?;
+        u16::from_str_radix(port, 16).ok()
+    });
+    Ok(ports.collect())
+}
+
+/// The proxy's listener for itself has no TLS, and takes no other client.
+#[test]
+fn the_listener_of_the_proxy_itself_takes_no_other_client() -> Result<()> {
+    let certificates = Certificates::new()?;
+    let mongod = Options::default().tls(&certificates).standalone()?;
+    let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(SHAPE).mutual_tls(&certificates))?;
+    let public = [proxy.address().port(), proxy.admin_address().port()];
+    let own: Vec<u16> = listening_ports(proxy.id())?
+        .into_iter()
+        .filter(|port| !public.contains(port))
+        .collect();
+    ensure!(own.len() == 1, "{own:?}");
+    let mut stranger = Connection::open(([127, 0, 0, 1], own[0]).into())?;
+    let reply = stranger.command(&doc! { "ping": 1, "$db": "admin" });
+    ensure!(reply.is_err(), "{reply:?}");
+    proxy.expect_log(Level::Warn, "reserved for the proxy's own tasks");
     Ok(())
 }
 

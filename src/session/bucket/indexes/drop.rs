@@ -8,7 +8,7 @@ use super::uniqueness::withdraw;
 use super::{given_up, not_in_transaction, there, without_others};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::indexes::{self, Dropped};
-use crate::pattern::bucket::item_index::{ID, Indexes, is_clustered, name, ttl_marker_name};
+use crate::pattern::bucket::item_index::{ID, Indexes, is_clustered, is_unique, name, ttl_marker_name};
 use crate::session::backoff::MAX_ATTEMPTS;
 use crate::session::bucket::command::BucketCommand;
 use crate::session::error::RunError;
@@ -39,8 +39,11 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
         let with_markers: Vec<&str> = names.iter().copied().chain(markers.map(String::as_str)).collect();
         match run.context.link.run(&indexes::drop(body, &with_markers)).await {
             Ok(reply) => {
-                let dropped_names = (!matches!(dropped, Dropped::All)).then_some(&*names);
-                withdraw(run, dropped_names).await?;
+                let is_unique = |name: &&str| there.named(name).is_some_and(is_unique);
+                if names.iter().any(is_unique) {
+                    let withdrawn = (!matches!(dropped, Dropped::All)).then_some(&*names);
+                    withdraw(run, withdrawn).await?;
+                }
                 super::forget(run);
                 return Ok(converted(&reply, &dropped, there.others.len()));
             }
@@ -54,10 +57,14 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
 
 /// Removes the conditions of unique indexes whose creation was interrupted.
 async fn withdraw_interrupted(run: &mut BucketCommand<'_>, dropped: &Dropped<'_>) -> Result<(), RunError> {
-    if let Dropped::Names(names) = dropped {
-        withdraw(run, Some(names)).await?;
+    let Dropped::Names(names) = dropped else {
+        return Ok(());
+    };
+    match withdraw(run, Some(names)).await {
+        // The client lacks the right, and mongod's error for the missing index is returned.
+        Err(RunError::Command(_)) => Ok(()),
+        withdrawn => withdrawn,
     }
-    Ok(())
 }
 
 /// The names of the indexes to drop.
