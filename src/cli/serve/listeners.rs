@@ -48,8 +48,8 @@ pub(super) async fn bind_one(address: SocketAddr, option: &str) -> anyhow::Resul
     bound.with_context(|| format!("cannot listen on {address} (`{option}`)"))
 }
 
-/// A listener for the proxy's own tasks: on a port of 127.0.0.1 that the system chooses, without TLS. It closes
-/// connections of other programs, which do not know the secret.
+/// A listener for the proxy's own tasks: on a port of 127.0.0.1 that the system chooses, without TLS. It
+/// closes connections of other programs, which do not know the secret.
 ///
 /// # Errors
 /// If no port is free.
