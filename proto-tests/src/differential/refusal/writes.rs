@@ -60,11 +60,6 @@ const KINDS: &[Kind] = &[
         has_index_with(write, "sparse")
     }),
     kind(
-        "index with a time to live",
-        "an index with expireAfterSeconds",
-        |write| has_index_with(write, "expireAfterSeconds"),
-    ),
-    kind(
         "field whose name begins with $",
         "a field whose name begins with $",
         |write| write.has_part(|part| part.starts_with('$')),
