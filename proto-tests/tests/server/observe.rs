@@ -65,6 +65,7 @@ fn refused() -> Vec<Document> {
         doc! { "aggregate": 1, "pipeline": [{ "$changeStream": {} }], "cursor": {} },
         doc! { "aggregate": "items", "pipeline": [{ "$changeStream": {} }], "cursor": {} },
         doc! { "createIndexes": "items", "indexes": [{ "key": { "text": 1 }, "name": "sparse", "sparse": true }] },
+        doc! { "createIndexes": "items", "indexes": [{ "key": { "at": 1 }, "name": "at_de", "collation": { "locale": "de" } }] },
         doc! { "insert": "books", "documents": [{ "_id": 9, "has_extras": true }] },
         doc! { "renameCollection": "DATABASE.items", "to": "DATABASE.others" },
     ]
