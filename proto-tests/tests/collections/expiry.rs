@@ -28,7 +28,7 @@ impl Expiring {
         let database = database_name();
         let shape = Shape {
             time: Some("at".to_owned()),
-            max_items: 5,
+            max_items: if is_full("MONGOSHAPE_EXPIRY") { 100 } else { 5 },
             items_change: true,
             ..Shape::new(&["k"])
         };
