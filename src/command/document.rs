@@ -24,6 +24,13 @@ pub fn single(name: &str, value: impl BindRawBsonRef) -> RawDocumentBuf {
     document
 }
 
+/// Appends all fields of another document.
+pub fn append_fields(document: &mut RawDocumentBuf, fields: &RawDocument) {
+    for (name, value) in fields.iter().flatten() {
+        document.append(name, value);
+    }
+}
+
 /// An array of documents.
 #[must_use]
 pub fn array_of(documents: &[RawDocumentBuf]) -> RawArrayBuf {

@@ -11,7 +11,6 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use anyhow::anyhow;
-use bson::raw::RawDocumentBuf;
 use bson::{Bson, DateTime, Document, doc};
 use mongodb::error::{Error, ErrorKind};
 use mongodb::options::ServerAddress;
@@ -21,7 +20,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use self::lease::Leases;
-use super::upstream::{self, ShapedCollection, as_integer, explain};
+use super::upstream::{self, ShapedCollection, as_integer, explain, raw_specs};
 use crate::config::UpstreamConfig;
 use crate::pattern::bucket::expiry::ExpiringIndex;
 use crate::pattern::shapes::Shapes;
@@ -90,7 +89,7 @@ impl Expiry {
         close(clients.take()).await;
     }
 
-    /// Deletes what has expired. Does nothing if another proxy has the lease.
+    /// Deletes the expired items of the collections whose lease this proxy has or takes.
     async fn round(&self, clients: &mut Option<Clients>, leases: &Leases) -> anyhow::Result<()> {
         if clients.is_none() {
             // The topology monitor reports an upstream that is not available.
@@ -175,11 +174,7 @@ async fn expiring(target: &ShapedCollection, proxy: &Client) -> Vec<Expiring> {
     let Ok(there) = upstream::indexes(target).await else {
         return Vec::new();
     };
-    let specs: Vec<RawDocumentBuf> = there
-        .iter()
-        .filter_map(|index| RawDocumentBuf::try_from(index).ok())
-        .collect();
-    let indexes = ExpiringIndex::all(shape, &specs).into_iter();
+    let indexes = ExpiringIndex::all(shape, &raw_specs(&there)).into_iter();
     let of_index = |index| Expiring {
         database: proxy.database(target.database.name()),
         collection: target.collection.clone(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use bson::raw::RawDocumentBuf;
 use bson::{Bson, Document, doc};
 use futures_util::TryStreamExt;
 use mongodb::error::{Error, ErrorKind};
@@ -243,6 +244,12 @@ pub(crate) async fn indexes(target: &ShapedCollection) -> Result<Vec<Document>, 
 pub(crate) async fn indexes_of(database: &Database, collection: &str) -> Result<Vec<Document>, Error> {
     let command = doc! { "listIndexes": collection };
     database.run_cursor_command(command).await?.try_collect().await
+}
+
+/// The specifications of listed indexes, as raw documents.
+pub(crate) fn raw_specs(listed: &[Document]) -> Vec<RawDocumentBuf> {
+    let specs = listed.iter();
+    specs.filter_map(|spec| RawDocumentBuf::try_from(spec).ok()).collect()
 }
 
 /// Whether an existing index equals the wanted one, except for its name.

@@ -24,9 +24,12 @@ mod trades;
 mod unique;
 mod update;
 
+use std::path::{Path, PathBuf};
+
 use anyhow::Result;
 use clap::Subcommand;
 use clap::builder::RangedU64ValueParser;
+use proto_tests::proxy::{Profile, build_binary};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -63,6 +66,11 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::Forecast(options) => forecast::run(options),
         Command::Outlier(options) => outlier::run(options),
     }
+}
+
+/// The binary of mongoshape that is measured: the given one, or the release build, which is made.
+fn binary(given: Option<&Path>) -> Result<PathBuf> {
+    given.map_or_else(|| build_binary(Profile::Release), |given| Ok(given.to_owned()))
 }
 
 /// Of an option that counts what there must be some of.

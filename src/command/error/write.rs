@@ -4,6 +4,7 @@ use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
 use super::code::{ErrorCode, name_of_server_error};
 use super::{CommandError, LABELS};
+use crate::command::document::append_fields;
 
 /// An error of mongod for one statement of a write command, or of the proxy for one item.
 #[derive(Clone, Debug)]
@@ -71,9 +72,7 @@ impl WriteError {
         if let Some(name) = name_of_server_error(self.code) {
             reply.append(cstr!("codeName"), name);
         }
-        for (name, value) in self.detail.iter().flatten() {
-            reply.append(name, value);
-        }
+        append_fields(&mut reply, &self.detail);
         CommandError::Upstream(reply)
     }
 
@@ -99,9 +98,7 @@ impl WriteError {
         document.append(cstr!("index"), i32::try_from(index).unwrap_or(i32::MAX));
         document.append(cstr!("code"), self.code);
         document.append(cstr!("errmsg"), self.message.as_str());
-        for (name, value) in self.detail.iter().flatten() {
-            document.append(name, value);
-        }
+        append_fields(&mut document, &self.detail);
         document
     }
 }

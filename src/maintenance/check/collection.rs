@@ -8,7 +8,9 @@ use tokio::time::timeout;
 use crate::command::collection::CLUSTERED;
 use crate::maintenance::finding::Finding;
 use crate::maintenance::inspect::{self, ContentsCheck, FieldCensus, Plain, SCAN_TIMEOUT, Survey, first_foreign};
-use crate::maintenance::upstream::{ShapedCollection, description, explain, indexes, is_same_index, is_same_key};
+use crate::maintenance::upstream::{
+    ShapedCollection, description, explain, indexes, is_same_index, is_same_key, raw_specs,
+};
 use crate::pattern::bucket::index::{ITEM_ID, is_item_id_without_prefix, specs};
 use crate::pattern::bucket::unique_index::{ClauseOfIndex, UniqueIndex, clauses, is_validator};
 use crate::pattern::bucket::{compact, item_index};
@@ -122,7 +124,7 @@ fn unfit_options(described: &Document, are_ids_unique: bool) -> Vec<&'static str
     // In a clustered collection, `_id`s are unique.
     let clustered = (CLUSTERED, "clustered, with item_ids that are not unique");
     let unfit = unfit.into_iter().chain((!are_ids_unique).then_some(clustered));
-    let is_of_indexes = validator_of(described).is_some_and(|validator| is_validator(&validator));
+    let is_of_indexes = described_validator(described).is_some_and(|validator| is_validator(&validator));
     let given = unfit.filter(|(option, _)| options.contains_key(option) && !(*option == "validator" && is_of_indexes));
     given.map(|(_, words)| words).collect()
 }
@@ -204,9 +206,8 @@ fn uniqueness_findings(
     described: &Document,
     there: &[Document],
 ) -> Vec<Finding> {
-    let specs = there.iter().filter_map(|found| RawDocumentBuf::try_from(found).ok());
-    let unique: Vec<UniqueIndex> = specs.filter_map(|spec| UniqueIndex::of(shape, &spec)).collect();
-    let validator = validator_of(described);
+    let unique = UniqueIndex::all(shape, raw_specs(there));
+    let validator = described_validator(described);
     let clauses = validator.as_deref().map(clauses).unwrap_or_default();
     let unenforced = unique
         .iter()
@@ -232,7 +233,7 @@ fn uniqueness_findings(
 }
 
 /// The validator of a listed collection.
-fn validator_of(described: &Document) -> Option<RawDocumentBuf> {
+fn described_validator(described: &Document) -> Option<RawDocumentBuf> {
     let options = described.get_document("options").ok()?;
     RawDocumentBuf::try_from(options.get_document(compact::VALIDATOR).ok()?).ok()
 }

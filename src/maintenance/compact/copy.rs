@@ -12,7 +12,7 @@ use crate::maintenance::swap::{
     CollectionRename, Flushed, Frozen, Halt, REPLICATION_TIMEOUT_MS, Writer, concern_kept, options_of, set_validator,
     uuid_of,
 };
-use crate::maintenance::upstream::{ShapedCollection, description, indexes_of};
+use crate::maintenance::upstream::{ShapedCollection, description, indexes_of, raw_specs};
 use crate::pattern::bucket::compact::{Packed, copy_name, stopped_name};
 use crate::pattern::bucket::fence::is_fence;
 use crate::pattern::bucket::key::Key;
@@ -201,18 +201,13 @@ impl<'a> Copy<'a> {
     /// items were moved to another key or changed.
     async fn make_room(&mut self, page: &RawDocument) -> Result<(), Halt> {
         self.make_room_for_ids(page).await?;
-        for index in indexes(self.target, self.name()).await? {
-            let spec = RawDocumentBuf::try_from(&index).map_err(|_| Halt::Misfit)?;
-            let Some(index) = UniqueIndex::of(self.shape, &spec) else {
-                continue;
-            };
+        let listed = indexes(self.target, self.name()).await?;
+        for index in UniqueIndex::all(self.shape, raw_specs(&listed)) {
             let keys = index.keys_of_page(self.shape, page);
             let keys: Vec<&IndexKey> = keys.iter().collect();
-            for arguments in lookups(self.shape, &index, &keys) {
+            for lookup in lookups(self.shape, &index, &keys) {
                 let mut find = single("find", self.name());
-                if let Some(filter) = get(&arguments, "filter") {
-                    find.append(cstr!("filter"), filter);
-                }
+                find.append(cstr!("filter"), &lookup.filter);
                 self.evict(find).await?;
             }
         }

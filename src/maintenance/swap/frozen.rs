@@ -15,7 +15,7 @@ use super::halt::Halt;
 use super::kind::NAMESPACE_NOT_FOUND;
 use super::kind::{SwapKind, uuid_of};
 use crate::command::document::single;
-use crate::maintenance::upstream::{ShapedCollection, description, explain, indexes_of};
+use crate::maintenance::upstream::{ShapedCollection, description, explain, indexes_of, raw_specs};
 use crate::pattern::bucket::fence::Fence;
 use crate::pattern::bucket::unique_index::{UniqueIndex, validator};
 use crate::pattern::bucket::{compact, pack};
@@ -43,7 +43,7 @@ impl<'a> Frozen<'a> {
         let fence = fencing::put_up(fenced, stop).await?;
         let validator = match by.target.bucket() {
             Some(shape) if by.work == SwapKind::Compact => {
-                validator_of(by.target, shape, &by.target.collection).await?
+                validator_of_indexes(by.target, shape, &by.target.collection).await?
             }
             _ => RawDocumentBuf::new(),
         };
@@ -162,7 +162,7 @@ pub(crate) async fn set_validator(
     shape: &BucketShape,
     collection: &str,
 ) -> Result<(), Halt> {
-    let validator = validator_of(target, shape, collection).await?;
+    let validator = validator_of_indexes(target, shape, collection).await?;
     if validator.is_empty() {
         return Ok(());
     }
@@ -172,13 +172,12 @@ pub(crate) async fn set_validator(
     concern_kept(&target.database.run_raw_command(command).await?)
 }
 
-async fn validator_of(
+/// The validator for the unique indexes that a collection of pages has.
+async fn validator_of_indexes(
     target: &ShapedCollection,
     shape: &BucketShape,
     collection: &str,
 ) -> Result<RawDocumentBuf, Halt> {
     let there = indexes_of(&target.database, collection).await?;
-    let specs = there.iter().filter_map(|spec| RawDocumentBuf::try_from(spec).ok());
-    let unique: Vec<UniqueIndex> = specs.filter_map(|spec| UniqueIndex::of(shape, &spec)).collect();
-    Ok(validator(shape, &unique))
+    Ok(validator(shape, &UniqueIndex::all(shape, raw_specs(&there))))
 }

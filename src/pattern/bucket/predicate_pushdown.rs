@@ -9,7 +9,7 @@ use bson::rawdoc;
 use super::index::has_items;
 use super::layout::{VERSION, path};
 use super::read::range::TimeRange;
-use crate::command::document::{array_of, first_field, put, single};
+use crate::command::document::{append_fields, array_of, first_field, put, single};
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unwound::{asks_for_nearness, names_nothing};
 
@@ -113,9 +113,7 @@ impl BucketPredicate {
     pub fn one_key(&self) -> Option<RawDocumentBuf> {
         let mut key = RawDocumentBuf::new();
         for equality in &self.equalities {
-            for (name, value) in equality.as_ref()?.iter().flatten() {
-                key.append(name, value);
-            }
+            append_fields(&mut key, equality.as_ref()?);
         }
         Some(key)
     }

@@ -18,5 +18,5 @@ mod tests;
 pub use self::definition::UniqueIndex;
 pub use self::duplicate::{Violation, interrupted, is_violation, violation};
 pub use self::key::{IndexKey, PathThroughArray};
-pub use self::lookup::{KeysHeld, lookups};
+pub use self::lookup::{KeyLookup, KeysHeld, lookups};
 pub use self::validator::{ClauseOfIndex, clause, clauses, is_validator, validator};

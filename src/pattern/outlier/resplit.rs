@@ -13,7 +13,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 use super::layout::{DocumentState, Extras, VERSION, field, is_of_generation, tail};
 use super::page::begun;
 use super::reassemble::counted;
-use crate::command::document::{array_of, get, put, single};
+use crate::command::document::{append_fields, array_of, get, put, single};
 use crate::pattern::exact_match::call;
 use crate::pattern::shapes::OutlierShape;
 
@@ -36,9 +36,7 @@ pub fn flagged_by_hand(shape: &OutlierShape) -> RawDocumentBuf {
 #[must_use]
 pub fn still_by_hand(shape: &OutlierShape, id: RawBsonRef<'_>) -> RawDocumentBuf {
     let mut filter = single("_id", single("$eq", id));
-    for (name, value) in flagged_by_hand(shape).iter().flatten() {
-        filter.append(name, value);
-    }
+    append_fields(&mut filter, &flagged_by_hand(shape));
     filter
 }
 
@@ -116,9 +114,7 @@ pub fn counting(
     let mut query = single("_id", single("$eq", get(stored, "_id")?));
     let tail_then = match state {
         DocumentState::Outlier(Extras { generation, count, .. }) => {
-            for (name, value) in is_of_generation(shape, *generation).iter().flatten() {
-                query.append(name, value);
-            }
+            append_fields(&mut query, &is_of_generation(shape, *generation));
             let path = format!("{}.{}", shape.control(), field::COUNT);
             put(&mut query, &path, i64::try_from(*count).ok()?);
             Some(format!("${}", tail(shape)))

@@ -5,7 +5,7 @@ use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::classify::{Growth, UpdateEffect};
 use super::layout::{Extras, field, is_typical, tail};
-use crate::command::document::{array_of, get, put, single};
+use crate::command::document::{append_fields, array_of, get, put, single};
 use crate::pattern::exact_match::same;
 use crate::pattern::shapes::OutlierShape;
 use crate::pattern::unsupported::Unsupported;
@@ -102,9 +102,7 @@ fn with_conditions(filter: &RawDocument, conditions: &RawDocument) -> RawDocumen
         return single("$and", array_of(&[filter.to_owned(), conditions.to_owned()]));
     }
     let mut all = filter.to_owned();
-    for (name, value) in conditions.iter().flatten() {
-        all.append(name, value);
-    }
+    append_fields(&mut all, conditions);
     all
 }
 

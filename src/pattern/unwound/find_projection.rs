@@ -65,7 +65,7 @@ pub(super) fn stages(projection: &RawDocument, context: Context<'_>) -> Result<V
         return Err(kind);
     }
     let mut fields = Vec::new();
-    append_fields(&mut fields, "", projection);
+    append_paths(&mut fields, "", projection);
     let forms: Result<Vec<_>, _> = fields.iter().map(|(path, value)| form(path, *value, context)).collect();
     let forms = forms?;
     let inclusion = includes(&forms);
@@ -113,7 +113,7 @@ fn metadata_lost_in(value: RawBsonRef<'_>) -> Option<&'static str> {
 }
 
 /// Appends the fields by their whole paths: `{a: {b: 1}}` is `{"a.b": 1}`.
-fn append_fields<'a>(fields: &mut Vec<(String, RawBsonRef<'a>)>, parent: &str, projection: &'a RawDocument) {
+fn append_paths<'a>(fields: &mut Vec<(String, RawBsonRef<'a>)>, parent: &str, projection: &'a RawDocument) {
     for (name, value) in projection.iter().flatten() {
         let path = if parent.is_empty() {
             name.as_str().to_owned()
@@ -122,7 +122,7 @@ fn append_fields<'a>(fields: &mut Vec<(String, RawBsonRef<'a>)>, parent: &str, p
         };
         match value {
             RawBsonRef::Document(inner) if first_field(inner).is_some_and(|(name, _)| !name.starts_with('$')) => {
-                append_fields(fields, &path, inner);
+                append_paths(fields, &path, inner);
             }
             value => fields.push((path, value)),
         }

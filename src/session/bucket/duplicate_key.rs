@@ -10,7 +10,7 @@ use super::item_update::{Evaluated, ItemUpdate};
 use super::upstream_query::documents;
 use super::{indexes, item_lookup};
 use crate::command::arguments::with_replaced;
-use crate::command::document::{first_field, get, single};
+use crate::command::document::{first_field, get};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::item_lookup::LocatedItem;
@@ -139,11 +139,8 @@ async fn after_update(
 async fn held(run: &mut BucketCommand<'_>, index: &UniqueIndex, keys: &[IndexKey]) -> Result<KeysHeld, RunError> {
     let mut held = KeysHeld::default();
     let keys: Vec<&IndexKey> = keys.iter().collect();
-    for arguments in lookups(run.shape, index, &keys) {
-        let mut find = single("find", run.namespace.collection);
-        for (name, value) in arguments.iter().flatten() {
-            find.append(name, value);
-        }
+    for lookup in lookups(run.shape, index, &keys) {
+        let mut find = lookup.find(run.namespace.collection);
         find.append(cstr!("batchSize"), MAX_PAGES);
         find.append(cstr!("singleBatch"), true);
         run.context.inherited().append_to_internal_read(&mut find);

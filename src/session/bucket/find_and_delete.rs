@@ -10,7 +10,7 @@ use super::command::BucketCommand;
 use super::delete::{ItemToDelete, condition, of_write, sweep_page, taking_out, target, target_by_id};
 use super::write_statement::lost_too_often;
 use super::{item_lookup, write_concern};
-use crate::command::document::{get, put, single};
+use crate::command::document::{append_fields, get, put, single};
 use crate::command::error::CommandError;
 use crate::command::find_and_modify::FindAndModify;
 use crate::command::reply::{copy_cluster_time, succeeded};
@@ -215,9 +215,7 @@ async fn send(run: &mut BucketCommand<'_>, arguments: &RawDocument, id: Option<i
     /// A retry whose write was of another kind (`retryable_writes`: 40606 to 40612).
     const OTHER_KIND: std::ops::RangeInclusive<i32> = 40606..=40612;
     let mut body = single("findAndModify", run.namespace.collection);
-    for (name, value) in arguments.iter().flatten() {
-        body.append(name, value);
-    }
+    append_fields(&mut body, arguments);
     if let Some(id) = id {
         body.append(cstr!("stmtId"), id);
     }

@@ -7,7 +7,7 @@ use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, c
 use super::command::OutlierCommand;
 use super::page_store::Written;
 use crate::command::arguments::with_replaced;
-use crate::command::document::{array_of, get};
+use crate::command::document::{append_fields, array_of, get};
 use crate::command::insert::Insert;
 use crate::command::reply::succeeded;
 use crate::pattern::outlier::layout::{is_long, split};
@@ -86,9 +86,7 @@ fn with_id(document: &RawDocument) -> RawDocumentBuf {
     }
     let mut made = RawDocumentBuf::new();
     made.append(cstr!("_id"), ObjectId::new());
-    for (name, value) in document.iter().flatten() {
-        made.append(name, value);
-    }
+    append_fields(&mut made, document);
     made
 }
 

@@ -6,7 +6,7 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use super::command::OutlierCommand;
 use super::internal_write::{OutlierWriteResult, WriteOrigin};
 use crate::command::arguments::InheritedOptions;
-use crate::command::document::{array_of, get, single};
+use crate::command::document::{append_fields, array_of, get, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::write_batch::command_ranges;
 use crate::pattern::outlier::layout::{begins_at, is_of_generation};
@@ -144,9 +144,7 @@ impl OutlierCommand<'_> {
         for Written { id, generation } in written {
             let id = id.as_raw_bson_ref();
             let mut filter = single("_id", single("$eq", id));
-            for (name, value) in is_of_generation(self.shape, *generation).iter().flatten() {
-                filter.append(name, value);
-            }
+            append_fields(&mut filter, &is_of_generation(self.shape, *generation));
             let mut find = single("find", self.namespace.collection);
             find.append(cstr!("filter"), &filter);
             find.append(cstr!("projection"), single("_id", 1));

@@ -6,7 +6,6 @@ use anyhow::{Result, ensure};
 use bson::doc;
 use clap::Args;
 use proto_tests::forecast::{Compared, Content, DataSet, compare};
-use proto_tests::proxy::{Profile, build_binary};
 use proto_tests::{ItemIds, mongod};
 
 /// The largest deviation of a size that `docs/choosing-shapes.md` promises, in percent.
@@ -30,10 +29,7 @@ pub(crate) struct Options {
 /// # Errors
 /// If a program fails, or a size deviates by more than is promised.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let binary = options
-        .binary
-        .clone()
-        .map_or_else(|| build_binary(Profile::Release), Ok)?;
+    let binary = super::binary(options.binary.as_deref())?;
     let mut settings = mongod::Options::default();
     settings.cache_gb = 1.0;
     let mongod = settings.standalone()?;

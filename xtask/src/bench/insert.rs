@@ -12,7 +12,6 @@ use anyhow::Result;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use proto_tests::ItemIds;
-use proto_tests::proxy::{Profile, build_binary};
 
 use super::at_least_one;
 use super::client::Retries;
@@ -79,10 +78,7 @@ fn at_least_one_key() -> RangedU64ValueParser<u32> {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let binary = options
-        .binary
-        .clone()
-        .map_or_else(|| build_binary(Profile::Release), Ok)?;
+    let binary = super::binary(options.binary.as_deref())?;
     let mut servers = Servers::start(&Setup {
         retries: options.retries(),
         cache_gb: 1.0,

@@ -14,7 +14,6 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use proto_tests::proxy::{Profile, build_binary};
 
 use super::at_least_one;
 use super::client::{Client, Prepared, Retries};
@@ -57,10 +56,7 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let binary = options
-        .binary
-        .clone()
-        .map_or_else(|| build_binary(Profile::Release), Ok)?;
+    let binary = super::binary(options.binary.as_deref())?;
     let retries = if options.replica_set {
         Retries::Numbered
     } else {

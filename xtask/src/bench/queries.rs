@@ -22,7 +22,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
 use proto_tests::ItemIds;
-use proto_tests::proxy::{Profile, build_binary};
 
 use super::at_least_one;
 use growth::Size;
@@ -93,10 +92,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         |shape: &Shape| options.only.is_empty() || options.only.iter().any(|text| shape.name.contains(text));
     shapes.retain(is_wanted);
     ensure!(!shapes.is_empty(), "no query has such a name");
-    let binary = options
-        .binary
-        .clone()
-        .map_or_else(|| build_binary(Profile::Release), Ok)?;
+    let binary = super::binary(options.binary.as_deref())?;
     let mut report = String::new();
     let mut sizes = Vec::new();
     for items in &options.sizes {

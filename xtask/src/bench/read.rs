@@ -18,7 +18,6 @@ use anyhow::{Context as _, Result, ensure};
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use proto_tests::ItemIds;
-use proto_tests::proxy::{Profile, build_binary};
 
 use super::at_least_one;
 use super::client::Retries;
@@ -89,10 +88,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         options.plot.is_none() || options.measures(Part::Pages),
         "a plot is of the part `pages`"
     );
-    let binary = options
-        .binary
-        .clone()
-        .map_or_else(|| build_binary(Profile::Release), Ok)?;
+    let binary = super::binary(options.binary.as_deref())?;
     let servers = Servers::start(&Setup {
         retries: Retries::None,
         cache_gb: 3.0,

@@ -9,7 +9,6 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
 use clap::Args;
-use proto_tests::proxy::{Profile, build_binary};
 use proto_tests::{Mongod, Proxy, ProxyOptions, raw};
 
 use super::haproxy::HaProxy;
@@ -84,10 +83,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mongod = Mongod::standalone()?;
     load_documents(mongod.address())?;
     let haproxy = HaProxy::start(mongod.address())?;
-    let binary = options
-        .binary
-        .clone()
-        .map_or_else(|| build_binary(Profile::Release), Ok)?;
+    let binary = super::binary(options.binary.as_deref())?;
     let proxy_options = ProxyOptions::new(&mongod.uri()).config(SHAPES);
     let proxy = Proxy::start(&proxy_options.clone().binary(&binary))?;
 

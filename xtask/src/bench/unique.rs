@@ -7,7 +7,6 @@ use std::time::Instant;
 use anyhow::Result;
 use bson::{Bson, DateTime, Document, doc};
 use clap::Args;
-use proto_tests::proxy::{Profile, build_binary};
 use proto_tests::raw::Connection;
 use proto_tests::{Mongod, Proxy, ProxyOptions, Shape, mongod};
 
@@ -70,10 +69,7 @@ const WORKLOADS: [Workload; 4] = [
 /// # Errors
 /// If a program fails.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let binary = options
-        .binary
-        .clone()
-        .map_or_else(|| build_binary(Profile::Release), Ok)?;
+    let binary = super::binary(options.binary.as_deref())?;
     let mut settings = mongod::Options::default();
     settings.cache_gb = 1.0;
     let mongod = settings.standalone()?;

@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use proto_tests::ItemIds;
-use proto_tests::proxy::{Profile, build_binary};
 
 use super::client::Retries;
 use super::servers::{Servers, Setup};
@@ -45,10 +44,7 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let binary = options
-        .binary
-        .clone()
-        .map_or_else(|| build_binary(Profile::Release), Ok)?;
+    let binary = super::binary(options.binary.as_deref())?;
     let mut servers = Servers::start(&Setup {
         retries: options.retries(),
         cache_gb: 1.0,

@@ -1,4 +1,4 @@
-//! Writes on a collection with a unique index, of which many collide.
+//! Writes on a collection with a unique index. Many of them would store a second document with the same key.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};

@@ -88,8 +88,7 @@ impl<'a> Fitness<'a> {
         let found = self.target.database.run_raw_cursor_command(find).await?;
         let mut documents = found.with_type::<RawDocumentBuf>();
         let mut census = FieldCensus::of_bucket(self.shape);
-        let stored = self.indexes.stored.iter();
-        let unique: Vec<UniqueIndex> = stored.filter_map(|spec| UniqueIndex::of(self.shape, spec)).collect();
+        let unique = UniqueIndex::all(self.shape, &self.indexes.stored);
         let (mut read, mut misfits, mut reported) = (0_u64, 0_u64, Instant::now());
         while let Some(document) = documents.try_next().await? {
             if stop.is_cancelled() {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use crate::command::document::{array_of, get, single};
+use crate::command::document::{append_fields, array_of, get, single};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::key::canonical;
 use crate::pattern::bucket::predicate_pushdown::is_page_of_any_layout;
@@ -67,9 +67,7 @@ pub fn ids_query<'a>(shape: &BucketShape, ids: impl Iterator<Item = &'a RawBson>
         filter = single("$or", array_of(&[filter, single(&path, single("$type", "null"))]));
     }
     for condition in [is_page_of_any_layout(), index::has_items(shape)] {
-        for (name, value) in condition.iter().flatten() {
-            filter.append(name, value);
-        }
+        append_fields(&mut filter, &condition);
     }
     find.append(cstr!("filter"), &filter);
     find.append(cstr!("projection"), single(&path, 1));

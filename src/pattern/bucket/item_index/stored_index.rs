@@ -9,7 +9,7 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 
 use super::key_pattern::{ID, IndexedField, as_number, is_clustered, is_key, is_unique, key, name};
 use super::{application_path, as_application_sees};
-use crate::command::document::{as_flag, get, put};
+use crate::command::document::{append_fields, as_flag, get, put};
 use crate::pattern::bucket::index::ITEM_ID;
 use crate::pattern::bucket::layout::path;
 use crate::pattern::shapes::BucketShape;
@@ -111,9 +111,7 @@ pub(super) fn prefixed(shape: &BucketShape, stored: RawDocumentBuf) -> RawDocume
     }
     let mut prefixed = RawDocumentBuf::new();
     put(&mut prefixed, StoredIndex::PREFIX, 1);
-    for (name, value) in stored.iter().flatten() {
-        prefixed.append(name, value);
-    }
+    append_fields(&mut prefixed, &stored);
     prefixed
 }
 

@@ -29,7 +29,7 @@ pub use self::plan::SortedQuery;
 use self::sort_key::SortField;
 use self::time_bounds::BoundsScan;
 use super::documents::DocumentBuffer;
-use crate::command::document::{get, put, single};
+use crate::command::document::{append_fields, get, put, single};
 use crate::pattern::bucket::index::has_items;
 use crate::pattern::bucket::item_filter::ItemFilter;
 use crate::pattern::bucket::item_index::{StoredIndex, stored_path};
@@ -172,9 +172,7 @@ impl IndexScan<'_> {
                 if index.is_prefixed() {
                     let mut filter = is_page();
                     // The index on the items' `_id` is partial.
-                    for (name, value) in has_items(shape).iter().flatten() {
-                        filter.append(name, value);
-                    }
+                    append_fields(&mut filter, &has_items(shape));
                     find.append(cstr!("filter"), &filter);
                 }
                 find.append(cstr!("sort"), self.stored_sort(index));

@@ -37,6 +37,13 @@ impl UniqueIndex {
         })
     }
 
+    /// The unique indexes among the stored specifications.
+    #[must_use]
+    pub fn all(shape: &BucketShape, specs: impl IntoIterator<Item: AsRef<RawDocument>>) -> Vec<Self> {
+        let specs = specs.into_iter();
+        specs.filter_map(|spec| Self::of(shape, spec.as_ref())).collect()
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {

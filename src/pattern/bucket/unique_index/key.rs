@@ -80,28 +80,10 @@ impl UniqueIndex {
         Ok(keys)
     }
 
-    /// The order of two keys in the index. Values that the proxy cannot compare are equal.
-    fn order(&self, one: &IndexKey, other: &IndexKey) -> Ordering {
-        let parts = self.fields.iter().zip(one.0.iter().zip(&other.0));
-        let mut orders = parts.filter_map(|(field, (one, other))| {
-            let order = compare(one.as_raw_bson_ref(), other.as_raw_bson_ref())?;
-            Some(if field.is_ascending { order } else { order.reverse() })
-        });
-        orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
-    }
-}
-
-impl UniqueIndex {
     /// The keys of all items of a page.
     #[must_use]
     pub fn keys_of_page(&self, shape: &BucketShape, page: &RawDocument) -> Vec<IndexKey> {
-        let items = page.get_array(shape.items()).ok();
-        let items = items
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(RawBsonRef::as_document);
-        items
+        items_of(shape, page)
             .filter_map(|item| self.keys_on(shape, page, item).ok())
             .flatten()
             .collect()
@@ -116,14 +98,8 @@ impl UniqueIndex {
         shape: &BucketShape,
         page: &RawDocument,
     ) -> Result<Option<IndexKey>, PathThroughArray> {
-        let items = page.get_array(shape.items()).ok();
-        let items = items
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(RawBsonRef::as_document);
         let mut seen = HashSet::new();
-        for item in items {
+        for item in items_of(shape, page) {
             let keys = self.keys_on(shape, page, item)?;
             let own: HashSet<Vec<u8>> = keys.iter().map(IndexKey::identity).collect();
             if let Some(key) = keys.into_iter().find(|key| seen.contains(&key.identity())) {
@@ -133,6 +109,23 @@ impl UniqueIndex {
         }
         Ok(None)
     }
+
+    /// The order of two keys in the index. Values that the proxy cannot compare are equal.
+    fn order(&self, one: &IndexKey, other: &IndexKey) -> Ordering {
+        let parts = self.fields.iter().zip(one.0.iter().zip(&other.0));
+        let mut orders = parts.filter_map(|(field, (one, other))| {
+            let order = compare(one.as_raw_bson_ref(), other.as_raw_bson_ref())?;
+            Some(if field.is_ascending { order } else { order.reverse() })
+        });
+        orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+    }
+}
+
+/// The items of a page, as stored.
+fn items_of<'a>(shape: &BucketShape, page: &'a RawDocument) -> impl Iterator<Item = &'a RawDocument> {
+    let items = page.get_array(shape.items()).ok();
+    let items = items.into_iter().flatten().flatten();
+    items.filter_map(RawBsonRef::as_document)
 }
 
 /// The index entries of a value: the elements of an array, null for a missing value, and `undefined` for

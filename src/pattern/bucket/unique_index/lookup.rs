@@ -6,7 +6,7 @@ use bson::raw::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf, cstr};
 
 use super::definition::UniqueIndex;
 use super::key::IndexKey;
-use crate::command::document::{array_of, get, put, single};
+use crate::command::document::{append_fields, array_of, get, put, single};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item_index::in_items;
 use crate::pattern::bucket::predicate_pushdown::is_page_of_any_layout;
@@ -35,25 +35,43 @@ impl KeysHeld {
     }
 }
 
-/// The queries for the pages that may have items with one of these keys: arguments of `find`, without the
-/// collection. Each query reads entries of the index only.
+/// A query for pages that may have items with certain keys. It reads only entries of the index.
+#[derive(Clone, Debug)]
+pub struct KeyLookup {
+    /// The condition on pages.
+    pub filter: RawDocumentBuf,
+    /// The fields of the keys.
+    projection: RawDocumentBuf,
+}
+
+impl KeyLookup {
+    /// The `find`, which returns the keys of the pages' items.
+    #[must_use]
+    pub fn find(&self, collection: &str) -> RawDocumentBuf {
+        let mut find = single("find", collection);
+        find.append(cstr!("filter"), &self.filter);
+        find.append(cstr!("projection"), &self.projection);
+        find
+    }
+}
+
+/// The queries for the pages that may have items with one of these keys.
 #[must_use]
-pub fn lookups(shape: &BucketShape, index: &UniqueIndex, keys: &[&IndexKey]) -> Vec<RawDocumentBuf> {
+pub fn lookups(shape: &BucketShape, index: &UniqueIndex, keys: &[&IndexKey]) -> Vec<KeyLookup> {
     let alternatives = if index.in_items(shape).count() == 1 {
         by_value(shape, index, keys)
     } else {
         keys.iter().map(|key| by_key(shape, index, key)).collect()
     };
-    let find = |filter: RawDocumentBuf| {
-        let mut find = single("filter", filter);
-        find.append(cstr!("projection"), projection(shape, index));
-        find
-    };
-    let together = alternatives.chunks(MAX_ALTERNATIVES).map(|part| match part {
-        [only] => find(only.clone()),
-        part => find(single("$or", array_of(part))),
+    let filters = alternatives.chunks(MAX_ALTERNATIVES).map(|part| match part {
+        [only] => only.clone(),
+        part => single("$or", array_of(part)),
     });
-    together.collect()
+    let lookup = |filter| KeyLookup {
+        filter,
+        projection: projection(shape, index),
+    };
+    filters.map(lookup).collect()
 }
 
 /// Values of the one field in items, for one prefix of key fields.
@@ -101,9 +119,7 @@ impl ValuesBehind<'_> {
         });
         let conditions = special.chain(plain).map(|of_item| {
             let mut condition = self.prefix.clone();
-            for (name, value) in of_item.iter().flatten() {
-                condition.append(name, value);
-            }
+            append_fields(&mut condition, &of_item);
             condition
         });
         conditions.collect()
@@ -143,9 +159,7 @@ fn by_key(shape: &BucketShape, index: &UniqueIndex, key: &IndexKey) -> RawDocume
 /// A condition on pages with items. mongod uses the partial index only with that condition.
 fn with_items(shape: &BucketShape, mut condition: RawDocumentBuf) -> RawDocumentBuf {
     for required in [is_page_of_any_layout(), index::has_items(shape)] {
-        for (name, value) in required.iter().flatten() {
-            condition.append(name, value);
-        }
+        append_fields(&mut condition, &required);
     }
     condition
 }

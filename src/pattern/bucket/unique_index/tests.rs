@@ -139,7 +139,8 @@ fn lookups_read_entries_of_the_index() {
         of(1, rawdoc! { "n": [] }),
     ];
     let keys: Vec<&IndexKey> = keys.iter().collect();
-    let finds = lookups(&shape(), &index, &keys);
+    let lookups = lookups(&shape(), &index, &keys);
+    let finds: Vec<RawDocumentBuf> = lookups.iter().map(|lookup| lookup.find("c")).collect();
     let page = |mut condition: RawDocumentBuf| {
         for (name, value) in rawdoc! { "control.v": { "$gte": 1 }, "count": { "$gt": 0 } }
             .iter()
@@ -154,6 +155,6 @@ fn lookups_read_entries_of_the_index() {
         page(rawdoc! { "k": { "$eq": 1 }, "history.n": { "$in": [1, 2] } }),
         page(rawdoc! { "k": { "$eq": 2 }, "history.n": { "$in": [bson::raw::RawBson::Null] } }),
     ] };
-    let expected = rawdoc! { "filter": filter, "projection": { "_id": 0, "k": 1, "history.n": 1 } };
+    let expected = rawdoc! { "find": "c", "filter": filter, "projection": { "_id": 0, "k": 1, "history.n": 1 } };
     assert_eq!(finds, [expected]);
 }

@@ -7,7 +7,7 @@
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use crate::command::arguments::with_replaced;
-use crate::command::document::{get, put, single};
+use crate::command::document::{append_fields, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::find_and_modify::FindAndModify;
 use crate::command::reply::{copy_cluster_time, succeeded};
@@ -435,9 +435,7 @@ fn failed(error: &WriteError) -> CommandError {
         }
     };
     reply.append(cstr!("codeName"), name);
-    for (name, value) in error.detail.iter().flatten() {
-        reply.append(name, value);
-    }
+    append_fields(&mut reply, &error.detail);
     CommandError::Upstream(reply)
 }
 

@@ -144,10 +144,7 @@ async fn attempt(
     let is_there = |marker: &&RawDocumentBuf| there.others.iter().any(|other| other == name(marker));
     let new_markers = markers.iter().filter(|marker| !is_there(marker)).count();
     specs.extend(markers);
-    let unique: Vec<UniqueIndex> = stored
-        .iter()
-        .filter_map(|spec| UniqueIndex::of(run.shape, spec))
-        .collect();
+    let unique = UniqueIndex::all(run.shape, stored);
     let reply = match (create(run, &unique, is_new, &specs).await, conflict) {
         (Err(RunError::Command(error)), Some(conflict)) if error.is(ErrorCode::IndexAlreadyExists) => {
             return Err(error_of(run, &conflict).into());
@@ -237,11 +234,8 @@ fn is_lost_race(error: &CommandError) -> bool {
 
 /// mongod's error for two items on different pages with an equal key in a unique index.
 fn duplicate(run: &BucketCommand<'_>, wanted: &[RawDocumentBuf], reply: &RawDocument) -> Option<CommandError> {
-    let unique: Vec<UniqueIndex> = wanted
-        .iter()
-        .filter_map(|spec| UniqueIndex::of(run.shape, spec))
-        .collect();
     let violation = violation(reply)?;
+    let unique = UniqueIndex::all(run.shape, wanted);
     let index = violation.index(&unique)?;
     let Violation::OtherPage { values, .. } = &violation else {
         return None;

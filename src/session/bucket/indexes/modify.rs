@@ -1,6 +1,6 @@
 //! `collMod` of an index: hides it, or changes when items expire.
 
-use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::there;
 use crate::command::arguments::{InheritedOptions, with_replaced};
@@ -12,18 +12,45 @@ use crate::pattern::bucket::item_index::{EXPIRE_AFTER, name, ttl_marker, ttl_mar
 use crate::session::bucket::command::BucketCommand;
 use crate::session::error::RunError;
 
+/// The one option of an index that a `collMod` changes.
+#[derive(Clone, Copy, PartialEq)]
+enum Changed {
+    Hidden,
+    Expiry,
+}
+
+impl Changed {
+    /// The name of the option.
+    fn option(self) -> &'static str {
+        match self {
+            Self::Hidden => "hidden",
+            Self::Expiry => EXPIRE_AFTER,
+        }
+    }
+
+    /// The name of the stored index that has the option.
+    fn holder(self, index: &RawDocument) -> String {
+        match self {
+            Self::Hidden => name(index).to_owned(),
+            Self::Expiry => ttl_marker_name(name(index)),
+        }
+    }
+}
+
 /// Executes a `collMod` whose other options mongod may execute.
 pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = run.context.head.body();
     let Some(index) = get(body, "index").and_then(RawBsonRef::as_document) else {
         return run.context.link.run(body).await;
     };
-    let options: Vec<&str> = index.iter().flatten().map(|(name, _)| name.as_str()).collect();
-    let wanted = options.iter().filter(|option| !["name", "keyPattern"].contains(option));
-    let (hides, expires) = match wanted.copied().collect::<Vec<_>>().as_slice() {
-        ["hidden"] => (true, false),
-        ["expireAfterSeconds"] => (false, true),
-        [] => (false, false),
+    let options = index.iter().flatten().map(|(name, _)| name.as_str());
+    let options: Vec<&str> = options
+        .filter(|option| !["name", "keyPattern"].contains(option))
+        .collect();
+    let changed = match *options {
+        ["hidden"] => Some(Changed::Hidden),
+        [EXPIRE_AFTER] => Some(Changed::Expiry),
+        [] => None,
         _ => {
             let what = "collMod of an index with other options than `hidden` or `expireAfterSeconds`";
             return Err(run.unsupported(what).into());
@@ -31,35 +58,26 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
     };
     let named = get(index, "name").and_then(RawBsonRef::as_str);
     let by_key = get(index, "keyPattern").and_then(RawBsonRef::as_document);
-    let (true, Some(there)) = (hides || expires, there(run).await?) else {
+    let (Some(changed), Some(there)) = (changed, there(run).await?) else {
         // mongod reports the missing option or the missing collection.
-        return run.context.link.run(run.context.head.body()).await;
+        return run.context.link.run(body).await;
     };
     let found = match (named, by_key) {
         (Some(named), None) => there.named(named).ok_or_else(|| named.to_owned()),
         (None, Some(key)) => there.with_key(key).ok_or_else(|| value_text(RawBsonRef::Document(key))),
         // mongod reports that exactly one of both is required.
-        _ => return run.context.link.run(run.context.head.body()).await,
+        _ => return run.context.link.run(body).await,
     };
     let found = found.map_err(|wanted| indexes::cannot_find(&wanted, run.namespace))?;
-    let option = if hides { "hidden" } else { EXPIRE_AFTER };
-    let value = get(index, option).unwrap_or(RawBsonRef::Null);
-    let name_of_index = if hides {
-        name(found).to_owned()
-    } else {
-        ttl_marker_name(name(found))
-    };
-    let mut changed = single("name", name_of_index.as_str());
-    put(&mut changed, option, value);
-    let command = with_replaced(
-        run.context.head.body(),
-        &[("index", Some(RawBsonRef::Document(&changed)))],
-    );
+    let value = get(index, changed.option()).unwrap_or(RawBsonRef::Null);
+    let mut modified = single("name", changed.holder(found));
+    put(&mut modified, changed.option(), value);
+    let command = with_replaced(body, &[("index", Some(RawBsonRef::Document(&modified)))]);
     match run.context.link.run(&command).await {
-        Err(RunError::Command(error)) if expires && error.is(ErrorCode::IndexNotFound) => {
+        Err(RunError::Command(error)) if changed == Changed::Expiry && error.is(ErrorCode::IndexNotFound) => {
             begin_expiry(run, name(found), value).await
         }
-        modified => modified,
+        reply => reply,
     }
 }
 

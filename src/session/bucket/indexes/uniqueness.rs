@@ -9,12 +9,12 @@
 
 use std::time::Duration;
 
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 use tokio::time::sleep;
 
 use super::there;
 use crate::command::arguments::InheritedOptions;
-use crate::command::document::{array_of, get, single};
+use crate::command::document::{append_fields, array_of, get, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::compact;
@@ -110,10 +110,7 @@ async fn state(run: &mut BucketCommand<'_>) -> Result<Option<State>, RunError> {
         let validator = options.and_then(|options| get(options, "validator")?.as_document());
         let fences = there.others.iter().filter(|name| is_validator_fence(name));
         return Ok(Some(State {
-            indexes: there
-                .stored()
-                .filter_map(|spec| UniqueIndex::of(run.shape, spec))
-                .collect(),
+            indexes: UniqueIndex::all(run.shape, there.stored()),
             clauses: validator.map(clauses).unwrap_or_default(),
             fences: fences.cloned().collect(),
         }));
@@ -239,9 +236,6 @@ pub(super) fn build_failed(run: &BucketCommand<'_>, error: WriteError) -> Comman
     reply.append(cstr!("errmsg"), message);
     reply.append(cstr!("code"), error.code);
     reply.append(cstr!("codeName"), ErrorCode::DuplicateKey.name());
-    for (name, value) in error.detail.iter().flatten() {
-        let value: RawBsonRef<'_> = value;
-        reply.append(name, value);
-    }
+    append_fields(&mut reply, &error.detail);
     CommandError::Upstream(reply)
 }

@@ -151,12 +151,15 @@ impl<'a> InsertBatch<'a> {
         self.groups.iter().map(|group| group.pending().count()).sum()
     }
 
+    /// The pending items, group by group.
+    pub(super) fn pending_placed(&self) -> impl Iterator<Item = Placed> {
+        let groups = self.groups.iter().enumerate();
+        groups.flat_map(|(group, of_key)| of_key.pending().map(move |position| Placed { group, position }))
+    }
+
     /// The pending items in the client's order.
     pub(super) fn pending_in_order(&self) -> Vec<Placed> {
-        let groups = self.groups.iter().enumerate();
-        let placed =
-            groups.flat_map(|(group, of_key)| of_key.pending().map(move |position| Placed { group, position }));
-        let mut placed: Vec<Placed> = placed.collect();
+        let mut placed: Vec<Placed> = self.pending_placed().collect();
         placed.sort_by_cached_key(|placed| self.item(*placed).map(Item::index));
         placed
     }

@@ -118,11 +118,8 @@ fn queries(run: &BucketCommand<'_>, batch: &InsertBatch<'_>) -> Vec<Query> {
         run.context.inherited().append_to_internal_read(&mut find);
         queries.push(Query::Ids(find));
     }
-    for UniqueKeyLookup { index, find: arguments } in key_lookups(run.shape, batch) {
-        let mut find = single("find", run.namespace.collection);
-        for (name, value) in arguments.iter().flatten() {
-            find.append(name, value);
-        }
+    for UniqueKeyLookup { index, lookup } in key_lookups(run.shape, batch) {
+        let mut find = lookup.find(run.namespace.collection);
         find.append(cstr!("batchSize"), BATCH_SIZE);
         run.context.inherited().append_to_internal_read(&mut find);
         queries.push(Query::Keys(find, index));

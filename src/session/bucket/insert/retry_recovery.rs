@@ -31,10 +31,7 @@ pub(super) async fn recover(
         }
     }
     recover_groups(run, batch).await?;
-    let groups = batch.groups.iter().enumerate();
-    let pending: HashSet<Placed> = groups
-        .flat_map(|(group, of_key)| of_key.pending().map(move |position| Placed { group, position }))
-        .collect();
+    let pending: HashSet<Placed> = batch.pending_placed().collect();
     let taken = suspects.into_iter().filter(|suspect| pending.contains(&suspect.placed));
     let taken: Suspects = taken.collect();
     refuse(batch, taken);

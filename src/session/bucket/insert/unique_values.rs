@@ -1,20 +1,23 @@
 //! The keys of the command's items in the application's unique indexes.
 //!
 //! mongod refuses a statement that would store a second item with a key. Only then are the keys of the
-//! pending items looked up, and those with a stored key refused. The keys are looked up before the first
-//! statement where a refused statement would cost more: in a transaction, which it would end, and in an
-//! ordered command on several keys of the shape, of which later items could be stored before.
+//! pending items looked up, and those with a stored key refused. In two cases the keys are looked up before
+//! the first statement: in a transaction, because a refused statement would end it; and in an ordered command
+//! on several keys of the shape, because statements for later items could succeed before the refused one.
 //!
 //! Of several items with one key, only the first is sent. The others wait until it is stored or refused. A
 //! command on one key of the shape needs that only after a refused statement.
 
 use std::collections::{HashMap, HashSet};
 
-use bson::raw::{RawDocument, RawDocumentBuf};
+use bson::raw::RawDocument;
 
 use super::batch::{InsertBatch, Placed};
 use crate::command::error::WriteError;
-use crate::pattern::bucket::unique_index::{IndexKey, KeysHeld, UniqueIndex, Violation, interrupted, lookups};
+use crate::pattern::bucket::insert::KeyBatch;
+use crate::pattern::bucket::unique_index::{
+    IndexKey, KeyLookup, KeysHeld, UniqueIndex, Violation, interrupted, lookups,
+};
 use crate::pattern::shapes::BucketShape;
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::indexes;
@@ -139,26 +142,20 @@ fn read_keys(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>) {
 pub(super) struct UniqueKeyLookup {
     /// The position of the index.
     pub(super) index: usize,
-    /// Arguments of the `find`.
-    pub(super) find: RawDocumentBuf,
+    pub(super) lookup: KeyLookup,
 }
 
 /// The lookups of the suspect items' keys.
 pub(super) fn key_lookups(shape: &BucketShape, batch: &InsertBatch<'_>) -> Vec<UniqueKeyLookup> {
     let mut all = Vec::new();
     for (number, index) in batch.unique.indexes.iter().enumerate() {
-        let suspects = batch
-            .groups
-            .iter()
-            .enumerate()
-            .filter(|(_, of_key)| of_key.ids_are_suspect());
-        let placed =
-            suspects.flat_map(|(group, of_key)| of_key.pending().map(move |position| Placed { group, position }));
-        let keys = placed.filter_map(|placed| batch.unique.keys.get(&placed)?.get(number));
+        let is_suspect = |placed: &Placed| batch.groups.get(placed.group).is_some_and(KeyBatch::ids_are_suspect);
+        let suspects = batch.pending_placed().filter(is_suspect);
+        let keys = suspects.filter_map(|placed| batch.unique.keys.get(&placed)?.get(number));
         let mut seen = HashSet::new();
         let keys: Vec<&IndexKey> = keys.flatten().filter(|key| seen.insert(key.identity())).collect();
-        let finds = lookups(shape, index, &keys);
-        all.extend(finds.into_iter().map(|find| UniqueKeyLookup { index: number, find }));
+        let lookups = lookups(shape, index, &keys).into_iter();
+        all.extend(lookups.map(|lookup| UniqueKeyLookup { index: number, lookup }));
     }
     all
 }

@@ -8,7 +8,7 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use crate::command::document::{get, put, single};
+use crate::command::document::{append_fields, get, put, single};
 use crate::command::error::CommandError;
 use crate::command::reply::succeeded;
 use crate::pattern::bucket::delete::as_find_and_modify;
@@ -142,9 +142,7 @@ async fn find_and_modify(
     number: i32,
 ) -> Result<RawDocumentBuf, RunError> {
     let mut body = single("findAndModify", run.namespace.collection);
-    for (name, value) in arguments.iter().flatten() {
-        body.append(name, value);
-    }
+    append_fields(&mut body, arguments);
     body.append(cstr!("new"), true);
     body.append(cstr!("fields"), single("_id", 1));
     body.append(cstr!("stmtId"), number.saturating_add(BESIDE));

@@ -1,0 +1,86 @@
+//! Collections with indexes of the application: sorted reads, and writes under a unique index.
+
+use anyhow::Result;
+use proto_tests::differential::operation::{SORTED, UNIQUE};
+use proto_tests::differential::{Coverage, Run};
+use proto_tests::{ItemIds, Shape, mongod};
+
+use super::{is_full, renamed, report_of, with_time};
+
+/// What an index answers on the plain side is not answered by a pipeline on the shaped one.
+#[test]
+fn sorted_reads_by_an_index() -> Result<()> {
+    let shapes = [
+        with_time(&["k"]),
+        Shape {
+            max_items: 3,
+            ..renamed(with_time(&["k", "region"]))
+        },
+        Shape {
+            item_ids: ItemIds::Dropped,
+            max_items: 10,
+            ..Shape::new(&["k"])
+        },
+    ];
+    for (shape, seed) in shapes.into_iter().zip(301..) {
+        let seeds = if is_full() { 10 } else { 1 };
+        let run = Run {
+            shape,
+            outlier: None,
+            seeds: (0..seeds).map(|number| seed + 100 * number).collect(),
+            operations: 40,
+            moves: false,
+            families: SORTED,
+            coverage: Coverage::default(),
+        };
+        report_of(&run)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn unique_indexes() -> Result<()> {
+    check_unique_indexes(mongod::shared(), false)
+}
+
+#[test]
+fn unique_indexes_in_sessions() -> Result<()> {
+    check_unique_indexes(mongod::shared_replica_set(), true)
+}
+
+fn check_unique_indexes(upstream: &mongod::Mongod, moves: bool) -> Result<()> {
+    let shapes = [
+        renamed(with_time(&["k"])),
+        Shape {
+            max_items: 3,
+            ..renamed(with_time(&["k", "region"]))
+        },
+        Shape {
+            item_ids: ItemIds::Stored,
+            max_items: 5,
+            ..Shape::new(&["k"])
+        },
+        Shape {
+            item_ids: ItemIds::Dropped,
+            ..renamed(Shape::new(&["k"]))
+        },
+    ];
+    for (shape, seed) in shapes.into_iter().zip(401..) {
+        let seeds = if is_full() { 10 } else { 1 };
+        let run = Run {
+            shape: Shape {
+                items_change: true,
+                ..shape
+            },
+            outlier: None,
+            seeds: (0..seeds).map(|number| seed + 100 * number).collect(),
+            operations: if is_full() { 40 } else { 10 },
+            moves,
+            families: UNIQUE,
+            coverage: Coverage::default(),
+        };
+        let report = run.against(upstream)?;
+        assert!(report.disagreements.is_empty(), "{report}");
+    }
+    Ok(())
+}
