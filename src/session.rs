@@ -1,13 +1,14 @@
 //! One client and its upstream connection.
 //!
 //! [`connection`] is the loop. [`route`] plans the handling of a command: [`relay`] forwards it, and
-//! [`bucket`], [`outlier`] and [`cross_collection`] execute it in a [`command_context`]. [`shared`] has the
+//! [`bucket`], [`outlier`], [`cross_collection`] and [`change_stream`] execute it in a [`command_context`]. [`shared`] has the
 //! state of all sessions. Must not depend on listeners or on configuration files.
 
 mod aggregate_validation;
 mod backoff;
 mod bounded_cache;
 mod bucket;
+mod change_stream;
 mod collection_catalog;
 mod command_context;
 pub mod connection;

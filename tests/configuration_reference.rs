@@ -21,6 +21,7 @@ fn row(option: &OptionReference) -> String {
         DefaultValue::Required => "**required**".to_owned(),
         DefaultValue::Text(text) => format!("`\"{text}\"`"),
         DefaultValue::Number(number) => format!("`{number}`"),
+        DefaultValue::Flag(flag) => format!("`{flag}`"),
         DefaultValue::Otherwise(words) => words.to_owned(),
     };
     let variable = option

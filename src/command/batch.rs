@@ -102,8 +102,21 @@ impl ReplyBatch {
     /// The reply. `id` is 0 if the cursor is closed.
     #[must_use]
     pub fn into_reply(mut self, namespace: Namespace<'_>, id: i64) -> RawDocumentBuf {
-        let namespace = namespace.to_string();
         self.end(self.array);
+        self.into_reply_with(namespace, id)
+    }
+
+    /// The reply of a change stream. `token`: the position behind the batch.
+    #[must_use]
+    pub fn into_reply_with_token(mut self, namespace: Namespace<'_>, id: i64, token: &RawDocument) -> RawDocumentBuf {
+        self.end(self.array);
+        self.bytes.extend_from_slice(b"\x03postBatchResumeToken\0");
+        self.bytes.extend_from_slice(token.as_bytes());
+        self.into_reply_with(namespace, id)
+    }
+
+    fn into_reply_with(mut self, namespace: Namespace<'_>, id: i64) -> RawDocumentBuf {
+        let namespace = namespace.to_string();
         self.bytes.extend_from_slice(b"\x12id\0");
         self.bytes.extend_from_slice(&id.to_le_bytes());
         self.bytes.extend_from_slice(b"\x02ns\0");

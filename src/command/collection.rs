@@ -1,14 +1,17 @@
 //! `create`, `collMod`, `validate` and `planCacheClear`: finds options that buckets do not support, and
 //! unknown options.
 
-use bson::raw::{RawBsonRef, RawDocument};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::arguments::CommandField;
-use super::document::get;
+use super::document::{as_flag, get, single};
 use super::error::CommandError;
 
 /// The option that clusters a collection.
 pub const CLUSTERED: &str = "clusteredIndex";
+
+/// The option that makes mongod store every document before and after each change.
+pub const IMAGES: &str = "changeStreamPreAndPostImages";
 
 /// The first option of a `create` that buckets do not support, such as `capped` or `validator`.
 /// mongod checks the options that mean the same for buckets and for items.
@@ -22,8 +25,8 @@ pub fn impossible_in_create(body: &RawDocument) -> Result<Option<&str>, CommandE
             "autoIndexId" => !field.flag()?,
             "collation" => field.document()?.is_some_and(is_of_a_language),
             "idIndex" => field.document()?.is_some_and(|index| get(index, "collation").is_some()),
-            // Only change streams show the images, and they are refused.
-            "changeStreamPreAndPostImages" => {
+            // Images of pages serve the same change streams.
+            IMAGES => {
                 field.document()?;
                 false
             }
@@ -47,6 +50,18 @@ pub fn clustered_index(body: &RawDocument) -> Option<&RawDocument> {
     get(body, CLUSTERED)?.as_document()
 }
 
+/// Whether a command, or the options of a collection, enable or disable the images. `None`: neither.
+#[must_use]
+pub fn images(options: &RawDocument) -> Option<bool> {
+    as_flag(get(get(options, IMAGES)?.as_document()?, "enabled")?)
+}
+
+/// The value of the [option](IMAGES) that enables the images.
+#[must_use]
+pub fn enabled_images() -> RawDocumentBuf {
+    single("enabled", true)
+}
+
 /// The first option of a `collMod` that buckets do not support. None of the other options names a
 /// field of items.
 ///
@@ -55,7 +70,7 @@ pub fn clustered_index(body: &RawDocument) -> Option<&RawDocument> {
 pub fn impossible_in_coll_mod(body: &RawDocument) -> Result<Option<&str>, CommandError> {
     find("collMod", body, |name, field| {
         Ok(match name {
-            "changeStreamPreAndPostImages" | "index" => {
+            IMAGES | "index" => {
                 field.document()?;
                 false
             }

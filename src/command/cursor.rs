@@ -1,5 +1,7 @@
 //! `getMore` and `killCursors`: commands on an existing cursor.
 
+use std::time::Duration;
+
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 
 use super::arguments::CommandField;
@@ -14,8 +16,8 @@ pub struct GetMore {
     pub id: i64,
     /// The most documents to return. `None`: as many as fit, also for 0.
     pub batch_size: Option<u64>,
-    /// Whether it has a `maxTimeMS`, which only a cursor that waits for data accepts.
-    pub has_time_limit: bool,
+    /// `maxTimeMS`, which only a cursor that waits for data accepts. `None`, also for 0: no limit.
+    pub time_limit: Option<Duration>,
 }
 
 impl GetMore {
@@ -30,11 +32,13 @@ impl GetMore {
             None => return Err(not_found(0)),
         };
         let time_limit = get(body, "maxTimeMS");
-        let has_time_limit = time_limit.and_then(as_whole_number).is_some_and(|time| time != 0);
+        let millis = time_limit.and_then(as_whole_number).filter(|millis| *millis != 0);
+        // A negative limit is refused below.
+        let millis = millis.map(|millis| u64::try_from(millis).unwrap_or_default());
         let mut more = Self {
             id,
             batch_size: None,
-            has_time_limit,
+            time_limit: millis.map(Duration::from_millis),
         };
         for field in CommandField::all("getMore", body) {
             let (name, field) = field?;
@@ -103,4 +107,10 @@ pub fn may_kill_any(privileges: &RawArray, namespace: &str) -> bool {
 #[must_use]
 pub fn not_found(id: i64) -> CommandError {
     CommandError::new(ErrorCode::CursorNotFound, format!("cursor id {id} not found"))
+}
+
+/// mongod's error for a cursor that another `getMore` is using.
+#[must_use]
+pub fn in_use(id: i64) -> CommandError {
+    CommandError::new(ErrorCode::CursorInUse, format!("cursor id {id} is already in use"))
 }

@@ -120,6 +120,15 @@ impl CommandError {
         Self::Upstream(reply)
     }
 
+    /// Adds the label that keeps drivers from resuming the change stream.
+    #[must_use]
+    pub fn not_resumable(self) -> Self {
+        let mut reply = self.into_reply();
+        let labels: RawArrayBuf = ["NonResumableChangeStreamError"].into_iter().collect();
+        put(&mut reply, LABELS, &labels);
+        Self::Upstream(reply)
+    }
+
     /// Adds the label that lets drivers retry the write, whatever its code.
     #[must_use]
     pub fn retryable(self) -> Self {

@@ -14,7 +14,7 @@ pub struct Namespace<'a> {
 impl<'a> Namespace<'a> {
     /// Joins a database and a collection.
     #[must_use]
-    pub fn new(database: &'a str, collection: &'a str) -> Self {
+    pub const fn new(database: &'a str, collection: &'a str) -> Self {
         Self { database, collection }
     }
 

@@ -50,10 +50,15 @@ impl UpdateStatement<'_> {
     /// Whether the change replaces the whole document.
     #[must_use]
     pub fn is_replacement(&self) -> bool {
-        self.change
-            .as_document()
-            .is_some_and(|change| first_field(change).is_none_or(|(name, _)| !name.starts_with('$')))
+        is_replacement(self.change)
     }
+}
+
+/// Whether a change is a replacement document, and not operators or a pipeline.
+#[must_use]
+pub fn is_replacement(change: RawBsonRef<'_>) -> bool {
+    let change = change.as_document();
+    change.is_some_and(|change| first_field(change).is_none_or(|(name, _)| !name.starts_with('$')))
 }
 
 impl<'a> Update<'a> {

@@ -89,6 +89,9 @@ pub(super) struct Words<T: 'static> {
     pub(super) choices: &'static [(&'static str, T)],
 }
 
+/// `true` or `false`, by default `false`.
+pub(super) struct Flag;
+
 /// A table of strings with names that the user chooses.
 pub(super) struct Map {
     pub(super) what: &'static str,

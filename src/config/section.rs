@@ -11,7 +11,7 @@ use toml::de::{DeArray, DeInteger, DeTable, DeValue};
 
 use super::error::MistakeLocation;
 use super::options::{
-    ConfigOption, Number, OptionalText, RequiredNumber, RequiredText, RequiredTexts, Secret, TextOption, Words,
+    ConfigOption, Flag, Number, OptionalText, RequiredNumber, RequiredText, RequiredTexts, Secret, TextOption, Words,
 };
 use super::source::ConfigSource;
 use super::suggest;
@@ -152,6 +152,21 @@ impl<'a> Section<'a> {
     pub(super) fn required_integer<T: TryFrom<i128>>(&mut self, option: &ConfigOption<RequiredNumber>) -> Option<T> {
         let value = self.take_integer(option.name);
         self.require(option.name, value, option.value.example)
+    }
+
+    /// `true` or `false`.
+    pub(super) fn flag(&mut self, option: &ConfigOption<Flag>) -> bool {
+        let name = option.name;
+        let flag = match self.take(name) {
+            None => None,
+            Some(Value::Variable(text)) => match text.trim().parse() {
+                Ok(flag) => Some(flag),
+                Err(_) => self.refuse(name, &format!("`{text}` is no truth value"), "write `true` or `false`"),
+            },
+            Some(Value::File(DeValue::Boolean(flag))) => Some(flag),
+            Some(Value::File(other)) => self.wrong_type(name, &other, "`true` or `false`"),
+        };
+        flag.unwrap_or_default()
     }
 
     /// One of several words.

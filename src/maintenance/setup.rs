@@ -18,6 +18,7 @@ use super::compact::stopped_by_signals;
 use super::finding::{Finding, Findings};
 use super::inspect::{ContentsCheck, Plain, SCAN_TIMEOUT, first_foreign, look};
 use super::upstream::{self, ShapedCollection, description, explain, indexes};
+use crate::command::collection::IMAGES;
 use crate::config::Config;
 use crate::pattern::bucket::index;
 use crate::pattern::shape_marker;
@@ -152,6 +153,9 @@ async fn set_up(target: &ShapedCollection, findings: &mut Findings) -> Result<()
             return Ok(());
         }
     }
+    if shape.change_streams() && !described.as_ref().is_some_and(collection::has_images) {
+        findings.add(&enable_images(target, described.is_some()).await);
+    }
     if missing.is_empty() {
         findings.add(&Finding::fine(target.namespace(), format!("all {asked} indexes exist")));
         return Ok(());
@@ -208,6 +212,22 @@ async fn are_all_pages(
         }
     }
     adopt::run(target, shape, findings).await
+}
+
+/// Makes mongod store the images of pages for change streams. Creates the collection if it does not exist.
+async fn enable_images(target: &ShapedCollection, exists: bool) -> Finding {
+    let command = if exists { "collMod" } else { "create" };
+    let command = doc! { command: &target.collection, IMAGES: { "enabled": true } };
+    match target.database.run_command(command).await {
+        Ok(_) => Finding::fine(
+            target.namespace(),
+            "pre- and post-images of pages enabled for change streams",
+        ),
+        Err(error) => {
+            let text = format!("pre- and post-images of pages cannot be enabled: {}", explain(&error));
+            Finding::error(target.namespace(), text)
+        }
+    }
 }
 
 /// Also creates the collection if it does not exist.

@@ -11,6 +11,7 @@
 //! * Indexes: [`index`] has the shape's own indexes, [`item_index`] those of the application.
 
 pub mod adopt;
+pub mod change_stream;
 pub mod compact;
 pub mod count_pushdown;
 pub mod delete;

@@ -111,20 +111,30 @@ impl Shapes {
         })
     }
 
-    /// Of a database's collections whose commands are rewritten, the first by name.
+    /// The first by name of the collections of a database whose commands are rewritten.
     #[must_use]
-    pub fn first_rewritten_in(&self, database: &str) -> Option<&Arc<Shape>> {
+    pub fn first_rewritten_in<'a>(&'a self, database: &'a str) -> Option<&'a Arc<Shape>> {
+        self.rewritten_in(database)
+            .min_by_key(|shape| shape.namespace().collection())
+    }
+
+    /// The collections of a database whose commands are rewritten, in no particular order.
+    pub fn rewritten_in<'a>(&'a self, database: &'a str) -> impl Iterator<Item = &'a Arc<Shape>> {
         let collections = self.by_collection.keys();
-        let shapes = collections.filter_map(|collection| self.lookup(Namespace::new(database, collection)));
-        let rewritten = shapes.filter(|shape| shape.mode() == Mode::Rewrite);
-        rewritten.min_by_key(|shape| shape.namespace().collection())
+        let shapes = collections.filter_map(move |collection| self.lookup(Namespace::new(database, collection)));
+        shapes.filter(|shape| shape.mode() == Mode::Rewrite)
     }
 
     /// Of all collections whose commands are rewritten, the first by name.
     #[must_use]
     pub fn first_rewritten(&self) -> Option<&Arc<Shape>> {
-        let rewritten = self.iter().filter(|shape| shape.mode() == Mode::Rewrite);
-        rewritten.min_by_key(|shape| (shape.namespace().collection(), shape.namespace().database()))
+        let name = |shape: &&Arc<Shape>| shape.namespace().to_string();
+        self.rewritten().min_by_key(name)
+    }
+
+    /// All collections whose commands are rewritten, in no particular order.
+    pub fn rewritten(&self) -> impl Iterator<Item = &Arc<Shape>> {
+        self.iter().filter(|shape| shape.mode() == Mode::Rewrite)
     }
 
     /// The outlier collections of a database whose commands are rewritten, in no particular order.

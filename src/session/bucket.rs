@@ -2,6 +2,7 @@
 //! `pattern::bucket`, sends the planned statements, and passes mongod's replies back to the plan.
 
 mod aggregate;
+mod change_stream;
 mod collection;
 pub(super) mod command;
 mod count;
@@ -12,7 +13,7 @@ mod distinct;
 mod duplicate_key;
 mod explain;
 mod explanation;
-mod find;
+pub(super) mod find;
 mod find_and_delete;
 mod find_and_modify;
 mod indexes;

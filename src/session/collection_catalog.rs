@@ -53,6 +53,8 @@ pub(super) struct ReadyCollection {
     /// Whether a read may state bounds of the current index on the items' `_id`. `false`: the index is that
     /// of an earlier version, missing, or not known to exist.
     pub(super) has_item_id_index: bool,
+    /// Whether mongod stores the images of pages that the shape requires.
+    pub(super) has_images: bool,
 }
 
 /// The connection and rights with which a collection is checked.
@@ -92,6 +94,7 @@ fn assumed() -> ReadyCollection {
         uuid: uncommitted(),
         is_clustered: Some(false),
         has_item_id_index: false,
+        has_images: true,
     }
 }
 
@@ -110,7 +113,7 @@ impl CollectionCatalog {
         // in the meantime.
         for _ in 0..MAX_ATTEMPTS {
             match asker.find_thawed().await? {
-                Some(found) if found.has_page_index => {
+                Some(found) if found.is_ready() => {
                     self.ready.put(asker.namespace, found.ready.clone());
                     return Ok(found.ready);
                 }
@@ -120,9 +123,10 @@ impl CollectionCatalog {
                         uuid: uncommitted(),
                         is_clustered: None,
                         has_item_id_index: false,
+                        has_images: true,
                     });
                 }
-                _ => asker.create_indexes().await?,
+                found => asker.complete(found.as_ref()).await?,
             }
         }
         Err(asker.vanished())
@@ -143,7 +147,7 @@ impl CollectionCatalog {
         let Some(found) = asker.find().await? else {
             return Ok(None);
         };
-        if found.has_page_index && !found.is_frozen {
+        if found.is_ready() && !found.is_frozen {
             self.ready.put(asker.namespace, found.ready.clone());
         }
         Ok(Some(found.ready))

@@ -12,6 +12,7 @@ mod rename_collection;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 pub(super) use self::referenced_collections::ReferencedCollections;
+use super::change_stream;
 use super::command_context::CommandContext;
 use super::error::RunError;
 use super::kill_cursors;
@@ -19,6 +20,7 @@ use super::metrics::RefusalReason;
 use super::outlier::merged_read::put_together;
 use super::refusal::{RefusedCollection, refuse_stage};
 use super::upstream::UpstreamKind;
+use crate::command::aggregate::Aggregate;
 use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::{array_of, as_flag, get, single};
 use crate::command::error::CommandError;
@@ -73,6 +75,14 @@ impl<'a> CrossCollectionCommand<'a> {
             Command::RenameCollection => return rename_collection::run(&mut self).await,
             Command::DbStats => return db_stats::run(&mut self).await,
             Command::KillCursors => return kill_cursors::run(&mut self.context).await,
+            Command::GetMore => return change_stream::get_more_on_database(&mut self.context).await,
+            Command::Aggregate if self.context.head.target.is_none() => {
+                if let Ok(aggregate) = Aggregate::parse(self.context.head.body())
+                    && change_stream::options(&aggregate).is_some()
+                {
+                    return change_stream::open_on_database(&mut self.context, &aggregate).await;
+                }
+            }
             _ => {}
         }
         let body = self.context.head.body();

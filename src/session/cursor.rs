@@ -14,7 +14,6 @@ use lru::LruCache;
 
 use super::bucket::cursor_source::CursorSource;
 use super::cursor_owner::Owner;
-use crate::pattern::shapes::BucketShape;
 
 /// Cursors in the registry. The least recently used one is evicted first, and its next `getMore`
 /// gets `CursorNotFound`.
@@ -30,8 +29,6 @@ const REAP_INTERVAL: Duration = Duration::from_mins(1);
 #[derive(Debug)]
 pub(super) struct OpenCursor {
     pub(super) owner: Owner,
-    /// The shape when the cursor was opened. A cursor keeps its settings.
-    pub(super) shape: BucketShape,
     pub(super) source: CursorSource,
 }
 

@@ -21,6 +21,8 @@ pub(super) struct Owner {
     pub(super) users: Vec<u8>,
     /// Whether the cursor is exempt from the timeout.
     pub(super) never_times_out: bool,
+    /// Whether a `getMore` of the cursor waits for data.
+    pub(super) awaits_data: bool,
 }
 
 impl Owner {
@@ -33,6 +35,7 @@ impl Owner {
             session: session_of(body),
             transaction: number.filter(|_| head.in_transaction()),
             users,
+            awaits_data: false,
             never_times_out: get(body, "noCursorTimeout") == Some(RawBsonRef::Boolean(true)),
         }
     }
@@ -58,7 +61,7 @@ impl Owner {
             );
             return Err(CommandError::new(ErrorCode::Unauthorized, message));
         }
-        if more.has_time_limit {
+        if more.time_limit.is_some() && !self.awaits_data {
             let message = "cannot set maxTimeMS on getMore command for a non-awaitData cursor";
             return Err(CommandError::new(ErrorCode::BadValue, message));
         }

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use bson::raw::RawBsonRef;
+
+use super::change_stream::OF_DATABASE;
 use super::cross_collection::CrossCollectionCommand;
 use super::handshake::check_mechanism;
 use super::metrics::RefusalReason;
@@ -56,7 +59,12 @@ pub(super) fn decide<'a>(settings: &Arc<Settings>, head: &CommandHeader<'a>) -> 
         return Route::Relay;
     }
     let shapes = Lookup { settings };
-    let mut refused = change_stream(&shapes, head).or_else(|| by_uuid(&shapes, head));
+    let mut refused = by_uuid(&shapes, head);
+    match change_stream(&shapes, head) {
+        Some(Ok(())) if refused.is_none() => return Route::CrossCollection(Arc::clone(settings)),
+        Some(Err(refusal)) => refused = Some(refusal),
+        _ => {}
+    }
     if refused.is_none() && CrossCollectionCommand::may_reveal_own(&settings.shapes, head) {
         return Route::CrossCollection(Arc::clone(settings));
     }
@@ -82,29 +90,46 @@ pub(super) fn decide<'a>(settings: &Arc<Settings>, head: &CommandHeader<'a>) -> 
     }
 }
 
-/// The refusal of a change stream on a database or cluster with a shaped collection, because it
-/// would return raw buckets.
-fn change_stream(shapes: &Lookup<'_>, head: &CommandHeader<'_>) -> Option<RouteRefusal> {
-    if head.command != Command::Aggregate || head.target.is_some() {
-        return None;
+/// Whether the command opens or reads a change stream on a database or cluster with shaped collections. The
+/// refusal, if one of them has no change streams: the stream would return its raw buckets.
+fn change_stream(shapes: &Lookup<'_>, head: &CommandHeader<'_>) -> Option<Result<(), RouteRefusal>> {
+    let settings = shapes.settings;
+    match head.command {
+        Command::GetMore if get(head.body(), "collection").and_then(RawBsonRef::as_str) == Some(OF_DATABASE) => {
+            let mut streams = settings.shapes.iter().filter(|shape| has_change_streams(shape));
+            return streams.next().map(|_| Ok(()));
+        }
+        Command::Aggregate if head.target.is_none() => {}
+        _ => return None,
     }
     let stages = documents(get(head.body(), "pipeline"))?;
     let (_, options) = first_field(stages.first()?).filter(|(name, _)| *name == "$changeStream")?;
     let options = options.as_document();
-    let of_cluster = options.and_then(|options| get(options, "allChangesForCluster"));
-    let settings = shapes.settings;
-    let found = if of_cluster.and_then(as_flag) == Some(true) {
-        settings.shapes.first_rewritten()?
+    let of_cluster = options.and_then(|options| as_flag(get(options, "allChangesForCluster")?)) == Some(true);
+    let mut rewritten: Vec<&Arc<Shape>> = if of_cluster {
+        settings.shapes.rewritten().collect()
     } else {
-        settings.shapes.first_rewritten_in(head.database)?
+        settings.shapes.rewritten_in(head.database).collect()
     };
-    let name = found.namespace().to_string();
+    rewritten.sort_by_key(|shape| shape.namespace().to_string());
+    let Some(without) = rewritten.iter().find(|shape| !has_change_streams(shape)) else {
+        return (!rewritten.is_empty()).then_some(Ok(()));
+    };
+    let name = without.namespace().to_string();
+    let remedy = match &***without {
+        Shape::Bucket(_) => " unless its shape has `change_streams = true`",
+        Shape::Outlier(_) => "",
+    };
     let message = format!(
-        "mongoshape stores {name} in the {} pattern: a change stream that includes it is not supported",
-        found.pattern()
+        "mongoshape stores {name} in the {} pattern: a change stream that includes it is not supported{remedy}",
+        without.pattern()
     );
     let error = CommandError::new(ErrorCode::CommandNotSupported, message);
-    Some((error, (name, RefusalReason::ChangeStream)))
+    Some(Err((error, (name, RefusalReason::ChangeStream))))
+}
+
+fn has_change_streams(shape: &Shape) -> bool {
+    matches!(shape, Shape::Bucket(shape) if shape.change_streams())
 }
 
 /// The refusal of a UUID instead of a name, if it may denote a shaped collection.

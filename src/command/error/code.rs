@@ -32,6 +32,8 @@ pub enum ErrorCode {
     ConflictingUpdateOperators = 40,
     /// The cursor does not exist.
     CursorNotFound = 43,
+    /// The collection exists.
+    NamespaceExists = 48,
     /// A field beginning with `$` where none is allowed.
     DollarPrefixedFieldName = 52,
     /// An `_id` of a type that cannot be one.
@@ -72,6 +74,8 @@ pub enum ErrorCode {
     OperationNotSupportedInTransaction = 263,
     /// The index was dropped while it was built.
     IndexBuildAborted = 276,
+    /// A change stream that cannot be resumed.
+    ChangeStreamFatalError = 280,
     /// A command or stage that the client's own `apiStrict` does not allow.
     ApiStrict = 323,
     /// A legacy message that MongoDB no longer supports.
@@ -121,6 +125,7 @@ impl ErrorCode {
             Self::PathNotViable => "PathNotViable",
             Self::ConflictingUpdateOperators => "ConflictingUpdateOperators",
             Self::CursorNotFound => "CursorNotFound",
+            Self::NamespaceExists => "NamespaceExists",
             Self::DollarPrefixedFieldName => "DollarPrefixedFieldName",
             Self::InvalidIdField => "InvalidIdField",
             Self::NotSingleValueField => "NotSingleValueField",
@@ -141,6 +146,7 @@ impl ErrorCode {
             Self::QueryFeatureNotAllowed => "QueryFeatureNotAllowed",
             Self::NoSuchTransaction => "NoSuchTransaction",
             Self::OperationNotSupportedInTransaction => "OperationNotSupportedInTransaction",
+            Self::ChangeStreamFatalError => "ChangeStreamFatalError",
             Self::ApiStrict => "APIStrictError",
             Self::UnsupportedOpQueryCommand => "UnsupportedOpQueryCommand",
             Self::CollectionUuidMismatch => "CollectionUUIDMismatch",

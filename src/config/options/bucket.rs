@@ -1,7 +1,7 @@
 //! The tables `bucket`. The shape itself checks limits.
 
 use super::{
-    ConfigOption, ConfigTable, Holds, MODE, Map, Number, Occurrence, OptionalText, RequiredText, RequiredTexts,
+    ConfigOption, ConfigTable, Flag, Holds, MODE, Map, Number, Occurrence, OptionalText, RequiredText, RequiredTexts,
     TextOption, Words,
 };
 use crate::pattern::shapes::{BucketOptions, BucketShape, ItemIds};
@@ -11,7 +11,17 @@ pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
     times: Occurrence::Often,
     meaning: "One table for each collection that is stored in the bucket pattern.",
     options: &[
-        &NAMESPACE, &KEY, &TIME, &ITEMS, &COUNT, &MAX_ITEMS, &MAX_BYTES, &RENAME, &ITEM_IDS, &MODE,
+        &NAMESPACE,
+        &KEY,
+        &TIME,
+        &ITEMS,
+        &COUNT,
+        &MAX_ITEMS,
+        &MAX_BYTES,
+        &RENAME,
+        &ITEM_IDS,
+        &CHANGE_STREAMS,
+        &MODE,
     ],
     tables: &[],
 };
@@ -110,4 +120,12 @@ pub(in crate::config) const ITEM_IDS: ConfigOption<Words<ItemIds>> = ConfigOptio
     holds: Holds::FromReload,
     meaning: "How the items' `_id` is stored. `unique`: stored and indexed, duplicates are refused as in a plain collection. `stored`: \
               stored without an index, duplicates are accepted. `dropped`: not stored.",
+};
+
+pub(in crate::config) const CHANGE_STREAMS: ConfigOption<Flag> = ConfigOption {
+    name: "change_streams",
+    value: Flag,
+    holds: Holds::FromReload,
+    meaning: "Whether applications may open change streams on the collection. mongod then stores every page before and after each change for \
+              [some time](decisions/0035-change-streams-compare-images-of-pages.md). Requires `item_ids = \"unique\"`.",
 };

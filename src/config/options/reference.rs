@@ -1,7 +1,7 @@
 //! A reference of all options. Reads no configuration, and must not contain names of options.
 
 use super::{
-    ConfigOption, ConfigTable, Holds, Map, Number, Occurrence, OptionalText, RequiredNumber, RequiredText,
+    ConfigOption, ConfigTable, Flag, Holds, Map, Number, Occurrence, OptionalText, RequiredNumber, RequiredText,
     RequiredTexts, SECTIONS, Secret, TextOption, Words,
 };
 
@@ -45,6 +45,8 @@ pub enum DefaultValue {
     Text(&'static str),
     /// This number.
     Number(usize),
+    /// This truth value.
+    Flag(bool),
     /// Described in words: no value, or one that depends on other options.
     Otherwise(&'static str),
 }
@@ -218,6 +220,18 @@ impl<T> OptionKind for Words<T> {
     fn default(&self) -> DefaultValue {
         let first = self.choices.first().map(|(word, _)| DefaultValue::Text(word));
         first.unwrap_or(DefaultValue::Required)
+    }
+}
+
+impl OptionKind for Flag {
+    const NAME: &'static str = "boolean";
+
+    fn values(&self) -> String {
+        "`true`, `false`".to_owned()
+    }
+
+    fn default(&self) -> DefaultValue {
+        DefaultValue::Flag(false)
     }
 }
 

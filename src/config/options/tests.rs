@@ -59,6 +59,7 @@ fn the_example_has_every_option_with_its_default_and_no_other() {
         match option.default {
             DefaultValue::Text(text) => assert_eq!(value.as_str(), Some(text), "{path}"),
             DefaultValue::Number(number) => assert_eq!(value.as_integer(), i64::try_from(number).ok(), "{path}"),
+            DefaultValue::Flag(flag) => assert_eq!(value.as_bool(), Some(flag), "{path}"),
             DefaultValue::Required | DefaultValue::Otherwise(_) => {}
         }
     }

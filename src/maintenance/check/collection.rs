@@ -5,7 +5,7 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 use mongodb::error::Error;
 use tokio::time::timeout;
 
-use crate::command::collection::CLUSTERED;
+use crate::command::collection::{CLUSTERED, IMAGES};
 use crate::maintenance::finding::Finding;
 use crate::maintenance::inspect::{self, ContentsCheck, FieldCensus, Plain, SCAN_TIMEOUT, Survey, first_foreign};
 use crate::maintenance::upstream::{
@@ -69,7 +69,18 @@ async fn look(target: &ShapedCollection) -> Result<Vec<Finding>, Error> {
     findings.extend(earlier_item_id(target, shape, &there));
     findings.extend(earlier_forms(target, shape, &there));
     findings.extend(uniqueness_findings(target, shape, &described, &there));
+    if shape.change_streams() && !has_images(&described) {
+        let text = "stores no pre- and post-images of pages, which change streams require: run `mongoshape setup`";
+        findings.push(Finding::error(target.namespace(), text));
+    }
     Ok(findings)
+}
+
+/// Whether mongod stores the images of changed documents.
+pub(crate) fn has_images(described: &Document) -> bool {
+    let options = described.get_document("options").ok();
+    let images = options.and_then(|options| options.get_document(IMAGES).ok());
+    images.is_some_and(|images| images.get_bool("enabled").unwrap_or_default())
 }
 
 /// Findings about a kind or options of the collection that rule out buckets.

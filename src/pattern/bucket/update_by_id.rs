@@ -17,7 +17,7 @@ use super::item::IdSource;
 use super::layout::{VERSION, path};
 use super::predicate_pushdown::BucketPredicate;
 use crate::command::document::{array_of, first_field, get, put, single};
-use crate::command::update::UpdateStatement;
+use crate::command::update::{UpdateStatement, is_replacement};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 use crate::pattern::unsupported::Unsupported;
 
@@ -149,10 +149,7 @@ fn of_this_layout(mut filter: RawDocumentBuf) -> RawDocumentBuf {
 }
 
 fn is_replacement_without_id(change: RawBsonRef<'_>) -> bool {
-    change.as_document().is_some_and(|change| {
-        let is_replacement = first_field(change).is_none_or(|(name, _)| !name.starts_with('$'));
-        is_replacement && get(change, "_id").is_none()
-    })
+    is_replacement(change) && change.as_document().is_some_and(|change| get(change, "_id").is_none())
 }
 
 impl Demands {

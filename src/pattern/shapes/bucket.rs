@@ -42,6 +42,8 @@ pub struct BucketOptions {
     pub rename: BTreeMap<String, String>,
     /// The storage of the items' `_id`.
     pub item_ids: ItemIds,
+    /// Whether applications may open change streams, for which mongod stores images of pages.
+    pub change_streams: bool,
     /// How commands on the collection are handled.
     pub mode: Mode,
 }
@@ -69,6 +71,7 @@ impl BucketOptions {
             max_bytes: Self::DEFAULT_MAX_BYTES,
             rename: BTreeMap::new(),
             item_ids: ItemIds::default(),
+            change_streams: false,
             mode: Mode::default(),
         }
     }
@@ -107,6 +110,7 @@ impl BucketShape {
         check_time(&options, &mut errors);
         check_stored_names(&options, &mut errors);
         check_limits(&options, &mut errors);
+        check_change_streams(&options, &mut errors);
         match RenameMap::new(&options.rename, &options.key) {
             Ok(rename) if errors.is_empty() => Ok(Self {
                 stored_as: fingerprint::of_bucket(&options),
@@ -173,6 +177,12 @@ impl BucketShape {
     #[must_use]
     pub fn item_ids(&self) -> ItemIds {
         self.options.item_ids
+    }
+
+    /// Whether applications may open change streams on the collection.
+    #[must_use]
+    pub fn change_streams(&self) -> bool {
+        self.options.change_streams
     }
 
     /// How commands on the collection are handled.
@@ -260,6 +270,17 @@ fn check_stored_names(options: &BucketOptions, errors: &mut Vec<ShapeError>) {
     if options.items == options.count {
         let problem = format!("`{}` is also the name of `items`", options.count);
         errors.push(ShapeError::new("count", problem, "choose another name"));
+    }
+}
+
+/// The items of two versions of a page are compared by their `_id`.
+fn check_change_streams(options: &BucketOptions, errors: &mut Vec<ShapeError>) {
+    if options.change_streams && options.item_ids != ItemIds::Unique {
+        errors.push(ShapeError::new(
+            "change_streams",
+            "change streams identify items by unique `_id`s",
+            "remove `change_streams`, or write item_ids = \"unique\"",
+        ));
     }
 }
 

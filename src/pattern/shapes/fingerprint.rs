@@ -13,6 +13,7 @@ pub(super) fn of_bucket(options: &BucketOptions) -> RawDocumentBuf {
     let BucketOptions {
         namespace: _,
         mode: _,
+        change_streams: _,
         // A page that was closed at another `max_bytes` is marked short, so reads do not depend on
         // the option.
         max_bytes: _,

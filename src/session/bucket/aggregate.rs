@@ -5,7 +5,7 @@ use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, 
 use super::command::BucketCommand;
 use super::explanation::Explained;
 use super::page_pruning::{self, FilterAndCollation, Pruning};
-use super::{find, statistics};
+use super::{change_stream, find, statistics};
 use crate::command::aggregate::{Aggregate, as_find};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, as_whole_number, first_field, get, single};
@@ -15,6 +15,7 @@ use crate::pattern::bucket::{count_pushdown, skip_scan, unwind};
 use crate::pattern::pipeline::{PipelinePosition, Pipelines};
 use crate::pattern::unwound::only_match;
 use crate::session::aggregate_validation::first_aggregate_error;
+use crate::session::change_stream::options;
 use crate::session::cross_collection::ReferencedCollections;
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
@@ -30,6 +31,9 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
         Ok(aggregate) => aggregate,
         Err(error) => return Err(first_aggregate_error(run.context.link, run.context.head, error).await),
     };
+    if options(&aggregate).is_some() {
+        return change_stream::run(run, &aggregate).await;
+    }
     if statistics::begins_with_statistics(&aggregate) {
         return statistics::aggregate(run, &aggregate).await;
     }

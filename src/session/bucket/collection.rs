@@ -9,9 +9,10 @@ use super::command::BucketCommand;
 use super::indexes;
 use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::collection::{
-    CLUSTERED, clustered_index, impossible_in_coll_mod, impossible_in_create, part_in_plan_cache_clear,
-    weakening_in_coll_mod,
+    CLUSTERED, IMAGES, clustered_index, enabled_images, images, impossible_in_coll_mod, impossible_in_create,
+    part_in_plan_cache_clear, weakening_in_coll_mod,
 };
+use crate::command::document::put;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::pattern::bucket::{index, item_index};
 use crate::pattern::shapes::ItemIds;
@@ -31,7 +32,7 @@ pub(super) async fn create(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf
     {
         return Err(indexes::create::name_is_kept(run, item_index::name(index)).into());
     }
-    let reply = run.context.link.run(run.context.head.body()).await?;
+    let reply = run.context.link.run(&with_images(run)).await?;
     if run.context.head.in_transaction() {
         run.context.txn_started.store(true, Ordering::Relaxed);
         run.catalog_session().make_in_transaction().await?;
@@ -45,6 +46,17 @@ pub(super) async fn create(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf
         .for_writing(&mut run.catalog_session())
         .await?;
     Ok(reply)
+}
+
+/// The client's `create`, with images of pages if the shape has change streams.
+fn with_images(run: &BucketCommand<'_>) -> RawDocumentBuf {
+    let body = run.context.head.body();
+    if !run.shape.change_streams() {
+        return body.to_owned();
+    }
+    let mut body = with_replaced(body, &[(IMAGES, None)]);
+    put(&mut body, IMAGES, enabled_images());
+    body
 }
 
 /// The option of `create` that would make item `_id`s unique although the shape does not: a
@@ -75,6 +87,10 @@ pub(super) async fn drop(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, 
 pub(super) async fn coll_mod(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     if let Some(option) = impossible_in_coll_mod(run.context.head.body())? {
         return Err(run.unsupported(&format!("collMod with '{option}'")).into());
+    }
+    if run.shape.change_streams() && images(run.context.head.body()) == Some(false) {
+        let what = "collMod without changeStreamPreAndPostImages while its shape has `change_streams = true`";
+        return Err(run.unsupported(what).into());
     }
     run.ensure_readable(None).await?;
     // The only validator of a bucket collection is the freeze.

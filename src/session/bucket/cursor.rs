@@ -1,15 +1,16 @@
 //! `getMore` on cursors that this proxy opened.
 
+use std::time::Duration;
+
 use bson::raw::RawDocumentBuf;
 
 use super::command::BucketCommand;
 use super::cursor_source::CursorSource;
 use super::find::item_cursor::{BatchLimit, BatchRequest, BatchStatus};
 use crate::command::batch::{BatchKind, ReplyBatch};
-use crate::command::cursor::{GetMore, not_found};
-use crate::command::error::{CommandError, ErrorCode};
+use crate::command::cursor::{GetMore, in_use, not_found};
 use crate::command::reply::{CursorReply, copy_cluster_time};
-use crate::pattern::shapes::BucketShape;
+use crate::session::change_stream::cursor::ChangeStreamCursor;
 use crate::session::cursor::{BorrowedCursor, CursorLookup, OpenCursor};
 use crate::session::error::RunError;
 
@@ -22,10 +23,7 @@ pub(super) async fn get_more(run: &mut BucketCommand<'_>) -> Result<RawDocumentB
     }
     match run.context.shared.cursors.take(more.id) {
         CursorLookup::Missing => Err(not_found(more.id).into()),
-        CursorLookup::InUse => {
-            let message = format!("cursor id {} is already in use", more.id);
-            Err(CommandError::new(ErrorCode::CursorInUse, message).into())
-        }
+        CursorLookup::InUse => Err(in_use(more.id).into()),
         CursorLookup::Upstream => of_upstream(run, more.id).await,
         CursorLookup::Stream(borrowed) => of_stream(run, &more, borrowed).await,
     }
@@ -52,8 +50,9 @@ async fn of_stream(
     let Some(kept) = borrowed.kept() else {
         return Err(not_found(more.id).into());
     };
-    let (batch, filled) = kept.source.fill(run, &kept.shape, wanted).await?;
+    let (batch, filled) = kept.source.fill(run, wanted, more.time_limit).await?;
     let cluster_time = kept.source.cluster_time().to_owned();
+    let token = kept.source.resume_token();
     let id = match filled {
         BatchStatus::More => {
             if let Some(mut killed) = borrowed.give_back() {
@@ -63,7 +62,10 @@ async fn of_stream(
         }
         BatchStatus::All | BatchStatus::NotAnswered => 0,
     };
-    let mut reply = batch.into_reply(run.namespace, id);
+    let mut reply = match token {
+        Some(token) => batch.into_reply_with_token(run.namespace, id, &token),
+        None => batch.into_reply(run.namespace, id),
+    };
     copy_cluster_time(&mut reply, &cluster_time);
     Ok(reply)
 }
@@ -74,35 +76,36 @@ impl BucketCommand<'_> {
     pub(super) async fn keep(&mut self, source: CursorSource) -> Result<i64, RunError> {
         let owner = self.context.cursor_owner(self.namespace).await?;
         let id = source.upstream_id().unwrap_or_else(|| rand::random_range(1..i64::MAX));
-        let kept = OpenCursor {
-            owner,
-            shape: self.shape.clone(),
-            source,
-        };
+        let kept = OpenCursor { owner, source };
         self.context.shared.cursors.keep(id, Box::new(kept));
         Ok(id)
     }
 }
 
 impl CursorSource {
-    /// Fills one batch of the reply.
+    /// Fills one batch of the reply. `time_limit`: the longest wait for data.
     pub(super) async fn fill(
         &mut self,
         run: &mut BucketCommand<'_>,
-        shape: &BucketShape,
         wanted: BatchRequest,
+        time_limit: Option<Duration>,
     ) -> Result<(ReplyBatch, BatchStatus), RunError> {
         match self {
-            Self::Buckets(stream) => stream.fill(run, shape, wanted, None).await,
+            Self::Buckets { items, shape } => items.fill(run, shape, wanted, None).await,
             Self::Listed(listed) => Ok(listed.fill(wanted)),
+            Self::Changes(changes) => {
+                let deadline = ChangeStreamCursor::deadline(time_limit);
+                changes.fill(&mut run.context, run.namespace, wanted, deadline).await
+            }
         }
     }
 
     /// Closes the upstream cursor if it is open.
     pub(super) async fn close(&mut self, run: &mut BucketCommand<'_>) -> Result<(), RunError> {
         match self {
-            Self::Buckets(stream) => stream.close(run).await,
+            Self::Buckets { items, .. } => items.close(run).await,
             Self::Listed(_) => Ok(()),
+            Self::Changes(changes) => changes.close(&mut run.context, run.namespace).await,
         }
     }
 }

@@ -10,7 +10,7 @@ pub(super) mod remove_empty_pages;
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
-pub(super) use self::one::{ItemToDelete, condition, sweep_page, take, taking_out, target, target_by_id};
+pub(super) use self::one::{ItemToDelete, condition, sweep_page, take_by, taking_out, target, target_by_id};
 use super::command::BucketCommand;
 use super::retry_on_swap::{self, is_swap_error, may_go_on, wait};
 use super::{indexes, item_lookup, write_concern};

@@ -4,7 +4,7 @@ mod access_path;
 mod fill_batch;
 mod first_page;
 pub(super) mod index_scan;
-pub(super) mod item_cursor;
+pub(in crate::session) mod item_cursor;
 mod merge;
 mod numbered_pages;
 
@@ -32,7 +32,7 @@ use crate::session::metrics::Strategy;
 /// Documents in a first batch when the client names no size (`query.h`, `kDefaultBatchSize`).
 const DEFAULT_BATCH_SIZE: u64 = 101;
 
-pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(in crate::session) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let find = Find::parse(run.context.head.body())?;
     check(run, &find)?;
     run.ensure_readable(find.hint).await?;
@@ -156,7 +156,7 @@ async fn from_buckets(
     run.context.shared.metrics.read(&run.label(), terms.strategy());
     let cluster_time = stream.cluster_time().to_owned();
     let id = if leaves_open {
-        run.keep(CursorSource::Buckets(stream)).await?
+        run.keep(CursorSource::items(stream, run.shape)).await?
     } else {
         stream.close(run).await?;
         0
@@ -177,7 +177,7 @@ async fn without_items(
     run.context.shared.metrics.read(&run.label(), Strategy::Page);
     let id = if opens {
         let ended = ItemCursor::ended(PageScan::of(query, ScanDirection::Forward), answer);
-        run.keep(CursorSource::Buckets(Box::new(ended))).await?
+        run.keep(CursorSource::items(Box::new(ended), run.shape)).await?
     } else {
         0
     };

@@ -11,6 +11,8 @@ use super::retime::shift;
 use super::write_statement::{Origin, WriteCommand, send_one};
 use crate::command::document::get;
 use crate::command::error::WriteError;
+use crate::command::update::is_replacement;
+use crate::pattern::bucket::change_stream::moved::Move;
 use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::unique_index::violation;
@@ -107,7 +109,14 @@ async fn in_place(
         return Ok(None);
     }
     let statement = with_time(run.shape, found, RawBsonRef::Document(item.stored()), time);
-    let statement = statement.map_err(|what| run.unsupported(&what))?;
+    let mut statement = statement.map_err(|what| run.unsupported(&what))?;
+    if run.shape.change_streams() {
+        let record = Move {
+            is_own_transaction: false,
+            is_replacement: is_replacement(task.asked.change),
+        };
+        statement = record.recorded_by(&statement);
+    }
     let result = send_one(run, WriteCommand::Update, &statement, Origin::Client(task.statement_id)).await?;
     Ok((result.n > 0).then_some(result.answer))
 }

@@ -8,7 +8,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 pub(super) use self::memory::claimed;
 use self::memory::{ItemClaim, attempt_number, claim, is_recorded, pages, remember};
 use super::command::BucketCommand;
-use super::delete::{ItemToDelete, take};
+use super::delete::{ItemToDelete, take_by, taking_out};
 use super::insert;
 use super::internal_transaction::{Before, OwnTransaction, insert_of, is_spent, is_transient, unlabelled};
 use super::item_update::{ItemUpdate, Memory};
@@ -16,6 +16,8 @@ use super::write_statement::{Origin, lost_too_often};
 use crate::command::document::get;
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::header::CommandHeader;
+use crate::command::update::is_replacement;
+use crate::pattern::bucket::change_stream::moved::Move;
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
@@ -32,6 +34,13 @@ pub(super) enum RelocateOutcome {
     Missed,
 }
 
+/// An item that leaves its page.
+struct Departure {
+    target: ItemToDelete,
+    /// Whether the application replaces the item.
+    is_replacement: bool,
+}
+
 /// Removes the located item and inserts `item`, which is the new item as the application sees it.
 pub(super) async fn relocate(
     run: &mut BucketCommand<'_>,
@@ -39,9 +48,12 @@ pub(super) async fn relocate(
     found: &LocatedItem,
     item: &RawDocument,
 ) -> Result<RelocateOutcome, RunError> {
-    let target = ItemToDelete::of(run.shape, found.clone()).ok_or_else(|| run.corrupt_bucket_error())?;
+    let departure = Departure {
+        target: ItemToDelete::of(run.shape, found.clone()).ok_or_else(|| run.corrupt_bucket_error())?,
+        is_replacement: is_replacement(task.asked.change),
+    };
     if run.context.head.in_transaction() {
-        return within(run, None, &target, item).await.map(|done| match done {
+        return within(run, None, &departure, item).await.map(|done| match done {
             Some(answer) => RelocateOutcome::Now(answer),
             None => RelocateOutcome::Missed,
         });
@@ -73,7 +85,7 @@ pub(super) async fn relocate(
                 }
             }
         }
-        match in_own(run, &transaction, &target, item).await {
+        match in_own(run, &transaction, &departure, item).await {
             Ok(Some(answer)) => {
                 let pages = pages(run, item);
                 record(run, task, &pages).await?;
@@ -204,10 +216,10 @@ fn too_late() -> CommandError {
 async fn in_own(
     run: &mut BucketCommand<'_>,
     transaction: &OwnTransaction,
-    target: &ItemToDelete,
+    departure: &Departure,
     item: &RawDocument,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
-    if within(run, Some(transaction), target, item).await?.is_none() {
+    if within(run, Some(transaction), departure, item).await?.is_none() {
         transaction.abort(run).await?;
         return Ok(None);
     }
@@ -220,14 +232,23 @@ async fn in_own(
 async fn within(
     run: &mut BucketCommand<'_>,
     transaction: Option<&OwnTransaction>,
-    target: &ItemToDelete,
+    departure: &Departure,
     item: &RawDocument,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     let body = insert_of(run, transaction, item, true);
     let head = CommandHeader::of_body(&body)?;
     // The client's transaction began when the item was looked up.
     let mut inner = run.for_internal_command(&head, transaction.is_none());
-    if take(&mut inner, target, Origin::Client(None)).await?.is_none() {
+    let mut statement = taking_out(inner.shape, &departure.target);
+    if inner.shape.change_streams() {
+        let item_move = Move {
+            is_own_transaction: transaction.is_some(),
+            is_replacement: departure.is_replacement,
+        };
+        statement = item_move.recorded_by(&statement);
+    }
+    let taken = take_by(&mut inner, &departure.target, &statement, Origin::Client(None));
+    if taken.await?.is_none() {
         return Ok(None);
     }
     let reply = insert::run(&mut inner).await?;

@@ -5,12 +5,46 @@ use std::sync::atomic::Ordering;
 use bson::raw::RawDocumentBuf;
 
 use super::CatalogSession;
+use super::inspect::ListedCollection;
+use crate::command::collection::{IMAGES, enabled_images};
 use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::pattern::bucket::index;
 use crate::session::error::RunError;
 
 impl CatalogSession<'_> {
+    /// Creates what is missing: the collection, the images of its pages, and the shape's indexes.
+    pub(super) async fn complete(&mut self, found: Option<&ListedCollection>) -> Result<(), RunError> {
+        if found.is_none_or(|found| !found.ready.has_images) && self.shape.change_streams() {
+            self.enable_images(found.is_some()).await?;
+        }
+        if found.is_none_or(|found| !found.has_page_index) {
+            self.create_indexes().await?;
+        }
+        Ok(())
+    }
+
+    /// Makes mongod store every page before and after each change. Creates the collection with that option if
+    /// it does not exist, so that no page is changed without.
+    async fn enable_images(&mut self, exists: bool) -> Result<(), RunError> {
+        let mut command = single(if exists { "collMod" } else { "create" }, self.namespace.collection);
+        put(&mut command, IMAGES, enabled_images());
+        self.carried.append_identity(&mut command);
+        match self.link.run(&command).await {
+            // Another proxy has created or dropped the collection. The caller checks it again.
+            Err(RunError::Command(error))
+                if error.is(ErrorCode::NamespaceExists) || error.is(ErrorCode::NamespaceNotFound) =>
+            {
+                Ok(())
+            }
+            Err(error) => Err(error),
+            Ok(_) => {
+                tracing::info!(namespace = %self.namespace, "enabled pre- and post-images of pages for change streams");
+                Ok(())
+            }
+        }
+    }
+
     pub(super) async fn create_indexes(&mut self) -> Result<(), RunError> {
         let mut command = single("createIndexes", self.namespace.collection);
         put(&mut command, "indexes", array_of(&index::specs(self.shape)));
@@ -31,9 +65,13 @@ impl CatalogSession<'_> {
     /// not permit that, the collection is created outside, and a transient error is returned:
     /// mongod has aborted the transaction, and the driver tries it again.
     pub(super) async fn create_in_transaction(&mut self) -> Result<(), RunError> {
-        match self.make_in_transaction().await {
+        let made = match self.create_with_images_in_transaction().await {
+            Ok(()) => self.make_in_transaction().await,
+            Err(error) => Err(error),
+        };
+        match made {
             Err(RunError::Command(error)) if is_unsupported_read_concern(&error) => {
-                self.create_indexes().await?;
+                self.complete(None).await?;
                 let message = format!(
                     "{} was created for this transaction: try the transaction again",
                     self.namespace
@@ -44,18 +82,31 @@ impl CatalogSession<'_> {
         }
     }
 
+    /// Creates the collection in the client's transaction if the shape has change streams.
+    async fn create_with_images_in_transaction(&mut self) -> Result<(), RunError> {
+        if !self.shape.change_streams() {
+            return Ok(());
+        }
+        let mut command = single("create", self.namespace.collection);
+        put(&mut command, IMAGES, enabled_images());
+        self.append_transaction(&mut command);
+        self.link.run(&command).await.map(drop)
+    }
+
     /// Creates the shape's indexes in the client's transaction, and the collection if it is
     /// missing. Returns mongod's reply. Changes nothing if the indexes exist.
     pub(in crate::session) async fn make_in_transaction(&mut self) -> Result<RawDocumentBuf, RunError> {
         let mut command = single("createIndexes", self.namespace.collection);
         put(&mut command, "indexes", array_of(&index::specs(self.shape)));
+        self.append_transaction(&mut command);
+        self.link.run(&command).await
+    }
+
+    fn append_transaction(&self, command: &mut RawDocumentBuf) {
         let begun = self
             .transaction
             .map(|transaction| transaction.begun.swap(true, Ordering::Relaxed));
-        self.carried
-            .begun(begun.unwrap_or_default())
-            .append_to_write(&mut command);
-        self.link.run(&command).await
+        self.carried.begun(begun.unwrap_or_default()).append_to_write(command);
     }
 }
 

@@ -6,7 +6,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use tokio::time::{Instant, sleep};
 
 use super::{CatalogSession, ReadyCollection};
-use crate::command::collection::CLUSTERED;
+use crate::command::collection::{CLUSTERED, images};
 use crate::command::document::{get, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::reply::CursorReply;
@@ -46,6 +46,13 @@ struct OwnIndexes {
     has_pages: bool,
     /// Whether the index on the items' `_id` exists, in its current form.
     has_item_ids: bool,
+}
+
+impl ListedCollection {
+    /// Whether nothing is missing for reads and writes.
+    pub(super) fn is_ready(&self) -> bool {
+        self.has_page_index && self.ready.has_images
+    }
 }
 
 impl CatalogSession<'_> {
@@ -113,6 +120,7 @@ impl CatalogSession<'_> {
                 uuid,
                 is_clustered,
                 has_item_id_index: indexes.has_item_ids,
+                has_images: !self.shape.change_streams() || options.and_then(images) == Some(true),
             },
             has_page_index: indexes.has_pages,
             is_frozen,

@@ -42,10 +42,18 @@ pub enum Strategy {
     Stream,
     /// By a pipeline that unpacks buckets in mongod.
     Pipeline,
+    /// By a change stream of pages.
+    ChangeStream,
 }
 
 impl Strategy {
-    pub(super) const ALL: [Self; 4] = [Self::Page, Self::Index, Self::Stream, Self::Pipeline];
+    pub(super) const ALL: [Self; 5] = [
+        Self::Page,
+        Self::Index,
+        Self::Stream,
+        Self::Pipeline,
+        Self::ChangeStream,
+    ];
 
     /// The value of the label.
     #[must_use]
@@ -55,6 +63,7 @@ impl Strategy {
             Self::Index => "index",
             Self::Stream => "stream",
             Self::Pipeline => "pipeline",
+            Self::ChangeStream => "change_stream",
         }
     }
 }

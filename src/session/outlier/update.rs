@@ -17,7 +17,7 @@ use super::statements::{self, Results};
 use super::write::{DocumentSelector, has_expression, matching_nothing};
 use crate::command::document::{first_field, get, put, single};
 use crate::command::error::ErrorCode;
-use crate::command::update::{Update, UpdateStatement};
+use crate::command::update::{Update, UpdateStatement, is_replacement};
 use crate::command::write_reply::WriteReply;
 use crate::pattern::outlier::classify::{Growth, UpdateEffect, may_insert_long};
 use crate::pattern::outlier::statement::typical_with_room;
@@ -312,11 +312,6 @@ async fn at(
         return Ok(at);
     }
     eval_and_replace::rewrite(run, statement, filter, id).await
-}
-
-fn is_replacement(change: RawBsonRef<'_>) -> bool {
-    let first = change.as_document().map(first_field);
-    first.is_some_and(|first| first.is_none_or(|(name, _)| !name.starts_with('$')))
 }
 
 /// The result if no document matches: of an upsert, or of the statement without a match. `None`: a document

@@ -6,6 +6,7 @@ use super::plan::{Elsewhere, InPlace, Planned, element};
 use crate::command::document::{array_of, first_field, get, single};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::command::value_text::value_text;
+use crate::pattern::bucket::change_stream::moved::Move;
 use crate::pattern::bucket::field_names::{check_changed, check_id};
 use crate::pattern::bucket::item::{IdSource, Item, KeepsTimestamps, with_timestamp};
 use crate::pattern::bucket::item_lookup::LocatedItem;
@@ -29,7 +30,12 @@ pub fn of_replacement(
     // mongod compares the replacement as the client sent it, and adds or moves the `_id`
     // afterwards.
     let counted = first_field(replacement).is_none_or(|(name, _)| name != "_id");
-    become_whole(shape, found, replacement, counted, mint)
+    let new = NewItem {
+        item: replacement,
+        counted,
+        is_replacement: true,
+    };
+    become_whole(shape, found, new, mint)
 }
 
 /// Plans the result of a pipeline.
@@ -45,7 +51,12 @@ pub fn of_pipeline(
     if made.as_bytes() == found.item.as_bytes() {
         return Ok(Planned::Unchanged { counted: false });
     }
-    become_whole(shape, found, made, true, &mut KeepsTimestamps(mint))
+    let new = NewItem {
+        item: made,
+        counted: true,
+        is_replacement: false,
+    };
+    become_whole(shape, found, new, &mut KeepsTimestamps(mint))
 }
 
 /// Plans the item that the proxy computed from operators.
@@ -62,7 +73,12 @@ pub(super) fn of_computed(
         // The stored item may still have its fields in another order.
         return Ok(Planned::Unchanged { counted: false });
     }
-    become_whole(shape, found, made, false, &mut KeepsTimestamps(mint))
+    let new = NewItem {
+        item: made,
+        counted: false,
+        is_replacement: false,
+    };
+    become_whole(shape, found, new, &mut KeepsTimestamps(mint))
 }
 
 fn dollar_field(document: &RawDocument) -> Option<&str> {
@@ -70,11 +86,25 @@ fn dollar_field(document: &RawDocument) -> Option<&str> {
     names.find(|name| name.starts_with('$'))
 }
 
+/// The new version of an item.
+#[derive(Clone, Copy)]
+struct NewItem<'a> {
+    /// The item as the application knows it.
+    item: &'a RawDocument,
+    /// Whether mongod counts it as modified even if nothing changes.
+    counted: bool,
+    /// Whether the application replaces the item.
+    is_replacement: bool,
+}
+
 fn become_whole(
     shape: &BucketShape,
     found: &LocatedItem,
-    new: &RawDocument,
-    counted: bool,
+    NewItem {
+        item: new,
+        counted,
+        is_replacement,
+    }: NewItem<'_>,
     mint: &mut dyn IdSource,
 ) -> Result<Planned, Unsupported> {
     let mut whole = RawDocumentBuf::new();
@@ -114,9 +144,19 @@ fn become_whole(
     if item.stored().as_bytes() == found.stored.as_bytes() {
         return Ok(Planned::Unchanged { counted });
     }
-    let change = if dollar_field(item.stored()).is_some() {
-        // `$set` would interpret the field as an operator.
-        InPlace::by_stages(array_of(&[in_place(shape, found, item.stored())]))
+    // `$set` would interpret a field that begins with `$` as an operator.
+    let needs_stages = dollar_field(item.stored()).is_some();
+    let change = if needs_stages || (shape.change_streams() && !is_replacement) {
+        // In a change stream, stages are an update of the fields that differ.
+        let mut stages = vec![in_place(shape, found, item.stored())];
+        if shape.change_streams() && is_replacement {
+            let record = Move {
+                is_own_transaction: false,
+                is_replacement,
+            };
+            stages.push(record.stage());
+        }
+        InPlace::by_stages(array_of(&stages))
     } else {
         InPlace::new(single("$set", single(&element(shape, found), item.stored())))
     };

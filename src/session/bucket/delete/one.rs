@@ -103,7 +103,18 @@ pub(in crate::session::bucket) async fn take(
     target: &ItemToDelete,
     part: Origin,
 ) -> Result<Option<WriteResult>, RunError> {
-    let result = send_one(run, WriteCommand::Update, &taking_out(run.shape, target), part).await?;
+    let statement = taking_out(run.shape, target);
+    take_by(run, target, &statement, part).await
+}
+
+/// Like [`take`], with a given statement.
+pub(in crate::session::bucket) async fn take_by(
+    run: &mut BucketCommand<'_>,
+    target: &ItemToDelete,
+    statement: &RawDocument,
+    part: Origin,
+) -> Result<Option<WriteResult>, RunError> {
+    let result = send_one(run, WriteCommand::Update, statement, part).await?;
     if !result.missed.is_empty() || (result.n == 0 && !result.resent) {
         return Ok(None);
     }

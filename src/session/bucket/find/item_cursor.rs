@@ -19,7 +19,7 @@ pub(super) const FIRST_GUESS_BYTES: usize = 4096;
 
 /// The limit of a batch.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::session::bucket) struct BatchLimit {
+pub(in crate::session) struct BatchLimit {
     /// The most documents. `None`: as many as fit.
     pub(super) documents: Option<u64>,
     /// The bytes from which on no more pages are read for the batch.
@@ -28,14 +28,14 @@ pub(in crate::session::bucket) struct BatchLimit {
 
 /// A batch to fill.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::session::bucket) struct BatchRequest {
-    pub(in crate::session::bucket) kind: BatchKind,
-    pub(in crate::session::bucket) limit: BatchLimit,
+pub(in crate::session) struct BatchRequest {
+    pub(in crate::session) kind: BatchKind,
+    pub(in crate::session) limit: BatchLimit,
 }
 
 impl BatchRequest {
     /// The batch that opens a cursor.
-    pub(super) fn first(limit: BatchLimit) -> Self {
+    pub(in crate::session) fn first(limit: BatchLimit) -> Self {
         let kind = BatchKind::First;
         Self { kind, limit }
     }
@@ -43,18 +43,18 @@ impl BatchRequest {
 
 impl BatchLimit {
     /// At most `documents` documents. `None`: as many as fit.
-    pub(in crate::session::bucket) fn of(documents: Option<u64>) -> Self {
+    pub(in crate::session) fn of(documents: Option<u64>) -> Self {
         let bytes = if documents.is_some() { usize::MAX } else { TARGET_BYTES };
         Self { documents, bytes }
     }
 
     /// Whether the batch is empty by request. It opens a cursor even if no item matches.
-    pub(in crate::session::bucket) fn is_nothing(self) -> bool {
+    pub(in crate::session) fn is_nothing(self) -> bool {
         self.documents == Some(0)
     }
 
     /// Whether a batch has reached the number of documents.
-    pub(in crate::session::bucket) fn is_full(self, batch: &ReplyBatch) -> bool {
+    pub(in crate::session) fn is_full(self, batch: &ReplyBatch) -> bool {
         let count = u64::try_from(batch.count()).unwrap_or(u64::MAX);
         self.documents.is_some_and(|most| count >= most)
     }
@@ -73,7 +73,7 @@ pub(super) enum UpstreamCursor {
 
 /// The result of filling a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::session::bucket) enum BatchStatus {
+pub(in crate::session) enum BatchStatus {
     /// More items may match.
     More,
     /// No more items match.

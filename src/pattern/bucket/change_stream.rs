@@ -1,0 +1,18 @@
+//! Change events of items, computed from mongod's change events of pages.
+//!
+//! Each event of a page contains the page before and after the change (`changeStreamPreAndPostImages`). The
+//! items of both are compared by `_id`. Changes of the page header alone are no events.
+//!
+//! An item that moves to another page is removed and inserted in one transaction. The removal
+//! [records the move](moved) on its page, and both become one `update` or `replace`.
+
+mod event;
+mod images;
+pub mod moved;
+mod page_changes;
+mod resume_token;
+mod update_description;
+
+pub use self::event::{EventError, ItemEvent, ItemEvents};
+pub use self::images::{BeforeChange, FullDocument, Images};
+pub use self::resume_token::{ItemPosition, ResumeToken, TokenError, UpstreamToken};

@@ -1,0 +1,327 @@
+//! Change events of items.
+
+use std::collections::HashMap;
+
+use bson::Timestamp;
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::images::{BeforeChange, FullDocument, Images};
+use super::moved::Move;
+use super::page_changes::{PageChange, PageItem, identity, page_changes};
+use super::resume_token::{ItemPosition, ResumeToken};
+use super::update_description::{ItemUpdate, UpdateDescription};
+use crate::command::arguments::with_replaced;
+use crate::command::document::get;
+use crate::pattern::shapes::BucketShape;
+
+/// An event as the client gets it.
+#[derive(Clone, Debug)]
+pub struct ItemEvent {
+    /// The event.
+    pub document: RawDocumentBuf,
+    /// Whether the current version of the document must become `fullDocument`.
+    pub needs_current_version: bool,
+}
+
+impl ItemEvent {
+    /// An event that contains all that the client gets.
+    #[must_use]
+    pub fn complete(document: RawDocumentBuf) -> Self {
+        Self {
+            document,
+            needs_current_version: false,
+        }
+    }
+}
+
+/// The reason why an event of a page has no events of items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventError {
+    /// mongod has no image of the page before or after the change.
+    NoImages,
+    /// The event has no token or no cluster time.
+    Malformed,
+}
+
+/// Computes the events of items of one change stream. Keeps the items that have left their page and not
+/// arrived on another one.
+#[derive(Debug, Default)]
+pub struct ItemEvents {
+    images: Images,
+    moving: HashMap<Vec<u8>, MovingItem>,
+    /// The cluster time of the last event.
+    time: Option<Timestamp>,
+}
+
+/// An item that has left its page.
+#[derive(Debug)]
+struct MovingItem {
+    before: RawDocumentBuf,
+    item_move: Move,
+}
+
+/// The change of an item.
+struct Change {
+    operation: Operation,
+    id: RawBson,
+    before: Option<RawDocumentBuf>,
+    after: Option<RawDocumentBuf>,
+    /// Whether the event belongs to the application's transaction, if the event of the page has one.
+    is_in_transaction: bool,
+}
+
+enum Operation {
+    Insert,
+    Update(UpdateDescription),
+    Replace,
+    Delete,
+}
+
+impl ItemEvents {
+    /// The events of a stream that requests these images.
+    #[must_use]
+    pub fn new(images: Images) -> Self {
+        Self {
+            images,
+            ..Self::default()
+        }
+    }
+
+    /// Whether an item has left its page and has not arrived on another. The stream cannot be resumed at the
+    /// current event of mongod then.
+    #[must_use]
+    pub fn is_within_move(&self) -> bool {
+        !self.moving.is_empty()
+    }
+
+    /// The events of items for an event of a page: `insert`, `update`, `replace` or `delete`. `skipped`: the
+    /// number of events that the client has received before.
+    ///
+    /// # Errors
+    /// If the event lacks an image, a token or a time.
+    pub fn of_page(
+        &mut self,
+        shape: &BucketShape,
+        event: &RawDocument,
+        skipped: u32,
+    ) -> Result<Vec<ItemEvent>, EventError> {
+        let document = |name| get(event, name).and_then(RawBsonRef::as_document);
+        let token = document("_id")
+            .and_then(ResumeToken::behind)
+            .ok_or(EventError::Malformed)?;
+        let Some(RawBsonRef::Timestamp(time)) = get(event, "clusterTime") else {
+            return Err(EventError::Malformed);
+        };
+        if self.time.replace(time) != Some(time) {
+            self.moving.clear();
+        }
+        let changes = self.changes(shape, event)?;
+        let is_in_transaction = get(event, "txnNumber").is_some();
+        let last = changes.len().checked_sub(1);
+        let numbered = (0_u32..).zip(&changes).enumerate();
+        let events = numbered
+            .filter(|(_, (number, _))| *number >= skipped)
+            .map(|(position, (number, change))| {
+                // A move is in two events of a transaction, so a stream cannot be resumed between them.
+                let is_whole = Some(position) == last && !is_in_transaction;
+                let item = (!is_whole).then_some(ItemPosition {
+                    number,
+                    cluster_time: time,
+                });
+                let upstream = token.upstream.clone();
+                change.event(event, &ResumeToken { upstream, item }, self.images)
+            });
+        Ok(events.collect())
+    }
+
+    /// The event for an event of a document that is not a page, in a stream of images that
+    /// [are stored or not](Images).
+    #[must_use]
+    pub fn of_document(&self, event: &RawDocument) -> ItemEvent {
+        let is_update = get(event, "operationType") == Some(RawBsonRef::String("update"));
+        let mut replaced = Vec::new();
+        match self.images.full_document {
+            FullDocument::Default if is_update => replaced.push(("fullDocument", None)),
+            FullDocument::UpdateLookup if is_update => replaced.push(("fullDocument", Some(RawBsonRef::Null))),
+            _ => {}
+        }
+        if self.images.before_change == BeforeChange::Off {
+            replaced.push(("fullDocumentBeforeChange", None));
+        }
+        ItemEvent {
+            document: with_replaced(event, &replaced),
+            needs_current_version: is_update && self.images.full_document == FullDocument::UpdateLookup,
+        }
+    }
+
+    fn changes(&mut self, shape: &BucketShape, event: &RawDocument) -> Result<Vec<Change>, EventError> {
+        let document = |name| get(event, name).and_then(RawBsonRef::as_document);
+        let (before, after) = (document("fullDocumentBeforeChange"), document("fullDocument"));
+        let operation = get(event, "operationType").and_then(RawBsonRef::as_str);
+        match operation {
+            Some("insert") if after.is_some() => {}
+            Some("delete") if before.is_some() => {}
+            _ if before.is_some() && after.is_some() => {}
+            _ => return Err(EventError::NoImages),
+        }
+        let item_move = before
+            .zip(after)
+            .and_then(|(before, after)| Move::between(before, after));
+        let description = document("updateDescription");
+        let mut changes = Vec::new();
+        for change in page_changes(shape, before, after) {
+            match (change, item_move) {
+                (PageChange::Removed(PageItem { id, item }), Some(item_move)) => {
+                    let moving = MovingItem {
+                        before: item,
+                        item_move,
+                    };
+                    self.moving.insert(identity(id.as_raw_bson_ref()), moving);
+                }
+                (PageChange::Removed(item), None) => changes.push(Change::removed(item)),
+                (PageChange::Added(item), _) => {
+                    let moved = self.moving.remove(&identity(item.id.as_raw_bson_ref()));
+                    changes.push(Change::added(item, moved));
+                }
+                (
+                    PageChange::Changed {
+                        before,
+                        after,
+                        position,
+                    },
+                    recorded,
+                ) => {
+                    let described =
+                        description.map_or(ItemUpdate::Unknown, |page| ItemUpdate::of(shape, page, position));
+                    let update = match (recorded, described) {
+                        (
+                            Some(Move {
+                                is_replacement: true, ..
+                            }),
+                            _,
+                        ) => ItemUpdate::Whole,
+                        (Some(_), ItemUpdate::Whole) => ItemUpdate::Unknown,
+                        (_, described) => described,
+                    };
+                    changes.push(Change::changed(before, after, update));
+                }
+            }
+        }
+        Ok(changes)
+    }
+}
+
+impl Change {
+    fn removed(PageItem { id, item }: PageItem) -> Self {
+        Self {
+            operation: Operation::Delete,
+            id,
+            before: Some(item),
+            after: None,
+            is_in_transaction: true,
+        }
+    }
+
+    fn added(PageItem { id, item }: PageItem, moved: Option<MovingItem>) -> Self {
+        let Some(MovingItem { before, item_move }) = moved else {
+            return Self {
+                operation: Operation::Insert,
+                id,
+                before: None,
+                after: Some(item),
+                is_in_transaction: true,
+            };
+        };
+        let operation = if item_move.is_replacement {
+            Operation::Replace
+        } else {
+            Operation::Update(UpdateDescription::between(&before, &item))
+        };
+        Self {
+            operation,
+            id,
+            before: Some(before),
+            after: Some(item),
+            is_in_transaction: !item_move.is_own_transaction,
+        }
+    }
+
+    fn changed(before: RawDocumentBuf, PageItem { id, item }: PageItem, update: ItemUpdate) -> Self {
+        let operation = match update {
+            ItemUpdate::Whole => Operation::Replace,
+            ItemUpdate::Fields(description) => Operation::Update(description),
+            ItemUpdate::Unknown => Operation::Update(UpdateDescription::between(&before, &item)),
+        };
+        Self {
+            operation,
+            id,
+            before: Some(before),
+            after: Some(item),
+            is_in_transaction: true,
+        }
+    }
+
+    /// The event, with the fields that the page's event has, in mongod's order.
+    fn event(&self, page: &RawDocument, token: &ResumeToken, images: Images) -> ItemEvent {
+        let mut event = RawDocumentBuf::new();
+        let copy = |event: &mut RawDocumentBuf, names: &[&str]| {
+            for (name, value) in page.iter().flatten() {
+                if names.contains(&name.as_str()) {
+                    event.append(name, value);
+                }
+            }
+        };
+        if self.is_in_transaction {
+            copy(&mut event, &["txnNumber", "lsid"]);
+        }
+        event.append(cstr!("_id"), token.document());
+        event.append(cstr!("operationType"), self.operation.name());
+        copy(&mut event, &["clusterTime", "wallTime"]);
+        let needs_current_version = self.append_full_document(&mut event, images.full_document);
+        copy(&mut event, &["ns"]);
+        let mut key = RawDocumentBuf::new();
+        key.append(cstr!("_id"), &self.id);
+        event.append(cstr!("documentKey"), key);
+        if let Operation::Update(description) = &self.operation {
+            event.append(cstr!("updateDescription"), description.document());
+        }
+        if let Some(before) = self
+            .before
+            .as_ref()
+            .filter(|_| images.before_change == BeforeChange::PreImage)
+        {
+            event.append(cstr!("fullDocumentBeforeChange"), before);
+        }
+        ItemEvent {
+            document: event,
+            needs_current_version,
+        }
+    }
+
+    /// Appends `fullDocument` where mongod does. Returns whether it must be the current version of the item.
+    fn append_full_document(&self, event: &mut RawDocumentBuf, requested: FullDocument) -> bool {
+        let Some(after) = &self.after else { return false };
+        match (&self.operation, requested) {
+            (Operation::Update(_), FullDocument::Default) => false,
+            (Operation::Update(_), FullDocument::UpdateLookup) => {
+                event.append(cstr!("fullDocument"), RawBsonRef::Null);
+                true
+            }
+            _ => {
+                event.append(cstr!("fullDocument"), after);
+                false
+            }
+        }
+    }
+}
+
+impl Operation {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Insert => "insert",
+            Self::Update(_) => "update",
+            Self::Replace => "replace",
+            Self::Delete => "delete",
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The record of a change that its event on a page does not show: an item leaves its page for another one, or
+//! is replaced by a statement that does not replace it as a whole.
+//!
+//! `control.moved: {count, own, replaced}`. `count` ascends, so each record changes the field.
+
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use crate::command::arguments::with_replaced;
+use crate::command::document::{append_fields, as_flag, as_whole_number, get, put, single};
+use crate::pattern::bucket::expression::{call, field, literal};
+use crate::pattern::shapes::BucketShape;
+
+/// Paths of the record.
+const PATH: &str = "control.moved";
+const COUNT: &str = "control.moved.count";
+const OWN: &str = "control.moved.own";
+const REPLACED: &str = "control.moved.replaced";
+
+/// The change of an item, as the change stream needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// Whether the transaction is the proxy's own. The application's events then belong to no transaction.
+    pub is_own_transaction: bool,
+    /// Whether the item was replaced, and not updated.
+    pub is_replacement: bool,
+}
+
+impl Move {
+    /// The stage of an update that records the change.
+    #[must_use]
+    pub fn stage(self) -> RawDocumentBuf {
+        let before = call("$ifNull", field(COUNT).as_str(), 0);
+        let mut record = single("count", call("$add", &before, 1));
+        put(&mut record, "own", literal(self.is_own_transaction));
+        put(&mut record, "replaced", literal(self.is_replacement));
+        single("$set", single(PATH, &record))
+    }
+
+    /// A statement of `update`, with the record of the change: a further stage, or further fields of `$set`
+    /// and an `$inc`. The statement must have no `$inc` of its own.
+    #[must_use]
+    pub fn recorded_by(self, statement: &RawDocument) -> RawDocumentBuf {
+        match get(statement, "u") {
+            Some(RawBsonRef::Array(stages)) => {
+                let mut stages: RawArrayBuf = stages.into_iter().flatten().collect();
+                stages.push(self.stage());
+                with_replaced(statement, &[("u", Some(RawBsonRef::Array(&stages)))])
+            }
+            Some(RawBsonRef::Document(operators)) => {
+                let mut set = RawDocumentBuf::new();
+                if let Some(own) = get(operators, "$set").and_then(RawBsonRef::as_document) {
+                    append_fields(&mut set, own);
+                }
+                put(&mut set, OWN, self.is_own_transaction);
+                put(&mut set, REPLACED, self.is_replacement);
+                let mut update = with_replaced(operators, &[("$set", None)]);
+                put(&mut update, "$set", &set);
+                put(&mut update, "$inc", single(COUNT, 1));
+                with_replaced(statement, &[("u", Some(RawBsonRef::Document(&update)))])
+            }
+            _ => statement.to_owned(),
+        }
+    }
+
+    /// The record that the change of a page from `before` to `after` has written, if it has.
+    pub(super) fn between(before: &RawDocument, after: &RawDocument) -> Option<Self> {
+        let record = |page| get(get(page, BucketShape::CONTROL)?.as_document()?, "moved")?.as_document();
+        let count = |record: &RawDocument| get(record, "count").and_then(as_whole_number);
+        let new = record(after)?;
+        if record(before).and_then(count) == count(new) {
+            return None;
+        }
+        let flag = |name| get(new, name).and_then(as_flag).unwrap_or_default();
+        Some(Self {
+            is_own_transaction: flag("own"),
+            is_replacement: flag("replaced"),
+        })
+    }
+}

@@ -1,0 +1,120 @@
+//! The items that differ between two versions of a page.
+
+use std::collections::HashMap;
+
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use crate::command::document::get;
+use crate::pattern::bucket::item_decoder::ItemDecoder;
+use crate::pattern::bucket::key::canonical;
+use crate::pattern::bucket::projection::Projection;
+use crate::pattern::shapes::BucketShape;
+
+/// An item of a page.
+#[derive(Clone, Debug)]
+pub(super) struct PageItem {
+    /// The `_id`.
+    pub(super) id: RawBson,
+    /// The item as the application knows it.
+    pub(super) item: RawDocumentBuf,
+}
+
+/// A difference between two versions of a page.
+#[derive(Clone, Debug)]
+pub(super) enum PageChange {
+    /// The item is only on the new page.
+    Added(PageItem),
+    /// The item is on both pages and differs. `position` is that on the new page.
+    Changed {
+        before: RawDocumentBuf,
+        after: PageItem,
+        position: usize,
+    },
+    /// The item is only on the old page.
+    Removed(PageItem),
+}
+
+/// The differences: removed items in their order, then the others in theirs. `None` stands for no page.
+pub(super) fn page_changes(
+    shape: &BucketShape,
+    before: Option<&RawDocument>,
+    after: Option<&RawDocument>,
+) -> Vec<PageChange> {
+    let (before, after) = (stored(shape, before), stored(shape, after));
+    let place = |items: &[Stored<'_>]| -> HashMap<Vec<u8>, usize> {
+        let ids = items.iter().enumerate();
+        ids.map(|(place, item)| (identity(item.id), place)).collect()
+    };
+    let (places_before, places_after) = (place(&before.items), place(&after.items));
+    let mut changes = Vec::new();
+    for item in &before.items {
+        if !places_after.contains_key(&identity(item.id)) {
+            changes.push(PageChange::Removed(before.decoded(shape, item)));
+        }
+    }
+    for (position, item) in after.items.iter().enumerate() {
+        let earlier = places_before.get(&identity(item.id));
+        match earlier.and_then(|place| before.items.get(*place)) {
+            None => changes.push(PageChange::Added(after.decoded(shape, item))),
+            Some(earlier) if earlier.document.as_bytes() != item.document.as_bytes() => {
+                changes.push(PageChange::Changed {
+                    before: before.decoded(shape, earlier).item,
+                    after: after.decoded(shape, item),
+                    position,
+                });
+            }
+            Some(_) => {}
+        }
+    }
+    changes
+}
+
+/// The stored items of a page.
+struct StoredItems<'a> {
+    page: Option<&'a RawDocument>,
+    items: Vec<Stored<'a>>,
+}
+
+#[derive(Clone, Copy)]
+struct Stored<'a> {
+    id: RawBsonRef<'a>,
+    document: &'a RawDocument,
+}
+
+fn stored<'a>(shape: &BucketShape, page: Option<&'a RawDocument>) -> StoredItems<'a> {
+    let array = page.and_then(|page| get(page, shape.items())?.as_array());
+    let documents = array
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(RawBsonRef::as_document);
+    let items = documents.filter_map(|document| {
+        let id = get(document, "_id")?;
+        Some(Stored { id, document })
+    });
+    StoredItems {
+        page,
+        items: items.collect(),
+    }
+}
+
+impl StoredItems<'_> {
+    fn decoded(&self, shape: &BucketShape, item: &Stored<'_>) -> PageItem {
+        let mut bytes = Vec::new();
+        if let Some(page) = self.page {
+            ItemDecoder::new(shape, &Projection::All, page).append(item.document, &mut bytes);
+        }
+        PageItem {
+            id: item.id.into(),
+            // The decoder writes whole documents.
+            item: RawDocumentBuf::from_bytes(bytes).unwrap_or_default(),
+        }
+    }
+}
+
+/// The bytes that equal `_id`s share.
+pub(super) fn identity(id: RawBsonRef<'_>) -> Vec<u8> {
+    let mut document = RawDocumentBuf::new();
+    document.append(cstr!(""), canonical(id));
+    document.into_bytes()
+}

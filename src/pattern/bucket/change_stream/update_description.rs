@@ -1,0 +1,223 @@
+//! The `updateDescription` of an item's event.
+//!
+//! mongod describes the update of a page. The part below the item's position is the description of the
+//! item's update, because the statements on pages contain the application's own operators. If mongod
+//! describes the array of items as a whole, the description is the [difference](UpdateDescription::between)
+//! between the two versions of the item.
+
+use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use crate::command::document::{get, put};
+use crate::pattern::shapes::BucketShape;
+
+/// The change of an item as mongod describes it on the page.
+#[derive(Clone, Debug)]
+pub(super) enum ItemUpdate {
+    /// Fields of the item changed.
+    Fields(UpdateDescription),
+    /// The item was replaced.
+    Whole,
+    /// mongod describes the array of items as a whole.
+    Unknown,
+}
+
+/// Changed fields by path, as in mongod's `updateDescription`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct UpdateDescription {
+    updated: RawDocumentBuf,
+    removed: RawArrayBuf,
+    truncated: RawArrayBuf,
+}
+
+impl ItemUpdate {
+    /// Reads the change of the item at `position` from the `updateDescription` of its page.
+    pub(super) fn of(shape: &BucketShape, page: &RawDocument, position: usize) -> Self {
+        let own = ItemPath {
+            shape,
+            prefix: format!("{}.{position}", shape.items()),
+        };
+        let mut description = UpdateDescription::default();
+        for (path, value) in get(page, "updatedFields")
+            .and_then(RawBsonRef::as_document)
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            if path.as_str() == own.prefix {
+                return Self::Whole;
+            }
+            if path.as_str() == shape.items() {
+                return Self::Unknown;
+            }
+            if let Some(field) = own.field(path.as_str()) {
+                put(&mut description.updated, &field, value);
+            }
+        }
+        for path in array(page, "removedFields") {
+            if let Some(field) = path.as_str().and_then(|path| own.field(path)) {
+                description.removed.push(field);
+            }
+        }
+        for truncated in array(page, "truncatedArrays").filter_map(RawBsonRef::as_document) {
+            let path = get(truncated, "field").and_then(RawBsonRef::as_str);
+            if let Some(field) = path.and_then(|path| own.field(path)) {
+                let size = get(truncated, "newSize").unwrap_or(RawBsonRef::Null);
+                description.truncate(&field, size);
+            }
+        }
+        if description.is_empty() {
+            Self::Unknown
+        } else {
+            Self::Fields(description)
+        }
+    }
+}
+
+fn array<'a>(document: &'a RawDocument, name: &str) -> impl Iterator<Item = RawBsonRef<'a>> {
+    let array = get(document, name).and_then(RawBsonRef::as_array);
+    array.into_iter().flatten().flatten()
+}
+
+/// The path of an item on its page.
+struct ItemPath<'a> {
+    shape: &'a BucketShape,
+    prefix: String,
+}
+
+impl ItemPath<'_> {
+    /// The application's path of a field of the item. `None` for a path that is not inside the item.
+    fn field(&self, path: &str) -> Option<String> {
+        let inside = path.strip_prefix(&self.prefix)?.strip_prefix('.')?;
+        let (first, rest) = inside
+            .split_once('.')
+            .map_or((inside, None), |(first, rest)| (first, Some(rest)));
+        let first = self.shape.rename().item(first);
+        Some(rest.map_or_else(|| first.to_owned(), |rest| format!("{first}.{rest}")))
+    }
+}
+
+impl UpdateDescription {
+    /// The difference between two versions of an item, in the form of a pipeline's update: changed fields of
+    /// nested documents and elements of arrays by their own paths.
+    pub(super) fn between(before: &RawDocument, after: &RawDocument) -> Self {
+        let mut description = Self::default();
+        description.add_fields("", before, after);
+        description
+    }
+
+    /// `{updatedFields, removedFields, truncatedArrays}`
+    pub(super) fn document(&self) -> RawDocumentBuf {
+        let mut document = RawDocumentBuf::new();
+        document.append(cstr!("updatedFields"), &self.updated);
+        document.append(cstr!("removedFields"), &self.removed);
+        document.append(cstr!("truncatedArrays"), &self.truncated);
+        document
+    }
+
+    fn is_empty(&self) -> bool {
+        self.updated.is_empty() && self.removed.is_empty() && self.truncated.is_empty()
+    }
+
+    fn truncate(&mut self, field: &str, size: RawBsonRef<'_>) {
+        let mut truncated = RawDocumentBuf::new();
+        truncated.append(cstr!("field"), field);
+        truncated.append(cstr!("newSize"), size);
+        self.truncated.push(truncated);
+    }
+
+    fn add_fields(&mut self, prefix: &str, before: &RawDocument, after: &RawDocument) {
+        for (name, _) in before.iter().flatten() {
+            if get(after, name.as_str()).is_none() {
+                self.removed.push(joined(prefix, name.as_str()));
+            }
+        }
+        for (name, new) in after.iter().flatten() {
+            let path = joined(prefix, name.as_str());
+            match get(before, name.as_str()) {
+                Some(old) => self.add_value(&path, old, new),
+                None => put(&mut self.updated, &path, new),
+            }
+        }
+    }
+
+    fn add_elements(&mut self, path: &str, before: &RawArray, after: &RawArray) {
+        let mut old = before.into_iter().flatten();
+        let mut size = 0_i32;
+        for new in after.into_iter().flatten() {
+            let path = format!("{path}.{size}");
+            match old.next() {
+                Some(old) => self.add_value(&path, old, new),
+                None => put(&mut self.updated, &path, new),
+            }
+            size = size.saturating_add(1);
+        }
+        if old.next().is_some() {
+            self.truncate(path, RawBsonRef::Int32(size));
+        }
+    }
+
+    fn add_value(&mut self, path: &str, old: RawBsonRef<'_>, new: RawBsonRef<'_>) {
+        match (old, new) {
+            (RawBsonRef::Document(old), RawBsonRef::Document(new)) if !new.is_empty() => {
+                self.add_fields(path, old, new);
+            }
+            (RawBsonRef::Array(old), RawBsonRef::Array(new)) if !new.is_empty() => self.add_elements(path, old, new),
+            _ if crate::pattern::bucket::key::same_bytes(old, new) => {}
+            _ => put(&mut self.updated, path, new),
+        }
+    }
+}
+
+fn joined(prefix: &str, name: &str) -> String {
+    if prefix.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{prefix}.{name}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+    use crate::pattern::shapes::{BucketOptions, NamespacePattern};
+
+    #[test]
+    fn the_part_of_a_page_below_an_item() {
+        let namespace = NamespacePattern::parse("d.c").unwrap();
+        let mut options = BucketOptions::new(namespace, vec!["k".to_owned()]);
+        options.rename.insert("quantity".to_owned(), "qty".to_owned());
+        let shape = BucketShape::new(options).unwrap();
+        let page = rawdoc! {
+            "updatedFields": { "count": 3, "history.1.qty": 4, "history.1.a.b": 5, "history.10.x": 6 },
+            "removedFields": ["history.1.qty.x", "history.2.y"],
+            "truncatedArrays": [{ "field": "history.1.list", "newSize": 2 }, { "field": "history", "newSize": 2 }],
+        };
+        let ItemUpdate::Fields(description) = ItemUpdate::of(&shape, &page, 1) else {
+            panic!("not fields");
+        };
+        let expected = rawdoc! {
+            "updatedFields": { "quantity": 4, "a.b": 5 },
+            "removedFields": ["quantity.x"],
+            "truncatedArrays": [{ "field": "list", "newSize": 2 }],
+        };
+        assert_eq!(description.document(), expected);
+        assert!(matches!(ItemUpdate::of(&shape, &page, 3), ItemUpdate::Unknown));
+        let whole = rawdoc! { "updatedFields": { "history.1": { "_id": 1 } } };
+        assert!(matches!(ItemUpdate::of(&shape, &whole, 1), ItemUpdate::Whole));
+    }
+
+    #[test]
+    fn differences_have_paths() {
+        let before = rawdoc! { "_id": 1, "a": { "b": 1, "c": 2 }, "list": [1, 2, 3], "x": 5, "same": { "y": [1] } };
+        let after =
+            rawdoc! { "_id": 1, "a": { "b": 1, "d": 3 }, "list": [1, 4], "x": 5.0, "same": { "y": [1] }, "new": [] };
+        let expected = rawdoc! {
+            "updatedFields": { "a.d": 3, "list.1": 4, "x": 5.0, "new": [] },
+            "removedFields": ["a.c"],
+            "truncatedArrays": [{ "field": "list", "newSize": 2 }],
+        };
+        assert_eq!(UpdateDescription::between(&before, &after).document(), expected);
+    }
+}

@@ -1,0 +1,112 @@
+//! The client's stages behind `$changeStream`, applied by mongod to the events of items.
+
+use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
+
+use super::OF_DATABASE;
+use super::cursor::fatal;
+use crate::command::aggregate::Aggregate;
+use crate::command::document::{append_fields, get, single};
+use crate::command::error::CommandError;
+use crate::command::reply::CursorReply;
+use crate::command::value_text::value_text;
+use crate::session::command_context::CommandContext;
+use crate::session::error::RunError;
+
+/// The most bytes of events in one command. A single event may be larger.
+const MAX_BYTES: usize = 8 << 20;
+
+/// The stages, and the options of the client's `aggregate` on which their result depends.
+#[derive(Debug)]
+pub(super) struct ClientStages {
+    stages: RawArrayBuf,
+    options: RawDocumentBuf,
+}
+
+impl ClientStages {
+    /// The client's stages. `None` if there are none.
+    pub(super) fn of(body: &RawDocument, aggregate: &Aggregate<'_>) -> Option<Self> {
+        let mut options = RawDocumentBuf::new();
+        for (name, value) in body.iter().flatten() {
+            if ["collation", "let"].contains(&name.as_str()) {
+                options.append(name, value);
+            }
+        }
+        let stages = aggregate.pipeline.get(1..).filter(|stages| !stages.is_empty())?;
+        Some(Self {
+            stages: stages.iter().copied().collect(),
+            options,
+        })
+    }
+
+    /// The results for these events.
+    pub(super) async fn apply(
+        &self,
+        context: &mut CommandContext<'_>,
+        events: Vec<RawDocumentBuf>,
+    ) -> Result<Vec<RawDocumentBuf>, RunError> {
+        let mut results = Vec::new();
+        let mut rest = events.as_slice();
+        while !rest.is_empty() {
+            let mut bytes = 0_usize;
+            let fitting = rest.iter().take_while(|event| {
+                bytes = bytes.saturating_add(event.as_bytes().len());
+                bytes <= MAX_BYTES
+            });
+            let (chunk, behind) = rest.split_at(fitting.count().max(1).min(rest.len()));
+            self.apply_to(context, chunk, &mut results).await?;
+            rest = behind;
+        }
+        check_tokens(&events, &results)?;
+        Ok(results)
+    }
+
+    async fn apply_to(
+        &self,
+        context: &mut CommandContext<'_>,
+        events: &[RawDocumentBuf],
+        results: &mut Vec<RawDocumentBuf>,
+    ) -> Result<(), RunError> {
+        let documents: RawArrayBuf = events.iter().cloned().collect();
+        let mut stages = RawArrayBuf::new();
+        stages.push(single("$documents", single("$literal", &documents)));
+        for stage in self.stages.into_iter().flatten() {
+            stages.push(stage);
+        }
+        let mut command = single("aggregate", 1);
+        command.append(cstr!("pipeline"), &stages);
+        let size = i64::try_from(events.len()).unwrap_or(i64::MAX);
+        command.append(cstr!("cursor"), single("batchSize", size.saturating_add(1)));
+        append_fields(&mut command, &self.options);
+        context.options().append_to_get_more(&mut command);
+        let mut reply = context.link.run(&command).await?;
+        while let Some(cursor) = CursorReply::parse(&reply) {
+            results.extend(cursor.documents().map(RawDocument::to_owned));
+            if cursor.id == 0 {
+                break;
+            }
+            let mut more = single("getMore", cursor.id);
+            more.append(cstr!("collection"), OF_DATABASE);
+            context.options().append_to_get_more(&mut more);
+            reply = context.link.run(&more).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Fails like mongod if a stage has changed the token of an event. Stages keep the order of events.
+fn check_tokens(events: &[RawDocumentBuf], results: &[RawDocumentBuf]) -> Result<(), CommandError> {
+    let mut events = events.iter();
+    for result in results {
+        let token = get(result, "_id");
+        let is_kept = token.is_some() && events.any(|event| get(event, "_id") == token);
+        if !is_kept {
+            let found = token.map_or_else(|| "{}".to_owned(), |token| format!("{{ _id: {} }}", value_text(token)));
+            return Err(fatal(&format!(
+                "Encountered an event whose _id field, which contains the resume token, was modified by the pipeline. Modifying the _id \
+                 field of an event makes it impossible to resume the stream from that point. Only transformations that retain the \
+                 unmodified _id field are allowed. Found: {found}"
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,163 @@
+//! `fullDocument: "updateLookup"`: the current versions of changed documents.
+
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::watched::namespace_of;
+use crate::command::arguments::with_replaced;
+use crate::command::document::{append_fields, get, single};
+use crate::command::header::CommandHeader;
+use crate::command::namespace::Namespace;
+use crate::command::reply::CursorReply;
+use crate::pattern::bucket::change_stream::ItemEvent;
+use crate::session::bucket::{BucketCommand, find};
+use crate::session::command_context::CommandContext;
+use crate::session::error::RunError;
+
+/// The documents in one query.
+const DOCUMENTS: usize = 100;
+
+/// Completes the events that require the current version of their document. That of a deleted document is
+/// `null`.
+pub(super) async fn add_current_versions(
+    context: &mut CommandContext<'_>,
+    events: Vec<ItemEvent>,
+) -> Result<Vec<RawDocumentBuf>, RunError> {
+    let mut complete = Vec::with_capacity(events.len());
+    for events in events.chunks(DOCUMENTS) {
+        let mut current = CurrentVersions::default();
+        for event in events.iter().filter(|event| event.needs_current_version) {
+            current.add(&event.document);
+        }
+        current.read(context).await?;
+        for event in events {
+            let mut document = event.document.clone();
+            if event.needs_current_version {
+                let version = current.of(context, &document).await?;
+                let version = version.as_deref().map_or(RawBsonRef::Null, RawBsonRef::Document);
+                document = with_replaced(&document, &[("fullDocument", Some(version))]);
+            }
+            complete.push(document);
+        }
+    }
+    Ok(complete)
+}
+
+/// The current versions of the documents of some events.
+#[derive(Default)]
+struct CurrentVersions {
+    collections: Vec<OfCollection>,
+}
+
+/// Documents of one collection.
+struct OfCollection {
+    database: String,
+    collection: String,
+    ids: RawArrayBuf,
+    found: Vec<RawDocumentBuf>,
+    /// Whether all documents fitted into one batch.
+    is_complete: bool,
+}
+
+impl CurrentVersions {
+    fn add(&mut self, event: &RawDocument) {
+        let (Some(namespace), Some(id)) = (namespace_of(event), id_of(event)) else {
+            return;
+        };
+        if let Some(known) = self.collections.iter_mut().find(|known| known.namespace() == namespace) {
+            known.ids.push(id);
+            return;
+        }
+        self.collections.push(OfCollection {
+            database: namespace.database.to_owned(),
+            collection: namespace.collection.to_owned(),
+            ids: [id].into_iter().collect(),
+            found: Vec::new(),
+            is_complete: false,
+        });
+    }
+
+    async fn read(&mut self, context: &mut CommandContext<'_>) -> Result<(), RunError> {
+        for collection in &mut self.collections {
+            let reply = find(context, collection.namespace(), &collection.ids).await?;
+            if let Some(cursor) = CursorReply::parse(&reply) {
+                collection.found = cursor.documents().map(RawDocument::to_owned).collect();
+                collection.is_complete = cursor.id == 0;
+            }
+        }
+        Ok(())
+    }
+
+    /// The current version of the document of an event.
+    async fn of(
+        &self,
+        context: &mut CommandContext<'_>,
+        event: &RawDocument,
+    ) -> Result<Option<RawDocumentBuf>, RunError> {
+        let (Some(namespace), Some(id)) = (namespace_of(event), id_of(event)) else {
+            return Ok(None);
+        };
+        let mut collections = self.collections.iter();
+        let Some(collection) = collections.find(|known| known.namespace() == namespace) else {
+            return Ok(None);
+        };
+        let found = collection
+            .found
+            .iter()
+            .find(|document| get(document, "_id") == Some(id));
+        if found.is_some() || collection.is_complete {
+            return Ok(found.cloned());
+        }
+        let reply = find(context, namespace, &[id].into_iter().collect()).await?;
+        let cursor = CursorReply::parse(&reply);
+        Ok(cursor.and_then(|cursor| cursor.documents().next().map(RawDocument::to_owned)))
+    }
+}
+
+impl OfCollection {
+    fn namespace(&self) -> Namespace<'_> {
+        Namespace::new(&self.database, &self.collection)
+    }
+}
+
+fn id_of(event: &RawDocument) -> Option<RawBsonRef<'_>> {
+    get(get(event, "documentKey")?.as_document()?, "_id")
+}
+
+/// mongod's or the proxy's reply to a `find` of these `_id`s in one batch, as a majority of the members has
+/// them. The cursor of the reply is closed, and its id shows whether documents are missing.
+async fn find(
+    context: &mut CommandContext<'_>,
+    namespace: Namespace<'_>,
+    ids: &RawArrayBuf,
+) -> Result<RawDocumentBuf, RunError> {
+    let mut body = single("find", namespace.collection);
+    body.append(cstr!("filter"), single("_id", single("$in", ids)));
+    body.append(cstr!("batchSize"), i64::try_from(DOCUMENTS).unwrap_or(i64::MAX));
+    body.append(cstr!("readConcern"), single("level", "majority"));
+    let mut options = RawDocumentBuf::new();
+    context.options().append_to_get_more(&mut options);
+    append_fields(
+        &mut body,
+        &with_replaced(&options, &[("$db", Some(RawBsonRef::String(namespace.database)))]),
+    );
+    let reply = match context.settings.shapes.bucket(namespace) {
+        Some(shape) => {
+            let head = CommandHeader::of_body(&body)?;
+            let inner = context.for_internal_command(&head, false);
+            find::run(&mut BucketCommand::new(inner, shape, namespace)).await?
+        }
+        None => context.link.run(&body).await?,
+    };
+    if let Some(cursor) = CursorReply::parse(&reply).filter(|cursor| cursor.id != 0) {
+        context.shared.cursors.closed(cursor.id);
+        let mut command = single("killCursors", namespace.collection);
+        let ids: RawArrayBuf = [RawBsonRef::Int64(cursor.id)].into_iter().collect();
+        command.append(cstr!("cursors"), &ids);
+        append_fields(
+            &mut command,
+            &with_replaced(&options, &[("$db", Some(RawBsonRef::String(namespace.database)))]),
+        );
+        context.link.run(&command).await?;
+    }
+    Ok(reply)
+}

@@ -1,0 +1,93 @@
+//! The collections that a change stream watches.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use crate::command::document::get;
+use crate::command::namespace::Namespace;
+use crate::pattern::bucket::{compact, pack};
+use crate::pattern::shapes::{BucketShape, Shapes};
+
+/// The collection in which proxies record their leases.
+const LEASES: Namespace<'static> = Namespace::new("mongoshape", "leases");
+
+/// What a stream watches, with the shapes of its beginning.
+#[derive(Debug)]
+pub(in crate::session) struct Watched {
+    shapes: Shapes,
+    is_collection: bool,
+}
+
+/// The collection of an event.
+pub(super) enum EventSource<'a> {
+    /// A bucket collection: the event is that of a page.
+    Bucket(&'a BucketShape),
+    /// A collection of the proxy, which no client sees.
+    Hidden,
+    /// Any other collection, or none.
+    Plain,
+}
+
+impl Watched {
+    /// One bucket collection.
+    pub(in crate::session) fn collection(shapes: Shapes) -> Self {
+        Self {
+            shapes,
+            is_collection: true,
+        }
+    }
+
+    /// A database or the cluster.
+    pub(super) fn database(shapes: Shapes) -> Self {
+        Self {
+            shapes,
+            is_collection: false,
+        }
+    }
+
+    /// Whether the stream watches one collection.
+    pub(super) fn is_collection(&self) -> bool {
+        self.is_collection
+    }
+
+    /// The options by which mongod returns the images of pages. Plain collections in a database may have no
+    /// images, so the images are required only if the client requires them.
+    pub(super) fn images(&self, options: &RawDocument) -> RawDocumentBuf {
+        let mut images = RawDocumentBuf::new();
+        for name in [cstr!("fullDocument"), cstr!("fullDocumentBeforeChange")] {
+            let is_required = self.is_collection || get(options, name.as_str()) == Some(RawBsonRef::String("required"));
+            images.append(name, if is_required { "required" } else { "whenAvailable" });
+        }
+        images
+    }
+
+    /// The collection of an event.
+    pub(super) fn source(&self, event: &RawDocument) -> EventSource<'_> {
+        let Some(namespace) = namespace_of(event) else {
+            return EventSource::Plain;
+        };
+        if let Some(shape) = self.shapes.bucket(namespace) {
+            return EventSource::Bucket(shape);
+        }
+        if self.is_copy(namespace) || namespace == LEASES {
+            return EventSource::Hidden;
+        }
+        EventSource::Plain
+    }
+
+    /// Whether the collection is a copy that may replace a bucket collection.
+    fn is_copy(&self, Namespace { database, collection }: Namespace<'_>) -> bool {
+        let Some((original, _)) = collection.rsplit_once(".mongoshape_") else {
+            return false;
+        };
+        let names = [compact::copy_name, compact::stopped_name, pack::copy_name];
+        names.iter().any(|name| name(original) == collection)
+            && self.shapes.bucket(Namespace::new(database, original)).is_some()
+    }
+}
+
+/// The field `ns` of an event.
+pub(super) fn namespace_of(event: &RawDocument) -> Option<Namespace<'_>> {
+    let namespace = get(event, "ns")?.as_document()?;
+    let part = |name| get(namespace, name).and_then(RawBsonRef::as_str);
+    Some(Namespace::new(part("db")?, part("coll")?))
+}
