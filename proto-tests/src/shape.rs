@@ -48,6 +48,8 @@ pub struct Shape {
     pub rename: Vec<(String, String)>,
     /// What becomes of the items' `_id`.
     pub item_ids: ItemIds,
+    /// Whether there are change streams.
+    pub change_streams: bool,
     /// What the buckets' `_id`s are; nothing that is configured.
     pub names: Names,
     /// Whether items are updated, so that they do not weigh what they weighed when they were inserted;
@@ -70,6 +72,7 @@ impl Shape {
             max_bytes: 1 << 20,
             rename: Vec::new(),
             item_ids: ItemIds::Unique,
+            change_streams: false,
             names: Names::AsTheProxy,
             items_change: false,
             is_clustered: false,
@@ -90,6 +93,9 @@ impl Shape {
             self.key, self.items, self.count, self.max_items, self.max_bytes
         );
         // Writing to a string cannot fail.
+        if self.change_streams {
+            toml.push_str("change_streams = true\n");
+        }
         if let Some(time) = &self.time {
             let _ = writeln!(toml, "time = \"{time}\"");
         }

@@ -69,7 +69,13 @@ pub(super) struct ReadCandidate {
 /// Reasons against any bucket shape. Empty if there are none.
 pub(super) fn against(facts: &CollectionStats, sample: &Sample, traffic: &Traffic) -> Vec<String> {
     let mut reasons: Vec<String> = facts.unfit.iter().chain(&facts.unfit_for_buckets).cloned().collect();
-    let refused: Vec<&str> = traffic.refused().iter().copied().collect();
+    // A bucket shape can have change streams.
+    let refused = traffic
+        .refused()
+        .iter()
+        .copied()
+        .filter(|feature| *feature != "$changeStream");
+    let refused: Vec<&str> = refused.collect();
     if !refused.is_empty() {
         let text = format!(
             "the application uses {}, which is refused on bucket collections",

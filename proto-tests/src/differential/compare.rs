@@ -10,6 +10,9 @@ use super::Sides;
 use super::sides::{field, show};
 use super::values::OUR_OBJECT_IDS;
 
+/// The text in place of an `ObjectId` that a server has generated.
+pub(super) const GENERATED_ID: &str = "generated id";
+
 /// How documents are made comparable. The order of top-level fields never counts; what servers make up
 /// (`ObjectId`s, times in timestamps) is taken for equal.
 #[derive(Debug, Clone, Copy, Default)]
@@ -61,7 +64,7 @@ impl Canon {
 
     fn value(self, value: RawBsonRef<'_>) -> RawBson {
         match value {
-            RawBsonRef::ObjectId(id) if id.bytes()[..4] != OUR_OBJECT_IDS => RawBson::String("generated id".to_owned()),
+            RawBsonRef::ObjectId(id) if id.bytes()[..4] != OUR_OBJECT_IDS => RawBson::String(GENERATED_ID.to_owned()),
             RawBsonRef::Timestamp(stamp) if stamp.time > 1_600_000_000 => RawBson::String("server time".to_owned()),
             RawBsonRef::Document(document) => {
                 let mut fields = self.fields(document);

@@ -154,6 +154,9 @@ groups! {
 
     /// Writes on a collection with a unique index.
     UNIQUE "unique" [UniqueIndex, UniqueCreation]
+
+    /// A change stream.
+    STREAM "stream" [StreamScope, StreamDocument, StreamBefore, StreamStages, StreamBatch, StreamEnd]
 }
 
 /// Productions that do not come together, and why.

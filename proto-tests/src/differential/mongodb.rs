@@ -99,7 +99,6 @@ const EXCLUDED: &[(&str, &str)] = &[
     ("*.collectionUUID", "differs on both sides"),
     ("*.stmtId", "drivers count for themselves: tests/exactly_once"),
     ("*.stmtIds", "sent where a part of a command is refused"),
-    ("$changeStream", "refused: tests/documents/support_matrix"),
     ("$geoNear", "needs an index that is refused"),
     (
         "$merge",

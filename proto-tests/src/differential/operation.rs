@@ -16,6 +16,7 @@ mod newest;
 mod newest_lookup;
 mod scene;
 mod sorted;
+mod stream;
 mod transaction;
 mod unique;
 mod update;
@@ -129,6 +130,12 @@ pub const SORTED: &[Family] = &[Family::new("sorted", 3, sorted::generate)];
 /// Writes on collections with a unique index.
 pub const UNIQUE: &[Family] = &[Family::new("unique", 1, unique::generate)];
 
+/// Change streams, on a replica set.
+pub const STREAMS: &[Family] = &[Family {
+    needs_sessions: true,
+    ..Family::new("stream", 1, stream::generate)
+}];
+
 /// Mostly writes, on a replica set: retryable ones, some of them sent twice, and transactions.
 pub const WRITES: &[Family] = &[
     Family::new("insert", 50, insert::generate),
@@ -181,6 +188,10 @@ pub const ALL_IN_SESSIONS: &[Family] = &[
     Family {
         needs_sessions: true,
         ..Family::new("transaction", 8, transaction::generate)
+    },
+    Family {
+        needs_sessions: true,
+        ..Family::new("stream", 2, stream::generate)
     },
 ];
 

@@ -3,6 +3,7 @@
 
 mod covering;
 mod indexes;
+mod streams;
 
 use anyhow::Result;
 use proto_tests::differential::operation::{ALL, ALL_IN_SESSIONS, FAMILIES, READS, WRITES};

@@ -1,5 +1,6 @@
 //! Writes to bucket collections, beside a plain collection.
 
+mod change_streams;
 mod concurrency;
 mod deletes;
 mod exactly_once;

@@ -91,7 +91,6 @@ fn all_reasons_against_are_reported() {
     traffic.add_change_stream();
     let expected = [
         "has the index ticker_1, which is sparse; bucket collections do not support it",
-        "the application uses $changeStream, which is refused on bucket collections",
         "has only 10 documents",
         "its documents are large, 1048576 bytes on average",
     ];

@@ -16,6 +16,7 @@
 //!     nonce: 5L,               // not on page 0: id of this page's reservation on the page before
 //!     next: [ 9L ],            // ids of the reservations of later pages, begun or not
 //!     changed: 3L,             // position of the item that a findAndModify changed, for its retry
+//!     moved: { count, own, replaced }, // a change that a change stream shows: see `super::change_stream`
 //!     kept: { from, to },      // time bounds before an item got a time of another page
 //!     unsteady: true,          // on page 0: time bounds of some page of the key change or may change
 //!     anchor: true } }         // not on page 0: the page was marked unordered after it was begun

@@ -3,6 +3,30 @@
 use super::declare_sites;
 
 declare_sites! {
+    /// What a change stream watches.
+    "stream.scope" StreamScope { Collection 6, Database 2, Cluster 1 }
+
+    /// Its `fullDocument`.
+    "stream.fullDocument" StreamDocument { Absent 3, Default 1, Lookup 3, WhenAvailable 3, Required 1 }
+
+    /// Its `fullDocumentBeforeChange`.
+    "stream.fullDocumentBeforeChange" StreamBefore { Absent 3, Off 1, WhenAvailable 3, Required 1 }
+
+    /// The stages behind it.
+    "stream.stages" StreamStages { None 5, Match 1, MatchDocument 1, Project 1, Set 1 }
+
+    /// Its batches.
+    "stream.batchSize" StreamBatch { Default 2, One 1, Two 1 }
+
+    /// What is done while it is open.
+    "stream.write" StreamWrite { Insert 3, Update 4, Delete 1, FindAndModify 2, Transaction 2 }
+
+    /// Whether it is opened again, and how.
+    "stream.resume" StreamResume { Continue 3, ResumeAfter 3, StartAfter 2, StartAtTime 1 }
+
+    /// How it ends.
+    "stream.end" StreamEnd { Kill 2, Drop 1 }
+
     /// How many documents an `insert` has.
     "insert" InsertCount { One 8, Few 7, Page 4, Pages 1, None 1 }
 

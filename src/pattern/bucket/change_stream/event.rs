@@ -9,7 +9,7 @@ use super::images::{BeforeChange, FullDocument, Images};
 use super::moved::Move;
 use super::page_changes::{PageChange, PageItem, identity, page_changes};
 use super::resume_token::{ItemPosition, ResumeToken};
-use super::update_description::{ItemUpdate, UpdateDescription};
+use super::update_description::{ItemUpdate, ItemVersions, UpdateDescription};
 use crate::command::arguments::with_replaced;
 use crate::command::document::get;
 use crate::pattern::shapes::BucketShape;
@@ -191,8 +191,13 @@ impl ItemEvents {
                     },
                     recorded,
                 ) => {
+                    let versions = ItemVersions {
+                        position,
+                        before: &before,
+                        after: &after.item,
+                    };
                     let described =
-                        description.map_or(ItemUpdate::Unknown, |page| ItemUpdate::of(shape, page, position));
+                        description.map_or(ItemUpdate::Unknown, |page| ItemUpdate::of(shape, page, versions));
                     let update = match (recorded, described) {
                         (
                             Some(Move {

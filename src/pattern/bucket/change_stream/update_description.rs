@@ -8,6 +8,7 @@
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use crate::command::document::{get, put};
+use crate::pattern::bucket::key::same_bytes;
 use crate::pattern::shapes::BucketShape;
 
 /// The change of an item as mongod describes it on the page.
@@ -29,13 +30,24 @@ pub(super) struct UpdateDescription {
     truncated: RawArrayBuf,
 }
 
+/// An item before and after an update, as the application knows it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ItemVersions<'a> {
+    /// The position on the page.
+    pub(super) position: usize,
+    pub(super) before: &'a RawDocument,
+    pub(super) after: &'a RawDocument,
+}
+
 impl ItemUpdate {
-    /// Reads the change of the item at `position` from the `updateDescription` of its page.
-    pub(super) fn of(shape: &BucketShape, page: &RawDocument, position: usize) -> Self {
+    /// Reads the change of an item from the `updateDescription` of its page. Fields of the item that have only
+    /// another place in the stored item are left out.
+    pub(super) fn of(shape: &BucketShape, page: &RawDocument, item: ItemVersions<'_>) -> Self {
         let own = ItemPath {
             shape,
-            prefix: format!("{}.{position}", shape.items()),
+            prefix: format!("{}.{}", shape.items(), item.position),
         };
+        let is_kept = |field: &str, value| get(item.before, field).is_some_and(|before| same_bytes(before, value));
         let mut description = UpdateDescription::default();
         for (path, value) in get(page, "updatedFields")
             .and_then(RawBsonRef::as_document)
@@ -49,12 +61,13 @@ impl ItemUpdate {
             if path.as_str() == shape.items() {
                 return Self::Unknown;
             }
-            if let Some(field) = own.field(path.as_str()) {
+            if let Some(field) = own.field(path.as_str()).filter(|field| !is_kept(field, value)) {
                 put(&mut description.updated, &field, value);
             }
         }
         for path in array(page, "removedFields") {
-            if let Some(field) = path.as_str().and_then(|path| own.field(path)) {
+            let field = path.as_str().and_then(|path| own.field(path));
+            if let Some(field) = field.filter(|field| get(item.after, field).is_none()) {
                 description.removed.push(field);
             }
         }
@@ -162,7 +175,7 @@ impl UpdateDescription {
                 self.add_fields(path, old, new);
             }
             (RawBsonRef::Array(old), RawBsonRef::Array(new)) if !new.is_empty() => self.add_elements(path, old, new),
-            _ if crate::pattern::bucket::key::same_bytes(old, new) => {}
+            _ if same_bytes(old, new) => {}
             _ => put(&mut self.updated, path, new),
         }
     }
@@ -190,11 +203,17 @@ mod tests {
         options.rename.insert("quantity".to_owned(), "qty".to_owned());
         let shape = BucketShape::new(options).unwrap();
         let page = rawdoc! {
-            "updatedFields": { "count": 3, "history.1.qty": 4, "history.1.a.b": 5, "history.10.x": 6 },
-            "removedFields": ["history.1.qty.x", "history.2.y"],
+            "updatedFields": { "count": 3, "history.1.qty": 4, "history.1.a.b": 5, "history.1.x": 1, "history.10.x": 6 },
+            "removedFields": ["history.1.qty.x", "history.1.x", "history.2.y"],
             "truncatedArrays": [{ "field": "history.1.list", "newSize": 2 }, { "field": "history", "newSize": 2 }],
         };
-        let ItemUpdate::Fields(description) = ItemUpdate::of(&shape, &page, 1) else {
+        let same = rawdoc! { "x": 1 };
+        let item = |position| ItemVersions {
+            position,
+            before: &same,
+            after: &same,
+        };
+        let ItemUpdate::Fields(description) = ItemUpdate::of(&shape, &page, item(1)) else {
             panic!("not fields");
         };
         let expected = rawdoc! {
@@ -203,9 +222,9 @@ mod tests {
             "truncatedArrays": [{ "field": "list", "newSize": 2 }],
         };
         assert_eq!(description.document(), expected);
-        assert!(matches!(ItemUpdate::of(&shape, &page, 3), ItemUpdate::Unknown));
+        assert!(matches!(ItemUpdate::of(&shape, &page, item(3)), ItemUpdate::Unknown));
         let whole = rawdoc! { "updatedFields": { "history.1": { "_id": 1 } } };
-        assert!(matches!(ItemUpdate::of(&shape, &whole, 1), ItemUpdate::Whole));
+        assert!(matches!(ItemUpdate::of(&shape, &whole, item(1)), ItemUpdate::Whole));
     }
 
     #[test]
