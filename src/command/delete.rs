@@ -35,6 +35,8 @@ impl<'a> Delete<'a> {
         let batch = WriteBatch::parse(header, "delete", "delete.deletes", |name, field| {
             match name {
                 "let" => let_variables = field.document()?,
+                // A deletion validates nothing.
+                "bypassDocumentValidation" => drop(field.flag()?),
                 _ => return Ok(false),
             }
             Ok(true)

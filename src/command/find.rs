@@ -3,6 +3,7 @@
 use bson::raw::{RawBsonRef, RawDocument};
 
 use super::arguments::CommandField;
+use super::document::first_field;
 use super::error::{CommandError, ErrorCode};
 
 /// A parsed `find`. An absent document is `None`, as is an empty one that means the same.
@@ -40,6 +41,17 @@ pub struct Find<'a> {
 }
 
 impl<'a> Find<'a> {
+    /// Whether the query has no order of its own, and selects documents by a list of `_id`s alone. A plain
+    /// collection answers it by the index on `_id`, so its documents come in the order of `_id`.
+    #[must_use]
+    pub fn is_by_listed_ids(&self) -> bool {
+        let only = |document: &'a RawDocument| first_field(document).filter(|_| document.iter().count() == 1);
+        let condition = self.filter.and_then(only);
+        let operator = condition.and_then(|(field, list)| only(list.as_document().filter(|_| field == "_id")?));
+        let has_list = operator.is_some_and(|(operator, _)| operator == "$in");
+        has_list && self.sort.is_none() && self.hint.is_none() && self.collation.is_none()
+    }
+
     /// Parses the body of a `find`.
     ///
     /// # Errors

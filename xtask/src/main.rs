@@ -6,6 +6,7 @@ mod dashboard;
 mod demo;
 mod deploy;
 mod drivers;
+mod frameworks;
 mod load;
 mod measures;
 mod mongod;
@@ -42,6 +43,9 @@ enum Command {
     Bench(bench::Command),
     /// Compares what the drivers of all languages see through mongoshape with what they see without it
     Drivers(drivers::Options),
+    /// Runs unchanged applications on Mongoose, Beanie, Spring Data and Go's driver, without mongoshape and
+    /// through it, and compares
+    Frameworks(frameworks::Options),
     /// Prints sizes, names and comments of the sources
     Measures(measures::Options),
     /// Runs a mongod to try mongoshape with, fetched if need be, until Ctrl-C
@@ -64,6 +68,7 @@ fn main() -> ExitCode {
         Command::Bench(command) => bench::run(&command),
         Command::Deploy(options) => deploy::run(&options),
         Command::Drivers(options) => drivers::run(&options),
+        Command::Frameworks(options) => frameworks::run(&options),
         Command::Measures(options) => measures::run(&options),
         Command::Mongod(options) => mongod::run(&options),
         Command::Mongoose(options) => mongoose::run(&options),

@@ -86,7 +86,8 @@ fn run_at(mocha: &Mocha, name: &str, address: SocketAddr, files: &[String]) -> R
 /// A run through a proxy with these shapes.
 fn proxied(mocha: &Mocha, name: &str, options: &Options, shapes: &str) -> Result<Outcomes> {
     let mongod = start_mongod()?;
-    let mut of_proxy = ProxyOptions::new(&mongod.uri()).config(shapes);
+    // As often as this mongod deletes expired documents.
+    let mut of_proxy = ProxyOptions::new(&mongod.uri()).config(shapes).expire_every(1000);
     if let Some(binary) = &options.binary {
         of_proxy = of_proxy.binary(binary);
     }

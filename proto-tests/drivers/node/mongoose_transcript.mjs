@@ -4,11 +4,17 @@ import mongoose from "mongoose";
 
 // What Mongoose fills in by its clock.
 const TIMES = ["createdAt", "updatedAt"];
+// An id with a time after this was made by the driver.
+const FIRST_MADE = new Date(Date.UTC(2020, 0, 1));
+
+function idShown(digits) {
+  return new mongoose.Types.ObjectId(digits).getTimestamp() > FIRST_MADE ? "made" : digits;
+}
 
 function shown(value) {
   if (value === undefined || value === null) return null;
   if (value instanceof mongoose.Document) return shown(value.toObject({ virtuals: true, id: false }));
-  if (value instanceof mongoose.Types.ObjectId) return { $oid: value.toHexString() };
+  if (value instanceof mongoose.Types.ObjectId) return { $oid: idShown(value.toHexString()) };
   if (value instanceof Date) return { $date: value.toISOString() };
   if (value instanceof Map) return shown(Object.fromEntries(value));
   if (Array.isArray(value)) return [...value].map(shown);
@@ -21,7 +27,7 @@ function shown(value) {
 
 // What an application can tell of an error.
 function failure(error) {
-  const seen = { error: error.name, message: error.message };
+  const seen = { error: error.name, message: error.message.replace(/\b[0-9a-f]{24}\b/g, idShown) };
   if (error.code !== undefined) Object.assign(seen, { code: error.code, codeName: error.codeName });
   if (error.keyPattern) Object.assign(seen, { keyPattern: error.keyPattern, keyValue: error.keyValue });
   if (error.writeErrors) {

@@ -9,29 +9,47 @@ use anyhow::Result;
 use super::{PROGRAMS, locked};
 use crate::{commands, paths};
 
-/// The program in Go.
+/// The script in Go.
 pub fn go() -> Result<PathBuf> {
+    go_program(".", "script")
+}
+
+/// The shop in Go.
+pub fn go_shop() -> Result<PathBuf> {
+    go_program("./orders", "orders")
+}
+
+fn go_program(package: &str, name: &str) -> Result<PathBuf> {
     let folder = paths::target().join("drivers/go");
     let _lock = locked(&folder)?;
-    let program = folder.join("script");
+    let program = folder.join(name);
     let mut go = Command::new("go");
     go.current_dir(PROGRAMS.join("go"))
         .args(["build", "-o"])
         .arg(&program)
-        .arg(".");
+        .arg(package);
     commands::run(&mut go, "install Go 1.25 or later, or 1.21, which fetches it")?;
     Ok(program)
 }
 
-/// The class path of the program in Java.
+/// The class path of the script in Java.
 pub fn java() -> Result<OsString> {
-    let folder = paths::target().join("drivers/java");
+    maven("java")
+}
+
+/// The class path of the shop on Spring Data.
+pub fn spring() -> Result<OsString> {
+    maven("spring")
+}
+
+fn maven(project: &str) -> Result<OsString> {
+    let folder = paths::target().join("drivers").join(project);
     let _lock = locked(&folder)?;
     let mut output = OsString::from("-Doutput=");
     output.push(&folder);
     let mut maven = Command::new("mvn");
     maven
-        .current_dir(PROGRAMS.join("java"))
+        .current_dir(PROGRAMS.join(project))
         .args(["--quiet", "--batch-mode"])
         .arg(output)
         .arg("compile");

@@ -19,6 +19,11 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "cargo xtask drivers",
         "wants Go and Java; its tests run in `--test drivers`",
     ),
+    (
+        "CONTRIBUTING.md",
+        "cargo xtask frameworks",
+        "wants Go and Java; those in JavaScript and Python run in `--test drivers`",
+    ),
     ("CONTRIBUTING.md", "cargo xtask pymongo", "takes minutes; run by hand"),
     (
         "CONTRIBUTING.md",

@@ -1,12 +1,14 @@
 //! Unchanged programs on the drivers of all languages: their output through the proxy equals their output
 //! without it.
 //!
-//! On shaped collections here, and with object mappers in [`models`]; on plain collections and with every
-//! presentation of the proxy in [`matrix`].
+//! On shaped collections here, and with object mappers in [`models`] and [`shops`]; on plain collections and
+//! with every presentation of the proxy in [`matrix`].
 
+mod application;
 mod matrix;
 mod models;
 mod rust_driver;
+mod shops;
 
 use std::process::Command;
 

@@ -9,6 +9,7 @@ mod merge;
 mod numbered_pages;
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
+use bson::rawdoc;
 
 use self::access_path::{AccessPath, BatchTerms};
 use self::item_cursor::{BatchLimit, BatchRequest, BatchStatus, ItemCursor};
@@ -37,11 +38,21 @@ pub(in crate::session) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDo
     check(run, &find)?;
     run.ensure_readable(find.hint).await?;
     check_tailable(run, &find)?;
+    let by_id = rawdoc! { "_id": 1 };
+    let find = in_plain_order(find, &by_id);
     if let Some(reply) = without_pipeline(run, &find).await? {
         return Ok(reply);
     }
     run.context.shared.metrics.read(&run.label(), Strategy::Pipeline);
     by_pipeline(run, &find).await
+}
+
+/// The query with a sort by `_id` if a plain collection returns its documents in that order anyway.
+fn in_plain_order<'a>(mut find: Find<'a>, by_id: &'a RawDocument) -> Find<'a> {
+    if find.is_by_listed_ids() {
+        find.sort = Some(by_id);
+    }
+    find
 }
 
 /// The reply that the proxy makes from buckets. `None` if the query needs a pipeline.
@@ -60,6 +71,8 @@ pub(super) async fn explained(run: &mut BucketCommand<'_>, find: &Find<'_>) -> R
     check(run, find)?;
     run.ensure_readable(find.hint).await?;
     check_tailable(run, find)?;
+    let by_id = rawdoc! { "_id": 1 };
+    let find = &in_plain_order(find.clone(), &by_id);
     if let Some(query) = BucketQuery::of(run.shape, find)
         && let Some(explained) = buckets_explained(run, find, &query).await?
     {

@@ -18,7 +18,6 @@ use tempfile::TempDir;
 const RUN_LIMIT: Duration = Duration::from_hours(1);
 /// What the suite's own CI allows a test.
 const TEST_LIMIT_MS: &str = "10000";
-const REPORT: &str = "outcomes.json";
 /// All that the suite runs without an encryption library.
 const FILES: &str = "test/**/*.test.js";
 const NOT_RUN: &str = "test/encryption/**/*.test.js";
@@ -78,7 +77,8 @@ impl Mocha {
         Ok(Self { checkout, program })
     }
 
-    /// Runs `files`, or all, against `address`. mocha's output goes to the report of this name.
+    /// Runs `files`, or all, against `address`. mocha's output and its report, with the errors of failed tests,
+    /// go to files of this name.
     pub(super) fn run(&self, name: &str, address: SocketAddr, files: &[String]) -> Result<Outcomes> {
         let folder = TempDir::with_prefix("mongoshape-mongoose-")?;
         let reports = paths::target().join("mongoose");
@@ -95,7 +95,8 @@ impl Mocha {
             "--reporter",
             "json",
         ]);
-        let output = folder.path().join(REPORT);
+        let output = reports.join(format!("{name}.json"));
+        fs::write(&output, "")?;
         command
             .arg("--reporter-option")
             .arg(format!("output={}", output.display()));
@@ -114,7 +115,7 @@ impl Mocha {
             "{name}: mocha still ran after {RUN_LIMIT:?}; see {}",
             log.display()
         );
-        let report: Report = serde_json::from_str(&mocha.read(REPORT))
+        let report: Report = serde_json::from_str(&fs::read_to_string(&output)?)
             .with_context(|| format!("{name}: mocha left no report; see {}", log.display()))?;
         Ok(outcomes(report))
     }

@@ -177,3 +177,25 @@ fn system_variables_are_available_as_in_mongod() -> Result<()> {
     comparison.alike(&doc! { "aggregate": COLLECTION, "pipeline": stages, "cursor": {} })?;
     Ok(())
 }
+
+/// Of `_id`s in no order, in several pages. mongod reads them by the index on `_id`.
+#[test]
+fn listed_ids_are_returned_in_the_order_of_the_ids() -> Result<()> {
+    let mut comparison = comparison()?;
+    let items = [30, 17, 25, 99, 13].map(|number| doc! { "_id": number, "k": number % 2 });
+    comparison.insert(&items)?;
+    let list = doc! { "_id": { "$in": [25, 7, 99, 3, "none", 13, 30, 11, 25.0, 17] } };
+    let find = doc! { "find": COLLECTION, "filter": list };
+    for more in [
+        doc! {},
+        doc! { "limit": 3 },
+        doc! { "skip": 2, "limit": 4 },
+        doc! { "limit": 1, "singleBatch": true },
+        doc! { "projection": { "k": 1, "_id": 0 } },
+    ] {
+        let mut find = find.clone();
+        find.extend(more);
+        comparison.alike(&find)?;
+    }
+    Ok(())
+}

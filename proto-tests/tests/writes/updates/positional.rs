@@ -17,6 +17,11 @@ fn positional_operator_changes_the_element_matched_by_the_filter() -> Result<()>
             doc! { "q": { "u": 4, "tags": { "$gte": 5 } }, "u": { "$unset": { "tags.$": 1 } } },
             doc! { "q": { "u": 5, "lines": { "$elemMatch": { "a": 7, "b": 2 } } }, "u": { "$set": { "lines.$": { "c": 1 } } } },
             doc! { "q": { "k": 1, "lines.a": 7 }, "u": { "$inc": { "lines.$.b": 1 } }, "multi": true },
+            doc! { "q": { "u": 11 }, "u": { "$unset": { "lines.0.b": 1 } } },
+            doc! { "q": { "u": 11, "lines.b": { "$exists": true } }, "u": { "$set": { "lines.$.b": 22 } } },
+            doc! { "q": { "u": 12 }, "u": { "$set": { "lines.0.t": [], "lines.1.t": [1] } } },
+            doc! { "q": { "u": 12, "lines.t": { "$exists": true } }, "u": { "$set": { "lines.$.b": 23 } } },
+            doc! { "q": { "u": 12, "lines.c": { "$exists": 1 } }, "u": { "$set": { "lines.$.b": 24 } } },
             doc! { "q": { "u": 6 }, "u": { "$set": { "lines.$.b": 1 } } },
             // Of two mistakes the one that comes first in the order of paths.
             doc! { "q": { "u": 6 }, "u": { "$pop": { "lines.$": 1, "inner.other": 1 } } },

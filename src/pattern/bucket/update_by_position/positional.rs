@@ -6,7 +6,7 @@
 
 use bson::raw::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use crate::command::document::{get, put, single};
+use crate::command::document::{as_flag, get, put, single};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::unsupported::Unsupported;
 
@@ -65,7 +65,7 @@ impl Positional {
             let of_root = name.split('.').next().unwrap_or_default();
             if of_root == root {
                 about_it = about_it.saturating_add(1);
-                if may_match_without_element(value) {
+                if may_match_without_element(value) && !self.demands_field(name, value) {
                     return Err(unclear().into());
                 }
             } else if name != "$comment" && (name.starts_with('$') || get(item, of_root).is_some_and(holds_array)) {
@@ -100,6 +100,22 @@ impl Positional {
         command.append(cstr!("pipeline"), &pipeline);
         command.append(cstr!("cursor"), RawDocumentBuf::new());
         Ok(Probe::Ask(command))
+    }
+
+    /// Whether the condition is `{$exists: true}` on a field of elements, which only an element can match.
+    fn demands_field(&self, path: &str, condition: RawBsonRef<'_>) -> bool {
+        let within = path
+            .strip_prefix(self.path.as_str())
+            .and_then(|rest| rest.strip_prefix('.'));
+        let is_field = within.is_some_and(|rest| rest.split('.').all(|part| part.parse::<u32>().is_err()));
+        let mut operators = condition
+            .as_document()
+            .into_iter()
+            .flat_map(RawDocument::iter)
+            .flatten();
+        let first = operators.next();
+        let is_demand = first.is_some_and(|(name, value)| name.as_str() == "$exists" && as_flag(value) == Some(true));
+        is_field && is_demand && operators.next().is_none()
     }
 
     /// The element's number in the first document of the result.

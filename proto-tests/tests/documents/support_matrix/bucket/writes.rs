@@ -82,6 +82,7 @@ pub(super) fn delete() -> Of {
         .sent("deletes", command(11, doc! {}))
         .sent("ordered", command(12, doc! { "ordered": false }))
         .sent("let", doc! { "delete": COLLECTION, "let": { "x": 13 }, "deletes": [{ "q": { "$expr": { "$eq": ["$q", "$$x"] } }, "limit": 1 }] })
+        .sent("bypassDocumentValidation", command(20, doc! { "bypassDocumentValidation": true }))
         .sent("stmtId", command(14, doc! { "stmtId": 3 }))
         .sent("stmtIds", command(15, doc! { "stmtIds": [3] }))
         .sent("collectionUUID", command(16, doc! { "collectionUUID": uuid() }))

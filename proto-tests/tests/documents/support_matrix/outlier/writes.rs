@@ -131,6 +131,7 @@ pub(super) fn delete() -> Of {
         .sent("deletes", doc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": 2 }, "limit": 1 }, { "q": { "n": 5 }, "limit": 1 }] })
         .sent("ordered", command(doc! { "ordered": false }))
         .sent("let", doc! { "delete": COLLECTION, "let": { "x": 3 }, "deletes": [{ "q": { "$expr": { "$eq": ["$n", "$$x"] } }, "limit": 1 }] })
+        .sent("bypassDocumentValidation", command(doc! { "bypassDocumentValidation": true }))
         .sent("stmtId", command(doc! { "stmtId": 3 }))
         .sent("stmtIds", command(doc! { "stmtIds": [3] }))
         .sent("collectionUUID", command(doc! { "collectionUUID": uuid() }))

@@ -26,6 +26,11 @@ fn only_one_condition_may_be_on_an_array() {
     assert!(!is_clear(&rawdoc! { "a": 2, "b": 3 }));
     assert!(!is_clear(&rawdoc! { "$or": [{ "a": 2 }] }));
     assert!(!is_clear(&rawdoc! { "a": { "$ne": 1 } }));
+    assert!(is_clear(&rawdoc! { "a.x": { "$exists": true } }));
+    assert!(!is_clear(&rawdoc! { "a.x": { "$exists": false } }));
+    assert!(!is_clear(&rawdoc! { "a.x": { "$exists": true, "$ne": 1 } }));
+    assert!(!is_clear(&rawdoc! { "a.0": { "$exists": true } }));
+    assert!(!is_clear(&rawdoc! { "a": { "$exists": true } }));
     let none = positional.probe(&item, Some(&rawdoc! { "n": 5 }));
     assert!(matches!(none, Ok(Probe::Failed(_))));
 }

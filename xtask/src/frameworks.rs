@@ -1,0 +1,31 @@
+//! `cargo xtask frameworks`: the shops on Mongoose, Beanie, Spring Data and Go's driver, directly and through
+//! mongoshape.
+//!
+//! They are tests of `proto-tests` and run as such. Those in Go and Java run only by this command, as they need
+//! Go, a JDK and Maven.
+
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use proto_tests::paths;
+
+/// The module of the tests.
+const TESTS: &str = "shops::";
+
+/// Which shops to run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Only one: mongoose, beanie, spring, go
+    only: Option<String>,
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let tests = format!("{TESTS}{}", options.only.as_deref().unwrap_or_default());
+    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .current_dir(paths::workspace())
+        .args(["test", "--quiet", "--package", "proto-tests", "--test", "drivers", "--"])
+        .args(["--include-ignored", &tests])
+        .status()?;
+    ensure!(status.success(), "not all shops see the same: see above");
+    Ok(())
+}
