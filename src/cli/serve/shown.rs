@@ -16,7 +16,9 @@ pub(super) fn refusals(metrics: &SessionMetrics) -> Vec<RefusalRow> {
     let kinds = metrics.refusals().into_iter();
     let row = |(kind, count): (RefusalKind, u64)| RefusalRow {
         namespace: kind.namespace,
+        command: kind.command.name(),
         reason: kind.reason.label(),
+        instead: kind.reason.remedy(),
         what: kind.what,
         is_observed: kind.is_observed,
         count,

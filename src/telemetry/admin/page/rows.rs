@@ -21,9 +21,13 @@ pub struct RefusalRow {
     /// The shape's namespace, as configured.
     pub namespace: String,
     /// As in the metrics' labels.
+    pub command: &'static str,
+    /// As in the metrics' labels.
     pub reason: &'static str,
-    /// A description of the refused command.
+    /// A description of the refused command or option.
     pub what: String,
+    /// What to do instead.
+    pub instead: &'static str,
     /// Whether the shape is in observe mode. Then the command was not refused.
     pub is_observed: bool,
     /// Number of refusals since the start.

@@ -11,15 +11,16 @@ use crate::telemetry::recent_warnings::Entry;
 const LIMITS: &str = "mongoshape_limits_hit_total";
 
 pub(super) fn refusals(span: &Span<'_>) -> Table {
-    let series = span.now.series(REJECTED, ["namespace", "reason"]);
-    let mut sums: BTreeMap<[&str; 2], f64> = BTreeMap::new();
+    let series = span.now.series(REJECTED, ["namespace", "command", "reason"]);
+    let mut sums: BTreeMap<[&str; 3], f64> = BTreeMap::new();
     for (labels, number) in series.into_iter().filter(|(_, number)| *number > 0.0) {
         *sums.entry(labels).or_default() += number;
     }
-    let rows = sums.keys().map(|[namespace, reason]| {
-        let labels = [("namespace", *namespace), ("reason", *reason)];
+    let rows = sums.keys().map(|[namespace, command, reason]| {
+        let labels = [("namespace", *namespace), ("command", *command), ("reason", *reason)];
         vec![
             Cell::code(*namespace),
+            Cell::code(*command),
             Cell::text(*reason),
             Cell::Rate(span.rate(REJECTED, &labels)),
             span.number(REJECTED, &labels),
@@ -29,7 +30,7 @@ pub(super) fn refusals(span: &Span<'_>) -> Table {
         title: "Refusals",
         width: Width::Half,
         note: "Commands answered with an error of the proxy; they changed nothing.".to_owned(),
-        head: vec!["Namespace", "Reason", "Rate", "Since the start"],
+        head: vec!["Namespace", "Command", "Reason", "Rate", "Since the start"],
         rows: rows.collect(),
         empty: "No command was refused.",
     }
@@ -44,17 +45,18 @@ pub(super) fn refused_kinds(kinds: &[RefusalRow]) -> Table {
         };
         vec![
             Cell::code(&kind.namespace),
+            Cell::code(kind.command),
             Cell::text(reason),
             Cell::text(&kind.what),
+            Cell::text(kind.instead),
             Cell::text(kind.count.to_string()),
         ]
     };
     Table {
         title: "What was refused",
         width: Width::Whole,
-        note: "The error messages that the application received, the latest first. docs/support.md lists alternatives."
-            .to_owned(),
-        head: vec!["Namespace", "Reason", "What", "Since the start"],
+        note: "The last 100 kinds, the latest first. The application received an error with the text.".to_owned(),
+        head: vec!["Namespace", "Command", "Reason", "What", "Instead", "Since the start"],
         rows: kinds.iter().map(row).collect(),
         empty: "Nothing was refused.",
     }
