@@ -3,6 +3,7 @@
 
 pub(crate) mod collection;
 pub(crate) mod misfit;
+mod observed;
 pub(crate) mod outlier;
 pub(crate) mod server;
 
@@ -60,6 +61,9 @@ async fn check_through(client: &Client, config: &Config, findings: &mut Findings
     findings.extend(server::check(client, config).await?);
     for target in upstream::targets(client, &config.shapes).await? {
         findings.extend(collection::check(&target).await);
+    }
+    for target in upstream::observed(client, &config.shapes).await? {
+        findings.extend(observed::check(&target).await);
     }
     Ok(())
 }
