@@ -41,6 +41,8 @@ pub struct SessionMetrics {
     reads: IntCounterVec,
     rejected: IntCounterVec,
     refusals: RefusalLog,
+    /// Unique indexes that were refused.
+    pub refused_unique_indexes: IntGauge,
     observed: ObservedMetrics,
     limits_hit: IntCounterVec,
     /// Metrics of inserts on bucket collections.
@@ -77,6 +79,10 @@ impl SessionMetrics {
             reads: counters("reads_total", READS, &["namespace", "strategy"])?,
             rejected: counters("rejected_total", REJECTED, &["namespace", "command", "reason"])?,
             refusals: RefusalLog::default(),
+            refused_unique_indexes: registered(
+                registry,
+                IntGauge::new("mongoshape_refused_unique_indexes", REFUSED_UNIQUE_INDEXES)?,
+            )?,
             observed: ObservedMetrics::register(registry)?,
             limits_hit: counters("limits_hit_total", LIMITS_HIT, &["limit"])?,
             inserts: InsertMetrics::register(registry)?,
@@ -195,5 +201,8 @@ const REJECTED: &str = "Refusals, by shape, by command (other: names without a l
                         change_stream, a name by uuid, a sharded cluster, or misfit: the stored documents do not have the shape, so \
                         every command is refused. When it grows, the application received an error with the reason, and docs/support.md \
                         lists alternatives; on misfit, run `mongoshape check`.";
+const REFUSED_UNIQUE_INDEXES: &str = "Unique indexes that this proxy or another one has refused, so nothing keeps their values apart. When it \
+                                      is not 0, the operator's page and `mongoshape check` name them, and docs/refused-indexes.md lists \
+                                      alternatives.";
 const LIMITS_HIT: &str = "Connections closed or refused because a client exceeded a limit, by the limit. When it grows, the log names \
                           the client: correct the client, or raise the limit in [listen].";

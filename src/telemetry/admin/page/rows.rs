@@ -1,5 +1,18 @@
 //! Rows of the page that the caller provides.
 
+use std::time::SystemTime;
+
+/// All of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PageRows {
+    /// One row for each shape.
+    pub shapes: Vec<ShapeRow>,
+    /// One row for each kind of refusal, the latest first.
+    pub refusals: Vec<RefusalRow>,
+    /// One row for each refused unique index, the latest first.
+    pub unique_indexes: Vec<UniqueIndexRow>,
+}
+
 /// A shape on the page, described by its configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShapeRow {
@@ -32,4 +45,19 @@ pub struct RefusalRow {
     pub is_observed: bool,
     /// Number of refusals since the start.
     pub count: u64,
+}
+
+/// A unique index that was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UniqueIndexRow {
+    /// `database.collection`.
+    pub namespace: String,
+    /// The index's name.
+    pub name: String,
+    /// Its key pattern as text.
+    pub key: String,
+    /// The error that the application received.
+    pub message: String,
+    /// The time of the last refusal.
+    pub at: SystemTime,
 }

@@ -1,11 +1,13 @@
 //! The section on errors: refusals, limits and the log.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::SystemTime;
 
 use bson::DateTime;
 
-use super::{REJECTED, RefusalRow, Span};
+use super::{REJECTED, Span};
 use crate::telemetry::admin::page::html::{Cell, Table, Width};
+use crate::telemetry::admin::page::rows::{RefusalRow, UniqueIndexRow};
 use crate::telemetry::recent_warnings::Entry;
 
 const LIMITS: &str = "mongoshape_limits_hit_total";
@@ -62,6 +64,28 @@ pub(super) fn refused_kinds(kinds: &[RefusalRow]) -> Table {
     }
 }
 
+pub(super) fn refused_unique_indexes(indexes: &[UniqueIndexRow]) -> Table {
+    let row = |index: &UniqueIndexRow| {
+        vec![
+            Cell::code(&index.namespace),
+            Cell::code(&index.name),
+            Cell::code(&index.key),
+            Cell::text(&index.message),
+            Cell::text(time(index.at)),
+        ]
+    };
+    Table {
+        title: "Refused unique indexes",
+        width: Width::Whole,
+        note: "Nothing keeps the values of these indexes apart. An entry ends when the index is dropped or created through mongoshape: see \
+               docs/refused-indexes.md."
+            .to_owned(),
+        head: vec!["Namespace", "Index", "Key", "Error", "Last refusal"],
+        rows: indexes.iter().map(row).collect(),
+        empty: "No unique index was refused.",
+    }
+}
+
 pub(super) fn limits(span: &Span<'_>) -> Table {
     let names: BTreeSet<&str> = span.now.by(LIMITS, "limit", &[]).into_keys().collect();
     let hit = names
@@ -80,16 +104,13 @@ pub(super) fn limits(span: &Span<'_>) -> Table {
 
 pub(super) fn warnings(recent: &[Entry]) -> Table {
     let row = |entry: &Entry| {
-        let at = DateTime::from_system_time(entry.at)
-            .try_to_rfc3339_string()
-            .unwrap_or_default();
         let times = if entry.times > 1 {
             format!("{} times in a row: ", entry.times)
         } else {
             String::new()
         };
         vec![
-            Cell::text(at),
+            Cell::text(time(entry.at)),
             Cell::text(entry.level.as_str()),
             Cell::code(entry.target),
             Cell::text(times + &entry.text),
@@ -103,4 +124,10 @@ pub(super) fn warnings(recent: &[Entry]) -> Table {
         rows: recent.iter().map(row).collect(),
         empty: "None since the start.",
     }
+}
+
+fn time(at: SystemTime) -> String {
+    DateTime::from_system_time(at)
+        .try_to_rfc3339_string()
+        .unwrap_or_default()
 }
