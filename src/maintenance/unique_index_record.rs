@@ -71,7 +71,7 @@ impl UniqueIndexRecord {
             return Ok(());
         };
         let refused = self.shared.refused_unique_indexes();
-        let pending = refused.pending();
+        let mut pending = refused.pending();
         let records = collection(client);
         let mut before = match recorded(client).await {
             // Usually the user lacks the right, which matters only if there is something to record.
@@ -84,9 +84,13 @@ impl UniqueIndexRecord {
                 before.retain(|index| !ended.includes(index));
             }
         }
+        // Without room for its record, an index stays on the page of this proxy.
+        let has_room = |index: &RefusedUniqueIndex| {
+            before.len() < MAX_INDEXES || before.iter().any(|before| before.id == index.id)
+        };
+        pending.refused.retain(has_room);
         for index in &pending.refused {
-            let is_known = before.iter().any(|before| before.id == index.id);
-            if (is_known || before.len() < MAX_INDEXES) && !exists(client, &index.id).await {
+            if !exists(client, &index.id).await {
                 let fields = doc! {
                     "key": &index.key,
                     "message": &index.message,

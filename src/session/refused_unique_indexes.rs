@@ -130,14 +130,18 @@ impl RefusedUniqueIndexes {
         }
     }
 
-    /// Notes the result of a command on a shaped collection.
+    /// Notes the result of a command on a shaped collection. Costs nothing for most commands.
     pub(super) fn note(&self, head: &CommandHeader<'_>, result: &Result<RawDocumentBuf, RunError>) {
+        use Command::{CreateIndexes, Drop, DropIndexes};
+        if !matches!(head.command, CreateIndexes | DropIndexes | Drop) {
+            return;
+        }
         let Some(namespace) = head.namespace().map(|namespace| namespace.to_string()) else {
             return;
         };
         let is_error = |code| matches!(result, Err(RunError::Command(error)) if error.is(code));
         let which = match head.command {
-            Command::CreateIndexes => match result {
+            CreateIndexes => match result {
                 Ok(_) => created(head),
                 Err(RunError::Command(CommandError::Own { code, message }))
                     if *code == ErrorCode::CommandNotSupported =>
@@ -146,9 +150,9 @@ impl RefusedUniqueIndexes {
                 }
                 Err(_) => None,
             },
-            Command::DropIndexes if result.is_ok() || is_error(ErrorCode::IndexNotFound) => dropped(head),
-            Command::DropIndexes | Command::Drop if is_error(ErrorCode::NamespaceNotFound) => Some(WhichIndexes::All),
-            Command::Drop if result.is_ok() => Some(WhichIndexes::All),
+            DropIndexes if result.is_ok() || is_error(ErrorCode::IndexNotFound) => dropped(head),
+            DropIndexes | Drop if is_error(ErrorCode::NamespaceNotFound) => Some(WhichIndexes::All),
+            Drop if result.is_ok() => Some(WhichIndexes::All),
             _ => None,
         };
         if let Some(which) = which {
@@ -181,6 +185,7 @@ impl RefusedUniqueIndexes {
                 known.entries.insert(id, KnownIndex { index, recorded });
             }
         });
+        self.notify();
     }
 
     fn end(&self, ended: EndedIndexes, command: Command) {
@@ -193,16 +198,20 @@ impl RefusedUniqueIndexes {
                 known.ended.push(ended);
             }
         });
+        self.notify();
     }
 
-    /// Changes the entries, and notifies the task if there is something to record.
+    /// Notifies the task if there is something to record.
+    fn notify(&self) {
+        if self.pending() != PendingRecords::default() {
+            self.changed.notify_one();
+        }
+    }
+
     fn change(&self, change: impl FnOnce(&mut KnownIndexes)) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut known);
         self.count.set(i64::try_from(known.entries.len()).unwrap_or(i64::MAX));
-        if !known.ended.is_empty() || known.entries.values().any(KnownIndex::is_pending) {
-            self.changed.notify_one();
-        }
     }
 
     /// Waits until there is something to record. Cancel safe.
