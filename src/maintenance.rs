@@ -9,4 +9,5 @@ mod inspect;
 pub(crate) mod setup;
 pub(crate) mod shape_fit;
 mod swap;
+pub(crate) mod unique_index_record;
 pub(crate) mod upstream;

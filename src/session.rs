@@ -31,6 +31,7 @@ mod outlier;
 mod outlier_shape_markers;
 mod page_times_cache;
 mod refusal;
+pub mod refused_unique_indexes;
 mod relay;
 mod route;
 mod shared;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::Context;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -23,6 +24,7 @@ use super::{ConfigFile, RecordedEnvironment};
 use crate::config::Config;
 use crate::maintenance::expiry::Expiry;
 use crate::maintenance::shape_fit::{self, SharedFit};
+use crate::maintenance::unique_index_record::UniqueIndexRecord;
 use crate::maintenance::upstream;
 use crate::server::Server;
 use crate::server::admission::Admission;
@@ -31,7 +33,7 @@ use crate::server::topology;
 use crate::session::Shared;
 use crate::session::metrics::SessionMetrics;
 use crate::telemetry::Telemetry;
-use crate::telemetry::admin::{Admin, OperatorPage};
+use crate::telemetry::admin::{Admin, OperatorPage, PageRows};
 use crate::telemetry::recent_warnings::RecentWarnings;
 
 /// The longest time that `/readyz` waits for the selection of a server.
@@ -92,7 +94,7 @@ pub(super) async fn run(
         metrics: shared.metrics().expiry.clone(),
         stop: stopping.clone(),
     };
-    let expiry = tokio::spawn(expiry.run());
+    let tasks = tasks(expiry, Arc::clone(&shared));
     let admin = Admin::new(
         telemetry,
         Arc::clone(&access),
@@ -114,7 +116,7 @@ pub(super) async fn run(
         .await;
     info!(signal = name, "stopping");
     stopping.cancel();
-    expiry.await.context("the deletion of expired items failed")?;
+    tasks.join_all().await;
     server.await.context("the server failed")??;
     // Last, so that metrics are available during a drain.
     admin_stopping.cancel();
@@ -122,6 +124,19 @@ pub(super) async fn run(
     upstream::close(driver).await;
     info!("stopped");
     Ok(())
+}
+
+/// Starts the tasks that use the credentials of `upstream.uri`.
+fn tasks(expiry: Expiry, shared: Arc<Shared>) -> JoinSet<()> {
+    let record = UniqueIndexRecord {
+        upstream: expiry.upstream.clone(),
+        shared,
+        stop: expiry.stop.clone(),
+    };
+    let mut tasks = JoinSet::new();
+    tasks.spawn(expiry.run());
+    tasks.spawn(record.run());
+    tasks
 }
 
 fn log_start(config: &Config, sockets: &Sockets<'_>, admin: SocketAddr) {
@@ -149,14 +164,14 @@ async fn driver_options(config: &Config) -> anyhow::Result<mongodb::options::Cli
     Ok(options)
 }
 
-/// The operator's page, with functions that return the current shapes and refusals.
+/// The operator's page, with a function that returns the current rows.
 fn page(shared: Arc<Shared>, recent: RecentWarnings) -> OperatorPage {
-    let counting = Arc::clone(&shared);
-    OperatorPage::new(
-        move || shown::rows(&shared.shapes()),
-        move || shown::refusals(counting.metrics()),
-        recent,
-    )
+    let rows = move || PageRows {
+        shapes: shown::shapes(&shared.shapes()),
+        refusals: shown::refusals(shared.metrics()),
+        unique_indexes: shown::unique_indexes(shared.refused_unique_indexes()),
+    };
+    OperatorPage::new(rows, recent)
 }
 
 fn workers(config: &Config) -> usize {

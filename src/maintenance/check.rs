@@ -3,8 +3,10 @@
 
 pub(crate) mod collection;
 pub(crate) mod misfit;
+mod observed;
 pub(crate) mod outlier;
 pub(crate) mod server;
+mod unique_indexes;
 
 use std::process::ExitCode;
 
@@ -58,8 +60,13 @@ async fn check_upstream(config: &Config, findings: &mut Findings) -> anyhow::Res
 
 async fn check_through(client: &Client, config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
     findings.extend(server::check(client, config).await?);
-    for target in upstream::targets(client, &config.shapes).await? {
-        findings.extend(collection::check(&target).await);
+    let targets = upstream::targets(client, &config.shapes).await?;
+    for target in &targets {
+        findings.extend(collection::check(target).await);
+    }
+    findings.extend(unique_indexes::check(client, &targets).await);
+    for target in upstream::observed(client, &config.shapes).await? {
+        findings.extend(observed::check(&target).await);
     }
     Ok(())
 }

@@ -11,6 +11,8 @@ pub(crate) enum Severity {
     Fine,
     /// Informative: the proxy works.
     Note,
+    /// The proxy works, and the application lacks something that it asks for.
+    Warning,
     /// The proxy would not work.
     Error,
 }
@@ -30,6 +32,10 @@ impl Finding {
 
     pub(crate) fn note(subject: impl Into<String>, text: impl Into<String>) -> Self {
         Self::new(Severity::Note, subject, text)
+    }
+
+    pub(crate) fn warning(subject: impl Into<String>, text: impl Into<String>) -> Self {
+        Self::new(Severity::Warning, subject, text)
     }
 
     pub(crate) fn error(subject: impl Into<String>, text: impl Into<String>) -> Self {
@@ -61,6 +67,7 @@ impl fmt::Display for Finding {
         let severity = match self.severity {
             Severity::Fine => "ok",
             Severity::Note => "note",
+            Severity::Warning => "warning",
             Severity::Error => "error",
         };
         write!(f, "{severity}: {}: {}", self.subject, self.text)

@@ -136,7 +136,7 @@ pub(crate) fn is_refused(error: &Error) -> bool {
     }
 }
 
-/// A collection whose shape is active, not only observed.
+/// A collection that has a shape.
 pub(crate) struct ShapedCollection {
     pub(crate) database: Database,
     pub(crate) collection: String,
@@ -189,9 +189,17 @@ impl ShapedCollection {
 ///
 /// Shapes in observe mode are left out, because their collections contain plain documents.
 pub(crate) async fn targets(client: &Client, shapes: &Shapes) -> anyhow::Result<Vec<ShapedCollection>> {
+    in_mode(client, shapes, Mode::Rewrite).await
+}
+
+/// Like [`targets`], for the shapes in observe mode.
+pub(crate) async fn observed(client: &Client, shapes: &Shapes) -> anyhow::Result<Vec<ShapedCollection>> {
+    in_mode(client, shapes, Mode::Observe).await
+}
+
+async fn in_mode(client: &Client, shapes: &Shapes, mode: Mode) -> anyhow::Result<Vec<ShapedCollection>> {
     let mut targets = Vec::new();
-    let is_rewritten = |shape: &&Arc<Shape>| shape.mode() == Mode::Rewrite;
-    for shape in shapes.iter().filter(is_rewritten) {
+    for shape in shapes.iter().filter(|shape| shape.mode() == mode) {
         let collection = shape.namespace().collection();
         let databases = match shape.namespace().database() {
             Some(name) => vec![name.to_owned()],

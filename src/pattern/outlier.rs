@@ -13,6 +13,7 @@ pub mod pipeline;
 pub mod reassemble;
 pub mod resplit;
 pub mod statement;
+pub mod unsupported_index;
 
 /// A shape for tests.
 #[cfg(test)]

@@ -156,16 +156,23 @@ impl Shapes {
         }
     }
 
-    /// The same shapes, with mode `observe` replaced by `rewrite`.
+    /// The same shapes, with the modes `observe` and `rewrite` exchanged: a dry run plans only for the shapes
+    /// in observe mode.
     #[must_use]
     pub fn for_dry_run(&self) -> Self {
-        let rewriting = |shape: &Arc<Shape>| match &**shape {
-            shape if shape.mode() != Mode::Observe => Arc::new(shape.clone()),
-            Shape::Bucket(shape) => Arc::new(Shape::Bucket(shape.rewriting())),
-            Shape::Outlier(shape) => Arc::new(Shape::Outlier(shape.rewriting())),
+        let exchanged = |shape: &Arc<Shape>| {
+            let mode = match shape.mode() {
+                Mode::Observe => Mode::Rewrite,
+                Mode::Rewrite => Mode::Observe,
+                Mode::Off => Mode::Off,
+            };
+            Arc::new(match &**shape {
+                Shape::Bucket(shape) => Shape::Bucket(shape.with_mode(mode)),
+                Shape::Outlier(shape) => Shape::Outlier(shape.with_mode(mode)),
+            })
         };
         let shapes = self.by_collection.iter();
-        let shapes = shapes.map(|(name, of_name)| (name.clone(), of_name.iter().map(rewriting).collect()));
+        let shapes = shapes.map(|(name, of_name)| (name.clone(), of_name.iter().map(exchanged).collect()));
         Self {
             by_collection: shapes.collect(),
         }

@@ -15,8 +15,8 @@ use bson::Binary;
 use bson::spec::BinarySubtype;
 
 use super::error::RunError;
-use super::metrics::SessionMetrics;
 use super::namespace_cache::NamespaceCache;
+use super::refusal::RefusalRecorder;
 use super::upstream_connection::UpstreamConnection;
 use crate::command::arguments::InheritedOptions;
 use crate::command::error::{CommandError, ErrorCode};
@@ -60,7 +60,7 @@ pub(super) struct ReadyCollection {
 /// The connection and rights with which a collection is checked.
 pub(super) struct CatalogSession<'a> {
     /// Counts collections that cannot be read, if the client gets the error.
-    pub(super) metrics: Option<&'a SessionMetrics>,
+    pub(super) refusals: Option<RefusalRecorder<'a>>,
     pub(super) link: &'a mut UpstreamConnection,
     pub(super) shape: &'a BucketShape,
     pub(super) namespace: Namespace<'a>,

@@ -8,6 +8,7 @@ use super::collection_catalog::{CatalogSession, Transaction};
 use super::cursor_owner::Owner;
 use super::error::RunError;
 use super::outlier_shape_markers::MarkerCheck;
+use super::refusal::RefusalRecorder;
 use super::shared::{Settings, Shared};
 use super::upstream::{Upstream, UpstreamKind};
 use super::upstream_connection::{UpstreamConnection, UpstreamRequest};
@@ -16,6 +17,7 @@ use crate::command::document::single;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
+use crate::command::registry::Command;
 use crate::command::reply::succeeded;
 use crate::pattern::shapes::{BucketShape, OutlierShape};
 
@@ -28,6 +30,8 @@ pub(super) struct CommandContext<'a> {
     /// The server's [term](Upstream::term).
     pub(super) term: u64,
     pub(super) head: &'a CommandHeader<'a>,
+    /// The client's command, also in an internal command that replaces it.
+    command: Command,
     /// Whether an internal command has begun the client's transaction.
     pub(super) txn_started: AtomicBool,
 }
@@ -48,6 +52,7 @@ impl<'a> CommandContext<'a> {
             upstream: upstream.kind(),
             term: upstream.term(),
             head,
+            command: head.command,
             txn_started: false.into(),
         }
     }
@@ -65,7 +70,16 @@ impl<'a> CommandContext<'a> {
             upstream: self.upstream,
             term: self.term,
             head,
+            command: self.command,
             txn_started: txn_started.into(),
+        }
+    }
+
+    /// Records refusals of the client's command.
+    pub(super) fn refusals(&self) -> RefusalRecorder<'a> {
+        RefusalRecorder {
+            metrics: &self.shared.metrics,
+            command: self.command,
         }
     }
 
@@ -124,7 +138,7 @@ impl<'a> CommandContext<'a> {
             makes_none: self.head.begins_with_read_concern(),
         });
         CatalogSession {
-            metrics: Some(&self.shared.metrics),
+            refusals: Some(self.refusals()),
             link: self.link,
             shape,
             namespace,
@@ -140,7 +154,7 @@ impl<'a> CommandContext<'a> {
         namespace: Namespace<'_>,
     ) -> Result<(), RunError> {
         let check = MarkerCheck {
-            metrics: &self.shared.metrics,
+            refusals: self.refusals(),
             carried: self.options(),
             link: self.link,
             shape,

@@ -42,6 +42,7 @@ use super::handshake::{self, Presentation};
 use super::memory::Reservation;
 use super::metrics::{ByteDirection, CommandOutcome};
 use super::outlier::DeferredSpills;
+use super::refusal::RefusalRecorder;
 use super::relay::{Relay, RelayError, RelayedRequest, ReplyFinding, ReplyInspection, RequestBytes};
 use super::route::{self, Route};
 use super::shared::{Settings, Shared};
@@ -238,8 +239,7 @@ impl Session<'_> {
         let begun = self.begin(head.command, Awaited::by(head.command, head.body()));
         let settings = self.settings.load();
         let route = route::decide(settings, &head);
-        let is_observed = matches!(route, Route::Relay) && settings.observer.is_some();
-        let observing = is_observed.then(|| Arc::clone(settings));
+        let observing = settings.observer.is_some().then(|| Arc::clone(settings));
         let done = self.dispatch(message, &head, route).await;
         self.count(&begun, done)?;
         if let Some(observer) = observing.as_ref().and_then(|settings| settings.observer.as_ref()) {
@@ -278,8 +278,9 @@ impl Session<'_> {
                 self.relay(request, ReplyInspection::Handshake(self.presentation)).await
             }
             Route::Reject(error, refused) => {
-                if let Some((namespace, refusal)) = &refused {
-                    self.shared.metrics.rejected(namespace, *refusal, error.message());
+                if let Some((namespace, reason)) = &refused {
+                    let (metrics, command) = (&self.shared.metrics, head.command);
+                    RefusalRecorder { metrics, command }.record(namespace, *reason, error.message());
                 }
                 if !head.expects_no_reply {
                     self.reply_in_kind(frame, error).await?;

@@ -96,7 +96,7 @@ impl<'a> CrossCollectionCommand<'a> {
             Some(on) => pipelines.on(&on, &stages),
             None => pipelines.stages(&stages, PipelinePosition::Open),
         };
-        let stages = stages.map_err(|refused| refuse_stage(&self.context.shared.metrics, &refused))?;
+        let stages = stages.map_err(|refused| refuse_stage(self.context.refusals(), &refused))?;
         let reached = pipelines.into_reached();
         if let Some(first) = reached.first() {
             self.check(body, first)?;
@@ -128,7 +128,7 @@ impl<'a> CrossCollectionCommand<'a> {
             configured: &reached.configured(),
             pattern: reached.pattern(),
         };
-        Err(collection.refuse(&self.context.shared.metrics, reason, what))
+        Err(collection.refuse(self.context.refusals(), reason, what))
     }
 
     /// The view's new definition, or the stages of an `aggregate`.
@@ -160,7 +160,7 @@ impl<'a> CrossCollectionCommand<'a> {
                     pattern: shape.pattern(),
                 };
                 return Err(collection
-                    .refuse(&self.context.shared.metrics, RefusalReason::Mention, what)
+                    .refuse(self.context.refusals(), RefusalReason::Mention, what)
                     .into());
             }
         }

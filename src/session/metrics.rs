@@ -22,8 +22,8 @@ pub use self::inserts::{HintUse, InsertMetrics, Placing};
 pub use self::label::{ByteDirection, CommandOutcome, Limit, RefusalReason, Strategy};
 pub use self::observed::ObservedMetrics;
 pub use self::outliers::OutlierMetrics;
-pub use self::refusals::RefusalKind;
 use self::refusals::RefusalLog;
+pub use self::refusals::{Refusal, RefusalKind};
 use crate::command::registry::Command;
 use crate::pattern::shapes::BucketShape;
 
@@ -41,6 +41,8 @@ pub struct SessionMetrics {
     reads: IntCounterVec,
     rejected: IntCounterVec,
     refusals: RefusalLog,
+    /// Unique indexes that were refused.
+    pub refused_unique_indexes: IntGauge,
     observed: ObservedMetrics,
     limits_hit: IntCounterVec,
     /// Metrics of inserts on bucket collections.
@@ -75,8 +77,12 @@ impl SessionMetrics {
             connections_total: counter(registry, "client_connections_total", CLIENT_CONNECTIONS_TOTAL)?,
             items_inserted: counters("bucket_items_inserted_total", ITEMS_INSERTED, &["namespace"])?,
             reads: counters("reads_total", READS, &["namespace", "strategy"])?,
-            rejected: counters("rejected_total", REJECTED, &["namespace", "reason"])?,
+            rejected: counters("rejected_total", REJECTED, &["namespace", "command", "reason"])?,
             refusals: RefusalLog::default(),
+            refused_unique_indexes: registered(
+                registry,
+                IntGauge::new("mongoshape_refused_unique_indexes", REFUSED_UNIQUE_INDEXES)?,
+            )?,
             observed: ObservedMetrics::register(registry)?,
             limits_hit: counters("limits_hit_total", LIMITS_HIT, &["limit"])?,
             inserts: InsertMetrics::register(registry)?,
@@ -102,9 +108,7 @@ impl SessionMetrics {
         for strategy in Strategy::ALL {
             self.reads.with_label_values(&[namespace, strategy.label()]);
         }
-        for reason in RefusalReason::ALL {
-            self.rejected.with_label_values(&[namespace, reason.label()]);
-        }
+        expect_refusals(&self.rejected, namespace);
     }
 
     /// Counts a command that ended. `spent`: `None` if its duration is meaningless.
@@ -131,17 +135,11 @@ impl SessionMetrics {
         self.reads.with_label_values(&[namespace, strategy.label()]).inc();
     }
 
-    /// Counts and logs a refusal. `what`: a description without values of documents.
-    pub fn rejected(&self, namespace: &str, reason: RefusalReason, what: &str) {
-        self.rejected.with_label_values(&[namespace, reason.label()]).inc();
-        self.refusals.add(namespace, reason, what);
-    }
-
-    /// Counts and logs a refusal of a collection whose documents do not fit its shape.
-    pub fn misfit(&self, namespace: &str) {
-        // The log must not contain the `_id` of the document.
-        let what = "the stored documents do not fit the shape: run `mongoshape check`";
-        self.rejected(namespace, RefusalReason::Misfit, what);
+    /// Counts and logs a refusal.
+    pub fn rejected(&self, refusal: &Refusal<'_>) {
+        let labels = [refusal.namespace, refusal.command.name(), refusal.reason.label()];
+        self.rejected.with_label_values(&labels).inc();
+        self.refusals.add(refusal);
     }
 
     /// The kinds of refusals with their counts, the most recent first.
@@ -177,6 +175,15 @@ impl SessionMetrics {
     }
 }
 
+/// Creates every series of a shape's refusals, so that it exists at zero.
+fn expect_refusals(rejected: &IntCounterVec, namespace: &str) {
+    for command in Command::all() {
+        for reason in RefusalReason::possible(command) {
+            rejected.with_label_values(&[namespace, command.name(), reason.label()]);
+        }
+    }
+}
+
 const CLIENT_CONNECTIONS: &str = "Open client connections; each has its own upstream connection. When it approaches \
                                   listen.max_connections, or mongod's own limit, further clients will be refused: make their pools \
                                   smaller, raise the limit, or run more proxies.";
@@ -189,9 +196,13 @@ const READS: &str = "Reads of shaped collections that were rewritten, by access 
                      index reads pages in the order of an index, stream reads all pages of a key, pipeline is an aggregation in mongod. \
                      When pipeline grows, queries neither select one key in the order of time nor sort by an index: add the key to the \
                      filter, sort by the time field, or create an index on the fields of the filter and the sort, and limit the query.";
-const REJECTED: &str = "Refusals, by shape and by the refused feature: a read, a write, an index, the collection as a whole, a command, \
-                        a mention by a command on another collection, a change_stream, a name by uuid, a sharded cluster, or misfit: \
-                        the stored documents do not have the shape, so every command is refused. When it grows, the application \
-                        received an error with the reason, and docs/support.md lists alternatives; on misfit, run `mongoshape check`.";
+const REJECTED: &str = "Refusals, by shape, by command (other: names without a label of their own) and by the refused feature: a read, a \
+                        write, an index, the collection as a whole, a command, a mention by a command on another collection, a \
+                        change_stream, a name by uuid, a sharded cluster, or misfit: the stored documents do not have the shape, so \
+                        every command is refused. When it grows, the application received an error with the reason, and docs/support.md \
+                        lists alternatives; on misfit, run `mongoshape check`.";
+const REFUSED_UNIQUE_INDEXES: &str = "Unique indexes that this proxy or another one has refused, so nothing keeps their values apart. When it \
+                                      is not 0, the operator's page and `mongoshape check` name them, and docs/refused-indexes.md lists \
+                                      alternatives.";
 const LIMITS_HIT: &str = "Connections closed or refused because a client exceeded a limit, by the limit. When it grows, the log names \
                           the client: correct the client, or raise the limit in [listen].";

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use bson::raw::RawDocumentBuf;
 
 use super::error::RunError;
-use super::metrics::SessionMetrics;
 use super::namespace_cache::NamespaceCache;
+use super::refusal::RefusalRecorder;
 use super::upstream_connection::UpstreamConnection;
 use crate::command::arguments::InheritedOptions;
 use crate::command::document::single;
@@ -36,7 +36,7 @@ enum MarkerState {
 
 /// The connection and rights for a check.
 pub(super) struct MarkerCheck<'a> {
-    pub(super) metrics: &'a SessionMetrics,
+    pub(super) refusals: RefusalRecorder<'a>,
     pub(super) link: &'a mut UpstreamConnection,
     pub(super) shape: &'a OutlierShape,
     pub(super) namespace: Namespace<'a>,
@@ -92,7 +92,7 @@ impl MarkerCheck<'_> {
             return Ok(MarkerState::Same);
         }
         let (namespace, remedy) = (self.namespace, shape_marker::REMEDY);
-        self.metrics.misfit(&self.shape.namespace().to_string());
+        self.refusals.misfit(self.shape.namespace());
         let message = format!(
             "mongoshape is configured to store {namespace} in the outlier pattern, but it has the layout of another shape: {}: {remedy}",
             differing.join(", ")

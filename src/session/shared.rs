@@ -21,6 +21,7 @@ use super::outlier::leftover_documents::Leftovers;
 use super::outlier::scratch_collection::Scratches;
 use super::outlier_shape_markers::OutlierShapeMarkers;
 use super::page_times_cache::RecentPages;
+use super::refused_unique_indexes::RefusedUniqueIndexes;
 use crate::pattern::shapes::Shapes;
 
 /// Time and size limits of a session.
@@ -99,6 +100,8 @@ pub struct Shared {
     pub(super) timestamps: Timestamps,
     pub(super) leftovers: Leftovers,
     pub(super) memory: MemoryBudget,
+    /// The unique indexes that were refused. A dry run has its own.
+    pub(super) refused_unique_indexes: RefusedUniqueIndexes,
     /// The recorder of an observer's dry run.
     pub(super) dry_run: Option<DryRun>,
 }
@@ -116,6 +119,7 @@ impl Shared {
         let memory = MemoryBudget::new(settings.limits.memory_bytes);
         Self {
             settings: ArcSwap::from_pointee(settings),
+            refused_unique_indexes: RefusedUniqueIndexes::new(metrics.refused_unique_indexes.clone()),
             metrics,
             cursors: CursorRegistry::new(memory.cursor_bytes / 2),
             timestamps: Timestamps::default(),
@@ -142,6 +146,12 @@ impl Shared {
     #[must_use]
     pub fn metrics(&self) -> &SessionMetrics {
         &self.metrics
+    }
+
+    /// The unique indexes that were refused.
+    #[must_use]
+    pub fn refused_unique_indexes(&self) -> &RefusedUniqueIndexes {
+        &self.refused_unique_indexes
     }
 
     pub(super) fn settings(&self) -> Arc<Settings> {

@@ -231,6 +231,15 @@ impl UpstreamConnection {
         Ok(succeeded(self.call(UpstreamRequest::plain(body)).await?)?)
     }
 
+    /// Has mongod validate a part of the client's command. A dry run needs no validation: the command was
+    /// relayed. Not cancel safe.
+    pub(super) async fn validate(&mut self, body: &RawDocument) -> Result<(), RunError> {
+        if self.is_dry_run {
+            return Ok(());
+        }
+        self.run(body).await.map(drop)
+    }
+
     /// The authenticated users as mongod reports them. `command`: the client's. Cached until
     /// [`UpstreamConnection::forget_users`]. Not cancel safe.
     pub(super) async fn users(&mut self, command: &RawDocument) -> Result<Vec<u8>, RunError> {

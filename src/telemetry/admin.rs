@@ -34,7 +34,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 pub use self::access::{Access, Token, TokenError, TokenFileError};
-pub use self::page::{OperatorPage, RefusalRow, ShapeRow};
+pub use self::page::{OperatorPage, PageRows, RefusalRow, ShapeRow, UniqueIndexRow};
 use self::pending_requests::{PendingRequest, Unasked};
 use super::metrics::Telemetry;
 

@@ -318,23 +318,37 @@ fn refusals_are_logged_with_their_reason_and_listed_on_the_operators_page() -> R
     };
     application.command(&sparse)?;
     let namespace = format!("{}.{COLLECTION}", shaped.database);
-    for (reason, count) in [("change_stream", 3.0), ("index", 1.0), ("read", 0.0)] {
-        let series = format!("mongoshape_rejected_total{{namespace=\"{namespace}\",reason=\"{reason}\"}}");
-        let counted = shaped.proxy.metric(&series);
-        ensure!((counted - count).abs() < 0.5, "{reason}: {counted}");
+    for (command, reason, count) in [
+        ("aggregate", "change_stream", 3.0),
+        ("createIndexes", "index", 1.0),
+        ("aggregate", "read", 0.0),
+    ] {
+        let labels = format!("command=\"{command}\",namespace=\"{namespace}\",reason=\"{reason}\"");
+        let counted = shaped.proxy.metric(&format!("mongoshape_rejected_total{{{labels}}}"));
+        ensure!((counted - count).abs() < 0.5, "{command}, {reason}: {counted}");
     }
     let page = shaped.proxy.admin_get("/")?.body;
-    for words in ["What was refused", "change_stream", "sparse", namespace.as_str()] {
+    for words in [
+        "What was refused",
+        "createIndexes",
+        "change_stream",
+        "sparse",
+        "as docs/refused-indexes.md describes",
+        namespace.as_str(),
+    ] {
         ensure!(page.contains(words), "no {words} in {page}");
     }
     let log = shaped.proxy.log();
-    for reason in ["change_stream", "index"] {
-        let lines = log.iter().filter(|line| {
-            let is_refusal = line.text.contains("refused a command") && line.text.contains(&namespace);
-            is_refusal && line.text.contains(reason)
-        });
+    for (command, reason, instead) in [
+        ("aggregate", "change_stream", "watch a collection without a shape"),
+        ("createIndexes", "index", "as docs/refused-indexes.md describes"),
+    ] {
+        let parts = ["refused a command", namespace.as_str(), command, reason, instead];
+        let lines = log
+            .iter()
+            .filter(|line| parts.iter().all(|part| line.text.contains(part)));
         let count = lines.count();
-        ensure!(count == 1, "{count} lines of the log at level info have {reason}");
+        ensure!(count == 1, "{count} lines of the log at level info have {parts:?}");
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 mod answer;
 mod bucket;
 mod document;
+mod observed;
 mod outlier;
 mod probe;
 mod source;

@@ -4,11 +4,11 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use bson::doc;
+use bson::{Document, doc};
 use proto_tests::proxy::find_binary;
 use proto_tests::raw::Connection;
 use proto_tests::shaped::{COLLECTION, Shaped};
-use proto_tests::{Level, Mongod, Proxy, ProxyOptions, buckets, frame, mongod};
+use proto_tests::{Level, Mongod, Proxy, ProxyOptions, buckets, database_name, frame, mongod};
 
 fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
@@ -138,6 +138,72 @@ fn all_configuration_mistakes_are_reported_at_once() -> Result<()> {
 fn metric(proxy: &Proxy, series: &str, expected: f64) {
     let value = proxy.metric(&format!("mongoshape_{series}"));
     assert!((value - expected).abs() < 0.5, "{series} is {value}, not {expected}");
+}
+
+#[test]
+fn check_lists_the_indexes_that_an_observed_shape_would_refuse() -> Result<()> {
+    let other = database_name();
+    let outlier = |database: &str| {
+        format!(
+            "mode = \"observe\"\n[[outlier]]\nnamespace = \"{database}.books\"\narray = \"buyers\"\nthreshold = 3\n\
+             extras = {{ ref = \"book_id\" }}\nmode = \"observe\"\n"
+        )
+    };
+    let shaped = Shaped::start(&outlier(&other))?;
+    let namespace = format!("{}.{COLLECTION}", shaped.database);
+    assert_output(
+        &shaped.proxy.run("check")?,
+        0,
+        &[&format!("note: {namespace}: is observed, and does not exist yet")],
+    );
+    let mut direct = shaped.direct()?;
+    let mut create = |database: &str, collection: &str, indexes: &[Document]| {
+        direct.command_ok(&doc! { "createIndexes": collection, "indexes": indexes, "$db": database })
+    };
+    create(
+        &shaped.database,
+        COLLECTION,
+        &[
+            doc! { "key": { "n": 1 }, "name": "n" },
+            doc! { "key": { "n": 1, "m": 1 }, "name": "nm", "unique": true },
+            doc! { "key": { "at": 1 }, "name": "at", "expireAfterSeconds": 9 },
+        ],
+    )?;
+    create(&other, "books", &[doc! { "key": { "_id": 1, "n": 1 }, "name": "n" }])?;
+    let ok = format!("ok: {namespace}: is observed: none of its 4 indexes would be refused");
+    let books = format!("ok: {other}.books: is observed: none of its 2 indexes would be refused");
+    assert_output(&shaped.proxy.run("check")?, 0, &[&ok, &books]);
+    create(
+        &shaped.database,
+        COLLECTION,
+        &[
+            doc! { "key": { "email": 1 }, "name": "email", "unique": true, "sparse": true },
+            doc! { "key": { "words": "text" }, "name": "words" },
+            doc! { "key": { "day": 1 }, "name": "mongoshape_day" },
+        ],
+    )?;
+    create(
+        &other,
+        "books",
+        &[doc! { "key": { "buyers": 1 }, "name": "b", "unique": true }],
+    )?;
+    let warnings = [
+        "index email would be refused and its uniqueness lost: a sparse unique index (it would omit whole pages, not items);",
+        "index words would be refused: a text index; docs/refused-indexes.md lists alternatives",
+        "index mongoshape_day would be refused: its name is reserved for the shape's own indexes;",
+    ];
+    let mut warnings: Vec<_> = warnings
+        .iter()
+        .map(|text| format!("warning: {namespace}: is observed: {text}"))
+        .collect();
+    warnings.push(
+        format!("warning: {other}.books: is observed: index b would be refused and its uniqueness lost: a unique index on buyers;"),
+    );
+    let output = shaped.proxy.run("check")?;
+    let parts: Vec<&str> = warnings.iter().map(String::as_str).collect();
+    assert_output(&output, 0, &parts);
+    assert_eq!(text(&output).matches("warning: ").count(), 4);
+    Ok(())
 }
 
 #[test]

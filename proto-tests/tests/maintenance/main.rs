@@ -8,4 +8,5 @@ mod earlier_versions;
 mod forecast;
 mod outlier_setup;
 mod pack;
+mod refused_unique_indexes;
 mod unique_indexes;

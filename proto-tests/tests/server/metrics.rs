@@ -1,6 +1,6 @@
 //! `/metrics` after a known workload, every value of it; and `promtool` and Prometheus on it.
 
 mod awaiting;
-mod exposition;
+pub(crate) mod exposition;
 mod prometheus;
 mod workload;

@@ -1,11 +1,12 @@
-//! The rows of the operator's page for shapes and refusals.
+//! The rows of the operator's page for shapes, refusals and refused unique indexes.
 
 use crate::pattern::shapes::{BucketShape, Mode, OutlierShape, Reads, Shape, Shapes};
 use crate::session::metrics::{RefusalKind, SessionMetrics};
-use crate::telemetry::admin::{RefusalRow, ShapeRow};
+use crate::session::refused_unique_indexes::{RefusedUniqueIndex, RefusedUniqueIndexes};
+use crate::telemetry::admin::{RefusalRow, ShapeRow, UniqueIndexRow};
 
 /// One row for each shape, by namespace.
-pub(super) fn rows(shapes: &Shapes) -> Vec<ShapeRow> {
+pub(super) fn shapes(shapes: &Shapes) -> Vec<ShapeRow> {
     let mut rows: Vec<_> = shapes.iter().map(|shape| row(shape)).collect();
     rows.sort_by(|one, other| one.namespace.cmp(&other.namespace));
     rows
@@ -16,12 +17,26 @@ pub(super) fn refusals(metrics: &SessionMetrics) -> Vec<RefusalRow> {
     let kinds = metrics.refusals().into_iter();
     let row = |(kind, count): (RefusalKind, u64)| RefusalRow {
         namespace: kind.namespace,
+        command: kind.command.name(),
         reason: kind.reason.label(),
+        instead: kind.reason.remedy(),
         what: kind.what,
         is_observed: kind.is_observed,
         count,
     };
     kinds.map(row).collect()
+}
+
+/// One row for each refused unique index, the latest first.
+pub(super) fn unique_indexes(refused: &RefusedUniqueIndexes) -> Vec<UniqueIndexRow> {
+    let row = |index: RefusedUniqueIndex| UniqueIndexRow {
+        namespace: index.id.namespace,
+        name: index.id.name,
+        key: index.key,
+        message: index.message,
+        at: index.at,
+    };
+    refused.all().into_iter().map(row).collect()
 }
 
 fn row(shape: &Shape) -> ShapeRow {

@@ -191,11 +191,11 @@ impl BucketShape {
         self.options.mode
     }
 
-    /// The same shape in mode `rewrite`.
-    pub(super) fn rewriting(&self) -> Self {
-        let mut rewriting = self.clone();
-        rewriting.options.mode = Mode::Rewrite;
-        rewriting
+    /// The same shape in another mode.
+    pub(super) fn with_mode(&self, mode: Mode) -> Self {
+        let mut shape = self.clone();
+        shape.options.mode = mode;
+        shape
     }
 
     /// The fingerprint: the options that stored pages depend on.

@@ -157,10 +157,10 @@ struct Stages {
 /// Plans the pipelines on buckets, and checks that the referenced collections can be read.
 async fn stored(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Result<Stages, RunError> {
     let mut pipelines = Pipelines::new(&run.context.settings.shapes, run.context.head.database);
-    let metrics = &run.context.shared.metrics;
+    let refusals = run.context.refusals();
     let stages = pipelines
         .stages(&aggregate.pipeline, PipelinePosition::Open)
-        .map_err(|refused| refuse_stage(metrics, &refused))?;
+        .map_err(|refused| refuse_stage(refusals, &refused))?;
     let all_items = match count_pushdown::of_aggregate(run.shape, &stages) {
         Some(counted) => counted,
         None => unwind::of_aggregate(run.shape, &stages).map_err(|what| run.unsupported(&what))?,

@@ -25,7 +25,8 @@ pub(super) async fn create(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf
         let namespace = run.namespace;
         let message =
             format!("mongoshape stores {namespace} in the bucket pattern: it cannot be created with '{option}'");
-        return Err(CommandError::new(ErrorCode::InvalidOptions, message).into());
+        let error = CommandError::new(ErrorCode::InvalidOptions, message);
+        return Err(run.refused(error).into());
     }
     if let Some(index) = clustered_index(run.context.head.body())
         && item_index::is_own(item_index::name(index))

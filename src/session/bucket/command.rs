@@ -86,18 +86,26 @@ impl<'a> BucketCommand<'a> {
         self.refuse(RefusalReason::of(self.context.head), what)
     }
 
+    /// Counts a refusal whose error is not [unsupported](Self::unsupported), and returns the error.
+    pub(super) fn refused(&self, error: CommandError) -> CommandError {
+        let reason = RefusalReason::of(self.context.head);
+        let recorder = self.context.refusals();
+        recorder.record(self.shape.namespace(), reason, error.message());
+        error
+    }
+
     pub(super) fn refuse(&self, reason: RefusalReason, what: &str) -> CommandError {
         let collection = RefusedCollection {
             namespace: self.namespace,
             configured: self.shape.namespace(),
             pattern: BucketShape::PATTERN,
         };
-        collection.refuse(&self.context.shared.metrics, reason, what)
+        collection.refuse(self.context.refusals(), reason, what)
     }
 
     /// Returns the error for a document that is not a bucket of the shape, and counts it.
     pub(super) fn corrupt_bucket_error(&self) -> CommandError {
-        self.context.shared.metrics.misfit(&self.label());
+        self.context.refusals().misfit(self.shape.namespace());
         let message = format!(
             "mongoshape is configured to store {} in the bucket pattern, but it contains a document that is not a bucket of layout \
              version 1: run `mongoshape check`, which names the document",

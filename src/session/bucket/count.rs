@@ -72,7 +72,7 @@ pub(super) async fn validate_variable(
     let narrowing = BucketPredicate::of(run.shape, query);
     if let Some(mut command) = unwound::variable_validation(command, narrowing.clauses(), query) {
         run.context.inherited().append_to_read(&mut command);
-        run.context.link.run(&command).await?;
+        run.context.link.validate(&command).await?;
     }
     Ok(())
 }

@@ -303,11 +303,13 @@ async fn by_pipeline(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<Raw
 /// mongod's error for the projection.
 async fn validate(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<(), RunError> {
     let command = unwound::validation(run.namespace.collection, find).map_err(|what| not_in_projection(run, what))?;
-    if let Some(command) = command {
-        let command = complete(run, command);
-        run.context.link.run(&command).await?;
+    match command {
+        Some(command) => {
+            let command = complete(run, command);
+            run.context.link.validate(&command).await
+        }
+        None => Ok(()),
     }
-    Ok(())
 }
 
 fn query_of<'a>(find: &Find<'a>) -> FilterAndCollation<'a> {

@@ -70,6 +70,10 @@ pub(super) async fn check_hint(run: &mut BucketCommand<'_>, given: Option<RawBso
     let Some(wanted) = given.and_then(hint).filter(|hint| *hint != IndexHint::Always) else {
         return Ok(());
     };
+    if run.context.link.is_dry_run() {
+        // mongod has checked the hint of the relayed command.
+        return Ok(());
+    }
     if let IndexHint::Natural(pattern) = wanted {
         return validate_natural(run, pattern).await;
     }

@@ -93,10 +93,10 @@ pub(super) async fn aggregate(
         return Err(run.unsupported(&format!("the stage {STAGE} in a transaction")).into());
     }
     let mut pipelines = Pipelines::new(&run.context.settings.shapes, run.context.head.database);
-    let metrics = &run.context.shared.metrics;
+    let refusals = run.context.refusals();
     let behind = pipelines
         .stages(behind, PipelinePosition::Open)
-        .map_err(|refused| refuse_stage(metrics, &refused))?;
+        .map_err(|refused| refuse_stage(refusals, &refused))?;
     let mut referenced = ReferencedCollections {
         context: &mut run.context,
     };

@@ -214,8 +214,8 @@ impl CatalogSession<'_> {
     }
 
     fn count_misfit(&self) {
-        if let Some(metrics) = self.metrics {
-            metrics.misfit(&self.shape.namespace().to_string());
+        if let Some(refusals) = self.refusals {
+            refusals.misfit(self.shape.namespace());
         }
     }
 }

@@ -58,6 +58,7 @@ impl Session<'_> {
         head: &CommandHeader<'_>,
         answer: Result<RawDocumentBuf, RunError>,
     ) -> Result<CommandOutcome, Closed> {
+        self.shared.refused_unique_indexes.note(head, &answer);
         let (reply, outcome) = match answer {
             // An error from mongod is a reply like any other.
             Ok(reply) | Err(RunError::Command(CommandError::Upstream(reply))) if head.is_retryable_write() => {

@@ -83,7 +83,7 @@ async fn add_collection(
 ) -> Result<(), RunError> {
     let carried = InheritedOptions::of(across.context.head.body());
     let mut asker = CatalogSession {
-        metrics: None,
+        refusals: None,
         link: across.context.link,
         shape,
         namespace,

@@ -118,6 +118,6 @@ impl ReferencedCollections<'_, '_> {
             configured: shape.namespace(),
             pattern: BucketShape::PATTERN,
         };
-        collection.refuse(&self.context.shared.metrics, RefusalReason::Mention, what)
+        collection.refuse(self.context.refusals(), RefusalReason::Mention, what)
     }
 }

@@ -32,7 +32,7 @@ pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDo
     let there = in_database(body, from.database);
     settings.catalog.forget(from);
     let mut asker = CatalogSession {
-        metrics: Some(&across.context.shared.metrics),
+        refusals: Some(across.context.refusals()),
         link: across.context.link,
         shape,
         namespace: from,
@@ -80,11 +80,8 @@ fn alike<'a>(
 fn refuse(across: &CrossCollectionCommand<'_>, namespace: Namespace<'_>, what: &str) -> CommandError {
     let shape = across.context.settings.shapes.lookup(namespace);
     if let Some(shape) = shape {
-        across
-            .context
-            .shared
-            .metrics
-            .rejected(&shape.namespace().to_string(), RefusalReason::Collection, what);
+        let recorder = across.context.refusals();
+        recorder.record(shape.namespace(), RefusalReason::Collection, what);
     }
     let pattern = shape.map_or(BucketShape::PATTERN, |shape| shape.pattern());
     CommandError::unsupported(namespace, pattern, what)

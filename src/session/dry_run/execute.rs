@@ -15,6 +15,7 @@ use crate::session::error::RunError;
 use crate::session::memory::Reservation;
 use crate::session::metrics::RefusalReason;
 use crate::session::outlier::{CommandState, DeferredSpills, OutlierCommand, OutlierRoute, passage};
+use crate::session::refusal::RefusalRecorder;
 use crate::session::route::{self, Route, ShapedTarget};
 use crate::session::shared::Settings;
 use crate::session::upstream::Upstream;
@@ -33,7 +34,7 @@ enum DryRunEnd {
 }
 
 impl Observer {
-    /// Counts a relayed command by the result that its execution would have.
+    /// Counts a command by the result that its execution would have if the observed shapes were active.
     pub(in crate::session) async fn observe(
         &self,
         head: &CommandHeader<'_>,
@@ -45,8 +46,19 @@ impl Observer {
         let end = match route {
             Route::Relay | Route::Handshake | Route::Reject(_, None) => return,
             Route::Reject(error, Some((namespace, reason))) => {
-                self.shared.metrics.rejected(&namespace, reason, error.message());
-                return self.record(&namespace, head, &DryRunEnd::Refused(error));
+                let (metrics, command) = (&self.shared.metrics, head.command);
+                let refused = match reason {
+                    RefusalReason::ChangeStream => self.in_stream(head.database),
+                    _ => vec![namespace],
+                };
+                let end = DryRunEnd::Refused(error);
+                for namespace in refused {
+                    if let DryRunEnd::Refused(error) = &end {
+                        RefusalRecorder { metrics, command }.record(&namespace, reason, error.message());
+                    }
+                    self.record(&namespace, head, &end);
+                }
+                return;
             }
             Route::Shaped(to) => {
                 link.set_dry_run(true);
@@ -105,6 +117,15 @@ impl Observer {
     ) -> DryRunEnd {
         let context = CommandContext::new(&self.shared, settings, link, upstream, head);
         DryRunEnd::of(CrossCollectionCommand { context }.run().await)
+    }
+
+    /// The observed shapes that a change stream on a database, or in `admin` on the cluster, includes, as
+    /// configured.
+    fn in_stream(&self, database: &str) -> Vec<String> {
+        let observed = self.shapes.iter().filter(|shape| shape.mode() == Mode::Observe);
+        let namespaces = observed.map(|shape| shape.namespace());
+        let included = namespaces.filter(|of| database == "admin" || of.database().is_none_or(|of| of == database));
+        included.map(ToString::to_string).collect()
     }
 
     /// The observed shapes that a command references, as configured.

@@ -184,6 +184,37 @@ impl RefusalReason {
         }
     }
 
+    /// The reasons for which the command can be refused, except by a client that gives the name of a
+    /// collection to a command that has none.
+    pub(super) fn possible(command: Command) -> impl Iterator<Item = Self> {
+        let names_collection = command.class() != CommandClass::Other
+            || matches!(command, Command::BulkWrite | Command::MapReduce | Command::Other);
+        let may_be = move |reason: &Self| match reason {
+            Self::ChangeStream => command == Command::Aggregate,
+            Self::Mention | Self::Uuid | Self::Cluster | Self::Misfit => names_collection,
+            own => names_collection && *own == Self::of_command(command),
+        };
+        Self::ALL.into_iter().filter(may_be)
+    }
+
+    /// What to do instead, for a person.
+    #[must_use]
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::Read | Self::Write | Self::Collection | Self::Command => {
+                "change the command as docs/support.md describes (docs/support-outlier.md for outliers)"
+            }
+            Self::Index => "create another index or none, as docs/refused-indexes.md describes",
+            Self::Mention => {
+                "read the collection by a command of its own, or change the stage as docs/support.md describes"
+            }
+            Self::ChangeStream => "watch a collection without a shape",
+            Self::Uuid => "name the collection",
+            Self::Cluster => "use a replica set: a sharded cluster cannot have shapes",
+            Self::Misfit => "run `mongoshape check`, which names the documents or options",
+        }
+    }
+
     /// The value of the label.
     #[must_use]
     pub fn label(self) -> &'static str {

@@ -2,9 +2,9 @@
 
 use prometheus::{IntCounterVec, Registry};
 
-use super::SessionMetrics;
-use super::label::{RefusalReason, Strategy};
+use super::label::Strategy;
 use super::registration::counters;
+use super::{SessionMetrics, expect_refusals};
 use crate::command::registry::Command;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
@@ -33,7 +33,7 @@ impl ObservedMetrics {
         let counters = |name: &str, help: &str, labels: &[&str]| counters(registry, name, help, labels);
         Ok(Self {
             commands: counters("observed_total", COMMANDS, &["namespace", "command"])?,
-            rejected: counters("observed_rejected_total", REJECTED, &["namespace", "reason"])?,
+            rejected: counters("observed_rejected_total", REJECTED, &["namespace", "command", "reason"])?,
             reads: counters("observed_reads_total", READS, &["namespace", "strategy"])?,
             unplanned: counters("observed_unplanned_total", UNPLANNED, &["namespace"])?,
             items: counters("observed_items_inserted_total", ITEMS, &["namespace"])?,
@@ -45,9 +45,7 @@ impl ObservedMetrics {
 
     /// Creates every series of an observed shape, so that it exists at zero.
     pub fn expect_namespace(&self, namespace: &str) {
-        for reason in RefusalReason::ALL {
-            self.rejected.with_label_values(&[namespace, reason.label()]);
-        }
+        expect_refusals(&self.rejected, namespace);
         for strategy in Strategy::ALL {
             self.reads.with_label_values(&[namespace, strategy.label()]);
         }
@@ -103,7 +101,8 @@ impl ObservedMetrics {
 
 const COMMANDS: &str = "Commands that a shape in observe mode would have rewritten or refused, by name; commands that an outlier shape \
                         would have relayed are not counted. When it stays 0, the application uses another namespace.";
-const REJECTED: &str = "Refusals that a shape in observe mode would have made, by the refused feature (see mongoshape_rejected_total). \
+const REJECTED: &str = "Refusals that a shape in observe mode would have made, by command and by the refused feature (see \
+                        mongoshape_rejected_total). \
                         When it grows, change the application first, or leave the collection plain: the log and the operator's page \
                         have the reasons, docs/support.md the alternatives.";
 const READS: &str = "Reads that a shape in observe mode would have rewritten, by access path if no page is short or out of order. When \

@@ -7,7 +7,7 @@ use crate::command::arguments::InheritedOptions;
 use crate::command::document::{as_flag, get, single};
 use crate::command::error::CommandError;
 use crate::command::reply::CursorReply;
-use crate::pattern::outlier::classify::{depends_on_array, names_own};
+use crate::pattern::outlier::unsupported_index::{self, sees_array};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
@@ -38,8 +38,8 @@ pub(super) async fn coll_mod(run: &mut OutlierCommand<'_>) -> Result<RawDocument
         let key = modified_key(run, index).await?;
         let mut made = index.to_owned();
         made.append(cstr!("key"), &key);
-        if let Some(what) = impossible(run, &made) {
-            return Err(run.unsupported(&format!("{what} on {}", run.shape.array())).into());
+        if let Some(what) = unsupported_index::unsupported(run.shape, &made) {
+            return Err(run.unsupported(&what).into());
         }
     }
     run.as_it_is().await
@@ -67,60 +67,22 @@ async fn modified_key(run: &mut OutlierCommand<'_>, index: &RawDocument) -> Resu
 fn check_validator(run: &OutlierCommand<'_>) -> Result<(), CommandError> {
     let validator = get(run.context.head.body(), "validator").and_then(RawBsonRef::as_document);
     match validator {
-        Some(validator) if sees_array(run, validator) => {
+        Some(validator) if sees_array(run.shape, validator) => {
             Err(run.unsupported(&format!("a validator that may depend on {}", run.shape.array())))
         }
         _ => Ok(()),
     }
 }
 
-fn sees_array(run: &OutlierCommand<'_>, expression: &RawDocument) -> bool {
-    depends_on_array(run.shape, expression) || names_own(run.shape, RawBsonRef::Document(expression))
-}
-
 pub(super) async fn create_indexes(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let indexes = get(run.context.head.body(), "indexes").and_then(RawBsonRef::as_array);
     let indexes = indexes.into_iter().flatten().flatten();
     for index in indexes.filter_map(RawBsonRef::as_document) {
-        if let Some(what) = impossible(run, index) {
-            return Err(run.unsupported(&format!("{what} on {}", run.shape.array())).into());
+        if let Some(what) = unsupported_index::unsupported(run.shape, index) {
+            return Err(run.unsupported(&what).into());
         }
     }
     run.as_it_is().await
-}
-
-/// The kind of an index that depends on all elements, while mongod indexes only those of the base
-/// document. `None`: the index is correct.
-fn impossible(run: &OutlierCommand<'_>, index: &RawDocument) -> Option<&'static str> {
-    let document = |name| get(index, name).and_then(RawBsonRef::as_document);
-    let key = document("key")?;
-    let is = |name| get(index, name).and_then(as_flag) == Some(true);
-    let is_text = |(name, value): (&str, RawBsonRef<'_>)| {
-        value == RawBsonRef::String("text") && (name == "$**" || sees_array(run, &single(name, 1)))
-    };
-    let fields: Vec<_> = key
-        .iter()
-        .flatten()
-        .map(|(name, value)| (name.as_str(), value))
-        .collect();
-    // An index on the array itself contains every document that has the array, whatever its
-    // elements.
-    let is_of_elements = fields
-        .iter()
-        .any(|(name, _)| *name != run.shape.array() && sees_array(run, &single(name, 1)));
-    if (is("unique") || is("prepareUnique")) && sees_array(run, key) {
-        Some("a unique index")
-    } else if fields.into_iter().any(is_text) || document("weights").is_some_and(|weights| sees_array(run, weights)) {
-        Some("a text index")
-    } else if is("sparse") && is_of_elements {
-        Some("a sparse index")
-    } else if get(index, "expireAfterSeconds").is_some() && sees_array(run, key) {
-        Some("a TTL index")
-    } else if document("partialFilterExpression").is_some_and(|partial| sees_array(run, partial)) {
-        Some("a partial index that depends")
-    } else {
-        None
-    }
 }
 
 /// Drops the collection, then its extras. Extras left by a failure are orphans.

@@ -48,7 +48,7 @@ impl OutlierCommand<'_> {
             configured: self.shape.namespace(),
             pattern: OutlierShape::PATTERN,
         };
-        collection.refuse(&self.context.shared.metrics, reason, what)
+        collection.refuse(self.context.refusals(), reason, what)
     }
 
     /// The namespace as a metrics label: as configured, which bounds the number of labels.
@@ -58,7 +58,7 @@ impl OutlierCommand<'_> {
 
     /// Returns the error for a document whose extras cannot be read, and counts it.
     pub(super) fn misfit(&self) -> CommandError {
-        self.context.shared.metrics.misfit(&self.label());
+        self.context.refusals().misfit(self.shape.namespace());
         let message = format!(
             "mongoshape is configured to store {} in the outlier pattern, but it contains a document whose extras are not of layout \
              version 1: run `mongoshape check`, which names the document",
@@ -69,7 +69,7 @@ impl OutlierCommand<'_> {
 
     /// Returns the error for documents whose extras do not exist, and counts it.
     pub(super) fn missing_extras(&self) -> CommandError {
-        self.context.shared.metrics.misfit(&self.label());
+        self.context.refusals().misfit(self.shape.namespace());
         missing_extras(&format!("a document of {}", self.namespace))
     }
 

@@ -47,7 +47,7 @@ pub(super) async fn validate_find(run: &mut OutlierCommand<'_>, find: &Find<'_>)
     let validation = unwound::validation(run.namespace.collection, find);
     if let Some(mut command) = validation.map_err(|what| run.unsupported(what))? {
         run.context.inherited().append_to_read(&mut command);
-        run.context.link.run(&command).await?;
+        run.context.link.validate(&command).await?;
     }
     Ok(())
 }
@@ -83,7 +83,7 @@ async fn validate_variable(
 ) -> Result<(), RunError> {
     if let Some(mut command) = unwound::variable_validation(command, &[], query) {
         run.context.inherited().append_to_read(&mut command);
-        run.context.link.run(&command).await?;
+        run.context.link.validate(&command).await?;
     }
     Ok(())
 }
@@ -164,10 +164,10 @@ pub(super) async fn aggregate(run: &mut OutlierCommand<'_>) -> Result<RawDocumen
             .into());
     }
     let mut pipelines = Pipelines::new(&run.context.settings.shapes, run.context.head.database);
-    let metrics = &run.context.shared.metrics;
+    let refusals = run.context.refusals();
     let rewritten = pipelines
         .stages(stages, PipelinePosition::Open)
-        .map_err(|refused| refuse_stage(metrics, &refused))?;
+        .map_err(|refused| refuse_stage(refusals, &refused))?;
     let stages = if is_of_collection {
         rewritten
     } else {

@@ -7,7 +7,7 @@ mod rows;
 mod sections;
 mod snapshot;
 
-pub use self::rows::{RefusalRow, ShapeRow};
+pub use self::rows::{PageRows, RefusalRow, ShapeRow, UniqueIndexRow};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -33,22 +33,16 @@ const REMEMBERED: usize = 12;
 
 /// The content of the page, beside the metrics.
 pub struct OperatorPage {
-    shapes: Box<dyn Fn() -> Vec<ShapeRow> + Send + Sync>,
-    refusals: Box<dyn Fn() -> Vec<RefusalRow> + Send + Sync>,
+    rows: Box<dyn Fn() -> PageRows + Send + Sync>,
     recent: RecentWarnings,
     readings: Mutex<VecDeque<Reading>>,
 }
 
 impl OperatorPage {
-    /// A page that reads shapes and refusals whenever it is rendered.
-    pub fn new(
-        shapes: impl Fn() -> Vec<ShapeRow> + Send + Sync + 'static,
-        refusals: impl Fn() -> Vec<RefusalRow> + Send + Sync + 'static,
-        recent: RecentWarnings,
-    ) -> Self {
+    /// A page that reads its rows whenever it is rendered.
+    pub fn new(rows: impl Fn() -> PageRows + Send + Sync + 'static, recent: RecentWarnings) -> Self {
         Self {
-            shapes: Box::new(shapes),
-            refusals: Box::new(refusals),
+            rows: Box::new(rows),
             recent,
             readings: Mutex::default(),
         }
@@ -83,8 +77,7 @@ impl OperatorPage {
         html::tiles(&mut live, &sections::summary(&span));
         let mut tables = String::new();
         let contents = sections::PageContents {
-            shapes: &(self.shapes)(),
-            refusals: &(self.refusals)(),
+            rows: &(self.rows)(),
             recent: &self.recent.entries(),
         };
         for table in sections::tables(&span, &contents) {
@@ -157,7 +150,11 @@ mod tests {
             by: "k".to_owned(),
             holds: "10 items".to_owned(),
         };
-        OperatorPage::new(move || vec![row()], Vec::new, RecentWarnings::default())
+        let rows = move || PageRows {
+            shapes: vec![row()],
+            ..PageRows::default()
+        };
+        OperatorPage::new(rows, RecentWarnings::default())
     }
 
     #[test]

@@ -29,7 +29,7 @@ async fn start_with(
         Telemetry::new().unwrap(),
         access,
         readiness,
-        OperatorPage::new(Vec::new, Vec::new, RecentWarnings::default()),
+        OperatorPage::new(PageRows::default, RecentWarnings::default()),
     );
     let served = tokio::spawn(admin.serve(listener, stop.clone()));
     (address, stop, served)

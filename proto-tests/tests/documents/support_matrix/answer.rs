@@ -51,26 +51,32 @@ pub(crate) fn of_both<P: Pattern>(
         (sides.plain_database(), cursors[0]),
         (sides.shaped_database(), cursors[1]),
     ];
-    let [of_plain, of_shaped] = databases.map(|(database, cursor)| {
-        let mut command = with_database(command, &database);
-        if command.get_i64("getMore").is_ok_and(|id| id == 0) {
-            command.insert("getMore", cursor);
-        }
-        if !command.contains_key("$db") {
-            command.insert("$db", &database);
-        }
-        if command.contains_key("lsid") {
-            command.insert("lsid", session(&database));
-        }
-        (command, database)
-    });
+    let [of_plain, of_shaped] = databases.map(|(database, cursor)| (prepared(command, &database, cursor), database));
     let plain = sides.plain.command(&of_plain.0)?;
     let shaped = sides.shaped.command(&of_shaped.0)?;
-    *cursors = [&plain, &shaped].map(|reply| {
-        let cursor = reply.get_document("cursor");
-        cursor.and_then(|cursor| cursor.get_i64("id")).unwrap_or_default()
-    });
+    *cursors = [&plain, &shaped].map(cursor);
     Ok([comparable(&plain, &of_plain.1), comparable(&shaped, &of_shaped.1)])
+}
+
+/// The cursor that a reply opens; 0: none.
+pub(crate) fn cursor(reply: &Document) -> i64 {
+    let cursor = reply.get_document("cursor");
+    cursor.and_then(|cursor| cursor.get_i64("id")).unwrap_or_default()
+}
+
+/// The command as it is sent to a database. A cursor 0 is `cursor`.
+pub(crate) fn prepared(command: &Document, database: &str, cursor: i64) -> Document {
+    let mut command = with_database(command, database);
+    if command.get_i64("getMore").is_ok_and(|id| id == 0) {
+        command.insert("getMore", cursor);
+    }
+    if !command.contains_key("$db") {
+        command.insert("$db", database);
+    }
+    if command.contains_key("lsid") {
+        command.insert("lsid", session(database));
+    }
+    command
 }
 
 /// A session of a database's own.

@@ -10,6 +10,7 @@ use bson::{DateTime, Document, doc};
 use proto_tests::sides::{COLLECTION, Sides};
 use proto_tests::{ItemIds, Shape};
 
+use crate::support_matrix::observed;
 use crate::support_matrix::probe::{Compared, Of, Probe};
 use crate::support_matrix::tried::{self, Expected, Tried};
 
@@ -64,6 +65,12 @@ fn rows_behave_as_documented_without_unique_ids() -> Result<()> {
 #[test]
 fn every_row_is_tried() -> Result<()> {
     tried::none_is_left_out::<Shape>(&all())
+}
+
+#[test]
+fn refusals_are_observed() -> Result<()> {
+    // The positional operator needs the element that matches.
+    observed::all(&filled(ItemIds::Unique)?, &all(), &[("update", "updates.u")])
 }
 
 /// All of them, in an order in which they can be sent one after the other.

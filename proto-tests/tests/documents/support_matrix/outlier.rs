@@ -15,6 +15,7 @@ use bson::{Bson, Document, bson, doc};
 use proto_tests::Outlier;
 use proto_tests::sides::{COLLECTION, Pattern, Sides};
 
+use crate::support_matrix::observed;
 use crate::support_matrix::probe::{Of, Probe};
 use crate::support_matrix::tried::{self, Expected, Tried};
 
@@ -275,6 +276,19 @@ fn write_rows_behave_as_documented() -> Result<()> {
 #[test]
 fn collection_rows_behave_as_documented() -> Result<()> {
     try_all(about_collections())
+}
+
+#[test]
+fn refusals_are_observed() -> Result<()> {
+    for of in [reads(), writes(), about_collections()] {
+        let mut sides = open()?;
+        fill_others(&mut sides)?;
+        fill(&mut sides, false, &documents())?;
+        // Only a value that is a symbol is refused, and the key of an index with this name is stored.
+        let unplanned = [("distinct", "collation"), ("collMod", "index")];
+        observed::all(&sides, &probes(of), &unplanned)?;
+    }
+    Ok(())
 }
 
 #[test]

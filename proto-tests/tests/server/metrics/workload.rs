@@ -14,6 +14,15 @@ enum Asks {
     Nobody,
 }
 
+/// The label of a command.
+fn label(command: &Document) -> String {
+    match command.keys().next().map_or("", String::as_str) {
+        "noSuchCommand" | "reIndex" => "other",
+        name => name,
+    }
+    .to_owned()
+}
+
 /// A connection whose commands and their bytes are expected in the metrics.
 struct Application {
     connection: Connection,
@@ -54,11 +63,7 @@ impl Application {
         count("bytes_total{direction=\"received\"}".to_owned(), sent.len());
         count("bytes_total{direction=\"sent\"}".to_owned(), received.len());
         let is_unknown = name == "noSuchCommand";
-        let label = if is_unknown || name == "reIndex" {
-            "other"
-        } else {
-            &name
-        };
+        let label = label(&command);
         count(
             format!("commands_total{{command=\"{label}\",outcome=\"{outcome}\"}}"),
             1,
@@ -87,9 +92,10 @@ impl Application {
     }
 
     fn rejected(&mut self, command: Document, (collection, reason): (&str, &str), asks: Asks) -> Result<()> {
+        let label = label(&command);
         self.run(command, "rejected", asks)?;
-        let namespace = self.namespace(collection);
-        self.expect(&format!("rejected_total{{{namespace},reason=\"{reason}\"}}"), 1.0);
+        let labels = format!("command=\"{label}\",{},reason=\"{reason}\"", self.namespace(collection));
+        self.expect(&format!("rejected_total{{{labels}}}"), 1.0);
         Ok(())
     }
 

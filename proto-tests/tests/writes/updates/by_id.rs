@@ -92,7 +92,7 @@ fn every_update_equals_a_plain_collection() -> Result<()> {
     }
     sides.check()?;
     let series = format!(
-        "mongoshape_rejected_total{{namespace=\"{}_s.{COLLECTION}\",reason=\"write\"}}",
+        "mongoshape_rejected_total{{command=\"update\",namespace=\"{}_s.{COLLECTION}\",reason=\"write\"}}",
         sides.database
     );
     ensure!(sides.proxy.metric(&series) < 0.5, "something was refused");

@@ -104,7 +104,7 @@ pub(in crate::session::bucket) fn name_is_kept(run: &BucketCommand<'_>, name: &s
     let message = format!(
         "mongoshape stores {namespace} in the bucket pattern: the index name '{name}' is reserved for the shape's own indexes"
     );
-    CommandError::new(ErrorCode::CannotCreateIndex, message)
+    run.refused(CommandError::new(ErrorCode::CannotCreateIndex, message))
 }
 
 async fn attempt(
@@ -219,7 +219,7 @@ fn error_of(run: &BucketCommand<'_>, conflict: &Conflict) -> CommandError {
                  '{name}'",
                 run.namespace
             );
-            CommandError::new(ErrorCode::IndexKeySpecsConflict, message)
+            run.refused(CommandError::new(ErrorCode::IndexKeySpecsConflict, message))
         }
     }
 }

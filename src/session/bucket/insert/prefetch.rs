@@ -17,7 +17,7 @@ use crate::pattern::bucket::layout::PageHeader;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::error::RunError;
-use crate::session::shared::Shared;
+use crate::session::refusal::RefusalRecorder;
 use crate::session::upstream_connection::UpstreamRequest;
 
 /// Keys or `_id`s in one query. Keeps the query short and its result usually within one batch.
@@ -161,9 +161,9 @@ async fn together(
 ) -> Result<(), RunError> {
     let mut found: HashMap<Vec<u8>, PageHeader> = HashMap::new();
     let shape = run.shape;
-    let (shared, namespace) = (run.context.shared, run.namespace);
+    let (refusals, namespace) = (run.context.refusals(), run.namespace);
     each(run, answer, |page| {
-        let (key, facts) = HeadLookup::parse(shape, page).ok_or_else(|| unreadable(shared, namespace, shape))?;
+        let (key, facts) = HeadLookup::parse(shape, page).ok_or_else(|| unreadable(refusals, namespace, shape))?;
         found.insert(key, facts);
         Ok(())
     })
@@ -185,7 +185,7 @@ fn apart(
 ) -> Result<(), CommandError> {
     let bucket = CursorReply::parse(answer).and_then(|cursor| cursor.documents().next());
     let facts = bucket.map(|bucket| {
-        PageHeader::parse(run.shape, bucket).ok_or_else(|| unreadable(run.context.shared, run.namespace, run.shape))
+        PageHeader::parse(run.shape, bucket).ok_or_else(|| unreadable(run.context.refusals(), run.namespace, run.shape))
     });
     let facts = facts.transpose()?;
     if let Some(group) = batch.groups.get_mut(group) {
@@ -255,8 +255,8 @@ pub(super) fn refuse(batch: &mut InsertBatch<'_>, taken: Suspects) {
     batch.refuse(refused);
 }
 
-fn unreadable(shared: &Shared, namespace: Namespace<'_>, shape: &BucketShape) -> CommandError {
-    shared.metrics.misfit(&shape.namespace().to_string());
+fn unreadable(refusals: RefusalRecorder<'_>, namespace: Namespace<'_>, shape: &BucketShape) -> CommandError {
+    refusals.misfit(shape.namespace());
     let message =
         format!("{namespace} contains a document that is not a bucket of layout version 1: run `mongoshape check`");
     CommandError::new(ErrorCode::InvalidOptions, message)

@@ -5,11 +5,11 @@ mod errors;
 mod shapes;
 mod traffic;
 
-use self::errors::{limits, refusals, refused_kinds, warnings};
+use self::errors::{limits, refusals, refused_kinds, refused_unique_indexes, warnings};
 use self::shapes::{fill, pages, shapes};
 use self::traffic::{commands, latencies, rates};
 use super::html::{Cell, Table};
-use super::rows::{RefusalRow, ShapeRow};
+use super::rows::PageRows;
 use super::snapshot::{Distribution, Labels, Reading};
 use crate::telemetry::recent_warnings::Entry;
 
@@ -117,21 +117,21 @@ pub(super) fn summary(span: &Span<'_>) -> Vec<(&'static str, Cell, String)> {
 
 /// The content of the page, except the metrics.
 pub(super) struct PageContents<'a> {
-    pub(super) shapes: &'a [ShapeRow],
-    pub(super) refusals: &'a [RefusalRow],
+    pub(super) rows: &'a PageRows,
     pub(super) recent: &'a [Entry],
 }
 
 /// The tables in order.
 pub(super) fn tables(span: &Span<'_>, contents: &PageContents<'_>) -> Vec<Table> {
-    let refused = refused_kinds(contents.refusals);
+    let refused = refused_kinds(&contents.rows.refusals);
     let mut tables = vec![
-        shapes(span, contents.shapes),
+        shapes(span, &contents.rows.shapes),
         rates(span),
         refusals(span),
         latencies(span),
     ];
-    tables.extend([commands(span), refused, fill(span), pages(span), limits(span)]);
+    let unique = refused_unique_indexes(&contents.rows.unique_indexes);
+    tables.extend([commands(span), refused, unique, fill(span), pages(span), limits(span)]);
     tables.push(warnings(contents.recent));
     tables
 }

@@ -46,14 +46,14 @@ impl Reading {
         sums
     }
 
-    /// All series of a metric: the values of two labels, and the series' value.
-    pub(super) fn series<'a>(&'a self, name: &str, labels: [&str; 2]) -> Vec<([&'a str; 2], f64)> {
+    /// All series of a metric: the values of these labels, and the series' value.
+    pub(super) fn series<'a, const N: usize>(&'a self, name: &str, labels: [&str; N]) -> Vec<([&'a str; N], f64)> {
         let Some(family) = self.family(name) else {
             return Vec::new();
         };
         let values = family.get_metric().iter().map(|metric| {
-            let [one, other] = labels.map(|label| label_of(metric, label).unwrap_or_default());
-            ([one, other], value(family, metric))
+            let values = labels.map(|label| label_of(metric, label).unwrap_or_default());
+            (values, value(family, metric))
         });
         values.collect()
     }
