@@ -72,6 +72,8 @@ pub enum ErrorCode {
     OperationNotSupportedInTransaction = 263,
     /// The index was dropped while it was built.
     IndexBuildAborted = 276,
+    /// Several indexes have the key pattern.
+    AmbiguousIndexKeyPattern = 181,
     /// A command or stage that the client's own `apiStrict` does not allow.
     ApiStrict = 323,
     /// A legacy message that MongoDB no longer supports.
@@ -141,6 +143,7 @@ impl ErrorCode {
             Self::QueryFeatureNotAllowed => "QueryFeatureNotAllowed",
             Self::NoSuchTransaction => "NoSuchTransaction",
             Self::OperationNotSupportedInTransaction => "OperationNotSupportedInTransaction",
+            Self::AmbiguousIndexKeyPattern => "AmbiguousIndexKeyPattern",
             Self::ApiStrict => "APIStrictError",
             Self::UnsupportedOpQueryCommand => "UnsupportedOpQueryCommand",
             Self::CollectionUuidMismatch => "CollectionUUIDMismatch",

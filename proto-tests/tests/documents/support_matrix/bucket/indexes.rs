@@ -41,16 +41,28 @@ pub(super) fn indexes() -> Of {
             of(doc! { "unique": true, "name": "u", "key": { "u": 1, "_id": 1 } }),
         )
         .but("indexes.unique", of(doc! { "unique": true, "sparse": true }))
-        .sent("indexes.sparse", of(doc! { "sparse": true }))
+        .sent("indexes.sparse", of(doc! { "sparse": true, "name": "s" }))
+        .but("indexes.sparse", of(doc! { "sparse": true, "unique": true }))
         .sent(
             "indexes.partialFilterExpression",
-            of(doc! { "partialFilterExpression": { "q": 1 } }),
+            of(doc! { "partialFilterExpression": { "q": 1 }, "name": "p" }),
+        )
+        .but(
+            "indexes.partialFilterExpression",
+            of(doc! { "partialFilterExpression": { "q": 1 }, "expireAfterSeconds": 5 }),
         )
         .sent(
             "indexes.expireAfterSeconds",
             of(doc! { "expireAfterSeconds": 100_000_000, "name": "e", "key": { "e": 1 } }),
         )
-        .sent("indexes.collation", of(doc! { "collation": { "locale": "de" } }))
+        .sent(
+            "indexes.collation",
+            of(doc! { "collation": { "locale": "de" }, "name": "de" }),
+        )
+        .but(
+            "indexes.collation",
+            of(doc! { "collation": { "locale": "de" }, "unique": true }),
+        )
         .sent("indexes.storageEngine", of(doc! { "storageEngine": {} }))
         .sent(
             "indexes.weights",
@@ -77,7 +89,7 @@ pub(super) fn indexes() -> Of {
         .sent("indexes.max", of(doc! { "key": { "a": "2d" }, "max": 10 }))
         .sent(
             "indexes.wildcardProjection",
-            of(doc! { "key": { "$**": 1 }, "wildcardProjection": { "x": 1 } }),
+            of(doc! { "key": { "$**": 1 }, "wildcardProjection": { "x": 1 }, "name": "wild" }),
         )
 }
 
