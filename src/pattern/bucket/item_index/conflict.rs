@@ -4,6 +4,7 @@
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
 use super::key_pattern::{is_clustered, is_id_key, key, name, same_index};
+use super::recorded::collation;
 use super::ttl_marker::EXPIRE_AFTER;
 use super::{Indexes, PARTIAL};
 use crate::command::document::{as_whole_number, get, put};
@@ -101,13 +102,13 @@ pub(super) fn normal(spec: &RawDocument) -> RawDocumentBuf {
         None => normal.append(cstr!("v"), 2),
     }
     let fields = ["hidden", "unique", "key", "name", "background", "sparse", PARTIAL];
-    for field in fields
-        .into_iter()
-        .chain([EXPIRE_AFTER, "wildcardProjection", "collation"])
-    {
+    for field in fields.into_iter().chain([EXPIRE_AFTER, "wildcardProjection"]) {
         if let Some(value) = get(spec, field) {
             put(&mut normal, field, value);
         }
+    }
+    if let Some(collation) = collation(spec) {
+        put(&mut normal, "collation", collation);
     }
     normal
 }

@@ -68,19 +68,16 @@ pub(super) fn stored(shape: &BucketShape, spec: &RawDocument) -> Result<RawDocum
         }
     }
     let filter = single(RECORDED, single("$eq", record));
-    match entries {
-        Some(key) => {
-            put(&mut stored, KEY, &key);
-            put(
-                &mut stored,
-                PARTIAL,
-                &single("$or", array_of(&[has_items(shape), filter])),
-            );
-        }
-        None => {
-            put(&mut stored, KEY, &single(RECORDED, 1));
-            put(&mut stored, PARTIAL, &filter);
-        }
+    if let Some(key) = entries {
+        put(&mut stored, KEY, &key);
+        put(
+            &mut stored,
+            PARTIAL,
+            single("$or", array_of(&[has_items(shape), filter])),
+        );
+    } else {
+        put(&mut stored, KEY, single(RECORDED, 1));
+        put(&mut stored, PARTIAL, &filter);
     }
     Ok(stored)
 }

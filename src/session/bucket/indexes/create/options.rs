@@ -57,7 +57,7 @@ async fn check(run: &mut BucketCommand<'_>, spec: &RawDocument) -> Result<(), Ru
                 let message = Some(RawBsonRef::String(&message));
                 CommandError::Upstream(with_replaced(reply, &[("errmsg", message)]))
             }
-            _ => error,
+            CommandError::Own { .. } => error,
         })),
         Ok(_) => Err(run.unsupported("createIndexes of this server version").into()),
     }
