@@ -99,6 +99,16 @@ impl Index {
         spec
     }
 
+    /// Properties that an index on items of a bucket collection cannot have, as text.
+    fn kinds_for_buckets(&self) -> Vec<&'static str> {
+        let is_unfit = |kind: &&str| match *kind {
+            "partial" => self.is_unique || self.is_expiring,
+            "sparse" | "an index with a collation" => self.is_unique,
+            _ => true,
+        };
+        self.kinds.iter().copied().filter(is_unfit).collect()
+    }
+
     /// Properties that an index on the array of an outlier collection cannot have, as text.
     pub(super) fn kinds_for_outliers(&self) -> Vec<&'static str> {
         let unique = self.is_unique.then_some("unique");
@@ -182,8 +192,9 @@ impl CollectionStats {
             self.unfit.push("already belongs to a shape".to_owned());
         }
         for index in &self.indexes {
-            if !index.is_plain() {
-                let kinds = index.kinds.join(", ");
+            let kinds = index.kinds_for_buckets();
+            if !kinds.is_empty() {
+                let kinds = kinds.join(", ");
                 let text = format!(
                     "has the index {}, which is {kinds}; bucket collections do not support it",
                     index.name

@@ -9,7 +9,10 @@ use super::namespace::Namespace;
 use super::value_text::value_text;
 
 /// The name in a specification that mongod refuses.
-const NO_INDEX: &str = "mongoshape_no_index";
+pub const NO_INDEX: &str = "mongoshape_no_index";
+
+/// The name of the index of [`mixed_options`].
+const MIXED_OPTIONS: &str = "mongoshape_mixed_options";
 
 /// The indexes of a `createIndexes`. `None` if they are not an array of documents: mongod then
 /// refuses the command.
@@ -52,6 +55,33 @@ pub fn is_sound(error: &CommandError) -> bool {
     let text = value_text(RawBsonRef::Document(&spec));
     let message = reply.get_str("errmsg").unwrap_or_default();
     error.is(ErrorCode::FailedToParse) && message.starts_with(&format!("Error in specification {text} "))
+}
+
+/// An index with two options that mongod refuses together. mongod checks them after it has parsed all
+/// specifications of the command, and after it has checked the options of the indexes before it.
+#[must_use]
+pub fn mixed_options() -> RawDocumentBuf {
+    let mut spec = single("name", MIXED_OPTIONS);
+    spec.append(cstr!("key"), single(MIXED_OPTIONS, 1));
+    spec.append(cstr!("sparse"), true);
+    spec.append(cstr!("partialFilterExpression"), RawDocumentBuf::new());
+    spec
+}
+
+/// Whether the error is that of [`mixed_options`].
+#[must_use]
+pub fn is_of_mixed_options(error: &CommandError) -> bool {
+    let CommandError::Upstream(reply) = error else {
+        return false;
+    };
+    let message = reply.get_str("errmsg").unwrap_or_default();
+    error.is(ErrorCode::CannotCreateIndex) && message.contains(MIXED_OPTIONS)
+}
+
+/// The name of an index, as mongod prints it in a specification.
+#[must_use]
+pub fn name_text(name: &str) -> String {
+    value_text(RawBsonRef::String(name))
 }
 
 /// mongod's error for an index with an empty name. mongod checks the name after the rest of the
@@ -171,6 +201,38 @@ pub fn cannot_drop_id() -> CommandError {
 pub fn cannot_drop_clustered() -> CommandError {
     const CODE: i32 = 5_979_800;
     CommandError::malformed(CODE, "It is illegal to drop the clusteredIndex")
+}
+
+/// mongod's error for dropping an index by a key pattern that several indexes have.
+#[must_use]
+pub fn ambiguous_key(key: &RawDocument, found: &[RawDocumentBuf]) -> CommandError {
+    let message = format!(
+        "{} indexes found for key: {}, identify by name instead. Conflicting indexes: {}",
+        found.len(),
+        value_text(RawBsonRef::Document(key)),
+        texts(found)
+    );
+    CommandError::new(ErrorCode::AmbiguousIndexKeyPattern, message)
+}
+
+/// mongod's error for a `collMod` by a key pattern that several indexes have.
+#[must_use]
+pub fn ambiguous_key_pattern(key: &RawDocument, found: &[RawDocumentBuf]) -> CommandError {
+    let message = format!(
+        "index keyPattern {} matches {} indexes, must use index name. Conflicting indexes:{}",
+        value_text(RawBsonRef::Document(key)),
+        found.len(),
+        texts(found)
+    );
+    CommandError::new(ErrorCode::AmbiguousIndexKeyPattern, message)
+}
+
+fn texts(specs: &[RawDocumentBuf]) -> String {
+    let texts: Vec<String> = specs
+        .iter()
+        .map(|spec| value_text(RawBsonRef::Document(spec)))
+        .collect();
+    texts.join(", ")
 }
 
 /// mongod's error for an index that exists under another name.

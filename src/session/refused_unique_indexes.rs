@@ -2,7 +2,7 @@
 //!
 //! The operator's page lists them, and a task of `serve` records them for other proxies and for `check`. An
 //! entry ends when a client drops the index, drops the collection, or creates the index. See
-//! `docs/decisions/0035-refused-unique-indexes-are-recorded.md`.
+//! `docs/decisions/0036-refused-unique-indexes-are-recorded.md`.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

@@ -4,6 +4,7 @@ mod batches;
 mod created;
 mod expiry;
 mod invalid;
+mod recorded;
 mod usage;
 
 use anyhow::{Result, ensure};

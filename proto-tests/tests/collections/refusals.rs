@@ -69,7 +69,7 @@ fn check(shaped: &Shaped, code: i32, commands: &[Document]) -> Result<()> {
 fn other_commands_on_the_collection_are_not_supported() -> Result<()> {
     let shaped = filled()?;
     let namespace = format!("{}.{COLLECTION}", shaped.database);
-    let index = doc! { "key": { "x": 1 }, "name": "x", "sparse": true };
+    let index = doc! { "key": { "x": 1 }, "name": "x", "unique": true, "sparse": true };
     let (map, reduce) = ("function() {}", "function(a, b) {}");
     let commands = [
         doc! { "update": COLLECTION, "updates": [{ "q": { "$where": "true" }, "u": { "$set": { "x": 1 } } }] },
@@ -314,7 +314,7 @@ fn refusals_are_logged_with_their_reason_and_listed_on_the_operators_page() -> R
         application.command(&watch)?;
     }
     let sparse = doc! {
-        "createIndexes": COLLECTION, "indexes": [{ "key": { "n": 1 }, "name": "n", "sparse": true }], "$db": &shaped.database,
+        "createIndexes": COLLECTION, "indexes": [{ "key": { "n": 1 }, "name": "n", "unique": true, "sparse": true }], "$db": &shaped.database,
     };
     application.command(&sparse)?;
     let namespace = format!("{}.{COLLECTION}", shaped.database);

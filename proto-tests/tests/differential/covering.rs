@@ -61,8 +61,11 @@ fn covering_runs(in_sessions: bool) -> Vec<Run> {
     let runs = std::env::var("MONGOSHAPE_RUNS").ok().and_then(|runs| runs.parse().ok());
     let runs = runs.unwrap_or(if is_full() { 50 } else { COVERING_RUNS });
     let shapes = covering_shapes().into_iter().cycle();
-    let run = |(seed, shape)| Run {
-        shape,
+    let run = |(seed, shape): (u64, Shape)| Run {
+        shape: Shape {
+            change_streams: in_sessions && shape.item_ids == ItemIds::Unique,
+            ..shape
+        },
         outlier: None,
         seeds: vec![seed],
         operations: if is_full() { 500 } else { COVERING_OPERATIONS },

@@ -84,7 +84,7 @@ fn key_that_is_read_whole_gets_larger_pages() {
 #[test]
 fn all_reasons_against_are_reported() {
     let mut facts = trade_facts();
-    facts.add_indexes(&[doc! { "key": { "ticker": 1 }, "name": "ticker_1", "sparse": true }]);
+    facts.add_indexes(&[doc! { "key": { "ticker": 1 }, "name": "ticker_1", "unique": true, "sparse": true }]);
     facts.documents = 10;
     facts.data = 10 << 20;
     let mut traffic = Traffic::default();

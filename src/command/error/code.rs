@@ -66,6 +66,8 @@ pub enum ErrorCode {
     ExceededMemoryLimit = 146,
     /// The collection of a plan was dropped or replaced.
     QueryPlanKilled = 175,
+    /// Several indexes have the key pattern.
+    AmbiguousIndexKeyPattern = 181,
     /// An operator that is not allowed in this filter.
     QueryFeatureNotAllowed = 224,
     /// The transaction has ended.
@@ -147,6 +149,7 @@ impl ErrorCode {
             Self::NoSuchTransaction => "NoSuchTransaction",
             Self::OperationNotSupportedInTransaction => "OperationNotSupportedInTransaction",
             Self::ChangeStreamFatalError => "ChangeStreamFatalError",
+            Self::AmbiguousIndexKeyPattern => "AmbiguousIndexKeyPattern",
             Self::ApiStrict => "APIStrictError",
             Self::UnsupportedOpQueryCommand => "UnsupportedOpQueryCommand",
             Self::CollectionUuidMismatch => "CollectionUUIDMismatch",

@@ -10,6 +10,7 @@ mod conflict;
 mod hint;
 mod key_pattern;
 mod key_time_index;
+mod recorded;
 mod stored_index;
 #[cfg(test)]
 mod tests;
@@ -19,11 +20,13 @@ use std::collections::{HashMap, HashSet};
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
+use self::conflict::normal;
 pub use self::conflict::{Conflict, conflict};
-pub use self::hint::{IndexHint, hint};
+pub use self::hint::{HintedIndex, IndexHint, hint};
 use self::key_pattern::as_number;
 pub use self::key_pattern::{ID, IndexedField, is_clustered, is_id_key, is_unique, key, name, same_index, same_key};
 pub use self::key_time_index::KeyTimeIndex;
+pub use self::recorded::{is_partial, is_recorded, omits_items};
 pub use self::stored_index::StoredIndex;
 use self::stored_index::{prefixed, without_prefix};
 pub use self::ttl_marker::{EXPIRE_AFTER, TtlMarker, ttl_marker, ttl_marker_name, ttl_marker_of, with_ttl};
@@ -87,7 +90,11 @@ impl Indexes {
     #[must_use]
     pub fn as_there(&self, stored: &RawDocument) -> RawDocumentBuf {
         match self.stored.get(name(stored)) {
-            Some(there) => with_replaced(stored, &[("key", Some(RawBsonRef::Document(key(there))))]),
+            Some(there) => {
+                let replaced = Some(("key", Some(RawBsonRef::Document(key(there)))));
+                let recorded = recorded::has_record(there).then(|| (PARTIAL, get(there, PARTIAL)));
+                with_replaced(stored, &replaced.into_iter().chain(recorded).collect::<Vec<_>>())
+            }
             None => stored.to_owned(),
         }
     }
@@ -97,11 +104,17 @@ impl Indexes {
         self.stored.values().map(|spec| &**spec)
     }
 
-    /// The known index with that key pattern.
+    /// The known indexes with that key pattern.
     #[must_use]
-    pub fn with_key(&self, wanted: &RawDocument) -> Option<&RawDocument> {
-        let found = self.known.iter().find(|spec| same_key(key(spec), wanted));
-        found.map(|spec| &**spec)
+    pub fn with_key(&self, wanted: &RawDocument) -> Vec<&RawDocument> {
+        let known = self.known.iter().map(|spec| &**spec);
+        known.filter(|spec| same_key(key(spec), wanted)).collect()
+    }
+
+    /// These specifications with their fields in the order of mongod's messages.
+    #[must_use]
+    pub fn as_printed(specs: &[&RawDocument]) -> Vec<RawDocumentBuf> {
+        specs.iter().map(|spec| normal(spec)).collect()
     }
 }
 
@@ -119,7 +132,9 @@ pub fn stored(shape: &BucketShape, spec: &RawDocument) -> Result<RawDocumentBuf,
         // clustered index.
         return Ok(spec.to_owned());
     }
-    let index = if is_unique(spec) { "unique index" } else { "index" };
+    if is_recorded(spec) && !is_unique(spec) {
+        return recorded::stored(shape, spec);
+    }
     let mut stored = RawDocumentBuf::new();
     for (name, value) in spec.iter().flatten() {
         let name = name.as_str();
@@ -136,11 +151,9 @@ pub fn stored(shape: &BucketShape, spec: &RawDocument) -> Result<RawDocumentBuf,
             "collation" if is_simple(value) => {}
             // mongod drops these options, too, and `unique: false`. A marker records the time to live.
             "unique" | "ns" | "dropDups" | EXPIRE_AFTER => {}
-            "sparse" => return Err(format!("a sparse {index} (it would omit whole pages, not items)").into()),
-            PARTIAL => {
-                return Err(format!("a partial {index} (it would omit whole pages, not items)").into());
-            }
-            "collation" => return Err(format!("a {index} with a collation").into()),
+            "sparse" => return Err("a sparse unique index (it would omit whole pages, not items)".into()),
+            PARTIAL => return Err("a partial unique index (it would omit whole pages, not items)".into()),
+            "collation" => return Err("a unique index with a collation".into()),
             other => return Err(format!("an index with the option '{other}'").into()),
         }
     }
@@ -161,7 +174,7 @@ fn is_simple(collation: RawBsonRef<'_>) -> bool {
 fn stored_key(shape: &BucketShape, key: &RawDocument) -> Result<RawDocumentBuf, Unsupported> {
     match key_time_index::stored_key(shape, key) {
         Some(stored) => Ok(stored),
-        None => key_of_items(shape, key),
+        None => Ok(prefixed(shape, key_of_items(shape, key)?)),
     }
 }
 
@@ -172,9 +185,10 @@ fn key_of_unique(shape: &BucketShape, key: &RawDocument) -> Result<RawDocumentBu
     if paths.any(|path| path.split('.').any(is_position)) {
         return Err("a unique index on a field whose name is a number (it may be a position in an array)".into());
     }
-    key_of_items(shape, key)
+    Ok(prefixed(shape, key_of_items(shape, key)?))
 }
 
+/// The stored paths of a key pattern, without a prefix.
 fn key_of_items(shape: &BucketShape, key: &RawDocument) -> Result<RawDocumentBuf, Unsupported> {
     let mut stored = RawDocumentBuf::new();
     for (path, value) in key.iter().flatten() {
@@ -182,16 +196,13 @@ fn key_of_items(shape: &BucketShape, key: &RawDocument) -> Result<RawDocumentBuf
         if let RawBsonRef::String(kind) = value {
             return Err(format!("a {kind} index").into());
         }
-        if path == "$**" || path.ends_with(".$**") {
-            return Err("a wildcard index".into());
-        }
         let path = stored_path(shape, path);
         if is_place_in_page(shape, &path) {
             return Err("an index on a field whose name is a number (it would be a position in the page)".into());
         }
         put(&mut stored, &path, value);
     }
-    Ok(prefixed(shape, stored))
+    Ok(stored)
 }
 
 /// Whether a stored path begins with a number inside the array of items. mongod takes the number
@@ -244,6 +255,9 @@ pub fn as_application_sees(shape: &BucketShape, spec: &RawDocument) -> Option<Ra
         name if name == ID || is_clustered(spec) => return Some(spec.to_owned()),
         _ => {}
     }
+    if let Some(application) = recorded::application(spec) {
+        return Some(application);
+    }
     let is_unique = is_unique(spec);
     let is_ours = spec.iter().flatten().all(|(name, value)| match name.as_str() {
         "v" | "key" | "name" | "background" | "hidden" => true,
@@ -295,7 +309,7 @@ pub fn current_form(shape: &BucketShape, spec: &RawDocument) -> Option<RawDocume
         return None;
     }
     let application = as_application_sees(shape, spec)?;
-    if is_unique(spec) {
+    if is_unique(spec) || recorded::has_record(spec) {
         return Some(spec.to_owned());
     }
     let key = stored_key(shape, key(&application)).ok()?;

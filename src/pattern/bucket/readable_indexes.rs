@@ -3,7 +3,7 @@
 use bson::raw::RawDocument;
 
 use super::index::PAGE;
-use super::item_index::{KeyTimeIndex, StoredIndex, as_application_sees, key, name, same_key};
+use super::item_index::{KeyTimeIndex, StoredIndex, as_application_sees, is_recorded, key, name, same_key};
 use super::unique_index::UniqueIndex;
 use crate::command::document::{as_flag, get};
 use crate::pattern::shapes::BucketShape;
@@ -24,7 +24,8 @@ impl ReadableIndexes {
     #[must_use]
     pub fn of<'a>(shape: &BucketShape, specs: impl Iterator<Item = &'a RawDocument>) -> Self {
         let mut indexes = Self::default();
-        for spec in specs {
+        let specs: Vec<&RawDocument> = specs.collect();
+        for &spec in &specs {
             indexes.unique.extend(UniqueIndex::of(shape, spec));
             let is_hidden = get(spec, "hidden").and_then(as_flag) == Some(true);
             let on_pages = if name(spec) == PAGE {
@@ -40,10 +41,12 @@ impl ReadableIndexes {
                 continue;
             }
             let on_items = StoredIndex::of(shape, spec);
-            // A hint by key pattern must be unambiguous.
+            // A hint by key pattern must be unambiguous, except for a unique index beside the same one.
             let is_new = |index: &StoredIndex| {
                 let mut others = indexes.on_items.iter();
-                !others.any(|other| same_key(other.key(), index.key()))
+                let is_alone = !as_application_sees(shape, spec).is_some_and(|index| is_recorded(&index))
+                    || specs.iter().filter(|other| same_key(key(other), index.key())).count() == 1;
+                is_alone && !others.any(|other| same_key(other.key(), index.key()))
             };
             indexes.on_items.extend(on_items.filter(is_new));
         }

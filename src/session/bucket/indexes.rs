@@ -16,7 +16,7 @@ use crate::command::document::{as_whole_number, get, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::no_such_index;
 use crate::command::reply::CursorReply;
-use crate::pattern::bucket::item_index::{IndexHint, Indexes, hint};
+use crate::pattern::bucket::item_index::{HintedIndex, IndexHint, Indexes, hint};
 use crate::pattern::bucket::readable_indexes::ReadableIndexes;
 use crate::session::error::RunError;
 
@@ -77,9 +77,19 @@ pub(super) async fn check_hint(run: &mut BucketCommand<'_>, given: Option<RawBso
     if let IndexHint::Natural(pattern) = wanted {
         return validate_natural(run, pattern).await;
     }
-    match there(run).await? {
-        Some(indexes) if !wanted.is_usable(&indexes) => Err(no_such_index().into()),
-        _ => Ok(()),
+    let Some(indexes) = there(run).await? else {
+        return Ok(());
+    };
+    match wanted.resolve(&indexes) {
+        HintedIndex::Complete => Ok(()),
+        HintedIndex::Missing => Err(no_such_index().into()),
+        HintedIndex::OmitsItems => {
+            let what = "a hint of a sparse, partial or wildcard index (it may leave items out)";
+            Err(run.unsupported(what).into())
+        }
+        HintedIndex::Ambiguous => Err(run
+            .unsupported("a hint of a key pattern that several indexes have")
+            .into()),
     }
 }
 

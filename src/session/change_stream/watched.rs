@@ -7,8 +7,11 @@ use crate::command::namespace::Namespace;
 use crate::pattern::bucket::{compact, pack};
 use crate::pattern::shapes::{BucketShape, Shapes};
 
-/// The collection in which proxies record their leases.
-const LEASES: Namespace<'static> = Namespace::new("mongoshape", "leases");
+/// The collections that proxies share: their leases, and the records of refused unique indexes.
+const SHARED: [Namespace<'static>; 2] = [
+    Namespace::new("mongoshape", "leases"),
+    Namespace::new("mongoshape", "refused_unique_indexes"),
+];
 
 /// What a stream watches, with the shapes of its beginning.
 #[derive(Debug)]
@@ -68,7 +71,7 @@ impl Watched {
         if let Some(shape) = self.shapes.bucket(namespace) {
             return EventSource::Bucket(shape);
         }
-        if self.is_copy(namespace) || namespace == LEASES {
+        if self.is_copy(namespace) || SHARED.contains(&namespace) {
             return EventSource::Hidden;
         }
         EventSource::Plain

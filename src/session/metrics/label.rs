@@ -208,7 +208,7 @@ impl RefusalReason {
             Self::Mention => {
                 "read the collection by a command of its own, or change the stage as docs/support.md describes"
             }
-            Self::ChangeStream => "watch a collection without a shape",
+            Self::ChangeStream => "set `change_streams = true` in the shape of the collection",
             Self::Uuid => "name the collection",
             Self::Cluster => "use a replica set: a sharded cluster cannot have shapes",
             Self::Misfit => "run `mongoshape check`, which names the documents or options",

@@ -226,7 +226,7 @@ impl Stream {
 
     /// A stream that is opened behind one of these events has the others.
     fn check_resumed(&self, side: &mut Side, events: &[RawDocumentBuf], number: usize) -> Result<()> {
-        let token = |event: &RawDocumentBuf| Some(Document::try_from(field(event, "_id")?.as_document()?).ok()?);
+        let token = |event: &RawDocumentBuf| Document::try_from(field(event, "_id")?.as_document()?).ok();
         let Some(behind) = events.get(number).and_then(token) else {
             return Ok(());
         };

@@ -57,7 +57,7 @@ const KINDS: &[Kind] = &[
     }),
     kind("invalid key value", NO_KEY, |write| write.may_give_no_key()),
     kind("sparse unique index", "a sparse unique index (it would omit", |write| {
-        has_index_with(write, "sparse")
+        has_index_with(write, "unique") && has_index_with(write, "sparse")
     }),
     kind(
         "field whose name begins with $",

@@ -160,13 +160,6 @@ fn index_with_meaning_for_pages_only_is_refused() -> Result<()> {
                 doc! { "unique": true, "sparse": true },
                 "a sparse unique index",
             ),
-            (doc! { "a": 1 }, doc! { "sparse": true }, "sparse"),
-            (
-                doc! { "a": 1 },
-                doc! { "partialFilterExpression": { "a": 1 } },
-                "partial",
-            ),
-            (doc! { "a": 1 }, doc! { "collation": { "locale": "de" } }, "collation"),
             (
                 doc! { "a": 1 },
                 doc! { "storageEngine": { "wiredTiger": {} } },
@@ -177,8 +170,6 @@ fn index_with_meaning_for_pages_only_is_refused() -> Result<()> {
             (doc! { "a": "2dsphere" }, doc! {}, "a 2dsphere index"),
             (doc! { "a": "hashed" }, doc! {}, "a hashed index"),
             (doc! { "k": "hashed" }, doc! {}, "a hashed index"),
-            (doc! { "$**": 1 }, doc! {}, "a wildcard index"),
-            (doc! { "a.$**": 1 }, doc! {}, "a wildcard index"),
             (doc! { "0": 1 }, doc! {}, "whose name is a number"),
         ] {
             let specs = [spec(doc! { "fine": 1 }, "fine"), with(spec(key, "x"), options)];

@@ -200,7 +200,13 @@ mod tests {
         let unique = stored(rawdoc! { "v": 2, "key": { "n": 1 }, "name": "x", "unique": true });
         assert!(unique.unwrap().is_some_and(|spec| spec.get_bool("unique").unwrap()));
         let sparse = stored(rawdoc! { "v": 2, "key": { "n": 1 }, "name": "x", "sparse": true });
-        let words = "cannot be kept: it is a sparse index (it would omit whole pages, not items)";
+        assert!(
+            sparse
+                .unwrap()
+                .is_some_and(|spec| spec.get_document("partialFilterExpression").is_ok())
+        );
+        let sparse = stored(rawdoc! { "v": 2, "key": { "n": 1 }, "name": "x", "unique": true, "sparse": true });
+        let words = "cannot be kept: it is a sparse unique index (it would omit whole pages, not items)";
         assert_eq!(sparse.unwrap_err(), words);
     }
 }

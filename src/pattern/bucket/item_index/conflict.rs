@@ -3,9 +3,10 @@
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
-use super::Indexes;
 use super::key_pattern::{is_clustered, is_id_key, key, name, same_index};
+use super::recorded::collation;
 use super::ttl_marker::EXPIRE_AFTER;
+use super::{Indexes, PARTIAL};
 use crate::command::document::{as_whole_number, get, put};
 
 /// The reason why an index cannot be created.
@@ -94,16 +95,20 @@ fn expires_alike(one: &RawDocument, other: &RawDocument) -> bool {
 }
 
 /// A specification with its fields in mongod's order.
-fn normal(spec: &RawDocument) -> RawDocumentBuf {
+pub(super) fn normal(spec: &RawDocument) -> RawDocumentBuf {
     let mut normal = RawDocumentBuf::new();
     match get(spec, "v") {
         Some(version) => normal.append(cstr!("v"), version),
         None => normal.append(cstr!("v"), 2),
     }
-    for field in ["hidden", "unique", "key", "name", "background", "sparse", EXPIRE_AFTER] {
+    let fields = ["hidden", "unique", "key", "name", "background", "sparse", PARTIAL];
+    for field in fields.into_iter().chain([EXPIRE_AFTER, "wildcardProjection"]) {
         if let Some(value) = get(spec, field) {
             put(&mut normal, field, value);
         }
+    }
+    if let Some(collation) = collation(spec) {
+        put(&mut normal, "collation", collation);
     }
     normal
 }

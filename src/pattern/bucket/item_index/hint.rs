@@ -5,6 +5,7 @@ use bson::raw::{RawBsonRef, RawDocument};
 
 use super::Indexes;
 use super::key_pattern::same_key;
+use super::recorded::omits_items;
 use crate::command::document::{as_flag, as_whole_number, first_field, get, single};
 
 /// The index that a hint names.
@@ -19,6 +20,19 @@ pub enum IndexHint<'a> {
     /// `$natural` with an invalid direction, or together with another field. 6.0 accepts some of
     /// these, 7.0 none, so mongod must check the hint.
     Natural(&'a RawDocument),
+}
+
+/// What a hint means for a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HintedIndex {
+    /// There is no such index, or mongod does not use it.
+    Missing,
+    /// An index that contains all items: it does not change the result.
+    Complete,
+    /// An index that may leave items out of the result.
+    OmitsItems,
+    /// Several indexes have the key pattern.
+    Ambiguous,
 }
 
 /// Parses a hint. `None` if it is neither a string nor a document.
@@ -46,15 +60,21 @@ fn is_direction(value: RawBsonRef<'_>) -> bool {
 }
 
 impl IndexHint<'_> {
-    /// Whether the application has such an index, and mongod would use it.
+    /// The index that mongod would use.
     #[must_use]
-    pub fn is_usable(&self, indexes: &Indexes) -> bool {
-        let found = match self {
-            Self::Always | Self::Natural(_) => return true,
-            Self::Name(name) => indexes.named(name),
+    pub fn resolve(&self, indexes: &Indexes) -> HintedIndex {
+        let mut found = match self {
+            Self::Always | Self::Natural(_) => return HintedIndex::Complete,
+            Self::Name(name) => indexes.named(name).into_iter().collect(),
             Self::Key(key) => indexes.with_key(key),
         };
         // mongod does not plan with a hidden index.
-        found.is_some_and(|spec| get(spec, "hidden").and_then(as_flag) != Some(true))
+        found.retain(|spec| get(spec, "hidden").and_then(as_flag) != Some(true));
+        match *found {
+            [] => HintedIndex::Missing,
+            [spec] if omits_items(spec) => HintedIndex::OmitsItems,
+            [_] => HintedIndex::Complete,
+            _ => HintedIndex::Ambiguous,
+        }
     }
 }

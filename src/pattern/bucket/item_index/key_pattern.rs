@@ -2,6 +2,7 @@
 
 use bson::raw::{CStr, RawBsonRef, RawDocument};
 
+use super::recorded::same_options;
 use crate::command::document::{as_flag, as_whole_number, get};
 use crate::pattern::shapes::BucketShape;
 
@@ -56,7 +57,7 @@ pub fn is_unique(spec: &RawDocument) -> bool {
 /// Whether mongod treats two specifications as the same index, whatever their names.
 #[must_use]
 pub fn same_index(one: &RawDocument, other: &RawDocument) -> bool {
-    same_key(key(one), key(other)) && is_unique(one) == is_unique(other)
+    same_key(key(one), key(other)) && is_unique(one) == is_unique(other) && same_options(one, other)
 }
 
 /// Whether a stored path is a key field.

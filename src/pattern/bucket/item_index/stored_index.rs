@@ -15,7 +15,7 @@ use crate::pattern::bucket::layout::path;
 use crate::pattern::shapes::BucketShape;
 
 /// The most fields of an index.
-const MAX_FIELDS: usize = 32;
+pub(super) const MAX_FIELDS: usize = 32;
 
 /// An index on items.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,7 +35,9 @@ impl StoredIndex {
     pub fn of(shape: &BucketShape, spec: &RawDocument) -> Option<Self> {
         let is_hidden = get(spec, "hidden").and_then(as_flag) == Some(true);
         let is_on_items = name(spec) == ITEM_ID || as_application_sees(shape, spec).is_some();
-        if is_hidden || !is_on_items || name(spec) == ID || is_clustered(spec) {
+        // Its entries have another order.
+        let has_collation = get(spec, "collation").is_some();
+        if is_hidden || has_collation || !is_on_items || name(spec) == ID || is_clustered(spec) {
             return None;
         }
         let is_prefixed = is_prefixed(key(spec));

@@ -1,5 +1,6 @@
 //! `createIndexes`: mongod validates the client's indexes and creates the stored ones.
 
+mod options;
 mod transaction;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
@@ -36,6 +37,10 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
         Err(error) => return Err(error),
         Ok(_) => return Err(run.unsupported("createIndexes of this server version").into()),
     }
+    // Before mongod checks the options: a refused index costs no round trips.
+    stored(run, &wanted)?;
+    let completed = options::complete(run, &wanted).await?;
+    let wanted: Vec<&RawDocument> = completed.iter().map(|spec| &**spec).collect();
     let stored = stored(run, &wanted)?;
     if run.context.head.in_transaction() {
         if stored.iter().any(|spec| is_unique(spec)) {

@@ -92,9 +92,10 @@ fn names<'a>(there: &'a Indexes, dropped: &Dropped<'a>) -> Result<Vec<&'a str>, 
                 None => Ok(names.clone()),
             }
         }
-        Dropped::Key(key) => match there.with_key(key) {
-            Some(spec) => of_id(spec).map_or_else(|| Ok(vec![name(spec)]), Err),
-            None => Err(indexes::no_such_key(key)),
+        Dropped::Key(key) => match *there.with_key(key) {
+            [spec] => of_id(spec).map_or_else(|| Ok(vec![name(spec)]), Err),
+            [] => Err(indexes::no_such_key(key)),
+            ref found => Err(indexes::ambiguous_key(key, &Indexes::as_printed(found))),
         },
     }
 }

@@ -8,7 +8,7 @@ use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::indexes;
 use crate::command::value_text::value_text;
-use crate::pattern::bucket::item_index::{EXPIRE_AFTER, name, ttl_marker, ttl_marker_name};
+use crate::pattern::bucket::item_index::{EXPIRE_AFTER, Indexes, is_partial, name, ttl_marker, ttl_marker_name};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::error::RunError;
 
@@ -64,11 +64,18 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
     };
     let found = match (named, by_key) {
         (Some(named), None) => there.named(named).ok_or_else(|| named.to_owned()),
-        (None, Some(key)) => there.with_key(key).ok_or_else(|| value_text(RawBsonRef::Document(key))),
+        (None, Some(key)) => match *there.with_key(key) {
+            [] => Err(value_text(RawBsonRef::Document(key))),
+            [found] => Ok(found),
+            ref found => return Err(indexes::ambiguous_key_pattern(key, &Indexes::as_printed(found)).into()),
+        },
         // mongod reports that exactly one of both is required.
         _ => return run.context.link.run(body).await,
     };
     let found = found.map_err(|wanted| indexes::cannot_find(&wanted, run.namespace))?;
+    if changed == Changed::Expiry && is_partial(found) {
+        return Err(run.unsupported("a partial index with expireAfterSeconds").into());
+    }
     let value = get(index, changed.option()).unwrap_or(RawBsonRef::Null);
     let mut modified = single("name", changed.holder(found));
     put(&mut modified, changed.option(), value);

@@ -18,39 +18,58 @@ pub(super) fn indexes() -> Of {
         sent.extend(more);
         sent
     };
-    Of::new("createIndexes", doc! {})
-        .sent("indexes", named("a", doc! {}))
-        .sent("commitQuorum", named("b", doc! { "commitQuorum": 1 }))
-        .sent(
-            "ignoreUnknownIndexOptions",
-            named("c", doc! { "ignoreUnknownIndexOptions": true }),
-        )
-        .sent("indexes.key", of(doc! { "key": { "d": -1, "e": 1 }, "name": "d_e" }))
-        .sent("indexes.name", of(doc! { "name": "mine", "key": { "f": 1 } }))
-        .sent("indexes.v", of(doc! { "v": 2, "name": "v", "key": { "v": 1 } }))
-        .sent(
-            "indexes.background",
-            of(doc! { "background": true, "name": "g", "key": { "g": 1 } }),
-        )
-        .sent(
-            "indexes.hidden",
-            of(doc! { "hidden": true, "name": "h", "key": { "h": 1 } }),
-        )
-        .sent(
-            "indexes.unique",
-            of(doc! { "unique": true, "name": "u", "key": { "u": 1, "_id": 1 } }),
-        )
-        .but("indexes.unique", of(doc! { "unique": true, "sparse": true }))
-        .sent("indexes.sparse", of(doc! { "sparse": true }))
-        .sent(
-            "indexes.partialFilterExpression",
-            of(doc! { "partialFilterExpression": { "q": 1 } }),
-        )
-        .sent(
-            "indexes.expireAfterSeconds",
-            of(doc! { "expireAfterSeconds": 100_000_000, "name": "e", "key": { "e": 1 } }),
-        )
-        .sent("indexes.collation", of(doc! { "collation": { "locale": "de" } }))
+    of_other_kinds(
+        Of::new("createIndexes", doc! {})
+            .sent("indexes", named("a", doc! {}))
+            .sent("commitQuorum", named("b", doc! { "commitQuorum": 1 }))
+            .sent(
+                "ignoreUnknownIndexOptions",
+                named("c", doc! { "ignoreUnknownIndexOptions": true }),
+            )
+            .sent("indexes.key", of(doc! { "key": { "d": -1, "e": 1 }, "name": "d_e" }))
+            .sent("indexes.name", of(doc! { "name": "mine", "key": { "f": 1 } }))
+            .sent("indexes.v", of(doc! { "v": 2, "name": "v", "key": { "v": 1 } }))
+            .sent(
+                "indexes.background",
+                of(doc! { "background": true, "name": "g", "key": { "g": 1 } }),
+            )
+            .sent(
+                "indexes.hidden",
+                of(doc! { "hidden": true, "name": "h", "key": { "h": 1 } }),
+            )
+            .sent(
+                "indexes.unique",
+                of(doc! { "unique": true, "name": "u", "key": { "u": 1, "_id": 1 } }),
+            )
+            .but("indexes.unique", of(doc! { "unique": true, "sparse": true }))
+            .sent("indexes.sparse", of(doc! { "sparse": true, "name": "s" }))
+            .but("indexes.sparse", of(doc! { "sparse": true, "unique": true }))
+            .sent(
+                "indexes.partialFilterExpression",
+                of(doc! { "partialFilterExpression": { "q": 1 }, "name": "p" }),
+            )
+            .but(
+                "indexes.partialFilterExpression",
+                of(doc! { "partialFilterExpression": { "q": 1 }, "expireAfterSeconds": 5 }),
+            )
+            .sent(
+                "indexes.expireAfterSeconds",
+                of(doc! { "expireAfterSeconds": 100_000_000, "name": "e", "key": { "e": 1 } }),
+            )
+            .sent(
+                "indexes.collation",
+                of(doc! { "collation": { "locale": "de" }, "name": "de" }),
+            )
+            .but(
+                "indexes.collation",
+                of(doc! { "collation": { "locale": "de" }, "unique": true }),
+            ),
+    )
+}
+
+/// The options of other kinds of indexes.
+fn of_other_kinds(of_indexes: Of) -> Of {
+    of_indexes
         .sent("indexes.storageEngine", of(doc! { "storageEngine": {} }))
         .sent(
             "indexes.weights",
@@ -77,7 +96,7 @@ pub(super) fn indexes() -> Of {
         .sent("indexes.max", of(doc! { "key": { "a": "2d" }, "max": 10 }))
         .sent(
             "indexes.wildcardProjection",
-            of(doc! { "key": { "$**": 1 }, "wildcardProjection": { "x": 1 } }),
+            of(doc! { "key": { "$**": 1 }, "wildcardProjection": { "x": 1 }, "name": "wild" }),
         )
 }
 

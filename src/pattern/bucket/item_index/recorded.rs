@@ -1,0 +1,174 @@
+//! Sparse, partial and wildcard indexes, and indexes with a collation.
+//!
+//! mongod would apply `sparse` and the filter to pages. So the index is stored as a partial index whose filter
+//! *records* the application's key pattern and options: `{$or: [<has items>, {mongoshape_recorded: <record>}]}`.
+//! It has an entry for each item, so it answers what the application's index answers. A wildcard index has
+//! no entries: its filter is the record alone, which no page satisfies. The collation is the stored index's own.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::key_pattern::{as_number, key};
+use super::stored_index::{MAX_FIELDS, StoredIndex};
+use super::{EXPIRE_AFTER, PARTIAL, is_simple, key_of_items};
+use crate::command::document::{append_fields, array_of, as_flag, first_field, get, put, single};
+use crate::pattern::bucket::index::has_items;
+use crate::pattern::shapes::BucketShape;
+use crate::pattern::unsupported::Unsupported;
+
+/// The field of the record. No page has it.
+const RECORDED: &str = "mongoshape_recorded";
+/// The field of the application's key pattern in the record.
+const KEY: &str = "key";
+/// The direction of [`StoredIndex::PREFIX`]. It distinguishes the stored key pattern from that of an index
+/// without options, because a hint by key pattern must be unambiguous.
+const DIRECTION: i32 = 2;
+
+/// Whether the application's index is recorded.
+#[must_use]
+pub fn is_recorded(spec: &RawDocument) -> bool {
+    omits_items(spec) || collation(spec).is_some()
+}
+
+/// Whether the application's index has no entry for some items: a read with its hint may leave them out.
+#[must_use]
+pub fn omits_items(spec: &RawDocument) -> bool {
+    get(spec, "sparse").is_some_and(|sparse| as_flag(sparse).unwrap_or(true)) || is_partial(spec) || is_wildcard(spec)
+}
+
+/// Whether the index is partial.
+#[must_use]
+pub fn is_partial(spec: &RawDocument) -> bool {
+    get(spec, PARTIAL).is_some()
+}
+
+fn is_wildcard(spec: &RawDocument) -> bool {
+    let mut paths = key(spec).iter().flatten().map(|(path, _)| path.as_str());
+    paths.any(|path| path == "$**" || path.ends_with(".$**"))
+}
+
+/// The specification to be stored for an index that [is recorded](is_recorded).
+///
+/// # Errors
+/// An option that would work on pages, not on items, with the reason.
+pub(super) fn stored(shape: &BucketShape, spec: &RawDocument) -> Result<RawDocumentBuf, Unsupported> {
+    if is_partial(spec) && get(spec, EXPIRE_AFTER).is_some() {
+        return Err("a partial index with expireAfterSeconds".into());
+    }
+    let entries = if is_wildcard(spec) { None } else { entries(shape, spec)? };
+    let mut stored = RawDocumentBuf::new();
+    let mut record = single(KEY, key(spec));
+    for (name, value) in spec.iter().flatten() {
+        match name.as_str() {
+            KEY | EXPIRE_AFTER | "unique" | "ns" | "dropDups" => {}
+            name @ ("name" | "v" | "background" | "hidden") => put(&mut stored, name, value),
+            "collation" if is_simple(value) => {}
+            "collation" => put(&mut stored, "collation", value),
+            name @ ("sparse" | PARTIAL | "wildcardProjection") => put(&mut record, name, value),
+            other => return Err(format!("an index with the option '{other}'").into()),
+        }
+    }
+    let filter = single(RECORDED, single("$eq", record));
+    if let Some(key) = entries {
+        put(&mut stored, KEY, &key);
+        put(
+            &mut stored,
+            PARTIAL,
+            single("$or", array_of(&[has_items(shape), filter])),
+        );
+    } else {
+        put(&mut stored, KEY, single(RECORDED, 1));
+        put(&mut stored, PARTIAL, &filter);
+    }
+    Ok(stored)
+}
+
+/// The stored key pattern. `None` if there is no room for the prefix.
+fn entries(shape: &BucketShape, spec: &RawDocument) -> Result<Option<RawDocumentBuf>, Unsupported> {
+    let paths = key_of_items(shape, key(spec))?;
+    let mut stored = single(StoredIndex::PREFIX, DIRECTION);
+    append_fields(&mut stored, &paths);
+    Ok((stored.iter().count() <= MAX_FIELDS).then_some(stored))
+}
+
+/// The record in a stored specification. `None` for any other index.
+fn record(stored: &RawDocument) -> Option<&RawDocument> {
+    let mut filter = get(stored, PARTIAL)?.as_document()?;
+    if let Some(("$or", RawBsonRef::Array(alternatives))) = first_field(filter) {
+        filter = alternatives.into_iter().flatten().nth(1)?.as_document()?;
+    }
+    match first_field(filter)? {
+        (RECORDED, RawBsonRef::Document(equal)) => get(equal, "$eq")?.as_document(),
+        _ => None,
+    }
+}
+
+/// Whether a stored specification has a record.
+pub(super) fn has_record(stored: &RawDocument) -> bool {
+    record(stored).is_some()
+}
+
+/// The specification as the application created it. `None` if there is no record.
+pub(super) fn application(stored: &RawDocument) -> Option<RawDocumentBuf> {
+    let record = record(stored)?;
+    let mut application = RawDocumentBuf::new();
+    for (name, value) in stored.iter().flatten() {
+        match name.as_str() {
+            KEY => put(&mut application, KEY, get(record, KEY)?),
+            PARTIAL => {
+                for (name, value) in record.iter().flatten().filter(|(name, _)| *name != KEY) {
+                    put(&mut application, name.as_str(), value);
+                }
+            }
+            name => put(&mut application, name, value),
+        }
+    }
+    Some(application)
+}
+
+/// Whether two specifications have the same options that distinguish indexes with the same key pattern
+/// (`index_descriptor.cpp`). Their collations are complete.
+pub(super) fn same_options(one: &RawDocument, other: &RawDocument) -> bool {
+    let is_sparse = |spec| get(spec, "sparse").and_then(as_flag).unwrap_or(false);
+    is_sparse(one) == is_sparse(other)
+        && same(get(one, PARTIAL), get(other, PARTIAL))
+        && same(collation(one), collation(other))
+        && projected(one) == projected(other)
+}
+
+/// The collation of an index, unless it is the simple one.
+pub(super) fn collation(spec: &RawDocument) -> Option<RawBsonRef<'_>> {
+    get(spec, "collation").filter(|collation| !is_simple(*collation))
+}
+
+/// Whether two values are equal. As in a filter, numbers of different types are equal.
+fn same(one: Option<RawBsonRef<'_>>, other: Option<RawBsonRef<'_>>) -> bool {
+    match (one, other) {
+        (Some(RawBsonRef::Document(one)), Some(RawBsonRef::Document(other))) => same_fields(one, other),
+        (Some(RawBsonRef::Array(one)), Some(RawBsonRef::Array(other))) => {
+            one.into_iter().count() == other.into_iter().count()
+                && one
+                    .into_iter()
+                    .zip(other)
+                    .all(|(one, other)| same(one.ok(), other.ok()))
+        }
+        (Some(one), Some(other)) => one == other || as_number(one).is_some_and(|one| Some(one) == as_number(other)),
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+fn same_fields(one: &RawDocument, other: &RawDocument) -> bool {
+    let mut fields = one.iter().flatten();
+    let is_there = |name: &str, value| get(other, name).is_some_and(|found| same(Some(value), Some(found)));
+    one.iter().count() == other.iter().count() && fields.all(|(name, value)| is_there(name.as_str(), value))
+}
+
+/// The paths of a `wildcardProjection`, sorted, with whether they are included. Its `_id` is excluded anyway.
+fn projected(spec: &RawDocument) -> Vec<(&str, bool)> {
+    let projection = get(spec, "wildcardProjection").and_then(RawBsonRef::as_document);
+    let paths = projection.into_iter().flat_map(RawDocument::iter).flatten();
+    let paths = paths.map(|(path, value)| (path.as_str(), as_flag(value).unwrap_or(true)));
+    let mut paths: Vec<(&str, bool)> = paths.filter(|path| *path != ("_id", false)).collect();
+    paths.sort_unstable();
+    paths
+}
