@@ -34,11 +34,16 @@ const FORECAST_FROM: u64 = 100_000;
 /// Maximum bytes of a proposed page, because every insert rewrites its page.
 const PAGE_BYTES: u64 = 64 << 10;
 
+/// The stage that only outlier collections refuse.
+const CHANGE_STREAM: &str = "$changeStream";
+
 #[derive(Debug)]
 pub(super) struct BucketProposal {
     pub(super) key: Vec<String>,
     pub(super) time: Option<String>,
     pub(super) max_items: u32,
+    /// Whether the application has change streams.
+    pub(super) change_streams: bool,
     /// Reasons for the key.
     pub(super) why: Vec<String>,
     /// Reason for the number of items on a page.
@@ -74,7 +79,7 @@ pub(super) fn against(facts: &CollectionStats, sample: &Sample, traffic: &Traffi
         .refused()
         .iter()
         .copied()
-        .filter(|feature| *feature != "$changeStream");
+        .filter(|feature| *feature != CHANGE_STREAM);
     let refused: Vec<&str> = refused.collect();
     if !refused.is_empty() {
         let text = format!(
@@ -192,6 +197,7 @@ fn propose(
         key: candidate.key,
         time: candidate.time,
         max_items,
+        change_streams: traffic.refused().contains(CHANGE_STREAM),
         why_page,
         now,
         then,

@@ -54,7 +54,13 @@ fn add_bucket(text: &mut String, namespace: &str, bucket: &BucketProposal) {
         let pairs: Vec<String> = bucket.renames.names.iter().map(pair).collect();
         let _ = writeln!(text, "#rename = {{ {} }}", pairs.join(", "));
     }
-    text.push_str("#item_ids = \"stored\"\nmode = \"observe\"\n");
+    // Change streams require unique `_id`s.
+    text.push_str(if bucket.change_streams {
+        "change_streams = true\n"
+    } else {
+        "#item_ids = \"stored\"\n"
+    });
+    text.push_str("mode = \"observe\"\n");
 }
 
 fn add_outlier(text: &mut String, namespace: &str, outlier: &OutlierProposal) {

@@ -48,6 +48,15 @@ impl Shape {
         }
     }
 
+    /// Whether applications may open change streams on the collection.
+    #[must_use]
+    pub fn has_change_streams(&self) -> bool {
+        match self {
+            Self::Bucket(shape) => shape.change_streams(),
+            Self::Outlier(_) => false,
+        }
+    }
+
     /// How commands on the namespace are handled.
     #[must_use]
     pub fn mode(&self) -> Mode {

@@ -96,7 +96,7 @@ fn change_stream(shapes: &Lookup<'_>, head: &CommandHeader<'_>) -> Option<Result
     let settings = shapes.settings;
     match head.command {
         Command::GetMore if get(head.body(), "collection").and_then(RawBsonRef::as_str) == Some(OF_DATABASE) => {
-            let mut streams = settings.shapes.iter().filter(|shape| has_change_streams(shape));
+            let mut streams = settings.shapes.iter().filter(|shape| shape.has_change_streams());
             return streams.next().map(|_| Ok(()));
         }
         Command::Aggregate if head.target.is_none() => {}
@@ -112,12 +112,12 @@ fn change_stream(shapes: &Lookup<'_>, head: &CommandHeader<'_>) -> Option<Result
         settings.shapes.rewritten_in(head.database).collect()
     };
     rewritten.sort_by_key(|shape| shape.namespace().to_string());
-    let Some(without) = rewritten.iter().find(|shape| !has_change_streams(shape)) else {
+    let Some(without) = rewritten.iter().find(|shape| !shape.has_change_streams()) else {
         return (!rewritten.is_empty()).then_some(Ok(()));
     };
     let name = without.namespace().to_string();
     let remedy = match &***without {
-        Shape::Bucket(_) => " unless its shape has `change_streams = true`",
+        Shape::Bucket(_) => " without `change_streams = true` in its shape",
         Shape::Outlier(_) => "",
     };
     let message = format!(
@@ -126,10 +126,6 @@ fn change_stream(shapes: &Lookup<'_>, head: &CommandHeader<'_>) -> Option<Result
     );
     let error = CommandError::new(ErrorCode::CommandNotSupported, message);
     Some(Err((error, (name, RefusalReason::ChangeStream))))
-}
-
-fn has_change_streams(shape: &Shape) -> bool {
-    matches!(shape, Shape::Bucket(shape) if shape.change_streams())
 }
 
 /// The refusal of a UUID instead of a name, if it may denote a shaped collection.

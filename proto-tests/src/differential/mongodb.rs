@@ -87,6 +87,10 @@ const EXCLUDED: &[(&str, &str)] = &[
         "createIndexes.*",
         "options of indexes are refused, but for those that are generated: tests/documents/support_matrix",
     ),
+    (
+        "delete.bypassDocumentValidation",
+        "changes nothing: tests/documents/support_matrix",
+    ),
     ("find.tailable", "a mistake that is generated"),
     ("find.oplogReplay", "changes nothing: tests/documents/support_matrix"),
     ("find.readOnce", "changes nothing: tests/documents/support_matrix"),

@@ -1,5 +1,6 @@
 //! Commands that define collections and indexes, commands across collections, and refused commands.
 
+mod change_streams;
 mod changed_shape;
 mod cross_collection;
 mod definitions;

@@ -340,7 +340,7 @@ fn refusals_are_logged_with_their_reason_and_listed_on_the_operators_page() -> R
     }
     let log = shaped.proxy.log();
     for (command, reason, instead) in [
-        ("aggregate", "change_stream", "watch a collection without a shape"),
+        ("aggregate", "change_stream", "set `change_streams = true` in the shape"),
         ("createIndexes", "index", "as docs/refused-indexes.md describes"),
     ] {
         let parts = ["refused a command", namespace.as_str(), command, reason, instead];

@@ -325,7 +325,7 @@ fn a_change_stream_is_seen() -> Result<()> {
     assert_output(
         &printed,
         &[
-            "no bucket shape: the application uses $changeStream",
+            "change_streams = true",
             "no outlier shape: the application has a change stream on it",
         ],
     );

@@ -69,8 +69,8 @@ fn refused() -> Vec<Document> {
         doc! { "aggregate": 1, "pipeline": [{ "$changeStream": {} }], "cursor": {} },
         doc! { "aggregate": "items", "pipeline": [{ "$changeStream": {} }], "cursor": {} },
         doc! { "aggregate": 1, "pipeline": [{ "$changeStream": { "allChangesForCluster": true } }], "cursor": {}, "$db": "admin" },
-        doc! { "createIndexes": "items", "indexes": [{ "key": { "text": 1 }, "name": "sparse", "sparse": true }] },
-        doc! { "createIndexes": "items", "indexes": [{ "key": { "at": 1 }, "name": "at_de", "collation": { "locale": "de" } }] },
+        doc! { "createIndexes": "items", "indexes": [{ "key": { "text": "hashed" }, "name": "hashed" }] },
+        doc! { "createIndexes": "items", "indexes": [{ "key": { "at": "hashed" }, "name": "at_hashed" }] },
         doc! { "insert": "books", "documents": [{ "_id": 9, "has_extras": true }] },
         doc! { "renameCollection": "DATABASE.items", "to": "DATABASE.others" },
     ]
@@ -338,7 +338,7 @@ fn change_streams_are_mongods_and_observed() -> Result<()> {
         &namespace,
         "aggregate",
         "change_stream",
-        "watch a collection without a shape",
+        "set `change_streams = true` in the shape",
     ];
     let log = proxy.log();
     let lines: Vec<_> = log

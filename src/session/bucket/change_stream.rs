@@ -9,7 +9,7 @@ use crate::session::error::RunError;
 use crate::session::metrics::{RefusalReason, Strategy};
 
 pub(super) async fn run(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Result<RawDocumentBuf, RunError> {
-    let without = "a change stream, unless its shape has `change_streams = true`,";
+    let without = "a change stream without `change_streams = true` in the shape";
     let is_refused = (!run.shape.change_streams()).then_some(without);
     if let Some(what) = is_refused.or_else(|| unsupported(aggregate)) {
         return Err(run.refuse(RefusalReason::ChangeStream, what).into());

@@ -119,11 +119,12 @@ impl Observer {
         DryRunEnd::of(CrossCollectionCommand { context }.run().await)
     }
 
-    /// The observed shapes that a change stream on a database, or in `admin` on the cluster, includes, as
-    /// configured.
+    /// The observed shapes without change streams that a change stream on a database, or in `admin` on the
+    /// cluster, includes, as configured.
     fn in_stream(&self, database: &str) -> Vec<String> {
         let observed = self.shapes.iter().filter(|shape| shape.mode() == Mode::Observe);
-        let namespaces = observed.map(|shape| shape.namespace());
+        let refusing = observed.filter(|shape| !shape.has_change_streams());
+        let namespaces = refusing.map(|shape| shape.namespace());
         let included = namespaces.filter(|of| database == "admin" || of.database().is_none_or(|of| of == database));
         included.map(ToString::to_string).collect()
     }

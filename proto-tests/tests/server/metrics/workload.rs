@@ -249,9 +249,9 @@ fn refusals(application: &mut Application) -> Result<()> {
     application.rejected(doc! { "reIndex": "items" }, ("items", "command"), Nobody)?;
     let out = doc! { "aggregate": "plain", "pipeline": [{ "$out": "items" }], "cursor": {} };
     application.rejected(out, ("items", "mention"), Nobody)?;
-    let sparse = doc! { "key": { "x": 1 }, "name": "x", "sparse": true };
+    let hashed = doc! { "key": { "x": "hashed" }, "name": "x" };
     application.rejected(
-        doc! { "createIndexes": "items", "indexes": [sparse] },
+        doc! { "createIndexes": "items", "indexes": [hashed] },
         ("items", "index"),
         Mongod,
     )?;

@@ -36,8 +36,23 @@ impl Move {
         single("$set", single(PATH, &record))
     }
 
-    /// A statement of `update`, with the record of the change: a further stage, or further fields of `$set`
-    /// and an `$inc`. The statement must have no `$inc` of its own.
+    /// Operators of an update, with the record of the change: further fields of `$set`, and an `$inc`. They must
+    /// have no `$inc` of their own.
+    #[must_use]
+    pub fn added_to(self, operators: &RawDocument) -> RawDocumentBuf {
+        let mut set = RawDocumentBuf::new();
+        if let Some(own) = get(operators, "$set").and_then(RawBsonRef::as_document) {
+            append_fields(&mut set, own);
+        }
+        put(&mut set, OWN, self.is_own_transaction);
+        put(&mut set, REPLACED, self.is_replacement);
+        let mut update = with_replaced(operators, &[("$set", None)]);
+        put(&mut update, "$set", &set);
+        put(&mut update, "$inc", single(COUNT, 1));
+        update
+    }
+
+    /// A statement of `update`, with the record of the change: a further stage, or further operators.
     #[must_use]
     pub fn recorded_by(self, statement: &RawDocument) -> RawDocumentBuf {
         match get(statement, "u") {
@@ -47,15 +62,7 @@ impl Move {
                 with_replaced(statement, &[("u", Some(RawBsonRef::Array(&stages)))])
             }
             Some(RawBsonRef::Document(operators)) => {
-                let mut set = RawDocumentBuf::new();
-                if let Some(own) = get(operators, "$set").and_then(RawBsonRef::as_document) {
-                    append_fields(&mut set, own);
-                }
-                put(&mut set, OWN, self.is_own_transaction);
-                put(&mut set, REPLACED, self.is_replacement);
-                let mut update = with_replaced(operators, &[("$set", None)]);
-                put(&mut update, "$set", &set);
-                put(&mut update, "$inc", single(COUNT, 1));
+                let update = self.added_to(operators);
                 with_replaced(statement, &[("u", Some(RawBsonRef::Document(&update)))])
             }
             _ => statement.to_owned(),

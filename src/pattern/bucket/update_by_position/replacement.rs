@@ -144,21 +144,20 @@ fn become_whole(
     if item.stored().as_bytes() == found.stored.as_bytes() {
         return Ok(Planned::Unchanged { counted });
     }
-    // `$set` would interpret a field that begins with `$` as an operator.
-    let needs_stages = dollar_field(item.stored()).is_some();
-    let change = if needs_stages || (shape.change_streams() && !is_replacement) {
-        // In a change stream, stages are an update of the fields that differ.
+    let record = Move {
+        is_own_transaction: false,
+        is_replacement,
+    };
+    let change = if dollar_field(item.stored()).is_some() {
+        // `$set` would interpret the field as an operator.
         let mut stages = vec![in_place(shape, found, item.stored())];
-        if shape.change_streams() && is_replacement {
-            let record = Move {
-                is_own_transaction: false,
-                is_replacement,
-            };
-            stages.push(record.stage());
-        }
+        stages.extend((shape.change_streams() && is_replacement).then(|| record.stage()));
         InPlace::by_stages(array_of(&stages))
     } else {
-        InPlace::new(single("$set", single(&element(shape, found), item.stored())))
+        let update = single("$set", single(&element(shape, found), item.stored()));
+        // Without a record, a change stream shows a whole new item as a replacement.
+        let is_recorded = shape.change_streams() && !is_replacement;
+        InPlace::new(if is_recorded { record.added_to(&update) } else { update })
     };
     Ok(Planned::InPlace(InPlace { counted, ..change }))
 }

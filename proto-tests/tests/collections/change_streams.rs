@@ -1,0 +1,213 @@
+//! Change streams beside maintenance, and their refusals. Events are compared with those of a plain collection by
+//! the differential tests.
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{Bson, DateTime, Document, doc};
+use proto_tests::raw::Connection;
+use proto_tests::shaped::COLLECTION;
+use proto_tests::{Proxy, ProxyOptions, Shape, database_name, mongod};
+
+const REFUSED: i32 = 115;
+const FAILED_TO_PARSE: i32 = 9;
+
+/// A collection with change streams, behind a proxy that deletes expired items every 200 ms.
+struct Watched {
+    database: String,
+    proxy: Proxy,
+    application: Connection,
+    direct: Connection,
+}
+
+impl Watched {
+    fn start(change_streams: bool) -> Result<Self> {
+        let set = mongod::shared_replica_set();
+        let database = database_name();
+        let shape = Shape {
+            time: Some("date".to_owned()),
+            max_items: 3,
+            change_streams,
+            ..Shape::new(&["k"])
+        };
+        let config = shape.toml(&format!("{database}.{COLLECTION}"));
+        let proxy = Proxy::start(&ProxyOptions::new(&set.uri()).config(&config).expire_every(200))?;
+        Ok(Self {
+            application: Connection::open(proxy.address())?,
+            direct: Connection::open(set.address())?,
+            proxy,
+            database,
+        })
+    }
+
+    fn run(&mut self, mut command: Document) -> Result<Document> {
+        command.insert("$db", &self.database);
+        self.application.command(&command)
+    }
+
+    fn done(&mut self, command: Document) -> Result<Document> {
+        let reply = self.run(command)?;
+        ensure!(
+            reply.get_f64("ok")? > 0.0 && !reply.contains_key("writeErrors"),
+            "{reply}"
+        );
+        Ok(reply)
+    }
+
+    fn insert(&mut self, ids: std::ops::Range<i32>, date: DateTime) -> Result<()> {
+        let documents: Vec<Document> = ids.map(|id| doc! { "_id": id, "k": id % 2, "date": date }).collect();
+        self.done(doc! { "insert": COLLECTION, "documents": documents })
+            .map(drop)
+    }
+
+    fn watch(&mut self, options: Document) -> Result<Stream> {
+        let reply = self.done(watch(COLLECTION.into(), options))?;
+        let mut stream = Stream::default();
+        stream.take(&reply)?;
+        Ok(stream)
+    }
+}
+
+fn watch(target: Bson, options: Document) -> Document {
+    let stage = doc! { "$changeStream": options };
+    doc! { "aggregate": target, "pipeline": [stage], "cursor": {} }
+}
+
+#[derive(Default)]
+struct Stream {
+    cursor: i64,
+    token: Document,
+    /// The operation and the `_id` of each event.
+    events: Vec<(String, i32)>,
+}
+
+impl Stream {
+    fn take(&mut self, reply: &Document) -> Result<()> {
+        let cursor = reply.get_document("cursor").with_context(|| reply.to_string())?;
+        self.cursor = cursor.get_i64("id")?;
+        self.token = cursor.get_document("postBatchResumeToken")?.clone();
+        let batch = cursor
+            .get_array("firstBatch")
+            .or_else(|_| cursor.get_array("nextBatch"))?;
+        for event in batch.iter().filter_map(Bson::as_document) {
+            let key = event.get_document("documentKey").ok();
+            let id = key.and_then(|key| key.get_i32("_id").ok()).unwrap_or(-1);
+            self.events.push((event.get_str("operationType")?.to_owned(), id));
+        }
+        Ok(())
+    }
+
+    /// Reads until there are so many events.
+    fn read(&mut self, watched: &mut Watched, events: usize) -> Result<()> {
+        for _ in 0..20 {
+            if self.events.len() >= events || self.cursor == 0 {
+                break;
+            }
+            let more = doc! { "getMore": self.cursor, "collection": COLLECTION, "maxTimeMS": 1000 };
+            let reply = watched.done(more)?;
+            self.take(&reply)?;
+        }
+        Ok(())
+    }
+
+    fn ids(&self, operation: &str) -> Vec<i32> {
+        let events = self.events.iter().filter(|(name, _)| name == operation);
+        let mut ids: Vec<i32> = events.map(|(_, id)| *id).collect();
+        ids.sort_unstable();
+        ids
+    }
+}
+
+#[test]
+fn a_stream_goes_on_over_a_compaction() -> Result<()> {
+    let mut watched = Watched::start(true)?;
+    let now = DateTime::now();
+    let mut stream = watched.watch(doc! {})?;
+    watched.insert(0..20, now)?;
+    let many = doc! { "q": { "_id": { "$mod": [3, 0] } }, "limit": 0 };
+    watched.done(doc! { "delete": COLLECTION, "deletes": [many] })?;
+    stream.read(&mut watched, 27)?;
+    let before = stream.token.clone();
+    let compacted = watched.proxy.run("compact")?;
+    let printed = String::from_utf8_lossy(&compacted.stdout).into_owned();
+    ensure!(printed.contains(" pages, previously "), "{printed}");
+    watched.insert(100..102, now)?;
+    stream.read(&mut watched, 29)?;
+    assert_eq!(stream.ids("delete"), [0, 3, 6, 9, 12, 15, 18]);
+    assert_eq!(stream.ids("insert"), (0..20).chain(100..102).collect::<Vec<_>>());
+    assert_eq!(stream.events.len(), 29, "{:?}", stream.events);
+    let mut resumed = watched.watch(doc! { "resumeAfter": before })?;
+    resumed.read(&mut watched, 2)?;
+    assert_eq!(resumed.ids("insert"), [100, 101]);
+    assert_eq!(resumed.events.len(), 2, "{:?}", resumed.events);
+    Ok(())
+}
+
+#[test]
+fn expired_items_are_deleted_in_the_stream() -> Result<()> {
+    let mut watched = Watched::start(true)?;
+    let now = DateTime::now();
+    watched.insert(0..10, DateTime::from_millis(now.timestamp_millis() - 5_000_000))?;
+    watched.insert(10..20, now)?;
+    let mut stream = watched.watch(doc! { "fullDocumentBeforeChange": "required" })?;
+    let index = doc! { "key": { "date": 1 }, "name": "date_1", "expireAfterSeconds": 3600 };
+    watched.done(doc! { "createIndexes": COLLECTION, "indexes": [index] })?;
+    stream.read(&mut watched, 10)?;
+    assert_eq!(stream.ids("delete"), (0..10).collect::<Vec<_>>());
+    assert_eq!(stream.events.len(), 10, "{:?}", stream.events);
+    Ok(())
+}
+
+#[test]
+fn tokens_are_refused_where_they_are_not_understood() -> Result<()> {
+    let mut watched = Watched::start(true)?;
+    watched.insert(0..1, DateTime::now())?;
+    let stream = watched.watch(doc! {})?;
+    let mut direct = watch(COLLECTION.into(), doc! { "resumeAfter": stream.token.clone() });
+    direct.insert("$db", &watched.database);
+    let reply = watched.direct.command(&direct)?;
+    assert_eq!(reply.get_i32("code")?, FAILED_TO_PARSE, "{reply}");
+    for token in ["mongoshape:82", "mongoshape:", "mongoshape:82:0:0"] {
+        let resumed = watch(COLLECTION.into(), doc! { "resumeAfter": { "_data": token } });
+        let reply = watched.run(resumed)?;
+        assert_eq!(reply.get_i32("code")?, FAILED_TO_PARSE, "{reply}");
+        ensure!(
+            reply.get_str("errmsg")?.contains("was not returned by mongoshape"),
+            "{reply}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn a_stream_without_the_option_is_refused_and_others_are_relayed() -> Result<()> {
+    let mut watched = Watched::start(false)?;
+    for target in [Bson::from(COLLECTION), Bson::from(1)] {
+        let reply = watched.run(watch(target, doc! {}))?;
+        assert_eq!(reply.get_i32("code")?, REFUSED, "{reply}");
+        ensure!(reply.get_str("errmsg")?.contains("change_streams = true"), "{reply}");
+    }
+    let reply = watched.done(watch("plain".into(), doc! {}))?;
+    let token = reply.get_document("cursor")?.get_document("postBatchResumeToken")?;
+    ensure!(!token.get_str("_data")?.contains("mongoshape"), "{reply}");
+    Ok(())
+}
+
+#[test]
+fn setup_and_check_know_the_images() -> Result<()> {
+    let mut watched = Watched::start(true)?;
+    watched.insert(0..1, DateTime::now())?;
+    let without = doc! { "changeStreamPreAndPostImages": { "enabled": false } };
+    let mut command = doc! { "collMod": COLLECTION };
+    command.extend(without);
+    let reply = watched.run(command.clone())?;
+    assert_eq!(reply.get_i32("code")?, REFUSED, "{reply}");
+    command.insert("$db", &watched.database);
+    watched.direct.command_ok(&command)?;
+    let text = |output: std::process::Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    let checked = text(watched.proxy.run("check")?);
+    ensure!(checked.contains("stores no pre- and post-images of pages"), "{checked}");
+    let set_up = text(watched.proxy.run("setup")?);
+    ensure!(set_up.contains("enabled for change streams"), "{set_up}");
+    let checked = text(watched.proxy.run("check")?);
+    ensure!(!checked.contains("post-images"), "{checked}");
+    Ok(())
+}
