@@ -1,8 +1,8 @@
 //! One client and its upstream connection.
 //!
 //! [`connection`] is the loop. [`route`] plans the handling of a command: [`relay`] forwards it, and
-//! [`bucket`], [`outlier`], [`cross_collection`] and [`change_stream`] execute it in a [`command_context`]. [`shared`] has the
-//! state of all sessions. Must not depend on listeners or on configuration files.
+//! [`bucket`], [`outlier`], [`cross_collection`] and [`change_stream`] execute it in a [`command_context`].
+//! [`shared`] has the state of all sessions. Must not depend on listeners or on configuration files.
 
 mod aggregate_validation;
 mod backoff;

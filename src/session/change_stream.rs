@@ -1,5 +1,5 @@
-//! Change streams that contain changes of bucket collections: of one such collection, of a database, or of the
-//! cluster.
+//! Change streams that contain changes of bucket collections: of one such collection, of a database, or of
+//! the cluster.
 //!
 //! mongod's change stream returns events of pages, with the page before and after the change. They
 //! [become events of items](crate::pattern::bucket::change_stream). mongod then applies the client's own
@@ -8,6 +8,7 @@
 mod client_stages;
 mod current_versions;
 pub(super) mod cursor;
+mod read;
 mod start;
 mod watched;
 
@@ -192,7 +193,7 @@ impl OpenRequest {
         let opened = replies.next().unwrap_or_default();
         if let Err(error) = succeeded(checked) {
             if let Some(cursor) = CursorReply::parse(&opened) {
-                cursor::kill(context, namespace, cursor.id).await?;
+                read::kill(context, namespace, cursor.id).await?;
             }
             return Err(error.into());
         }

@@ -10,8 +10,10 @@ mod conflict;
 mod hint;
 mod key_pattern;
 mod key_time_index;
+mod options;
 mod recorded;
 mod stored_index;
+mod stored_path;
 #[cfg(test)]
 mod tests;
 mod ttl_marker;
@@ -26,19 +28,19 @@ pub use self::hint::{HintedIndex, IndexHint, hint};
 use self::key_pattern::as_number;
 pub use self::key_pattern::{ID, IndexedField, is_clustered, is_id_key, is_unique, key, name, same_index, same_key};
 pub use self::key_time_index::KeyTimeIndex;
+use self::options::{PARTIAL, is_simple};
 pub use self::recorded::{is_partial, is_recorded, omits_items};
 pub use self::stored_index::StoredIndex;
 use self::stored_index::{prefixed, without_prefix};
+use self::stored_path::{application_path, key_of_items};
+pub use self::stored_path::{in_items, stored_path};
 pub use self::ttl_marker::{EXPIRE_AFTER, TtlMarker, ttl_marker, ttl_marker_name, ttl_marker_of, with_ttl};
 use super::index::has_items;
-use super::predicate_pushdown::key_position;
 use crate::command::arguments::with_replaced;
 use crate::command::document::{as_flag, get, put};
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unsupported::Unsupported;
 
-/// The option with the condition of a partial index.
-const PARTIAL: &str = "partialFilterExpression";
 /// The prefix of the names of the shape's own indexes.
 const OWN: &str = "mongoshape_";
 
@@ -166,11 +168,6 @@ fn given_twice(spec: &RawDocument) -> Option<&str> {
     names.find(|name| !seen.insert(*name))
 }
 
-fn is_simple(collation: RawBsonRef<'_>) -> bool {
-    let locale = collation.as_document().and_then(|collation| get(collation, "locale"));
-    locale == Some(RawBsonRef::String("simple"))
-}
-
 fn stored_key(shape: &BucketShape, key: &RawDocument) -> Result<RawDocumentBuf, Unsupported> {
     match key_time_index::stored_key(shape, key) {
         Some(stored) => Ok(stored),
@@ -186,64 +183,6 @@ fn key_of_unique(shape: &BucketShape, key: &RawDocument) -> Result<RawDocumentBu
         return Err("a unique index on a field whose name is a number (it may be a position in an array)".into());
     }
     Ok(prefixed(shape, key_of_items(shape, key)?))
-}
-
-/// The stored paths of a key pattern, without a prefix.
-fn key_of_items(shape: &BucketShape, key: &RawDocument) -> Result<RawDocumentBuf, Unsupported> {
-    let mut stored = RawDocumentBuf::new();
-    for (path, value) in key.iter().flatten() {
-        let path = path.as_str();
-        if let RawBsonRef::String(kind) = value {
-            return Err(format!("a {kind} index").into());
-        }
-        let path = stored_path(shape, path);
-        if is_place_in_page(shape, &path) {
-            return Err("an index on a field whose name is a number (it would be a position in the page)".into());
-        }
-        put(&mut stored, &path, value);
-    }
-    Ok(stored)
-}
-
-/// Whether a stored path begins with a number inside the array of items. mongod takes the number
-/// for the position of an element.
-fn is_place_in_page(shape: &BucketShape, path: &str) -> bool {
-    let inside = in_items(shape, path).filter(|_| key_position(shape, path).is_none());
-    let root = inside.and_then(|inside| inside.split('.').next());
-    root.is_some_and(|root| root.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
-/// The part of a path after the name of the array of items.
-pub(super) fn in_items<'a>(shape: &BucketShape, path: &'a str) -> Option<&'a str> {
-    path.strip_prefix(shape.items())?.strip_prefix('.')
-}
-
-/// The stored path of a path in items.
-#[must_use]
-pub fn stored_path(shape: &BucketShape, path: &str) -> String {
-    if key_position(shape, path).is_some() {
-        return path.to_owned();
-    }
-    let stored = with_root(path, |root| shape.rename().stored(root));
-    format!("{}.{stored}", shape.items())
-}
-
-/// The path in items of a stored path.
-fn application_path(shape: &BucketShape, stored: &str) -> Option<String> {
-    if key_position(shape, stored).is_some() {
-        return Some(stored.to_owned());
-    }
-    let path = with_root(in_items(shape, stored)?, |root| shape.rename().item(root));
-    // The index was created without the proxy: on a key field inside the items, where no item is
-    // looked up.
-    (stored_path(shape, &path) == stored).then_some(path)
-}
-
-fn with_root<'a>(path: &'a str, rename: impl FnOnce(&'a str) -> &'a str) -> String {
-    match path.split_once('.') {
-        Some((root, rest)) => format!("{}.{rest}", rename(root)),
-        None => rename(path).to_owned(),
-    }
 }
 
 /// The specification of an index as the application created it, or could have. `None` for any other

@@ -2,15 +2,11 @@
 
 use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 
-use super::OF_DATABASE;
 use super::cursor::fatal;
 use crate::command::aggregate::Aggregate;
 use crate::command::document::{append_fields, get, single};
 use crate::command::error::CommandError;
-use crate::command::reply::CursorReply;
 use crate::command::value_text::value_text;
-use crate::session::command_context::CommandContext;
-use crate::session::error::RunError;
 
 /// The most bytes of events in one command. A single event may be larger.
 const MAX_BYTES: usize = 8 << 20;
@@ -38,14 +34,10 @@ impl ClientStages {
         })
     }
 
-    /// The results for these events.
-    pub(super) async fn apply(
-        &self,
-        context: &mut CommandContext<'_>,
-        events: Vec<RawDocumentBuf>,
-    ) -> Result<Vec<RawDocumentBuf>, RunError> {
-        let mut results = Vec::new();
-        let mut rest = events.as_slice();
+    /// Splits events into parts of one command each.
+    pub(super) fn chunks(events: &[RawDocumentBuf]) -> Vec<&[RawDocumentBuf]> {
+        let mut chunks = Vec::new();
+        let mut rest = events;
         while !rest.is_empty() {
             let mut bytes = 0_usize;
             let fitting = rest.iter().take_while(|event| {
@@ -53,19 +45,14 @@ impl ClientStages {
                 bytes <= MAX_BYTES
             });
             let (chunk, behind) = rest.split_at(fitting.count().max(1).min(rest.len()));
-            self.apply_to(context, chunk, &mut results).await?;
+            chunks.push(chunk);
             rest = behind;
         }
-        check_tokens(&events, &results)?;
-        Ok(results)
+        chunks
     }
 
-    async fn apply_to(
-        &self,
-        context: &mut CommandContext<'_>,
-        events: &[RawDocumentBuf],
-        results: &mut Vec<RawDocumentBuf>,
-    ) -> Result<(), RunError> {
+    /// The `aggregate` that applies the stages to events.
+    pub(super) fn command(&self, events: &[RawDocumentBuf]) -> RawDocumentBuf {
         let documents: RawArrayBuf = events.iter().cloned().collect();
         let mut stages = RawArrayBuf::new();
         stages.push(single("$documents", single("$literal", &documents)));
@@ -77,24 +64,12 @@ impl ClientStages {
         let size = i64::try_from(events.len()).unwrap_or(i64::MAX);
         command.append(cstr!("cursor"), single("batchSize", size.saturating_add(1)));
         append_fields(&mut command, &self.options);
-        context.options().append_to_get_more(&mut command);
-        let mut reply = context.link.run(&command).await?;
-        while let Some(cursor) = CursorReply::parse(&reply) {
-            results.extend(cursor.documents().map(RawDocument::to_owned));
-            if cursor.id == 0 {
-                break;
-            }
-            let mut more = single("getMore", cursor.id);
-            more.append(cstr!("collection"), OF_DATABASE);
-            context.options().append_to_get_more(&mut more);
-            reply = context.link.run(&more).await?;
-        }
-        Ok(())
+        command
     }
 }
 
 /// Fails like mongod if a stage has changed the token of an event. Stages keep the order of events.
-fn check_tokens(events: &[RawDocumentBuf], results: &[RawDocumentBuf]) -> Result<(), CommandError> {
+pub(super) fn check_tokens(events: &[RawDocumentBuf], results: &[RawDocumentBuf]) -> Result<(), CommandError> {
     let mut events = events.iter();
     for result in results {
         let token = get(result, "_id");

@@ -63,8 +63,7 @@ fn create(generator: &mut Generator) -> Document {
         doc! { "key": { "qty": 1 }, "name": "sparse", "sparse": true },
         doc! { "key": { "nested.x": 1 }, "name": "partial", "partialFilterExpression": { "qty": { "$gt": 1 } } },
         doc! { "key": { "qty": 1 }, "name": "qty_1", "collation": { "locale": "de" } },
-        // Not of all fields: mongod 6.0.5 then fails (16410) for filters with a field that begins with `$`.
-        doc! { "key": { "reference.$**": 1 }, "name": "wild" },
+        // No wildcard index: beside one, mongod 6.0.5 fails (16410) for filters with a field that begins with `$`.
         // No date that is generated expires: both sides would delete at times of their own.
         doc! { "key": { "qty": 1 }, "name": "long", "expireAfterSeconds": 2_000_000_000 },
         doc! { "key": { "qty": 1 }, "name": "qty_1", "expireAfterSeconds": 2_000_000_000 },

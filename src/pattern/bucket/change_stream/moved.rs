@@ -36,8 +36,8 @@ impl Move {
         single("$set", single(PATH, &record))
     }
 
-    /// Operators of an update, with the record of the change: further fields of `$set`, and an `$inc`. They must
-    /// have no `$inc` of their own.
+    /// Operators of an update, with the record of the change: further fields of `$set`, and an `$inc`. They
+    /// must have no `$inc` of their own.
     #[must_use]
     pub fn added_to(self, operators: &RawDocument) -> RawDocumentBuf {
         let mut set = RawDocumentBuf::new();

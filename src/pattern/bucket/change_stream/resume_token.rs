@@ -7,8 +7,8 @@
 //!
 //! `<token>` is mongod's token, `<number>` the position of the item event among those of the page event, and
 //! `<clusterTime>` the time of the page event, from which mongod returns that event again. Number and time
-//! have a fixed length in hexadecimal, so the tokens of a stream ascend as texts, and `end` is behind them. mongod refuses such a
-//! token, because it is not hexadecimal.
+//! have a fixed length in hexadecimal, so the tokens of a stream ascend as texts, and `end` is behind them.
+//! mongod refuses such a token, because it is not hexadecimal.
 
 use bson::Timestamp;
 use bson::raw::{RawDocument, RawDocumentBuf};

@@ -40,8 +40,8 @@ pub(super) struct ItemVersions<'a> {
 }
 
 impl ItemUpdate {
-    /// Reads the change of an item from the `updateDescription` of its page. Fields of the item that have only
-    /// another place in the stored item are left out.
+    /// Reads the change of an item from the `updateDescription` of its page. Fields of the item that have
+    /// only another place in the stored item are left out.
     pub(super) fn of(shape: &BucketShape, page: &RawDocument, item: ItemVersions<'_>) -> Self {
         let own = ItemPath {
             shape,

@@ -3,10 +3,10 @@
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
+use super::Indexes;
 use super::key_pattern::{is_clustered, is_id_key, key, name, same_index};
-use super::recorded::collation;
+use super::options::{PARTIAL, collation};
 use super::ttl_marker::EXPIRE_AFTER;
-use super::{Indexes, PARTIAL};
 use crate::command::document::{as_whole_number, get, put};
 
 /// The reason why an index cannot be created.

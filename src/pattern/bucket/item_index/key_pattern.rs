@@ -2,7 +2,7 @@
 
 use bson::raw::{CStr, RawBsonRef, RawDocument};
 
-use super::recorded::same_options;
+use super::options::same_options;
 use crate::command::document::{as_flag, as_whole_number, get};
 use crate::pattern::shapes::BucketShape;
 

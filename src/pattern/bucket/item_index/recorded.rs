@@ -1,15 +1,17 @@
 //! Sparse, partial and wildcard indexes, and indexes with a collation.
 //!
-//! mongod would apply `sparse` and the filter to pages. So the index is stored as a partial index whose filter
-//! *records* the application's key pattern and options: `{$or: [<has items>, {mongoshape_recorded: <record>}]}`.
-//! It has an entry for each item, so it answers what the application's index answers. A wildcard index has
-//! no entries: its filter is the record alone, which no page satisfies. The collation is the stored index's own.
+//! mongod would apply `sparse` and the filter to pages. So the index is stored as a partial index whose
+//! filter *records* the application's key pattern and options: `{$or: [<has items>, {mongoshape_recorded:
+//! <record>}]}`. It has an entry for each item, so it answers what the application's index answers. A
+//! wildcard index has no entries: its filter is the record alone, which no page satisfies. The collation is
+//! the stored index's own.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::key_pattern::{as_number, key};
-use super::stored_index::{MAX_FIELDS, StoredIndex};
-use super::{EXPIRE_AFTER, PARTIAL, is_simple, key_of_items};
+use super::key_pattern::key;
+use super::options::{PARTIAL, collation, is_simple};
+use super::stored_path::{MAX_FIELDS, PREFIX, key_of_items};
+use super::ttl_marker::EXPIRE_AFTER;
 use crate::command::document::{append_fields, array_of, as_flag, first_field, get, put, single};
 use crate::pattern::bucket::index::has_items;
 use crate::pattern::shapes::BucketShape;
@@ -19,7 +21,7 @@ use crate::pattern::unsupported::Unsupported;
 const RECORDED: &str = "mongoshape_recorded";
 /// The field of the application's key pattern in the record.
 const KEY: &str = "key";
-/// The direction of [`StoredIndex::PREFIX`]. It distinguishes the stored key pattern from that of an index
+/// The direction of [the prefix](PREFIX). It distinguishes the stored key pattern from that of an index
 /// without options, because a hint by key pattern must be unambiguous.
 const DIRECTION: i32 = 2;
 
@@ -85,7 +87,7 @@ pub(super) fn stored(shape: &BucketShape, spec: &RawDocument) -> Result<RawDocum
 /// The stored key pattern. `None` if there is no room for the prefix.
 fn entries(shape: &BucketShape, spec: &RawDocument) -> Result<Option<RawDocumentBuf>, Unsupported> {
     let paths = key_of_items(shape, key(spec))?;
-    let mut stored = single(StoredIndex::PREFIX, DIRECTION);
+    let mut stored = single(PREFIX, DIRECTION);
     append_fields(&mut stored, &paths);
     Ok((stored.iter().count() <= MAX_FIELDS).then_some(stored))
 }
@@ -123,52 +125,4 @@ pub(super) fn application(stored: &RawDocument) -> Option<RawDocumentBuf> {
         }
     }
     Some(application)
-}
-
-/// Whether two specifications have the same options that distinguish indexes with the same key pattern
-/// (`index_descriptor.cpp`). Their collations are complete.
-pub(super) fn same_options(one: &RawDocument, other: &RawDocument) -> bool {
-    let is_sparse = |spec| get(spec, "sparse").and_then(as_flag).unwrap_or(false);
-    is_sparse(one) == is_sparse(other)
-        && same(get(one, PARTIAL), get(other, PARTIAL))
-        && same(collation(one), collation(other))
-        && projected(one) == projected(other)
-}
-
-/// The collation of an index, unless it is the simple one.
-pub(super) fn collation(spec: &RawDocument) -> Option<RawBsonRef<'_>> {
-    get(spec, "collation").filter(|collation| !is_simple(*collation))
-}
-
-/// Whether two values are equal. As in a filter, numbers of different types are equal.
-fn same(one: Option<RawBsonRef<'_>>, other: Option<RawBsonRef<'_>>) -> bool {
-    match (one, other) {
-        (Some(RawBsonRef::Document(one)), Some(RawBsonRef::Document(other))) => same_fields(one, other),
-        (Some(RawBsonRef::Array(one)), Some(RawBsonRef::Array(other))) => {
-            one.into_iter().count() == other.into_iter().count()
-                && one
-                    .into_iter()
-                    .zip(other)
-                    .all(|(one, other)| same(one.ok(), other.ok()))
-        }
-        (Some(one), Some(other)) => one == other || as_number(one).is_some_and(|one| Some(one) == as_number(other)),
-        (None, None) => true,
-        _ => false,
-    }
-}
-
-fn same_fields(one: &RawDocument, other: &RawDocument) -> bool {
-    let mut fields = one.iter().flatten();
-    let is_there = |name: &str, value| get(other, name).is_some_and(|found| same(Some(value), Some(found)));
-    one.iter().count() == other.iter().count() && fields.all(|(name, value)| is_there(name.as_str(), value))
-}
-
-/// The paths of a `wildcardProjection`, sorted, with whether they are included. Its `_id` is excluded anyway.
-fn projected(spec: &RawDocument) -> Vec<(&str, bool)> {
-    let projection = get(spec, "wildcardProjection").and_then(RawBsonRef::as_document);
-    let paths = projection.into_iter().flat_map(RawDocument::iter).flatten();
-    let paths = paths.map(|(path, value)| (path.as_str(), as_flag(value).unwrap_or(true)));
-    let mut paths: Vec<(&str, bool)> = paths.filter(|path| *path != ("_id", false)).collect();
-    paths.sort_unstable();
-    paths
 }

@@ -7,15 +7,12 @@
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
+use super::as_application_sees;
 use super::key_pattern::{ID, IndexedField, as_number, is_clustered, is_key, is_unique, key, name};
-use super::{application_path, as_application_sees};
+use super::stored_path::{MAX_FIELDS, PREFIX, application_path};
 use crate::command::document::{append_fields, as_flag, get, put};
 use crate::pattern::bucket::index::ITEM_ID;
-use crate::pattern::bucket::layout::path;
 use crate::pattern::shapes::BucketShape;
-
-/// The most fields of an index.
-pub(super) const MAX_FIELDS: usize = 32;
 
 /// An index on items.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,7 +24,7 @@ pub struct StoredIndex {
 
 impl StoredIndex {
     /// The field before the application's fields.
-    pub const PREFIX: &str = path::VERSION;
+    pub const PREFIX: &str = PREFIX;
 
     /// Reads a specification of `listIndexes`. `None` if the index has no entry for some items, and
     /// if mongod does not use the index.

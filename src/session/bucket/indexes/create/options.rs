@@ -1,4 +1,5 @@
-//! The options of an index that is recorded: mongod checks and completes them, although it does not store them.
+//! The options of an index that is recorded: mongod checks and completes them, although it does not store
+//! them.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
