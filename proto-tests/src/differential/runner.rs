@@ -145,7 +145,10 @@ impl Run {
                 None => self.shape.toml(&namespace),
             }
         });
-        let options = ProxyOptions::new(&mongod.uri()).config(&tables.join("\n"));
+        // Nothing expires, and databases of earlier runs have other shapes.
+        let options = ProxyOptions::new(&mongod.uri())
+            .config(&tables.join("\n"))
+            .expire_every(3_600_000);
         let proxy = Proxy::start(&options)?;
         let only: Option<u64> = from_environment(SEED)?;
         let operations = from_environment(OPERATIONS)?.unwrap_or(self.operations);
