@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
 use crate::balancer::Balancer;
-use crate::{Level, Proxy};
+use crate::{Level, Mongod, Proxy, ProxyOptions};
 
 /// The broken connections before a proxy is killed.
 #[derive(Debug, Clone, Copy)]
@@ -20,6 +20,15 @@ pub struct Cuts {
     pub pause_ms: u64,
     /// How often that is one to mongod, and not one to a proxy.
     pub upstream: f64,
+}
+
+impl Cuts {
+    /// Three links in about 60 ms, half of them to mongod.
+    pub const FREQUENT: Self = Self {
+        number: 3,
+        pause_ms: 40,
+        upstream: 0.5,
+    };
 }
 
 /// Two proxies that crash at random: behind one address, and before mongod by links that can be cut too.
@@ -42,6 +51,20 @@ impl Crashing {
             downstream: Balancer::before(proxies.iter().map(Proxy::address).collect())?,
             proxies,
         })
+    }
+
+    /// Starts two proxies with this configuration before a replica set of one.
+    pub fn start(seed: u64, set: &Mongod, config: &str) -> Result<Self> {
+        // Between the proxies and mongod, so that those links can be cut too.
+        let upstream = Balancer::before(vec![set.address()])?;
+        let uri = format!("mongodb://{}/?directConnection=true", upstream.address());
+        let start = || -> Result<Proxy> {
+            let proxy = Proxy::start(&ProxyOptions::new(&uri).config(config))?;
+            expect_cuts(&proxy);
+            Ok(proxy)
+        };
+        let proxies = [start()?, start()?];
+        Self::new((seed, Cuts::FREQUENT), upstream, proxies)
     }
 
     /// The address before the proxies.

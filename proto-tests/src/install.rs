@@ -32,6 +32,18 @@ pub fn python() -> Result<PathBuf> {
     Ok(folder)
 }
 
+/// Runs a program of [`PROGRAMS`] for a connection string. `modules`: the folder for PYTHONPATH.
+#[must_use]
+pub fn python_program(modules: &Path, name: &str, uri: &str) -> Command {
+    let mut command = Command::new("python3");
+    command
+        .env("PYTHONPATH", modules)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .arg(PROGRAMS.join("python").join(name))
+        .arg(uri);
+    command
+}
+
 fn pip(folder: &Path, wanted: &[&OsStr]) -> Result<()> {
     let mut pip = Command::new("python3");
     pip.args([

@@ -86,13 +86,13 @@ pub(super) async fn open(
         return context.link.run(body).await;
     };
     let start = Start::of(options).map_err(|TokenError| malformed_token())?;
-    let stage = start.stage(&watched.images(options));
+    let mut cursor = ChangeStreamCursor::new(body, aggregate, options, watched);
+    let stage = start.stage(&cursor.upstream_images);
     let request = OpenRequest {
         checked: explained(body, aggregate, &start.as_of_mongod(options)),
         opened: on_pages(body, &stage),
     };
     let reply = request.send(context, namespace).await?;
-    let mut cursor = ChangeStreamCursor::new(body, aggregate, options, watched);
     cursor.resume(start);
     cursor.receive(context, namespace, &reply).await?;
     let request = BatchRequest::first(BatchLimit::of(first_batch_size(body)));

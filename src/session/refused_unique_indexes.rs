@@ -69,7 +69,7 @@ pub enum WhichIndexes {
     WithKey(String),
 }
 
-/// What is to be recorded.
+/// Changes that are not recorded yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PendingRecords {
     /// To be removed first.
@@ -228,7 +228,7 @@ impl RefusedUniqueIndexes {
         all
     }
 
-    /// What is to be recorded.
+    /// The changes that are not recorded yet.
     #[must_use]
     pub fn pending(&self) -> PendingRecords {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

@@ -66,8 +66,8 @@ impl Expiring {
         Ok(items.iter().filter_map(|item| item.get_i32("_id").ok()).collect())
     }
 
-    /// Waits for the items and for the invariants. A deletion empties a page before it removes the page, and between the two an
-    /// invariant does not hold.
+    /// Waits for the items and for the invariants. A deletion empties a page before it removes the page. Between
+    /// these statements an invariant does not hold.
     fn wait_for(&mut self, expected: &[i32]) -> Result<()> {
         let deadline = Instant::now() + LIMIT;
         loop {

@@ -5,17 +5,14 @@ use proto_tests::differential::operation::{SORTED, UNIQUE};
 use proto_tests::differential::{Coverage, Run};
 use proto_tests::{ItemIds, Shape, mongod};
 
-use super::{is_full, renamed, report_of, with_time};
+use super::{is_full, renamed, report_of, small_pages_of_two_key_fields, with_time};
 
 /// What an index answers on the plain side is not answered by a pipeline on the shaped one.
 #[test]
 fn sorted_reads_by_an_index() -> Result<()> {
     let shapes = [
         with_time(&["k"]),
-        Shape {
-            max_items: 3,
-            ..renamed(with_time(&["k", "region"]))
-        },
+        small_pages_of_two_key_fields(),
         Shape {
             item_ids: ItemIds::Dropped,
             max_items: 10,
@@ -51,10 +48,7 @@ fn unique_indexes_in_sessions() -> Result<()> {
 fn check_unique_indexes(upstream: &mongod::Mongod, moves: bool) -> Result<()> {
     let shapes = [
         renamed(with_time(&["k"])),
-        Shape {
-            max_items: 3,
-            ..renamed(with_time(&["k", "region"]))
-        },
+        small_pages_of_two_key_fields(),
         Shape {
             item_ids: ItemIds::Stored,
             max_items: 5,

@@ -64,6 +64,14 @@ fn renamed(shape: Shape) -> Shape {
     }
 }
 
+/// Two key fields, a renamed field, and pages of three items.
+fn small_pages_of_two_key_fields() -> Shape {
+    Shape {
+        max_items: 3,
+        ..renamed(with_time(&["k", "region"]))
+    }
+}
+
 #[test]
 fn unique_ids_with_time_and_rename() -> Result<()> {
     check(renamed(with_time(&["k"])), 1..=2)
@@ -87,13 +95,7 @@ fn unique_ids_without_time() -> Result<()> {
 
 #[test]
 fn a_key_of_two_fields() -> Result<()> {
-    check(
-        Shape {
-            max_items: 3,
-            ..renamed(with_time(&["k", "region"]))
-        },
-        31..=32,
-    )
+    check(small_pages_of_two_key_fields(), 31..=32)
 }
 
 #[test]

@@ -5,7 +5,7 @@ use proto_tests::differential::operation::STREAMS;
 use proto_tests::differential::{Coverage, Run};
 use proto_tests::{Mongod, Shape};
 
-use super::{is_full, renamed, with_time};
+use super::{is_full, small_pages_of_two_key_fields, with_time};
 
 /// Both streams have the same events. An ordinary run takes one seed of each shape;
 /// `MONGOSHAPE_DIFFERENTIAL=full` 20 seeds in all, each of 40 streams with 8 writes.
@@ -17,10 +17,7 @@ use super::{is_full, renamed, with_time};
 fn streams_have_the_same_events() -> Result<()> {
     let shapes = [
         with_time(&["k"]),
-        Shape {
-            max_items: 3,
-            ..renamed(with_time(&["k", "region"]))
-        },
+        small_pages_of_two_key_fields(),
         Shape {
             max_bytes: 1024,
             ..Shape::new(&["k"])

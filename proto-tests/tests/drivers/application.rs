@@ -57,7 +57,7 @@ impl Application {
     }
 }
 
-/// The lines that are not the same, each below what it should be.
+/// The lines that differ: of each, the plain one and the shaped one.
 fn differing(plain: &str, shaped: &str) -> Result<String> {
     let lines = plain.lines().count();
     ensure!(lines == shaped.lines().count(), "not {lines} steps:\n{shaped}");

@@ -36,13 +36,7 @@ fn mongoose(mongod: &Mongod) -> Result<()> {
 fn mongoengine(mongod: &Mongod) -> Result<()> {
     let modules = install::python()?;
     compare(mongod, |uri| {
-        let mut command = Command::new("python3");
-        command
-            .env("PYTHONPATH", &modules)
-            .env("PYTHONDONTWRITEBYTECODE", "1")
-            .arg(install::PROGRAMS.join("python/mongoengine_model.py"))
-            .arg(uri);
-        command
+        install::python_program(&modules, "mongoengine_model.py", uri)
     })
 }
 

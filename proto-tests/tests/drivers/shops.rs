@@ -41,13 +41,7 @@ fn mongoose() -> Result<()> {
 fn beanie() -> Result<()> {
     let modules = install::python()?;
     compare("placed_at", |uri| {
-        let mut command = Command::new("python3");
-        command
-            .env("PYTHONPATH", &modules)
-            .env("PYTHONDONTWRITEBYTECODE", "1")
-            .arg(install::PROGRAMS.join("python/beanie_orders.py"))
-            .arg(uri);
-        command
+        install::python_program(&modules, "beanie_orders.py", uri)
     })
 }
 

@@ -7,14 +7,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
-use proto_tests::balancer::Balancer;
-use proto_tests::crash::{Crashing, Cuts, expect_cuts};
+use proto_tests::crash::Crashing;
 use proto_tests::measure::{is_full, seed, show};
 use proto_tests::raw::Connection;
 use proto_tests::retrying::{Client, Retries};
 use proto_tests::shaped::COLLECTION;
 use proto_tests::threads::{self, Answered};
-use proto_tests::{Mongod, Proxy, ProxyOptions, Shape, database_name};
+use proto_tests::{Mongod, Shape, database_name};
 
 const WRITERS: i32 = 8;
 /// The document that ends the reader.
@@ -53,22 +52,9 @@ fn a_resumed_stream_has_each_event_once_under_kills() -> Result<()> {
         change_streams: true,
         ..Shape::new(&["k"])
     };
-    let upstream = Balancer::before(vec![set.address()])?;
-    let uri = format!("mongodb://{}/?directConnection=true", upstream.address());
-    let start = || -> Result<Proxy> {
-        let config = shape.toml(&format!("{database}.{COLLECTION}"));
-        let proxy = Proxy::start(&ProxyOptions::new(&uri).config(&config))?;
-        expect_cuts(&proxy);
-        Ok(proxy)
-    };
-    let proxies = [start()?, start()?];
-    let cuts = Cuts {
-        number: 3,
-        pause_ms: 40,
-        upstream: 0.5,
-    };
-    let reader = Reader::open(proxies[0].address(), &database)?;
-    let mut crashing = Crashing::new((seed, cuts), upstream, proxies)?;
+    let config = shape.toml(&format!("{database}.{COLLECTION}"));
+    let mut crashing = Crashing::start(seed, &set, &config)?;
+    let reader = Reader::open(crashing.address(), &database)?;
     let addresses = [crashing.address()];
     let answered = Answered::default();
     let (found, expected) = thread::scope(|scope| -> Result<(Events, Events)> {

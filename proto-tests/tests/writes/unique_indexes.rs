@@ -6,14 +6,13 @@ use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
-use proto_tests::balancer::Balancer;
-use proto_tests::crash::{Crashing, Cuts, expect_cuts};
+use proto_tests::crash::Crashing;
 use proto_tests::measure::{is_full, seed, show};
 use proto_tests::raw::Connection;
 use proto_tests::retrying::{Client, Retries};
 use proto_tests::shaped::{COLLECTION, Shaped};
 use proto_tests::threads::{self, Answered};
-use proto_tests::{Mongod, Proxy, ProxyOptions, Shape, database_name, invariants};
+use proto_tests::{Mongod, Shape, database_name, invariants};
 
 const DUPLICATE_KEY: i32 = 11000;
 const WRITE_CONFLICT: i32 = 112;
@@ -235,23 +234,10 @@ fn of_colliding_writers_one_stores_each_value_under_kills() -> Result<()> {
         max_items: 50,
         ..Shape::new(&["k"])
     };
-    let upstream = Balancer::before(vec![set.address()])?;
-    let uri = format!("mongodb://{}/?directConnection=true", upstream.address());
-    let start = || -> Result<Proxy> {
-        let config = shape.toml(&format!("{database}.{COLLECTION}"));
-        let proxy = Proxy::start(&ProxyOptions::new(&uri).config(&config))?;
-        expect_cuts(&proxy);
-        Ok(proxy)
-    };
-    let proxies = [start()?, start()?];
-    let failed = code(&mut Connection::open(proxies[0].address())?, &database, unique("value"))?;
+    let config = shape.toml(&format!("{database}.{COLLECTION}"));
+    let mut crashing = Crashing::start(seed, &set, &config)?;
+    let failed = code(&mut Connection::open(crashing.address())?, &database, unique("value"))?;
     ensure!(failed == 0, "createIndexes: {failed}");
-    let cuts = Cuts {
-        number: 3,
-        pause_ms: 40,
-        upstream: 0.5,
-    };
-    let mut crashing = Crashing::new((seed, cuts), upstream, proxies)?;
     let addresses = [crashing.address()];
     let answered = Answered::default();
     let stored = thread::scope(|scope| -> Result<Vec<Stored>> {

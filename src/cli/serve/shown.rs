@@ -16,12 +16,12 @@ pub(super) fn shapes(shapes: &Shapes) -> Vec<ShapeRow> {
 pub(super) fn refusals(metrics: &SessionMetrics) -> Vec<RefusalRow> {
     let kinds = metrics.refusals().into_iter();
     let row = |(kind, count): (RefusalKind, u64)| RefusalRow {
-        namespace: kind.namespace,
-        command: kind.command.name(),
-        reason: kind.reason.label(),
-        instead: kind.reason.remedy(),
+        namespace: kind.class.namespace,
+        command: kind.class.command.name(),
+        reason: kind.class.reason.label(),
+        instead: kind.class.reason.remedy(),
         what: kind.what,
-        is_observed: kind.is_observed,
+        is_observed: kind.class.is_observed,
         count,
     };
     kinds.map(row).collect()

@@ -4,11 +4,11 @@
 //! items of both are compared by `_id`. Changes of the page header alone are no events.
 //!
 //! An item that moves to another page is removed and inserted in one transaction. The removal
-//! [records the move](moved) on its page, and both become one `update` or `replace`.
+//! [records the move](change_record) on its page, and both become one `update` or `replace`.
 
+pub mod change_record;
 mod event;
 mod images;
-pub mod moved;
 mod page_changes;
 mod resume_token;
 mod update_description;

@@ -12,7 +12,7 @@ use super::write_statement::{Origin, WriteCommand, send_one};
 use crate::command::document::get;
 use crate::command::error::WriteError;
 use crate::command::update::is_replacement;
-use crate::pattern::bucket::change_stream::moved::Move;
+use crate::pattern::bucket::change_stream::change_record::ChangeRecord;
 use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::unique_index::violation;
@@ -111,7 +111,7 @@ async fn in_place(
     let statement = with_time(run.shape, found, RawBsonRef::Document(item.stored()), time);
     let mut statement = statement.map_err(|what| run.unsupported(&what))?;
     if run.shape.change_streams() {
-        let record = Move {
+        let record = ChangeRecord {
             is_own_transaction: false,
             is_replacement: is_replacement(task.asked.change),
         };

@@ -17,7 +17,7 @@ use crate::command::document::get;
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::header::CommandHeader;
 use crate::command::update::is_replacement;
-use crate::pattern::bucket::change_stream::moved::Move;
+use crate::pattern::bucket::change_stream::change_record::ChangeRecord;
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
@@ -241,11 +241,11 @@ async fn within(
     let mut inner = run.for_internal_command(&head, transaction.is_none());
     let mut statement = taking_out(inner.shape, &departure.target);
     if inner.shape.change_streams() {
-        let item_move = Move {
+        let record = ChangeRecord {
             is_own_transaction: transaction.is_some(),
             is_replacement: departure.is_replacement,
         };
-        statement = item_move.recorded_by(&statement);
+        statement = record.recorded_by(&statement);
     }
     let taken = take_by(&mut inner, &departure.target, &statement, Origin::Client(None));
     if taken.await?.is_none() {

@@ -2,9 +2,10 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::read::{append_options, kill};
 use super::watched::namespace_of;
 use crate::command::arguments::with_replaced;
-use crate::command::document::{append_fields, get, single};
+use crate::command::document::{get, single};
 use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
 use crate::command::reply::CursorReply;
@@ -134,12 +135,7 @@ async fn find(
     body.append(cstr!("filter"), single("_id", single("$in", ids)));
     body.append(cstr!("batchSize"), i64::try_from(DOCUMENTS).unwrap_or(i64::MAX));
     body.append(cstr!("readConcern"), single("level", "majority"));
-    let mut options = RawDocumentBuf::new();
-    context.options().append_to_get_more(&mut options);
-    append_fields(
-        &mut body,
-        &with_replaced(&options, &[("$db", Some(RawBsonRef::String(namespace.database)))]),
-    );
+    append_options(context, namespace, &mut body);
     let reply = match context.settings.shapes.bucket(namespace) {
         Some(shape) => {
             let head = CommandHeader::of_body(&body)?;
@@ -150,14 +146,7 @@ async fn find(
     };
     if let Some(cursor) = CursorReply::parse(&reply).filter(|cursor| cursor.id != 0) {
         context.shared.cursors.closed(cursor.id);
-        let mut command = single("killCursors", namespace.collection);
-        let ids: RawArrayBuf = [RawBsonRef::Int64(cursor.id)].into_iter().collect();
-        command.append(cstr!("cursors"), &ids);
-        append_fields(
-            &mut command,
-            &with_replaced(&options, &[("$db", Some(RawBsonRef::String(namespace.database)))]),
-        );
-        context.link.run(&command).await?;
+        kill(context, namespace, cursor.id).await?;
     }
     Ok(reply)
 }

@@ -8,8 +8,9 @@ use super::client_stages::{ClientStages, check_tokens};
 use super::current_versions::add_current_versions;
 use super::cursor::{ChangeStreamCursor, Swap, malformed, token_of};
 use super::start::Start;
+use crate::command::arguments::with_replaced;
 use crate::command::batch::ReplyBatch;
-use crate::command::document::{array_of, get, single};
+use crate::command::document::{append_fields, array_of, get, single};
 use crate::command::namespace::Namespace;
 use crate::command::reply::{CursorReply, copy_cluster_time};
 use crate::pattern::bucket::change_stream::ResumeToken;
@@ -136,13 +137,21 @@ impl ChangeStreamCursor {
     }
 }
 
-/// Closes an upstream cursor.
+/// Closes an upstream cursor on a namespace.
 pub(super) async fn kill(context: &mut CommandContext<'_>, namespace: Namespace<'_>, id: i64) -> Result<(), RunError> {
     let mut command = single("killCursors", namespace.collection);
     let ids: RawArrayBuf = [RawBsonRef::Int64(id)].into_iter().collect();
     command.append(cstr!("cursors"), &ids);
-    context.inherited().append_to_get_more(&mut command);
+    append_options(context, namespace, &mut command);
     context.link.run(&command).await.map(|_| ())
+}
+
+/// Appends the client's options to an internal command on a namespace, which may be of another database.
+pub(super) fn append_options(context: &CommandContext<'_>, namespace: Namespace<'_>, command: &mut RawDocumentBuf) {
+    let mut options = RawDocumentBuf::new();
+    context.options().append_to_get_more(&mut options);
+    let database = RawBsonRef::String(namespace.database);
+    append_fields(command, &with_replaced(&options, &[("$db", Some(database))]));
 }
 
 /// The results of the client's stages for these events. mongod executes the stages.

@@ -52,8 +52,8 @@ impl Watched {
         self.is_collection
     }
 
-    /// The options by which mongod returns the images of pages. Plain collections in a database may have no
-    /// images, so the images are required only if the client requires them.
+    /// The options `fullDocument` and `fullDocumentBeforeChange` of mongod's stream. A plain collection may
+    /// store no images, so in a database they are required only if the client requires them.
     pub(super) fn images(&self, options: &RawDocument) -> RawDocumentBuf {
         let mut images = RawDocumentBuf::new();
         for name in [cstr!("fullDocument"), cstr!("fullDocumentBeforeChange")] {

@@ -13,7 +13,7 @@ use crate::pattern::bucket::index;
 use crate::session::error::RunError;
 
 impl CatalogSession<'_> {
-    /// Creates what is missing: the collection, the images of its pages, and the shape's indexes.
+    /// Creates the collection and the shape's indexes, and enables the images, as far as they are missing.
     pub(super) async fn complete(&mut self, found: Option<&ListedCollection>) -> Result<(), RunError> {
         if found.is_none_or(|found| !found.ready.has_images) && self.shape.change_streams() {
             self.enable_images(found.is_some()).await?;

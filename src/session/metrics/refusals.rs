@@ -31,31 +31,30 @@ pub struct Refusal<'a> {
     pub what: &'a str,
 }
 
-/// A kind of refusal.
+/// A class of refusals, which share the log lines at level info. The number of classes is bounded: all fields
+/// are of closed sets, or configured.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct RefusalKind {
+pub struct RefusalClass {
     /// The shape's namespace, as configured.
     pub namespace: String,
     /// The client's command.
     pub command: Command,
     /// The category.
     pub reason: RefusalReason,
-    /// The command, option or state. Without values of documents.
-    pub what: String,
     /// Whether the shape is in observe mode. Then the command was relayed.
     pub is_observed: bool,
 }
 
-/// What one log line at level info speaks for. All fields are closed sets or configured namespaces.
+/// A kind of refusal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct LineKey {
-    namespace: String,
-    command: Command,
-    reason: RefusalReason,
-    is_observed: bool,
+pub struct RefusalKind {
+    /// The class.
+    pub class: RefusalClass,
+    /// The command, option or state. Without values of documents.
+    pub what: String,
 }
 
-/// The last line of a [`LineKey`].
+/// The last line of a [`RefusalClass`].
 #[derive(Clone, Copy, Debug)]
 struct LastLine {
     at: Instant,
@@ -66,7 +65,7 @@ struct LastLine {
 #[derive(Debug)]
 struct RefusalTable {
     kinds: LruCache<RefusalKind, u64>,
-    lines: HashMap<LineKey, LastLine>,
+    lines: HashMap<RefusalClass, LastLine>,
 }
 
 /// The kinds of refusals with their counts.
@@ -135,29 +134,26 @@ impl RefusalLog {
 
     /// Counts a refusal. Returns the number of refusals since the last line if a line is due.
     fn count(&self, refusal: &Refusal<'_>, what: &str, now: Instant) -> Option<u64> {
-        let kind = RefusalKind {
+        let class = RefusalClass {
             namespace: refusal.namespace.to_owned(),
             command: refusal.command,
             reason: refusal.reason,
-            what: what.to_owned(),
             is_observed: self.is_observed,
         };
-        let key = LineKey {
-            namespace: refusal.namespace.to_owned(),
-            command: refusal.command,
-            reason: refusal.reason,
-            is_observed: self.is_observed,
+        let kind = RefusalKind {
+            class: class.clone(),
+            what: what.to_owned(),
         };
         let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
         *recorded.kinds.get_or_insert_mut(kind, || 0) += 1;
-        match recorded.lines.get_mut(&key) {
+        match recorded.lines.get_mut(&class) {
             Some(last) if now.saturating_duration_since(last.at) < LOG_INTERVAL => {
                 last.suppressed += 1;
                 None
             }
             last => {
                 let suppressed = last.map_or(0, |last| last.suppressed);
-                recorded.lines.insert(key, LastLine { at: now, suppressed: 0 });
+                recorded.lines.insert(class, LastLine { at: now, suppressed: 0 });
                 Some(suppressed)
             }
         }

@@ -3,7 +3,7 @@
 use super::declare_sites;
 
 declare_sites! {
-    /// What a change stream watches.
+    /// The watched collections of a change stream.
     "stream.scope" StreamScope { Collection 6, Database 2, Cluster 1 }
 
     /// Its `fullDocument`.
@@ -18,7 +18,7 @@ declare_sites! {
     /// Its batches.
     "stream.batchSize" StreamBatch { Default 2, One 1, Two 1 }
 
-    /// What is done while it is open.
+    /// The writes while the stream is open.
     "stream.write" StreamWrite { Insert 3, Update 4, Delete 1, FindAndModify 2, Transaction 2 }
 
     /// Whether it is opened again, and how.

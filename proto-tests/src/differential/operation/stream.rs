@@ -1,32 +1,28 @@
 //! A change stream, read after each of some writes, and resumed between them.
 
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+mod events;
+mod reader;
 
 use anyhow::{Context as _, Result, ensure};
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
-use bson::{Bson, Document, Timestamp, doc};
+use bson::raw::{RawBsonRef, RawDocumentBuf};
+use bson::{Bson, Document, doc};
 
+use self::events::{Updates, by_document, compare};
+use self::reader::Reader;
 use super::{Operation, Outcome, delete, find_and_modify, insert, transaction, update};
-use crate::differential::compare::{Canon, GENERATED_ID};
+use crate::differential::compare::Canon;
 use crate::differential::grammar::{
     STREAM, StreamBatch, StreamBefore, StreamDocument, StreamEnd, StreamResume, StreamScope, StreamStages, StreamWrite,
 };
 use crate::differential::sides::{ANOTHER, COLLECTION, Side, field, show};
 use crate::differential::{Generator, Sides};
 
-const DESCRIPTION: &str = "updateDescription";
-const OPERATION: &str = "operationType";
-/// In place of the description of a document that got its fields in another order.
-const REORDERED: &[u8] = b"reordered";
-/// The longest time in which a stream reaches the last write.
-const LIMIT: Duration = Duration::from_secs(20);
 /// The code of a refusal.
 const REFUSED: i32 = 115;
 
 #[derive(Debug)]
 struct Stream {
-    /// What it watches.
+    /// The watched collections.
     scope: StreamScope,
     /// The options of `$changeStream`, without a position.
     options: Document,
@@ -206,8 +202,8 @@ impl Stream {
         shaped.remember(&found)?;
         self.check_resumed(&mut sides.shaped, &found, step.back)?;
         let (expected, found) = (
-            self.by_document(expected, &sides.plain),
-            self.by_document(found, &sides.shaped),
+            by_document(self.canon, expected, &sides.plain),
+            by_document(self.canon, found, &sides.shaped),
         );
         compare(&expected, &found, Updates::of(&*step.write)).with_context(|| {
             let Self {
@@ -242,71 +238,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The events of each document in their order. The order of several documents of one command is that of the
-    /// server.
-    fn by_document(&self, events: Vec<RawDocumentBuf>, side: &Side) -> Events {
-        let mut sorted = Events::new();
-        for event in events {
-            let mut comparable = Vec::new();
-            let mut key = Vec::new();
-            for (name, value) in event.iter().flatten() {
-                let value = match (name.as_str(), value) {
-                    ("_id" | "clusterTime" | "wallTime" | "lsid" | "txnNumber", _) => continue,
-                    ("fullDocument" | "fullDocumentBeforeChange" | "documentKey", RawBsonRef::Document(document)) => {
-                        self.canon.of(document)
-                    }
-                    (DESCRIPTION, RawBsonRef::Document(description)) => self.description(description),
-                    (_, value) => {
-                        let mut document = RawDocumentBuf::new();
-                        document.append(name, value);
-                        let text = String::from_utf8_lossy(&self.canon.of(&document)).into_owned();
-                        side.neutral(&text).into_bytes()
-                    }
-                };
-                if name.as_str() == "documentKey" {
-                    key.clone_from(&value);
-                }
-                comparable.push((name.as_str().to_owned(), value));
-            }
-            let is_in_transaction = field(&event, "txnNumber").is_some() && field(&event, "lsid").is_some();
-            comparable.push(("in a transaction".to_owned(), vec![u8::from(is_in_transaction)]));
-            let event = Event {
-                comparable,
-                text: show(&event),
-            };
-            sorted.entry(key).or_default().push(event);
-        }
-        // Documents with generated `_id`s cannot be told apart by them.
-        let generated = GENERATED_ID.as_bytes();
-        let is_generated = |key: &[u8]| key.windows(generated.len()).any(|part| part == generated);
-        for (key, events) in &mut sorted {
-            if is_generated(key) {
-                events.sort_by(|one, other| one.comparable.cmp(&other.comparable));
-            }
-        }
-        sorted
-    }
-
-    fn description(&self, description: &RawDocument) -> Vec<u8> {
-        let mut parts = Vec::new();
-        for (name, value) in description.iter().flatten() {
-            parts.extend_from_slice(name.as_str().as_bytes());
-            match value {
-                RawBsonRef::Document(fields) if field(fields, "_id").is_some() => return REORDERED.to_vec(),
-                RawBsonRef::Document(fields) => parts.extend(self.canon.of(fields)),
-                RawBsonRef::Array(values) => {
-                    let mut values: Vec<String> =
-                        values.into_iter().flatten().map(|value| format!("{value:?}")).collect();
-                    values.sort();
-                    parts.extend(values.concat().into_bytes());
-                }
-                other => parts.extend(format!("{other:?}").into_bytes()),
-            }
-        }
-        parts
-    }
-
-    /// Ends the streams by `killCursors`, or by a drop, of which both have the events.
+    /// Ends both streams, by `killCursors` or by a drop of the collection. Compares the events of the drop.
     fn end(&self, sides: &mut Sides, readers: [Reader; 2]) -> Result<()> {
         let [mut plain, mut shaped] = readers;
         if self.end == StreamEnd::Drop {
@@ -314,8 +246,8 @@ impl Stream {
             let expected = plain.drain(self, &mut sides.plain)?;
             let found = shaped.drain(self, &mut sides.shaped)?;
             let (expected, found) = (
-                self.by_document(expected, &sides.plain),
-                self.by_document(found, &sides.shaped),
+                by_document(self.canon, expected, &sides.plain),
+                by_document(self.canon, found, &sides.shaped),
             );
             compare(&expected, &found, Updates::Others).context("after a drop")?;
             ensure!((plain.cursor == 0) == (shaped.cursor == 0), "one stream has ended");
@@ -324,210 +256,4 @@ impl Stream {
         plain.kill(self, &mut sides.plain)?;
         shaped.kill(self, &mut sides.shaped)
     }
-}
-
-/// Events by their document.
-type Events = BTreeMap<Vec<u8>, Vec<Event>>;
-
-#[derive(Debug, Clone)]
-struct Event {
-    /// Fields by name, in a form that is equal for equal ones.
-    comparable: Vec<(String, Vec<u8>)>,
-    /// For a person.
-    text: String,
-}
-
-/// The updates of a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Updates {
-    ByPipeline,
-    Others,
-}
-
-impl Updates {
-    fn of(write: &dyn Operation) -> Self {
-        let commands = format!("{:?}", write.commands());
-        let has_pipeline = ["\"u\": Array", "\"update\": Array"]
-            .iter()
-            .any(|form| commands.contains(form));
-        if has_pipeline { Self::ByPipeline } else { Self::Others }
-    }
-}
-
-impl Event {
-    /// Whether the plain document got its fields in another order, so that mongod describes nearly all of them as
-    /// updated, the `_id` among them. A shaped collection does not keep that order.
-    fn is_reordered(&self) -> bool {
-        let description = self.comparable.iter().find(|(name, _)| name == DESCRIPTION);
-        description.is_some_and(|(_, bytes)| bytes == REORDERED)
-    }
-
-    fn is_like(&self, plain: &Self, updates: Updates) -> bool {
-        let is_reordered = plain.is_reordered();
-        let operation = |event: &Self| event.comparable.iter().find(|(name, _)| name == OPERATION).cloned();
-        // mongod logs the result of a pipeline as a replacement if that is shorter than the difference.
-        let is_other_form = updates == Updates::ByPipeline && operation(self) != operation(plain);
-        let compared = |event: &Self| -> Vec<(String, Vec<u8>)> {
-            let fields = event.comparable.iter().filter(|(name, _)| match name.as_str() {
-                DESCRIPTION => !is_reordered && !is_other_form,
-                OPERATION | "fullDocument" => !is_other_form,
-                _ => true,
-            });
-            fields.cloned().collect()
-        };
-        compared(self) == compared(plain)
-    }
-}
-
-/// Fails unless both sides have the same events of each document.
-fn compare(plain: &Events, shaped: &Events, updates: Updates) -> Result<()> {
-    let mut differences = Vec::new();
-    for key in plain
-        .keys()
-        .chain(shaped.keys().filter(|key| !plain.contains_key(*key)))
-    {
-        let events = |side: &'_ Events| side.get(key).map(Vec::as_slice).unwrap_or_default().to_vec();
-        let (expected, found) = (events(plain), events(shaped));
-        let is_like = |(plain, shaped): (&Event, &Event)| shaped.is_like(plain, updates);
-        if expected.len() != found.len() || !expected.iter().zip(&found).all(is_like) {
-            differences.extend(expected.into_iter().map(|event| format!("plain:  {}", event.text)));
-            differences.extend(found.into_iter().map(|event| format!("shaped: {}", event.text)));
-        }
-    }
-    ensure!(
-        differences.is_empty(),
-        "the streams differ\n  {}",
-        differences.join("\n  ")
-    );
-    Ok(())
-}
-
-/// The stream of one side.
-#[derive(Debug, Default)]
-struct Reader {
-    cursor: i64,
-    /// Events that the opening reply had.
-    first: Vec<RawDocumentBuf>,
-    /// The positions of the opening and behind each step.
-    past: Vec<Position>,
-}
-
-#[derive(Debug, Clone)]
-struct Position {
-    token: Document,
-    /// The time behind it.
-    time: Timestamp,
-}
-
-impl Reader {
-    fn open(stream: &Stream, side: &mut Side) -> Result<Self> {
-        let mut reader = Self::default();
-        let opened = reader.open_at(stream, side, None)?;
-        reader.past.push(opened);
-        Ok(reader)
-    }
-
-    /// Opens the stream. Returns the position of the reply.
-    fn open_at(&mut self, stream: &Stream, side: &mut Side, position: Option<(&str, Bson)>) -> Result<Position> {
-        let command = stream.aggregate(side, position);
-        let reply = side.connection.command_raw(&command)?;
-        let token = self.take(&reply).with_context(|| format!("{command}"))?;
-        let time = reply.get_timestamp("operationTime")?;
-        let after = Timestamp {
-            increment: time.increment + 1,
-            ..time
-        };
-        Ok(Position { token, time: after })
-    }
-
-    /// Takes a reply's cursor, events and token.
-    fn take(&mut self, reply: &RawDocument) -> Result<Document> {
-        let cursor = reply.get_document("cursor").with_context(|| show(reply))?;
-        self.cursor = cursor.get_i64("id")?;
-        let batch = cursor
-            .get_array("firstBatch")
-            .or_else(|_| cursor.get_array("nextBatch"))?;
-        for event in batch.into_iter().flatten().filter_map(RawBsonRef::as_document) {
-            self.first.push(event.to_owned());
-        }
-        Ok(Document::try_from(cursor.get_document("postBatchResumeToken")?)?)
-    }
-
-    /// Opens the stream again behind an earlier event, if the step says so.
-    fn resume(&mut self, stream: &Stream, side: &mut Side, step: &Step) -> Result<()> {
-        let mut kept = self.past.len().saturating_sub(step.back).max(1);
-        let last = self.past[kept - 1].clone();
-        let position = match step.resume {
-            StreamResume::Continue => return Ok(()),
-            StreamResume::ResumeAfter => ("resumeAfter", last.token.into()),
-            StreamResume::StartAfter => ("startAfter", last.token.into()),
-            StreamResume::StartAtTime => {
-                // All events come again: on the shaped side several may have one time.
-                kept = 1;
-                ("startAtOperationTime", self.past[0].time.into())
-            }
-        };
-        self.kill(stream, side)?;
-        self.past.truncate(kept);
-        self.open_at(stream, side, Some(position)).map(drop)
-    }
-
-    /// All events up to the present: until mongod has read the last write.
-    fn drain(&mut self, stream: &Stream, side: &mut Side) -> Result<Vec<RawDocumentBuf>> {
-        let ping = side.run(&doc! { "ping": 1 })?;
-        let last_write = ping.get_timestamp("operationTime")?;
-        let mut events = std::mem::take(&mut self.first);
-        let mut reached = Timestamp { time: 0, increment: 0 };
-        let deadline = Instant::now() + LIMIT;
-        while self.cursor != 0 && (reached < last_write || !self.first.is_empty()) {
-            ensure!(Instant::now() < deadline, "the stream does not reach {last_write}");
-            events.append(&mut self.first);
-            let collection = match stream.scope {
-                StreamScope::Collection => COLLECTION,
-                StreamScope::Database | StreamScope::Cluster => "$cmd.aggregate",
-            };
-            let mut more = doc! { "getMore": self.cursor, "collection": collection, "maxTimeMS": 20, "$db": stream.database(side) };
-            more.extend(stream.batch_size.map(|size| ("batchSize".to_owned(), Bson::from(size))));
-            let reply = side.connection.command_raw(&more)?;
-            reached = time_of(&self.take(&reply)?)?;
-        }
-        events.append(&mut self.first);
-        Ok(events)
-    }
-
-    /// Records the position behind the events of a step.
-    fn remember(&mut self, events: &[RawDocumentBuf]) -> Result<()> {
-        let last = self.past.last().cloned().context("a position")?;
-        self.past.push(match events.last() {
-            Some(event) => Position {
-                token: Document::try_from(event.get_document("_id")?)?,
-                time: event.get_timestamp("clusterTime")?,
-            },
-            None => last,
-        });
-        Ok(())
-    }
-
-    fn kill(&mut self, stream: &Stream, side: &mut Side) -> Result<()> {
-        if self.cursor != 0 {
-            let kill = doc! { "killCursors": COLLECTION, "cursors": [self.cursor], "$db": stream.database(side) };
-            let reply = side.connection.command_raw(&kill)?;
-            ensure!(show(&reply).contains("cursorsKilled"), "{}", show(&reply));
-            self.cursor = 0;
-        }
-        Ok(())
-    }
-}
-
-/// The time that mongod's token begins with.
-fn time_of(token: &Document) -> Result<Timestamp> {
-    let data = token.get_str("_data")?.trim_start_matches("mongoshape:");
-    let part = |from: usize| -> Result<u32> {
-        let digits = data.get(from..from + 8).context("a token without a time")?;
-        Ok(u32::from_str_radix(digits, 16)?)
-    };
-    Ok(Timestamp {
-        time: part(2)?,
-        increment: part(10)?,
-    })
 }

@@ -21,12 +21,6 @@ use proto_tests::{ItemIds, Mongod, Proxy, ProxyOptions, Shape, database_name, in
 
 use crate::exactly_once::writers::{Writers, Written};
 
-const CUTS: Cuts = Cuts {
-    number: 3,
-    pause_ms: 40,
-    upstream: 0.5,
-};
-
 const COLLECTIONS: [(&str, ItemIds); 3] = [
     ("unique", ItemIds::Unique),
     ("stored", ItemIds::Stored),
@@ -129,7 +123,7 @@ fn crashes_of_proxies_lose_and_double_nothing() -> Result<()> {
     let upstream = Balancer::before(vec![set.address()])?;
     let uri = format!("mongodb://{}/?directConnection=true", upstream.address());
     let proxies = [start(&uri, &database)?, start(&uri, &database)?];
-    let mut crashing = Crashing::new((seed, CUTS), upstream, proxies)?;
+    let mut crashing = Crashing::new((seed, Cuts::FREQUENT), upstream, proxies)?;
     let kills = Measure::chosen().kills;
     let what = format!("{kills} kills");
     let written = write_while(&set, (crashing.address(), &database), (seed, &what), |answered| {

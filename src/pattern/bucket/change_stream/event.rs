@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use bson::Timestamp;
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::change_record::ChangeRecord;
 use super::images::{BeforeChange, FullDocument, Images};
-use super::moved::Move;
 use super::page_changes::{PageChange, PageItem, identity, page_changes};
 use super::resume_token::{ItemPosition, ResumeToken};
 use super::update_description::{ItemUpdate, ItemVersions, UpdateDescription};
@@ -57,7 +57,7 @@ pub struct ItemEvents {
 #[derive(Debug)]
 struct MovingItem {
     before: RawDocumentBuf,
-    item_move: Move,
+    record: ChangeRecord,
 }
 
 /// The change of an item.
@@ -164,18 +164,15 @@ impl ItemEvents {
             _ if before.is_some() && after.is_some() => {}
             _ => return Err(EventError::NoImages),
         }
-        let item_move = before
+        let record = before
             .zip(after)
-            .and_then(|(before, after)| Move::between(before, after));
+            .and_then(|(before, after)| ChangeRecord::between(before, after));
         let description = document("updateDescription");
         let mut changes = Vec::new();
         for change in page_changes(shape, before, after) {
-            match (change, item_move) {
-                (PageChange::Removed(PageItem { id, item }), Some(item_move)) => {
-                    let moving = MovingItem {
-                        before: item,
-                        item_move,
-                    };
+            match (change, record) {
+                (PageChange::Removed(PageItem { id, item }), Some(record)) => {
+                    let moving = MovingItem { before: item, record };
                     self.moving.insert(identity(id.as_raw_bson_ref()), moving);
                 }
                 (PageChange::Removed(item), None) => changes.push(Change::removed(item)),
@@ -200,7 +197,7 @@ impl ItemEvents {
                         description.map_or(ItemUpdate::Unknown, |page| ItemUpdate::of(shape, page, versions));
                     let update = match (recorded, described) {
                         (
-                            Some(Move {
+                            Some(ChangeRecord {
                                 is_replacement: true, ..
                             }),
                             _,
@@ -228,7 +225,7 @@ impl Change {
     }
 
     fn added(PageItem { id, item }: PageItem, moved: Option<MovingItem>) -> Self {
-        let Some(MovingItem { before, item_move }) = moved else {
+        let Some(MovingItem { before, record }) = moved else {
             return Self {
                 operation: Operation::Insert,
                 id,
@@ -237,7 +234,7 @@ impl Change {
                 is_in_transaction: true,
             };
         };
-        let operation = if item_move.is_replacement {
+        let operation = if record.is_replacement {
             Operation::Replace
         } else {
             Operation::Update(UpdateDescription::between(&before, &item))
@@ -247,7 +244,7 @@ impl Change {
             id,
             before: Some(before),
             after: Some(item),
-            is_in_transaction: !item_move.is_own_transaction,
+            is_in_transaction: !record.is_own_transaction,
         }
     }
 

@@ -6,7 +6,7 @@ use super::plan::{Elsewhere, InPlace, Planned, element};
 use crate::command::document::{array_of, first_field, get, single};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::command::value_text::value_text;
-use crate::pattern::bucket::change_stream::moved::Move;
+use crate::pattern::bucket::change_stream::change_record::ChangeRecord;
 use crate::pattern::bucket::field_names::{check_changed, check_id};
 use crate::pattern::bucket::item::{IdSource, Item, KeepsTimestamps, with_timestamp};
 use crate::pattern::bucket::item_lookup::LocatedItem;
@@ -144,7 +144,7 @@ fn become_whole(
     if item.stored().as_bytes() == found.stored.as_bytes() {
         return Ok(Planned::Unchanged { counted });
     }
-    let record = Move {
+    let record = ChangeRecord {
         is_own_transaction: false,
         is_replacement,
     };

@@ -18,14 +18,14 @@ const REPLACED: &str = "control.moved.replaced";
 
 /// The change of an item, as the change stream needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Move {
+pub struct ChangeRecord {
     /// Whether the transaction is the proxy's own. The application's events then belong to no transaction.
     pub is_own_transaction: bool,
     /// Whether the item was replaced, and not updated.
     pub is_replacement: bool,
 }
 
-impl Move {
+impl ChangeRecord {
     /// The stage of an update that records the change.
     #[must_use]
     pub fn stage(self) -> RawDocumentBuf {
