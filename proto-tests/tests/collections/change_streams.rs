@@ -211,3 +211,20 @@ fn setup_and_check_know_the_images() -> Result<()> {
     ensure!(!checked.contains("post-images"), "{checked}");
     Ok(())
 }
+
+/// `NaN` does not equal itself.
+#[test]
+fn an_item_with_the_id_nan_is_looked_up() -> Result<()> {
+    let mut watched = Watched::start(true)?;
+    watched.done(doc! { "insert": COLLECTION, "documents": [{ "_id": f64::NAN, "k": 1 }] })?;
+    let reply = watched.done(watch(COLLECTION.into(), doc! { "fullDocument": "updateLookup" }))?;
+    let cursor = reply.get_document("cursor")?.get_i64("id")?;
+    let update = doc! { "q": { "_id": f64::NAN }, "u": { "$set": { "n": 1 } } };
+    watched.done(doc! { "update": COLLECTION, "updates": [update] })?;
+    let reply = watched.done(doc! { "getMore": cursor, "collection": COLLECTION, "maxTimeMS": 5000 })?;
+    let batch = reply.get_document("cursor")?.get_array("nextBatch")?;
+    let event = batch.first().and_then(Bson::as_document).context("no event")?;
+    let document = event.get_document("fullDocument").with_context(|| event.to_string())?;
+    assert_eq!(document.get_i32("n")?, 1);
+    Ok(())
+}

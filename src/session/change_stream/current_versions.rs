@@ -10,6 +10,7 @@ use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::change_stream::ItemEvent;
+use crate::pattern::bucket::key::same_bytes;
 use crate::session::bucket::{BucketCommand, find};
 use crate::session::command_context::CommandContext;
 use crate::session::error::RunError;
@@ -104,7 +105,7 @@ impl CurrentVersions {
         let found = collection
             .found
             .iter()
-            .find(|document| get(document, "_id") == Some(id));
+            .find(|document| get(document, "_id").is_some_and(|found| same_bytes(found, id)));
         if found.is_some() || collection.is_complete {
             return Ok(found.cloned());
         }
