@@ -5,10 +5,11 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use bson::{Document, doc};
 use proto_tests::proxy::find_binary;
 use proto_tests::raw::Connection;
+use proto_tests::replies::succeeded;
 use proto_tests::sessions::lsid;
 use proto_tests::shaped::{COLLECTION, Shaped};
 use proto_tests::{Mongod, ProxyOptions, Shape, invariants, mongod};
@@ -111,6 +112,23 @@ fn has_options(direct: &mut Connection, shaped: &Shaped) -> Result<bool> {
         .is_empty())
 }
 
+/// Reads the copy in a new transaction of the session, and returns the transaction's number. The run may hold
+/// the lock of the copy for a moment, and a transaction waits for a lock for 5 ms only.
+fn begin_reading_the_copy(reader: &mut Connection, shaped: &Shaped, session: &Document) -> Result<i64> {
+    for number in 1..1000 {
+        let copy = format!("{COLLECTION}.mongoshape_compact");
+        let mut find =
+            doc! { "find": copy, "limit": 1, "txnNumber": number, "startTransaction": true, "$db": &shaped.database };
+        find.extend(session.clone());
+        let reply = reader.command(&find)?;
+        if reply.get_str("codeName").ok() != Some("LockTimeout") {
+            succeeded(reply)?;
+            return Ok(number);
+        }
+    }
+    bail!("the copy is locked")
+}
+
 #[test]
 fn next_run_finishes_a_run_killed_while_frozen() -> Result<()> {
     let set = mongod::shared_replica_set();
@@ -119,14 +137,11 @@ fn next_run_finishes_a_run_killed_while_frozen() -> Result<()> {
     let mut child = start(&shaped)?;
     // A transaction that reads the copy blocks its rename.
     let mut reader = Connection::open(set.address())?;
-    let transaction = doc! { "lsid": lsid(&shaped.database), "txnNumber": 1_i64, "autocommit": false };
+    let mut transaction = doc! { "lsid": lsid(&shaped.database), "autocommit": false };
     for line in BufReader::new(child.stdout.take().context("its output")?).lines() {
         let line = line?;
         if line.contains(": copied ") {
-            let copy = format!("{COLLECTION}.mongoshape_compact");
-            let mut find = doc! { "find": copy, "limit": 1, "startTransaction": true, "$db": &shaped.database };
-            find.extend(transaction.clone());
-            reader.command_ok(&find)?;
+            transaction.insert("txnNumber", begin_reading_the_copy(&mut reader, &shaped, &transaction)?);
         }
         if line.contains("frozen: ") {
             sleep(Duration::from_millis(500));
