@@ -31,6 +31,7 @@ pub mod items_view;
 pub mod key;
 pub mod key_end;
 pub mod layout;
+pub mod near;
 mod number;
 pub mod pack;
 pub mod page_locator;

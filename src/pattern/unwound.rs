@@ -3,12 +3,15 @@
 
 pub mod distinct;
 mod find_projection;
+mod where_clause;
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use crate::command::document::{array_of, first_field, get, put, single};
 use crate::command::find::Find;
 use crate::pattern::unsupported::Unsupported;
+
+pub use self::where_clause::{code_validation, has_where, with_code_as_expression};
 
 /// Stages that are valid only at the beginning of a pipeline and do not read plain documents.
 const FIRST_STAGES: &[&str] = &[
@@ -29,7 +32,7 @@ const FIRST_STAGES: &[&str] = &[
 /// # Errors
 /// The part of the projection that is not supported, for an error message.
 pub fn of_find(find: &Find<'_>, is_no_array: impl Fn(&str) -> bool) -> Result<Vec<RawDocumentBuf>, &'static str> {
-    let mut stages: Vec<RawDocumentBuf> = find.filter.map(match_documents).into_iter().collect();
+    let mut stages: Vec<RawDocumentBuf> = find.filter.map(match_query).into_iter().collect();
     stages.extend(find.sort.map(|sort| single("$sort", sort)));
     stages.extend(number_stage("$skip", find.skip));
     stages.extend(number_stage("$limit", find.limit));
@@ -256,6 +259,17 @@ pub fn of_whole_documents() -> RawDocumentBuf {
     single("$expr", single("$ne", &root_is_there))
 }
 
+/// The `$match` that runs the filter of a query on documents that earlier stages made: [`match_documents`], and
+/// `$where`, which mongod refuses in the `$match` of a client.
+#[must_use]
+pub fn match_query(filter: &RawDocument) -> RawDocumentBuf {
+    if has_where(filter) {
+        match_documents(&with_code_as_expression(filter, &"$$ROOT".into()))
+    } else {
+        match_documents(filter)
+    }
+}
+
 fn names_empty_field(filter: &RawDocument) -> bool {
     filter.iter().flatten().any(|(name, value)| match name.as_str() {
         "$and" | "$or" | "$nor" => {
@@ -270,7 +284,6 @@ fn names_empty_field(filter: &RawDocument) -> bool {
 #[must_use]
 pub fn unsupported_operator(filter: &RawDocument) -> Option<&'static str> {
     filter.iter().flatten().find_map(|(name, value)| match name.as_str() {
-        "$where" => Some("$where"),
         "$text" => Some("$text"),
         "$and" | "$or" | "$nor" => {
             let mut branches = value

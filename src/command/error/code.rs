@@ -78,6 +78,8 @@ pub enum ErrorCode {
     IndexBuildAborted = 276,
     /// A change stream that cannot be resumed.
     ChangeStreamFatalError = 280,
+    /// No index that the query needs.
+    NoQueryExecutionPlans = 291,
     /// A command or stage that the client's own `apiStrict` does not allow.
     ApiStrict = 323,
     /// A legacy message that MongoDB no longer supports.
@@ -150,6 +152,7 @@ impl ErrorCode {
             Self::OperationNotSupportedInTransaction => "OperationNotSupportedInTransaction",
             Self::ChangeStreamFatalError => "ChangeStreamFatalError",
             Self::AmbiguousIndexKeyPattern => "AmbiguousIndexKeyPattern",
+            Self::NoQueryExecutionPlans => "NoQueryExecutionPlans",
             Self::ApiStrict => "APIStrictError",
             Self::UnsupportedOpQueryCommand => "UnsupportedOpQueryCommand",
             Self::CollectionUuidMismatch => "CollectionUUIDMismatch",

@@ -11,7 +11,7 @@ use super::unwind::{FieldOrder, unpack};
 use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unwound::distinct::{list, sort, values_of};
-use crate::pattern::unwound::match_documents;
+use crate::pattern::unwound::match_query;
 
 /// The stages that return each value once, in a document as its field `v`.
 ///
@@ -29,7 +29,7 @@ pub fn stages(
     }
     let mut stages = vec![narrowing.bucket_match()];
     stages.extend(unpack(shape, FieldOrder::of_query(query)));
-    stages.extend(query.map(match_documents));
+    stages.extend(query.map(match_query));
     stages.extend(values_of(path, collation)?);
     Ok(stages)
 }

@@ -7,6 +7,7 @@
 //! nor dropped. Its name is in use.
 
 mod conflict;
+mod geo_index;
 mod hint;
 mod key_pattern;
 mod key_time_index;
@@ -24,6 +25,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use self::conflict::normal;
 pub use self::conflict::{Conflict, conflict};
+pub use self::geo_index::{GeoIndex, GeoKind, is_geo};
 pub use self::hint::{HintedIndex, IndexHint, hint};
 use self::key_pattern::as_number;
 pub use self::key_pattern::{ID, IndexedField, is_clustered, is_id_key, is_unique, key, name, same_index, same_key};
@@ -136,6 +138,9 @@ pub fn stored(shape: &BucketShape, spec: &RawDocument) -> Result<RawDocumentBuf,
     }
     if is_recorded(spec) && !is_unique(spec) {
         return recorded::stored(shape, spec);
+    }
+    if is_geo(spec) {
+        return Err("a unique geospatial index".into());
     }
     let mut stored = RawDocumentBuf::new();
     for (name, value) in spec.iter().flatten() {

@@ -5,6 +5,7 @@
 //! itself is taken from the stored array.
 
 use bson::raw::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::rawbson;
 
 use super::item_decoder::ItemDecoder;
 use super::layout::{PageHeader, VERSION, path};
@@ -13,7 +14,7 @@ use super::projection::Projection;
 use super::unwind::{self, FieldOrder};
 use crate::command::document::{as_whole_number, get, put, single};
 use crate::pattern::shapes::BucketShape;
-use crate::pattern::unwound::{self, match_documents, unsupported_operator};
+use crate::pattern::unwound::{self, has_where, match_documents, unsupported_operator, with_code_as_expression};
 
 /// The additional field, unless the client's command contains this name.
 const PLACE: &str = "mongoshapePlace";
@@ -170,7 +171,13 @@ fn of_items(shape: &BucketShape, wanted: ItemSelector<'_>) -> Vec<RawDocumentBuf
         stages.push(single("$addFields", single(&all, items.as_str())));
     }
     stages.extend([single("$unwind", &unwind), single("$replaceRoot", &root)]);
-    stages.extend(wanted.filter.map(match_documents));
+    if let Some(filter) = wanted.filter.filter(|filter| has_where(filter)) {
+        // The code sees the document without the added field.
+        let document = rawbson!({ "$unsetField": { "field": place.as_str(), "input": "$$ROOT" } });
+        stages.push(match_documents(&with_code_as_expression(filter, &document)));
+    } else {
+        stages.extend(wanted.filter.map(match_documents));
+    }
     stages.extend(wanted.of_item.map(match_documents));
     if let Some(sort) = wanted.sort.filter(|sort| !sort.is_empty()) {
         let mut sort = sort.to_owned();

@@ -3,7 +3,7 @@
 use bson::raw::RawDocument;
 
 use super::index::PAGE;
-use super::item_index::{KeyTimeIndex, StoredIndex, as_application_sees, is_recorded, key, name, same_key};
+use super::item_index::{GeoIndex, KeyTimeIndex, StoredIndex, as_application_sees, is_recorded, key, name, same_key};
 use super::unique_index::UniqueIndex;
 use crate::command::document::{as_flag, get};
 use crate::pattern::shapes::BucketShape;
@@ -15,6 +15,8 @@ pub struct ReadableIndexes {
     pub on_items: Vec<StoredIndex>,
     /// The application's indexes on the whole key and the time, and the shape's page index.
     pub on_key_and_time: Vec<KeyTimeIndex>,
+    /// The locations in the application's geospatial indexes.
+    pub on_locations: Vec<GeoIndex>,
     /// The application's unique indexes, in mongod's order.
     pub unique: Vec<UniqueIndex>,
 }
@@ -27,6 +29,7 @@ impl ReadableIndexes {
         let specs: Vec<&RawDocument> = specs.collect();
         for &spec in &specs {
             indexes.unique.extend(UniqueIndex::of(shape, spec));
+            indexes.on_locations.extend(GeoIndex::all(shape, spec));
             let is_hidden = get(spec, "hidden").and_then(as_flag) == Some(true);
             let on_pages = if name(spec) == PAGE {
                 KeyTimeIndex::of_pages(shape)

@@ -10,7 +10,7 @@ use crate::command::document::{as_flag, as_whole_number, first_field, put, singl
 use crate::command::find::Find;
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unsupported::Unsupported;
-use crate::pattern::unwound::{self, match_documents, number_stage, only_match};
+use crate::pattern::unwound::{self, has_where, match_query, number_stage, only_match};
 
 /// The position of renamed fields in an unwound item. Without renamed fields both orders are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl FieldOrder {
     /// The order that a query on items requires, if nothing else reads the items.
     #[must_use]
     pub fn of_query(query: Option<&RawDocument>) -> Self {
-        if query.is_some_and(|query| names_whole_document(RawBsonRef::Document(query))) {
+        if query.is_some_and(|query| has_where(query) || names_whole_document(RawBsonRef::Document(query))) {
             Self::Stored
         } else {
             Self::Any
@@ -165,7 +165,7 @@ pub fn of_count(shape: &BucketShape, query: Option<&RawDocument>, limit: Option<
         stages.extend(items);
     } else {
         stages.extend(unpack(shape, FieldOrder::of_query(query)));
-        stages.extend(query.map(match_documents));
+        stages.extend(query.map(match_query));
     }
     stages.extend(limit.and_then(|limit| number_stage("$limit", limit)));
     stages.push(single("$count", "n"));

@@ -9,7 +9,7 @@ use crate::command::find::Find;
 use crate::pattern::exact_match::call;
 use crate::pattern::shapes::OutlierShape;
 use crate::pattern::unsupported::Unsupported;
-use crate::pattern::unwound::{self, match_documents, number_stage, only_match};
+use crate::pattern::unwound::{self, has_where, match_documents, number_stage, only_match};
 
 /// The text of mongod's error if pages are missing: the document got another generation after its
 /// base was read.
@@ -101,6 +101,11 @@ fn check(shape: &OutlierShape, expression: &RawDocument) -> Result<(), Unsupport
     Ok(())
 }
 
+/// The first operator of a filter that cannot be evaluated on documents that were put together.
+fn unsupported_operator(filter: &RawDocument) -> Option<&'static str> {
+    unwound::unsupported_operator(filter).or_else(|| has_where(filter).then_some("$where"))
+}
+
 /// The stage that selects candidates: inline documents that match, and outliers that match the
 /// filter's conditions on other fields.
 fn narrowing(shape: &OutlierShape, filter: &RawDocument) -> RawDocumentBuf {
@@ -148,7 +153,7 @@ pub fn of_find(shape: &OutlierShape, find: &Find<'_>) -> Result<Vec<RawDocumentB
     for expression in [find.filter, find.sort, find.projection].into_iter().flatten() {
         check(shape, expression)?;
     }
-    if let Some(operator) = find.filter.and_then(unwound::unsupported_operator) {
+    if let Some(operator) = find.filter.and_then(unsupported_operator) {
         return Err(format!("{operator} in a filter on {}", shape.array()).into());
     }
     let depends =
@@ -183,7 +188,7 @@ pub fn of_count(
     limit: Option<u64>,
 ) -> Result<Vec<RawDocumentBuf>, Unsupported> {
     check(shape, query)?;
-    if let Some(operator) = unwound::unsupported_operator(query) {
+    if let Some(operator) = unsupported_operator(query) {
         return Err(format!("{operator} in a filter on {}", shape.array()).into());
     }
     let mut stages = matching(shape, Some(query));
@@ -205,7 +210,7 @@ pub fn of_distinct(
 ) -> Result<Vec<RawDocumentBuf>, Unsupported> {
     if let Some(query) = query {
         check(shape, query)?;
-        if let Some(operator) = unwound::unsupported_operator(query) {
+        if let Some(operator) = unsupported_operator(query) {
             return Err(format!("{operator} in a filter on {}", shape.array()).into());
         }
     }

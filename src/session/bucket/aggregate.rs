@@ -11,6 +11,7 @@ use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, as_whole_number, first_field, get, single};
 use crate::command::error::CommandError;
 use crate::command::reply::CursorReply;
+use crate::pattern::bucket::near::begins_with_distance;
 use crate::pattern::bucket::{count_pushdown, skip_scan, unwind};
 use crate::pattern::pipeline::{PipelinePosition, Pipelines};
 use crate::pattern::unwound::only_match;
@@ -66,7 +67,8 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
         collation: aggregate.collation,
     };
     let Some(mut pruning) = Pruning::of(run, query) else {
-        let reply = put_together(run.context.link, &command).await?;
+        let reply = put_together(run.context.link, &command).await;
+        let reply = reply.map_err(|error| find::near::in_application_terms(run, error))?;
         return Ok(finish(run, &aggregate, &all_items, reply));
     };
     if may_be_repeated
@@ -161,9 +163,13 @@ async fn stored(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Resul
     let stages = pipelines
         .stages(&aggregate.pipeline, PipelinePosition::Open)
         .map_err(|refused| refuse_stage(refusals, &refused))?;
-    let all_items = match count_pushdown::of_aggregate(run.shape, &stages) {
-        Some(counted) => counted,
-        None => unwind::of_aggregate(run.shape, &stages).map_err(|what| run.unsupported(&what))?,
+    let unwound = if begins_with_distance(&stages) {
+        None
+    } else {
+        Some(match count_pushdown::of_aggregate(run.shape, &stages) {
+            Some(counted) => counted,
+            None => unwind::of_aggregate(run.shape, &stages).map_err(|what| run.unsupported(&what))?,
+        })
     };
     let may_be_repeated = may_be_repeated(run, aggregate);
     let skip_scan = may_be_repeated
@@ -175,6 +181,10 @@ async fn stored(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Resul
     let reached = pipelines.into_reached();
     referenced.prepare(&reached).await?;
     run.ensure_readable(aggregate.hint).await?;
+    let all_items = match unwound {
+        Some(stages) => stages,
+        None => find::near::of_aggregate(run, &stages, aggregate.hint).await?,
+    };
     let filter = stages.first().and_then(|stage| only_match(stage.as_ref()));
     Ok(Stages {
         all_items: array_of(&all_items),

@@ -4,6 +4,7 @@ use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
 use super::explanation::Explained;
+use super::find::validate_code;
 use super::page_pruning::{self, FilterAndCollation};
 use super::upstream_query::{ask, complete, documents, first_bucket};
 use crate::command::count::{Count, all_of};
@@ -55,7 +56,8 @@ async fn check(run: &mut BucketCommand<'_>, count: &Count<'_>) -> Result<(), Run
     run.ensure_readable(count.hint).await?;
     let mut command = single("count", run.namespace.collection);
     command.append(cstr!("limit"), 1);
-    validate_variable(run, command, count.query).await
+    validate_variable(run, command, count.query).await?;
+    validate_code(run, count.query).await
 }
 
 /// Has mongod validate its own variables (`$$NAME`) in the query of a `count` or `distinct`.

@@ -7,6 +7,7 @@ use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, 
 use super::command::BucketCommand;
 use super::count::validate_variable;
 use super::explanation::Explained;
+use super::find::validate_code;
 use super::page_pruning::{self, FilterAndCollation};
 use super::upstream_query::{get_more, kill};
 use crate::command::distinct::{Distinct, too_big};
@@ -74,6 +75,7 @@ async fn stages(run: &mut BucketCommand<'_>, wanted: &Distinct<'_>) -> Result<Ve
     let mut command = single("distinct", run.namespace.collection);
     command.append(cstr!("key"), path::VERSION);
     validate_variable(run, command, wanted.query).await?;
+    validate_code(run, wanted.query).await?;
     Ok(stages)
 }
 

@@ -6,6 +6,7 @@ mod first_page;
 pub(super) mod index_scan;
 pub(in crate::session) mod item_cursor;
 mod merge;
+pub(super) mod near;
 mod numbered_pages;
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
@@ -23,6 +24,7 @@ use crate::command::document::{as_whole_number, get};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::Find;
 use crate::command::reply::{CursorReply, copy_cluster_time, with_closed_cursor};
+use crate::pattern::bucket::near::NearFilter;
 use crate::pattern::bucket::read::bucket_query::BucketQuery;
 use crate::pattern::bucket::read::page_scan::{PageScan, ScanDirection};
 use crate::pattern::bucket::unwind;
@@ -38,6 +40,9 @@ pub(in crate::session) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDo
     check(run, &find)?;
     run.ensure_readable(find.hint).await?;
     check_tailable(run, &find)?;
+    if let Some(filter) = find.filter.and_then(NearFilter::of) {
+        return near::run(run, &find, &filter).await;
+    }
     let by_id = rawdoc! { "_id": 1 };
     let find = in_plain_order(find, &by_id);
     if let Some(reply) = without_pipeline(run, &find).await? {
@@ -71,6 +76,9 @@ pub(super) async fn explained(run: &mut BucketCommand<'_>, find: &Find<'_>) -> R
     check(run, find)?;
     run.ensure_readable(find.hint).await?;
     check_tailable(run, find)?;
+    if let Some(filter) = find.filter.and_then(NearFilter::of) {
+        return near::explained(run, find, &filter).await;
+    }
     let by_id = rawdoc! { "_id": 1 };
     let find = &in_plain_order(find.clone(), &by_id);
     if let Some(query) = BucketQuery::of(run.shape, find)
@@ -258,7 +266,11 @@ fn check(run: &BucketCommand<'_>, find: &Find<'_>) -> Result<(), CommandError> {
     if let Some(option) = options.find(|option| !matches!(**option, "tailable" | "awaitData")) {
         return Err(run.unsupported(&format!("find with '{option}'")));
     }
-    if let Some(operator) = find.filter.and_then(unwound::unsupported_operator) {
+    if let Some(operator) = find
+        .filter
+        .and_then(unwound::unsupported_operator)
+        .filter(|operator| *operator != "$near")
+    {
         return Err(run.unsupported(&format!("{operator} in a filter")));
     }
     if find.sort.is_some_and(|sort| get(sort, "$natural").is_some()) {
@@ -282,6 +294,15 @@ async fn by_pipeline(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<Raw
     let command = pipeline_of(run, find)?;
     let command = complete(run, command);
     let reply = page_pruning::run(run, &command, query_of(find)).await?;
+    as_find_reply(run, find, reply).await
+}
+
+/// Converts the reply to an aggregation to that of a `find`.
+async fn as_find_reply(
+    run: &mut BucketCommand<'_>,
+    find: &Find<'_>,
+    reply: RawDocumentBuf,
+) -> Result<RawDocumentBuf, RunError> {
     let Some(cursor) = CursorReply::parse(&reply) else {
         return Ok(reply);
     };
@@ -302,8 +323,24 @@ async fn by_pipeline(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<Raw
 /// # Errors
 /// mongod's error for the projection.
 async fn validate(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<(), RunError> {
+    validate_code(run, find.filter).await?;
     let command = unwound::validation(run.namespace.collection, find).map_err(|what| not_in_projection(run, what))?;
     match command {
+        Some(command) => {
+            let command = complete(run, command);
+            run.context.link.validate(&command).await
+        }
+        None => Ok(()),
+    }
+}
+
+/// Has mongod compile the code of `$where` conditions, also if no item is read. Costs one round trip if there
+/// are any.
+///
+/// # Errors
+/// mongod's error for the code.
+pub(super) async fn validate_code(run: &mut BucketCommand<'_>, filter: Option<&RawDocument>) -> Result<(), RunError> {
+    match filter.and_then(|filter| unwound::code_validation(run.namespace.collection, filter)) {
         Some(command) => {
             let command = complete(run, command);
             run.context.link.validate(&command).await
@@ -322,7 +359,12 @@ fn query_of<'a>(find: &Find<'a>) -> FilterAndCollation<'a> {
 /// The aggregation that returns the same items.
 fn pipeline_of(run: &BucketCommand<'_>, find: &Find<'_>) -> Result<RawDocumentBuf, CommandError> {
     let stages = unwind::of_find(run.shape, find).map_err(|form| not_in_projection(run, form))?;
-    let mut command = unwound::aggregate(run.namespace.collection, &stages, find.batch_size);
+    Ok(aggregation_of(run, find, &stages))
+}
+
+/// The aggregation of these stages with the options of a `find`.
+fn aggregation_of(run: &BucketCommand<'_>, find: &Find<'_>, stages: &[RawDocumentBuf]) -> RawDocumentBuf {
+    let mut command = unwound::aggregate(run.namespace.collection, stages, find.batch_size);
     if let Some(collation) = find.collation {
         command.append(cstr!("collation"), collation);
     }
@@ -332,7 +374,7 @@ fn pipeline_of(run: &BucketCommand<'_>, find: &Find<'_>) -> Result<RawDocumentBu
     if let Some(allowed) = find.allow_disk_use {
         command.append(cstr!("allowDiskUse"), allowed);
     }
-    Ok(command)
+    command
 }
 
 fn not_in_projection(run: &BucketCommand<'_>, form: &str) -> CommandError {

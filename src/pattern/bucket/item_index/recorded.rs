@@ -1,13 +1,14 @@
-//! Sparse, partial and wildcard indexes, and indexes with a collation.
+//! Sparse, partial, wildcard and geospatial indexes, and indexes with a collation.
 //!
 //! mongod would apply `sparse` and the filter to pages. So the index is stored as a partial index whose
 //! filter *records* the application's key pattern and options: `{$or: [<has items>, {mongoshape_recorded:
 //! <record>}]}`. It has an entry for each item, so it answers what the application's index answers. A
-//! wildcard index has no entries: its filter is the record alone, which no page satisfies. The collation is
-//! the stored index's own.
+//! wildcard index has no entries: its filter is the record alone, which no page satisfies. The collation and
+//! the options of a geospatial index are the stored index's own.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::geo_index::{GeoKind, is_geo, is_geo_option};
 use super::key_pattern::key;
 use super::options::{PARTIAL, collation, is_simple};
 use super::stored_path::{MAX_FIELDS, PREFIX, key_of_items};
@@ -34,7 +35,8 @@ pub fn is_recorded(spec: &RawDocument) -> bool {
 /// Whether the application's index has no entry for some items: a read with its hint may leave them out.
 #[must_use]
 pub fn omits_items(spec: &RawDocument) -> bool {
-    get(spec, "sparse").is_some_and(|sparse| as_flag(sparse).unwrap_or(true)) || is_partial(spec) || is_wildcard(spec)
+    let is_sparse = get(spec, "sparse").is_some_and(|sparse| as_flag(sparse).unwrap_or(true));
+    is_sparse || is_partial(spec) || is_wildcard(spec) || is_geo(spec)
 }
 
 /// Whether the index is partial.
@@ -56,6 +58,9 @@ pub(super) fn stored(shape: &BucketShape, spec: &RawDocument) -> Result<RawDocum
     if is_partial(spec) && get(spec, EXPIRE_AFTER).is_some() {
         return Err("a partial index with expireAfterSeconds".into());
     }
+    if is_partial(spec) && is_geo(spec) {
+        return Err("a partial geospatial index".into());
+    }
     let entries = if is_wildcard(spec) { None } else { entries(shape, spec)? };
     let mut stored = RawDocumentBuf::new();
     let mut record = single(KEY, key(spec));
@@ -66,6 +71,7 @@ pub(super) fn stored(shape: &BucketShape, spec: &RawDocument) -> Result<RawDocum
             "collation" if is_simple(value) => {}
             "collation" => put(&mut stored, "collation", value),
             name @ ("sparse" | PARTIAL | "wildcardProjection") => put(&mut record, name, value),
+            name if is_geo(spec) && is_geo_option(name) => put(&mut stored, name, value),
             other => return Err(format!("an index with the option '{other}'").into()),
         }
     }
@@ -84,9 +90,17 @@ pub(super) fn stored(shape: &BucketShape, spec: &RawDocument) -> Result<RawDocum
     Ok(stored)
 }
 
-/// The stored key pattern. `None` if there is no room for the prefix.
+/// The stored key pattern. `None` if there is no room for the prefix. A geospatial index has no prefix, and
+/// its locations come first: mongod then uses it for a query without conditions on the other fields.
 fn entries(shape: &BucketShape, spec: &RawDocument) -> Result<Option<RawDocumentBuf>, Unsupported> {
     let paths = key_of_items(shape, key(spec))?;
+    if is_geo(spec) {
+        let fields = || paths.iter().flatten();
+        let is_location = |value| GeoKind::of(value).is_some();
+        let locations = fields().filter(|(_, value)| is_location(*value));
+        let others = fields().filter(|(_, value)| !is_location(*value));
+        return Ok(Some(locations.chain(others).collect()));
+    }
     let mut stored = single(PREFIX, DIRECTION);
     append_fields(&mut stored, &paths);
     Ok((stored.iter().count() <= MAX_FIELDS).then_some(stored))

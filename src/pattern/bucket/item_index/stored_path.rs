@@ -2,6 +2,7 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::geo_index::GeoKind;
 use crate::command::document::put;
 use crate::pattern::bucket::layout::path;
 use crate::pattern::bucket::predicate_pushdown::key_position;
@@ -18,7 +19,9 @@ pub(super) fn key_of_items(shape: &BucketShape, key: &RawDocument) -> Result<Raw
     let mut stored = RawDocumentBuf::new();
     for (path, value) in key.iter().flatten() {
         let path = path.as_str();
-        if let RawBsonRef::String(kind) = value {
+        if let RawBsonRef::String(kind) = value
+            && GeoKind::of(value).is_none()
+        {
             return Err(format!("a {kind} index").into());
         }
         let path = stored_path(shape, path);

@@ -1,0 +1,73 @@
+//! `$where` in a query on documents that earlier stages made.
+//!
+//! mongod refuses `$where` in a `$match`. `$function` with `_internalSetObjToThis` calls the same code in the same
+//! way: with the document as `this` and `obj`, and with the function that mongod makes of an expression.
+
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::rawdoc;
+
+use super::of_no_document;
+use crate::command::document::{array_of, put, single};
+
+/// Whether a filter has a `$where`.
+#[must_use]
+pub fn has_where(filter: &RawDocument) -> bool {
+    !clauses(filter).is_empty()
+}
+
+/// The `$where` conditions of a filter.
+fn clauses(filter: &RawDocument) -> Vec<RawDocumentBuf> {
+    let mut found = Vec::new();
+    for (name, value) in filter.iter().flatten() {
+        match (name.as_str(), value) {
+            ("$where", code) => found.push(single("$where", code)),
+            ("$and" | "$or" | "$nor", RawBsonRef::Array(branches)) => {
+                let branches = branches.into_iter().flatten();
+                found.extend(branches.filter_map(RawBsonRef::as_document).flat_map(clauses));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The `find` by which mongod compiles the code of a filter's `$where` conditions. It matches no document. `None`
+/// if there are none.
+#[must_use]
+pub fn code_validation(collection: &str, filter: &RawDocument) -> Option<RawDocumentBuf> {
+    let code = clauses(filter);
+    if code.is_empty() {
+        return None;
+    }
+    let conditions: Vec<_> = std::iter::once(of_no_document()).chain(code).collect();
+    let mut command = single("find", collection);
+    put(&mut command, "filter", single("$and", array_of(&conditions)));
+    put(&mut command, "singleBatch", true);
+    Some(command)
+}
+
+/// The filter with each `$where` as an expression. `document` is the expression for the document that the code
+/// sees. mongod reports the error of code of another type.
+#[must_use]
+pub fn with_code_as_expression(filter: &RawDocument, document: &RawBson) -> RawDocumentBuf {
+    let mut converted = RawDocumentBuf::new();
+    for (name, value) in filter.iter().flatten() {
+        match (name.as_str(), value) {
+            ("$where", RawBsonRef::String(code) | RawBsonRef::JavaScriptCode(code)) => {
+                let function = rawdoc! {
+                    "body": code, "args": [document.clone()], "lang": "js", "_internalSetObjToThis": true,
+                };
+                put(&mut converted, "$expr", single("$function", function));
+            }
+            (name @ ("$and" | "$or" | "$nor"), RawBsonRef::Array(branches)) => {
+                let branches = branches.into_iter().flatten().map(|branch| match branch {
+                    RawBsonRef::Document(branch) => with_code_as_expression(branch, document).into(),
+                    other => RawBson::from(other),
+                });
+                put(&mut converted, name, branches.collect::<bson::raw::RawArrayBuf>());
+            }
+            (name, value) => put(&mut converted, name, value),
+        }
+    }
+    converted
+}

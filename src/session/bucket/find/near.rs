@@ -1,0 +1,168 @@
+//! Queries by distance, answered by a pipeline that begins with `$geoNear` on pages.
+
+use std::sync::Arc;
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::{aggregation_of, as_find_reply, by_pipeline, validate};
+use crate::command::document::{first_field, single};
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::find::Find;
+use crate::pattern::bucket::near::{self, GeoNear, NearFilter};
+use crate::pattern::bucket::readable_indexes::ReadableIndexes;
+use crate::pattern::unwound;
+use crate::session::bucket::command::BucketCommand;
+use crate::session::bucket::explanation::Explained;
+use crate::session::bucket::indexes;
+use crate::session::bucket::upstream_query::complete;
+use crate::session::error::RunError;
+use crate::session::metrics::Strategy;
+
+/// Costs one round trip, and one for the list of indexes if it is not cached.
+pub(super) async fn run(
+    run: &mut BucketCommand<'_>,
+    find: &Find<'_>,
+    filter: &NearFilter<'_>,
+) -> Result<RawDocumentBuf, RunError> {
+    let rest = rest_of(find, filter);
+    if run.collection.is_none() && filter.near.is_some() {
+        return by_pipeline(run, &rest).await;
+    }
+    let command = command(run, &rest, find, filter).await?;
+    let command = complete(run, command);
+    run.context.shared.metrics.read(&run.label(), Strategy::Index);
+    match run.context.link.run(&command).await {
+        Ok(reply) => as_find_reply(run, &rest, reply).await,
+        Err(error) => Err(in_application_terms(run, error)),
+    }
+}
+
+pub(super) async fn explained(
+    run: &mut BucketCommand<'_>,
+    find: &Find<'_>,
+    filter: &NearFilter<'_>,
+) -> Result<Explained, RunError> {
+    let rest = rest_of(find, filter);
+    let command = command(run, &rest, find, filter).await?;
+    let strategy = Strategy::Index;
+    Ok(Explained { strategy, command })
+}
+
+/// The query with the other conditions alone.
+fn rest_of<'a>(find: &Find<'a>, filter: &'a NearFilter<'_>) -> Find<'a> {
+    let rest: &RawDocument = &filter.rest;
+    Find {
+        filter: Some(rest).filter(|rest| !rest.is_empty()),
+        ..find.clone()
+    }
+}
+
+/// The aggregation that returns the items.
+///
+/// # Errors
+/// mongod's error for a condition that is not well-formed.
+async fn command(
+    run: &mut BucketCommand<'_>,
+    rest: &Find<'_>,
+    find: &Find<'_>,
+    filter: &NearFilter<'_>,
+) -> Result<RawDocumentBuf, RunError> {
+    let Some(near) = &filter.near else {
+        return Err(malformed(run, find).await);
+    };
+    if find.hint.is_some() {
+        return Err(run.unsupported("a hint beside $near").into());
+    }
+    validate(run, rest).await?;
+    let indexes = locations(run).await?;
+    let stages = near::of_find(run.shape, near, rest, &indexes).map_err(|what| run.unsupported(&what))?;
+    Ok(aggregation_of(run, rest, &stages))
+}
+
+/// The indexes of the collection. None in a dry run, which sends nothing.
+async fn locations(run: &mut BucketCommand<'_>) -> Result<Arc<ReadableIndexes>, RunError> {
+    if run.context.link.is_dry_run() {
+        return Ok(Arc::default());
+    }
+    indexes::stored(run).await
+}
+
+/// The stages that answer a pipeline that begins with `$geoNear`.
+///
+/// # Errors
+/// mongod's error for a stage that is not well-formed.
+pub(in crate::session::bucket) async fn of_aggregate(
+    run: &mut BucketCommand<'_>,
+    stages: &[impl AsRef<RawDocument>],
+    hint: Option<RawBsonRef<'_>>,
+) -> Result<Vec<RawDocumentBuf>, RunError> {
+    if hint.is_some() {
+        return Err(run.unsupported("a hint beside $geoNear").into());
+    }
+    let empty = RawDocumentBuf::new();
+    let (stage, behind) = stages.split_first().unzip();
+    let stage = stage.map_or(&*empty, AsRef::as_ref);
+    let argument = first_field(stage).and_then(|(_, argument)| argument.as_document());
+    let parsed = argument.filter(|_| stage.iter().count() == 1).and_then(GeoNear::parse);
+    // On a missing collection mongod reports an error, too.
+    let Some(geo_near) = parsed.filter(|_| run.collection.is_some()) else {
+        let stages = [stage.to_owned(), single("$limit", 1)];
+        let command = complete(run, unwound::aggregate(run.namespace.collection, &stages, None));
+        return Err(match run.context.link.run(&command).await {
+            Err(error) if !matches!(&error, RunError::Command(error) if has_no_index(error)) => error,
+            _ => run.unsupported("this form of $geoNear").into(),
+        });
+    };
+    if let Some(operator) = geo_near.query.and_then(unwound::unsupported_operator) {
+        return Err(run.unsupported(&format!("{operator} in the query of $geoNear")).into());
+    }
+    let mut indexes = locations(run).await?;
+    let path = match geo_near.key {
+        Some(key) => key.to_owned(),
+        None => {
+            if near::only_location(&indexes, run.namespace).is_err() {
+                // Another proxy may have created or dropped an index.
+                indexes::forget(run);
+                indexes = locations(run).await?;
+            }
+            near::only_location(&indexes, run.namespace)?.to_owned()
+        }
+    };
+    let stages = near::of_aggregate(run.shape, &geo_near, &path, behind.unwrap_or_default(), &indexes);
+    Ok(stages.map_err(|what| run.unsupported(&what))?)
+}
+
+/// mongod's error for the filter. A well-formed one reaches the planner, which finds no index for it.
+async fn malformed(run: &mut BucketCommand<'_>, find: &Find<'_>) -> RunError {
+    let command = match unwound::projection_validation(run.namespace.collection, find) {
+        Ok(command) => complete(run, command),
+        Err(what) => return run.unsupported(what).into(),
+    };
+    match run.context.link.run(&command).await {
+        Err(RunError::Command(error)) if !has_no_index(&error) => error.into(),
+        Err(RunError::Link(error)) => error.into(),
+        _ => run.unsupported("this form of $near in a filter").into(),
+    }
+}
+
+fn has_no_index(error: &CommandError) -> bool {
+    error.is(ErrorCode::NoQueryExecutionPlans)
+}
+
+/// The error of a plain collection for one on pages.
+pub(in crate::session::bucket) fn in_application_terms(run: &BucketCommand<'_>, error: RunError) -> RunError {
+    let RunError::Command(error) = error else {
+        return error;
+    };
+    if let Some(what) = near::uncomputed(error.message()) {
+        return run.unsupported(what).into();
+    }
+    if has_no_index(&error) {
+        let message = format!(
+            "error processing query: ns={}: planner returned error :: caused by :: unable to find index for $geoNear query",
+            run.namespace
+        );
+        return CommandError::new(ErrorCode::NoQueryExecutionPlans, &message).into();
+    }
+    error.into()
+}
