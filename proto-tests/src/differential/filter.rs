@@ -145,13 +145,24 @@ impl Generator {
             }
             Clause::Refused => {
                 let refused = [
-                    doc! { "$where": "this.n > 1" },
                     doc! { "$text": { "$search": "a" } },
                     doc! { "nested": { "$near": [1, 2] } },
                     doc! { "nested": { "$nearSphere": [1, 2] } },
-                    doc! { "$or": [{ "n": 1 }, { "$where": "true" }] },
                 ];
                 filter.extend(self.example("filter.clause.refused", &refused));
+            }
+            Clause::Code => {
+                let code = [
+                    bson!("this.n > 1"),
+                    bson!("function() { return obj.qty != null }"),
+                    bson!("Object.keys(this).length % 2"),
+                    bson!("var least = 3; return this.n >= least"),
+                    bson!("this.nested.x == 1"),
+                    bson!("this.n =="),
+                    bson!(""),
+                    bson!(5),
+                ];
+                filter.insert("$where", self.example("filter.clause.code", &code));
             }
             Clause::Broken => {
                 let broken = [

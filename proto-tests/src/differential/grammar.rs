@@ -155,6 +155,9 @@ groups! {
     /// Writes on a collection with a unique index.
     UNIQUE "unique" [UniqueIndex, UniqueCreation]
 
+    /// A query by distance or by area.
+    NEAR "near" [NearForm, NearPoint, NearBounds, NearRest, NearEnd]
+
     /// A change stream.
     STREAM "stream" [StreamScope, StreamDocument, StreamBefore, StreamStages, StreamBatch, StreamEnd]
 }

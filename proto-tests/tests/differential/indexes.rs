@@ -1,7 +1,7 @@
 //! Collections with indexes of the application: sorted reads, and writes under a unique index.
 
 use anyhow::Result;
-use proto_tests::differential::operation::{SORTED, UNIQUE};
+use proto_tests::differential::operation::{NEAR, SORTED, UNIQUE};
 use proto_tests::differential::{Coverage, Run};
 use proto_tests::{ItemIds, Shape, mongod};
 
@@ -75,6 +75,33 @@ fn check_unique_indexes(upstream: &mongod::Mongod, moves: bool) -> Result<()> {
         };
         let report = run.against(upstream)?;
         assert!(report.disagreements.is_empty(), "{report}");
+    }
+    Ok(())
+}
+
+#[test]
+fn geospatial_indexes() -> Result<()> {
+    let shapes = [
+        renamed(with_time(&["k"])),
+        small_pages_of_two_key_fields(),
+        Shape {
+            item_ids: ItemIds::Dropped,
+            max_items: 5,
+            ..Shape::new(&["k"])
+        },
+    ];
+    for (shape, seed) in shapes.into_iter().zip(501..) {
+        let seeds = if is_full() { 20 } else { 1 };
+        let run = Run {
+            shape,
+            outlier: None,
+            seeds: (0..seeds).map(|number| seed + 100 * number).collect(),
+            operations: if is_full() { 20 } else { 6 },
+            moves: false,
+            families: NEAR,
+            coverage: Coverage::default(),
+        };
+        report_of(&run)?;
     }
     Ok(())
 }

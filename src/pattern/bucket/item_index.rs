@@ -25,7 +25,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use self::conflict::normal;
 pub use self::conflict::{Conflict, conflict};
-pub use self::geo_index::{GeoIndex, GeoKind, is_geo};
+pub use self::geo_index::{GeoIndex, GeoKind, LocationError, is_geo, location_error};
 pub use self::hint::{HintedIndex, IndexHint, hint};
 use self::key_pattern::as_number;
 pub use self::key_pattern::{ID, IndexedField, is_clustered, is_id_key, is_unique, key, name, same_index, same_key};

@@ -15,7 +15,7 @@ use bson::{rawbson, rawdoc};
 pub use self::condition::{GeoNear, NearFilter};
 use self::distance::{EARTH_RADIUS, NO_POINT, Nearest, WRAPS};
 use super::index::has_items;
-use super::item_index::{GeoKind, stored_path};
+use super::item_index::{GeoIndex, GeoKind, stored_path};
 use super::predicate_pushdown::{BucketPredicate, is_page};
 use super::readable_indexes::ReadableIndexes;
 use super::unwind::{FieldOrder, unpack};
@@ -76,6 +76,17 @@ impl Center {
     }
 }
 
+/// Whether a plain collection answers a query by distance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NearAccess {
+    /// By an index.
+    Index,
+    /// There is no index that mongod would use: it reports an error.
+    None,
+    /// mongod's planner decides whether it uses an index.
+    Undecided,
+}
+
 /// A query by distance.
 #[derive(Clone, Copy, Debug)]
 pub struct Near<'a> {
@@ -97,11 +108,44 @@ impl Near<'_> {
         self.metric == Metric::Flat || (self.center.x.abs() <= 180.0 && self.center.y.abs() <= 90.0)
     }
 
-    /// Whether mongod may read an index on a plane.
+    /// The indexes on the locations that have the metric.
+    fn indexes<'i>(&self, indexes: &'i ReadableIndexes) -> impl Iterator<Item = &'i GeoIndex> {
+        let is_possible = |kind| match self.metric {
+            Metric::Flat => kind == GeoKind::Flat,
+            Metric::Meters => kind == GeoKind::Sphere,
+            Metric::Radians => true,
+        };
+        let on_path = indexes.on_locations.iter().filter(|index| index.path == self.path);
+        on_path.filter(move |index| is_possible(index.kind))
+    }
+
+    /// Whether mongod may read an index on a plane for a query on a sphere.
     fn reads_flat_index(&self, indexes: &ReadableIndexes) -> bool {
-        let mut locations = indexes.on_locations.iter();
-        self.metric == Metric::Radians
-            && locations.any(|location| location.path == self.path && location.kind == GeoKind::Flat)
+        let mut possible = self.indexes(indexes);
+        self.metric == Metric::Radians && possible.any(|index| index.kind == GeoKind::Flat)
+    }
+
+    /// Whether an index of the plain collection answers the query. `query` has its other conditions.
+    #[must_use]
+    pub fn access(&self, indexes: &ReadableIndexes, query: Option<&RawDocument>) -> NearAccess {
+        let condition = |path: &str| query.and_then(|query| get(query, path));
+        let is_equality = |value| match value {
+            RawBsonRef::Document(document) => first_field(document).is_none_or(|(name, _)| !name.starts_with('$')),
+            RawBsonRef::RegularExpression(_) | RawBsonRef::Array(_) => false,
+            _ => true,
+        };
+        let mut access = NearAccess::None;
+        for index in self.indexes(indexes) {
+            let mut leading = index.leading.iter();
+            if leading.clone().all(|path| condition(path).is_some_and(is_equality)) {
+                return NearAccess::Index;
+            }
+            if leading.any(|path| condition(path).is_some()) || query.is_some_and(|query| get(query, "$and").is_some())
+            {
+                access = NearAccess::Undecided;
+            }
+        }
+        access
     }
 
     /// Whether a circle on the sphere with the greatest distance as its radius neither crosses the 180th meridian

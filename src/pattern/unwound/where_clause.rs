@@ -71,3 +71,17 @@ pub fn with_code_as_expression(filter: &RawDocument, document: &RawBson) -> RawD
     }
     converted
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_becomes_an_expression_on_the_document() {
+        let filter = rawdoc! { "n": 1, "$or": [{ "$where": "this.n" }, { "k": 2 }] };
+        let function = rawdoc! { "body": "this.n", "args": ["$$ROOT"], "lang": "js", "_internalSetObjToThis": true };
+        let expected = rawdoc! { "n": 1, "$or": [{ "$expr": { "$function": function } }, { "k": 2 }] };
+        assert_eq!(with_code_as_expression(&filter, &"$$ROOT".into()), expected);
+        assert!(has_where(&filter) && !has_where(&rawdoc! { "n": { "$where": 1 } }));
+    }
+}

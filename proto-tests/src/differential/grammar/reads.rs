@@ -7,7 +7,7 @@ declare_sites! {
     "filter" FilterForm { Everything 4, OneKey 8, OneKeyInTime 8, OneKeyAndMore 2, InTime 2, ById 2, ByIds 1, Any 18 }
 
     /// The clauses of a filter of any kind.
-    "filter.clause" Clause { Connective 20, Expression 10, Comment 3, Refused 1, Broken 1, Condition 65 }
+    "filter.clause" Clause { Connective 20, Expression 10, Comment 3, Refused 1, Broken 1, Code 2, Condition 65 }
 
     /// What joins clauses.
     "filter.connective" Connective { And 1, Or 1, Nor 1 }
@@ -98,6 +98,21 @@ declare_sites! {
         None 20, Group 4, GroupByExpression 12, GroupAll 2, GroupPush 2, Accumulators 2, SortByCount 2, Count 2, Bucket 2, BucketAuto 1, Facet 2, Unwind 2,
         UnwindNested 1, ReplaceRoot 2, SetWindowFields 1, Densify 1, Fill 1, Sample 1,
     }
+
+    /// A query by distance or by area.
+    "near" NearForm { Near 3, NearSphere 3, GeoNear 3, GeoNearSphere 3, Within 1, Intersects 1 }
+
+    /// The point from which distances are measured.
+    "near.point" NearPoint { Pair 3, Fields 1, GeoJson 4 }
+
+    /// The bounds of the distance.
+    "near.bounds" NearBounds { None 3, Most 3, Least 1, Both 2 }
+
+    /// The other conditions.
+    "near.rest" NearRest { Nothing 4, Key 2, Field 2, Code 1 }
+
+    /// What is returned.
+    "near.end" NearEnd { Nothing 3, Limit 3, SkipAndLimit 2, Sort 1, Projection 1 }
 
     /// How a `$lookup` of the newest or oldest items names the key.
     "newestLookup" NewestLookupForm { Fields 4, Variable 3, VariableFirst 1, VariableAndMore 1, VariableInAnd 1 }

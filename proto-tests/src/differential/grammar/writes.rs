@@ -156,6 +156,21 @@ declare_sites! {
         UpsertByValue 2, Delete 2, Drop 1, Create 1, CreateOther 1,
     }
 
+    /// The geospatial index of a collection.
+    "geo.index" GeoIndex { Flat 3, FlatAndField 1, Sphere 4, SphereAndField 1, KeyAndSphere 1 }
+
+    /// The path of the locations.
+    "geo.path" GeoPath { Top 3, Nested 1, InArray 2 }
+
+    /// When the index is created.
+    "geo.creation" GeoCreation { Early 3, Late 1 }
+
+    /// A location.
+    "geo.location" GeoLocation { Pair 8, Fields 4, Point 12, Line 1, Several 2, Missing 3, Null 1, Empty 1, Invalid 1 }
+
+    /// A write of a location.
+    "geo.write" GeoWrite { Insert 3, Update 3, Delete 1 }
+
     /// Which document of an update of many is the first that fails.
     "scene.failing" Failing { First 1, Middle 3, Last 1 }
 }

@@ -27,6 +27,8 @@ pub enum Failure {
     },
     /// The bucket would be too large.
     TooLarge(WriteError),
+    /// An index of the application cannot contain the item beside the other items of the page.
+    Incompatible(WriteError),
     /// The collection is not the one that was checked: check the collection and look the page up
     /// again.
     NotReady,
@@ -77,6 +79,17 @@ pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
             message: item_index::in_item_names(shape, &error.message),
             ..error
         }),
-        _ => Failure::Final(error),
+        _ => match item_index::location_error(&error.message) {
+            Some(location) => {
+                let message = location.message;
+                let error = WriteError { message, ..error };
+                if location.may_be_empty {
+                    Failure::Incompatible(error)
+                } else {
+                    Failure::Final(error)
+                }
+            }
+            None => Failure::Final(error),
+        },
     }
 }

@@ -418,19 +418,21 @@ impl KeyBatch {
             Failure::Miss | Failure::Duplicate | Failure::Violation { .. } => self.ids_suspect = true,
             Failure::PageTaken | Failure::NotReady => {}
             Failure::NameTaken => self.name_is_taken(),
-            Failure::TooLarge(_) if statement.kind == StatementKind::Push => {
+            Failure::TooLarge(_) | Failure::Incompatible(_) if statement.kind == StatementKind::Push => {
                 if let Highest::Known(Some(page)) = &self.highest {
                     self.highest = Highest::Full(page.clone());
                 }
                 return None;
             }
-            Failure::TooLarge(error) | Failure::Final(error) => match statement.items.as_slice() {
-                [position] => {
-                    self.mark(&[*position], ItemState::Refused);
-                    return Some(error);
+            Failure::TooLarge(error) | Failure::Incompatible(error) | Failure::Final(error) => {
+                match statement.items.as_slice() {
+                    [position] => {
+                        self.mark(&[*position], ItemState::Refused);
+                        return Some(error);
+                    }
+                    _ => self.one_at_a_time = true,
                 }
-                _ => self.one_at_a_time = true,
-            },
+            }
         }
         self.forget();
         None

@@ -6,7 +6,6 @@ use bson::raw::{RawBsonRef, RawDocument};
 
 use super::as_application_sees;
 use super::key_pattern::key;
-use super::stored_path::stored_path;
 use crate::command::document::{as_flag, get};
 use crate::pattern::shapes::BucketShape;
 
@@ -35,10 +34,11 @@ impl GeoKind {
 pub struct GeoIndex {
     /// The path of the locations in items.
     pub path: String,
-    /// Their stored path.
-    pub stored: String,
     /// The kind of the index.
     pub kind: GeoKind,
+    /// The fields of the application's key pattern before the first location. mongod uses the index only for a
+    /// query with conditions on all of them.
+    pub leading: Vec<String>,
 }
 
 impl GeoIndex {
@@ -50,16 +50,49 @@ impl GeoIndex {
         let Some(application) = as_application_sees(shape, spec).filter(|_| !is_hidden) else {
             return Vec::new();
         };
-        let fields = key(&application).iter().flatten();
-        let locations = fields.filter_map(|(path, value)| {
+        let fields = || key(&application).iter().flatten();
+        let leading = fields().take_while(|(_, value)| GeoKind::of(*value).is_none());
+        let leading: Vec<String> = leading.map(|(path, _)| path.as_str().to_owned()).collect();
+        let locations = fields().filter_map(|(path, value)| {
             Some(Self {
                 path: path.as_str().to_owned(),
-                stored: stored_path(shape, path.as_str()),
                 kind: GeoKind::of(value)?,
+                leading: leading.clone(),
             })
         });
         locations.collect()
     }
+}
+
+/// mongod's error for a location that a geospatial index cannot contain.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LocationError {
+    /// mongod's message without the page.
+    pub message: String,
+    /// Whether the location may be null, an empty array or an empty document. An index on a sphere accepts
+    /// these, but not beside the locations of other items of the page.
+    pub may_be_empty: bool,
+}
+
+/// The error, if a message reports one.
+#[must_use]
+pub fn location_error(message: &str) -> Option<LocationError> {
+    const ON_SPHERE: &str = "Can't extract geo keys: ";
+    const ON_PLANE: [&str; 3] = ["geo values must be", "geo field only has", "point not in interval"];
+    if let Some(begin) = message.find(ON_SPHERE) {
+        let reason = message.get(begin..)?.rsplit_once("}  ")?.1;
+        let of_empty = [": null", ": {}", "Point must only contain numeric elements"];
+        return Some(LocationError {
+            message: format!("{ON_SPHERE}{reason}"),
+            may_be_empty: of_empty.into_iter().any(|end| reason.ends_with(end)),
+        });
+    }
+    let begin = ON_PLANE.into_iter().find_map(|text| message.find(text))?;
+    let (reason, _) = message.get(begin..)?.split_once(" :: caused by :: {")?;
+    Some(LocationError {
+        message: reason.to_owned(),
+        may_be_empty: false,
+    })
 }
 
 /// Whether the index is geospatial.
@@ -74,4 +107,22 @@ pub fn is_geo(spec: &RawDocument) -> bool {
 /// Whether only geospatial indexes have the option.
 pub(super) fn is_geo_option(name: &str) -> bool {
     matches!(name, "2dsphereIndexVersion" | "bits" | "min" | "max")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_of_a_location_does_not_contain_the_page() {
+        let error = |message| location_error(message).map(|error| (error.message, error.may_be_empty));
+        let page = "Can't extract geo keys: { _id: 1, items: [ { at: null } ] }  geo element must be an array or object: at: null";
+        let expected = "Can't extract geo keys: geo element must be an array or object: at: null";
+        assert_eq!(error(page), Some((expected.to_owned(), true)));
+        let bounds = "Can't extract geo keys: { _id: 1 }  longitude/latitude is out of bounds, lng: 1 lat: 200";
+        assert!(error(bounds).is_some_and(|(_, may_be_empty)| !may_be_empty));
+        let flat = "geo field only has 1 element :: caused by :: { _id: 1, items: [ { at: [ 1 ] } ] }";
+        assert_eq!(error(flat), Some(("geo field only has 1 element".to_owned(), false)));
+        assert_eq!(error("another error"), None);
+    }
 }

@@ -3,6 +3,7 @@
 use bson::raw::RawBsonRef;
 
 use crate::command::value_text::value_text;
+use crate::pattern::bucket::item_index::location_error;
 use crate::pattern::shapes::BucketShape;
 
 /// How mongod's messages name a document: the text before and after its `_id`.
@@ -11,7 +12,10 @@ const DOCUMENTS: [[&str; 2]; 2] = [["{_id: ", "} has the field"], [" in document
 /// The message in terms of the item with this `_id`, without the path to the item.
 #[must_use]
 pub fn in_terms_of_items(shape: &BucketShape, message: &str, id: RawBsonRef<'_>) -> String {
-    with_id(&without_path(shape, message), id)
+    match location_error(message) {
+        Some(location) => location.message,
+        None => with_id(&without_path(shape, message), id),
+    }
 }
 
 /// Replaces the bucket's `_id` by the item's.

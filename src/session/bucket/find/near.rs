@@ -8,7 +8,7 @@ use super::{aggregation_of, as_find_reply, by_pipeline, validate};
 use crate::command::document::{first_field, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::Find;
-use crate::pattern::bucket::near::{self, GeoNear, NearFilter};
+use crate::pattern::bucket::near::{self, GeoNear, Near, NearAccess, NearFilter};
 use crate::pattern::bucket::readable_indexes::ReadableIndexes;
 use crate::pattern::unwound;
 use crate::session::bucket::command::BucketCommand;
@@ -74,17 +74,52 @@ async fn command(
         return Err(run.unsupported("a hint beside $near").into());
     }
     validate(run, rest).await?;
-    let indexes = locations(run).await?;
+    let indexes = answering(run, near, rest.filter).await?;
     let stages = near::of_find(run.shape, near, rest, &indexes).map_err(|what| run.unsupported(&what))?;
     Ok(aggregation_of(run, rest, &stages))
 }
 
 /// The indexes of the collection. None in a dry run, which sends nothing.
-async fn locations(run: &mut BucketCommand<'_>) -> Result<Arc<ReadableIndexes>, RunError> {
+async fn indexes(run: &mut BucketCommand<'_>) -> Result<Arc<ReadableIndexes>, RunError> {
     if run.context.link.is_dry_run() {
         return Ok(Arc::default());
     }
     indexes::stored(run).await
+}
+
+/// The indexes of the collection, one of which answers the query. `query` has its other conditions.
+///
+/// # Errors
+/// mongod's error if there is no such index.
+async fn answering(
+    run: &mut BucketCommand<'_>,
+    near: &Near<'_>,
+    query: Option<&RawDocument>,
+) -> Result<Arc<ReadableIndexes>, RunError> {
+    let mut indexes = indexes(run).await?;
+    if near.access(&indexes, query) == NearAccess::None {
+        // Another proxy may have created an index.
+        indexes::forget(run);
+        indexes = self::indexes(run).await?;
+    }
+    match near.access(&indexes, query) {
+        NearAccess::Index => Ok(indexes),
+        NearAccess::None if run.context.link.is_dry_run() => Ok(indexes),
+        NearAccess::None => Err(no_index(run).into()),
+        NearAccess::Undecided => {
+            let what = "a query by distance without equalities on the fields before the location in the index";
+            Err(run.unsupported(what).into())
+        }
+    }
+}
+
+/// mongod's error for a query that no index answers, except for the query that it contains.
+fn no_index(run: &BucketCommand<'_>) -> CommandError {
+    let message = format!(
+        "error processing query: ns={}: planner returned error :: caused by :: unable to find index for $geoNear query",
+        run.namespace
+    );
+    CommandError::new(ErrorCode::NoQueryExecutionPlans, message)
 }
 
 /// The stages that answer a pipeline that begins with `$geoNear`.
@@ -116,18 +151,18 @@ pub(in crate::session::bucket) async fn of_aggregate(
     if let Some(operator) = geo_near.query.and_then(unwound::unsupported_operator) {
         return Err(run.unsupported(&format!("{operator} in the query of $geoNear")).into());
     }
-    let mut indexes = locations(run).await?;
-    let path = match geo_near.key {
-        Some(key) => key.to_owned(),
-        None => {
-            if near::only_location(&indexes, run.namespace).is_err() {
-                // Another proxy may have created or dropped an index.
-                indexes::forget(run);
-                indexes = locations(run).await?;
-            }
-            near::only_location(&indexes, run.namespace)?.to_owned()
+    let path = if let Some(key) = geo_near.key {
+        key.to_owned()
+    } else {
+        let mut indexes = indexes(run).await?;
+        if near::only_location(&indexes, run.namespace).is_err() {
+            // Another proxy may have created or dropped an index.
+            indexes::forget(run);
+            indexes = self::indexes(run).await?;
         }
+        near::only_location(&indexes, run.namespace)?.to_owned()
     };
+    let indexes = answering(run, &geo_near.near(&path), geo_near.query).await?;
     let stages = near::of_aggregate(run.shape, &geo_near, &path, behind.unwrap_or_default(), &indexes);
     Ok(stages.map_err(|what| run.unsupported(&what))?)
 }
@@ -158,11 +193,7 @@ pub(in crate::session::bucket) fn in_application_terms(run: &BucketCommand<'_>, 
         return run.unsupported(what).into();
     }
     if has_no_index(&error) {
-        let message = format!(
-            "error processing query: ns={}: planner returned error :: caused by :: unable to find index for $geoNear query",
-            run.namespace
-        );
-        return CommandError::new(ErrorCode::NoQueryExecutionPlans, &message).into();
+        return no_index(run).into();
     }
     error.into()
 }

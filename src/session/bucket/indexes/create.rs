@@ -269,6 +269,8 @@ fn in_items_terms(run: &BucketCommand<'_>, wanted: &[RawDocumentBuf], error: Com
             }
             None => return error,
         }
+    } else if let Some(location) = item_index::location_error(text) {
+        format!("Index build failed: {}", location.message)
     } else if text.contains("too many indexes") {
         let own = index::specs(run.shape).len();
         format!(

@@ -233,7 +233,9 @@ async fn send(
         is_replaced |= is_swap_write_error(&error);
         match failure(run.shape, error) {
             Failure::Miss | Failure::NotReady => {}
-            Failure::TooLarge(error) | Failure::Final(error) => return Err(error.into_command_error().into()),
+            Failure::TooLarge(error) | Failure::Incompatible(error) | Failure::Final(error) => {
+                return Err(error.into_command_error().into());
+            }
             _ => return Err(run.corrupt_bucket_error().into()),
         }
     }
