@@ -100,10 +100,8 @@ impl Traffic {
             .filter_map(Bson::as_document)
             .collect();
         for stage in &stages {
-            for refused in ["$changeStream", "$geoNear"] {
-                if stage.contains_key(refused) {
-                    self.refused.insert(refused);
-                }
+            if stage.contains_key("$changeStream") {
+                self.refused.insert("$changeStream");
             }
         }
         // Queries of `advise` itself are ignored.
@@ -234,9 +232,7 @@ impl ObservedQuery {
 
 /// The operator if filters on bucket collections cannot contain it.
 fn refused(operator: &str) -> Option<&'static str> {
-    ["$where", "$text", "$near", "$nearSphere"]
-        .into_iter()
-        .find(|refused| *refused == operator)
+    (operator == "$text").then_some("$text")
 }
 
 /// The limit of a `find`: 0 if there is none.
@@ -303,11 +299,11 @@ mod tests {
             (1, Some("at"))
         );
         assert!(traffic.limits_by(&key(&["k"])).is_empty());
-        let filter = doc! { "$where": "x", "at": { "$near": [0, 0] }, "r": { "$ne": 1 } };
+        let filter = doc! { "$text": { "$search": "x" }, "r": { "$ne": 1 } };
         traffic.add_profiled(&doc! { "op": "query", "command": { "find": "c", "filter": filter } });
         traffic.add_change_stream();
         let refused: Vec<_> = traffic.refused().iter().copied().collect();
-        assert_eq!(refused, ["$changeStream", "$near", "$where"]);
+        assert_eq!(refused, ["$changeStream", "$text"]);
         assert_eq!(traffic.by(&key(&["r"])), 0);
     }
 }

@@ -259,8 +259,8 @@ pub fn of_whole_documents() -> RawDocumentBuf {
     single("$expr", single("$ne", &root_is_there))
 }
 
-/// The `$match` that runs the filter of a query on documents that earlier stages made: [`match_documents`], and
-/// `$where`, which mongod refuses in the `$match` of a client.
+/// The `$match` that runs the filter of a query on documents that earlier stages made: [`match_documents`],
+/// and `$where`, which mongod refuses in the `$match` of a client.
 #[must_use]
 pub fn match_query(filter: &RawDocument) -> RawDocumentBuf {
     if has_where(filter) {

@@ -72,10 +72,10 @@ fn other_commands_on_the_collection_are_not_supported() -> Result<()> {
     let index = doc! { "key": { "x": 1 }, "name": "x", "unique": true, "sparse": true };
     let (map, reduce) = ("function() {}", "function(a, b) {}");
     let commands = [
-        doc! { "update": COLLECTION, "updates": [{ "q": { "$where": "true" }, "u": { "$set": { "x": 1 } } }] },
-        doc! { "delete": COLLECTION, "deletes": [{ "q": { "$where": "true" }, "limit": 0 }] },
-        doc! { "findAndModify": COLLECTION, "query": { "$where": "true" }, "remove": true },
-        doc! { "findandmodify": COLLECTION, "query": { "$where": "true" }, "remove": true },
+        doc! { "update": COLLECTION, "updates": [{ "q": { "$text": { "$search": "x" } }, "u": { "$set": { "x": 1 } } }] },
+        doc! { "delete": COLLECTION, "deletes": [{ "q": { "$text": { "$search": "x" } }, "limit": 0 }] },
+        doc! { "findAndModify": COLLECTION, "query": { "$text": { "$search": "x" } }, "remove": true },
+        doc! { "findandmodify": COLLECTION, "query": { "$text": { "$search": "x" } }, "remove": true },
         doc! { "createIndexes": COLLECTION, "indexes": [index] },
         doc! { "collMod": COLLECTION, "validator": { "k": 1 } },
         doc! { "validate": COLLECTION, "repair": true },
@@ -112,7 +112,7 @@ fn unsupported_pipeline_stages_are_refused() -> Result<()> {
         doc! { "$merge": { "into": COLLECTION } },
         doc! { "$merge": { "into": other.clone() } },
         doc! { "$lookup": { "from": other, "pipeline": [], "as": "found" } },
-        doc! { "$lookup": { "from": COLLECTION, "pipeline": [{ "$match": { "$where": "true" } }], "as": "found" } },
+        doc! { "$lookup": { "from": COLLECTION, "pipeline": [{ "$match": { "$text": { "$search": "x" } } }], "as": "found" } },
         first("$collStats"),
         first("$indexStats"),
         first("$planCacheStats"),
@@ -184,7 +184,7 @@ fn bad_arguments_have_mongods_own_codes() -> Result<()> {
         &shaped,
         NOT_SUPPORTED,
         &[
-            doc! { "find": COLLECTION, "filter": { "$where": "true" } },
+            doc! { "find": COLLECTION, "filter": { "$text": { "$search": "x" } } },
             doc! { "find": COLLECTION, "returnKey": true },
         ],
     )
@@ -219,8 +219,8 @@ fn refusals_of_commands_that_want_no_reply_get_none() -> Result<()> {
     let before = state(&shaped)?;
     let unacknowledged = doc! { "w": 0 };
     let commands = [
-        doc! { "update": COLLECTION, "updates": [{ "q": { "$where": "true" }, "u": { "$set": { "x": 1 } } }], "writeConcern": unacknowledged.clone() },
-        doc! { "delete": COLLECTION, "deletes": [{ "q": { "$where": "true" }, "limit": 0 }], "writeConcern": unacknowledged.clone() },
+        doc! { "update": COLLECTION, "updates": [{ "q": { "$text": { "$search": "x" } }, "u": { "$set": { "x": 1 } } }], "writeConcern": unacknowledged.clone() },
+        doc! { "delete": COLLECTION, "deletes": [{ "q": { "$text": { "$search": "x" } }, "limit": 0 }], "writeConcern": unacknowledged.clone() },
         doc! { "insert": COLLECTION, "documents": [{ "k": [1] }], "writeConcern": unacknowledged.clone() },
         doc! { "insert": COLLECTION, "documents": [], "writeConcern": unacknowledged },
     ];

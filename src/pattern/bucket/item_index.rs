@@ -25,14 +25,14 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use self::conflict::normal;
 pub use self::conflict::{Conflict, conflict};
-pub use self::geo_index::{GeoIndex, GeoKind, LocationError, is_geo, location_error};
+pub use self::geo_index::{GeoKind, LocationError, is_geo, location_error};
 pub use self::hint::{HintedIndex, IndexHint, hint};
 use self::key_pattern::as_number;
 pub use self::key_pattern::{ID, IndexedField, is_clustered, is_id_key, is_unique, key, name, same_index, same_key};
 pub use self::key_time_index::KeyTimeIndex;
 use self::options::{PARTIAL, is_simple};
 pub use self::recorded::{is_partial, is_recorded, omits_items};
-pub use self::stored_index::StoredIndex;
+pub use self::stored_index::{GeoIndex, StoredIndex};
 use self::stored_index::{prefixed, without_prefix};
 use self::stored_path::{application_path, key_of_items};
 pub use self::stored_path::{in_items, stored_path};

@@ -1,8 +1,9 @@
 //! Queries by distance: `$near` and `$nearSphere` in a `find`, and the stage `$geoNear`.
 //!
-//! mongod's `$geoNear` reads pages by the application's index, in the order of their nearest item. Their items are
-//! sorted by their own [distances](distance). The n nearest items are on the n nearest pages, so a `limit` bounds
-//! the pages that are read, unless a condition on other fields or a least distance excludes items.
+//! mongod's `$geoNear` reads pages by the application's index, in the order of their nearest item. Their
+//! items are sorted by their own [distances](distance). The n nearest items are on the n nearest pages, so a
+//! `limit` bounds the pages that are read, unless a condition on other fields or a least distance excludes
+//! items.
 
 mod condition;
 mod distance;
@@ -148,8 +149,8 @@ impl Near<'_> {
         access
     }
 
-    /// Whether a circle on the sphere with the greatest distance as its radius neither crosses the 180th meridian
-    /// nor comes near a pole.
+    /// Whether a circle on the sphere with the greatest distance as its radius neither crosses the 180th
+    /// meridian nor comes near a pole.
     fn is_within_plane(&self) -> bool {
         let Some(radius) = self.max.map(f64::to_degrees) else {
             return false;
@@ -279,22 +280,29 @@ pub fn begins_with_distance(pipeline: &[impl AsRef<RawDocument>]) -> bool {
     first.is_some_and(|(name, _)| name == "$geoNear")
 }
 
-/// The stages that answer a pipeline whose first stage is `$geoNear`. `path` is that of the locations.
+/// Checks the stages behind `$geoNear`.
 ///
 /// # Errors
 /// The stage that is not supported, for an error message.
+pub fn check_behind(stages: &[impl AsRef<RawDocument>]) -> Result<(), Unsupported> {
+    unwound::check(stages)?;
+    let mut documents = stages.iter().map(AsRef::as_ref);
+    if documents.any(|stage| names_distance(RawBsonRef::Document(stage))) {
+        return Err("$meta of a distance".into());
+    }
+    Ok(())
+}
+
+/// The stages that answer a pipeline whose first stage is `$geoNear`. `path` is that of the locations. The caller
+/// has [checked](check_behind) the stages behind it.
+#[must_use]
 pub fn of_aggregate(
     shape: &BucketShape,
     stage: &GeoNear<'_>,
     path: &str,
     behind: &[impl AsRef<RawDocument>],
     indexes: &ReadableIndexes,
-) -> Result<Vec<RawDocumentBuf>, Unsupported> {
-    unwound::check(behind)?;
-    let mut documents = behind.iter().map(AsRef::as_ref);
-    if documents.any(|stage| names_distance(RawBsonRef::Document(stage))) {
-        return Err("$meta of a distance".into());
-    }
+) -> Vec<RawDocumentBuf> {
     let near = stage.near(path);
     let next = behind.first().and_then(|stage| first_field(stage.as_ref()));
     let limit = next.filter(|(name, _)| *name == "$limit");
@@ -314,11 +322,11 @@ pub fn of_aggregate(
     );
     stages.push(single("$replaceWith", "$item"));
     stages.extend(unwound::behind(behind));
-    Ok(stages)
+    stages
 }
 
-/// The stages that write a value to a path. As in mongod's `$geoNear`, an array within the path is replaced by
-/// a document.
+/// The stages that write a value to a path. As in mongod's `$geoNear`, an array within the path is replaced
+/// by a document.
 fn written(path: &str, value: RawBson) -> Vec<RawDocumentBuf> {
     let ends = path.match_indices('.').skip(1);
     let prefixes = ends.filter_map(|(end, _)| path.get(..end));

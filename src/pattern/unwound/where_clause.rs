@@ -1,7 +1,7 @@
 //! `$where` in a query on documents that earlier stages made.
 //!
-//! mongod refuses `$where` in a `$match`. `$function` with `_internalSetObjToThis` calls the same code in the same
-//! way: with the document as `this` and `obj`, and with the function that mongod makes of an expression.
+//! mongod refuses `$where` in a `$match`. `$function` with `_internalSetObjToThis` calls the same code in the
+//! same way: with the document as `this` and `obj`, and with the function that mongod makes of an expression.
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::rawdoc;
@@ -31,8 +31,8 @@ fn clauses(filter: &RawDocument) -> Vec<RawDocumentBuf> {
     found
 }
 
-/// The `find` by which mongod compiles the code of a filter's `$where` conditions. It matches no document. `None`
-/// if there are none.
+/// The `find` by which mongod compiles the code of a filter's `$where` conditions. It matches no document.
+/// `None` if there are none.
 #[must_use]
 pub fn code_validation(collection: &str, filter: &RawDocument) -> Option<RawDocumentBuf> {
     let code = clauses(filter);
@@ -46,8 +46,8 @@ pub fn code_validation(collection: &str, filter: &RawDocument) -> Option<RawDocu
     Some(command)
 }
 
-/// The filter with each `$where` as an expression. `document` is the expression for the document that the code
-/// sees. mongod reports the error of code of another type.
+/// The filter with each `$where` as an expression. `document` is the expression for the document that the
+/// code sees. mongod reports the error of code of another type.
 #[must_use]
 pub fn with_code_as_expression(filter: &RawDocument, document: &RawBson) -> RawDocumentBuf {
     let mut converted = RawDocumentBuf::new();

@@ -166,8 +166,16 @@ fn index_with_meaning_for_pages_only_is_refused() -> Result<()> {
                 "storageEngine",
             ),
             (doc! { "a": "text" }, doc! {}, "a text index"),
-            (doc! { "a": "2d" }, doc! {}, "a 2d index"),
-            (doc! { "a": "2dsphere" }, doc! {}, "a 2dsphere index"),
+            (
+                doc! { "a": "2d" },
+                doc! { "partialFilterExpression": { "b": 1 } },
+                "a partial geospatial index",
+            ),
+            (
+                doc! { "a": "2dsphere" },
+                doc! { "unique": true },
+                "a unique geospatial index",
+            ),
             (doc! { "a": "hashed" }, doc! {}, "a hashed index"),
             (doc! { "k": "hashed" }, doc! {}, "a hashed index"),
             (doc! { "0": 1 }, doc! {}, "whose name is a number"),

@@ -102,7 +102,15 @@ pub(super) fn normal(spec: &RawDocument) -> RawDocumentBuf {
         None => normal.append(cstr!("v"), 2),
     }
     let fields = ["hidden", "unique", "key", "name", "background", "sparse", PARTIAL];
-    for field in fields.into_iter().chain([EXPIRE_AFTER, "wildcardProjection"]) {
+    let others = [
+        EXPIRE_AFTER,
+        "wildcardProjection",
+        "2dsphereIndexVersion",
+        "bits",
+        "min",
+        "max",
+    ];
+    for field in fields.into_iter().chain(others) {
         if let Some(value) = get(spec, field) {
             put(&mut normal, field, value);
         }

@@ -4,10 +4,7 @@
 
 use bson::raw::{RawBsonRef, RawDocument};
 
-use super::as_application_sees;
 use super::key_pattern::key;
-use crate::command::document::{as_flag, get};
-use crate::pattern::shapes::BucketShape;
 
 /// The kind of a geospatial index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,41 +23,6 @@ impl GeoKind {
             RawBsonRef::String("2dsphere") => Some(Self::Sphere),
             _ => None,
         }
-    }
-}
-
-/// A field of a geospatial index with locations.
-#[derive(Clone, Debug, PartialEq)]
-pub struct GeoIndex {
-    /// The path of the locations in items.
-    pub path: String,
-    /// The kind of the index.
-    pub kind: GeoKind,
-    /// The fields of the application's key pattern before the first location. mongod uses the index only for a
-    /// query with conditions on all of them.
-    pub leading: Vec<String>,
-}
-
-impl GeoIndex {
-    /// Reads a specification of `listIndexes`: the locations of the application's index. Empty for any other
-    /// index, and if mongod does not use the index.
-    #[must_use]
-    pub fn all(shape: &BucketShape, spec: &RawDocument) -> Vec<Self> {
-        let is_hidden = get(spec, "hidden").and_then(as_flag) == Some(true);
-        let Some(application) = as_application_sees(shape, spec).filter(|_| !is_hidden) else {
-            return Vec::new();
-        };
-        let fields = || key(&application).iter().flatten();
-        let leading = fields().take_while(|(_, value)| GeoKind::of(*value).is_none());
-        let leading: Vec<String> = leading.map(|(path, _)| path.as_str().to_owned()).collect();
-        let locations = fields().filter_map(|(path, value)| {
-            Some(Self {
-                path: path.as_str().to_owned(),
-                kind: GeoKind::of(value)?,
-                leading: leading.clone(),
-            })
-        });
-        locations.collect()
     }
 }
 

@@ -1,5 +1,5 @@
-//! The parts of a command that ask for distances: a condition in the filter of a `find`, and the first stage of
-//! an `aggregate`.
+//! The parts of a command that ask for distances: a condition in the filter of a `find`, and the first stage
+//! of an `aggregate`.
 //!
 //! Only well-formed parts are parsed. mongod reports the error of any other.
 

@@ -1,7 +1,7 @@
 //! The distance between an item's location and a point, as an expression of mongod.
 //!
-//! The expression does the arithmetic of mongod's `$geoNear`, operation by operation, so the result is equal to
-//! the last bit (`S2Distance::distanceRad`, `shapes.cpp`). mongod adds more than two numbers with a higher
+//! The expression does the arithmetic of mongod's `$geoNear`, operation by operation, so the result is equal
+//! to the last bit (`S2Distance::distanceRad`, `shapes.cpp`). mongod adds more than two numbers with a higher
 //! precision, also in nested sums. So the third number is subtracted, with the opposite sign.
 
 use bson::raw::{RawArrayBuf, RawBson, RawDocumentBuf};
@@ -43,8 +43,8 @@ pub(super) struct Nearest<'a> {
 }
 
 impl Nearest<'_> {
-    /// The expression for `{d: <distance>, at: <location>}`. The distance is in meters on a sphere, and in the
-    /// units of the coordinates on a plane. Null if the item has no location. Fails with error 241
+    /// The expression for `{d: <distance>, at: <location>}`. The distance is in meters on a sphere, and in
+    /// the units of the coordinates on a plane. Null if the item has no location. Fails with error 241
     /// (`ConversionFailure`) if the distance cannot be computed.
     pub(super) fn expression(&self) -> RawDocumentBuf {
         let with_distance = rawdoc! { "d": self.distance(point("$$at")), "at": "$$at" };

@@ -137,6 +137,8 @@ pub(in crate::session::bucket) async fn of_aggregate(
     let empty = RawDocumentBuf::new();
     let (stage, behind) = stages.split_first().unzip();
     let stage = stage.map_or(&*empty, AsRef::as_ref);
+    let behind = behind.unwrap_or_default();
+    near::check_behind(behind).map_err(|what| run.unsupported(&what))?;
     let argument = first_field(stage).and_then(|(_, argument)| argument.as_document());
     let parsed = argument.filter(|_| stage.iter().count() == 1).and_then(GeoNear::parse);
     // On a missing collection mongod reports an error, too.
@@ -163,8 +165,7 @@ pub(in crate::session::bucket) async fn of_aggregate(
         near::only_location(&indexes, run.namespace)?.to_owned()
     };
     let indexes = answering(run, &geo_near.near(&path), geo_near.query).await?;
-    let stages = near::of_aggregate(run.shape, &geo_near, &path, behind.unwrap_or_default(), &indexes);
-    Ok(stages.map_err(|what| run.unsupported(&what))?)
+    Ok(near::of_aggregate(run.shape, &geo_near, &path, behind, &indexes))
 }
 
 /// mongod's error for the filter. A well-formed one reaches the planner, which finds no index for it.

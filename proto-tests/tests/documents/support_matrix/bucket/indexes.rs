@@ -89,11 +89,20 @@ fn of_other_kinds(of_indexes: Of) -> Of {
         )
         .sent(
             "indexes.2dsphereIndexVersion",
-            of(doc! { "key": { "a": "2dsphere" }, "2dsphereIndexVersion": 3 }),
+            of(doc! { "key": { "a": "2dsphere" }, "name": "sphere", "2dsphereIndexVersion": 3 }),
         )
-        .sent("indexes.bits", of(doc! { "key": { "a": "2d" }, "bits": 20 }))
-        .sent("indexes.min", of(doc! { "key": { "a": "2d" }, "min": -10 }))
-        .sent("indexes.max", of(doc! { "key": { "a": "2d" }, "max": 10 }))
+        .sent(
+            "indexes.bits",
+            of(doc! { "key": { "b": "2d" }, "name": "bits", "bits": 20 }),
+        )
+        .sent(
+            "indexes.min",
+            of(doc! { "key": { "c": "2d" }, "name": "min", "min": -10 }),
+        )
+        .sent(
+            "indexes.max",
+            of(doc! { "key": { "d": "2d" }, "name": "max", "max": 10 }),
+        )
         .sent(
             "indexes.wildcardProjection",
             of(doc! { "key": { "$**": 1 }, "wildcardProjection": { "x": 1 }, "name": "wild" }),

@@ -53,7 +53,7 @@ pub(super) fn find() -> Of {
     .with("term", 1_i64)
     .with("collectionUUID", uuid())
     .with("encryptionInformation", doc! { "type": 1, "schema": {} })
-    .but("filter", doc! { "filter": { "$where": "true" } })
+    .but("filter", doc! { "filter": { "$text": { "$search": "x" } } })
     .but("sort", doc! { "sort": { "$natural": 1 } })
     .but("projection", doc! { "projection": { "r": { "$meta": "recordId" } } })
 }
@@ -67,7 +67,7 @@ pub(super) fn count() -> Of {
         .loosely("hint", doc! { "hint": "none" })
         .with("collation", doc! { "locale": "de" })
         .with("fields", doc! { "q": 1 })
-        .but("query", doc! { "query": { "$where": "true" } })
+        .but("query", doc! { "query": { "$text": { "$search": "x" } } })
 }
 
 pub(super) fn distinct() -> Of {
@@ -105,7 +105,11 @@ pub(super) fn stages() -> Of {
         .sent("$densify", of(doc! { "$densify": { "field": "q", "range": { "step": 1, "bounds": "full" } } }))
         .sent("$facet", of(doc! { "$facet": { "x": [{ "$sort": { "q": 1 } }, { "$limit": 2 }] } }))
         .sent("$fill", of(doc! { "$fill": { "output": { "q": { "value": 1 } } } }))
-        .sent("$geoNear", first(doc! { "$geoNear": { "near": [0, 0], "distanceField": "d", "key": "loc" } }))
+        .loosely("$geoNear", first(doc! { "$geoNear": { "near": [0, 0], "distanceField": "d", "key": "loc" } }))
+        .but("$geoNear", doc! { "aggregate": COLLECTION, "cursor": {}, "pipeline": [
+            { "$geoNear": { "near": [0, 0], "distanceField": "d", "key": "loc" } },
+            { "$project": { "d": { "$meta": "geoNearDistance" } } },
+        ] })
         .sent("$graphLookup", of(doc! { "$graphLookup": { "from": "plain", "startWith": "$k", "connectFromField": "k", "connectToField": "k", "as": "x" } }))
         .sent("$group", of(doc! { "$group": { "_id": "$k", "n": { "$sum": "$q" } } }))
         .sent("$limit", last(doc! { "$limit": 0 }))

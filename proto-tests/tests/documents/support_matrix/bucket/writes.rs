@@ -92,7 +92,7 @@ pub(super) fn delete() -> Of {
         .sent("deletes.collation", of(doc! { "q": { "q": 18 }, "limit": 1, "collation": { "locale": "de" } }))
         .sent("deletes.hint", of(doc! { "q": { "q": 19 }, "limit": 1, "hint": "q_1" }))
         .loosely("deletes.hint", of(doc! { "q": { "q": 19 }, "limit": 1, "hint": "none" }))
-        .but("deletes.q", of(doc! { "q": { "$where": "false" }, "limit": 1 }))
+        .but("deletes.q", of(doc! { "q": { "$text": { "$search": "x" } }, "limit": 1 }))
 }
 
 pub(super) fn find_and_modify() -> Of {

@@ -113,7 +113,7 @@ pub(super) fn views() -> Of {
         .sent("viewOn", find(doc! { "tags": 19 }))
         .sent("pipeline", doc! { "collMod": "items_view", "viewOn": COLLECTION, "pipeline": [{ "$match": { "tags": 19 } }], "comment": KEPT })
         .sent("pipeline", find(doc! {}))
-        .but("pipeline", doc! { "collMod": "items_view", "viewOn": COLLECTION, "pipeline": [{ "$match": { "$where": "true" } }] })
+        .but("pipeline", doc! { "collMod": "items_view", "viewOn": COLLECTION, "pipeline": [{ "$match": { "$text": { "$search": "x" } } }] })
 }
 
 pub(super) fn statistics() -> Of {

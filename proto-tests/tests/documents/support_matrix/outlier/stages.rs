@@ -79,7 +79,7 @@ pub(super) fn stages() -> Of {
         .sent("$skip", sorted(doc! { "$skip": 2 }))
         .sent("$match", of(doc! { "$match": { "tags": 19 } }))
         .but("$match", of(doc! { "$match": { "$text": { "$search": "x" } } }))
-        .but("$match", of(doc! { "$match": { "$where": "true" } }))
+        .but("$match", of(doc! { "$match": { "$text": { "$search": "x" } } }))
         .sent("$project", of(doc! { "$project": { "tags": 1 } }))
         .sent("$project", of(doc! { "$project": { "n": 1 } }))
         .sent("$project", of(doc! { "$project": { "n": 0 } }))
