@@ -35,6 +35,8 @@ fn write_value(text: &mut String, value: RawBsonRef<'_>) {
         RawBsonRef::Int32(number) => write!(text, "{number}"),
         RawBsonRef::Int64(number) => write!(text, "{number}"),
         RawBsonRef::Double(number) if number.fract() == 0.0 && number.abs() < 1e15 => write!(text, "{number:.1}"),
+        RawBsonRef::Double(number) if number.is_nan() => write!(text, "nan.0"),
+        RawBsonRef::Double(number) if number.is_infinite() => write!(text, "{number}.0"),
         RawBsonRef::Double(number) => write!(text, "{number}"),
         RawBsonRef::Decimal128(number) => write!(text, "{number}"),
         RawBsonRef::Boolean(flag) => write!(text, "{flag}"),

@@ -287,7 +287,10 @@ impl Generator {
     fn new_id(&mut self) -> Bson {
         let number = self.next_serial();
         let is_unique = self.shape.item_ids == ItemIds::Unique;
-        let id = match self.take_where(|form: IdType| is_unique || form != IdType::EmptyTimestamp) {
+        let id = match self.take_where(|form: IdType| {
+            // A second document with the same one is refused.
+            is_unique || !matches!(form, IdType::EmptyTimestamp | IdType::NotANumber)
+        }) {
             IdType::Int => bson!(number),
             IdType::Double => bson!(f64::from(number)),
             IdType::Long => Bson::Int64(number.into()),
@@ -308,6 +311,7 @@ impl Generator {
             IdType::Reference => bson!({ "$ref": "things", "$id": number }),
             IdType::DocumentWithSymbol => bson!({ "a": Bson::Symbol(format!("s{number}")) }),
             IdType::EmptyTimestamp => zero(),
+            IdType::NotANumber => Bson::Double(f64::NAN),
         };
         // The error of a duplicate shows a symbol as a string on a plain collection.
         if !matches!(&id, Bson::Document(id) if matches!(id.get("a"), Some(Bson::Symbol(_)))) {

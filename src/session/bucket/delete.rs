@@ -12,6 +12,7 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 
 pub(super) use self::one::{ItemToDelete, condition, sweep_page, take_by, taking_out, target, target_by_id};
 use super::command::BucketCommand;
+use super::find::validate_code;
 use super::retry_on_swap::{self, is_swap_error, may_go_on, wait};
 use super::{indexes, item_lookup, write_concern};
 use crate::command::delete::{Delete, DeleteStatement};
@@ -108,6 +109,7 @@ async fn execute(
         return Err(CommandError::new(ErrorCode::InvalidOptions, message).into());
     }
     indexes::check_hint(run, statement.hint).await?;
+    validate_code(run, Some(statement.filter)).await?;
     let wanted = ItemSelector {
         filter: Some(statement.filter),
         collation: statement.collation,

@@ -342,7 +342,7 @@ async fn validate(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<(), Ru
 pub(super) async fn validate_code(run: &mut BucketCommand<'_>, filter: Option<&RawDocument>) -> Result<(), RunError> {
     match filter.and_then(|filter| unwound::code_validation(run.namespace.collection, filter)) {
         Some(command) => {
-            let command = complete(run, command);
+            let command = page_pruning::completed(run, command);
             run.context.link.validate(&command).await
         }
         None => Ok(()),

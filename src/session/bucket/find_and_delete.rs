@@ -8,6 +8,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
 use super::delete::{ItemToDelete, condition, of_write, sweep_page, taking_out, target, target_by_id};
+use super::find::validate_code;
 use super::write_statement::lost_too_often;
 use super::{item_lookup, write_concern};
 use crate::command::document::{append_fields, get, put, single};
@@ -45,6 +46,7 @@ pub(super) async fn run(
     item_lookup::check(run, command.filter)?;
     let retryable = run.context.is_retryable()?;
     run.ensure_readable(command.hint).await?;
+    validate_code(run, command.filter).await?;
     let wanted = ItemSelector {
         filter: command.filter,
         sort: command.sort,

@@ -185,7 +185,7 @@ impl Pruning {
 }
 
 /// A query with the inherited options. The `txnNumber` of a retryable write is not for a query.
-fn completed(run: &BucketCommand<'_>, mut query: RawDocumentBuf) -> RawDocumentBuf {
+pub(super) fn completed(run: &BucketCommand<'_>, mut query: RawDocumentBuf) -> RawDocumentBuf {
     if !run.context.head.is_retryable_write() {
         return complete(run, query);
     }

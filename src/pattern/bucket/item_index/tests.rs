@@ -136,7 +136,10 @@ fn unsupported_index_kinds_are_refused() {
     let of = |key: RawDocumentBuf| rawdoc! { "key": key, "name": "x" };
     for (spec, reason) in [
         (of(rawdoc! { "a": "text" }), "text"),
-        (of(rawdoc! { "a": "2dsphere" }), "2dsphere"),
+        (
+            rawdoc! { "key": { "a": "2dsphere" }, "unique": true },
+            "a unique geospatial",
+        ),
         (of(rawdoc! { "customer": "hashed" }), "hashed"),
         (of(rawdoc! { "b": 1, "0": 1 }), "number"),
         (of(rawdoc! { "12.a": 1 }), "number"),

@@ -42,7 +42,7 @@ fn filter_that_could_read_the_added_field_is_refused() {
     for filter in [
         rawdoc! { "$expr": { "$eq": [{ "$size": { "$objectToArray": "$$ROOT" } }, 2] } },
         rawdoc! { "$and": [{ "$expr": "$$CURRENT" }] },
-        rawdoc! { "$where": "true" },
+        rawdoc! { "$text": { "$search": "a" } },
         rawdoc! { "$or": [{ "$jsonSchema": { "maxProperties": 3 } }] },
         rawdoc! { "$nor": [{ "$jsonSchema": { "properties": {}, "additionalProperties": false } }] },
     ] {

@@ -8,7 +8,7 @@ use crate::command::find::Find;
 use crate::command::find_and_modify::FindAndModify;
 use crate::pattern::bucket::predicate_pushdown::key_position;
 use crate::pattern::bucket::projection::Projection;
-use crate::pattern::unwound;
+use crate::pattern::unwound::{self, names_nothing};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::upstream_query::documents;
 use crate::session::error::RunError;
@@ -42,6 +42,11 @@ impl ItemProjection {
         let refused = |form: &str| run.unsupported(&format!("findAndModify with {form} in its projection"));
         let stages = unwound::of_find(&find, |field| key_position(run.shape, field).is_some()).map_err(refused)?;
         if command.remove {
+            // mongod reports an error in the filter first. It crashes on some filters on a field without a name.
+            let filter = command
+                .filter
+                .filter(|filter| !names_nothing(RawBsonRef::Document(filter)));
+            let find = Find { filter, ..find };
             let mut validation = unwound::projection_validation(run.namespace.collection, &find).map_err(refused)?;
             run.context.inherited().append_to_internal_read(&mut validation);
             run.context.link.run(&validation).await?;
