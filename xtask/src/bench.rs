@@ -19,6 +19,7 @@ mod read;
 mod relay;
 mod servers;
 mod statistics;
+mod streams;
 mod table;
 mod trades;
 mod unique;
@@ -49,6 +50,8 @@ pub(crate) enum Command {
     Update(update::Options),
     /// What a unique index costs inserts, through mongoshape and on a plain collection
     Unique(unique::Options),
+    /// What change streams cost writes, on collections with and without them
+    Streams(streams::Options),
     /// How far the sizes that `advise` forecasts are from those after `setup --pack`
     Forecast(forecast::Options),
     /// What books with very many buyers cost through mongoshape, beside plain collections, direct and relayed
@@ -63,6 +66,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::Queries(options) => queries::run(options),
         Command::Update(options) => update::run(options),
         Command::Unique(options) => unique::run(options),
+        Command::Streams(options) => streams::run(options),
         Command::Forecast(options) => forecast::run(options),
         Command::Outlier(options) => outlier::run(options),
     }

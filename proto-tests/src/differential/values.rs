@@ -287,9 +287,13 @@ impl Generator {
     fn new_id(&mut self) -> Bson {
         let number = self.next_serial();
         let is_unique = self.shape.item_ids == ItemIds::Unique;
-        let id = match self.take_where(|form: IdType| {
+        let is_clustered = self.shape.is_clustered;
+        let id = match self.take_where(|form: IdType| match form {
             // A second document with the same one is refused.
-            is_unique || !matches!(form, IdType::EmptyTimestamp | IdType::NotANumber)
+            IdType::EmptyTimestamp => is_unique,
+            // On a clustered collection, mongod's error for a duplicate is an assertion.
+            IdType::NotANumber => is_unique && !is_clustered,
+            _ => true,
         }) {
             IdType::Int => bson!(number),
             IdType::Double => bson!(f64::from(number)),

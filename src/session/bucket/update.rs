@@ -100,6 +100,10 @@ async fn one_after_the_other(run: &mut BucketCommand<'_>, command: &Update<'_>) 
             {
                 results.fail(index, &retry_on_swap::not_executed(run));
             }
+            Err(RunError::Command(error)) => match of_filter(&error) {
+                Some(error) => results.fail(index, &error),
+                None => return Err(error.into()),
+            },
             Err(error) => return Err(error),
         }
         if ends_with_first_failure && results.has_failed() {
@@ -112,6 +116,15 @@ async fn one_after_the_other(run: &mut BucketCommand<'_>, command: &Update<'_>) 
     let reply = results.into_document(run.context.head);
     malformed_pipeline::check(run.context.link, run.context.head, command, &reply).await?;
     Ok(reply)
+}
+
+/// The error of a filter that mongod could not evaluate on an item, for example because the code of a `$where`
+/// threw an exception. `None` for any other error.
+fn of_filter(error: &CommandError) -> Option<WriteError> {
+    const EVALUATION: &str = "PlanExecutor error during aggregation :: caused by :: ";
+    let error = WriteError::of_command(error)?;
+    let message = error.message.strip_prefix(EVALUATION)?.to_owned();
+    Some(WriteError { message, ..error })
 }
 
 /// Executes a statement. Executes it again if the collection was swapped before the statement had

@@ -104,12 +104,32 @@ impl StoredItems<'_> {
         if let Some(page) = self.page {
             ItemDecoder::new(shape, &Projection::All, page).append(item.document, &mut bytes);
         }
+        // The decoder writes whole documents.
+        let decoded = RawDocumentBuf::from_bytes(bytes).unwrap_or_default();
         PageItem {
             id: item.id.into(),
-            // The decoder writes whole documents.
-            item: RawDocumentBuf::from_bytes(bytes).unwrap_or_default(),
+            item: without_repeated_fields(decoded),
         }
     }
+}
+
+/// The item with the last one of equal fields. mongod 6.0.5 computes an image after an update by a pipeline with
+/// such fields, if the update changed their order.
+fn without_repeated_fields(item: RawDocumentBuf) -> RawDocumentBuf {
+    let fields: Vec<_> = item.iter().flatten().collect();
+    let last: HashMap<_, _> = fields
+        .iter()
+        .zip(0..)
+        .map(|((name, _), place)| (*name, place))
+        .collect();
+    if last.len() == fields.len() {
+        return item;
+    }
+    let kept = fields
+        .iter()
+        .zip(0..)
+        .filter(|((name, _), place)| last.get(name) == Some(place));
+    kept.map(|(field, _)| *field).collect()
 }
 
 /// The bytes that equal `_id`s share.
@@ -117,4 +137,18 @@ pub(super) fn identity(id: RawBsonRef<'_>) -> Vec<u8> {
     let mut document = RawDocumentBuf::new();
     document.append(cstr!(""), canonical(id));
     document.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+
+    #[test]
+    fn last_one_of_equal_fields_is_kept() {
+        let mut item = rawdoc! { "_id": 1, "a": 1, "b": 2 };
+        item.append(cstr!("a"), 3);
+        assert_eq!(without_repeated_fields(item), rawdoc! { "_id": 1, "b": 2, "a": 3 });
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::{aggregation_of, as_find_reply, by_pipeline, validate};
-use crate::command::document::{first_field, single};
+use crate::command::document::{first_field, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::Find;
 use crate::pattern::bucket::near::{self, GeoNear, Near, NearAccess, NearFilter};
@@ -170,10 +170,20 @@ pub(in crate::session::bucket) async fn of_aggregate(
 
 /// mongod's error for the filter. A well-formed one reaches the planner, which finds no index for it.
 async fn malformed(run: &mut BucketCommand<'_>, find: &Find<'_>) -> RunError {
-    let command = match unwound::projection_validation(run.namespace.collection, find) {
-        Ok(command) => complete(run, command),
-        Err(what) => return run.unsupported(what).into(),
-    };
+    let mut command = single("find", run.namespace.collection);
+    let parts = [
+        ("filter", find.filter),
+        ("collation", find.collation),
+        ("let", find.let_variables),
+    ];
+    for (name, part) in parts {
+        if let Some(part) = part {
+            put(&mut command, name, part);
+        }
+    }
+    put(&mut command, "limit", 1);
+    put(&mut command, "singleBatch", true);
+    let command = complete(run, command);
     match run.context.link.run(&command).await {
         Err(RunError::Command(error)) if !has_no_index(&error) => error.into(),
         Err(RunError::Link(error)) => error.into(),
