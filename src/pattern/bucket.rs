@@ -47,4 +47,5 @@ pub mod unwind;
 pub mod update_by_id;
 pub mod update_by_position;
 pub mod upsert;
+pub mod validator;
 pub mod value_order;

@@ -55,6 +55,8 @@ pub(super) struct ReadyCollection {
     pub(super) has_item_id_index: bool,
     /// Whether mongod stores the images of pages that the shape requires.
     pub(super) has_images: bool,
+    /// Whether items must satisfy a validator of the application. `false`: also if that is not known.
+    pub(super) has_validator: bool,
 }
 
 /// The connection and rights with which a collection is checked.
@@ -95,6 +97,7 @@ fn assumed() -> ReadyCollection {
         is_clustered: Some(false),
         has_item_id_index: false,
         has_images: true,
+        has_validator: false,
     }
 }
 
@@ -124,6 +127,7 @@ impl CollectionCatalog {
                         is_clustered: None,
                         has_item_id_index: false,
                         has_images: true,
+                        has_validator: false,
                     });
                 }
                 found => asker.complete(found.as_ref()).await?,

@@ -128,7 +128,10 @@ pub(super) async fn send_counting(
         }
         match failure(run.shape, error) {
             Failure::Miss => missed.push(position),
-            Failure::TooLarge(error) | Failure::Final(error) | Failure::Violation { error, .. } => {
+            Failure::TooLarge(error)
+            | Failure::Final(error)
+            | Failure::Invalid(error)
+            | Failure::Violation { error, .. } => {
                 return Err(error.into_command_error().into());
             }
             _ => return Err(run.corrupt_bucket_error().into()),
