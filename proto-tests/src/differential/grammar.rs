@@ -155,6 +155,9 @@ groups! {
     /// Writes on a collection with a unique index.
     UNIQUE "unique" [UniqueIndex, UniqueCreation]
 
+    /// Writes on a collection with a validator.
+    VALIDATOR "validator" [ValidatorForm, ValidatorCreation, ValidatorOption]
+
     /// A change stream.
     STREAM "stream" [StreamScope, StreamDocument, StreamBefore, StreamStages, StreamBatch, StreamEnd]
 }

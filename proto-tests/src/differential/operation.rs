@@ -16,10 +16,12 @@ mod newest;
 mod newest_lookup;
 mod scene;
 mod sorted;
+mod step;
 mod stream;
 mod transaction;
 mod unique;
 mod update;
+mod validator;
 mod view;
 mod writes;
 
@@ -130,6 +132,9 @@ pub const SORTED: &[Family] = &[Family::new("sorted", 3, sorted::generate)];
 /// Writes on collections with a unique index.
 pub const UNIQUE: &[Family] = &[Family::new("unique", 1, unique::generate)];
 
+/// Writes on collections with a validator.
+pub const VALIDATORS: &[Family] = &[Family::new("validator", 1, validator::generate)];
+
 /// Change streams, on a replica set.
 pub const STREAMS: &[Family] = &[Family {
     needs_sessions: true,
@@ -166,6 +171,7 @@ pub const ALL: &[Family] = &[
     Family::new("scene", 4, scene::generate),
     Family::new("sorted", 3, sorted::generate),
     Family::new("unique", 3, unique::generate),
+    Family::new("validator", 2, validator::generate),
     Family::new("create or drop", 1, collection::generate),
 ];
 
@@ -185,6 +191,7 @@ pub const ALL_IN_SESSIONS: &[Family] = &[
     Family::new("scene", 4, scene::generate),
     Family::new("sorted", 3, sorted::generate),
     Family::new("unique", 3, unique::generate),
+    Family::new("validator", 2, validator::generate),
     Family {
         needs_sessions: true,
         ..Family::new("transaction", 8, transaction::generate)

@@ -35,7 +35,15 @@ pub(super) async fn create(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf
     }
     let body = with_images(run);
     let creation = validation::creation(run, &body).await?;
-    let reply = run.context.link.run(&creation).await?;
+    let reply = match run.context.link.run(&creation).await {
+        Err(RunError::Command(error)) if error.is(ErrorCode::NamespaceExists) && !run.context.head.in_transaction() => {
+            match validation::creation_of_existing(run, &creation).await? {
+                Some(creation) => run.context.link.run(&creation).await?,
+                None => return Err(error.into()),
+            }
+        }
+        reply => reply?,
+    };
     if run.context.head.in_transaction() {
         run.context.txn_started.store(true, Ordering::Relaxed);
         run.catalog_session().make_in_transaction().await?;

@@ -44,7 +44,16 @@ pub(super) async fn creation(run: &mut BucketCommand<'_>, body: &RawDocument) ->
     }
     let application = match ApplicationValidator::of_create(run.shape, body) {
         Ok(application) => application,
-        Err(what) => return Err(refused(run, &what, "").await?.into()),
+        Err(what) => {
+            let settings = run.context.settings;
+            let existing = settings.catalog.for_reading(&mut run.catalog_session()).await?;
+            // mongod reports an existing collection first.
+            return Err(match existing {
+                Some(_) => already_exists(run),
+                None => refused(run, &what, "").await?,
+            }
+            .into());
+        }
     };
     let mut creation = without_options(body);
     if application.is_none() {
@@ -61,6 +70,42 @@ pub(super) async fn creation(run: &mut BucketCommand<'_>, body: &RawDocument) ->
     put(&mut creation, "validationLevel", "moderate");
     put(&mut creation, "validationAction", "error");
     Ok(creation)
+}
+
+/// The `create` of a collection that exists with these options of the application, and with other clauses of
+/// its validator: mongod compares all other options. `None`: the options differ.
+pub(super) async fn creation_of_existing(
+    run: &mut BucketCommand<'_>,
+    creation: &RawDocument,
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    let mut command = single("listCollections", 1);
+    command.append(cstr!("filter"), single("name", run.namespace.collection));
+    InheritedOptions::of(run.context.head.body()).append_to_inspect(&mut command);
+    let reply = run.context.link.run(&command).await?;
+    let cursor = CursorReply::parse(&reply);
+    let described = cursor.as_ref().and_then(|cursor| cursor.documents().next());
+    let Some(options) = described.and_then(|described| get(described, "options")?.as_document()) else {
+        return Ok(None);
+    };
+    let application = |options| {
+        let validator = get(options, VALIDATOR).and_then(RawBsonRef::as_document);
+        validator.and_then(|validator| PageValidator::parse(validator)?.application)
+    };
+    if application(options) != application(creation) {
+        return Ok(None);
+    }
+    let mut creation = without_options(creation);
+    for name in VALIDATION {
+        if let Some(value) = get(options, name) {
+            put(&mut creation, name, value);
+        }
+    }
+    Ok(Some(creation))
+}
+
+fn already_exists(run: &BucketCommand<'_>) -> CommandError {
+    let message = format!("Collection {} already exists.", run.namespace);
+    CommandError::new(ErrorCode::NamespaceExists, message)
 }
 
 /// The error for a validator that has no equivalent on pages: mongod's error if it is malformed, after the

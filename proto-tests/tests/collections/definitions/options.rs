@@ -18,6 +18,8 @@ fn options_of_a_new_collection_hold_or_are_refused() -> Result<()> {
             doc! { "indexOptionDefaults": { "storageEngine": { "wiredTiger": { "configString": "" } } } },
             doc! { "idIndex": { "key": { "_id": 1 }, "name": "_id_" } },
             doc! { "validationLevel": "moderate", "validationAction": "warn" },
+            doc! { "validator": { "k": { "$exists": true } } },
+            doc! { "validator": {} },
             doc! { "changeStreamPreAndPostImages": { "enabled": false } },
             doc! { "comment": "why", "writeConcern": { "w": 1 } },
         ];
@@ -44,6 +46,13 @@ fn options_of_a_new_collection_hold_or_are_refused() -> Result<()> {
             doc! { "collation": {} },
             doc! { "collation": { "locale": "simple", "strength": 1 } },
             doc! { "validationLevel": "nonsense" },
+            doc! { "validationLevel": "moderate" },
+            doc! { "validationLevel": "off", "validationAction": "error" },
+            doc! { "validationAction": "warn" },
+            doc! { "validator": { "$jsonSchema": { "required": ["k"] } }, "validationAction": "warn" },
+            doc! { "validator": { "k": { "$exists": true } } },
+            doc! { "validator": { "$nonsense": 1 } },
+            doc! { "validator": {} },
             doc! { "storageEngine": { "nonsense": {} } },
             doc! { "changeStreamPreAndPostImages": {} },
             doc! { "idIndex": { "key": { "x": 1 }, "name": "x" } },
@@ -62,8 +71,6 @@ fn options_of_a_new_collection_hold_or_are_refused() -> Result<()> {
         let impossible = [
             doc! { "capped": true, "size": 4096 },
             doc! { "collation": { "locale": "de" } },
-            doc! { "validator": { "k": 1 } },
-            doc! { "validator": {} },
             doc! { "timeseries": { "timeField": "at" } },
             doc! { "viewOn": "plain", "pipeline": [] },
             doc! { "viewOn": "others" },
@@ -74,6 +81,10 @@ fn options_of_a_new_collection_hold_or_are_refused() -> Result<()> {
         for options in &impossible {
             comparison.refused(72, |_| with(options))?;
         }
+        for validator in [doc! { "$expr": true }, doc! { "$jsonSchema": { "minProperties": 1 } }] {
+            comparison.refused(NOT_SUPPORTED, |_| with(&doc! { "validator": validator.clone() }))?;
+        }
+        comparison.same(|_| with(&doc! { "validator": { "$nonsense": 1 } }))?;
     }
     Ok(())
 }
@@ -92,6 +103,13 @@ fn collmod_changes_options_without_meaning_for_buckets() -> Result<()> {
             doc! { "validationLevel": "strict" },
             doc! { "validationAction": "error", "comment": "why", "writeConcern": { "w": 1 } },
             doc! { "validationLevel": "nonsense" },
+            doc! { "validationLevel": "moderate" },
+            doc! { "validationLevel": "off", "validationAction": "error" },
+            doc! { "validationAction": "warn" },
+            doc! { "validator": { "$jsonSchema": { "required": ["k"] } }, "validationAction": "warn" },
+            doc! { "validator": { "k": { "$exists": true } } },
+            doc! { "validator": { "$nonsense": 1 } },
+            doc! { "validator": {} },
             doc! { "changeStreamPreAndPostImages": { "enabled": false } },
             doc! { "changeStreamPreAndPostImages": {} },
             doc! { "cappedSize": 8192 },
@@ -108,11 +126,6 @@ fn collmod_changes_options_without_meaning_for_buckets() -> Result<()> {
         comparison.same(|_| doc! { "collMod": "others", "validationLevel": "off" })?;
         let refused = [
             doc! { "index": { "name": "_id_", "hidden": true, "expireAfterSeconds": 5 } },
-            doc! { "validator": { "k": 1 } },
-            // They would let writes pass that a frozen collection must refuse.
-            doc! { "validationLevel": "moderate" },
-            doc! { "validationLevel": "off", "validationAction": "error" },
-            doc! { "validationAction": "warn" },
             doc! { "viewOn": "plain", "pipeline": [] },
             doc! { "pipeline": [] },
             doc! { "expireAfterSeconds": 5 },

@@ -32,6 +32,7 @@ pub(super) fn collection() -> Of {
         .with("recordPreImages", true)
         .with("timeseries", doc! { "timeField": "at" })
         .with("validator", doc! { "q": 1 })
+        .but("validator", doc! { "validator": { "$expr": true } })
         .with("viewOn", "plain")
         .beside("pipeline", doc! { "viewOn": "plain", "pipeline": [] })
 }
@@ -40,10 +41,12 @@ pub(super) fn coll_mod() -> Of {
     Of::new("collMod", doc! { "collMod": COLLECTION })
         .with("changeStreamPreAndPostImages", doc! { "enabled": true })
         .with("changeStreamPreAndPostImages", doc! { "enabled": false })
-        .with("validationLevel", "strict")
-        .but("validationLevel", doc! { "validationLevel": "off" })
-        .with("validationAction", "error")
-        .but("validationAction", doc! { "validationAction": "warn" })
+        .with("validationLevel", "off")
+        .beside(
+            "validationLevel",
+            doc! { "validator": { "q": { "$exists": false } }, "validationLevel": "strict" },
+        )
+        .with("validationAction", "warn")
         .with("cappedSize", 8192)
         .with("cappedMax", 8)
         .with("clusteredIndex", doc! { "expireAfterSeconds": 10 })
