@@ -28,13 +28,8 @@ pub fn impossible_in_create(body: &RawDocument) -> Result<Option<&str>, CommandE
             "autoIndexId" => !field.flag()?,
             "collation" => field.document()?.is_some_and(is_of_a_language),
             "idIndex" => field.document()?.is_some_and(|index| get(index, "collation").is_some()),
-            // Images of pages serve the same change streams.
-            IMAGES => {
-                field.document()?;
-                false
-            }
-            // The caller rewrites the validator for pages.
-            "validator" => {
+            // Images of pages serve the same change streams. The caller rewrites the validator for pages.
+            IMAGES | "validator" => {
                 field.document()?;
                 false
             }

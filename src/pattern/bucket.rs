@@ -20,6 +20,7 @@ pub mod expiry;
 mod expression;
 pub mod fence;
 pub mod field_names;
+pub mod freeze;
 pub mod index;
 pub mod insert;
 pub mod item;

@@ -84,7 +84,7 @@ impl<'a> Frozen<'a> {
     /// completed in mongod.
     pub(crate) async fn freeze(&self, stop: &CancellationToken) -> Result<(), Halt> {
         let validator = match self.by.work {
-            SwapKind::Compact => compact::freeze_with(self.application()),
+            SwapKind::Compact => compact::freeze_with(self.application().map(ApplicationValidator::clause)),
             SwapKind::Pack => pack::freeze(),
         };
         loop {

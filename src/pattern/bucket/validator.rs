@@ -17,7 +17,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 pub use self::application::{ApplicationValidator, options_of_application};
 pub use self::violation::{Verdict, is_invalid, verdict};
-use super::compact;
+use super::freeze::freeze;
 use super::unique_index::{ClauseOfIndex, clause_of_index};
 use crate::command::document::{array_of, first_field, single};
 
@@ -46,18 +46,19 @@ impl PageValidator {
                 parsed.indexes.push(index);
             } else if let Some(application) = ApplicationValidator::of_clause(clause) {
                 parsed.application = Some(application);
-            } else if *clause != *compact::freeze() {
+            } else if *clause != *freeze() {
                 return None;
             }
         }
         Some(parsed)
     }
 
-    /// Whether items must satisfy a validator of the application.
+    /// The application's validator, if items must satisfy it.
     #[must_use]
-    pub fn is_enforced(&self) -> bool {
+    pub fn enforced(&self) -> Option<RawDocumentBuf> {
         let application = self.application.as_ref();
-        application.is_some_and(|application| application.violated().is_some())
+        let application = application.filter(|application| application.violated().is_some())?;
+        Some(application.validator().to_owned())
     }
 
     /// The validator, as in a `collMod`. Empty without clauses.

@@ -15,6 +15,7 @@ use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::{append_fields, array_of, as_flag, get, put, single};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::command::reply::{CursorReply, succeeded};
+use crate::command::write_batch::command_ranges;
 use crate::pattern::bucket::compact;
 use crate::pattern::bucket::validator::{PageValidator, Verdict, verdict};
 use crate::session::error::RunError;
@@ -150,44 +151,70 @@ async fn matched(
 ) -> Result<Vec<Option<RawDocumentBuf>>, RunError> {
     let mut command = single("listCollections", 1);
     command.append(cstr!("filter"), single("name", run.namespace.collection));
-    let identity = InheritedOptions::of(run.context.head.body()).without_api_strict();
+    let identity = InheritedOptions::of(run.context.head.body());
     identity.append_identity(&mut command);
-    let reply = run.context.link.run(&without_transaction(command)).await?;
+    let reply = run.context.link.run(&without_session(&command)).await?;
     let cursor = CursorReply::parse(&reply);
     let described = cursor.as_ref().and_then(|cursor| cursor.documents().next());
     let options = described.and_then(|described| get(described, "options")?.as_document());
     let validator = options.and_then(|options| get(options, compact::VALIDATOR)?.as_document());
-    let application = validator.and_then(|validator| PageValidator::parse(validator)?.application);
-    let Some(application) = application.filter(|application| application.violated().is_some()) else {
+    let Some(validator) = validator.and_then(|validator| PageValidator::parse(validator)?.enforced()) else {
         return Ok(vec![None; documents.len()]);
     };
-    let mut commands = Vec::new();
-    for document in documents {
-        let literal = array_of(std::slice::from_ref(document));
-        let stages = [
-            single("$documents", single("$literal", literal)),
-            single("$match", application.validator()),
-            single("$project", single("_id", 1)),
-        ];
-        let mut aggregate = single("aggregate", 1);
-        aggregate.append(cstr!("pipeline"), array_of(&stages));
-        aggregate.append(cstr!("cursor"), RawDocumentBuf::new());
-        identity.append_identity(&mut aggregate);
-        commands.push(without_transaction(aggregate));
-    }
+    let commands = documents.iter().map(std::slice::from_ref);
+    let commands: Vec<RawDocumentBuf> = commands
+        .map(|document| first_invalid(run, &validator, document))
+        .collect();
     let requests: Vec<UpstreamRequest<'_>> = commands.iter().map(|command| UpstreamRequest::plain(command)).collect();
     let mut infos = Vec::new();
     for (answer, document) in run.context.link.call_all(&requests).await?.into_iter().zip(documents) {
         let answer = succeeded(answer)?;
-        let matches = CursorReply::parse(&answer).is_some_and(|cursor| cursor.documents().next().is_some());
-        infos.push((!matches).then(|| info_without_details(get(document, "_id"))));
+        infos.push(has_document(&answer).then(|| info_without_details(get(document, "_id"))));
     }
     Ok(infos)
 }
 
-/// The command outside of the client's session, whose transaction has ended.
-fn without_transaction(command: RawDocumentBuf) -> RawDocumentBuf {
-    with_replaced(&command, &[("lsid", None)])
+/// Whether all documents satisfy this validator. Costs one round trip for 16 MB of documents.
+pub(super) async fn are_valid(
+    run: &mut BucketCommand<'_>,
+    validator: &RawDocument,
+    documents: &[RawDocumentBuf],
+) -> Result<bool, RunError> {
+    let sizes = documents.iter().map(|document| document.as_bytes().len());
+    let parts = command_ranges(sizes).into_iter();
+    let parts = parts.filter_map(|part| documents.get(part));
+    let commands: Vec<RawDocumentBuf> = parts.map(|part| first_invalid(run, validator, part)).collect();
+    let requests: Vec<UpstreamRequest<'_>> = commands.iter().map(|command| UpstreamRequest::plain(command)).collect();
+    for answer in run.context.link.call_all(&requests).await? {
+        if has_document(&succeeded(answer)?) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// A query for the first document that does not satisfy the validator.
+fn first_invalid(run: &BucketCommand<'_>, validator: &RawDocument, documents: &[RawDocumentBuf]) -> RawDocumentBuf {
+    let stages = [
+        single("$documents", single("$literal", array_of(documents))),
+        single("$match", single("$nor", array_of(&[validator.to_owned()]))),
+        single("$limit", 1),
+        single("$project", single("n", single("$literal", 1))),
+    ];
+    let mut aggregate = single("aggregate", 1);
+    aggregate.append(cstr!("pipeline"), array_of(&stages));
+    aggregate.append(cstr!("cursor"), RawDocumentBuf::new());
+    InheritedOptions::of(run.context.head.body()).append_identity(&mut aggregate);
+    without_session(&aggregate)
+}
+
+fn has_document(answer: &RawDocument) -> bool {
+    CursorReply::parse(answer).is_some_and(|cursor| cursor.documents().next().is_some())
+}
+
+/// The command outside of the client's session, which may be in a transaction.
+fn without_session(command: &RawDocument) -> RawDocumentBuf {
+    with_replaced(command, &[("lsid", None)])
 }
 
 /// The document with the `_id` that it gets in a plain collection.

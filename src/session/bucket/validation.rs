@@ -44,16 +44,7 @@ pub(super) async fn creation(run: &mut BucketCommand<'_>, body: &RawDocument) ->
     }
     let application = match ApplicationValidator::of_create(run.shape, body) {
         Ok(application) => application,
-        Err(what) => {
-            let settings = run.context.settings;
-            let existing = settings.catalog.for_reading(&mut run.catalog_session()).await?;
-            // mongod reports an existing collection first.
-            return Err(match existing {
-                Some(_) => already_exists(run),
-                None => refused(run, &what, "").await?,
-            }
-            .into());
-        }
+        Err(what) => return Err(refused(run, &what, "").await?.into()),
     };
     let mut creation = without_options(body);
     if application.is_none() {
@@ -103,11 +94,6 @@ pub(super) async fn creation_of_existing(
     Ok(Some(creation))
 }
 
-fn already_exists(run: &BucketCommand<'_>) -> CommandError {
-    let message = format!("Collection {} already exists.", run.namespace);
-    CommandError::new(ErrorCode::NamespaceExists, message)
-}
-
 /// The error for a validator that has no equivalent on pages: mongod's error if it is malformed, after the
 /// prefix of the client's command.
 async fn refused(run: &mut BucketCommand<'_>, what: &Unsupported, prefix: &str) -> Result<CommandError, RunError> {
@@ -121,7 +107,7 @@ async fn refused(run: &mut BucketCommand<'_>, what: &Unsupported, prefix: &str) 
     command.append(cstr!("pipeline"), array_of(&stages));
     command.append(cstr!("cursor"), RawDocumentBuf::new());
     InheritedOptions::of(run.context.head.body()).append_to_inspect(&mut command);
-    match run.context.link.run(&command).await {
+    match run.context.link.validate(&command).await {
         Err(RunError::Command(error)) => {
             let message = format!("{prefix}{}", error.message());
             let message = [("errmsg", Some(RawBsonRef::String(&message)))];
@@ -144,15 +130,16 @@ pub(super) async fn coll_mod(run: &mut BucketCommand<'_>) -> Result<RawDocumentB
         let what = format!("collMod of the validator together with '{other}'");
         return Err(run.unsupported(&what).into());
     }
+    if let Err(what) = ApplicationValidator::modified(None, run.shape, body) {
+        return Err(refused(run, &what, OF_COLL_MOD).await?.into());
+    }
     let Some(before) = page_validator::state(run, Part::Application).await? else {
         return run.context.link.run(body).await;
     };
     let before = before.validator.application;
+    // A validator that was not enforced before may have no equivalent on pages.
     let after = ApplicationValidator::modified(before.as_ref(), run.shape, body);
-    let after = match after {
-        Ok(after) => after,
-        Err(what) => return Err(refused(run, &what, OF_COLL_MOD).await?.into()),
-    };
+    let after = after.map_err(|what| run.unsupported(&what))?;
     check_items(run, &after).await?;
     let shape = run.shape;
     let mut set = None;

@@ -1,5 +1,6 @@
 //! Checks a collection: its options, its page index and, if that is missing, its documents.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
@@ -122,9 +123,10 @@ impl CatalogSession<'_> {
                 uuid,
                 is_clustered,
                 has_item_id_index: indexes.has_item_ids,
-                has_validator: validator
+                validator: validator
                     .flatten()
-                    .is_some_and(|validator| validator.application.is_some()),
+                    .and_then(|validator| validator.enforced())
+                    .map(Arc::new),
                 has_images: !self.shape.change_streams() || options.and_then(images) == Some(true),
             },
             has_page_index: indexes.has_pages,
@@ -142,7 +144,7 @@ impl CatalogSession<'_> {
         // In a clustered collection, `_id`s are unique.
         let are_unique = self.shape.item_ids() == ItemIds::Unique;
         let is_impossible = |name: &&str| {
-            (IMPOSSIBLE_OPTIONS.contains(name) && !(*name == compact::VALIDATOR && !is_foreign))
+            (IMPOSSIBLE_OPTIONS.contains(name) && (is_foreign || *name != compact::VALIDATOR))
                 || (*name == CLUSTERED && !are_unique)
         };
         let impossible = given.into_iter().find(is_impossible);

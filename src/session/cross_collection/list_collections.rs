@@ -6,7 +6,7 @@ use super::CrossCollectionCommand;
 use super::collection_lookup;
 use super::db_stats::VIEWS;
 use crate::command::arguments::{InheritedOptions, with_replaced};
-use crate::command::document::{array_of, get, single};
+use crate::command::document::{array_of, as_flag, get, single};
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::validator::options_of_application;
 use crate::pattern::bucket::{compact, items_view, pack};
@@ -33,7 +33,20 @@ pub(super) fn may_reveal_own(shapes: &Shapes, database: &str, body: &RawDocument
 }
 
 pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let reply = without_own_collections(across).await?;
+    let body = across.context.head.body();
+    let mut reply = without_own_collections(across, body).await?;
+    let has_options = get(body, "nameOnly").and_then(as_flag) != Some(true);
+    let open = CursorReply::parse(&reply).map(|cursor| cursor.id);
+    if let Some(id) = open.filter(|id| *id != 0 && has_options) {
+        // Only the first batch is rewritten, so it contains all collections.
+        let cursor = RawDocumentBuf::new();
+        let body = with_replaced(body, &[("cursor", Some(RawBsonRef::Document(&cursor)))]);
+        reply = without_own_collections(across, &body).await?;
+        let mut kill = single("killCursors", "$cmd.listCollections");
+        kill.append(cstr!("cursors"), [id].into_iter().collect::<RawArrayBuf>());
+        InheritedOptions::of(&body).append_identity(&mut kill);
+        across.context.link.run(&kill).await?;
+    }
     let shapes = &across.context.settings.shapes;
     Ok(with_options_of_application(shapes, across.context.head.database, reply))
 }
@@ -70,8 +83,10 @@ fn with_options_of_application(shapes: &Shapes, database: &str, reply: RawDocume
     }
 }
 
-async fn without_own_collections(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let body = across.context.head.body();
+async fn without_own_collections(
+    across: &mut CrossCollectionCommand<'_>,
+    body: &RawDocument,
+) -> Result<RawDocumentBuf, RunError> {
     let filter = match get(body, "filter") {
         None | Some(RawBsonRef::Null) => None,
         Some(RawBsonRef::Document(filter)) => Some(filter),

@@ -2,7 +2,7 @@
 
 use crate::command::error::WriteError;
 use crate::command::find::misses_own_index;
-use crate::pattern::bucket::compact::is_refused_by_freeze;
+use crate::pattern::bucket::freeze::is_refused_by_freeze;
 use crate::pattern::bucket::layout::path;
 use crate::pattern::bucket::unique_index::{Violation, violation};
 use crate::pattern::bucket::validator::is_invalid;

@@ -2,8 +2,9 @@
 //!
 //! ```js
 //! { $or: [
-//!   { $and: [ { $expr: { $let: { vars: { mongoshape_validator: { $literal: { validationLevel, .. } } }, in: null } } },
-//!             <the application's validator> ] },
+//!   { $and: [
+//!     { $expr: { $let: { vars: { mongoshape_validator: { $literal: { validationLevel, .. } } }, in: null } } },
+//!     <the application's validator> ] },
 //!   { $and: [ { "control.v": { $exists: true } }, <conditions on a page> ] } ] }
 //! ```
 //!
@@ -19,7 +20,7 @@ use super::PageValidator;
 use super::page_condition::conditions;
 use crate::command::collection::VALIDATION;
 use crate::command::document::{append_fields, array_of, first_field, get, put, single};
-use crate::pattern::bucket::compact::{VALIDATOR, is_frozen};
+use crate::pattern::bucket::freeze::{VALIDATOR, is_frozen};
 use crate::pattern::bucket::layout::path;
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unsupported::Unsupported;

@@ -2,7 +2,7 @@
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::page_condition::{Clause, check_id};
+use super::page_condition::{Disjunction, check_id};
 use crate::command::document::{array_of, get, put, single};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 use crate::pattern::unsupported::Unsupported;
@@ -11,7 +11,7 @@ use crate::pattern::unsupported::Unsupported;
 ///
 /// # Errors
 /// A keyword that has no equivalent for stored items.
-pub(super) fn clauses(shape: &BucketShape, schema: &RawDocument) -> Result<Vec<Clause>, Unsupported> {
+pub(super) fn clauses(shape: &BucketShape, schema: &RawDocument) -> Result<Vec<Disjunction>, Unsupported> {
     let mut of_keys = Vec::new();
     let mut stored = RawDocumentBuf::new();
     for (keyword, value) in schema.iter().flatten() {
@@ -21,7 +21,7 @@ pub(super) fn clauses(shape: &BucketShape, schema: &RawDocument) -> Result<Vec<C
                 let mut of_items = RawArrayBuf::new();
                 for field in fields.into_iter().flatten().filter_map(RawBsonRef::as_str) {
                     if is_key(shape, field) {
-                        of_keys.push(Clause::of_key(field, single(field, single("$exists", true))));
+                        of_keys.push(Disjunction::of_key(field, single(field, single("$exists", true))));
                     } else if field != "_id" || shape.item_ids() != ItemIds::Dropped {
                         of_items.push(shape.rename().stored(field));
                     }
@@ -53,9 +53,9 @@ pub(super) fn clauses(shape: &BucketShape, schema: &RawDocument) -> Result<Vec<C
         }
     }
     if !stored.is_empty() {
-        of_keys.push(Clause {
+        of_keys.push(Disjunction {
             schema: vec![stored],
-            ..Clause::default()
+            ..Disjunction::default()
         });
     }
     Ok(of_keys)
@@ -66,8 +66,8 @@ fn is_key(shape: &BucketShape, field: &str) -> bool {
 }
 
 /// The clause of a key field for its value in the page.
-fn of_value(field: &str, schema: RawDocumentBuf) -> Clause {
-    Clause::of_key(field, single("$jsonSchema", schema))
+fn of_value(field: &str, schema: RawDocumentBuf) -> Disjunction {
+    Disjunction::of_key(field, single("$jsonSchema", schema))
 }
 
 /// The clauses of key fields that `properties` does not name.
@@ -75,7 +75,7 @@ fn additional(
     shape: &BucketShape,
     schema: &RawDocument,
     condition: RawBsonRef<'_>,
-) -> Result<Vec<Clause>, Unsupported> {
+) -> Result<Vec<Disjunction>, Unsupported> {
     let properties = get(schema, "properties").and_then(RawBsonRef::as_document);
     let is_named = |field: &str| properties.is_some_and(|properties| get(properties, field).is_some());
     if !is_named("_id") {
@@ -83,7 +83,7 @@ fn additional(
     }
     let unnamed = shape.key().iter().filter(|field| !is_named(field));
     let clauses = unnamed.map(|field| match condition {
-        RawBsonRef::Boolean(_) => Clause::of_key(field, single(field, single("$exists", false))),
+        RawBsonRef::Boolean(_) => Disjunction::of_key(field, single(field, single("$exists", false))),
         condition => of_value(field, single("properties", single(field, condition))),
     });
     Ok(clauses.collect())

@@ -1,6 +1,6 @@
 //! Conditions on items as conditions on pages.
 //!
-//! A validator is rewritten as a conjunction of [clauses](Clause). A clause holds for each item, or the page
+//! A validator is rewritten as a conjunction of [disjunctions](Disjunction), its clauses. A clause holds for each item, or the page
 //! has one of its alternatives. A key field is stored once in the page, and in an item only where its value
 //! has another form. So a condition on a key field is two clauses: an item with an own value satisfies it,
 //! and either all items have own values, or the page satisfies it.
@@ -17,7 +17,7 @@ const MAX_CLAUSES: usize = 100;
 
 /// A disjunction.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Clause {
+pub(super) struct Disjunction {
     /// Queries on an item, with stored names.
     pub(super) item: Vec<RawDocumentBuf>,
     /// JSON schemas of an item, with stored names.
@@ -26,7 +26,7 @@ pub(super) struct Clause {
     pub(super) page: Vec<RawDocumentBuf>,
 }
 
-impl Clause {
+impl Disjunction {
     /// Both clauses in one.
     fn or(&self, other: &Self) -> Self {
         let both = |one: &Vec<_>, other: &Vec<_>| [one.as_slice(), other.as_slice()].concat();
@@ -109,11 +109,11 @@ struct Rewrite<'a> {
 
 impl Rewrite<'_> {
     /// The clauses of a query: the conjunction of its fields.
-    fn all_of(&self, query: &RawDocument, sign: Sign) -> Result<Vec<Clause>, Unsupported> {
+    fn all_of(&self, query: &RawDocument, sign: Sign) -> Result<Vec<Disjunction>, Unsupported> {
         if let Some(item) = self.on_item(query)? {
-            let clause = Clause {
+            let clause = Disjunction {
                 item: vec![sign.of(item)],
-                ..Clause::default()
+                ..Disjunction::default()
             };
             return Ok(vec![clause]);
         }
@@ -125,7 +125,7 @@ impl Rewrite<'_> {
     }
 
     /// The clauses of one field of a query.
-    fn field(&self, name: &str, value: RawBsonRef<'_>, sign: Sign) -> Result<Vec<Clause>, Unsupported> {
+    fn field(&self, name: &str, value: RawBsonRef<'_>, sign: Sign) -> Result<Vec<Disjunction>, Unsupported> {
         match (name, value) {
             ("$and" | "$or" | "$nor", RawBsonRef::Array(branches)) => {
                 let sign = if name == "$nor" { sign.negated() } else { sign };
@@ -144,11 +144,11 @@ impl Rewrite<'_> {
                     return self.all_of(&query, sign);
                 }
                 let condition = sign.of(query);
-                let own = Clause {
+                let own = Disjunction {
                     item: vec![single(field, single("$exists", false)), condition.clone()],
-                    ..Clause::default()
+                    ..Disjunction::default()
                 };
-                Ok(vec![own, Clause::of_key(field, condition)])
+                Ok(vec![own, Disjunction::of_key(field, condition)])
             }
         }
     }
@@ -201,11 +201,11 @@ fn branches_of(branches: &RawArray) -> impl Iterator<Item = &RawDocument> {
 }
 
 /// The conjunction or the disjunction of parts.
-fn combined(parts: Vec<Vec<Clause>>, is_conjunction: bool) -> Result<Vec<Clause>, Unsupported> {
+fn combined(parts: Vec<Vec<Disjunction>>, is_conjunction: bool) -> Result<Vec<Disjunction>, Unsupported> {
     if is_conjunction {
         return bounded(parts.concat());
     }
-    let mut combined = vec![Clause::default()];
+    let mut combined = vec![Disjunction::default()];
     for part in parts {
         let pairs = combined.iter().flat_map(|one| part.iter().map(|other| one.or(other)));
         combined = bounded(pairs.collect())?;
@@ -213,7 +213,7 @@ fn combined(parts: Vec<Vec<Clause>>, is_conjunction: bool) -> Result<Vec<Clause>
     Ok(combined)
 }
 
-fn bounded(clauses: Vec<Clause>) -> Result<Vec<Clause>, Unsupported> {
+fn bounded(clauses: Vec<Disjunction>) -> Result<Vec<Disjunction>, Unsupported> {
     if clauses.len() > MAX_CLAUSES {
         return Err("a validator with so many conditions on key fields in an $or".into());
     }

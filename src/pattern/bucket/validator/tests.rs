@@ -4,6 +4,7 @@ use bson::{RawArrayBuf, rawdoc};
 use super::page_condition::conditions;
 use super::*;
 use crate::command::document::{put, single};
+use crate::pattern::bucket::freeze::{freeze_with, is_frozen};
 use crate::pattern::bucket::item_index;
 use crate::pattern::bucket::unique_index::UniqueIndex;
 use crate::pattern::shapes::{BucketOptions, BucketShape, ItemIds, NamespacePattern};
@@ -112,8 +113,8 @@ fn clauses_are_recognised() {
         application: Some(application(&rawdoc! { "a": 1 })),
     };
     assert_eq!(PageValidator::parse(&validator.document()), Some(validator.clone()));
-    let frozen = compact::freeze_with(validator.application.as_ref());
-    assert!(compact::is_frozen(&single("validator", &frozen)));
+    let frozen = freeze_with(validator.application.as_ref().map(ApplicationValidator::clause));
+    assert!(is_frozen(&single("validator", &frozen)));
     assert_eq!(
         PageValidator::parse(&frozen).unwrap().application,
         validator.application
@@ -145,7 +146,7 @@ fn the_options_of_the_application_are_listed() {
         "changeStreamPreAndPostImages": { "enabled": true }, "validator": { "a": 1 }, "validationLevel": "strict",
     };
     assert_eq!(options_of_application(&options), listed);
-    let frozen = single("validator", compact::freeze());
+    let frozen = single("validator", freeze());
     assert!(options_of_application(&frozen).is_empty());
     let other = single("validator", single("a", 1));
     assert_eq!(options_of_application(&other), other);

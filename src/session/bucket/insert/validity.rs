@@ -12,7 +12,7 @@ use crate::command::error::WriteError;
 use crate::command::insert::Insert;
 use crate::pattern::bucket::item::Item;
 use crate::session::bucket::command::BucketCommand;
-use crate::session::bucket::invalid_item::{errors, not_found, with_id};
+use crate::session::bucket::invalid_item::{are_valid, errors, not_found, with_id};
 use crate::session::error::RunError;
 
 /// Refused statements without an invalid item, after which the items are refused.
@@ -37,9 +37,10 @@ impl Validity {
 /// Evaluates the validator if the next statements need it. Refuses items that do not satisfy it.
 pub(super) async fn learn(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<(), RunError> {
     let is_refused = std::mem::take(&mut batch.validity.is_refused);
-    let has_validator = run.collection.as_ref().is_some_and(|ready| ready.has_validator);
+    let validator = run.collection.as_ref().and_then(|ready| ready.validator.clone());
     let looks_first = batch.in_transaction() || (batch.ordered && batch.groups.len() > 1);
-    if !is_refused && (batch.validity.is_learned || !has_validator || !looks_first) {
+    let validator = validator.filter(|_| looks_first && !batch.validity.is_learned);
+    if !is_refused && validator.is_none() {
         return Ok(());
     }
     batch.validity.is_learned = true;
@@ -54,6 +55,11 @@ pub(super) async fn learn(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'
         Some(with_id(command.documents.get(item.index())?, id))
     });
     let documents: Vec<_> = documents.collect();
+    if let Some(validator) = validator.filter(|_| !is_refused)
+        && are_valid(run, &validator, &documents).await?
+    {
+        return Ok(());
+    }
     let found: Vec<(Placed, WriteError)> = pending
         .into_iter()
         .zip(errors(run, &documents).await?)

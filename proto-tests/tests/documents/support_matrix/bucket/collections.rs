@@ -42,11 +42,15 @@ pub(super) fn coll_mod() -> Of {
         .with("changeStreamPreAndPostImages", doc! { "enabled": true })
         .with("changeStreamPreAndPostImages", doc! { "enabled": false })
         .with("validationLevel", "off")
-        .beside(
+        .but(
             "validationLevel",
-            doc! { "validator": { "q": { "$exists": false } }, "validationLevel": "strict" },
+            doc! { "validator": { "_id": 0 }, "validationLevel": "strict" },
         )
         .with("validationAction", "warn")
+        .but(
+            "validationAction",
+            doc! { "validator": { "_id": 0 }, "validationLevel": "strict", "validationAction": "error" },
+        )
         .with("cappedSize", 8192)
         .with("cappedMax", 8)
         .with("clusteredIndex", doc! { "expireAfterSeconds": 10 })
@@ -60,7 +64,9 @@ pub(super) fn coll_mod() -> Of {
         .with("isTimeseriesNamespace", true)
         .with("recordPreImages", true)
         .with("timeseries", doc! { "granularity": "hours" })
-        .with("validator", doc! { "q": 1 })
+        .with("validator", doc! { "k": { "$exists": true } })
+        .but("validator", doc! { "validator": { "$expr": true } })
+        .with("validator", doc! {})
         .with("viewOn", "plain")
         .with("pipeline", Bson::Array(Vec::new()))
 }
