@@ -107,20 +107,27 @@ fn a_large_page_reports_its_item() -> Result<()> {
 fn unique_indexes_do_not_change_the_options() -> Result<()> {
     let shaped = Shaped::start("")?;
     let mut application = shaped.application()?;
-    let create = in_database(&shaped, doc! { "create": COLLECTION, "validator": { "a": 1 } });
+    let create = in_database(&shaped, doc! { "create": COLLECTION });
     application.command_ok(&create)?;
     let index = doc! { "key": { "value": 1 }, "name": "value_1", "unique": true };
     application.command_ok(&in_database(
         &shaped,
         doc! { "createIndexes": COLLECTION, "indexes": [index] },
     ))?;
-    let expected = doc! { "validator": { "a": 1 } };
+    ensure!(
+        options(&mut application, &shaped, COLLECTION)?.is_empty(),
+        "options differ"
+    );
+    application.command_ok(&create)?;
+    let validator = doc! { "value": { "$gt": 0 } };
+    let modify = doc! { "collMod": COLLECTION, "validator": validator.clone() };
+    application.command_ok(&in_database(&shaped, modify))?;
+    let expected = doc! { "validator": validator, "validationLevel": "strict", "validationAction": "error" };
     ensure!(
         options(&mut application, &shaped, COLLECTION)? == expected,
         "options differ"
     );
-    application.command_ok(&create)?;
-    let reply = application.command(&in_database(&shaped, doc! { "create": COLLECTION }))?;
+    let reply = application.command(&create)?;
     ensure!(reply.get_i32("code")? == 48, "{reply}");
     Ok(())
 }

@@ -37,10 +37,8 @@ pub(super) async fn create(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf
     let creation = validation::creation(run, &body).await?;
     let reply = match run.context.link.run(&creation).await {
         Err(RunError::Command(error)) if error.is(ErrorCode::NamespaceExists) && !run.context.head.in_transaction() => {
-            match validation::creation_of_existing(run, &creation).await? {
-                Some(creation) => run.context.link.run(&creation).await?,
-                None => return Err(error.into()),
-            }
+            let reply = validation::reply_for_existing(run, &creation).await?;
+            return reply.ok_or_else(|| error.into());
         }
         reply => reply?,
     };

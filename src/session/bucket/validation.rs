@@ -8,9 +8,9 @@ use crate::command::arguments::{InheritedOptions, is_generic, with_replaced};
 use crate::command::collection::VALIDATION;
 use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
-use crate::command::reply::CursorReply;
+use crate::command::reply::{CursorReply, copy_cluster_time};
 use crate::pattern::bucket::compact::VALIDATOR;
-use crate::pattern::bucket::validator::{ApplicationValidator, PageValidator};
+use crate::pattern::bucket::validator::{ApplicationValidator, PageValidator, options_of_application};
 use crate::pattern::unsupported::Unsupported;
 use crate::session::error::RunError;
 
@@ -63,35 +63,34 @@ pub(super) async fn creation(run: &mut BucketCommand<'_>, body: &RawDocument) ->
     Ok(creation)
 }
 
-/// The `create` of a collection that exists with these options of the application, and with other clauses of
-/// its validator: mongod compares all other options. `None`: the options differ.
-pub(super) async fn creation_of_existing(
+/// The reply to a `create` of a collection that exists with these options and without a validator of the
+/// application. mongod compares the validator of unique indexes, too. `None`: the options differ.
+pub(super) async fn reply_for_existing(
     run: &mut BucketCommand<'_>,
     creation: &RawDocument,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     let mut command = single("listCollections", 1);
     command.append(cstr!("filter"), single("name", run.namespace.collection));
     InheritedOptions::of(run.context.head.body()).append_to_inspect(&mut command);
-    let reply = run.context.link.run(&command).await?;
-    let cursor = CursorReply::parse(&reply);
+    let listed = run.context.link.run(&command).await?;
+    let cursor = CursorReply::parse(&listed);
     let described = cursor.as_ref().and_then(|cursor| cursor.documents().next());
     let Some(options) = described.and_then(|described| get(described, "options")?.as_document()) else {
         return Ok(None);
     };
-    let application = |options| {
-        let validator = get(options, VALIDATOR).and_then(RawBsonRef::as_document);
-        validator.and_then(|validator| PageValidator::parse(validator)?.application)
-    };
-    if application(options) != application(creation) {
-        return Ok(None);
-    }
-    let mut creation = without_options(creation);
-    for name in VALIDATION {
-        if let Some(value) = get(options, name) {
-            put(&mut creation, name, value);
+    let options = options_of_application(options);
+    let mut given = RawDocumentBuf::new();
+    for (name, value) in creation.iter().flatten().skip(1) {
+        if !is_generic(name.as_str()) {
+            given.append(name, value);
         }
     }
-    Ok(Some(creation))
+    if given != options {
+        return Ok(None);
+    }
+    let mut reply = single("ok", 1.0);
+    copy_cluster_time(&mut reply, &listed);
+    Ok(Some(reply))
 }
 
 /// The error for a validator that has no equivalent on pages: mongod's error if it is malformed, after the
