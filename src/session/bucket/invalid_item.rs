@@ -125,23 +125,24 @@ async fn evaluated_in_collection(
     let mut infos = Vec::new();
     let mut is_open = false;
     for answer in answers {
-        let Ok(answer) = succeeded(answer) else {
-            return Ok(None);
-        };
-        let errors = get(&answer, "writeErrors").and_then(RawBsonRef::as_array);
+        let answer = succeeded(answer).ok();
+        let errors = answer
+            .as_ref()
+            .and_then(|answer| get(answer, "writeErrors")?.as_array());
         let error = errors.and_then(|errors| errors.into_iter().next()?.ok()?.as_document());
-        is_open = error.is_none();
-        infos.push(match error.map(verdict) {
-            Some(Some(Verdict::Violated(info))) => Some(info),
-            Some(Some(Verdict::Satisfied)) | None => None,
-            Some(None) => return Ok(None),
+        is_open = answer.is_some() && error.is_none();
+        infos.extend(match error.map(verdict) {
+            Some(Some(Verdict::Violated(info))) => Some(Some(info)),
+            Some(Some(Verdict::Satisfied)) => Some(None),
+            None if is_open => Some(None),
+            _ => None,
         });
     }
     // A further transaction has ended each earlier one.
     if let Some(last) = last.filter(|_| is_open) {
         last.abort(run).await?;
     }
-    Ok(Some(infos))
+    Ok((infos.len() == documents.len()).then_some(infos))
 }
 
 /// The `errInfo` of each document, without details.

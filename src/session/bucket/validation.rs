@@ -113,7 +113,7 @@ async fn refused(run: &mut BucketCommand<'_>, what: &Unsupported, prefix: &str) 
             Ok(CommandError::Upstream(with_replaced(&error.into_reply(), &message)))
         }
         Err(error) => Err(error),
-        Ok(_) => Ok(run.unsupported(what)),
+        Ok(()) => Ok(run.unsupported(what)),
     }
 }
 

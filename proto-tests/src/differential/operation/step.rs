@@ -94,27 +94,28 @@ fn without_unknown_details(plain: RawDocumentBuf, shaped: &RawDocument) -> RawDo
     if !show(shaped).contains("\"details\": Document({})") {
         return plain;
     }
-    fn without(value: &mut Bson) {
-        match value {
-            Bson::Array(values) => values.iter_mut().for_each(without),
-            Bson::Document(document) => {
-                let details = document
-                    .get_mut("details")
-                    .and_then(|details| details.as_document_mut());
-                match details {
-                    Some(details) => details.clear(),
-                    None => document.iter_mut().for_each(|(_, value)| without(value)),
-                }
-            }
-            _ => {}
-        }
-    }
     let mut reply = Bson::Document(Document::try_from(&*plain).unwrap_or_default());
-    without(&mut reply);
+    remove_details(&mut reply);
     reply
         .as_document()
         .and_then(|reply| RawDocumentBuf::try_from(reply).ok())
         .unwrap_or(plain)
+}
+
+fn remove_details(value: &mut Bson) {
+    match value {
+        Bson::Array(values) => values.iter_mut().for_each(remove_details),
+        Bson::Document(document) => {
+            let details = document
+                .get_mut("details")
+                .and_then(|details| details.as_document_mut());
+            match details {
+                Some(details) => details.clear(),
+                None => document.iter_mut().for_each(|(_, value)| remove_details(value)),
+            }
+        }
+        _ => {}
+    }
 }
 
 /// Compares the results of a command: counts, errors and documents.

@@ -1,6 +1,7 @@
 //! Writes on a collection with a validator. Many documents do not satisfy it.
 
 use anyhow::{Context as _, Result, ensure};
+use bson::raw::RawBsonRef;
 use bson::{Bson, DateTime, Document, doc};
 
 use super::scene::documents;
@@ -308,7 +309,7 @@ fn same_options(sides: &mut Sides) -> Result<()> {
     let options = listed.map(|reply| -> Result<Document> {
         let cursor = reply.get_document("cursor")?;
         let first = cursor.get_array("firstBatch")?.into_iter().next();
-        let first = first.transpose()?.and_then(|listed| listed.as_document());
+        let first = first.transpose()?.and_then(RawBsonRef::as_document);
         let first = first.context("not listed")?;
         let mut options = Document::try_from(first.get_document("options")?)?;
         options.remove("changeStreamPreAndPostImages");
