@@ -131,3 +131,23 @@ fn unique_indexes_do_not_change_the_options() -> Result<()> {
     ensure!(reply.get_i32("code")? == 48, "{reply}");
     Ok(())
 }
+
+/// A refused validator creates no collection, and a mistake has mongod's own words.
+#[test]
+fn a_validator_without_an_equivalent_creates_nothing() -> Result<()> {
+    let shaped = Shaped::start("")?;
+    let mut application = shaped.application()?;
+    for (validator, code) in [
+        (doc! { "$expr": true }, 115),
+        (doc! { "$jsonSchema": { "minProperties": 1 } }, 115),
+        (doc! { "$nonsense": 1 }, 2),
+        (doc! { "$jsonSchema": { "nonsense": 1 } }, 9),
+    ] {
+        let create = in_database(&shaped, doc! { "create": COLLECTION, "validator": validator });
+        let reply = application.command(&create)?;
+        ensure!(reply.get_i32("code")? == code, "{reply}");
+    }
+    let listed = application.all(&in_database(&shaped, doc! { "listCollections": 1 }))?;
+    ensure!(listed.is_empty(), "{listed:?}");
+    Ok(())
+}

@@ -46,10 +46,10 @@ pub(super) async fn creation(run: &mut BucketCommand<'_>, body: &RawDocument) ->
         Ok(application) => application,
         Err(what) => return Err(refused(run, &what, "").await?.into()),
     };
-    let mut creation = without_options(body);
     if application.is_none() {
-        return Ok(creation);
+        return Ok(body.to_owned());
     }
+    let mut creation = without_options(body);
     if run.context.head.in_transaction() {
         return Err(run.unsupported("a create with a validator in a transaction").into());
     }
@@ -78,6 +78,11 @@ pub(super) async fn reply_for_existing(
     let Some(options) = described.and_then(|described| get(described, "options")?.as_document()) else {
         return Ok(None);
     };
+    let validator = get(options, VALIDATOR).and_then(RawBsonRef::as_document);
+    let parsed = validator.and_then(PageValidator::parse);
+    if parsed.is_none_or(|parsed| parsed.indexes.is_empty()) {
+        return Ok(None);
+    }
     let options = options_of_application(options);
     let mut given = RawDocumentBuf::new();
     for (name, value) in creation.iter().flatten().skip(1) {

@@ -46,12 +46,6 @@ fn options_of_a_new_collection_hold_or_are_refused() -> Result<()> {
             doc! { "collation": {} },
             doc! { "collation": { "locale": "simple", "strength": 1 } },
             doc! { "validationLevel": "nonsense" },
-            doc! { "validationLevel": "moderate" },
-            doc! { "validationLevel": "off", "validationAction": "error" },
-            doc! { "validationAction": "warn" },
-            doc! { "validator": { "$jsonSchema": { "required": ["k"] } }, "validationAction": "warn" },
-            doc! { "validator": { "k": { "$exists": true } } },
-            doc! { "validator": {} },
             doc! { "storageEngine": { "nonsense": {} } },
             doc! { "changeStreamPreAndPostImages": {} },
             doc! { "idIndex": { "key": { "x": 1 }, "name": "x" } },
@@ -79,9 +73,6 @@ fn options_of_a_new_collection_hold_or_are_refused() -> Result<()> {
         comparison.insert("others", 3)?;
         for options in &impossible {
             comparison.refused(72, |_| with(options))?;
-        }
-        for validator in [doc! { "$expr": true }, doc! { "$jsonSchema": { "minProperties": 1 } }] {
-            comparison.refused(NOT_SUPPORTED, |_| with(&doc! { "validator": validator.clone() }))?;
         }
     }
     Ok(())
