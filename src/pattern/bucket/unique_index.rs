@@ -2,7 +2,8 @@
 //!
 //! mongod's unique index keeps equal values out of different pages, but compares no items of one page. So
 //! the collection also has a [validator](super::validator): mongod refuses every write, of any client, after
-//! which two items of a page have equal values ([decision](../../../docs/decisions/0033-a-unique-index-has-a-validator.md)).
+//! which two items of a page have equal values
+//! ([decision](../../../docs/decisions/0033-a-unique-index-has-a-validator.md)).
 //!
 //! The stored index is partial, because the pages without items would be equal.
 

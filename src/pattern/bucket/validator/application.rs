@@ -3,7 +3,8 @@
 //! ```js
 //! { $or: [
 //!   { $and: [
-//!     { $expr: { $let: { vars: { mongoshape_validator: { $literal: { validationLevel, .. } } }, in: null } } },
+//!     { $expr: { $let: {
+//!       vars: { mongoshape_validator: { $literal: { validationLevel, .. } } }, in: null } } },
 //!     <the application's validator> ] },
 //!   { $and: [ { "control.v": { $exists: true } }, <conditions on a page> ] } ] }
 //! ```
