@@ -36,6 +36,11 @@ impl Shaped {
         Proxy::start(&ProxyOptions::new(&mongod::shared().uri()).config(&bucket(&self.database, options)))
     }
 
+    /// Another proxy with the same shape, and these options of the proxy.
+    pub fn another_proxy_with(&self, proxy: &ProxyOptions) -> Result<Proxy> {
+        Proxy::start(&proxy.clone().config(&bucket(&self.database, "")))
+    }
+
     /// Another proxy with a shape that the collection does not fit.
     pub fn misfitting_proxy(&self, options: &str) -> Result<Proxy> {
         let config = bucket(&self.database, options);

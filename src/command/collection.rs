@@ -13,7 +13,10 @@ pub const CLUSTERED: &str = "clusteredIndex";
 /// The option that makes mongod store every document before and after each change.
 pub const IMAGES: &str = "changeStreamPreAndPostImages";
 
-/// The first option of a `create` that buckets do not support, such as `capped` or `validator`.
+/// The options of a collection for the validation of its documents.
+pub const VALIDATION: [&str; 3] = ["validator", "validationLevel", "validationAction"];
+
+/// The first option of a `create` that buckets do not support, such as `capped`.
 /// mongod checks the options that mean the same for buckets and for items.
 ///
 /// # Errors
@@ -25,19 +28,18 @@ pub fn impossible_in_create(body: &RawDocument) -> Result<Option<&str>, CommandE
             "autoIndexId" => !field.flag()?,
             "collation" => field.document()?.is_some_and(is_of_a_language),
             "idIndex" => field.document()?.is_some_and(|index| get(index, "collation").is_some()),
-            // Images of pages serve the same change streams.
-            IMAGES => {
+            // Images of pages serve the same change streams. The caller rewrites the validator for pages.
+            IMAGES | "validator" => {
                 field.document()?;
                 false
             }
-            // mongod refuses `size` and `max` for a collection that is not capped. The validation
-            // options have no effect without a validator.
+            // mongod refuses `size` and `max` for a collection that is not capped.
             "size" | "max" | "storageEngine" | "indexOptionDefaults" | "validationLevel" | "validationAction"
             // Buckets can be clustered like items. The caller refuses the option if the shape does
             // not keep `_id`s unique.
             | "clusteredIndex" => false,
             "encryptedFields" | "expireAfterSeconds" | "flags" | "pipeline" | "recordPreImages" | "timeseries"
-            | "validator" | "viewOn" => true,
+            | "viewOn" => true,
             _ => return Err(field.unknown()),
         })
     })
@@ -70,12 +72,11 @@ pub fn enabled_images() -> RawDocumentBuf {
 pub fn impossible_in_coll_mod(body: &RawDocument) -> Result<Option<&str>, CommandError> {
     find("collMod", body, |name, field| {
         Ok(match name {
-            IMAGES | "index" => {
+            IMAGES | "index" | "validator" => {
                 field.document()?;
                 false
             }
-            // The validation options have no effect without a validator (but see
-            // `weakening_in_coll_mod`), and a collection that is not capped has no size to change.
+            // A collection that is not capped has no size to change.
             "validationLevel" | "validationAction" | "cappedSize" | "cappedMax" => false,
             "clusteredIndex"
             | "dryRun"
@@ -84,21 +85,16 @@ pub fn impossible_in_coll_mod(body: &RawDocument) -> Result<Option<&str>, Comman
             | "pipeline"
             | "recordPreImages"
             | "timeseries"
-            | "validator"
             | "viewOn" => true,
             _ => return Err(field.unknown()),
         })
     })
 }
 
-/// The option of a `collMod` that would weaken a validator.
+/// Whether a `collMod` changes the validator, its level or its action.
 #[must_use]
-pub fn weakening_in_coll_mod(body: &RawDocument) -> Option<&'static str> {
-    let is = |field, values: &[&str]| {
-        let value = get(body, field).and_then(RawBsonRef::as_str);
-        value.is_some_and(|value| values.contains(&value)).then_some(field)
-    };
-    is("validationLevel", &["off", "moderate"]).or_else(|| is("validationAction", &["warn"]))
+pub fn has_validation(body: &RawDocument) -> bool {
+    VALIDATION.iter().any(|name| get(body, name).is_some())
 }
 
 /// The first option of a `validate` that changes stored data, or has an unknown effect on the
@@ -170,7 +166,7 @@ mod tests {
             Some("collation"),
         );
         check(
-            &rawdoc! { "create": "c", "capped": 1, "size": 4096, "validator": {} },
+            &rawdoc! { "create": "c", "capped": 1, "size": 4096, "viewOn": "x" },
             Some("capped"),
         );
         check(

@@ -315,7 +315,7 @@ impl Compaction<'_> {
             let tally = self.pass(copy, "compared").await?;
             // A key that made room for another may itself have been correct, so the pass is repeated.
             if !copy.has_evicted() {
-                copy.set_validator().await?;
+                copy.set_validator(frozen).await?;
                 self.exchange(frozen, copy).await?;
                 return Ok(tally);
             }

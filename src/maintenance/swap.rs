@@ -18,8 +18,7 @@ pub(crate) use self::halt::Halt;
 pub(crate) use self::kind::{REPLICATION_TIMEOUT_MS, SwapKind, uuid_of};
 pub(crate) use self::writer::{Flushed, Writer};
 
-/// Options that a freeze sets.
-const VALIDATION: [&str; 3] = ["validator", "validationLevel", "validationAction"];
+use crate::command::collection::VALIDATION;
 
 /// The options of a collection, without those that a freeze sets.
 pub(crate) fn options_of(described: &Document) -> Document {

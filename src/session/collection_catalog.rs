@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use bson::Binary;
+use bson::raw::RawDocumentBuf;
 use bson::spec::BinarySubtype;
 
 use super::error::RunError;
@@ -55,6 +56,8 @@ pub(super) struct ReadyCollection {
     pub(super) has_item_id_index: bool,
     /// Whether mongod stores the images of pages that the shape requires.
     pub(super) has_images: bool,
+    /// The application's validator, if items must satisfy it. `None`: also if that is not known.
+    pub(super) validator: Option<Arc<RawDocumentBuf>>,
 }
 
 /// The connection and rights with which a collection is checked.
@@ -95,6 +98,7 @@ fn assumed() -> ReadyCollection {
         is_clustered: Some(false),
         has_item_id_index: false,
         has_images: true,
+        validator: None,
     }
 }
 
@@ -124,6 +128,7 @@ impl CollectionCatalog {
                         is_clustered: None,
                         has_item_id_index: false,
                         has_images: true,
+                        validator: None,
                     });
                 }
                 found => asker.complete(found.as_ref()).await?,

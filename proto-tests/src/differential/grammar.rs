@@ -158,6 +158,9 @@ groups! {
     /// A query by distance or by area.
     NEAR "near" [NearForm, NearPoint, NearBounds, NearRest, NearEnd]
 
+    /// Writes on a collection with a validator.
+    VALIDATOR "validator" [ValidatorForm, ValidatorCreation, ValidatorOption]
+
     /// A change stream.
     STREAM "stream" [StreamScope, StreamDocument, StreamBefore, StreamStages, StreamBatch, StreamEnd]
 }

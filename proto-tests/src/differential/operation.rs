@@ -17,10 +17,12 @@ mod newest;
 mod newest_lookup;
 mod scene;
 mod sorted;
+mod step;
 mod stream;
 mod transaction;
 mod unique;
 mod update;
+mod validator;
 mod view;
 mod writes;
 
@@ -134,6 +136,9 @@ pub const UNIQUE: &[Family] = &[Family::new("unique", 1, unique::generate)];
 /// Queries by distance on collections with a geospatial index.
 pub const NEAR: &[Family] = &[Family::new("near", 1, near::generate)];
 
+/// Writes on collections with a validator.
+pub const VALIDATORS: &[Family] = &[Family::new("validator", 1, validator::generate)];
+
 /// Change streams, on a replica set.
 pub const STREAMS: &[Family] = &[Family {
     needs_sessions: true,
@@ -170,7 +175,8 @@ pub const ALL: &[Family] = &[
     Family::new("scene", 4, scene::generate),
     Family::new("sorted", 3, sorted::generate),
     Family::new("unique", 3, unique::generate),
-    Family::new("near", 3, near::generate),
+    Family::new("near", 2, near::generate),
+    Family::new("validator", 2, validator::generate),
     Family::new("create or drop", 1, collection::generate),
 ];
 
@@ -190,7 +196,8 @@ pub const ALL_IN_SESSIONS: &[Family] = &[
     Family::new("scene", 4, scene::generate),
     Family::new("sorted", 3, sorted::generate),
     Family::new("unique", 3, unique::generate),
-    Family::new("near", 3, near::generate),
+    Family::new("near", 2, near::generate),
+    Family::new("validator", 2, validator::generate),
     Family {
         needs_sessions: true,
         ..Family::new("transaction", 8, transaction::generate)

@@ -75,7 +75,7 @@ pub struct Sides {
     /// Of the shaped one, if it is of the other pattern.
     pub outlier: Option<Outlier>,
     /// Whether there are transactions, as a replica set has them.
-    has_transactions: bool,
+    pub(super) has_transactions: bool,
     /// Whether the current command is a resent one.
     pub(super) is_sent_again: bool,
     /// The last transaction number given.

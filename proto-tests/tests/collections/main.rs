@@ -7,3 +7,4 @@ mod definitions;
 mod expiry;
 mod indexes;
 mod refusals;
+mod validators;

@@ -77,7 +77,8 @@ fn other_commands_on_the_collection_are_not_supported() -> Result<()> {
         doc! { "findAndModify": COLLECTION, "query": { "$text": { "$search": "x" } }, "remove": true },
         doc! { "findandmodify": COLLECTION, "query": { "$text": { "$search": "x" } }, "remove": true },
         doc! { "createIndexes": COLLECTION, "indexes": [index] },
-        doc! { "collMod": COLLECTION, "validator": { "k": 1 } },
+        doc! { "collMod": COLLECTION, "validator": { "$expr": true } },
+        doc! { "collMod": COLLECTION, "validator": { "k": 77 } },
         doc! { "validate": COLLECTION, "repair": true },
         doc! { "dataSize": &namespace, "$db": "admin" },
         doc! { "mapReduce": COLLECTION, "map": map, "reduce": reduce, "out": { "inline": 1 } },
@@ -143,10 +144,7 @@ fn bad_arguments_have_mongods_own_codes() -> Result<()> {
     check(
         &shaped,
         72,
-        &[
-            doc! { "create": COLLECTION, "capped": true, "size": 4096 },
-            doc! { "create": COLLECTION, "validator": { "k": 1 } },
-        ],
+        &[doc! { "create": COLLECTION, "capped": true, "size": 4096 }],
     )?;
     check(&shaped, 20, &[insert(transaction)])?;
     check(

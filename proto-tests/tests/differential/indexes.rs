@@ -1,7 +1,8 @@
-//! Collections with indexes of the application: sorted reads, and writes under a unique index.
+//! Collections with indexes of the application: sorted reads, and writes under a unique index. Writes under a
+//! validator.
 
 use anyhow::Result;
-use proto_tests::differential::operation::{NEAR, SORTED, UNIQUE};
+use proto_tests::differential::operation::{Family, NEAR, SORTED, UNIQUE, VALIDATORS};
 use proto_tests::differential::{Coverage, Run};
 use proto_tests::{ItemIds, Shape, mongod};
 
@@ -37,15 +38,25 @@ fn sorted_reads_by_an_index() -> Result<()> {
 
 #[test]
 fn unique_indexes() -> Result<()> {
-    check_unique_indexes(mongod::shared(), false)
+    check_writes(mongod::shared(), false, UNIQUE)
 }
 
 #[test]
 fn unique_indexes_in_sessions() -> Result<()> {
-    check_unique_indexes(mongod::shared_replica_set(), true)
+    check_writes(mongod::shared_replica_set(), true, UNIQUE)
 }
 
-fn check_unique_indexes(upstream: &mongod::Mongod, moves: bool) -> Result<()> {
+#[test]
+fn validators() -> Result<()> {
+    check_writes(mongod::shared(), false, VALIDATORS)
+}
+
+#[test]
+fn validators_in_sessions() -> Result<()> {
+    check_writes(mongod::shared_replica_set(), true, VALIDATORS)
+}
+
+fn check_writes(upstream: &mongod::Mongod, moves: bool, families: &'static [Family]) -> Result<()> {
     let shapes = [
         renamed(with_time(&["k"])),
         small_pages_of_two_key_fields(),
@@ -70,7 +81,7 @@ fn check_unique_indexes(upstream: &mongod::Mongod, moves: bool) -> Result<()> {
             seeds: (0..seeds).map(|number| seed + 100 * number).collect(),
             operations: if is_full() { 40 } else { 10 },
             moves,
-            families: UNIQUE,
+            families,
             coverage: Coverage::default(),
         };
         let report = run.against(upstream)?;

@@ -10,3 +10,4 @@ mod outlier_setup;
 mod pack;
 mod refused_unique_indexes;
 mod unique_indexes;
+mod validators;

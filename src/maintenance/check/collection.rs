@@ -12,7 +12,8 @@ use crate::maintenance::upstream::{
     ShapedCollection, description, explain, indexes, is_same_index, is_same_key, raw_specs,
 };
 use crate::pattern::bucket::index::{ITEM_ID, is_item_id_without_prefix, specs};
-use crate::pattern::bucket::unique_index::{ClauseOfIndex, UniqueIndex, clauses, is_validator};
+use crate::pattern::bucket::unique_index::{ClauseOfIndex, UniqueIndex};
+use crate::pattern::bucket::validator::PageValidator;
 use crate::pattern::bucket::{compact, item_index};
 use crate::pattern::shape_marker;
 use crate::pattern::shapes::{BucketShape, ItemIds};
@@ -135,8 +136,8 @@ fn unfit_options(described: &Document, are_ids_unique: bool) -> Vec<&'static str
     // In a clustered collection, `_id`s are unique.
     let clustered = (CLUSTERED, "clustered, with item_ids that are not unique");
     let unfit = unfit.into_iter().chain((!are_ids_unique).then_some(clustered));
-    let is_of_indexes = described_validator(described).is_some_and(|validator| is_validator(&validator));
-    let given = unfit.filter(|(option, _)| options.contains_key(option) && !(*option == "validator" && is_of_indexes));
+    let is_own = described_validator(described).is_some_and(|validator| PageValidator::parse(&validator).is_some());
+    let given = unfit.filter(|(option, _)| options.contains_key(option) && !(*option == "validator" && is_own));
     given.map(|(_, words)| words).collect()
 }
 
@@ -218,8 +219,8 @@ fn uniqueness_findings(
     there: &[Document],
 ) -> Vec<Finding> {
     let unique = UniqueIndex::all(shape, raw_specs(there));
-    let validator = described_validator(described);
-    let clauses = validator.as_deref().map(clauses).unwrap_or_default();
+    let validator = described_validator(described).and_then(|validator| PageValidator::parse(&validator));
+    let clauses = validator.unwrap_or_default().indexes;
     let unenforced = unique
         .iter()
         .filter(|index| !clauses.contains(&ClauseOfIndex::of(shape, index)));
@@ -244,7 +245,7 @@ fn uniqueness_findings(
 }
 
 /// The validator of a listed collection.
-fn described_validator(described: &Document) -> Option<RawDocumentBuf> {
+pub(crate) fn described_validator(described: &Document) -> Option<RawDocumentBuf> {
     let options = described.get_document("options").ok()?;
     RawDocumentBuf::try_from(options.get_document(compact::VALIDATOR).ok()?).ok()
 }

@@ -223,7 +223,7 @@ impl Packing<'_> {
         writer.wait_for_the_majority();
         copy::fill(self.by.target, self.shape, &mut writer, self.stop, self.findings).await?;
         make_indexes(target, &indexes.stored).await?;
-        set_validator(target, self.shape, &name).await?;
+        set_validator(target, self.shape, &name, None).await?;
         let packed = Items::of_pages(target, self.shape, &name, self.stop).await?;
         let there = Items::of_documents(target, self.shape, &target.collection, self.stop).await?;
         there.must_be(packed)?;

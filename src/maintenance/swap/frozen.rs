@@ -15,9 +15,11 @@ use super::halt::Halt;
 use super::kind::NAMESPACE_NOT_FOUND;
 use super::kind::{SwapKind, uuid_of};
 use crate::command::document::single;
+use crate::maintenance::check::collection::described_validator;
 use crate::maintenance::upstream::{ShapedCollection, description, explain, indexes_of, raw_specs};
 use crate::pattern::bucket::fence::Fence;
-use crate::pattern::bucket::unique_index::{UniqueIndex, validator};
+use crate::pattern::bucket::unique_index::{ClauseOfIndex, UniqueIndex};
+use crate::pattern::bucket::validator::{ApplicationValidator, PageValidator};
 use crate::pattern::bucket::{compact, pack};
 use crate::pattern::shapes::BucketShape;
 
@@ -26,8 +28,8 @@ pub(crate) struct Frozen<'a> {
     by: Freezing<'a>,
     uuid: Binary,
     fence: Fence,
-    /// The validator of the collection's unique indexes, which a thaw restores.
-    validator: RawDocumentBuf,
+    /// The collection's validator, which a thaw restores.
+    validator: PageValidator,
 }
 
 impl<'a> Frozen<'a> {
@@ -43,9 +45,14 @@ impl<'a> Frozen<'a> {
         let fence = fencing::put_up(fenced, stop).await?;
         let validator = match by.target.bucket() {
             Some(shape) if by.work == SwapKind::Compact => {
-                validator_of_indexes(by.target, shape, &by.target.collection).await?
+                let (database, name) = (&by.target.database, by.target.collection.as_str());
+                // From here on, a proxy changes no validator of the application.
+                fencing::take_down_validator_fences(database, name, &uuid).await?;
+                let described = description(database, name).await?;
+                let application = described.as_ref().and_then(application_validator);
+                validator_of(by.target, shape, name, application).await?
             }
-            _ => RawDocumentBuf::new(),
+            _ => PageValidator::default(),
         };
         Ok(Self {
             by,
@@ -63,6 +70,11 @@ impl<'a> Frozen<'a> {
         &self.uuid
     }
 
+    /// The validator of the application.
+    pub(crate) fn application(&self) -> Option<&ApplicationValidator> {
+        self.validator.application.as_ref()
+    }
+
     /// Fails if another run has replaced the fence.
     pub(crate) async fn is_fenced(&self) -> Result<(), Halt> {
         self.modify(self.fence.freeze(), None, None).await
@@ -72,7 +84,7 @@ impl<'a> Frozen<'a> {
     /// completed in mongod.
     pub(crate) async fn freeze(&self, stop: &CancellationToken) -> Result<(), Halt> {
         let validator = match self.by.work {
-            SwapKind::Compact => compact::freeze(),
+            SwapKind::Compact => compact::freeze_with(self.application().map(ApplicationValidator::clause)),
             SwapKind::Pack => pack::freeze(),
         };
         loop {
@@ -89,7 +101,8 @@ impl<'a> Frozen<'a> {
 
     /// Undoes the freeze of an earlier run, before this one has frozen anything.
     pub(crate) async fn thaw_for_now(&self) -> Result<(), Halt> {
-        self.modify(self.fence.thaw(), Some(&self.validator), None).await
+        self.modify(self.fence.thaw(), Some(&self.validator.document()), None)
+            .await
     }
 
     /// Undoes the freeze and drops the fence. After this, late freezes of this run fail.
@@ -115,7 +128,7 @@ impl<'a> Frozen<'a> {
         // From here on a late freeze fails. Any other validator of the collection is not the run's.
         let described = description(&target.database, &target.collection).await?;
         if described.is_some_and(|described| self.by.work.has_frozen(&described)) {
-            let thaw = self.modification(self.fence.thaw(), Some(&self.validator));
+            let thaw = self.modification(self.fence.thaw(), Some(&self.validator.document()));
             self.by.insist(&target.database, thaw).await?;
         }
         self.drop_index(&self.fence.thaw()).await
@@ -156,13 +169,16 @@ impl<'a> Frozen<'a> {
     }
 }
 
-/// Sets the validator for the unique indexes of a collection of pages.
+/// Sets the validator of a collection of pages.
 pub(crate) async fn set_validator(
     target: &ShapedCollection,
     shape: &BucketShape,
     collection: &str,
+    application: Option<&ApplicationValidator>,
 ) -> Result<(), Halt> {
-    let validator = validator_of_indexes(target, shape, collection).await?;
+    let validator = validator_of(target, shape, collection, application.cloned())
+        .await?
+        .document();
     if validator.is_empty() {
         return Ok(());
     }
@@ -172,12 +188,22 @@ pub(crate) async fn set_validator(
     concern_kept(&target.database.run_raw_command(command).await?)
 }
 
-/// The validator for the unique indexes that a collection of pages has.
-async fn validator_of_indexes(
+/// The validator for the unique indexes that a collection of pages has, and for the application.
+async fn validator_of(
     target: &ShapedCollection,
     shape: &BucketShape,
     collection: &str,
-) -> Result<RawDocumentBuf, Halt> {
+    application: Option<ApplicationValidator>,
+) -> Result<PageValidator, Halt> {
     let there = indexes_of(&target.database, collection).await?;
-    Ok(validator(shape, &UniqueIndex::all(shape, raw_specs(&there))))
+    let indexes = UniqueIndex::all(shape, raw_specs(&there));
+    Ok(PageValidator {
+        indexes: indexes.iter().map(|index| ClauseOfIndex::of(shape, index)).collect(),
+        application,
+    })
+}
+
+/// The validator of the application that a listed collection has, also while it is frozen.
+fn application_validator(described: &Document) -> Option<ApplicationValidator> {
+    described_validator(described).and_then(|validator| PageValidator::parse(&validator)?.application)
 }

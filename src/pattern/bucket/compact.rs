@@ -12,21 +12,14 @@ mod page_chain;
 #[cfg(test)]
 mod tests;
 
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
-
 pub use self::packer::{Given, Packed, Packer, UnreadablePage};
 pub use self::page_chain::PageChain;
-use crate::command::document::{get, single};
+pub use super::freeze::{VALIDATOR, freeze, freeze_with, is_frozen, is_refused_by_freeze};
 
 /// The suffix of the copy's name.
 const SUFFIX: &str = ".mongoshape_compact";
 /// The suffix of the copy's name while no run works on it.
 const STOPPED: &str = ".mongoshape_compact_stopped";
-/// The field that a document would need to satisfy the validator of a frozen collection.
-const MARKER: &str = "mongoshape_compact";
-/// The collection option that freezes it.
-pub const VALIDATOR: &str = "validator";
-
 /// The name of a collection's copy, in the same database.
 #[must_use]
 pub fn copy_name(collection: &str) -> String {
@@ -38,16 +31,4 @@ pub fn copy_name(collection: &str) -> String {
 #[must_use]
 pub fn stopped_name(collection: &str) -> String {
     format!("{collection}{STOPPED}")
-}
-
-/// The validator of a frozen collection.
-#[must_use]
-pub fn freeze() -> RawDocumentBuf {
-    single(MARKER, single("$exists", true))
-}
-
-/// Whether a collection is frozen. `options` are those that `listCollections` returns.
-#[must_use]
-pub fn is_frozen(options: &RawDocument) -> bool {
-    get(options, VALIDATOR).and_then(RawBsonRef::as_document) == Some(&freeze())
 }

@@ -6,7 +6,7 @@
 //! `docs/decisions/0027-late-messages-are-fenced.md`.
 //!
 //! A run that swaps a collection has a [`Fence`] of two indexes: a freeze names one, a thaw the other. A
-//! proxy that changes the validator of the [unique indexes](super::unique_index) has a [`ValidatorFence`].
+//! proxy that changes the [validator](super::validator) has a [`ValidatorFence`].
 
 use bson::raw::{RawDocumentBuf, cstr};
 
@@ -95,6 +95,12 @@ fn spec(kind: &str, run: u64) -> RawDocumentBuf {
 #[must_use]
 pub fn is_fence(name: &str) -> bool {
     [FREEZE, THAW, VALIDATOR].iter().any(|kind| is_of_kind(name, kind))
+}
+
+/// Whether an index of that name is part of the fence of a swap.
+#[must_use]
+pub fn is_swap_fence(name: &str) -> bool {
+    is_fence(name) && !is_validator_fence(name)
 }
 
 /// Whether an index of that name is the fence of a change of the validator.

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
 use super::command::BucketCommand;
-use super::indexes;
+use super::{indexes, validation};
 use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::collection::{
-    CLUSTERED, IMAGES, clustered_index, enabled_images, images, impossible_in_coll_mod, impossible_in_create,
-    part_in_plan_cache_clear, weakening_in_coll_mod,
+    CLUSTERED, IMAGES, clustered_index, enabled_images, has_validation, images, impossible_in_coll_mod,
+    impossible_in_create, part_in_plan_cache_clear,
 };
 use crate::command::document::put;
 use crate::command::error::{CommandError, ErrorCode};
@@ -33,7 +33,15 @@ pub(super) async fn create(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf
     {
         return Err(indexes::create::name_is_kept(run, item_index::name(index)).into());
     }
-    let reply = run.context.link.run(&with_images(run)).await?;
+    let body = with_images(run);
+    let creation = validation::creation(run, &body).await?;
+    let reply = match run.context.link.run(&creation).await {
+        Err(RunError::Command(error)) if error.is(ErrorCode::NamespaceExists) && !run.context.head.in_transaction() => {
+            let reply = validation::reply_for_existing(run, &creation).await?;
+            return reply.ok_or_else(|| error.into());
+        }
+        reply => reply?,
+    };
     if run.context.head.in_transaction() {
         run.context.txn_started.store(true, Ordering::Relaxed);
         run.catalog_session().make_in_transaction().await?;
@@ -94,11 +102,8 @@ pub(super) async fn coll_mod(run: &mut BucketCommand<'_>) -> Result<RawDocumentB
         return Err(run.unsupported(what).into());
     }
     run.ensure_readable(None).await?;
-    // The only validator of a bucket collection is the freeze.
-    if let Some(option) = weakening_in_coll_mod(run.context.head.body()).filter(|_| run.collection.is_some()) {
-        return Err(run
-            .unsupported(&format!("collMod with this value of '{option}'"))
-            .into());
+    if has_validation(run.context.head.body()) {
+        return validation::coll_mod(run).await;
     }
     indexes::modify::run(run).await
 }

@@ -1,14 +1,15 @@
-//! Errors of an update that would give an item the key of another item in a unique index.
+//! Errors of an update that would give an item the key of another item in a unique index, or values that do
+//! not satisfy the application's validator.
 //!
 //! mongod reports an item of another page with the stored names, and an item of the same page as a failed
 //! validation. The client receives the error of a plain collection for both.
 
-use bson::raw::{RawBsonRef, RawDocument, cstr};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
 use super::item_update::{Evaluated, ItemUpdate};
 use super::upstream_query::documents;
-use super::{indexes, item_lookup};
+use super::{indexes, invalid_item, item_lookup};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{first_field, get};
 use crate::command::error::{ErrorCode, WriteError};
@@ -20,6 +21,7 @@ use crate::pattern::bucket::unique_index::{
 };
 use crate::pattern::bucket::update_by_position::Wish;
 use crate::pattern::bucket::upsert::changed;
+use crate::pattern::bucket::validator::is_invalid;
 use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
 
@@ -34,13 +36,16 @@ pub(super) struct FailedUpdate<'a> {
     pub(super) found: Option<&'a LocatedItem>,
 }
 
-/// The error with the application's names, if mongod refused the update because of a unique index. Any other
-/// error is unchanged.
+/// The error with the application's names, if mongod refused the update because of a unique index or of the
+/// application's validator. Any other error is unchanged.
 pub(super) async fn in_application_terms(
     run: &mut BucketCommand<'_>,
     error: WriteError,
     failed: FailedUpdate<'_>,
 ) -> Result<WriteError, RunError> {
+    if is_invalid(&error.detail) {
+        return invalid(run, failed).await;
+    }
     let Some(violation) = violation(&error.detail) else {
         return Ok(error);
     };
@@ -65,6 +70,36 @@ pub(super) async fn in_application_terms(
     })
 }
 
+/// The error for an item that does not satisfy the application's validator. It has no details if the proxy
+/// cannot evaluate the update, or cannot read the item because the error has ended the transaction.
+async fn invalid(run: &mut BucketCommand<'_>, failed: FailedUpdate<'_>) -> Result<WriteError, RunError> {
+    let found = before_update(run, failed).await?;
+    let after = match &found {
+        Some(found) => document_after_update(run, failed.task, found).await?,
+        None => None,
+    };
+    let id = found.as_ref().and_then(LocatedItem::id);
+    let Some(after) = after else {
+        let filter = failed.task.asked.filter;
+        let demanded = filter.and_then(|filter| get(filter, "_id"));
+        let id = id.or_else(|| demanded.filter(|id| id.as_document().is_none()));
+        return Ok(invalid_item::without_details(run, id));
+    };
+    let after = invalid_item::with_id(&after, id);
+    let error = invalid_item::errors(run, &[after]).await?.pop().flatten();
+    Ok(error.unwrap_or_else(|| invalid_item::not_found(run)))
+}
+
+/// The item before the update. `None`: unknown, because the error has ended the transaction.
+async fn before_update(run: &mut BucketCommand<'_>, failed: FailedUpdate<'_>) -> Result<Option<LocatedItem>, RunError> {
+    let may_read = !run.context.head.in_transaction();
+    match failed.found {
+        Some(found) if may_read || !is_pipeline(failed.task) => Ok(Some(found.clone())),
+        None if may_read => item_lookup::first(run, failed.task.wanted()).await,
+        _ => Ok(None),
+    }
+}
+
 /// The key that the update would give the item, and that another item holds. `None`: unknown, because the
 /// proxy cannot evaluate the update, or because the error has ended the transaction.
 async fn new_key(
@@ -74,12 +109,7 @@ async fn new_key(
 ) -> Result<Option<Result<IndexKey, PathThroughArray>>, RunError> {
     // The error has ended the transaction, so nothing can be read.
     let may_read = !run.context.head.in_transaction();
-    let found = match failed.found {
-        Some(found) if may_read || !is_pipeline(failed.task) => Some(found.clone()),
-        None if may_read => item_lookup::first(run, failed.task.wanted()).await?,
-        _ => None,
-    };
-    let Some(found) = found else {
+    let Some(found) = before_update(run, failed).await? else {
         return Ok(None);
     };
     let Some(item) = after_update(run, failed.task, &found).await? else {
@@ -118,8 +148,19 @@ async fn after_update(
     task: &ItemUpdate<'_>,
     found: &LocatedItem,
 ) -> Result<Option<Item>, RunError> {
+    let after = document_after_update(run, task, found).await?;
     let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
-    let after = match Wish::of(task.asked.change) {
+    Ok(after.and_then(|item| Item::prepare(run.shape, 0, &item, &mut KeepsTimestamps(&mut mint)).ok()))
+}
+
+/// The item after the update, as in a plain collection. `None`: the proxy cannot evaluate the update.
+async fn document_after_update(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    found: &LocatedItem,
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
+    Ok(match Wish::of(task.asked.change) {
         Some(Wish::Operators(operators)) => changed(&found.item, task.operator_update(operators), &mut mint).ok(),
         Some(Wish::Replacement(replacement)) => {
             let id = found.id().filter(|_| get(replacement, "_id").is_none());
@@ -130,9 +171,7 @@ async fn after_update(
             Evaluated::Failed(_) => None,
         },
         None => None,
-    };
-    let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
-    Ok(after.and_then(|item| Item::prepare(run.shape, 0, &item, &mut KeepsTimestamps(&mut mint)).ok()))
+    })
 }
 
 /// The keys among these that stored items have.

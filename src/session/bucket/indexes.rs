@@ -124,7 +124,7 @@ fn not_in_transaction(run: &BucketCommand<'_>, name: &str) -> Result<(), Command
 }
 
 /// The error after the last lost race with another writer.
-fn given_up(run: &BucketCommand<'_>) -> RunError {
+pub(super) fn given_up(run: &BucketCommand<'_>) -> RunError {
     let message = format!(
         "write conflict: the indexes of {} were changed at the same time: try again",
         run.namespace

@@ -1,6 +1,7 @@
 //! `insert`: stores items on pages, in rounds, until each is stored or has failed.
 //!
 //! [`prefetch`] reads head pages, existing `_id`s and existing keys of [unique indexes](unique_values),
+//! [`validity`] finds items that do not satisfy the application's validator,
 //! [`retry_recovery`] finds the items that an earlier attempt stored, [`dispatch`] sends the planned
 //! statements, [`write_concern`] waits for the client's write concern.
 
@@ -12,6 +13,7 @@ mod retry_recovery;
 mod transaction;
 mod undo;
 mod unique_values;
+mod validity;
 mod write_concern;
 
 use bson::Binary;
@@ -113,6 +115,7 @@ async fn rounds(
     let mut idle = 0_u32;
     let mut before = batch.pending();
     while before > 0 {
+        validity::learn(run, batch).await?;
         unique_values::learn(run, batch).await?;
         let suspects = prefetch::look(run, batch).await?;
         retry_recovery::recover(run, batch, suspects).await?;
@@ -129,6 +132,7 @@ async fn rounds(
         }
         pause(idle).await;
         ready = still_ready(run, batch, ready).await?;
+        run.collection = Some(ready.clone());
     }
     Ok(())
 }

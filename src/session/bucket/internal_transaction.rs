@@ -9,6 +9,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::spec::BinarySubtype;
 
 use super::command::BucketCommand;
+use super::invalid_item;
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::command::error::CommandError;
@@ -51,6 +52,16 @@ impl OwnTransaction {
         let (session, number) = run.context.link.own_transaction();
         Self {
             lsid: lsid(session),
+            number,
+        }
+    }
+
+    /// A transaction that is never committed. It may be begun while one of [`Self::unnumbered`] is in
+    /// progress.
+    pub(super) fn to_be_aborted(run: &mut BucketCommand<'_>) -> Self {
+        let (session, number) = run.context.link.own_transaction();
+        Self {
+            lsid: lsid(session ^ MASK),
             number,
         }
     }
@@ -223,6 +234,7 @@ pub(super) fn insert_of(
 ) -> RawDocumentBuf {
     let mut body = single("insert", run.namespace.collection);
     body.append(cstr!("documents"), array_of(&[document.to_owned()]));
+    invalid_item::append_bypass(run, &mut body);
     match transaction {
         Some(transaction) => transaction.append_to(run, &mut body, begins),
         None => run.context.inherited().append_to_write(&mut body),

@@ -8,9 +8,10 @@ use super::command::BucketCommand;
 use super::item_update::{ItemUpdate, in_words_of_the_application};
 use super::relocate::{RelocateOutcome, relocate, was_relocated};
 use super::retime::shift;
+use super::retry_on_swap::is_swap_error;
 use super::write_statement::{Origin, WriteCommand, send_one};
 use crate::command::document::get;
-use crate::command::error::WriteError;
+use crate::command::error::{ErrorCode, WriteError};
 use crate::command::update::is_replacement;
 use crate::pattern::bucket::change_stream::change_record::ChangeRecord;
 use crate::pattern::bucket::item::{Item, KeepsTimestamps};
@@ -46,7 +47,10 @@ pub(super) async fn change_key_or_time(
 ) -> Result<KeyOrTimeOutcome, RunError> {
     match change(run, task, found, elsewhere, stays).await {
         Err(RunError::Command(error)) => {
-            let refused = WriteError::of_command(&error).filter(|error| violation(&error.detail).is_some());
+            let refused = WriteError::of_command(&error).filter(|refused| {
+                let is_invalid = error.is(ErrorCode::DocumentValidationFailure) && !is_swap_error(&error);
+                is_invalid || violation(&refused.detail).is_some()
+            });
             let Some(refused) = refused else {
                 return Err(error.into());
             };

@@ -14,7 +14,7 @@ use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::find::misses_own_index;
 use crate::command::registry::Command;
 use crate::command::reply::succeeded;
-use crate::pattern::bucket::unique_index::is_violation;
+use crate::pattern::bucket::compact::is_refused_by_freeze;
 use crate::session::error::RunError;
 
 /// The most repetitions of a command. Swaps are rare.
@@ -25,8 +25,8 @@ pub(super) type CommandReply = Result<RawDocumentBuf, RunError>;
 /// Whether mongod refused the command because the collection is frozen, was swapped, or does not
 /// have the shape's indexes yet.
 pub(super) fn is_swap_error(error: &CommandError) -> bool {
-    if matches!(error, CommandError::Upstream(reply) if is_violation(reply)) {
-        return false;
+    if error.is(ErrorCode::DocumentValidationFailure) {
+        return !matches!(error, CommandError::Upstream(reply) if !is_refused_by_freeze(reply));
     }
     if let CommandError::Upstream(reply) = error
         && reply
@@ -35,13 +35,7 @@ pub(super) fn is_swap_error(error: &CommandError) -> bool {
     {
         return true;
     }
-    [
-        ErrorCode::DocumentValidationFailure,
-        ErrorCode::CollectionUuidMismatch,
-        ErrorCode::QueryPlanKilled,
-    ]
-    .into_iter()
-    .any(|code| error.is(code))
+    error.is(ErrorCode::CollectionUuidMismatch) || error.is(ErrorCode::QueryPlanKilled)
 }
 
 /// Like [`is_swap_error`], for the error of one statement.

@@ -8,9 +8,9 @@ use bson::{DateTime, Timestamp};
 
 use super::command::BucketCommand;
 use super::duplicate_key::is_of_filter;
-use super::insert;
 use super::item_update::{Evaluated, ItemUpdate};
 use super::write_statement::{Origin, WriteCommand, send_one};
+use super::{insert, invalid_item};
 use crate::command::document::{array_of, get, put, single};
 use crate::command::duplicate::duplicate_of;
 use crate::command::error::WriteError;
@@ -150,6 +150,7 @@ fn insert_of(run: &BucketCommand<'_>, task: &ItemUpdate<'_>, item: &RawDocument)
     if let Some(id) = task.statement_id {
         put(&mut body, "stmtId", id.saturating_add(BESIDE));
     }
+    invalid_item::append_bypass(run, &mut body);
     run.context.inherited().append_to_write(&mut body);
     body
 }

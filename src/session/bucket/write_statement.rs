@@ -131,6 +131,7 @@ pub(super) async fn send_counting(
             Failure::TooLarge(error)
             | Failure::Incompatible(error)
             | Failure::Final(error)
+            | Failure::Invalid(error)
             | Failure::Violation { error, .. } => {
                 return Err(error.into_command_error().into());
             }

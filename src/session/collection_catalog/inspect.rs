@@ -1,5 +1,6 @@
 //! Checks a collection: its options, its page index and, if that is missing, its documents.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
@@ -11,7 +12,7 @@ use crate::command::document::{get, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::reply::CursorReply;
 use crate::command::value_text::id_text;
-use crate::pattern::bucket::unique_index::is_validator;
+use crate::pattern::bucket::validator::PageValidator;
 use crate::pattern::bucket::{adopt, compact, index, pack};
 use crate::pattern::shape_marker;
 use crate::pattern::shapes::ItemIds;
@@ -102,8 +103,10 @@ impl CatalogSession<'_> {
                 .into());
         }
         let is_frozen = options.is_some_and(compact::is_frozen);
+        let validator = options.and_then(|options| get(options, compact::VALIDATOR)?.as_document());
+        let validator = validator.map(PageValidator::parse);
         if !is_frozen {
-            self.check_options(options)?;
+            self.check_options(options, matches!(validator, Some(None)))?;
         }
         let uuid = collection.get_document("info").ok().and_then(|info| get(info, "uuid"));
         let Some(RawBsonRef::Binary(uuid)) = uuid else {
@@ -120,6 +123,10 @@ impl CatalogSession<'_> {
                 uuid,
                 is_clustered,
                 has_item_id_index: indexes.has_item_ids,
+                validator: validator
+                    .flatten()
+                    .and_then(|validator| validator.enforced())
+                    .map(Arc::new),
                 has_images: !self.shape.change_streams() || options.and_then(images) == Some(true),
             },
             has_page_index: indexes.has_pages,
@@ -127,9 +134,8 @@ impl CatalogSession<'_> {
         }))
     }
 
-    fn check_options(&self, options: Option<&RawDocument>) -> Result<(), RunError> {
-        let validator = options.and_then(|options| get(options, "validator")?.as_document());
-        let is_of_indexes = validator.is_some_and(is_validator);
+    /// `is_foreign`: whether the validator has a clause of another program.
+    fn check_options(&self, options: Option<&RawDocument>, is_foreign: bool) -> Result<(), RunError> {
         let given = options
             .into_iter()
             .flat_map(RawDocument::iter)
@@ -138,7 +144,7 @@ impl CatalogSession<'_> {
         // In a clustered collection, `_id`s are unique.
         let are_unique = self.shape.item_ids() == ItemIds::Unique;
         let is_impossible = |name: &&str| {
-            (IMPOSSIBLE_OPTIONS.contains(name) && !(*name == "validator" && is_of_indexes))
+            (IMPOSSIBLE_OPTIONS.contains(name) && (is_foreign || *name != compact::VALIDATOR))
                 || (*name == CLUSTERED && !are_unique)
         };
         let impossible = given.into_iter().find(is_impossible);

@@ -1,12 +1,14 @@
 //! `listCollections`: mongod's reply without the proxy's item views, compacted copies and extras.
 
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::CrossCollectionCommand;
 use super::collection_lookup;
 use super::db_stats::VIEWS;
 use crate::command::arguments::{InheritedOptions, with_replaced};
-use crate::command::document::{array_of, get, single};
+use crate::command::document::{array_of, as_flag, get, single};
+use crate::command::reply::CursorReply;
+use crate::pattern::bucket::validator::options_of_application;
 use crate::pattern::bucket::{compact, items_view, pack};
 use crate::pattern::outlier::orphans::scratch_prefix;
 use crate::pattern::shapes::Shapes;
@@ -16,7 +18,11 @@ use crate::session::upstream::UpstreamKind;
 /// Whether the reply could contain the proxy's own collections and views.
 pub(super) fn may_reveal_own(shapes: &Shapes, database: &str, body: &RawDocument) -> bool {
     let buckets = shapes.buckets_in(database);
-    let ours = buckets.flat_map(|(collection, _)| [vec![items_view::name(collection)], copies_of(collection)].concat());
+    let ours = buckets.flat_map(|(collection, _)| {
+        // Its validator is the proxy's.
+        let names = vec![collection.to_owned(), items_view::name(collection)];
+        [names, copies_of(collection)].concat()
+    });
     let mut ours = ours.chain(extras_in(shapes, database));
     let filter = get(body, "filter").and_then(RawBsonRef::as_document);
     match filter.and_then(|filter| get(filter, "name")) {
@@ -28,6 +34,59 @@ pub(super) fn may_reveal_own(shapes: &Shapes, database: &str, body: &RawDocument
 
 pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = across.context.head.body();
+    let mut reply = without_own_collections(across, body).await?;
+    let has_options = get(body, "nameOnly").and_then(as_flag) != Some(true);
+    let open = CursorReply::parse(&reply).map(|cursor| cursor.id);
+    if let Some(id) = open.filter(|id| *id != 0 && has_options) {
+        // Only the first batch is rewritten, so it contains all collections.
+        let cursor = RawDocumentBuf::new();
+        let body = with_replaced(body, &[("cursor", Some(RawBsonRef::Document(&cursor)))]);
+        reply = without_own_collections(across, &body).await?;
+        let mut kill = single("killCursors", "$cmd.listCollections");
+        kill.append(cstr!("cursors"), [id].into_iter().collect::<RawArrayBuf>());
+        InheritedOptions::of(&body).append_identity(&mut kill);
+        across.context.link.run(&kill).await?;
+    }
+    let shapes = &across.context.settings.shapes;
+    Ok(with_options_of_application(shapes, across.context.head.database, reply))
+}
+
+/// The reply with the validators of the application instead of those of pages.
+fn with_options_of_application(shapes: &Shapes, database: &str, reply: RawDocumentBuf) -> RawDocumentBuf {
+    let Some(cursor) = CursorReply::parse(&reply) else {
+        return reply;
+    };
+    let is_bucket = |listed: &RawDocument| {
+        let name = get(listed, "name").and_then(RawBsonRef::as_str);
+        shapes
+            .buckets_in(database)
+            .any(|(collection, _)| name == Some(collection))
+    };
+    let mut batch = RawArrayBuf::new();
+    for listed in cursor.documents() {
+        match get(listed, "options").and_then(RawBsonRef::as_document) {
+            Some(options) if is_bucket(listed) => {
+                let options = options_of_application(options);
+                batch.push(with_replaced(
+                    listed,
+                    &[("options", Some(RawBsonRef::Document(&options)))],
+                ));
+            }
+            _ => batch.push(listed),
+        }
+    }
+    let cursor = get(&reply, "cursor").and_then(RawBsonRef::as_document);
+    let cursor = cursor.map(|cursor| with_replaced(cursor, &[("firstBatch", Some(RawBsonRef::Array(&batch)))]));
+    match cursor {
+        Some(cursor) => with_replaced(&reply, &[("cursor", Some(RawBsonRef::Document(&cursor)))]),
+        None => reply,
+    }
+}
+
+async fn without_own_collections(
+    across: &mut CrossCollectionCommand<'_>,
+    body: &RawDocument,
+) -> Result<RawDocumentBuf, RunError> {
     let filter = match get(body, "filter") {
         None | Some(RawBsonRef::Null) => None,
         Some(RawBsonRef::Document(filter)) => Some(filter),

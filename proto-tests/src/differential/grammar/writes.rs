@@ -171,6 +171,24 @@ declare_sites! {
     /// A write of a location.
     "geo.write" GeoWrite { Insert 3, Update 3, Delete 1 }
 
+    /// The validator of a collection.
+    "validator.form" ValidatorForm {
+        Field 3, Path 1, Key 2, KeyType 2, KeyAndField 2, KeyOrField 2, Nor 1, Conjunctions 1, OnId 1, Schema 4, SchemaOfKey 2, Closed 2,
+        SchemaAlternatives 2, SchemaAndQuery 1, Nested 1, Expression 1,
+    }
+
+    /// How the collection gets it.
+    "validator.creation" ValidatorCreation { Create 3, Modify 1 }
+
+    /// Its level or action.
+    "validator.option" ValidatorOption { None 6, Strict 1, Moderate 2, Off 1, Error 1, Warn 1 }
+
+    /// A write that may not satisfy it, or a change of the validator.
+    "validator.write" ValidatorWrite {
+        InsertOne 4, InsertMany 8, Set 5, Unset 2, SetNested 1, Stages 2, Replace 2, Move 3, FindAndModify 3, Upsert 2, Bypass 1, Delete 1,
+        Modify 3, Remove 1,
+    }
+
     /// Which document of an update of many is the first that fails.
     "scene.failing" Failing { First 1, Middle 3, Last 1 }
 }

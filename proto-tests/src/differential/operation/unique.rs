@@ -1,20 +1,24 @@
 //! Writes on a collection with a unique index. Many of them would store a second document with the same key.
 
-use anyhow::{Context as _, Result, ensure};
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use anyhow::{Context as _, Result};
+use bson::raw::cstr;
 use bson::{Bson, DateTime, Decimal128, Document, Regex, bson, doc};
 
 use super::scene::documents;
-use super::{Operation, Outcome, sent_again};
+use super::step::{Refusal, Step, same};
+use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon};
 use crate::differential::grammar::{UNIQUE, UniqueCreation, UniqueIndex, UniqueValue, UniqueWrite};
-use crate::differential::sides::{COLLECTION, field, show};
-use crate::differential::{Generator, Side, Sides, contents};
+use crate::differential::sides::COLLECTION;
+use crate::differential::{Generator, Sides, contents};
 
 /// The name of the index.
 const INDEX: &str = "unique";
-/// What the proxy says of an array inside a path of the index.
-const THROUGH_ARRAY: &str = "an array of documents inside a field of the unique index";
+/// What the proxy refuses.
+const REFUSALS: &[Refusal] = &[Refusal {
+    text: "an array of documents inside a field of the unique index",
+    reason: "array inside a path of a unique index",
+}];
 
 #[derive(Debug)]
 pub(super) struct Unique {
@@ -24,15 +28,6 @@ pub(super) struct Unique {
     is_early: bool,
     steps: Vec<Step>,
     canon: Canon,
-}
-
-#[derive(Debug)]
-struct Step {
-    command: Document,
-    /// How often it is sent as a retryable write; 0: it is none.
-    sent: u32,
-    /// Whether it is a transaction of its own.
-    is_transaction: bool,
 }
 
 pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
@@ -105,7 +100,8 @@ fn change_values(generator: &mut Generator, index: UniqueIndex, document: &mut D
     };
 }
 
-fn value(generator: &mut Generator) -> Option<Bson> {
+/// A value that other documents may have.
+pub(super) fn value(generator: &mut Generator) -> Option<Bson> {
     let number = generator.between(1, 12);
     Some(match generator.take::<UniqueValue>() {
         UniqueValue::Number => number.into(),
@@ -272,7 +268,9 @@ impl Operation for Unique {
             }
             let mut outcome = Outcome::Done;
             for step in &self.steps {
-                let of_step = step.run(sides, self.canon).with_context(|| step.command.to_string())?;
+                let of_step = step
+                    .run(sides, self.canon, REFUSALS)
+                    .with_context(|| step.command.to_string())?;
                 if of_step != Outcome::Done {
                     outcome = of_step;
                 }
@@ -282,111 +280,5 @@ impl Operation for Unique {
             }
             Ok(outcome)
         })
-    }
-}
-
-impl Step {
-    fn run(&self, sides: &mut Sides, canon: Canon) -> Result<Outcome> {
-        if self.is_transaction {
-            return self.run_in_transaction(sides, canon);
-        }
-        sent_again(sides, self.sent, |sides, fields| {
-            let command = |side: &Side| {
-                if fields.is_empty() {
-                    self.command.clone()
-                } else {
-                    side.in_session(&self.command, fields.clone())
-                }
-            };
-            let shaped = sides.shaped.run(&command(&sides.shaped))?;
-            if show(&shaped).contains(THROUGH_ARRAY) {
-                sides.refused("array inside a path of a unique index");
-                return Ok(Outcome::Refused);
-            }
-            let plain = sides.plain.run(&command(&sides.plain))?;
-            same(&[plain, shaped], sides, canon, &self.command)
-        })
-    }
-
-    fn run_in_transaction(&self, sides: &mut Sides, canon: Canon) -> Result<Outcome> {
-        let number = sides.next_number();
-        let begun = doc! { "txnNumber": number, "startTransaction": true, "autocommit": false };
-        let shaped = sides
-            .shaped
-            .run(&sides.shaped.in_session(&self.command, begun.clone()))?;
-        if show(&shaped).contains(THROUGH_ARRAY) {
-            sides.refused("array inside a path of a unique index");
-            return Ok(Outcome::Refused);
-        }
-        let plain = sides.plain.run(&sides.plain.in_session(&self.command, begun))?;
-        let outcome = same(&[plain, shaped], sides, canon, &self.command)?;
-        let mut replies = Vec::new();
-        for side in [&mut sides.plain, &mut sides.shaped] {
-            let fields = doc! { "txnNumber": number, "autocommit": false };
-            let mut commit = side.in_session(&doc! { "commitTransaction": 1 }, fields);
-            commit.insert("$db", "admin");
-            replies.push(side.connection.command_raw(&commit)?);
-        }
-        let codes: Vec<_> = replies.iter().map(|reply| reply.get_i32("code").ok()).collect();
-        ensure!(codes[0] == codes[1], "commit: {codes:?}");
-        Ok(outcome)
-    }
-}
-
-/// Compares the results of a command: counts, errors and documents.
-fn same(replies: &[RawDocumentBuf; 2], sides: &Sides, canon: Canon, command: &Document) -> Result<Outcome> {
-    let [plain, shaped] = replies;
-    let of_side = |side: &Side, reply: &RawDocument| -> Result<Document> {
-        let mut reply = Document::try_from(reply)?;
-        if let (Ok(value), true) = (reply.get_document_mut("value"), canon.without_id) {
-            value.remove("_id");
-        }
-        let compared = [
-            "n",
-            "nModified",
-            "upserted",
-            "writeErrors",
-            "ok",
-            "code",
-            "codeName",
-            "errmsg",
-            "keyPattern",
-        ];
-        let others = ["keyValue", "lastErrorObject", "value"];
-        let mut result = doc! {};
-        let is_build = command.contains_key("createIndexes");
-        for name in compared.into_iter().chain(others) {
-            // Which of several duplicates mongod reports for an index build is not defined.
-            if !is_build || !["errmsg", "keyValue"].contains(&name) {
-                result.extend(reply.get(name).map(|value| (name.to_owned(), neutral(side, value))));
-            }
-        }
-        Ok(result)
-    };
-    let (theirs, ours) = (of_side(&sides.plain, plain)?, of_side(&sides.shaped, shaped)?);
-    ensure!(theirs == ours, "{command}\n  plain:  {theirs}\n  shaped: {ours}");
-    let has_failed =
-        field(shaped, "writeErrors").is_some() || field(shaped, "ok").and_then(RawBsonRef::as_f64) != Some(1.0);
-    Ok(if has_failed { Outcome::Failed } else { Outcome::Done })
-}
-
-/// The value without the side's database, and without the order of fields at the top of a document.
-fn neutral(side: &Side, value: &Bson) -> Bson {
-    match value {
-        Bson::String(text) => side.neutral(text).into(),
-        Bson::Array(values) => values
-            .iter()
-            .map(|value| neutral(side, value))
-            .collect::<Vec<_>>()
-            .into(),
-        Bson::Document(document) => {
-            let mut fields: Vec<(String, Bson)> = document
-                .iter()
-                .map(|(name, value)| (name.clone(), neutral(side, value)))
-                .collect();
-            fields.sort_by(|(one, _), (other, _)| one.cmp(other));
-            fields.into_iter().collect::<Document>().into()
-        }
-        value => value.clone(),
     }
 }

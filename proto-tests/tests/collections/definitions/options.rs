@@ -18,6 +18,8 @@ fn options_of_a_new_collection_hold_or_are_refused() -> Result<()> {
             doc! { "indexOptionDefaults": { "storageEngine": { "wiredTiger": { "configString": "" } } } },
             doc! { "idIndex": { "key": { "_id": 1 }, "name": "_id_" } },
             doc! { "validationLevel": "moderate", "validationAction": "warn" },
+            doc! { "validator": { "k": { "$exists": true } } },
+            doc! { "validator": {} },
             doc! { "changeStreamPreAndPostImages": { "enabled": false } },
             doc! { "comment": "why", "writeConcern": { "w": 1 } },
         ];
@@ -62,8 +64,6 @@ fn options_of_a_new_collection_hold_or_are_refused() -> Result<()> {
         let impossible = [
             doc! { "capped": true, "size": 4096 },
             doc! { "collation": { "locale": "de" } },
-            doc! { "validator": { "k": 1 } },
-            doc! { "validator": {} },
             doc! { "timeseries": { "timeField": "at" } },
             doc! { "viewOn": "plain", "pipeline": [] },
             doc! { "viewOn": "others" },
@@ -92,6 +92,13 @@ fn collmod_changes_options_without_meaning_for_buckets() -> Result<()> {
             doc! { "validationLevel": "strict" },
             doc! { "validationAction": "error", "comment": "why", "writeConcern": { "w": 1 } },
             doc! { "validationLevel": "nonsense" },
+            doc! { "validationLevel": "moderate" },
+            doc! { "validationLevel": "off", "validationAction": "error" },
+            doc! { "validationAction": "warn" },
+            doc! { "validator": { "$jsonSchema": { "required": ["k"] } }, "validationAction": "warn" },
+            doc! { "validator": { "k": { "$exists": true } } },
+            doc! { "validator": { "$nonsense": 1 } },
+            doc! { "validator": {} },
             doc! { "changeStreamPreAndPostImages": { "enabled": false } },
             doc! { "changeStreamPreAndPostImages": {} },
             doc! { "cappedSize": 8192 },
@@ -108,11 +115,6 @@ fn collmod_changes_options_without_meaning_for_buckets() -> Result<()> {
         comparison.same(|_| doc! { "collMod": "others", "validationLevel": "off" })?;
         let refused = [
             doc! { "index": { "name": "_id_", "hidden": true, "expireAfterSeconds": 5 } },
-            doc! { "validator": { "k": 1 } },
-            // They would let writes pass that a frozen collection must refuse.
-            doc! { "validationLevel": "moderate" },
-            doc! { "validationLevel": "off", "validationAction": "error" },
-            doc! { "validationAction": "warn" },
             doc! { "viewOn": "plain", "pipeline": [] },
             doc! { "pipeline": [] },
             doc! { "expireAfterSeconds": 5 },

@@ -1,3 +1,4 @@
+use bson::raw::RawDocumentBuf;
 use bson::{DateTime, rawdoc};
 
 use super::*;

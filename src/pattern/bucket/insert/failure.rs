@@ -2,8 +2,10 @@
 
 use crate::command::error::WriteError;
 use crate::command::find::misses_own_index;
+use crate::pattern::bucket::freeze::is_refused_by_freeze;
 use crate::pattern::bucket::layout::path;
-use crate::pattern::bucket::unique_index::{Violation, is_violation, violation};
+use crate::pattern::bucket::unique_index::{Violation, violation};
+use crate::pattern::bucket::validator::is_invalid;
 use crate::pattern::bucket::{index, item_index};
 use crate::pattern::shapes::BucketShape;
 
@@ -25,6 +27,8 @@ pub enum Failure {
         /// mongod's error.
         error: WriteError,
     },
+    /// An item would not satisfy the validator of the application. mongod's error for the page.
+    Invalid(WriteError),
     /// The bucket would be too large.
     TooLarge(WriteError),
     /// An index of the application cannot contain the item beside the other items of the page.
@@ -58,9 +62,11 @@ pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
     match error.code {
         // A close misses with the first error, a push with the second.
         IMMUTABLE_FIELD | CONVERSION_FAILURE => Failure::Miss,
-        DOCUMENT_VALIDATION_FAILURE if is_violation(&error.detail) => violated(error),
-        // The collection is frozen, dropped or replaced.
-        DOCUMENT_VALIDATION_FAILURE | QUERY_PLAN_KILLED | COLLECTION_UUID_MISMATCH => Failure::NotReady,
+        DOCUMENT_VALIDATION_FAILURE if is_refused_by_freeze(&error.detail) => Failure::NotReady,
+        DOCUMENT_VALIDATION_FAILURE if is_invalid(&error.detail) => Failure::Invalid(error),
+        DOCUMENT_VALIDATION_FAILURE => violated(error),
+        // The collection is dropped or replaced.
+        QUERY_PLAN_KILLED | COLLECTION_UUID_MISMATCH => Failure::NotReady,
         code if misses_own_index(code, &error.message) => Failure::NotReady,
         BSON_OBJECT_TOO_LARGE | RESULT_TOO_LARGE => Failure::TooLarge(error),
         DUPLICATE_KEY => {

@@ -415,7 +415,9 @@ impl KeyBatch {
 
     fn learn(&mut self, statement: &InsertStatement, failure: Failure) -> Option<WriteError> {
         match failure {
-            Failure::Miss | Failure::Duplicate | Failure::Violation { .. } => self.ids_suspect = true,
+            Failure::Miss | Failure::Duplicate | Failure::Violation { .. } | Failure::Invalid(_) => {
+                self.ids_suspect = true;
+            }
             Failure::PageTaken | Failure::NotReady => {}
             Failure::NameTaken => self.name_is_taken(),
             Failure::TooLarge(_) | Failure::Incompatible(_) if statement.kind == StatementKind::Push => {

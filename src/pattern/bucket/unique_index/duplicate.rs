@@ -39,12 +39,6 @@ pub fn violation(error: &RawDocument) -> Option<Violation> {
     index_in(info).map(Violation::SamePage)
 }
 
-/// Whether mongod's error reports a violated [`validator`](super::validator).
-#[must_use]
-pub fn is_violation(error: &RawDocument) -> bool {
-    matches!(violation(error), Some(Violation::SamePage(_)))
-}
-
 /// The first value of [`INDEX_NAME`] in a document.
 fn index_in(document: &RawDocument) -> Option<String> {
     document.iter().flatten().find_map(|(name, value)| match value {

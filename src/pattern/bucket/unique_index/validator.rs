@@ -1,6 +1,6 @@
-//! The validator that keeps items of one page apart.
+//! The clauses of the [validator](crate::pattern::bucket::validator) that keep items of one page apart.
 //!
-//! Its clauses use the page's array of items only, so they hold for any key. A page without arrays at the
+//! They use the page's array of items only, so they hold for any key. A page without arrays at the
 //! indexed paths is checked by one set of its items' values. Only a page with arrays is checked by the set of
 //! all elements.
 
@@ -8,23 +8,13 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::rawdoc;
 
 use super::definition::UniqueIndex;
-use crate::command::document::{array_of, first_field, get, single};
+use crate::command::document::{array_of, get, single};
 use crate::pattern::bucket::expression::literal;
 use crate::pattern::shapes::BucketShape;
 
 /// The variable of a clause's expressions that contains the name of the index. mongod's error for a refused
 /// write contains the expressions.
 pub(super) const INDEX_NAME: &str = "mongoshape_unique_index";
-
-/// The validator for these indexes, as in a `collMod`. Empty without indexes.
-#[must_use]
-pub fn validator<'a>(shape: &BucketShape, indexes: impl IntoIterator<Item = &'a UniqueIndex>) -> RawDocumentBuf {
-    let clauses: Vec<RawDocumentBuf> = indexes.into_iter().map(|index| clause(shape, index)).collect();
-    if clauses.is_empty() {
-        return RawDocumentBuf::new();
-    }
-    single("$and", array_of(&clauses))
-}
 
 /// A clause of the validator.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,28 +36,13 @@ impl ClauseOfIndex {
     }
 }
 
-/// The clauses of a [`validator`].
+/// A clause as it is stored. `None`: it is not the clause of an index.
 #[must_use]
-pub fn clauses(validator: &RawDocument) -> Vec<ClauseOfIndex> {
-    let all = get(validator, "$and").and_then(RawBsonRef::as_array);
-    let clauses = all.into_iter().flatten().flatten().filter_map(RawBsonRef::as_document);
-    let clauses = clauses.filter_map(|clause| {
-        Some(ClauseOfIndex {
-            index: index_of(clause)?.to_owned(),
-            clause: clause.to_owned(),
-        })
-    });
-    clauses.collect()
-}
-
-/// Whether a collection's validator is one of [`validator`].
-#[must_use]
-pub fn is_validator(validator: &RawDocument) -> bool {
-    let all = match first_field(validator) {
-        Some(("$and", RawBsonRef::Array(all))) if validator.iter().count() == 1 => all,
-        first => return first.is_none(),
-    };
-    clauses(validator).len() == all.into_iter().count()
+pub fn clause_of_index(clause: &RawDocument) -> Option<ClauseOfIndex> {
+    Some(ClauseOfIndex {
+        index: index_of(clause)?.to_owned(),
+        clause: clause.to_owned(),
+    })
 }
 
 /// The name of the index of a clause.

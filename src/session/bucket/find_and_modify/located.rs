@@ -18,6 +18,7 @@ use crate::pattern::bucket::projection::Projection;
 use crate::pattern::bucket::unique_index::violation;
 use crate::pattern::bucket::update_by_position::{Demand, InPlace, Planned};
 use crate::pattern::bucket::upsert::check_filter;
+use crate::pattern::bucket::validator::is_invalid;
 use crate::pattern::shapes::BucketShape;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
@@ -421,6 +422,7 @@ fn failed(error: &WriteError) -> CommandError {
         code => {
             let known = [
                 ErrorCode::ConflictingUpdateOperators,
+                ErrorCode::DocumentValidationFailure,
                 ErrorCode::DollarPrefixedFieldName,
                 ErrorCode::DuplicateKey,
                 ErrorCode::ImmutableField,
@@ -461,7 +463,8 @@ async fn in_item_terms(
     Ok(with_replaced(reply, &[("errmsg", Some(RawBsonRef::String(&message)))]))
 }
 
-/// mongod's error for a second item with a key of a unique index. `None` for any other error.
+/// mongod's error for a second item with a key of a unique index, or for an item that does not satisfy the
+/// application's validator. `None` for any other error.
 pub(super) async fn duplicate(
     run: &mut BucketCommand<'_>,
     update: FailedUpdate<'_>,
@@ -479,8 +482,10 @@ pub(super) async fn duplicate(
     Ok(Some(refused))
 }
 
-/// mongod's error if it is about a unique index.
+/// mongod's error if it is about a unique index or the application's validator.
 fn write_error(reply: &RawDocument) -> Option<WriteError> {
-    violation(reply)?;
+    if !is_invalid(reply) {
+        violation(reply)?;
+    }
     WriteError::of_command(&CommandError::Upstream(reply.to_owned()))
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use bson::raw::{RawBson, RawDocumentBuf};
 
 use super::unique_values::{RefusedStatement, UniqueValues, waiting};
+use super::validity::Validity;
 use super::write_concern::Concern;
 use crate::command::document::{as_flag, get, single};
 use crate::command::duplicate::{duplicate_id, duplicate_id_in_clustered, duplicate_of};
@@ -55,6 +56,8 @@ pub(super) struct InsertBatch<'a> {
     pub(super) concern_error: Option<RawDocumentBuf>,
     /// The items' keys in the application's unique indexes.
     pub(super) unique: UniqueValues,
+    /// Whether the items satisfy the application's validator.
+    pub(super) validity: Validity,
     /// For each group, the position of the first item that waits for another with the same key.
     waiting: HashMap<usize, usize>,
     /// Whether the collection is known to be clustered.
@@ -87,6 +90,7 @@ impl<'a> InsertBatch<'a> {
             resent: Vec::new(),
             concern_error: None,
             unique: UniqueValues::default(),
+            validity: Validity::default(),
             waiting: HashMap::new(),
             is_clustered: false,
             last_answer: RawDocumentBuf::new(),
@@ -263,6 +267,7 @@ impl<'a> InsertBatch<'a> {
                 violation: violation.clone(),
                 error: error.clone(),
             }),
+            StatementOutcome::Failed(Failure::Invalid(_)) => self.validity.report(),
             StatementOutcome::Failed(_) | StatementOutcome::Unclear => metrics.conflicts.inc(),
         }
         let Some(group) = self.groups.get_mut(statement.group) else {

@@ -32,6 +32,7 @@ pub(super) fn collection() -> Of {
         .with("recordPreImages", true)
         .with("timeseries", doc! { "timeField": "at" })
         .with("validator", doc! { "q": 1 })
+        .but("validator", doc! { "validator": { "$expr": true } })
         .with("viewOn", "plain")
         .beside("pipeline", doc! { "viewOn": "plain", "pipeline": [] })
 }
@@ -40,10 +41,16 @@ pub(super) fn coll_mod() -> Of {
     Of::new("collMod", doc! { "collMod": COLLECTION })
         .with("changeStreamPreAndPostImages", doc! { "enabled": true })
         .with("changeStreamPreAndPostImages", doc! { "enabled": false })
-        .with("validationLevel", "strict")
-        .but("validationLevel", doc! { "validationLevel": "off" })
-        .with("validationAction", "error")
-        .but("validationAction", doc! { "validationAction": "warn" })
+        .with("validationLevel", "off")
+        .but(
+            "validationLevel",
+            doc! { "validator": { "_id": 0 }, "validationLevel": "strict" },
+        )
+        .with("validationAction", "warn")
+        .but(
+            "validationAction",
+            doc! { "validator": { "_id": 0 }, "validationLevel": "strict", "validationAction": "error" },
+        )
         .with("cappedSize", 8192)
         .with("cappedMax", 8)
         .with("clusteredIndex", doc! { "expireAfterSeconds": 10 })
@@ -57,7 +64,9 @@ pub(super) fn coll_mod() -> Of {
         .with("isTimeseriesNamespace", true)
         .with("recordPreImages", true)
         .with("timeseries", doc! { "granularity": "hours" })
-        .with("validator", doc! { "q": 1 })
+        .with("validator", doc! { "k": { "$exists": true } })
+        .but("validator", doc! { "validator": { "$expr": true } })
+        .with("validator", doc! {})
         .with("viewOn", "plain")
         .with("pipeline", Bson::Array(Vec::new()))
 }

@@ -1,0 +1,78 @@
+//! The validator of a collection of pages: the clauses of [unique indexes](super::unique_index), and one
+//! clause for the validator of the application.
+//!
+//! mongod evaluates a validator on pages. The application's clause demands that every item of a page
+//! satisfies the application's validator, so mongod refuses every write, of any client, after which an item
+//! does not ([decision](../../../docs/decisions/0038-a-validator-is-evaluated-for-every-item.md)).
+
+mod application;
+mod json_schema;
+mod page_condition;
+mod violation;
+
+#[cfg(test)]
+mod tests;
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+pub use self::application::{ApplicationValidator, options_of_application};
+pub use self::violation::{Verdict, is_invalid, verdict};
+use super::freeze::freeze;
+use super::unique_index::{ClauseOfIndex, clause_of_index};
+use crate::command::document::{array_of, first_field, single};
+
+/// The clauses of a validator of pages.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PageValidator {
+    /// The clauses of unique indexes.
+    pub indexes: Vec<ClauseOfIndex>,
+    /// The application's options.
+    pub application: Option<ApplicationValidator>,
+}
+
+impl PageValidator {
+    /// Parses the validator of a collection, or that of a frozen one. `None`: it has a clause of another
+    /// program.
+    #[must_use]
+    pub fn parse(validator: &RawDocument) -> Option<Self> {
+        let mut parsed = Self::default();
+        let all = match first_field(validator) {
+            Some(("$and", RawBsonRef::Array(all))) if validator.iter().count() == 1 => all,
+            first => return first.is_none().then_some(parsed),
+        };
+        for clause in all {
+            let clause = clause.ok()?.as_document()?;
+            if let Some(index) = clause_of_index(clause) {
+                parsed.indexes.push(index);
+            } else if let Some(application) = ApplicationValidator::of_clause(clause) {
+                parsed.application = Some(application);
+            } else if *clause != *freeze() {
+                return None;
+            }
+        }
+        Some(parsed)
+    }
+
+    /// The application's validator, if items must satisfy it.
+    #[must_use]
+    pub fn enforced(&self) -> Option<RawDocumentBuf> {
+        let application = self.application.as_ref();
+        let application = application.filter(|application| application.violated().is_some())?;
+        Some(application.validator().to_owned())
+    }
+
+    /// The validator, as in a `collMod`. Empty without clauses.
+    #[must_use]
+    pub fn document(&self) -> RawDocumentBuf {
+        let indexes = self.indexes.iter().map(|index| index.clause.clone());
+        let application = self
+            .application
+            .iter()
+            .map(|application| application.clause().to_owned());
+        let clauses: Vec<RawDocumentBuf> = indexes.chain(application).collect();
+        if clauses.is_empty() {
+            return RawDocumentBuf::new();
+        }
+        single("$and", array_of(&clauses))
+    }
+}

@@ -1,0 +1,203 @@
+//! `create` and `collMod` with a validator of the application.
+
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::command::BucketCommand;
+use super::page_validator::{self, Part, ValidatorState};
+use crate::command::arguments::{InheritedOptions, is_generic, with_replaced};
+use crate::command::collection::VALIDATION;
+use crate::command::document::{array_of, get, put, single};
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::reply::{CursorReply, copy_cluster_time};
+use crate::pattern::bucket::compact::VALIDATOR;
+use crate::pattern::bucket::validator::{ApplicationValidator, PageValidator, options_of_application};
+use crate::pattern::unsupported::Unsupported;
+use crate::session::error::RunError;
+
+/// mongod's prefix of a mistake in the validator of a `collMod`.
+const OF_COLL_MOD: &str = "Parsing of collection validator failed :: caused by :: ";
+
+/// Whether mongod refuses the validation options because of a type or a value.
+fn is_malformed(body: &RawDocument) -> bool {
+    let is = |name, values: &[&str]| match get(body, name) {
+        None | Some(RawBsonRef::Null) => true,
+        Some(RawBsonRef::String(value)) => values.contains(&value),
+        Some(_) => false,
+    };
+    let is_validator = matches!(
+        get(body, VALIDATOR),
+        None | Some(RawBsonRef::Document(_) | RawBsonRef::Null)
+    );
+    !(is_validator
+        && is("validationLevel", &["off", "strict", "moderate"])
+        && is("validationAction", &["error", "warn"]))
+}
+
+fn without_options(body: &RawDocument) -> RawDocumentBuf {
+    with_replaced(body, &VALIDATION.map(|name| (name, None)))
+}
+
+/// The `create` for mongod: the application's options become those of a collection of pages.
+pub(super) async fn creation(run: &mut BucketCommand<'_>, body: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+    if is_malformed(body) {
+        return Ok(body.to_owned());
+    }
+    let application = match ApplicationValidator::of_create(run.shape, body) {
+        Ok(application) => application,
+        Err(what) => return Err(refused(run, &what, "").await?.into()),
+    };
+    if application.is_none() {
+        return Ok(body.to_owned());
+    }
+    let mut creation = without_options(body);
+    if run.context.head.in_transaction() {
+        return Err(run.unsupported("a create with a validator in a transaction").into());
+    }
+    let validator = PageValidator {
+        application,
+        ..PageValidator::default()
+    };
+    put(&mut creation, VALIDATOR, validator.document());
+    put(&mut creation, "validationLevel", "moderate");
+    put(&mut creation, "validationAction", "error");
+    Ok(creation)
+}
+
+/// The reply to a `create` of a collection that exists with these options and without a validator of the
+/// application. mongod compares the validator of unique indexes, too. `None`: the options differ.
+pub(super) async fn reply_for_existing(
+    run: &mut BucketCommand<'_>,
+    creation: &RawDocument,
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    let mut command = single("listCollections", 1);
+    command.append(cstr!("filter"), single("name", run.namespace.collection));
+    InheritedOptions::of(run.context.head.body()).append_to_inspect(&mut command);
+    let listed = run.context.link.run(&command).await?;
+    let cursor = CursorReply::parse(&listed);
+    let described = cursor.as_ref().and_then(|cursor| cursor.documents().next());
+    let Some(options) = described.and_then(|described| get(described, "options")?.as_document()) else {
+        return Ok(None);
+    };
+    let validator = get(options, VALIDATOR).and_then(RawBsonRef::as_document);
+    let parsed = validator.and_then(PageValidator::parse);
+    if parsed.is_none_or(|parsed| parsed.indexes.is_empty()) {
+        return Ok(None);
+    }
+    let options = options_of_application(options);
+    let mut given = RawDocumentBuf::new();
+    for (name, value) in creation.iter().flatten().skip(1) {
+        if !is_generic(name.as_str()) {
+            given.append(name, value);
+        }
+    }
+    if given != options {
+        return Ok(None);
+    }
+    let mut reply = single("ok", 1.0);
+    copy_cluster_time(&mut reply, &listed);
+    Ok(Some(reply))
+}
+
+/// The error for a validator that has no equivalent on pages: mongod's error if it is malformed, after the
+/// prefix of the client's command.
+async fn refused(run: &mut BucketCommand<'_>, what: &Unsupported, prefix: &str) -> Result<CommandError, RunError> {
+    let validator = get(run.context.head.body(), VALIDATOR).and_then(RawBsonRef::as_document);
+    let Some(validator) = validator else {
+        return Ok(run.unsupported(what));
+    };
+    let no_documents = single("$documents", RawArrayBuf::new());
+    let stages = [no_documents, single("$match", validator)];
+    let mut command = single("aggregate", 1);
+    command.append(cstr!("pipeline"), array_of(&stages));
+    command.append(cstr!("cursor"), RawDocumentBuf::new());
+    InheritedOptions::of(run.context.head.body()).append_to_inspect(&mut command);
+    match run.context.link.validate(&command).await {
+        Err(RunError::Command(error)) => {
+            let message = format!("{prefix}{}", error.message());
+            let message = [("errmsg", Some(RawBsonRef::String(&message)))];
+            Ok(CommandError::Upstream(with_replaced(&error.into_reply(), &message)))
+        }
+        Err(error) => Err(error),
+        Ok(()) => Ok(run.unsupported(what)),
+    }
+}
+
+/// Executes a `collMod` with validation options.
+pub(super) async fn coll_mod(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+    let body = run.context.head.body();
+    let others = without_options(body);
+    let mut beside = others.iter().flatten().skip(1);
+    if is_malformed(body) || run.collection.is_none() || run.context.head.in_transaction() {
+        return run.context.link.run(body).await;
+    }
+    if let Some((other, _)) = beside.find(|(name, _)| !is_generic(name.as_str())) {
+        let what = format!("collMod of the validator together with '{other}'");
+        return Err(run.unsupported(&what).into());
+    }
+    if let Err(what) = ApplicationValidator::modified(None, run.shape, body) {
+        return Err(refused(run, &what, OF_COLL_MOD).await?.into());
+    }
+    let Some(before) = page_validator::state(run, Part::Application).await? else {
+        return run.context.link.run(body).await;
+    };
+    let before = before.validator.application;
+    // A validator that was not enforced before may have no equivalent on pages.
+    let after = ApplicationValidator::modified(before.as_ref(), run.shape, body);
+    let after = after.map_err(|what| run.unsupported(&what))?;
+    check_items(run, &after).await?;
+    let shape = run.shape;
+    let mut set = None;
+    let edit = |state: &ValidatorState| {
+        let mut validator = state.validator.clone();
+        // `after` has been possible, so it is possible with the options of another change.
+        let modified = ApplicationValidator::modified(validator.application.as_ref(), shape, body);
+        validator.application = Some(modified.unwrap_or_else(|_| after.clone()));
+        set.clone_from(&validator.application);
+        validator
+    };
+    let replaced = page_validator::replace(run, Part::Application, edit).await;
+    run.context.settings.catalog.forget(run.namespace);
+    replaced?;
+    // An item may have been written since the check.
+    if let Some(set) = set
+        && let Err(error) = check_items(run, &set).await
+    {
+        let edit = |state: &ValidatorState| {
+            let mut validator = state.validator.clone();
+            if validator.application.as_ref() == Some(&set) {
+                validator.application.clone_from(&before);
+            }
+            validator
+        };
+        page_validator::replace(run, Part::Application, edit).await?;
+        return Err(error);
+    }
+    run.context.link.run(&others).await
+}
+
+/// Refuses a validator that an existing item does not satisfy: its page could not be changed any more.
+async fn check_items(run: &mut BucketCommand<'_>, validator: &ApplicationValidator) -> Result<(), RunError> {
+    let Some(violated) = validator.violated() else {
+        return Ok(());
+    };
+    let mut command = single("find", run.namespace.collection);
+    command.append(cstr!("filter"), violated);
+    command.append(cstr!("projection"), single("_id", 1));
+    command.append(cstr!("limit"), 1);
+    command.append(cstr!("singleBatch"), true);
+    InheritedOptions::of(run.context.head.body()).append_to_inspect(&mut command);
+    let reply = match run.context.link.run(&command).await {
+        // mongod reports a mistake in the validator when it is set.
+        Err(RunError::Command(error)) if error.is(ErrorCode::BadValue) || error.is(ErrorCode::FailedToParse) => {
+            return Ok(());
+        }
+        reply => reply?,
+    };
+    let found = CursorReply::parse(&reply).is_some_and(|cursor| cursor.documents().next().is_some());
+    if !found {
+        return Ok(());
+    }
+    let what = "collMod with a validator that existing documents do not satisfy (find them with {$nor: [<the validator>]}, and change \
+                or delete them; or set validationAction: 'warn')";
+    Err(run.unsupported(what).into())
+}
