@@ -31,6 +31,7 @@ pub mod items_view;
 pub mod key;
 pub mod key_end;
 pub mod layout;
+pub mod merge;
 mod number;
 pub mod pack;
 pub mod page_locator;

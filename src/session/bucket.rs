@@ -16,7 +16,7 @@ mod explanation;
 pub(super) mod find;
 mod find_and_delete;
 mod find_and_modify;
-mod indexes;
+pub(super) mod indexes;
 mod insert;
 mod internal_transaction;
 mod item_lookup;

@@ -155,6 +155,11 @@ groups! {
     /// Writes on a collection with a unique index.
     UNIQUE "unique" [UniqueIndex, UniqueCreation]
 
+    /// A `$merge`.
+    MERGE "merge" [
+        MergeSource, MergeInto, MergeOn, MergeIndex, MergeMatched, MergeNotMatched, MergeDocuments, MergeOption,
+    ]
+
     /// A change stream.
     STREAM "stream" [StreamScope, StreamDocument, StreamBefore, StreamStages, StreamBatch, StreamEnd]
 }

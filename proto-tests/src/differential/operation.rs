@@ -12,6 +12,7 @@ mod find_and_modify;
 mod indexes;
 mod insert;
 mod lookup;
+mod merge;
 mod newest;
 mod newest_lookup;
 mod scene;
@@ -130,6 +131,9 @@ pub const SORTED: &[Family] = &[Family::new("sorted", 3, sorted::generate)];
 /// Writes on collections with a unique index.
 pub const UNIQUE: &[Family] = &[Family::new("unique", 1, unique::generate)];
 
+/// `$merge` into a collection of its own.
+pub const MERGE: &[Family] = &[Family::new("merge", 1, merge::generate)];
+
 /// Change streams, on a replica set.
 pub const STREAMS: &[Family] = &[Family {
     needs_sessions: true,
@@ -166,6 +170,7 @@ pub const ALL: &[Family] = &[
     Family::new("scene", 4, scene::generate),
     Family::new("sorted", 3, sorted::generate),
     Family::new("unique", 3, unique::generate),
+    Family::new("merge", 6, merge::generate),
     Family::new("create or drop", 1, collection::generate),
 ];
 
@@ -185,6 +190,7 @@ pub const ALL_IN_SESSIONS: &[Family] = &[
     Family::new("scene", 4, scene::generate),
     Family::new("sorted", 3, sorted::generate),
     Family::new("unique", 3, unique::generate),
+    Family::new("merge", 6, merge::generate),
     Family {
         needs_sessions: true,
         ..Family::new("transaction", 8, transaction::generate)

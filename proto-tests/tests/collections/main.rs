@@ -6,4 +6,5 @@ mod cross_collection;
 mod definitions;
 mod expiry;
 mod indexes;
+mod merge;
 mod refusals;

@@ -108,9 +108,6 @@ fn unsupported_pipeline_stages_are_refused() -> Result<()> {
     let stages = [
         doc! { "$out": COLLECTION },
         doc! { "$out": other.clone() },
-        doc! { "$merge": COLLECTION },
-        doc! { "$merge": { "into": COLLECTION } },
-        doc! { "$merge": { "into": other.clone() } },
         doc! { "$lookup": { "from": other, "pipeline": [], "as": "found" } },
         doc! { "$lookup": { "from": COLLECTION, "pipeline": [{ "$match": { "$where": "true" } }], "as": "found" } },
         first("$collStats"),

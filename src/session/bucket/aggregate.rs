@@ -10,6 +10,7 @@ use crate::command::aggregate::{Aggregate, as_find};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, as_whole_number, first_field, get, single};
 use crate::command::error::CommandError;
+use crate::command::merge::{self, Merge};
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::{count_pushdown, skip_scan, unwind};
 use crate::pattern::pipeline::{PipelinePosition, Pipelines};
@@ -158,13 +159,15 @@ struct Stages {
 async fn stored(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Result<Stages, RunError> {
     let mut pipelines = Pipelines::new(&run.context.settings.shapes, run.context.head.database);
     let refusals = run.context.refusals();
+    let (read, merge) = explained_merge(run, &aggregate.pipeline)?;
     let stages = pipelines
-        .stages(&aggregate.pipeline, PipelinePosition::Open)
+        .stages(read, PipelinePosition::Open)
         .map_err(|refused| refuse_stage(refusals, &refused))?;
-    let all_items = match count_pushdown::of_aggregate(run.shape, &stages) {
+    let mut all_items = match count_pushdown::of_aggregate(run.shape, &stages) {
         Some(counted) => counted,
         None => unwind::of_aggregate(run.shape, &stages).map_err(|what| run.unsupported(&what))?,
     };
+    all_items.extend(merge.map(RawDocument::to_owned));
     let may_be_repeated = may_be_repeated(run, aggregate);
     let skip_scan = may_be_repeated
         .then(|| skip_scan::of_aggregate(run.shape, run.namespace.collection, &stages))
@@ -182,6 +185,25 @@ async fn stored(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Resul
         filter: filter.map(RawDocument::to_owned),
         may_be_repeated: may_be_repeated && reached.is_empty(),
     })
+}
+
+/// The stages that read, and the last stage if it merges into a shaped collection: an explanation contains it as
+/// it is. Such an `aggregate` is otherwise executed by [`crate::session::merge`].
+fn explained_merge<'s, 'd>(
+    run: &BucketCommand<'_>,
+    pipeline: &'s [&'d RawDocument],
+) -> Result<(&'s [&'d RawDocument], Option<&'d RawDocument>), CommandError> {
+    let Some((last, read)) = pipeline.split_last() else {
+        return Ok((pipeline, None));
+    };
+    let into = merge::target(run.context.head.database, last);
+    if into.and_then(|into| run.context.settings.shapes.bucket(into)).is_none() {
+        return Ok((pipeline, None));
+    }
+    if Merge::parse(last).is_some_and(|merge| !merge.is_by_id()) {
+        return Err(run.unsupported("explain of a $merge by other fields than _id into a shaped collection"));
+    }
+    Ok((read, Some(last)))
 }
 
 /// Whether the pipeline of all items can be executed after mongod has [refused](is_refused) a skip scan. It

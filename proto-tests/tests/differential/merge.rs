@@ -1,0 +1,54 @@
+//! `$merge` into collections of each kind.
+
+use anyhow::Result;
+use proto_tests::differential::operation::MERGE;
+use proto_tests::differential::{Coverage, Run};
+use proto_tests::{ItemIds, Shape, mongod};
+
+use crate::{is_full, renamed, small_pages_of_two_key_fields, with_time};
+
+#[test]
+fn merges() -> Result<()> {
+    check_merges(mongod::shared(), false)
+}
+
+#[test]
+fn merges_in_sessions() -> Result<()> {
+    check_merges(mongod::shared_replica_set(), true)
+}
+
+fn check_merges(upstream: &mongod::Mongod, moves: bool) -> Result<()> {
+    let shapes = [
+        renamed(with_time(&["k"])),
+        small_pages_of_two_key_fields(),
+        Shape {
+            is_clustered: true,
+            max_items: 3,
+            ..Shape::new(&["k"])
+        },
+        Shape {
+            item_ids: ItemIds::Stored,
+            ..Shape::new(&["k"])
+        },
+    ];
+    let mut coverage = Coverage::default();
+    for (shape, seed) in shapes.into_iter().zip(501..) {
+        let seeds = if is_full() { 2 } else { 1 };
+        let run = Run {
+            shape: Shape {
+                items_change: true,
+                ..shape
+            },
+            outlier: None,
+            seeds: (0..seeds).map(|number| seed + 100 * number).collect(),
+            operations: if is_full() { 60 } else { 15 },
+            moves,
+            families: MERGE,
+            coverage,
+        };
+        let report = run.against(upstream)?;
+        assert!(report.disagreements.is_empty(), "{report}");
+        coverage = report.coverage;
+    }
+    Ok(())
+}
