@@ -208,7 +208,10 @@ mod tests {
         check(rawdoc! { "$merge": "b" }, Some("d.b"));
         check(rawdoc! { "$merge": { "into": "b" } }, Some("d.b"));
         check(rawdoc! { "$merge": { "into": { "coll": "b" } } }, Some("d.b"));
-        check(rawdoc! { "$merge": { "into": { "db": "e", "coll": "b" } } }, Some("e.b"));
+        check(
+            rawdoc! { "$merge": { "into": { "db": "e", "coll": "b" } } },
+            Some("e.b"),
+        );
         check(rawdoc! { "$merge": { "into": { "db": 1, "coll": "b" } } }, None);
         check(rawdoc! { "$merge": { "on": "b" } }, None);
         check(rawdoc! { "$merge": "b", "$out": "c" }, None);

@@ -12,6 +12,7 @@ mod delete;
 mod distinct;
 mod duplicate_key;
 mod explain;
+mod explain_write;
 mod explanation;
 pub(super) mod find;
 mod find_and_delete;

@@ -215,7 +215,8 @@ impl MergeCommand<'_> {
     }
 
     fn collated_source(&self) -> RunError {
-        self.unsupported("$merge into it from a collection with a collation").into()
+        self.unsupported("$merge into it from a collection with a collation")
+            .into()
     }
 
     fn reply(&self, source: &Source, writer: &MergeWriter<'_>) -> RawDocumentBuf {

@@ -46,7 +46,12 @@ fn several_batches_from_another_database_and_from_itself() -> Result<()> {
     let merging = start()?;
     let mut application = merging.shaped.application()?;
     application.command_ok(&merging.command(doc! {}))?;
-    let sum = |items: &[Document]| items.iter().map(|item| item.get_i32("n").unwrap_or_default()).sum::<i32>();
+    let sum = |items: &[Document]| {
+        items
+            .iter()
+            .map(|item| item.get_i32("n").unwrap_or_default())
+            .sum::<i32>()
+    };
     ensure!(merging.items()?.len() == 120 && sum(&merging.items()?) == COUNT * (COUNT - 1) / 2);
     // Each item gets the number of another one of the same collection.
     let own = doc! {
@@ -57,7 +62,10 @@ fn several_batches_from_another_database_and_from_itself() -> Result<()> {
     };
     application.command_ok(&own)?;
     let items = merging.items()?;
-    ensure!(items.len() == 120 && sum(&items) == COUNT * (COUNT + 1) / 2, "{items:?}");
+    ensure!(
+        items.len() == 120 && sum(&items) == COUNT * (COUNT + 1) / 2,
+        "{items:?}"
+    );
     Ok(())
 }
 
@@ -74,7 +82,11 @@ fn two_proxies_merge_the_same_documents() -> Result<()> {
     thread::scope(|scope| -> Result<()> {
         let threads = addresses.map(|address| {
             let command = &command;
-            scope.spawn(move || proto_tests::raw::Connection::open(address)?.command_ok(command).map(drop))
+            scope.spawn(move || {
+                proto_tests::raw::Connection::open(address)?
+                    .command_ok(command)
+                    .map(drop)
+            })
         });
         for thread in threads {
             thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
@@ -110,7 +122,8 @@ fn explained_without_a_change() -> Result<()> {
     let merging = start()?;
     let mut application = merging.shaped.application()?;
     application.command_ok(&merging.shaped.insert(&[doc! { "_id": 1, "k": 1 }]))?;
-    let aggregate = doc! { "aggregate": COLLECTION, "pipeline": [{ "$set": { "x": 1 } }, { "$merge": COLLECTION }], "cursor": {} };
+    let aggregate =
+        doc! { "aggregate": COLLECTION, "pipeline": [{ "$set": { "x": 1 } }, { "$merge": COLLECTION }], "cursor": {} };
     let mut option = aggregate.clone();
     option.extend(doc! { "explain": true, "$db": &merging.shaped.database });
     let command = doc! { "explain": aggregate, "verbosity": "executionStats", "$db": &merging.shaped.database };

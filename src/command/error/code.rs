@@ -202,7 +202,10 @@ pub(super) fn name_of_write_error(code: i32) -> String {
         ErrorCode::BsonObjectTooLarge,
         ErrorCode::DuplicateKey,
     ];
-    let known = KNOWN.iter().find(|known| known.number() == code).map(|known| known.name());
+    let known = KNOWN
+        .iter()
+        .find(|known| known.number() == code)
+        .map(|known| known.name());
     let name = known.or_else(|| name_of_server_error(code));
     name.map_or_else(|| format!("Location{code}"), str::to_owned)
 }

@@ -54,7 +54,10 @@ impl Source {
         if let Some(cursor) = CursorReply::parse(&source.last_answer) {
             (source.id, source.snapshot_time) = (cursor.id, cursor.snapshot_time);
             let cursor = source.last_answer.get_document("cursor");
-            source.namespace = cursor.and_then(|cursor| cursor.get_str("ns")).unwrap_or_default().to_owned();
+            source.namespace = cursor
+                .and_then(|cursor| cursor.get_str("ns"))
+                .unwrap_or_default()
+                .to_owned();
         }
         Ok(source)
     }
@@ -108,15 +111,15 @@ impl Source {
 
     fn append_collection(&self, command: &mut RawDocumentBuf) {
         let namespace = Namespace::parse(&self.namespace);
-        put(command, "collection", namespace.map_or("", |namespace| namespace.collection));
+        put(
+            command,
+            "collection",
+            namespace.map_or("", |namespace| namespace.collection),
+        );
     }
 
     /// Closes the cursor and returns the error.
-    pub(super) async fn abandon(
-        self,
-        run: &mut MergeCommand<'_>,
-        error: RunError,
-    ) -> Result<RawDocumentBuf, RunError> {
+    pub(super) async fn abandon(self, run: &mut MergeCommand<'_>, error: RunError) -> Result<RawDocumentBuf, RunError> {
         if self.id == 0 || !matches!(error, RunError::Command(_)) {
             return Err(error);
         }

@@ -10,7 +10,9 @@ use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::command::header::CommandHeader;
 use crate::command::merge::{Merge, WhenMatched, WhenNotMatched};
-use crate::pattern::bucket::merge::{MergeStrategy, MergedDocument, StatementOptions, Upsert, failed, is_match, no_match};
+use crate::pattern::bucket::merge::{
+    MergeStrategy, MergedDocument, StatementOptions, Upsert, failed, is_match, no_match,
+};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::BucketCommand;
 use crate::session::error::RunError;
@@ -65,7 +67,8 @@ impl Written {
     /// Takes the result of the statement at `position`.
     fn add(&mut self, position: usize, written: Written) {
         self.n = self.n.saturating_add(written.n);
-        self.failed.extend(written.failed.into_values().map(|error| (position, error)));
+        self.failed
+            .extend(written.failed.into_values().map(|error| (position, error)));
     }
 }
 
@@ -91,11 +94,7 @@ impl<'a> MergeWriter<'a> {
 
     /// Writes a batch. As in mongod, a document that cannot be written does not keep the others from being
     /// written, and the first failure is the error of the command.
-    pub(super) async fn write(
-        &mut self,
-        run: &mut MergeCommand<'_>,
-        batch: &[MergedDocument],
-    ) -> Result<(), RunError> {
+    pub(super) async fn write(&mut self, run: &mut MergeCommand<'_>, batch: &[MergedDocument]) -> Result<(), RunError> {
         let all: Vec<usize> = (0..batch.len()).collect();
         let as_they_are = |document: &MergedDocument| document.is_inserted_as_it_is(&self.merge);
         let written = match self.strategy {
@@ -236,7 +235,9 @@ impl<'a> MergeWriter<'a> {
             }
             left = conflicts;
             if attempt.saturating_add(1) < MAX_SWAPS {
-                written.failed.retain(|position, _| left.iter().all(|(other, _)| other != position));
+                written
+                    .failed
+                    .retain(|position, _| left.iter().all(|(other, _)| other != position));
             }
         }
         Ok(written)

@@ -64,7 +64,8 @@ fn make_up(generator: &mut Generator) -> Merge {
     pipeline.push(doc! { "$merge": stage(generator, index) });
     let mut command = doc! { "aggregate": source, "pipeline": pipeline, "cursor": {} };
     command.extend(option(generator));
-    let unique = |key: Document| doc! { "createIndexes": COLLECTION, "indexes": [{ "key": key, "name": "u", "unique": true }] };
+    let unique =
+        |key: Document| doc! { "createIndexes": COLLECTION, "indexes": [{ "key": key, "name": "u", "unique": true }] };
     Merge {
         documents: existing,
         index: match index {
@@ -119,7 +120,10 @@ fn merged(generator: &mut Generator, kind: MergeDocuments) -> Vec<Document> {
 fn source(generator: &mut Generator, merged: &[Document]) -> (Bson, Vec<Document>, Vec<Document>) {
     let literal: Vec<Document> = merged.iter().map(|document| doc! { "$literal": document }).collect();
     let insert = |collection: &str| {
-        let documents: Vec<Document> = (0..).zip(merged).map(|(id, document)| doc! { "_id": id, "d": document }).collect();
+        let documents: Vec<Document> = (0..)
+            .zip(merged)
+            .map(|(id, document)| doc! { "_id": id, "d": document })
+            .collect();
         doc! { "insert": collection, "documents": documents }
     };
     let replace = vec![doc! { "$replaceWith": "$d" }];
@@ -205,7 +209,10 @@ fn with_let() -> Vec<(Document, Bson)> {
             bson!([{ "$set": { "status": ["$$x", "$$new.n"] } }]),
         ),
         (doc! { "x": "$missing" }, bson!([{ "$set": { "status": "$$x" } }])),
-        (doc! { "x": { "y": ["$n", "$missing"] } }, bson!([{ "$set": { "status": "$$x.y" } }])),
+        (
+            doc! { "x": { "y": ["$n", "$missing"] } },
+            bson!([{ "$set": { "status": "$$x.y" } }]),
+        ),
         (doc! {}, bson!([{ "$set": { "status": "$$new.n" } }])),
         (doc! { "x": { "$divide": [1, { "$subtract": ["$n", 6] }] } }, bson!([])),
     ]
@@ -331,7 +338,12 @@ impl Operation for Merge {
             let plain = sides.plain.run(&of_side(&sides.plain, &self.command))?;
             let outcome = compare::outcomes(&plain, &shaped).with_context(|| show(&shaped))?;
             for name in ["keyPattern", "keyValue"] {
-                ensure!(field(&plain, name) == field(&shaped, name), "{}\n{}", show(&plain), show(&shaped));
+                ensure!(
+                    field(&plain, name) == field(&shaped, name),
+                    "{}\n{}",
+                    show(&plain),
+                    show(&shaped)
+                );
             }
             let cursors = [(&sides.plain, &plain), (&sides.shaped, &shaped)].map(|(side, reply)| cursor(side, reply));
             ensure!(cursors[0] == cursors[1], "{cursors:?}");
