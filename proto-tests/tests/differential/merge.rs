@@ -41,7 +41,7 @@ fn check_merges(upstream: &mongod::Mongod, moves: bool) -> Result<()> {
             },
             outlier: None,
             seeds: (0..seeds).map(|number| seed + 100 * number).collect(),
-            operations: if is_full() { 60 } else { 15 },
+            operations: if is_full() { 60 } else { 8 },
             moves,
             families: MERGE,
             coverage,

@@ -156,6 +156,9 @@ declare_sites! {
         UpsertByValue 2, Delete 2, Drop 1, Create 1, CreateOther 1,
     }
 
+    /// A `$merge`.
+    "merge" MergeForm { Ordinary 6, Mistake 1 }
+
     /// What a `$merge` reads.
     "merge.source" MergeSource { Itself 2, Another 2, Plain 3, View 1, Documents 2, Missing 1 }
 

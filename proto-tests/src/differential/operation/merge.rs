@@ -9,7 +9,8 @@ use super::scene::documents;
 use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon};
 use crate::differential::grammar::{
-    MERGE, MergeDocuments, MergeIndex, MergeInto, MergeMatched, MergeNotMatched, MergeOn, MergeOption, MergeSource,
+    MERGE, MergeDocuments, MergeForm, MergeIndex, MergeInto, MergeMatched, MergeNotMatched, MergeOn, MergeOption,
+    MergeSource,
 };
 use crate::differential::sides::{ANOTHER, COLLECTION, field, show};
 use crate::differential::{Generator, Side, Sides, contents};
@@ -35,10 +36,10 @@ struct Merge {
 }
 
 pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
-    if generator.chance(15) {
-        return Box::new(mistake(generator));
-    }
-    Box::new(generator.group(&MERGE, make_up))
+    Box::new(match generator.take::<MergeForm>() {
+        MergeForm::Ordinary => generator.group(&MERGE, make_up),
+        MergeForm::Mistake => mistake(generator),
+    })
 }
 
 fn make_up(generator: &mut Generator) -> Merge {
