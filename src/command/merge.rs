@@ -10,7 +10,7 @@ pub const NEW: &str = "new";
 
 /// A well-formed `$merge`. mongod checks what is not parsed here.
 #[derive(Clone, Debug)]
-pub struct Merge<'a> {
+pub struct MergeStage<'a> {
     /// The fields that identify a document, in the order of their names.
     pub on: Vec<&'a str>,
     /// Whether the client named the fields.
@@ -75,7 +75,7 @@ fn arguments(stage: &RawDocument) -> Option<RawBsonRef<'_>> {
     (name == "$merge").then_some(value)
 }
 
-impl<'a> Merge<'a> {
+impl<'a> MergeStage<'a> {
     /// Parses a stage that has a [`target`]. `None`: it is malformed.
     #[must_use]
     pub fn parse(stage: &'a RawDocument) -> Option<Self> {
@@ -222,7 +222,7 @@ mod tests {
     fn parses_what_mongod_accepts() {
         let on = |on: RawDocumentBuf| {
             let stage = rawdoc! { "$merge": { "into": "b", "on": on.get("on").unwrap().unwrap() } };
-            Merge::parse(&stage).map(|merge| merge.on.join(" "))
+            MergeStage::parse(&stage).map(|merge| merge.on.join(" "))
         };
         assert_eq!(on(rawdoc! { "on": "a" }).as_deref(), Some("a"));
         assert_eq!(on(rawdoc! { "on": ["b", "a.c"] }).as_deref(), Some("a.c b"));
@@ -237,9 +237,9 @@ mod tests {
             assert_eq!(on(malformed), None);
         }
         let variables = rawdoc! { "$merge": { "into": "b", "let": { "new": "$$ROOT", "x": 1 }, "whenMatched": [] } };
-        let variables = Merge::parse(&variables).and_then(|merge| merge.let_variables);
+        let variables = MergeStage::parse(&variables).and_then(|merge| merge.let_variables);
         assert_eq!(variables, Some(rawdoc! { "x": 1 }));
-        assert!(Merge::parse(&rawdoc! { "$merge": { "into": "b", "into": "c" } }).is_none());
-        assert!(Merge::parse(&rawdoc! { "$merge": { "into": "b", "whenMatched": "x" } }).is_none());
+        assert!(MergeStage::parse(&rawdoc! { "$merge": { "into": "b", "into": "c" } }).is_none());
+        assert!(MergeStage::parse(&rawdoc! { "$merge": { "into": "b", "whenMatched": "x" } }).is_none());
     }
 }

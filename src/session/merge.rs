@@ -1,9 +1,9 @@
 //! `$merge` into a bucket collection, from any source.
 //!
-//! The pipeline without its last stage is executed as a client's `aggregate` would be. Its documents are collected
-//! to batches of 16 MB, as in mongod, and each batch is written by the code that executes `insert` and `update`. So
-//! an error of the pipeline before the first 16 MB changes nothing, and an error of a write leaves the other
-//! documents of its batch written (`docs/decisions/0039-merge-is-executed-by-the-proxy.md`).
+//! The pipeline without its last stage is executed as a client's `aggregate` would be. Its documents are
+//! collected to batches of 16 MB, as in mongod, and each batch is written by the code that executes `insert`
+//! and `update`. So an error of the pipeline before the first 16 MB changes nothing, and an error of a write
+//! leaves the other documents of its batch written (`docs/decisions/0039-merge-is-executed-by-the-proxy.md`).
 
 mod source;
 mod write;
@@ -24,7 +24,7 @@ use crate::command::arguments::{is_generic, with_replaced};
 use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::header::CommandHeader;
-use crate::command::merge::Merge;
+use crate::command::merge::MergeStage;
 use crate::command::namespace::Namespace;
 use crate::command::reply::{CursorReply, exhausted_cursor};
 use crate::pattern::bucket::item_index::{Indexes, is_id_key, is_partial, is_unique, key};
@@ -38,8 +38,8 @@ struct MergeCommand<'a> {
     shape: &'a BucketShape,
 }
 
-/// Executes an `aggregate` whose last stage merges into a shaped collection, and returns its reply. Not cancel
-/// safe: after a cancellation the upstream connection is unusable.
+/// Executes an `aggregate` whose last stage merges into a shaped collection, and returns its reply. Not
+/// cancel safe: after a cancellation the upstream connection is unusable.
 pub(super) async fn run(context: CommandContext<'_>, into: &ShapedTarget<'_>) -> Result<RawDocumentBuf, RunError> {
     match into.shape() {
         Shape::Bucket(shape) => MergeCommand { context, into, shape }.run().await,
@@ -70,7 +70,7 @@ impl MergeCommand<'_> {
         let Some((stage, stages)) = aggregate.pipeline.split_last() else {
             return Err(self.unsupported("this form of $merge into it").into());
         };
-        let parsed = Merge::parse(stage);
+        let parsed = MergeStage::parse(stage);
         let collation = aggregate.collation.filter(|collation| !is_simple(collation));
         self.validate(stage, parsed.as_ref(), collation).await?;
         if self.option("readConcern", "level").and_then(RawBsonRef::as_str) == Some("linearizable") {
@@ -127,12 +127,12 @@ impl MergeCommand<'_> {
         Ok(())
     }
 
-    /// Has mongod check the stage and the command's options: it explains the stage on the command's source, which
-    /// writes nothing.
+    /// Has mongod check the stage and the command's options: it explains the stage on the command's
+    /// source, which writes nothing.
     async fn validate(
         &mut self,
         stage: &RawDocument,
-        merge: Option<&Merge<'_>>,
+        merge: Option<&MergeStage<'_>>,
         collation: Option<&RawDocument>,
     ) -> Result<(), RunError> {
         let Some(merge) = merge else {
@@ -170,9 +170,9 @@ impl MergeCommand<'_> {
         self.context.link.run(&command).await.map(drop)
     }
 
-    /// Fails if no unique index has the fields of `on`. Returns whether the collection has a unique index besides
-    /// that of `_id`.
-    async fn check_index(&mut self, merge: &Merge<'_>, collation: Option<&RawDocument>) -> Result<bool, RunError> {
+    /// Fails if no unique index has the fields of `on`. Returns whether the collection has a unique index
+    /// besides that of `_id`.
+    async fn check_index(&mut self, merge: &MergeStage<'_>, collation: Option<&RawDocument>) -> Result<bool, RunError> {
         let database = RawBsonRef::String(self.into.namespace.database);
         let body = with_replaced(self.context.head.body(), &[("$db", Some(database))]);
         let head = CommandHeader::of_body(&body)?;
@@ -241,7 +241,7 @@ impl MergeCommand<'_> {
 }
 
 /// The client's command without its last stage.
-fn source_command(body: &RawDocument, stages: &[&RawDocument], merge: &Merge<'_>) -> RawDocumentBuf {
+fn source_command(body: &RawDocument, stages: &[&RawDocument], merge: &MergeStage<'_>) -> RawDocumentBuf {
     let mut pipeline: RawArrayBuf = stages.iter().copied().collect();
     if let Some(stage) = with_variables(merge) {
         pipeline.push(stage);

@@ -98,8 +98,8 @@ pub(super) fn decide<'a>(settings: &Arc<Settings>, head: &CommandHeader<'a>) -> 
     }
 }
 
-/// The shaped collection into which the last stage of an `aggregate` merges. An outlier collection as the source
-/// refuses the stage.
+/// The shaped collection into which the last stage of an `aggregate` merges. An outlier collection as the
+/// source refuses the stage.
 fn merged_into<'a>(shapes: &Lookup<'_>, head: &CommandHeader<'a>) -> Option<ShapedTarget<'a>> {
     if head.command != Command::Aggregate || get(head.body(), "explain").and_then(as_flag) == Some(true) {
         return None;
@@ -112,7 +112,8 @@ fn merged_into<'a>(shapes: &Lookup<'_>, head: &CommandHeader<'a>) -> Option<Shap
     (!source.as_ref().is_some_and(is_outlier)).then_some(into)
 }
 
-/// Whether the command explains one on a bucket collection: its pipeline is rewritten as that of an `aggregate`.
+/// Whether the command explains one on a bucket collection: its pipeline is rewritten as that of an
+/// `aggregate`.
 fn explains_bucket(shapes: &Lookup<'_>, head: &CommandHeader<'_>) -> bool {
     let explained = head.namespace().filter(|_| head.command == Command::Explain);
     let explained = explained.and_then(|namespace| shapes.rewritten(namespace));

@@ -7,7 +7,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use super::item::IdSource;
 use crate::command::document::{append_fields, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
-use crate::command::merge::{Merge, NEW, WhenMatched, WhenNotMatched};
+use crate::command::merge::{MergeStage, NEW, WhenMatched, WhenNotMatched};
 
 /// The fields of a result that has the document and the client's variables.
 const DOCUMENT: &str = "d";
@@ -34,13 +34,13 @@ pub enum MergeStrategy {
 impl MergeStrategy {
     /// `has_unique_index`: whether the collection has one besides that of `_id`.
     #[must_use]
-    pub fn of(merge: &Merge<'_>, has_unique_index: bool, has_collation: bool) -> Self {
+    pub fn of(merge: &MergeStage<'_>, has_unique_index: bool, has_collation: bool) -> Self {
         let is_pipeline = matches!(merge.when_matched, WhenMatched::Pipeline(_));
         match (merge.when_matched, merge.when_not_matched) {
             (WhenMatched::Fail, _) => Self::Insert,
             (_, WhenNotMatched::Discard | WhenNotMatched::Fail) => Self::Update,
-            // mongod validates the stages with the variables of each document, also if there is nothing to change.
-            // An upsert that inserts cannot have a collation.
+            // mongod validates the stages with the variables of each document, also if there is nothing to
+            // change. An upsert that inserts cannot have a collation.
             _ if is_pipeline || has_collation => Self::UpdateThenInsert,
             _ if merge.is_by_id() && !has_unique_index => Self::InsertThenUpdate,
             _ => Self::Upsert,
@@ -48,10 +48,10 @@ impl MergeStrategy {
     }
 }
 
-/// The last stage of the pipeline that is executed instead, if the client has variables: mongod evaluates them
-/// for each document.
+/// The last stage of the pipeline that is executed instead, if the client has variables: mongod evaluates
+/// them for each document.
 #[must_use]
-pub fn with_variables(merge: &Merge<'_>) -> Option<RawDocumentBuf> {
+pub fn with_variables(merge: &MergeStage<'_>) -> Option<RawDocumentBuf> {
     let variables = merge.let_variables.as_ref()?;
     let mut both = single(DOCUMENT, "$$ROOT");
     put(&mut both, VARIABLES, variables);
@@ -74,7 +74,7 @@ impl MergedDocument {
     ///
     /// # Errors
     /// A field that identifies the document is missing, null or an array.
-    pub fn of(merge: &Merge<'_>, result: &RawDocument, ids: &mut impl IdSource) -> Result<Self, CommandError> {
+    pub fn of(merge: &MergeStage<'_>, result: &RawDocument, ids: &mut impl IdSource) -> Result<Self, CommandError> {
         let given = |name| get(result, name).and_then(RawBsonRef::as_document);
         let (document, variables) = match merge.let_variables {
             Some(_) => (given(DOCUMENT).unwrap_or(result), given(VARIABLES)),
@@ -107,7 +107,7 @@ impl MergedDocument {
     /// Whether an `insert` stores the same as an upsert. `$set` and `$setOnInsert` take a field's name as a
     /// path, and keep an empty timestamp.
     #[must_use]
-    pub fn is_inserted_as_it_is(&self, merge: &Merge<'_>) -> bool {
+    pub fn is_inserted_as_it_is(&self, merge: &MergeStage<'_>) -> bool {
         let is_set = matches!(merge.when_matched, WhenMatched::Merge | WhenMatched::KeepExisting);
         !is_set
             || self.document.iter().flatten().all(|(name, value)| {
@@ -119,7 +119,7 @@ impl MergedDocument {
 
     /// The statement of an `update`.
     #[must_use]
-    pub fn statement(&self, merge: &Merge<'_>, options: StatementOptions<'_>) -> RawDocumentBuf {
+    pub fn statement(&self, merge: &MergeStage<'_>, options: StatementOptions<'_>) -> RawDocumentBuf {
         let mut statement = single("q", &self.filter);
         match merge.when_matched {
             WhenMatched::Replace => statement.append(cstr!("u"), &self.document),
@@ -190,14 +190,14 @@ fn scalar<'a>(document: &'a RawDocument, path: &str) -> Result<RawBsonRef<'a>, C
 
 /// Whether an error reports that a document with the same values of `on` exists.
 #[must_use]
-pub fn is_match(merge: &Merge<'_>, error: &WriteError) -> bool {
+pub fn is_match(merge: &MergeStage<'_>, error: &WriteError) -> bool {
     error.code == ErrorCode::DuplicateKey.number()
         && get(&error.detail, "keyPattern").is_some_and(|pattern| merge.is_supported_by(&single("key", pattern)))
 }
 
 /// The command's error for the first document that could not be written.
 #[must_use]
-pub fn failed(merge: &Merge<'_>, error: WriteError) -> CommandError {
+pub fn failed(merge: &MergeStage<'_>, error: WriteError) -> CommandError {
     let context = if error.code == ErrorCode::ImmutableField.number() {
         "$merge failed to update the matching document, did you attempt to modify the _id or the shard key?"
     } else if error.code != ErrorCode::DuplicateKey.number() {

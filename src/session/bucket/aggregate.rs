@@ -10,7 +10,7 @@ use crate::command::aggregate::{Aggregate, as_find};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, as_whole_number, first_field, get, single};
 use crate::command::error::CommandError;
-use crate::command::merge::{self, Merge};
+use crate::command::merge::{self, MergeStage};
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::{count_pushdown, skip_scan, unwind};
 use crate::pattern::pipeline::{PipelinePosition, Pipelines};
@@ -187,8 +187,8 @@ async fn stored(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Resul
     })
 }
 
-/// The stages that read, and the last stage if it merges into a shaped collection: an explanation contains it as
-/// it is. Such an `aggregate` is otherwise executed by [`crate::session::merge`].
+/// The stages that read, and the last stage if it merges into a shaped collection: an explanation contains
+/// it as it is. Such an `aggregate` is otherwise executed by [`crate::session::merge`].
 fn explained_merge<'s, 'd>(
     run: &BucketCommand<'_>,
     pipeline: &'s [&'d RawDocument],
@@ -200,7 +200,7 @@ fn explained_merge<'s, 'd>(
     if into.and_then(|into| run.context.settings.shapes.bucket(into)).is_none() {
         return Ok((pipeline, None));
     }
-    if Merge::parse(last).is_some_and(|merge| !merge.is_by_id()) {
+    if MergeStage::parse(last).is_some_and(|merge| !merge.is_by_id()) {
         return Err(run.unsupported("explain of a $merge by other fields than _id into a shaped collection"));
     }
     Ok((read, Some(last)))

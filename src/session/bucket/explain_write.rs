@@ -1,5 +1,5 @@
-//! `explain` of `update`, `delete` and `findAndModify`: the query that finds the items. mongod validates the rest
-//! of the command.
+//! `explain` of `update`, `delete` and `findAndModify`: the query that finds the items. mongod validates the
+//! rest of the command.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, cstr};
 

@@ -65,8 +65,8 @@ impl Source {
     /// The documents that mongod would write next. Empty after the last one.
     ///
     /// # Errors
-    /// An error of the pipeline, or a document without a value to identify it. The documents before it were not
-    /// returned.
+    /// An error of the pipeline, or a document without a value to identify it. The documents before it were
+    /// not returned.
     pub(super) async fn batch(
         &mut self,
         run: &mut MergeCommand<'_>,

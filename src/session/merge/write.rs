@@ -9,7 +9,7 @@ use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::command::header::CommandHeader;
-use crate::command::merge::{Merge, WhenMatched, WhenNotMatched};
+use crate::command::merge::{MergeStage, WhenMatched, WhenNotMatched};
 use crate::pattern::bucket::merge::{
     MergeStrategy, MergedDocument, StatementOptions, Upsert, failed, is_match, no_match,
 };
@@ -24,7 +24,7 @@ const MAX_SWAPS: u32 = 10;
 
 /// Writes documents into the collection.
 pub(super) struct MergeWriter<'a> {
-    pub(super) merge: Merge<'a>,
+    pub(super) merge: MergeStage<'a>,
     strategy: MergeStrategy,
     collation: Option<&'a RawDocument>,
     last_answer: Option<RawDocumentBuf>,
@@ -54,18 +54,25 @@ impl Kind {
     }
 }
 
+/// A document to insert, or a statement of an `update`.
+struct Statement {
+    /// The position of its document in the batch.
+    position: usize,
+    document: RawDocumentBuf,
+}
+
 /// The result of statements.
 #[derive(Default)]
-struct Written {
+struct MergeOutcome {
     /// Documents that were inserted or matched.
     n: i64,
     /// The statements that failed, by their positions.
     failed: BTreeMap<usize, WriteError>,
 }
 
-impl Written {
+impl MergeOutcome {
     /// Takes the result of the statement at `position`.
-    fn add(&mut self, position: usize, written: Written) {
+    fn add(&mut self, position: usize, written: MergeOutcome) {
         self.n = self.n.saturating_add(written.n);
         self.failed
             .extend(written.failed.into_values().map(|error| (position, error)));
@@ -73,7 +80,7 @@ impl Written {
 }
 
 impl<'a> MergeWriter<'a> {
-    pub(super) fn new(merge: Merge<'a>, strategy: MergeStrategy, collation: Option<&'a RawDocument>) -> Self {
+    pub(super) fn new(merge: MergeStage<'a>, strategy: MergeStrategy, collation: Option<&'a RawDocument>) -> Self {
         Self {
             merge,
             strategy,
@@ -103,11 +110,11 @@ impl<'a> MergeWriter<'a> {
                 self.insert_then_update(run, batch, &all).await?
             }
             MergeStrategy::InsertThenUpdate | MergeStrategy::Upsert => {
-                self.update(run, batch, (&all, Upsert::Yes)).await?
+                self.update(run, batch, &all, Upsert::Yes).await?
             }
-            MergeStrategy::Update => self.update(run, batch, (&all, Upsert::No)).await?,
+            MergeStrategy::Update => self.update(run, batch, &all, Upsert::No).await?,
             MergeStrategy::UpdateThenInsert => {
-                let mut written = Written::default();
+                let mut written = MergeOutcome::default();
                 for position in all {
                     written.add(position, self.update_then_insert(run, batch, position).await?);
                 }
@@ -129,19 +136,19 @@ impl<'a> MergeWriter<'a> {
         run: &mut MergeCommand<'_>,
         batch: &[MergedDocument],
         all: &[usize],
-    ) -> Result<Written, RunError> {
+    ) -> Result<MergeOutcome, RunError> {
         let mut written = self.insert(run, batch, all).await?;
         let existing: Vec<usize> = self.matches(&written);
         written.failed.retain(|position, _| !existing.contains(position));
         if self.merge.when_matched != WhenMatched::KeepExisting {
-            let updated = self.update(run, batch, (&existing, Upsert::Yes)).await?;
+            let updated = self.update(run, batch, &existing, Upsert::Yes).await?;
             written.failed.extend(updated.failed);
         }
         Ok(written)
     }
 
     /// The documents that were not inserted because one with their `on` fields exists.
-    fn matches(&self, written: &Written) -> Vec<usize> {
+    fn matches(&self, written: &MergeOutcome) -> Vec<usize> {
         let failed = written.failed.iter();
         let existing = failed.filter(|(_, error)| is_match(&self.merge, error));
         existing.map(|(position, _)| *position).collect()
@@ -154,18 +161,18 @@ impl<'a> MergeWriter<'a> {
         run: &mut MergeCommand<'_>,
         batch: &[MergedDocument],
         position: usize,
-    ) -> Result<Written, RunError> {
-        let mut written = Written::default();
+    ) -> Result<MergeOutcome, RunError> {
+        let mut written = MergeOutcome::default();
         for attempt in 0..MAX_ATTEMPTS {
             pause(attempt).await;
-            written = self.update(run, batch, (&[position], Upsert::No)).await?;
+            written = self.update(run, batch, &[position], Upsert::No).await?;
             if written.n > 0 || !written.failed.is_empty() {
                 return Ok(written);
             }
             if !matches!(self.merge.when_matched, WhenMatched::Pipeline(_)) {
                 // Nothing matches with the collation, so nothing matches without one.
                 let collation = self.collation.take();
-                let upserted = self.update(run, batch, (&[position], Upsert::Yes)).await;
+                let upserted = self.update(run, batch, &[position], Upsert::Yes).await;
                 self.collation = collation;
                 return upserted;
             }
@@ -182,27 +189,26 @@ impl<'a> MergeWriter<'a> {
         run: &mut MergeCommand<'_>,
         batch: &[MergedDocument],
         positions: &[usize],
-    ) -> Result<Written, RunError> {
-        let documents = positions.iter().filter_map(|position| batch.get(*position));
-        let documents: Vec<RawDocumentBuf> = documents.map(|document| document.document.clone()).collect();
-        self.send_all(run, Kind::Insert, (positions, &documents)).await
+    ) -> Result<MergeOutcome, RunError> {
+        let statement = |document: &MergedDocument| document.document.clone();
+        self.send_all(run, Kind::Insert, &statements(batch, positions, statement))
+            .await
     }
 
     async fn update(
         &mut self,
         run: &mut MergeCommand<'_>,
         batch: &[MergedDocument],
-        (positions, upsert): (&[usize], Upsert),
-    ) -> Result<Written, RunError> {
+        positions: &[usize],
+        upsert: Upsert,
+    ) -> Result<MergeOutcome, RunError> {
         let options = StatementOptions {
             upsert,
             collation: self.collation,
         };
-        let documents = positions.iter().filter_map(|position| batch.get(*position));
-        let statements: Vec<RawDocumentBuf> = documents
-            .map(|document| document.statement(&self.merge, options))
-            .collect();
-        self.send_all(run, Kind::Update, (positions, &statements)).await
+        let statement = |document: &MergedDocument| document.statement(&self.merge, options);
+        let statements = statements(batch, positions, statement);
+        self.send_all(run, Kind::Update, &statements).await
     }
 
     /// Sends statements, and again those that failed because the collection was swapped for a packed copy.
@@ -210,10 +216,10 @@ impl<'a> MergeWriter<'a> {
         &mut self,
         run: &mut MergeCommand<'_>,
         kind: Kind,
-        (positions, statements): (&[usize], &[RawDocumentBuf]),
-    ) -> Result<Written, RunError> {
-        let mut written = Written::default();
-        let mut left: Vec<(usize, &RawDocumentBuf)> = positions.iter().copied().zip(statements).collect();
+        statements: &[Statement],
+    ) -> Result<MergeOutcome, RunError> {
+        let mut written = MergeOutcome::default();
+        let mut left: Vec<&Statement> = statements.iter().collect();
         for attempt in 0..MAX_SWAPS {
             pause(attempt).await;
             let mut conflicts = Vec::new();
@@ -221,13 +227,13 @@ impl<'a> MergeWriter<'a> {
                 let sent = self.send(run, kind, chunk).await?;
                 written.n = written.n.saturating_add(sent.n);
                 for (index, error) in sent.failed {
-                    let Some((position, statement)) = chunk.get(index) else {
+                    let Some(statement) = chunk.get(index) else {
                         continue;
                     };
                     if error.code == ErrorCode::WriteConflict.number() {
-                        conflicts.push((*position, *statement));
+                        conflicts.push(*statement);
                     }
-                    written.failed.insert(*position, error);
+                    written.failed.insert(statement.position, error);
                 }
             }
             if conflicts.is_empty() {
@@ -237,7 +243,7 @@ impl<'a> MergeWriter<'a> {
             if attempt.saturating_add(1) < MAX_SWAPS {
                 written
                     .failed
-                    .retain(|position, _| left.iter().all(|(other, _)| other != position));
+                    .retain(|position, _| left.iter().all(|again| again.position != *position));
             }
         }
         Ok(written)
@@ -247,14 +253,14 @@ impl<'a> MergeWriter<'a> {
         &mut self,
         run: &mut MergeCommand<'_>,
         kind: Kind,
-        statements: &[(usize, &RawDocumentBuf)],
-    ) -> Result<Written, RunError> {
+        statements: &[&Statement],
+    ) -> Result<MergeOutcome, RunError> {
         let body = self.command(run, kind, statements);
         let head = CommandHeader::of_body(&body)?;
         let (shape, into) = (run.shape, run.into.namespace);
         let context = run.context.for_internal_command(&head, false);
         let answer = Box::pin(BucketCommand::new(context, shape, into).run()).await?;
-        let mut written = Written {
+        let mut written = MergeOutcome {
             n: get(&answer, "n").and_then(as_whole_number).unwrap_or_default(),
             failed: BTreeMap::new(),
         };
@@ -271,7 +277,7 @@ impl<'a> MergeWriter<'a> {
     }
 
     /// An unordered `insert` or `update` with the client's options.
-    fn command(&self, run: &MergeCommand<'_>, kind: Kind, statements: &[(usize, &RawDocumentBuf)]) -> RawDocumentBuf {
+    fn command(&self, run: &MergeCommand<'_>, kind: Kind, statements: &[&Statement]) -> RawDocumentBuf {
         let client = run.context.head.body();
         let mut body = single(kind.name(), run.into.namespace.collection);
         body.append(cstr!("ordered"), false);
@@ -283,7 +289,7 @@ impl<'a> MergeWriter<'a> {
         {
             body.append(cstr!("let"), variables);
         }
-        let list: Vec<RawDocumentBuf> = statements.iter().map(|(_, statement)| (*statement).clone()).collect();
+        let list: Vec<RawDocumentBuf> = statements.iter().map(|statement| statement.document.clone()).collect();
         put(&mut body, kind.list(), array_of(&list));
         run.context.options().append_to_write(&mut body);
         // The collection may be in another database than the source.
@@ -291,15 +297,31 @@ impl<'a> MergeWriter<'a> {
     }
 }
 
+/// The statements of the documents at these positions of a batch.
+fn statements(
+    batch: &[MergedDocument],
+    positions: &[usize],
+    of_document: impl Fn(&MergedDocument) -> RawDocumentBuf,
+) -> Vec<Statement> {
+    let statement = |position: &usize| {
+        Some(Statement {
+            position: *position,
+            document: of_document(batch.get(*position)?),
+        })
+    };
+    positions.iter().filter_map(statement).collect()
+}
+
 /// Consecutive statements that fit into one internal command.
-fn chunks<'s, 'd>(statements: &'s [(usize, &'d RawDocumentBuf)]) -> Vec<&'s [(usize, &'d RawDocumentBuf)]> {
+fn chunks<'s, 'd>(statements: &'s [&'d Statement]) -> Vec<&'s [&'d Statement]> {
     let mut chunks = Vec::new();
     let (mut begin, mut bytes) = (0, 0_usize);
-    for (index, (_, statement)) in statements.iter().enumerate() {
-        bytes = bytes.saturating_add(statement.as_bytes().len());
+    for (index, statement) in statements.iter().enumerate() {
+        let size = statement.document.as_bytes().len();
+        bytes = bytes.saturating_add(size);
         if bytes > MAX_COMMAND_BYTES && index > begin {
             chunks.push(&statements[begin..index]);
-            (begin, bytes) = (index, statement.as_bytes().len());
+            (begin, bytes) = (index, size);
         }
     }
     if begin < statements.len() {
