@@ -170,7 +170,6 @@ pub const ALL: &[Family] = &[
     Family::new("scene", 4, scene::generate),
     Family::new("sorted", 3, sorted::generate),
     Family::new("unique", 3, unique::generate),
-    Family::new("merge", 7, merge::generate),
     Family::new("create or drop", 1, collection::generate),
 ];
 
@@ -190,7 +189,6 @@ pub const ALL_IN_SESSIONS: &[Family] = &[
     Family::new("scene", 4, scene::generate),
     Family::new("sorted", 3, sorted::generate),
     Family::new("unique", 3, unique::generate),
-    Family::new("merge", 7, merge::generate),
     Family {
         needs_sessions: true,
         ..Family::new("transaction", 8, transaction::generate)
