@@ -29,6 +29,7 @@ pub mod find_and_modify;
 pub mod header;
 pub mod indexes;
 pub mod insert;
+pub mod merge;
 pub mod namespace;
 pub mod referenced_namespaces;
 pub mod registry;

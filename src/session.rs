@@ -1,7 +1,8 @@
 //! One client and its upstream connection.
 //!
 //! [`connection`] is the loop. [`route`] plans the handling of a command: [`relay`] forwards it, and
-//! [`bucket`], [`outlier`], [`cross_collection`] and [`change_stream`] execute it in a [`command_context`].
+//! [`bucket`], [`outlier`], [`cross_collection`], [`merge`] and [`change_stream`] execute it in a
+//! [`command_context`].
 //! [`shared`] has the state of all sessions. Must not depend on listeners or on configuration files.
 
 mod aggregate_validation;
@@ -25,6 +26,7 @@ mod key_length_cache;
 mod kill_cursors;
 mod malformed_pipeline;
 pub mod memory;
+mod merge;
 pub mod metrics;
 mod namespace_cache;
 mod outlier;

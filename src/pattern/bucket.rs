@@ -32,6 +32,7 @@ pub mod items_view;
 pub mod key;
 pub mod key_end;
 pub mod layout;
+pub mod merge;
 pub mod near;
 mod number;
 pub mod pack;

@@ -296,6 +296,7 @@ impl Session<'_> {
                     Shape::Outlier(shape) => self.outlier(message, head, &to, shape).await,
                 }
             }
+            Route::Merge(into) => self.merge(message, head, &into).await,
             Route::CrossCollection(settings) => Box::pin(self.rewrite_across(frame, head, &settings)).await,
         }
     }

@@ -12,6 +12,7 @@ use super::shared::Settings;
 use crate::command::document::{as_flag, first_field, get};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::header::CommandHeader;
+use crate::command::merge;
 use crate::command::namespace::Namespace;
 use crate::command::referenced_namespaces;
 use crate::command::registry::Command;
@@ -29,6 +30,8 @@ pub(super) enum Route<'a> {
     /// Executed on a plain collection, with these settings, because it references shaped
     /// collections.
     CrossCollection(Arc<Settings>),
+    /// An `aggregate` whose last stage merges into this shaped collection.
+    Merge(ShapedTarget<'a>),
     /// Refused with an error. For the metrics: the shape as configured, and the reason.
     Reject(CommandError, Option<(String, RefusalReason)>),
 }
@@ -68,6 +71,11 @@ pub(super) fn decide<'a>(settings: &Arc<Settings>, head: &CommandHeader<'a>) -> 
     if refused.is_none() && CrossCollectionCommand::may_reveal_own(&settings.shapes, head) {
         return Route::CrossCollection(Arc::clone(settings));
     }
+    if refused.is_none()
+        && let Some(into) = merged_into(&shapes, head)
+    {
+        return Route::Merge(into);
+    }
     let mut across = CrossCollectionCommand::changes_half_a_view(head) || head.command == Command::KillCursors;
     referenced_namespaces::for_each(head, &mut |namespace| {
         if refused.is_none()
@@ -75,7 +83,7 @@ pub(super) fn decide<'a>(settings: &Arc<Settings>, head: &CommandHeader<'a>) -> 
         {
             if CrossCollectionCommand::has(head.command) {
                 across = true;
-            } else {
+            } else if !explains_bucket(&shapes, head) {
                 refused = Some(Lookup::reached_by_side_door(&rewritten, head.name));
             }
         }
@@ -88,6 +96,28 @@ pub(super) fn decide<'a>(settings: &Arc<Settings>, head: &CommandHeader<'a>) -> 
         None if across => Route::CrossCollection(Arc::clone(settings)),
         None => Route::Relay,
     }
+}
+
+/// The shaped collection into which the last stage of an `aggregate` merges. An outlier collection as the
+/// source refuses the stage.
+fn merged_into<'a>(shapes: &Lookup<'_>, head: &CommandHeader<'a>) -> Option<ShapedTarget<'a>> {
+    if head.command != Command::Aggregate || get(head.body(), "explain").and_then(as_flag) == Some(true) {
+        return None;
+    }
+    let stages = get(head.body(), "pipeline")?.as_array()?;
+    let last = stages.into_iter().flatten().last()?.as_document()?;
+    let into = shapes.rewritten(merge::target(head.database, last)?)?;
+    let source = head.namespace().and_then(|source| shapes.rewritten(source));
+    let is_outlier = |of: &ShapedTarget<'_>| matches!(of.shape(), Shape::Outlier(_));
+    (!source.as_ref().is_some_and(is_outlier)).then_some(into)
+}
+
+/// Whether the command explains one on a bucket collection: its pipeline is rewritten as that of an
+/// `aggregate`.
+fn explains_bucket(shapes: &Lookup<'_>, head: &CommandHeader<'_>) -> bool {
+    let explained = head.namespace().filter(|_| head.command == Command::Explain);
+    let explained = explained.and_then(|namespace| shapes.rewritten(namespace));
+    explained.is_some_and(|explained| matches!(explained.shape(), Shape::Bucket(_)))
 }
 
 /// Whether the command opens or reads a change stream on a database or cluster with shaped collections. The

@@ -161,6 +161,11 @@ groups! {
     /// Writes on a collection with a validator.
     VALIDATOR "validator" [ValidatorForm, ValidatorCreation, ValidatorOption]
 
+    /// A `$merge`.
+    MERGE "merge" [
+        MergeSource, MergeInto, MergeOn, MergeIndex, MergeMatched, MergeNotMatched, MergeDocuments, MergeOption,
+    ]
+
     /// A change stream.
     STREAM "stream" [StreamScope, StreamDocument, StreamBefore, StreamStages, StreamBatch, StreamEnd]
 }

@@ -104,10 +104,6 @@ const EXCLUDED: &[(&str, &str)] = &[
     ("*.stmtId", "drivers count for themselves: tests/exactly_once"),
     ("*.stmtIds", "sent where a part of a command is refused"),
     ("$geoNear", "needs an index that is refused"),
-    (
-        "$merge",
-        "writes elsewhere: tests/documents/support_matrix and tests/collections/cross_collection",
-    ),
     ("$planCacheStats", "returns facts of the stored layout"),
     ("$covariancePop", "a window function like $sum"),
     ("$covarianceSamp", "a window function like $sum"),

@@ -12,6 +12,7 @@ mod find_and_modify;
 mod indexes;
 mod insert;
 mod lookup;
+mod merge;
 mod near;
 mod newest;
 mod newest_lookup;
@@ -138,6 +139,9 @@ pub const NEAR: &[Family] = &[Family::new("near", 1, near::generate)];
 
 /// Writes on collections with a validator.
 pub const VALIDATORS: &[Family] = &[Family::new("validator", 1, validator::generate)];
+
+/// `$merge` into a collection of its own.
+pub const MERGE: &[Family] = &[Family::new("merge", 1, merge::generate)];
 
 /// Change streams, on a replica set.
 pub const STREAMS: &[Family] = &[Family {

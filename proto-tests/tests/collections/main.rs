@@ -6,5 +6,6 @@ mod cross_collection;
 mod definitions;
 mod expiry;
 mod indexes;
+mod merge;
 mod refusals;
 mod validators;

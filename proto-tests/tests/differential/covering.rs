@@ -115,7 +115,7 @@ const COVERING_OPERATIONS: u32 = 345;
 
 /// What the covering runs generate, which depends on no server.
 pub(crate) fn generated() -> Coverage {
-    let mut all = Coverage::default();
+    let mut all = crate::merge::generated();
     for in_sessions in [false, true] {
         let mut coverage = Coverage::default();
         for run in covering_runs(in_sessions) {

@@ -3,6 +3,7 @@
 
 mod covering;
 mod indexes;
+mod merge;
 mod streams;
 
 use anyhow::Result;

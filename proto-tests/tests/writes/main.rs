@@ -4,6 +4,7 @@ mod change_streams;
 mod concurrency;
 mod deletes;
 mod exactly_once;
+mod explained;
 mod inserts;
 mod key_changes;
 mod page_reservation;

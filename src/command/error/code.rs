@@ -42,6 +42,8 @@ pub enum ErrorCode {
     NotSingleValueField = 54,
     /// A part of a `DBRef` without the others.
     InvalidDbRef = 55,
+    /// A field without a name.
+    EmptyFieldName = 56,
     /// A change of an immutable field.
     ImmutableField = 66,
     /// An index that cannot be created.
@@ -64,6 +66,8 @@ pub enum ErrorCode {
     DocumentValidationFailure = 121,
     /// The memory budget is exhausted.
     ExceededMemoryLimit = 146,
+    /// Arrays in two fields of an index.
+    CannotIndexParallelArrays = 171,
     /// The collection of a plan was dropped or replaced.
     QueryPlanKilled = 175,
     /// Several indexes have the key pattern.
@@ -94,6 +98,8 @@ pub enum ErrorCode {
     DuplicateKey = 11000,
     /// Another command is reading the cursor.
     CursorInUse = 12051,
+    /// A `$merge` found no document to change.
+    MergeStageNoMatchingDocument = 13113,
     /// A required field is missing.
     MissingField = 40414,
     /// The command does not have the field.
@@ -134,6 +140,7 @@ impl ErrorCode {
             Self::InvalidIdField => "InvalidIdField",
             Self::NotSingleValueField => "NotSingleValueField",
             Self::InvalidDbRef => "InvalidDBRef",
+            Self::EmptyFieldName => "EmptyFieldName",
             Self::ImmutableField => "ImmutableField",
             Self::CannotCreateIndex => "CannotCreateIndex",
             Self::IndexAlreadyExists => "IndexAlreadyExists",
@@ -146,6 +153,7 @@ impl ErrorCode {
             Self::CommandNotSupported => "CommandNotSupported",
             Self::DocumentValidationFailure => "DocumentValidationFailure",
             Self::ExceededMemoryLimit => "ExceededMemoryLimit",
+            Self::CannotIndexParallelArrays => "CannotIndexParallelArrays",
             Self::QueryPlanKilled => "QueryPlanKilled",
             Self::QueryFeatureNotAllowed => "QueryFeatureNotAllowed",
             Self::NoSuchTransaction => "NoSuchTransaction",
@@ -160,6 +168,7 @@ impl ErrorCode {
             Self::BsonObjectTooLarge => "BSONObjectTooLarge",
             Self::DuplicateKey => "DuplicateKey",
             Self::CursorInUse => "CursorInUse",
+            Self::MergeStageNoMatchingDocument => "MergeStageNoMatchingDocument",
             Self::MissingField => "Location40414",
             Self::UnknownField => "Location40415",
             Self::MissingDatabase => "Location40571",
@@ -174,6 +183,34 @@ impl ErrorCode {
 pub fn is_retryable(code: i32) -> bool {
     const CODES: &[i32] = &[6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];
     CODES.contains(&code)
+}
+
+/// The `codeName` of an error that a statement of an `insert` or `update` may have.
+pub(super) fn name_of_write_error(code: i32) -> String {
+    const KNOWN: &[ErrorCode] = &[
+        ErrorCode::BadValue,
+        ErrorCode::FailedToParse,
+        ErrorCode::TypeMismatch,
+        ErrorCode::PathNotViable,
+        ErrorCode::ConflictingUpdateOperators,
+        ErrorCode::DollarPrefixedFieldName,
+        ErrorCode::InvalidIdField,
+        ErrorCode::NotSingleValueField,
+        ErrorCode::EmptyFieldName,
+        ErrorCode::ImmutableField,
+        ErrorCode::InvalidOptions,
+        ErrorCode::CommandNotSupported,
+        ErrorCode::DocumentValidationFailure,
+        ErrorCode::CannotIndexParallelArrays,
+        ErrorCode::BsonObjectTooLarge,
+        ErrorCode::DuplicateKey,
+    ];
+    let known = KNOWN
+        .iter()
+        .find(|known| known.number() == code)
+        .map(|known| known.name());
+    let name = known.or_else(|| name_of_server_error(code));
+    name.map_or_else(|| format!("Location{code}"), str::to_owned)
 }
 
 /// The `codeName` of an error for which the server could not continue: those of [`is_retryable`],

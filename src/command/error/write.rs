@@ -2,7 +2,7 @@
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
-use super::code::{ErrorCode, name_of_server_error};
+use super::code::{ErrorCode, name_of_server_error, name_of_write_error};
 use super::{CommandError, LABELS};
 use crate::command::document::append_fields;
 
@@ -72,6 +72,18 @@ impl WriteError {
         if let Some(name) = name_of_server_error(self.code) {
             reply.append(cstr!("codeName"), name);
         }
+        append_fields(&mut reply, &self.detail);
+        CommandError::Upstream(reply)
+    }
+
+    /// The error as that of a command that does not report statements.
+    #[must_use]
+    pub fn into_named_error(self) -> CommandError {
+        let mut reply = RawDocumentBuf::new();
+        reply.append(cstr!("ok"), 0.0);
+        reply.append(cstr!("errmsg"), self.message);
+        reply.append(cstr!("code"), self.code);
+        reply.append(cstr!("codeName"), name_of_write_error(self.code));
         append_fields(&mut reply, &self.detail);
         CommandError::Upstream(reply)
     }

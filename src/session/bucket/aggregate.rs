@@ -10,6 +10,7 @@ use crate::command::aggregate::{Aggregate, as_find};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, as_whole_number, first_field, get, single};
 use crate::command::error::CommandError;
+use crate::command::merge::{self, MergeStage};
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::near::begins_with_distance;
 use crate::pattern::bucket::{count_pushdown, skip_scan, unwind};
@@ -160,8 +161,9 @@ struct Stages {
 async fn stored(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Result<Stages, RunError> {
     let mut pipelines = Pipelines::new(&run.context.settings.shapes, run.context.head.database);
     let refusals = run.context.refusals();
+    let (read, merge) = explained_merge(run, &aggregate.pipeline)?;
     let stages = pipelines
-        .stages(&aggregate.pipeline, PipelinePosition::Open)
+        .stages(read, PipelinePosition::Open)
         .map_err(|refused| refuse_stage(refusals, &refused))?;
     let unwound = if begins_with_distance(&stages) {
         None
@@ -181,10 +183,11 @@ async fn stored(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Resul
     let reached = pipelines.into_reached();
     referenced.prepare(&reached).await?;
     run.ensure_readable(aggregate.hint).await?;
-    let all_items = match unwound {
+    let mut all_items = match unwound {
         Some(stages) => stages,
         None => find::near::of_aggregate(run, &stages, aggregate.hint).await?,
     };
+    all_items.extend(merge.map(RawDocument::to_owned));
     let filter = stages.first().and_then(|stage| only_match(stage.as_ref()));
     Ok(Stages {
         all_items: array_of(&all_items),
@@ -192,6 +195,25 @@ async fn stored(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Resul
         filter: filter.map(RawDocument::to_owned),
         may_be_repeated: may_be_repeated && reached.is_empty(),
     })
+}
+
+/// The stages that read, and the last stage if it merges into a shaped collection: an explanation contains
+/// it as it is. Such an `aggregate` is otherwise executed by [`crate::session::merge`].
+fn explained_merge<'s, 'd>(
+    run: &BucketCommand<'_>,
+    pipeline: &'s [&'d RawDocument],
+) -> Result<(&'s [&'d RawDocument], Option<&'d RawDocument>), CommandError> {
+    let Some((last, read)) = pipeline.split_last() else {
+        return Ok((pipeline, None));
+    };
+    let into = merge::target(run.context.head.database, last);
+    if into.and_then(|into| run.context.settings.shapes.bucket(into)).is_none() {
+        return Ok((pipeline, None));
+    }
+    if MergeStage::parse(last).is_some_and(|merge| !merge.is_by_id()) {
+        return Err(run.unsupported("explain of a $merge by other fields than _id into a shaped collection"));
+    }
+    Ok((read, Some(last)))
 }
 
 /// Whether the pipeline of all items can be executed after mongod has [refused](is_refused) a skip scan. It

@@ -21,7 +21,7 @@ use crate::pattern::bucket::readable_indexes::ReadableIndexes;
 use crate::session::error::RunError;
 
 /// The collection's indexes. `None` if the collection does not exist.
-pub(super) async fn there(run: &mut BucketCommand<'_>) -> Result<Option<Indexes>, RunError> {
+pub(in crate::session) async fn there(run: &mut BucketCommand<'_>) -> Result<Option<Indexes>, RunError> {
     let mut command = single("listIndexes", run.namespace.collection);
     InheritedOptions::of(run.context.head.body()).append_to_inspect(&mut command);
     let reply = match run.context.link.run(&command).await {

@@ -15,6 +15,7 @@ use crate::session::bucket::BucketCommand;
 use crate::session::command_context::CommandContext;
 use crate::session::cross_collection::CrossCollectionCommand;
 use crate::session::error::RunError;
+use crate::session::merge;
 use crate::session::metrics::CommandOutcome;
 use crate::session::route;
 use crate::session::shared::Settings;
@@ -50,6 +51,21 @@ impl Session<'_> {
         let context = CommandContext::new(self.shared, settings, &mut self.link, self.upstream, head);
         let answer = watched(head, CrossCollectionCommand { context }.run(), &mut self.client).await;
         self.finish(frame, head, answer).await
+    }
+
+    /// Executes an `aggregate` that merges into a shaped collection.
+    pub(super) async fn merge(
+        &mut self,
+        message: Message<'_>,
+        head: &CommandHeader<'_>,
+        into: &route::ShapedTarget<'_>,
+    ) -> Result<CommandOutcome, Closed> {
+        self.link.compress_with(self.compressor);
+        // A rewritten message's checksum is verified only here.
+        OpMsg::parse(message.opened).map_err(|error| Closed::Protocol(error.to_string()))?;
+        let context = CommandContext::new(self.shared, &into.settings, &mut self.link, self.upstream, head);
+        let answer = Box::pin(merge::run(context, into)).await;
+        self.finish(message.opened, head, answer).await
     }
 
     pub(super) async fn finish(

@@ -13,6 +13,7 @@ use crate::session::command_context::CommandContext;
 use crate::session::cross_collection::CrossCollectionCommand;
 use crate::session::error::RunError;
 use crate::session::memory::Reservation;
+use crate::session::merge;
 use crate::session::metrics::RefusalReason;
 use crate::session::outlier::{CommandState, DeferredSpills, OutlierCommand, OutlierRoute, passage};
 use crate::session::refusal::RefusalRecorder;
@@ -63,6 +64,11 @@ impl Observer {
             Route::Shaped(to) => {
                 link.set_dry_run(true);
                 Box::pin(self.rewrite(head, &to, link, upstream)).await
+            }
+            Route::Merge(into) => {
+                link.set_dry_run(true);
+                let context = CommandContext::new(&self.shared, &into.settings, link, upstream, head);
+                DryRunEnd::of(Box::pin(merge::run(context, &into)).await)
             }
             Route::CrossCollection(settings) => {
                 link.set_dry_run(true);

@@ -189,6 +189,36 @@ declare_sites! {
         Modify 3, Remove 1,
     }
 
+    /// A `$merge`.
+    "merge" MergeForm { Ordinary 6, Mistake 1 }
+
+    /// What a `$merge` reads.
+    "merge.source" MergeSource { Itself 2, Another 2, Plain 3, View 1, Documents 2, Missing 1 }
+
+    /// The form of the collection's name in it.
+    "merge.into" MergeInto { Text 2, Name 2, Document 1, WithDatabase 1 }
+
+    /// The fields that identify documents.
+    "merge.on" MergeOn { Default 4, Id 2, Unique 3, UniqueList 1, Two 2, WithoutIndex 1 }
+
+    /// The unique index of the collection.
+    "merge.index" MergeIndex { None 3, Field 2, Two 1 }
+
+    /// What happens to existing documents.
+    "merge.matched" MergeMatched { Default 1, Merge 2, Replace 2, Keep 2, Fail 1, Stages 2, StagesWithLet 2, FailingStages 1 }
+
+    /// What happens without one.
+    "merge.notMatched" MergeNotMatched { Default 2, Insert 2, Discard 2, Fail 1 }
+
+    /// Which documents are merged.
+    "merge.documents" MergeDocuments {
+        New 2, Existing 3, Both 4, Twice 2, WithoutId 1, NullId 1, ArrayId 1, Moved 1, Colliding 2, Path 1, Dollar 1, Timestamp 1,
+        Failing 1,
+    }
+
+    /// An option of the command.
+    "merge.option" MergeOption { None 4, Let 1, Collation 1, Batch 1, Harmless 1, Concern 1 }
+
     /// Which document of an update of many is the first that fails.
     "scene.failing" Failing { First 1, Middle 3, Last 1 }
 }

@@ -205,7 +205,9 @@ impl Stream {
             by_document(self.canon, expected, &sides.plain),
             by_document(self.canon, found, &sides.shaped),
         );
-        compare(&expected, &found, Updates::of(&*step.write)).with_context(|| {
+        // A resumed stream returns events of earlier steps, too.
+        let updates = Updates::of_any(self.steps.iter().map(|step| &*step.write));
+        compare(&expected, &found, updates).with_context(|| {
             let Self {
                 scope,
                 options,

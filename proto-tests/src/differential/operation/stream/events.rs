@@ -32,7 +32,13 @@ pub(super) enum Updates {
 }
 
 impl Updates {
-    pub(super) fn of(write: &dyn Operation) -> Self {
+    /// The kind of several writes together.
+    pub(super) fn of_any<'a>(mut writes: impl Iterator<Item = &'a dyn Operation>) -> Self {
+        let has_pipeline = writes.any(|write| Self::of(write) == Self::ByPipeline);
+        if has_pipeline { Self::ByPipeline } else { Self::Others }
+    }
+
+    fn of(write: &dyn Operation) -> Self {
         let commands = write.commands();
         let statements = commands
             .iter()

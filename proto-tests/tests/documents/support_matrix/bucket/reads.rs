@@ -117,7 +117,7 @@ pub(super) fn stages() -> Of {
         .sent("$match", of(doc! { "$match": { "q": 3 } }))
         .but("$match", of(doc! { "$match": { "$text": { "$search": "x" } } }))
         .sent("$merge", last(doc! { "$merge": { "into": "merged" } }))
-        .but("$merge", last(doc! { "$merge": { "into": COLLECTION } }))
+        .but("$merge", doc! { "aggregate": COLLECTION, "pipeline": [{ "$merge": COLLECTION }], "cursor": { "batchSize": 0 } })
         .sent("$out", last(doc! { "$out": "out" }))
         .but("$out", last(doc! { "$out": COLLECTION }))
         .sent("$project", of(doc! { "$project": { "q": 1 } }))

@@ -1,0 +1,129 @@
+//! `explain` of `update`, `delete` and `findAndModify`: the query that finds the items. mongod validates the
+//! rest of the command.
+
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, cstr};
+
+use super::command::BucketCommand;
+use super::explanation::Explained;
+use super::item_update::ItemUpdate;
+use super::page_pruning::{self, FilterAndCollation};
+use super::{indexes, item_lookup};
+use crate::command::arguments::with_replaced;
+use crate::command::delete::Delete;
+use crate::command::document::{array_of, get, put, single};
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::find_and_modify::FindAndModify;
+use crate::command::header::CommandHeader;
+use crate::command::update::Update;
+use crate::pattern::bucket::item_lookup::{ItemSelector, command};
+use crate::pattern::bucket::update_by_id::UpdateRequest;
+use crate::pattern::bucket::upsert::check_filter;
+use crate::session::error::RunError;
+use crate::session::metrics::Strategy;
+
+/// The query of a write. `name`: the command's canonical name.
+pub(super) async fn explained(
+    run: &mut BucketCommand<'_>,
+    name: &str,
+    write: &RawDocument,
+) -> Result<Explained, RunError> {
+    let mut body = with_replaced(write, &[("$db", None)]);
+    put(&mut body, "$db", run.context.head.database);
+    let head = CommandHeader::of_body(&body)?;
+    let task;
+    let (query, hint) = match name {
+        "update" => {
+            let update = Update::parse(&head)?;
+            let [statement] = &*update.statements else {
+                return Err(several());
+            };
+            if let Some(error) = check_filter(statement.filter).err().filter(|_| statement.upsert) {
+                return Err(error.into_named_error().into());
+            }
+            task = ItemUpdate::new(
+                UpdateRequest::from(statement),
+                update.let_variables,
+                statement.constants,
+            );
+            let wanted = ItemSelector {
+                limit: (!statement.multi).then_some(1),
+                ..task.wanted()
+            };
+            (wanted, statement.hint)
+        }
+        "delete" => {
+            let delete = Delete::parse(&head)?;
+            let [statement] = &*delete.statements else {
+                return Err(several());
+            };
+            let wanted = ItemSelector {
+                filter: Some(statement.filter),
+                collation: statement.collation,
+                let_variables: delete.let_variables,
+                limit: statement.one.then_some(1),
+                ..ItemSelector::default()
+            };
+            (wanted, statement.hint)
+        }
+        _ => {
+            let modify = FindAndModify::parse(&body)?;
+            let wanted = ItemSelector {
+                filter: modify.filter,
+                sort: modify.sort.filter(|sort| !sort.is_empty()),
+                collation: modify.collation,
+                let_variables: modify.let_variables,
+                limit: Some(1),
+                ..ItemSelector::default()
+            };
+            (wanted, modify.hint)
+        }
+    };
+    item_lookup::check(run, query.filter)?;
+    validate(run, &body).await?;
+    run.ensure_readable(None).await?;
+    indexes::check_hint(run, hint).await?;
+    let lookup = command(run.shape, run.namespace.collection, query);
+    let of_query = FilterAndCollation {
+        filter: query.filter,
+        collation: query.collation,
+    };
+    Ok(Explained {
+        strategy: Strategy::Pipeline,
+        command: page_pruning::pruned(run, lookup, of_query).await?,
+    })
+}
+
+/// Has mongod explain the write with a filter that matches nothing.
+async fn validate(run: &mut BucketCommand<'_>, write: &RawDocument) -> Result<(), RunError> {
+    let id = single("_id", 1);
+    let without_match = |document: &RawDocument, field: &str| {
+        let mut clauses = vec![single("_id", single("$in", RawArrayBuf::new()))];
+        clauses.extend(
+            get(document, field)
+                .and_then(RawBsonRef::as_document)
+                .map(RawDocument::to_owned),
+        );
+        let nothing = single("$and", array_of(&clauses));
+        let replaced = [
+            (field, Some(RawBsonRef::Document(&nothing))),
+            ("hint", Some(RawBsonRef::Document(&id))),
+        ];
+        with_replaced(document, &replaced)
+    };
+    let mut changed = without_match(write, "query");
+    for list in ["updates", "deletes"] {
+        let statement = get(write, list).and_then(|list| list.as_array()?.into_iter().next()?.ok()?.as_document());
+        if let Some(statement) = statement {
+            let statement = array_of(&[without_match(statement, "q")]);
+            changed = with_replaced(&changed, &[(list, Some(RawBsonRef::Array(&statement)))]);
+        }
+    }
+    let mut explain = single("explain", with_replaced(&changed, &[("$db", None)]));
+    explain.append(cstr!("verbosity"), "queryPlanner");
+    run.context.inherited().append_to_read(&mut explain);
+    run.context.link.run(&explain).await.map(drop)
+}
+
+fn several() -> RunError {
+    CommandError::new(ErrorCode::InvalidLength, "explained write batches must be of size 1").into()
+}
