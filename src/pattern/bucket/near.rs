@@ -293,8 +293,8 @@ pub fn check_behind(stages: &[impl AsRef<RawDocument>]) -> Result<(), Unsupporte
     Ok(())
 }
 
-/// The stages that answer a pipeline whose first stage is `$geoNear`. `path` is that of the locations. The caller
-/// has [checked](check_behind) the stages behind it.
+/// The stages that answer a pipeline whose first stage is `$geoNear`. `path` is that of the locations. The
+/// caller has [checked](check_behind) the stages behind it.
 #[must_use]
 pub fn of_aggregate(
     shape: &BucketShape,

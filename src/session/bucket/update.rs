@@ -118,8 +118,8 @@ async fn one_after_the_other(run: &mut BucketCommand<'_>, command: &Update<'_>) 
     Ok(reply)
 }
 
-/// The error of a filter that mongod could not evaluate on an item, for example because the code of a `$where`
-/// threw an exception. `None` for any other error.
+/// The error of a filter that mongod could not evaluate on an item, for example because the code of a
+/// `$where` threw an exception. `None` for any other error.
 fn of_filter(error: &CommandError) -> Option<WriteError> {
     const EVALUATION: &str = "PlanExecutor error during aggregation :: caused by :: ";
     let error = WriteError::of_command(error)?;

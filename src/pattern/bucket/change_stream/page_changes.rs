@@ -113,8 +113,8 @@ impl StoredItems<'_> {
     }
 }
 
-/// The item with the last one of equal fields. mongod 6.0.5 computes an image after an update by a pipeline with
-/// such fields, if the update changed their order.
+/// The item with the last one of equal fields. mongod 6.0.5 computes an image after an update by a pipeline
+/// with such fields, if the update changed their order.
 fn without_repeated_fields(item: RawDocumentBuf) -> RawDocumentBuf {
     let fields: Vec<_> = item.iter().flatten().collect();
     let last: HashMap<_, _> = fields

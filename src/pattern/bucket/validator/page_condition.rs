@@ -1,9 +1,9 @@
 //! Conditions on items as conditions on pages.
 //!
-//! A validator is rewritten as a conjunction of [disjunctions](Disjunction), its clauses. A clause holds
-//! for each item, or the page has one of its alternatives. A key field is stored once in the page, and in an item only where its value
-//! has another form. So a condition on a key field is two clauses: an item with an own value satisfies it,
-//! and either all items have own values, or the page satisfies it.
+//! A validator is rewritten as a conjunction of [disjunctions](Disjunction), its clauses. A clause holds for
+//! each item, or the page has one of its alternatives. A key field is stored once in the page, and in an item
+//! only where its value has another form. So a condition on a key field is two clauses: an item with an own
+//! value satisfies it, and either all items have own values, or the page satisfies it.
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 

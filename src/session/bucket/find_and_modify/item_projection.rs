@@ -42,7 +42,8 @@ impl ItemProjection {
         let refused = |form: &str| run.unsupported(&format!("findAndModify with {form} in its projection"));
         let stages = unwound::of_find(&find, |field| key_position(run.shape, field).is_some()).map_err(refused)?;
         if command.remove {
-            // mongod reports an error in the filter first. It crashes on some filters on a field without a name.
+            // mongod reports an error in the filter first. It crashes on some filters on a field without a
+            // name.
             let filter = command
                 .filter
                 .filter(|filter| !names_nothing(RawBsonRef::Document(filter)));
