@@ -155,7 +155,7 @@ impl Generator {
                 let code = [
                     bson!("this.n > 1"),
                     bson!("function() { return obj.qty != null }"),
-                    bson!("Object.keys(this).length % 2"),
+                    bson!("Object.keys(this).indexOf('qty') > 0"),
                     bson!("var least = 3; return this.n >= least"),
                     bson!("this.nested.x == 1"),
                     bson!("this.n =="),

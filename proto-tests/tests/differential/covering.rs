@@ -111,7 +111,7 @@ pub(crate) fn cover(upstream: &mongod::Mongod) -> Result<()> {
 }
 
 const COVERING_RUNS: usize = 8;
-const COVERING_OPERATIONS: u32 = 345;
+const COVERING_OPERATIONS: u32 = 360;
 
 /// What the covering runs generate, which depends on no server.
 pub(crate) fn generated() -> Coverage {

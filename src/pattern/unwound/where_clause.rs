@@ -6,7 +6,7 @@
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::rawdoc;
 
-use super::of_no_document;
+use super::{names_nothing, of_no_document};
 use crate::command::document::{array_of, put, single};
 
 /// Whether a filter has a `$where`.
@@ -31,18 +31,32 @@ fn clauses(filter: &RawDocument) -> Vec<RawDocumentBuf> {
     found
 }
 
-/// The `find` by which mongod compiles the code of a filter's `$where` conditions. It matches no document.
-/// `None` if there are none.
+/// The `find` by which mongod parses a filter and compiles the code of its `$where` conditions. It matches no
+/// document.
+/// `None` if there are no such conditions.
 #[must_use]
-pub fn code_validation(collection: &str, filter: &RawDocument) -> Option<RawDocumentBuf> {
+pub fn code_validation(
+    collection: &str,
+    filter: &RawDocument,
+    let_variables: Option<&RawDocument>,
+) -> Option<RawDocumentBuf> {
     let code = clauses(filter);
     if code.is_empty() {
         return None;
     }
-    let conditions: Vec<_> = std::iter::once(of_no_document()).chain(code).collect();
+    // mongod 6.0.5 crashes on some conditions on a field without a name.
+    let sent = if names_nothing(RawBsonRef::Document(filter)) {
+        code
+    } else {
+        vec![filter.to_owned()]
+    };
+    let conditions: Vec<_> = std::iter::once(of_no_document()).chain(sent).collect();
     let mut command = single("find", collection);
     put(&mut command, "filter", single("$and", array_of(&conditions)));
     put(&mut command, "singleBatch", true);
+    if let Some(variables) = let_variables {
+        put(&mut command, "let", variables);
+    }
     Some(command)
 }
 

@@ -57,7 +57,7 @@ async fn check(run: &mut BucketCommand<'_>, count: &Count<'_>) -> Result<(), Run
     let mut command = single("count", run.namespace.collection);
     command.append(cstr!("limit"), 1);
     validate_variable(run, command, count.query).await?;
-    validate_code(run, count.query).await
+    validate_code(run, count.query, None).await
 }
 
 /// Has mongod validate its own variables (`$$NAME`) in the query of a `count` or `distinct`.

@@ -109,7 +109,7 @@ async fn execute(
         return Err(CommandError::new(ErrorCode::InvalidOptions, message).into());
     }
     indexes::check_hint(run, statement.hint).await?;
-    validate_code(run, Some(statement.filter)).await?;
+    validate_code(run, Some(statement.filter), variables).await?;
     let wanted = ItemSelector {
         filter: Some(statement.filter),
         collation: statement.collation,

@@ -75,7 +75,7 @@ async fn stages(run: &mut BucketCommand<'_>, wanted: &Distinct<'_>) -> Result<Ve
     let mut command = single("distinct", run.namespace.collection);
     command.append(cstr!("key"), path::VERSION);
     validate_variable(run, command, wanted.query).await?;
-    validate_code(run, wanted.query).await?;
+    validate_code(run, wanted.query, None).await?;
     Ok(stages)
 }
 

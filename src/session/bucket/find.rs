@@ -323,7 +323,7 @@ async fn as_find_reply(
 /// # Errors
 /// mongod's error for the projection.
 async fn validate(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<(), RunError> {
-    validate_code(run, find.filter).await?;
+    validate_code(run, find.filter, find.let_variables).await?;
     let command = unwound::validation(run.namespace.collection, find).map_err(|what| not_in_projection(run, what))?;
     match command {
         Some(command) => {
@@ -339,8 +339,13 @@ async fn validate(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<(), Ru
 ///
 /// # Errors
 /// mongod's error for the code.
-pub(super) async fn validate_code(run: &mut BucketCommand<'_>, filter: Option<&RawDocument>) -> Result<(), RunError> {
-    match filter.and_then(|filter| unwound::code_validation(run.namespace.collection, filter)) {
+pub(super) async fn validate_code(
+    run: &mut BucketCommand<'_>,
+    filter: Option<&RawDocument>,
+    let_variables: Option<&RawDocument>,
+) -> Result<(), RunError> {
+    let collection = run.namespace.collection;
+    match filter.and_then(|filter| unwound::code_validation(collection, filter, let_variables)) {
         Some(command) => {
             let command = page_pruning::completed(run, command);
             run.context.link.validate(&command).await

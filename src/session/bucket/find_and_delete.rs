@@ -46,7 +46,7 @@ pub(super) async fn run(
     item_lookup::check(run, command.filter)?;
     let retryable = run.context.is_retryable()?;
     run.ensure_readable(command.hint).await?;
-    validate_code(run, command.filter).await?;
+    validate_code(run, command.filter, command.let_variables).await?;
     let wanted = ItemSelector {
         filter: command.filter,
         sort: command.sort,

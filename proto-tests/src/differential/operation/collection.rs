@@ -25,7 +25,6 @@ pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
     if has_options {
         let options = [
             doc! { "capped": true, "size": 4096 },
-            doc! { "validator": { "n": { "$exists": true } } },
             doc! { "collation": { "locale": "en" } },
             doc! { "viewOn": "other", "pipeline": [] },
             doc! { "timeseries": { "timeField": "t" } },

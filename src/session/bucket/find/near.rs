@@ -57,26 +57,70 @@ fn rest_of<'a>(find: &Find<'a>, filter: &'a NearFilter<'_>) -> Find<'a> {
     }
 }
 
-/// The aggregation that returns the items.
+/// The aggregation that returns the items. Before a refusal, mongod checks the query: its error comes first.
 ///
 /// # Errors
-/// mongod's error for a condition that is not well-formed.
+/// mongod's error for the query.
 async fn command(
     run: &mut BucketCommand<'_>,
     rest: &Find<'_>,
     find: &Find<'_>,
     filter: &NearFilter<'_>,
 ) -> Result<RawDocumentBuf, RunError> {
+    match planned(run, rest, find, filter).await {
+        Err(RunError::Command(error @ CommandError::Own { .. })) => {
+            check_by_mongod(run, query(run, find)).await?;
+            Err(error.into())
+        }
+        planned => planned,
+    }
+}
+
+async fn planned(
+    run: &mut BucketCommand<'_>,
+    rest: &Find<'_>,
+    find: &Find<'_>,
+    filter: &NearFilter<'_>,
+) -> Result<RawDocumentBuf, RunError> {
     let Some(near) = &filter.near else {
-        return Err(malformed(run, find).await);
+        return Err(run.unsupported("this form of $near in a filter").into());
     };
+    let indexes = answering(run, near, rest.filter).await?;
     if find.hint.is_some() {
         return Err(run.unsupported("a hint beside $near").into());
     }
-    validate(run, rest).await?;
-    let indexes = answering(run, near, rest.filter).await?;
     let stages = near::of_find(run.shape, near, rest, &indexes).map_err(|what| run.unsupported(&what))?;
+    validate(run, rest).await?;
     Ok(aggregation_of(run, rest, &stages))
+}
+
+/// The client's own query, without options that a `find` on pages cannot have.
+fn query(run: &BucketCommand<'_>, find: &Find<'_>) -> RawDocumentBuf {
+    let mut query = single("find", run.namespace.collection);
+    let parts = [
+        ("filter", find.filter),
+        ("projection", find.projection),
+        ("sort", find.sort),
+        ("collation", find.collation),
+        ("let", find.let_variables),
+    ];
+    for (name, part) in parts {
+        if let Some(part) = part {
+            put(&mut query, name, part);
+        }
+    }
+    put(&mut query, "limit", 1);
+    put(&mut query, "singleBatch", true);
+    query
+}
+
+/// Has mongod check a query by distance. A well-formed one reaches the planner, which finds no index for it.
+async fn check_by_mongod(run: &mut BucketCommand<'_>, query: RawDocumentBuf) -> Result<(), RunError> {
+    let query = complete(run, query);
+    match run.context.link.validate(&query).await {
+        Err(RunError::Command(error)) if has_no_index(&error) => Ok(()),
+        checked => checked,
+    }
 }
 
 /// The indexes of the collection. None in a dry run, which sends nothing.
@@ -122,10 +166,10 @@ fn no_index(run: &BucketCommand<'_>) -> CommandError {
     CommandError::new(ErrorCode::NoQueryExecutionPlans, message)
 }
 
-/// The stages that answer a pipeline that begins with `$geoNear`.
+/// The stages that answer a pipeline that begins with `$geoNear`. Before a refusal, mongod checks the stage.
 ///
 /// # Errors
-/// mongod's error for a stage that is not well-formed.
+/// mongod's error for the stage.
 pub(in crate::session::bucket) async fn of_aggregate(
     run: &mut BucketCommand<'_>,
     stages: &[impl AsRef<RawDocument>],
@@ -137,18 +181,27 @@ pub(in crate::session::bucket) async fn of_aggregate(
     let empty = RawDocumentBuf::new();
     let (stage, behind) = stages.split_first().unzip();
     let stage = stage.map_or(&*empty, AsRef::as_ref);
-    let behind = behind.unwrap_or_default();
+    match planned_pipeline(run, stage, behind.unwrap_or_default()).await {
+        Err(RunError::Command(error @ CommandError::Own { .. })) => {
+            let stages = [stage.to_owned(), single("$limit", 1)];
+            check_by_mongod(run, unwound::aggregate(run.namespace.collection, &stages, None)).await?;
+            Err(error.into())
+        }
+        planned => planned,
+    }
+}
+
+async fn planned_pipeline(
+    run: &mut BucketCommand<'_>,
+    stage: &RawDocument,
+    behind: &[impl AsRef<RawDocument>],
+) -> Result<Vec<RawDocumentBuf>, RunError> {
     near::check_behind(behind).map_err(|what| run.unsupported(&what))?;
     let argument = first_field(stage).and_then(|(_, argument)| argument.as_document());
     let parsed = argument.filter(|_| stage.iter().count() == 1).and_then(GeoNear::parse);
     // On a missing collection mongod reports an error, too.
     let Some(geo_near) = parsed.filter(|_| run.collection.is_some()) else {
-        let stages = [stage.to_owned(), single("$limit", 1)];
-        let command = complete(run, unwound::aggregate(run.namespace.collection, &stages, None));
-        return Err(match run.context.link.run(&command).await {
-            Err(error) if !matches!(&error, RunError::Command(error) if has_no_index(error)) => error,
-            _ => run.unsupported("this form of $geoNear").into(),
-        });
+        return Err(run.unsupported("this form of $geoNear").into());
     };
     if let Some(operator) = geo_near.query.and_then(unwound::unsupported_operator) {
         return Err(run.unsupported(&format!("{operator} in the query of $geoNear")).into());
@@ -168,31 +221,8 @@ pub(in crate::session::bucket) async fn of_aggregate(
     Ok(near::of_aggregate(run.shape, &geo_near, &path, behind, &indexes))
 }
 
-/// mongod's error for the filter. A well-formed one reaches the planner, which finds no index for it.
-async fn malformed(run: &mut BucketCommand<'_>, find: &Find<'_>) -> RunError {
-    let mut command = single("find", run.namespace.collection);
-    let parts = [
-        ("filter", find.filter),
-        ("collation", find.collation),
-        ("let", find.let_variables),
-    ];
-    for (name, part) in parts {
-        if let Some(part) = part {
-            put(&mut command, name, part);
-        }
-    }
-    put(&mut command, "limit", 1);
-    put(&mut command, "singleBatch", true);
-    let command = complete(run, command);
-    match run.context.link.run(&command).await {
-        Err(RunError::Command(error)) if !has_no_index(&error) => error.into(),
-        Err(RunError::Link(error)) => error.into(),
-        _ => run.unsupported("this form of $near in a filter").into(),
-    }
-}
-
 fn has_no_index(error: &CommandError) -> bool {
-    error.is(ErrorCode::NoQueryExecutionPlans)
+    error.is(ErrorCode::NoQueryExecutionPlans) || error.is(ErrorCode::IndexNotFound)
 }
 
 /// The error of a plain collection for one on pages.
