@@ -157,7 +157,7 @@ impl Generator {
                     bson!("function() { return obj.qty != null }"),
                     bson!("Object.keys(this).indexOf('qty') > 0"),
                     bson!("var least = 3; return this.n >= least"),
-                    bson!("this.nested.x == 1"),
+                    bson!("this.nested && this.nested.x == 1"),
                     bson!("this.n =="),
                     bson!(""),
                     bson!(5),

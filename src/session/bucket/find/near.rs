@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::{aggregation_of, as_find_reply, by_pipeline, validate};
-use crate::command::document::{first_field, put, single};
+use crate::command::document::{first_field, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::Find;
 use crate::pattern::bucket::near::{self, GeoNear, Near, NearAccess, NearFilter};
@@ -94,7 +94,8 @@ async fn planned(
     Ok(aggregation_of(run, rest, &stages))
 }
 
-/// The client's own query, without options that a `find` on pages cannot have.
+/// The client's own query, without options that a `find` on pages cannot have. mongod has an error of its own for a
+/// hint of `$natural`.
 fn query(run: &BucketCommand<'_>, find: &Find<'_>) -> RawDocumentBuf {
     let mut query = single("find", run.namespace.collection);
     let parts = [
@@ -108,6 +109,10 @@ fn query(run: &BucketCommand<'_>, find: &Find<'_>) -> RawDocumentBuf {
         if let Some(part) = part {
             put(&mut query, name, part);
         }
+    }
+    let hint = find.hint.and_then(RawBsonRef::as_document);
+    if let Some(natural) = hint.filter(|hint| get(hint, "$natural").is_some()) {
+        put(&mut query, "hint", natural);
     }
     put(&mut query, "limit", 1);
     put(&mut query, "singleBatch", true);
