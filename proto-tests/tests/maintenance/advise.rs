@@ -234,7 +234,9 @@ fn traffic_has_precedence_over_indexes() -> Result<()> {
     let slice =
         doc! { "find": BOOKS, "filter": { "_id": 1 }, "projection": { "buyers": { "$slice": 100 } }, "$db": database };
     direct.command_ok(&slice)?;
-    let text = doc! { "find": "sessions", "filter": { "$where": "false" }, "$db": database };
+    let index = doc! { "key": { "note": "text" }, "name": "note" };
+    direct.command_ok(&doc! { "createIndexes": "sessions", "indexes": [index], "$db": database })?;
+    let text = doc! { "find": "sessions", "filter": { "$text": { "$search": "x" } }, "$db": database };
     direct.command_ok(&text)?;
     direct.command_ok(&doc! { "profile": 0, "$db": database })?;
     let printed = advise(&fixture.mongod.uri(), &[])?;
@@ -252,7 +254,7 @@ fn traffic_has_precedence_over_indexes() -> Result<()> {
     );
     assert_output(
         of(&printed, &fixture.namespace("sessions")),
-        &["the application uses $where, which is refused on bucket collections"],
+        &["the application uses $text, which is refused on bucket collections"],
     );
     assert!(!printed.contains("system.profile does not exist"), "{printed}");
     Ok(())

@@ -60,7 +60,7 @@ fn reads() -> Vec<Document> {
 fn refused() -> Vec<Document> {
     vec![
         doc! { "find": "items", "showRecordId": true, "sort": { "_id": 1 }, "limit": 1 },
-        doc! { "find": "items", "filter": { "$where": "true" }, "limit": 1 },
+        doc! { "find": "items", "returnKey": true, "sort": { "_id": 1 }, "limit": 1 },
         doc! { "validate": "items", "repair": true },
         doc! { "reIndex": "items" },
         doc! { "aggregate": "plain", "pipeline": [{ "$lookup": {

@@ -237,6 +237,10 @@ fn refused(generator: &mut Generator) -> Document {
     ];
     let mut command = doc! { "find": COLLECTION };
     command.extend(generator.example("find.refused", &refused));
+    if generator.outlier.is_some() {
+        // Each server numbers its records itself.
+        command.remove("showRecordId");
+    }
     command
 }
 

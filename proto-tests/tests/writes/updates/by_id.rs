@@ -226,7 +226,7 @@ fn refused_update_changes_nothing() -> Result<()> {
             doc! { "_id": 4, "tags": { "$ne": 50 } },
             doc! { "$set": { "tags.$": 0 } },
         ),
-        update(doc! { "$where": "true" }, set()),
+        update(doc! { "$text": { "$search": "x" } }, set()),
         update(doc! { "$expr": { "$gt": ["$$ROOT", 1] } }, set()),
         update(doc! { "$jsonSchema": { "maxProperties": 12 } }, set()),
         doc! { "findAndModify": COLLECTION, "query": id(), "update": set(), "fields": { "lines.$": 1 } },
