@@ -94,8 +94,8 @@ async fn planned(
     Ok(aggregation_of(run, rest, &stages))
 }
 
-/// The client's own query, without options that a `find` on pages cannot have. mongod has an error of its own for a
-/// hint of `$natural`.
+/// The client's own query, without options that a `find` on pages cannot have. mongod has an error of its own
+/// for a hint of `$natural`.
 fn query(run: &BucketCommand<'_>, find: &Find<'_>) -> RawDocumentBuf {
     let mut query = single("find", run.namespace.collection);
     let parts = [
