@@ -7,6 +7,9 @@ use super::document::{as_flag, as_whole_number, first_field, get};
 use super::error::{CommandError, ErrorCode};
 use super::find::Find;
 
+/// mongod's prefix of an error that the execution of an `aggregate` raised.
+pub const OF_EXECUTION: &str = "PlanExecutor error during aggregation :: caused by :: ";
+
 /// An `aggregate`. mongod checks the fields that are not parsed here.
 #[derive(Clone, Debug)]
 pub struct Aggregate<'a> {

@@ -8,7 +8,7 @@ use super::namespace::Namespace;
 /// The variable with the source's document in the pipeline of `whenMatched`.
 pub const NEW: &str = "new";
 
-/// A well-formed `$merge`. mongod checks what is not parsed here.
+/// The arguments of a valid `$merge`, except `into`.
 #[derive(Clone, Debug)]
 pub struct MergeStage<'a> {
     /// The fields that identify a document, in the order of their names.

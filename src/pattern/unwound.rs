@@ -71,9 +71,21 @@ pub fn projection_validation(collection: &str, find: &Find<'_>) -> Result<RawDoc
     }
     let mut clauses = vec![of_no_document()];
     clauses.extend(find.filter.map(RawDocument::to_owned));
+    let filter = single("$and", array_of(&clauses));
+    let filter: &RawDocument = &filter;
+    let find = Find {
+        filter: Some(filter),
+        ..find.clone()
+    };
+    Ok(single_batch(collection, &find))
+}
+
+/// A `find` of one batch with the filter, projection, sort, collation and variables of another.
+#[must_use]
+pub fn single_batch(collection: &str, find: &Find<'_>) -> RawDocumentBuf {
     let mut command = single("find", collection);
-    command.append(cstr!("filter"), single("$and", array_of(&clauses)));
     let parts = [
+        ("filter", find.filter),
         ("projection", find.projection),
         ("sort", find.sort),
         ("collation", find.collation),
@@ -85,7 +97,7 @@ pub fn projection_validation(collection: &str, find: &Find<'_>) -> Result<RawDoc
         }
     }
     command.append(cstr!("singleBatch"), true);
-    Ok(command)
+    command
 }
 
 /// The `count` or `distinct` by which mongod validates a system variable in a query. 6.0 refuses
@@ -143,6 +155,15 @@ pub fn of_no_document() -> RawDocumentBuf {
     let mut nothing = single("$gt", 1);
     nothing.append(cstr!("$lt"), 0);
     single("_id", nothing)
+}
+
+/// The filter of a write, and a condition that matches no document. mongod checks the filter, and writes
+/// nothing.
+#[must_use]
+pub fn without_match(filter: Option<&RawDocument>) -> RawDocumentBuf {
+    let mut clauses = vec![single("_id", single("$in", RawArrayBuf::new()))];
+    clauses.extend(filter.map(RawDocument::to_owned));
+    single("$and", array_of(&clauses))
 }
 
 /// Checks whether a client's pipeline can run after other stages.
@@ -280,21 +301,36 @@ fn names_empty_field(filter: &RawDocument) -> bool {
     })
 }
 
-/// The first operator of a filter that neither mongod can run after other stages, nor the proxy.
+/// The operator of a filter that neither mongod can run after other stages, nor the proxy.
 #[must_use]
 pub fn unsupported_operator(filter: &RawDocument) -> Option<&'static str> {
-    filter.iter().flatten().find_map(|(name, value)| match name.as_str() {
-        "$text" => Some("$text"),
+    if has_text(filter) {
+        Some("$text")
+    } else {
+        has_nearness(filter).then_some("$near")
+    }
+}
+
+/// Whether a filter has a `$text`.
+#[must_use]
+pub fn has_text(filter: &RawDocument) -> bool {
+    has_condition(filter, &|name, _| name == "$text")
+}
+
+/// Whether a filter has a [`$near` operator](asks_for_nearness) on a field.
+#[must_use]
+pub fn has_nearness(filter: &RawDocument) -> bool {
+    has_condition(filter, &|_, condition| asks_for_nearness(condition))
+}
+
+/// Whether a filter has such a condition, at any depth of `$and`, `$or` and `$nor`.
+fn has_condition(filter: &RawDocument, is_wanted: &dyn Fn(&str, RawBsonRef<'_>) -> bool) -> bool {
+    filter.iter().flatten().any(|(name, value)| match name.as_str() {
         "$and" | "$or" | "$nor" => {
-            let mut branches = value
-                .as_array()
-                .into_iter()
-                .flatten()
-                .flatten()
-                .filter_map(RawBsonRef::as_document);
-            branches.find_map(unsupported_operator)
+            let branches = value.as_array().into_iter().flatten().flatten();
+            let mut branches = branches.filter_map(RawBsonRef::as_document);
+            branches.any(|branch| has_condition(branch, is_wanted))
         }
-        _ if asks_for_nearness(value) => Some("$near"),
-        _ => None,
+        name => is_wanted(name, value),
     })
 }

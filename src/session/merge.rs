@@ -14,6 +14,7 @@ use self::source::Source;
 use self::write::MergeWriter;
 use super::bucket::{BucketCommand, indexes};
 use super::command_context::CommandContext;
+use super::cross_collection::collection_lookup;
 use super::error::RunError;
 use super::metrics::RefusalReason;
 use super::refusal::RefusedCollection;
@@ -26,9 +27,9 @@ use crate::command::error::{CommandError, ErrorCode};
 use crate::command::header::CommandHeader;
 use crate::command::merge::MergeStage;
 use crate::command::namespace::Namespace;
-use crate::command::reply::{CursorReply, exhausted_cursor};
-use crate::pattern::bucket::item_index::{Indexes, is_id_key, is_partial, is_unique, key};
-use crate::pattern::bucket::merge::{MergeStrategy, no_index, with_variables};
+use crate::command::reply::exhausted_cursor;
+use crate::pattern::bucket::item_index::{Indexes, is_id_key, is_partial, is_simple, is_unique, key};
+use crate::pattern::bucket::merge::{MergeStrategy, NO_INDEX, no_index, with_variables};
 use crate::pattern::shapes::{BucketShape, ItemIds, Shape};
 
 /// An `aggregate` whose last stage merges into a bucket collection.
@@ -71,7 +72,9 @@ impl MergeCommand<'_> {
             return Err(self.unsupported("this form of $merge into it").into());
         };
         let parsed = MergeStage::parse(stage);
-        let collation = aggregate.collation.filter(|collation| !is_simple(collation));
+        let collation = aggregate
+            .collation
+            .filter(|collation| !is_simple(RawBsonRef::Document(collation)));
         self.validate(stage, parsed.as_ref(), collation).await?;
         if self.option("readConcern", "level").and_then(RawBsonRef::as_str) == Some("linearizable") {
             let message = "$merge cannot be used with a 'linearizable' read concern level";
@@ -201,14 +204,13 @@ impl MergeCommand<'_> {
 
     /// Refuses a source with a collation. mongod reports it only if the target exists.
     async fn check_source_collation(&mut self) -> Result<(), RunError> {
-        let mut command = single("listCollections", 1);
         let name = self.context.head.target.unwrap_or_default();
-        command.append(cstr!("filter"), single("name", name));
-        self.context.options().append_to_inspect(&mut command);
-        let reply = self.context.link.run(&command).await?;
-        let found = CursorReply::parse(&reply).and_then(|cursor| cursor.documents().next());
-        let options = found.and_then(|found| get(found, "options")?.as_document());
-        if options.is_some_and(|options| get(options, "collation").is_some()) {
+        let asker = self.context.options();
+        let options = collection_lookup::options(self.context.link, asker, name).await?;
+        if options
+            .as_deref()
+            .is_some_and(|options| get(options, "collation").is_some())
+        {
             return Err(self.collated_source());
         }
         Ok(())
@@ -271,9 +273,5 @@ fn stage_on(stage: &RawDocument, by_id: bool) -> RawDocumentBuf {
 }
 
 fn is_no_index(error: &CommandError) -> bool {
-    matches!(error, CommandError::Upstream(reply) if reply.get_i32("code").is_ok_and(|code| code == 51183))
-}
-
-fn is_simple(collation: &RawDocument) -> bool {
-    get(collation, "locale").and_then(RawBsonRef::as_str) == Some("simple")
+    matches!(error, CommandError::Upstream(reply) if reply.get_i32("code").is_ok_and(|code| code == NO_INDEX))
 }

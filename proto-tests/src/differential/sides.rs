@@ -203,6 +203,14 @@ pub(super) fn field<'a>(document: &'a RawDocument, name: &str) -> Option<RawBson
     document.get(name).ok().flatten()
 }
 
+/// The documents of the first batch.
+pub(super) fn first_batch(reply: &RawDocument) -> Vec<&RawDocument> {
+    let cursor = field(reply, "cursor").and_then(RawBsonRef::as_document);
+    let batch = cursor.and_then(|cursor| field(cursor, "firstBatch")?.as_array());
+    let documents = batch.into_iter().flatten().flatten();
+    documents.filter_map(RawBsonRef::as_document).collect()
+}
+
 /// A raw document as a person reads it, with its types.
 pub(super) fn show(document: &RawDocument) -> String {
     Document::try_from(document).map_or_else(|error| error.to_string(), |document| format!("{document:?}"))

@@ -5,6 +5,7 @@
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::item::IdSource;
+use crate::command::aggregate::OF_EXECUTION;
 use crate::command::document::{append_fields, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::merge::{MergeStage, NEW, WhenMatched, WhenNotMatched};
@@ -12,8 +13,6 @@ use crate::command::merge::{MergeStage, NEW, WhenMatched, WhenNotMatched};
 /// The fields of a result that has the document and the client's variables.
 const DOCUMENT: &str = "d";
 const VARIABLES: &str = "v";
-/// Begins the message of an error of a pipeline's execution.
-const OF_EXECUTION: &str = "PlanExecutor error during aggregation :: caused by :: ";
 
 /// How the documents of a batch are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,8 +227,11 @@ pub fn no_match() -> CommandError {
     CommandError::new(ErrorCode::MergeStageNoMatchingDocument, message)
 }
 
+/// mongod's code for fields that no unique index has.
+pub const NO_INDEX: i32 = 51183;
+
 /// mongod's error for fields that no unique index has.
 #[must_use]
 pub fn no_index() -> CommandError {
-    CommandError::malformed(51183, "Cannot find index to verify that join fields will be unique")
+    CommandError::malformed(NO_INDEX, "Cannot find index to verify that join fields will be unique")
 }

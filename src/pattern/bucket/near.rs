@@ -126,10 +126,11 @@ impl Near<'_> {
         self.metric == Metric::Radians && possible.any(|index| index.kind == GeoKind::Flat)
     }
 
-    /// Whether an index of the plain collection answers the query. `query` has its other conditions.
+    /// Whether an index of the plain collection answers the query. `others`: the conditions that are not on
+    /// the distance.
     #[must_use]
-    pub fn access(&self, indexes: &ReadableIndexes, query: Option<&RawDocument>) -> NearAccess {
-        let condition = |path: &str| query.and_then(|query| get(query, path));
+    pub fn access(&self, indexes: &ReadableIndexes, others: Option<&RawDocument>) -> NearAccess {
+        let condition = |path: &str| others.and_then(|others| get(others, path));
         let is_equality = |value| match value {
             RawBsonRef::Document(document) => first_field(document).is_none_or(|(name, _)| !name.starts_with('$')),
             RawBsonRef::RegularExpression(_) | RawBsonRef::Array(_) => false,
@@ -141,8 +142,7 @@ impl Near<'_> {
             if leading.clone().all(|path| condition(path).is_some_and(is_equality)) {
                 return NearAccess::Index;
             }
-            if leading.any(|path| condition(path).is_some()) || query.is_some_and(|query| get(query, "$and").is_some())
-            {
+            if leading.any(|path| condition(path).is_some()) || condition("$and").is_some() {
                 access = NearAccess::Undecided;
             }
         }

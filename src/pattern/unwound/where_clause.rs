@@ -31,9 +31,8 @@ fn clauses(filter: &RawDocument) -> Vec<RawDocumentBuf> {
     found
 }
 
-/// The `find` by which mongod parses a filter and compiles the code of its `$where` conditions. It matches no
-/// document.
-/// `None` if there are no such conditions.
+/// A `find` that matches no document. mongod parses the filter and compiles the code of its `$where`
+/// conditions. `None` if there are no such conditions.
 #[must_use]
 pub fn code_validation(
     collection: &str,

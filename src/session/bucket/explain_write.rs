@@ -1,7 +1,7 @@
 //! `explain` of `update`, `delete` and `findAndModify`: the query that finds the items. mongod validates the
 //! rest of the command.
 
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, cstr};
+use bson::raw::{RawBsonRef, RawDocument, cstr};
 
 use super::command::BucketCommand;
 use super::explanation::Explained;
@@ -18,6 +18,7 @@ use crate::command::update::Update;
 use crate::pattern::bucket::item_lookup::{ItemSelector, command};
 use crate::pattern::bucket::update_by_id::UpdateRequest;
 use crate::pattern::bucket::upsert::check_filter;
+use crate::pattern::unwound;
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 
@@ -97,13 +98,8 @@ pub(super) async fn explained(
 async fn validate(run: &mut BucketCommand<'_>, write: &RawDocument) -> Result<(), RunError> {
     let id = single("_id", 1);
     let without_match = |document: &RawDocument, field: &str| {
-        let mut clauses = vec![single("_id", single("$in", RawArrayBuf::new()))];
-        clauses.extend(
-            get(document, field)
-                .and_then(RawBsonRef::as_document)
-                .map(RawDocument::to_owned),
-        );
-        let nothing = single("$and", array_of(&clauses));
+        let filter = get(document, field).and_then(RawBsonRef::as_document);
+        let nothing = unwound::without_match(filter);
         let replaced = [
             (field, Some(RawBsonRef::Document(&nothing))),
             ("hint", Some(RawBsonRef::Document(&id))),

@@ -266,12 +266,8 @@ fn check(run: &BucketCommand<'_>, find: &Find<'_>) -> Result<(), CommandError> {
     if let Some(option) = options.find(|option| !matches!(**option, "tailable" | "awaitData")) {
         return Err(run.unsupported(&format!("find with '{option}'")));
     }
-    if let Some(operator) = find
-        .filter
-        .and_then(unwound::unsupported_operator)
-        .filter(|operator| *operator != "$near")
-    {
-        return Err(run.unsupported(&format!("{operator} in a filter")));
+    if find.filter.is_some_and(unwound::has_text) {
+        return Err(run.unsupported("$text in a filter"));
     }
     if find.sort.is_some_and(|sort| get(sort, "$natural").is_some()) {
         return Err(run.unsupported("a sort by $natural"));

@@ -18,6 +18,7 @@ use crate::command::reply::{CursorReply, succeeded};
 use crate::command::write_batch::command_ranges;
 use crate::pattern::bucket::compact;
 use crate::pattern::bucket::validator::{PageValidator, Verdict, verdict};
+use crate::session::cross_collection::collection_lookup;
 use crate::session::error::RunError;
 use crate::session::upstream::UpstreamKind;
 use crate::session::upstream_connection::UpstreamRequest;
@@ -150,15 +151,11 @@ async fn matched(
     run: &mut BucketCommand<'_>,
     documents: &[RawDocumentBuf],
 ) -> Result<Vec<Option<RawDocumentBuf>>, RunError> {
-    let mut command = single("listCollections", 1);
-    command.append(cstr!("filter"), single("name", run.namespace.collection));
-    let identity = InheritedOptions::of(run.context.head.body());
-    identity.append_identity(&mut command);
-    let reply = run.context.link.run(&without_session(&command)).await?;
-    let cursor = CursorReply::parse(&reply);
-    let described = cursor.as_ref().and_then(|cursor| cursor.documents().next());
-    let options = described.and_then(|described| get(described, "options")?.as_document());
-    let validator = options.and_then(|options| get(options, compact::VALIDATOR)?.as_document());
+    let body = without_session(run.context.head.body());
+    let asker = InheritedOptions::of(&body);
+    let options = collection_lookup::options(run.context.link, asker, run.namespace.collection).await?;
+    let validator = options.as_deref();
+    let validator = validator.and_then(|options| get(options, compact::VALIDATOR)?.as_document());
     let Some(validator) = validator.and_then(|validator| PageValidator::parse(validator)?.enforced()) else {
         return Ok(vec![None; documents.len()]);
     };

@@ -8,6 +8,7 @@ use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, 
 use super::command::BucketCommand;
 use super::duplicate_key::{self, FailedUpdate};
 use super::upstream_query::documents;
+use crate::command::aggregate::OF_EXECUTION;
 use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::reply::{CursorReply, succeeded};
@@ -18,16 +19,14 @@ use crate::pattern::bucket::update_by_position::{self, Planned, Positional, Prob
 use crate::pattern::bucket::upsert::OperatorUpdate;
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unsupported::Unsupported;
+use crate::pattern::unwound;
 use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
 use crate::session::upstream_connection::UpstreamRequest;
 
 /// mongod's prefixes of an error from an aggregation: raised for an item, or while the pipeline was
 /// optimized.
-const OF_AGGREGATION: [&str; 2] = [
-    "PlanExecutor error during aggregation :: caused by :: ",
-    "Failed to optimize pipeline :: caused by :: ",
-];
+const OF_AGGREGATION: [&str; 2] = [OF_EXECUTION, "Failed to optimize pipeline :: caused by :: "];
 
 /// The record that mongod must keep of a statement that relocates an item, so that a retry finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,9 +94,7 @@ impl<'a> ItemUpdate<'a> {
 
     /// The client's filter, and a condition that matches nothing.
     pub(super) fn no_filter(&self) -> RawDocumentBuf {
-        let mut clauses = vec![single("_id", single("$in", RawArrayBuf::new()))];
-        clauses.extend(self.asked.filter.map(RawDocument::to_owned));
-        single("$and", array_of(&clauses))
+        unwound::without_match(self.asked.filter)
     }
 
     /// Appends the client's options that belong to the statement of an `update`, or to the body of
@@ -342,7 +339,7 @@ impl<'a> ItemUpdate<'a> {
 
 /// Converts an error that an aggregation reported for an item to a write error. `Err`: the error
 /// fails the command.
-fn of_item(error: CommandError) -> Result<WriteError, CommandError> {
+pub(super) fn of_item(error: CommandError) -> Result<WriteError, CommandError> {
     if let CommandError::Upstream(reply) = &error
         && let Some(RawBsonRef::String(message)) = get(reply, "errmsg")
         && let Some(message) = OF_AGGREGATION.iter().find_map(|prefix| message.strip_prefix(prefix))

@@ -11,12 +11,12 @@ use super::indexes::there;
 use crate::command::arguments::InheritedOptions;
 use crate::command::document::{array_of, get, single};
 use crate::command::error::{CommandError, ErrorCode};
-use crate::command::reply::CursorReply;
 use crate::pattern::bucket::compact;
 use crate::pattern::bucket::fence::{ValidatorFence, is_swap_fence, is_validator_fence};
 use crate::pattern::bucket::unique_index::UniqueIndex;
 use crate::pattern::bucket::validator::PageValidator;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
+use crate::session::cross_collection::collection_lookup;
 use crate::session::error::RunError;
 
 /// Pause before the state of the collection is read again.
@@ -29,7 +29,7 @@ const MAX_FENCED: u32 = 100;
 
 /// The part of a validator that a change replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum ValidatorPart {
     /// The clauses of unique indexes. A swap derives them from the indexes.
     Indexes,
     /// The application's clause. A swap reads it once, so it is not changed during the swap.
@@ -45,7 +45,10 @@ pub(super) struct ValidatorState {
 }
 
 /// Reads the state, and waits while a swap must not be disturbed. `None`: the collection does not exist.
-pub(super) async fn state(run: &mut BucketCommand<'_>, part: Part) -> Result<Option<ValidatorState>, RunError> {
+pub(super) async fn state(
+    run: &mut BucketCommand<'_>,
+    part: ValidatorPart,
+) -> Result<Option<ValidatorState>, RunError> {
     for _ in 0..MAX_SWAPPED {
         match state_now(run, part).await? {
             Seen::Missing => return Ok(None),
@@ -68,18 +71,14 @@ enum Seen {
     State(ValidatorState),
 }
 
-async fn state_now(run: &mut BucketCommand<'_>, part: Part) -> Result<Seen, RunError> {
+async fn state_now(run: &mut BucketCommand<'_>, part: ValidatorPart) -> Result<Seen, RunError> {
     let Some(there) = there(run).await? else {
         return Ok(Seen::Missing);
     };
-    let mut command = single("listCollections", 1);
-    command.append(cstr!("filter"), single("name", run.namespace.collection));
-    InheritedOptions::of(run.context.head.body()).append_to_inspect(&mut command);
-    let reply = run.context.link.run(&command).await?;
-    let cursor = CursorReply::parse(&reply);
-    let described = cursor.as_ref().and_then(|cursor| cursor.documents().next());
-    let options = described.and_then(|described| get(described, "options")?.as_document());
-    let is_swapped = part == Part::Application && there.others.iter().any(|name| is_swap_fence(name));
+    let asker = InheritedOptions::of(run.context.head.body());
+    let options = collection_lookup::options(run.context.link, asker, run.namespace.collection).await?;
+    let options = options.as_deref();
+    let is_swapped = part == ValidatorPart::Application && there.others.iter().any(|name| is_swap_fence(name));
     if is_swapped || options.is_some_and(compact::is_frozen) {
         return Ok(Seen::Swapped);
     }
@@ -96,7 +95,7 @@ async fn state_now(run: &mut BucketCommand<'_>, part: Part) -> Result<Seen, RunE
 /// has a fence, so the state is current.
 pub(super) async fn replace(
     run: &mut BucketCommand<'_>,
-    part: Part,
+    part: ValidatorPart,
     mut edit: impl FnMut(&ValidatorState) -> PageValidator,
 ) -> Result<(), RunError> {
     let mut waited = 0_u32;

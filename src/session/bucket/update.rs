@@ -14,7 +14,7 @@ pub(super) use self::by_id::{may_be_tried, may_match};
 pub(super) use self::one::is_relocated;
 use self::outcome::{UpdateOutcome, UpdateReply};
 use super::command::BucketCommand;
-use super::item_update::{ItemUpdate, Memory, end_transaction};
+use super::item_update::{ItemUpdate, Memory, end_transaction, of_item};
 use super::retry_on_swap::{self, is_swap_error, is_swap_write_error, may_go_on, wait};
 use super::{indexes, item_lookup, upsert};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
@@ -100,10 +100,8 @@ async fn one_after_the_other(run: &mut BucketCommand<'_>, command: &Update<'_>) 
             {
                 results.fail(index, &retry_on_swap::not_executed(run));
             }
-            Err(RunError::Command(error)) => match of_filter(&error) {
-                Some(error) => results.fail(index, &error),
-                None => return Err(error.into()),
-            },
+            // For example, the code of a `$where` threw an exception.
+            Err(RunError::Command(error)) => results.fail(index, &of_item(error)?),
             Err(error) => return Err(error),
         }
         if ends_with_first_failure && results.has_failed() {
@@ -116,15 +114,6 @@ async fn one_after_the_other(run: &mut BucketCommand<'_>, command: &Update<'_>) 
     let reply = results.into_document(run.context.head);
     malformed_pipeline::check(run.context.link, run.context.head, command, &reply).await?;
     Ok(reply)
-}
-
-/// The error of a filter that mongod could not evaluate on an item, for example because the code of a
-/// `$where` threw an exception. `None` for any other error.
-fn of_filter(error: &CommandError) -> Option<WriteError> {
-    const EVALUATION: &str = "PlanExecutor error during aggregation :: caused by :: ";
-    let error = WriteError::of_command(error)?;
-    let message = error.message.strip_prefix(EVALUATION)?.to_owned();
-    Some(WriteError { message, ..error })
 }
 
 /// Executes a statement. Executes it again if the collection was swapped before the statement had

@@ -3,7 +3,7 @@
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
-use super::page_validator::{self, Part, ValidatorState};
+use super::page_validator::{self, ValidatorPart, ValidatorState};
 use crate::command::arguments::{InheritedOptions, is_generic, with_replaced};
 use crate::command::collection::VALIDATION;
 use crate::command::document::{array_of, get, put, single};
@@ -137,7 +137,7 @@ pub(super) async fn coll_mod(run: &mut BucketCommand<'_>) -> Result<RawDocumentB
     if let Err(what) = ApplicationValidator::modified(None, run.shape, body) {
         return Err(refused(run, &what, OF_COLL_MOD).await?.into());
     }
-    let Some(before) = page_validator::state(run, Part::Application).await? else {
+    let Some(before) = page_validator::state(run, ValidatorPart::Application).await? else {
         return run.context.link.run(body).await;
     };
     let before = before.validator.application;
@@ -155,7 +155,7 @@ pub(super) async fn coll_mod(run: &mut BucketCommand<'_>) -> Result<RawDocumentB
         set.clone_from(&validator.application);
         validator
     };
-    let replaced = page_validator::replace(run, Part::Application, edit).await;
+    let replaced = page_validator::replace(run, ValidatorPart::Application, edit).await;
     run.context.settings.catalog.forget(run.namespace);
     replaced?;
     // An item may have been written since the check.
@@ -169,7 +169,7 @@ pub(super) async fn coll_mod(run: &mut BucketCommand<'_>) -> Result<RawDocumentB
             }
             validator
         };
-        page_validator::replace(run, Part::Application, edit).await?;
+        page_validator::replace(run, ValidatorPart::Application, edit).await?;
         return Err(error);
     }
     run.context.link.run(&others).await

@@ -3,7 +3,7 @@
 use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 
 use crate::command::arguments::InheritedOptions;
-use crate::command::document::single;
+use crate::command::document::{get, single};
 use crate::command::namespace::Namespace;
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::items_view;
@@ -36,6 +36,17 @@ pub(super) async fn list(
         command = single("getMore", cursor.id);
         command.append(cstr!("collection"), CURSORS);
     }
+}
+
+/// The options of a collection. `None`: it does not exist.
+pub(in crate::session) async fn options(
+    link: &mut UpstreamConnection,
+    asker: InheritedOptions<'_>,
+    collection: &str,
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    let listed = list(link, asker, single("name", collection)).await?;
+    let options = |listed: &RawDocumentBuf| Some(get(listed, "options")?.as_document()?.to_owned());
+    Ok(listed.first().map(|listed| options(listed).unwrap_or_default()))
 }
 
 /// All views of a database.

@@ -111,7 +111,7 @@ declare_sites! {
     /// The other conditions.
     "near.rest" NearRest { Nothing 4, Key 2, Field 2, Code 1 }
 
-    /// What is returned.
+    /// The `limit`, `skip`, `sort` or projection.
     "near.end" NearEnd { Nothing 3, Limit 3, SkipAndLimit 2, Sort 1, Projection 1 }
 
     /// How a `$lookup` of the newest or oldest items names the key.

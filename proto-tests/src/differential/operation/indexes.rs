@@ -1,14 +1,14 @@
 //! `createIndexes`, `dropIndexes` and `listIndexes`.
 
 use anyhow::{Result, ensure};
-use bson::raw::{RawBsonRef, RawDocument};
+use bson::raw::RawDocument;
 use bson::{Bson, Document, bson, doc};
 
 use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon};
 use crate::differential::grammar::IndexForm;
 use crate::differential::refusal;
-use crate::differential::sides::{COLLECTION, field, show};
+use crate::differential::sides::{COLLECTION, field, first_batch, show};
 use crate::differential::{Generator, Sides};
 
 #[derive(Debug)]
@@ -125,13 +125,7 @@ fn same_indexes(sides: &mut Sides) -> Result<()> {
 
 /// All indexes, in any order.
 fn listed(reply: &RawDocument) -> Vec<Vec<u8>> {
-    let cursor = field(reply, "cursor").and_then(RawBsonRef::as_document);
-    let batch = cursor.and_then(|cursor| field(cursor, "firstBatch")?.as_array());
-    let specs = batch
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(RawBsonRef::as_document);
+    let specs = first_batch(reply).into_iter();
     let mut specs: Vec<Vec<u8>> = specs.map(|spec| Canon::default().of(spec)).collect();
     specs.sort();
     specs

@@ -5,12 +5,13 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document, bson, doc};
 
 use super::scene::documents;
+use super::step::Creation;
 use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon, Order};
 use crate::differential::grammar::{
     GeoCreation, GeoIndex, GeoLocation, GeoPath, GeoWrite, NEAR, NearBounds, NearEnd, NearForm, NearPoint, NearRest,
 };
-use crate::differential::sides::{COLLECTION, field, show};
+use crate::differential::sides::{COLLECTION, field, first_batch, show};
 use crate::differential::{Generator, Sides, contents};
 
 /// A coordinate is a multiple of 1/1000, so equal distances are rare.
@@ -24,8 +25,7 @@ const REFUSALS: [&str; 2] = ["whose location is not a point", "on a sphere by a 
 struct Near {
     documents: Vec<Document>,
     create: Document,
-    /// Whether the index is created before the documents.
-    is_early: bool,
+    creation: Creation,
     steps: Vec<Document>,
     /// Whether a document may have a null or empty location, which the index of a page does not contain beside
     /// others.
@@ -59,7 +59,10 @@ pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
         index: generator.take::<GeoIndex>(),
         path: generator.take::<GeoPath>(),
     };
-    let is_early = generator.take::<GeoCreation>() == GeoCreation::Early;
+    let creation = match generator.take::<GeoCreation>() {
+        GeoCreation::Early => Creation::BeforeDocuments,
+        GeoCreation::Late => Creation::AfterDocuments,
+    };
     let mut has_empty = false;
     let mut documents = documents(generator, 25, &[]);
     for document in &mut documents {
@@ -89,7 +92,7 @@ pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
     Box::new(Near {
         documents,
         create: doc! { "createIndexes": COLLECTION, "indexes": [{ "key": key, "name": "geo" }] },
-        is_early,
+        creation,
         steps,
         has_empty,
         canon: generator.canon(),
@@ -338,12 +341,7 @@ impl Operation for Near {
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
         sides.elsewhere(|sides| {
             let insert = doc! { "insert": COLLECTION, "documents": self.documents.clone(), "ordered": false };
-            let first = if self.is_early {
-                [&self.create, &insert]
-            } else {
-                [&insert, &self.create]
-            };
-            for command in first {
+            for command in self.creation.in_order(&self.create, &insert) {
                 if self.step(sides, command)? == Outcome::Refused {
                     return Ok(Outcome::Refused);
                 }
@@ -418,12 +416,5 @@ fn codes(reply: &RawDocument) -> Vec<(i32, i32)> {
 
 /// The documents of the first batch, which has all of them.
 fn returned(reply: &RawDocument) -> Vec<RawDocumentBuf> {
-    let cursor = field(reply, "cursor").and_then(RawBsonRef::as_document);
-    let batch = cursor.and_then(|cursor| field(cursor, "firstBatch")?.as_array());
-    let documents = batch
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(RawBsonRef::as_document);
-    documents.map(RawDocument::to_owned).collect()
+    first_batch(reply).into_iter().map(RawDocument::to_owned).collect()
 }

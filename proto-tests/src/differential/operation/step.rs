@@ -7,7 +7,7 @@ use bson::{Bson, Document, doc};
 use super::{Outcome, sent_again};
 use crate::differential::compare::Canon;
 use crate::differential::sides::{field, show};
-use crate::differential::{Side, Sides};
+use crate::differential::{Generator, Side, Sides};
 
 /// What the proxy refuses.
 #[derive(Debug)]
@@ -75,6 +75,47 @@ impl Step {
         let codes: Vec<_> = replies.iter().map(|reply| reply.get_i32("code").ok()).collect();
         ensure!(codes[0] == codes[1], "commit: {codes:?}");
         Ok(outcome)
+    }
+}
+
+/// The document that a write changes: one of the first twelve, or the latest one.
+pub(super) struct Target {
+    pub(super) number: i32,
+    pub(super) filter: Document,
+}
+
+impl Target {
+    /// `next` is the number of the next new document.
+    pub(super) fn generate(generator: &mut Generator, next: i32) -> Self {
+        let number = if generator.chance(70) {
+            generator.between(1, 12)
+        } else {
+            next - 10
+        };
+        let name = if generator.has_ids() && generator.chance(50) {
+            "_id"
+        } else {
+            "n"
+        };
+        let filter = doc! { name: number };
+        Self { number, filter }
+    }
+}
+
+/// When an index is created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Creation {
+    BeforeDocuments,
+    AfterDocuments,
+}
+
+impl Creation {
+    /// Both commands in order.
+    pub(super) fn in_order<'a>(self, create: &'a Document, insert: &'a Document) -> [&'a Document; 2] {
+        match self {
+            Self::BeforeDocuments => [create, insert],
+            Self::AfterDocuments => [insert, create],
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use bson::raw::cstr;
 use bson::{Bson, DateTime, Decimal128, Document, Regex, bson, doc};
 
 use super::scene::documents;
-use super::step::{Refusal, Step, same};
+use super::step::{Creation, Refusal, Step, Target, same};
 use super::{Operation, Outcome};
 use crate::differential::compare::{self, Canon};
 use crate::differential::grammar::{UNIQUE, UniqueCreation, UniqueIndex, UniqueValue, UniqueWrite};
@@ -24,8 +24,7 @@ const REFUSALS: &[Refusal] = &[Refusal {
 pub(super) struct Unique {
     documents: Vec<Document>,
     create: Document,
-    /// Whether the index is created before the documents.
-    is_early: bool,
+    creation: Creation,
     steps: Vec<Step>,
     canon: Canon,
 }
@@ -36,7 +35,10 @@ pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
 
 fn make_up(generator: &mut Generator) -> Box<dyn Operation> {
     let index = generator.take::<UniqueIndex>();
-    let is_early = generator.take::<UniqueCreation>() == UniqueCreation::Early;
+    let creation = match generator.take::<UniqueCreation>() {
+        UniqueCreation::Early => Creation::BeforeDocuments,
+        UniqueCreation::Late => Creation::AfterDocuments,
+    };
     let mut documents = documents(generator, 12, &[]);
     for document in &mut documents {
         change_values(generator, index, document);
@@ -48,7 +50,7 @@ fn make_up(generator: &mut Generator) -> Box<dyn Operation> {
     Box::new(Unique {
         documents,
         create: doc! { "createIndexes": COLLECTION, "indexes": [spec] },
-        is_early,
+        creation,
         steps,
         canon: generator.canon(),
     })
@@ -194,46 +196,36 @@ fn insertion(generator: &mut Generator, form: UniqueWrite, index: UniqueIndex, n
 
 /// A change of one document, or its deletion.
 fn change(generator: &mut Generator, form: UniqueWrite, index: UniqueIndex, next: i32) -> Document {
-    let number = if generator.chance(70) {
-        generator.between(1, 12)
-    } else {
-        next - 10
-    };
-    let name = if generator.has_ids() && generator.chance(50) {
-        "_id"
-    } else {
-        "n"
-    };
-    let target = doc! { name: number };
+    let Target { number, filter } = Target::generate(generator, next);
     let statement = match form {
         UniqueWrite::Set => {
             let value = value(generator);
             let unset = doc! { "$unset": { "qty": 1 } };
-            doc! { "q": target, "u": value.map_or(unset, |value| doc! { "$set": { "qty": value } }) }
+            doc! { "q": filter, "u": value.map_or(unset, |value| doc! { "$set": { "qty": value } }) }
         }
-        UniqueWrite::SetNested => doc! { "q": target, "u": { "$set": { "nested.x": generator.between(1, 9) } } },
+        UniqueWrite::SetNested => doc! { "q": filter, "u": { "$set": { "nested.x": generator.between(1, 9) } } },
         UniqueWrite::Stages => {
             let stage = doc! { "$set": { "qty": { "$literal": value(generator).unwrap_or(Bson::Null) } } };
-            doc! { "q": target, "u": [stage] }
+            doc! { "q": filter, "u": [stage] }
         }
         UniqueWrite::Replace => {
             let mut document = new_document(generator, index, next);
             document.remove("_id");
             document.insert("n", number);
-            doc! { "q": target, "u": document }
+            doc! { "q": filter, "u": document }
         }
         UniqueWrite::Move => {
             let key = generator.shape.key[0].clone();
-            doc! { "q": target, "u": { "$set": { key: generator.between(1, 3) } } }
+            doc! { "q": filter, "u": { "$set": { key: generator.between(1, 3) } } }
         }
         UniqueWrite::FindAndModify => {
             let change = doc! { "$set": { "qty": value(generator).unwrap_or(Bson::Null) } };
-            return doc! { "findAndModify": COLLECTION, "query": target, "update": change, "new": true };
+            return doc! { "findAndModify": COLLECTION, "query": filter, "update": change, "new": true };
         }
         UniqueWrite::Upsert => {
             let mut document = new_document(generator, index, next);
-            let filter = doc! { "_id": document.remove("_id") };
-            doc! { "q": filter, "u": { "$set": document }, "upsert": true }
+            let id = doc! { "_id": document.remove("_id") };
+            doc! { "q": id, "u": { "$set": document }, "upsert": true }
         }
         UniqueWrite::UpsertByValue => {
             let value = generator.between(1, 14);
@@ -242,9 +234,9 @@ fn change(generator: &mut Generator, form: UniqueWrite, index: UniqueIndex, next
             doc! { "q": { "qty": value }, "u": { "$setOnInsert": rest }, "upsert": true }
         }
         UniqueWrite::Delete => {
-            return doc! { "delete": COLLECTION, "deletes": [{ "q": target, "limit": 1 }] };
+            return doc! { "delete": COLLECTION, "deletes": [{ "q": filter, "limit": 1 }] };
         }
-        _ => doc! { "q": target, "u": { "$set": { "status": "set" } } },
+        _ => doc! { "q": filter, "u": { "$set": { "status": "set" } } },
     };
     doc! { "update": COLLECTION, "updates": [statement] }
 }
@@ -258,12 +250,7 @@ impl Operation for Unique {
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
         sides.elsewhere(|sides| {
             let insert = doc! { "insert": COLLECTION, "documents": self.documents.clone(), "ordered": false };
-            let first = if self.is_early {
-                [&self.create, &insert]
-            } else {
-                [&insert, &self.create]
-            };
-            for command in first {
+            for command in self.creation.in_order(&self.create, &insert) {
                 same(&sides.both(command)?, sides, self.canon, command)?;
             }
             let mut outcome = Outcome::Done;

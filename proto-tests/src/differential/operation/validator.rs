@@ -5,7 +5,7 @@ use bson::raw::RawBsonRef;
 use bson::{Bson, DateTime, Document, doc};
 
 use super::scene::documents;
-use super::step::{Refusal, Step};
+use super::step::{Refusal, Step, Target};
 use super::{Operation, Outcome, unique};
 use crate::differential::compare::Canon;
 use crate::differential::grammar::{VALIDATOR, ValidatorCreation, ValidatorForm, ValidatorOption, ValidatorWrite};
@@ -224,50 +224,40 @@ fn insertion(generator: &mut Generator, next: i32, count: i32) -> Document {
 
 /// A change of one document, or its deletion.
 fn change(generator: &mut Generator, form: ValidatorWrite, next: i32) -> Document {
-    let number = if generator.chance(70) {
-        generator.between(1, 12)
-    } else {
-        next - 10
-    };
-    let name = if generator.has_ids() && generator.chance(50) {
-        "_id"
-    } else {
-        "n"
-    };
-    let target = doc! { name: number };
+    let Target { number, filter } = Target::generate(generator, next);
     let statement = match form {
         ValidatorWrite::Set => {
             let value = unique::value(generator);
             let unset = doc! { "$unset": { "qty": 1 } };
-            doc! { "q": target, "u": value.map_or(unset, |value| doc! { "$set": { "qty": value } }) }
+            doc! { "q": filter, "u": value.map_or(unset, |value| doc! { "$set": { "qty": value } }) }
         }
-        ValidatorWrite::Unset => doc! { "q": target, "u": { "$unset": { "qty": 1, "nested": 1 } } },
-        ValidatorWrite::SetNested => doc! { "q": target, "u": { "$set": { "nested.x": generator.between(1, 9) } } },
+        ValidatorWrite::Unset => doc! { "q": filter, "u": { "$unset": { "qty": 1, "nested": 1 } } },
+        ValidatorWrite::SetNested => doc! { "q": filter, "u": { "$set": { "nested.x": generator.between(1, 9) } } },
         ValidatorWrite::Stages => {
             let stage = doc! { "$set": { "qty": { "$literal": unique::value(generator).unwrap_or(Bson::Null) } } };
-            doc! { "q": target, "u": [stage] }
+            doc! { "q": filter, "u": [stage] }
         }
         ValidatorWrite::Replace => {
             let mut document = new_document(generator, next);
             document.remove("_id");
             document.insert("n", number);
-            doc! { "q": target, "u": document }
+            doc! { "q": filter, "u": document }
         }
         ValidatorWrite::Move => {
             let key = generator.shape.key[0].clone();
             let value = key_value(generator).unwrap_or(Bson::Null);
-            doc! { "q": target, "u": { "$set": { key: value, "qty": generator.between(1, 8) } } }
+            doc! { "q": filter, "u": { "$set": { key: value, "qty": generator.between(1, 8) } } }
         }
         ValidatorWrite::FindAndModify => {
             let change = doc! { "$set": { "qty": unique::value(generator).unwrap_or(Bson::Null) } };
-            return doc! { "findAndModify": COLLECTION, "query": target, "update": change, "new": true };
+            return doc! { "findAndModify": COLLECTION, "query": filter, "update": change, "new": true };
         }
         ValidatorWrite::Upsert => {
             let mut document = new_document(generator, next);
-            let filter = doc! { "_id": document.remove("_id") };
-            doc! { "q": filter, "u": { "$set": document }, "upsert": true }
+            let id = doc! { "_id": document.remove("_id") };
+            doc! { "q": id, "u": { "$set": document }, "upsert": true }
         }
-        _ => return doc! { "delete": COLLECTION, "deletes": [{ "q": target, "limit": 1 }] },
+        _ => return doc! { "delete": COLLECTION, "deletes": [{ "q": filter, "limit": 1 }] },
     };
     doc! { "update": COLLECTION, "updates": [statement] }
 }

@@ -9,7 +9,8 @@ use crate::command::document::{as_flag, get};
 pub(super) const PARTIAL: &str = "partialFilterExpression";
 
 /// Whether a collation is the simple one.
-pub(super) fn is_simple(collation: RawBsonRef<'_>) -> bool {
+#[must_use]
+pub fn is_simple(collation: RawBsonRef<'_>) -> bool {
     let locale = collation.as_document().and_then(|collation| get(collation, "locale"));
     locale == Some(RawBsonRef::String("simple"))
 }

@@ -3,11 +3,11 @@
 //!
 //! Only well-formed parts are parsed. mongod reports the error of any other.
 
-use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::{Center, Metric, Near};
 use crate::command::document::{array_of, as_flag, get, put};
-use crate::pattern::unwound::asks_for_nearness;
+use crate::pattern::unwound::{asks_for_nearness, has_nearness};
 
 /// A filter and its condition on the distance.
 #[derive(Clone, Debug)]
@@ -23,11 +23,13 @@ impl<'a> NearFilter<'a> {
     /// Parses a filter. `None` if it has no condition on the distance.
     #[must_use]
     pub fn of(filter: &'a RawDocument) -> Option<Self> {
+        if !has_nearness(filter) {
+            return None;
+        }
         let mut conditions = Vec::new();
         let mut is_elsewhere = false;
         let rest = without_near(filter, &mut conditions, &mut is_elsewhere);
         let near = match conditions.as_slice() {
-            [] if !is_elsewhere => return None,
             [(path, condition)] if !is_elsewhere => near(path, condition),
             _ => None,
         };
@@ -47,7 +49,7 @@ fn without_near<'a>(
         let name = name.as_str();
         match (name, value) {
             (_, RawBsonRef::Document(condition)) if asks_for_nearness(value) => conditions.push((name, condition)),
-            ("$and", RawBsonRef::Array(clauses)) if holds_near(value) => {
+            ("$and", RawBsonRef::Array(clauses)) if holds_near(clauses) => {
                 let mut others = Vec::new();
                 for clause in clauses.into_iter().flatten() {
                     match clause {
@@ -62,7 +64,7 @@ fn without_near<'a>(
                 }
             }
             _ => {
-                *is_elsewhere |= matches!(name, "$or" | "$nor") && holds_near(value);
+                *is_elsewhere |= matches!(name, "$or" | "$nor") && value.as_array().is_some_and(holds_near);
                 put(&mut rest, name, value);
             }
         }
@@ -70,15 +72,9 @@ fn without_near<'a>(
     rest
 }
 
-fn holds_near(branches: RawBsonRef<'_>) -> bool {
-    let branches = branches.as_array().into_iter().flatten().flatten();
-    let mut fields = branches
-        .filter_map(RawBsonRef::as_document)
-        .flat_map(|branch| branch.iter().flatten());
-    fields.any(|(name, value)| match name.as_str() {
-        "$and" | "$or" | "$nor" => holds_near(value),
-        _ => asks_for_nearness(value),
-    })
+fn holds_near(branches: &RawArray) -> bool {
+    let branches = branches.into_iter().flatten();
+    branches.filter_map(RawBsonRef::as_document).any(has_nearness)
 }
 
 /// Parses `{$near: ...}` or `{$nearSphere: ...}` on the field at a path.

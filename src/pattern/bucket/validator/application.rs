@@ -100,7 +100,7 @@ impl ApplicationValidator {
     /// Parses a clause. `None`: it is another one.
     #[must_use]
     pub fn of_clause(clause: &RawDocument) -> Option<Self> {
-        let (marker, validator) = parts(clause)?;
+        let Recorded { marker, validator } = Recorded::of(clause)?;
         let Some(("$expr", RawBsonRef::Document(expression))) = first_field(marker) else {
             return None;
         };
@@ -167,13 +167,22 @@ pub fn options_of_application(options: &RawDocument) -> RawDocumentBuf {
     shown
 }
 
-/// Both parts of the first alternative of a clause.
-fn parts(clause: &RawDocument) -> Option<(&RawDocument, &RawDocument)> {
-    let alternatives = get(clause, "$or")?.as_array()?;
-    let first = alternatives.into_iter().next()?.ok()?.as_document()?;
-    let mut parts = get(first, "$and")?.as_array()?.into_iter();
-    let marker = parts.next()?.ok()?.as_document()?;
-    Some((marker, parts.next()?.ok()?.as_document()?))
+/// The first alternative of a clause.
+struct Recorded<'a> {
+    marker: &'a RawDocument,
+    validator: &'a RawDocument,
+}
+
+impl<'a> Recorded<'a> {
+    fn of(clause: &'a RawDocument) -> Option<Self> {
+        let alternatives = get(clause, "$or")?.as_array()?;
+        let first = alternatives.into_iter().next()?.ok()?.as_document()?;
+        let mut parts = get(first, "$and")?.as_array()?.into_iter();
+        Some(Self {
+            marker: parts.next()?.ok()?.as_document()?,
+            validator: parts.next()?.ok()?.as_document()?,
+        })
+    }
 }
 
 /// An option of a command. mongod ignores `null`.

@@ -97,25 +97,12 @@ async fn planned(
 /// The client's own query, without options that a `find` on pages cannot have. mongod has an error of its own
 /// for a hint of `$natural`.
 fn query(run: &BucketCommand<'_>, find: &Find<'_>) -> RawDocumentBuf {
-    let mut query = single("find", run.namespace.collection);
-    let parts = [
-        ("filter", find.filter),
-        ("projection", find.projection),
-        ("sort", find.sort),
-        ("collation", find.collation),
-        ("let", find.let_variables),
-    ];
-    for (name, part) in parts {
-        if let Some(part) = part {
-            put(&mut query, name, part);
-        }
-    }
+    let mut query = unwound::single_batch(run.namespace.collection, find);
     let hint = find.hint.and_then(RawBsonRef::as_document);
     if let Some(natural) = hint.filter(|hint| get(hint, "$natural").is_some()) {
         put(&mut query, "hint", natural);
     }
     put(&mut query, "limit", 1);
-    put(&mut query, "singleBatch", true);
     query
 }
 
@@ -136,22 +123,23 @@ async fn indexes(run: &mut BucketCommand<'_>) -> Result<Arc<ReadableIndexes>, Ru
     indexes::stored(run).await
 }
 
-/// The indexes of the collection, one of which answers the query. `query` has its other conditions.
+/// The collection's indexes, if one of them answers the query. `others`: the conditions that are not on the
+/// distance.
 ///
 /// # Errors
-/// mongod's error if there is no such index.
+/// mongod's error if none of them answers it.
 async fn answering(
     run: &mut BucketCommand<'_>,
     near: &Near<'_>,
-    query: Option<&RawDocument>,
+    others: Option<&RawDocument>,
 ) -> Result<Arc<ReadableIndexes>, RunError> {
     let mut indexes = indexes(run).await?;
-    if near.access(&indexes, query) == NearAccess::None {
+    if near.access(&indexes, others) == NearAccess::None {
         // Another proxy may have created an index.
         indexes::forget(run);
         indexes = self::indexes(run).await?;
     }
-    match near.access(&indexes, query) {
+    match near.access(&indexes, others) {
         NearAccess::Index => Ok(indexes),
         NearAccess::None if run.context.link.is_dry_run() => Ok(indexes),
         NearAccess::None => Err(no_index(run).into()),

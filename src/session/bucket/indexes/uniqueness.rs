@@ -16,7 +16,7 @@ use crate::command::reply::CursorReply;
 use crate::pattern::bucket::unique_index::{ClauseOfIndex, UniqueIndex, clause};
 use crate::session::backoff::MAX_ATTEMPTS;
 use crate::session::bucket::command::BucketCommand;
-use crate::session::bucket::page_validator::{self, Part, ValidatorState};
+use crate::session::bucket::page_validator::{self, ValidatorPart, ValidatorState};
 use crate::session::error::RunError;
 
 /// Adds the clauses that these indexes and the existing ones lack.
@@ -43,7 +43,7 @@ pub(super) async fn enforce(run: &mut BucketCommand<'_>, wanted: &[UniqueIndex])
             }
             validator
         };
-        page_validator::replace(run, Part::Indexes, edit).await?;
+        page_validator::replace(run, ValidatorPart::Indexes, edit).await?;
         if added.is_empty() {
             return Ok(());
         }
@@ -67,7 +67,7 @@ pub(super) async fn withdraw(run: &mut BucketCommand<'_>, names: Option<&[&str]>
             .retain(|clause| !is_meant(clause) || has_index(clause));
         validator
     };
-    page_validator::replace(run, Part::Indexes, edit).await
+    page_validator::replace(run, ValidatorPart::Indexes, edit).await
 }
 
 /// The error for two items of one page with an equal key.

@@ -18,7 +18,7 @@ use crate::session::error::RunError;
 /// Refused statements without an invalid item, after which the items are refused.
 const MAX_UNEXPLAINED: u32 = 3;
 
-/// What is known of the items.
+/// The state of the validation of the items.
 #[derive(Debug, Default)]
 pub(super) struct Validity {
     is_learned: bool,
