@@ -258,6 +258,10 @@ impl Proxy {
                 return Ok(Some(status));
             }
             if self.admin_get(endpoint).is_ok_and(|answer| answer.status == 200) {
+                if endpoint == READY {
+                    // On a busy machine, the upstream may reply later than the proxy expects.
+                    self.log.expect(Level::Warn, "the upstream is not available yet");
+                }
                 return Ok(None);
             }
             ensure!(

@@ -36,6 +36,16 @@ impl Line {
         };
         Self { level, text }
     }
+
+    /// The level, the message and the other fields, a line each.
+    fn fields(&self) -> String {
+        let parsed = serde_json::from_str::<Value>(&self.text).unwrap_or_default();
+        let Some(fields) = parsed.get("fields").and_then(Value::as_object) else {
+            return self.text.clone();
+        };
+        let field = |(name, value): (&String, &Value)| format!("\n  {name}: {value}");
+        format!("{:?}", self.level) + &fields.iter().map(field).collect::<String>()
+    }
 }
 
 /// Collects lines on a thread of its own until the proxy closes its end.
@@ -87,7 +97,7 @@ impl Log {
         }
     }
 
-    /// The unexpected WARN and ERROR lines.
+    /// The unexpected WARN and ERROR lines, as [`Line::fields`] prints them.
     pub(super) fn unlisted(&self) -> Vec<String> {
         let expected = locked(&self.expected);
         let is_listed = |line: &Line| {
@@ -96,7 +106,10 @@ impl Log {
                 .any(|(level, part)| line.level == *level && line.text.contains(part))
         };
         let graver = self.lines().into_iter().filter(|line| line.level != Level::Info);
-        graver.filter(|line| !is_listed(line)).map(|line| line.text).collect()
+        graver
+            .filter(|line| !is_listed(line))
+            .map(|line| line.fields())
+            .collect()
     }
 }
 
@@ -126,13 +139,15 @@ mod tests {
         let (reader, mut writer) = std::io::pipe().unwrap();
         std::io::Write::write_all(
             &mut writer,
-            b"{\"level\":\"WARN\",\"m\":\"one\"}\n{\"level\":\"ERROR\",\"m\":\"one\"}\nnoise",
+            br#"{"level":"WARN","fields":{"message":"one"}}
+{"level":"ERROR","fields":{"message":"one","peer":"p"}}
+noise"#,
         )
         .unwrap();
         drop(writer);
         let mut log = Log::read(reader);
         log.finish();
         log.expect(Level::Warn, "one");
-        assert_eq!(log.unlisted(), ["{\"level\":\"ERROR\",\"m\":\"one\"}", "noise"]);
+        assert_eq!(log.unlisted(), ["Error\n  message: \"one\"\n  peer: \"p\"", "noise"]);
     }
 }
