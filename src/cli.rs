@@ -1,6 +1,7 @@
 //! The command line: arguments, `serve` and `health`. The other commands are in `maintenance` and
 //! `advisor`. Only this layer reads the process's arguments and environment.
 
+mod conversion;
 mod environment;
 mod health;
 mod manual;
@@ -15,10 +16,12 @@ use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+use self::conversion::{Convert, Verify};
 use self::environment::RecordedEnvironment;
 use crate::advisor;
 use crate::config::{Config, ConfigErrors};
-use crate::maintenance::{check, compact, setup};
+use crate::maintenance::setup::{LongArrays, PlainDocuments, SetupOptions};
+use crate::maintenance::{check, compact, convert, setup};
 use crate::telemetry::recent_warnings::RecentWarnings;
 
 /// Names the configuration file if `--config` is not given.
@@ -48,6 +51,13 @@ enum Verb {
     Setup(Setup),
     /// Packs short pages again while clients work. May be stopped and run again at any time.
     Compact(Compact),
+    /// Changes the layout of a collection while applications use it: plain documents to pages, pages to
+    /// plain documents, or pages to those of another shape. Compares all documents before it swaps the
+    /// collections. May be stopped and run again at any time.
+    Convert(Convert),
+    /// Compares a collection with the copy that `convert` fills, or after a conversion with the collection in
+    /// its former layout. Only reads.
+    Verify(Verify),
     /// Inspects existing collections and proposes shapes for those that would benefit. Only reads.
     /// Prints names of fields, never values.
     Advise(Advise),
@@ -118,6 +128,24 @@ struct Setup {
     /// The collection to set up, as `database.collection`. Default: all with a shape.
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Option<String>,
+}
+
+impl Setup {
+    fn options(&self) -> SetupOptions<'_> {
+        SetupOptions {
+            long: if self.split {
+                LongArrays::Split
+            } else {
+                LongArrays::AsTheyAre
+            },
+            plain: if self.pack {
+                PlainDocuments::Packed
+            } else {
+                PlainDocuments::AsTheyAre
+            },
+            namespace: self.namespace.as_deref(),
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -204,6 +232,14 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
             let config = compact.file.load_or_fail(&environment)?;
             runtime.block_on(compact::run(&config, compact.namespace.as_deref()))
         }
+        Verb::Convert(convert) => {
+            let config = convert.file.load_or_fail(&environment)?;
+            runtime.block_on(convert::run(&config, convert.options()))
+        }
+        Verb::Verify(verify) => {
+            let config = verify.file.load_or_fail(&environment)?;
+            runtime.block_on(convert::run(&config, verify.options()))
+        }
         Verb::Advise(arguments) => {
             let uri = arguments.uri.or_else(|| environment.variable(URI_VARIABLE));
             let uri = uri.with_context(|| format!("no server; give --uri URI, or set {URI_VARIABLE}"))?;
@@ -217,20 +253,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         }
         Verb::Setup(setup) => {
             let config = setup.file.load_or_fail(&environment)?;
-            let options = setup::SetupOptions {
-                long: if setup.split {
-                    setup::LongArrays::Split
-                } else {
-                    setup::LongArrays::AsTheyAre
-                },
-                plain: if setup.pack {
-                    setup::PlainDocuments::Packed
-                } else {
-                    setup::PlainDocuments::AsTheyAre
-                },
-                namespace: setup.namespace.as_deref(),
-            };
-            runtime.block_on(setup::run(&config, options))
+            runtime.block_on(setup::run(&config, setup.options()))
         }
     }
 }

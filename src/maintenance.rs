@@ -3,6 +3,8 @@
 
 pub(crate) mod check;
 pub(crate) mod compact;
+pub(crate) mod convert;
+mod embedded_proxy;
 pub(crate) mod expiry;
 pub(crate) mod finding;
 mod inspect;

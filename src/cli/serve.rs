@@ -28,6 +28,7 @@ use crate::maintenance::unique_index_record::UniqueIndexRecord;
 use crate::maintenance::upstream;
 use crate::server::Server;
 use crate::server::admission::Admission;
+use crate::server::listener::Listener;
 use crate::server::metrics::ServerMetrics;
 use crate::server::topology;
 use crate::session::Shared;
@@ -72,7 +73,7 @@ pub(super) async fn run(
     let dialing = upstream::dialing(&options, &stopping)?;
     let (driver, upstreams) = topology::watch(options, dialing.clone(), metrics)?;
     let secret = format!("{:032x}", rand::random::<u128>());
-    let internal = listeners::internal(&upstreams, reload::admission(&config)?, &secret).await?;
+    let internal = Listener::internal(&upstreams, reload::admission(&config)?, &secret).await?;
     let internal_address = internal.socket.local_addr()?;
     let listeners = sockets.listeners(&dialing, &upstreams)?;
     let server = Server {

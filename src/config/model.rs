@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::admin::AdminConfig;
 use crate::pattern::shapes::Shapes;
 use crate::server::tls::TlsFiles;
+use crate::session::SessionLimits;
 use crate::telemetry::log::LogFormat;
 
 /// The whole configuration, checked.
@@ -22,6 +23,21 @@ pub struct Config {
     pub log: LogConfig,
     /// The shapes of namespaces.
     pub shapes: Shapes,
+}
+
+impl Config {
+    /// The limits of sessions.
+    #[must_use]
+    pub fn session_limits(&self) -> SessionLimits {
+        SessionLimits {
+            max_message_bytes: self.listen.max_message_bytes,
+            memory_bytes: self.listen.memory_mib << 20,
+            frame_timeout: self.listen.frame_timeout,
+            send_timeout: self.listen.send_timeout,
+            idle_timeout: self.listen.idle_timeout,
+            connect_timeout: self.upstream.connect_timeout,
+        }
+    }
 }
 
 /// Listeners and limits of clients.

@@ -13,7 +13,6 @@ use std::time::Instant;
 use anyhow::anyhow;
 use bson::{Bson, DateTime, Document, doc};
 use mongodb::error::{Error, ErrorKind};
-use mongodb::options::ServerAddress;
 use mongodb::{Client, Database};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -119,18 +118,8 @@ impl Expiry {
 
     async fn connect(&self) -> anyhow::Result<Clients> {
         let direct = upstream::named_client(&self.upstream, "mongoshape expiry").await?;
-        let mut options = upstream::options(&self.upstream).await?;
-        options.hosts = vec![ServerAddress::Tcp {
-            host: self.listener.ip().to_string(),
-            port: Some(self.listener.port()),
-        }];
-        options.tls = None;
-        options.repl_set_name = None;
-        options.direct_connection = Some(true);
-        options.max_pool_size = Some(1);
-        // The driver sends the name in the first message of every connection.
-        options.app_name = Some(format!("mongoshape expiry {}", self.secret));
-        let proxy = Client::with_options(options)?;
+        let proxy =
+            upstream::client_of_listener(&self.upstream, self.listener, &self.secret, "mongoshape expiry").await?;
         Ok(Clients { direct, proxy })
     }
 

@@ -13,7 +13,7 @@ use mongodb::error::Error;
 pub(crate) use self::fields::{FieldCensus, sample};
 pub(crate) use self::foreign_document::{ContentsCheck, SCAN_TIMEOUT, first_foreign};
 pub(crate) use self::ordered::{Fetched, Ordered};
-pub(crate) use self::plain::{Plain, is_frozen, look, look_shortly, taken};
+pub(crate) use self::plain::{Plain, has, is_frozen, look, look_shortly, taken};
 use super::finding::Finding;
 use super::upstream::ShapedCollection;
 use crate::command::document::{array_of, get, single};

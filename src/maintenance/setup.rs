@@ -4,7 +4,7 @@
 mod adopt;
 mod misspelt;
 mod outlier;
-mod pack;
+pub(super) mod pack;
 mod split;
 
 use std::process::ExitCode;

@@ -7,6 +7,7 @@ mod fencing;
 mod frozen;
 mod halt;
 mod kind;
+pub(crate) mod placeholder;
 mod writer;
 
 use bson::{Bson, Document};

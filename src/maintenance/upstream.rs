@@ -1,6 +1,7 @@
 //! The upstream through the driver: clients, existing shaped namespaces, and their indexes. For
 //! `check`, `setup` and readiness, never for a client's commands.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +51,27 @@ pub(crate) fn dialing(options: &ClientOptions, stop: &CancellationToken) -> anyh
     };
     let stop = stop.clone();
     Ok(Dialing { tls, stop })
+}
+
+/// A client of a listener of the proxy itself, with the credentials of the upstream. `name` begins the
+/// application's name, and the secret that the listener requires ends it.
+pub(crate) async fn client_of_listener(
+    upstream: &UpstreamConfig,
+    listener: SocketAddr,
+    secret: &str,
+    name: &str,
+) -> anyhow::Result<Client> {
+    let mut options = options(upstream).await?;
+    options.hosts = vec![ServerAddress::Tcp {
+        host: listener.ip().to_string(),
+        port: Some(listener.port()),
+    }];
+    options.tls = None;
+    options.repl_set_name = None;
+    options.direct_connection = Some(true);
+    // The driver sends the name in the first message of every connection.
+    options.app_name = Some(format!("{name} {secret}"));
+    Ok(Client::with_options(options)?)
 }
 
 /// A client with the configured credentials, if any.
@@ -153,9 +175,27 @@ impl ShapedCollection {
         }
     }
 
+    /// A collection with this shape, whatever the configuration contains.
+    pub(crate) fn with_shape(database: Database, collection: String, shape: Arc<Shape>) -> Self {
+        Self {
+            database,
+            collection,
+            shape,
+        }
+    }
+
     /// `database.collection`.
     pub(crate) fn namespace(&self) -> String {
         Namespace::new(self.database.name(), &self.collection).to_string()
+    }
+
+    /// A collection with another name in the same database, with the same shape.
+    pub(crate) fn named(&self, collection: String) -> Self {
+        Self {
+            database: self.database.clone(),
+            collection,
+            shape: Arc::clone(&self.shape),
+        }
     }
 
     /// The same collection through another client.

@@ -13,6 +13,7 @@
 pub mod adopt;
 pub mod change_stream;
 pub mod compact;
+pub mod conversion;
 pub mod count_pushdown;
 pub mod delete;
 pub mod distinct;

@@ -28,13 +28,18 @@ pub fn among<'a>(mut indexes: impl Iterator<Item = &'a RawDocument>) -> Option<&
     indexes.find(|index| index.get_str("name").is_ok_and(|name| name == INDEX))
 }
 
+/// The options that a [shape marker](among) records.
+#[must_use]
+pub fn recorded(index: &RawDocument) -> Option<&RawDocument> {
+    let filter = index.get_document("partialFilterExpression").ok()?;
+    get(filter, PATH).and_then(RawBsonRef::as_document)
+}
+
 /// Human-readable differences between the [shape marker](among) and the fingerprint of a shape.
 /// Empty if the shape can read the collection.
 #[must_use]
 pub fn differing(stored_as: &RawDocument, index: &RawDocument) -> Vec<String> {
-    let filter = index.get_document("partialFilterExpression").ok();
-    let there = filter.and_then(|filter| get(filter, PATH));
-    match there.and_then(RawBsonRef::as_document) {
+    match recorded(index) {
         Some(there) => differing_options(there, stored_as),
         None => vec![format!("{INDEX} does not record its options")],
     }

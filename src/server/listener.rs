@@ -1,6 +1,6 @@
 //! Accepts connections on one address.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::admission::Admission;
+use super::admission::{Admission, AdmissionLimits};
 use super::workers::Workers;
 use crate::session::Shared;
 use crate::session::connection::{self, Client};
@@ -55,6 +55,28 @@ pub struct Listener {
     pub admission: Option<Arc<Admission>>,
     /// A text that the first message of every client must contain. `None`: any client may connect.
     pub secret: Option<Arc<str>>,
+}
+
+impl Listener {
+    /// A listener for the program's own tasks: on a port of 127.0.0.1 that the system chooses, without TLS. It
+    /// closes connections of other programs, which do not know the secret.
+    ///
+    /// # Errors
+    /// If no port is free.
+    pub async fn internal(upstreams: &Upstreams, limits: AdmissionLimits, secret: &str) -> std::io::Result<Self> {
+        let failed = |error: std::io::Error| {
+            let text = format!("cannot listen on 127.0.0.1 for the program's own tasks: {error}");
+            std::io::Error::new(error.kind(), text)
+        };
+        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
+        Ok(Self {
+            socket: socket.map_err(failed)?,
+            present_as: ListenerPresentation::Mongos,
+            upstreams: upstreams.clone(),
+            admission: Some(Arc::new(Admission::new(AdmissionLimits { tls: None, ..limits }))),
+            secret: Some(Arc::from(secret)),
+        })
+    }
 }
 
 /// The state that a listener shares with its connections.

@@ -4,6 +4,7 @@ mod adopt;
 mod advise;
 mod cli;
 mod compact;
+mod convert;
 mod earlier_versions;
 mod forecast;
 mod outlier_setup;

@@ -1,6 +1,6 @@
 //! Creates listeners for the configured addresses.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -9,7 +9,6 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::config::{Config, Listeners, MemberConfig, PresentAs as Configured};
-use crate::server::admission::{Admission, AdmissionLimits};
 use crate::server::listener::{Listener, ListenerPresentation};
 use crate::server::topology::Dialing;
 use crate::session::handshake::AddressMap;
@@ -46,22 +45,6 @@ pub(super) async fn bind(config: &Config) -> anyhow::Result<Sockets<'_>> {
 pub(super) async fn bind_one(address: SocketAddr, option: &str) -> anyhow::Result<TcpListener> {
     let bound = TcpListener::bind(address).await;
     bound.with_context(|| format!("cannot listen on {address} (`{option}`)"))
-}
-
-/// A listener for the proxy's own tasks: on a port of 127.0.0.1 that the system chooses, without TLS. It
-/// closes connections of other programs, which do not know the secret.
-///
-/// # Errors
-/// If no port is free.
-pub(super) async fn internal(upstreams: &Upstreams, limits: AdmissionLimits, secret: &str) -> anyhow::Result<Listener> {
-    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
-    Ok(Listener {
-        socket: socket.context("cannot listen on 127.0.0.1 for the deletion of expired items")?,
-        present_as: ListenerPresentation::Mongos,
-        upstreams: upstreams.clone(),
-        admission: Some(Arc::new(Admission::new(AdmissionLimits { tls: None, ..limits }))),
-        secret: Some(Arc::from(secret)),
-    })
 }
 
 impl Sockets<'_> {

@@ -13,7 +13,7 @@ use crate::maintenance::shape_fit::{self, Fit};
 use crate::pattern::shapes::Shapes;
 use crate::server::admission::{Admission, AdmissionLimits};
 use crate::server::tls;
-use crate::session::{SessionLimits, Settings, Shared};
+use crate::session::{Settings, Shared};
 use crate::telemetry::admin::Access;
 
 /// The running configuration, and the parts that can be exchanged.
@@ -96,15 +96,7 @@ fn fixed(running: &Config, read: &Config) -> Vec<&'static str> {
 
 /// The shapes and the limits of sessions.
 pub(super) fn settings(config: &Config) -> Settings {
-    let limits = SessionLimits {
-        max_message_bytes: config.listen.max_message_bytes,
-        memory_bytes: config.listen.memory_mib << 20,
-        frame_timeout: config.listen.frame_timeout,
-        send_timeout: config.listen.send_timeout,
-        idle_timeout: config.listen.idle_timeout,
-        connect_timeout: config.upstream.connect_timeout,
-    };
-    Settings::new(config.shapes.clone(), limits)
+    Settings::new(config.shapes.clone(), config.session_limits())
 }
 
 /// The limits for clients before they have a session.

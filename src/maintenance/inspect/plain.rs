@@ -131,7 +131,7 @@ async fn has_pages(target: &ShapedCollection) -> Result<bool, Error> {
 }
 
 /// The first document that matches a filter.
-pub(super) async fn has(
+pub(crate) async fn has(
     target: &ShapedCollection,
     filter: RawDocumentBuf,
     timeout: Option<i64>,

@@ -9,8 +9,7 @@
 
 mod checksum;
 mod copy;
-mod place;
-mod preflight;
+pub(in crate::maintenance) mod preflight;
 mod rename_swap;
 
 use bson::raw::{RawDocumentBuf, cstr};
@@ -26,8 +25,8 @@ use crate::config::UpstreamConfig;
 use crate::maintenance::finding::{Finding, Findings};
 use crate::maintenance::inspect::{Plain, is_frozen, look, taken};
 use crate::maintenance::swap::{
-    CollectionRename, Freezing, Frozen, Halt, SwapKind, Writer, concurrent_runs, options_of, set_validator,
-    take_fences_down, uuid_of,
+    CollectionRename, Freezing, Frozen, Halt, SwapKind, Writer, concurrent_runs, options_of, placeholder,
+    set_validator, take_fences_down, uuid_of,
 };
 use crate::maintenance::upstream::{self, ShapedCollection, description};
 use crate::pattern::bucket::pack;
@@ -111,6 +110,11 @@ impl Packing<'_> {
         self.findings.add(&Finding::note(self.by.target.namespace(), text));
     }
 
+    /// The name under which the plain documents are kept.
+    fn kept_name(&self) -> String {
+        pack::plain_name(&self.by.target.collection)
+    }
+
     /// Renames the plain collection back, because another run dropped its copy.
     async fn give_back_its_name(&mut self) -> Result<(), Halt> {
         let target = self.by.target;
@@ -132,7 +136,7 @@ impl Packing<'_> {
     async fn begin_anew(&mut self) -> Result<Option<Items>, Halt> {
         let target = self.by.target;
         let kept = description(&target.database, &pack::plain_name(&target.collection)).await?;
-        if kept.is_some_and(|kept| !place::is_one(&kept)) {
+        if kept.is_some_and(|kept| !placeholder::is_placeholder(&kept)) {
             let text = format!(
                 "{} of an earlier run still exists; drop it if it is no longer needed, or rename it",
                 pack::plain_name(&target.collection)
@@ -176,7 +180,7 @@ impl Packing<'_> {
     async fn take_back(&mut self, frozen: &Frozen<'_>) -> Result<(), Halt> {
         let target = self.by.target;
         // After the placeholder is dropped, a late rename of the collection fails.
-        place::clear(self.by).await?;
+        placeholder::clear(self.by, &self.kept_name()).await?;
         if rename_swap::has_begun(target, frozen.uuid()).await? {
             return Ok(());
         }
@@ -196,7 +200,7 @@ impl Packing<'_> {
     ) -> Result<Option<Items>, Halt> {
         let target = self.by.target;
         // Dropping the placeholder and the copy makes late commands of a killed run fail.
-        place::clear(self.by).await?;
+        placeholder::clear(self.by, &self.kept_name()).await?;
         if rename_swap::has_begun(target, frozen.uuid()).await? {
             let words = "an earlier run has just renamed it; run again to finish";
             return Err(Halt::Words(words.to_owned()));
@@ -210,7 +214,7 @@ impl Packing<'_> {
         };
         let copy = make_copy(self.by, described).await?;
         self.copy = Some(copy.clone());
-        let place = place::keep(self.by).await?;
+        let place = placeholder::keep(self.by, &self.kept_name()).await?;
         // The freeze succeeds only under this run's fence, so no other run has created or dropped the
         // copy or the placeholder.
         frozen.freeze(self.stop).await?;

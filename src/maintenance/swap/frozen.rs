@@ -13,7 +13,7 @@ use super::commands::{Freezing, INDEX_NOT_FOUND, UUID_MISMATCH, append_concern, 
 use super::fencing::{self, Held};
 use super::halt::Halt;
 use super::kind::NAMESPACE_NOT_FOUND;
-use super::kind::{SwapKind, uuid_of};
+use super::kind::uuid_of;
 use crate::command::document::single;
 use crate::maintenance::check::collection::described_validator;
 use crate::maintenance::upstream::{ShapedCollection, description, explain, indexes_of, raw_specs};
@@ -44,7 +44,7 @@ impl<'a> Frozen<'a> {
         };
         let fence = fencing::put_up(fenced, stop).await?;
         let validator = match by.target.bucket() {
-            Some(shape) if by.work == SwapKind::Compact => {
+            Some(shape) if by.work.is_of_pages() => {
                 let (database, name) = (&by.target.database, by.target.collection.as_str());
                 // From here on, a proxy changes no validator of the application.
                 fencing::take_down_validator_fences(database, name, &uuid).await?;
@@ -83,9 +83,10 @@ impl<'a> Frozen<'a> {
     /// Refuses all inserts and updates from now on. When this returns, earlier writes have
     /// completed in mongod.
     pub(crate) async fn freeze(&self, stop: &CancellationToken) -> Result<(), Halt> {
-        let validator = match self.by.work {
-            SwapKind::Compact => compact::freeze_with(self.application().map(ApplicationValidator::clause)),
-            SwapKind::Pack => pack::freeze(),
+        let validator = if self.by.work.is_of_pages() {
+            compact::freeze_with(self.application().map(ApplicationValidator::clause))
+        } else {
+            pack::freeze()
         };
         loop {
             self.modify(self.fence.freeze(), Some(&validator), Some(stop)).await?;

@@ -26,8 +26,8 @@ impl Halt {
             }
             Self::Stopped => format!("stopped; run `{}` again to continue", work.command()),
             Self::Misfit => "contains a document that is not a page; `mongoshape check` names it".to_owned(),
-            Self::Failed(error) => format!("cannot be packed: {}", explain(error)),
-            Self::Words(words) => format!("cannot be packed: {words}"),
+            Self::Failed(error) => format!("cannot be {}: {}", work.participle(), explain(error)),
+            Self::Words(words) => format!("cannot be {}: {words}", work.participle()),
         };
         Finding::error(namespace, text)
     }

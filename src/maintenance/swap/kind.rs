@@ -17,6 +17,10 @@ pub(super) const NAMESPACE_NOT_FOUND: i32 = 26;
 pub(crate) enum SwapKind {
     Compact,
     Pack,
+    /// A conversion of plain documents.
+    ConvertPlain,
+    /// A conversion of pages.
+    ConvertPages,
 }
 
 impl SwapKind {
@@ -25,14 +29,29 @@ impl SwapKind {
         match self {
             Self::Compact => "mongoshape compact",
             Self::Pack => "mongoshape setup --pack",
+            Self::ConvertPlain | Self::ConvertPages => "mongoshape convert",
         }
+    }
+
+    /// What the command does with a collection.
+    pub(super) fn participle(self) -> &'static str {
+        match self {
+            Self::Compact | Self::Pack => "packed",
+            Self::ConvertPlain | Self::ConvertPages => "converted",
+        }
+    }
+
+    /// Whether the swapped collection contains pages.
+    pub(super) fn is_of_pages(self) -> bool {
+        matches!(self, Self::Compact | Self::ConvertPages)
     }
 
     /// Whether a listed collection was frozen by this command.
     pub(super) fn has_frozen(self, described: &Document) -> bool {
-        match self {
-            Self::Compact => collection::is_frozen(described),
-            Self::Pack => inspect::is_frozen(described),
+        if self.is_of_pages() {
+            collection::is_frozen(described)
+        } else {
+            inspect::is_frozen(described)
         }
     }
 
@@ -41,6 +60,7 @@ impl SwapKind {
         match self {
             Self::Compact => "mongoshape compact ",
             Self::Pack => "mongoshape pack ",
+            Self::ConvertPlain | Self::ConvertPages => "mongoshape convert ",
         }
     }
 }

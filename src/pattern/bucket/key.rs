@@ -152,6 +152,12 @@ fn lift(field: &str, value: Option<RawBsonRef<'_>>) -> Result<Option<RawBson>, W
     }
 }
 
+/// Bytes that are equal for two values if and only if MongoDB compares the values as equal.
+#[must_use]
+pub fn value_identity(value: RawBsonRef<'_>) -> Vec<u8> {
+    single("", canonical(value)).into_bytes()
+}
+
 /// The value with every number in its canonical type and every symbol as a string. MongoDB compares
 /// both as equal, and equal values get equal bytes.
 #[must_use]

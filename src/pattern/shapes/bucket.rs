@@ -100,6 +100,19 @@ impl BucketShape {
     /// it is still far from that limit.
     pub const MAX_BYTES_LIMIT: u32 = 8 << 20;
 
+    /// The options.
+    #[must_use]
+    pub fn options(&self) -> &BucketOptions {
+        &self.options
+    }
+
+    /// The options that a [shape marker](crate::pattern::shape_marker) records. Others have their defaults.
+    /// `None`: this version does not know all of them.
+    #[must_use]
+    pub fn recorded(stored: &RawDocument, namespace: NamespacePattern) -> Option<BucketOptions> {
+        fingerprint::bucket_options(stored, namespace)
+    }
+
     /// Checks the options.
     ///
     /// # Errors

@@ -2,10 +2,13 @@
 //! marker](crate::pattern::shape_marker) records. An option that a later version adds is left out
 //! if it has the value that earlier versions implied.
 
-use bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
+use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::bucket::{BucketOptions, ItemIds};
+use super::namespace_pattern::NamespacePattern;
 use super::outlier::{ExtrasOptions, OutlierOptions};
+use crate::command::document::{as_whole_number, get};
+use crate::pattern::shape_marker::{differing, index};
 
 /// The fingerprint of a bucket collection: the options that pages depend on.
 pub(super) fn of_bucket(options: &BucketOptions) -> RawDocumentBuf {
@@ -50,6 +53,39 @@ pub(super) fn of_bucket(options: &BucketOptions) -> RawDocumentBuf {
     stored
 }
 
+/// The options of a bucket collection that a fingerprint records. Options that it does not record have their
+/// defaults. `None`: this version does not know all of its options.
+pub(super) fn bucket_options(stored: &RawDocument, namespace: NamespacePattern) -> Option<BucketOptions> {
+    let text = |name| stored.get_str(name).ok().map(str::to_owned);
+    let item_ids = match stored.get_str("item_ids").ok()? {
+        "unique" => ItemIds::Unique,
+        "stored" => ItemIds::Stored,
+        "dropped" => ItemIds::Dropped,
+        _ => return None,
+    };
+    let pair = |pair: RawBsonRef<'_>| match texts(pair.as_array()?)?.as_slice() {
+        [item, stored] => Some((item.clone(), stored.clone())),
+        _ => None,
+    };
+    let rename = stored.get_array("rename").ok().into_iter().flatten().flatten();
+    let options = BucketOptions {
+        time: text("time"),
+        items: text("items")?,
+        count: text("count")?,
+        max_items: get(stored, "max_items").and_then(as_whole_number)?.try_into().ok()?,
+        rename: rename.map(pair).collect::<Option<_>>()?,
+        item_ids,
+        ..BucketOptions::new(namespace, texts(stored.get_array("key").ok()?)?)
+    };
+    let is_complete = differing(&of_bucket(&options), &index(stored)).is_empty();
+    is_complete.then_some(options)
+}
+
+fn texts(array: &RawArray) -> Option<Vec<String>> {
+    let texts = array.into_iter().map(|text| Some(text.ok()?.as_str()?.to_owned()));
+    texts.collect()
+}
+
 fn array<'a>(texts: impl IntoIterator<Item = &'a String>) -> RawArrayBuf {
     texts.into_iter().map(String::as_str).collect()
 }
@@ -89,8 +125,7 @@ mod tests {
     use bson::rawdoc;
 
     use super::*;
-    use crate::pattern::shape_marker::{differing, index};
-    use crate::pattern::shapes::{Mode, NamespacePattern, Reads};
+    use crate::pattern::shapes::{Mode, Reads};
 
     fn options() -> BucketOptions {
         let options = BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()]);
@@ -127,6 +162,20 @@ mod tests {
             "extras_max_items": 1000_i64,
         };
         assert_eq!(of_outlier(&outlier), expected);
+    }
+
+    #[test]
+    fn options_are_read_from_a_fingerprint() {
+        let namespace = || NamespacePattern::parse("d.c").unwrap();
+        for item_ids in [ItemIds::Unique, ItemIds::Stored, ItemIds::Dropped] {
+            let stored = of_bucket(&BucketOptions { item_ids, ..options() });
+            let read = bucket_options(&stored, namespace()).unwrap();
+            assert_eq!(of_bucket(&read), stored);
+        }
+        let mut unknown = of_bucket(&options());
+        unknown.append(cstr!("later"), 1);
+        assert!(bucket_options(&unknown, namespace()).is_none());
+        assert!(bucket_options(&rawdoc! {}, namespace()).is_none());
     }
 
     #[test]

@@ -28,7 +28,7 @@ use crate::pattern::shapes::BucketShape;
 const MAX_EXAMPLES: u64 = 5;
 
 /// The indexes of a plain collection, and those of its pages.
-pub(super) struct TakenOver {
+pub(in crate::maintenance) struct TakenOver {
     /// As listed.
     pub(super) there: Vec<RawDocumentBuf>,
     /// As they are created on pages, together with those of the shape.
@@ -36,7 +36,7 @@ pub(super) struct TakenOver {
 }
 
 /// The obstacles found so far.
-pub(super) struct Fitness<'a> {
+pub(in crate::maintenance) struct Fitness<'a> {
     target: &'a ShapedCollection,
     shape: &'a BucketShape,
     unfit: Vec<Finding>,
@@ -75,9 +75,20 @@ impl<'a> Fitness<'a> {
         })
     }
 
+    /// Checks documents only.
+    pub(in crate::maintenance) fn of_documents(target: &'a ShapedCollection, shape: &'a BucketShape) -> Self {
+        let (there, stored) = (Vec::new(), Vec::new());
+        Self {
+            target,
+            shape,
+            unfit: Vec::new(),
+            indexes: TakenOver { there, stored },
+        }
+    }
+
     /// Checks all documents, too. Returns the indexes. `None`: something cannot be packed, and
     /// findings have been reported.
-    pub(super) async fn look_at_documents(
+    pub(in crate::maintenance) async fn look_at_documents(
         mut self,
         stop: &CancellationToken,
         findings: &mut Findings,

@@ -24,7 +24,7 @@ pub(super) struct Exchange<'a> {
 /// The UUIDs of the collections next to the plain one.
 pub(super) struct Beside {
     pub(super) copy: Binary,
-    /// The [placeholder](super::place).
+    /// The [placeholder](crate::maintenance::swap::placeholder).
     pub(super) place: Binary,
 }
 

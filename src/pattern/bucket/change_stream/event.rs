@@ -7,11 +7,12 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::change_record::ChangeRecord;
 use super::images::{BeforeChange, FullDocument, Images};
-use super::page_changes::{PageChange, PageItem, identity, page_changes};
+use super::page_changes::{PageChange, PageItem, page_changes};
 use super::resume_token::{ItemPosition, ResumeToken};
 use super::update_description::{ItemUpdate, ItemVersions, UpdateDescription};
 use crate::command::arguments::with_replaced;
 use crate::command::document::get;
+use crate::pattern::bucket::key::value_identity;
 use crate::pattern::shapes::BucketShape;
 
 /// An event as the client gets it.
@@ -173,11 +174,11 @@ impl ItemEvents {
             match (change, record) {
                 (PageChange::Removed(PageItem { id, item }), Some(record)) => {
                     let moving = MovingItem { before: item, record };
-                    self.moving.insert(identity(id.as_raw_bson_ref()), moving);
+                    self.moving.insert(value_identity(id.as_raw_bson_ref()), moving);
                 }
                 (PageChange::Removed(item), None) => changes.push(Change::removed(item)),
                 (PageChange::Added(item), _) => {
-                    let moved = self.moving.remove(&identity(item.id.as_raw_bson_ref()));
+                    let moved = self.moving.remove(&value_identity(item.id.as_raw_bson_ref()));
                     changes.push(Change::added(item, moved));
                 }
                 (

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::command::document::get;
 use crate::pattern::bucket::item_decoder::ItemDecoder;
-use crate::pattern::bucket::key::canonical;
+use crate::pattern::bucket::key::value_identity;
 use crate::pattern::bucket::projection::Projection;
 use crate::pattern::shapes::BucketShape;
 
@@ -43,17 +43,17 @@ pub(super) fn page_changes(
     let (before, after) = (stored(shape, before), stored(shape, after));
     let place = |items: &[Stored<'_>]| -> HashMap<Vec<u8>, usize> {
         let ids = items.iter().enumerate();
-        ids.map(|(place, item)| (identity(item.id), place)).collect()
+        ids.map(|(place, item)| (value_identity(item.id), place)).collect()
     };
     let (places_before, places_after) = (place(&before.items), place(&after.items));
     let mut changes = Vec::new();
     for item in &before.items {
-        if !places_after.contains_key(&identity(item.id)) {
+        if !places_after.contains_key(&value_identity(item.id)) {
             changes.push(PageChange::Removed(before.decoded(shape, item)));
         }
     }
     for (position, item) in after.items.iter().enumerate() {
-        let earlier = places_before.get(&identity(item.id));
+        let earlier = places_before.get(&value_identity(item.id));
         match earlier.and_then(|place| before.items.get(*place)) {
             None => changes.push(PageChange::Added(after.decoded(shape, item))),
             Some(earlier) if earlier.document.as_bytes() != item.document.as_bytes() => {
@@ -132,15 +132,9 @@ fn without_repeated_fields(item: RawDocumentBuf) -> RawDocumentBuf {
     kept.map(|(field, _)| *field).collect()
 }
 
-/// The bytes that equal `_id`s share.
-pub(super) fn identity(id: RawBsonRef<'_>) -> Vec<u8> {
-    let mut document = RawDocumentBuf::new();
-    document.append(cstr!(""), canonical(id));
-    document.into_bytes()
-}
-
 #[cfg(test)]
 mod tests {
+    use bson::raw::cstr;
     use bson::rawdoc;
 
     use super::*;

@@ -6,7 +6,7 @@ use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, c
 
 use crate::command::document::{append_fields, array_of, get, single};
 use crate::pattern::bucket::index;
-use crate::pattern::bucket::key::canonical;
+use crate::pattern::bucket::key::value_identity;
 use crate::pattern::bucket::predicate_pushdown::is_page_of_any_layout;
 use crate::pattern::shapes::BucketShape;
 
@@ -17,13 +17,13 @@ pub struct Hits(HashSet<Vec<u8>>);
 impl Hits {
     /// Adds an `_id`. Returns whether it is new.
     pub fn add(&mut self, id: RawBsonRef<'_>) -> bool {
-        self.0.insert(identity(id))
+        self.0.insert(value_identity(id))
     }
 
     /// Whether the set contains an `_id`.
     #[must_use]
     pub fn contains(&self, id: RawBsonRef<'_>) -> bool {
-        self.0.contains(&identity(id))
+        self.0.contains(&value_identity(id))
     }
 
     /// Whether the set is empty.
@@ -41,12 +41,6 @@ impl Hits {
             }
         }
     }
-}
-
-fn identity(id: RawBsonRef<'_>) -> Vec<u8> {
-    let mut bytes = RawDocumentBuf::new();
-    bytes.append(cstr!(""), canonical(id));
-    bytes.into_bytes()
 }
 
 /// Appends the query for the buckets that hold one of these `_id`s: the arguments of a `find`,

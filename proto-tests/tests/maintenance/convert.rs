@@ -1,0 +1,7 @@
+//! `mongoshape convert` and `mongoshape verify`: a collection changes its layout while applications use it.
+
+mod directions;
+mod ended;
+mod fixture;
+mod while_clients_write;
+mod writers;

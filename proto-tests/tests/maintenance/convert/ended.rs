@@ -1,0 +1,99 @@
+//! Conversions that are refused, ended, taken back, or done on a standalone.
+
+use anyhow::Result;
+use bson::{Document, doc};
+use proto_tests::{ItemIds, Shape, mongod};
+
+use super::fixture::{COLLECTION, COPY, Fixture, KEPT, RECORD, document, sorted_fields, with_time};
+
+fn documents(count: i32) -> Vec<Document> {
+    (0..count).map(document).collect()
+}
+
+#[test]
+fn nothing_is_written_by_a_dry_run_or_after_a_refusal() -> Result<()> {
+    let mut fixture = Fixture::with(mongod::shared_replica_set(), with_time(), &documents(100))?;
+    let printed = fixture.convert(&["--dry-run"])?;
+    assert!(
+        printed.contains("inspected 100 documents: all can be packed"),
+        "{printed}"
+    );
+    assert!(fixture.refused(&["--back"])?.contains("there is no conversion to undo"));
+    assert!(
+        fixture
+            .refused(&["--finish"])?
+            .contains("there is no conversion to finish")
+    );
+    assert!(
+        fixture
+            .convert(&["--to", "plain"])?
+            .contains("contains plain documents already")
+    );
+    fixture.past(doc! { "insert": COLLECTION, "documents": [{ "_id": "array", "k": [1] }] })?;
+    let printed = fixture.refused(&[])?;
+    assert!(
+        printed.contains("1 of 101 documents cannot be items of this shape"),
+        "{printed}"
+    );
+    assert_eq!(fixture.collections()?, [COLLECTION]);
+    Ok(())
+}
+
+#[test]
+fn documents_without_unique_ids_are_refused() -> Result<()> {
+    let shape = Shape {
+        item_ids: ItemIds::Stored,
+        ..Shape::new(&["k"])
+    };
+    let mut fixture = Fixture::with(mongod::shared_replica_set(), shape, &documents(10))?;
+    assert!(fixture.refused(&[])?.contains("that requires item_ids = \"unique\""));
+    assert_eq!(fixture.collections()?, [COLLECTION]);
+    Ok(())
+}
+
+#[test]
+fn a_document_that_cannot_be_packed_ends_the_conversion() -> Result<()> {
+    let mut fixture = Fixture::with(mongod::shared_replica_set(), with_time(), &documents(20_000))?;
+    let mut run = fixture.start(&[])?;
+    while !fixture.collections()?.contains(&COPY.to_owned()) {}
+    fixture.past(doc! { "insert": COLLECTION, "documents": [{ "_id": "array", "k": [1] }] })?;
+    assert!(!run.wait()?.success());
+    assert_eq!(fixture.stored(COLLECTION)?.len(), 20_001);
+    fixture.convert(&["--back"])?;
+    assert_eq!(fixture.collections()?, [COLLECTION]);
+    fixture.past(doc! { "insert": COLLECTION, "documents": [{ "_id": "another" }] })?;
+    Ok(())
+}
+
+#[test]
+fn the_way_back_has_all_later_writes() -> Result<()> {
+    let mut fixture = Fixture::with(mongod::shared_replica_set(), with_time(), &documents(500))?;
+    fixture.convert(&[])?;
+    assert_eq!(fixture.collections()?, [COLLECTION, RECORD, KEPT]);
+    fixture.run(doc! { "insert": COLLECTION, "documents": [{ "_id": "new", "k": 1, "n": 1000 }] })?;
+    fixture.run(doc! { "delete": COLLECTION, "deletes": [{ "q": { "n": 7 }, "limit": 1 }] })?;
+    fixture
+        .run(doc! { "update": COLLECTION, "updates": [{ "q": { "n": 8 }, "u": { "$set": { "k": 100, "x": 1 } } }] })?;
+    let expected = sorted_fields(fixture.seen()?);
+    let (is_well, printed) = fixture.try_verb("verify", &[])?;
+    assert!(!is_well && printed.contains("3 of 500 documents differ"), "{printed}");
+    fixture.convert(&["--back"])?;
+    assert_eq!(sorted_fields(fixture.stored(COLLECTION)?), expected);
+    assert_eq!(fixture.collections()?, [COLLECTION]);
+    Ok(())
+}
+
+#[test]
+fn a_standalone_is_converted_offline() -> Result<()> {
+    let mut fixture = Fixture::with(mongod::shared(), with_time(), &documents(500))?;
+    assert!(fixture.refused(&[])?.contains("use --offline"));
+    let expected = sorted_fields(fixture.stored(COLLECTION)?);
+    fixture.convert(&["--offline"])?;
+    fixture.check_pages()?;
+    assert_eq!(sorted_fields(fixture.seen()?), expected);
+    fixture.convert(&["--finish"])?;
+    fixture.convert(&["--to", "plain", "--offline"])?;
+    assert_eq!(sorted_fields(fixture.stored(COLLECTION)?), expected);
+    assert_eq!(fixture.collections()?, [COLLECTION]);
+    Ok(())
+}

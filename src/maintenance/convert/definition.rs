@@ -1,0 +1,119 @@
+//! Defines the copy: its options and indexes, which are those of the collection as applications see them.
+
+use bson::raw::{RawDocumentBuf, cstr};
+use bson::{Document, rawdoc};
+
+use super::Conversion;
+use super::changes::{Changes, is_lost};
+use super::prepare::{drop_named, uuid_named};
+use super::record::Phase;
+use crate::command::collection::{IMAGES, VALIDATION};
+use crate::command::document::{array_of, get, single};
+use crate::maintenance::swap::Halt;
+use crate::pattern::bucket::conversion::copy_name;
+use crate::pattern::bucket::item_index::{EXPIRE_AFTER, name};
+
+/// The copy of a run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Start {
+    WithNewCopy,
+    WithTheCopy,
+}
+
+impl Conversion<'_> {
+    /// Opens the change stream, and creates the copy if it is new.
+    pub(super) async fn prepare(&mut self, start: Start, has_writers: bool) -> Result<(), Halt> {
+        if has_writers {
+            self.open_changes().await?;
+        }
+        self.indexes = self.mirror.source.indexes().await?;
+        let options = self.mirror.source.options().await?.unwrap_or_default();
+        let parts = CopyDefinition::of(&options, &self.indexes)?;
+        self.late_options = parts.late;
+        if start == Start::WithNewCopy {
+            let database = &self.target.database;
+            let copy = copy_name(&self.target.collection);
+            drop_named(database, &copy).await?;
+            self.mirror.copy.run("create", &parts.create).await?;
+            if !parts.indexes.is_empty() {
+                let mut indexes = RawDocumentBuf::new();
+                indexes.append(cstr!("indexes"), array_of(&parts.indexes));
+                self.mirror.copy.run("createIndexes", &indexes).await?;
+            }
+            let uuid = uuid_named(database, &copy).await?;
+            self.record.copy = uuid.ok_or_else(|| Halt::Words(format!("another program dropped {copy}")))?;
+        }
+        self.enter(self.record.phase).await
+    }
+
+    async fn open_changes(&mut self) -> Result<(), Halt> {
+        let mut opened = match Changes::open(&self.mirror.source, self.record.token.clone()).await {
+            Err(halt) if self.record.token.is_some() && is_lost(&halt) => {
+                self.say(
+                    "the oplog no longer contains the changes since the earlier run; all documents are compared again",
+                );
+                self.record.phase = Phase::Copying;
+                Changes::open(&self.mirror.source, None).await?
+            }
+            opened => opened?,
+        };
+        if opened.position().is_none() {
+            // Changes were in the reply that opened the stream. All documents are copied after them.
+            self.pending.extend(opened.next().await?.ids);
+        }
+        self.record.token = opened.position();
+        self.changes = Some(opened);
+        if self.record.token.is_none() {
+            return Err(Halt::Words(
+                "the server returned no position of the change stream".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The commands that define the copy.
+struct CopyDefinition {
+    /// Arguments of `create`.
+    create: RawDocumentBuf,
+    indexes: Vec<RawDocumentBuf>,
+    /// Arguments of `collMod`, at the end: a validator would be evaluated for every document, and a TTL index
+    /// would delete documents.
+    late: Vec<RawDocumentBuf>,
+}
+
+impl CopyDefinition {
+    /// The definition for these options and indexes of the application.
+    fn of(options: &Document, indexes: &[RawDocumentBuf]) -> Result<Self, Halt> {
+        let options = RawDocumentBuf::try_from(options).map_err(|error| Halt::Words(error.to_string()))?;
+        let (mut create, mut validation) = (RawDocumentBuf::new(), RawDocumentBuf::new());
+        for (field, value) in options.iter().flatten() {
+            if VALIDATION.contains(&field.as_str()) {
+                validation.append(field, value);
+            } else if field.as_str() != IMAGES {
+                create.append(field, value);
+            }
+        }
+        let mut definition = Self {
+            create,
+            indexes: Vec::new(),
+            late: Vec::new(),
+        };
+        if !validation.is_empty() {
+            definition.late.push(validation);
+        }
+        for index in indexes {
+            let mut without = RawDocumentBuf::new();
+            for (field, value) in index.iter().flatten().filter(|(field, _)| *field != EXPIRE_AFTER) {
+                without.append(field, value);
+            }
+            if let Some(seconds) = get(index, EXPIRE_AFTER) {
+                let mut expiring = rawdoc! { "name": name(index) };
+                expiring.append(cstr!("expireAfterSeconds"), seconds);
+                definition.late.push(single("index", expiring));
+            }
+            definition.indexes.push(without);
+        }
+        Ok(definition)
+    }
+}

@@ -1,0 +1,86 @@
+//! Fills the copy with the documents that exist.
+
+use std::time::{Duration, Instant};
+
+use bson::raw::{RawDocument, RawDocumentBuf};
+use futures_util::TryStreamExt;
+use tokio::time::sleep;
+
+use super::Conversion;
+use super::ids::Ids;
+use super::side::MAX_DOCUMENTS;
+use crate::maintenance::swap::Halt;
+
+/// The most bytes of documents that are copied at once. The last document may exceed it.
+const MAX_BYTES: usize = 8 << 20;
+/// The pause after each batch, as a part of the time that the batch took: applications go on.
+const PAUSE_DIVISOR: u32 = 2;
+
+impl Conversion<'_> {
+    /// Copies all documents. Those that the copy has already are compared, and corrected.
+    pub(super) async fn fill(&mut self) -> Result<(), Halt> {
+        let is_empty = self.mirror.copy.scan_ids().await?.try_next().await?.is_none();
+        let mut documents = self.mirror.source.scan(self.record.to.order()).await?;
+        let (mut read, mut reported) = (0_u64, Instant::now());
+        let mut batch: Vec<RawDocumentBuf> = Vec::new();
+        let mut bytes = 0;
+        loop {
+            let document = documents.try_next().await?;
+            let is_last = document.is_none();
+            if let Some(document) = document {
+                bytes += document.as_bytes().len();
+                read += 1;
+                batch.push(document);
+            }
+            if is_last || batch.len() >= MAX_DOCUMENTS || bytes >= MAX_BYTES {
+                let begun = Instant::now();
+                self.fill_batch(&batch, is_empty).await?;
+                batch.clear();
+                bytes = 0;
+                self.pace(begun.elapsed()).await;
+                self.report(&mut reported, format!("copied {read} documents so far"));
+            }
+            if is_last {
+                break;
+            }
+        }
+        if !is_empty {
+            let mut surplus = Ids::default();
+            self.find_surplus(&mut surplus).await?;
+            self.apply(surplus).await?;
+        }
+        self.say(format!("copied {read} documents"));
+        Ok(())
+    }
+
+    async fn fill_batch(&mut self, batch: &[RawDocumentBuf], is_empty: bool) -> Result<(), Halt> {
+        if self.stop.is_cancelled() {
+            return Err(Halt::Stopped);
+        }
+        if is_empty {
+            let documents: Vec<&RawDocument> = batch.iter().map(|document| &**document).collect();
+            // A document that another one blocks has been changed, so its change is applied later.
+            let refused = self.mirror.copy.insert(&documents).await?;
+            self.pending.extend(refused);
+            return Ok(());
+        }
+        let mut ids = Ids::default();
+        for document in batch {
+            ids.add_of(document);
+        }
+        self.apply(ids).await
+    }
+
+    async fn apply(&mut self, ids: Ids) -> Result<(), Halt> {
+        let refused = self.mirror.apply(ids, None).await?;
+        self.pending.extend(refused);
+        Ok(())
+    }
+
+    /// Leaves time to the applications.
+    async fn pace(&self, took: Duration) {
+        if self.changes.is_some() {
+            sleep(took / PAUSE_DIVISOR).await;
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Makes documents of the copy equal to those of the collection.
+
+use std::collections::HashMap;
+
+use bson::Timestamp;
+use bson::raw::{RawBson, RawBsonRef, RawDocument};
+
+use super::ids::Ids;
+use super::side::{DocumentChange, Side, is_equal};
+use crate::command::document::get;
+use crate::maintenance::swap::Halt;
+
+/// Documents that are read and written at once.
+pub(super) const AT_ONCE: usize = 500;
+
+/// The collection and its copy.
+pub(super) struct Mirror {
+    pub(super) source: Side,
+    pub(super) copy: Side,
+    /// The fields that determine a document's page in the copy. Empty: the copy has no pages.
+    pub(super) placing: Vec<String>,
+}
+
+impl Mirror {
+    /// Makes the documents with these `_id`s equal. Returns those that a unique index of the copy refuses:
+    /// another document in the copy has a value that it no longer has in the collection. `since`: the earliest
+    /// time of the state that is copied.
+    pub(super) async fn apply(&self, mut ids: Ids, since: Option<Timestamp>) -> Result<Ids, Halt> {
+        let mut refused = Ids::default();
+        while !ids.is_empty() {
+            let part = ids.split(AT_ONCE);
+            let first = self.apply_part(&part, since).await?;
+            if first.is_empty() {
+                continue;
+            }
+            // Documents that exchange their values block each other.
+            let values: Vec<RawBson> = first.values().cloned().collect();
+            self.copy.delete(&values).await?;
+            refused.extend(self.apply_part(&first, since).await?);
+        }
+        Ok(refused)
+    }
+
+    async fn apply_part(&self, ids: &Ids, since: Option<Timestamp>) -> Result<Ids, Halt> {
+        let wanted = self.source.by_ids(ids, since).await?;
+        let there = self.copy.by_ids(ids, None).await?;
+        let mut changes = CopyChanges::of(&self.placing);
+        for identity in ids.identities() {
+            changes.add(
+                wanted.get(identity).map(|found| &**found),
+                there.get(identity).map(|found| &**found),
+            );
+        }
+        self.copy.delete(&changes.deleted).await?;
+        let mut refused = self.copy.update(&changes.updated).await?;
+        refused.extend(self.copy.insert(&changes.inserted).await?);
+        Ok(refused)
+    }
+
+    /// The documents with these `_id`s that differ.
+    pub(super) async fn differing(&self, ids: &Ids, since: Option<Timestamp>) -> Result<Ids, Halt> {
+        let mut differing = Ids::default();
+        let mut rest = ids.clone();
+        while !rest.is_empty() {
+            let part = rest.split(AT_ONCE);
+            let wanted = self.source.by_ids(&part, since).await?;
+            let there = self.copy.by_ids(&part, None).await?;
+            differing.extend(different(&part, &wanted, &there));
+        }
+        Ok(differing)
+    }
+}
+
+/// The `_id`s whose documents differ.
+fn different(
+    ids: &Ids,
+    wanted: &HashMap<Vec<u8>, bson::RawDocumentBuf>,
+    there: &HashMap<Vec<u8>, bson::RawDocumentBuf>,
+) -> Ids {
+    let mut differing = Ids::default();
+    for (identity, id) in ids.identities().zip(ids.values()) {
+        let is_same = match (wanted.get(identity), there.get(identity)) {
+            (Some(one), Some(other)) => is_equal(one, other),
+            (None, None) => true,
+            _ => false,
+        };
+        if !is_same {
+            differing.add(id.as_raw_bson_ref());
+        }
+    }
+    differing
+}
+
+/// The writes that make documents of the copy equal.
+struct CopyChanges<'a> {
+    placing: &'a [String],
+    deleted: Vec<RawBson>,
+    updated: Vec<DocumentChange<'a>>,
+    inserted: Vec<&'a RawDocument>,
+}
+
+impl<'a> CopyChanges<'a> {
+    fn of(placing: &'a [String]) -> Self {
+        Self {
+            placing,
+            deleted: Vec::new(),
+            updated: Vec::new(),
+            inserted: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, wanted: Option<&'a RawDocument>, there: Option<&'a RawDocument>) {
+        let id = |document: &RawDocument| -> RawBson { get(document, "_id").unwrap_or(RawBsonRef::Null).into() };
+        match (wanted, there) {
+            (Some(wanted), None) => self.inserted.push(wanted),
+            (Some(wanted), Some(there)) if is_equal(wanted, there) => {}
+            (Some(wanted), Some(there)) if id(wanted) == id(there) && !self.moves(wanted, there) => {
+                self.updated.push(DocumentChange {
+                    before: there,
+                    after: wanted,
+                });
+            }
+            // An update cannot change the type of an `_id`, and moves an item to another page in a transaction.
+            (Some(wanted), Some(there)) => {
+                self.deleted.push(id(there));
+                self.inserted.push(wanted);
+            }
+            (None, Some(there)) => self.deleted.push(id(there)),
+            (None, None) => {}
+        }
+    }
+
+    fn moves(&self, one: &RawDocument, other: &RawDocument) -> bool {
+        self.placing.iter().any(|field| get(one, field) != get(other, field))
+    }
+}

@@ -1,0 +1,465 @@
+//! Begins a conversion, continues one, and ends one.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bson::{Binary, Document, doc};
+use mongodb::Database;
+
+use super::definition::Start;
+use super::ids::Ids;
+use super::layout::{Layout, PagesOf};
+use super::mirror::Mirror;
+use super::record::{Phase, Record};
+use super::side::Side;
+use super::swap_names::{kept_finding, recover};
+use super::{Conversion, ConvertTask, Request};
+use crate::command::collection::{IMAGES, VALIDATION};
+use crate::command::namespace::Namespace;
+use crate::maintenance::check::collection::has_images;
+use crate::maintenance::embedded_proxy::EmbeddedProxy;
+use crate::maintenance::finding::{Finding, Findings};
+use crate::maintenance::setup::pack::preflight::Fitness;
+use crate::maintenance::swap::{CollectionRename, Freezing, Halt, placeholder, uuid_of};
+use crate::maintenance::upstream::{ShapedCollection, as_integer, description};
+use crate::pattern::bucket::conversion::{copy_name, kept_name, record_name};
+use crate::pattern::shapes::{BucketShape, Shape, Shapes};
+
+/// A collection that may be converted.
+struct Subject {
+    database: Database,
+    collection: String,
+    namespace: String,
+    /// The collection with its shape in the configuration.
+    configured: Option<ShapedCollection>,
+    is_replicated: bool,
+}
+
+/// The layouts of a conversion.
+struct Plan {
+    from: Layout,
+    to: Layout,
+}
+
+impl Request<'_> {
+    /// Executes the task, and prints the result.
+    pub(super) async fn execute(self, findings: &mut Findings) -> Result<(), Halt> {
+        let subject = self.subject().await?;
+        let record = Record::read(&subject.database, &subject.collection).await?;
+        let record = match record {
+            Some(record) if record.phase == Phase::Swapping && self.may_write() => {
+                let target = subject.target(&record.from, &record.to)?;
+                recover(self.freezing(&target, &record.from), record, self.stop).await?
+            }
+            record => record,
+        };
+        match self.options.task {
+            ConvertTask::ToShape | ConvertTask::ToPlain => self.convert(&subject, record, findings).await,
+            ConvertTask::Back => self.back(&subject, record, findings).await,
+            ConvertTask::Finish => finish(&subject, record, findings).await,
+            ConvertTask::Verify => self.verify(&subject, record, findings).await,
+        }
+    }
+
+    fn may_write(self) -> bool {
+        !self.options.is_dry_run && self.options.task != ConvertTask::Verify
+    }
+
+    async fn subject(self) -> Result<Subject, Halt> {
+        let words = |text: &str| Halt::Words(text.to_owned());
+        let namespace = Namespace::parse(self.options.namespace);
+        let namespace = namespace.ok_or_else(|| words("its name is not of the form database.collection"))?;
+        let database = self.client.database(namespace.database);
+        let collection = namespace.collection.to_owned();
+        let shape = self.config.shapes.lookup(namespace).cloned();
+        if matches!(shape.as_deref(), Some(Shape::Outlier(_))) {
+            return Err(words(
+                "outlier collections are not supported; see `mongoshape setup --split`",
+            ));
+        }
+        let hello = self.client.database("admin").run_command(doc! { "hello": 1 }).await?;
+        let is_replicated = hello.contains_key("setName");
+        let copies =
+            !self.options.is_dry_run && !matches!(self.options.task, ConvertTask::Verify | ConvertTask::Finish);
+        if copies && !is_replicated && !self.options.is_offline {
+            let text = "a standalone server has no change streams; stop all programs that write, and use --offline";
+            return Err(words(text));
+        }
+        let with_shape = |shape| ShapedCollection::with_shape(database.clone(), collection.clone(), shape);
+        Ok(Subject {
+            configured: shape.map(with_shape),
+            namespace: namespace.to_string(),
+            database,
+            collection,
+            is_replicated,
+        })
+    }
+
+    fn freezing<'t>(self, target: &'t ShapedCollection, from: &Layout) -> Freezing<'t>
+    where
+        Self: 't,
+    {
+        Freezing {
+            client: self.client,
+            target,
+            work: from.swap_kind(),
+        }
+    }
+
+    fn wanted(self, subject: &Subject) -> Result<Layout, Halt> {
+        if self.options.task == ConvertTask::ToPlain {
+            return Ok(Layout::Plain);
+        }
+        let shape = subject.configured.as_ref().and_then(ShapedCollection::bucket);
+        shape.map(Layout::of_shape).ok_or_else(|| {
+            Halt::Words("the configuration has no [[bucket]] for it; add one, or give `--to plain`".to_owned())
+        })
+    }
+
+    async fn convert(self, subject: &Subject, record: Option<Record>, findings: &mut Findings) -> Result<(), Halt> {
+        let to = self.wanted(subject)?;
+        let Some(described) = description(&subject.database, &subject.collection).await? else {
+            return Err(Halt::Words("does not exist".to_owned()));
+        };
+        if let Some(record) = record.filter(|record| record.phase != Phase::Done) {
+            if !record.to.is_same(&to) {
+                let words = format!(
+                    "a conversion to {} is in progress; end it by `mongoshape convert --back` first",
+                    record.to
+                );
+                return Err(Halt::Words(words));
+            }
+            return self.go_on(subject, record, findings).await;
+        }
+        let configured = subject.configured.as_ref();
+        let from = Layout::of_collection(&subject.database, &subject.collection, configured).await?;
+        if from.is_same(&to) {
+            findings.add(&Finding::fine(&subject.namespace, format!("contains {to} already")));
+            return Ok(());
+        }
+        let plan = Plan { from, to };
+        if !self.is_fit(subject, &plan, &described, findings).await? {
+            return Ok(());
+        }
+        if self.options.is_dry_run {
+            return Ok(());
+        }
+        let record = Record {
+            phase: Phase::Copying,
+            source: uuid_of(&described)?,
+            // Known after the copy is created.
+            copy: uuid_of(&described)?,
+            had_images: has_images(&described),
+            token: None,
+            from: plan.from,
+            to: plan.to,
+        };
+        self.start(subject, record, Start::WithNewCopy, findings).await
+    }
+
+    /// Whether the collection can be converted. If not, findings have been reported. Reads all plain documents.
+    async fn is_fit(
+        self,
+        subject: &Subject,
+        plan: &Plan,
+        described: &Document,
+        findings: &mut Findings,
+    ) -> Result<bool, Halt> {
+        let namespace = &subject.namespace;
+        let mut unfit: Vec<Finding> = [&plan.from, &plan.to]
+            .into_iter()
+            .filter_map(|layout| layout.unfit(namespace))
+            .collect();
+        let options = described.get_document("options").cloned().unwrap_or_default();
+        if described.get_str("type").is_ok_and(|kind| kind != "collection") || options.contains_key("capped") {
+            unfit.push(Finding::error(
+                namespace,
+                "is a view, a time-series or a capped collection",
+            ));
+        }
+        if plan.from.is_plain() && VALIDATION.iter().any(|option| options.contains_key(*option)) {
+            let text = "has a validator; remove it by `collMod`, and set it again after the conversion";
+            unfit.push(Finding::error(namespace, text));
+        }
+        let kept = description(&subject.database, &kept_name(&subject.collection)).await?;
+        if kept.is_some_and(|kept| !placeholder::is_placeholder(&kept)) {
+            let text = format!(
+                "{} of an earlier conversion still exists; `mongoshape convert --finish` drops it",
+                kept_name(&subject.collection)
+            );
+            unfit.push(Finding::error(namespace, text));
+        }
+        let is_fit = unfit.is_empty();
+        findings.extend(unfit);
+        if !is_fit {
+            return Ok(false);
+        }
+        let stats = doc! { "collStats": &subject.collection };
+        let stats = subject.database.run_command(stats).await?;
+        let number = |field| stats.get(field).and_then(as_integer).unwrap_or_default();
+        let text = format!(
+            "contains {}: {} stored documents, {} MiB; will contain {}",
+            plan.from,
+            number("count"),
+            number("size") >> 20,
+            plan.to
+        );
+        findings.add(&Finding::note(namespace, text));
+        if let (Layout::Plain, Layout::Pages(options)) = (&plan.from, &plan.to) {
+            let target = subject.target(&plan.from, &plan.to)?;
+            let shape = BucketShape::new((**options).clone()).map_err(|_| Halt::Misfit)?;
+            let fitness = Fitness::of_documents(&target, &shape);
+            return Ok(fitness.look_at_documents(self.stop, findings).await?.is_some());
+        }
+        Ok(true)
+    }
+
+    /// Continues a conversion that has not swapped.
+    async fn go_on(self, subject: &Subject, record: Record, findings: &mut Findings) -> Result<(), Halt> {
+        if self.options.is_dry_run {
+            let text = format!("a conversion to {} is in progress", record.to);
+            findings.add(&Finding::note(&subject.namespace, text));
+            return Ok(());
+        }
+        let (kept, copy) = (kept_name(&subject.collection), copy_name(&subject.collection));
+        if uuid_named(&subject.database, &kept).await?.as_ref() == Some(&record.copy) {
+            let target = subject.target(&record.from, &record.to)?;
+            let renamed = CollectionRename {
+                from: &kept,
+                uuid: &record.copy,
+                to: &copy,
+                dropped: None,
+            };
+            self.freezing(&target, &record.from).rename(renamed).await?;
+        }
+        let is_there = uuid_named(&subject.database, &copy).await?.as_ref() == Some(&record.copy)
+            && uuid_named(&subject.database, &subject.collection).await?.as_ref() == Some(&record.source);
+        if !is_there {
+            let words = "the collection or its copy is not the one that was converted; end the conversion by `mongoshape convert --back`";
+            return Err(Halt::Words(words.to_owned()));
+        }
+        findings.add(&Finding::note(
+            &subject.namespace,
+            "continues with the copy of an earlier run",
+        ));
+        self.start(subject, record, Start::WithTheCopy, findings).await
+    }
+
+    /// Returns to the layout before the last conversion, or ends a conversion that has not swapped.
+    async fn back(self, subject: &Subject, record: Option<Record>, findings: &mut Findings) -> Result<(), Halt> {
+        let Some(record) = record else {
+            return Err(Halt::Words("there is no conversion to undo".to_owned()));
+        };
+        if record.phase != Phase::Done {
+            let copy = copy_name(&subject.collection);
+            drop_uuid(&subject.database, &copy, &record.copy).await?;
+            if !record.from.is_plain() && !record.had_images {
+                let images = doc! { "collMod": &subject.collection, IMAGES: { "enabled": false } };
+                subject.database.run_command(images).await?;
+            }
+            drop_named(&subject.database, &record_name(&subject.collection)).await?;
+            findings.add(&Finding::fine(
+                &subject.namespace,
+                "the conversion was ended; the collection is as before",
+            ));
+            return Ok(());
+        }
+        let Some(described) = description(&subject.database, &subject.collection).await? else {
+            return Err(Halt::Words("does not exist".to_owned()));
+        };
+        let back = Record {
+            phase: Phase::Copying,
+            from: record.to,
+            to: record.from,
+            source: uuid_of(&described)?,
+            copy: record.source,
+            had_images: has_images(&described),
+            token: None,
+        };
+        back.write(&subject.database, &subject.collection).await?;
+        self.go_on(subject, back, findings).await
+    }
+
+    async fn verify(self, subject: &Subject, record: Option<Record>, findings: &mut Findings) -> Result<(), Halt> {
+        let Some(record) = record else {
+            return Err(Halt::Words("there is no conversion to verify".to_owned()));
+        };
+        let (plan, copy) = if record.phase == Phase::Done {
+            let (from, to) = (record.to.clone(), record.from.clone());
+            (Plan { from, to }, kept_name(&subject.collection))
+        } else {
+            let (from, to) = (record.from.clone(), record.to.clone());
+            (Plan { from, to }, copy_name(&subject.collection))
+        };
+        let target = subject.target(&plan.from, &plan.to)?;
+        let proxy = self.proxy(subject, &plan, &copy).await?;
+        let mirror = subject.mirror(&proxy, &plan, &copy);
+        let mut conversion = self.conversion(&target, mirror, record, findings);
+        let compared = conversion.compare().await;
+        proxy.stop().await;
+        findings.extend(compared?.findings(&subject.namespace));
+        Ok(())
+    }
+
+    /// Runs a conversion to its end.
+    async fn start(self, subject: &Subject, record: Record, start: Start, findings: &mut Findings) -> Result<(), Halt> {
+        let plan = Plan {
+            from: record.from.clone(),
+            to: record.to.clone(),
+        };
+        let copy = copy_name(&subject.collection);
+        let target = subject.target(&plan.from, &plan.to)?;
+        let proxy = self.proxy(subject, &plan, &copy).await?;
+        let mirror = subject.mirror(&proxy, &plan, &copy);
+        let mut conversion = self.conversion(&target, mirror, record, findings);
+        let mut done = conversion.prepare(start, !self.options.is_offline).await;
+        if done.is_ok() {
+            done = conversion.run().await;
+        }
+        drop(conversion);
+        proxy.stop().await;
+        done?;
+        let text = format!("converted: contains {} now", plan.to);
+        findings.add(&Finding::fine(&subject.namespace, text));
+        if plan.from.is_plain() {
+            findings.add(&kept_finding(&subject.namespace, &kept_name(&subject.collection)));
+        }
+        Ok(())
+    }
+
+    fn conversion<'c>(
+        self,
+        target: &'c ShapedCollection,
+        mirror: Mirror,
+        record: Record,
+        findings: &'c mut Findings,
+    ) -> Conversion<'c>
+    where
+        Self: 'c,
+    {
+        Conversion {
+            client: self.client,
+            target,
+            mirror,
+            record,
+            indexes: Vec::new(),
+            late_options: Vec::new(),
+            changes: None,
+            is_renamed: false,
+            pending: Ids::default(),
+            touched: Ids::default(),
+            last: None,
+            compared: 0,
+            recorded: Instant::now(),
+            findings,
+            stop: self.stop,
+        }
+    }
+
+    /// A proxy that knows the collection and its copy.
+    async fn proxy(self, subject: &Subject, plan: &Plan, copy: &str) -> Result<EmbeddedProxy, Halt> {
+        let mut shapes = Vec::new();
+        let streams = |layout: &Layout| matches!(layout, Layout::Pages(options) if options.change_streams);
+        let named = [
+            (&plan.from, subject.collection.as_str(), !self.options.is_offline),
+            (&plan.to, copy, streams(&plan.to)),
+        ];
+        for (layout, collection, has_change_streams) in named {
+            let of = PagesOf {
+                database: &subject.database,
+                collection,
+                has_change_streams,
+            };
+            shapes.extend(layout.shape(&of)?);
+        }
+        let invalid = |_| Halt::Words("its shapes contradict each other".to_owned());
+        let shapes = Shapes::new(shapes).map_err(invalid)?;
+        let started = EmbeddedProxy::start(self.config, shapes, "mongoshape convert").await;
+        started.map_err(|error| Halt::Words(format!("{error:#}")))
+    }
+}
+
+impl Subject {
+    /// The collection with the shape of its pages, or of those that it will have.
+    fn target(&self, from: &Layout, to: &Layout) -> Result<ShapedCollection, Halt> {
+        let of = PagesOf {
+            database: &self.database,
+            collection: &self.collection,
+            has_change_streams: false,
+        };
+        let shape = match from.shape(&of)? {
+            Some(shape) => Some(shape),
+            None => to.shape(&of)?,
+        };
+        let shape = shape.ok_or_else(|| Halt::Words("is plain before and after".to_owned()))?;
+        Ok(ShapedCollection::with_shape(
+            self.database.clone(),
+            self.collection.clone(),
+            Arc::new(shape),
+        ))
+    }
+
+    fn mirror(&self, proxy: &EmbeddedProxy, plan: &Plan, copy: &str) -> Mirror {
+        let through = proxy.client().database(self.database.name());
+        Mirror {
+            source: self.side(&through, &self.collection, &plan.from),
+            copy: self.side(&through, copy, &plan.to),
+            placing: plan.to.placing(),
+        }
+    }
+
+    fn side(&self, through: &Database, collection: &str, layout: &Layout) -> Side {
+        let is_plain = layout.is_plain();
+        Side {
+            database: if is_plain {
+                self.database.clone()
+            } else {
+                through.clone()
+            },
+            collection: collection.to_owned(),
+            is_plain,
+            is_replicated: self.is_replicated,
+        }
+    }
+}
+
+/// Drops the collection in its former layout.
+async fn finish(subject: &Subject, record: Option<Record>, findings: &mut Findings) -> Result<(), Halt> {
+    match record {
+        None => Err(Halt::Words("there is no conversion to finish".to_owned())),
+        Some(record) if record.phase == Phase::Done => {
+            drop_uuid(&subject.database, &kept_name(&subject.collection), &record.source).await?;
+            drop_named(&subject.database, &record_name(&subject.collection)).await?;
+            findings.add(&Finding::fine(
+                &subject.namespace,
+                format!("the collection of {} was dropped", record.from),
+            ));
+            Ok(())
+        }
+        Some(_) => {
+            let words =
+                "the conversion is in progress; run `mongoshape convert` again to continue, or with --back to end it";
+            Err(Halt::Words(words.to_owned()))
+        }
+    }
+}
+
+/// The UUID of the collection with this name.
+pub(super) async fn uuid_named(database: &Database, name: &str) -> Result<Option<Binary>, Halt> {
+    let described = description(database, name).await?;
+    described.map(|described| uuid_of(&described)).transpose()
+}
+
+async fn drop_uuid(database: &Database, name: &str, uuid: &Binary) -> Result<(), Halt> {
+    if uuid_named(database, name).await?.as_ref() == Some(uuid) {
+        drop_named(database, name).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn drop_named(database: &Database, name: &str) -> Result<(), Halt> {
+    if description(database, name).await?.is_some() {
+        database.run_command(doc! { "drop": name }).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! The record of a conversion, in a collection beside the converted one. A killed run is continued by it, also
+//! on another machine.
+
+use bson::{Binary, Bson, Document, doc};
+use mongodb::Database;
+use mongodb::change_stream::event::ResumeToken;
+
+use super::layout::Layout;
+use crate::maintenance::swap::{Halt, REPLICATION_TIMEOUT_MS, concern_kept};
+use crate::pattern::bucket::conversion::record_name;
+
+/// The progress of a conversion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The copy is filled.
+    Copying,
+    /// The copy contains everything, and changes are applied to it.
+    Following,
+    /// The collections may have been renamed.
+    Swapping,
+    /// The copy has the collection's name.
+    Done,
+}
+
+const PHASES: [(Phase, &str); 4] = [
+    (Phase::Copying, "copying"),
+    (Phase::Following, "following"),
+    (Phase::Swapping, "swapping"),
+    (Phase::Done, "done"),
+];
+
+impl Phase {
+    fn text(self) -> &'static str {
+        PHASES
+            .iter()
+            .find(|(phase, _)| *phase == self)
+            .map_or("", |(_, text)| text)
+    }
+}
+
+/// The record.
+#[derive(Clone, Debug)]
+pub(super) struct Record {
+    pub(super) phase: Phase,
+    pub(super) from: Layout,
+    pub(super) to: Layout,
+    /// The UUIDs of the converted collection and of its copy.
+    pub(super) source: Binary,
+    pub(super) copy: Binary,
+    /// Whether the server stored images of the pages before the conversion.
+    pub(super) had_images: bool,
+    /// The position in the change stream up to which the copy contains all changes.
+    pub(super) token: Option<ResumeToken>,
+}
+
+impl Record {
+    /// The record of a collection's conversion. `None`: there is none.
+    pub(super) async fn read(database: &Database, collection: &str) -> Result<Option<Self>, Halt> {
+        let command = doc! { "find": record_name(collection), "limit": 1, "singleBatch": true };
+        let reply = database.run_command(command).await?;
+        let batch = reply
+            .get_document("cursor")
+            .and_then(|cursor| cursor.get_array("firstBatch"));
+        let Some(found) = batch.ok().and_then(|batch| batch.first()?.as_document()) else {
+            return Ok(None);
+        };
+        let unknown = || {
+            let name = record_name(collection);
+            Halt::Words(format!(
+                "{name} was written by another version; drop it if no conversion is in progress"
+            ))
+        };
+        let uuid = |name: &str| match found.get(name) {
+            Some(Bson::Binary(uuid)) => Some(uuid.clone()),
+            _ => None,
+        };
+        let layout = |name: &str| Layout::recorded(found.get(name).unwrap_or(&Bson::Null), database, collection);
+        let phase = found.get_str("phase").ok();
+        let phase = PHASES.iter().find(|(_, text)| Some(*text) == phase);
+        Ok(Some(Self {
+            phase: phase.map(|(phase, _)| *phase).ok_or_else(unknown)?,
+            from: layout("from")?,
+            to: layout("to")?,
+            source: uuid("source").ok_or_else(unknown)?,
+            copy: uuid("copy").ok_or_else(unknown)?,
+            had_images: found.get_bool("had_images").map_err(|_| unknown())?,
+            token: found
+                .get("token")
+                .and_then(|token| bson::deserialize_from_bson(token.clone()).ok()),
+        }))
+    }
+
+    /// Writes the record, and waits for the majority.
+    pub(super) async fn write(&self, database: &Database, collection: &str) -> Result<(), Halt> {
+        let token = self
+            .token
+            .as_ref()
+            .and_then(|token| bson::serialize_to_bson(token).ok());
+        let fields = doc! {
+            "phase": self.phase.text(), "from": self.from.record(), "to": self.to.record(), "source": &self.source,
+            "copy": &self.copy, "had_images": self.had_images, "token": token,
+        };
+        let command = doc! {
+            "update": record_name(collection),
+            "updates": [{ "q": { "_id": 0 }, "u": { "$set": fields }, "upsert": true }],
+            "writeConcern": { "w": "majority", "wtimeout": REPLICATION_TIMEOUT_MS },
+        };
+        let reply: Document = database.run_command(command).await?;
+        if let Some(error) = reply.get_array("writeErrors").ok().and_then(|errors| errors.first()) {
+            return Err(Halt::Words(format!("its record cannot be written: {error}")));
+        }
+        concern_kept(&reply)
+    }
+}

@@ -1,0 +1,313 @@
+//! A collection as applications see it: plain documents are read and written on the server itself, pages by a
+//! proxy.
+
+use std::collections::HashMap;
+
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::{Bson, Document, Timestamp, rawdoc};
+use futures_util::TryStreamExt;
+use mongodb::{Cursor, Database};
+
+use super::ids::Ids;
+use crate::command::document::{array_of, get, put, single};
+use crate::command::value_text::id_text;
+use crate::maintenance::swap::{Halt, concern_kept};
+use crate::maintenance::upstream::{as_integer, indexes_of, raw_specs};
+use crate::pattern::bucket::fence::is_fence;
+use crate::pattern::bucket::item_index::{ID, is_clustered, is_own, name};
+use crate::pattern::bucket::key::value_identity;
+
+/// The most documents, and bytes of documents, in one command.
+pub(super) const MAX_DOCUMENTS: usize = 1000;
+const MAX_BYTES: usize = 8 << 20;
+/// mongod's code for an equal `_id` or value of a unique index.
+const DUPLICATE_KEY: i64 = 11000;
+
+/// A collection as applications see it.
+#[derive(Clone)]
+pub(super) struct Side {
+    pub(super) database: Database,
+    pub(super) collection: String,
+    pub(super) is_plain: bool,
+    /// Whether the server is a replica set, whose majority reads and writes wait for.
+    pub(super) is_replicated: bool,
+}
+
+/// Documents by the identities of their `_id`s.
+pub(super) type Found = HashMap<Vec<u8>, RawDocumentBuf>;
+
+impl Side {
+    /// The same collection under another name.
+    pub(super) fn named(&self, collection: String) -> Self {
+        Self {
+            collection,
+            ..self.clone()
+        }
+    }
+
+    /// All documents, in this order. mongod sorts them on disk if no index has their order.
+    pub(super) async fn scan(&self, order: RawDocumentBuf) -> Result<Cursor<RawDocumentBuf>, Halt> {
+        let mut find = single("find", self.collection.as_str());
+        if !order.is_empty() {
+            find.append(cstr!("sort"), order);
+            find.append(cstr!("allowDiskUse"), true);
+        }
+        Ok(self.database.run_raw_cursor_command(find).await?.with_type())
+    }
+
+    /// The `_id`s of all documents.
+    pub(super) async fn scan_ids(&self) -> Result<Cursor<RawDocumentBuf>, Halt> {
+        let mut find = single("find", self.collection.as_str());
+        find.append(cstr!("projection"), single("_id", 1));
+        Ok(self.database.run_raw_cursor_command(find).await?.with_type())
+    }
+
+    /// The documents with these `_id`s. `since`: the earliest time of the state that is read.
+    pub(super) async fn by_ids(&self, ids: &Ids, since: Option<Timestamp>) -> Result<Found, Halt> {
+        let mut found = Found::new();
+        if ids.is_empty() {
+            return Ok(found);
+        }
+        let mut find = single("find", self.collection.as_str());
+        find.append(cstr!("filter"), single("_id", single("$in", ids.array())));
+        if let (Some(since), true) = (since, self.is_replicated) {
+            find.append(
+                cstr!("readConcern"),
+                rawdoc! { "level": "majority", "afterClusterTime": since },
+            );
+        }
+        let cursor = self.database.run_raw_cursor_command(find).await?;
+        let mut cursor = cursor.with_type::<RawDocumentBuf>();
+        while let Some(document) = cursor.try_next().await? {
+            let id = get(&document, "_id").map(value_identity);
+            id.map(|id| found.insert(id, document));
+        }
+        Ok(found)
+    }
+
+    /// Inserts documents. Returns those that an equal `_id` or value of a unique index refuses.
+    pub(super) async fn insert(&self, documents: &[&RawDocument]) -> Result<Ids, Halt> {
+        let mut refused = Ids::default();
+        for batch in batches(documents) {
+            let mut insert = single("insert", self.collection.as_str());
+            let array: Vec<RawDocumentBuf> = batch.iter().map(|document| (*document).to_owned()).collect();
+            insert.append(cstr!("documents"), array_of(&array));
+            for position in self.write(insert).await? {
+                batch
+                    .get(position)
+                    .into_iter()
+                    .for_each(|document| refused.add_of(document));
+            }
+        }
+        Ok(refused)
+    }
+
+    /// Changes documents. Returns those that an equal value of a unique index refuses.
+    pub(super) async fn update(&self, changes: &[DocumentChange<'_>]) -> Result<Ids, Halt> {
+        let mut refused = Ids::default();
+        let mut rest = changes;
+        while !rest.is_empty() {
+            let documents: Vec<&RawDocument> = rest.iter().map(|change| change.after).collect();
+            let count = batches(&documents).next().map_or(rest.len(), <[_]>::len);
+            let (batch, after) = rest.split_at(count);
+            rest = after;
+            let statements: Vec<RawDocumentBuf> = batch.iter().map(DocumentChange::statement).collect();
+            let mut update = single("update", self.collection.as_str());
+            update.append(cstr!("updates"), array_of(&statements));
+            for position in self.write(update).await? {
+                if let Some(change) = batch.get(position) {
+                    refused.add_of(change.after);
+                }
+            }
+        }
+        Ok(refused)
+    }
+
+    /// Deletes documents by `_id`.
+    pub(super) async fn delete(&self, ids: &[RawBson]) -> Result<(), Halt> {
+        for batch in ids.chunks(MAX_DOCUMENTS) {
+            let statements: Vec<RawDocumentBuf> = batch
+                .iter()
+                .map(|id| {
+                    let mut statement = single("q", single("_id", single("$eq", id.as_raw_bson_ref())));
+                    statement.append(cstr!("limit"), 1);
+                    statement
+                })
+                .collect();
+            let mut delete = single("delete", self.collection.as_str());
+            delete.append(cstr!("deletes"), array_of(&statements));
+            self.write(delete).await?;
+        }
+        Ok(())
+    }
+
+    /// Executes a write. Returns the positions of statements that failed because of a duplicate key.
+    async fn write(&self, mut command: RawDocumentBuf) -> Result<Vec<usize>, Halt> {
+        command.append(cstr!("ordered"), false);
+        // The record waits for the majority, and with it all earlier writes.
+        let reply = self.database.run_raw_command(command).await?;
+        let errors = reply.get_array("writeErrors").into_iter().flatten();
+        let mut duplicates = Vec::new();
+        for error in errors.filter_map(Bson::as_document) {
+            let number = |field| error.get(field).and_then(as_integer);
+            match number("index").map(usize::try_from) {
+                Some(Ok(position)) if number("code") == Some(DUPLICATE_KEY) => duplicates.push(position),
+                _ => {
+                    let text = error.get_str("errmsg").unwrap_or_default();
+                    return Err(Halt::Words(format!("a document cannot be copied: {text}")));
+                }
+            }
+        }
+        Ok(duplicates)
+    }
+
+    /// The collection's options, as applications see them. `None`: it does not exist.
+    pub(super) async fn options(&self) -> Result<Option<Document>, Halt> {
+        let listed = crate::maintenance::upstream::description(&self.database, &self.collection).await?;
+        Ok(listed.map(|listed| listed.get_document("options").cloned().unwrap_or_default()))
+    }
+
+    /// The indexes of the application, sorted by name.
+    pub(super) async fn indexes(&self) -> Result<Vec<RawDocumentBuf>, Halt> {
+        let mut specs = raw_specs(&indexes_of(&self.database, &self.collection).await?);
+        specs.retain(|spec| {
+            let name = name(spec);
+            name != ID && !is_clustered(spec) && !is_fence(name) && !is_own(name)
+        });
+        specs.sort_by(|one, other| name(one).cmp(name(other)));
+        Ok(specs)
+    }
+
+    /// Executes a command on the collection that has the name as first value.
+    pub(super) async fn run(&self, verb: &str, arguments: &RawDocument) -> Result<(), Halt> {
+        let mut command = single(verb, self.collection.as_str());
+        for (field, value) in arguments.iter().flatten() {
+            put(&mut command, field.as_str(), value);
+        }
+        let reply = self.database.run_raw_command(command).await?;
+        concern_kept(&reply)
+    }
+}
+
+/// Consecutive documents for one command each.
+fn batches<'d, 'a>(documents: &'d [&'a RawDocument]) -> impl Iterator<Item = &'d [&'a RawDocument]> {
+    let mut rest = documents;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = rest.iter().take(MAX_DOCUMENTS).take_while(|document| {
+            bytes += document.as_bytes().len();
+            bytes <= MAX_BYTES
+        });
+        let count = fits.count().max(1).min(rest.len());
+        let (batch, after) = rest.split_at(count);
+        rest = after;
+        (!batch.is_empty()).then_some(batch)
+    })
+}
+
+/// A document of the copy, and the document that it becomes.
+pub(super) struct DocumentChange<'a> {
+    pub(super) before: &'a RawDocument,
+    pub(super) after: &'a RawDocument,
+}
+
+impl DocumentChange<'_> {
+    /// The statement of an `update`: it sets the fields that differ, which is one statement on a page. Names that
+    /// `$set` does not take need a replacement.
+    fn statement(&self) -> RawDocumentBuf {
+        let after = self.after;
+        let id = get(after, "_id").unwrap_or(RawBsonRef::Null);
+        let by_id = match id {
+            RawBsonRef::Document(_) => single("_id", single("$eq", id)),
+            id => single("_id", id),
+        };
+        let mut statement = single("q", by_id);
+        statement.append(cstr!("u"), self.operators().unwrap_or_else(|| after.to_owned()));
+        statement
+    }
+
+    fn operators(&self) -> Option<RawDocumentBuf> {
+        let Self { before, after } = *self;
+        let (mut set, mut unset) = (RawDocumentBuf::new(), RawDocumentBuf::new());
+        for (name, value) in after.iter().flatten() {
+            let is_same = get(before, name.as_str()).is_some_and(|before| is_same_value(before, value));
+            if !is_same {
+                put(&mut set, name.as_str(), value);
+            }
+        }
+        for (name, _) in before.iter().flatten() {
+            if get(after, name.as_str()).is_none() {
+                put(&mut unset, name.as_str(), 1);
+            }
+        }
+        let names = set.iter().chain(unset.iter()).flatten();
+        let is_plain = |name: &str| !name.is_empty() && !name.starts_with('$') && !name.contains('.');
+        if !names
+            .map(|(name, _)| name.as_str().to_owned())
+            .all(|name| is_plain(&name))
+        {
+            return None;
+        }
+        let mut operators = RawDocumentBuf::new();
+        for (operator, fields) in [("$set", set), ("$unset", unset)] {
+            if !fields.is_empty() {
+                put(&mut operators, operator, &fields);
+            }
+        }
+        Some(operators)
+    }
+}
+
+/// Whether two values are equal in type and in every bit.
+fn is_same_value(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> bool {
+    single("", one).as_bytes() == single("", other).as_bytes()
+}
+
+/// Whether two documents have the same fields with the same values, in type and in every bit. The order of the
+/// fields may differ, because an item's key fields come first.
+pub(super) fn is_equal(one: &RawDocument, other: &RawDocument) -> bool {
+    let fields = |document: &RawDocument| -> Option<Vec<(String, Vec<u8>)>> {
+        let mut fields = Vec::new();
+        for field in document {
+            let (name, value) = field.ok()?;
+            fields.push((name.as_str().to_owned(), single("", value).into_bytes()));
+        }
+        fields.sort();
+        Some(fields)
+    };
+    one.as_bytes() == other.as_bytes() || fields(one).is_some_and(|one| Some(one) == fields(other))
+}
+
+/// The text of a document's `_id` for a report.
+pub(super) fn id_of(id: &RawBson) -> String {
+    id_text(&single("_id", id.as_raw_bson_ref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_of_fields_is_ignored_and_types_are_not() {
+        let check = |other: RawDocumentBuf, expected| {
+            assert_eq!(
+                is_equal(&rawdoc! { "_id": 1, "k": 2, "x": { "a": 1, "b": 2 } }, &other),
+                expected,
+                "{other:?}"
+            );
+        };
+        check(rawdoc! { "_id": 1, "x": { "a": 1, "b": 2 }, "k": 2 }, true);
+        check(rawdoc! { "_id": 1, "k": 2, "x": { "b": 2, "a": 1 } }, false);
+        check(rawdoc! { "_id": 1, "k": 2_i64, "x": { "a": 1, "b": 2 } }, false);
+        check(rawdoc! { "_id": 1, "k": 2 }, false);
+    }
+
+    #[test]
+    fn batches_are_bounded_by_number_and_size() {
+        let (small, large) = (rawdoc! { "_id": 1 }, rawdoc! { "_id": "x".repeat(5 << 20) });
+        let sizes = |documents: &[&RawDocument]| batches(documents).map(<[_]>::len).collect::<Vec<_>>();
+        assert_eq!(sizes(&[]), [0; 0]);
+        assert_eq!(sizes(&[&small, &large, &large, &small]), [2, 2]);
+        assert_eq!(sizes(&vec![&*small; MAX_DOCUMENTS + 1]), [MAX_DOCUMENTS, 1]);
+    }
+}

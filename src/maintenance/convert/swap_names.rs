@@ -1,0 +1,289 @@
+//! The swap: writers are stopped, the copy takes the collection's name, and writers go on.
+//!
+//! The collection is frozen first: mongod refuses inserts and updates, and proxies hold them. Proxies also remove
+//! items by updates, so pages do not change any more. The remaining changes are applied, and the documents that
+//! changed since the comparison are compared. Then the copy replaces the collection, in one step of mongod.
+//!
+//! A freeze does not prevent that plain documents are deleted. So a plain collection is renamed before its
+//! remaining changes are applied: from then on no command that names its UUID reaches it, and the event of the
+//! rename is behind all changes. Afterwards the copy takes the free name, and the plain collection is kept.
+//!
+//! If a step before the last one fails, the collection gets its name back and is thawed.
+
+use std::time::{Duration, Instant};
+
+use bson::{Binary, doc};
+use tokio_util::sync::CancellationToken;
+
+use super::Conversion;
+use super::changes::Progress;
+use super::record::{Phase, Record};
+use crate::command::collection::IMAGES;
+use crate::maintenance::finding::Finding;
+use crate::maintenance::swap::{CollectionRename, Freezing, Frozen, Halt, placeholder, uuid_of};
+use crate::maintenance::upstream::{as_integer, description};
+use crate::pattern::bucket::conversion::{copy_name, kept_name, record_name};
+
+/// The longest wait for the event of the rename.
+const MAX_DRAIN: Duration = Duration::from_secs(10);
+
+/// Whether the collection with that UUID has been renamed.
+async fn has_begun(by: Freezing<'_>, uuid: &Binary) -> Result<bool, Halt> {
+    let kept = description(&by.target.database, &kept_name(&by.target.collection)).await?;
+    Ok(kept.and_then(|kept| uuid_of(&kept).ok()).as_ref() == Some(uuid))
+}
+
+impl Conversion<'_> {
+    /// Swaps the names. If this fails, the collection is as before.
+    pub(super) async fn swap(&mut self) -> Result<(), Halt> {
+        let by = self.by();
+        let Some(described) = description(&by.target.database, &by.target.collection).await? else {
+            return Err(Halt::Words("another program dropped it".to_owned()));
+        };
+        self.enter(Phase::Swapping).await?;
+        let frozen = Frozen::fence(by, &described, self.stop).await;
+        let frozen = match frozen {
+            Ok(frozen) => frozen,
+            Err(halt) => {
+                self.enter(Phase::Following).await?;
+                return Err(halt);
+            }
+        };
+        let begun = Instant::now();
+        if let Err(halt) = self.swap_fenced(&frozen).await {
+            self.take_back(&frozen).await?;
+            return Err(halt);
+        }
+        let paused = begun.elapsed().as_millis();
+        self.say(format!("swapped: writes were held for {paused} ms"));
+        if self.record.from.is_plain() {
+            self.enter(Phase::Done).await?;
+            return thaw_kept(by, self.stop).await;
+        }
+        drop_record(by).await
+    }
+
+    async fn swap_fenced(&mut self, frozen: &Frozen<'_>) -> Result<(), Halt> {
+        let by = frozen.by();
+        let place = if self.record.from.is_plain() {
+            Some(placeholder::keep(by, &kept_name(&by.target.collection)).await?)
+        } else {
+            None
+        };
+        frozen.freeze(self.stop).await?;
+        if self.changes.is_none() {
+            self.fill().await?;
+            self.compare_and_report().await?;
+        }
+        if self.mirror.source.indexes().await? != self.indexes {
+            return Err(Halt::Words("its indexes were changed; run again".to_owned()));
+        }
+        match &place {
+            Some(place) => self.move_away(frozen, place).await?,
+            // All writes before the freeze are behind this write, so the majority has them.
+            None => self.enter(Phase::Swapping).await?,
+        }
+        self.drain().await?;
+        self.must_be_equal().await?;
+        self.finish_options().await?;
+        self.commit(frozen).await
+    }
+
+    /// Renames the plain collection.
+    async fn move_away(&mut self, frozen: &Frozen<'_>, place: &Binary) -> Result<(), Halt> {
+        let by = frozen.by();
+        let kept = kept_name(&by.target.collection);
+        let renamed = CollectionRename {
+            from: &by.target.collection,
+            uuid: frozen.uuid(),
+            to: &kept,
+            dropped: Some(place),
+        };
+        if let Err(halt) = by.rename(renamed).await {
+            // The rename may have succeeded, or may still arrive. After the placeholder is dropped, a late rename
+            // fails.
+            by.drop(&kept, Some(place)).await?;
+            if !has_begun(by, frozen.uuid()).await? {
+                return Err(halt);
+            }
+        }
+        self.mirror.source = self.mirror.source.named(kept);
+        Ok(())
+    }
+
+    /// Applies the last changes: of a plain collection, those up to the rename.
+    async fn drain(&mut self) -> Result<(), Halt> {
+        let begun = Instant::now();
+        while self.changes.is_some() && !self.is_renamed {
+            let progress = self.follow().await?;
+            if !self.record.from.is_plain() && progress == Progress::NoneLeft {
+                break;
+            }
+            if begun.elapsed() > MAX_DRAIN {
+                return Err(Halt::Words("its last changes did not arrive".to_owned()));
+            }
+        }
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        Err(Halt::Words("a unique index of the copy refuses a document".to_owned()))
+    }
+
+    /// Compares the documents that changed since the comparison, and the numbers of documents if the server knows
+    /// them without reading.
+    async fn must_be_equal(&mut self) -> Result<(), Halt> {
+        let differing = self.mirror.differing(&self.touched, self.last).await?;
+        if !differing.is_empty() {
+            return Err(Halt::Words(format!(
+                "{} documents differ from their copies",
+                differing.len()
+            )));
+        }
+        if self.changes.is_none() && self.mirror.source.is_plain {
+            let count = doc! { "count": &self.mirror.source.collection };
+            let counted = self.mirror.source.database.run_command(count).await?;
+            let counted = counted
+                .get("n")
+                .and_then(as_integer)
+                .and_then(|count| u64::try_from(count).ok());
+            if counted != Some(self.compared) {
+                let words =
+                    "documents were deleted while they were copied; stop the programs that write, and run again";
+                return Err(Halt::Words(words.to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the copy the collection's name.
+    async fn commit(&mut self, frozen: &Frozen<'_>) -> Result<(), Halt> {
+        let by = frozen.by();
+        let name = &by.target.collection;
+        let copy = copy_name(name);
+        let dropped = (!self.record.from.is_plain()).then_some(frozen.uuid());
+        let renamed = CollectionRename {
+            from: &copy,
+            uuid: &self.record.copy,
+            to: name,
+            dropped,
+        };
+        let renamed = by.rename(renamed).await;
+        if by.is_replaced(&self.record.copy).await? {
+            return Ok(());
+        }
+        // After the copy is dropped, a late rename fails.
+        by.drop(&copy, Some(&self.record.copy)).await?;
+        if by.is_replaced(&self.record.copy).await? {
+            return Ok(());
+        }
+        renamed.and(Err(Halt::Words("another program renamed the copy".to_owned())))
+    }
+
+    /// Restores the collection.
+    async fn take_back(&mut self, frozen: &Frozen<'_>) -> Result<(), Halt> {
+        let by = frozen.by();
+        give_name_back(by, frozen.uuid()).await?;
+        frozen.thaw().await?;
+        if description(&by.target.database, &copy_name(&by.target.collection))
+            .await?
+            .is_none()
+        {
+            self.disable_images().await?;
+            return drop_record(by).await;
+        }
+        // The stream may have ended, so the next run compares all documents again.
+        self.record.token = None;
+        self.enter(Phase::Copying).await
+    }
+
+    /// Ends the storage of images that the conversion has enabled.
+    async fn disable_images(&self) -> Result<(), Halt> {
+        if self.record.from.is_plain() || self.record.had_images {
+            return Ok(());
+        }
+        let target = self.by().target;
+        let command = doc! { "collMod": &target.collection, IMAGES: { "enabled": false } };
+        target.database.run_command(command).await?;
+        Ok(())
+    }
+}
+
+/// Ends the conversion.
+async fn drop_record(by: Freezing<'_>) -> Result<(), Halt> {
+    by.drop(&record_name(&by.target.collection), None).await
+}
+
+/// Undoes the rename of the collection, if it was done, and makes a late one fail.
+async fn give_name_back(by: Freezing<'_>, uuid: &Binary) -> Result<(), Halt> {
+    let kept = kept_name(&by.target.collection);
+    placeholder::clear(by, &kept).await?;
+    if !has_begun(by, uuid).await? {
+        return Ok(());
+    }
+    if description(&by.target.database, &by.target.collection).await?.is_some() {
+        let words = format!(
+            "another program created a collection of its name during the swap; all documents are in {kept}; rename or drop the new \
+             collection, and run again"
+        );
+        return Err(Halt::Words(words));
+    }
+    let renamed = CollectionRename {
+        from: &kept,
+        uuid,
+        to: &by.target.collection,
+        dropped: None,
+    };
+    by.rename(renamed).await
+}
+
+/// Undoes the freeze of the collection under its new name.
+pub(super) async fn thaw_kept(by: Freezing<'_>, stop: &CancellationToken) -> Result<(), Halt> {
+    let target = by.target.named(kept_name(&by.target.collection));
+    let by = Freezing { target: &target, ..by };
+    let Some(described) = description(&target.database, &target.collection).await? else {
+        return Ok(());
+    };
+    Frozen::fence(by, &described, stop).await?.thaw().await
+}
+
+/// Completes a swap of a killed run after its commit point, or undoes it. Returns the new record. `None`: nothing is
+/// left of the conversion.
+pub(super) async fn recover(
+    by: Freezing<'_>,
+    mut record: Record,
+    stop: &CancellationToken,
+) -> Result<Option<Record>, Halt> {
+    let target = by.target;
+    let is_plain = record.from.is_plain();
+    if !is_plain {
+        // After the copy is dropped, a late rename fails.
+        by.drop(&copy_name(&target.collection), Some(&record.copy)).await?;
+    }
+    let is_swapped = by.is_replaced(&record.copy).await?;
+    if is_swapped && is_plain {
+        thaw_kept(by, stop).await?;
+        record.phase = Phase::Done;
+    } else if !is_swapped {
+        give_name_back(by, &record.source).await?;
+        let Some(described) = description(&target.database, &target.collection).await? else {
+            return Err(Halt::Words("another program dropped it".to_owned()));
+        };
+        Frozen::fence(by, &described, stop).await?.thaw().await?;
+        record.phase = Phase::Copying;
+        record.token = None;
+    }
+    if !is_plain {
+        drop_record(by).await?;
+        return Ok(None);
+    }
+    record.write(&target.database, &target.collection).await?;
+    Ok(Some(record))
+}
+
+/// The finding that tells how to go on.
+pub(super) fn kept_finding(namespace: &str, kept: &str) -> Finding {
+    let text = format!(
+        "the plain documents are kept as {kept}; `mongoshape convert --back` returns to it, and `--finish` drops it"
+    );
+    Finding::note(namespace, text)
+}

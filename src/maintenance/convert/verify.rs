@@ -1,0 +1,133 @@
+//! Compares the collection with its copy, document by document, while both change.
+//!
+//! The comparison holds no snapshot. A document that differs may have changed after it was read, so it is
+//! compared again after all changes were applied.
+
+use std::time::{Duration, Instant};
+
+use futures_util::TryStreamExt;
+use tokio::time::sleep;
+
+use super::Conversion;
+use super::checksum::Checksum;
+use super::ids::Ids;
+use super::mirror::AT_ONCE;
+use super::side::id_of;
+use crate::maintenance::finding::Finding;
+use crate::maintenance::swap::Halt;
+
+/// Comparisons of a document that differs, and the pause between them.
+const ATTEMPTS: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(500);
+/// Documents named in a report. Further ones are counted.
+const MAX_EXAMPLES: usize = 5;
+
+/// The result of a comparison.
+pub(super) struct Comparison {
+    /// The documents of the collection.
+    checksum: Checksum,
+    /// The documents that differ.
+    pub(super) differing: Ids,
+}
+
+impl Comparison {
+    /// The number of documents of the collection.
+    pub(super) fn documents(&self) -> u64 {
+        self.checksum.documents
+    }
+
+    /// The findings for a report.
+    pub(super) fn findings(&self, namespace: &str) -> Vec<Finding> {
+        let Checksum { documents, sum } = self.checksum;
+        if self.differing.is_empty() {
+            let text = format!("compared {documents} documents, checksum {sum:016x}: the copy is equal");
+            return vec![Finding::fine(namespace, text)];
+        }
+        let examples = self.differing.values().take(MAX_EXAMPLES);
+        let mut findings: Vec<Finding> = examples
+            .map(|id| {
+                Finding::error(
+                    namespace,
+                    format!("the document with _id {} differs from its copy", id_of(id)),
+                )
+            })
+            .collect();
+        let text = format!(
+            "{} of {documents} documents differ from their copies",
+            self.differing.len()
+        );
+        findings.push(Finding::error(namespace, text));
+        findings
+    }
+}
+
+impl Conversion<'_> {
+    /// Compares all documents. Applies changes meanwhile.
+    pub(super) async fn compare(&mut self) -> Result<Comparison, Halt> {
+        let mut suspects = Ids::default();
+        let checksum = self.compare_documents(&mut suspects).await?;
+        self.find_surplus(&mut suspects).await?;
+        for attempt in 1.. {
+            self.catch_up().await?;
+            suspects = self.mirror.differing(&suspects, self.last).await?;
+            if suspects.is_empty() || attempt == ATTEMPTS {
+                break;
+            }
+            sleep(PAUSE).await;
+        }
+        Ok(Comparison {
+            checksum,
+            differing: suspects,
+        })
+    }
+
+    /// Compares each document of the collection with its copy.
+    async fn compare_documents(&mut self, suspects: &mut Ids) -> Result<Checksum, Halt> {
+        let mut checksum = Checksum::default();
+        let mut documents = self.mirror.source.scan(bson::RawDocumentBuf::new()).await?;
+        let (mut batch, mut reported) = (Ids::default(), Instant::now());
+        loop {
+            let document = documents.try_next().await?;
+            if let Some(document) = &document {
+                checksum.add(document);
+                batch.add_of(document);
+            }
+            if batch.len() >= AT_ONCE || (document.is_none() && !batch.is_empty()) {
+                suspects.extend(self.mirror.differing(&std::mem::take(&mut batch), None).await?);
+                self.follow().await?;
+                self.report(
+                    &mut reported,
+                    format!("compared {} documents so far", checksum.documents),
+                );
+            }
+            if document.is_none() {
+                return Ok(checksum);
+            }
+        }
+    }
+
+    /// Adds the documents of the copy that the collection does not have.
+    pub(super) async fn find_surplus(&mut self, surplus: &mut Ids) -> Result<(), Halt> {
+        let mut documents = self.mirror.copy.scan_ids().await?;
+        let mut batch = Ids::default();
+        loop {
+            let document = documents.try_next().await?;
+            if let Some(document) = &document {
+                batch.add_of(document);
+            }
+            if batch.len() >= AT_ONCE || document.is_none() {
+                let ids = std::mem::take(&mut batch);
+                let there = self.mirror.source.by_ids(&ids, None).await?;
+                for (identity, id) in ids.identities().zip(ids.values()) {
+                    if !there.contains_key(identity) {
+                        surplus.add(id.as_raw_bson_ref());
+                    }
+                }
+                self.follow().await?;
+            }
+            if document.is_none() {
+                return Ok(());
+            }
+        }
+    }
+}
