@@ -120,7 +120,7 @@ async fn new_key(
         Err(error) => return Ok(Some(Err(error))),
     };
     let before = index.keys_on(run.shape, &found.key, &found.stored).unwrap_or_default();
-    let before: Vec<Vec<u8>> = before.iter().map(IndexKey::identity).collect();
+    let before: Vec<&[u8]> = before.iter().map(IndexKey::identity).collect();
     let new: Vec<IndexKey> = keys
         .into_iter()
         .filter(|key| !before.contains(&key.identity()))

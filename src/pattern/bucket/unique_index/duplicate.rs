@@ -1,6 +1,6 @@
 //! Errors for a second item with the same key.
 
-use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::definition::UniqueIndex;
 use super::key::IndexKey;
@@ -68,7 +68,7 @@ impl UniqueIndex {
     #[must_use]
     pub fn duplicate(&self, namespace: Namespace<'_>, key: &IndexKey) -> WriteError {
         let mut value = RawDocumentBuf::new();
-        for (field, part) in self.fields.iter().zip(&key.0) {
+        for (field, part) in self.fields.iter().zip(key.values()) {
             put(&mut value, &field.path, part);
         }
         duplicate_key(DuplicateKey {
@@ -94,7 +94,11 @@ impl UniqueIndex {
     #[must_use]
     pub fn key_of_values(&self, values: &[RawBson]) -> IndexKey {
         let hidden = values.len().saturating_sub(self.fields.len());
-        IndexKey(values.get(hidden..).unwrap_or_default().to_vec())
+        let mut key = RawDocumentBuf::new();
+        for value in values.iter().skip(hidden) {
+            key.append(cstr!(""), value);
+        }
+        IndexKey::of(key)
     }
 
     /// The error for an item with an array inside a path of the index.

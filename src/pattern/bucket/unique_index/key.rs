@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
-use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::definition::UniqueIndex;
 use crate::command::document::{get, put};
@@ -15,22 +15,54 @@ use crate::pattern::shapes::BucketShape;
 
 /// A value for each field of an index. A missing field has the value null.
 #[derive(Clone, Debug, PartialEq)]
-pub struct IndexKey(pub(super) Vec<RawBson>);
+pub struct IndexKey {
+    /// The values, with empty names.
+    values: RawDocumentBuf,
+    /// The canonical values, if they are others.
+    canonical: Option<RawDocumentBuf>,
+}
 
 /// A path of the index continues in an array of documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathThroughArray;
 
 impl IndexKey {
+    pub(super) fn of(values: RawDocumentBuf) -> Self {
+        let is_canonical = values.iter().flatten().all(|(_, value)| is_canonical(value));
+        let canonical = (!is_canonical).then(|| {
+            let mut of_values = RawDocumentBuf::new();
+            for (_, value) in values.iter().flatten() {
+                of_values.append(cstr!(""), canonical(value));
+            }
+            of_values
+        });
+        Self { values, canonical }
+    }
+
+    /// The values, in the order of the index.
+    pub(super) fn values(&self) -> impl Iterator<Item = RawBsonRef<'_>> {
+        self.values.iter().flatten().map(|(_, value)| value)
+    }
+
     /// Bytes that are the same for equal keys.
     #[must_use]
-    pub fn identity(&self) -> Vec<u8> {
-        let mut bytes = RawDocumentBuf::new();
-        for value in &self.0 {
-            put(&mut bytes, "", canonical(value.as_raw_bson_ref()));
-        }
-        bytes.into_bytes()
+    pub fn identity(&self) -> &[u8] {
+        self.canonical.as_ref().unwrap_or(&self.values).as_bytes()
     }
+}
+
+/// Whether a value of this type is its own [canonical] value.
+fn is_canonical(value: RawBsonRef<'_>) -> bool {
+    matches!(
+        value,
+        RawBsonRef::String(_)
+            | RawBsonRef::ObjectId(_)
+            | RawBsonRef::DateTime(_)
+            | RawBsonRef::Boolean(_)
+            | RawBsonRef::Int32(_)
+            | RawBsonRef::Null
+            | RawBsonRef::Undefined
+    )
 }
 
 impl UniqueIndex {
@@ -40,9 +72,11 @@ impl UniqueIndex {
     /// A path of the index continues in an array.
     pub fn keys_of(&self, shape: &BucketShape, item: &Item) -> Result<Vec<IndexKey>, PathThroughArray> {
         let mut page = RawDocumentBuf::new();
-        for (field, value) in shape.key().iter().zip(item.key().lifted()) {
-            if let Some(value) = value {
-                put(&mut page, field, value);
+        if self.fields.iter().any(|field| in_items(shape, &field.stored).is_none()) {
+            for (field, value) in shape.key().iter().zip(item.key().lifted()) {
+                if let Some(value) = value {
+                    put(&mut page, field, value);
+                }
             }
         }
         self.keys_on(shape, &page, item.stored())
@@ -59,23 +93,20 @@ impl UniqueIndex {
         page: &RawDocument,
         item: &RawDocument,
     ) -> Result<Vec<IndexKey>, PathThroughArray> {
-        let mut keys = vec![Vec::new()];
+        let mut keys = vec![RawDocumentBuf::new()];
         for field in &self.fields {
             let value = match in_items(shape, &field.stored) {
                 Some(path) => at_path(item, path)?,
                 None => get(page, &field.stored),
             };
-            let values = entries(value);
-            keys = keys
-                .into_iter()
-                .flat_map(|key| {
-                    values
-                        .iter()
-                        .map(move |value| [&*key, std::slice::from_ref(value)].concat())
-                })
-                .collect();
+            match value {
+                Some(RawBsonRef::Array(elements)) => keys = product(&keys, elements),
+                value => keys
+                    .iter_mut()
+                    .for_each(|key| key.append(cstr!(""), value.unwrap_or(RawBsonRef::Null))),
+            }
         }
-        let mut keys: Vec<IndexKey> = keys.into_iter().map(IndexKey).collect();
+        let mut keys: Vec<IndexKey> = keys.into_iter().map(IndexKey::of).collect();
         keys.sort_by(|one, other| self.order(one, other));
         Ok(keys)
     }
@@ -101,8 +132,8 @@ impl UniqueIndex {
         let mut seen = HashSet::new();
         for item in items_of(shape, page) {
             let keys = self.keys_on(shape, page, item)?;
-            let own: HashSet<Vec<u8>> = keys.iter().map(IndexKey::identity).collect();
-            if let Some(key) = keys.into_iter().find(|key| seen.contains(&key.identity())) {
+            let own: HashSet<Vec<u8>> = keys.iter().map(|key| key.identity().to_vec()).collect();
+            if let Some(key) = keys.into_iter().find(|key| seen.contains(key.identity())) {
                 return Ok(Some(key));
             }
             seen.extend(own);
@@ -112,9 +143,9 @@ impl UniqueIndex {
 
     /// The order of two keys in the index. Values that the proxy cannot compare are equal.
     fn order(&self, one: &IndexKey, other: &IndexKey) -> Ordering {
-        let parts = self.fields.iter().zip(one.0.iter().zip(&other.0));
+        let parts = self.fields.iter().zip(one.values().zip(other.values()));
         let mut orders = parts.filter_map(|(field, (one, other))| {
-            let order = compare(one.as_raw_bson_ref(), other.as_raw_bson_ref())?;
+            let order = compare(one, other)?;
             Some(if field.is_ascending { order } else { order.reverse() })
         });
         orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
@@ -128,15 +159,20 @@ fn items_of<'a>(shape: &BucketShape, page: &'a RawDocument) -> impl Iterator<Ite
     items.filter_map(RawBsonRef::as_document)
 }
 
-/// The index entries of a value: the elements of an array, null for a missing value, and `undefined` for
-/// an empty array.
-fn entries(value: Option<RawBsonRef<'_>>) -> Vec<RawBson> {
-    match value {
-        None => vec![RawBson::Null],
-        Some(RawBsonRef::Array(array)) if array.is_empty() => vec![RawBson::Undefined],
-        Some(RawBsonRef::Array(array)) => array.into_iter().flatten().map(RawBson::from).collect(),
-        Some(value) => vec![value.into()],
+/// The keys, each with one of the index entries of an array: its elements, or `undefined` if it is empty.
+fn product(keys: &[RawDocumentBuf], elements: &RawArray) -> Vec<RawDocumentBuf> {
+    let mut entries: Vec<RawBsonRef<'_>> = elements.into_iter().flatten().collect();
+    if entries.is_empty() {
+        entries.push(RawBsonRef::Undefined);
     }
+    let with_each = keys.iter().flat_map(|key| {
+        entries.iter().map(|entry| {
+            let mut key = key.clone();
+            key.append(cstr!(""), *entry);
+            key
+        })
+    });
+    with_each.collect()
 }
 
 /// The value at a path of a document, or the array in which the path continues.

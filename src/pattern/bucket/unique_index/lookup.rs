@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use bson::raw::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::definition::UniqueIndex;
 use super::key::IndexKey;
@@ -24,14 +24,14 @@ pub struct KeysHeld(HashSet<Vec<u8>>);
 impl KeysHeld {
     /// Adds the keys of a page's items.
     pub fn add(&mut self, shape: &BucketShape, index: &UniqueIndex, page: &RawDocument) {
-        self.0
-            .extend(index.keys_of_page(shape, page).iter().map(IndexKey::identity));
+        let keys = index.keys_of_page(shape, page);
+        self.0.extend(keys.iter().map(|key| key.identity().to_vec()));
     }
 
     /// Whether a stored item has the key.
     #[must_use]
     pub fn contains(&self, key: &IndexKey) -> bool {
-        self.0.contains(&key.identity())
+        self.0.contains(key.identity())
     }
 }
 
@@ -78,7 +78,7 @@ pub fn lookups(shape: &BucketShape, index: &UniqueIndex, keys: &[&IndexKey]) -> 
 struct ValuesBehind<'a> {
     prefix: RawDocumentBuf,
     path: &'a str,
-    values: Vec<&'a RawBson>,
+    values: Vec<RawBsonRef<'a>>,
 }
 
 /// Conditions for an index with one field of items: the values with the same key fields together.
@@ -87,7 +87,7 @@ fn by_value(shape: &BucketShape, index: &UniqueIndex, keys: &[&IndexKey]) -> Vec
     for key in keys {
         let mut prefix = RawDocumentBuf::new();
         let mut of_item = None;
-        for (field, part) in index.fields.iter().zip(&key.0) {
+        for (field, part) in index.fields.iter().zip(key.values()) {
             if in_items(shape, &field.stored).is_some() {
                 of_item = Some((field.stored.as_str(), part));
             } else {
@@ -110,11 +110,13 @@ fn by_value(shape: &BucketShape, index: &UniqueIndex, keys: &[&IndexKey]) -> Vec
 impl ValuesBehind<'_> {
     fn conditions(&self) -> Vec<RawDocumentBuf> {
         // `$in` would match a regular expression instead of comparing it, and takes no `undefined`.
-        let is_special = |value: &&&RawBson| matches!(value, RawBson::RegularExpression(_) | RawBson::Undefined);
-        let (special, plain): (Vec<&RawBson>, Vec<&RawBson>) = self.values.iter().partition(|value| is_special(value));
+        let is_special =
+            |value: &RawBsonRef<'_>| matches!(value, RawBsonRef::RegularExpression(_) | RawBsonRef::Undefined);
+        let (special, plain): (Vec<RawBsonRef<'_>>, Vec<RawBsonRef<'_>>) =
+            self.values.iter().partition(|value| is_special(value));
         let special = special.into_iter().map(|value| equal(self.path, value));
         let plain = plain.chunks(MAX_VALUES).map(|values| {
-            let values: RawArrayBuf = values.iter().map(|value| value.as_raw_bson_ref()).collect();
+            let values: RawArrayBuf = values.iter().copied().collect();
             single(self.path, single("$in", &values))
         });
         let conditions = special.chain(plain).map(|of_item| {
@@ -128,9 +130,9 @@ impl ValuesBehind<'_> {
 
 /// The condition that the path has this value. A query cannot compare with `undefined`, the entry of an empty
 /// array.
-fn equal(path: &str, value: &RawBson) -> RawDocumentBuf {
+fn equal(path: &str, value: RawBsonRef<'_>) -> RawDocumentBuf {
     match value {
-        RawBson::Undefined => {
+        RawBsonRef::Undefined => {
             let of_type = single(path, single("$type", "undefined"));
             let empty = single(path, single("$size", 0));
             single("$or", array_of(&[of_type, empty]))
@@ -143,7 +145,7 @@ fn equal(path: &str, value: &RawBson) -> RawDocumentBuf {
 fn by_key(shape: &BucketShape, index: &UniqueIndex, key: &IndexKey) -> RawDocumentBuf {
     let mut condition = RawDocumentBuf::new();
     let mut of_item = Vec::new();
-    for (field, part) in index.fields.iter().zip(&key.0) {
+    for (field, part) in index.fields.iter().zip(key.values()) {
         match in_items(shape, &field.stored) {
             Some(path) => of_item.push(equal(path, part)),
             None => put(&mut condition, &field.stored, single("$eq", part)),

@@ -74,7 +74,7 @@ fn equal_keys_have_one_identity() {
     let index = index(rawdoc! { "name": 1 });
     let identity = |value: RawDocumentBuf| {
         let keys = index.keys_on(&shape(), &rawdoc! {}, &value).unwrap();
-        keys.first().unwrap().identity()
+        keys.first().unwrap().identity().to_vec()
     };
     assert_eq!(identity(rawdoc! { "n": 1 }), identity(rawdoc! { "n": 1.0 }));
     assert_eq!(identity(rawdoc! { "n": [1, 2] }), identity(rawdoc! { "n": 1_i64 }));
@@ -106,6 +106,34 @@ fn errors_name_the_fields_of_the_application() {
     let refused = rawdoc! { "code": 121, "errInfo": { "details": details } };
     assert_eq!(violation(&refused), Some(Violation::SamePage("x".to_owned())));
     assert_eq!(violation(&rawdoc! { "code": 121, "errInfo": { "details": {} } }), None);
+}
+
+/// The checks of a clause for pages without arrays at the indexed paths.
+fn checks_of_values(index: &UniqueIndex) -> RawDocumentBuf {
+    let clause = clause(&shape(), index);
+    let alternatives = clause.get_array("$or").unwrap();
+    let without_arrays = alternatives.into_iter().next().unwrap().unwrap();
+    let conditions = without_arrays.as_document().unwrap().get_array("$and").unwrap();
+    let last = conditions.into_iter().last().unwrap().unwrap();
+    last.as_document().unwrap().to_owned()
+}
+
+#[test]
+fn a_clause_checks_stored_values_before_it_makes_arrays() {
+    let check = |key: RawDocumentBuf, values: bson::raw::RawBson| {
+        let checks = checks_of_values(&index(key));
+        let cheaper = checks.get_array("$or").unwrap().into_iter().next().unwrap().unwrap();
+        let expected = rawdoc! { "$expr": { "$eq": [
+            { "$size": { "$setUnion": [values] } },
+            { "$size": "$history" },
+        ] } };
+        assert_eq!(cheaper.as_document(), Some(&*expected));
+    };
+    check(rawdoc! { "name.first": 1, "k": 1 }, "$history.n.first".into());
+    let both = rawdoc! { "$zip": { "inputs": ["$history.n", "$history.a.b"] } };
+    check(rawdoc! { "name": 1, "a.b": 1 }, both.into());
+    let of_key = checks_of_values(&index(rawdoc! { "k": 1 }));
+    assert!(of_key.get_document("$expr").is_ok());
 }
 
 #[test]

@@ -38,14 +38,18 @@ pub(super) struct RefusedStatement {
 #[derive(Debug, Default)]
 pub(super) struct UniqueValues {
     indexes: Vec<UniqueIndex>,
-    /// The keys of each item in each index.
-    keys: HashMap<Placed, Vec<Vec<IndexKey>>>,
+    /// The keys of the items, by group and position.
+    keys: Vec<Vec<ItemKeys>>,
     /// Whether several items may have one key.
     has_repeated: bool,
     is_learned: bool,
     refused: Option<RefusedStatement>,
     unknown: u32,
 }
+
+/// The keys of an item in each index. Empty if the item was not pending.
+#[derive(Clone, Debug, Default)]
+struct ItemKeys(Vec<Vec<IndexKey>>);
 
 impl UniqueValues {
     /// Records a refused statement.
@@ -54,22 +58,31 @@ impl UniqueValues {
     }
 
     fn keys(&self, placed: Placed) -> impl Iterator<Item = (&UniqueIndex, &[IndexKey])> {
-        let keys = self.keys.get(&placed).map(Vec::as_slice).unwrap_or_default();
+        let keys = self.keys.get(placed.group).and_then(|group| group.get(placed.position));
+        let keys = keys.map(|keys| keys.0.as_slice()).unwrap_or_default();
         self.indexes.iter().zip(keys.iter().map(Vec::as_slice))
+    }
+
+    /// The keys of an item in the index at this position.
+    fn keys_in(&self, index: usize, placed: Placed) -> &[IndexKey] {
+        let keys = self.keys(placed).nth(index);
+        keys.map(|(_, keys)| keys).unwrap_or_default()
     }
 
     /// Whether two keys of all items are equal. They may be of one item.
     fn may_have_repeated(&self) -> bool {
-        let mut seen = HashSet::new();
-        let mut all = self.keys.keys().flat_map(|placed| self.identities(*placed));
-        !all.all(|key| seen.insert(key))
+        (0..self.indexes.len()).any(|index| {
+            let mut seen = HashSet::new();
+            let of_items = self.keys.iter().flatten().filter_map(|keys| keys.0.get(index));
+            !of_items.flatten().all(|key| seen.insert(key.identity()))
+        })
     }
 
     /// Bytes that are the same for equal keys of one index.
     fn identities(&self, placed: Placed) -> impl Iterator<Item = Vec<u8>> {
         let keys = self.keys(placed).enumerate();
         let keys = keys.flat_map(|(number, (_, keys))| keys.iter().map(move |key| (number, key)));
-        keys.map(|(number, key)| [&number.to_le_bytes()[..], &key.identity()].concat())
+        keys.map(|(number, key)| [&number.to_le_bytes()[..], key.identity()].concat())
     }
 }
 
@@ -114,11 +127,12 @@ fn read_keys(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>) {
         return;
     }
     let mut refused = Vec::new();
-    for (group, of_key) in batch.groups.iter_mut().enumerate() {
+    for of_key in &mut batch.groups {
         let pending: Vec<usize> = of_key.pending().collect();
+        let mut of_items = vec![ItemKeys::default(); pending.last().map_or(0, |last| last.saturating_add(1))];
         for position in pending {
             let Some(item) = of_key.item(position) else { continue };
-            let mut keys = Vec::new();
+            let mut keys = Vec::with_capacity(batch.unique.indexes.len());
             let mut wrong = None;
             for index in &batch.unique.indexes {
                 match index.keys_of(run.shape, item) {
@@ -131,9 +145,14 @@ fn read_keys(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>) {
                     refused.push((item.index(), index.path_through_array(run.namespace)));
                     of_key.refuse(position);
                 }
-                None => drop(batch.unique.keys.insert(Placed { group, position }, keys)),
+                None => {
+                    if let Some(of_item) = of_items.get_mut(position) {
+                        of_item.0 = keys;
+                    }
+                }
             }
         }
+        batch.unique.keys.push(of_items);
     }
     batch.refuse(refused);
 }
@@ -151,9 +170,13 @@ pub(super) fn key_lookups(shape: &BucketShape, batch: &InsertBatch<'_>) -> Vec<U
     for (number, index) in batch.unique.indexes.iter().enumerate() {
         let is_suspect = |placed: &Placed| batch.groups.get(placed.group).is_some_and(KeyBatch::ids_are_suspect);
         let suspects = batch.pending_placed().filter(is_suspect);
-        let keys = suspects.filter_map(|placed| batch.unique.keys.get(&placed)?.get(number));
-        let mut seen = HashSet::new();
-        let keys: Vec<&IndexKey> = keys.flatten().filter(|key| seen.insert(key.identity())).collect();
+        let mut keys: Vec<&IndexKey> = suspects
+            .flat_map(|placed| batch.unique.keys_in(number, placed))
+            .collect();
+        if batch.unique.has_repeated {
+            let mut seen = HashSet::new();
+            keys.retain(|key| seen.insert(key.identity()));
+        }
         let lookups = lookups(shape, index, &keys).into_iter();
         all.extend(lookups.map(|lookup| UniqueKeyLookup { index: number, lookup }));
     }
