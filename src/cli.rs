@@ -115,9 +115,35 @@ struct Setup {
     /// run again at any time.
     #[arg(long)]
     pack: bool,
+    /// Accepts key, time, renamed and array fields that no document has.
+    #[arg(long)]
+    allow_missing_key: bool,
     /// The collection to set up, as `database.collection`. Default: all with a shape.
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Option<String>,
+}
+
+impl Setup {
+    fn options(&self) -> setup::SetupOptions<'_> {
+        setup::SetupOptions {
+            long: if self.split {
+                setup::LongArrays::Split
+            } else {
+                setup::LongArrays::AsTheyAre
+            },
+            plain: if self.pack {
+                setup::PlainDocuments::Packed
+            } else {
+                setup::PlainDocuments::AsTheyAre
+            },
+            missing: if self.allow_missing_key {
+                setup::MissingFields::Allowed
+            } else {
+                setup::MissingFields::Refused
+            },
+            namespace: self.namespace.as_deref(),
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -217,20 +243,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         }
         Verb::Setup(setup) => {
             let config = setup.file.load_or_fail(&environment)?;
-            let options = setup::SetupOptions {
-                long: if setup.split {
-                    setup::LongArrays::Split
-                } else {
-                    setup::LongArrays::AsTheyAre
-                },
-                plain: if setup.pack {
-                    setup::PlainDocuments::Packed
-                } else {
-                    setup::PlainDocuments::AsTheyAre
-                },
-                namespace: setup.namespace.as_deref(),
-            };
-            runtime.block_on(setup::run(&config, options))
+            runtime.block_on(setup::run(&config, setup.options()))
         }
     }
 }

@@ -16,6 +16,7 @@ use mongodb::error::Error;
 use super::check::{collection, server};
 use super::compact::stopped_by_signals;
 use super::finding::{Finding, Findings};
+pub(crate) use super::inspect::MissingFields;
 use super::inspect::{ContentsCheck, Plain, SCAN_TIMEOUT, first_foreign, look};
 use super::upstream::{self, ShapedCollection, description, explain, indexes};
 use crate::command::collection::IMAGES;
@@ -60,6 +61,7 @@ pub(crate) enum PlainDocuments {
 pub(crate) struct SetupOptions<'a> {
     pub(crate) long: LongArrays,
     pub(crate) plain: PlainDocuments,
+    pub(crate) missing: MissingFields,
     /// The collection to set up. `None`: all that have a shape.
     pub(crate) namespace: Option<&'a str>,
 }
@@ -106,19 +108,31 @@ async fn set_up_through(client: &Client, config: &Config, options: SetupOptions<
         let done = match (plain, target.outlier()) {
             (Ok(plain), _) if plain != Plain::Nothing => {
                 if options.plain == PlainDocuments::Packed {
-                    pack::run(&config.upstream, &target, &stop, &mut findings).await;
+                    let run = pack::PackRun {
+                        upstream: &config.upstream,
+                        missing: options.missing,
+                        stop: &stop,
+                    };
+                    pack::run(run, &target, &mut findings).await;
+                    Ok(())
                 } else {
-                    findings.extend(plain.finding(&target));
+                    report_plain(&target, plain, &mut findings).await
                 }
-                Ok(())
             }
             (Err(error), _) => Err(error),
             (Ok(_), _) if let Some(finding) = misspelt::finding(&target, config).await => {
                 findings.add(&finding);
                 Ok(())
             }
-            (Ok(_), Some(shape)) => outlier::set_up(&target, shape, options.long, &stop, &mut findings).await,
-            (Ok(_), None) => set_up(&target, &mut findings).await,
+            (Ok(_), Some(shape)) => {
+                let run = outlier::OutlierSetup {
+                    target: &target,
+                    shape,
+                    options,
+                };
+                run.set_up(&stop, &mut findings).await
+            }
+            (Ok(_), None) => set_up(&target, options.missing, &mut findings).await,
         };
         if let Err(error) = done {
             findings.add(&collection::unreadable(&target, &error));
@@ -130,12 +144,21 @@ async fn set_up_through(client: &Client, config: &Config, options: SetupOptions<
     Ok(findings)
 }
 
-async fn set_up(target: &ShapedCollection, findings: &mut Findings) -> Result<(), Error> {
+/// Reports plain documents, and the state of their packing.
+async fn report_plain(target: &ShapedCollection, plain: Plain, findings: &mut Findings) -> Result<(), Error> {
+    if let (Plain::Documents(_), Some(shape)) = (plain, target.bucket()) {
+        findings.extend(collection::missing_fields(target, shape).await?);
+    }
+    findings.extend(plain.finding(target));
+    Ok(())
+}
+
+async fn set_up(target: &ShapedCollection, missing: MissingFields, findings: &mut Findings) -> Result<(), Error> {
     let Some(shape) = target.bucket() else {
         return Ok(());
     };
-    let mut missing = collection::wanted_indexes(shape);
-    let asked = missing.len();
+    let mut wanted = collection::wanted_indexes(shape);
+    let asked = wanted.len();
     let described = description(&target.database, &target.collection).await?;
     if let Some(described) = &described {
         let there = indexes(target).await?;
@@ -146,24 +169,36 @@ async fn set_up(target: &ShapedCollection, findings: &mut Findings) -> Result<()
             findings.extend(unfit);
             return Ok(());
         }
-        missing.retain(|wanted| !there.iter().any(|found| collection::serves_as(shape, wanted, found)));
+        wanted.retain(|wanted| !there.iter().any(|found| collection::serves_as(shape, wanted, found)));
         // Proxies trust a collection that has the page index, so the index is created only if the
         // collection contains nothing but pages.
-        if !are_all_pages(target, shape, Trust::of(&there), findings).await? {
+        let scan = ContentsScan {
+            target,
+            shape,
+            trust: Trust::of(&there),
+            missing,
+        };
+        if !scan.are_all_pages(findings).await? {
             return Ok(());
         }
     }
     if shape.change_streams() && !described.as_ref().is_some_and(collection::has_images) {
         findings.add(&enable_images(target, described.is_some()).await);
     }
-    if missing.is_empty() {
+    if wanted.is_empty() {
         findings.add(&Finding::fine(target.namespace(), format!("all {asked} indexes exist")));
         return Ok(());
     }
-    findings.add(&create_indexes(target, missing, asked).await);
+    findings.add(&create_indexes(target, wanted, asked).await);
     if described.is_some() {
         // A writer may have taken the collection for a plain one, so the content is checked again.
-        are_all_pages(target, shape, Trust::Indexed, findings).await?;
+        let scan = ContentsScan {
+            target,
+            shape,
+            trust: Trust::Indexed,
+            missing,
+        };
+        scan.are_all_pages(findings).await?;
     }
     Ok(())
 }
@@ -193,25 +228,30 @@ impl Trust {
     }
 }
 
-/// Adopts hand-written buckets. Returns whether the collection then contains only pages. If not,
-/// findings have been reported.
-async fn are_all_pages(
-    target: &ShapedCollection,
-    shape: &BucketShape,
+/// A check of a collection's documents.
+struct ContentsScan<'a> {
+    target: &'a ShapedCollection,
+    shape: &'a BucketShape,
     trust: Trust,
-    findings: &mut Findings,
-) -> Result<bool, Error> {
-    if trust == Trust::Indexed {
-        match first_foreign(target, shape, SCAN_TIMEOUT).await? {
-            ContentsCheck::Pages => return Ok(true),
-            ContentsCheck::Unfinished(finding) => {
-                findings.add(&finding);
-                return Ok(true);
+    missing: MissingFields,
+}
+
+impl ContentsScan<'_> {
+    /// Adopts hand-written buckets. Returns whether the collection then contains only pages. If not,
+    /// findings have been reported.
+    async fn are_all_pages(&self, findings: &mut Findings) -> Result<bool, Error> {
+        if self.trust == Trust::Indexed {
+            match first_foreign(self.target, self.shape, SCAN_TIMEOUT).await? {
+                ContentsCheck::Pages => return Ok(true),
+                ContentsCheck::Unfinished(finding) => {
+                    findings.add(&finding);
+                    return Ok(true);
+                }
+                ContentsCheck::Foreign(_) => {}
             }
-            ContentsCheck::Foreign(_) => {}
         }
+        adopt::run(self.target, self.shape, self.missing, findings).await
     }
-    adopt::run(target, shape, findings).await
 }
 
 /// Makes mongod store the images of pages for change streams. Creates the collection if it does not exist.

@@ -6,6 +6,7 @@ mod cli;
 mod compact;
 mod earlier_versions;
 mod forecast;
+mod guard_rails;
 mod outlier_setup;
 mod pack;
 mod refused_unique_indexes;

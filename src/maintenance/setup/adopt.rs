@@ -12,7 +12,7 @@ use mongodb::error::Error;
 
 use crate::command::document::{array_of, single};
 use crate::maintenance::finding::{Finding, Findings};
-use crate::maintenance::inspect::{Fetched, Ordered, Survey};
+use crate::maintenance::inspect::{Fetched, MissingFields, Ordered, Survey};
 use crate::maintenance::upstream::{ShapedCollection, as_integer};
 use crate::pattern::bucket::adopt::{AdoptionScan, DocumentKind};
 use crate::pattern::shapes::BucketShape;
@@ -34,16 +34,22 @@ const PAGE_TAKEN: i64 = 11000;
 pub(super) async fn run(
     target: &ShapedCollection,
     shape: &BucketShape,
+    missing: MissingFields,
     findings: &mut Findings,
 ) -> Result<bool, Error> {
     let namespace = target.namespace();
     let mut before: Option<Survey> = None;
     for _ in 0..MAX_PASSES {
-        let mut survey = Survey::default();
+        let mut survey = Survey::of(shape);
         survey.go(target, shape).await?;
-        let misfits = survey.misfits(&namespace);
-        if !misfits.is_empty() {
-            findings.extend(misfits);
+        let mut unfit = Vec::new();
+        if before.is_none() {
+            unfit.extend(survey.missing_fields(&namespace, missing));
+        }
+        unfit.extend(survey.misfits(&namespace));
+        let is_unfit = unfit.iter().any(Finding::is_error);
+        findings.extend(unfit);
+        if is_unfit {
             return Ok(false);
         }
         if survey.by_hand() == 0 && survey.is_disturbed() {

@@ -24,7 +24,7 @@ use self::rename_swap::{Beside, Exchange};
 use crate::command::document::{array_of, single};
 use crate::config::UpstreamConfig;
 use crate::maintenance::finding::{Finding, Findings};
-use crate::maintenance::inspect::{Plain, is_frozen, look, taken};
+use crate::maintenance::inspect::{MissingFields, Plain, is_frozen, look, taken};
 use crate::maintenance::swap::{
     CollectionRename, Freezing, Frozen, Halt, SwapKind, Writer, concurrent_runs, options_of, set_validator,
     take_fences_down, uuid_of,
@@ -33,15 +33,18 @@ use crate::maintenance::upstream::{self, ShapedCollection, description};
 use crate::pattern::bucket::pack;
 use crate::pattern::shapes::BucketShape;
 
+/// A run of `setup --pack` on any collection.
+#[derive(Clone, Copy)]
+pub(super) struct PackRun<'a> {
+    pub(super) upstream: &'a UpstreamConfig,
+    pub(super) missing: MissingFields,
+    pub(super) stop: &'a CancellationToken,
+}
+
 /// Packs a collection's documents, and prints the result.
-pub(super) async fn run(
-    upstream: &UpstreamConfig,
-    target: &ShapedCollection,
-    stop: &CancellationToken,
-    findings: &mut Findings,
-) {
+pub(super) async fn run(run: PackRun<'_>, target: &ShapedCollection, findings: &mut Findings) {
     let name = concurrent_runs::own_name(SwapKind::Pack, &target.namespace());
-    let client = match upstream::named_client(upstream, &name).await {
+    let client = match upstream::named_client(run.upstream, &name).await {
         Ok(client) => client,
         Err(error) => return findings.add(&Finding::error(target.namespace(), format!("{error:#}"))),
     };
@@ -61,7 +64,8 @@ pub(super) async fn run(
             },
             shape,
             copy: None,
-            stop,
+            missing: run.missing,
+            stop: run.stop,
             findings,
         };
         if let Err(halt) = packing.pack().await {
@@ -77,6 +81,7 @@ struct Packing<'a> {
     shape: &'a BucketShape,
     /// UUID of this run's copy.
     copy: Option<Binary>,
+    missing: MissingFields,
     stop: &'a CancellationToken,
     findings: &'a mut Findings,
 }
@@ -87,7 +92,7 @@ impl Packing<'_> {
         // Checked after no other run was found, because one may have ended just before.
         let exchanged = match look(target, self.shape).await? {
             Plain::Nothing => {
-                super::set_up(target, self.findings).await?;
+                super::set_up(target, self.missing, self.findings).await?;
                 return Ok(());
             }
             Plain::Taken => return Err(Halt::Words(taken(target))),
@@ -168,7 +173,7 @@ impl Packing<'_> {
     /// The indexes of the pages. `None`: something cannot be packed, and findings have been
     /// reported.
     async fn fit(&mut self, described: &Document) -> Result<Option<TakenOver>, Halt> {
-        let fitness = Fitness::of(self.by.target, self.shape, described).await?;
+        let fitness = Fitness::of(self.by.target, self.shape, self.missing, described).await?;
         fitness.look_at_documents(self.stop, self.findings).await
     }
 
@@ -257,7 +262,7 @@ impl Packing<'_> {
         if let Some(described) = description(&target.database, &kept).await? {
             take_fences_down(&target.database, &kept, &uuid_of(&described)?).await?;
         }
-        super::set_up(target, self.findings).await?;
+        super::set_up(target, MissingFields::Allowed, self.findings).await?;
         let (name, database) = (&target.collection, target.database.name());
         self.say(format!(
             "the plain documents are kept in {database}.{kept}; to drop them when they are no longer needed: \
