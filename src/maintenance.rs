@@ -6,6 +6,8 @@ pub(crate) mod compact;
 pub(crate) mod expiry;
 pub(crate) mod finding;
 mod inspect;
+mod misspelt;
+mod privileges;
 pub(crate) mod setup;
 pub(crate) mod shape_fit;
 mod swap;

@@ -3,3 +3,5 @@
 
 mod fields;
 mod fixture;
+mod namespaces;
+mod rights;

@@ -10,9 +10,10 @@ use bson::raw::{RawDocumentBuf, cstr};
 use bson::{Bson, Document, rawdoc};
 use mongodb::error::Error;
 
+use super::bucket::BucketSetup;
 use crate::command::document::{array_of, single};
 use crate::maintenance::finding::{Finding, Findings};
-use crate::maintenance::inspect::{Fetched, MissingFields, Ordered, Survey};
+use crate::maintenance::inspect::{Fetched, Ordered, Survey};
 use crate::maintenance::upstream::{ShapedCollection, as_integer};
 use crate::pattern::bucket::adopt::{AdoptionScan, DocumentKind};
 use crate::pattern::shapes::BucketShape;
@@ -31,12 +32,8 @@ const MISS: i64 = 66;
 const PAGE_TAKEN: i64 = 11000;
 
 /// Adopts buckets and reports the result. Returns whether the collection then contains only pages.
-pub(super) async fn run(
-    target: &ShapedCollection,
-    shape: &BucketShape,
-    missing: MissingFields,
-    findings: &mut Findings,
-) -> Result<bool, Error> {
+pub(super) async fn run(setup: &BucketSetup<'_>, findings: &mut Findings) -> Result<bool, Error> {
+    let BucketSetup { run, target, shape } = setup;
     let namespace = target.namespace();
     let mut before: Option<Survey> = None;
     for _ in 0..MAX_PASSES {
@@ -44,9 +41,13 @@ pub(super) async fn run(
         survey.go(target, shape).await?;
         let mut unfit = Vec::new();
         if before.is_none() {
-            unfit.extend(survey.missing_fields(&namespace, missing));
+            unfit.extend(survey.missing_fields(&namespace, run.options.missing));
         }
         unfit.extend(survey.misfits(&namespace));
+        if survey.by_hand() > 0 {
+            // A statement that misses is an upsert that fails, and mongod demands both rights for it.
+            unfit.extend(run.may(target, &["update", "insert"]));
+        }
         let is_unfit = unfit.iter().any(Finding::is_error);
         findings.extend(unfit);
         if is_unfit {

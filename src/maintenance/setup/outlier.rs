@@ -7,13 +7,13 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::{Document, doc};
 use futures_util::TryStreamExt;
 use mongodb::error::Error;
-use tokio_util::sync::CancellationToken;
 
-use super::{LongArrays, SetupOptions, split};
+use super::{LongArrays, SetupRun, split};
 use crate::command::document::{array_of, get, single};
 use crate::maintenance::check::outlier::{self as check, ExtrasScan};
 use crate::maintenance::finding::{Finding, Findings};
 use crate::maintenance::inspect::{FieldCensus, sample};
+use crate::maintenance::misspelt;
 use crate::maintenance::upstream::{ShapedCollection, as_integer, description};
 use crate::pattern::outlier::layout::DocumentState;
 use crate::pattern::outlier::page::{ExtrasPage, moving, of_generation, removal};
@@ -26,23 +26,25 @@ pub(super) const MAX_ATTEMPTS: u32 = 100;
 /// The server's code if another writer has begun the same page: `DuplicateKey`.
 const PAGE_TAKEN: i64 = 11000;
 
-/// One collection, and the options of `setup`.
+/// One collection, in a run of `setup`.
 pub(super) struct OutlierSetup<'a> {
+    pub(super) run: &'a SetupRun<'a>,
     pub(super) target: &'a ShapedCollection,
     pub(super) shape: &'a OutlierShape,
-    pub(super) options: SetupOptions<'a>,
 }
 
 impl OutlierSetup<'_> {
     /// Creates the indexes, cleans up, and splits documents if requested.
-    pub(super) async fn set_up(&self, stop: &CancellationToken, findings: &mut Findings) -> Result<(), Error> {
-        let Self { target, shape, options } = self;
+    pub(super) async fn set_up(&self, findings: &mut Findings) -> Result<(), Error> {
+        let Self { run, target, shape } = self;
         let described = description(&target.database, &target.collection).await?;
         let mut unfit = check::unfit(target, described.as_ref());
         unfit.extend(check::index_findings(target, shape).await?);
         let is_unfit = |unfit: &[Finding]| unfit.iter().any(Finding::is_error);
         if !is_unfit(&unfit) {
             unfit = self.missing_fields().await?;
+            unfit.extend(self.lacking_rights().await?);
+            unfit.extend(misspelt::extras(target, shape, &run.config.shapes).await);
         }
         let is_refused = is_unfit(&unfit);
         findings.extend(unfit);
@@ -53,16 +55,23 @@ impl OutlierSetup<'_> {
         findings.add(&Finding::fine(target.namespace(), said));
         let left_over = put_right(target, shape).await?;
         findings.extend(left_over.map(|text| Finding::fine(target.namespace(), text)));
-        if options.long == LongArrays::Split {
-            split::run(target, shape, stop, findings).await?;
+        if run.options.long == LongArrays::Split {
+            split::run(target, shape, &run.stop, findings).await?;
         }
         Ok(())
+    }
+
+    async fn lacking_rights(&self) -> Result<Vec<Finding>, Error> {
+        let mut scratch = self.target.database.list_collection_names().await?;
+        scratch.retain(|name| orphans::is_old_scratch(self.shape, name, SystemTime::now()));
+        Ok(self.run.may_set_up_outliers(self.target, self.shape, &scratch))
     }
 
     /// The finding about an array that no document has. Looked for only before documents are split, and at
     /// the first run: later the shape marker of the extras records the array.
     async fn missing_fields(&self) -> Result<Vec<Finding>, Error> {
-        let Self { target, shape, options } = self;
+        let Self { run, target, shape } = self;
+        let options = &run.options;
         let extras = description(&target.database, shape.extras_collection()).await?;
         if extras.is_some() && options.long != LongArrays::Split {
             return Ok(Vec::new());
