@@ -20,7 +20,6 @@ use self::conversion::{Convert, Verify};
 use self::environment::RecordedEnvironment;
 use crate::advisor;
 use crate::config::{Config, ConfigErrors};
-use crate::maintenance::setup::{LongArrays, PlainDocuments, SetupOptions};
 use crate::maintenance::{check, compact, convert, setup};
 use crate::telemetry::recent_warnings::RecentWarnings;
 
@@ -125,23 +124,31 @@ struct Setup {
     /// run again at any time.
     #[arg(long)]
     pack: bool,
+    /// Accepts key, time, renamed and array fields that no document has.
+    #[arg(long)]
+    allow_missing_key: bool,
     /// The collection to set up, as `database.collection`. Default: all with a shape.
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Option<String>,
 }
 
 impl Setup {
-    fn options(&self) -> SetupOptions<'_> {
-        SetupOptions {
+    fn options(&self) -> setup::SetupOptions<'_> {
+        setup::SetupOptions {
             long: if self.split {
-                LongArrays::Split
+                setup::LongArrays::Split
             } else {
-                LongArrays::AsTheyAre
+                setup::LongArrays::AsTheyAre
             },
             plain: if self.pack {
-                PlainDocuments::Packed
+                setup::PlainDocuments::Packed
             } else {
-                PlainDocuments::AsTheyAre
+                setup::PlainDocuments::AsTheyAre
+            },
+            missing: if self.allow_missing_key {
+                setup::MissingFields::Allowed
+            } else {
+                setup::MissingFields::Refused
             },
             namespace: self.namespace.as_deref(),
         }

@@ -8,6 +8,8 @@ mod embedded_proxy;
 pub(crate) mod expiry;
 pub(crate) mod finding;
 mod inspect;
+mod misspelt;
+mod privileges;
 pub(crate) mod setup;
 pub(crate) mod shape_fit;
 mod swap;

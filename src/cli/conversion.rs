@@ -11,8 +11,8 @@ struct ConvertDirection {
     /// The layout to convert to. Default: the shape in the configuration.
     #[arg(long, value_name = "LAYOUT", value_enum)]
     to: Option<TargetLayout>,
-    /// Returns to the layout before the last conversion, with all later writes. Ends a conversion that has not
-    /// swapped the collections yet.
+    /// Returns to the layout before the last conversion, with all later writes. Ends a conversion that has
+    /// not swapped the collections yet.
     #[arg(long)]
     back: bool,
     /// Drops the collection in its former layout. After that, `--back` is not possible.
@@ -35,8 +35,8 @@ pub(super) struct Convert {
     namespace: String,
     #[command(flatten)]
     direction: ConvertDirection,
-    /// Requires that all programs that write are stopped. A standalone server requires this, because it has no
-    /// change streams.
+    /// Requires that all programs that write are stopped. A standalone server requires this, because it has
+    /// no change streams.
     #[arg(long)]
     offline: bool,
     /// Reads all documents and reports what would be refused. Writes nothing.

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use mongodb::Client;
 
 use super::finding::{Finding, Findings};
+use super::misspelt;
 use super::upstream;
 use crate::config::{Config, ConfigErrors};
 use crate::server::tls;
@@ -62,6 +63,10 @@ async fn check_through(client: &Client, config: &Config, findings: &mut Findings
     findings.extend(server::check(client, config).await?);
     let targets = upstream::targets(client, &config.shapes).await?;
     for target in &targets {
+        if let Some(finding) = misspelt::finding(target, &config.shapes).await {
+            findings.add(&finding);
+            continue;
+        }
         findings.extend(collection::check(target).await);
     }
     findings.extend(unique_indexes::check(client, &targets).await);

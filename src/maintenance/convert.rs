@@ -1,9 +1,9 @@
 //! `convert`: changes the layout of a collection while applications use it.
 //!
 //! A copy in the new layout is filled, and then follows the changes of the collection, which a change stream
-//! returns: the documents that an event names are read again and made equal in the copy. When all documents have
-//! been compared, the names are swapped ([`swap_names`]). The conversion reads and writes pages through a proxy of
-//! its own, so every layout is the same to it: documents with an `_id`. See
+//! returns: the documents that an event names are read again and made equal in the copy. When all documents
+//! have been compared, the names are swapped ([`swap_names`]). The conversion reads and writes pages through
+//! a proxy of its own, so every layout is the same to it: documents with an `_id`. See
 //! `docs/decisions/0042-a-conversion-mirrors-documents.md`.
 
 mod changes;
@@ -42,7 +42,8 @@ use crate::config::Config;
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 /// Interval in which the position in the change stream is recorded.
 const RECORD_EVERY: Duration = Duration::from_secs(2);
-/// The longest time for which a document is refused by a unique index of the copy although no changes are left.
+/// The longest time for which a document is refused by a unique index of the copy although no changes are
+/// left.
 const MAX_REFUSED: Duration = Duration::from_secs(10);
 /// The longest expected time for the changes that are left when writers are stopped.
 const MAX_REST: Duration = Duration::from_millis(300);
@@ -261,8 +262,8 @@ impl<'a> Conversion<'a> {
         Err(Halt::Words("the copy is not equal".to_owned()))
     }
 
-    /// Compares the documents that changed since the comparison. Those that differ may have changed meanwhile, and
-    /// are compared again later.
+    /// Compares the documents that changed since the comparison. Those that differ may have changed
+    /// meanwhile, and are compared again later.
     async fn compare_touched(&mut self) -> Result<(), Halt> {
         let touched = std::mem::take(&mut self.touched);
         self.catch_up().await?;

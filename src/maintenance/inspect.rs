@@ -10,7 +10,7 @@ use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 use futures_util::TryStreamExt;
 use mongodb::error::Error;
 
-pub(crate) use self::fields::{FieldCensus, sample};
+pub(crate) use self::fields::{FieldCensus, MissingFields, sample};
 pub(crate) use self::foreign_document::{ContentsCheck, SCAN_TIMEOUT, first_foreign};
 pub(crate) use self::ordered::{Fetched, Ordered};
 pub(crate) use self::plain::{Plain, has, is_frozen, look, look_shortly, taken};
@@ -25,8 +25,9 @@ use crate::pattern::shapes::{BucketShape, ItemIds};
 const MAX_EXAMPLES: usize = 5;
 
 /// The result of a scan.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Survey {
+    census: FieldCensus,
     by_hand: Named<String>,
     miscounted: u64,
     misfits: Named<(String, String)>,
@@ -60,6 +61,18 @@ impl<T> Named<T> {
 }
 
 impl Survey {
+    /// A scan that has not begun.
+    pub(crate) fn of(shape: &BucketShape) -> Self {
+        Self {
+            census: FieldCensus::of_buckets(shape),
+            by_hand: Named::default(),
+            miscounted: 0,
+            misfits: Named::default(),
+            misplaced: Named::default(),
+            is_disturbed: false,
+        }
+    }
+
     /// Scans the whole collection. The results up to an error are kept.
     pub(crate) async fn go(&mut self, target: &ShapedCollection, shape: &BucketShape) -> Result<(), Error> {
         let mut documents = Ordered::open(target, shape).await?;
@@ -70,6 +83,7 @@ impl Survey {
                 is_adopted_meanwhile,
             } in &batch
             {
+                self.census.add(document);
                 if *is_adopted_meanwhile {
                     scan.pass_over(document);
                     self.is_disturbed = true;
@@ -123,6 +137,11 @@ impl Survey {
     /// Whether another run adopted buckets during the scan, so that the result may be incomplete.
     pub(crate) fn is_disturbed(&self) -> bool {
         self.is_disturbed
+    }
+
+    /// Findings about fields that the shape names and no document has.
+    pub(crate) fn missing_fields(&self, namespace: &str, missing: MissingFields) -> Vec<Finding> {
+        self.census.findings(namespace, missing)
     }
 
     /// The number of buckets that can be adopted.
@@ -197,7 +216,7 @@ mod tests {
         let page = rawdoc! {
             "_id": "1_3", "k": 1, "count": 0, "history": [], "control": { "v": 1, "page": 3, "bytes": 0 },
         };
-        let mut survey = Survey::default();
+        let mut survey = Survey::of(&shape);
         survey.add(&page, AdoptionScan::new(&shape).look_at(&page));
         let findings = survey.misfits("d.c");
         assert_eq!(
@@ -210,10 +229,10 @@ mod tests {
 
     #[test]
     fn the_first_few_are_named_and_all_are_counted() {
-        let mut survey = Survey::default();
-        assert!(survey.misfits("d.c").is_empty());
         let options = BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()]);
         let shape = BucketShape::new(options).unwrap();
+        let mut survey = Survey::of(&shape);
+        assert!(survey.misfits("d.c").is_empty());
         for number in 0..7 {
             let document = rawdoc! { "_id": number };
             survey.add(&document, AdoptionScan::new(&shape).look_at(&document));

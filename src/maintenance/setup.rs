@@ -2,27 +2,27 @@
 //! changes nothing.
 
 mod adopt;
-mod misspelt;
+mod bucket;
 mod outlier;
 pub(super) mod pack;
+mod rights;
 mod split;
 
 use std::process::ExitCode;
 
-use bson::{Document, doc};
 use mongodb::Client;
 use mongodb::error::Error;
+use tokio_util::sync::CancellationToken;
 
 use super::check::{collection, server};
 use super::compact::stopped_by_signals;
 use super::finding::{Finding, Findings};
-use super::inspect::{ContentsCheck, Plain, SCAN_TIMEOUT, first_foreign, look};
-use super::upstream::{self, ShapedCollection, description, explain, indexes};
-use crate::command::collection::IMAGES;
-use crate::config::Config;
-use crate::pattern::bucket::index;
-use crate::pattern::shape_marker;
-use crate::pattern::shapes::BucketShape;
+pub(crate) use super::inspect::MissingFields;
+use super::inspect::{Plain, look};
+use super::misspelt;
+use super::privileges::Privileges;
+use super::upstream::{self, ShapedCollection, explain};
+use crate::config::{Config, suggest};
 
 /// Creates missing indexes and prints the result for each namespace. After an error it continues
 /// with the next one. Changes nothing on a server or in a collection for which `check` reports an
@@ -60,6 +60,7 @@ pub(crate) enum PlainDocuments {
 pub(crate) struct SetupOptions<'a> {
     pub(crate) long: LongArrays,
     pub(crate) plain: PlainDocuments,
+    pub(crate) missing: MissingFields,
     /// The collection to set up. `None`: all that have a shape.
     pub(crate) namespace: Option<&'a str>,
 }
@@ -70,6 +71,15 @@ impl SetupOptions<'_> {
     fn changes_documents(&self) -> bool {
         self.long != LongArrays::AsTheyAre || self.plain != PlainDocuments::AsTheyAre
     }
+}
+
+/// A run of `setup`.
+struct SetupRun<'a> {
+    config: &'a Config,
+    options: SetupOptions<'a>,
+    /// Those of the user of `upstream.uri`.
+    privileges: Privileges,
+    stop: CancellationToken,
 }
 
 async fn set_up_through(client: &Client, config: &Config, options: SetupOptions<'_>) -> anyhow::Result<Findings> {
@@ -86,159 +96,102 @@ async fn set_up_through(client: &Client, config: &Config, options: SetupOptions<
             .is_none_or(|namespace| namespace == target.namespace())
     });
     if targets.is_empty() {
-        findings.add(&match options.namespace {
-            Some(namespace) => Finding::error(
-                namespace,
-                "there is no such collection with a shape in mode = \"rewrite\"",
-            ),
-            None if options.changes_documents() => {
-                let text = "nothing was done: no collection has a shape in mode = \"rewrite\"; set the mode";
-                Finding::error("setup", text)
-            }
-            None => Finding::note("setup", "no collection has a shape in mode = \"rewrite\""),
-        });
+        findings.add(&without_targets(config, options));
     }
+    let unknown = |error| anyhow::anyhow!("the user's privileges cannot be read: {}", explain(&error));
+    let run = SetupRun {
+        config,
+        options,
+        privileges: Privileges::of(client).await.map_err(unknown)?,
+        stop,
+    };
     for target in targets {
-        let plain = match target.bucket() {
-            Some(shape) => look(&target, shape).await,
-            None => Ok(Plain::Nothing),
-        };
-        let done = match (plain, target.outlier()) {
-            (Ok(plain), _) if plain != Plain::Nothing => {
-                if options.plain == PlainDocuments::Packed {
-                    pack::run(&config.upstream, &target, &stop, &mut findings).await;
-                } else {
-                    findings.extend(plain.finding(&target));
-                }
-                Ok(())
-            }
-            (Err(error), _) => Err(error),
-            (Ok(_), _) if let Some(finding) = misspelt::finding(&target, config).await => {
-                findings.add(&finding);
-                Ok(())
-            }
-            (Ok(_), Some(shape)) => outlier::set_up(&target, shape, options.long, &stop, &mut findings).await,
-            (Ok(_), None) => set_up(&target, &mut findings).await,
-        };
-        if let Err(error) = done {
+        if let Err(error) = run.set_up(&target, &mut findings).await {
             findings.add(&collection::unreadable(&target, &error));
         }
-        if stop.is_cancelled() {
+        if run.stop.is_cancelled() {
             break;
         }
     }
     Ok(findings)
 }
 
-async fn set_up(target: &ShapedCollection, findings: &mut Findings) -> Result<(), Error> {
-    let Some(shape) = target.bucket() else {
-        return Ok(());
-    };
-    let mut missing = collection::wanted_indexes(shape);
-    let asked = missing.len();
-    let described = description(&target.database, &target.collection).await?;
-    if let Some(described) = &described {
-        let there = indexes(target).await?;
-        let mut unfit = collection::unfit(target, described);
-        unfit.extend(collection::index_findings(target, shape, &there));
-        unfit.retain(Finding::is_error);
-        if !unfit.is_empty() {
-            findings.extend(unfit);
-            return Ok(());
-        }
-        missing.retain(|wanted| !there.iter().any(|found| collection::serves_as(shape, wanted, found)));
-        // Proxies trust a collection that has the page index, so the index is created only if the
-        // collection contains nothing but pages.
-        if !are_all_pages(target, shape, Trust::of(&there), findings).await? {
-            return Ok(());
-        }
-    }
-    if shape.change_streams() && !described.as_ref().is_some_and(collection::has_images) {
-        findings.add(&enable_images(target, described.is_some()).await);
-    }
-    if missing.is_empty() {
-        findings.add(&Finding::fine(target.namespace(), format!("all {asked} indexes exist")));
-        return Ok(());
-    }
-    findings.add(&create_indexes(target, missing, asked).await);
-    if described.is_some() {
-        // A writer may have taken the collection for a plain one, so the content is checked again.
-        are_all_pages(target, shape, Trust::Indexed, findings).await?;
-    }
-    Ok(())
-}
-
-/// How thoroughly a collection's documents are checked.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Trust {
-    /// The collection has the page index and a matching shape marker. A quick check for other
-    /// documents is enough.
-    Indexed,
-    /// One of them is missing. Every page is checked against the layout.
-    None,
-}
-
-impl Trust {
-    fn of(indexes: &[Document]) -> Self {
-        let has = |wanted| {
-            indexes
+/// The finding if there is nothing to set up.
+fn without_targets(config: &Config, options: SetupOptions<'_>) -> Finding {
+    let none = "no collection has a shape in mode = \"rewrite\"";
+    match options.namespace {
+        Some(namespace) => {
+            let names: Vec<String> = config
+                .shapes
                 .iter()
-                .any(|index| index.get_str("name").is_ok_and(|name| name == wanted))
+                .map(|shape| shape.namespace().to_string())
+                .collect();
+            let near = suggest::near_misses(namespace, names.iter().map(String::as_str));
+            let remedy = near.first().map(|near| format!("; did you mean \"{near}\"?"));
+            let text = "there is no such collection with a shape in mode = \"rewrite\"";
+            Finding::error(namespace, format!("{text}{}", remedy.unwrap_or_default()))
+        }
+        None if options.changes_documents() => {
+            Finding::error("setup", format!("nothing was done: {none}; set the mode"))
+        }
+        None => Finding::note("setup", none),
+    }
+}
+
+impl SetupRun<'_> {
+    async fn set_up(&self, target: &ShapedCollection, findings: &mut Findings) -> Result<(), Error> {
+        let lacking = self.may_inspect(target);
+        if !lacking.is_empty() {
+            findings.extend(lacking);
+            return Ok(());
+        }
+        let plain = match target.bucket() {
+            Some(shape) => look(target, shape).await?,
+            None => Plain::Nothing,
         };
-        if has(index::PAGE) && has(shape_marker::INDEX) {
-            Self::Indexed
-        } else {
-            Self::None
+        if plain != Plain::Nothing {
+            return self.set_up_plain(target, plain, findings).await;
         }
-    }
-}
-
-/// Adopts hand-written buckets. Returns whether the collection then contains only pages. If not,
-/// findings have been reported.
-async fn are_all_pages(
-    target: &ShapedCollection,
-    shape: &BucketShape,
-    trust: Trust,
-    findings: &mut Findings,
-) -> Result<bool, Error> {
-    if trust == Trust::Indexed {
-        match first_foreign(target, shape, SCAN_TIMEOUT).await? {
-            ContentsCheck::Pages => return Ok(true),
-            ContentsCheck::Unfinished(finding) => {
-                findings.add(&finding);
-                return Ok(true);
+        if let Some(finding) = misspelt::finding(target, &self.config.shapes).await {
+            findings.add(&finding);
+            return Ok(());
+        }
+        match (target.bucket(), target.outlier()) {
+            (Some(shape), _) => {
+                let setup = bucket::BucketSetup {
+                    run: self,
+                    target,
+                    shape,
+                };
+                setup.set_up(findings).await
             }
-            ContentsCheck::Foreign(_) => {}
+            (_, Some(shape)) => {
+                let setup = outlier::OutlierSetup {
+                    run: self,
+                    target,
+                    shape,
+                };
+                setup.set_up(findings).await
+            }
+            (None, None) => Ok(()),
         }
     }
-    adopt::run(target, shape, findings).await
-}
 
-/// Makes mongod store the images of pages for change streams. Creates the collection if it does not exist.
-async fn enable_images(target: &ShapedCollection, exists: bool) -> Finding {
-    let command = if exists { "collMod" } else { "create" };
-    let command = doc! { command: &target.collection, IMAGES: { "enabled": true } };
-    match target.database.run_command(command).await {
-        Ok(_) => Finding::fine(
-            target.namespace(),
-            "pre- and post-images of pages enabled for change streams",
-        ),
-        Err(error) => {
-            let text = format!("pre- and post-images of pages cannot be enabled: {}", explain(&error));
-            Finding::error(target.namespace(), text)
+    /// Packs plain documents, or reports them.
+    async fn set_up_plain(
+        &self,
+        target: &ShapedCollection,
+        plain: Plain,
+        findings: &mut Findings,
+    ) -> Result<(), Error> {
+        if self.options.plain == PlainDocuments::Packed {
+            pack::run(self, target, findings).await;
+            return Ok(());
         }
-    }
-}
-
-/// Also creates the collection if it does not exist.
-async fn create_indexes(target: &ShapedCollection, missing: Vec<Document>, asked: usize) -> Finding {
-    let created = missing.len();
-    let command = doc! { "createIndexes": &target.collection, "indexes": missing };
-    match target.database.run_command(command).await {
-        Ok(_) => Finding::fine(target.namespace(), format!("{created} of {asked} indexes created")),
-        Err(error) => {
-            let text = format!("indexes cannot be created: {}", explain(&error));
-            Finding::error(target.namespace(), text)
+        if let (Plain::Documents(_), Some(shape)) = (plain, target.bucket()) {
+            findings.extend(collection::missing_fields(target, shape).await?);
         }
+        findings.extend(plain.finding(target));
+        Ok(())
     }
 }

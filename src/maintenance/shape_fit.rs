@@ -9,11 +9,12 @@ use mongodb::Client;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use crate::config::UpstreamConfig;
 use crate::maintenance::check::misfit;
 use crate::maintenance::finding::Finding;
+use crate::maintenance::misspelt;
 use crate::maintenance::upstream::{self, explain};
 use crate::pattern::shapes::Shapes;
 
@@ -34,6 +35,22 @@ pub(crate) enum Fit {
     Misfits(Vec<String>),
 }
 
+/// The result of one check.
+#[derive(Debug)]
+pub(crate) struct FitReport {
+    pub(crate) fit: Fit,
+    /// Collections that do not exist beside one with nearly the same name. One line for each. Clients can
+    /// work with the shape, so it is no misfit.
+    misspelt: Vec<String>,
+}
+
+impl FitReport {
+    fn of(fit: Fit) -> Self {
+        let misspelt = Vec::new();
+        Self { fit, misspelt }
+    }
+}
+
 /// The last result, shared with `/readyz`.
 pub(crate) type SharedFit = Arc<ArcSwap<Fit>>;
 
@@ -43,25 +60,25 @@ pub(crate) type SharedFit = Arc<ArcSwap<Fit>>;
 ///
 /// # Errors
 /// The upstream cannot be reached.
-pub(crate) async fn look(upstream: &UpstreamConfig, shapes: &Shapes) -> anyhow::Result<Fit> {
+pub(crate) async fn look(upstream: &UpstreamConfig, shapes: &Shapes) -> anyhow::Result<FitReport> {
     timeout(DEADLINE, look_through(upstream, shapes))
         .await
         .unwrap_or_else(|_| {
             let seconds = DEADLINE.as_secs();
             info!("the shapes were not compared with all collections within {seconds} s");
-            Ok(Fit::Fits)
+            Ok(FitReport::of(Fit::Fits))
         })
 }
 
-async fn look_through(upstream: &UpstreamConfig, shapes: &Shapes) -> anyhow::Result<Fit> {
+async fn look_through(upstream: &UpstreamConfig, shapes: &Shapes) -> anyhow::Result<FitReport> {
     let client = upstream::client(upstream).await?;
     let looked = misfits(&client, shapes).await;
     upstream::close(client).await;
     looked
 }
 
-async fn misfits(client: &Client, shapes: &Shapes) -> anyhow::Result<Fit> {
-    let mut lines = Vec::new();
+async fn misfits(client: &Client, shapes: &Shapes) -> anyhow::Result<FitReport> {
+    let (mut lines, mut misspelt) = (Vec::new(), Vec::new());
     for target in upstream::named_targets(client, shapes) {
         match misfit::of(&target).await {
             Ok(findings) => lines.extend(findings.iter().map(Finding::without_severity)),
@@ -74,28 +91,41 @@ async fn misfits(client: &Client, shapes: &Shapes) -> anyhow::Result<Fit> {
             }
             Err(error) => return Err(anyhow::anyhow!(explain(&error))),
         }
+        misspelt.extend(
+            misspelt::finding(&target, shapes)
+                .await
+                .map(|finding| finding.without_severity()),
+        );
     }
-    Ok(if lines.is_empty() {
+    let fit = if lines.is_empty() {
         Fit::Fits
     } else {
         Fit::Misfits(lines)
-    })
+    };
+    Ok(FitReport { fit, misspelt })
 }
 
 /// Repeats the check until every collection fits, and after each change of `shapes`. Records each
-/// result, and logs each misfit once.
+/// result, and logs each misfit and each misspelt namespace once.
 pub(crate) async fn watch(
     upstream: UpstreamConfig,
     mut shapes: watch::Receiver<Shapes>,
     fit: SharedFit,
     stop: CancellationToken,
 ) {
-    let mut logged: Vec<String> = Vec::new();
+    let (mut logged, mut warned): (Vec<String>, Vec<String>) = Default::default();
     loop {
         let current = shapes.borrow_and_update().clone();
         let looked = look(&upstream, &current)
             .await
-            .unwrap_or_else(|_| Fit::clone(&fit.load()));
+            .unwrap_or_else(|_| FitReport::of(Fit::clone(&fit.load())));
+        for line in looked.misspelt {
+            if !warned.contains(&line) {
+                warn!("a namespace is probably misspelt: {line}");
+                warned.push(line);
+            }
+        }
+        let looked = looked.fit;
         if let Fit::Misfits(lines) = &looked {
             for line in lines.iter().filter(|line| !logged.contains(line)) {
                 error!("a collection does not have its shape: {line}");

@@ -58,8 +58,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// A listener for the program's own tasks: on a port of 127.0.0.1 that the system chooses, without TLS. It
-    /// closes connections of other programs, which do not know the secret.
+    /// A listener for the program's own tasks: on a port of 127.0.0.1 that the system chooses, without TLS.
+    /// It closes connections of other programs, which do not know the secret.
     ///
     /// # Errors
     /// If no port is free.

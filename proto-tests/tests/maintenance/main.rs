@@ -7,6 +7,7 @@ mod compact;
 mod convert;
 mod earlier_versions;
 mod forecast;
+mod guard_rails;
 mod outlier_setup;
 mod pack;
 mod refused_unique_indexes;

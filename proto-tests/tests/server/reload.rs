@@ -433,6 +433,23 @@ fn reload_rejects_a_shape_on_plain_documents() -> Result<()> {
 }
 
 #[test]
+fn reload_names_a_misspelt_namespace() -> Result<()> {
+    let mut shaped = Shaped::start("")?;
+    let plain = doc! { "insert": "user_messages", "documents": [{ "_id": "p", "k": 1 }], "$db": &shaped.database };
+    shaped.application()?.command_ok(&plain)?;
+    let warning = "does not exist, but 'user_messages' does: correct `namespace`";
+    shaped.proxy.expect_log(Level::Warn, warning);
+    edit(&shaped.proxy, |file| {
+        file.to_owned() + &bucket(&shaped.database, "userMessages")
+    })?;
+    hang_up(&mut shaped.proxy, RELOADED)?;
+    shaped.proxy.wait_for_log(warning)?;
+    let list = doc! { "listCollections": 1, "nameOnly": true, "$db": &shaped.database };
+    ensure!(shaped.direct()?.all(&list)?.len() == 1, "a collection was created");
+    Ok(())
+}
+
+#[test]
 fn proxy_becomes_ready_once_stored_data_fit_the_shape() -> Result<()> {
     let shaped = Shaped::start("")?;
     let items: Vec<_> = (0..30).map(|id| doc! { "_id": id, "k": 1 }).collect();

@@ -41,7 +41,8 @@ impl Reload {
                 return;
             }
         };
-        match shape_fit::look(&self.running.upstream, &config.shapes).await {
+        let compared = shape_fit::look(&self.running.upstream, &config.shapes).await;
+        match compared.map(|compared| compared.fit) {
             Ok(Fit::Misfits(lines)) => {
                 error!("not reloaded, the configuration is unchanged: {}", lines.join("; "));
                 return;

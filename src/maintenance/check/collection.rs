@@ -7,7 +7,9 @@ use tokio::time::timeout;
 
 use crate::command::collection::{CLUSTERED, IMAGES};
 use crate::maintenance::finding::Finding;
-use crate::maintenance::inspect::{self, ContentsCheck, FieldCensus, Plain, SCAN_TIMEOUT, Survey, first_foreign};
+use crate::maintenance::inspect::{
+    self, ContentsCheck, FieldCensus, MissingFields, Plain, SCAN_TIMEOUT, Survey, first_foreign,
+};
 use crate::maintenance::upstream::{
     ShapedCollection, description, explain, indexes, is_same_index, is_same_key, raw_specs,
 };
@@ -47,8 +49,7 @@ async fn look(target: &ShapedCollection) -> Result<Vec<Finding>, Error> {
             _ => Vec::new(),
         };
         if let Plain::Documents(_) = plain {
-            let census = inspect::sample(target, FieldCensus::of_bucket(shape)).await?;
-            findings.extend(census.findings(&target.namespace()));
+            findings.extend(missing_fields(target, shape).await?);
         }
         findings.push(finding);
         return Ok(findings);
@@ -75,6 +76,12 @@ async fn look(target: &ShapedCollection) -> Result<Vec<Finding>, Error> {
         findings.push(Finding::error(target.namespace(), text));
     }
     Ok(findings)
+}
+
+/// An error for each field that the shape names and no plain document of a sample has.
+pub(crate) async fn missing_fields(target: &ShapedCollection, shape: &BucketShape) -> Result<Vec<Finding>, Error> {
+    let census = inspect::sample(target, FieldCensus::of_plain(shape)).await?;
+    Ok(census.findings(&target.namespace(), MissingFields::Refused))
 }
 
 /// Whether mongod stores the images of changed documents.
@@ -150,11 +157,12 @@ async fn strange_documents(target: &ShapedCollection, shape: &BucketShape) -> Re
         ContentsCheck::Foreign(id) => id,
     };
     let namespace = target.namespace();
-    let mut survey = Survey::default();
+    let mut survey = Survey::of(shape);
     let surveyed = timeout(SCAN_TIMEOUT, survey.go(target, shape)).await;
     let is_whole = surveyed.is_ok();
     surveyed.unwrap_or(Ok(()))?;
-    let mut findings = survey.misfits(&namespace);
+    let mut findings = survey.missing_fields(&namespace, MissingFields::Refused);
+    findings.extend(survey.misfits(&namespace));
     if survey.by_hand() > 0 {
         let by_hand = survey.named_by_hand();
         let text =

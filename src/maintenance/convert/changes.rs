@@ -1,4 +1,5 @@
-//! The changes of the converted collection: the `_id`s of documents that applications insert, change or delete.
+//! The changes of the converted collection: the `_id`s of documents that applications insert, change or
+//! delete.
 
 use std::time::{Duration, Instant};
 

@@ -26,7 +26,8 @@ impl Layout {
         Self::Pages(Box::new(shape.options().clone()))
     }
 
-    /// The layout of an existing collection. `configured`: the collection with its shape in the configuration.
+    /// The layout of an existing collection. `configured`: the collection with its shape in the
+    /// configuration.
     pub(super) async fn of_collection(
         database: &Database,
         collection: &str,

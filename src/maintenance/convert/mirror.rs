@@ -23,8 +23,8 @@ pub(super) struct Mirror {
 
 impl Mirror {
     /// Makes the documents with these `_id`s equal. Returns those that a unique index of the copy refuses:
-    /// another document in the copy has a value that it no longer has in the collection. `since`: the earliest
-    /// time of the state that is copied.
+    /// another document in the copy has a value that it no longer has in the collection. `since`: the
+    /// earliest time of the state that is copied.
     pub(super) async fn apply(&self, mut ids: Ids, since: Option<Timestamp>) -> Result<Ids, Halt> {
         let mut refused = Ids::default();
         while !ids.is_empty() {
@@ -120,7 +120,8 @@ impl<'a> CopyChanges<'a> {
                     after: wanted,
                 });
             }
-            // An update cannot change the type of an `_id`, and moves an item to another page in a transaction.
+            // An update cannot change the type of an `_id`, and moves an item to another page in a
+            // transaction.
             (Some(wanted), Some(there)) => {
                 self.deleted.push(id(there));
                 self.inserted.push(wanted);

@@ -157,7 +157,8 @@ impl Request<'_> {
         self.start(subject, record, Start::WithNewCopy, findings).await
     }
 
-    /// Whether the collection can be converted. If not, findings have been reported. Reads all plain documents.
+    /// Whether the collection can be converted. If not, findings have been reported. Reads all plain
+    /// documents.
     async fn is_fit(
         self,
         subject: &Subject,

@@ -1,5 +1,5 @@
-//! The record of a conversion, in a collection beside the converted one. A killed run is continued by it, also
-//! on another machine.
+//! The record of a conversion, in a collection beside the converted one. A killed run is continued by it,
+//! also on another machine.
 
 use bson::{Binary, Bson, Document, doc};
 use mongodb::Database;

@@ -212,8 +212,8 @@ pub(super) struct DocumentChange<'a> {
 }
 
 impl DocumentChange<'_> {
-    /// The statement of an `update`: it sets the fields that differ, which is one statement on a page. Names that
-    /// `$set` does not take need a replacement.
+    /// The statement of an `update`: it sets the fields that differ, which is one statement on a page. Names
+    /// that `$set` does not take need a replacement.
     fn statement(&self) -> RawDocumentBuf {
         let after = self.after;
         let id = get(after, "_id").unwrap_or(RawBsonRef::Null);
@@ -263,8 +263,8 @@ fn is_same_value(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> bool {
     single("", one).as_bytes() == single("", other).as_bytes()
 }
 
-/// Whether two documents have the same fields with the same values, in type and in every bit. The order of the
-/// fields may differ, because an item's key fields come first.
+/// Whether two documents have the same fields with the same values, in type and in every bit. The order of
+/// the fields may differ, because an item's key fields come first.
 pub(super) fn is_equal(one: &RawDocument, other: &RawDocument) -> bool {
     let fields = |document: &RawDocument| -> Option<Vec<(String, Vec<u8>)>> {
         let mut fields = Vec::new();

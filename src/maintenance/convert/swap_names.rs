@@ -1,12 +1,14 @@
 //! The swap: writers are stopped, the copy takes the collection's name, and writers go on.
 //!
-//! The collection is frozen first: mongod refuses inserts and updates, and proxies hold them. Proxies also remove
-//! items by updates, so pages do not change any more. The remaining changes are applied, and the documents that
-//! changed since the comparison are compared. Then the copy replaces the collection, in one step of mongod.
+//! The collection is frozen first: mongod refuses inserts and updates, and proxies hold them. Proxies also
+//! remove items by updates, so pages do not change any more. The remaining changes are applied, and the
+//! documents that changed since the comparison are compared. Then the copy replaces the collection, in one
+//! step of mongod.
 //!
 //! A freeze does not prevent that plain documents are deleted. So a plain collection is renamed before its
-//! remaining changes are applied: from then on no command that names its UUID reaches it, and the event of the
-//! rename is behind all changes. Afterwards the copy takes the free name, and the plain collection is kept.
+//! remaining changes are applied: from then on no command that names its UUID reaches it, and the event of
+//! the rename is behind all changes. Afterwards the copy takes the free name, and the plain collection is
+//! kept.
 //!
 //! If a step before the last one fails, the collection gets its name back and is thawed.
 
@@ -100,8 +102,8 @@ impl Conversion<'_> {
             dropped: Some(place),
         };
         if let Err(halt) = by.rename(renamed).await {
-            // The rename may have succeeded, or may still arrive. After the placeholder is dropped, a late rename
-            // fails.
+            // The rename may have succeeded, or may still arrive. After the placeholder is dropped, a late
+            // rename fails.
             by.drop(&kept, Some(place)).await?;
             if !has_begun(by, frozen.uuid()).await? {
                 return Err(halt);
@@ -129,8 +131,8 @@ impl Conversion<'_> {
         Err(Halt::Words("a unique index of the copy refuses a document".to_owned()))
     }
 
-    /// Compares the documents that changed since the comparison, and the numbers of documents if the server knows
-    /// them without reading.
+    /// Compares the documents that changed since the comparison, and the numbers of documents if the server
+    /// knows them without reading.
     async fn must_be_equal(&mut self) -> Result<(), Halt> {
         let differing = self.mirror.differing(&self.touched, self.last).await?;
         if !differing.is_empty() {
@@ -246,8 +248,8 @@ pub(super) async fn thaw_kept(by: Freezing<'_>, stop: &CancellationToken) -> Res
     Frozen::fence(by, &described, stop).await?.thaw().await
 }
 
-/// Completes a swap of a killed run after its commit point, or undoes it. Returns the new record. `None`: nothing is
-/// left of the conversion.
+/// Completes a swap of a killed run after its commit point, or undoes it. Returns the new record. `None`:
+/// nothing is left of the conversion.
 pub(super) async fn recover(
     by: Freezing<'_>,
     mut record: Record,

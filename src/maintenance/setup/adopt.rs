@@ -10,6 +10,7 @@ use bson::raw::{RawDocumentBuf, cstr};
 use bson::{Bson, Document, rawdoc};
 use mongodb::error::Error;
 
+use super::bucket::BucketSetup;
 use crate::command::document::{array_of, single};
 use crate::maintenance::finding::{Finding, Findings};
 use crate::maintenance::inspect::{Fetched, Ordered, Survey};
@@ -31,19 +32,25 @@ const MISS: i64 = 66;
 const PAGE_TAKEN: i64 = 11000;
 
 /// Adopts buckets and reports the result. Returns whether the collection then contains only pages.
-pub(super) async fn run(
-    target: &ShapedCollection,
-    shape: &BucketShape,
-    findings: &mut Findings,
-) -> Result<bool, Error> {
+pub(super) async fn run(setup: &BucketSetup<'_>, findings: &mut Findings) -> Result<bool, Error> {
+    let BucketSetup { run, target, shape } = setup;
     let namespace = target.namespace();
     let mut before: Option<Survey> = None;
     for _ in 0..MAX_PASSES {
-        let mut survey = Survey::default();
+        let mut survey = Survey::of(shape);
         survey.go(target, shape).await?;
-        let misfits = survey.misfits(&namespace);
-        if !misfits.is_empty() {
-            findings.extend(misfits);
+        let mut unfit = Vec::new();
+        if before.is_none() {
+            unfit.extend(survey.missing_fields(&namespace, run.options.missing));
+        }
+        unfit.extend(survey.misfits(&namespace));
+        if survey.by_hand() > 0 {
+            // A statement that misses is an upsert that fails, and mongod demands both rights for it.
+            unfit.extend(run.may(target, &["update", "insert"]));
+        }
+        let is_unfit = unfit.iter().any(Finding::is_error);
+        findings.extend(unfit);
+        if is_unfit {
             return Ok(false);
         }
         if survey.by_hand() == 0 && survey.is_disturbed() {

@@ -7,13 +7,13 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::{Document, doc};
 use futures_util::TryStreamExt;
 use mongodb::error::Error;
-use tokio_util::sync::CancellationToken;
 
-use super::{LongArrays, split};
+use super::{LongArrays, SetupRun, split};
 use crate::command::document::{array_of, get, single};
 use crate::maintenance::check::outlier::{self as check, ExtrasScan};
 use crate::maintenance::finding::{Finding, Findings};
 use crate::maintenance::inspect::{FieldCensus, sample};
+use crate::maintenance::misspelt;
 use crate::maintenance::upstream::{ShapedCollection, as_integer, description};
 use crate::pattern::outlier::layout::DocumentState;
 use crate::pattern::outlier::page::{ExtrasPage, moving, of_generation, removal};
@@ -26,36 +26,59 @@ pub(super) const MAX_ATTEMPTS: u32 = 100;
 /// The server's code if another writer has begun the same page: `DuplicateKey`.
 const PAGE_TAKEN: i64 = 11000;
 
-/// Creates the indexes, cleans up, and splits documents if requested.
-pub(super) async fn set_up(
-    target: &ShapedCollection,
-    shape: &OutlierShape,
-    documents: LongArrays,
-    stop: &CancellationToken,
-    findings: &mut Findings,
-) -> Result<(), Error> {
-    let described = description(&target.database, &target.collection).await?;
-    let mut unfit = check::unfit(target, described.as_ref());
-    unfit.extend(check::index_findings(target, shape).await?);
-    if unfit.iter().any(Finding::is_error) {
+/// One collection, in a run of `setup`.
+pub(super) struct OutlierSetup<'a> {
+    pub(super) run: &'a SetupRun<'a>,
+    pub(super) target: &'a ShapedCollection,
+    pub(super) shape: &'a OutlierShape,
+}
+
+impl OutlierSetup<'_> {
+    /// Creates the indexes, cleans up, and splits documents if requested.
+    pub(super) async fn set_up(&self, findings: &mut Findings) -> Result<(), Error> {
+        let Self { run, target, shape } = self;
+        let described = description(&target.database, &target.collection).await?;
+        let mut unfit = check::unfit(target, described.as_ref());
+        unfit.extend(check::index_findings(target, shape).await?);
+        let is_unfit = |unfit: &[Finding]| unfit.iter().any(Finding::is_error);
+        if !is_unfit(&unfit) {
+            unfit = self.missing_fields().await?;
+            unfit.extend(self.lacking_rights().await?);
+            unfit.extend(misspelt::extras(target, shape, &run.config.shapes).await);
+        }
+        let is_refused = is_unfit(&unfit);
         findings.extend(unfit);
-        return Ok(());
-    }
-    let said = create_indexes(target, shape).await?;
-    findings.add(&Finding::fine(target.namespace(), said));
-    let left_over = put_right(target, shape).await?;
-    findings.extend(left_over.map(|text| Finding::fine(target.namespace(), text)));
-    if documents == LongArrays::Split {
-        let census = sample(target, FieldCensus::of_outlier(shape))
-            .await?
-            .findings(&target.namespace());
-        if !census.is_empty() {
-            findings.extend(census);
+        if is_refused {
             return Ok(());
         }
-        split::run(target, shape, stop, findings).await?;
+        let said = create_indexes(target, shape).await?;
+        findings.add(&Finding::fine(target.namespace(), said));
+        let left_over = put_right(target, shape).await?;
+        findings.extend(left_over.map(|text| Finding::fine(target.namespace(), text)));
+        if run.options.long == LongArrays::Split {
+            split::run(target, shape, &run.stop, findings).await?;
+        }
+        Ok(())
     }
-    Ok(())
+
+    async fn lacking_rights(&self) -> Result<Vec<Finding>, Error> {
+        let mut scratch = self.target.database.list_collection_names().await?;
+        scratch.retain(|name| orphans::is_old_scratch(self.shape, name, SystemTime::now()));
+        Ok(self.run.may_set_up_outliers(self.target, self.shape, &scratch))
+    }
+
+    /// The finding about an array that no document has. Looked for only before documents are split, and at
+    /// the first run: later the shape marker of the extras records the array.
+    async fn missing_fields(&self) -> Result<Vec<Finding>, Error> {
+        let Self { run, target, shape } = self;
+        let options = &run.options;
+        let extras = description(&target.database, shape.extras_collection()).await?;
+        if extras.is_some() && options.long != LongArrays::Split {
+            return Ok(Vec::new());
+        }
+        let census = sample(target, FieldCensus::of_outlier(shape)).await?;
+        Ok(census.findings(&target.namespace(), options.missing))
+    }
 }
 
 async fn create_indexes(target: &ShapedCollection, shape: &OutlierShape) -> Result<String, Error> {

@@ -20,8 +20,9 @@ use tokio_util::sync::CancellationToken;
 use self::checksum::Items;
 use self::preflight::{Fitness, TakenOver};
 use self::rename_swap::{Beside, Exchange};
+use super::SetupRun;
+use super::bucket::BucketSetup;
 use crate::command::document::{array_of, single};
-use crate::config::UpstreamConfig;
 use crate::maintenance::finding::{Finding, Findings};
 use crate::maintenance::inspect::{Plain, is_frozen, look, taken};
 use crate::maintenance::swap::{
@@ -33,14 +34,13 @@ use crate::pattern::bucket::pack;
 use crate::pattern::shapes::BucketShape;
 
 /// Packs a collection's documents, and prints the result.
-pub(super) async fn run(
-    upstream: &UpstreamConfig,
-    target: &ShapedCollection,
-    stop: &CancellationToken,
-    findings: &mut Findings,
-) {
+pub(super) async fn run(run: &SetupRun<'_>, target: &ShapedCollection, findings: &mut Findings) {
+    let lacking = run.may_pack(target);
+    if !lacking.is_empty() {
+        return findings.extend(lacking);
+    }
     let name = concurrent_runs::own_name(SwapKind::Pack, &target.namespace());
-    let client = match upstream::named_client(upstream, &name).await {
+    let client = match upstream::named_client(&run.config.upstream, &name).await {
         Ok(client) => client,
         Err(error) => return findings.add(&Finding::error(target.namespace(), format!("{error:#}"))),
     };
@@ -60,7 +60,8 @@ pub(super) async fn run(
             },
             shape,
             copy: None,
-            stop,
+            run,
+            stop: &run.stop,
             findings,
         };
         if let Err(halt) = packing.pack().await {
@@ -76,6 +77,7 @@ struct Packing<'a> {
     shape: &'a BucketShape,
     /// UUID of this run's copy.
     copy: Option<Binary>,
+    run: &'a SetupRun<'a>,
     stop: &'a CancellationToken,
     findings: &'a mut Findings,
 }
@@ -86,8 +88,7 @@ impl Packing<'_> {
         // Checked after no other run was found, because one may have ended just before.
         let exchanged = match look(target, self.shape).await? {
             Plain::Nothing => {
-                super::set_up(target, self.findings).await?;
-                return Ok(());
+                return self.set_up().await;
             }
             Plain::Taken => return Err(Halt::Words(taken(target))),
             Plain::WithoutCopy => {
@@ -104,6 +105,16 @@ impl Packing<'_> {
             },
         };
         self.report(exchanged).await
+    }
+
+    /// Creates the missing indexes of pages.
+    async fn set_up(&mut self) -> Result<(), Halt> {
+        let setup = BucketSetup {
+            run: self.run,
+            target: self.by.target,
+            shape: self.shape,
+        };
+        Ok(setup.set_up(self.findings).await?)
     }
 
     fn say(&mut self, text: impl Into<String>) {
@@ -172,7 +183,7 @@ impl Packing<'_> {
     /// The indexes of the pages. `None`: something cannot be packed, and findings have been
     /// reported.
     async fn fit(&mut self, described: &Document) -> Result<Option<TakenOver>, Halt> {
-        let fitness = Fitness::of(self.by.target, self.shape, described).await?;
+        let fitness = Fitness::of(self.by.target, self.shape, self.run.options.missing, described).await?;
         fitness.look_at_documents(self.stop, self.findings).await
     }
 
@@ -261,7 +272,7 @@ impl Packing<'_> {
         if let Some(described) = description(&target.database, &kept).await? {
             take_fences_down(&target.database, &kept, &uuid_of(&described)?).await?;
         }
-        super::set_up(target, self.findings).await?;
+        self.set_up().await?;
         let (name, database) = (&target.collection, target.database.name());
         self.say(format!(
             "the plain documents are kept in {database}.{kept}; to drop them when they are no longer needed: \

@@ -89,6 +89,11 @@ impl RenameMap {
         closing.any(|(_, to)| to == stored)
     }
 
+    /// (item field, stored field) of every configured rename.
+    pub fn configured(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.pairs().take(self.configured)
+    }
+
     /// (item field, stored field) of every renamed field.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.pairs.iter().map(|(item, stored)| (item.as_str(), stored.as_str()))

@@ -153,8 +153,8 @@ fn array_missing_in_all_documents_is_reported_as_misspelt() -> Result<()> {
         &fixture.proxy.run_with("setup", SPLIT)?,
         1,
         &[
-            "no document has the field 'customers_purchased', which `array` names",
-            "did you mean 'customer_purchased'?",
+            "no sampled document has the array field \"customers_purchased\"",
+            "did you mean \"customer_purchased\"?",
         ],
     )?;
     Ok(())

@@ -14,7 +14,7 @@ use crate::command::document::{get, single};
 use crate::command::value_text::id_text;
 use crate::maintenance::check::collection;
 use crate::maintenance::finding::{Finding, Findings};
-use crate::maintenance::inspect::{FieldCensus, is_frozen};
+use crate::maintenance::inspect::{FieldCensus, MissingFields, is_frozen};
 use crate::maintenance::swap::{Halt, options_of};
 use crate::maintenance::upstream::ShapedCollection;
 use crate::pattern::bucket::fence::is_fence;
@@ -39,6 +39,7 @@ pub(in crate::maintenance) struct TakenOver {
 pub(in crate::maintenance) struct Fitness<'a> {
     target: &'a ShapedCollection,
     shape: &'a BucketShape,
+    missing: MissingFields,
     unfit: Vec<Finding>,
     indexes: TakenOver,
 }
@@ -48,6 +49,7 @@ impl<'a> Fitness<'a> {
     pub(super) async fn of(
         target: &'a ShapedCollection,
         shape: &'a BucketShape,
+        missing: MissingFields,
         described: &Document,
     ) -> Result<Self, Error> {
         let mut described = described.clone();
@@ -70,6 +72,7 @@ impl<'a> Fitness<'a> {
         Ok(Self {
             target,
             shape,
+            missing,
             unfit,
             indexes: TakenOver { there, stored },
         })
@@ -81,6 +84,7 @@ impl<'a> Fitness<'a> {
         Self {
             target,
             shape,
+            missing: MissingFields::Refused,
             unfit: Vec::new(),
             indexes: TakenOver { there, stored },
         }
@@ -98,7 +102,7 @@ impl<'a> Fitness<'a> {
         find.append(cstr!("hint"), single("$natural", 1));
         let found = self.target.database.run_raw_cursor_command(find).await?;
         let mut documents = found.with_type::<RawDocumentBuf>();
-        let mut census = FieldCensus::of_bucket(self.shape);
+        let mut census = FieldCensus::of_plain(self.shape);
         let unique = UniqueIndex::all(self.shape, &self.indexes.stored);
         let (mut read, mut misfits, mut reported) = (0_u64, 0_u64, Instant::now());
         while let Some(document) = documents.try_next().await? {
@@ -127,13 +131,14 @@ impl<'a> Fitness<'a> {
             let text = format!("{misfits} of {read} documents cannot be items of this shape; nothing was changed");
             self.unfit.push(Finding::error(&namespace, text));
         }
-        self.unfit.extend(census.findings(&namespace));
-        if self.unfit.is_empty() {
+        self.unfit.extend(census.findings(&namespace, self.missing));
+        let is_fit = !self.unfit.iter().any(Finding::is_error);
+        findings.extend(self.unfit);
+        if is_fit {
             let text = format!("inspected {read} documents: all can be packed");
             findings.add(&Finding::note(&namespace, text));
             return Ok(Some(self.indexes));
         }
-        findings.extend(self.unfit);
         Ok(None)
     }
 }
