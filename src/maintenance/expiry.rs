@@ -102,17 +102,25 @@ impl Expiry {
             return Ok(());
         };
         let mut held = 0;
+        let mut failed = Ok(());
         for target in &targets {
             let expiring = expiring(target, &open.proxy).await;
             if expiring.is_empty() || !leases.take(&open.direct, &target.namespace()).await? {
                 continue;
             }
             held += 1;
-            for index in &expiring {
-                self.expire(index, &open.direct, leases).await?;
-            }
+            // A collection that cannot be read must not keep the items of the others.
+            let expired = self.expire_all(&expiring, &open.direct, leases).await;
+            failed = failed.and(expired);
         }
         self.metrics.holds(held);
+        failed
+    }
+
+    async fn expire_all(&self, expiring: &[Expiring], direct: &Client, leases: &Leases) -> anyhow::Result<()> {
+        for index in expiring {
+            self.expire(index, direct, leases).await?;
+        }
         Ok(())
     }
 

@@ -39,12 +39,12 @@ impl Line {
 
     /// The level, the message and the other fields, a line each.
     fn fields(&self) -> String {
-        let parsed = serde_json::from_str::<Value>(&self.text).unwrap_or_default();
-        let Some(fields) = parsed.get("fields").and_then(Value::as_object) else {
+        let Ok(Value::Object(parsed)) = serde_json::from_str(&self.text) else {
             return self.text.clone();
         };
+        let fields = parsed.iter().filter(|(name, _)| !["timestamp", "level"].contains(&name.as_str()));
         let field = |(name, value): (&String, &Value)| format!("\n  {name}: {value}");
-        format!("{:?}", self.level) + &fields.iter().map(field).collect::<String>()
+        format!("{:?}", self.level) + &fields.map(field).collect::<String>()
     }
 }
 
@@ -139,8 +139,8 @@ mod tests {
         let (reader, mut writer) = std::io::pipe().unwrap();
         std::io::Write::write_all(
             &mut writer,
-            br#"{"level":"WARN","fields":{"message":"one"}}
-{"level":"ERROR","fields":{"message":"one","peer":"p"}}
+            br#"{"level":"WARN","message":"one"}
+{"level":"ERROR","message":"one","peer":"p"}
 noise"#,
         )
         .unwrap();

@@ -9,6 +9,10 @@ use super::addresses::Addresses;
 use crate::certificates::{Certificates, Clients, Tls};
 use crate::ports;
 
+/// The time between two deletions of expired items, unless a test sets it: none in the time of a test. A proxy whose
+/// shape is for every database would see collections of other tests, in other shapes.
+const EXPIRE_INTERVAL_MS: u32 = 3_600_000;
+
 /// What to start the proxy with. The harness itself writes the addresses, the upstream's URI and the log's
 /// format.
 #[derive(Debug, Clone, Default)]
@@ -138,8 +142,10 @@ impl ProxyOptions {
              [log]\nfilter = \"{filter}\"\nformat = \"json\"\n\n{}",
             self.listen_table(addresses),
             self.upstream,
-            self.expire_interval_ms
-                .map_or_else(String::new, |interval| format!("expire_interval_ms = {interval}\n")),
+            format_args!(
+                "expire_interval_ms = {}\n",
+                self.expire_interval_ms.unwrap_or(EXPIRE_INTERVAL_MS)
+            ),
             addresses.admin,
             self.admin,
             self.config
