@@ -54,6 +54,31 @@ impl UpdateStatement<'_> {
     }
 }
 
+/// The form of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpdateForm {
+    /// A document of operators.
+    Operators,
+    /// A pipeline of stages.
+    Pipeline,
+    /// The new document.
+    Replacement,
+}
+
+impl UpdateForm {
+    /// The form of a change.
+    #[must_use]
+    pub fn of(change: RawBsonRef<'_>) -> Self {
+        if change.as_array().is_some() {
+            Self::Pipeline
+        } else if is_replacement(change) {
+            Self::Replacement
+        } else {
+            Self::Operators
+        }
+    }
+}
+
 /// Whether a change is a replacement document, and not operators or a pipeline.
 #[must_use]
 pub fn is_replacement(change: RawBsonRef<'_>) -> bool {

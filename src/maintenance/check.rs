@@ -2,6 +2,7 @@
 //! nothing.
 
 pub(crate) mod collection;
+mod invalid_items;
 pub(crate) mod misfit;
 mod observed;
 pub(crate) mod outlier;

@@ -64,6 +64,10 @@ fn reasons(command: &Document) -> Vec<&'static str> {
             reasons.push(reason);
         }
     }
+    // An earlier operation may have created such an index.
+    if command.contains_key("hint") {
+        reasons.push("a hint of a sparse, partial or wildcard index");
+    }
     if names(command.get("sort").unwrap_or(&Bson::Null), "$natural") {
         reasons.push("a sort by $natural");
     }

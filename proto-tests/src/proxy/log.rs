@@ -42,7 +42,9 @@ impl Line {
         let Ok(Value::Object(parsed)) = serde_json::from_str(&self.text) else {
             return self.text.clone();
         };
-        let fields = parsed.iter().filter(|(name, _)| !["timestamp", "level"].contains(&name.as_str()));
+        let fields = parsed
+            .iter()
+            .filter(|(name, _)| !["timestamp", "level"].contains(&name.as_str()));
         let field = |(name, value): (&String, &Value)| format!("\n  {name}: {value}");
         format!("{:?}", self.level) + &fields.map(field).collect::<String>()
     }

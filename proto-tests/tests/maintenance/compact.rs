@@ -6,6 +6,7 @@ mod delayed_commands;
 mod interrupted;
 mod model;
 mod packed;
+mod sphere;
 mod stale_catalog;
 mod stress;
 mod transfer;

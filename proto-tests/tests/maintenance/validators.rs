@@ -89,3 +89,41 @@ fn a_frozen_collection_records_its_validator() -> Result<()> {
     is_enforced(&shaped)?;
     check(&shaped)
 }
+
+/// A proxy was killed after it had set the validator, and before it searched a second time.
+#[test]
+fn check_reports_items_that_do_not_satisfy_the_validator() -> Result<()> {
+    let shaped = prepare()?;
+    let mut direct = Connection::open(mongod::shared().address())?;
+    let output = |shaped: &Shaped| -> Result<String> {
+        let checked = shaped.proxy.run("check")?;
+        ensure!(checked.status.success(), "{checked:?}");
+        Ok(String::from_utf8_lossy(&checked.stdout).into_owned())
+    };
+    let printed = output(&shaped)?;
+    ensure!(!printed.contains("validator"), "{printed}");
+    let change = doc! { "$set": { "history.$[item].value": "text" } };
+    let filters = [doc! { "item.value": 1 }];
+    let update = doc! { "q": { "history.value": 1 }, "u": change, "arrayFilters": filters.to_vec() };
+    let mut command = doc! { "update": COLLECTION, "updates": [update], "bypassDocumentValidation": true };
+    command.insert("$db", &shaped.database);
+    let reply = direct.command_ok(&command)?;
+    ensure!(reply.get_i32("nModified")? == 1, "{reply}");
+    let printed = output(&shaped)?;
+    ensure!(
+        printed.contains("warning: ") && printed.contains("1 item does not satisfy"),
+        "{printed}"
+    );
+    // The item is on the same page.
+    let mut application = shaped.application()?;
+    let update = doc! { "q": { "_id": 7 }, "u": { "$set": { "value": "another text" } } };
+    let reply = application.command_ok(&doc! { "update": COLLECTION, "updates": [update], "$db": &shaped.database })?;
+    ensure!(reply.get_i32("nModified")? == 1, "{reply}");
+    let printed = output(&shaped)?;
+    ensure!(printed.contains("2 items do not satisfy"), "{printed}");
+    let delete = doc! { "q": { "value": { "$type": "string" } }, "limit": 0 };
+    application.command_ok(&doc! { "delete": COLLECTION, "deletes": [delete], "$db": &shaped.database })?;
+    let printed = output(&shaped)?;
+    ensure!(!printed.contains("validator"), "{printed}");
+    Ok(())
+}

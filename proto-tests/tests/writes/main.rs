@@ -11,5 +11,6 @@ mod page_reservation;
 mod time_changes;
 mod transactions;
 mod unique_indexes;
+mod unique_values;
 mod updates;
 mod upserts;

@@ -19,7 +19,7 @@ fn item(id: i32) -> Document {
 
 /// The transaction of a session of that number.
 fn in_session(shaped: &Shaped, number: u8) -> Transaction {
-    Transaction::new(&format!("{}{number}", shaped.database), &shaped.database)
+    Transaction::new(&format!("{}.{number}", shaped.database), &shaped.database)
 }
 
 fn insert(

@@ -5,6 +5,7 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 use mongodb::error::Error;
 use tokio::time::timeout;
 
+use super::invalid_items;
 use crate::command::collection::{CLUSTERED, IMAGES};
 use crate::maintenance::finding::Finding;
 use crate::maintenance::inspect::{
@@ -71,6 +72,7 @@ async fn look(target: &ShapedCollection) -> Result<Vec<Finding>, Error> {
     findings.extend(earlier_item_id(target, shape, &there));
     findings.extend(earlier_forms(target, shape, &there));
     findings.extend(uniqueness_findings(target, shape, &described, &there));
+    findings.extend(invalid_items::check(target, shape, &described).await?);
     if shape.change_streams() && !has_images(&described) {
         let text = "stores no pre- and post-images of pages, which change streams require: run `mongoshape setup`";
         findings.push(Finding::error(target.namespace(), text));

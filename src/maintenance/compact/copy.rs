@@ -15,6 +15,7 @@ use crate::maintenance::swap::{
 use crate::maintenance::upstream::{ShapedCollection, description, indexes_of, raw_specs};
 use crate::pattern::bucket::compact::{Packed, copy_name, stopped_name};
 use crate::pattern::bucket::fence::is_fence;
+use crate::pattern::bucket::item_index::SphereLocations;
 use crate::pattern::bucket::key::Key;
 use crate::pattern::bucket::predicate_pushdown::is_page_of_any_layout;
 use crate::pattern::bucket::unique_index::{IndexKey, UniqueIndex, lookups};
@@ -33,6 +34,8 @@ pub(super) struct Copy<'a> {
     is_fresh: bool,
     /// Keys that were removed in this pass to make room for others.
     evicted: HashSet<Vec<u8>>,
+    /// The locations of an empty page, in the indexes of the collection.
+    locations: SphereLocations,
 }
 
 impl<'a> Copy<'a> {
@@ -70,6 +73,7 @@ impl<'a> Copy<'a> {
             is_new,
             is_fresh: false,
             evicted: HashSet::new(),
+            locations: SphereLocations::default(),
         };
         Ok((copy, is_new))
     }
@@ -112,11 +116,12 @@ impl<'a> Copy<'a> {
     /// of an earlier version is replaced by the current one. Non-unique indexes
     /// of a new copy are created after its first pass, because an index built in one go needs much less
     /// space.
-    pub(super) async fn take_over_indexes(&self) -> Result<(), Halt> {
+    pub(super) async fn take_over_indexes(&mut self) -> Result<(), Halt> {
         let mut wanted = indexes(self.target, &self.target.collection).await?;
         for index in &mut wanted {
             self.renew(index);
         }
+        self.locations = SphereLocations::of(self.shape, raw_specs(&wanted));
         if self.is_new {
             wanted.retain(|index| index.get_bool("unique").unwrap_or(false));
         }
@@ -150,6 +155,11 @@ impl<'a> Copy<'a> {
         if let Some(Ok(current)) = current.map(|current| Document::try_from(&current)) {
             *index = current;
         }
+    }
+
+    /// The locations of an empty page, in the indexes that were taken over.
+    pub(super) fn locations(&self) -> &SphereLocations {
+        &self.locations
     }
 
     /// Removes the pages of a key.

@@ -233,7 +233,8 @@ impl<'a, 'c> SyncPass<'a, 'c> {
         'a: 'p,
     {
         let packer = source.peek().map(|page| Packer::new(self.shape, given(), page));
-        packer.transpose().map_err(|_| Halt::Misfit)
+        let packer = packer.transpose().map_err(|_| Halt::Misfit)?;
+        Ok(packer.map(|packer| packer.with_locations(self.copy.locations().clone())))
     }
 }
 

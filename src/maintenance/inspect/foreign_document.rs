@@ -58,6 +58,7 @@ pub(crate) async fn first_foreign(
     }
 }
 
-pub(super) fn is_timeout(error: &Error) -> bool {
+/// Whether a command exceeded its `maxTimeMS`.
+pub(crate) fn is_timeout(error: &Error) -> bool {
     matches!(error.kind.as_ref(), ErrorKind::Command(command) if command.code == MAX_TIME_EXPIRED)
 }

@@ -18,6 +18,7 @@ use mongodb::error::Error;
 use tokio_util::sync::CancellationToken;
 
 use self::checksum::Items;
+use self::copy::Paging;
 use self::preflight::{Fitness, TakenOver};
 use self::rename_swap::{Beside, Exchange};
 use super::SetupRun;
@@ -30,6 +31,7 @@ use crate::maintenance::swap::{
     set_validator, take_fences_down, uuid_of,
 };
 use crate::maintenance::upstream::{self, ShapedCollection, description};
+use crate::pattern::bucket::item_index::SphereLocations;
 use crate::pattern::bucket::pack;
 use crate::pattern::shapes::BucketShape;
 
@@ -236,7 +238,11 @@ impl Packing<'_> {
         let name = pack::copy_name(&target.collection);
         let mut writer = Writer::new(target, name.clone(), copy.clone());
         writer.wait_for_the_majority();
-        copy::fill(self.by.target, self.shape, &mut writer, self.stop, self.findings).await?;
+        let paging = Paging {
+            shape: self.shape,
+            locations: &SphereLocations::of(self.shape, &indexes.stored),
+        };
+        copy::fill(target, paging, &mut writer, self.stop, self.findings).await?;
         make_indexes(target, &indexes.stored).await?;
         set_validator(target, self.shape, &name, None).await?;
         let packed = Items::of_pages(target, self.shape, &name, self.stop).await?;

@@ -7,6 +7,7 @@
 //! [records the move](change_record) on its page, and both become one `update` or `replace`.
 
 pub mod change_record;
+mod difference;
 mod event;
 mod images;
 mod page_changes;

@@ -13,6 +13,7 @@ mod key_pattern;
 mod key_time_index;
 mod options;
 mod recorded;
+mod sphere_locations;
 mod stored_index;
 mod stored_path;
 #[cfg(test)]
@@ -33,6 +34,7 @@ pub use self::key_time_index::KeyTimeIndex;
 use self::options::PARTIAL;
 pub use self::options::is_simple;
 pub use self::recorded::{is_partial, is_recorded, omits_items};
+pub use self::sphere_locations::SphereLocations;
 pub use self::stored_index::{GeoIndex, StoredIndex};
 use self::stored_index::{prefixed, without_prefix};
 use self::stored_path::{application_path, key_of_items};

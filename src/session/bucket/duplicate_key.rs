@@ -36,6 +36,12 @@ pub(super) struct FailedUpdate<'a> {
     pub(super) found: Option<&'a LocatedItem>,
 }
 
+/// Whether an update must look its item up before its statement is sent: a refused statement ends the
+/// transaction, and the error of a unique index contains the item's new key.
+pub(super) async fn needs_item(run: &mut BucketCommand<'_>) -> Result<bool, RunError> {
+    Ok(run.context.head.in_transaction() && !indexes::stored(run).await?.unique.is_empty())
+}
+
 /// The error with the application's names, if mongod refused the update because of a unique index or of the
 /// application's validator. Any other error is unchanged.
 pub(super) async fn in_application_terms(

@@ -8,7 +8,7 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use self::item_projection::ItemProjection;
 use super::command::BucketCommand;
-use super::duplicate_key::FailedUpdate;
+use super::duplicate_key::{FailedUpdate, needs_item};
 use super::item_update::{ItemUpdate, Memory};
 use super::update::{may_be_tried, may_match};
 use super::{find_and_delete, item_lookup};
@@ -77,6 +77,7 @@ async fn update(
     let is_right = !command.upsert || command.filter.is_none_or(|filter| check_filter(filter).is_ok());
     let creates = command.upsert && run.collection.is_none();
     if let Some(change) = change.filter(|change| is_right && !creates && may_be_tried(run, change, command.upsert))
+        && !needs_item(run).await?
         && let Some(reply) = by_id(run, command, &task, &change, projection).await?
     {
         return Ok(reply);

@@ -12,7 +12,7 @@ use super::retry_on_swap::is_swap_error;
 use super::write_statement::{Origin, WriteCommand, send_one};
 use crate::command::document::get;
 use crate::command::error::{ErrorCode, WriteError};
-use crate::command::update::is_replacement;
+use crate::command::update::UpdateForm;
 use crate::pattern::bucket::change_stream::change_record::ChangeRecord;
 use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::item_lookup::LocatedItem;
@@ -117,7 +117,7 @@ async fn in_place(
     if run.shape.change_streams() {
         let record = ChangeRecord {
             is_own_transaction: false,
-            is_replacement: is_replacement(task.asked.change),
+            form: UpdateForm::of(task.asked.change),
         };
         statement = record.recorded_by(&statement);
     }

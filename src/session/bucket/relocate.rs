@@ -16,7 +16,7 @@ use super::write_statement::{Origin, lost_too_often};
 use crate::command::document::get;
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::header::CommandHeader;
-use crate::command::update::is_replacement;
+use crate::command::update::UpdateForm;
 use crate::pattern::bucket::change_stream::change_record::ChangeRecord;
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
@@ -37,8 +37,8 @@ pub(super) enum RelocateOutcome {
 /// An item that leaves its page.
 struct Departure {
     target: ItemToDelete,
-    /// Whether the application replaces the item.
-    is_replacement: bool,
+    /// The application's update of the item.
+    form: UpdateForm,
 }
 
 /// Removes the located item and inserts `item`, which is the new item as the application sees it.
@@ -50,7 +50,7 @@ pub(super) async fn relocate(
 ) -> Result<RelocateOutcome, RunError> {
     let departure = Departure {
         target: ItemToDelete::of(run.shape, found.clone()).ok_or_else(|| run.corrupt_bucket_error())?,
-        is_replacement: is_replacement(task.asked.change),
+        form: UpdateForm::of(task.asked.change),
     };
     if run.context.head.in_transaction() {
         return within(run, None, &departure, item).await.map(|done| match done {
@@ -243,7 +243,7 @@ async fn within(
     if inner.shape.change_streams() {
         let record = ChangeRecord {
             is_own_transaction: transaction.is_some(),
-            is_replacement: departure.is_replacement,
+            form: departure.form,
         };
         statement = record.recorded_by(&statement);
     }

@@ -14,6 +14,7 @@ pub(super) use self::by_id::{may_be_tried, may_match};
 pub(super) use self::one::is_relocated;
 use self::outcome::{UpdateOutcome, UpdateReply};
 use super::command::BucketCommand;
+use super::duplicate_key::needs_item;
 use super::item_update::{ItemUpdate, Memory, end_transaction, of_item};
 use super::retry_on_swap::{self, is_swap_error, is_swap_write_error, may_go_on, wait};
 use super::{indexes, item_lookup, upsert};
@@ -41,6 +42,7 @@ async fn execute(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError
     run.ensure_readable(None).await?;
     let creates = run.collection.is_none() && command.statements.iter().any(|statement| statement.upsert);
     if let Some(changes) = changes.filter(|_| !creates)
+        && !needs_item(run).await?
         && are_right(run, &command.statements).await?
         && let Some(reply) = by_id::run(run, &command, &changes).await?
     {

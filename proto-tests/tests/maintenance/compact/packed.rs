@@ -11,18 +11,18 @@ use proto_tests::{ItemIds, Mongod, Proxy, ProxyOptions, Shape, database_name, mo
 
 use super::compact;
 
-const COLLECTION: &str = "items";
+pub(super) const COLLECTION: &str = "items";
 
-struct Packing {
-    database: String,
+pub(super) struct Packing {
+    pub(super) database: String,
     shape: Shape,
     proxy: Proxy,
-    application: Connection,
-    direct: Connection,
+    pub(super) application: Connection,
+    pub(super) direct: Connection,
 }
 
 impl Packing {
-    fn open(mongod: &Mongod, shape: Shape) -> Result<Self> {
+    pub(super) fn open(mongod: &Mongod, shape: Shape) -> Result<Self> {
         let database = database_name();
         let toml = shape.toml(&format!("{database}.{COLLECTION}"));
         let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(&toml))?;
@@ -38,12 +38,12 @@ impl Packing {
         })
     }
 
-    fn run(&mut self, mut command: Document) -> Result<Document> {
+    pub(super) fn run(&mut self, mut command: Document) -> Result<Document> {
         command.insert("$db", &self.database);
         self.application.command_ok(&command)
     }
 
-    fn insert(&mut self, items: &[Document]) -> Result<()> {
+    pub(super) fn insert(&mut self, items: &[Document]) -> Result<()> {
         let reply = self.run(doc! { "insert": COLLECTION, "documents": items })?;
         ensure!(reply.get_array("writeErrors").is_err(), "{reply}");
         Ok(())
@@ -73,12 +73,12 @@ impl Packing {
         Ok(keys)
     }
 
-    fn pages(&mut self) -> Result<Vec<Document>> {
+    pub(super) fn pages(&mut self) -> Result<Vec<Document>> {
         self.direct.all(&doc! { "find": COLLECTION, "$db": &self.database })
     }
 
     /// Packs, and compares before and after; the number of pages.
-    fn pack(&mut self) -> Result<usize> {
+    pub(super) fn pack(&mut self) -> Result<usize> {
         let (before, listed, indexes) = (self.items()?, self.list()?, self.indexes()?);
         let printed = compact(&self.proxy)?;
         ensure!(printed.contains("packed: "), "{printed}");
@@ -109,7 +109,7 @@ impl Packing {
     }
 
     /// Deletes all items but those whose number can be divided.
-    fn thin(&mut self, keep: i32) -> Result<()> {
+    pub(super) fn thin(&mut self, keep: i32) -> Result<()> {
         let filter = doc! { "n": { "$not": { "$mod": [keep, 0] } } };
         self.run(doc! { "delete": COLLECTION, "deletes": [{ "q": filter, "limit": 0 }] })?;
         Ok(())

@@ -89,6 +89,35 @@ fn odd() -> Result<Vec<Document>> {
     ])
 }
 
+/// A `2dsphere` index accepts a null or empty location only beside documents without a location.
+#[test]
+fn locations_that_an_index_refuses_together_come_on_pages_of_their_own() -> Result<()> {
+    let location = |n: i32| match n / 8 % 5 {
+        0 => Some(bson!([f64::from(n) / 4.0, 5])),
+        1 => Some(bson::Bson::Null),
+        2 => Some(bson!({ "type": "Point", "coordinates": [5, f64::from(n) / 4.0] })),
+        3 => Some([bson!([]), bson!({})][usize::from(n % 3 == 0)].clone()),
+        _ => None,
+    };
+    let mut documents = documents(300, 2);
+    for (n, document) in (0..).zip(&mut documents) {
+        document.extend(location(n).map(|location| ("place".to_owned(), location)));
+    }
+    let mut fixture = Fixture::with(mongod::shared(), with_time(), &documents)?;
+    let index = doc! { "key": { "place": "2dsphere", "n": 1 }, "name": "geo" };
+    fixture.past(doc! { "createIndexes": COLLECTION, "indexes": [&index] })?;
+    fixture.pack()?;
+    fixture.check_packed(&documents)?;
+    let near = doc! { "$near": { "$geometry": { "type": "Point", "coordinates": [3.1, 4.7] } } };
+    let mut find =
+        doc! { "find": COLLECTION, "filter": { "place": near, "n": { "$gt": 9 } }, "$db": &fixture.database };
+    find.insert("projection", doc! { "n": 1, "place": 1 });
+    let items = fixture.application.all(&find)?;
+    find.insert("find", KEPT);
+    ensure!(items == fixture.direct.all(&find)? && items.len() > 100, "{items:?}");
+    Ok(())
+}
+
 #[test]
 fn every_value_is_kept_in_every_bit() -> Result<()> {
     for item_ids in [ItemIds::Unique, ItemIds::Stored] {

@@ -15,28 +15,37 @@ use crate::maintenance::swap::{Flushed, Halt, Writer};
 use crate::maintenance::upstream::ShapedCollection;
 use crate::pattern::bucket::compact::{Packed, Packer};
 use crate::pattern::bucket::item::Item;
+use crate::pattern::bucket::item_index::SphereLocations;
 use crate::pattern::bucket::pack;
 use crate::pattern::shapes::BucketShape;
 
 /// Interval of progress reports.
 pub(super) const REPORT_EVERY: Duration = Duration::from_secs(10);
 
+/// What determines the pages.
+#[derive(Clone, Copy)]
+pub(super) struct Paging<'a> {
+    pub(super) shape: &'a BucketShape,
+    /// The locations of an empty page, in the indexes of the copy.
+    pub(super) locations: &'a SphereLocations,
+}
+
 /// Packs all documents of a collection into the copy. mongod sorts them, on disk if no index has
 /// their order.
 pub(super) async fn fill(
     target: &ShapedCollection,
-    shape: &BucketShape,
+    paging: Paging<'_>,
     writer: &mut Writer<'_>,
     stop: &CancellationToken,
     findings: &mut Findings,
 ) -> Result<(), Halt> {
     let mut find = single("find", target.collection.as_str());
-    find.append(cstr!("sort"), pack::order(shape));
+    find.append(cstr!("sort"), pack::order(paging.shape));
     find.append(cstr!("allowDiskUse"), true);
     let found = target.database.run_raw_cursor_command(find).await?;
     let mut documents = found.with_type::<RawDocumentBuf>();
     let mut filling = PageCopy {
-        shape,
+        paging,
         packer: None,
         pages: 0,
         writer,
@@ -46,7 +55,7 @@ pub(super) async fn fill(
         if stop.is_cancelled() {
             return Err(Halt::Stopped);
         }
-        let item = pack::item(shape, &document).map_err(|error| unfit(&document, &error))?;
+        let item = pack::item(paging.shape, &document).map_err(|error| unfit(&document, &error))?;
         filling.add(item).await?;
         read += 1;
         if reported.elapsed() >= REPORT_EVERY {
@@ -68,7 +77,7 @@ pub(super) fn unfit(document: &RawDocument, error: &WriteError) -> Halt {
 }
 
 struct PageCopy<'a, 'w> {
-    shape: &'a BucketShape,
+    paging: Paging<'a>,
     packer: Option<Packer<'a>>,
     pages: u64,
     writer: &'a mut Writer<'w>,
@@ -80,10 +89,10 @@ impl PageCopy<'_, '_> {
         if !self.packer.as_ref().is_some_and(is_same_key) {
             self.end_key().await?;
         }
-        let shape = self.shape;
-        let packer = self
-            .packer
-            .get_or_insert_with(|| Packer::of_key(shape, given(), item.key().clone()));
+        let Paging { shape, locations } = self.paging;
+        let packer = self.packer.get_or_insert_with(|| {
+            Packer::of_key(shape, given(), item.key().clone()).with_locations(locations.clone())
+        });
         if let Some(full) = packer.add(item) {
             self.push(full).await?;
         }

@@ -1,12 +1,14 @@
 //! The record of a change that its event on a page does not show: an item leaves its page for another one, or
 //! is replaced by a statement that does not replace it as a whole.
 //!
-//! `control.moved: {count, own, replaced}`. `count` ascends, so each record changes the field.
+//! `control.moved: {count, own, replaced, pipeline}`. `count` ascends, so each record changes the field. A
+//! record of an earlier version has no `pipeline`.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::command::arguments::with_replaced;
 use crate::command::document::{append_fields, as_flag, as_whole_number, get, put, single};
+use crate::command::update::UpdateForm;
 use crate::pattern::bucket::expression::{call, field, literal};
 use crate::pattern::shapes::BucketShape;
 
@@ -15,24 +17,34 @@ const PATH: &str = "control.moved";
 const COUNT: &str = "control.moved.count";
 const OWN: &str = "control.moved.own";
 const REPLACED: &str = "control.moved.replaced";
+const PIPELINE: &str = "control.moved.pipeline";
 
 /// The change of an item, as the change stream needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangeRecord {
     /// Whether the transaction is the proxy's own. The application's events then belong to no transaction.
     pub is_own_transaction: bool,
-    /// Whether the item was replaced, and not updated.
-    pub is_replacement: bool,
+    /// The application's update of the item.
+    pub form: UpdateForm,
 }
 
 impl ChangeRecord {
+    fn is_replacement(self) -> bool {
+        self.form == UpdateForm::Replacement
+    }
+
+    fn is_pipeline(self) -> bool {
+        self.form == UpdateForm::Pipeline
+    }
+
     /// The stage of an update that records the change.
     #[must_use]
     pub fn stage(self) -> RawDocumentBuf {
         let before = call("$ifNull", field(COUNT).as_str(), 0);
         let mut record = single("count", call("$add", &before, 1));
         put(&mut record, "own", literal(self.is_own_transaction));
-        put(&mut record, "replaced", literal(self.is_replacement));
+        put(&mut record, "replaced", literal(self.is_replacement()));
+        put(&mut record, "pipeline", literal(self.is_pipeline()));
         single("$set", single(PATH, &record))
     }
 
@@ -45,7 +57,8 @@ impl ChangeRecord {
             append_fields(&mut set, own);
         }
         put(&mut set, OWN, self.is_own_transaction);
-        put(&mut set, REPLACED, self.is_replacement);
+        put(&mut set, REPLACED, self.is_replacement());
+        put(&mut set, PIPELINE, self.is_pipeline());
         let mut update = with_replaced(operators, &[("$set", None)]);
         put(&mut update, "$set", &set);
         put(&mut update, "$inc", single(COUNT, 1));
@@ -80,7 +93,11 @@ impl ChangeRecord {
         let flag = |name| get(new, name).and_then(as_flag).unwrap_or_default();
         Some(Self {
             is_own_transaction: flag("own"),
-            is_replacement: flag("replaced"),
+            form: match (flag("replaced"), flag("pipeline")) {
+                (true, _) => UpdateForm::Replacement,
+                (false, true) => UpdateForm::Pipeline,
+                (false, false) => UpdateForm::Operators,
+            },
         })
     }
 }

@@ -12,6 +12,7 @@ use super::resume_token::{ItemPosition, ResumeToken};
 use super::update_description::{ItemUpdate, ItemVersions, UpdateDescription};
 use crate::command::arguments::with_replaced;
 use crate::command::document::get;
+use crate::command::update::UpdateForm;
 use crate::pattern::bucket::key::value_identity;
 use crate::pattern::shapes::BucketShape;
 
@@ -194,16 +195,11 @@ impl ItemEvents {
                         before: &before,
                         after: &after.item,
                     };
-                    let described =
-                        description.map_or(ItemUpdate::Unknown, |page| ItemUpdate::of(shape, page, versions));
-                    let update = match (recorded, described) {
-                        (
-                            Some(ChangeRecord {
-                                is_replacement: true, ..
-                            }),
-                            _,
-                        ) => ItemUpdate::Whole,
-                        (Some(_), ItemUpdate::Whole) => ItemUpdate::Unknown,
+                    let described = description.map(|page| ItemUpdate::of(shape, page, versions));
+                    let described = described.unwrap_or(ItemUpdate::Unknown(UpdateForm::Operators));
+                    let update = match (recorded.map(|record| record.form), described) {
+                        (Some(UpdateForm::Replacement), _) => ItemUpdate::Whole,
+                        (Some(form), ItemUpdate::Whole | ItemUpdate::Unknown(_)) => ItemUpdate::Unknown(form),
                         (_, described) => described,
                     };
                     changes.push(Change::changed(before, after, update));
@@ -235,10 +231,9 @@ impl Change {
                 is_in_transaction: true,
             };
         };
-        let operation = if record.is_replacement {
-            Operation::Replace
-        } else {
-            Operation::Update(UpdateDescription::between(&before, &item))
+        let operation = match record.form {
+            UpdateForm::Replacement => Operation::Replace,
+            form => Operation::Update(UpdateDescription::between(&before, &item, form)),
         };
         Self {
             operation,
@@ -253,7 +248,7 @@ impl Change {
         let operation = match update {
             ItemUpdate::Whole => Operation::Replace,
             ItemUpdate::Fields(description) => Operation::Update(description),
-            ItemUpdate::Unknown => Operation::Update(UpdateDescription::between(&before, &item)),
+            ItemUpdate::Unknown(form) => Operation::Update(UpdateDescription::between(&before, &item, form)),
         };
         Self {
             operation,

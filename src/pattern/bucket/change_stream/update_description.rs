@@ -7,7 +7,9 @@
 
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::difference::describe;
 use crate::command::document::{get, put};
+use crate::command::update::UpdateForm;
 use crate::pattern::bucket::key::same_bytes;
 use crate::pattern::shapes::BucketShape;
 
@@ -18,8 +20,9 @@ pub(super) enum ItemUpdate {
     Fields(UpdateDescription),
     /// The item was replaced.
     Whole,
-    /// mongod describes the array of items as a whole.
-    Unknown,
+    /// mongod describes the array of items as a whole. The form of the application's update: operators
+    /// without a record.
+    Unknown(UpdateForm),
 }
 
 /// Changed fields by path, as in mongod's `updateDescription`.
@@ -59,7 +62,7 @@ impl ItemUpdate {
                 return Self::Whole;
             }
             if path.as_str() == shape.items() {
-                return Self::Unknown;
+                return Self::Unknown(UpdateForm::Operators);
             }
             if let Some(field) = own.field(path.as_str()).filter(|field| !is_kept(field, value)) {
                 put(&mut description.updated, &field, value);
@@ -79,7 +82,7 @@ impl ItemUpdate {
             }
         }
         if description.is_empty() {
-            Self::Unknown
+            Self::Unknown(UpdateForm::Operators)
         } else {
             Self::Fields(description)
         }
@@ -110,12 +113,31 @@ impl ItemPath<'_> {
 }
 
 impl UpdateDescription {
-    /// The difference between two versions of an item, in the form of a pipeline's update: changed fields of
-    /// nested documents and elements of arrays by their own paths.
-    pub(super) fn between(before: &RawDocument, after: &RawDocument) -> Self {
+    /// The difference between two versions of an item: changed fields of nested documents and elements of
+    /// arrays by their own paths. After a pipeline, mongod describes a short value [as a whole](describe).
+    pub(super) fn between(before: &RawDocument, after: &RawDocument, form: UpdateForm) -> Self {
         let mut description = Self::default();
-        description.add_fields("", before, after);
+        if form != UpdateForm::Pipeline {
+            description.add_fields("", before, after);
+            return description;
+        }
+        // The stored item may have its fields in another order.
+        description.remove_fields("", before, after);
+        for (name, new) in after.iter().flatten() {
+            match get(before, name.as_str()) {
+                Some(old) => describe(&mut description, name.as_str(), old, new),
+                None => description.update(name.as_str(), new),
+            }
+        }
         description
+    }
+
+    pub(super) fn update(&mut self, path: &str, value: RawBsonRef<'_>) {
+        put(&mut self.updated, path, value);
+    }
+
+    pub(super) fn remove(&mut self, path: String) {
+        self.removed.push(path);
     }
 
     /// `{updatedFields, removedFields, truncatedArrays}`
@@ -131,19 +153,23 @@ impl UpdateDescription {
         self.updated.is_empty() && self.removed.is_empty() && self.truncated.is_empty()
     }
 
-    fn truncate(&mut self, field: &str, size: RawBsonRef<'_>) {
+    pub(super) fn truncate(&mut self, field: &str, size: RawBsonRef<'_>) {
         let mut truncated = RawDocumentBuf::new();
         truncated.append(cstr!("field"), field);
         truncated.append(cstr!("newSize"), size);
         self.truncated.push(truncated);
     }
 
-    fn add_fields(&mut self, prefix: &str, before: &RawDocument, after: &RawDocument) {
+    fn remove_fields(&mut self, prefix: &str, before: &RawDocument, after: &RawDocument) {
         for (name, _) in before.iter().flatten() {
             if get(after, name.as_str()).is_none() {
                 self.removed.push(joined(prefix, name.as_str()));
             }
         }
+    }
+
+    fn add_fields(&mut self, prefix: &str, before: &RawDocument, after: &RawDocument) {
+        self.remove_fields(prefix, before, after);
         for (name, new) in after.iter().flatten() {
             let path = joined(prefix, name.as_str());
             match get(before, name.as_str()) {
@@ -181,7 +207,7 @@ impl UpdateDescription {
     }
 }
 
-fn joined(prefix: &str, name: &str) -> String {
+pub(super) fn joined(prefix: &str, name: &str) -> String {
     if prefix.is_empty() {
         name.to_owned()
     } else {
@@ -222,7 +248,7 @@ mod tests {
             "truncatedArrays": [{ "field": "list", "newSize": 2 }],
         };
         assert_eq!(description.document(), expected);
-        assert!(matches!(ItemUpdate::of(&shape, &page, item(3)), ItemUpdate::Unknown));
+        assert!(matches!(ItemUpdate::of(&shape, &page, item(3)), ItemUpdate::Unknown(_)));
         let whole = rawdoc! { "updatedFields": { "history.1": { "_id": 1 } } };
         assert!(matches!(ItemUpdate::of(&shape, &whole, item(1)), ItemUpdate::Whole));
     }
@@ -237,6 +263,13 @@ mod tests {
             "removedFields": ["a.c"],
             "truncatedArrays": [{ "field": "list", "newSize": 2 }],
         };
-        assert_eq!(UpdateDescription::between(&before, &after).document(), expected);
+        let between = |form| UpdateDescription::between(&before, &after, form).document();
+        assert_eq!(between(UpdateForm::Operators), expected);
+        let expected = rawdoc! {
+            "updatedFields": { "a": { "b": 1, "d": 3 }, "list": [1, 4], "x": 5.0, "new": [] },
+            "removedFields": [],
+            "truncatedArrays": [],
+        };
+        assert_eq!(between(UpdateForm::Pipeline), expected);
     }
 }

@@ -6,6 +6,7 @@ use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 use crate::command::document::get;
 use crate::pattern::bucket::insert::ItemTimes;
 use crate::pattern::bucket::item::Item;
+use crate::pattern::bucket::item_index::SphereLocations;
 use crate::pattern::bucket::key::{Key, same_bytes};
 use crate::pattern::bucket::layout::{NewPage, TimeBounds, build};
 use crate::pattern::bucket::read::bucket::Bucket;
@@ -66,6 +67,7 @@ pub struct Packer<'a> {
     identity: Vec<u8>,
     open: Vec<Item>,
     bytes: i64,
+    locations: SphereLocations,
     /// The number of the page that is being filled.
     page: i32,
     /// The newest time on the page before.
@@ -124,6 +126,7 @@ impl<'a> Packer<'a> {
             key,
             open: Vec::new(),
             bytes: 0,
+            locations: SphereLocations::default(),
             page: 0,
             newest: None,
             reserved: None,
@@ -132,6 +135,14 @@ impl<'a> Packer<'a> {
             is_behind_late: false,
             is_first_to_be_marked: false,
         }
+    }
+
+    /// Keeps items apart that the `2dsphere` indexes of the collection do not accept on one page. `locations`
+    /// are those of an empty page.
+    #[must_use]
+    pub fn with_locations(mut self, locations: SphereLocations) -> Self {
+        self.locations = locations;
+        self
     }
 
     /// The [`Key::identity`] of the key.
@@ -175,6 +186,7 @@ impl<'a> Packer<'a> {
             self.close(true)
         };
         self.bytes = self.bytes.saturating_add(item.bytes());
+        self.locations.add(item.stored());
         self.open.push(item);
         full
     }
@@ -210,13 +222,15 @@ impl<'a> Packer<'a> {
     fn has_room_for(&self, item: &Item) -> bool {
         let count = u32::try_from(self.open.len()).unwrap_or(u32::MAX);
         let bytes = self.bytes.saturating_add(item.bytes());
-        count == 0 || (count < self.shape.max_items() && bytes <= i64::from(self.shape.max_bytes()))
+        let fits = count < self.shape.max_items() && bytes <= i64::from(self.shape.max_bytes());
+        count == 0 || (fits && self.locations.accept(item.stored()))
     }
 
     /// Ends the open page. Returns nothing for page 0, which is held back.
     fn close(&mut self, has_more: bool) -> Option<Packed> {
         let items = std::mem::take(&mut self.open);
         self.bytes = 0;
+        self.locations.clear();
         let times = self.shape.time().map(|_| ItemTimes::of(items.iter(), self.newest));
         let times = times.unwrap_or_default();
         self.newest = times.bounds.and_then(TimeBounds::newest);

@@ -5,6 +5,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use super::plan::{Elsewhere, InPlace, Planned, element};
 use crate::command::document::{array_of, first_field, get, single};
 use crate::command::error::{ErrorCode, WriteError};
+use crate::command::update::UpdateForm;
 use crate::command::value_text::value_text;
 use crate::pattern::bucket::change_stream::change_record::ChangeRecord;
 use crate::pattern::bucket::field_names::{check_changed, check_id};
@@ -33,7 +34,7 @@ pub fn of_replacement(
     let new = NewItem {
         item: replacement,
         counted,
-        is_replacement: true,
+        form: UpdateForm::Replacement,
     };
     become_whole(shape, found, new, mint)
 }
@@ -54,7 +55,7 @@ pub fn of_pipeline(
     let new = NewItem {
         item: made,
         counted: true,
-        is_replacement: false,
+        form: UpdateForm::Pipeline,
     };
     become_whole(shape, found, new, &mut KeepsTimestamps(mint))
 }
@@ -76,7 +77,7 @@ pub(super) fn of_computed(
     let new = NewItem {
         item: made,
         counted: false,
-        is_replacement: false,
+        form: UpdateForm::Operators,
     };
     become_whole(shape, found, new, &mut KeepsTimestamps(mint))
 }
@@ -93,8 +94,8 @@ struct NewItem<'a> {
     item: &'a RawDocument,
     /// Whether mongod counts it as modified even if nothing changes.
     counted: bool,
-    /// Whether the application replaces the item.
-    is_replacement: bool,
+    /// The application's update.
+    form: UpdateForm,
 }
 
 fn become_whole(
@@ -103,7 +104,7 @@ fn become_whole(
     NewItem {
         item: new,
         counted,
-        is_replacement,
+        form,
     }: NewItem<'_>,
     mint: &mut dyn IdSource,
 ) -> Result<Planned, Unsupported> {
@@ -146,17 +147,17 @@ fn become_whole(
     }
     let record = ChangeRecord {
         is_own_transaction: false,
-        is_replacement,
+        form,
     };
     let change = if dollar_field(item.stored()).is_some() {
         // `$set` would interpret the field as an operator.
         let mut stages = vec![in_place(shape, found, item.stored())];
-        stages.extend((shape.change_streams() && is_replacement).then(|| record.stage()));
+        stages.extend(shape.change_streams().then(|| record.stage()));
         InPlace::by_stages(array_of(&stages))
     } else {
         let update = single("$set", single(&element(shape, found), item.stored()));
         // Without a record, a change stream shows a whole new item as a replacement.
-        let is_recorded = shape.change_streams() && !is_replacement;
+        let is_recorded = shape.change_streams() && form != UpdateForm::Replacement;
         InPlace::new(if is_recorded { record.added_to(&update) } else { update })
     };
     Ok(Planned::InPlace(InPlace { counted, ..change }))

@@ -14,7 +14,7 @@ use crate::command::update::{Update, UpdateStatement};
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::update_by_id::{ItemUpdateById, UpdateRequest, in_terms_of_items};
 use crate::session::bucket::command::BucketCommand;
-use crate::session::bucket::duplicate_key::{FailedUpdate, in_application_terms};
+use crate::session::bucket::duplicate_key::{FailedUpdate, in_application_terms, needs_item};
 use crate::session::bucket::internal_transaction::{OwnTransaction, unlabelled};
 use crate::session::bucket::item_update::ItemUpdate;
 use crate::session::error::RunError;
@@ -113,7 +113,7 @@ pub(super) async fn one(
     let Some(change) = change(run, statement) else {
         return Ok(None);
     };
-    if !may_be_tried(run, &change, statement.upsert) {
+    if !may_be_tried(run, &change, statement.upsert) || needs_item(run).await? {
         return Ok(None);
     }
     let ids: RawArrayBuf = [command.statement_ids.of(index)].into_iter().collect();
