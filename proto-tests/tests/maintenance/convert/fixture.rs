@@ -18,7 +18,6 @@ pub(super) struct Fixture {
     pub(super) database: String,
     pub(super) shape: Shape,
     pub(super) proxy: Proxy,
-    pub(super) application: Connection,
     pub(super) direct: Connection,
 }
 
@@ -55,7 +54,6 @@ impl Fixture {
         let toml = shape.toml(&format!("{database}.{COLLECTION}"));
         let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(&toml))?;
         Ok(Self {
-            application: Connection::open(proxy.address())?,
             direct: Connection::open(mongod.address())?,
             shape,
             database,
@@ -80,10 +78,15 @@ impl Fixture {
         Ok(reply)
     }
 
+    /// A new connection: one that is idle during a conversion would be closed.
+    fn application(&self) -> Result<Connection> {
+        Connection::open(self.proxy.address())
+    }
+
     /// Runs a command through the proxy.
     pub(super) fn run(&mut self, mut command: Document) -> Result<Document> {
         command.insert("$db", &self.database);
-        let reply = self.application.command_ok(&command)?;
+        let reply = self.application()?.command_ok(&command)?;
         ensure!(reply.get_array("writeErrors").is_err(), "{reply}");
         Ok(reply)
     }
@@ -145,7 +148,7 @@ impl Fixture {
     /// The documents that the proxy returns, by `_id`.
     pub(super) fn seen(&mut self) -> Result<Vec<Document>> {
         let find = doc! { "find": COLLECTION, "sort": { "_id": 1 }, "$db": &self.database };
-        self.application.all(&find)
+        self.application()?.all(&find)
     }
 
     /// The names of the database's collections on the server, sorted.

@@ -76,7 +76,9 @@ fn noticed(act: impl Fn(&mut Connection, &str, i32) -> Result<()> + Sync) -> Res
         fixture.catalog()?
     );
     // It is left to be written to, and to be packed.
-    fixture.past(doc! { "insert": COLLECTION, "documents": [{ "_id": "new", "k": 1 }] })?;
+    let mut new = documents(1, 1).remove(0);
+    new.insert("_id", "new");
+    fixture.past(doc! { "insert": COLLECTION, "documents": [new] })?;
     let stored = fixture.stored(COLLECTION)?;
     fixture.pack()?;
     fixture.check_packed(&stored)
