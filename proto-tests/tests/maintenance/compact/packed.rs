@@ -92,9 +92,10 @@ impl Packing {
         Ok(self.pages()?.len())
     }
 
-    /// The database's collections, without UUIDs.
+    /// The database's collections by name, without UUIDs, which determine the order in which mongod lists them.
     fn list(&mut self) -> Result<Vec<Document>> {
         let mut listed = self.direct.all(&doc! { "listCollections": 1, "$db": &self.database })?;
+        listed.sort_by_key(|listed| listed.get_str("name").map(str::to_owned).unwrap_or_default());
         for listed in &mut listed {
             listed.remove("info");
         }
