@@ -19,6 +19,8 @@ use super::fixture::{COLLECTION, document};
 const ENDED: [i32; 4] = [121, 361, 72, 112];
 /// The pause between two writes: the tests convert with an unoptimised build.
 const PAUSE: Duration = Duration::from_millis(10);
+/// Writes of a writer.
+const WRITES: u32 = 300;
 /// Documents of a writer.
 const IDS: i32 = 200;
 
@@ -65,7 +67,8 @@ fn write(place: &Place, number: i32) -> Result<BTreeMap<i32, Document>> {
     let mut connection = Connection::open(place.address)?;
     let mut random = ChaCha8Rng::seed_from_u64(u64::try_from(number)?);
     let mut stored = BTreeMap::new();
-    loop {
+    // Bounded: on a busy machine, writers could be faster than the conversion for ever.
+    for _ in 0..WRITES {
         let n = 100_000 + number * IDS + random.random_range(0..IDS);
         let (command, after) = match stored.get(&n).cloned() {
             None => {
