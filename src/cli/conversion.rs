@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 
 use super::ConfigFile;
-use crate::maintenance::convert::{ConvertOptions, ConvertTask};
+use crate::maintenance::convert::{ConvertOptions, ConvertTask, MissingFields};
 
 #[derive(Debug, Args)]
 #[group(id = "task", multiple = false)]
@@ -35,12 +35,15 @@ pub(super) struct Convert {
     namespace: String,
     #[command(flatten)]
     direction: ConvertDirection,
+    /// Accepts a key, time or renamed field of the shape that no document has.
+    #[arg(long)]
+    allow_missing_key: bool,
     /// Requires that all programs that write are stopped. A standalone server requires this, because it has
     /// no change streams.
     #[arg(long)]
     offline: bool,
     /// Reads all documents and reports what would be refused. Writes nothing.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["back", "finish"])]
     dry_run: bool,
 }
 
@@ -51,6 +54,11 @@ impl Convert {
             task: self.task(),
             is_offline: self.offline,
             is_dry_run: self.dry_run,
+            missing: if self.allow_missing_key {
+                MissingFields::Allowed
+            } else {
+                MissingFields::Refused
+            },
         }
     }
 
@@ -83,6 +91,7 @@ impl Verify {
             task: ConvertTask::Verify,
             is_offline: false,
             is_dry_run: false,
+            missing: MissingFields::Refused,
         }
     }
 }

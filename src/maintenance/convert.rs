@@ -34,6 +34,7 @@ use self::record::{Phase, Record};
 use super::check::server;
 use super::compact::stopped_by_signals;
 use super::finding::{Finding, Findings};
+pub(crate) use super::inspect::MissingFields;
 use super::swap::{Freezing, Halt, SwapKind, concurrent_runs};
 use super::upstream::{self, ShapedCollection};
 use crate::config::Config;
@@ -75,6 +76,8 @@ pub(crate) struct ConvertOptions<'a> {
     pub(crate) is_offline: bool,
     /// Whether nothing is written.
     pub(crate) is_dry_run: bool,
+    /// The handling of fields of the shape that no plain document has.
+    pub(crate) missing: MissingFields,
 }
 
 /// Converts a collection and prints the result.

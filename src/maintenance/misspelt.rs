@@ -96,15 +96,17 @@ async fn in_another_database(target: &ShapedCollection, shapes: &Shapes) -> Opti
     None
 }
 
-/// Whether two names differ only in the order of their letters, in case, `_` and `-`.
+/// Whether two names differ only in the order of their letters, in case, `_` and `-`. Numbers are equal,
+/// because they often distinguish tenants.
 fn has_same_letters(one: &str, other: &str) -> bool {
-    let letters = |name: &str| {
-        let mut letters: Vec<char> = name.to_lowercase().chars().collect();
-        letters.retain(|letter| !['_', '-'].contains(letter));
+    let parts = |name: &str| -> (Vec<char>, Vec<char>) {
+        let characters = name.chars().filter(|character| !['_', '-'].contains(character));
+        let lowercase = characters.flat_map(char::to_lowercase);
+        let (digits, mut letters): (Vec<char>, Vec<char>) = lowercase.partition(char::is_ascii_digit);
         letters.sort_unstable();
-        letters
+        (digits, letters)
     };
-    letters(one) == letters(other)
+    parts(one) == parts(other)
 }
 
 /// Whether two names differ only in digits, such as `trades_2025` and `trades_2026`.
@@ -123,6 +125,8 @@ mod tests {
         assert!(has_same_letters("webShop", "web_shop"));
         assert!(!has_same_letters("tenant_a", "tenant_b"));
         assert!(!has_same_letters("shop", "shop_eu"));
+        assert!(has_same_letters("shop_214", "shpo_214"));
+        assert!(!has_same_letters("shop_214", "shpo_124"));
     }
 
     #[test]

@@ -209,7 +209,7 @@ impl Request<'_> {
         if let (Layout::Plain, Layout::Pages(options)) = (&plan.from, &plan.to) {
             let target = subject.target(&plan.from, &plan.to)?;
             let shape = BucketShape::new((**options).clone()).map_err(|_| Halt::Misfit)?;
-            let fitness = Fitness::of_documents(&target, &shape);
+            let fitness = Fitness::of_documents(&target, &shape, self.options.missing);
             return Ok(fitness.look_at_documents(self.stop, findings).await?.is_some());
         }
         Ok(true)

@@ -48,6 +48,10 @@ impl Side {
     /// All documents, in this order. mongod sorts them on disk if no index has their order.
     pub(super) async fn scan(&self, order: RawDocumentBuf) -> Result<Cursor<RawDocumentBuf>, Halt> {
         let mut find = single("find", self.collection.as_str());
+        if self.is_replicated {
+            // A document that is rolled back has no event.
+            find.append(cstr!("readConcern"), single("level", "majority"));
+        }
         if !order.is_empty() {
             find.append(cstr!("sort"), order);
             find.append(cstr!("allowDiskUse"), true);

@@ -173,10 +173,13 @@ impl Conversion<'_> {
         if by.is_replaced(&self.record.copy).await? {
             return Ok(());
         }
-        // After the copy is dropped, a late rename fails.
-        by.drop(&copy, Some(&self.record.copy)).await?;
-        if by.is_replaced(&self.record.copy).await? {
-            return Ok(());
+        if dropped.is_some() {
+            // After the copy is dropped, a late rename fails. A rename to a free name fails after the name is
+            // given back.
+            by.drop(&copy, Some(&self.record.copy)).await?;
+            if by.is_replaced(&self.record.copy).await? {
+                return Ok(());
+            }
         }
         renamed.and(Err(Halt::Words("another program renamed the copy".to_owned())))
     }
@@ -248,6 +251,16 @@ pub(super) async fn thaw_kept(by: Freezing<'_>, stop: &CancellationToken) -> Res
     Frozen::fence(by, &described, stop).await?.thaw().await
 }
 
+/// Whether plain documents were swapped, and their pages were replaced since, as `compact` does.
+async fn was_swapped(by: Freezing<'_>, source: &Binary) -> Result<bool, Halt> {
+    let target = by.target;
+    let is_there = description(&target.database, &target.collection).await?.is_some();
+    let is_copy_there = description(&target.database, &copy_name(&target.collection))
+        .await?
+        .is_some();
+    Ok(is_there && !is_copy_there && has_begun(by, source).await?)
+}
+
 /// Completes a swap of a killed run after its commit point, or undoes it. Returns the new record. `None`:
 /// nothing is left of the conversion.
 pub(super) async fn recover(
@@ -261,7 +274,7 @@ pub(super) async fn recover(
         // After the copy is dropped, a late rename fails.
         by.drop(&copy_name(&target.collection), Some(&record.copy)).await?;
     }
-    let is_swapped = by.is_replaced(&record.copy).await?;
+    let is_swapped = by.is_replaced(&record.copy).await? || (is_plain && was_swapped(by, &record.source).await?);
     if is_swapped && is_plain {
         thaw_kept(by, stop).await?;
         record.phase = Phase::Done;

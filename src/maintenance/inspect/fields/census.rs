@@ -28,7 +28,7 @@ pub(crate) enum MissingFields {
 /// A field in the configuration of a shape.
 #[derive(Debug)]
 struct ConfiguredField {
-    /// What the shape uses it for, in words.
+    /// Its role in the shape, such as "key", for a report.
     role: &'static str,
     name: String,
     is_present: bool,
@@ -185,7 +185,7 @@ impl FieldCensus {
             .flat_map(|level| level.absent().map(|field| level.explain(field)));
         let finding = |text: String| match missing {
             MissingFields::Refused => {
-                let remedy = "if the name is right, run `mongoshape setup --allow-missing-key`";
+                let remedy = "if the name is right, run `mongoshape setup` or `convert` with `--allow-missing-key`";
                 Finding::error(namespace, format!("{text} ({remedy})"))
             }
             MissingFields::Allowed => Finding::note(namespace, text),

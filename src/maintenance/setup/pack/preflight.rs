@@ -79,12 +79,16 @@ impl<'a> Fitness<'a> {
     }
 
     /// Checks documents only.
-    pub(in crate::maintenance) fn of_documents(target: &'a ShapedCollection, shape: &'a BucketShape) -> Self {
+    pub(in crate::maintenance) fn of_documents(
+        target: &'a ShapedCollection,
+        shape: &'a BucketShape,
+        missing: MissingFields,
+    ) -> Self {
         let (there, stored) = (Vec::new(), Vec::new());
         Self {
             target,
             shape,
-            missing: MissingFields::Refused,
+            missing,
             unfit: Vec::new(),
             indexes: TakenOver { there, stored },
         }
