@@ -1,5 +1,4 @@
-//! Mistakes in a configuration, missing rights and writes that bypass the proxy: `setup` stops before its first
-//! write, and says what is wrong.
+//! Mistakes in a configuration, and missing rights: `setup` reports them and ends before its first write.
 
 mod fields;
 mod fixture;

@@ -10,6 +10,7 @@ mod forecast;
 mod guard_rails;
 mod outlier_setup;
 mod pack;
+mod plain_collection;
 mod refused_unique_indexes;
 mod unique_indexes;
 mod validators;

@@ -5,7 +5,7 @@ use bson::{Document, rawdoc};
 
 use super::Conversion;
 use super::changes::{Changes, is_lost};
-use super::prepare::{drop_named, uuid_named};
+use super::prepare::uuid_named;
 use super::record::Phase;
 use crate::command::collection::{IMAGES, VALIDATION};
 use crate::command::document::{array_of, get, single};
@@ -33,7 +33,7 @@ impl Conversion<'_> {
         if start == Start::WithNewCopy {
             let database = &self.target.database;
             let copy = copy_name(&self.target.collection);
-            drop_named(database, &copy).await?;
+            self.by().drop(&copy, None).await?;
             self.mirror.copy.run("create", &parts.create).await?;
             if !parts.indexes.is_empty() {
                 let mut indexes = RawDocumentBuf::new();

@@ -34,9 +34,9 @@ impl Ids {
         self.0.is_empty()
     }
 
-    /// The identities, which equal `_id`s share.
-    pub(super) fn identities(&self) -> impl Iterator<Item = &Vec<u8>> {
-        self.0.keys()
+    /// The identities, which equal `_id`s share, with the `_id`s.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Vec<u8>, &RawBson)> {
+        self.0.iter()
     }
 
     pub(super) fn values(&self) -> impl Iterator<Item = &RawBson> {

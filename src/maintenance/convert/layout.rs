@@ -119,7 +119,7 @@ impl Layout {
             .map_err(invalid)
     }
 
-    /// The finding if documents of this layout have no unique `_id`s, by which a conversion identifies them.
+    /// An error if `_id`s are not unique in this layout. A conversion identifies a document by its `_id`.
     pub(super) fn unfit(&self, namespace: &str) -> Option<Finding> {
         match self {
             Self::Pages(options) if options.item_ids != ItemIds::Unique => {

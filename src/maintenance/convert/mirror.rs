@@ -1,12 +1,10 @@
 //! Makes documents of the copy equal to those of the collection.
 
-use std::collections::HashMap;
-
 use bson::Timestamp;
 use bson::raw::{RawBson, RawBsonRef, RawDocument};
 
 use super::ids::Ids;
-use super::side::{DocumentChange, Side, is_equal};
+use super::side::{DocumentChange, Found, Side, is_equal};
 use crate::command::document::get;
 use crate::maintenance::swap::Halt;
 
@@ -45,7 +43,7 @@ impl Mirror {
         let wanted = self.source.by_ids(ids, since).await?;
         let there = self.copy.by_ids(ids, None).await?;
         let mut changes = CopyChanges::of(&self.placing);
-        for identity in ids.identities() {
+        for (identity, _) in ids.iter() {
             changes.add(
                 wanted.get(identity).map(|found| &**found),
                 there.get(identity).map(|found| &**found),
@@ -72,13 +70,9 @@ impl Mirror {
 }
 
 /// The `_id`s whose documents differ.
-fn different(
-    ids: &Ids,
-    wanted: &HashMap<Vec<u8>, bson::RawDocumentBuf>,
-    there: &HashMap<Vec<u8>, bson::RawDocumentBuf>,
-) -> Ids {
+fn different(ids: &Ids, wanted: &Found, there: &Found) -> Ids {
     let mut differing = Ids::default();
-    for (identity, id) in ids.identities().zip(ids.values()) {
+    for (identity, id) in ids.iter() {
         let is_same = match (wanted.get(identity), there.get(identity)) {
             (Some(one), Some(other)) => is_equal(one, other),
             (None, None) => true,

@@ -56,7 +56,7 @@ impl Request<'_> {
         match self.options.task {
             ConvertTask::ToShape | ConvertTask::ToPlain => self.convert(&subject, record, findings).await,
             ConvertTask::Back => self.back(&subject, record, findings).await,
-            ConvertTask::Finish => finish(&subject, record, findings).await,
+            ConvertTask::Finish => self.finish(&subject, record, findings).await,
             ConvertTask::Verify => self.verify(&subject, record, findings).await,
         }
     }
@@ -246,19 +246,39 @@ impl Request<'_> {
         self.start(subject, record, Start::WithTheCopy, findings).await
     }
 
+    /// Drops the collection in its former layout.
+    async fn finish(self, subject: &Subject, record: Option<Record>, findings: &mut Findings) -> Result<(), Halt> {
+        let Some(record) = record else {
+            return Err(Halt::Words("there is no conversion to finish".to_owned()));
+        };
+        if record.phase != Phase::Done {
+            let words =
+                "the conversion is in progress; run `mongoshape convert` again to continue, or with --back to end it";
+            return Err(Halt::Words(words.to_owned()));
+        }
+        let target = subject.target(&record.from, &record.to)?;
+        let by = self.freezing(&target, &record.from);
+        by.drop(&kept_name(&subject.collection), Some(&record.source)).await?;
+        by.drop(&record_name(&subject.collection), None).await?;
+        let text = format!("the collection of {} was dropped", record.from);
+        findings.add(&Finding::fine(&subject.namespace, text));
+        Ok(())
+    }
+
     /// Returns to the layout before the last conversion, or ends a conversion that has not swapped.
     async fn back(self, subject: &Subject, record: Option<Record>, findings: &mut Findings) -> Result<(), Halt> {
         let Some(record) = record else {
             return Err(Halt::Words("there is no conversion to undo".to_owned()));
         };
         if record.phase != Phase::Done {
-            let copy = copy_name(&subject.collection);
-            drop_uuid(&subject.database, &copy, &record.copy).await?;
+            let target = subject.target(&record.from, &record.to)?;
+            let by = self.freezing(&target, &record.from);
+            by.drop(&copy_name(&subject.collection), Some(&record.copy)).await?;
             if !record.from.is_plain() && !record.had_images {
                 let images = doc! { "collMod": &subject.collection, IMAGES: { "enabled": false } };
                 subject.database.run_command(images).await?;
             }
-            drop_named(&subject.database, &record_name(&subject.collection)).await?;
+            by.drop(&record_name(&subject.collection), None).await?;
             findings.add(&Finding::fine(
                 &subject.namespace,
                 "the conversion was ended; the collection is as before",
@@ -424,43 +444,8 @@ impl Subject {
     }
 }
 
-/// Drops the collection in its former layout.
-async fn finish(subject: &Subject, record: Option<Record>, findings: &mut Findings) -> Result<(), Halt> {
-    match record {
-        None => Err(Halt::Words("there is no conversion to finish".to_owned())),
-        Some(record) if record.phase == Phase::Done => {
-            drop_uuid(&subject.database, &kept_name(&subject.collection), &record.source).await?;
-            drop_named(&subject.database, &record_name(&subject.collection)).await?;
-            findings.add(&Finding::fine(
-                &subject.namespace,
-                format!("the collection of {} was dropped", record.from),
-            ));
-            Ok(())
-        }
-        Some(_) => {
-            let words =
-                "the conversion is in progress; run `mongoshape convert` again to continue, or with --back to end it";
-            Err(Halt::Words(words.to_owned()))
-        }
-    }
-}
-
 /// The UUID of the collection with this name.
 pub(super) async fn uuid_named(database: &Database, name: &str) -> Result<Option<Binary>, Halt> {
     let described = description(database, name).await?;
     described.map(|described| uuid_of(&described)).transpose()
-}
-
-async fn drop_uuid(database: &Database, name: &str, uuid: &Binary) -> Result<(), Halt> {
-    if uuid_named(database, name).await?.as_ref() == Some(uuid) {
-        drop_named(database, name).await?;
-    }
-    Ok(())
-}
-
-pub(super) async fn drop_named(database: &Database, name: &str) -> Result<(), Halt> {
-    if description(database, name).await?.is_some() {
-        database.run_command(doc! { "drop": name }).await?;
-    }
-    Ok(())
 }

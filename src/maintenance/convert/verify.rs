@@ -118,7 +118,7 @@ impl Conversion<'_> {
             if batch.len() >= AT_ONCE || document.is_none() {
                 let ids = std::mem::take(&mut batch);
                 let there = self.mirror.source.by_ids(&ids, None).await?;
-                for (identity, id) in ids.identities().zip(ids.values()) {
+                for (identity, id) in ids.iter() {
                     if !there.contains_key(identity) {
                         surplus.add(id.as_raw_bson_ref());
                     }

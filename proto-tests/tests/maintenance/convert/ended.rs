@@ -18,10 +18,14 @@ fn nothing_is_written_by_a_dry_run_or_after_a_refusal() -> Result<()> {
         printed.contains("inspected 100 documents: all can be packed"),
         "{printed}"
     );
-    assert!(fixture.refused(&["--back"])?.contains("there is no conversion to undo"));
     assert!(
         fixture
-            .refused(&["--finish"])?
+            .convert_refused(&["--back"])?
+            .contains("there is no conversion to undo")
+    );
+    assert!(
+        fixture
+            .convert_refused(&["--finish"])?
             .contains("there is no conversion to finish")
     );
     assert!(
@@ -30,7 +34,7 @@ fn nothing_is_written_by_a_dry_run_or_after_a_refusal() -> Result<()> {
             .contains("contains plain documents already")
     );
     fixture.past(doc! { "insert": COLLECTION, "documents": [{ "_id": "array", "k": [1] }] })?;
-    let printed = fixture.refused(&[])?;
+    let printed = fixture.convert_refused(&[])?;
     assert!(
         printed.contains("1 of 101 documents cannot be items of this shape"),
         "{printed}"
@@ -46,7 +50,11 @@ fn documents_without_unique_ids_are_refused() -> Result<()> {
         ..Shape::new(&["k"])
     };
     let mut fixture = Fixture::with(mongod::shared_replica_set(), shape, &documents(10))?;
-    assert!(fixture.refused(&[])?.contains("that requires item_ids = \"unique\""));
+    assert!(
+        fixture
+            .convert_refused(&[])?
+            .contains("that requires item_ids = \"unique\"")
+    );
     assert_eq!(fixture.collections()?, [COLLECTION]);
     Ok(())
 }
@@ -54,7 +62,7 @@ fn documents_without_unique_ids_are_refused() -> Result<()> {
 #[test]
 fn a_document_that_cannot_be_packed_ends_the_conversion() -> Result<()> {
     let mut fixture = Fixture::with(mongod::shared_replica_set(), with_time(), &documents(20_000))?;
-    let mut run = fixture.start(&[])?;
+    let mut run = fixture.start_convert(&[])?;
     while !fixture.collections()?.contains(&COPY.to_owned()) {}
     fixture.past(doc! { "insert": COLLECTION, "documents": [{ "_id": "array", "k": [1] }] })?;
     assert!(!run.wait()?.success());
@@ -74,7 +82,7 @@ fn the_way_back_has_all_later_writes() -> Result<()> {
     fixture.run(doc! { "delete": COLLECTION, "deletes": [{ "q": { "n": 7 }, "limit": 1 }] })?;
     fixture
         .run(doc! { "update": COLLECTION, "updates": [{ "q": { "n": 8 }, "u": { "$set": { "k": 100, "x": 1 } } }] })?;
-    let expected = sorted_fields(fixture.seen()?);
+    let expected = fixture.items()?;
     let (is_well, printed) = fixture.try_verb("verify", &[])?;
     assert!(!is_well && printed.contains("3 of 500 documents differ"), "{printed}");
     fixture.convert(&["--back"])?;
@@ -86,11 +94,11 @@ fn the_way_back_has_all_later_writes() -> Result<()> {
 #[test]
 fn a_standalone_is_converted_offline() -> Result<()> {
     let mut fixture = Fixture::with(mongod::shared(), with_time(), &documents(500))?;
-    assert!(fixture.refused(&[])?.contains("use --offline"));
+    assert!(fixture.convert_refused(&[])?.contains("use --offline"));
     let expected = sorted_fields(fixture.stored(COLLECTION)?);
     fixture.convert(&["--offline"])?;
     fixture.check_pages()?;
-    assert_eq!(sorted_fields(fixture.seen()?), expected);
+    assert_eq!(fixture.items()?, expected);
     fixture.convert(&["--finish"])?;
     fixture.convert(&["--to", "plain", "--offline"])?;
     assert_eq!(sorted_fields(fixture.stored(COLLECTION)?), expected);

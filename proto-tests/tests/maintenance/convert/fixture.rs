@@ -1,34 +1,18 @@
-//! A collection, and the commands that convert it.
+//! The commands that convert a collection.
 
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{DateTime, Document, doc};
 use proto_tests::proxy::find_binary;
-use proto_tests::raw::Connection;
-use proto_tests::{Mongod, Proxy, ProxyOptions, Shape, database_name, invariants};
+use proto_tests::{Shape, invariants};
 use rustix::process::Signal;
 
-pub(super) const COLLECTION: &str = "items";
+pub(super) use crate::plain_collection::{COLLECTION, PlainCollection as Fixture, sorted, with_time};
+
 pub(super) const COPY: &str = "items.mongoshape_convert";
 pub(super) const KEPT: &str = "items.mongoshape_kept";
 pub(super) const RECORD: &str = "items.mongoshape_conversion";
-
-pub(super) struct Fixture {
-    pub(super) database: String,
-    pub(super) shape: Shape,
-    pub(super) proxy: Proxy,
-    pub(super) direct: Connection,
-}
-
-/// A shape by time, with a field that is stored under another name.
-pub(super) fn with_time() -> Shape {
-    Shape {
-        time: Some("at".to_owned()),
-        rename: vec![("quantity".to_owned(), "qty".to_owned())],
-        ..Shape::new(&["k"])
-    }
-}
 
 /// A document that differs in some fields from the others.
 pub(super) fn document(n: i32) -> Document {
@@ -48,49 +32,6 @@ pub(super) fn document(n: i32) -> Document {
 }
 
 impl Fixture {
-    /// A collection without documents, before a proxy with this shape.
-    pub(super) fn open(mongod: &Mongod, shape: Shape) -> Result<Self> {
-        let database = database_name();
-        let toml = shape.toml(&format!("{database}.{COLLECTION}"));
-        let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(&toml))?;
-        Ok(Self {
-            direct: Connection::open(mongod.address())?,
-            shape,
-            database,
-            proxy,
-        })
-    }
-
-    /// The same with these plain documents.
-    pub(super) fn with(mongod: &Mongod, shape: Shape, documents: &[Document]) -> Result<Self> {
-        let mut fixture = Self::open(mongod, shape)?;
-        for part in documents.chunks(10_000) {
-            fixture.past(doc! { "insert": COLLECTION, "documents": part })?;
-        }
-        Ok(fixture)
-    }
-
-    /// Runs a command past the proxy.
-    pub(super) fn past(&mut self, mut command: Document) -> Result<Document> {
-        command.insert("$db", &self.database);
-        let reply = self.direct.command_ok(&command)?;
-        ensure!(reply.get_array("writeErrors").is_err(), "{reply}");
-        Ok(reply)
-    }
-
-    /// A new connection: one that is idle during a conversion would be closed.
-    fn application(&self) -> Result<Connection> {
-        Connection::open(self.proxy.address())
-    }
-
-    /// Runs a command through the proxy.
-    pub(super) fn run(&mut self, mut command: Document) -> Result<Document> {
-        command.insert("$db", &self.database);
-        let reply = self.application()?.command_ok(&command)?;
-        ensure!(reply.get_array("writeErrors").is_err(), "{reply}");
-        Ok(reply)
-    }
-
     fn namespace(&self) -> String {
         format!("{}.{COLLECTION}", self.database)
     }
@@ -112,7 +53,7 @@ impl Fixture {
     }
 
     /// Converts a collection that is refused. The output.
-    pub(super) fn refused(&self, options: &[&str]) -> Result<String> {
+    pub(super) fn convert_refused(&self, options: &[&str]) -> Result<String> {
         let (is_well, printed) = self.try_verb("convert", options)?;
         ensure!(!is_well, "{printed}");
         Ok(printed)
@@ -132,23 +73,11 @@ impl Fixture {
     }
 
     /// Begins to convert.
-    pub(super) fn start(&self, options: &[&str]) -> Result<Child> {
+    pub(super) fn start_convert(&self, options: &[&str]) -> Result<Child> {
         let mut command = Command::new(find_binary()?);
         command.args(["convert", "--namespace", &self.namespace(), "--config"]);
         command.arg(self.proxy.config_file()).args(options);
         Ok(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
-    }
-
-    /// The documents of a collection of the server itself, by `_id`.
-    pub(super) fn stored(&mut self, collection: &str) -> Result<Vec<Document>> {
-        let find = doc! { "find": collection, "sort": { "_id": 1 }, "$db": &self.database };
-        self.direct.all(&find)
-    }
-
-    /// The documents that the proxy returns, by `_id`.
-    pub(super) fn seen(&mut self) -> Result<Vec<Document>> {
-        let find = doc! { "find": COLLECTION, "sort": { "_id": 1 }, "$db": &self.database };
-        self.application()?.all(&find)
     }
 
     /// The names of the database's collections on the server, sorted.
@@ -170,12 +99,7 @@ impl Fixture {
     }
 }
 
-/// The documents with their fields sorted by name: the order of an item's fields may differ.
+/// The documents with the fields of each in the order of their names.
 pub(super) fn sorted_fields(documents: Vec<Document>) -> Vec<Document> {
-    let sorted = |document: Document| {
-        let mut fields: Vec<_> = document.into_iter().collect();
-        fields.sort_by(|(one, _), (other, _)| one.cmp(other));
-        fields.into_iter().collect()
-    };
     documents.into_iter().map(sorted).collect()
 }

@@ -4,29 +4,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use bson::{Binary, Bson, Document, doc};
+use bson::{Document, doc};
 use proto_tests::{Shape, mongod};
 
 use super::fixture::{COLLECTION, Fixture, document, sorted_fields, with_time};
 use super::writers::{Place, Writers};
 
-/// The UUID of the collection.
-fn uuid(fixture: &mut Fixture) -> Result<Binary> {
-    let filter = doc! { "name": COLLECTION };
-    let listed = fixture
-        .direct
-        .all(&doc! { "listCollections": 1, "filter": filter, "$db": &fixture.database })?;
-    match listed[0].get_document("info")?.get("uuid") {
-        Some(Bson::Binary(uuid)) => Ok(uuid.clone()),
-        other => anyhow::bail!("{other:?}"),
-    }
-}
-
 fn directly(fixture: &mut Fixture) -> Result<Place> {
     Ok(Place {
         address: mongod::shared_replica_set().address(),
         database: fixture.database.clone(),
-        uuid: Some(uuid(fixture)?),
+        uuid: fixture.uuid(COLLECTION)?,
     })
 }
 
@@ -72,7 +60,7 @@ fn nothing_is_lost_from_plain_documents_to_pages() -> Result<()> {
     let writers = Writers::start(&directly(&mut fixture)?, 3);
     let printed = fixture.convert(&[])?;
     let written = writers.join()?;
-    check(fixture.seen()?, 5000, written)?;
+    check(fixture.items()?, 5000, written)?;
     assert!(printed.contains("swapped: writes were held for"), "{printed}");
     fixture.shape.items_change = true;
     fixture.check_pages()
@@ -97,14 +85,14 @@ fn killed_runs_are_continued() -> Result<()> {
     let mut fixture = Fixture::with(mongod::shared_replica_set(), with_time(), &documents)?;
     let writers = Writers::start(&directly(&mut fixture)?, 2);
     for milliseconds in [300, 900, 1600] {
-        let mut run = fixture.start(&[])?;
+        let mut run = fixture.start_convert(&[])?;
         std::thread::sleep(Duration::from_millis(milliseconds));
         run.kill()?;
         run.wait()?;
     }
     fixture.convert(&[])?;
     let written = writers.join()?;
-    check(fixture.seen()?, 8000, written)
+    check(fixture.items()?, 8000, written)
 }
 
 #[test]
@@ -121,7 +109,7 @@ fn pages_get_another_shape() -> Result<()> {
     let writers = Writers::start(&by_proxy(&fixture), 3);
     fixture.reshape(shape)?;
     let written = writers.join()?;
-    check(fixture.seen()?, 2000, written)?;
+    check(fixture.items()?, 2000, written)?;
     fixture.shape.items_change = true;
     fixture.check_pages()
 }

@@ -1,35 +1,18 @@
-//! A collection of plain documents, and a proxy with a bucket shape for it.
+//! The commands that pack a collection.
 
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use bson::{Binary, Bson, DateTime, Document, doc};
-use proto_tests::invariants;
+use bson::{DateTime, Document, doc};
 use proto_tests::proxy::find_binary;
-use proto_tests::raw::Connection;
-use proto_tests::{Mongod, Proxy, ProxyOptions, Shape, database_name};
+use proto_tests::{Shape, invariants};
 use rustix::process::{Pid, Signal, kill_process};
 
-pub(super) const COLLECTION: &str = "items";
+use crate::plain_collection::sorted;
+pub(super) use crate::plain_collection::{COLLECTION, PlainCollection as Fixture, with_time};
+
 pub(super) const COPY: &str = "items.mongoshape_pack";
 pub(super) const KEPT: &str = "items.mongoshape_plain";
-
-pub(super) struct Fixture {
-    pub(super) database: String,
-    pub(super) shape: Shape,
-    pub(super) proxy: Proxy,
-    pub(super) application: Connection,
-    pub(super) direct: Connection,
-}
-
-/// A shape by time, with a field that is stored under another name.
-pub(super) fn with_time() -> Shape {
-    Shape {
-        time: Some("at".to_owned()),
-        rename: vec![("quantity".to_owned(), "qty".to_owned())],
-        ..Shape::new(&["k"])
-    }
-}
 
 /// Documents of so many keys, which do not come in the order of their times.
 pub(super) fn documents(count: i32, keys: i32) -> Vec<Document> {
@@ -41,44 +24,6 @@ pub(super) fn documents(count: i32, keys: i32) -> Vec<Document> {
 }
 
 impl Fixture {
-    pub(super) fn open(mongod: &Mongod, shape: Shape) -> Result<Self> {
-        let database = database_name();
-        let toml = shape.toml(&format!("{database}.{COLLECTION}"));
-        let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(&toml))?;
-        Ok(Self {
-            application: Connection::open(proxy.address())?,
-            direct: Connection::open(mongod.address())?,
-            shape,
-            database,
-            proxy,
-        })
-    }
-
-    /// The same with these documents, written past the proxy.
-    pub(super) fn with(mongod: &Mongod, shape: Shape, documents: &[Document]) -> Result<Self> {
-        let mut fixture = Self::open(mongod, shape)?;
-        for part in documents.chunks(10_000) {
-            fixture.past(doc! { "insert": COLLECTION, "documents": part })?;
-        }
-        Ok(fixture)
-    }
-
-    /// Runs a command past the proxy.
-    pub(super) fn past(&mut self, mut command: Document) -> Result<Document> {
-        command.insert("$db", &self.database);
-        let reply = self.direct.command_ok(&command)?;
-        ensure!(reply.get_array("writeErrors").is_err(), "{reply}");
-        Ok(reply)
-    }
-
-    /// Runs a command through the proxy.
-    pub(super) fn run(&mut self, mut command: Document) -> Result<Document> {
-        command.insert("$db", &self.database);
-        let reply = self.application.command_ok(&command)?;
-        ensure!(reply.get_array("writeErrors").is_err(), "{reply}");
-        Ok(reply)
-    }
-
     /// Packs. Returns whether the run succeeded, and its output.
     pub(super) fn try_pack(&self) -> Result<(bool, String)> {
         let output = self.proxy.run_with("setup", &["--pack"])?;
@@ -114,18 +59,6 @@ impl Fixture {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// What a collection of the database holds, by `_id`.
-    pub(super) fn stored(&mut self, collection: &str) -> Result<Vec<Document>> {
-        let find = doc! { "find": collection, "sort": { "_id": 1 }, "$db": &self.database };
-        self.direct.all(&find)
-    }
-
-    /// What the application reads, by `_id`, with fields in the order of their names.
-    pub(super) fn items(&mut self) -> Result<Vec<Document>> {
-        let find = doc! { "find": COLLECTION, "sort": { "_id": 1 }, "$db": &self.database };
-        Ok(self.application.all(&find)?.into_iter().map(sorted).collect())
-    }
-
     /// Every collection of the database with its options and UUID, and every index, past the proxy.
     pub(super) fn catalog(&mut self) -> Result<Vec<Document>> {
         let list = doc! { "listCollections": 1, "$db": &self.database };
@@ -138,16 +71,6 @@ impl Fixture {
             all.extend(self.direct.all(&indexes)?);
         }
         Ok(all)
-    }
-
-    pub(super) fn uuid(&mut self, collection: &str) -> Result<Option<Binary>> {
-        let list = doc! { "listCollections": 1, "filter": { "name": collection }, "$db": &self.database };
-        let listed = self.direct.all(&list)?;
-        let Some(listed) = listed.first() else { return Ok(None) };
-        match listed.get_document("info")?.get("uuid") {
-            Some(Bson::Binary(uuid)) => Ok(Some(uuid.clone())),
-            _ => Ok(None),
-        }
     }
 
     /// Fails unless pages have these documents, the original is kept, and the application can write.
@@ -183,13 +106,6 @@ pub(super) fn thawed(mut catalog: Vec<Document>) -> Vec<Document> {
         }
     }
     catalog
-}
-
-/// The shape's own key comes first in an item.
-pub(super) fn sorted(document: Document) -> Document {
-    let mut fields: Vec<_> = document.into_iter().collect();
-    fields.sort_by(|(one, _), (other, _)| one.cmp(other));
-    fields.into_iter().collect()
 }
 
 pub(super) fn signal(child: &Child, signal: Signal) -> Result<()> {

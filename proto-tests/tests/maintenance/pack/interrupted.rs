@@ -96,7 +96,7 @@ fn a_frozen_collection_is_read_only_until_the_next_run() -> Result<()> {
         "{printed}"
     );
     let find = doc! { "find": COLLECTION, "$db": &fixture.database };
-    let refused = fixture.application.command(&find)?;
+    let refused = fixture.application()?.command(&find)?;
     let words = refused.get_str("errmsg")?;
     ensure!(
         words.contains("is being packed by `mongoshape setup --pack`"),

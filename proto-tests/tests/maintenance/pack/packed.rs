@@ -55,7 +55,7 @@ fn a_keys_items_come_by_time_and_pages_are_in_order() -> Result<()> {
     ensure!(late.is_empty(), "{late:?}");
     let find = doc! { "find": COLLECTION, "filter": { "k": 1 }, "$db": &fixture.database };
     let times: Vec<DateTime> = fixture
-        .application
+        .application()?
         .all(&find)?
         .iter()
         .filter_map(|item| item.get_datetime("at").ok().copied())
@@ -112,7 +112,7 @@ fn locations_that_an_index_refuses_together_come_on_pages_of_their_own() -> Resu
     let mut find =
         doc! { "find": COLLECTION, "filter": { "place": near, "n": { "$gt": 9 } }, "$db": &fixture.database };
     find.insert("projection", doc! { "n": 1, "place": 1 });
-    let items = fixture.application.all(&find)?;
+    let items = fixture.application()?.all(&find)?;
     find.insert("find", KEPT);
     ensure!(items == fixture.direct.all(&find)? && items.len() > 100, "{items:?}");
     Ok(())
@@ -145,7 +145,7 @@ fn ids_that_are_dropped_are_dropped() -> Result<()> {
     let mut fixture = Fixture::with(mongod::shared(), shape, &documents(50, 3))?;
     fixture.pack()?;
     let find = doc! { "find": COLLECTION, "sort": { "n": 1 }, "$db": &fixture.database };
-    let items = fixture.application.all(&find)?;
+    let items = fixture.application()?.all(&find)?;
     ensure!(
         items.len() == 50 && items.iter().all(|item| !item.contains_key("_id")),
         "{items:?}"
@@ -183,7 +183,7 @@ fn the_applications_indexes_and_the_options_are_taken_over() -> Result<()> {
     let listed = doc! { "listIndexes": COLLECTION, "$db": &fixture.database };
     let before = fixture.direct.all(&listed)?;
     fixture.pack()?;
-    let after = fixture.application.all(&listed)?;
+    let after = fixture.application()?.all(&listed)?;
     ensure!(after == before, "{after:?}");
     let options = |catalog: Vec<Document>| catalog[0].get_document("options").cloned();
     let options = options(fixture.catalog()?)?;
@@ -219,7 +219,7 @@ fn copy_is_not_listed_and_kept_original_is() -> Result<()> {
     fixture.pack()?;
     fixture.past(doc! { "create": super::fixture::COPY })?;
     let list = doc! { "listCollections": 1, "nameOnly": true, "$db": &fixture.database };
-    let listed = fixture.application.all(&list)?;
+    let listed = fixture.application()?.all(&list)?;
     let mut names: Vec<&str> = listed.iter().filter_map(|listed| listed.get_str("name").ok()).collect();
     names.sort_unstable();
     ensure!(names == [COLLECTION, KEPT], "{names:?}");

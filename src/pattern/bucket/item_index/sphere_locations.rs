@@ -82,7 +82,8 @@ impl SphereLocations {
     }
 }
 
-/// The first value at a path. No index accepts an item with several values of which one is empty.
+/// The first value at a path. One value suffices: an index refuses an item with several values if one of them
+/// is empty.
 fn value_at(document: &RawDocument, path: &str) -> Option<LocationValue> {
     let Some((root, rest)) = path.split_once('.') else {
         return get(document, path).map(value_of);
