@@ -44,6 +44,26 @@ fn nothing_is_written_by_a_dry_run_or_after_a_refusal() -> Result<()> {
 }
 
 #[test]
+fn a_field_that_no_document_has_is_refused_unless_it_is_allowed() -> Result<()> {
+    let plain: Vec<Document> = (0..20).map(|n| doc! { "_id": n, "K": n % 3, "n": n }).collect();
+    let mut fixture = Fixture::with(mongod::shared_replica_set(), Shape::new(&["k"]), &plain)?;
+    let printed = fixture.convert_refused(&[])?;
+    assert!(
+        printed.contains("no sampled document has the key field \"k\"; did you mean \"K\"?"),
+        "{printed}"
+    );
+    assert_eq!(fixture.collections()?, [COLLECTION]);
+    fixture.convert(&["--allow-missing-key"])?;
+    assert_eq!(fixture.items()?.len(), 20);
+    for option in ["--back", "--finish"] {
+        let printed = fixture.convert_refused(&["--dry-run", option])?;
+        assert!(printed.contains("cannot be used with"), "{printed}");
+    }
+    assert_eq!(fixture.collections()?, [COLLECTION, RECORD, KEPT]);
+    Ok(())
+}
+
+#[test]
 fn documents_without_unique_ids_are_refused() -> Result<()> {
     let shape = Shape {
         item_ids: ItemIds::Stored,
