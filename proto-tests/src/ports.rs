@@ -1,35 +1,33 @@
 //! Free ports.
 
-use std::collections::HashSet;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::ops::Range;
 use std::sync::{LazyLock, Mutex, PoisonError};
+
+use rand::RngExt as _;
 
 /// How often a server is restarted on other ports if another process binds a port first.
 pub(crate) const ATTEMPTS: usize = 5;
 
-/// How many ports the system may name before one is accepted that was given out before.
-const LOOKS: usize = 1_000;
+/// Below the ports that Linux gives to outgoing connections and to listeners on port 0. Those could have the
+/// port of a proxy that is being started again.
+const PORTS: Range<u16> = 10_000..32_768;
 
-/// What this process gave out so far. The system may name a port again as soon as it is let go of: the second
-/// port of a proxy would be its first, or that of another proxy which is just started again.
-static GIVEN: LazyLock<Mutex<HashSet<SocketAddr>>> = LazyLock::new(Mutex::default);
+/// The next port to try. Other processes begin elsewhere.
+static NEXT: LazyLock<Mutex<u16>> = LazyLock::new(|| Mutex::new(rand::rng().random_range(PORTS)));
 
-/// An address on 127.0.0.1 that was free a moment ago, another one at each call.
+/// An address on 127.0.0.1 that was free a moment ago. A process gets a port again after all others.
 pub fn free_address() -> io::Result<SocketAddr> {
-    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut address = named_by_the_system()?;
-    for _ in 0..LOOKS {
-        if given.insert(address) {
-            break;
+    let mut next = NEXT.lock().unwrap_or_else(PoisonError::into_inner);
+    for _ in PORTS {
+        let port = *next;
+        *next = if port + 1 < PORTS.end { port + 1 } else { PORTS.start };
+        if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+            return listener.local_addr();
         }
-        address = named_by_the_system()?;
     }
-    Ok(address)
-}
-
-fn named_by_the_system() -> io::Result<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+    Err(io::ErrorKind::AddrInUse.into())
 }
 
 /// Whether a server's output reports that its port was taken, so that it can be started again on another.
@@ -39,6 +37,8 @@ pub(crate) fn reports_address_in_use(log: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]

@@ -27,12 +27,26 @@ pub use log::{Level, Line};
 pub use options::ProxyOptions;
 
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// Says whether the upstream is there.
-const READY: &str = "/readyz";
-/// Says whether the proxy runs.
-const ALIVE: &str = "/livez";
+/// Reports whether the upstream is available.
+const READY: Probe = Probe {
+    path: "/readyz",
+    body: "ready\n",
+};
+/// Reports whether the proxy runs.
+const ALIVE: Probe = Probe {
+    path: "/livez",
+    body: "alive\n",
+};
 /// How long it may drain after SIGTERM.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
+
+/// An endpoint of the admin address, and its body with status 200. Another process may have bound the port
+/// first, and a MongoDB port has a response to HTTP, too.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Probe {
+    path: &'static str,
+    body: &'static str,
+}
 
 /// A running proxy that answers `/readyz`. Dropping it ends it with SIGTERM and judges its exit and its log.
 #[derive(Debug)]
@@ -80,11 +94,11 @@ impl Proxy {
         }
     }
 
-    fn start_until(options: &ProxyOptions, endpoint: &str) -> Result<Self> {
+    fn start_until(options: &ProxyOptions, probe: Probe) -> Result<Self> {
         let mut log = String::new();
         for _ in 0..ports::ATTEMPTS {
             let mut proxy = Self::spawn(options)?;
-            let Some(status) = proxy.wait_until(endpoint)? else {
+            let Some(status) = proxy.wait_until(probe)? else {
                 return Ok(proxy);
             };
             // There is nothing more to judge.
@@ -248,8 +262,11 @@ impl Proxy {
         })
     }
 
-    /// Waits for this endpoint to say yes. How the proxy ended, if it did. An error: neither came.
-    fn wait_until(&mut self, endpoint: &str) -> Result<Option<ExitStatus>> {
+    /// Waits until a probe succeeds. Returns the status of a proxy that has ended.
+    ///
+    /// # Errors
+    /// After [`START_LIMIT`].
+    fn wait_until(&mut self, probe: Probe) -> Result<Option<ExitStatus>> {
         let deadline = Instant::now() + START_LIMIT;
         loop {
             if let Some(status) = self.process.exited()? {
@@ -257,8 +274,9 @@ impl Proxy {
                 self.log.finish();
                 return Ok(Some(status));
             }
-            if self.admin_get(endpoint).is_ok_and(|answer| answer.status == 200) {
-                if endpoint == READY {
+            let answer = self.admin_get(probe.path);
+            if answer.is_ok_and(|answer| answer.status == 200 && answer.body == probe.body) {
+                if probe == READY {
                     // On a busy machine, the upstream may reply later than the proxy expects.
                     self.log.expect(Level::Warn, "the upstream is not available yet");
                 }
@@ -266,7 +284,8 @@ impl Proxy {
             }
             ensure!(
                 Instant::now() < deadline,
-                "{endpoint} does not say yes after {START_LIMIT:?}:\n{}",
+                "{} does not succeed within {START_LIMIT:?}:\n{}",
+                probe.path,
                 self.log.text()
             );
             thread::sleep(POLL_INTERVAL);

@@ -21,6 +21,7 @@ mod close_reason;
 mod command_timer;
 mod compressed;
 mod execute;
+mod http_request;
 mod legacy;
 mod outlier;
 mod primary_check;
@@ -110,8 +111,11 @@ pub async fn serve(client: Client, upstreams: &Upstreams, shared: &Shared, drain
             break closed;
         }
     };
-    if matches!(closed, Closed::Upstream(_)) {
-        session.settings.load().hints.clear();
+    match closed {
+        Closed::Upstream(_) => session.settings.load().hints.clear(),
+        // The client may have closed the connection already.
+        Closed::HttpRequest => drop(http_request::respond(&mut session.client).await),
+        _ => {}
     }
     closed.report(client.peer, Some(&upstream), &shared.metrics);
 }

@@ -1,6 +1,7 @@
 //! Commands on plain collections are relayed unchanged and in order. A connection ends when either side
 //! closes it.
 
+use std::io::Read as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -169,6 +170,21 @@ fn legacy_handshake_gets_op_reply_and_other_legacy_commands_are_refused() -> Res
     let refusal = frame::reply_document(&application.receive()?)?;
     assert_eq!(refusal.get_i32("code")?, 352, "{refusal}");
     application.command_ok(&doc! { "ping": 1, "$db": "admin" })?;
+    Ok(())
+}
+
+#[test]
+fn an_http_request_gets_mongods_response() -> Result<()> {
+    let shaped = Shaped::start("")?;
+    let mut responses = Vec::new();
+    for mut connection in [shaped.direct()?, shaped.application()?] {
+        connection.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+        let mut response = String::new();
+        connection.stream().read_to_string(&mut response)?;
+        responses.push(response);
+    }
+    assert!(responses[0].contains("over HTTP"), "{}", responses[0]);
+    assert_eq!(responses[0], responses[1]);
     Ok(())
 }
 

@@ -1,9 +1,10 @@
 //! Why a connection was closed, and at which level it is logged.
 
-use crate::command::error::CommandError;
-use crate::session::error::RunError;
 use std::net::SocketAddr;
 
+use super::http_request;
+use crate::command::error::CommandError;
+use crate::session::error::RunError;
 use crate::session::metrics::{Limit, SessionMetrics};
 use crate::session::stream::StreamError;
 use crate::session::upstream::Upstream;
@@ -20,6 +21,8 @@ pub(super) enum Closed {
     Idle,
     /// The client sent bytes that are not a valid message.
     Protocol(String),
+    /// The client sent an HTTP request.
+    HttpRequest,
     /// The client's compressed message cannot be decompressed.
     Compressed(WireError),
     /// No memory became free in time for the client's long message.
@@ -53,6 +56,7 @@ impl From<StreamError> for Closed {
     fn from(error: StreamError) -> Self {
         match error {
             StreamError::Idle(_) => Self::Idle,
+            error if http_request::is_request(&error) => Self::HttpRequest,
             error => Self::Client(error),
         }
     }
@@ -67,6 +71,7 @@ impl Closed {
         }
         match self {
             Self::ByClient | Self::Retired | Self::Idle => tracing::debug!(%peer, closed = ?self, "connection closed"),
+            Self::HttpRequest => tracing::info!(%peer, "closed a connection: the client sent an HTTP request"),
             Self::Client(
                 error @ (StreamError::Io(_) | StreamError::Wire(WireError::Io(_) | WireError::UnexpectedEof { .. })),
             ) => {
