@@ -12,6 +12,7 @@
 )]
 
 pub mod bucket;
+pub mod conversion;
 pub mod exact_match;
 pub mod outlier;
 pub mod pipeline;
