@@ -1,6 +1,6 @@
 //! Why a connection was closed, and at which level it is logged.
 
-use crate::command::error::CommandError;
+use crate::command::error::{CommandError, ErrorCode};
 use crate::session::error::RunError;
 use std::net::SocketAddr;
 
@@ -39,8 +39,15 @@ impl Closed {
             RunError::Command(error) => Ok(error),
             RunError::Link(error) => Err(error.into()),
             RunError::ClientClosed => Err(Self::ByClient),
+            RunError::LayoutChanged => Ok(layout_changed()),
         }
     }
+}
+
+/// The error for a layout that changed where no command can be executed again.
+fn layout_changed() -> CommandError {
+    let message = "`mongoshape convert` has exchanged a collection of this command: try again";
+    CommandError::new(ErrorCode::WriteConflict, message)
 }
 
 impl From<LinkError> for Closed {
