@@ -13,7 +13,7 @@ use bson::{Document, doc};
 use mongodb::Client;
 use mongodb::error::Error;
 
-use super::check::{collection, server};
+use super::check::{automatic_and_plain, collection, server};
 use super::compact::stopped_by_signals;
 use super::finding::{Finding, Findings};
 use super::inspect::{ContentsCheck, Plain, SCAN_TIMEOUT, first_foreign, look};
@@ -85,7 +85,16 @@ async fn set_up_through(client: &Client, config: &Config, options: SetupOptions<
             .namespace
             .is_none_or(|namespace| namespace == target.namespace())
     });
-    if targets.is_empty() {
+    let is_wanted = |target: &&ShapedCollection| {
+        let namespace = options.namespace;
+        namespace.is_none_or(|namespace| namespace == target.namespace())
+    };
+    let automatic = upstream::automatic(client, &config.shapes).await?;
+    let plain: Vec<&ShapedCollection> = automatic.plain.iter().filter(is_wanted).collect();
+    for target in &plain {
+        findings.add(&automatic_and_plain(target));
+    }
+    if targets.is_empty() && plain.is_empty() {
         findings.add(&match options.namespace {
             Some(namespace) => Finding::error(
                 namespace,
@@ -153,8 +162,16 @@ async fn set_up(target: &ShapedCollection, findings: &mut Findings) -> Result<()
             return Ok(());
         }
     }
+    // Proxies take a collection with an automatic shape for a plain one until it has the page index.
+    let is_created_by_indexes = target.is_automatic() && described.is_none();
+    if is_created_by_indexes {
+        findings.add(&create_indexes(target, std::mem::take(&mut missing), asked).await);
+    }
     if shape.change_streams() && !described.as_ref().is_some_and(collection::has_images) {
-        findings.add(&enable_images(target, described.is_some()).await);
+        findings.add(&enable_images(target, described.is_some() || is_created_by_indexes).await);
+    }
+    if is_created_by_indexes {
+        return Ok(());
     }
     if missing.is_empty() {
         findings.add(&Finding::fine(target.namespace(), format!("all {asked} indexes exist")));
