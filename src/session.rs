@@ -1,11 +1,12 @@
 //! One client and its upstream connection.
 //!
 //! [`connection`] is the loop. [`route`] plans the handling of a command: [`relay`] forwards it, and
-//! [`bucket`], [`outlier`], [`cross_collection`], [`merge`] and [`change_stream`] execute it in a
-//! [`command_context`].
-//! [`shared`] has the state of all sessions. Must not depend on listeners or on configuration files.
+//! [`automatic`], [`bucket`], [`outlier`], [`cross_collection`], [`merge`] and [`change_stream`] execute it
+//! in a [`command_context`]. [`shared`] has the state of all sessions. Must not depend on listeners or on
+//! configuration files.
 
 mod aggregate_validation;
+mod automatic;
 mod backoff;
 mod bounded_cache;
 mod bucket;
@@ -18,6 +19,7 @@ mod cursor;
 mod cursor_owner;
 mod dry_run;
 mod error;
+mod fence;
 mod first_page_cache;
 pub mod handshake;
 mod head_page_cache;

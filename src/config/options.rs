@@ -97,7 +97,7 @@ pub(super) struct Map {
     pub(super) what: &'static str,
 }
 
-/// The option `mode` of every shape.
+/// The option `mode` of a shape that cannot be automatic.
 pub(super) const MODE: ConfigOption<Words<Mode>> = ConfigOption {
     name: "mode",
     value: Words {

@@ -265,7 +265,7 @@ max_items = 0
 namespace = "shop.sales"
 array = "buyers"
 threshold = 50
-mode = "off"
+mode = "auto"
 extras = {{ collection = "trades" }}
 [[outlier]]
 namespace = "*.orders"
@@ -279,6 +279,7 @@ mode = "observe"
     insta::assert_snapshot!(report(&text), @r#"
     m.toml:10: shop.trades already has a shape (m.toml:7); give each namespace one shape
     m.toml:12: `bucket.max_items`: 0 is out of range; write a number from 1 to 10000
+    m.toml:17: `outlier.mode`: "auto" is not known; write "rewrite" or "observe" or "off"
     m.toml:18: the collection of extras `trades` has a shape itself (m.toml:7); name a collection without a shape
     m.toml:22: `outlier.threshold`: 0 is out of range; write a number from 1 to 100000
     m.toml:23: `outlier.extras.ref`: `a` is also `extras.array`; choose another name

@@ -15,7 +15,7 @@ use mongodb::Client;
 
 use super::finding::{Finding, Findings};
 use super::misspelt;
-use super::upstream;
+use super::upstream::{self, ShapedCollection};
 use crate::config::{Config, ConfigErrors};
 use crate::server::tls;
 
@@ -51,6 +51,13 @@ pub(crate) async fn run(config: Result<Config, ConfigErrors>, unknown_variables:
     findings.exit_code()
 }
 
+/// The finding for plain documents in a collection with an automatic shape.
+pub(crate) fn automatic_and_plain(target: &ShapedCollection) -> Finding {
+    let text =
+        "contains plain documents, so its commands are relayed; `mongoshape convert` stores the documents in pages";
+    Finding::note(target.namespace(), text)
+}
+
 /// # Errors
 /// If the upstream cannot be inspected further.
 async fn check_upstream(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
@@ -71,6 +78,9 @@ async fn check_through(client: &Client, config: &Config, findings: &mut Findings
         findings.extend(collection::check(target).await);
     }
     findings.extend(unique_indexes::check(client, &targets).await);
+    for target in &upstream::automatic(client, &config.shapes).await?.plain {
+        findings.add(&automatic_and_plain(target));
+    }
     for target in upstream::observed(client, &config.shapes).await? {
         findings.extend(observed::check(&target).await);
     }

@@ -14,7 +14,7 @@ use mongodb::Client;
 use mongodb::error::Error;
 use tokio_util::sync::CancellationToken;
 
-use super::check::{collection, server};
+use super::check::{automatic_and_plain, collection, server};
 use super::compact::stopped_by_signals;
 use super::finding::{Finding, Findings};
 pub(crate) use super::inspect::MissingFields;
@@ -71,6 +71,11 @@ impl SetupOptions<'_> {
     fn changes_documents(&self) -> bool {
         self.long != LongArrays::AsTheyAre || self.plain != PlainDocuments::AsTheyAre
     }
+
+    /// Whether the collection is to be set up.
+    fn is_for(&self, target: &ShapedCollection) -> bool {
+        self.namespace.is_none_or(|namespace| namespace == target.namespace())
+    }
 }
 
 /// A run of `setup`.
@@ -90,14 +95,14 @@ async fn set_up_through(client: &Client, config: &Config, options: SetupOptions<
         return Ok(findings);
     }
     let mut targets = upstream::targets(client, &config.shapes).await?;
-    targets.retain(|target| {
-        options
-            .namespace
-            .is_none_or(|namespace| namespace == target.namespace())
-    });
-    if targets.is_empty() {
+    targets.retain(|target| options.is_for(target));
+    let plain = upstream::automatic(client, &config.shapes).await?.plain;
+    let plain = plain.iter().filter(|target| options.is_for(target));
+    let plain: Vec<Finding> = plain.map(automatic_and_plain).collect();
+    if targets.is_empty() && plain.is_empty() {
         findings.add(&without_targets(config, options));
     }
+    findings.extend(plain);
     let unknown = |error| anyhow::anyhow!("the user's privileges cannot be read: {}", explain(&error));
     let run = SetupRun {
         config,

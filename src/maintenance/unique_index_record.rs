@@ -104,7 +104,7 @@ impl UniqueIndexRecord {
         let shapes = self.shared.shapes();
         now.retain(|index| {
             let shape = Namespace::parse(&index.id.namespace).and_then(|namespace| shapes.lookup(namespace));
-            shape.is_some_and(|shape| shape.mode() == Mode::Rewrite)
+            shape.is_some_and(|shape| matches!(shape.mode(), Mode::Rewrite | Mode::Auto))
         });
         refused.recorded(&pending, now);
         Ok(())

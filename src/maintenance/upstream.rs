@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::command::namespace::Namespace;
 use crate::config::UpstreamConfig;
+use crate::pattern::bucket::index;
 use crate::pattern::shapes::{BucketShape, Mode, OutlierShape, Shape, Shapes};
 use crate::server::tls;
 use crate::server::topology::Dialing;
@@ -207,6 +208,11 @@ impl ShapedCollection {
         }
     }
 
+    /// Whether its shape applies only while it contains pages.
+    pub(crate) fn is_automatic(&self) -> bool {
+        self.shape.mode() == Mode::Auto
+    }
+
     /// Its bucket shape, if it has one.
     pub(crate) fn bucket(&self) -> Option<&BucketShape> {
         match &*self.shape {
@@ -227,9 +233,47 @@ impl ShapedCollection {
 /// The collections of all shapes: those named in full, whether they exist or not, and for
 /// `*.collection` one in each database that has the collection. Sorted by namespace.
 ///
-/// Shapes in observe mode are left out, because their collections contain plain documents.
+/// Shapes in observe mode are left out, because their collections contain plain documents, and automatic
+/// shapes whose collections do.
 pub(crate) async fn targets(client: &Client, shapes: &Shapes) -> anyhow::Result<Vec<ShapedCollection>> {
-    in_mode(client, shapes, Mode::Rewrite).await
+    let mut targets = in_mode(client, shapes, Mode::Rewrite).await?;
+    targets.extend(automatic(client, shapes).await?.of_pages);
+    targets.sort_by_key(ShapedCollection::namespace);
+    Ok(targets)
+}
+
+/// The collections with an automatic shape, by what they contain.
+#[derive(Default)]
+pub(crate) struct AutomaticCollections {
+    /// Those that contain pages, or do not exist.
+    of_pages: Vec<ShapedCollection>,
+    /// Those that contain plain documents.
+    pub(crate) plain: Vec<ShapedCollection>,
+}
+
+/// The collections with an automatic shape. Its layout is that of the collection that has the page index.
+pub(crate) async fn automatic(client: &Client, shapes: &Shapes) -> anyhow::Result<AutomaticCollections> {
+    let mut found = AutomaticCollections::default();
+    for target in in_mode(client, shapes, Mode::Auto).await? {
+        let is_plain = is_plain(&target).await;
+        let unlisted = |error: Error| anyhow::anyhow!("{} cannot be listed: {}", target.namespace(), explain(&error));
+        if is_plain.map_err(unlisted)? {
+            found.plain.push(target);
+        } else {
+            found.of_pages.push(target);
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a collection exists and has no page index.
+pub(crate) async fn is_plain(target: &ShapedCollection) -> Result<bool, Error> {
+    if description(&target.database, &target.collection).await?.is_none() {
+        return Ok(false);
+    }
+    let indexes = indexes(target).await?;
+    let is_page_index = |spec: &Document| spec.get_str("name").is_ok_and(|name| name == index::PAGE);
+    Ok(!indexes.iter().any(is_page_index))
 }
 
 /// Like [`targets`], for the shapes in observe mode.
@@ -248,7 +292,7 @@ async fn in_mode(client: &Client, shapes: &Shapes, mode: Mode) -> anyhow::Result
         for name in databases {
             // A shape for one database takes precedence over a shape for all.
             let looked_up = shapes.lookup(Namespace::new(&name, collection));
-            if looked_up.is_some_and(|found| Arc::ptr_eq(found, shape)) {
+            if looked_up.is_some_and(|found| found.namespace() == shape.namespace()) {
                 targets.push(ShapedCollection::of(client, &name, shape));
             }
         }
@@ -259,7 +303,9 @@ async fn in_mode(client: &Client, shapes: &Shapes, mode: Mode) -> anyhow::Result
 
 /// The [targets] of shapes that name the database. Sends nothing.
 pub(crate) fn named_targets(client: &Client, shapes: &Shapes) -> Vec<ShapedCollection> {
-    let rewritten = shapes.iter().filter(|shape| shape.mode() == Mode::Rewrite);
+    let rewritten = shapes
+        .iter()
+        .filter(|shape| matches!(shape.mode(), Mode::Rewrite | Mode::Auto));
     let named = rewritten.filter_map(|shape| Some(ShapedCollection::of(client, shape.namespace().database()?, shape)));
     named.collect()
 }

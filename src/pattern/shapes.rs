@@ -3,6 +3,7 @@
 //! [`BucketShape::new`] and [`OutlierShape::new`] create shapes and report all contradictions at
 //! once. No later code validates a shape again.
 
+mod automatic;
 mod bucket;
 mod fingerprint;
 mod namespace_pattern;
@@ -13,6 +14,8 @@ mod rename;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+pub use self::automatic::StoredLayout;
+use self::automatic::{ConfiguredShape, Layouts};
 pub use self::bucket::{BucketOptions, BucketShape, ItemIds};
 pub use self::namespace_pattern::NamespacePattern;
 pub use self::options::{Mode, ShapeError};
@@ -70,7 +73,10 @@ impl Shape {
 /// All shapes of one configuration. A lookup, done for every command, allocates nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Shapes {
-    by_collection: HashMap<String, Vec<Arc<Shape>>>,
+    by_collection: HashMap<String, Vec<ConfiguredShape>>,
+    /// The layouts of collections with an automatic shape, as far as they are known.
+    layouts: Layouts,
+    has_automatic: bool,
 }
 
 impl Shapes {
@@ -90,25 +96,37 @@ impl Shapes {
         if !clashes.is_empty() {
             return Err(clashes);
         }
-        let mut by_collection: HashMap<String, Vec<Arc<Shape>>> = HashMap::new();
+        let mut by_collection: HashMap<String, Vec<ConfiguredShape>> = HashMap::new();
         for shape in shapes.into_iter().filter(|shape| shape.mode() != Mode::Off) {
             let collection = shape.namespace().collection().to_owned();
             let of_name = by_collection.entry(collection).or_default();
-            of_name.push(Arc::new(shape));
+            of_name.push(ConfiguredShape::new(shape));
             // A named database takes precedence over the wildcard.
-            of_name.sort_by_key(|shape| shape.namespace().database().is_none());
+            of_name.sort_by_key(|shape| shape.configured.namespace().database().is_none());
         }
-        Ok(Self { by_collection })
+        let mut all = by_collection.values().flatten();
+        Ok(Self {
+            has_automatic: all.any(|shape| shape.rewriting.is_some()),
+            by_collection,
+            layouts: Layouts::default(),
+        })
     }
 
     /// The shape of a namespace, if it has one. A shape of the named database takes precedence over
-    /// one for every database.
+    /// one for every database. An automatic shape has the mode `rewrite` while its collection is known to
+    /// contain pages, and otherwise `auto`.
     #[must_use]
     pub fn lookup(&self, namespace: Namespace<'_>) -> Option<&Arc<Shape>> {
-        self.by_collection
-            .get(namespace.collection)?
-            .iter()
-            .find(|shape| shape.namespace().matches(namespace))
+        let found = self.find(namespace)?;
+        let rewriting = found.rewriting.as_ref();
+        let of_pages = rewriting.filter(|_| self.layouts.of(namespace) == Some(StoredLayout::Pages));
+        Some(of_pages.unwrap_or(&found.configured))
+    }
+
+    fn find(&self, namespace: Namespace<'_>) -> Option<&ConfiguredShape> {
+        let of_name = self.by_collection.get(namespace.collection)?;
+        let mut of_name = of_name.iter();
+        of_name.find(|shape| shape.configured.namespace().matches(namespace))
     }
 
     /// The bucket collections of a database whose commands are rewritten, with their shapes, in no
@@ -143,7 +161,11 @@ impl Shapes {
 
     /// All collections whose commands are rewritten, in no particular order.
     pub fn rewritten(&self) -> impl Iterator<Item = &Arc<Shape>> {
-        self.iter().filter(|shape| shape.mode() == Mode::Rewrite)
+        let shapes = self.by_collection.values().flatten();
+        shapes.filter_map(|shape| match &shape.rewriting {
+            Some(rewriting) => self.layouts.has_pages(rewriting).then_some(rewriting),
+            None => Some(&shape.configured).filter(|configured| configured.mode() == Mode::Rewrite),
+        })
     }
 
     /// The outlier collections of a database whose commands are rewritten, in no particular order.
@@ -166,16 +188,17 @@ impl Shapes {
     }
 
     /// The same shapes, with the modes `observe` and `rewrite` exchanged: a dry run plans only for the shapes
-    /// in observe mode.
+    /// in observe mode. An automatic shape is not planned for.
     #[must_use]
     pub fn for_dry_run(&self) -> Self {
-        let exchanged = |shape: &Arc<Shape>| {
+        let exchanged = |shape: &ConfiguredShape| {
+            let shape = &shape.configured;
             let mode = match shape.mode() {
                 Mode::Observe => Mode::Rewrite,
-                Mode::Rewrite => Mode::Observe,
+                Mode::Rewrite | Mode::Auto => Mode::Observe,
                 Mode::Off => Mode::Off,
             };
-            Arc::new(match &**shape {
+            ConfiguredShape::new(match &**shape {
                 Shape::Bucket(shape) => Shape::Bucket(shape.with_mode(mode)),
                 Shape::Outlier(shape) => Shape::Outlier(shape.with_mode(mode)),
             })
@@ -184,12 +207,14 @@ impl Shapes {
         let shapes = shapes.map(|(name, of_name)| (name.clone(), of_name.iter().map(exchanged).collect()));
         Self {
             by_collection: shapes.collect(),
+            layouts: Layouts::default(),
+            has_automatic: false,
         }
     }
 
-    /// Every shape, in no particular order.
+    /// Every shape as configured, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Shape>> {
-        self.by_collection.values().flatten()
+        self.by_collection.values().flatten().map(|shape| &shape.configured)
     }
 
     /// Whether no namespace is shaped.

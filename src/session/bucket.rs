@@ -11,6 +11,7 @@ pub(super) mod cursor_source;
 mod delete;
 mod distinct;
 mod duplicate_key;
+pub(super) mod earlier_attempt;
 mod explain;
 mod explain_write;
 mod explanation;
@@ -29,7 +30,7 @@ mod page_validator;
 mod readiness;
 mod relocate;
 mod retime;
-mod retry_on_swap;
+pub(super) mod retry_on_swap;
 mod statistics;
 mod update;
 mod upsert;
@@ -52,6 +53,11 @@ impl BucketCommand<'_> {
     /// Executes the command and returns its reply. Not cancel safe: after a cancellation the
     /// upstream connection is unusable.
     pub(super) async fn run(mut self) -> Result<RawDocumentBuf, RunError> {
+        self.execute().await
+    }
+
+    /// Like [`Self::run`], for a command whose state is read afterwards. Not cancel safe.
+    pub(super) async fn execute(&mut self) -> Result<RawDocumentBuf, RunError> {
         self.context.head.validate()?;
         if self.context.upstream == UpstreamKind::Mongos {
             return Err(self.refuse(RefusalReason::Cluster, "a sharded cluster").into());
@@ -59,7 +65,7 @@ impl BucketCommand<'_> {
         self.context.check_server_is_known()?;
         self.context.check_transaction()?;
         self.context.head.check_options()?;
-        retry_on_swap::retry_on_swap(&mut self).await
+        retry_on_swap::retry_on_swap(self).await
     }
 
     async fn dispatch(&mut self) -> Result<RawDocumentBuf, RunError> {

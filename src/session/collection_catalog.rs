@@ -8,7 +8,7 @@ mod create;
 mod inspect;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bson::Binary;
@@ -77,9 +77,18 @@ pub(super) struct CatalogSession<'a> {
 pub(super) struct Transaction<'a> {
     /// Whether an internal command has begun the transaction.
     pub(super) begun: &'a AtomicBool,
+    /// Whether the client's command begins the transaction.
+    pub(super) begins: bool,
     /// Whether the transaction's read concern is known to be one with which mongod does not create
     /// collections: any but `local`.
     pub(super) makes_none: bool,
+}
+
+impl Transaction<'_> {
+    /// Whether it has begun, so that it may hold collections.
+    fn is_open(self) -> bool {
+        !self.begins || self.begun.load(Ordering::Relaxed)
+    }
 }
 
 /// Placeholder for the UUID of a collection that a transaction created and has not committed. The
@@ -111,6 +120,7 @@ impl CollectionCatalog {
             return Ok(assumed());
         }
         if let Some(ready) = self.ready.get(asker.namespace) {
+            asker.fence(Some(&ready));
             return Ok(ready);
         }
         // After creation, by this or another proxy, the collection is checked again. It may be dropped
@@ -119,6 +129,7 @@ impl CollectionCatalog {
             match asker.find_thawed().await? {
                 Some(found) if found.is_ready() => {
                     self.ready.put(asker.namespace, found.ready.clone());
+                    asker.fence(Some(&found.ready));
                     return Ok(found.ready);
                 }
                 None if asker.makes_it_in_transaction() => {
@@ -147,11 +158,14 @@ impl CollectionCatalog {
             return Ok(Some(assumed()));
         }
         if let Some(ready) = self.ready.get(asker.namespace) {
+            asker.fence(Some(&ready));
             return Ok(Some(ready));
         }
         let Some(found) = asker.find().await? else {
+            asker.fence(None);
             return Ok(None);
         };
+        asker.fence(Some(&found.ready));
         if found.is_ready() && !found.is_frozen {
             self.ready.put(asker.namespace, found.ready.clone());
         }
@@ -195,6 +209,13 @@ impl CollectionCatalog {
 }
 
 impl CatalogSession<'_> {
+    /// Has the internal commands on a collection with an automatic shape name this UUID.
+    fn fence(&mut self, ready: Option<&ReadyCollection>) {
+        if let Some(fence) = self.link.fence_of(self.namespace) {
+            fence.set(ready.map(|ready| ready.uuid.clone()));
+        }
+    }
+
     fn vanished(&self) -> RunError {
         let message = format!("{} was dropped while its indexes were created", self.namespace);
         CommandError::new(ErrorCode::WriteConflict, message).into()

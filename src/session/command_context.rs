@@ -13,7 +13,7 @@ use super::shared::{Settings, Shared};
 use super::upstream::{Upstream, UpstreamKind};
 use super::upstream_connection::{UpstreamConnection, UpstreamRequest};
 use crate::command::arguments::InheritedOptions;
-use crate::command::document::single;
+use crate::command::document::{get, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
@@ -135,6 +135,7 @@ impl<'a> CommandContext<'a> {
     ) -> CatalogSession<'b> {
         let transaction = self.head.in_transaction().then_some(Transaction {
             begun: &self.txn_started,
+            begins: get(self.head.body(), "startTransaction").is_some(),
             makes_none: self.head.begins_with_read_concern(),
         });
         CatalogSession {

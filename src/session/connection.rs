@@ -17,10 +17,12 @@
 //! the client's. When it breaks, the client's connection is closed, and the driver reconnects. The same
 //! happens after a reply that the server is not the primary, because drivers keep such a connection.
 
+mod automatic;
 mod close_reason;
 mod command_timer;
 mod compressed;
 mod execute;
+mod guarded_cursor;
 mod http_request;
 mod legacy;
 mod outlier;
@@ -39,6 +41,7 @@ use tokio_util::sync::CancellationToken;
 use self::close_reason::Closed;
 use self::command_timer::Awaited;
 use self::reply::error_reply;
+use super::automatic::touched::touched;
 use super::handshake::{self, Presentation};
 use super::memory::Reservation;
 use super::metrics::{ByteDirection, CommandOutcome};
@@ -241,10 +244,18 @@ impl Session<'_> {
             Err(error) => return self.reply_in_kind(frame, error).await,
         };
         let begun = self.begin(head.command, Awaited::by(head.command, head.body()));
+        let guard = self.guard_of(&head);
         let settings = self.settings.load();
-        let route = route::decide(settings, &head);
         let observing = settings.observer.is_some().then(|| Arc::clone(settings));
-        let done = self.dispatch(message, &head, route).await;
+        let touched = touched(&settings.shapes, &head);
+        let done = if let Some(guard) = guard {
+            Box::pin(self.guarded(message, &head, &guard)).await
+        } else if touched.is_empty() {
+            let route = route::decide(settings, &head);
+            self.dispatch(message, &head, route).await
+        } else {
+            Box::pin(self.automatic(message, &head, &touched)).await
+        };
         self.count(&begun, done)?;
         if let Some(observer) = observing.as_ref().and_then(|settings| settings.observer.as_ref()) {
             observer.observe(&head, &mut self.link, self.upstream).await;

@@ -12,6 +12,9 @@ pub(super) enum RunError {
     Link(LinkError),
     /// The client has closed its connection.
     ClientClosed,
+    /// The collection of an automatic shape contains another layout than the command was planned for. Nothing
+    /// was executed, or what was is found again by a retry record. Never reaches the client.
+    LayoutChanged,
 }
 
 impl RunError {

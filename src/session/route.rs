@@ -184,10 +184,10 @@ struct Lookup<'a> {
 }
 
 impl Lookup<'_> {
-    /// The shape of a namespace unless the shape is in observe mode.
+    /// The shape of a namespace if commands on it are rewritten.
     fn rewritten<'n>(&self, namespace: Namespace<'n>) -> Option<ShapedTarget<'n>> {
         let shape = self.settings.shapes.lookup(namespace)?;
-        if shape.mode() == Mode::Observe {
+        if shape.mode() != Mode::Rewrite {
             return None;
         }
         Some(ShapedTarget {

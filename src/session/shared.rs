@@ -6,6 +6,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bson::Binary;
 
+use super::automatic::guarded_cursors::GuardedCursors;
+use super::automatic::stored::StoredCollection;
 use super::collection_catalog::CollectionCatalog;
 use super::cursor::CursorRegistry;
 use super::dry_run::{DryRun, Observer};
@@ -22,7 +24,8 @@ use super::outlier::scratch_collection::Scratches;
 use super::outlier_shape_markers::OutlierShapeMarkers;
 use super::page_times_cache::RecentPages;
 use super::refused_unique_indexes::RefusedUniqueIndexes;
-use crate::pattern::shapes::Shapes;
+use crate::command::namespace::Namespace;
+use crate::pattern::shapes::{Shapes, StoredLayout};
 
 /// Time and size limits of a session.
 #[derive(Clone, Copy, Debug)]
@@ -42,26 +45,28 @@ pub struct SessionLimits {
 }
 
 /// Everything that a reload exchanges, with the caches that depend on it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     pub(super) shapes: Shapes,
     pub(super) limits: SessionLimits,
     /// The collections that were checked with these shapes.
-    pub(super) catalog: CollectionCatalog,
-    pub(super) hints: HeadPages,
-    pub(super) first_pages: FirstPages,
-    pub(super) recent_pages: RecentPages,
-    pub(super) key_lengths: KeyLengths,
+    pub(super) catalog: Arc<CollectionCatalog>,
+    pub(super) hints: Arc<HeadPages>,
+    pub(super) first_pages: Arc<FirstPages>,
+    pub(super) recent_pages: Arc<RecentPages>,
+    pub(super) key_lengths: Arc<KeyLengths>,
     /// The UUIDs of outlier collections that have no default collation. A write that was evaluated
     /// in a scratch collection names the UUID, so mongod refuses it on a collection that was
     /// recreated.
-    pub(super) without_collation: NamespaceCache<Binary>,
+    pub(super) without_collation: Arc<NamespaceCache<Binary>>,
     /// The outlier collections whose shape marker matches.
-    pub(super) outlier_shape_markers: OutlierShapeMarkers,
-    pub(super) known_outliers: KnownOutliers,
-    pub(super) scratches: Scratches,
+    pub(super) outlier_shape_markers: Arc<OutlierShapeMarkers>,
+    pub(super) known_outliers: Arc<KnownOutliers>,
+    pub(super) scratches: Arc<Scratches>,
     /// The dry run of the shapes in observe mode, if there are any.
-    pub(super) observer: Option<Observer>,
+    pub(super) observer: Option<Arc<Observer>>,
+    /// The collections with an automatic shape, as last listed.
+    pub(super) automatic: Arc<NamespaceCache<StoredCollection>>,
 }
 
 impl Settings {
@@ -71,23 +76,32 @@ impl Settings {
         Self {
             shapes,
             limits,
-            catalog: CollectionCatalog::default(),
-            hints: HeadPages::default(),
-            first_pages: FirstPages::default(),
-            recent_pages: RecentPages::default(),
-            key_lengths: KeyLengths::default(),
-            without_collation: NamespaceCache::default(),
-            outlier_shape_markers: OutlierShapeMarkers::default(),
-            known_outliers: KnownOutliers::default(),
-            scratches: Scratches::default(),
+            catalog: Arc::default(),
+            hints: Arc::default(),
+            first_pages: Arc::default(),
+            recent_pages: Arc::default(),
+            key_lengths: Arc::default(),
+            without_collation: Arc::default(),
+            outlier_shape_markers: Arc::default(),
+            known_outliers: Arc::default(),
+            scratches: Arc::default(),
             observer: None,
+            automatic: Arc::default(),
         }
     }
 
     /// Adds the dry run of these settings, so that both are exchanged as one value.
     fn observing(mut self, metrics: &SessionMetrics) -> Self {
-        self.observer = Observer::of(&self, metrics);
+        self.observer = Observer::of(&self, metrics).map(Arc::new);
         self
+    }
+
+    /// The same settings and caches, with the layout of a collection that has an automatic shape.
+    fn with_layout(&self, namespace: Namespace<'_>, layout: Option<StoredLayout>) -> Self {
+        Self {
+            shapes: self.shapes.with_layout(namespace, layout),
+            ..self.clone()
+        }
     }
 }
 
@@ -97,6 +111,7 @@ pub struct Shared {
     pub(super) settings: ArcSwap<Settings>,
     pub(super) metrics: SessionMetrics,
     pub(super) cursors: CursorRegistry,
+    pub(super) guarded_cursors: GuardedCursors,
     pub(super) timestamps: Timestamps,
     pub(super) leftovers: Leftovers,
     pub(super) memory: MemoryBudget,
@@ -122,6 +137,7 @@ impl Shared {
             refused_unique_indexes: RefusedUniqueIndexes::new(metrics.refused_unique_indexes.clone()),
             metrics,
             cursors: CursorRegistry::new(memory.cursor_bytes / 2),
+            guarded_cursors: GuardedCursors::default(),
             timestamps: Timestamps::default(),
             leftovers: Leftovers::new(memory.cursor_bytes / 2),
             memory,
@@ -134,6 +150,11 @@ impl Shared {
     pub fn exchange(&self, settings: Settings) {
         expect_namespaces(&settings, &self.metrics);
         self.settings.store(Arc::new(settings.observing(&self.metrics)));
+    }
+
+    /// Records what a collection with an automatic shape contains. `None`: it must be listed again.
+    pub(super) fn learn_layout(&self, namespace: Namespace<'_>, layout: Option<StoredLayout>) {
+        self.settings.rcu(|settings| settings.with_layout(namespace, layout));
     }
 
     /// The shapes for new commands.

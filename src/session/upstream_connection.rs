@@ -9,11 +9,13 @@ use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use self::timer::UpstreamTimer;
 use super::error::RunError;
+use super::fence::UuidFence;
 use super::memory::{LARGEST_REPLY, Reservation};
 use super::socket::Socket;
 use super::stream::{Arrived, FrameStream, LongFrame, PassError, Patience, StreamError};
 use crate::command::document::{as_whole_number, get, put, single};
 use crate::command::error::{ErrorCode, record_labels};
+use crate::command::namespace::Namespace;
 use crate::command::reply::succeeded;
 use crate::wire::limits::MAX_MESSAGE_BYTES;
 use crate::wire::{Compressor, Frame, MessageHeader, OpCode, OpCompressed, OpMsg, OpMsgBuilder, WireError};
@@ -86,6 +88,8 @@ pub(super) struct UpstreamConnection {
     is_stranger: Option<bool>,
     /// The session of internal transactions, and the number of the last one.
     own_session: (u128, i64),
+    /// The collection of the current command, if its layout may change.
+    fence: Option<UuidFence>,
 }
 
 /// An internal command: its body, and documents in a sequence.
@@ -124,6 +128,7 @@ impl UpstreamConnection {
             users: None,
             is_stranger: None,
             own_session: (rand::random(), 0),
+            fence: None,
         }
     }
 
@@ -146,6 +151,16 @@ impl UpstreamConnection {
 
     pub(super) fn is_dry_run(&self) -> bool {
         self.is_dry_run
+    }
+
+    /// Sets the collection whose UUID the internal commands on it name. Returns the former one.
+    pub(super) fn set_fence(&mut self, fence: Option<UuidFence>) -> Option<UuidFence> {
+        std::mem::replace(&mut self.fence, fence)
+    }
+
+    /// The fence of this collection.
+    pub(super) fn fence_of(&mut self, namespace: Namespace<'_>) -> Option<&mut UuidFence> {
+        self.fence.as_mut().filter(|fence| fence.is_of(namespace))
     }
 
     /// Resets the waiting time for a new command.
@@ -352,7 +367,9 @@ impl UpstreamConnection {
             return Err(LinkError::DryRun);
         }
         self.last_request_id = self.last_request_id.wrapping_add(1);
-        let mut builder = OpMsgBuilder::new(self.last_request_id, 0).body(request.body);
+        let fenced = self.fence.as_mut().and_then(|fence| fence.applied(request.body));
+        let body = fenced.as_deref().unwrap_or(request.body);
+        let mut builder = OpMsgBuilder::new(self.last_request_id, 0).body(body);
         if let Some((identifier, documents)) = request.sequence {
             builder = builder.sequence(identifier, documents.iter().copied());
         }
@@ -394,10 +411,22 @@ impl UpstreamConnection {
         body: &RawDocument,
         memory: &mut Reservation,
     ) -> Result<RawDocumentBuf, RunError> {
-        let PendingReply(request_id) = self.send(UpstreamRequest::plain(body)).await?;
+        Ok(succeeded(
+            self.call_reserving(UpstreamRequest::plain(body), memory).await?,
+        )?)
+    }
+
+    /// Like [`UpstreamConnection::call`]. Reserves memory for a long reply, and leaves its labels as they
+    /// are. Not cancel safe.
+    pub(super) async fn call_reserving(
+        &mut self,
+        request: UpstreamRequest<'_>,
+        memory: &mut Reservation,
+    ) -> Result<RawDocumentBuf, RunError> {
+        let PendingReply(request_id) = self.send(request).await?;
         let arrived = self.arrive().await?;
         let frame = self.reserving(arrived, memory).await?;
-        Ok(succeeded(opened(frame, request_id)?)?)
+        Ok(opened(frame, request_id)?)
     }
 
     /// Reads a reply completely. For a long one, reserves its memory and that of the client's reply

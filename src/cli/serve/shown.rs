@@ -50,6 +50,7 @@ fn row(shape: &Shape) -> ShapeRow {
         mode: match shape.mode() {
             Mode::Rewrite => "rewrite",
             Mode::Observe => "observe",
+            Mode::Auto => "auto",
             Mode::Off => "off",
         },
         by,

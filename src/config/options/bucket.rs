@@ -1,10 +1,10 @@
 //! The tables `bucket`. The shape itself checks limits.
 
 use super::{
-    ConfigOption, ConfigTable, Flag, Holds, MODE, Map, Number, Occurrence, OptionalText, RequiredText, RequiredTexts,
+    ConfigOption, ConfigTable, Flag, Holds, Map, Number, Occurrence, OptionalText, RequiredText, RequiredTexts,
     TextOption, Words,
 };
-use crate::pattern::shapes::{BucketOptions, BucketShape, ItemIds};
+use crate::pattern::shapes::{BucketOptions, BucketShape, ItemIds, Mode};
 
 pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
     name: "bucket",
@@ -128,4 +128,20 @@ pub(in crate::config) const CHANGE_STREAMS: ConfigOption<Flag> = ConfigOption {
     holds: Holds::FromReload,
     meaning: "Whether applications may open change streams on the collection. mongod then stores every page before and after each change for \
               [some time](decisions/0035-change-streams-compare-images-of-pages.md). Requires `item_ids = \"unique\"`.",
+};
+
+pub(in crate::config) const MODE: ConfigOption<Words<Mode>> = ConfigOption {
+    name: "mode",
+    value: Words {
+        choices: &[
+            ("rewrite", Mode::Rewrite),
+            ("observe", Mode::Observe),
+            ("auto", Mode::Auto),
+            ("off", Mode::Off),
+        ],
+    },
+    holds: Holds::FromReload,
+    meaning: "`rewrite`; `observe`: commands are relayed, and the proxy [counts](metrics.md#observe-mode) those that it would have \
+              rewritten or refused, and estimates the savings; `auto`: commands are relayed while the collection contains plain documents, and \
+              rewritten while it [contains pages](operations.md#automatic-shapes); `off`: commands are relayed.",
 };

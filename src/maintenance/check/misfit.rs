@@ -9,7 +9,7 @@ use mongodb::error::Error;
 use super::{collection, outlier};
 use crate::maintenance::finding::Finding;
 use crate::maintenance::inspect::{ContentsCheck, first_foreign};
-use crate::maintenance::upstream::{ShapedCollection, description, indexes};
+use crate::maintenance::upstream::{ShapedCollection, description, indexes, is_plain};
 use crate::pattern::bucket::index::PAGE;
 use crate::pattern::shape_marker;
 use crate::pattern::shapes::{BucketShape, OutlierShape};
@@ -34,7 +34,7 @@ async fn of_bucket(target: &ShapedCollection, shape: &BucketShape) -> Result<Vec
         return Ok(Vec::new());
     };
     // A collection that `compact` has frozen can be served.
-    if collection::is_frozen(&described) {
+    if collection::is_frozen(&described) || (target.is_automatic() && is_plain(target).await?) {
         return Ok(Vec::new());
     }
     let mut findings = collection::unfit(target, &described);

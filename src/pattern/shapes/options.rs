@@ -30,6 +30,8 @@ pub enum Mode {
     Rewrite,
     /// Relays them, and counts those that would have been rewritten.
     Observe,
+    /// Relays them while the collection contains plain documents, and rewrites them while it contains pages.
+    Auto,
     /// Relays them.
     Off,
 }

@@ -95,6 +95,10 @@ impl OutlierShape {
                 errors.push(ShapeError::new(option, "`_id` cannot be used", "choose another name"));
             }
         }
+        if options.mode == Mode::Auto {
+            let remedy = "write \"rewrite\", \"observe\" or \"off\"";
+            errors.push(ShapeError::new("mode", "only a bucket shape can be automatic", remedy));
+        }
         if options.flag == options.array {
             let problem = format!("`{}` is also the name of the array", options.flag);
             errors.push(ShapeError::new("flag", problem, "choose another name"));

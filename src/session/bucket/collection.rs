@@ -3,11 +3,11 @@
 
 use std::sync::atomic::Ordering;
 
-use bson::raw::{RawBsonRef, RawDocumentBuf};
+use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
 use super::{indexes, validation};
-use crate::command::arguments::{InheritedOptions, with_replaced};
+use crate::command::arguments::{CommandField, InheritedOptions, with_replaced};
 use crate::command::collection::{
     CLUSTERED, IMAGES, clustered_index, enabled_images, has_validation, images, impossible_in_coll_mod,
     impossible_in_create, part_in_plan_cache_clear,
@@ -33,6 +33,19 @@ pub(super) async fn create(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf
     {
         return Err(indexes::create::name_is_kept(run, item_index::name(index)).into());
     }
+    if run.context.link.fence_of(run.namespace).is_some() && !run.context.head.in_transaction() {
+        // Without its indexes, a new collection would be one of plain documents. So `create` is not sent.
+        let settings = run.context.settings;
+        settings.catalog.forget(run.namespace);
+        let found = settings.catalog.for_reading(&mut run.catalog_session()).await?;
+        if found.is_none() {
+            return create_with_indexes(run).await;
+        }
+        let creation = validation::creation(run, &with_images(run)).await?;
+        let reply = validation::reply_for_existing(run, &creation).await?;
+        let message = format!("Collection {} already exists.", run.namespace);
+        return reply.ok_or_else(|| CommandError::new(ErrorCode::NamespaceExists, message).into());
+    }
     let body = with_images(run);
     let creation = validation::creation(run, &body).await?;
     let reply = match run.context.link.run(&creation).await {
@@ -54,6 +67,21 @@ pub(super) async fn create(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf
         .catalog
         .for_writing(&mut run.catalog_session())
         .await?;
+    Ok(reply)
+}
+
+/// Creates the collection of an automatic shape together with its indexes, by which other proxies recognise
+/// it. A command that does that has no options of the collection.
+async fn create_with_indexes(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+    let mut options = CommandField::all("create", run.context.head.body());
+    if let Some(option) = options.find_map(|field| Some(field.ok()?.0)) {
+        let what = format!("create with '{option}' while the mode of its shape is `auto`");
+        return Err(run.unsupported(&what).into());
+    }
+    let settings = run.context.settings;
+    settings.catalog.for_writing(&mut run.catalog_session()).await?;
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("ok"), 1.0);
     Ok(reply)
 }
 

@@ -22,7 +22,10 @@ pub(in crate::session) struct BucketCommand<'a> {
     pub(super) timestamps: EmptyTimestamps,
     /// Number of replies in which mongod reported changed items. If it is above 0, the command must
     /// not be executed a second time.
-    pub(super) executed: u64,
+    pub(in crate::session) executed: u64,
+    /// Whether the collection's layout changed after a part of the statements was executed. Then the reply
+    /// has an error of a swap for every statement that was not.
+    pub(in crate::session) is_interrupted: bool,
 }
 
 /// How a `Timestamp(0, 0)` in a top-level field of an inserted document is treated.
@@ -47,6 +50,7 @@ impl<'a> BucketCommand<'a> {
             collection: None,
             timestamps: EmptyTimestamps::Filled,
             executed: 0,
+            is_interrupted: false,
         }
     }
 
@@ -64,6 +68,7 @@ impl<'a> BucketCommand<'a> {
             collection: self.collection.clone(),
             timestamps: EmptyTimestamps::Kept,
             executed: 0,
+            is_interrupted: false,
         }
     }
 

@@ -38,6 +38,20 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
         let before = deleted.n;
         match until_executed(run, statement, batch.let_variables, id, &mut deleted).await {
             Ok(()) => {}
+            Err(RunError::LayoutChanged) if is_begun(run, &deleted) => {
+                run.is_interrupted = true;
+                let mut rest = index..batch.statements.len();
+                let items = deleted.n.saturating_sub(before);
+                if items > 0 {
+                    rest.next();
+                    deleted.fail(index, &retry_on_swap::deleted_in_part(run, items));
+                    if batch.ordered {
+                        break;
+                    }
+                }
+                rest.for_each(|index| deleted.fail(index, &retry_on_swap::interrupted()));
+                break;
+            }
             Err(RunError::Command(failure)) if is_executed_in_part(run, &failure) => {
                 let error = match deleted.n.saturating_sub(before) {
                     0 => retry_on_swap::not_executed(run),
@@ -69,6 +83,12 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
         deleted.take_answer(answer);
     }
     Ok(deleted.into_document(run.context.head))
+}
+
+/// Whether the command cannot be executed again from its beginning.
+fn is_begun(run: &BucketCommand<'_>, deleted: &WriteReply) -> bool {
+    let head = run.context.head;
+    (deleted.n > 0 || run.executed > 0) && !head.in_transaction() && !head.is_retryable_write()
 }
 
 /// Whether a swap or freeze interrupted the command after it had deleted items. The reply then reports the

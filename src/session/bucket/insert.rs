@@ -20,9 +20,11 @@ use bson::Binary;
 use bson::raw::RawDocumentBuf;
 
 use self::batch::InsertBatch;
+pub(super) use self::retry_recovery::remembered;
 use super::command::BucketCommand;
+use super::retry_on_swap::is_swap_error;
 use crate::command::insert::Insert;
-use crate::pattern::bucket::insert::KeyBatch;
+use crate::pattern::bucket::insert::{KeyBatch, WriteGuarantee};
 use crate::session::backoff::pause;
 use crate::session::collection_catalog::ReadyCollection;
 use crate::session::error::RunError;
@@ -51,6 +53,15 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     Ok(batch.reply(run.namespace, run.context.head, &command))
 }
 
+/// The client's indexes of the items that an earlier attempt of the command stored.
+pub(super) async fn stored_before(run: &mut BucketCommand<'_>) -> Result<Vec<usize>, RunError> {
+    let command = Insert::parse(run.context.head)?;
+    let mut batch = InsertBatch::prepare(run, &command);
+    batch.groups.iter_mut().for_each(KeyBatch::suspect_resend);
+    retry_recovery::recover(run, &mut batch, Vec::new()).await?;
+    Ok(batch.resent)
+}
+
 /// Stores the items. After an error, the head pages that the command assumed are not returned to the cache.
 async fn store(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<(), RunError> {
     if batch.has_work() {
@@ -61,7 +72,18 @@ async fn store(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Resu
         run.collection = Some(ready.clone());
         let leases = lease_keys(run, batch, &ready.uuid).await;
         let order = leases.order;
-        rounds(run, batch, ready, &leases.leases).await?;
+        match rounds(run, batch, ready, &leases.leases).await {
+            Err(error) if is_exchange(run, &error) => {
+                // A retryable insert is executed again, and finds its retry records.
+                if batch.stored_now() == 0 || batch.care != WriteGuarantee::AtLeastOnce {
+                    return Err(RunError::LayoutChanged);
+                }
+                run.is_interrupted = true;
+                batch.interrupt();
+                return Ok(());
+            }
+            done => done?,
+        }
         release_reservations::withdraw_all(run, batch).await?;
         for (lease, group) in leases.leases.into_iter().zip(order) {
             lease.leave(batch.hint(group));
@@ -70,6 +92,16 @@ async fn store(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Resu
     transaction::end_if_failed(run, batch).await?;
     undo::take(run, batch).await?;
     write_concern::settle(run, batch).await
+}
+
+/// Whether the collection of an automatic shape was exchanged.
+fn is_exchange(run: &mut BucketCommand<'_>, error: &RunError) -> bool {
+    let is_automatic = run.context.link.fence_of(run.namespace).is_some() && !run.context.head.in_transaction();
+    match error {
+        RunError::LayoutChanged => true,
+        RunError::Command(error) => is_automatic && is_swap_error(error),
+        RunError::Link(_) | RunError::ClientClosed => false,
+    }
 }
 
 /// The key leases of a command, and the group of each.

@@ -18,13 +18,13 @@ use crate::pattern::bucket::compact::is_refused_by_freeze;
 use crate::session::error::RunError;
 
 /// The most repetitions of a command. Swaps are rare.
-pub(super) const MAX_RUNS: u32 = 10;
+pub(in crate::session) const MAX_RUNS: u32 = 10;
 
 pub(super) type CommandReply = Result<RawDocumentBuf, RunError>;
 
 /// Whether mongod refused the command because the collection is frozen, was swapped, or does not
 /// have the shape's indexes yet.
-pub(super) fn is_swap_error(error: &CommandError) -> bool {
+pub(in crate::session) fn is_swap_error(error: &CommandError) -> bool {
     if error.is(ErrorCode::DocumentValidationFailure) {
         return !matches!(error, CommandError::Upstream(reply) if !is_refused_by_freeze(reply));
     }
@@ -39,7 +39,7 @@ pub(super) fn is_swap_error(error: &CommandError) -> bool {
 }
 
 /// Like [`is_swap_error`], for the error of one statement.
-pub(super) fn is_swap_write_error(error: &WriteError) -> bool {
+pub(in crate::session) fn is_swap_write_error(error: &WriteError) -> bool {
     is_swap_error(&error.clone().into_command_error())
 }
 
@@ -47,6 +47,12 @@ pub(super) fn is_swap_write_error(error: &WriteError) -> bool {
 pub(super) async fn retry_on_swap(run: &mut BucketCommand<'_>) -> CommandReply {
     let mut answer = once(run).await;
     for _ in 0..MAX_RUNS {
+        if run.is_interrupted {
+            return answer;
+        }
+        if let Err(RunError::LayoutChanged) = answer {
+            return layout_changed(run);
+        }
         if !hit_swap(&answer) {
             return answer;
         }
@@ -55,15 +61,46 @@ pub(super) async fn retry_on_swap(run: &mut BucketCommand<'_>) -> CommandReply {
             break;
         }
         if !run.context.head.only_reads() {
-            wait(run).await?;
+            match wait(run).await {
+                Err(RunError::LayoutChanged) => return layout_changed(run),
+                waited => waited?,
+            }
         }
         answer = once(run).await;
+    }
+    let is_automatic = run.context.link.fence_of(run.namespace).is_some();
+    if is_automatic && hit_swap(&answer) && answer.is_err() && has_changed_nothing(run) {
+        return Err(RunError::LayoutChanged);
     }
     if hit_swap(&answer) {
         retryable_error(run, answer)
     } else {
         answer
     }
+}
+
+/// Whether a command that failed as a whole has had no effect.
+fn has_changed_nothing(run: &BucketCommand<'_>) -> bool {
+    let head = run.context.head;
+    !head.in_transaction() && !matches!(head.command, Command::GetMore | Command::Insert) && run.executed == 0
+}
+
+/// The result of a command whose collection got another layout. The caller executes the command again if it
+/// has changed nothing, or if its retry records are found.
+fn layout_changed(run: &BucketCommand<'_>) -> CommandReply {
+    if run.executed == 0 || run.context.head.is_retryable_write() || run.context.head.only_reads() {
+        return Err(RunError::LayoutChanged);
+    }
+    let message = format!(
+        "`mongoshape convert` exchanged {} while this command was executed: a part of it was; check the items before you send it again",
+        run.namespace
+    );
+    Err(CommandError::new(ErrorCode::WriteConflict, message).into())
+}
+
+/// The mark of a statement that was not executed, in the reply of an interrupted command.
+pub(super) fn interrupted() -> WriteError {
+    WriteError::new(ErrorCode::CollectionUuidMismatch, "the collection was exchanged")
 }
 
 async fn once(run: &mut BucketCommand<'_>) -> CommandReply {
@@ -74,7 +111,7 @@ fn hit_swap(answer: &CommandReply) -> bool {
     match answer {
         Ok(reply) => statement_hit_swap(reply),
         Err(RunError::Command(error)) => is_swap_error(error),
-        Err(RunError::Link(_) | RunError::ClientClosed) => false,
+        Err(RunError::Link(_) | RunError::ClientClosed | RunError::LayoutChanged) => false,
     }
 }
 
@@ -173,10 +210,10 @@ pub(super) fn deleted_in_part(run: &BucketCommand<'_>, items: i64) -> WriteError
     in_part(run, &format!("{items} items were deleted"))
 }
 
-fn in_part(run: &BucketCommand<'_>, what: &str) -> WriteError {
+pub(super) fn in_part(run: &BucketCommand<'_>, what: &str) -> WriteError {
     let message = format!(
-        "`mongoshape compact` replaced {} by a packed copy while this statement was executed: {what}, and the others were not; check \
-         the items before you send it again",
+        "`mongoshape compact` or `mongoshape convert` replaced {} by a copy while this statement was executed: {what}, and the others \
+         were not; check the items before you send it again",
         run.namespace
     );
     WriteError::new(ErrorCode::WriteConflict, message)

@@ -79,7 +79,21 @@ async fn one_after_the_other(run: &mut BucketCommand<'_>, command: &Update<'_>) 
     let mut results = UpdateReply::new();
     let ends_with_first_failure = command.ordered || run.context.head.in_transaction();
     for (index, statement) in command.statements.iter().enumerate() {
+        let before = run.executed;
         match until_executed(run, command, index, statement).await {
+            Err(RunError::LayoutChanged) if is_begun(run, &results) => {
+                run.is_interrupted = true;
+                let mut rest = index..command.statements.len();
+                if run.executed > before {
+                    rest.next();
+                    results.fail(index, &retry_on_swap::in_part(run, "some items were changed"));
+                    if ends_with_first_failure {
+                        break;
+                    }
+                }
+                rest.for_each(|index| results.fail(index, &retry_on_swap::interrupted()));
+                break;
+            }
             Ok(outcome) => {
                 if statement.upsert && outcome.failed.is_some() && is_executed(run, statement) {
                     run.ensure_still_there().await?;
@@ -118,6 +132,12 @@ async fn one_after_the_other(run: &mut BucketCommand<'_>, command: &Update<'_>) 
     Ok(reply)
 }
 
+/// Whether the command cannot be executed again from its beginning.
+fn is_begun(run: &BucketCommand<'_>, results: &UpdateReply) -> bool {
+    let head = run.context.head;
+    (results.has_begun() || run.executed > 0) && !head.in_transaction() && !head.is_retryable_write()
+}
+
 /// Executes a statement. Executes it again if the collection was swapped before the statement had
 /// changed anything.
 async fn until_executed(
@@ -132,7 +152,7 @@ async fn until_executed(
         let is_swap = match &outcome {
             Ok(outcome) => outcome.failed.as_ref().is_some_and(is_swap_write_error),
             Err(RunError::Command(error)) => is_swap_error(error),
-            Err(RunError::Link(_) | RunError::ClientClosed) => false,
+            Err(RunError::Link(_) | RunError::ClientClosed | RunError::LayoutChanged) => false,
         };
         if !is_swap || !may_go_on(run, before) {
             return outcome;

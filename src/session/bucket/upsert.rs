@@ -9,7 +9,7 @@ use bson::{DateTime, Timestamp};
 use super::command::BucketCommand;
 use super::duplicate_key::is_of_filter;
 use super::item_update::{Evaluated, ItemUpdate};
-use super::write_statement::{Origin, WriteCommand, send_one};
+use super::write_statement::{Origin, WriteCommand, is_remembered, send_one};
 use super::{insert, invalid_item};
 use crate::command::document::{array_of, get, put, single};
 use crate::command::duplicate::duplicate_of;
@@ -68,6 +68,14 @@ pub(super) async fn insert_missing(run: &mut BucketCommand<'_>, task: &ItemUpdat
         Some((_, error)) => Upserted::Failed(error),
         None => Upserted::Made(item, reply),
     })
+}
+
+/// Whether an earlier attempt of the client's statement inserted an item.
+pub(super) async fn is_recorded(run: &mut BucketCommand<'_>, statement_id: i32) -> Result<bool, RunError> {
+    let Some(id) = statement_id.checked_add(BESIDE) else {
+        return Ok(false);
+    };
+    Ok(is_remembered(run, id).await?.is_some())
 }
 
 /// The insert of an earlier attempt of the client's statement: its `_id`, the item as it would be

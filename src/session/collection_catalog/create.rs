@@ -15,6 +15,12 @@ use crate::session::error::RunError;
 impl CatalogSession<'_> {
     /// Creates the collection and the shape's indexes, and enables the images, as far as they are missing.
     pub(super) async fn complete(&mut self, found: Option<&ListedCollection>) -> Result<(), RunError> {
+        // Another proxy takes a collection without the page index for a plain one if its shape is automatic.
+        // So the command that creates the collection creates the indexes. No page is stored before the images
+        // are enabled, because writes wait for both.
+        if found.is_none() && self.link.fence_of(self.namespace).is_some() {
+            return self.create_indexes().await;
+        }
         if found.is_none_or(|found| !found.ready.has_images) && self.shape.change_streams() {
             self.enable_images(found.is_some()).await?;
         }

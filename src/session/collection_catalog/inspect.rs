@@ -6,7 +6,7 @@ use std::time::Duration;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use tokio::time::{Instant, sleep};
 
-use super::{CatalogSession, ReadyCollection};
+use super::{CatalogSession, ReadyCollection, Transaction};
 use crate::command::collection::{CLUSTERED, images};
 use crate::command::document::{get, single};
 use crate::command::error::{CommandError, ErrorCode};
@@ -15,7 +15,8 @@ use crate::command::value_text::id_text;
 use crate::pattern::bucket::validator::PageValidator;
 use crate::pattern::bucket::{adopt, compact, index, pack};
 use crate::pattern::shape_marker;
-use crate::pattern::shapes::ItemIds;
+use crate::pattern::shapes::{ItemIds, StoredLayout};
+use crate::session::automatic::stored::{CollectionObserver, exchanged_in_transaction};
 use crate::session::error::RunError;
 
 /// The longest time that a write waits for a frozen collection, and the interval between two checks.
@@ -65,7 +66,8 @@ impl CatalogSession<'_> {
             if found.as_ref().is_none_or(|found| !found.is_frozen) {
                 return Ok(found);
             }
-            if begun.elapsed() > MAX_FROZEN {
+            // A transaction that has begun may hold the collection, and the swap would wait for it.
+            if begun.elapsed() > MAX_FROZEN || self.transaction.is_some_and(Transaction::is_open) {
                 return Err(self.frozen());
             }
             sleep(POLL).await;
@@ -74,7 +76,7 @@ impl CatalogSession<'_> {
 
     fn frozen(&self) -> RunError {
         let message = format!(
-            "`mongoshape compact` has frozen {} for longer than a write waits: try again; if no `mongoshape compact` runs, run it again",
+            "`mongoshape compact` or `mongoshape convert` has frozen {}: try again; if none of them runs, run it again",
             self.namespace
         );
         let error = CommandError::new(ErrorCode::WriteConflict, message);
@@ -87,6 +89,33 @@ impl CatalogSession<'_> {
     }
 
     pub(super) async fn find(&mut self) -> Result<Option<ListedCollection>, RunError> {
+        if self.link.fence_of(self.namespace).is_none() {
+            return self.find_now().await;
+        }
+        loop {
+            let mut observer = CollectionObserver {
+                link: self.link,
+                carried: self.carried,
+                namespace: self.namespace,
+            };
+            let now = if self.transaction.is_some_and(Transaction::is_open) {
+                let found = observer.stored_at_once().await?;
+                found.ok_or_else(|| exchanged_in_transaction(self.namespace))?
+            } else {
+                observer.stored().await?
+            };
+            if now.stored.layout == StoredLayout::Plain {
+                return Err(RunError::LayoutChanged);
+            }
+            let found = self.find_now().await?;
+            // Otherwise the collection was exchanged between the lists.
+            if found.as_ref().map(|found| &found.ready.uuid) == now.stored.uuid.as_ref() {
+                return Ok(found);
+            }
+        }
+    }
+
+    async fn find_now(&mut self) -> Result<Option<ListedCollection>, RunError> {
         let mut command = RawDocumentBuf::new();
         command.append(cstr!("listCollections"), 1);
         command.append(cstr!("filter"), single("name", self.namespace.collection));
@@ -96,7 +125,11 @@ impl CatalogSession<'_> {
             return Ok(None);
         };
         let options = get(collection, "options").and_then(RawBsonRef::as_document);
+        let is_automatic = self.link.fence_of(self.namespace).is_some();
         if options.is_some_and(pack::is_frozen) {
+            if is_automatic {
+                return Err(RunError::LayoutChanged);
+            }
             let remedy = "wait for its end, or run it again if it does not run";
             return Err(self
                 .misfit("is being packed by `mongoshape setup --pack`", remedy)
@@ -115,6 +148,9 @@ impl CatalogSession<'_> {
         let uuid = uuid.to_binary();
         let is_clustered = Some(options.is_some_and(|options| get(options, CLUSTERED).is_some()));
         let indexes = self.own_indexes().await?;
+        if !indexes.has_pages && is_automatic {
+            return Err(RunError::LayoutChanged);
+        }
         if !indexes.has_pages {
             self.check_contents().await?;
         }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::http_request;
-use crate::command::error::CommandError;
+use crate::command::error::{CommandError, ErrorCode};
 use crate::session::error::RunError;
 use crate::session::metrics::{Limit, SessionMetrics};
 use crate::session::stream::StreamError;
@@ -42,8 +42,15 @@ impl Closed {
             RunError::Command(error) => Ok(error),
             RunError::Link(error) => Err(error.into()),
             RunError::ClientClosed => Err(Self::ByClient),
+            RunError::LayoutChanged => Ok(layout_changed()),
         }
     }
+}
+
+/// The error for a layout that changed where no command can be executed again.
+fn layout_changed() -> CommandError {
+    let message = "`mongoshape convert` has exchanged a collection of this command: try again";
+    CommandError::new(ErrorCode::WriteConflict, message)
 }
 
 impl From<LinkError> for Closed {

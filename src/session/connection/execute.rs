@@ -128,11 +128,11 @@ fn ends_transaction(head: &CommandHeader<'_>, error: &CommandError) -> bool {
 }
 
 /// Executes a command. A read is cancelled when the client closes its connection.
-pub(super) async fn watched(
+pub(super) async fn watched<T>(
     head: &CommandHeader<'_>,
-    run: impl Future<Output = Result<RawDocumentBuf, RunError>>,
+    run: impl Future<Output = Result<T, RunError>>,
     client: &mut FrameStream,
-) -> Result<RawDocumentBuf, RunError> {
+) -> Result<T, RunError> {
     if !head.only_reads() {
         return run.await;
     }

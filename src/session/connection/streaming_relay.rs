@@ -5,6 +5,7 @@ use super::{Closed, Session};
 use crate::command::error::CommandError;
 use crate::command::header::CommandHeader;
 use crate::command::registry::Command;
+use crate::session::automatic::touched::touched;
 use crate::session::memory::{Reservation, not_logged_in};
 use crate::session::metrics::{ByteDirection, Limit};
 use crate::session::relay::{RelayedRequest, RequestBytes};
@@ -108,6 +109,9 @@ impl Session<'_> {
             return None;
         }
         let settings = self.settings.load();
+        if !touched(&settings.shapes, &head).is_empty() {
+            return None;
+        }
         let route = route::decide(settings, &head);
         // An observed command is read completely.
         let is_observed = settings

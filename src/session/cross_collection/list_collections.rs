@@ -9,7 +9,7 @@ use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::{array_of, as_flag, get, single};
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::validator::options_of_application;
-use crate::pattern::bucket::{compact, items_view, pack};
+use crate::pattern::bucket::{compact, conversion, items_view, pack};
 use crate::pattern::outlier::orphans::scratch_prefix;
 use crate::pattern::shapes::Shapes;
 use crate::session::error::RunError;
@@ -115,7 +115,13 @@ async fn without_own_collections(
 /// The copies that may replace a collection in a swap. The kept plain documents are not among them:
 /// they belong to the user, who drops them.
 fn copies_of(collection: &str) -> Vec<String> {
-    let names = [compact::copy_name, compact::stopped_name, pack::copy_name];
+    let names = [
+        compact::copy_name,
+        compact::stopped_name,
+        pack::copy_name,
+        conversion::copy_name,
+        conversion::record_name,
+    ];
     names.iter().map(|name| name(collection)).collect()
 }
 

@@ -201,7 +201,7 @@ impl DryRunEnd {
     fn of(answer: Result<RawDocumentBuf, RunError>) -> Self {
         match answer {
             // The upstream connection is intact, because nothing was sent.
-            Ok(_) | Err(RunError::Link(_) | RunError::ClientClosed) => Self::Asked,
+            Ok(_) | Err(RunError::Link(_) | RunError::ClientClosed | RunError::LayoutChanged) => Self::Asked,
             Err(RunError::Command(error)) => Self::Refused(error),
         }
     }

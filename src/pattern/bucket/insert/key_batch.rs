@@ -128,6 +128,17 @@ pub enum Recorded {
     Insert(RawBson),
 }
 
+impl Recorded {
+    /// The `_id` of the inserted document.
+    #[must_use]
+    pub fn into_inserted(self) -> Option<RawBson> {
+        match self {
+            Self::Update => None,
+            Self::Insert(id) => Some(id),
+        }
+    }
+}
+
 impl KeyBatch {
     pub(super) fn new(first: Member) -> Self {
         Self {
@@ -281,6 +292,10 @@ impl KeyBatch {
         let mut found = Vec::new();
         for (position, recorded) in recorded {
             match recorded {
+                // Executed while the collection contained plain documents: the statement inserted the item.
+                Recorded::Insert(id) if self.item(*position).is_some_and(|item| item.id() == Some(id)) => {
+                    found.push(*position);
+                }
                 Recorded::Insert(id) if !is_lone(id) => {
                     self.chain = RetryChain::Pages;
                     // A name without `CUT_BY` has one of two reasons. Either the items are cut

@@ -22,6 +22,7 @@ use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::key::canonical;
 use crate::pattern::shapes::ItemIds;
 use crate::session::bucket::command::{BucketCommand, EmptyTimestamps};
+use crate::session::bucket::retry_on_swap::interrupted;
 use crate::session::collection_catalog::ReadyCollection;
 use crate::session::head_page_cache::KnownHeadPage;
 use crate::session::id_source::SystemIdSource;
@@ -343,6 +344,18 @@ impl<'a> InsertBatch<'a> {
             }
         }
         self.refuse(refused);
+    }
+
+    /// Marks each pending item as not stored. Unlike for a refused item, later items that are stored stay.
+    pub(super) fn interrupt(&mut self) {
+        for group in &mut self.groups {
+            let left: Vec<usize> = group.pending().collect();
+            for position in left {
+                group.refuse(position);
+                let index = group.item(position).map(Item::index);
+                self.failed.extend(index.map(|index| (index, interrupted())));
+            }
+        }
     }
 
     pub(super) fn reply(

@@ -96,7 +96,10 @@ fn take_over(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, number: usize
 }
 
 /// mongod's retry records, by `stmtId`, of the statements that it has executed for this command.
-pub(super) async fn remembered(run: &mut BucketCommand<'_>, ids: &[i32]) -> Result<HashMap<i32, Recorded>, RunError> {
+pub(in crate::session::bucket) async fn remembered(
+    run: &mut BucketCommand<'_>,
+    ids: &[i32],
+) -> Result<HashMap<i32, Recorded>, RunError> {
     let mut recorded = HashMap::new();
     for chunk in ids.chunks(MAX_STATEMENTS) {
         let ids: RawArrayBuf = chunk.iter().copied().collect();

@@ -13,7 +13,7 @@ use crate::command::update::Update;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::internal_transaction::OwnTransaction;
-use crate::session::bucket::retry_on_swap::{MAX_RUNS, is_swap_write_error, statement_hit_swap, wait};
+use crate::session::bucket::retry_on_swap::{MAX_RUNS, interrupted, is_swap_write_error, statement_hit_swap, wait};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
@@ -46,7 +46,14 @@ impl Bulk<'_> {
         let mut last = first.clone();
         for round in 0..MAX_ATTEMPTS {
             if statement_hit_swap(&last) {
-                wait(run).await?;
+                match wait(run).await {
+                    Err(RunError::LayoutChanged) if own.is_some() => {
+                        run.is_interrupted = true;
+                        last = self.interrupted(&last);
+                        break;
+                    }
+                    waited => waited?,
+                }
             } else {
                 let report = self.report(&last);
                 let is_all = report.matched >= self.reached(&report).count();
@@ -63,6 +70,28 @@ impl Bulk<'_> {
             Some(_) => with_replaced(&last, &unknown),
             None => with_replaced(&last, &[("retriedStmtIds", get(&first, "retriedStmtIds"))]),
         })
+    }
+
+    /// The reply with a mark for every statement that a swap has kept from being executed.
+    fn interrupted(&self, answer: &RawDocument) -> RawDocumentBuf {
+        let (swapped, mut failed): (Vec<_>, Vec<_>) = errors(answer)
+            .into_iter()
+            .partition(|(_, error)| is_swap_write_error(error));
+        for (position, _) in swapped {
+            let end = position.saturating_add(1);
+            let end = if self.command.ordered {
+                self.statements.len()
+            } else {
+                end
+            };
+            failed.extend((position..end).map(|position| (position, interrupted())));
+        }
+        let failed: Vec<RawDocumentBuf> = failed
+            .iter()
+            .map(|(position, error)| error.to_document(*position))
+            .collect();
+        let failed = array_of(&failed);
+        with_replaced(answer, &[("writeErrors", Some(RawBsonRef::Array(&failed)))])
     }
 
     async fn send(
@@ -135,7 +164,14 @@ impl Bulk<'_> {
             if rest.is_empty() {
                 break;
             }
-            wait(run).await?;
+            match wait(run).await {
+                Err(RunError::LayoutChanged) if !run.context.head.in_transaction() => {
+                    run.is_interrupted = true;
+                    failed.extend(rest.into_iter().map(|position| (position, interrupted())));
+                    break;
+                }
+                waited => waited?,
+            }
             let statements: Vec<RawDocumentBuf> = rest
                 .iter()
                 .filter_map(|position| self.statements.get(*position).cloned())

@@ -1,0 +1,8 @@
+//! Shapes with `mode = "auto"`: plain documents are relayed, pages are rewritten, and a conversion exchanges
+//! them under the clients of two proxies.
+
+mod commands;
+mod concurrent_clients;
+mod fixture;
+mod plain_documents;
+mod retries;

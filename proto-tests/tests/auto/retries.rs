@@ -1,0 +1,122 @@
+//! A retryable write that is sent again, through another proxy, after the collection has got the other
+//! layout.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use bson::{Bson, Document, doc};
+use proto_tests::mongod;
+use proto_tests::sessions::lsid;
+
+use super::fixture::{COLLECTION, CutOver, Fixture, item};
+
+/// The writes, on items `a` to `l`.
+fn writes() -> Vec<Document> {
+    let many: Vec<Document> = (0..12).map(|n| item(format!("m{n}"), n % 2, i64::from(n))).collect();
+    let twice: Vec<Document> = ["u0", "u0", "u2", "u3"].iter().map(|id| item(*id, 1, 200)).collect();
+    let add = || doc! { "$inc": { "n": 1 } };
+    let upsert = doc! { "$inc": { "n": 1 }, "$set": { "at": item(0, 0, 300).get("at").cloned() } };
+    let update = |updates: Vec<Document>| doc! { "update": COLLECTION, "updates": updates };
+    vec![
+        doc! { "insert": COLLECTION, "documents": many },
+        doc! { "insert": COLLECTION, "documents": [item("o", 1, 99)] },
+        doc! { "insert": COLLECTION, "documents": twice, "ordered": false },
+        update(vec![
+            doc! { "q": { "_id": "a" }, "u": add() },
+            doc! { "q": { "_id": "b" }, "u": add() },
+        ]),
+        update(vec![doc! { "q": { "_id": "c", "n": 0 }, "u": add() }]),
+        update(vec![
+            doc! { "q": { "_id": "d" }, "u": { "$set": { "k": 7 }, "$inc": { "n": 1 } } },
+        ]),
+        update(vec![
+            doc! { "q": { "_id": "up", "k": 1 }, "u": &upsert, "upsert": true },
+        ]),
+        update(vec![doc! { "q": { "k": 1, "z": 5 }, "u": &upsert, "upsert": true }]),
+        update(vec![
+            doc! { "q": { "_id": "i" }, "u": add() },
+            doc! { "q": { "_id": "up2", "k": 1 }, "u": &upsert, "upsert": true },
+            doc! { "q": { "_id": "j" }, "u": add() },
+        ]),
+        doc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": "e" }, "limit": 1 }] },
+        doc! { "delete": COLLECTION, "deletes": [{ "q": { "k": 5 }, "limit": 1 }] },
+        doc! { "findAndModify": COLLECTION, "query": { "_id": "f" }, "update": add() },
+        doc! { "findAndModify": COLLECTION, "query": { "_id": "g" }, "update": add(), "new": true },
+        doc! { "findAndModify": COLLECTION, "query": { "_id": "h" }, "remove": true },
+        doc! { "findAndModify": COLLECTION, "query": { "_id": "fu", "k": 1 }, "update": &upsert, "upsert": true, "new": true },
+    ]
+}
+
+/// What a driver makes of a reply.
+fn seen(reply: &Document) -> Document {
+    let mut seen = Document::new();
+    for name in ["ok", "n", "nModified", "upserted", "lastErrorObject", "value", "code"] {
+        if let Some(value) = reply.get(name) {
+            seen.insert(name, value.clone());
+        }
+    }
+    let errors = reply.get_array("writeErrors").into_iter().flatten();
+    let errors: Vec<Bson> = errors
+        .filter_map(Bson::as_document)
+        .map(|error| Bson::Document(doc! { "index": error.get("index"), "code": error.get("code") }))
+        .collect();
+    seen.insert("errors", errors);
+    seen
+}
+
+fn sorted(fixture: &Fixture) -> Result<Vec<String>> {
+    let mut items: Vec<String> = fixture
+        .items()?
+        .iter()
+        .map(|item| format!("{:?} {:?} {:?}", item.get("_id"), item.get("k"), item.get("n")))
+        .collect();
+    items.sort();
+    Ok(items)
+}
+
+fn check(is_plain_first: bool) -> Result<()> {
+    let fixture = Fixture::start(mongod::shared_replica_set())?;
+    let seed: Vec<Document> = "abcdefghijkl"
+        .chars()
+        .enumerate()
+        .map(|(n, id)| {
+            item(
+                id.to_string(),
+                if n > 9 { 5 } else { 1 },
+                1000 + i64::try_from(n).unwrap_or(0),
+            )
+        })
+        .collect();
+    fixture.store_plain(&seed)?;
+    if !is_plain_first {
+        fixture.convert(Duration::ZERO, CutOver::Done)?;
+    }
+    let mut sent = Vec::new();
+    let at_once = fixture.database.clone();
+    for (number, write) in writes().into_iter().enumerate() {
+        let mut write = write;
+        write.insert("lsid", lsid(&format!("{at_once} {number}")));
+        write.insert("txnNumber", 1_i64);
+        let reply = fixture.run(0, write.clone())?;
+        sent.push((write, seen(&reply)));
+    }
+    let before = sorted(&fixture)?;
+    fixture.convert(Duration::ZERO, CutOver::Done)?;
+    ensure!(fixture.has_pages()? == is_plain_first, "the layout is the same");
+    for (write, first) in sent {
+        let again = fixture.run(1, write.clone())?;
+        ensure!(seen(&again) == first, "{write}\nfirst: {first}\nagain: {again}");
+        ensure!(sorted(&fixture)? == before, "executed twice: {write}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_write_on_plain_documents_is_not_executed_again_on_pages() -> Result<()> {
+    check(true)
+}
+
+#[test]
+fn a_write_on_pages_is_not_executed_again_on_plain_documents() -> Result<()> {
+    check(false)
+}

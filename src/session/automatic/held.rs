@@ -1,0 +1,208 @@
+//! A write that mongod does not accept with `collectionUUID`: a `findAndModify`, or a write under
+//! `apiStrict`.
+//!
+//! On a replica set, a transaction of the proxy that has read from the collection holds it meanwhile: no
+//! renaming passes an open transaction. The client's command is not part of the transaction, so its retry
+//! record is mongod's own. A renaming that has begun to wait would block the client's command behind it, and
+//! would itself wait for the transaction. So the command has a short time limit; after it the transaction
+//! ends, and both are tried again. The limit is longer then, unless the collection is frozen: the command may
+//! just be slow.
+
+use std::time::Duration;
+
+use bson::Binary;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::spec::BinarySubtype;
+use tokio::time::{Instant, sleep};
+
+use super::plain::{PlainCommand, PlainOutcome};
+use super::stored::{MAX_HELD, empty_find, exchanged_in_transaction};
+use super::{Identity, identity_check, identity_of, listed_identity};
+use crate::command::arguments::{InheritedOptions, with_replaced};
+use crate::command::document::{as_flag, as_whole_number, get, put, single};
+use crate::command::error::{CommandError, ErrorCode};
+use crate::session::bucket::retry_on_swap::is_swap_error;
+use crate::session::error::RunError;
+use crate::session::fence::is_strict;
+use crate::session::upstream::UpstreamKind;
+use crate::session::upstream_connection::UpstreamRequest;
+
+/// mongod's code for a command that has reached its time limit.
+const MAX_TIME_EXPIRED: i64 = 50;
+/// The first time limit of the client's command, and the pause before the next attempt.
+const FIRST_LIMIT: Duration = Duration::from_millis(500);
+const PAUSE: Duration = Duration::from_millis(20);
+/// The factor between the time limits of two attempts.
+const WIDENED: u32 = 4;
+
+/// The session and number of a transaction of the proxy.
+#[derive(Clone, Copy)]
+struct HoldingTransaction {
+    session: u128,
+    number: i64,
+}
+
+/// The result of beginning that transaction.
+enum Hold {
+    /// It holds the collection.
+    Held,
+    /// A renaming waits for the collection.
+    Waiting,
+    /// The command is not executed.
+    Ended(PlainOutcome),
+}
+
+impl PlainCommand<'_, '_> {
+    pub(super) async fn held(&mut self, uuid: &Binary) -> Result<PlainOutcome, RunError> {
+        if self.head.in_transaction() {
+            return self.in_transaction(uuid).await;
+        }
+        if self.upstream != UpstreamKind::Member {
+            return self.between_checks(uuid).await;
+        }
+        let begun = Instant::now();
+        let mut limit = FIRST_LIMIT;
+        while begun.elapsed() < MAX_HELD {
+            let (session, number) = self.link.own_transaction();
+            let lock = HoldingTransaction { session, number };
+            let hold = self.hold(uuid, lock).await?;
+            let is_held = matches!(hold, Hold::Held);
+            let outcome = match hold {
+                Hold::Held => self.limited(limit).await,
+                Hold::Waiting => Ok(None),
+                Hold::Ended(outcome) => return Ok(outcome),
+            };
+            if is_held {
+                let mut end = single("abortTransaction", 1);
+                self.append_lock(&mut end, lock);
+                put(&mut end, "$db", "admin");
+                self.link.call(UpstreamRequest::plain(&end)).await?;
+                limit = limit.saturating_mul(WIDENED);
+            }
+            if let Some(reply) = outcome? {
+                return Ok(self.settled(reply));
+            }
+            if self.is_being_exchanged(uuid).await? {
+                return Ok(PlainOutcome::Exchanged(None));
+            }
+            sleep(PAUSE).await;
+        }
+        let message = format!("{} could not be held for a write: try again", self.namespace);
+        Err(CommandError::new(ErrorCode::WriteConflict, message).into())
+    }
+
+    /// Begins the transaction that holds the collection.
+    async fn hold(&mut self, uuid: &Binary, lock: HoldingTransaction) -> Result<Hold, RunError> {
+        let mut find = empty_find(self.namespace.collection, uuid);
+        self.append_lock(&mut find, lock);
+        put(&mut find, "startTransaction", true);
+        put(&mut find, "$db", self.namespace.database);
+        let reply = self.link.call(UpstreamRequest::plain(&find)).await?;
+        if get(&reply, "ok").and_then(as_flag) == Some(true) {
+            return Ok(Hold::Held);
+        }
+        if reply
+            .get_i32("code")
+            .is_ok_and(|code| code == ErrorCode::CollectionUuidMismatch.number())
+        {
+            return Ok(Hold::Ended(PlainOutcome::Exchanged(None)));
+        }
+        let is_transient = reply.get_array("errorLabels").is_ok_and(|labels| !labels.is_empty());
+        Ok(if is_transient {
+            Hold::Waiting
+        } else {
+            Hold::Ended(PlainOutcome::Answered(reply))
+        })
+    }
+
+    /// Executes the client's command within a time limit. `None`: it was not executed in time.
+    async fn limited(&mut self, limit: Duration) -> Result<Option<RawDocumentBuf>, RunError> {
+        let body = self.head.body().to_owned();
+        let limit = i64::try_from(limit.as_millis()).unwrap_or(i64::MAX);
+        let own = get(&body, "maxTimeMS").and_then(as_whole_number);
+        if own.is_some_and(|own| own != 0 && own <= limit) {
+            return self.send(&body).await.map(Some);
+        }
+        let mut limited = with_replaced(&body, &[("maxTimeMS", None)]);
+        limited.append(cstr!("maxTimeMS"), limit);
+        let reply = self.send(&limited).await?;
+        let code = |document: &RawDocument| get(document, "code").and_then(as_whole_number);
+        if code(&reply) == Some(MAX_TIME_EXPIRED) {
+            return Ok(None);
+        }
+        let concern = get(&reply, "writeConcernError").and_then(RawBsonRef::as_document);
+        if concern.and_then(code) == Some(MAX_TIME_EXPIRED) && self.head.is_retryable_write() {
+            // Executed, but the wait for the write concern was too short. mongod answers from its record.
+            return self.send(&body).await.map(Some);
+        }
+        Ok(Some(reply))
+    }
+
+    fn settled(&self, reply: RawDocumentBuf) -> PlainOutcome {
+        let is_failed = get(&reply, "ok").and_then(as_flag) != Some(true);
+        if is_failed && is_swap_error(&CommandError::Upstream(reply.clone())) {
+            return PlainOutcome::Exchanged(None);
+        }
+        if super::not_executed(&reply).is_empty() {
+            PlainOutcome::Answered(reply)
+        } else {
+            self.marked(reply)
+        }
+    }
+
+    /// In a transaction, a read with the UUID holds the collection from then on.
+    async fn in_transaction(&mut self, uuid: &Binary) -> Result<PlainOutcome, RunError> {
+        let body = self.head.body().to_owned();
+        if is_strict(&body) {
+            let reply = self.send(&body).await?;
+            if listed_identity(self.link, self.head, self.namespace, Some(uuid)).await? == Identity::Changed {
+                return Err(exchanged_in_transaction(self.namespace).into());
+            }
+            return Ok(self.settled(reply));
+        }
+        let mut find = empty_find(self.namespace.collection, uuid);
+        InheritedOptions::of(&body).append_to_read(&mut find);
+        let reply = self.link.call(UpstreamRequest::plain(&find)).await?;
+        if get(&reply, "ok").and_then(as_flag) != Some(true) {
+            return Ok(self.unless_exchanged(reply));
+        }
+        let begun = with_replaced(&body, &[("startTransaction", None), ("readConcern", None)]);
+        let reply = self.send(&begun).await?;
+        Ok(self.settled(reply))
+    }
+
+    /// On a standalone there is nothing that could hold the collection. It is checked before and after.
+    async fn between_checks(&mut self, uuid: &Binary) -> Result<PlainOutcome, RunError> {
+        let check = identity_check(self.head, self.namespace, uuid);
+        let is_same = async |command: &mut Self| -> Result<bool, RunError> {
+            let reply = command.link.call(UpstreamRequest::plain(&check)).await?;
+            Ok(identity_of(reply) == Identity::Same)
+        };
+        if !is_strict(self.head.body()) && !is_same(self).await? {
+            return Ok(PlainOutcome::Exchanged(None));
+        }
+        let body = self.head.body().to_owned();
+        let reply = self.send(&body).await?;
+        let has_changed_nothing = get(&reply, "value").is_none_or(|value| value == RawBsonRef::Null)
+            && get(&reply, "n").and_then(as_whole_number).unwrap_or_default() == 0;
+        if has_changed_nothing && !is_strict(self.head.body()) && !is_same(self).await? {
+            return Ok(PlainOutcome::Exchanged(None));
+        }
+        Ok(self.settled(reply))
+    }
+
+    /// Appends the session and number of a transaction of the proxy.
+    fn append_lock(&self, command: &mut RawDocumentBuf, lock: HoldingTransaction) {
+        let id = Binary {
+            subtype: BinarySubtype::Uuid,
+            bytes: lock.session.to_be_bytes().to_vec(),
+        };
+        command.append(cstr!("lsid"), single("id", &id));
+        command.append(cstr!("txnNumber"), lock.number);
+        command.append(cstr!("autocommit"), false);
+        // A server may require `apiVersion`.
+        if let Some(version) = get(self.head.body(), "apiVersion") {
+            put(command, "apiVersion", version);
+        }
+    }
+}

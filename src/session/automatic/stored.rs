@@ -1,0 +1,200 @@
+//! Lists a collection with an automatic shape, and waits while a conversion exchanges it.
+
+use std::time::Duration;
+
+use bson::Binary;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use tokio::time::{Instant, sleep};
+
+use crate::command::arguments::InheritedOptions;
+use crate::command::document::{array_of, get, single};
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::find::misses_own_index;
+use crate::command::namespace::Namespace;
+use crate::command::reply::CursorReply;
+use crate::pattern::bucket::{compact, conversion, index, pack};
+use crate::pattern::shapes::StoredLayout;
+use crate::session::error::RunError;
+use crate::session::upstream_connection::UpstreamConnection;
+
+/// The longest time that a command waits for a cut-over, and the interval between two checks. The same as for
+/// a collection that `compact` has frozen.
+pub(in crate::session) const MAX_HELD: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(30);
+
+/// A collection as last listed.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::session) struct StoredCollection {
+    /// `None`: it is missing, or a view.
+    pub(in crate::session) uuid: Option<Binary>,
+    pub(in crate::session) layout: StoredLayout,
+    /// Whether a conversion has kept an original beside it. Then retryable writes may have been executed in
+    /// the other layout.
+    pub(in crate::session) was_converted: bool,
+}
+
+/// A collection with its state in a conversion.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::session) struct Observed {
+    pub(in crate::session) stored: StoredCollection,
+    /// Whether a conversion is in progress.
+    pub(in crate::session) is_converting: bool,
+    /// Whether a conversion has frozen it, so that writes fail.
+    pub(in crate::session) is_frozen: bool,
+}
+
+/// The connection and options with which a collection is listed.
+pub(in crate::session) struct CollectionObserver<'a, 'c> {
+    pub(in crate::session) link: &'c mut UpstreamConnection,
+    pub(in crate::session) carried: InheritedOptions<'a>,
+    pub(in crate::session) namespace: Namespace<'a>,
+}
+
+impl CollectionObserver<'_, '_> {
+    /// What the name denotes. Waits while it denotes nothing because of a cut-over.
+    ///
+    /// # Errors
+    /// mongod's, or `WriteConflict` after [`MAX_HELD`].
+    pub(in crate::session) async fn stored(&mut self) -> Result<Observed, RunError> {
+        let begun = Instant::now();
+        let mut was_missing = false;
+        loop {
+            match self.look().await? {
+                Some(found) if found.stored.uuid.is_some() || found.stored.layout == StoredLayout::Plain => {
+                    return Ok(found);
+                }
+                // The names are not listed at one point in time: the copy may have taken the name, and the
+                // state may be gone, between two of them. A second list that begins later decides.
+                Some(found) if !found.is_converting => {
+                    if std::mem::replace(&mut was_missing, true) {
+                        return Ok(found);
+                    }
+                }
+                _ => {
+                    was_missing = false;
+                    if begun.elapsed() > MAX_HELD {
+                        return Err(self.held_too_long().into());
+                    }
+                    sleep(POLL).await;
+                }
+            }
+        }
+    }
+
+    /// Like [`Self::stored`], for a transaction that has begun. It may hold the name, even without a
+    /// collection, and the cut-over would wait for it. `None`: between the renamings.
+    pub(in crate::session) async fn stored_at_once(&mut self) -> Result<Option<Observed>, RunError> {
+        let found = self.look().await?;
+        Ok(found.filter(|found| {
+            let is_there = found.stored.uuid.is_some() || found.stored.layout == StoredLayout::Plain;
+            is_there || !found.is_converting
+        }))
+    }
+
+    /// Like [`Self::stored`]; also waits while the collection is frozen.
+    pub(in crate::session) async fn thawed(&mut self) -> Result<Observed, RunError> {
+        let begun = Instant::now();
+        loop {
+            let found = self.stored().await?;
+            if !found.is_frozen {
+                return Ok(found);
+            }
+            if begun.elapsed() > MAX_HELD {
+                return Err(self.held_too_long().into());
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    fn held_too_long(&self) -> CommandError {
+        let message = format!(
+            "`mongoshape convert` has held {} for longer than a command waits: try again; if no `mongoshape convert` runs, run it again",
+            self.namespace
+        );
+        CommandError::new(ErrorCode::WriteConflict, message)
+    }
+
+    /// One look. `None`: the collection was dropped or renamed meanwhile.
+    async fn look(&mut self) -> Result<Option<Observed>, RunError> {
+        let name = self.namespace.collection;
+        let (state, kept) = (conversion::record_name(name), conversion::kept_name(name));
+        let names = [name, &state, &kept].map(|name| single("name", name));
+        let mut command = RawDocumentBuf::new();
+        command.append(cstr!("listCollections"), 1);
+        command.append(cstr!("filter"), single("$or", array_of(&names)));
+        self.carried.append_to_inspect(&mut command);
+        let reply = self.link.run(&command).await?;
+        let cursor = CursorReply::parse(&reply);
+        let listed = |name: &str| {
+            let mut listed = cursor.iter().flat_map(CursorReply::documents);
+            listed.find(|listed| get(listed, "name") == Some(RawBsonRef::String(name)))
+        };
+        let (found, is_converting) = (listed(name), listed(&state).is_some());
+        let was_converted = listed(&kept).is_some();
+        let observed = |uuid: Option<Binary>, layout: StoredLayout, is_frozen: bool| Observed {
+            stored: StoredCollection {
+                uuid,
+                layout,
+                was_converted,
+            },
+            is_converting,
+            is_frozen,
+        };
+        let Some(found) = found else {
+            return Ok(Some(observed(None, StoredLayout::Pages, false)));
+        };
+        let Some(uuid) = uuid_of(found) else {
+            // A view is relayed like a plain collection.
+            return Ok(Some(observed(None, StoredLayout::Plain, false)));
+        };
+        let options = get(found, "options").and_then(RawBsonRef::as_document);
+        let is_frozen = options.is_some_and(|options| pack::is_frozen(options) || compact::is_frozen(options));
+        let layout = self.layout_of(&uuid).await?;
+        Ok(layout.map(|layout| observed(Some(uuid), layout, is_frozen)))
+    }
+
+    /// The layout of the collection, determined by one command that names its UUID. `None`: the name denotes
+    /// another collection by now.
+    async fn layout_of(&mut self, uuid: &Binary) -> Result<Option<StoredLayout>, RunError> {
+        let mut find = empty_find(self.namespace.collection, uuid);
+        find.append(cstr!("hint"), index::PAGE);
+        self.carried.without_api_strict().append_to_inspect(&mut find);
+        match self.link.run(&find).await {
+            Ok(_) => Ok(Some(StoredLayout::Pages)),
+            Err(RunError::Command(error)) if error.is(ErrorCode::CollectionUuidMismatch) => Ok(None),
+            Err(RunError::Command(CommandError::Upstream(reply)))
+                if reply
+                    .get_i32("code")
+                    .is_ok_and(|code| misses_own_index(code, reply.get_str("errmsg").unwrap_or_default())) =>
+            {
+                Ok(Some(StoredLayout::Plain))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A query without a result, which fails if the name denotes another collection.
+pub(super) fn empty_find(collection: &str, uuid: &Binary) -> RawDocumentBuf {
+    let mut find = single("find", collection);
+    find.append(cstr!("filter"), single("$alwaysFalse", 1));
+    find.append(cstr!("limit"), 1);
+    find.append(cstr!("singleBatch"), true);
+    find.append(cstr!("collectionUUID"), uuid);
+    find
+}
+
+/// The error of a command in a transaction whose collection was exchanged. The driver tries the whole
+/// transaction again.
+pub(in crate::session) fn exchanged_in_transaction(namespace: Namespace<'_>) -> CommandError {
+    let message = format!("`mongoshape convert` is exchanging {namespace}: try the transaction again");
+    CommandError::new(ErrorCode::WriteConflict, message).transient()
+}
+
+fn uuid_of(listed: &RawDocument) -> Option<Binary> {
+    let info = get(listed, "info").and_then(RawBsonRef::as_document)?;
+    match get(info, "uuid")? {
+        RawBsonRef::Binary(uuid) => Some(uuid.to_binary()),
+        _ => None,
+    }
+}

@@ -1,0 +1,102 @@
+//! Retryable writes that an earlier attempt executed in the other layout.
+
+use bson::raw::RawDocumentBuf;
+
+use super::{CommandProgress, CurrentLayouts, Step, own};
+use crate::command::error::CommandError;
+use crate::command::header::CommandHeader;
+use crate::command::namespace::Namespace;
+use crate::pattern::bucket::conversion;
+use crate::pattern::shapes::BucketShape;
+use crate::session::automatic::MergedWrite;
+use crate::session::automatic::touched::TouchedCollection;
+use crate::session::bucket::BucketCommand;
+use crate::session::bucket::earlier_attempt::EarlierAttempt;
+use crate::session::command_context::CommandContext;
+use crate::session::connection::Session;
+use crate::session::error::RunError;
+use crate::session::metrics::CommandOutcome;
+use crate::session::shared::Settings;
+use crate::session::upstream::UpstreamKind;
+use crate::wire::OpMsg;
+
+impl Session<'_> {
+    /// Finds what an earlier attempt of a retryable write has executed in the other layout.
+    pub(super) async fn executed_before(
+        &mut self,
+        head: &CommandHeader<'_>,
+        touched: &[TouchedCollection],
+        layouts: &CurrentLayouts,
+        progress: &mut CommandProgress,
+    ) -> Result<Option<Step>, RunError> {
+        let (Some(own), Some(stored)) = (own(touched, head), layouts.collections.first()) else {
+            return Ok(None);
+        };
+        let is_due = stored.was_converted && head.is_retryable_write() && self.upstream.kind() == UpstreamKind::Member;
+        // The retry records of the parts of this attempt are found in the same way.
+        if !is_due || std::mem::replace(&mut progress.is_checked, true) || progress.merged.is_some() {
+            return Ok(None);
+        }
+        let Some(shape) = layouts.settings.shapes.automatic(own) else {
+            return Ok(None);
+        };
+        let context = CommandContext::new(self.shared, &layouts.settings, &mut self.link, self.upstream, head);
+        let mut command = BucketCommand::new(context, shape, own);
+        match Box::pin(command.earlier_attempt(stored.layout)).await {
+            // An error: the command is invalid, and its execution reports why.
+            Ok(EarlierAttempt::None) | Err(RunError::Command(CommandError::Own { .. })) => Ok(None),
+            Ok(EarlierAttempt::Reply(reply)) => Ok(Some(Step::Answered(reply, CommandOutcome::Relayed))),
+            Ok(EarlierAttempt::OnPages(executed)) => {
+                let Some(mut merged) = MergedWrite::of(head) else {
+                    let reply = self.repeated_on_kept(head, own, shape, &layouts.settings).await?;
+                    return Ok(Some(Step::Answered(reply, CommandOutcome::Rewritten)));
+                };
+                let rest = merged.divide(executed);
+                if let Some(part) = merged.rest(head).map_err(RunError::Link)? {
+                    let opened = OpMsg::parse_unverified(&part).map_err(|error| RunError::Link(error.into()))?;
+                    let part = CommandHeader::of(opened)?;
+                    merged.add(self.repeated_on_kept(&part, own, shape, &layouts.settings).await?);
+                }
+                merged.set_pending(rest);
+                if merged.is_complete() {
+                    let reply = merged.into_reply(head);
+                    return Ok(Some(Step::Answered(reply, CommandOutcome::Rewritten)));
+                }
+                progress.rest = merged.rest(head).map_err(RunError::Link)?;
+                progress.merged = Some(merged);
+                Ok(None)
+            }
+            Ok(EarlierAttempt::Statements(executed)) => {
+                let Some(mut merged) = MergedWrite::of(head) else {
+                    return Ok(None);
+                };
+                merged.add_executed(executed);
+                if merged.is_complete() {
+                    let reply = merged.into_reply(head);
+                    return Ok(Some(Step::Answered(reply, CommandOutcome::Rewritten)));
+                }
+                progress.rest = merged.rest(head).map_err(RunError::Link)?;
+                progress.merged = Some(merged);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The reply to statements that were executed on the pages that are kept. mongod answers each from its
+    /// retry record, so nothing is executed.
+    async fn repeated_on_kept(
+        &mut self,
+        head: &CommandHeader<'_>,
+        own: Namespace<'_>,
+        shape: &BucketShape,
+        settings: &Settings,
+    ) -> Result<RawDocumentBuf, RunError> {
+        let kept = conversion::kept_name(own.collection);
+        let kept = Namespace::new(own.database, &kept);
+        let context = CommandContext::new(self.shared, settings, &mut self.link, self.upstream, head);
+        let reply = Box::pin(BucketCommand::new(context, shape, kept).run()).await;
+        settings.catalog.forget(kept);
+        reply
+    }
+}

@@ -1,0 +1,216 @@
+//! Executes a command in the layouts that its collections have now.
+
+use super::{CurrentLayouts, Step, own};
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::header::CommandHeader;
+use crate::command::namespace::Namespace;
+use crate::command::registry::CommandClass;
+use crate::command::reply::CursorReply;
+use crate::pattern::shapes::{BucketShape, Shape, StoredLayout};
+use crate::session::automatic::guarded_cursors::GuardedCollection;
+use crate::session::automatic::plain::{PlainCommand, PlainOutcome, whole_body};
+use crate::session::automatic::stored::StoredCollection;
+use crate::session::automatic::touched::TouchedCollection;
+use crate::session::automatic::{Identity, identity, not_executed};
+use crate::session::bucket::BucketCommand;
+use crate::session::command_context::CommandContext;
+use crate::session::connection::execute::watched;
+use crate::session::connection::{Message, Session};
+use crate::session::cross_collection::CrossCollectionCommand;
+use crate::session::error::RunError;
+use crate::session::fence::{LeftToCheck, UuidFence};
+use crate::session::merge;
+use crate::session::metrics::CommandOutcome;
+use crate::session::route::{self, Route};
+use crate::session::shared::Settings;
+use crate::session::upstream_connection::UpstreamRequest;
+
+/// The command's own collection.
+struct OwnCollection<'a> {
+    namespace: Namespace<'a>,
+    stored: &'a StoredCollection,
+}
+
+impl Session<'_> {
+    pub(super) async fn in_layouts(
+        &mut self,
+        message: Message<'_>,
+        head: &CommandHeader<'_>,
+        touched: &[TouchedCollection],
+        layouts: &CurrentLayouts,
+    ) -> Result<Step, RunError> {
+        let others = usize::from(own(touched, head).is_some());
+        let step = match (own(touched, head), layouts.collections.first()) {
+            (Some(own), Some(stored)) => {
+                self.on_own(message, head, OwnCollection { namespace: own, stored }, layouts)
+                    .await?
+            }
+            _ => self.on_other(message, head, layouts).await?,
+        };
+        if matches!(step, Step::Replied(_)) {
+            return Ok(step);
+        }
+        let referenced = || touched.iter().zip(&layouts.collections).skip(others);
+        if let Step::Answered(reply, _) = &step
+            && head.only_reads()
+            && let Some(cursor) = CursorReply::parse(reply)
+        {
+            let guarded = referenced().map(|(touched, stored)| GuardedCollection {
+                collection: touched.clone(),
+                uuid: stored.uuid.clone(),
+            });
+            self.shared.guarded_cursors.opened(cursor.id, guarded.collect());
+        }
+        for (touched, stored) in referenced() {
+            let is_view = stored.uuid.is_none() && stored.layout == StoredLayout::Plain;
+            if !is_view
+                && head.only_reads()
+                && identity(&mut self.link, head, touched.namespace(), stored.uuid.as_ref()).await? == Identity::Changed
+            {
+                return Ok(Step::Exchanged(None));
+            }
+        }
+        Ok(step)
+    }
+
+    /// Executes a command on a collection with an automatic shape.
+    async fn on_own(
+        &mut self,
+        message: Message<'_>,
+        head: &CommandHeader<'_>,
+        own: OwnCollection<'_>,
+        layouts: &CurrentLayouts,
+    ) -> Result<Step, RunError> {
+        let OwnCollection { namespace: own, stored } = own;
+        let route = route::decide(&layouts.settings, head);
+        match route {
+            Route::Relay => {
+                let mut command = PlainCommand {
+                    link: &mut self.link,
+                    head,
+                    namespace: own,
+                    uuid: stored.uuid.as_ref(),
+                    upstream: self.upstream.kind(),
+                    memory: &mut self.reply_memory,
+                };
+                let outcome = Box::pin(watched(head, command.run(), &mut self.client)).await?;
+                Ok(match outcome {
+                    PlainOutcome::Answered(reply) => Step::Answered(reply, CommandOutcome::Relayed),
+                    PlainOutcome::Exchanged(executed) => Step::Exchanged(executed),
+                })
+            }
+            Route::Shaped(to) => match to.shape() {
+                Shape::Bucket(shape) => self.on_pages(head, own, shape, &layouts.settings).await,
+                Shape::Outlier(_) => Ok(Step::Exchanged(None)),
+            },
+            route => {
+                let mut fence = UuidFence::new(own);
+                fence.set(stored.uuid.clone());
+                self.link.set_fence(Some(fence));
+                self.by_route(message, head, route).await
+            }
+        }
+    }
+
+    async fn on_pages(
+        &mut self,
+        head: &CommandHeader<'_>,
+        own: Namespace<'_>,
+        shape: &BucketShape,
+        settings: &Settings,
+    ) -> Result<Step, RunError> {
+        self.link.set_fence(Some(UuidFence::new(own)));
+        let context = CommandContext::new(self.shared, settings, &mut self.link, self.upstream, head);
+        let mut command = BucketCommand::new(context, shape, own);
+        let answer = Box::pin(watched(head, command.execute(), &mut self.client)).await;
+        let (is_interrupted, has_changed) = (command.is_interrupted, command.executed > 0);
+        let fence = self.link.set_fence(None);
+        if matches!(answer, Err(RunError::LayoutChanged)) {
+            return Err(RunError::LayoutChanged);
+        }
+        if let Ok(reply) = &answer
+            && is_interrupted
+            && !not_executed(reply).is_empty()
+        {
+            return Ok(Step::Exchanged(Some(reply.clone())));
+        }
+        let expected = match fence.map_or(LeftToCheck::Nothing, UuidFence::left_to_check) {
+            LeftToCheck::Collection(uuid) => Some(uuid),
+            LeftToCheck::Missing if !head.in_transaction() => None,
+            LeftToCheck::Missing | LeftToCheck::Nothing => {
+                return Ok(Step::Answered(answer?, CommandOutcome::Rewritten));
+            }
+        };
+        let is_checked = !has_changed
+            && !matches!(answer, Err(RunError::Link(_) | RunError::ClientClosed))
+            && !changes_identity(head);
+        if is_checked && identity(&mut self.link, head, own, expected.as_ref()).await? == Identity::Changed {
+            return Err(RunError::LayoutChanged);
+        }
+        Ok(Step::Answered(answer?, CommandOutcome::Rewritten))
+    }
+
+    /// Executes a command on another collection or a database.
+    async fn on_other(
+        &mut self,
+        message: Message<'_>,
+        head: &CommandHeader<'_>,
+        layouts: &CurrentLayouts,
+    ) -> Result<Step, RunError> {
+        let route = route::decide(&layouts.settings, head);
+        if let Route::Relay = route
+            && head.only_reads()
+        {
+            let body = whole_body(head);
+            let call = self
+                .link
+                .call_reserving(UpstreamRequest::plain(&body), &mut self.reply_memory);
+            let reply = watched(head, call, &mut self.client).await?;
+            return Ok(Step::Answered(reply, CommandOutcome::Relayed));
+        }
+        if let Route::Merge(into) = &route {
+            self.link.set_fence(Some(UuidFence::new(into.namespace)));
+        }
+        self.by_route(message, head, route).await
+    }
+
+    async fn by_route(
+        &mut self,
+        message: Message<'_>,
+        head: &CommandHeader<'_>,
+        route: Route<'_>,
+    ) -> Result<Step, RunError> {
+        let reply = match route {
+            Route::CrossCollection(settings) => {
+                let context = CommandContext::new(self.shared, &settings, &mut self.link, self.upstream, head);
+                let run = CrossCollectionCommand { context }.run();
+                Box::pin(watched(head, run, &mut self.client)).await?
+            }
+            Route::Merge(into) => {
+                let context = CommandContext::new(self.shared, &into.settings, &mut self.link, self.upstream, head);
+                match Box::pin(merge::run(context, &into)).await {
+                    Err(RunError::LayoutChanged) => return Err(merge_interrupted(into.namespace).into()),
+                    merged => merged?,
+                }
+            }
+            route => {
+                // These do not depend on a layout.
+                let outcome = Box::pin(self.dispatch(message, head, route)).await;
+                return Ok(Step::Replied(outcome));
+            }
+        };
+        Ok(Step::Answered(reply, CommandOutcome::Rewritten))
+    }
+}
+
+/// The command's collection may be dropped, renamed or created by the command itself.
+fn changes_identity(head: &CommandHeader<'_>) -> bool {
+    !head.only_reads() && head.command.class() != CommandClass::Write
+}
+
+fn merge_interrupted(namespace: Namespace<'_>) -> CommandError {
+    let message = format!(
+        "`mongoshape convert` exchanged {namespace} while documents were merged into it: some were merged; try again if that is safe"
+    );
+    CommandError::new(ErrorCode::WriteConflict, message)
+}
