@@ -21,6 +21,9 @@ const DEADLINE: Duration = Duration::from_secs(4);
 /// Maximum bytes of a response. The proxy's have a few hundred bytes.
 const MAX_ANSWER: u64 = 4096;
 
+/// The body of the response if the proxy is ready.
+const READY: &str = "ready";
+
 /// Prints the proxy's response. The exit code is 1 unless the proxy is ready. `tls`: the files of
 /// the address if it has TLS.
 pub(super) async fn run(address: SocketAddr, tls: Option<&TlsFiles>) -> ExitCode {
@@ -96,7 +99,8 @@ fn verdict(answer: &str) -> anyhow::Result<(bool, String)> {
     } else {
         said.to_owned()
     };
-    Ok((status == "200", text))
+    // Another HTTP server would have another text, also the port for clients.
+    Ok((status == "200" && said == READY, text))
 }
 
 #[cfg(test)]
@@ -171,6 +175,7 @@ mod tests {
             (false, "stopping"),
         );
         check("HTTP/1.1 404 Not Found\r\n\r\n", (false, "HTTP 404"));
+        check("HTTP/1.0 200 OK\r\n\r\nanother server\n", (false, "another server"));
         assert!(verdict("220 mail.example.com ESMTP\r\n").is_err());
         assert!(verdict("").is_err());
     }

@@ -114,12 +114,11 @@ impl Shapes {
 
     /// The shape of a namespace, if it has one. A shape of the named database takes precedence over
     /// one for every database. An automatic shape has the mode `rewrite` while its collection is known to
-    /// contain pages, and otherwise `auto`.
+    /// contain pages, and otherwise `auto`. Its other options are then those of the pages.
     #[must_use]
     pub fn lookup(&self, namespace: Namespace<'_>) -> Option<&Arc<Shape>> {
         let found = self.find(namespace)?;
-        let rewriting = found.rewriting.as_ref();
-        let of_pages = rewriting.filter(|_| self.layouts.of(namespace) == Some(StoredLayout::Pages));
+        let of_pages = self.layouts.shape_of_pages(namespace, found);
         Some(of_pages.unwrap_or(&found.configured))
     }
 

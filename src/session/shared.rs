@@ -97,9 +97,9 @@ impl Settings {
     }
 
     /// The same settings and caches, with the layout of a collection that has an automatic shape.
-    fn with_layout(&self, namespace: Namespace<'_>, layout: Option<StoredLayout>) -> Self {
+    fn with_layout(&self, namespace: Namespace<'_>, layout: &StoredLayout) -> Self {
         Self {
-            shapes: self.shapes.with_layout(namespace, layout),
+            shapes: self.shapes.with_layout(namespace, layout.clone()),
             ..self.clone()
         }
     }
@@ -152,8 +152,8 @@ impl Shared {
         self.settings.store(Arc::new(settings.observing(&self.metrics)));
     }
 
-    /// Records what a collection with an automatic shape contains. `None`: it must be listed again.
-    pub(super) fn learn_layout(&self, namespace: Namespace<'_>, layout: Option<StoredLayout>) {
+    /// Records what a collection with an automatic shape contains.
+    pub(super) fn learn_layout(&self, namespace: Namespace<'_>, layout: &StoredLayout) {
         self.settings.rcu(|settings| settings.with_layout(namespace, layout));
     }
 

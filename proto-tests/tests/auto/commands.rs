@@ -8,7 +8,7 @@ use bson::{Document, doc};
 use proto_tests::mongod;
 use proto_tests::sessions::Transaction;
 
-use super::fixture::{COLLECTION, CutOver, Fixture, KEPT, STATE, item};
+use super::fixture::{COLLECTION, COPY, CutOver, Fixture, KEPT, item};
 
 fn code(reply: &Document) -> Option<i32> {
     let errors = reply.get_array("writeErrors").ok();
@@ -130,7 +130,7 @@ fn errors_of_the_applications_own_validator_are_passed_on() -> Result<()> {
 fn definitions_are_not_changed_during_a_conversion() -> Result<()> {
     let fixture = Fixture::start(mongod::shared_replica_set())?;
     fixture.store_plain(&[item(1, 1, 1)])?;
-    fixture.past(doc! { "insert": STATE, "documents": [{ "_id": 0 }] })?;
+    fixture.past(doc! { "create": COPY })?;
     let merge = doc! { "aggregate": "other", "pipeline": [{ "$merge": COLLECTION }], "cursor": {} };
     let index = doc! { "key": { "n": 1 }, "name": "n_1" };
     for command in [
@@ -141,7 +141,7 @@ fn definitions_are_not_changed_during_a_conversion() -> Result<()> {
         let reply = fixture.run(0, command.clone())?;
         ensure!(code(&reply) == Some(20), "{command}: {reply}");
     }
-    fixture.past(doc! { "drop": STATE })?;
+    fixture.past(doc! { "drop": COPY })?;
     let reply = fixture.run(0, doc! { "drop": COLLECTION })?;
     ensure!(reply.get_f64("ok")? > 0.0, "{reply}");
     Ok(())

@@ -1,24 +1,28 @@
-//! Writers and readers through two proxies, while the collection is exchanged again and again. No client gets
-//! an error, and no acknowledged write is lost or executed twice.
+//! Writers and readers through two proxies, while the collection is exchanged again and again, or converted by
+//! `mongoshape convert`. No client gets an error, and no acknowledged write is lost or executed twice.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bson::{Document, doc};
-use proto_tests::mongod;
 use proto_tests::raw::Connection;
 use proto_tests::sessions::{Transaction, lsid};
+use proto_tests::{Shape, mongod};
 use rand::RngExt as _;
 
-use super::fixture::{COLLECTION, CutOver, Fixture, item};
+use super::fixture::{COLLECTION, CutOver, Fixture, item, shape};
 
 /// Exchanges in one run.
 const ROUNDS: i32 = 16;
 const CLIENTS: usize = 6;
 const KEYS: i32 = 3;
+/// The longest time of a command, on a busy machine.
+const MAX_HELD: Duration = Duration::from_secs(10);
+/// The pause of a client beside a conversion of an unoptimised build.
+const PAUSE: Duration = Duration::from_millis(20);
 /// Attempts at one transaction.
 const MAX_ATTEMPTS: u32 = 2000;
 
@@ -30,6 +34,8 @@ struct Client<'a> {
     /// Its documents, by `_id`.
     mine: BTreeMap<String, i32>,
     next: i64,
+    /// The longest time of a command.
+    longest: Duration,
 }
 
 impl Client<'_> {
@@ -46,7 +52,9 @@ impl Client<'_> {
             command.insert("lsid", lsid(&format!("{} {}", self.fixture.database, self.number)));
             command.insert("txnNumber", self.next);
         }
+        let begun = Instant::now();
         let reply = self.connection.command(&command)?;
+        self.longest = self.longest.max(begun.elapsed());
         ensure!(is_fine(&reply), "{command}: {reply}");
         Ok(reply)
     }
@@ -236,7 +244,7 @@ fn first_batch(reply: &Document) -> Result<Vec<Document>> {
         .collect())
 }
 
-fn use_until(fixture: &Fixture, number: usize, stopping: &AtomicBool) -> Result<BTreeMap<String, i32>> {
+fn use_until(fixture: &Fixture, number: usize, run: &Run<'_>) -> Result<Used> {
     let mut random = rand::rng();
     let mut client = Client {
         fixture,
@@ -244,45 +252,53 @@ fn use_until(fixture: &Fixture, number: usize, stopping: &AtomicBool) -> Result<
         number,
         mine: BTreeMap::new(),
         next: 0,
+        longest: Duration::ZERO,
     };
-    while !stopping.load(Ordering::Relaxed) {
+    while !run.stopping.load(Ordering::Relaxed) {
+        thread::sleep(run.pause);
         let (operation, choice) = (random.random_range(0..15), random.random_range(0..1000));
         client
             .step(operation, choice)
             .with_context(|| format!("client {number}, operation {operation}"))?;
     }
-    Ok(client.mine)
+    Ok(Used {
+        documents: client.mine,
+        longest: client.longest,
+    })
 }
 
-#[test]
-fn clients_of_two_proxies_notice_no_exchange() -> Result<()> {
-    let fixture = Fixture::start(mongod::shared_replica_set())?;
-    fixture.store_plain(&[])?;
-    let stopping = AtomicBool::new(false);
-    let expected = thread::scope(|scope| -> Result<BTreeMap<String, i32>> {
-        let (fixture, stopping) = (&fixture, &stopping);
+/// A run of all clients.
+struct Run<'a> {
+    stopping: &'a AtomicBool,
+    /// The pause of a client between two commands.
+    pause: Duration,
+}
+
+/// The use of a collection by clients.
+struct Used {
+    /// The documents that must be stored, by `_id`.
+    documents: BTreeMap<String, i32>,
+    /// The longest time of a command.
+    longest: Duration,
+}
+
+/// Uses the collection by all clients while `exchange` runs, and checks the documents.
+fn beside_clients(fixture: &Fixture, pause: Duration, exchange: impl FnOnce() -> Result<()>) -> Result<Used> {
+    let stopping = &AtomicBool::new(false);
+    let run = &Run { stopping, pause };
+    let used = thread::scope(|scope| -> Result<Used> {
         let clients: Vec<_> = (0..CLIENTS)
-            .map(|number| scope.spawn(move || use_until(fixture, number, stopping)))
+            .map(|number| scope.spawn(move || use_until(fixture, number, run)))
             .collect();
-        let mut converted = Ok(());
-        for round in 0..ROUNDS {
-            thread::sleep(Duration::from_millis(100));
-            let end = if round % 5 == 4 {
-                CutOver::GivenUp
-            } else {
-                CutOver::Done
-            };
-            converted = fixture.convert(Duration::from_millis([0, 20, 150][usize::try_from(round % 3)?]), end);
-            if converted.is_err() {
-                break;
-            }
-        }
+        let exchanged = exchange();
         stopping.store(true, Ordering::Relaxed);
-        let mut expected = BTreeMap::new();
+        let (mut documents, mut longest) = (BTreeMap::new(), Duration::ZERO);
         for client in clients {
-            expected.extend(client.join().map_err(|_| anyhow::anyhow!("a client panicked"))??);
+            let used = client.join().map_err(|_| anyhow::anyhow!("a client panicked"))??;
+            documents.extend(used.documents);
+            longest = longest.max(used.longest);
         }
-        converted.map(|()| expected)
+        exchanged.map(|()| Used { documents, longest })
     })?;
     let mut stored = BTreeMap::new();
     let items = fixture.items()?;
@@ -291,10 +307,54 @@ fn clients_of_two_proxies_notice_no_exchange() -> Result<()> {
     }
     ensure!(items.len() == stored.len(), "an item is stored twice");
     ensure!(
-        stored == expected,
+        stored == used.documents,
         "{} stored, {} expected",
         stored.len(),
-        expected.len()
+        used.documents.len()
     );
+    Ok(used)
+}
+
+#[test]
+fn clients_of_two_proxies_notice_no_exchange() -> Result<()> {
+    let fixture = Fixture::start(mongod::shared_replica_set())?;
+    fixture.store_plain(&[])?;
+    let exchange = || {
+        for round in 0..ROUNDS {
+            thread::sleep(Duration::from_millis(100));
+            let end = if round % 5 == 4 {
+                CutOver::GivenUp
+            } else {
+                CutOver::Done
+            };
+            fixture.convert(Duration::from_millis([0, 20, 150][usize::try_from(round % 3)?]), end)?;
+        }
+        Ok(())
+    };
+    beside_clients(&fixture, Duration::ZERO, exchange).map(drop)
+}
+
+#[test]
+fn clients_of_two_proxies_notice_no_conversion() -> Result<()> {
+    let fixture = Fixture::start(mongod::shared_replica_set())?;
+    fixture.store_plain(&[])?;
+    let other = Shape {
+        max_items: 7,
+        items: "docs".to_owned(),
+        ..Shape::new(&["k", "at"])
+    };
+    let exchange = || {
+        for _ in 0..2 {
+            fixture.convert_to(&shape(), &[])?;
+            ensure!(fixture.has_pages()?, "no pages");
+            fixture.convert_to(&other, &[])?;
+            fixture.convert_to(&shape(), &["--back"])?;
+            fixture.convert_to(&shape(), &["--to", "plain"])?;
+            ensure!(!fixture.has_pages()?, "pages");
+        }
+        Ok(())
+    };
+    let used = beside_clients(&fixture, PAUSE, exchange)?;
+    ensure!(used.longest < MAX_HELD, "a command took {:?}", used.longest);
     Ok(())
 }

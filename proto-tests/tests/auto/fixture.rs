@@ -1,17 +1,18 @@
 //! Two proxies with an automatic shape, and the cut-over of a conversion by direct commands.
 
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
+use proto_tests::proxy::find_binary;
 use proto_tests::raw::Connection;
 use proto_tests::{Mongod, Proxy, ProxyOptions, Shape, database_name};
 
 pub(super) const COLLECTION: &str = "items";
 pub(super) const COPY: &str = "items.mongoshape_convert";
 pub(super) const KEPT: &str = "items.mongoshape_kept";
-pub(super) const STATE: &str = "items.mongoshape_conversion";
 /// Documents in one command.
 const BATCH: usize = 500;
 
@@ -40,9 +41,9 @@ pub(super) fn shape() -> Shape {
     }
 }
 
-/// The table of the automatic shape.
-pub(super) fn automatic(namespace: &str) -> String {
-    let table = shape().toml(namespace);
+/// The table of an automatic shape.
+pub(super) fn automatic(shape: &Shape, namespace: &str) -> String {
+    let table = shape.toml(namespace);
     table.replacen("[[bucket]]\n", "[[bucket]]\nmode = \"auto\"\n", 1)
 }
 
@@ -57,7 +58,7 @@ impl Fixture {
         let database = database_name();
         let options = ProxyOptions::new(&mongod.uri());
         let with_auto = || {
-            let table = automatic(&format!("{database}.{COLLECTION}"));
+            let table = automatic(&shape(), &format!("{database}.{COLLECTION}"));
             Proxy::start(&options.clone().config(&table))
         };
         let proxies = [with_auto()?, with_auto()?];
@@ -152,18 +153,17 @@ impl Fixture {
     /// name.
     pub(super) fn convert(&self, gap: Duration, end: CutOver) -> Result<()> {
         let has_pages = self.has_pages()?;
-        self.past(doc! { "insert": STATE, "documents": [{ "_id": 0 }] })?;
-        self.freeze(has_pages)?;
         self.drop_beside(COPY)?;
+        let to = if has_pages { self.address } else { self.writer.address() };
+        let mut to = Connection::open(to)?;
+        to.command_ok(&doc! { "create": COPY, "$db": &self.database })?;
+        self.freeze(has_pages)?;
         let find = doc! { "find": COLLECTION, "$db": &self.database };
         let documents = if has_pages {
-            self.past(doc! { "create": COPY })?;
             self.application(1)?.all(&find)?
         } else {
             self.direct()?.all(&find)?
         };
-        let to = if has_pages { self.address } else { self.writer.address() };
-        let mut to = Connection::open(to)?;
         for part in documents.chunks(BATCH) {
             to.command_ok(&doc! { "insert": COPY, "documents": part, "$db": &self.database })?;
         }
@@ -174,13 +174,30 @@ impl Fixture {
             self.drop_deleted(&mut to, &documents)?;
         }
         match end {
-            CutOver::Done => self.rename(COPY, COLLECTION)?,
+            CutOver::Done => self.rename(COPY, COLLECTION),
             CutOver::GivenUp => {
                 self.rename(KEPT, COLLECTION)?;
                 self.thaw()?;
+                self.drop_beside(COPY)
             }
         }
-        self.drop_beside(STATE)
+    }
+
+    /// Converts the collection by `mongoshape convert`, whose configuration has this shape. The proxies keep
+    /// theirs.
+    pub(super) fn convert_to(&self, shape: &Shape, options: &[&str]) -> Result<()> {
+        let namespace = format!("{}.{COLLECTION}", self.database);
+        let own = std::fs::read_to_string(self.proxies[0].config_file())?;
+        let (others, _) = own.split_once("[[bucket]]").context("there is no shape")?;
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("mongoshape.toml");
+        std::fs::write(&file, others.to_owned() + &automatic(shape, &namespace))?;
+        let mut command = Command::new(find_binary()?);
+        command.arg("convert").arg("--config").arg(&file);
+        let output = command.args(["--namespace", &namespace]).args(options).output()?;
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{options:?}: {printed}");
+        Ok(())
     }
 
     /// A freeze does not stop deletes from a plain collection. Those since the copy are repeated in it.

@@ -73,7 +73,7 @@ fn reply_of(side: &mut Side, command: &Document) -> Result<Document> {
 #[test]
 fn plain_documents_are_those_of_mongod() -> Result<()> {
     let mongod = mongod::shared_replica_set();
-    let options = ProxyOptions::new(&mongod.uri()).config(&automatic(&format!("*.{COLLECTION}")));
+    let options = ProxyOptions::new(&mongod.uri()).config(&automatic(&shape(), &format!("*.{COLLECTION}")));
     let proxy = Proxy::start(&options)?;
     let mut sides = Sides::open(mongod, &proxy, &shape())?;
     for side in [&mut sides.plain, &mut sides.stored] {

@@ -49,7 +49,7 @@ impl Request<'_> {
         let record = match record {
             Some(record) if record.phase == Phase::Swapping && self.may_write() => {
                 let target = subject.target(&record.from, &record.to)?;
-                recover(self.freezing(&target, &record.from), record, self.stop).await?
+                Some(recover(self.freezing(&target, &record.from), record, self.stop).await?)
             }
             record => record,
         };
@@ -121,7 +121,11 @@ impl Request<'_> {
         let Some(described) = description(&subject.database, &subject.collection).await? else {
             return Err(Halt::Words("does not exist".to_owned()));
         };
-        if let Some(record) = record.filter(|record| record.phase != Phase::Done) {
+        let (ended, record) = match record {
+            Some(record) if record.phase == Phase::Done => (Some(record), None),
+            record => (None, record),
+        };
+        if let Some(record) = record {
             if !record.to.is_same(&to) {
                 let words = format!(
                     "a conversion to {} is in progress; end it by `mongoshape convert --back` first",
@@ -138,11 +142,19 @@ impl Request<'_> {
             return Ok(());
         }
         let plan = Plan { from, to };
-        if !self.is_fit(subject, &plan, &described, findings).await? {
+        if let Some(ended) = &ended {
+            let text = format!("ends the way back of the earlier conversion from {}", ended.from);
+            findings.add(&Finding::note(&subject.namespace, text));
+        }
+        if !self
+            .is_fit(subject, &plan, &described, ended.as_ref(), findings)
+            .await?
+            || self.options.is_dry_run
+        {
             return Ok(());
         }
-        if self.options.is_dry_run {
-            return Ok(());
+        if let Some(ended) = &ended {
+            self.drop_kept(subject, ended).await?;
         }
         let record = Record {
             phase: Phase::Copying,
@@ -158,12 +170,13 @@ impl Request<'_> {
     }
 
     /// Whether the collection can be converted. If not, findings have been reported. Reads all plain
-    /// documents.
+    /// documents. `ended`: the earlier conversion, whose kept collection will be dropped.
     async fn is_fit(
         self,
         subject: &Subject,
         plan: &Plan,
         described: &Document,
+        ended: Option<&Record>,
         findings: &mut Findings,
     ) -> Result<bool, Halt> {
         let namespace = &subject.namespace;
@@ -183,9 +196,13 @@ impl Request<'_> {
             unfit.push(Finding::error(namespace, text));
         }
         let kept = description(&subject.database, &kept_name(&subject.collection)).await?;
-        if kept.is_some_and(|kept| !placeholder::is_placeholder(&kept)) {
+        let is_foreign = |kept: &Document| {
+            let uuid = uuid_of(kept).ok();
+            !placeholder::is_placeholder(kept) && (uuid.is_none() || uuid.as_ref() != ended.map(|ended| &ended.source))
+        };
+        if kept.is_some_and(|kept| is_foreign(&kept)) {
             let text = format!(
-                "{} of an earlier conversion still exists; `mongoshape convert --finish` drops it",
+                "{} exists, which no conversion has recorded; rename or drop it",
                 kept_name(&subject.collection)
             );
             unfit.push(Finding::error(namespace, text));
@@ -256,13 +273,18 @@ impl Request<'_> {
                 "the conversion is in progress; run `mongoshape convert` again to continue, or with --back to end it";
             return Err(Halt::Words(words.to_owned()));
         }
-        let target = subject.target(&record.from, &record.to)?;
-        let by = self.freezing(&target, &record.from);
-        by.drop(&kept_name(&subject.collection), Some(&record.source)).await?;
-        by.drop(&record_name(&subject.collection), None).await?;
+        self.drop_kept(subject, &record).await?;
         let text = format!("the collection of {} was dropped", record.from);
         findings.add(&Finding::fine(&subject.namespace, text));
         Ok(())
+    }
+
+    /// Drops the collection in its former layout, and the record of the conversion.
+    async fn drop_kept(self, subject: &Subject, record: &Record) -> Result<(), Halt> {
+        let target = subject.target(&record.from, &record.to)?;
+        let by = self.freezing(&target, &record.from);
+        by.drop(&kept_name(&subject.collection), Some(&record.source)).await?;
+        by.drop(&record_name(&subject.collection), None).await
     }
 
     /// Returns to the layout before the last conversion, or ends a conversion that has not swapped.
@@ -342,9 +364,7 @@ impl Request<'_> {
         done?;
         let text = format!("converted: contains {} now", plan.to);
         findings.add(&Finding::fine(&subject.namespace, text));
-        if plan.from.is_plain() {
-            findings.add(&kept_finding(&subject.namespace, &kept_name(&subject.collection)));
-        }
+        findings.add(&kept_finding(&subject.namespace, &kept_name(&subject.collection)));
         Ok(())
     }
 

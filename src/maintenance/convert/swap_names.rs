@@ -1,16 +1,14 @@
 //! The swap: writers are stopped, the copy takes the collection's name, and writers go on.
 //!
 //! The collection is frozen first: mongod refuses inserts and updates, and proxies hold them. Proxies also
-//! remove items by updates, so pages do not change any more. The remaining changes are applied, and the
-//! documents that changed since the comparison are compared. Then the copy replaces the collection, in one
-//! step of mongod.
+//! remove items by updates, so pages do not change any more. A freeze does not prevent that plain documents are
+//! deleted. So the remaining changes of pages are applied now, and those of plain documents after the rename:
+//! no command that names the UUID reaches the collection from then on, and the event of the rename is behind
+//! all changes. The documents that changed since the comparison are compared, and the copy takes the free
+//! name. In between, proxies with an automatic shape hold all commands.
 //!
-//! A freeze does not prevent that plain documents are deleted. So a plain collection is renamed before its
-//! remaining changes are applied: from then on no command that names its UUID reaches it, and the event of
-//! the rename is behind all changes. Afterwards the copy takes the free name, and the plain collection is
-//! kept.
-//!
-//! If a step before the last one fails, the collection gets its name back and is thawed.
+//! The collection is kept under its new name. If a step before the last one fails, it gets its name back and is
+//! thawed.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +22,7 @@ use crate::command::collection::IMAGES;
 use crate::maintenance::finding::Finding;
 use crate::maintenance::swap::{CollectionRename, Freezing, Frozen, Halt, placeholder, uuid_of};
 use crate::maintenance::upstream::{as_integer, description};
-use crate::pattern::bucket::conversion::{copy_name, kept_name, record_name};
+use crate::pattern::bucket::conversion::{copy_name, kept_name};
 
 /// The longest wait for the event of the rename.
 const MAX_DRAIN: Duration = Duration::from_secs(10);
@@ -58,20 +56,15 @@ impl Conversion<'_> {
         }
         let paused = begun.elapsed().as_millis();
         self.say(format!("swapped: writes were held for {paused} ms"));
-        if self.record.from.is_plain() {
-            self.enter(Phase::Done).await?;
-            return thaw_kept(by, self.stop).await;
-        }
-        drop_record(by).await
+        self.enter(Phase::Done).await?;
+        let kept = kept_name(&by.target.collection);
+        self.disable_images(&kept).await?;
+        thaw_kept(by, self.stop).await
     }
 
     async fn swap_fenced(&mut self, frozen: &Frozen<'_>) -> Result<(), Halt> {
         let by = frozen.by();
-        let place = if self.record.from.is_plain() {
-            Some(placeholder::keep(by, &kept_name(&by.target.collection)).await?)
-        } else {
-            None
-        };
+        let place = placeholder::keep(by, &kept_name(&by.target.collection)).await?;
         frozen.freeze(self.stop).await?;
         if self.changes.is_none() {
             self.fill().await?;
@@ -80,18 +73,23 @@ impl Conversion<'_> {
         if self.mirror.source.indexes().await? != self.indexes {
             return Err(Halt::Words("its indexes were changed; run again".to_owned()));
         }
-        match &place {
-            Some(place) => self.move_away(frozen, place).await?,
+        if self.record.from.is_plain() {
+            self.move_away(frozen, &place).await?;
+            self.drain().await?;
+            self.must_be_equal().await?;
+            self.finish_options().await?;
+        } else {
             // All writes before the freeze are behind this write, so the majority has them.
-            None => self.enter(Phase::Swapping).await?,
+            self.enter(Phase::Swapping).await?;
+            self.drain().await?;
+            self.must_be_equal().await?;
+            self.finish_options().await?;
+            self.move_away(frozen, &place).await?;
         }
-        self.drain().await?;
-        self.must_be_equal().await?;
-        self.finish_options().await?;
-        self.commit(frozen).await
+        self.commit(by).await
     }
 
-    /// Renames the plain collection.
+    /// Renames the collection.
     async fn move_away(&mut self, frozen: &Frozen<'_>, place: &Binary) -> Result<(), Halt> {
         let by = frozen.by();
         let kept = kept_name(&by.target.collection);
@@ -157,29 +155,17 @@ impl Conversion<'_> {
         Ok(())
     }
 
-    /// Gives the copy the collection's name.
-    async fn commit(&mut self, frozen: &Frozen<'_>) -> Result<(), Halt> {
-        let by = frozen.by();
-        let name = &by.target.collection;
-        let copy = copy_name(name);
-        let dropped = (!self.record.from.is_plain()).then_some(frozen.uuid());
+    /// Gives the copy the collection's name. A late rename fails after the collection has its name again.
+    async fn commit(&mut self, by: Freezing<'_>) -> Result<(), Halt> {
         let renamed = CollectionRename {
-            from: &copy,
+            from: &copy_name(&by.target.collection),
             uuid: &self.record.copy,
-            to: name,
-            dropped,
+            to: &by.target.collection,
+            dropped: None,
         };
         let renamed = by.rename(renamed).await;
         if by.is_replaced(&self.record.copy).await? {
             return Ok(());
-        }
-        if dropped.is_some() {
-            // After the copy is dropped, a late rename fails. A rename to a free name fails after the name is
-            // given back.
-            by.drop(&copy, Some(&self.record.copy)).await?;
-            if by.is_replaced(&self.record.copy).await? {
-                return Ok(());
-            }
         }
         renamed.and(Err(Halt::Words("another program renamed the copy".to_owned())))
     }
@@ -189,33 +175,20 @@ impl Conversion<'_> {
         let by = frozen.by();
         give_name_back(by, frozen.uuid()).await?;
         frozen.thaw().await?;
-        if description(&by.target.database, &copy_name(&by.target.collection))
-            .await?
-            .is_none()
-        {
-            self.disable_images().await?;
-            return drop_record(by).await;
-        }
         // The stream may have ended, so the next run compares all documents again.
         self.record.token = None;
         self.enter(Phase::Copying).await
     }
 
     /// Ends the storage of images that the conversion has enabled.
-    async fn disable_images(&self) -> Result<(), Halt> {
+    async fn disable_images(&self, collection: &str) -> Result<(), Halt> {
         if self.record.from.is_plain() || self.record.had_images {
             return Ok(());
         }
-        let target = self.by().target;
-        let command = doc! { "collMod": &target.collection, IMAGES: { "enabled": false } };
-        target.database.run_command(command).await?;
+        let command = doc! { "collMod": collection, IMAGES: { "enabled": false } };
+        self.target.database.run_command(command).await?;
         Ok(())
     }
-}
-
-/// Ends the conversion.
-async fn drop_record(by: Freezing<'_>) -> Result<(), Halt> {
-    by.drop(&record_name(&by.target.collection), None).await
 }
 
 /// Undoes the rename of the collection, if it was done, and makes a late one fail.
@@ -251,7 +224,7 @@ pub(super) async fn thaw_kept(by: Freezing<'_>, stop: &CancellationToken) -> Res
     Frozen::fence(by, &described, stop).await?.thaw().await
 }
 
-/// Whether plain documents were swapped, and their pages were replaced since, as `compact` does.
+/// Whether the collection was swapped, and the new one was replaced since, as `compact` does with pages.
 async fn was_swapped(by: Freezing<'_>, source: &Binary) -> Result<bool, Halt> {
     let target = by.target;
     let is_there = description(&target.database, &target.collection).await?.is_some();
@@ -261,24 +234,13 @@ async fn was_swapped(by: Freezing<'_>, source: &Binary) -> Result<bool, Halt> {
     Ok(is_there && !is_copy_there && has_begun(by, source).await?)
 }
 
-/// Completes a swap of a killed run after its commit point, or undoes it. Returns the new record. `None`:
-/// nothing is left of the conversion.
-pub(super) async fn recover(
-    by: Freezing<'_>,
-    mut record: Record,
-    stop: &CancellationToken,
-) -> Result<Option<Record>, Halt> {
+/// Completes a swap of a killed run after its commit point, or undoes it. Returns the new record.
+pub(super) async fn recover(by: Freezing<'_>, mut record: Record, stop: &CancellationToken) -> Result<Record, Halt> {
     let target = by.target;
-    let is_plain = record.from.is_plain();
-    if !is_plain {
-        // After the copy is dropped, a late rename fails.
-        by.drop(&copy_name(&target.collection), Some(&record.copy)).await?;
-    }
-    let is_swapped = by.is_replaced(&record.copy).await? || (is_plain && was_swapped(by, &record.source).await?);
-    if is_swapped && is_plain {
+    if by.is_replaced(&record.copy).await? || was_swapped(by, &record.source).await? {
         thaw_kept(by, stop).await?;
         record.phase = Phase::Done;
-    } else if !is_swapped {
+    } else {
         give_name_back(by, &record.source).await?;
         let Some(described) = description(&target.database, &target.collection).await? else {
             return Err(Halt::Words("another program dropped it".to_owned()));
@@ -287,18 +249,14 @@ pub(super) async fn recover(
         record.phase = Phase::Copying;
         record.token = None;
     }
-    if !is_plain {
-        drop_record(by).await?;
-        return Ok(None);
-    }
     record.write(&target.database, &target.collection).await?;
-    Ok(Some(record))
+    Ok(record)
 }
 
 /// The finding that tells how to go on.
 pub(super) fn kept_finding(namespace: &str, kept: &str) -> Finding {
     let text = format!(
-        "the plain documents are kept as {kept}; `mongoshape convert --back` returns to it, and `--finish` drops it"
+        "the former collection is kept as {kept}; `mongoshape convert --back` returns to its layout, and `--finish` drops it"
     );
     Finding::note(namespace, text)
 }

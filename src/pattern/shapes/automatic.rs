@@ -3,20 +3,52 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{BucketShape, Mode, Shape, Shapes};
+use bson::raw::RawDocumentBuf;
+
+use super::{BucketOptions, BucketShape, Mode, Shape, Shapes};
 use crate::command::namespace::Namespace;
+use crate::pattern::shape_marker;
 
 /// The most databases for which the layout of one collection name is kept. A shape for all databases may
 /// match more; their layouts are then determined again.
 const MAX_DATABASES: usize = 10_000;
 
 /// What a collection with an automatic shape contains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum StoredLayout {
     /// Plain documents.
     Plain,
-    /// Pages, or nothing yet: the collection is missing, and the first write stores pages.
-    Pages,
+    /// Pages, with the options that their [shape marker](crate::pattern::shape_marker) records. `None`: they have
+    /// no shape marker, or the collection is missing, and the first write stores pages of the configured shape.
+    Pages(Option<RawDocumentBuf>),
+}
+
+impl StoredLayout {
+    /// Whether it contains plain documents.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        *self == Self::Plain
+    }
+
+    /// The shape of the pages, if it is another one than `configured`, and this version knows its options.
+    #[must_use]
+    pub fn recorded_shape(&self, configured: &BucketShape) -> Option<BucketShape> {
+        let Self::Pages(Some(recorded)) = self else {
+            return None;
+        };
+        if shape_marker::differing(configured.stored_as(), &shape_marker::index(recorded)).is_empty() {
+            return None;
+        }
+        let options = BucketShape::recorded(recorded, configured.namespace().clone())?;
+        let own = configured.options();
+        let options = BucketOptions {
+            mode: own.mode,
+            max_bytes: own.max_bytes,
+            change_streams: own.change_streams,
+            ..options
+        };
+        BucketShape::new(options).ok()
+    }
 }
 
 /// A shape, and for an automatic one the shape of a collection that contains pages.
@@ -41,15 +73,34 @@ impl ConfiguredShape {
     }
 }
 
+/// The layout of a collection as last listed.
+#[derive(Clone, Debug)]
+struct KnownLayout {
+    layout: StoredLayout,
+    /// The shape of its pages, if it is another one than the configured shape.
+    recorded: Option<Arc<Shape>>,
+}
+
 /// The known layouts, by collection and database.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layouts {
-    known: HashMap<String, HashMap<String, StoredLayout>>,
+    known: HashMap<String, HashMap<String, KnownLayout>>,
 }
 
 impl Layouts {
-    pub(super) fn of(&self, namespace: Namespace<'_>) -> Option<StoredLayout> {
-        self.known.get(namespace.collection)?.get(namespace.database).copied()
+    fn of(&self, namespace: Namespace<'_>) -> Option<&KnownLayout> {
+        self.known.get(namespace.collection)?.get(namespace.database)
+    }
+
+    /// The shape of the pages that a collection is known to contain.
+    pub(super) fn shape_of_pages<'a>(
+        &'a self,
+        namespace: Namespace<'_>,
+        configured: &'a ConfiguredShape,
+    ) -> Option<&'a Arc<Shape>> {
+        let rewriting = configured.rewriting.as_ref()?;
+        let known = self.of(namespace).filter(|known| !known.layout.is_plain())?;
+        Some(known.recorded.as_ref().unwrap_or(rewriting))
     }
 
     /// Whether a collection of the shape is known to contain pages.
@@ -57,17 +108,20 @@ impl Layouts {
         let namespace = shape.namespace();
         let of_name = self.known.get(namespace.collection());
         let mut databases = of_name.into_iter().flatten();
-        databases.any(|(database, layout)| {
-            *layout == StoredLayout::Pages && namespace.matches(Namespace::new(database, namespace.collection()))
+        databases.any(|(database, known)| {
+            !known.layout.is_plain() && namespace.matches(Namespace::new(database, namespace.collection()))
         })
     }
 }
 
 impl Shapes {
-    /// The automatic shape of a namespace, whatever its layout.
+    /// The automatic shape of a namespace: that of its pages if it is known to contain pages, and otherwise the
+    /// configured one.
     #[must_use]
     pub fn automatic(&self, namespace: Namespace<'_>) -> Option<&BucketShape> {
-        match &**self.find(namespace)?.rewriting.as_ref()? {
+        let configured = self.find(namespace)?;
+        let rewriting = configured.rewriting.as_ref()?;
+        match &**self.layouts.shape_of_pages(namespace, configured).unwrap_or(rewriting) {
             Shape::Bucket(shape) => Some(shape),
             Shape::Outlier(_) => None,
         }
@@ -87,34 +141,50 @@ impl Shapes {
 
     /// The layout of a collection with an automatic shape. `None`: it is not known.
     #[must_use]
-    pub fn layout(&self, namespace: Namespace<'_>) -> Option<StoredLayout> {
-        self.layouts.of(namespace)
+    pub fn layout(&self, namespace: Namespace<'_>) -> Option<&StoredLayout> {
+        self.layouts.of(namespace).map(|known| &known.layout)
     }
 
-    /// The same shapes, with the layout of one collection. `None`: it is not known any more.
+    /// The same shapes, with the layout of one collection.
     #[must_use]
-    pub fn with_layout(&self, namespace: Namespace<'_>, layout: Option<StoredLayout>) -> Self {
+    pub fn with_layout(&self, namespace: Namespace<'_>, layout: StoredLayout) -> Self {
+        let known = self.known_layout(namespace, layout);
         let mut shapes = self.clone();
         let of_name = shapes.layouts.known.entry(namespace.collection.to_owned()).or_default();
         if of_name.len() >= MAX_DATABASES {
             of_name.clear();
         }
-        match layout {
-            Some(layout) => of_name.insert(namespace.database.to_owned(), layout),
-            None => of_name.remove(namespace.database),
-        };
+        of_name.insert(namespace.database.to_owned(), known);
         shapes
+    }
+
+    fn known_layout(&self, namespace: Namespace<'_>, layout: StoredLayout) -> KnownLayout {
+        let rewriting = self.find(namespace).and_then(|shape| shape.rewriting.as_deref());
+        let recorded = match rewriting {
+            Some(Shape::Bucket(configured)) => layout.recorded_shape(configured),
+            _ => None,
+        };
+        KnownLayout {
+            recorded: recorded.map(|shape| Arc::new(Shape::Bucket(shape))),
+            layout,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use bson::rawdoc;
+
     use super::*;
     use crate::pattern::shapes::{BucketOptions, NamespacePattern};
 
     fn shapes(namespace: &str, mode: Mode) -> Shapes {
+        shapes_by(namespace, mode, "k")
+    }
+
+    fn shapes_by(namespace: &str, mode: Mode, key: &str) -> Shapes {
         let pattern = NamespacePattern::parse(namespace).unwrap();
-        let options = BucketOptions::new(pattern, vec!["k".to_owned()]);
+        let options = BucketOptions::new(pattern, vec![key.to_owned()]);
         let shape = BucketShape::new(BucketOptions { mode, ..options }).unwrap();
         Shapes::new(vec![Shape::Bucket(shape)]).unwrap()
     }
@@ -125,13 +195,32 @@ mod tests {
         let mode = |shapes: &Shapes| shapes.lookup(trades).unwrap().mode();
         let unknown = shapes("*.trades", Mode::Auto);
         assert_eq!((mode(&unknown), unknown.layout(trades)), (Mode::Auto, None));
-        let pages = unknown.with_layout(trades, Some(StoredLayout::Pages));
+        let pages = unknown.with_layout(trades, StoredLayout::Pages(None));
         assert_eq!(mode(&pages), Mode::Rewrite);
         assert!(pages.bucket(trades).is_some());
         assert!(pages.bucket(Namespace::new("other", "trades")).is_none());
-        let plain = pages.with_layout(trades, Some(StoredLayout::Plain));
+        let plain = pages.with_layout(trades, StoredLayout::Plain);
         assert_eq!(mode(&plain), Mode::Auto);
-        assert_eq!(pages.with_layout(trades, None).layout(trades), None);
+    }
+
+    #[test]
+    fn pages_have_the_shape_that_they_record() {
+        let trades = Namespace::new("shop", "trades");
+        let unknown = shapes("*.trades", Mode::Auto);
+        let configured = unknown.automatic(trades).unwrap().stored_as().to_owned();
+        let key = |stored: &RawDocumentBuf| {
+            let known = unknown.with_layout(trades, StoredLayout::Pages(Some(stored.clone())));
+            known.bucket(trades).unwrap().options().key.clone()
+        };
+        assert_eq!(key(&configured), ["k"]);
+        let other = shapes_by("*.trades", Mode::Auto, "j")
+            .automatic(trades)
+            .unwrap()
+            .stored_as()
+            .to_owned();
+        assert_eq!(key(&other), ["j"]);
+        // The collection's check reports options that are not known.
+        assert_eq!(key(&rawdoc! { "later": 1 }), ["k"]);
     }
 
     #[test]

@@ -3,19 +3,20 @@
 use std::time::Duration;
 
 use bson::Binary;
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use tokio::time::{Instant, sleep};
 
 use crate::command::arguments::InheritedOptions;
-use crate::command::document::{array_of, get, single};
+use crate::command::document::{get, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::misses_own_index;
 use crate::command::namespace::Namespace;
-use crate::command::reply::CursorReply;
+use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::bucket::{compact, conversion, index, pack};
+use crate::pattern::shape_marker;
 use crate::pattern::shapes::StoredLayout;
 use crate::session::error::RunError;
-use crate::session::upstream_connection::UpstreamConnection;
+use crate::session::upstream_connection::{UpstreamConnection, UpstreamRequest};
 
 /// The longest time that a command waits for a cut-over, and the interval between two checks. The same as for
 /// a collection that `compact` has frozen.
@@ -28,9 +29,9 @@ pub(in crate::session) struct StoredCollection {
     /// `None`: it is missing, or a view.
     pub(in crate::session) uuid: Option<Binary>,
     pub(in crate::session) layout: StoredLayout,
-    /// Whether a conversion has kept an original beside it. Then retryable writes may have been executed in
-    /// the other layout.
-    pub(in crate::session) was_converted: bool,
+    /// The layout of the collection that a conversion has kept beside it. Retryable writes may have been
+    /// executed there.
+    pub(in crate::session) kept: Option<StoredLayout>,
 }
 
 /// A collection with its state in a conversion.
@@ -60,7 +61,7 @@ impl CollectionObserver<'_, '_> {
         let mut was_missing = false;
         loop {
             match self.look().await? {
-                Some(found) if found.stored.uuid.is_some() || found.stored.layout == StoredLayout::Plain => {
+                Some(found) if found.stored.uuid.is_some() || found.stored.layout.is_plain() => {
                     return Ok(found);
                 }
                 // The names are not listed at one point in time: the copy may have taken the name, and the
@@ -86,7 +87,7 @@ impl CollectionObserver<'_, '_> {
     pub(in crate::session) async fn stored_at_once(&mut self) -> Result<Option<Observed>, RunError> {
         let found = self.look().await?;
         Ok(found.filter(|found| {
-            let is_there = found.stored.uuid.is_some() || found.stored.layout == StoredLayout::Plain;
+            let is_there = found.stored.uuid.is_some() || found.stored.layout.is_plain();
             is_there || !found.is_converting
         }))
     }
@@ -117,11 +118,12 @@ impl CollectionObserver<'_, '_> {
     /// One look. `None`: the collection was dropped or renamed meanwhile.
     async fn look(&mut self) -> Result<Option<Observed>, RunError> {
         let name = self.namespace.collection;
-        let (state, kept) = (conversion::record_name(name), conversion::kept_name(name));
-        let names = [name, &state, &kept].map(|name| single("name", name));
+        // From before the freeze until it takes the collection's name, there is a copy.
+        let (copy, kept) = (conversion::copy_name(name), conversion::kept_name(name));
+        let names: RawArrayBuf = [name, &copy, &kept].into_iter().collect();
         let mut command = RawDocumentBuf::new();
         command.append(cstr!("listCollections"), 1);
-        command.append(cstr!("filter"), single("$or", array_of(&names)));
+        command.append(cstr!("filter"), single("name", single("$in", &names)));
         self.carried.append_to_inspect(&mut command);
         let reply = self.link.run(&command).await?;
         let cursor = CursorReply::parse(&reply);
@@ -129,19 +131,23 @@ impl CollectionObserver<'_, '_> {
             let mut listed = cursor.iter().flat_map(CursorReply::documents);
             listed.find(|listed| get(listed, "name") == Some(RawBsonRef::String(name)))
         };
-        let (found, is_converting) = (listed(name), listed(&state).is_some());
-        let was_converted = listed(&kept).is_some();
+        let (found, is_converting) = (listed(name), listed(&copy).is_some());
+        let kept_layout = match listed(&kept).and_then(uuid_of) {
+            // If it has just been dropped, drivers no longer send writes again that it contains.
+            Some(uuid) => self.layout_of(&kept, &uuid).await?,
+            None => None,
+        };
         let observed = |uuid: Option<Binary>, layout: StoredLayout, is_frozen: bool| Observed {
             stored: StoredCollection {
                 uuid,
                 layout,
-                was_converted,
+                kept: kept_layout,
             },
             is_converting,
             is_frozen,
         };
         let Some(found) = found else {
-            return Ok(Some(observed(None, StoredLayout::Pages, false)));
+            return Ok(Some(observed(None, StoredLayout::Pages(None), false)));
         };
         let Some(uuid) = uuid_of(found) else {
             // A view is relayed like a plain collection.
@@ -149,28 +155,44 @@ impl CollectionObserver<'_, '_> {
         };
         let options = get(found, "options").and_then(RawBsonRef::as_document);
         let is_frozen = options.is_some_and(|options| pack::is_frozen(options) || compact::is_frozen(options));
-        let layout = self.layout_of(&uuid).await?;
+        let layout = self.layout_of(name, &uuid).await?;
         Ok(layout.map(|layout| observed(Some(uuid), layout, is_frozen)))
     }
 
-    /// The layout of the collection, determined by one command that names its UUID. `None`: the name denotes
-    /// another collection by now.
-    async fn layout_of(&mut self, uuid: &Binary) -> Result<Option<StoredLayout>, RunError> {
-        let mut find = empty_find(self.namespace.collection, uuid);
+    /// The layout of a collection. A command that names its UUID follows in the same round trip, so the indexes
+    /// are its own. `None`: the name denotes another collection by now.
+    async fn layout_of(&mut self, collection: &str, uuid: &Binary) -> Result<Option<StoredLayout>, RunError> {
+        let mut indexes = single("listIndexes", collection);
+        self.carried.append_to_inspect(&mut indexes);
+        let mut find = empty_find(collection, uuid);
         find.append(cstr!("hint"), index::PAGE);
         self.carried.without_api_strict().append_to_inspect(&mut find);
-        match self.link.run(&find).await {
-            Ok(_) => Ok(Some(StoredLayout::Pages)),
-            Err(RunError::Command(error)) if error.is(ErrorCode::CollectionUuidMismatch) => Ok(None),
-            Err(RunError::Command(CommandError::Upstream(reply)))
+        let requests = [UpstreamRequest::plain(&indexes), UpstreamRequest::plain(&find)];
+        let mut replies = self.link.call_all(&requests).await?.into_iter().map(succeeded);
+        let (indexes, found) = (replies.next(), replies.next());
+        match found {
+            Some(Err(error)) if error.is(ErrorCode::CollectionUuidMismatch) => return Ok(None),
+            Some(Err(CommandError::Upstream(reply)))
                 if reply
                     .get_i32("code")
                     .is_ok_and(|code| misses_own_index(code, reply.get_str("errmsg").unwrap_or_default())) =>
             {
-                Ok(Some(StoredLayout::Plain))
+                return Ok(Some(StoredLayout::Plain));
             }
-            Err(error) => Err(error),
+            Some(Err(error)) => return Err(error.into()),
+            Some(Ok(_)) | None => {}
         }
+        let indexes = match indexes {
+            // It had another name for a moment.
+            Some(Err(error)) if error.is(ErrorCode::NamespaceNotFound) => return Ok(None),
+            Some(Err(error)) => return Err(error.into()),
+            Some(Ok(reply)) => reply,
+            None => return Ok(None),
+        };
+        let cursor = CursorReply::parse(&indexes);
+        let marker = shape_marker::among(cursor.iter().flat_map(CursorReply::documents));
+        let recorded = marker.and_then(shape_marker::recorded).map(RawDocument::to_owned);
+        Ok(Some(StoredLayout::Pages(recorded)))
     }
 }
 

@@ -1,7 +1,9 @@
 //! Earlier attempts of a retryable write on a collection with an automatic shape, which may have been
-//! executed in the other layout. mongod's retry records do not depend on the layout, but their meaning does.
+//! executed before a conversion. mongod's retry records do not depend on the layout, but their meaning does.
 
-use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+use std::collections::BTreeSet;
+
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
 use super::insert;
@@ -9,14 +11,22 @@ use super::item_update::ItemUpdate;
 use super::update::is_relocated;
 use super::upsert;
 use super::write_statement::is_remembered;
-use crate::command::document::get;
+use crate::command::document::{array_of, get, put, single};
+use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find_and_modify::FindAndModify;
+use crate::command::insert::Insert;
 use crate::command::registry::Command;
+use crate::command::reply::CursorReply;
 use crate::command::update::Update;
+use crate::pattern::bucket::conversion;
+use crate::pattern::bucket::key::value_identity;
 use crate::pattern::bucket::update_by_id::UpdateRequest;
 use crate::pattern::shapes::{BucketShape, StoredLayout};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
+
+/// `_id`s in one query.
+const MAX_IDS: usize = 1000;
 
 /// What an earlier attempt has executed that mongod, or the planner of the current layout, would not find.
 #[derive(Debug)]
@@ -41,29 +51,98 @@ pub(in crate::session) struct ExecutedStatement {
     pub(in crate::session) upserted: Option<RawBson>,
 }
 
-impl BucketCommand<'_> {
-    /// Looks for an earlier attempt of the command in the other layout than `current`. Costs one round trip
-    /// for each statement that could need it.
+/// A collection and the one that a conversion has kept beside it.
+#[derive(Clone, Copy)]
+pub(in crate::session) struct ConvertedCollection<'a> {
+    pub(in crate::session) current: &'a StoredLayout,
+    pub(in crate::session) kept: &'a StoredLayout,
+    /// The shape of the current pages.
+    pub(in crate::session) shape: &'a BucketShape,
+}
+
+impl<'a> BucketCommand<'a> {
+    /// Looks for an earlier attempt of the command in the kept collection, whose shape this command has. Costs
+    /// one round trip for each statement that could need it.
     pub(in crate::session) async fn earlier_attempt(
         &mut self,
-        current: StoredLayout,
+        converted: ConvertedCollection<'a>,
     ) -> Result<EarlierAttempt, RunError> {
-        match (self.context.head.command, current) {
-            (Command::Insert, StoredLayout::Plain) => self.stored_on_pages().await,
-            (Command::Update, StoredLayout::Plain) => self.updated_on_pages().await,
-            (Command::Update, StoredLayout::Pages) => self.upserted_plain().await,
-            (Command::FindAndModify, _) => self.found_and_modified(current).await,
+        let ConvertedCollection { current, kept, .. } = converted;
+        match (self.context.head.command, current.is_plain(), kept.is_plain()) {
+            (_, true, true) => Ok(EarlierAttempt::None),
+            (Command::Insert, true, false) => self.stored_on_pages().await,
+            (Command::Insert, false, false) => self.stored_on_either(converted.shape).await,
+            (Command::Update, true, false) => self.updated_on_pages().await,
+            (Command::Update, false, true) => self.upserted_plain().await,
+            (Command::FindAndModify, ..) => self.found_and_modified(converted).await,
             _ => Ok(EarlierAttempt::None),
         }
     }
 
     /// On pages, only the first item of a page has a record.
     async fn stored_on_pages(&mut self) -> Result<EarlierAttempt, RunError> {
-        let command = crate::command::insert::Insert::parse(self.context.head)?;
-        if command.documents.len() < 2 {
+        let stored = self.stored_before().await?;
+        self.stored(stored)
+    }
+
+    /// The records do not tell whether the current or the kept pages were written, and both may divide the items
+    /// in different ways. An item that only one division contains was stored if it exists.
+    async fn stored_on_either(&mut self, current: &'a BucketShape) -> Result<EarlierAttempt, RunError> {
+        let on_kept = self.stored_before().await?;
+        if on_kept.is_empty() {
             return Ok(EarlierAttempt::None);
         }
-        let mut stored = insert::stored_before(self).await?;
+        let kept = std::mem::replace(&mut self.shape, current);
+        let on_current = self.stored_before().await;
+        let (on_kept, on_current) = (BTreeSet::from_iter(on_kept), BTreeSet::from_iter(on_current?));
+        let mut stored: Vec<usize> = on_kept.intersection(&on_current).copied().collect();
+        let unclear: Vec<usize> = on_kept.symmetric_difference(&on_current).copied().collect();
+        stored.extend(self.existing(&unclear).await?);
+        self.shape = kept;
+        self.stored(stored)
+    }
+
+    /// Those of the client's documents whose `_id` exists.
+    async fn existing(&mut self, indexes: &[usize]) -> Result<Vec<usize>, RunError> {
+        let command = Insert::parse(self.context.head)?;
+        let id_of = |index: &usize| get(command.documents.get(*index)?, "_id");
+        let path = format!("{}._id", self.shape.items());
+        let mut existing = BTreeSet::new();
+        for part in indexes.chunks(MAX_IDS) {
+            let ids: RawArrayBuf = part.iter().filter_map(id_of).collect();
+            let mut aggregate = single("aggregate", self.namespace.collection);
+            let stages = [
+                single("$match", single(&path, single("$in", &ids))),
+                single("$unwind", format!("${}", self.shape.items())),
+                single("$match", single(&path, single("$in", &ids))),
+                single("$project", single(&path, 1)),
+            ];
+            put(&mut aggregate, "pipeline", &array_of(&stages));
+            let mut cursor = RawDocumentBuf::new();
+            cursor.append(cstr!("batchSize"), i32::MAX);
+            put(&mut aggregate, "cursor", &cursor);
+            self.context.inherited().append_to_inspect(&mut aggregate);
+            let reply = self.context.link.run(&aggregate).await?;
+            let found = CursorReply::parse(&reply);
+            for page in found.iter().flat_map(CursorReply::documents) {
+                let item = get(page, self.shape.items()).and_then(RawBsonRef::as_document);
+                existing.extend(item.and_then(|item| get(item, "_id")).map(value_identity));
+            }
+        }
+        let exists = |index: &usize| id_of(index).is_some_and(|id| existing.contains(&value_identity(id)));
+        Ok(indexes.iter().copied().filter(exists).collect())
+    }
+
+    /// The client's indexes of the items that an earlier attempt stored. A single item has its own record.
+    async fn stored_before(&mut self) -> Result<Vec<usize>, RunError> {
+        if Insert::parse(self.context.head)?.documents.len() < 2 {
+            return Ok(Vec::new());
+        }
+        insert::stored_before(self).await
+    }
+
+    fn stored(&self, mut stored: Vec<usize>) -> Result<EarlierAttempt, RunError> {
+        let command = Insert::parse(self.context.head)?;
         stored.sort_unstable();
         let stored = stored.into_iter().map(|index| ExecutedStatement {
             index,
@@ -123,7 +202,8 @@ impl BucketCommand<'_> {
     }
 
     /// mongod's record of a `findAndModify` has the document before or after it: a page or a plain document.
-    async fn found_and_modified(&mut self, current: StoredLayout) -> Result<EarlierAttempt, RunError> {
+    async fn found_and_modified(&mut self, converted: ConvertedCollection<'_>) -> Result<EarlierAttempt, RunError> {
+        let is_plain = converted.current.is_plain();
         let command = FindAndModify::parse(self.context.head.body())?;
         let id = command.statement_id.unwrap_or(0);
         if is_remembered(self, id).await?.is_some() {
@@ -134,17 +214,15 @@ impl BucketCommand<'_> {
                 .call(UpstreamRequest::plain(self.context.head.body()))
                 .await?;
             let image = get(&reply, "value").and_then(RawBsonRef::as_document);
-            let is_page = image.map(|image| is_page(self.shape, image));
-            return Ok(match (is_page, current) {
-                (Some(true), StoredLayout::Plain) => EarlierAttempt::OnPages(Vec::new()),
-                (Some(true), StoredLayout::Pages) => EarlierAttempt::None,
-                (Some(false) | None, _) => EarlierAttempt::Reply(reply),
-            });
+            return match image.filter(|image| is_page(self.shape, image)) {
+                None if is_plain || converted.kept.is_plain() => Ok(EarlierAttempt::Reply(reply)),
+                None => Ok(EarlierAttempt::None),
+                Some(_) if is_plain => Ok(EarlierAttempt::OnPages(Vec::new())),
+                Some(_) if converted.kept.is_plain() => Ok(EarlierAttempt::None),
+                Some(page) => self.modified_on_either(page, converted.shape).await,
+            };
         }
-        let Some(change) = command
-            .change
-            .filter(|_| !command.remove && current == StoredLayout::Plain)
-        else {
+        let Some(change) = command.change.filter(|_| !command.remove && is_plain) else {
             return Ok(EarlierAttempt::None);
         };
         let asked = UpdateRequest {
@@ -162,6 +240,52 @@ impl BucketCommand<'_> {
         } else {
             EarlierAttempt::None
         })
+    }
+}
+
+impl BucketCommand<'_> {
+    /// Determines whether the page that a `findAndModify` changed is a kept or a current one.
+    async fn modified_on_either(
+        &mut self,
+        page: &RawDocument,
+        current: &BucketShape,
+    ) -> Result<EarlierAttempt, RunError> {
+        let places = |shape: &BucketShape| {
+            let options = shape.options();
+            (
+                options.key.clone(),
+                options.time.clone(),
+                options.items.clone(),
+                options.rename.clone(),
+            )
+        };
+        if places(self.shape) == places(current) {
+            return Ok(EarlierAttempt::None);
+        }
+        let kept = conversion::kept_name(self.namespace.collection);
+        let mut exists = [false; 2];
+        for (exists, collection) in exists.iter_mut().zip([kept.as_str(), self.namespace.collection]) {
+            let mut find = single("find", collection);
+            find.append(
+                cstr!("filter"),
+                single("_id", get(page, "_id").unwrap_or(RawBsonRef::Null)),
+            );
+            find.append(cstr!("projection"), single("_id", 1));
+            find.append(cstr!("singleBatch"), true);
+            self.context.inherited().append_to_inspect(&mut find);
+            let reply = self.context.link.run(&find).await?;
+            *exists = CursorReply::parse(&reply).is_some_and(|cursor| cursor.documents().next().is_some());
+        }
+        match exists {
+            [true, false] => Ok(EarlierAttempt::OnPages(Vec::new())),
+            [false, true] => Ok(EarlierAttempt::None),
+            _ => Err(CommandError::new(
+                ErrorCode::WriteConflict,
+                "an earlier attempt has executed this command; `mongoshape convert` has replaced the page whose earlier version \
+                 contains the result",
+            )
+            .into()),
+        }
     }
 }
 

@@ -15,34 +15,33 @@ use crate::session::error::RunError;
 impl CatalogSession<'_> {
     /// Creates the collection and the shape's indexes, and enables the images, as far as they are missing.
     pub(super) async fn complete(&mut self, found: Option<&ListedCollection>) -> Result<(), RunError> {
-        // Another proxy takes a collection without the page index for a plain one if its shape is automatic.
-        // So the command that creates the collection creates the indexes. No page is stored before the images
-        // are enabled, because writes wait for both.
-        if found.is_none() && self.link.fence_of(self.namespace).is_some() {
+        let Some(found) = found else {
+            // Between two lists, a conversion may have given the name to another collection.
+            if self.find_thawed().await?.is_some() {
+                return Ok(());
+            }
+            // Another proxy takes a collection without the page index for a plain one if its shape is automatic.
+            // So the command that creates the collection creates the indexes. No page is stored before the
+            // images are enabled, because writes wait for both.
             return self.create_indexes().await;
+        };
+        if !found.ready.has_images && self.shape.change_streams() {
+            self.enable_images().await?;
         }
-        if found.is_none_or(|found| !found.ready.has_images) && self.shape.change_streams() {
-            self.enable_images(found.is_some()).await?;
-        }
-        if found.is_none_or(|found| !found.has_page_index) {
+        if !found.has_page_index {
             self.create_indexes().await?;
         }
         Ok(())
     }
 
-    /// Makes mongod store every page before and after each change. Creates the collection with that option if
-    /// it does not exist, so that no page is changed without.
-    async fn enable_images(&mut self, exists: bool) -> Result<(), RunError> {
-        let mut command = single(if exists { "collMod" } else { "create" }, self.namespace.collection);
+    /// Makes mongod store every page before and after each change.
+    async fn enable_images(&mut self) -> Result<(), RunError> {
+        let mut command = single("collMod", self.namespace.collection);
         put(&mut command, IMAGES, enabled_images());
         self.carried.append_identity(&mut command);
         match self.link.run(&command).await {
-            // Another proxy has created or dropped the collection. The caller checks it again.
-            Err(RunError::Command(error))
-                if error.is(ErrorCode::NamespaceExists) || error.is(ErrorCode::NamespaceNotFound) =>
-            {
-                Ok(())
-            }
+            // Another client has dropped the collection. The caller checks it again.
+            Err(RunError::Command(error)) if error.is(ErrorCode::NamespaceNotFound) => Ok(()),
             Err(error) => Err(error),
             Ok(_) => {
                 tracing::info!(namespace = %self.namespace, "enabled pre- and post-images of pages for change streams");

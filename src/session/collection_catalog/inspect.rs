@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use tokio::time::{Instant, sleep};
 
 use super::{CatalogSession, ReadyCollection, Transaction};
@@ -13,9 +13,9 @@ use crate::command::error::{CommandError, ErrorCode};
 use crate::command::reply::CursorReply;
 use crate::command::value_text::id_text;
 use crate::pattern::bucket::validator::PageValidator;
-use crate::pattern::bucket::{adopt, compact, index, pack};
+use crate::pattern::bucket::{adopt, compact, conversion, index, pack};
 use crate::pattern::shape_marker;
-use crate::pattern::shapes::{ItemIds, StoredLayout};
+use crate::pattern::shapes::ItemIds;
 use crate::session::automatic::stored::{CollectionObserver, exchanged_in_transaction};
 use crate::session::error::RunError;
 
@@ -50,6 +50,13 @@ struct OwnIndexes {
     has_item_ids: bool,
 }
 
+/// What the name of a collection denotes.
+enum Named {
+    Collection(Option<ListedCollection>),
+    /// Nothing, while a conversion has a copy of the collection.
+    OnlyCopy,
+}
+
 impl ListedCollection {
     /// Whether nothing is missing for reads and writes.
     pub(super) fn is_ready(&self) -> bool {
@@ -67,7 +74,7 @@ impl CatalogSession<'_> {
                 return Ok(found);
             }
             // A transaction that has begun may hold the collection, and the swap would wait for it.
-            if begun.elapsed() > MAX_FROZEN || self.transaction.is_some_and(Transaction::is_open) {
+            if begun.elapsed() > MAX_FROZEN || self.holds_collections() {
                 return Err(self.frozen());
             }
             sleep(POLL).await;
@@ -90,40 +97,75 @@ impl CatalogSession<'_> {
 
     pub(super) async fn find(&mut self) -> Result<Option<ListedCollection>, RunError> {
         if self.link.fence_of(self.namespace).is_none() {
-            return self.find_now().await;
+            return self.find_unfenced().await;
         }
+        let holds_collections = self.holds_collections();
         loop {
             let mut observer = CollectionObserver {
                 link: self.link,
                 carried: self.carried,
                 namespace: self.namespace,
             };
-            let now = if self.transaction.is_some_and(Transaction::is_open) {
+            let now = if holds_collections {
                 let found = observer.stored_at_once().await?;
                 found.ok_or_else(|| exchanged_in_transaction(self.namespace))?
             } else {
                 observer.stored().await?
             };
-            if now.stored.layout == StoredLayout::Plain {
+            let layout = &now.stored.layout;
+            if layout.is_plain() || layout.recorded_shape(self.shape).is_some() {
                 return Err(RunError::LayoutChanged);
             }
-            let found = self.find_now().await?;
             // Otherwise the collection was exchanged between the lists.
-            if found.as_ref().map(|found| &found.ready.uuid) == now.stored.uuid.as_ref() {
+            if let Named::Collection(found) = self.find_now().await?
+                && found.as_ref().map(|found| &found.ready.uuid) == now.stored.uuid.as_ref()
+            {
                 return Ok(found);
             }
         }
     }
 
-    async fn find_now(&mut self) -> Result<Option<ListedCollection>, RunError> {
+    /// A collection that is missing while a conversion has a copy of it gets its name back, or the copy takes
+    /// the name.
+    async fn find_unfenced(&mut self) -> Result<Option<ListedCollection>, RunError> {
+        let begun = Instant::now();
+        loop {
+            match self.find_now().await? {
+                Named::Collection(found) => return Ok(found),
+                Named::OnlyCopy if begun.elapsed() < MAX_FROZEN && !self.holds_collections() => sleep(POLL).await,
+                Named::OnlyCopy => return Err(self.frozen()),
+            }
+        }
+    }
+
+    /// Whether a transaction has begun, so that it may hold collections.
+    fn holds_collections(&self) -> bool {
+        self.transaction.is_some_and(Transaction::is_open)
+    }
+
+    async fn find_now(&mut self) -> Result<Named, RunError> {
+        let copy = conversion::copy_name(self.namespace.collection);
+        let names: RawArrayBuf = [self.namespace.collection, &copy].into_iter().collect();
         let mut command = RawDocumentBuf::new();
         command.append(cstr!("listCollections"), 1);
-        command.append(cstr!("filter"), single("name", self.namespace.collection));
+        command.append(cstr!("filter"), single("name", single("$in", &names)));
         self.carried.append_to_inspect(&mut command);
         let reply = self.link.run(&command).await?;
-        let Some(collection) = CursorReply::parse(&reply).and_then(|cursor| cursor.documents().next()) else {
-            return Ok(None);
+        let cursor = CursorReply::parse(&reply);
+        let listed = |name: &str| {
+            let mut listed = cursor.iter().flat_map(CursorReply::documents);
+            listed.find(|listed| get(listed, "name") == Some(RawBsonRef::String(name)))
         };
+        let Some(collection) = listed(self.namespace.collection) else {
+            return Ok(match listed(&copy) {
+                Some(_) => Named::OnlyCopy,
+                None => Named::Collection(None),
+            });
+        };
+        self.inspect(collection).await.map(Named::Collection)
+    }
+
+    async fn inspect(&mut self, collection: &RawDocument) -> Result<Option<ListedCollection>, RunError> {
         let options = get(collection, "options").and_then(RawBsonRef::as_document);
         let is_automatic = self.link.fence_of(self.namespace).is_some();
         if options.is_some_and(pack::is_frozen) {

@@ -189,9 +189,9 @@ impl Session<'_> {
                 stored
             };
             if settings.shapes.automatic(namespace).is_some()
-                && settings.shapes.layout(namespace) != Some(stored.layout)
+                && settings.shapes.layout(namespace) != Some(&stored.layout)
             {
-                self.shared.learn_layout(namespace, Some(stored.layout));
+                self.shared.learn_layout(namespace, &stored.layout);
                 settings = self.shared.settings();
             }
             collections.push(stored);

@@ -107,6 +107,7 @@ fn the_way_back_has_all_later_writes() -> Result<()> {
     assert!(!is_well && printed.contains("3 of 500 documents differ"), "{printed}");
     fixture.convert(&["--back"])?;
     assert_eq!(sorted_fields(fixture.stored(COLLECTION)?), expected);
+    fixture.convert(&["--finish"])?;
     assert_eq!(fixture.collections()?, [COLLECTION]);
     Ok(())
 }
@@ -119,9 +120,12 @@ fn a_standalone_is_converted_offline() -> Result<()> {
     fixture.convert(&["--offline"])?;
     fixture.check_pages()?;
     assert_eq!(fixture.items()?, expected);
-    fixture.convert(&["--finish"])?;
-    fixture.convert(&["--to", "plain", "--offline"])?;
+    let printed = fixture.convert(&["--to", "plain", "--offline"])?;
+    assert!(
+        printed.contains("ends the way back of the earlier conversion"),
+        "{printed}"
+    );
     assert_eq!(sorted_fields(fixture.stored(COLLECTION)?), expected);
-    assert_eq!(fixture.collections()?, [COLLECTION]);
+    assert_eq!(fixture.collections()?, [COLLECTION, RECORD, KEPT]);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Retryable writes that an earlier attempt executed in the other layout.
+//! Retryable writes that an earlier attempt executed before a conversion.
 
 use bson::raw::RawDocumentBuf;
 
@@ -11,7 +11,7 @@ use crate::pattern::shapes::BucketShape;
 use crate::session::automatic::MergedWrite;
 use crate::session::automatic::touched::TouchedCollection;
 use crate::session::bucket::BucketCommand;
-use crate::session::bucket::earlier_attempt::EarlierAttempt;
+use crate::session::bucket::earlier_attempt::{ConvertedCollection, EarlierAttempt};
 use crate::session::command_context::CommandContext;
 use crate::session::connection::Session;
 use crate::session::error::RunError;
@@ -21,7 +21,7 @@ use crate::session::upstream::UpstreamKind;
 use crate::wire::OpMsg;
 
 impl Session<'_> {
-    /// Finds what an earlier attempt of a retryable write has executed in the other layout.
+    /// Finds what an earlier attempt of a retryable write has executed before a conversion.
     pub(super) async fn executed_before(
         &mut self,
         head: &CommandHeader<'_>,
@@ -32,7 +32,10 @@ impl Session<'_> {
         let (Some(own), Some(stored)) = (own(touched, head), layouts.collections.first()) else {
             return Ok(None);
         };
-        let is_due = stored.was_converted && head.is_retryable_write() && self.upstream.kind() == UpstreamKind::Member;
+        let Some(kept) = &stored.kept else {
+            return Ok(None);
+        };
+        let is_due = head.is_retryable_write() && self.upstream.kind() == UpstreamKind::Member;
         // The retry records of the parts of this attempt are found in the same way.
         if !is_due || std::mem::replace(&mut progress.is_checked, true) || progress.merged.is_some() {
             return Ok(None);
@@ -40,9 +43,16 @@ impl Session<'_> {
         let Some(shape) = layouts.settings.shapes.automatic(own) else {
             return Ok(None);
         };
+        let converted = ConvertedCollection {
+            current: &stored.layout,
+            kept,
+            shape,
+        };
+        let of_kept = kept.recorded_shape(shape);
+        let shape = of_kept.as_ref().unwrap_or(shape);
         let context = CommandContext::new(self.shared, &layouts.settings, &mut self.link, self.upstream, head);
         let mut command = BucketCommand::new(context, shape, own);
-        match Box::pin(command.earlier_attempt(stored.layout)).await {
+        match Box::pin(command.earlier_attempt(converted)).await {
             // An error: the command is invalid, and its execution reports why.
             Ok(EarlierAttempt::None) | Err(RunError::Command(CommandError::Own { .. })) => Ok(None),
             Ok(EarlierAttempt::Reply(reply)) => Ok(Some(Step::Answered(reply, CommandOutcome::Relayed))),

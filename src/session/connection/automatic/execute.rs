@@ -6,7 +6,7 @@ use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
 use crate::command::registry::CommandClass;
 use crate::command::reply::CursorReply;
-use crate::pattern::shapes::{BucketShape, Shape, StoredLayout};
+use crate::pattern::shapes::{BucketShape, Shape};
 use crate::session::automatic::guarded_cursors::GuardedCollection;
 use crate::session::automatic::plain::{PlainCommand, PlainOutcome, whole_body};
 use crate::session::automatic::stored::StoredCollection;
@@ -62,7 +62,7 @@ impl Session<'_> {
             self.shared.guarded_cursors.opened(cursor.id, guarded.collect());
         }
         for (touched, stored) in referenced() {
-            let is_view = stored.uuid.is_none() && stored.layout == StoredLayout::Plain;
+            let is_view = stored.uuid.is_none() && stored.layout.is_plain();
             if !is_view
                 && head.only_reads()
                 && identity(&mut self.link, head, touched.namespace(), stored.uuid.as_ref()).await? == Identity::Changed
