@@ -13,6 +13,7 @@ mod fill;
 mod ids;
 mod layout;
 mod mirror;
+mod preflight;
 mod prepare;
 mod record;
 mod side;

@@ -3,42 +3,42 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use bson::{Binary, Document, doc};
+use bson::{Binary, doc};
 use mongodb::Database;
 
 use super::definition::Start;
 use super::ids::Ids;
 use super::layout::{Layout, PagesOf};
 use super::mirror::Mirror;
+use super::preflight::Preflight;
 use super::record::{Phase, Record};
 use super::side::Side;
 use super::swap_names::{kept_finding, recover};
 use super::{Conversion, ConvertTask, Request};
-use crate::command::collection::{IMAGES, VALIDATION};
+use crate::command::collection::IMAGES;
 use crate::command::namespace::Namespace;
 use crate::maintenance::check::collection::has_images;
 use crate::maintenance::embedded_proxy::EmbeddedProxy;
 use crate::maintenance::finding::{Finding, Findings};
-use crate::maintenance::setup::pack::preflight::Fitness;
-use crate::maintenance::swap::{CollectionRename, Freezing, Halt, placeholder, uuid_of};
-use crate::maintenance::upstream::{ShapedCollection, as_integer, description};
+use crate::maintenance::swap::{CollectionRename, Freezing, Halt, uuid_of};
+use crate::maintenance::upstream::{ShapedCollection, description};
 use crate::pattern::bucket::conversion::{copy_name, kept_name, record_name};
-use crate::pattern::shapes::{BucketShape, Shape, Shapes};
+use crate::pattern::shapes::{Shape, Shapes};
 
 /// A collection that may be converted.
-struct Subject {
-    database: Database,
-    collection: String,
-    namespace: String,
+pub(super) struct Subject {
+    pub(super) database: Database,
+    pub(super) collection: String,
+    pub(super) namespace: String,
     /// The collection with its shape in the configuration.
     configured: Option<ShapedCollection>,
     is_replicated: bool,
 }
 
 /// The layouts of a conversion.
-struct Plan {
-    from: Layout,
-    to: Layout,
+pub(super) struct Plan {
+    pub(super) from: Layout,
+    pub(super) to: Layout,
 }
 
 impl Request<'_> {
@@ -146,11 +146,14 @@ impl Request<'_> {
             let text = format!("ends the way back of the earlier conversion from {}", ended.from);
             findings.add(&Finding::note(&subject.namespace, text));
         }
-        if !self
-            .is_fit(subject, &plan, &described, ended.as_ref(), findings)
-            .await?
-            || self.options.is_dry_run
-        {
+        let preflight = Preflight {
+            request: self,
+            subject,
+            plan: &plan,
+            described: &described,
+            ended: ended.as_ref(),
+        };
+        if !preflight.is_fit(findings).await? || self.options.is_dry_run {
             return Ok(());
         }
         if let Some(ended) = &ended {
@@ -167,69 +170,6 @@ impl Request<'_> {
             to: plan.to,
         };
         self.start(subject, record, Start::WithNewCopy, findings).await
-    }
-
-    /// Whether the collection can be converted. If not, findings have been reported. Reads all plain
-    /// documents. `ended`: the earlier conversion, whose kept collection will be dropped.
-    async fn is_fit(
-        self,
-        subject: &Subject,
-        plan: &Plan,
-        described: &Document,
-        ended: Option<&Record>,
-        findings: &mut Findings,
-    ) -> Result<bool, Halt> {
-        let namespace = &subject.namespace;
-        let mut unfit: Vec<Finding> = [&plan.from, &plan.to]
-            .into_iter()
-            .filter_map(|layout| layout.unfit(namespace))
-            .collect();
-        let options = described.get_document("options").cloned().unwrap_or_default();
-        if described.get_str("type").is_ok_and(|kind| kind != "collection") || options.contains_key("capped") {
-            unfit.push(Finding::error(
-                namespace,
-                "is a view, a time-series or a capped collection",
-            ));
-        }
-        if plan.from.is_plain() && VALIDATION.iter().any(|option| options.contains_key(*option)) {
-            let text = "has a validator; remove it by `collMod`, and set it again after the conversion";
-            unfit.push(Finding::error(namespace, text));
-        }
-        let kept = description(&subject.database, &kept_name(&subject.collection)).await?;
-        let is_foreign = |kept: &Document| {
-            let uuid = uuid_of(kept).ok();
-            !placeholder::is_placeholder(kept) && (uuid.is_none() || uuid.as_ref() != ended.map(|ended| &ended.source))
-        };
-        if kept.is_some_and(|kept| is_foreign(&kept)) {
-            let text = format!(
-                "{} exists, which no conversion has recorded; rename or drop it",
-                kept_name(&subject.collection)
-            );
-            unfit.push(Finding::error(namespace, text));
-        }
-        let is_fit = unfit.is_empty();
-        findings.extend(unfit);
-        if !is_fit {
-            return Ok(false);
-        }
-        let stats = doc! { "collStats": &subject.collection };
-        let stats = subject.database.run_command(stats).await?;
-        let number = |field| stats.get(field).and_then(as_integer).unwrap_or_default();
-        let text = format!(
-            "contains {}: {} stored documents, {} MiB; will contain {}",
-            plan.from,
-            number("count"),
-            number("size") >> 20,
-            plan.to
-        );
-        findings.add(&Finding::note(namespace, text));
-        if let (Layout::Plain, Layout::Pages(options)) = (&plan.from, &plan.to) {
-            let target = subject.target(&plan.from, &plan.to)?;
-            let shape = BucketShape::new((**options).clone()).map_err(|_| Halt::Misfit)?;
-            let fitness = Fitness::of_documents(&target, &shape, self.options.missing);
-            return Ok(fitness.look_at_documents(self.stop, findings).await?.is_some());
-        }
-        Ok(true)
     }
 
     /// Continues a conversion that has not swapped.
@@ -422,7 +362,7 @@ impl Request<'_> {
 
 impl Subject {
     /// The collection with the shape of its pages, or of those that it will have.
-    fn target(&self, from: &Layout, to: &Layout) -> Result<ShapedCollection, Halt> {
+    pub(super) fn target(&self, from: &Layout, to: &Layout) -> Result<ShapedCollection, Halt> {
         let of = PagesOf {
             database: &self.database,
             collection: &self.collection,

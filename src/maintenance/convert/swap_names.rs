@@ -1,14 +1,14 @@
 //! The swap: writers are stopped, the copy takes the collection's name, and writers go on.
 //!
 //! The collection is frozen first: mongod refuses inserts and updates, and proxies hold them. Proxies also
-//! remove items by updates, so pages do not change any more. A freeze does not prevent that plain documents are
-//! deleted. So the remaining changes of pages are applied now, and those of plain documents after the rename:
-//! no command that names the UUID reaches the collection from then on, and the event of the rename is behind
-//! all changes. The documents that changed since the comparison are compared, and the copy takes the free
-//! name. In between, proxies with an automatic shape hold all commands.
+//! remove items by updates, so pages do not change any more. A freeze does not prevent that plain documents
+//! are deleted. So the remaining changes of pages are applied now, and those of plain documents after the
+//! rename: no command that names the UUID reaches the collection from then on, and the event of the rename is
+//! behind all changes. The documents that changed since the comparison are compared, and the copy takes the
+//! free name. In between, proxies with an automatic shape hold all commands.
 //!
-//! The collection is kept under its new name. If a step before the last one fails, it gets its name back and is
-//! thawed.
+//! The collection is kept under its new name. If a step before the last one fails, it gets its name back and
+//! is thawed.
 
 use std::time::{Duration, Instant};
 

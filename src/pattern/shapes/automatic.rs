@@ -18,8 +18,9 @@ const MAX_DATABASES: usize = 10_000;
 pub enum StoredLayout {
     /// Plain documents.
     Plain,
-    /// Pages, with the options that their [shape marker](crate::pattern::shape_marker) records. `None`: they have
-    /// no shape marker, or the collection is missing, and the first write stores pages of the configured shape.
+    /// Pages, with the options that their [shape marker](crate::pattern::shape_marker) records. `None`: they
+    /// have no shape marker, or the collection is missing, and the first write stores pages of the configured
+    /// shape.
     Pages(Option<RawDocumentBuf>),
 }
 
@@ -115,8 +116,8 @@ impl Layouts {
 }
 
 impl Shapes {
-    /// The automatic shape of a namespace: that of its pages if it is known to contain pages, and otherwise the
-    /// configured one.
+    /// The automatic shape of a namespace: that of its pages if it is known to contain pages, and otherwise
+    /// the configured one.
     #[must_use]
     pub fn automatic(&self, namespace: Namespace<'_>) -> Option<&BucketShape> {
         let configured = self.find(namespace)?;

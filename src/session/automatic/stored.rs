@@ -159,8 +159,8 @@ impl CollectionObserver<'_, '_> {
         Ok(layout.map(|layout| observed(Some(uuid), layout, is_frozen)))
     }
 
-    /// The layout of a collection. A command that names its UUID follows in the same round trip, so the indexes
-    /// are its own. `None`: the name denotes another collection by now.
+    /// The layout of a collection. A command that names its UUID follows in the same round trip, so the
+    /// indexes are its own. `None`: the name denotes another collection by now.
     async fn layout_of(&mut self, collection: &str, uuid: &Binary) -> Result<Option<StoredLayout>, RunError> {
         let mut indexes = single("listIndexes", collection);
         self.carried.append_to_inspect(&mut indexes);

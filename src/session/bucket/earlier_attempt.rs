@@ -61,8 +61,8 @@ pub(in crate::session) struct ConvertedCollection<'a> {
 }
 
 impl<'a> BucketCommand<'a> {
-    /// Looks for an earlier attempt of the command in the kept collection, whose shape this command has. Costs
-    /// one round trip for each statement that could need it.
+    /// Looks for an earlier attempt of the command in the kept collection, whose shape this command has.
+    /// Costs one round trip for each statement that could need it.
     pub(in crate::session) async fn earlier_attempt(
         &mut self,
         converted: ConvertedCollection<'a>,
@@ -85,8 +85,8 @@ impl<'a> BucketCommand<'a> {
         self.stored(stored)
     }
 
-    /// The records do not tell whether the current or the kept pages were written, and both may divide the items
-    /// in different ways. An item that only one division contains was stored if it exists.
+    /// The records do not tell whether the current or the kept pages were written, and both may divide the
+    /// items in different ways. An item that only one division contains was stored if it exists.
     async fn stored_on_either(&mut self, current: &'a BucketShape) -> Result<EarlierAttempt, RunError> {
         let on_kept = self.stored_before().await?;
         if on_kept.is_empty() {
@@ -117,7 +117,7 @@ impl<'a> BucketCommand<'a> {
                 single("$match", single(&path, single("$in", &ids))),
                 single("$project", single(&path, 1)),
             ];
-            put(&mut aggregate, "pipeline", &array_of(&stages));
+            put(&mut aggregate, "pipeline", array_of(&stages));
             let mut cursor = RawDocumentBuf::new();
             cursor.append(cstr!("batchSize"), i32::MAX);
             put(&mut aggregate, "cursor", &cursor);

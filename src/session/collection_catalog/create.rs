@@ -20,9 +20,9 @@ impl CatalogSession<'_> {
             if self.find_thawed().await?.is_some() {
                 return Ok(());
             }
-            // Another proxy takes a collection without the page index for a plain one if its shape is automatic.
-            // So the command that creates the collection creates the indexes. No page is stored before the
-            // images are enabled, because writes wait for both.
+            // Another proxy takes a collection without the page index for a plain one if its shape is
+            // automatic. So the command that creates the collection creates the indexes. No page is stored
+            // before the images are enabled, because writes wait for both.
             return self.create_indexes().await;
         };
         if !found.ready.has_images && self.shape.change_streams() {

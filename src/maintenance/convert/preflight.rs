@@ -1,0 +1,92 @@
+//! Checks before the first write of a conversion.
+
+use bson::{Document, doc};
+
+use super::Request;
+use super::layout::Layout;
+use super::prepare::{Plan, Subject};
+use super::record::Record;
+use crate::command::collection::VALIDATION;
+use crate::maintenance::finding::{Finding, Findings};
+use crate::maintenance::setup::pack::preflight::Fitness;
+use crate::maintenance::swap::{Halt, placeholder, uuid_of};
+use crate::maintenance::upstream::{as_integer, description};
+use crate::pattern::bucket::conversion::kept_name;
+use crate::pattern::shapes::BucketShape;
+
+/// A collection before its conversion.
+#[derive(Clone, Copy)]
+pub(super) struct Preflight<'a> {
+    pub(super) request: Request<'a>,
+    pub(super) subject: &'a Subject,
+    pub(super) plan: &'a Plan,
+    /// The collection as listed.
+    pub(super) described: &'a Document,
+    /// The earlier conversion, whose kept collection will be dropped.
+    pub(super) ended: Option<&'a Record>,
+}
+
+impl Preflight<'_> {
+    /// Whether the collection can be converted. If not, findings have been reported. Reads all plain
+    /// documents.
+    pub(super) async fn is_fit(self, findings: &mut Findings) -> Result<bool, Halt> {
+        let Self {
+            request,
+            subject,
+            plan,
+            described,
+            ended,
+        } = self;
+        let namespace = &subject.namespace;
+        let mut unfit: Vec<Finding> = [&plan.from, &plan.to]
+            .into_iter()
+            .filter_map(|layout| layout.unfit(namespace))
+            .collect();
+        let options = described.get_document("options").cloned().unwrap_or_default();
+        if described.get_str("type").is_ok_and(|kind| kind != "collection") || options.contains_key("capped") {
+            unfit.push(Finding::error(
+                namespace,
+                "is a view, a time-series or a capped collection",
+            ));
+        }
+        if plan.from.is_plain() && VALIDATION.iter().any(|option| options.contains_key(*option)) {
+            let text = "has a validator; remove it by `collMod`, and set it again after the conversion";
+            unfit.push(Finding::error(namespace, text));
+        }
+        let kept = description(&subject.database, &kept_name(&subject.collection)).await?;
+        let is_foreign = |kept: &Document| {
+            let uuid = uuid_of(kept).ok();
+            !placeholder::is_placeholder(kept) && (uuid.is_none() || uuid.as_ref() != ended.map(|ended| &ended.source))
+        };
+        if kept.is_some_and(|kept| is_foreign(&kept)) {
+            let text = format!(
+                "{} exists, which no conversion has recorded; rename or drop it",
+                kept_name(&subject.collection)
+            );
+            unfit.push(Finding::error(namespace, text));
+        }
+        let is_fit = unfit.is_empty();
+        findings.extend(unfit);
+        if !is_fit {
+            return Ok(false);
+        }
+        let stats = doc! { "collStats": &subject.collection };
+        let stats = subject.database.run_command(stats).await?;
+        let number = |field| stats.get(field).and_then(as_integer).unwrap_or_default();
+        let text = format!(
+            "contains {}: {} stored documents, {} MiB; will contain {}",
+            plan.from,
+            number("count"),
+            number("size") >> 20,
+            plan.to
+        );
+        findings.add(&Finding::note(namespace, text));
+        if let (Layout::Plain, Layout::Pages(options)) = (&plan.from, &plan.to) {
+            let target = subject.target(&plan.from, &plan.to)?;
+            let shape = BucketShape::new((**options).clone()).map_err(|_| Halt::Misfit)?;
+            let fitness = Fitness::of_documents(&target, &shape, request.options.missing);
+            return Ok(fitness.look_at_documents(request.stop, findings).await?.is_some());
+        }
+        Ok(true)
+    }
+}
