@@ -1,13 +1,13 @@
 //! A model of `mongoshape convert` and of proxies with `mode = "auto"` beside it. All states are searched for
-//! one in which a write is lost, a command is executed in the wrong layout, a read misses a write, or no further
-//! run completes the conversion.
+//! one in which a write is lost, a command is executed in the wrong layout, a read misses a write, or no
+//! further run completes the conversion.
 //!
-//! Modelled are the UUIDs and names of collections, the freeze, the record, the change stream, the part of the
-//! log that the majority has, a failover, a run that is killed, and renames that arrive late. In every
+//! Modelled are the UUIDs and names of collections, the freeze, the record, the change stream, the part of
+//! the log that the majority has, a failover, a run that is killed, and renames that arrive late. In every
 //! direction the collection is renamed before its last changes are applied, and its copy is renamed then.
 //!
-//! Most searches are without the comparison of documents: what the comparison would find is a fault here. Each
-//! other part of the protocol is left out once. A model that finds no fault then would be of no use.
+//! Most searches are without the comparison of documents: what the comparison would find is a fault here.
+//! Each other part of the protocol is left out once. A model that finds no fault then would be of no use.
 //!
 //! Not modelled: late freezes and thaws and their fence (see the model of `compact`), commands of several
 //! statements and their retry records, transactions, commands that cannot name a UUID, unique indexes of the

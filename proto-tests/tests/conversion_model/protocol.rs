@@ -20,15 +20,15 @@ pub(super) enum Part {
     MajorityRead,
     /// A changed document is read not before the time of its event.
     TimeOfEvent,
-    /// A read of the collection is refused, or waits, where its name denotes another collection: by the UUID, or
-    /// because mongod 6.0 waits until the majority has the last rename.
+    /// A read of the collection is refused, or waits, where its name denotes another collection: by the UUID,
+    /// or because mongod 6.0 waits until the majority has the last rename.
     ReadOfUuid,
     /// Documents are first read not before the time at which the stream was opened.
     TimeOfScan,
     /// Writes to the copy wait for the majority.
     MajorityOfCopy,
-    /// The collection's rename drops a placeholder. Before the collection gets its name back, the placeholder is
-    /// dropped: a late rename fails.
+    /// The collection's rename drops a placeholder. Before the collection gets its name back, the placeholder
+    /// is dropped: a late rename fails.
     Placeholder,
     /// A run that drops the copy keeps the record.
     KeptRecord,

@@ -1,4 +1,5 @@
-//! A run of `mongoshape convert`, step by step: `maintenance/convert.rs`, `maintenance/convert/swap_names.rs`.
+//! A run of `mongoshape convert`, step by step: `maintenance/convert.rs`,
+//! `maintenance/convert/swap_names.rs`.
 //!
 //! A batch of documents is one document here.
 

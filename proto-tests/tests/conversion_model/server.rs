@@ -6,7 +6,8 @@ pub(super) const DOCUMENTS: usize = 2;
 /// The UUID of the collection that is converted.
 pub(super) const SOURCE: u8 = 0;
 
-/// The state of each document: 0 if it is missing, else [`PRESENT`] and a bit for each write that it contains.
+/// The state of each document: 0 if it is missing, else [`PRESENT`] and a bit for each write that it
+/// contains.
 pub(super) type Documents = [u8; DOCUMENTS];
 pub(super) const PRESENT: u8 = 0x80;
 
@@ -194,8 +195,8 @@ struct Entry {
     event: Option<Event>,
 }
 
-/// A replica set. A command is executed by the primary. Its entry in the log is replicated later, or lost in a
-/// failover.
+/// A replica set. A command is executed by the primary. Its entry in the log is replicated later, or lost in
+/// a failover.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Cluster {
     /// What the majority has.
