@@ -214,10 +214,8 @@ impl Protocol {
             let before = proxy.position;
             if let Some(result) = proxy.step(self, &mut moved.cluster, Numbered { operation, write }) {
                 moved.fault = result.err();
-                let words = format!(
-                    "proxy {index}, {operation:?}: {before:?}, then {:?}",
-                    moved.proxies[index]
-                );
+                let after = moved.proxies[index].position;
+                let words = format!("proxy {index}, {operation:?}: {before:?}, then {after:?}");
                 next.push((words, moved));
             }
         }
