@@ -32,6 +32,7 @@ pub mod raw;
 pub mod replies;
 pub mod rest;
 pub mod retrying;
+pub mod search;
 pub mod sessions;
 pub mod shape;
 pub mod shaped;

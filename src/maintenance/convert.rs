@@ -99,6 +99,7 @@ pub(crate) async fn run(config: &Config, options: ConvertOptions<'_>) -> anyhow:
     if !findings.failed() {
         let request = Request {
             client: &client,
+            name: &name,
             config,
             options,
             stop: &stop,
@@ -116,6 +117,8 @@ pub(crate) async fn run(config: &Config, options: ConvertOptions<'_>) -> anyhow:
 struct Request<'a> {
     /// Of the server itself.
     client: &'a Client,
+    /// The application's name, by which another run finds this one.
+    name: &'a str,
     config: &'a Config,
     options: ConvertOptions<'a>,
     stop: &'a CancellationToken,
@@ -135,11 +138,14 @@ struct Conversion<'a> {
     /// `None`: no writer works.
     changes: Option<Changes>,
     is_renamed: bool,
+    /// Whether the rename of the copy was sent.
+    is_committing: bool,
     /// Changed documents that are not applied yet.
     pending: Ids,
     /// Documents that were changed in the copy since the comparison began.
     touched: Ids,
-    /// The time of the last change.
+    /// The time of the last change, or of the opening of the stream. The collection is not read at an earlier
+    /// time: a new primary may return an older state.
     last: Option<Timestamp>,
     /// The number of documents at the last comparison.
     compared: u64,
@@ -263,6 +269,8 @@ impl<'a> Conversion<'a> {
         if comparison.differing.is_empty() {
             return Ok(());
         }
+        // The next run compares and corrects all documents.
+        self.enter(Phase::Copying).await?;
         Err(Halt::Words("the copy is not equal".to_owned()))
     }
 

@@ -4,7 +4,7 @@ use bson::raw::{RawDocumentBuf, cstr};
 use bson::{Document, rawdoc};
 
 use super::Conversion;
-use super::changes::{Changes, is_lost};
+use super::changes::{self, Changes, is_lost};
 use super::prepare::uuid_named;
 use super::record::Phase;
 use crate::command::collection::{IMAGES, VALIDATION};
@@ -61,6 +61,7 @@ impl Conversion<'_> {
             // Changes were in the reply that opened the stream. All documents are copied after them.
             self.pending.extend(opened.next().await?.ids);
         }
+        self.last = changes::cluster_time(self.client).await?;
         self.record.token = opened.position();
         self.changes = Some(opened);
         if self.record.token.is_none() {

@@ -47,7 +47,7 @@ impl Request<'_> {
         let subject = self.subject().await?;
         let record = Record::read(&subject.database, &subject.collection).await?;
         let record = match record {
-            Some(record) if record.phase == Phase::Swapping && self.may_write() => {
+            Some(record) if self.may_write() && subject.may_be_swapped(&record).await? => {
                 let target = subject.target(&record.from, &record.to)?;
                 Some(recover(self.freezing(&target, &record.from), record, self.stop).await?)
             }
@@ -190,17 +190,19 @@ impl Request<'_> {
             };
             self.freezing(&target, &record.from).rename(renamed).await?;
         }
-        let is_there = uuid_named(&subject.database, &copy).await?.as_ref() == Some(&record.copy)
-            && uuid_named(&subject.database, &subject.collection).await?.as_ref() == Some(&record.source);
-        if !is_there {
+        let found = uuid_named(&subject.database, &copy).await?;
+        let is_foreign = found.as_ref().is_some_and(|found| *found != record.copy);
+        if is_foreign || uuid_named(&subject.database, &subject.collection).await?.as_ref() != Some(&record.source) {
             let words = "the collection or its copy is not the one that was converted; end the conversion by `mongoshape convert --back`";
             return Err(Halt::Words(words.to_owned()));
         }
-        findings.add(&Finding::note(
-            &subject.namespace,
-            "continues with the copy of an earlier run",
-        ));
-        self.start(subject, record, Start::WithTheCopy, findings).await
+        let (start, text) = if found.is_some() {
+            (Start::WithTheCopy, "continues with the copy of an earlier run")
+        } else {
+            (Start::WithNewCopy, "begins with a new copy")
+        };
+        findings.add(&Finding::note(&subject.namespace, text));
+        self.start(subject, record, start, findings).await
     }
 
     /// Drops the collection in its former layout.
@@ -327,6 +329,7 @@ impl Request<'_> {
             late_options: Vec::new(),
             changes: None,
             is_renamed: false,
+            is_committing: false,
             pending: Ids::default(),
             touched: Ids::default(),
             last: None,
@@ -355,12 +358,20 @@ impl Request<'_> {
         }
         let invalid = |_| Halt::Words("its shapes contradict each other".to_owned());
         let shapes = Shapes::new(shapes).map_err(invalid)?;
-        let started = EmbeddedProxy::start(self.config, shapes, "mongoshape convert").await;
+        let started = EmbeddedProxy::start(self.config, shapes, self.name).await;
         started.map_err(|error| Halt::Words(format!("{error:#}")))
     }
 }
 
 impl Subject {
+    /// Whether a killed run has begun to swap. A late command may have overwritten its record.
+    async fn may_be_swapped(&self, record: &Record) -> Result<bool, Halt> {
+        if matches!(record.phase, Phase::Swapping | Phase::Done) {
+            return Ok(record.phase == Phase::Swapping);
+        }
+        Ok(uuid_named(&self.database, &self.collection).await?.as_ref() != Some(&record.source))
+    }
+
     /// The collection with the shape of its pages, or of those that it will have.
     pub(super) fn target(&self, from: &Layout, to: &Layout) -> Result<ShapedCollection, Halt> {
         let of = PagesOf {
@@ -400,6 +411,7 @@ impl Subject {
             collection: collection.to_owned(),
             is_plain,
             is_replicated: self.is_replicated,
+            uuid: None,
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
-use bson::{Bson, Document, Timestamp, rawdoc};
+use bson::{Binary, Bson, Document, Timestamp, rawdoc};
 use futures_util::TryStreamExt;
 use mongodb::{Cursor, Database};
 
@@ -31,26 +31,34 @@ pub(super) struct Side {
     pub(super) is_plain: bool,
     /// Whether the server is a replica set, whose majority reads and writes wait for.
     pub(super) is_replicated: bool,
+    /// Names the collection of plain documents after its rename.
+    pub(super) uuid: Option<Binary>,
 }
 
 /// Documents by the identities of their `_id`s.
 pub(super) type Found = HashMap<Vec<u8>, RawDocumentBuf>;
 
 impl Side {
-    /// The same collection under another name.
-    pub(super) fn named(&self, collection: String) -> Self {
+    /// The same collection after a rename.
+    pub(super) fn renamed(&self, collection: String, uuid: &Binary) -> Self {
         Self {
             collection,
+            uuid: self.is_plain.then(|| uuid.clone()),
             ..self.clone()
         }
     }
 
-    /// All documents, in this order. mongod sorts them on disk if no index has their order.
-    pub(super) async fn scan(&self, order: RawDocumentBuf) -> Result<Cursor<RawDocumentBuf>, Halt> {
+    /// All documents, in this order. mongod sorts them on disk if no index has their order. `since`: the earliest
+    /// time of the state that is read.
+    pub(super) async fn scan(
+        &self,
+        order: RawDocumentBuf,
+        since: Option<Timestamp>,
+    ) -> Result<Cursor<RawDocumentBuf>, Halt> {
         let mut find = single("find", self.collection.as_str());
         if self.is_replicated {
             // A document that is rolled back has no event.
-            find.append(cstr!("readConcern"), single("level", "majority"));
+            find.append(cstr!("readConcern"), majority(since));
         }
         if !order.is_empty() {
             find.append(cstr!("sort"), order);
@@ -75,10 +83,10 @@ impl Side {
         let mut find = single("find", self.collection.as_str());
         find.append(cstr!("filter"), single("_id", single("$in", ids.array())));
         if let (Some(since), true) = (since, self.is_replicated) {
-            find.append(
-                cstr!("readConcern"),
-                rawdoc! { "level": "majority", "afterClusterTime": since },
-            );
+            find.append(cstr!("readConcern"), majority(Some(since)));
+        }
+        if let Some(uuid) = &self.uuid {
+            find.append(cstr!("collectionUUID"), uuid);
         }
         let cursor = self.database.run_raw_cursor_command(find).await?;
         let mut cursor = cursor.with_type::<RawDocumentBuf>();
@@ -148,8 +156,12 @@ impl Side {
     /// Executes a write. Returns the positions of statements that failed because of a duplicate key.
     async fn write(&self, mut command: RawDocumentBuf) -> Result<Vec<usize>, Halt> {
         command.append(cstr!("ordered"), false);
-        // The record waits for the majority, and with it all earlier writes.
+        if self.is_replicated {
+            // After a failover, the new primary would give the copy its name without this write.
+            command.append(cstr!("writeConcern"), rawdoc! { "w": "majority" });
+        }
         let reply = self.database.run_raw_command(command).await?;
+        concern_kept(&reply)?;
         let errors = reply.get_array("writeErrors").into_iter().flatten();
         let mut duplicates = Vec::new();
         for error in errors.filter_map(Bson::as_document) {
@@ -191,6 +203,15 @@ impl Side {
         let reply = self.database.run_raw_command(command).await?;
         concern_kept(&reply)
     }
+}
+
+/// The read concern of a state that is not rolled back.
+fn majority(since: Option<Timestamp>) -> RawDocumentBuf {
+    let mut concern = single("level", "majority");
+    if let Some(since) = since {
+        concern.append(cstr!("afterClusterTime"), since);
+    }
+    concern
 }
 
 /// Consecutive documents for one command each.

@@ -56,10 +56,11 @@ impl Conversion<'_> {
         }
         let paused = begun.elapsed().as_millis();
         self.say(format!("swapped: writes were held for {paused} ms"));
-        self.enter(Phase::Done).await?;
         let kept = kept_name(&by.target.collection);
         self.disable_images(&kept).await?;
-        thaw_kept(by, self.stop).await
+        thaw_kept(by, self.stop).await?;
+        must_be_swapped(by, &self.record).await?;
+        self.enter(Phase::Done).await
     }
 
     async fn swap_fenced(&mut self, frozen: &Frozen<'_>) -> Result<(), Halt> {
@@ -107,7 +108,7 @@ impl Conversion<'_> {
                 return Err(halt);
             }
         }
-        self.mirror.source = self.mirror.source.named(kept);
+        self.mirror.source = self.mirror.source.renamed(kept, frozen.uuid());
         Ok(())
     }
 
@@ -155,8 +156,9 @@ impl Conversion<'_> {
         Ok(())
     }
 
-    /// Gives the copy the collection's name. A late rename fails after the collection has its name again.
+    /// Gives the copy the collection's name.
     async fn commit(&mut self, by: Freezing<'_>) -> Result<(), Halt> {
+        self.is_committing = true;
         let renamed = CollectionRename {
             from: &copy_name(&by.target.collection),
             uuid: &self.record.copy,
@@ -164,7 +166,7 @@ impl Conversion<'_> {
             dropped: None,
         };
         let renamed = by.rename(renamed).await;
-        if by.is_replaced(&self.record.copy).await? {
+        if is_swapped(by, &self.record).await? {
             return Ok(());
         }
         renamed.and(Err(Halt::Words("another program renamed the copy".to_owned())))
@@ -174,8 +176,11 @@ impl Conversion<'_> {
     async fn take_back(&mut self, frozen: &Frozen<'_>) -> Result<(), Halt> {
         let by = frozen.by();
         give_name_back(by, frozen.uuid()).await?;
+        if self.is_committing {
+            drop_copy(by, &self.record).await?;
+        }
         frozen.thaw().await?;
-        // The stream may have ended, so the next run compares all documents again.
+        // The stream may have ended, so the next run copies or compares all documents again.
         self.record.token = None;
         self.enter(Phase::Copying).await
     }
@@ -234,14 +239,35 @@ async fn was_swapped(by: Freezing<'_>, source: &Binary) -> Result<bool, Halt> {
     Ok(is_there && !is_copy_there && has_begun(by, source).await?)
 }
 
+/// Drops the copy after the collection has its name again. After that, a late rename of the copy fails, which
+/// would otherwise succeed in the next swap, before its last changes are applied.
+async fn drop_copy(by: Freezing<'_>, record: &Record) -> Result<(), Halt> {
+    by.drop(&copy_name(&by.target.collection), Some(&record.copy)).await
+}
+
+async fn is_swapped(by: Freezing<'_>, record: &Record) -> Result<bool, Halt> {
+    Ok(by.is_replaced(&record.copy).await? || was_swapped(by, &record.source).await?)
+}
+
+/// Looks again, after the majority has acknowledged a later command: a failover may have rolled the rename back.
+async fn must_be_swapped(by: Freezing<'_>, record: &Record) -> Result<(), Halt> {
+    if is_swapped(by, record).await? {
+        return Ok(());
+    }
+    let words = "a failover has undone the swap; run `mongoshape convert` again";
+    Err(Halt::Words(words.to_owned()))
+}
+
 /// Completes a swap of a killed run after its commit point, or undoes it. Returns the new record.
 pub(super) async fn recover(by: Freezing<'_>, mut record: Record, stop: &CancellationToken) -> Result<Record, Halt> {
     let target = by.target;
-    if by.is_replaced(&record.copy).await? || was_swapped(by, &record.source).await? {
+    if is_swapped(by, &record).await? {
         thaw_kept(by, stop).await?;
+        must_be_swapped(by, &record).await?;
         record.phase = Phase::Done;
     } else {
         give_name_back(by, &record.source).await?;
+        drop_copy(by, &record).await?;
         let Some(described) = description(&target.database, &target.collection).await? else {
             return Err(Halt::Words("another program dropped it".to_owned()));
         };

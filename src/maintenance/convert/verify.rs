@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use bson::raw::RawDocumentBuf;
 use futures_util::TryStreamExt;
 use tokio::time::sleep;
 
@@ -84,7 +85,7 @@ impl Conversion<'_> {
     /// Compares each document of the collection with its copy.
     async fn compare_documents(&mut self, suspects: &mut Ids) -> Result<Checksum, Halt> {
         let mut checksum = Checksum::default();
-        let mut documents = self.mirror.source.scan(bson::RawDocumentBuf::new()).await?;
+        let mut documents = self.mirror.source.scan(RawDocumentBuf::new(), self.last).await?;
         let (mut batch, mut reported) = (Ids::default(), Instant::now());
         loop {
             let document = documents.try_next().await?;
@@ -93,7 +94,7 @@ impl Conversion<'_> {
                 batch.add_of(document);
             }
             if batch.len() >= AT_ONCE || (document.is_none() && !batch.is_empty()) {
-                suspects.extend(self.mirror.differing(&std::mem::take(&mut batch), None).await?);
+                suspects.extend(self.mirror.differing(&std::mem::take(&mut batch), self.last).await?);
                 self.follow().await?;
                 self.report(
                     &mut reported,
@@ -117,7 +118,7 @@ impl Conversion<'_> {
             }
             if batch.len() >= AT_ONCE || document.is_none() {
                 let ids = std::mem::take(&mut batch);
-                let there = self.mirror.source.by_ids(&ids, None).await?;
+                let there = self.mirror.source.by_ids(&ids, self.last).await?;
                 for (identity, id) in ids.iter() {
                     if !there.contains_key(identity) {
                         surplus.add(id.as_raw_bson_ref());

@@ -7,7 +7,6 @@
 
 mod compact;
 mod pack;
-mod search;
 mod server;
 mod system;
 mod unfenced;
@@ -15,7 +14,7 @@ mod writers;
 
 use compact::Compact;
 use pack::Pack;
-use search::{Found, search};
+use proto_tests::search::{Found, search};
 use system::{Budget, FROZEN, LOST, MISSING, Protocol, System};
 use unfenced::{CompactBefore, PackBefore};
 use writers::{Decision, Kind, Writers};

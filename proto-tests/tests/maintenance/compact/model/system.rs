@@ -6,8 +6,8 @@
 //! or a fence do not arrive twice, as TCP delivers what was sent once at most once, and no run sends them
 //! again.
 
-use super::search::Model;
 use super::server::{Command, Name, Refusal, Server};
+use proto_tests::search::Model;
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,7 +5,7 @@
 //! answer and arrive late. What was refused it runs again once the collection was replaced or thawed, if it
 //! may; the client is answered how often its items were changed, or an error.
 
-use super::search::Model;
+use proto_tests::search::Model;
 
 /// What a command does to each of its items, as it shows when that is done twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

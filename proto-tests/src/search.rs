@@ -7,9 +7,11 @@ use std::hash::Hash;
 use std::rc::Rc;
 
 /// What is searched.
-pub(super) trait Model {
+pub trait Model {
+    /// A state.
     type State: Clone + Eq + Hash + Debug;
 
+    /// The first state.
     fn first(&self) -> Self::State;
 
     /// The possible next steps, each with its description and the state after it.
@@ -21,11 +23,11 @@ pub(super) trait Model {
 
 /// What was found.
 #[derive(Debug)]
-pub(super) struct Found {
+pub struct Found {
     /// Visited states.
-    pub(super) states: usize,
+    pub states: usize,
     /// The shortest path to a fault, and the fault.
-    pub(super) counterexample: Option<Vec<String>>,
+    pub counterexample: Option<Vec<String>>,
 }
 
 struct Reached<S> {
@@ -35,7 +37,10 @@ struct Reached<S> {
 }
 
 /// Goes through all states, up to the first that is at fault.
-pub(super) fn search<M: Model>(model: &M, max_states: usize) -> Found {
+///
+/// # Panics
+/// If there are more states.
+pub fn search<M: Model>(model: &M, max_states: usize) -> Found {
     let first = Rc::new(model.first());
     let mut visited = HashSet::from([Rc::clone(&first)]);
     let mut reached = vec![Reached {
