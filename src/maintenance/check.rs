@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 use mongodb::Client;
 
+use super::convert;
 use super::finding::{Finding, Findings};
 use super::misspelt;
 use super::upstream::{self, ShapedCollection};
@@ -76,10 +77,12 @@ async fn check_through(client: &Client, config: &Config, findings: &mut Findings
             continue;
         }
         findings.extend(collection::check(target).await);
+        findings.extend(convert::recorded(target).await);
     }
     findings.extend(unique_indexes::check(client, &targets).await);
     for target in &upstream::automatic(client, &config.shapes).await?.plain {
         findings.add(&automatic_and_plain(target));
+        findings.extend(convert::recorded(target).await);
     }
     for target in upstream::observed(client, &config.shapes).await? {
         findings.extend(observed::check(&target).await);

@@ -10,6 +10,7 @@ mod changes;
 mod checksum;
 mod definition;
 mod fill;
+mod follow;
 mod ids;
 mod layout;
 mod mirror;
@@ -28,10 +29,11 @@ use bson::raw::{RawDocumentBuf, cstr};
 use mongodb::Client;
 use tokio_util::sync::CancellationToken;
 
-use self::changes::{Changes, Progress};
+use self::changes::Changes;
 use self::ids::Ids;
 use self::mirror::Mirror;
 use self::record::{Phase, Record};
+use self::swap_names::Swapped;
 use super::check::server;
 use super::compact::stopped_by_signals;
 use super::finding::{Finding, Findings};
@@ -42,15 +44,6 @@ use crate::config::Config;
 
 /// Interval of progress reports.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
-/// Interval in which the position in the change stream is recorded.
-const RECORD_EVERY: Duration = Duration::from_secs(2);
-/// The longest time for which a document is refused by a unique index of the copy although no changes are
-/// left.
-const MAX_REFUSED: Duration = Duration::from_secs(10);
-/// The longest expected time for the changes that are left when writers are stopped.
-const MAX_REST: Duration = Duration::from_millis(300);
-/// Documents that may be compared while writers wait.
-const FEW: usize = 1000;
 
 /// The work of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +105,14 @@ pub(crate) async fn run(config: &Config, options: ConvertOptions<'_>) -> anyhow:
     Ok(findings.exit_code())
 }
 
+/// The finding about a collection's conversion, if one is recorded.
+pub(crate) async fn recorded(target: &ShapedCollection) -> Option<Finding> {
+    match Record::read(&target.database, &target.collection).await {
+        Ok(record) => Some(record?.finding(&target.namespace(), &target.collection)),
+        Err(halt) => Some(halt.finding(SwapKind::ConvertPlain, &target.namespace())),
+    }
+}
+
 /// A run, before anything is known of the collection.
 #[derive(Clone, Copy)]
 struct Request<'a> {
@@ -140,12 +141,15 @@ struct Conversion<'a> {
     is_renamed: bool,
     /// Whether the rename of the copy was sent.
     is_committing: bool,
+    /// Swaps that were given up because too many changes were left.
+    attempts: u32,
     /// Changed documents that are not applied yet.
     pending: Ids,
     /// Documents that were changed in the copy since the comparison began.
     touched: Ids,
-    /// The time of the last change, or of the opening of the stream. The collection is not read at an earlier
-    /// time: a new primary may return an older state.
+    /// The time of the opening of the stream.
+    opened: Option<Timestamp>,
+    /// The time of the last change.
     last: Option<Timestamp>,
     /// The number of documents at the last comparison.
     compared: u64,
@@ -164,9 +168,16 @@ impl<'a> Conversion<'a> {
             }
             self.catch_up().await?;
             self.compare_and_report().await?;
-            self.approach().await?;
         }
-        self.swap().await
+        loop {
+            if self.changes.is_some() {
+                self.approach().await?;
+            }
+            if self.swap().await? == Swapped::Yes {
+                return Ok(());
+            }
+            self.attempts += 1;
+        }
     }
 
     fn by(&self) -> Freezing<'a> {
@@ -193,73 +204,6 @@ impl<'a> Conversion<'a> {
         self.record.write(&self.target.database, &self.target.collection).await
     }
 
-    /// Applies the next changes.
-    async fn follow(&mut self) -> Result<Progress, Halt> {
-        if self.stop.is_cancelled() && !self.is_renamed {
-            return Err(Halt::Stopped);
-        }
-        let Some(changes) = self.changes.as_mut().filter(|_| !self.is_renamed) else {
-            return Ok(Progress::NoneLeft);
-        };
-        let batch = changes.next().await?;
-        let position = changes.position();
-        self.is_renamed = batch.is_renamed;
-        self.last = batch.last.or(self.last);
-        self.touched.extend(batch.ids.clone());
-        self.pending.extend(batch.ids);
-        let pending = std::mem::take(&mut self.pending);
-        self.pending = self.mirror.apply(pending, self.last).await?;
-        // A resumed run would not know the documents that are pending.
-        let may_record = self.pending.is_empty() && !self.is_renamed && self.record.phase == Phase::Following;
-        if may_record && self.recorded.elapsed() >= RECORD_EVERY {
-            self.recorded = Instant::now();
-            self.record.token = position;
-            self.enter(self.record.phase).await?;
-        }
-        Ok(batch.progress)
-    }
-
-    /// Applies all changes that exist now. Returns the time that it took.
-    async fn catch_up(&mut self) -> Result<Duration, Halt> {
-        if self.changes.is_none() {
-            return Ok(Duration::ZERO);
-        }
-        let (begun, mut reported) = (Instant::now(), Instant::now());
-        let now = changes::cluster_time(self.client).await?;
-        let mut refused_since = None;
-        loop {
-            let is_done = self.follow().await? == Progress::NoneLeft || self.last >= now;
-            if is_done && self.pending.is_empty() {
-                return Ok(begun.elapsed());
-            }
-            if is_done && refused_since.get_or_insert_with(Instant::now).elapsed() > MAX_REFUSED {
-                let words = format!(
-                    "a unique index of the copy refuses {} documents, which are in the collection",
-                    self.pending.len()
-                );
-                return Err(Halt::Words(words));
-            }
-            let behind = now.map_or(0, |now| {
-                now.time.saturating_sub(self.last.map_or(now.time, |last| last.time))
-            });
-            self.report(&mut reported, format!("applies changes, {behind} s behind"));
-        }
-    }
-
-    /// Applies changes until the remaining ones take a short time.
-    async fn approach(&mut self) -> Result<(), Halt> {
-        let mut reported = Instant::now();
-        loop {
-            let took = self.catch_up().await?;
-            if took <= MAX_REST && self.touched.len() <= FEW {
-                return Ok(());
-            }
-            self.compare_touched().await?;
-            let rest = took.as_millis();
-            self.report(&mut reported, format!("writers are ahead by {rest} ms of work"));
-        }
-    }
-
     /// Compares all documents, and ends the run if one differs.
     async fn compare_and_report(&mut self) -> Result<(), Halt> {
         self.touched = Ids::default();
@@ -272,16 +216,6 @@ impl<'a> Conversion<'a> {
         // The next run compares and corrects all documents.
         self.enter(Phase::Copying).await?;
         Err(Halt::Words("the copy is not equal".to_owned()))
-    }
-
-    /// Compares the documents that changed since the comparison. Those that differ may have changed
-    /// meanwhile, and are compared again later.
-    async fn compare_touched(&mut self) -> Result<(), Halt> {
-        let touched = std::mem::take(&mut self.touched);
-        self.catch_up().await?;
-        let differing = self.mirror.differing(&touched, self.last).await?;
-        self.touched.extend(differing);
-        Ok(())
     }
 
     /// Gives the copy the options that would have hindered its filling.

@@ -61,7 +61,7 @@ impl Conversion<'_> {
             // Changes were in the reply that opened the stream. All documents are copied after them.
             self.pending.extend(opened.next().await?.ids);
         }
-        self.last = changes::cluster_time(self.client).await?;
+        self.opened = changes::cluster_time(self.client).await?;
         self.record.token = opened.position();
         self.changes = Some(opened);
         if self.record.token.is_none() {

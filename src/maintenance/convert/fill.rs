@@ -20,7 +20,7 @@ impl Conversion<'_> {
     /// Copies all documents. Those that the copy has already are compared, and corrected.
     pub(super) async fn fill(&mut self) -> Result<(), Halt> {
         let is_empty = self.mirror.copy.scan_ids().await?.try_next().await?.is_none();
-        let mut documents = self.mirror.source.scan(self.record.to.order(), self.last).await?;
+        let mut documents = self.mirror.source.scan(self.record.to.order(), self.since()).await?;
         let (mut read, mut reported) = (0_u64, Instant::now());
         let mut batch: Vec<RawDocumentBuf> = Vec::new();
         let mut bytes = 0;
@@ -72,7 +72,7 @@ impl Conversion<'_> {
     }
 
     async fn apply(&mut self, ids: Ids) -> Result<(), Halt> {
-        let refused = self.mirror.apply(ids, self.last).await?;
+        let refused = self.mirror.apply(ids, self.since()).await?;
         self.pending.extend(refused);
         Ok(())
     }

@@ -26,6 +26,11 @@ impl Ids {
         self.0.extend(other.0);
     }
 
+    /// Removes those that another set contains.
+    pub(super) fn remove(&mut self, other: &Self) {
+        self.0.retain(|identity, _| !other.0.contains_key(identity));
+    }
+
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
@@ -71,6 +76,8 @@ mod tests {
         assert_eq!(ids.len(), 2);
         let first = ids.split(1);
         assert_eq!((first.len(), ids.len()), (1, 1));
+        ids.remove(&first);
+        assert_eq!(ids.len(), 1);
         assert_eq!(ids.split(5).len(), 1);
         assert!(ids.is_empty());
     }

@@ -2,6 +2,7 @@
 
 use bson::Timestamp;
 use bson::raw::{RawBson, RawBsonRef, RawDocument};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::ids::Ids;
 use super::side::{DocumentChange, Found, Side, is_equal};
@@ -10,6 +11,8 @@ use crate::maintenance::swap::Halt;
 
 /// Documents that are read and written at once.
 pub(super) const AT_ONCE: usize = 500;
+/// Parts that are read and written at the same time.
+const CONNECTIONS: usize = 4;
 
 /// The collection and its copy.
 pub(super) struct Mirror {
@@ -23,18 +26,26 @@ impl Mirror {
     /// Makes the documents with these `_id`s equal. Returns those that a unique index of the copy refuses:
     /// another document in the copy has a value that it no longer has in the collection. `since`: the
     /// earliest time of the state that is copied.
-    pub(super) async fn apply(&self, mut ids: Ids, since: Option<Timestamp>) -> Result<Ids, Halt> {
+    pub(super) async fn apply(&self, ids: Ids, since: Option<Timestamp>) -> Result<Ids, Halt> {
+        let blocked = self.apply_parts(ids, since).await?;
+        if blocked.is_empty() {
+            return Ok(blocked);
+        }
+        // Documents that exchange their values block each other.
+        let values: Vec<RawBson> = blocked.values().cloned().collect();
+        self.copy.delete(&values).await?;
+        self.apply_parts(blocked, since).await
+    }
+
+    async fn apply_parts(&self, mut ids: Ids, since: Option<Timestamp>) -> Result<Ids, Halt> {
+        let at_once = ids.len().div_ceil(CONNECTIONS).clamp(1, AT_ONCE);
+        let parts = std::iter::from_fn(|| (!ids.is_empty()).then(|| ids.split(at_once)));
+        let parts: Vec<Ids> = parts.collect();
+        let applied = stream::iter(parts).map(|part| async move { self.apply_part(&part, since).await });
+        let mut applied = applied.buffer_unordered(CONNECTIONS);
         let mut refused = Ids::default();
-        while !ids.is_empty() {
-            let part = ids.split(AT_ONCE);
-            let first = self.apply_part(&part, since).await?;
-            if first.is_empty() {
-                continue;
-            }
-            // Documents that exchange their values block each other.
-            let values: Vec<RawBson> = first.values().cloned().collect();
-            self.copy.delete(&values).await?;
-            refused.extend(self.apply_part(&first, since).await?);
+        while let Some(of_part) = applied.try_next().await? {
+            refused.extend(of_part);
         }
         Ok(refused)
     }

@@ -13,7 +13,7 @@ use super::mirror::Mirror;
 use super::preflight::Preflight;
 use super::record::{Phase, Record};
 use super::side::Side;
-use super::swap_names::{kept_finding, recover};
+use super::swap_names::recover;
 use super::{Conversion, ConvertTask, Request};
 use crate::command::collection::IMAGES;
 use crate::command::namespace::Namespace;
@@ -301,12 +301,13 @@ impl Request<'_> {
         if done.is_ok() {
             done = conversion.run().await;
         }
+        let record = conversion.record.clone();
         drop(conversion);
         proxy.stop().await;
         done?;
         let text = format!("converted: contains {} now", plan.to);
         findings.add(&Finding::fine(&subject.namespace, text));
-        findings.add(&kept_finding(&subject.namespace, &kept_name(&subject.collection)));
+        findings.add(&record.finding(&subject.namespace, &subject.collection));
         Ok(())
     }
 
@@ -330,8 +331,10 @@ impl Request<'_> {
             changes: None,
             is_renamed: false,
             is_committing: false,
+            attempts: 0,
             pending: Ids::default(),
             touched: Ids::default(),
+            opened: None,
             last: None,
             compared: 0,
             recorded: Instant::now(),

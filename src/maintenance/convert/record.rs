@@ -6,8 +6,9 @@ use mongodb::Database;
 use mongodb::change_stream::event::ResumeToken;
 
 use super::layout::Layout;
+use crate::maintenance::finding::Finding;
 use crate::maintenance::swap::{Halt, REPLICATION_TIMEOUT_MS, concern_kept};
-use crate::pattern::bucket::conversion::record_name;
+use crate::pattern::bucket::conversion::{kept_name, record_name};
 
 /// The progress of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +89,34 @@ impl Record {
                 .get("token")
                 .and_then(|token| bson::deserialize_from_bson(token.clone()).ok()),
         }))
+    }
+
+    /// The state of the conversion, and the commands that continue or end it.
+    pub(super) fn finding(&self, namespace: &str, collection: &str) -> Finding {
+        let direction = format!("a conversion from {} to {}", self.from, self.to);
+        match self.phase {
+            Phase::Copying | Phase::Following => {
+                let text = format!(
+                    "{direction} is in progress, or was stopped; `mongoshape convert` continues it, and `mongoshape convert --back` ends it"
+                );
+                Finding::note(namespace, text)
+            }
+            Phase::Swapping => {
+                let text = format!(
+                    "{direction} swaps the collections, or was stopped meanwhile: commands may wait or fail until `mongoshape convert` runs \
+                     again"
+                );
+                Finding::warning(namespace, text)
+            }
+            Phase::Done => {
+                let text = format!(
+                    "the former collection of {} is kept as {}; `mongoshape convert --back` returns to its layout, and `--finish` drops it",
+                    self.from,
+                    kept_name(collection)
+                );
+                Finding::note(namespace, text)
+            }
+        }
     }
 
     /// Writes the record, and waits for the majority.

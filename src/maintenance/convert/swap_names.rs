@@ -17,15 +17,27 @@ use tokio_util::sync::CancellationToken;
 
 use super::Conversion;
 use super::changes::Progress;
+use super::follow::Deadline;
 use super::record::{Phase, Record};
 use crate::command::collection::IMAGES;
-use crate::maintenance::finding::Finding;
 use crate::maintenance::swap::{CollectionRename, Freezing, Frozen, Halt, placeholder, uuid_of};
 use crate::maintenance::upstream::{as_integer, description};
 use crate::pattern::bucket::conversion::{copy_name, kept_name};
 
 /// The longest wait for the event of the rename.
 const MAX_DRAIN: Duration = Duration::from_secs(10);
+
+/// The longest time for which changes are applied and compared while writers wait. If more are left, the writers
+/// go on, and the swap is tried again later.
+const MAX_WAIT: Duration = Duration::from_millis(600);
+
+/// The result of a swap that has not failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Swapped {
+    Yes,
+    /// The remaining changes were not applied in time. The collection is as before.
+    TooManyChanges,
+}
 
 /// Whether the collection with that UUID has been renamed.
 async fn has_begun(by: Freezing<'_>, uuid: &Binary) -> Result<bool, Halt> {
@@ -35,7 +47,7 @@ async fn has_begun(by: Freezing<'_>, uuid: &Binary) -> Result<bool, Halt> {
 
 impl Conversion<'_> {
     /// Swaps the names. If this fails, the collection is as before.
-    pub(super) async fn swap(&mut self) -> Result<(), Halt> {
+    pub(super) async fn swap(&mut self) -> Result<Swapped, Halt> {
         let by = self.by();
         let Some(described) = description(&by.target.database, &by.target.collection).await? else {
             return Err(Halt::Words("another program dropped it".to_owned()));
@@ -50,9 +62,18 @@ impl Conversion<'_> {
             }
         };
         let begun = Instant::now();
-        if let Err(halt) = self.swap_fenced(&frozen).await {
-            self.take_back(&frozen).await?;
-            return Err(halt);
+        match self.swap_fenced(&frozen).await {
+            Ok(Swapped::Yes) => {}
+            Ok(Swapped::TooManyChanges) => {
+                placeholder::clear(by, &kept_name(&by.target.collection)).await?;
+                frozen.thaw().await?;
+                self.enter(Phase::Following).await?;
+                return Ok(Swapped::TooManyChanges);
+            }
+            Err(halt) => {
+                self.take_back(&frozen).await?;
+                return Err(halt);
+            }
         }
         let paused = begun.elapsed().as_millis();
         self.say(format!("swapped: writes were held for {paused} ms"));
@@ -60,16 +81,20 @@ impl Conversion<'_> {
         self.disable_images(&kept).await?;
         thaw_kept(by, self.stop).await?;
         must_be_swapped(by, &self.record).await?;
-        self.enter(Phase::Done).await
+        self.enter(Phase::Done).await?;
+        Ok(Swapped::Yes)
     }
 
-    async fn swap_fenced(&mut self, frozen: &Frozen<'_>) -> Result<(), Halt> {
+    async fn swap_fenced(&mut self, frozen: &Frozen<'_>) -> Result<Swapped, Halt> {
         let by = frozen.by();
         let place = placeholder::keep(by, &kept_name(&by.target.collection)).await?;
         frozen.freeze(self.stop).await?;
         if self.changes.is_none() {
             self.fill().await?;
             self.compare_and_report().await?;
+        }
+        if !self.compare_touched(Deadline::after(MAX_WAIT)).await? {
+            return Ok(Swapped::TooManyChanges);
         }
         if self.mirror.source.indexes().await? != self.indexes {
             return Err(Halt::Words("its indexes were changed; run again".to_owned()));
@@ -87,7 +112,8 @@ impl Conversion<'_> {
             self.finish_options().await?;
             self.move_away(frozen, &place).await?;
         }
-        self.commit(by).await
+        self.commit(by).await?;
+        Ok(Swapped::Yes)
     }
 
     /// Renames the collection.
@@ -133,7 +159,7 @@ impl Conversion<'_> {
     /// Compares the documents that changed since the comparison, and the numbers of documents if the server
     /// knows them without reading.
     async fn must_be_equal(&mut self) -> Result<(), Halt> {
-        let differing = self.mirror.differing(&self.touched, self.last).await?;
+        let differing = self.mirror.differing(&self.touched, self.since()).await?;
         if !differing.is_empty() {
             return Err(Halt::Words(format!(
                 "{} documents differ from their copies",
@@ -277,12 +303,4 @@ pub(super) async fn recover(by: Freezing<'_>, mut record: Record, stop: &Cancell
     }
     record.write(&target.database, &target.collection).await?;
     Ok(record)
-}
-
-/// The finding that tells how to go on.
-pub(super) fn kept_finding(namespace: &str, kept: &str) -> Finding {
-    let text = format!(
-        "the former collection is kept as {kept}; `mongoshape convert --back` returns to its layout, and `--finish` drops it"
-    );
-    Finding::note(namespace, text)
 }

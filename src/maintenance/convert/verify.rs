@@ -1,7 +1,7 @@
 //! Compares the collection with its copy, document by document, while both change.
 //!
-//! The comparison holds no snapshot. A document that differs may have changed after it was read, so it is
-//! compared again after all changes were applied.
+//! The comparison holds no snapshot. A document that differs may have changed after it was read. Then it is among
+//! the changes that are applied meanwhile, and is compared again before the swap.
 
 use std::time::{Duration, Instant};
 
@@ -70,7 +70,9 @@ impl Conversion<'_> {
         self.find_surplus(&mut suspects).await?;
         for attempt in 1.. {
             self.catch_up().await?;
-            suspects = self.mirror.differing(&suspects, self.last).await?;
+            // These changed after they were read, and are compared again before the swap.
+            suspects.remove(&self.touched);
+            suspects = self.mirror.differing(&suspects, self.since()).await?;
             if suspects.is_empty() || attempt == ATTEMPTS {
                 break;
             }
@@ -85,7 +87,7 @@ impl Conversion<'_> {
     /// Compares each document of the collection with its copy.
     async fn compare_documents(&mut self, suspects: &mut Ids) -> Result<Checksum, Halt> {
         let mut checksum = Checksum::default();
-        let mut documents = self.mirror.source.scan(RawDocumentBuf::new(), self.last).await?;
+        let mut documents = self.mirror.source.scan(RawDocumentBuf::new(), self.since()).await?;
         let (mut batch, mut reported) = (Ids::default(), Instant::now());
         loop {
             let document = documents.try_next().await?;
@@ -94,7 +96,7 @@ impl Conversion<'_> {
                 batch.add_of(document);
             }
             if batch.len() >= AT_ONCE || (document.is_none() && !batch.is_empty()) {
-                suspects.extend(self.mirror.differing(&std::mem::take(&mut batch), self.last).await?);
+                suspects.extend(self.mirror.differing(&std::mem::take(&mut batch), self.since()).await?);
                 self.follow().await?;
                 self.report(
                     &mut reported,
@@ -118,7 +120,7 @@ impl Conversion<'_> {
             }
             if batch.len() >= AT_ONCE || document.is_none() {
                 let ids = std::mem::take(&mut batch);
-                let there = self.mirror.source.by_ids(&ids, self.last).await?;
+                let there = self.mirror.source.by_ids(&ids, self.since()).await?;
                 for (identity, id) in ids.iter() {
                     if !there.contains_key(identity) {
                         surplus.add(id.as_raw_bson_ref());

@@ -1,0 +1,145 @@
+//! Applies the changes of the collection to its copy, until few are left.
+
+use std::time::{Duration, Instant};
+
+use bson::Timestamp;
+
+use super::Conversion;
+use super::changes::{self, Progress};
+use super::ids::Ids;
+use super::mirror::AT_ONCE;
+use super::record::Phase;
+use crate::maintenance::swap::Halt;
+
+/// Interval in which the position in the change stream is recorded.
+const RECORD_EVERY: Duration = Duration::from_secs(2);
+/// The longest time for which a document is refused by a unique index of the copy although no changes are
+/// left.
+const MAX_REFUSED: Duration = Duration::from_secs(10);
+/// The longest expected time for the changes that are left when writers are stopped.
+const MAX_REST: Duration = Duration::from_millis(300);
+/// Documents that may be compared while writers wait.
+const FEW: usize = 1000;
+/// The longest time for which changes are applied before the first swap is tried, and how often it is halved.
+const MAX_APPROACH: Duration = Duration::from_secs(5);
+const MAX_SHORTER: u32 = 6;
+
+/// A limit of the time for which writers are stopped.
+#[derive(Clone, Copy)]
+pub(super) struct Deadline(Option<Instant>);
+
+impl Deadline {
+    pub(super) const NONE: Self = Self(None);
+
+    pub(super) fn after(time: Duration) -> Self {
+        Self(Instant::now().checked_add(time))
+    }
+
+    fn is_over(self) -> bool {
+        self.0.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+}
+
+impl Conversion<'_> {
+    /// The earliest time of the state that may be read: after a failover, a new primary may return an older state.
+    pub(super) fn since(&self) -> Option<Timestamp> {
+        self.last.max(self.opened)
+    }
+
+    /// Applies the next changes.
+    pub(super) async fn follow(&mut self) -> Result<Progress, Halt> {
+        if self.stop.is_cancelled() && !self.is_renamed {
+            return Err(Halt::Stopped);
+        }
+        let Some(changes) = self.changes.as_mut().filter(|_| !self.is_renamed) else {
+            return Ok(Progress::NoneLeft);
+        };
+        let batch = changes.next().await?;
+        let position = changes.position();
+        self.is_renamed = batch.is_renamed;
+        self.last = batch.last.or(self.last);
+        self.touched.extend(batch.ids.clone());
+        self.pending.extend(batch.ids);
+        let pending = std::mem::take(&mut self.pending);
+        self.pending = self.mirror.apply(pending, self.since()).await?;
+        // A resumed run would not know the documents that are pending.
+        let may_record = self.pending.is_empty() && !self.is_renamed && self.record.phase == Phase::Following;
+        if may_record && self.recorded.elapsed() >= RECORD_EVERY {
+            self.recorded = Instant::now();
+            self.record.token = position;
+            self.enter(self.record.phase).await?;
+        }
+        Ok(batch.progress)
+    }
+
+    /// Applies all changes that exist now. Returns the time that it took.
+    pub(super) async fn catch_up(&mut self) -> Result<Duration, Halt> {
+        let begun = Instant::now();
+        self.catch_up_within(Deadline::NONE).await?;
+        Ok(begun.elapsed())
+    }
+
+    /// The same. Returns whether all were applied in time.
+    pub(super) async fn catch_up_within(&mut self, deadline: Deadline) -> Result<bool, Halt> {
+        if self.changes.is_none() {
+            return Ok(true);
+        }
+        let mut reported = Instant::now();
+        let now = changes::cluster_time(self.client).await?;
+        let mut refused_since = None;
+        loop {
+            let is_done = self.follow().await? == Progress::NoneLeft || self.last >= now;
+            if is_done && self.pending.is_empty() {
+                return Ok(true);
+            }
+            if is_done && refused_since.get_or_insert_with(Instant::now).elapsed() > MAX_REFUSED {
+                let words = format!(
+                    "a unique index of the copy refuses {} documents, which are in the collection",
+                    self.pending.len()
+                );
+                return Err(Halt::Words(words));
+            }
+            if deadline.is_over() {
+                return Ok(false);
+            }
+            let behind = now.map_or(0, |now| {
+                now.time.saturating_sub(self.last.map_or(now.time, |last| last.time))
+            });
+            self.report(&mut reported, format!("applies changes, {behind} s behind"));
+        }
+    }
+
+    /// Applies changes until the remaining ones take a short time. Ends earlier if writers are faster: then they
+    /// are stopped while changes are applied, each time after a shorter time.
+    pub(super) async fn approach(&mut self) -> Result<(), Halt> {
+        let divisor = 1 << self.attempts.min(MAX_SHORTER);
+        let deadline = Deadline::after(MAX_APPROACH / divisor);
+        loop {
+            let begun = Instant::now();
+            let is_caught_up = self.catch_up_within(deadline).await?;
+            if is_caught_up && begun.elapsed() <= MAX_REST && self.touched.len() <= FEW {
+                return Ok(());
+            }
+            if !is_caught_up || !self.compare_touched(deadline).await? {
+                self.say("writers are faster than their changes are applied: they are held for a short time");
+                return Ok(());
+            }
+        }
+    }
+
+    /// Compares the documents that changed since the comparison. Those that differ may have changed
+    /// meanwhile, and are compared again later. Returns whether all were compared in time.
+    pub(super) async fn compare_touched(&mut self, deadline: Deadline) -> Result<bool, Halt> {
+        let is_caught_up = self.catch_up_within(deadline).await?;
+        let mut touched = std::mem::take(&mut self.touched);
+        let mut differing = Ids::default();
+        while !touched.is_empty() && !deadline.is_over() {
+            let part = touched.split(AT_ONCE);
+            differing.extend(self.mirror.differing(&part, self.since()).await?);
+        }
+        let is_compared = touched.is_empty();
+        self.touched.extend(touched);
+        self.touched.extend(differing);
+        Ok(is_caught_up && is_compared)
+    }
+}
