@@ -4,6 +4,7 @@
 mod by_hand;
 mod client;
 mod concurrent;
+mod convert;
 mod forecast;
 mod haproxy;
 mod idle;
@@ -52,6 +53,8 @@ pub(crate) enum Command {
     Unique(unique::Options),
     /// What change streams cost writes, on collections with and without them
     Streams(streams::Options),
+    /// What a conversion costs clients that write meanwhile
+    Convert(convert::Options),
     /// How far the sizes that `advise` forecasts are from those after `setup --pack`
     Forecast(forecast::Options),
     /// What books with very many buyers cost through mongoshape, beside plain collections, direct and relayed
@@ -67,6 +70,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::Update(options) => update::run(options),
         Command::Unique(options) => unique::run(options),
         Command::Streams(options) => streams::run(options),
+        Command::Convert(options) => convert::run(options),
         Command::Forecast(options) => forecast::run(options),
         Command::Outlier(options) => outlier::run(options),
     }

@@ -1,0 +1,206 @@
+//! `bench convert`: what a conversion costs the clients of a collection. They write through two proxies with an
+//! automatic shape while the collection is converted to pages, to another shape, and to plain documents. Each
+//! client knows its documents, which are compared at the end.
+
+mod clients;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{DateTime, Document, doc};
+use clap::Args;
+use proto_tests::raw::Connection;
+use proto_tests::{Mongod, Proxy, ProxyOptions, Shape, mongod};
+
+use self::clients::{Clients, Interval};
+use super::at_least_one;
+use super::place::as_f64;
+
+const DATABASE: &str = "convert";
+const COLLECTION: &str = "items";
+const KEYS: usize = 1_000;
+/// The time before each conversion in which the clients' throughput is measured.
+const BEFORE: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Documents at the beginning
+    #[arg(long, default_value_t = 200_000, value_parser = at_least_one())]
+    documents: usize,
+    /// Clients that write, half of them through each proxy
+    #[arg(long, default_value_t = 16, value_parser = at_least_one())]
+    clients: usize,
+    /// Measures this binary of mongoshape; otherwise the release build is made and measured
+    #[arg(long)]
+    binary: Option<PathBuf>,
+}
+
+/// A conversion.
+struct Direction {
+    name: &'static str,
+    /// The shape in the configuration of `convert`.
+    shape: Shape,
+    options: &'static [&'static str],
+}
+
+impl Direction {
+    fn all() -> [Self; 3] {
+        let by_key = || Shape {
+            time: Some("at".to_owned()),
+            max_items: 100,
+            ..Shape::new(&["k"])
+        };
+        [
+            Self {
+                name: "plain documents to pages",
+                shape: by_key(),
+                options: &[],
+            },
+            Self {
+                name: "pages to another shape",
+                shape: Shape {
+                    max_items: 50,
+                    ..Shape::new(&["owner"])
+                },
+                options: &[],
+            },
+            Self {
+                name: "pages to plain documents",
+                shape: by_key(),
+                options: &["--to", "plain"],
+            },
+        ]
+    }
+
+    fn config(&self) -> String {
+        let table = self.shape.toml(&format!("{DATABASE}.{COLLECTION}"));
+        table.replacen("[[bucket]]\n", "[[bucket]]\nmode = \"auto\"\n", 1)
+    }
+}
+
+/// Prints a table with a line per direction.
+///
+/// # Errors
+/// If a client gets an error, a document is lost, or a program fails.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let binary = super::binary(options.binary.as_deref())?;
+    let mut settings = mongod::Options::default();
+    settings.cache_gb = 2.0;
+    let mongod = settings.replica_set(1)?;
+    let directions = Direction::all();
+    let proxy = || {
+        let options = ProxyOptions::new(&mongod.uri());
+        Proxy::start(&options.config(&directions[0].config()).binary(&binary))
+    };
+    let proxies = [proxy()?, proxy()?];
+    let mut direct = Connection::open(mongod.address())?;
+    fill(&mut direct, options.documents)?;
+    println!(
+        "{} documents, {} clients, a replica set of one",
+        options.documents, options.clients
+    );
+    println!(
+        "| conversion | seconds | writes/s before | writes/s meanwhile | ratio | longest write before | longest write |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    let addresses = proxies.each_ref().map(Proxy::address);
+    let clients = Clients::start(addresses, options.clients);
+    let mut reports = String::new();
+    for direction in &directions {
+        let before = clients.measure(|| {
+            thread::sleep(BEFORE);
+            Ok(())
+        })?;
+        let meanwhile = clients.measure(|| {
+            reports += &convert(&mongod, &binary, direction)?;
+            Ok(())
+        })?;
+        print(direction.name, &before, &meanwhile);
+    }
+    let expected = clients.stop()?;
+    check(&mut direct, options.documents, &expected)?;
+    println!(
+        "\n{} documents of the clients are as written\n\n{reports}",
+        expected.len()
+    );
+    Ok(())
+}
+
+fn print(name: &str, before: &Interval, meanwhile: &Interval) {
+    println!(
+        "| {name} | {:.1} | {:.0} | {:.0} | {:.2} | {:.0} ms | {:.0} ms |",
+        meanwhile.time.as_secs_f64(),
+        before.rate(),
+        meanwhile.rate(),
+        meanwhile.rate() / before.rate(),
+        before.longest.as_secs_f64() * 1e3,
+        meanwhile.longest.as_secs_f64() * 1e3,
+    );
+}
+
+/// A document of the beginning.
+fn document(number: usize) -> Document {
+    let number = i64::try_from(number).unwrap_or(i64::MAX);
+    doc! {
+        "_id": number,
+        "k": number % i64::try_from(KEYS).unwrap_or(1),
+        "owner": number % 77,
+        "at": DateTime::from_millis(1_700_000_000_000 + number),
+        "n": 0,
+        "text": "a text of some words, as a message has it, neither short nor long",
+    }
+}
+
+fn fill(direct: &mut Connection, documents: usize) -> Result<()> {
+    let numbers: Vec<usize> = (0..documents).collect();
+    for part in numbers.chunks(10_000) {
+        let part: Vec<Document> = part.iter().map(|number| document(*number)).collect();
+        direct.command_ok(&doc! { "insert": COLLECTION, "documents": part, "$db": DATABASE })?;
+    }
+    Ok(())
+}
+
+/// Converts, and returns the output.
+fn convert(mongod: &Mongod, binary: &Path, direction: &Direction) -> Result<String> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("mongoshape.toml");
+    let uri = mongod.uri();
+    fs::write(
+        &file,
+        format!(
+            "[upstream]\nuri = \"{uri}\"\n[listen]\naddress = \"127.0.0.1:0\"\n{}",
+            direction.config()
+        ),
+    )?;
+    let mut command = Command::new(binary);
+    command.arg("convert").arg("--config").arg(&file);
+    command.args(["--namespace", &format!("{DATABASE}.{COLLECTION}")]);
+    let output = command.args(direction.options).output()?;
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {printed}", direction.name);
+    Ok(printed)
+}
+
+/// Compares the documents of the clients, and the number of the others.
+fn check(direct: &mut Connection, documents: usize, expected: &clients::Documents) -> Result<()> {
+    let find = doc! { "find": COLLECTION, "filter": { "_id": { "$type": "string" } }, "$db": DATABASE };
+    let stored = direct.all(&find)?;
+    ensure!(
+        stored.len() == expected.len(),
+        "{} documents are stored, {} expected",
+        stored.len(),
+        expected.len()
+    );
+    for document in stored {
+        let known = expected.get(document.get_str("_id")?).context("a deleted document")?;
+        ensure!(document.get_i32("n")? == *known, "{document}, expected {known}");
+    }
+    let others = doc! { "count": COLLECTION, "query": { "_id": { "$type": "long" }, "n": 0 }, "$db": DATABASE };
+    let others = direct.command_ok(&others)?.get_i32("n")?;
+    ensure!(f64::from(others) >= as_f64(documents), "{others} of {documents} others");
+    Ok(())
+}
