@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, doc};
-use proto_tests::mongod;
 use proto_tests::sessions::lsid;
+use proto_tests::{Shape, mongod};
 
-use super::fixture::{COLLECTION, CutOver, Fixture, item};
+use super::fixture::{COLLECTION, CutOver, Fixture, item, shape};
 
 /// The writes, on items `a` to `l`.
 fn writes() -> Vec<Document> {
@@ -74,7 +74,15 @@ fn sorted(fixture: &Fixture) -> Result<Vec<String>> {
     Ok(items)
 }
 
-fn check(is_plain_first: bool) -> Result<()> {
+/// The layouts in which a write is executed, and sent again.
+#[derive(Clone, Copy, PartialEq)]
+enum Direction {
+    PlainToPages,
+    PagesToPlain,
+    PagesToOthers,
+}
+
+fn check(direction: Direction) -> Result<()> {
     let fixture = Fixture::start(mongod::shared_replica_set())?;
     let seed: Vec<Document> = "abcdefghijkl"
         .chars()
@@ -88,8 +96,10 @@ fn check(is_plain_first: bool) -> Result<()> {
         })
         .collect();
     fixture.store_plain(&seed)?;
-    if !is_plain_first {
-        fixture.convert(Duration::ZERO, CutOver::Done)?;
+    match direction {
+        Direction::PlainToPages => {}
+        Direction::PagesToPlain => fixture.convert(Duration::ZERO, CutOver::Done)?,
+        Direction::PagesToOthers => fixture.convert_to(&shape(), &[])?,
     }
     let mut sent = Vec::new();
     let at_once = fixture.database.clone();
@@ -101,8 +111,20 @@ fn check(is_plain_first: bool) -> Result<()> {
         sent.push((write, seen(&reply)));
     }
     let before = sorted(&fixture)?;
-    fixture.convert(Duration::ZERO, CutOver::Done)?;
-    ensure!(fixture.has_pages()? == is_plain_first, "the layout is the same");
+    if direction == Direction::PagesToOthers {
+        let other = Shape {
+            max_items: 3,
+            items: "docs".to_owned(),
+            ..Shape::new(&["k", "n"])
+        };
+        fixture.convert_to(&other, &[])?;
+    } else {
+        fixture.convert(Duration::ZERO, CutOver::Done)?;
+    }
+    ensure!(
+        fixture.has_pages()? == (direction != Direction::PagesToPlain),
+        "the layout is another one"
+    );
     for (write, first) in sent {
         let again = fixture.run(1, write.clone())?;
         ensure!(seen(&again) == first, "{write}\nfirst: {first}\nagain: {again}");
@@ -113,10 +135,15 @@ fn check(is_plain_first: bool) -> Result<()> {
 
 #[test]
 fn a_write_on_plain_documents_is_not_executed_again_on_pages() -> Result<()> {
-    check(true)
+    check(Direction::PlainToPages)
 }
 
 #[test]
 fn a_write_on_pages_is_not_executed_again_on_plain_documents() -> Result<()> {
-    check(false)
+    check(Direction::PagesToPlain)
+}
+
+#[test]
+fn a_write_on_pages_is_not_executed_again_on_other_pages() -> Result<()> {
+    check(Direction::PagesToOthers)
 }

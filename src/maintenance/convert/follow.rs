@@ -41,7 +41,8 @@ impl Deadline {
 }
 
 impl Conversion<'_> {
-    /// The earliest time of the state that may be read: after a failover, a new primary may return an older state.
+    /// The earliest time of the state that may be read: after a failover, a new primary may return an older
+    /// state.
     pub(super) fn since(&self) -> Option<Timestamp> {
         self.last.max(self.opened)
     }
@@ -109,8 +110,8 @@ impl Conversion<'_> {
         }
     }
 
-    /// Applies changes until the remaining ones take a short time. Ends earlier if writers are faster: then they
-    /// are stopped while changes are applied, each time after a shorter time.
+    /// Applies changes until the remaining ones take a short time. Ends earlier if writers are faster: then
+    /// they are stopped while changes are applied, each time after a shorter time.
     pub(super) async fn approach(&mut self) -> Result<(), Halt> {
         let divisor = 1 << self.attempts.min(MAX_SHORTER);
         let deadline = Deadline::after(MAX_APPROACH / divisor);

@@ -48,8 +48,8 @@ impl Side {
         }
     }
 
-    /// All documents, in this order. mongod sorts them on disk if no index has their order. `since`: the earliest
-    /// time of the state that is read.
+    /// All documents, in this order. mongod sorts them on disk if no index has their order. `since`: the
+    /// earliest time of the state that is read.
     pub(super) async fn scan(
         &self,
         order: RawDocumentBuf,

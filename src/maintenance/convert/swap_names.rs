@@ -27,8 +27,8 @@ use crate::pattern::bucket::conversion::{copy_name, kept_name};
 /// The longest wait for the event of the rename.
 const MAX_DRAIN: Duration = Duration::from_secs(10);
 
-/// The longest time for which changes are applied and compared while writers wait. If more are left, the writers
-/// go on, and the swap is tried again later.
+/// The longest time for which changes are applied and compared while writers wait. If more are left, the
+/// writers go on, and the swap is tried again later.
 const MAX_WAIT: Duration = Duration::from_millis(600);
 
 /// The result of a swap that has not failed.
@@ -275,7 +275,8 @@ async fn is_swapped(by: Freezing<'_>, record: &Record) -> Result<bool, Halt> {
     Ok(by.is_replaced(&record.copy).await? || was_swapped(by, &record.source).await?)
 }
 
-/// Looks again, after the majority has acknowledged a later command: a failover may have rolled the rename back.
+/// Looks again, after the majority has acknowledged a later command: a failover may have rolled the rename
+/// back.
 async fn must_be_swapped(by: Freezing<'_>, record: &Record) -> Result<(), Halt> {
     if is_swapped(by, record).await? {
         return Ok(());

@@ -1,7 +1,7 @@
 //! Compares the collection with its copy, document by document, while both change.
 //!
-//! The comparison holds no snapshot. A document that differs may have changed after it was read. Then it is among
-//! the changes that are applied meanwhile, and is compared again before the swap.
+//! The comparison holds no snapshot. A document that differs may have changed after it was read. Then it is
+//! among the changes that are applied meanwhile, and is compared again before the swap.
 
 use std::time::{Duration, Instant};
 

@@ -15,8 +15,8 @@ use crate::maintenance::upstream::explain;
 const LOOKS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Bytes of the namespace in the application's name. MongoDB limits the name to 128 bytes, also with the secret of
-/// an [embedded proxy](crate::maintenance::embedded_proxy).
+/// Bytes of the namespace in the application's name. MongoDB limits the name to 128 bytes, also with the
+/// secret of an [embedded proxy](crate::maintenance::embedded_proxy).
 const MAX_NAMESPACE: usize = 48;
 
 /// A unique name for a run. All runs on a collection, of any build, have the same beginning of the

@@ -144,7 +144,9 @@ impl Client<'_> {
                     .iter()
                     .map(|id| doc! { "q": { "_id": id }, "u": { "$inc": { "n": 1 } } });
                 self.update(updates.collect())?;
-                ids.into_iter().for_each(|id| self.count(id));
+                for id in ids {
+                    self.count(id);
+                }
             }
             7 => {
                 let reply = self.run(doc! { "delete": COLLECTION, "deletes": [{ "q": own, "limit": 1 }] })?;
