@@ -78,7 +78,8 @@ pub(super) struct Proxy {
     planned: Planned,
     /// Whether the last list found neither the collection nor a copy.
     was_missing: bool,
-    /// The next UUID when a list first did not find the collection. 0: the last one has found it, or the copy.
+    /// The next UUID when a list first did not find the collection. 0: the last one has found it, or the
+    /// copy.
     missing_since: u8,
 }
 

@@ -12,8 +12,8 @@ pub(super) enum Part {
     Hold,
     /// A collection is missing only if two lists in sequence say so.
     SecondList,
-    /// An assumption: no copy is made, and the collection is not renamed then, between the beginning of the first
-    /// of these two lists and the end of the second.
+    /// An assumption: no copy is made, and the collection is not renamed then, between the beginning of the
+    /// first of these two lists and the end of the second.
     QuickLists,
     /// An assumption: while mongod lists, not more than one name changes.
     ShortLists,
@@ -47,9 +47,11 @@ pub(super) enum Part {
     Comparison,
     /// A run that finds another copy than that in the record makes a new one.
     NewCopyForAnother,
-    /// The stream of frozen pages is empty only if the primary knows that the majority has the record.
-    TimeOfDrain,
-    /// A run takes only its own rename for the end of the changes. After another one, all documents are copied.
+    /// After pages are renamed, the run reads the stream up to that event. If a change comes first, it gives up
+    /// the swap.
+    SentinelOfPages,
+    /// A run takes only its own rename for the end of the changes. After another one, all documents are
+    /// copied.
     OwnRename,
     /// If the comparison finds a difference, the next run copies all documents.
     CopyAgain,

@@ -32,6 +32,8 @@ pub(super) enum At {
     MoveAway,
     DropPlace,
     HasBegun,
+    /// Pages are renamed.
+    AwaitRename,
     Drain,
     CompareTouched,
     Commit,
@@ -232,8 +234,8 @@ impl Run {
                 }
             }
             Event::Renamed(dropped) if protocol.has(Part::OwnRename) => match self.at {
-                At::Drain if dropped == self.place => self.is_renamed = true,
-                At::Drain => self.at = At::ClearPlace,
+                At::Drain | At::AwaitRename if dropped == self.place => self.is_renamed = true,
+                At::Drain | At::AwaitRename => self.at = At::ClearPlace,
                 _ => self.at = At::RecordUnequal,
             },
             Event::Renamed(_) => self.is_renamed = true,
@@ -243,7 +245,7 @@ impl Run {
 
     /// Whether it has frozen or renamed the collection, and may still give up.
     pub(super) fn may_take_back(&self) -> bool {
-        matches!(self.at, At::MoveAway | At::Drain | At::Commit)
+        matches!(self.at, At::MoveAway | At::AwaitRename | At::Drain | At::Commit)
     }
 }
 
@@ -300,6 +302,7 @@ pub(super) fn steps(protocol: &Protocol, run: Run, cluster: &Cluster) -> Vec<Ste
         | At::MoveAway
         | At::DropPlace
         | At::HasBegun
+        | At::AwaitRename
         | At::Drain
         | At::CompareTouched
         | At::Commit => swapping(protocol, run, cluster),

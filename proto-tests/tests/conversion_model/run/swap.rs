@@ -58,6 +58,8 @@ fn freezing(protocol: &Protocol, mut run: Run, cluster: &Cluster) -> Vec<Step> {
 fn moving(protocol: &Protocol, run: Run, cluster: &Cluster) -> Vec<Step> {
     let moved = if run.is_from_plain(protocol) {
         At::Drain
+    } else if protocol.has(Part::SentinelOfPages) {
+        At::AwaitRename
     } else {
         At::Commit
     };
@@ -79,6 +81,15 @@ fn moving(protocol: &Protocol, run: Run, cluster: &Cluster) -> Vec<Step> {
         At::DropPlace => {
             let (name, uuid) = (Name::Kept, run.place);
             insist(Command::Drop { name, uuid }, run.at, At::HasBegun)
+        }
+        At::AwaitRename if run.is_renamed => run.go(At::Commit),
+        At::AwaitRename => {
+            let steps = deliver(run, cluster);
+            let may_come = !steps.is_empty() || cluster.has_tail() || cluster.is_behind();
+            if run.pending.is_some() || !may_come {
+                return run.go(At::ClearPlace);
+            }
+            steps
         }
         _ if cluster.now().is(Name::Kept, run.source) => run.go(moved),
         _ => run.go(At::ClearPlace),
@@ -152,7 +163,7 @@ fn drain_frozen(protocol: &Protocol, run: Run, cluster: &Cluster) -> Vec<Step> {
         return steps;
     }
     let steps = deliver(run, cluster);
-    if !steps.is_empty() || (cluster.is_behind() && protocol.has(Part::TimeOfDrain)) {
+    if !steps.is_empty() {
         return steps;
     }
     run.go(if protocol.has(Part::Comparison) {
