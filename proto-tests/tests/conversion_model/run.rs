@@ -97,6 +97,15 @@ pub(super) struct Waiting {
     pub(super) then: Then,
 }
 
+/// What is known of the copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Progress {
+    Copying,
+    /// The run continues one that had copied all documents.
+    Filled,
+    Compared,
+}
+
 /// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Run {
@@ -118,12 +127,10 @@ pub(super) struct Run {
     found: Option<u8>,
     /// Documents with events since the comparison.
     touched: [bool; DOCUMENTS],
-    is_compared: bool,
+    progress: Progress,
     /// Whether the event of the rename was delivered.
     is_renamed: bool,
     is_recovering: bool,
-    /// Whether it continues a run that had copied all documents.
-    is_filled: bool,
     /// Whether the rename of the copy was sent, and the copy is dropped.
     is_dropping: bool,
 }
@@ -174,10 +181,9 @@ impl Run {
             pending: None,
             found: None,
             touched: [false; DOCUMENTS],
-            is_compared: false,
+            progress: Progress::Copying,
             is_renamed: false,
             is_recovering: false,
-            is_filled: false,
             is_dropping: false,
         }
     }
@@ -211,9 +217,10 @@ impl Run {
         if has_past {
             cluster.past.extend(cluster.stream.take().into_iter().flatten());
         }
-        if self.is_filled && has_past {
+        let is_filled = self.progress == Progress::Filled;
+        if is_filled && has_past {
             cluster.stream = Some(cluster.past.split_off(usize::from(self.position)));
-        } else if !self.is_filled {
+        } else if !is_filled {
             cluster.stream = Some(Vec::new());
             self.position = u8::try_from(cluster.past.len()).unwrap_or(u8::MAX);
         }
@@ -332,7 +339,7 @@ fn beginning(protocol: &Protocol, mut run: Run, cluster: &Cluster) -> Vec<Step> 
         At::Open => {
             let next = match run.copy {
                 None => At::DropOldCopy,
-                Some(_) if run.is_filled => At::RecordFollowing,
+                Some(_) if run.progress == Progress::Filled => At::RecordFollowing,
                 Some(_) => At::RecordCopying,
             };
             vec![Step::Open(run.at(next))]
@@ -348,7 +355,7 @@ fn beginning(protocol: &Protocol, mut run: Run, cluster: &Cluster) -> Vec<Step> 
         At::Created => match now.at(Name::Copy) {
             Some(copy) => {
                 run.copy = Some(copy.uuid);
-                run.go(if run.is_filled {
+                run.go(if run.progress == Progress::Filled {
                     At::RecordFollowing
                 } else {
                     At::RecordCopying
@@ -391,7 +398,9 @@ fn resume(protocol: &Protocol, mut run: Run, cluster: &Cluster, phase: Phase) ->
                 return run.go(At::GiveUp);
             }
             run.copy = copy.filter(|_| !is_another);
-            run.is_filled = phase == Phase::Following && !is_another;
+            if phase == Phase::Following && !is_another {
+                run.progress = Progress::Filled;
+            }
             run.go(At::Open)
         }
         Phase::Swapping | Phase::Copying | Phase::Following => {
@@ -431,7 +440,7 @@ fn copying(protocol: &Protocol, mut run: Run, cluster: &Cluster) -> Vec<Step> {
                 None => deliver(run, cluster),
             };
             // The copy is never quite up to date: it may go on although there are events.
-            let next = if protocol.has(Part::Comparison) && !run.is_compared {
+            let next = if protocol.has(Part::Comparison) && run.progress != Progress::Compared {
                 At::CompareAll
             } else {
                 At::RecordSwapping
@@ -444,7 +453,7 @@ fn copying(protocol: &Protocol, mut run: Run, cluster: &Cluster) -> Vec<Step> {
             match read(protocol, &run, cluster, Name::Main) {
                 Answer::Found(documents) if documents == copy => {
                     run.touched = [false; DOCUMENTS];
-                    run.is_compared = true;
+                    run.progress = Progress::Compared;
                     return run.go(At::Follow);
                 }
                 Answer::Found(_) => {}
