@@ -3,7 +3,7 @@
 //! A proxy plans a command for the collection that it has listed last, and mongod executes it at any later
 //! time. Reads are those of the primary, with read concern `local`.
 
-use super::protocol::{Part, Protocol};
+use super::protocol::{Lists, Part, Protocol};
 use super::server::{Cluster, Collection, DOCUMENTS, Documents, Event, Layout, Name, PRESENT, SOURCE};
 
 pub(super) const STALE: &str = "a read misses a write that was acknowledged before";
@@ -63,8 +63,8 @@ pub(super) enum Position {
     Sent,
     /// It lists the collection again.
     Listing,
-    /// The collection was missing; it lists the record.
-    ListingRecord,
+    /// The collection was missing; it lists the copy.
+    ListingCopy { is_spanning: bool },
     /// The write was executed. Its client waits until the majority has so many entries.
     Waiting(usize),
 }
@@ -76,8 +76,11 @@ pub(super) struct Proxy {
     pub(super) ended: u8,
     pub(super) position: Position,
     planned: Planned,
-    /// Whether the last list found neither the collection nor a record.
+    /// Whether the last list found neither the collection nor a copy.
     was_missing: bool,
+    /// The next UUID when a list first did not find the collection. 0: the last one has found it, or the
+    /// copy.
+    missing_since: u8,
 }
 
 /// The result of a step of a client.
@@ -101,6 +104,7 @@ impl Proxy {
                 layout,
             },
             was_missing: false,
+            missing_since: 0,
         }
     }
 
@@ -116,8 +120,8 @@ impl Proxy {
             Position::Sent if numbered.operation != Operation::Read && !cluster.may_execute() => None,
             Position::Sent => Some(self.execute(protocol, cluster, numbered)),
             Position::Listing => self.list(protocol, cluster, numbered.operation),
-            Position::ListingRecord => {
-                self.list_record(protocol, cluster);
+            Position::ListingCopy { .. } => {
+                self.list_copy(protocol, cluster);
                 Some(Ok(()))
             }
             Position::Waiting(_) => None,
@@ -156,25 +160,69 @@ impl Proxy {
 
     fn list(&mut self, protocol: &Protocol, cluster: &Cluster, operation: Operation) -> Option<Moved> {
         match cluster.now().main() {
-            Some(main) if main.is_frozen && operation.is_refused(main.layout) => return None,
+            Some(main) if main.is_frozen && operation.is_refused(main.layout) => {
+                if self.missing_since == 0 && !self.was_missing {
+                    return None;
+                }
+                (self.missing_since, self.was_missing) = (0, false);
+            }
             Some(main) => self.plan(Planned {
                 uuid: Some(main.uuid),
                 layout: main.layout,
             }),
-            None if protocol.has(Part::Hold) => self.position = Position::ListingRecord,
+            None if protocol.has(Part::Hold) => {
+                if self.missing_since == 0 && protocol.lists == Lists::OneByOne {
+                    self.missing_since = cluster.next_uuid;
+                }
+                match protocol.lists {
+                    Lists::AtOnce => self.list_copy(protocol, cluster),
+                    Lists::OneByOne => self.position = Position::ListingCopy { is_spanning: false },
+                }
+            }
             None => self.plan_missing(),
         }
         Some(Ok(()))
     }
 
-    fn list_record(&mut self, protocol: &Protocol, cluster: &Cluster) {
-        let is_converting = cluster.now().record.is_some();
+    fn list_copy(&mut self, protocol: &Protocol, cluster: &Cluster) {
+        let is_converting = cluster.now().at(Name::Copy).is_some();
+        if is_converting {
+            self.missing_since = 0;
+        }
         if !is_converting && (self.was_missing || !protocol.has(Part::SecondList)) {
             self.plan_missing();
         } else {
             self.was_missing = !is_converting;
             self.position = Position::Listing;
         }
+    }
+
+    /// A name has changed.
+    pub(super) fn span(&mut self) {
+        if let Position::ListingCopy { is_spanning } = &mut self.position {
+            *is_spanning = true;
+        }
+    }
+
+    /// The primary has no longer answered a list.
+    pub(super) fn fail_over(&mut self) {
+        if matches!(self.position, Position::ListingCopy { .. }) {
+            self.position = Position::Listing;
+        }
+    }
+
+    /// What takes no time.
+    pub(super) fn settled(self) -> Self {
+        Self {
+            missing_since: 0,
+            position: Position::Sent,
+            ..self
+        }
+    }
+
+    /// Whether this copy was made after the proxy has begun to list.
+    pub(super) fn lists_longer_than(&self, copy: u8) -> bool {
+        self.missing_since != 0 && copy >= self.missing_since
     }
 
     fn plan_missing(&mut self) {
@@ -188,6 +236,7 @@ impl Proxy {
     fn plan(&mut self, planned: Planned) {
         self.planned = planned;
         self.was_missing = false;
+        self.missing_since = 0;
         self.position = Position::Sent;
     }
 }
@@ -212,14 +261,16 @@ fn write(cluster: &mut Cluster, numbered: Numbered, layout: Layout) -> usize {
     }
     let mut is_source = false;
     if let Some(main) = main {
-        is_source = main.uuid == SOURCE;
+        is_source = main.uuid == cluster.watched;
         main.documents = operation.applied(main.documents, write);
     }
     stored.expected = operation.applied(stored.expected, write);
     if stored == *cluster.now() {
         return 0;
     }
-    let event = operation.document().filter(|_| is_source).map(Event::Document);
+    stored.changes += 1;
+    let document = operation.document().filter(|_| is_source);
+    let event = document.map(|document| Event::Document(document, stored.changes));
     cluster.append(stored, event)
 }
 
@@ -228,7 +279,6 @@ fn write(cluster: &mut Cluster, numbered: Numbered, layout: Layout) -> usize {
 pub(super) fn write_directly(protocol: &Protocol, cluster: &mut Cluster, numbered: Numbered) {
     match cluster.now().at(Name::Main).copied() {
         Some(main) if main.is_frozen && numbered.operation.is_refused(main.layout) => {}
-        Some(main) if main.is_place => {}
         Some(main) if main.layout != protocol.from => {}
         None if protocol.has(Part::EndOfDirectWriter) => {}
         _ => {

@@ -6,8 +6,8 @@
 mod swap;
 
 use self::swap::{completing, swapping, taking_back};
-use super::protocol::{Part, Protocol};
-use super::server::{Cluster, Command, DOCUMENTS, Documents, Event, Name, Phase, Record, SOURCE};
+use super::protocol::{Late, Part, Protocol};
+use super::server::{Cluster, Command, DOCUMENTS, Documents, Event, Layout, Name, Phase, Record, SOURCE};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum At {
@@ -21,21 +21,23 @@ pub(super) enum At {
     RecordFollowing,
     Follow,
     CompareAll,
+    /// The copy is not equal.
+    RecordUnequal,
     RecordSwapping,
     KeepPlace,
     Kept,
     Freeze,
+    /// Pages are frozen.
+    RecordFrozen,
     MoveAway,
     DropPlace,
-    KeepTarget,
-    KeptTarget,
     HasBegun,
+    /// Pages are renamed.
+    AwaitRename,
     Drain,
     CompareTouched,
     Commit,
     IsReplaced,
-    DropCopy,
-    IsReplacedAfterDrop,
     ThawKept,
     IsStillReplaced,
     RecordDone,
@@ -43,9 +45,9 @@ pub(super) enum At {
     DropKept,
     DropRecord,
     ClearPlace,
-    ClearTarget,
     HasMoved,
     GiveBack,
+    DropCopy,
     Thaw,
     RecordBack,
     /// The collection is as before.
@@ -95,26 +97,42 @@ pub(super) struct Waiting {
     pub(super) then: Then,
 }
 
+/// What is known of the copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Progress {
+    Copying,
+    /// The run continues one that had copied all documents.
+    Filled,
+    Compared,
+}
+
 /// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Run {
     pub(super) at: At,
     pub(super) waits: Option<Waiting>,
-    /// `None`: there is no copy, or it was dropped.
+    /// The layout to which it converts.
+    to: Layout,
+    source: u8,
+    /// `None`: it makes a new one.
     copy: Option<u8>,
     place: Option<u8>,
-    /// The placeholder with the collection's name.
-    target: Option<u8>,
+    /// The position at which it has opened the stream.
+    position: u8,
+    /// The time of the last event, or of the opening of the stream.
+    pub(super) last: u8,
     /// A document whose event was delivered, and which was not read yet.
     pub(super) pending: Option<usize>,
     /// What was read of the document that is copied now.
     found: Option<u8>,
     /// Documents with events since the comparison.
     touched: [bool; DOCUMENTS],
-    is_compared: bool,
+    progress: Progress,
     /// Whether the event of the rename was delivered.
     is_renamed: bool,
     is_recovering: bool,
+    /// Whether the rename of the copy was sent, and the copy is dropped.
+    is_dropping: bool,
 }
 
 fn or(command: Command, done: At, otherwise: At) -> Vec<Step> {
@@ -150,19 +168,23 @@ fn insist(command: Command, at: At, done: At) -> Vec<Step> {
 }
 
 impl Run {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(to: Layout) -> Self {
         Self {
             at: At::Look,
             waits: None,
+            to,
+            source: SOURCE,
             copy: None,
             place: None,
-            target: None,
+            position: 0,
+            last: 0,
             pending: None,
             found: None,
             touched: [false; DOCUMENTS],
-            is_compared: false,
+            progress: Progress::Copying,
             is_renamed: false,
             is_recovering: false,
+            is_dropping: false,
         }
     }
 
@@ -175,25 +197,62 @@ impl Run {
     }
 
     fn record(self, phase: Phase) -> Command {
-        let copy = self.copy;
-        Command::Write(Some(Record { phase, copy }))
+        let Self { source, position, .. } = self;
+        Command::Write(self.copy.map(|copy| Record {
+            phase,
+            source,
+            copy,
+            position,
+        }))
+    }
+
+    fn is_from_plain(&self, protocol: &Protocol) -> bool {
+        protocol.from(self.to) == Layout::Plain
+    }
+
+    /// The run after the stream was opened at the present time, or where an earlier run has left it.
+    pub(super) fn opened(mut self, protocol: &Protocol, cluster: &mut Cluster) -> Self {
+        cluster.watched = self.source;
+        let has_past = protocol.late == Late::SwapAndRecords;
+        if has_past {
+            cluster.past.extend(cluster.stream.take().into_iter().flatten());
+        }
+        let is_filled = self.progress == Progress::Filled;
+        if is_filled && has_past {
+            cluster.stream = Some(cluster.past.split_off(usize::from(self.position)));
+        } else if !is_filled {
+            cluster.stream = Some(Vec::new());
+            self.position = u8::try_from(cluster.past.len()).unwrap_or(u8::MAX);
+        }
+        if protocol.has(Part::TimeOfOpening) {
+            self.last = cluster.now().changes;
+        }
+        self
     }
 
     /// The run after an event.
-    pub(super) fn delivered(mut self, event: Event) -> Self {
+    pub(super) fn delivered(mut self, protocol: &Protocol, event: Event) -> Self {
         match event {
-            Event::Document(document) => {
+            Event::Document(document, change) => {
                 self.pending = Some(document);
                 self.touched[document] = true;
+                if protocol.has(Part::TimeOfEvent) {
+                    self.last = self.last.max(change);
+                }
             }
-            Event::Renamed => self.is_renamed = true,
+            Event::Renamed(dropped) if protocol.has(Part::OwnRename) => match self.at {
+                At::Drain | At::AwaitRename if dropped == self.place => self.is_renamed = true,
+                At::Drain | At::AwaitRename => self.at = At::ClearPlace,
+                _ => self.at = At::RecordUnequal,
+            },
+            Event::Renamed(_) => self.is_renamed = true,
         }
         self
     }
 
     /// Whether it has frozen or renamed the collection, and may still give up.
     pub(super) fn may_take_back(&self) -> bool {
-        matches!(self.at, At::MoveAway | At::Drain | At::Commit)
+        matches!(self.at, At::MoveAway | At::AwaitRename | At::Drain | At::Commit)
     }
 }
 
@@ -207,15 +266,15 @@ enum Answer {
 }
 
 /// What a run reads of the collection's documents.
-fn read(protocol: &Protocol, cluster: &Cluster, name: Name, time: Part) -> Answer {
+fn read(protocol: &Protocol, run: &Run, cluster: &Cluster, name: Name) -> Answer {
     let is_majority = protocol.has(Part::MajorityRead);
     let stored = if is_majority { cluster.majority() } else { cluster.now() };
-    if is_majority && cluster.is_behind() && protocol.has(time) {
+    if is_majority && stored.changes < run.last {
         return Answer::Pending;
     }
-    match stored.is(name, SOURCE) || !protocol.has(Part::ReadOfUuid) {
+    match stored.is(name, run.source) || name == Name::Main || !protocol.has(Part::ReadOfUuid) {
         true => Answer::Found(stored.documents(name)),
-        false if cluster.now().is(name, SOURCE) => Answer::Pending,
+        false if cluster.now().is(name, run.source) => Answer::Pending,
         false => Answer::Refused,
     }
 }
@@ -239,22 +298,22 @@ pub(super) fn steps(protocol: &Protocol, run: Run, cluster: &Cluster) -> Vec<Ste
         At::Look | At::Open | At::DropOldCopy | At::CreateCopy | At::Created | At::RecordCopying => {
             beginning(protocol, run, cluster)
         }
-        At::Fill(_) | At::RecordFollowing | At::Follow | At::CompareAll => copying(protocol, run, cluster),
+        At::Fill(_) | At::RecordFollowing | At::Follow | At::CompareAll | At::RecordUnequal => {
+            copying(protocol, run, cluster)
+        }
         At::RecordSwapping
         | At::KeepPlace
         | At::Kept
         | At::Freeze
+        | At::RecordFrozen
         | At::MoveAway
         | At::DropPlace
         | At::HasBegun
-        | At::KeepTarget
-        | At::KeptTarget
+        | At::AwaitRename
         | At::Drain
         | At::CompareTouched
         | At::Commit => swapping(protocol, run, cluster),
         At::IsReplaced
-        | At::DropCopy
-        | At::IsReplacedAfterDrop
         | At::ThawKept
         | At::IsStillReplaced
         | At::RecordDone
@@ -263,9 +322,9 @@ pub(super) fn steps(protocol: &Protocol, run: Run, cluster: &Cluster) -> Vec<Ste
         | At::DropRecord
         | At::Done => completing(protocol, run, cluster),
         At::ClearPlace
-        | At::ClearTarget
         | At::HasMoved
         | At::GiveBack
+        | At::DropCopy
         | At::Thaw
         | At::RecordBack
         | At::TakenBack
@@ -276,32 +335,12 @@ pub(super) fn steps(protocol: &Protocol, run: Run, cluster: &Cluster) -> Vec<Ste
 fn beginning(protocol: &Protocol, mut run: Run, cluster: &Cluster) -> Vec<Step> {
     let now = cluster.now();
     match run.at {
-        At::Look => match now.record {
-            None if now.is(Name::Main, SOURCE) => run.go(At::Open),
-            None if now.main().is_some() => run.go(At::Done),
-            None => run.go(At::GiveUp),
-            Some(record) => {
-                run.copy = record.copy;
-                let is_copy_there = record.copy.is_none_or(|copy| now.is(Name::Copy, copy));
-                let is_there = now.is(Name::Main, SOURCE) && is_copy_there;
-                match record.phase {
-                    Phase::Done => run.go(At::Finish),
-                    Phase::Swapping => {
-                        run.is_recovering = true;
-                        run.go(At::IsReplaced)
-                    }
-                    Phase::Copying | Phase::Following if !is_there => run.go(At::GiveUp),
-                    Phase::Copying => run.go(At::Open),
-                    // The stream continues where the earlier run has left it.
-                    Phase::Following => run.go(At::RecordFollowing),
-                }
-            }
-        },
+        At::Look => look(protocol, run, cluster),
         At::Open => {
-            let next = if run.copy.is_none() {
-                At::DropOldCopy
-            } else {
-                At::RecordCopying
+            let next = match run.copy {
+                None => At::DropOldCopy,
+                Some(_) if run.progress == Progress::Filled => At::RecordFollowing,
+                Some(_) => At::RecordCopying,
             };
             vec![Step::Open(run.at(next))]
         }
@@ -310,17 +349,64 @@ fn beginning(protocol: &Protocol, mut run: Run, cluster: &Cluster) -> Vec<Step> 
             insist(Command::Drop { name, uuid }, run.at, At::CreateCopy)
         }
         At::CreateCopy => {
-            let (name, layout, is_place) = (Name::Copy, protocol.to, false);
+            let (name, layout, is_place) = (Name::Copy, run.to, false);
             or(Command::Create { name, layout, is_place }, At::Created, At::GiveUp)
         }
         At::Created => match now.at(Name::Copy) {
             Some(copy) => {
                 run.copy = Some(copy.uuid);
-                run.go(At::RecordCopying)
+                run.go(if run.progress == Progress::Filled {
+                    At::RecordFollowing
+                } else {
+                    At::RecordCopying
+                })
             }
             None => run.go(At::GiveUp),
         },
         _ => or(run.record(Phase::Copying), At::Fill(0), At::GiveUp),
+    }
+}
+
+/// Finds out what an earlier run has left.
+fn look(protocol: &Protocol, mut run: Run, cluster: &Cluster) -> Vec<Step> {
+    let now = cluster.now();
+    let Some(main) = now.main().filter(|_| now.record.is_none()) else {
+        return match now.record {
+            Some(record) => {
+                (run.source, run.copy) = (record.source, Some(record.copy));
+                run.position = record.position;
+                resume(protocol, run, cluster, record.phase)
+            }
+            None => run.go(At::GiveUp),
+        };
+    };
+    run.source = main.uuid;
+    run.go(if main.layout == run.to { At::Done } else { At::Open })
+}
+
+fn resume(protocol: &Protocol, mut run: Run, cluster: &Cluster, phase: Phase) -> Vec<Step> {
+    let now = cluster.now();
+    let is_there = now.is(Name::Main, run.source);
+    let copy = now.at(Name::Copy).map(|copy| copy.uuid);
+    match phase {
+        // A new conversion ends the former one.
+        Phase::Done if now.main().is_none_or(|main| main.layout != run.to) => run.go(At::DropKept),
+        Phase::Done => run.go(At::Finish),
+        Phase::Copying | Phase::Following if is_there || !protocol.has(Part::RecoverByUuid) => {
+            let is_another = copy.is_some_and(|copy| Some(copy) != run.copy);
+            if !is_there || (is_another && !protocol.has(Part::NewCopyForAnother)) {
+                return run.go(At::GiveUp);
+            }
+            run.copy = copy.filter(|_| !is_another);
+            if phase == Phase::Following && !is_another {
+                run.progress = Progress::Filled;
+            }
+            run.go(At::Open)
+        }
+        Phase::Swapping | Phase::Copying | Phase::Following => {
+            run.is_recovering = true;
+            run.go(At::IsReplaced)
+        }
     }
 }
 
@@ -333,7 +419,7 @@ fn copying(protocol: &Protocol, mut run: Run, cluster: &Cluster) -> Vec<Step> {
             } else {
                 At::RecordFollowing
             };
-            match (run.found, read(protocol, cluster, Name::Main, Part::TimeOfScan)) {
+            match (run.found, read(protocol, &run, cluster, Name::Main)) {
                 (Some(value), _) if value == now.documents(Name::Copy)[document] => {
                     run.found = None;
                     run.go(next)
@@ -354,7 +440,7 @@ fn copying(protocol: &Protocol, mut run: Run, cluster: &Cluster) -> Vec<Step> {
                 None => deliver(run, cluster),
             };
             // The copy is never quite up to date: it may go on although there are events.
-            let next = if protocol.has(Part::Comparison) && !run.is_compared {
+            let next = if protocol.has(Part::Comparison) && run.progress != Progress::Compared {
                 At::CompareAll
             } else {
                 At::RecordSwapping
@@ -362,45 +448,49 @@ fn copying(protocol: &Protocol, mut run: Run, cluster: &Cluster) -> Vec<Step> {
             steps.push(Step::Go(run.at(next)));
             steps
         }
-        _ => {
+        At::CompareAll => {
             let copy = now.documents(Name::Copy);
-            // Documents that seem to be equal are not compared again.
-            let is_equal = now.documents(Name::Main) == copy || cluster.majority().documents(Name::Main) == copy;
-            if is_equal {
-                run.touched = [false; DOCUMENTS];
-                run.is_compared = true;
-                return run.go(At::Follow);
+            match read(protocol, &run, cluster, Name::Main) {
+                Answer::Found(documents) if documents == copy => {
+                    run.touched = [false; DOCUMENTS];
+                    run.progress = Progress::Compared;
+                    return run.go(At::Follow);
+                }
+                Answer::Found(_) => {}
+                Answer::Pending => return Vec::new(),
+                Answer::Refused => return run.go(At::GiveUp),
             }
+            // Documents that differ are compared again after all changes were applied.
             let is_settled = !cluster.has_tail() && !cluster.is_behind();
             if is_settled && cluster.stream.as_ref().is_none_or(Vec::is_empty) {
-                return run.go(At::GiveUp);
+                let is_again = protocol.has(Part::CopyAgain);
+                return run.go(if is_again { At::RecordUnequal } else { At::GiveUp });
             }
             run.go(At::Follow)
         }
+        _ => or(run.record(Phase::Copying), At::GiveUp, At::GiveUp),
     }
 }
 
 /// Applies the pending document. `None`: there is none.
 fn apply(protocol: &Protocol, mut run: Run, cluster: &Cluster, source: Name) -> Option<Vec<Step>> {
     let document = run.pending?;
-    match (run.found, read(protocol, cluster, source, Part::TimeOfEvent)) {
+    match (run.found, read(protocol, &run, cluster, source)) {
         (Some(value), _) if value == cluster.now().documents(Name::Copy)[document] => {
             (run.found, run.pending) = (None, None);
         }
         (Some(value), _) => return Some(store(protocol, (document, value), run.at)),
         (None, Answer::Found(documents)) => run.found = Some(documents[document]),
         (None, Answer::Pending) => return Some(Vec::new()),
-        (None, Answer::Refused) if source == Name::Main => return Some(run.go(At::GiveUp)),
-        (None, Answer::Refused) => return Some(run.go(At::ClearPlace)),
+        (None, Answer::Refused) if run.at == At::Drain => return Some(run.go(At::ClearPlace)),
+        (None, Answer::Refused) => return Some(run.go(At::GiveUp)),
     }
     Some(run.go(run.at))
 }
 
 fn deliver(run: Run, cluster: &Cluster) -> Vec<Step> {
-    let has_events = cluster.stream.as_ref().is_some_and(|stream| !stream.is_empty());
-    if has_events && !cluster.is_behind() {
-        vec![Step::Deliver(run)]
-    } else {
-        Vec::new()
+    match cluster.event() {
+        Some(_) if !run.is_renamed => vec![Step::Deliver(run)],
+        _ => Vec::new(),
     }
 }

@@ -3,7 +3,7 @@
 
 /// Documents of the converted collection. The first exists at the beginning.
 pub(super) const DOCUMENTS: usize = 2;
-/// The UUID of the collection that is converted.
+/// The UUID of the collection that is converted first.
 pub(super) const SOURCE: u8 = 0;
 
 /// The state of each document: 0 if it is missing, else [`PRESENT`] and a bit for each write that it
@@ -47,12 +47,15 @@ pub(super) enum Phase {
     Done,
 }
 
-/// A conversion's record. It also has the UUID of the converted collection, which is [`SOURCE`] here.
+/// A conversion's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Record {
     pub(super) phase: Phase,
-    /// `None`: it was dropped, and the next run makes another.
-    pub(super) copy: Option<u8>,
+    /// The UUIDs of the converted collection and of its copy.
+    pub(super) source: u8,
+    pub(super) copy: u8,
+    /// The position in the change stream, if records may arrive late.
+    pub(super) position: u8,
 }
 
 /// A command of a run.
@@ -90,6 +93,17 @@ pub(super) enum Command {
     },
 }
 
+impl Command {
+    /// Whether it changes the name of the collection, or of the copy.
+    pub(super) fn changes_name(self) -> bool {
+        match self {
+            Self::Create { name, .. } | Self::Drop { name, .. } => name != Name::Kept,
+            Self::Rename { .. } => true,
+            Self::Freeze { .. } | Self::Write(_) | Self::Store { .. } => false,
+        }
+    }
+}
+
 /// Why mongod does nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refused;
@@ -97,9 +111,10 @@ pub(super) struct Refused;
 /// What the change stream returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Event {
-    Document(usize),
-    /// The converted collection was renamed.
-    Renamed,
+    /// The document, and the number of the change.
+    Document(usize, u8),
+    /// The converted collection was renamed, and this collection was dropped.
+    Renamed(Option<u8>),
 }
 
 /// The stored state after a part of the log.
@@ -109,6 +124,8 @@ pub(super) struct Stored {
     pub(super) record: Option<Record>,
     /// What applications have written, without any conversion.
     pub(super) expected: Documents,
+    /// The number of changes by applications: the time.
+    pub(super) changes: u8,
 }
 
 impl Stored {
@@ -116,9 +133,9 @@ impl Stored {
         self.collections[name as usize].as_ref()
     }
 
-    /// The collection with the name, unless it is a placeholder.
+    /// The collection that applications use.
     pub(super) fn main(&self) -> Option<&Collection> {
-        self.at(Name::Main).filter(|main| !main.is_place)
+        self.at(Name::Main)
     }
 
     /// The UUID of the placeholder with that name.
@@ -144,7 +161,7 @@ impl Stored {
         found.filter(|found| found.uuid == uuid).ok_or(Refused)
     }
 
-    fn run(&mut self, command: Command, next_uuid: &mut u8) -> Result<Option<Event>, Refused> {
+    fn run(&mut self, command: Command, next_uuid: &mut u8, watched: u8) -> Result<Option<Event>, Refused> {
         match command {
             Command::Create { name, layout, is_place } => {
                 if self.at(name).is_some() {
@@ -177,7 +194,7 @@ impl Stored {
                 }
                 self.collections[from as usize] = None;
                 self.collections[to as usize] = Some(renamed);
-                return Ok((uuid == SOURCE).then_some(Event::Renamed));
+                return Ok((uuid == watched).then_some(Event::Renamed(dropped)));
             }
             Command::Write(record) => self.record = record,
             Command::Store { document, value } => {
@@ -209,6 +226,10 @@ pub(super) struct Cluster {
     tail: Vec<Entry>,
     /// Events that were not delivered. `None`: no stream is open.
     pub(super) stream: Option<Vec<Event>>,
+    /// Events that were delivered, if records may arrive late: a stream may be continued before them.
+    pub(super) past: Vec<Event>,
+    /// The UUID of the collection whose changes the stream returns.
+    pub(super) watched: u8,
     pub(super) next_uuid: u8,
     /// The longest tail. 0: the majority has everything at once.
     lag: usize,
@@ -230,6 +251,7 @@ impl Cluster {
             collections: [Some(main), None, None],
             record: None,
             expected: documents,
+            changes: 0,
         };
         Self {
             committed: stored,
@@ -237,6 +259,8 @@ impl Cluster {
             is_behind: false,
             tail: Vec::new(),
             stream: None,
+            past: Vec::new(),
+            watched: SOURCE,
             next_uuid: SOURCE + 1,
             lag,
         }
@@ -256,6 +280,16 @@ impl Cluster {
         self.is_behind
     }
 
+    /// The next event that the primary returns.
+    pub(super) fn event(&self) -> Option<Event> {
+        let event = *self.stream.as_ref()?.first()?;
+        let is_known = match event {
+            Event::Document(_, change) => change <= self.majority().changes,
+            Event::Renamed(_) => !self.is_behind,
+        };
+        is_known.then_some(event)
+    }
+
     pub(super) fn may_execute(&self) -> bool {
         self.tail.len() < self.lag.max(1)
     }
@@ -267,7 +301,7 @@ impl Cluster {
     /// Executes a command. Returns the number of entries that the majority must get before it has this one.
     pub(super) fn run(&mut self, command: Command) -> Result<usize, Refused> {
         let mut stored = *self.now();
-        let event = stored.run(command, &mut self.next_uuid)?;
+        let event = stored.run(command, &mut self.next_uuid, self.watched)?;
         Ok(self.append(stored, event))
     }
 
@@ -283,7 +317,7 @@ impl Cluster {
     /// The majority gets the oldest entry.
     pub(super) fn replicate(&mut self) {
         let entry = self.tail.remove(0);
-        let changes = entry.stored.expected != self.committed.expected;
+        let changes = entry.stored.changes != self.committed.changes;
         if self.lag > 0 && changes && !self.is_behind {
             self.before = self.committed;
         }

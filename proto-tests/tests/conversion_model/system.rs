@@ -3,9 +3,9 @@
 use proto_tests::search::Model;
 
 use super::clients::{Numbered, Position, Proxy, write_directly};
-use super::protocol::{Budget, Protocol};
+use super::protocol::{Budget, Late, Part, Protocol};
 use super::run::{At, Run, Step, Then, Waiting, steps};
-use super::server::{Cluster, Command, Event, Name, Phase, SOURCE};
+use super::server::{Cluster, Command, Event, Layout, Name, Phase, Refused};
 
 pub(super) const LOST: &str = "the collection lacks an acknowledged write, or has one that was rolled back";
 pub(super) const STUCK: &str = "one more run does not convert the collection";
@@ -24,6 +24,8 @@ pub(super) struct State {
     late: Vec<Command>,
     proxies: [Proxy; 2],
     is_direct_left: bool,
+    /// The layout that the next run is to give.
+    wanted: Layout,
     left: Budget,
     fault: Option<&'static str>,
 }
@@ -46,11 +48,42 @@ impl State {
         }
     }
 
+    /// Whether no run is active, and the last conversion has ended.
+    fn is_converted(&self) -> bool {
+        let now = self.cluster.now();
+        let has_ended = now.record.is_none_or(|record| record.phase == Phase::Done);
+        has_ended && self.run.is_none() && now.main().is_some_and(|main| main.layout == self.wanted)
+    }
+
+    /// Assumptions: a proxy's two lists take less time than a conversion, and one list less than a command.
+    fn may_execute(&self, protocol: &Protocol, command: Command) -> bool {
+        let spans = |proxy: &Proxy| matches!(proxy.position, Position::ListingCopy { is_spanning: true });
+        if command.changes_name() && protocol.has(Part::ShortLists) && self.proxies.iter().any(spans) {
+            return false;
+        }
+        let is_gap = matches!(command, Command::Rename { from: Name::Main, .. });
+        let copy = self.cluster.now().at(Name::Copy).filter(|_| is_gap);
+        let has_slow = copy.is_some_and(|copy| self.proxies.iter().any(|proxy| proxy.lists_longer_than(copy.uuid)));
+        self.cluster.may_execute() && !(has_slow && protocol.has(Part::QuickLists))
+    }
+
+    /// Executes a command of a run.
+    fn execute(&mut self, command: Command) -> Result<usize, Refused> {
+        let done = self.cluster.run(command)?;
+        if command.changes_name() {
+            self.proxies.iter_mut().for_each(Proxy::span);
+        }
+        Ok(done)
+    }
+
     /// The run is no more. The position in its record is before what it has not applied.
-    fn without_run(mut self, run: &Run) -> Self {
+    fn without_run(mut self, protocol: &Protocol, run: &Run) -> Self {
         self.run = None;
+        if protocol.late == Late::SwapAndRecords {
+            return self;
+        }
         if let (Some(stream), Some(document)) = (&mut self.cluster.stream, run.pending) {
-            stream.insert(0, Event::Document(document));
+            stream.insert(0, Event::Document(document, 0));
         }
         // Only a run that finds this phase continues the stream.
         let record = self.cluster.now().record;
@@ -63,12 +96,12 @@ impl State {
 
 impl Protocol {
     fn sent(&self, state: &State, command: Command, then: Then) -> Next {
-        if !state.cluster.may_execute() {
+        if !state.may_execute(self, command) {
             return Vec::new();
         }
         let mut executed = state.clone();
         let mut next = Vec::new();
-        match executed.cluster.run(command) {
+        match executed.execute(command) {
             Err(_) => next.push((
                 format!("{command:?} is refused"),
                 executed.clone().continued(then.refused),
@@ -105,23 +138,29 @@ impl Protocol {
                         let mut delivered = state.clone();
                         let stream = delivered.cluster.stream.as_mut();
                         if let Some(event) = stream.map(|stream| stream.remove(0)) {
-                            delivered.run = Some(run.delivered(event));
+                            if self.late == Late::SwapAndRecords {
+                                delivered.cluster.past.push(event);
+                            }
+                            delivered.run = Some(run.delivered(self, event));
                             next.push((format!("{event:?} is delivered"), delivered));
                         }
                     }
                     Step::Open(run) => {
-                        let mut opened = state.with_run(run);
-                        opened.cluster.stream = Some(Vec::new());
+                        let mut opened = state.clone();
+                        opened.run = Some(run.opened(self, &mut opened.cluster));
                         next.push(("the stream is opened".to_owned(), opened));
                     }
                     Step::End(ending) => {
-                        next.push((format!("the run ends: {ending:?}"), state.clone().without_run(&run)));
+                        next.push((
+                            format!("the run ends: {ending:?}"),
+                            state.clone().without_run(self, &run),
+                        ));
                     }
                 }
             }
         }
         if state.left.kills > 0 {
-            let mut killed = state.clone().without_run(&run);
+            let mut killed = state.clone().without_run(self, &run);
             killed.left.kills -= 1;
             next.push(("the run is killed".to_owned(), killed));
         }
@@ -161,10 +200,16 @@ impl Protocol {
         state.left.failovers -= 1;
         state.cluster.fail_over(entries);
         for proxy in &mut state.proxies {
+            proxy.fail_over();
             // The client gets an error. It does not try again.
             if matches!(proxy.position, Position::Waiting(waited) if waited > entries) {
                 proxy.end();
             }
+        }
+        let changes = state.cluster.now().changes;
+        if let Some(run) = &mut state.run {
+            // A time after all changes that are left.
+            run.last = run.last.min(changes);
         }
         match state.run.and_then(|run| run.waits) {
             Some(waits) if waits.entries > entries => state.continued(waits.then.silent),
@@ -172,7 +217,7 @@ impl Protocol {
         }
     }
 
-    fn server_moves(state: &State) -> Next {
+    fn server_moves(&self, state: &State) -> Next {
         let mut next = Vec::new();
         if state.cluster.is_behind() {
             let mut learnt = state.clone();
@@ -190,13 +235,14 @@ impl Protocol {
                 ));
             }
         }
-        if state.cluster.may_execute() {
-            for (index, command) in state.late.iter().enumerate() {
-                let mut arrived = state.clone();
-                arrived.late.remove(index);
-                let is_done = arrived.cluster.run(*command).is_ok();
-                next.push((format!("late: {command:?}, executed: {is_done}"), arrived));
+        for (index, command) in state.late.iter().enumerate() {
+            if !state.may_execute(self, *command) {
+                continue;
             }
+            let mut arrived = state.clone();
+            arrived.late.remove(index);
+            let is_done = arrived.execute(*command).is_ok();
+            next.push((format!("late: {command:?}, executed: {is_done}"), arrived));
         }
         next
     }
@@ -235,7 +281,8 @@ impl Protocol {
     fn after_one_more(&self, state: &State) -> State {
         let mut state = State {
             cluster: state.cluster.settled(),
-            run: Some(Run::new()),
+            run: Some(Run::new(state.wanted)),
+            proxies: state.proxies.map(Proxy::settled),
             late: Vec::new(),
             left: Budget::default(),
             ..state.clone()
@@ -264,7 +311,7 @@ impl Protocol {
         let now = after.cluster.now();
         let is_converted = now
             .main()
-            .is_some_and(|main| main.uuid != SOURCE && !main.is_frozen && main.documents == now.expected);
+            .is_some_and(|main| main.layout == after.wanted && !main.is_frozen && main.documents == now.expected);
         if after.run.is_none() && is_converted {
             return None;
         }
@@ -282,6 +329,7 @@ impl Model for Protocol {
             late: Vec::new(),
             proxies: [Proxy::new(self.from); 2],
             is_direct_left: self.direct.is_some(),
+            wanted: self.to,
             left: self.budget,
             fault: None,
         }
@@ -289,22 +337,28 @@ impl Model for Protocol {
 
     fn next(&self, state: &State) -> Next {
         let mut next = self.client_moves(state);
-        next.extend(Self::server_moves(state));
+        next.extend(self.server_moves(state));
         match state.run {
             Some(run) => next.extend(self.run_moves(state, run)),
             None if state.left.runs > 0 => {
-                let mut begun = state.with_run(Run::new());
+                let mut begun = state.with_run(Run::new(state.wanted));
                 begun.left.runs -= 1;
                 next.push(("a run begins".to_owned(), begun));
             }
             None => {}
+        }
+        if state.left.returns > 0 && state.is_converted() {
+            let mut ordered = state.clone();
+            ordered.left.returns -= 1;
+            ordered.wanted = self.from(state.wanted);
+            next.push(("the former layout is wanted".to_owned(), ordered));
         }
         next
     }
 
     fn fault(&self, state: &State) -> Option<String> {
         let fault = self.any_fault(state);
-        fault.filter(|fault| self.only.is_none_or(|only| fault == only))
+        fault.filter(|fault| self.only.is_empty() || self.only.contains(&fault.as_str()))
     }
 }
 

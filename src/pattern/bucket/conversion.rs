@@ -7,7 +7,8 @@ const KEPT: &str = ".mongoshape_kept";
 /// The suffix of the name of the collection that records the conversion.
 const RECORD: &str = ".mongoshape_conversion";
 
-/// The name of the copy in the new layout, in the same database.
+/// The name of the copy in the new layout, in the same database. While it exists and no collection has the
+/// converted name, a swap is in progress.
 #[must_use]
 pub fn copy_name(collection: &str) -> String {
     format!("{collection}{COPY}")
@@ -19,8 +20,7 @@ pub fn kept_name(collection: &str) -> String {
     format!("{collection}{KEPT}")
 }
 
-/// The name of the collection that records the conversion. While it exists and no collection has the
-/// converted name, a swap is in progress.
+/// The name of the collection that records the conversion.
 #[must_use]
 pub fn record_name(collection: &str) -> String {
     format!("{collection}{RECORD}")

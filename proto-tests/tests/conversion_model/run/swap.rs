@@ -1,12 +1,14 @@
 //! The swap of a run, its end, and what is done if it fails.
 
 use super::{Answer, At, Ending, Run, Step, Then, apply, deliver, insist, keep, or, read};
-use crate::protocol::{CopyFence, Part, Protocol};
-use crate::server::{Cluster, Command, DOCUMENTS, Layout, Name, Phase, SOURCE};
+use crate::protocol::{Part, Protocol};
+use crate::server::{Cluster, Command, DOCUMENTS, Layout, Name, Phase};
 
 pub(super) fn swapping(protocol: &Protocol, run: Run, cluster: &Cluster) -> Vec<Step> {
     match run.at {
-        At::RecordSwapping | At::KeepPlace | At::Kept | At::Freeze => freezing(protocol, run, cluster),
+        At::RecordSwapping | At::KeepPlace | At::Kept | At::Freeze | At::RecordFrozen => {
+            freezing(protocol, run, cluster)
+        }
         At::Drain | At::CompareTouched | At::Commit => exchanging(protocol, run, cluster),
         _ => moving(protocol, run, cluster),
     }
@@ -14,6 +16,11 @@ pub(super) fn swapping(protocol: &Protocol, run: Run, cluster: &Cluster) -> Vec<
 
 /// Writes are refused.
 fn freezing(protocol: &Protocol, mut run: Run, cluster: &Cluster) -> Vec<Step> {
+    let frozen = if run.is_from_plain(protocol) {
+        At::MoveAway
+    } else {
+        At::RecordFrozen
+    };
     match run.at {
         At::RecordSwapping => {
             let next = if protocol.has(Part::Placeholder) {
@@ -32,32 +39,35 @@ fn freezing(protocol: &Protocol, mut run: Run, cluster: &Cluster) -> Vec<Step> {
             run.go(match run.place {
                 None if protocol.has(Part::Placeholder) => At::ClearPlace,
                 _ if protocol.has(Part::Freeze) => At::Freeze,
-                _ => At::MoveAway,
+                _ => frozen,
             })
         }
-        _ => {
+        At::Freeze => {
             let command = Command::Freeze {
                 name: Name::Main,
-                uuid: SOURCE,
+                uuid: run.source,
                 is_frozen: true,
             };
-            or(command, At::MoveAway, At::ClearPlace)
+            or(command, frozen, At::ClearPlace)
         }
+        _ => or(run.record(Phase::Swapping), At::Drain, At::ClearPlace),
     }
 }
 
 /// The collection is renamed.
-fn moving(protocol: &Protocol, mut run: Run, cluster: &Cluster) -> Vec<Step> {
-    let now = cluster.now();
-    let moved = match protocol.fence {
-        CopyFence::Placeholder => At::KeepTarget,
-        CopyFence::DropOfCopy | CopyFence::Nothing => At::Drain,
+fn moving(protocol: &Protocol, run: Run, cluster: &Cluster) -> Vec<Step> {
+    let moved = if run.is_from_plain(protocol) {
+        At::Drain
+    } else if protocol.has(Part::SentinelOfPages) {
+        At::AwaitRename
+    } else {
+        At::Commit
     };
     match run.at {
         At::MoveAway => {
             let command = Command::Rename {
                 from: Name::Main,
-                uuid: SOURCE,
+                uuid: run.source,
                 to: Name::Kept,
                 dropped: run.place,
             };
@@ -72,36 +82,40 @@ fn moving(protocol: &Protocol, mut run: Run, cluster: &Cluster) -> Vec<Step> {
             let (name, uuid) = (Name::Kept, run.place);
             insist(Command::Drop { name, uuid }, run.at, At::HasBegun)
         }
-        At::HasBegun if now.is(Name::Kept, SOURCE) => run.go(moved),
-        At::HasBegun => run.go(At::ClearPlace),
-        At::KeepTarget => {
-            let (name, layout, is_place) = (Name::Main, Layout::Plain, true);
-            keep(Command::Create { name, layout, is_place }, At::KeptTarget)
+        At::AwaitRename if run.is_renamed => run.go(At::Commit),
+        At::AwaitRename => {
+            let steps = deliver(run, cluster);
+            let may_come = !steps.is_empty() || cluster.has_tail() || cluster.is_behind();
+            if run.pending.is_some() || !may_come {
+                return run.go(At::ClearPlace);
+            }
+            steps
         }
-        _ => {
-            run.target = now.place(Name::Main);
-            run.go(if run.target.is_some() {
-                At::Drain
-            } else {
-                At::ClearPlace
-            })
-        }
+        _ if cluster.now().is(Name::Kept, run.source) => run.go(moved),
+        _ => run.go(At::ClearPlace),
     }
 }
 
 /// The last changes are applied, and the copy is renamed.
 fn exchanging(protocol: &Protocol, run: Run, cluster: &Cluster) -> Vec<Step> {
     let now = cluster.now();
+    let is_from_plain = run.is_from_plain(protocol);
     match run.at {
-        At::Drain => drain(protocol, run, cluster),
+        At::Drain if is_from_plain => drain(protocol, run, cluster),
+        At::Drain => drain_frozen(protocol, run, cluster),
         At::CompareTouched => {
             let copy = now.documents(Name::Copy);
-            let is_equal = match read(protocol, cluster, Name::Kept, Part::TimeOfEvent) {
+            let name = if is_from_plain { Name::Kept } else { Name::Main };
+            let is_equal = match read(protocol, &run, cluster, name) {
                 Answer::Found(kept) => (0..DOCUMENTS).all(|at| !run.touched[at] || kept[at] == copy[at]),
                 Answer::Pending => return Vec::new(),
                 Answer::Refused => false,
             };
-            run.go(if is_equal { At::Commit } else { At::ClearPlace })
+            run.go(match is_equal {
+                true if is_from_plain => At::Commit,
+                true => At::MoveAway,
+                false => At::ClearPlace,
+            })
         }
         _ => {
             let Some(uuid) = run.copy else {
@@ -111,13 +125,14 @@ fn exchanging(protocol: &Protocol, run: Run, cluster: &Cluster) -> Vec<Step> {
                 from: Name::Copy,
                 uuid,
                 to: Name::Main,
-                dropped: run.target,
+                dropped: None,
             };
             or(command, At::IsReplaced, At::IsReplaced)
         }
     }
 }
 
+/// Up to the event of the rename.
 fn drain(protocol: &Protocol, run: Run, cluster: &Cluster) -> Vec<Step> {
     if let Some(steps) = apply(protocol, run, cluster, Name::Kept) {
         return steps;
@@ -142,29 +157,52 @@ fn drain(protocol: &Protocol, run: Run, cluster: &Cluster) -> Vec<Step> {
     steps
 }
 
+/// Until the stream of a frozen collection is empty.
+fn drain_frozen(protocol: &Protocol, run: Run, cluster: &Cluster) -> Vec<Step> {
+    if let Some(steps) = apply(protocol, run, cluster, Name::Main) {
+        return steps;
+    }
+    let steps = deliver(run, cluster);
+    if !steps.is_empty() {
+        return steps;
+    }
+    run.go(if protocol.has(Part::Comparison) {
+        At::CompareTouched
+    } else {
+        At::MoveAway
+    })
+}
+
+/// Whether the copy has the name, or had it before the new collection was replaced.
+fn is_replaced(run: &Run, cluster: &Cluster) -> bool {
+    let now = cluster.now();
+    let was_replaced = now.main().is_some() && now.at(Name::Copy).is_none() && now.is(Name::Kept, run.source);
+    was_replaced || run.copy.is_some_and(|copy| now.is(Name::Main, copy))
+}
+
 pub(super) fn completing(protocol: &Protocol, mut run: Run, cluster: &Cluster) -> Vec<Step> {
-    let is_replaced = run.copy.is_some_and(|copy| cluster.now().is(Name::Main, copy));
+    let is_replaced = is_replaced(&run, cluster);
+    let (thawed, recorded) = if protocol.has(Part::ThawBeforeDone) {
+        (At::RecordDone, At::Finish)
+    } else {
+        (At::Finish, At::ThawKept)
+    };
     match run.at {
-        At::IsReplaced | At::IsReplacedAfterDrop if is_replaced => run.go(if protocol.has(Part::ThawBeforeDone) {
-            At::ThawKept
-        } else {
-            At::RecordDone
-        }),
-        // After the copy is dropped, a late rename fails.
-        At::IsReplaced if protocol.fence == CopyFence::DropOfCopy => run.go(At::DropCopy),
-        At::IsReplaced => run.go(At::ClearPlace),
-        At::DropCopy => {
-            let (name, uuid) = (Name::Copy, run.copy);
-            insist(Command::Drop { name, uuid }, run.at, At::IsReplacedAfterDrop)
-        }
-        At::IsReplacedAfterDrop => {
-            run.copy = None;
-            run.go(At::ClearPlace)
+        At::IsReplaced if is_replaced && protocol.has(Part::ThawBeforeDone) => run.go(At::ThawKept),
+        At::IsReplaced if is_replaced => run.go(At::RecordDone),
+        At::IsReplaced => {
+            // After the copy is dropped, a late rename fails.
+            run.is_dropping = protocol.has(Part::DropOfCopy);
+            run.go(if run.is_dropping && !protocol.has(Part::NameBeforeDrop) {
+                At::DropCopy
+            } else {
+                At::ClearPlace
+            })
         }
         At::ThawKept => {
             let command = Command::Freeze {
                 name: Name::Kept,
-                uuid: SOURCE,
+                uuid: run.source,
                 is_frozen: false,
             };
             let then = Then {
@@ -176,67 +214,69 @@ pub(super) fn completing(protocol: &Protocol, mut run: Run, cluster: &Cluster) -
             vec![Step::Send { command, then }]
         }
         // The rename that was seen may have been rolled back before the majority had the thaw.
-        At::IsStillReplaced if !is_replaced && protocol.has(Part::SecondLook) => run.go(At::IsReplaced),
-        At::IsStillReplaced if !protocol.has(Part::ThawBeforeDone) => run.go(At::Finish),
-        At::IsStillReplaced => run.go(At::RecordDone),
-        At::RecordDone => {
-            let next = if protocol.has(Part::ThawBeforeDone) {
-                At::Finish
-            } else {
-                At::ThawKept
-            };
-            or(run.record(Phase::Done), next, At::GiveUp)
-        }
+        At::IsStillReplaced if !is_replaced && protocol.has(Part::SecondLook) => run.go(At::GiveUp),
+        At::IsStillReplaced => run.go(thawed),
+        At::RecordDone => or(run.record(Phase::Done), recorded, At::GiveUp),
         At::Finish if protocol.has(Part::Finish) => run.go(At::DropKept),
         At::Finish => run.go(At::Done),
         At::DropKept => {
-            let (name, uuid) = (Name::Kept, Some(SOURCE));
+            let (name, uuid) = (Name::Kept, Some(run.source));
             insist(Command::Drop { name, uuid }, run.at, At::DropRecord)
         }
         At::DropRecord => insist(Command::Write(None), run.at, At::Done),
+        _ if cluster.now().main().is_none_or(|main| main.layout != run.to) => vec![Step::Go(Run::new(run.to))],
         _ => vec![Step::End(Ending::Converted)],
-    }
-}
-
-/// Drops the placeholder with that name, if there is one.
-fn clear(name: Name, run: Run, then: At, cluster: &Cluster) -> Vec<Step> {
-    match cluster.now().place(name) {
-        Some(uuid) => insist(Command::Drop { name, uuid: Some(uuid) }, run.at, then),
-        None => run.go(then),
     }
 }
 
 pub(super) fn taking_back(protocol: &Protocol, run: Run, cluster: &Cluster) -> Vec<Step> {
     let now = cluster.now();
+    let is_first = protocol.has(Part::NameBeforeDrop);
+    let restored = if run.is_dropping && is_first {
+        At::DropCopy
+    } else {
+        At::Thaw
+    };
     match run.at {
-        At::ClearPlace => clear(Name::Kept, run, At::ClearTarget, cluster),
-        At::ClearTarget => clear(Name::Main, run, At::HasMoved, cluster),
-        At::HasMoved if !now.is(Name::Kept, SOURCE) => run.go(At::Thaw),
+        At::ClearPlace => match now.place(Name::Kept) {
+            Some(uuid) => {
+                let (name, uuid) = (Name::Kept, Some(uuid));
+                insist(Command::Drop { name, uuid }, run.at, At::HasMoved)
+            }
+            None => run.go(At::HasMoved),
+        },
+        At::HasMoved if !now.is(Name::Kept, run.source) => run.go(restored),
         At::HasMoved if now.at(Name::Main).is_some() => run.go(At::GiveUp),
         At::HasMoved => run.go(At::GiveBack),
         At::GiveBack => {
             let command = Command::Rename {
                 from: Name::Kept,
-                uuid: SOURCE,
+                uuid: run.source,
                 to: Name::Main,
                 dropped: None,
             };
-            or(command, At::Thaw, At::GiveUp)
+            or(command, restored, At::GiveUp)
         }
+        At::DropCopy => {
+            let (name, uuid) = (Name::Copy, run.copy);
+            insist(
+                Command::Drop { name, uuid },
+                run.at,
+                if is_first { At::Thaw } else { At::ClearPlace },
+            )
+        }
+        At::Thaw if now.main().is_none() => run.go(At::GiveUp),
         At::Thaw => {
             let command = Command::Freeze {
                 name: Name::Main,
-                uuid: SOURCE,
+                uuid: run.source,
                 is_frozen: false,
             };
             insist(command, run.at, At::RecordBack)
         }
-        At::RecordBack if run.copy.is_none() && !protocol.has(Part::KeptRecord) => {
-            or(Command::Write(None), At::TakenBack, At::GiveUp)
-        }
         At::RecordBack => or(run.record(Phase::Copying), At::TakenBack, At::GiveUp),
         // A run that has recovered begins anew.
-        At::TakenBack if run.is_recovering => vec![Step::Go(Run::new())],
+        At::TakenBack if run.is_recovering => vec![Step::Go(Run::new(run.to))],
         _ => vec![Step::End(Ending::Unfinished)],
     }
 }
