@@ -23,6 +23,12 @@ pub(super) enum Start {
 impl Conversion<'_> {
     /// Opens the change stream, and creates the copy if it is new.
     pub(super) async fn prepare(&mut self, start: Start, has_writers: bool) -> Result<(), Halt> {
+        if start == Start::WithNewCopy {
+            // Recorded first, because the stream enables images, and a killed run may leave a copy.
+            self.record.copy = self.record.source.clone();
+            self.record.token = None;
+            self.enter(Phase::Copying).await?;
+        }
         if has_writers {
             self.open_changes().await?;
         }

@@ -191,12 +191,13 @@ impl Request<'_> {
             self.freezing(&target, &record.from).rename(renamed).await?;
         }
         let found = uuid_named(&subject.database, &copy).await?;
-        let is_foreign = found.as_ref().is_some_and(|found| *found != record.copy);
+        let known = record.known_copy();
+        let is_foreign = found.is_some() && known.is_some() && found.as_ref() != known;
         if is_foreign || uuid_named(&subject.database, &subject.collection).await?.as_ref() != Some(&record.source) {
             let words = "the collection or its copy is not the one that was converted; end the conversion by `mongoshape convert --back`";
             return Err(Halt::Words(words.to_owned()));
         }
-        let (start, text) = if found.is_some() {
+        let (start, text) = if found.is_some() && known.is_some() {
             (Start::WithTheCopy, "continues with the copy of an earlier run")
         } else {
             (Start::WithNewCopy, "begins with a new copy")
@@ -237,7 +238,7 @@ impl Request<'_> {
         if record.phase != Phase::Done {
             let target = subject.target(&record.from, &record.to)?;
             let by = self.freezing(&target, &record.from);
-            by.drop(&copy_name(&subject.collection), Some(&record.copy)).await?;
+            by.drop(&copy_name(&subject.collection), record.known_copy()).await?;
             if !record.from.is_plain() && !record.had_images {
                 let images = doc! { "collMod": &subject.collection, IMAGES: { "enabled": false } };
                 subject.database.run_command(images).await?;

@@ -56,8 +56,7 @@ impl Conversion<'_> {
         }
         let paused = begun.elapsed().as_millis();
         self.say(format!("swapped: writes were held for {paused} ms"));
-        let kept = kept_name(&by.target.collection);
-        self.disable_images(&kept).await?;
+        disable_images(by, &self.record).await?;
         thaw_kept(by, self.stop).await?;
         must_be_swapped(by, &self.record).await?;
         self.enter(Phase::Done).await
@@ -184,16 +183,17 @@ impl Conversion<'_> {
         self.record.token = None;
         self.enter(Phase::Copying).await
     }
+}
 
-    /// Ends the storage of images that the conversion has enabled.
-    async fn disable_images(&self, collection: &str) -> Result<(), Halt> {
-        if self.record.from.is_plain() || self.record.had_images {
-            return Ok(());
-        }
-        let command = doc! { "collMod": collection, IMAGES: { "enabled": false } };
-        self.target.database.run_command(command).await?;
-        Ok(())
+/// Ends the storage of images that the conversion has enabled in the kept collection.
+async fn disable_images(by: Freezing<'_>, record: &Record) -> Result<(), Halt> {
+    let (database, kept) = (&by.target.database, kept_name(&by.target.collection));
+    if record.from.is_plain() || record.had_images || description(database, &kept).await?.is_none() {
+        return Ok(());
     }
+    let command = doc! { "collMod": kept, IMAGES: { "enabled": false } };
+    database.run_command(command).await?;
+    Ok(())
 }
 
 /// Undoes the rename of the collection, if it was done, and makes a late one fail.
@@ -246,7 +246,11 @@ async fn drop_copy(by: Freezing<'_>, record: &Record) -> Result<(), Halt> {
 }
 
 async fn is_swapped(by: Freezing<'_>, record: &Record) -> Result<bool, Halt> {
-    Ok(by.is_replaced(&record.copy).await? || was_swapped(by, &record.source).await?)
+    let has_name = match record.known_copy() {
+        Some(copy) => by.is_replaced(copy).await?,
+        None => false,
+    };
+    Ok(has_name || was_swapped(by, &record.source).await?)
 }
 
 /// Looks again, after the majority has acknowledged a later command: a failover may have rolled the rename back.
@@ -262,6 +266,7 @@ async fn must_be_swapped(by: Freezing<'_>, record: &Record) -> Result<(), Halt> 
 pub(super) async fn recover(by: Freezing<'_>, mut record: Record, stop: &CancellationToken) -> Result<Record, Halt> {
     let target = by.target;
     if is_swapped(by, &record).await? {
+        disable_images(by, &record).await?;
         thaw_kept(by, stop).await?;
         must_be_swapped(by, &record).await?;
         record.phase = Phase::Done;
