@@ -5,6 +5,7 @@ use bson::{Document, rawdoc};
 
 use super::Conversion;
 use super::changes::{self, Changes, is_lost};
+use super::preflight::has_validator;
 use super::prepare::uuid_named;
 use super::record::Phase;
 use crate::command::collection::{IMAGES, VALIDATION};
@@ -92,6 +93,7 @@ struct CopyDefinition {
 impl CopyDefinition {
     /// The definition for these options and indexes of the application.
     fn of(options: &Document, indexes: &[RawDocumentBuf]) -> Result<Self, Halt> {
+        let has_validator = has_validator(options);
         let options = RawDocumentBuf::try_from(options).map_err(|error| Halt::Words(error.to_string()))?;
         let (mut create, mut validation) = (RawDocumentBuf::new(), RawDocumentBuf::new());
         for (field, value) in options.iter().flatten() {
@@ -106,7 +108,7 @@ impl CopyDefinition {
             indexes: Vec::new(),
             late: Vec::new(),
         };
-        if !validation.is_empty() {
+        if has_validator {
             definition.late.push(validation);
         }
         for index in indexes {

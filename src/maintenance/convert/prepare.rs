@@ -239,6 +239,10 @@ impl Request<'_> {
             let target = subject.target(&record.from, &record.to)?;
             let by = self.freezing(&target, &record.from);
             by.drop(&copy_name(&subject.collection), record.known_copy()).await?;
+            if let Some(copy) = record.known_copy() {
+                // A way back that was killed before it renamed the kept collection.
+                by.drop(&kept_name(&subject.collection), Some(copy)).await?;
+            }
             if !record.from.is_plain() && !record.had_images {
                 let images = doc! { "collMod": &subject.collection, IMAGES: { "enabled": false } };
                 subject.database.run_command(images).await?;
