@@ -8,6 +8,7 @@
 //! ```
 
 mod clients;
+mod interruptions;
 mod subject;
 
 use anyhow::{Context as _, Result, ensure};
@@ -86,14 +87,13 @@ impl Killed {
         Ok(was_killed)
     }
 
-    /// The number of the command that renames the collection.
-    fn rename_of_collection(&self, subject: &mut Subject) -> Result<usize> {
+    /// The number of the first command of this name.
+    fn number_of(&self, subject: &mut Subject, name: &str) -> Result<usize> {
         self.renew(subject)?;
         subject.convert_well(&self.shape, self.options)?;
         let commands = subject.relay.commands();
-        let is_rename = |command: &String| *command == format!("renameCollection {COLLECTION}");
-        let place = commands.iter().position(is_rename);
-        Ok(1 + place.with_context(|| format!("no rename: {commands:#?}"))?)
+        let place = commands.iter().position(|command| command == name);
+        Ok(1 + place.with_context(|| format!("no {name}: {commands:#?}"))?)
     }
 
     fn renew(&self, subject: &mut Subject) -> Result<()> {
@@ -225,7 +225,7 @@ fn runs_of_the_way_back_are_killed() -> Result<()> {
 fn a_run_that_undoes_a_swap_is_killed() -> Result<()> {
     let subject = &mut subject()?;
     for (first, conversion) in [(2, to_pages()), (3, to_another_shape())] {
-        let rename = conversion.rename_of_collection(subject)?;
+        let rename = conversion.number_of(subject, &format!("renameCollection {COLLECTION}"))?;
         let kills = conversion.at_every_command(subject, first, &[(rename, Moment::After)])?;
         ensure!(kills > 1, "{kills}");
     }

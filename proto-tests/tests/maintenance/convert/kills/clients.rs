@@ -18,11 +18,11 @@ use super::subject::Subject;
 /// The documents that no client changes.
 pub(super) const BASE: i32 = 200;
 /// Clients that write, and one that reads.
-const WRITERS: usize = 3;
+const WRITERS: usize = 2;
 /// The longest time of a command: until the next run has completed the swap or has undone it.
 const MAX_HELD: Duration = Duration::from_secs(25);
 /// The pause of a client between two commands.
-const PAUSE: Duration = Duration::from_millis(5);
+const PAUSE: Duration = Duration::from_millis(20);
 /// Commands of each client after the last run.
 const AFTERWARDS: u64 = 3;
 
@@ -61,7 +61,7 @@ impl Client<'_> {
         command.insert("$db", &self.shared.database);
         // Every second client sends retryable writes.
         let is_write = !command.contains_key("find") && !command.contains_key("count");
-        if is_write && self.number % 2 == 1 {
+        if is_write && self.number.is_multiple_of(2) {
             command.insert("lsid", lsid(&format!("{} {}", self.shared.session, self.number)));
             command.insert("txnNumber", self.next);
         }

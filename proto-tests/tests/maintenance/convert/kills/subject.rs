@@ -4,7 +4,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
 use proto_tests::proxy::find_binary;
 use proto_tests::raw::Connection;
@@ -115,7 +115,7 @@ impl Subject {
     }
 
     /// Begins a run of `mongoshape convert` whose configuration has this shape.
-    pub(super) fn convert(&self, shape: &Shape, options: &[&str]) -> Result<Run> {
+    fn convert(&self, shape: &Shape, options: &[&str]) -> Result<Run> {
         let namespace = format!("{}.{COLLECTION}", self.database);
         let own = std::fs::read_to_string(self.proxies[0].config_file())?;
         let (others, _) = own.split_once("[[bucket]]").context("there is no shape")?;
@@ -129,6 +129,29 @@ impl Subject {
         Ok(Run(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?))
     }
 
+    /// Begins a run that the relay stops at a command.
+    pub(super) fn begin(&self, shape: &Shape, options: &[&str], stop_at: Option<(usize, Moment)>) -> Result<Run> {
+        self.relay.arm(stop_at);
+        self.convert(shape, options)
+    }
+
+    /// Waits until the relay has stopped the run. `false`: the run has ended.
+    pub(super) fn stops(&self, run: &mut Run) -> Result<bool> {
+        let deadline = Instant::now() + MAX_RUN;
+        while !run.has_ended()? {
+            if self.relay.has_stopped() {
+                return Ok(true);
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "the run does not end; its commands: {:?}",
+                self.relay.commands()
+            );
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(false)
+    }
+
     /// Runs the converter, and kills it at a command. `None`: it was killed.
     pub(super) fn convert_until(
         &self,
@@ -136,27 +159,11 @@ impl Subject {
         options: &[&str],
         stop_at: Option<(usize, Moment)>,
     ) -> Result<Option<Ended>> {
-        self.relay.arm(stop_at);
-        let mut run = self.convert(shape, options)?;
-        let deadline = Instant::now() + MAX_RUN;
-        let ended = loop {
-            if run.has_ended()? {
-                break Some(run.end()?);
-            }
-            if self.relay.has_stopped() {
-                drop(run);
-                break None;
-            }
-            if Instant::now() > deadline {
-                drop(run);
-                bail!(
-                    "{options:?}: the run does not end; its commands: {:?}",
-                    self.relay.commands()
-                );
-            }
-            thread::sleep(Duration::from_millis(5));
-        };
-        Ok(ended)
+        let mut run = self.begin(shape, options, stop_at)?;
+        if self.stops(&mut run)? {
+            return Ok(None);
+        }
+        run.end().map(Some)
     }
 
     /// Runs the converter, which must succeed. Its output.
@@ -190,8 +197,8 @@ impl Subject {
                 continue;
             };
             let options = listed.get_document("options")?;
-            let is_absent = |option| options.get_document(option).is_ok_and(|value| !value.is_empty());
-            ensure!(!is_absent("validator"), "{name} is frozen: {options}");
+            let is_set = |option| options.get_document(option).is_ok_and(|value| !value.is_empty());
+            ensure!(!is_set("validator"), "{name} is frozen: {options}");
             let images = options.get_document("changeStreamPreAndPostImages");
             ensure!(
                 !images.is_ok_and(|images| images.get_bool("enabled").unwrap_or(false)),
@@ -242,7 +249,7 @@ impl Subject {
 }
 
 impl Run {
-    pub(super) fn has_ended(&mut self) -> Result<bool> {
+    fn has_ended(&mut self) -> Result<bool> {
         Ok(self.0.try_wait()?.is_some())
     }
 
