@@ -149,7 +149,7 @@ fn command(options: &Options, role: Role, address: SocketAddr, folder: &Path) ->
         command.args(["--setParameter", parameter]);
     }
     if role == Role::Member {
-        command.args(["--replSet", SET_NAME, "--oplogSize", &options.oplog_mb.to_string()]);
+        command.args(["--replSet", SET_NAME, "--oplogSize", "128"]);
     }
     if let Some(tls) = &options.tls {
         add_tls(&mut command, tls);

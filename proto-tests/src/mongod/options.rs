@@ -16,8 +16,6 @@ pub struct Options {
     pub cache_gb: f32,
     /// Further `--setParameter` values, each `name=value`.
     pub parameters: Vec<String>,
-    /// The size of a member's oplog in MB. mongod truncates it after a checkpoint, in steps of a tenth.
-    pub oplog_mb: u32,
     pub(super) tls: Option<Tls>,
     pub(super) auth: bool,
 }
@@ -28,7 +26,6 @@ impl Default for Options {
         Self {
             cache_gb: 0.25,
             parameters: vec!["diagnosticDataCollectionEnabled=false".to_owned()],
-            oplog_mb: 128,
             tls: None,
             auth: false,
         }

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use bson::{Bson, Document, doc};
+use bson::{Bson, doc};
 use proto_tests::raw::Connection;
 use proto_tests::retrying::{Answer, Client, Retries};
 use proto_tests::stopping_relay::Moment;
-use proto_tests::{crash, mongod};
+use proto_tests::{Mongod, crash, mongod};
 
 use super::super::fixture::{COLLECTION, COPY, KEPT, RECORD};
 use super::clients::{BASE, base_document, beside_clients};
@@ -22,10 +22,8 @@ use super::{Killed, to_another_shape, to_pages, to_plain};
 const PAUSE: Duration = Duration::from_millis(20);
 /// The first document of a client.
 const FIRST: i32 = 1000;
-/// mongod's codes for a position that the oplog no longer contains.
-const LOST: [i32; 2] = [136, 286];
-/// The longest time until mongod truncates the oplog.
-const MAX_ROLL_OVER: Duration = Duration::from_secs(30);
+/// mongod's code for a position that the oplog no longer contains.
+const HISTORY_LOST: i32 = 286;
 /// mongod's code for a full disk.
 const OUT_OF_DISK_SPACE: i32 = 14031;
 
@@ -122,55 +120,56 @@ fn a_proxy_is_killed_during_a_conversion() -> Result<()> {
     Ok(())
 }
 
-/// The position of the change stream in the record of a conversion.
-fn position(subject: &mut Subject) -> Result<Document> {
-    let find = doc! { "find": RECORD, "$db": &subject.database };
-    let record = subject.direct.all(&find)?.pop().context("no record")?;
-    Ok(record.get_document("token")?.clone())
+/// A server with fail points.
+fn server() -> Result<Mongod> {
+    let options = mongod::Options::default().parameter("enableTestCommands=1");
+    options.replica_set(1)
 }
 
-/// Writes to another collection until the oplog no longer contains a position. Returns mongod's code for it.
-fn roll_oplog_over(subject: &mut Subject, position: &Document) -> Result<i32> {
-    let document = doc! { "text": "x".repeat(100_000) };
-    let documents = vec![&document; 20];
-    let begun = Instant::now();
-    while begun.elapsed() < MAX_ROLL_OVER {
-        subject.past(doc! { "insert": "others", "documents": &documents })?;
-        let stream = doc! { "$changeStream": { "resumeAfter": position } };
-        let watch = doc! { "aggregate": COLLECTION, "pipeline": [stream], "cursor": {}, "$db": &subject.database };
-        let reply = subject.direct.command(&watch)?;
-        if let Ok(code) = reply.get_i32("code") {
-            return Ok(code);
-        }
-        thread::sleep(5 * PAUSE);
-    }
-    bail!("the oplog still contains the position after {MAX_ROLL_OVER:?}")
+/// Sets the mode of a fail point for these commands on a collection.
+fn fail(server: &Mongod, namespace: &str, (commands, code): (&[&str], i32), mode: Bson) -> Result<()> {
+    let data = doc! { "failCommands": commands, "errorCode": code, "namespace": namespace };
+    let set = doc! { "configureFailPoint": "failCommand", "mode": mode, "data": data, "$db": "admin" };
+    Connection::open(server.address())?.command_ok(&set).map(drop)
 }
 
+/// mongod does not truncate its oplog within the time of a test, so a fail point returns the error.
 #[test]
 fn a_run_after_the_oplog_has_lost_changes_compares_all_documents() -> Result<()> {
-    let mut options = mongod::Options::default().parameter("syncdelay=1");
-    options.oplog_mb = 1;
-    let server = options.replica_set(1)?;
+    let server = server()?;
     let mut subject = Subject::start(&server)?;
-    for conversion in [to_pages(), to_plain()] {
+    let namespace = format!("{}.{COLLECTION}", subject.database);
+    for conversion in [to_pages(), to_another_shape(), to_plain()] {
         let following = conversion.number_of(&mut subject, &format!("update {RECORD} following"))?;
         conversion.renew(&mut subject)?;
         let ended = subject.convert_until(&conversion.shape, conversion.options, Some((following, Moment::After)))?;
         ensure!(ended.is_none(), "the run was not killed");
-        // Changes that the next run does not see in the oplog.
+        // Changes that the next run does not see in the stream.
         subject.run(0, doc! { "insert": COLLECTION, "documents": [base_document(FIRST)] })?;
         let change = doc! { "q": { "_id": 0 }, "u": { "$inc": { "n": 1 } } };
         subject.run(1, doc! { "update": COLLECTION, "updates": [change] })?;
-        let position = position(&mut subject)?;
-        let code = roll_oplog_over(&mut subject, &position)?;
-        ensure!(LOST.contains(&code), "mongod replies {code}");
+        subject.run(
+            0,
+            doc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": 1 }, "limit": 1 }] },
+        )?;
+        fail(
+            &server,
+            &namespace,
+            (&["aggregate"], HISTORY_LOST),
+            Bson::from(doc! { "times": 1 }),
+        )?;
         let printed = subject.convert_well(&conversion.shape, conversion.go_on)?;
         ensure!(
             printed.contains("the oplog no longer contains the changes"),
             "{printed}"
         );
-        check_items(&subject, Numbers::from([(0, 1), (FIRST, 0)]))?;
+        let stored = Numbers::from([(0, 1), (FIRST, 0)]);
+        ensure!(
+            subject.items()?.iter().all(|item| item.get_i32("_id").ok() != Some(1)),
+            "a deleted document is stored"
+        );
+        subject.run(0, doc! { "insert": COLLECTION, "documents": [base_document(1)] })?;
+        check_items(&subject, stored)?;
         subject.check_layout(&conversion.to)?;
     }
     Ok(())
@@ -178,21 +177,14 @@ fn a_run_after_the_oplog_has_lost_changes_compares_all_documents() -> Result<()>
 
 #[test]
 fn a_full_disk_ends_the_conversion_and_not_the_writes() -> Result<()> {
-    let server = mongod::Options::default()
-        .parameter("enableTestCommands=1")
-        .replica_set(1)?;
+    let server = server()?;
     let mut subject = Subject::start(&server)?;
     let copy = format!("{}.{COPY}", subject.database);
-    let set_point = |mode: Bson| -> Result<Document> {
-        let commands = ["insert", "update", "findAndModify"];
-        let data = doc! { "failCommands": commands, "errorCode": OUT_OF_DISK_SPACE, "namespace": &copy };
-        let set = doc! { "configureFailPoint": "failCommand", "mode": mode, "data": data, "$db": "admin" };
-        Connection::open(server.address())?.command_ok(&set)
-    };
+    let writes: (&[&str], i32) = (&["insert", "update", "findAndModify"], OUT_OF_DISK_SPACE);
     for conversion in [to_pages(), to_another_shape(), to_plain()] {
         conversion.renew(&mut subject)?;
         beside_clients(&subject, || {
-            set_point(Bson::from("alwaysOn"))?;
+            fail(&server, &copy, writes, Bson::from("alwaysOn"))?;
             let ended = subject.convert_until(&conversion.shape, conversion.options, None)?;
             let Ended { code, printed } = ended.context("it was killed")?;
             ensure!(code == Some(1), "{code:?}: {printed}");
@@ -200,7 +192,7 @@ fn a_full_disk_ends_the_conversion_and_not_the_writes() -> Result<()> {
                 printed.contains("14031") || printed.contains("OutOfDiskSpace"),
                 "{printed}"
             );
-            set_point(Bson::from("off"))?;
+            fail(&server, &copy, writes, Bson::from("off"))?;
             thread::sleep(5 * PAUSE);
             subject.convert_well(&conversion.shape, conversion.go_on)
         })?;
