@@ -37,6 +37,7 @@ pub mod sessions;
 pub mod shape;
 pub mod shaped;
 pub mod sides;
+pub mod stopping_relay;
 pub mod threads;
 mod uri;
 

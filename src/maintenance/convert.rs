@@ -139,6 +139,8 @@ struct Conversion<'a> {
     /// `None`: no writer works.
     changes: Option<Changes>,
     is_renamed: bool,
+    /// A time before the rename by this run, once it begins.
+    renamed_since: Option<Timestamp>,
     /// Whether the rename of the copy was sent.
     is_committing: bool,
     /// Swaps that were given up because too many changes were left.

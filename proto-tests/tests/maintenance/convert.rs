@@ -3,5 +3,6 @@
 mod directions;
 mod ended;
 mod fixture;
+mod kills;
 mod while_clients_write;
 mod writers;

@@ -5,6 +5,7 @@ use bson::{Document, rawdoc};
 
 use super::Conversion;
 use super::changes::{self, Changes, is_lost};
+use super::preflight::has_validator;
 use super::prepare::uuid_named;
 use super::record::Phase;
 use crate::command::collection::{IMAGES, VALIDATION};
@@ -23,6 +24,12 @@ pub(super) enum Start {
 impl Conversion<'_> {
     /// Opens the change stream, and creates the copy if it is new.
     pub(super) async fn prepare(&mut self, start: Start, has_writers: bool) -> Result<(), Halt> {
+        if start == Start::WithNewCopy {
+            // Recorded first, because the stream enables images, and a killed run may leave a copy.
+            self.record.copy = self.record.source.clone();
+            self.record.token = None;
+            self.enter(Phase::Copying).await?;
+        }
         if has_writers {
             self.open_changes().await?;
         }
@@ -33,7 +40,10 @@ impl Conversion<'_> {
         if start == Start::WithNewCopy {
             let database = &self.target.database;
             let copy = copy_name(&self.target.collection);
-            self.by().drop(&copy, None).await?;
+            // A late drop by name would drop the copy of the next run.
+            if let Some(former) = uuid_named(database, &copy).await? {
+                self.by().drop(&copy, Some(&former)).await?;
+            }
             self.mirror.copy.run("create", &parts.create).await?;
             if !parts.indexes.is_empty() {
                 let mut indexes = RawDocumentBuf::new();
@@ -86,6 +96,7 @@ struct CopyDefinition {
 impl CopyDefinition {
     /// The definition for these options and indexes of the application.
     fn of(options: &Document, indexes: &[RawDocumentBuf]) -> Result<Self, Halt> {
+        let has_validator = has_validator(options);
         let options = RawDocumentBuf::try_from(options).map_err(|error| Halt::Words(error.to_string()))?;
         let (mut create, mut validation) = (RawDocumentBuf::new(), RawDocumentBuf::new());
         for (field, value) in options.iter().flatten() {
@@ -100,7 +111,7 @@ impl CopyDefinition {
             indexes: Vec::new(),
             late: Vec::new(),
         };
-        if !validation.is_empty() {
+        if has_validator {
             definition.late.push(validation);
         }
         for index in indexes {

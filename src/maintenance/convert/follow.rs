@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bson::Timestamp;
 
 use super::Conversion;
-use super::changes::{self, Progress};
+use super::changes::{self, ChangeBatch, Progress};
 use super::ids::Ids;
 use super::mirror::AT_ONCE;
 use super::record::Phase;
@@ -57,7 +57,7 @@ impl Conversion<'_> {
         };
         let batch = changes.next().await?;
         let position = changes.position();
-        self.is_renamed = batch.is_renamed;
+        self.end_with(&batch).await?;
         self.last = batch.last.or(self.last);
         self.touched.extend(batch.ids.clone());
         self.pending.extend(batch.ids);
@@ -71,6 +71,19 @@ impl Conversion<'_> {
             self.enter(self.record.phase).await?;
         }
         Ok(batch.progress)
+    }
+
+    /// Takes note of the end of the stream. The event of an earlier swap that was given up is not the end:
+    /// the position is from before it.
+    pub(super) async fn end_with(&mut self, batch: &ChangeBatch) -> Result<(), Halt> {
+        if batch.is_renamed && (self.renamed_since.is_none() || batch.last < self.renamed_since) {
+            self.record.token = None;
+            self.enter(Phase::Copying).await?;
+            let words = "its changes were read from before a rename; run again";
+            return Err(Halt::Words(words.to_owned()));
+        }
+        self.is_renamed = batch.is_renamed;
+        Ok(())
     }
 
     /// Applies all changes that exist now. Returns the time that it took.

@@ -6,13 +6,19 @@ use super::Request;
 use super::layout::Layout;
 use super::prepare::{Plan, Subject};
 use super::record::Record;
-use crate::command::collection::VALIDATION;
 use crate::maintenance::finding::{Finding, Findings};
 use crate::maintenance::setup::pack::preflight::Fitness;
 use crate::maintenance::swap::{Halt, placeholder, uuid_of};
 use crate::maintenance::upstream::{as_integer, description};
 use crate::pattern::bucket::conversion::kept_name;
 use crate::pattern::shapes::BucketShape;
+
+/// Whether the options contain a validator. The level of one that was removed remains.
+pub(super) fn has_validator(options: &Document) -> bool {
+    options
+        .get_document("validator")
+        .is_ok_and(|validator| !validator.is_empty())
+}
 
 /// A collection before its conversion.
 #[derive(Clone, Copy)]
@@ -49,7 +55,7 @@ impl Preflight<'_> {
                 "is a view, a time-series or a capped collection",
             ));
         }
-        if plan.from.is_plain() && VALIDATION.iter().any(|option| options.contains_key(*option)) {
+        if plan.from.is_plain() && has_validator(&options) {
             let text = "has a validator; remove it by `collMod`, and set it again after the conversion";
             unfit.push(Finding::error(namespace, text));
         }

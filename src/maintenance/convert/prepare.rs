@@ -190,13 +190,13 @@ impl Request<'_> {
             };
             self.freezing(&target, &record.from).rename(renamed).await?;
         }
-        let found = uuid_named(&subject.database, &copy).await?;
-        let is_foreign = found.as_ref().is_some_and(|found| *found != record.copy);
-        if is_foreign || uuid_named(&subject.database, &subject.collection).await?.as_ref() != Some(&record.source) {
-            let words = "the collection or its copy is not the one that was converted; end the conversion by `mongoshape convert --back`";
+        if uuid_named(&subject.database, &subject.collection).await?.as_ref() != Some(&record.source) {
+            let words =
+                "the collection is not the one that was converted; end the conversion by `mongoshape convert --back`";
             return Err(Halt::Words(words.to_owned()));
         }
-        let (start, text) = if found.is_some() {
+        let found = uuid_named(&subject.database, &copy).await?;
+        let (start, text) = if found.is_some() && found.as_ref() == record.known_copy() {
             (Start::WithTheCopy, "continues with the copy of an earlier run")
         } else {
             (Start::WithNewCopy, "begins with a new copy")
@@ -237,7 +237,11 @@ impl Request<'_> {
         if record.phase != Phase::Done {
             let target = subject.target(&record.from, &record.to)?;
             let by = self.freezing(&target, &record.from);
-            by.drop(&copy_name(&subject.collection), Some(&record.copy)).await?;
+            by.drop(&copy_name(&subject.collection), record.known_copy()).await?;
+            if let Some(copy) = record.known_copy() {
+                // A way back that was killed before it renamed the kept collection.
+                by.drop(&kept_name(&subject.collection), Some(copy)).await?;
+            }
             if !record.from.is_plain() && !record.had_images {
                 let images = doc! { "collMod": &subject.collection, IMAGES: { "enabled": false } };
                 subject.database.run_command(images).await?;
@@ -330,6 +334,7 @@ impl Request<'_> {
             late_options: Vec::new(),
             changes: None,
             is_renamed: false,
+            renamed_since: None,
             is_committing: false,
             attempts: 0,
             pending: Ids::default(),

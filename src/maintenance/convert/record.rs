@@ -45,7 +45,8 @@ pub(super) struct Record {
     pub(super) phase: Phase,
     pub(super) from: Layout,
     pub(super) to: Layout,
-    /// The UUIDs of the converted collection and of its copy.
+    /// The UUIDs of the converted collection and of its copy. Until the copy's is [known](Self::known_copy),
+    /// that of the collection.
     pub(super) source: Binary,
     pub(super) copy: Binary,
     /// Whether the server stored images of the pages before the conversion.
@@ -55,6 +56,11 @@ pub(super) struct Record {
 }
 
 impl Record {
+    /// The UUID of the copy. `None`: a copy may have been created, but its UUID was not recorded.
+    pub(super) fn known_copy(&self) -> Option<&Binary> {
+        (self.copy != self.source).then_some(&self.copy)
+    }
+
     /// The record of a collection's conversion. `None`: there is none.
     pub(super) async fn read(database: &Database, collection: &str) -> Result<Option<Self>, Halt> {
         let command = doc! { "find": record_name(collection), "limit": 1, "singleBatch": true };

@@ -16,7 +16,7 @@ use bson::{Binary, doc};
 use tokio_util::sync::CancellationToken;
 
 use super::Conversion;
-use super::changes::Progress;
+use super::changes::{self, Progress};
 use super::follow::Deadline;
 use super::record::{Phase, Record};
 use crate::command::collection::IMAGES;
@@ -77,8 +77,7 @@ impl Conversion<'_> {
         }
         let paused = begun.elapsed().as_millis();
         self.say(format!("swapped: writes were held for {paused} ms"));
-        let kept = kept_name(&by.target.collection);
-        self.disable_images(&kept).await?;
+        disable_images(by, &self.record).await?;
         thaw_kept(by, self.stop).await?;
         must_be_swapped(by, &self.record).await?;
         self.enter(Phase::Done).await?;
@@ -111,6 +110,7 @@ impl Conversion<'_> {
             self.must_be_equal().await?;
             self.finish_options().await?;
             self.move_away(frozen, &place).await?;
+            self.must_have_no_changes_left().await?;
         }
         self.commit(by).await?;
         Ok(Swapped::Yes)
@@ -126,6 +126,7 @@ impl Conversion<'_> {
             to: &kept,
             dropped: Some(place),
         };
+        self.renamed_since = changes::cluster_time(by.client).await?;
         if let Err(halt) = by.rename(renamed).await {
             // The rename may have succeeded, or may still arrive. After the placeholder is dropped, a late
             // rename fails.
@@ -154,6 +155,26 @@ impl Conversion<'_> {
             return Ok(());
         }
         Err(Halt::Words("a unique index of the copy refuses a document".to_owned()))
+    }
+
+    /// Reads the stream of pages up to the rename. Directly after a failover, the new primary may have
+    /// returned neither the last events nor the documents, because it did not know what the majority has.
+    async fn must_have_no_changes_left(&mut self) -> Result<(), Halt> {
+        let begun = Instant::now();
+        while !self.is_renamed {
+            let Some(changes) = &mut self.changes else {
+                return Ok(());
+            };
+            let batch = changes.next().await?;
+            self.end_with(&batch).await?;
+            if !batch.ids.is_empty() {
+                return Err(Halt::Words("changes arrived after a failover; run again".to_owned()));
+            }
+            if begun.elapsed() > MAX_DRAIN {
+                return Err(Halt::Words("the event of its rename did not arrive".to_owned()));
+            }
+        }
+        Ok(())
     }
 
     /// Compares the documents that changed since the comparison, and the numbers of documents if the server
@@ -210,16 +231,17 @@ impl Conversion<'_> {
         self.record.token = None;
         self.enter(Phase::Copying).await
     }
+}
 
-    /// Ends the storage of images that the conversion has enabled.
-    async fn disable_images(&self, collection: &str) -> Result<(), Halt> {
-        if self.record.from.is_plain() || self.record.had_images {
-            return Ok(());
-        }
-        let command = doc! { "collMod": collection, IMAGES: { "enabled": false } };
-        self.target.database.run_command(command).await?;
-        Ok(())
+/// Ends the storage of images that the conversion has enabled in the kept collection.
+async fn disable_images(by: Freezing<'_>, record: &Record) -> Result<(), Halt> {
+    let (database, kept) = (&by.target.database, kept_name(&by.target.collection));
+    if record.from.is_plain() || record.had_images || description(database, &kept).await?.is_none() {
+        return Ok(());
     }
+    let command = doc! { "collMod": kept, IMAGES: { "enabled": false } };
+    database.run_command(command).await?;
+    Ok(())
 }
 
 /// Undoes the rename of the collection, if it was done, and makes a late one fail.
@@ -272,7 +294,11 @@ async fn drop_copy(by: Freezing<'_>, record: &Record) -> Result<(), Halt> {
 }
 
 async fn is_swapped(by: Freezing<'_>, record: &Record) -> Result<bool, Halt> {
-    Ok(by.is_replaced(&record.copy).await? || was_swapped(by, &record.source).await?)
+    let has_name = match record.known_copy() {
+        Some(copy) => by.is_replaced(copy).await?,
+        None => false,
+    };
+    Ok(has_name || was_swapped(by, &record.source).await?)
 }
 
 /// Looks again, after the majority has acknowledged a later command: a failover may have rolled the rename
@@ -289,6 +315,7 @@ async fn must_be_swapped(by: Freezing<'_>, record: &Record) -> Result<(), Halt> 
 pub(super) async fn recover(by: Freezing<'_>, mut record: Record, stop: &CancellationToken) -> Result<Record, Halt> {
     let target = by.target;
     if is_swapped(by, &record).await? {
+        disable_images(by, &record).await?;
         thaw_kept(by, stop).await?;
         must_be_swapped(by, &record).await?;
         record.phase = Phase::Done;

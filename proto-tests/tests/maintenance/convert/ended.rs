@@ -113,6 +113,18 @@ fn the_way_back_has_all_later_writes() -> Result<()> {
 }
 
 #[test]
+fn a_collection_is_converted_again_after_the_way_back() -> Result<()> {
+    let mut fixture = Fixture::with(mongod::shared_replica_set(), with_time(), &documents(100))?;
+    for options in [&[] as &[&str], &["--back"], &[], &["--back"], &["--finish"], &[]] {
+        fixture.convert(options)?;
+    }
+    fixture.check_pages()?;
+    let listed = fixture.past(doc! { "listCollections": 1, "filter": { "name": COLLECTION } })?;
+    assert!(!listed.to_string().contains("validator"), "{listed}");
+    Ok(())
+}
+
+#[test]
 fn a_standalone_is_converted_offline() -> Result<()> {
     let mut fixture = Fixture::with(mongod::shared(), with_time(), &documents(500))?;
     assert!(fixture.convert_refused(&[])?.contains("use --offline"));
