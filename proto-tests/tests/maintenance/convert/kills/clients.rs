@@ -21,8 +21,11 @@ pub(super) const BASE: i32 = 200;
 const WRITERS: usize = 2;
 /// The longest time of a command: until the next run has completed the swap or has undone it.
 const MAX_HELD: Duration = Duration::from_secs(25);
-/// The pause of a client between two commands.
-const PAUSE: Duration = Duration::from_millis(20);
+/// The pause of a client between two commands at the beginning. It grows, because on a busy machine clients could
+/// be faster than a conversion for ever.
+const PAUSE: Duration = Duration::from_millis(10);
+/// The pause as a part of the time since the beginning.
+const PAUSE_DIVISOR: u32 = 20;
 /// Commands of each client after the last run.
 const AFTERWARDS: u64 = 3;
 
@@ -140,8 +143,9 @@ impl Client<'_> {
 
     fn work(mut self) -> Result<BTreeMap<String, i32>> {
         let mut random = rand::rng();
+        let begun = Instant::now();
         while !self.shared.stopping.load(Ordering::Relaxed) {
-            thread::sleep(PAUSE);
+            thread::sleep(PAUSE.max(begun.elapsed() / PAUSE_DIVISOR));
             let (operation, choice) = (random.random_range(0..6), random.random_range(0..1000));
             let done = if self.number == WRITERS {
                 self.read(operation)
