@@ -44,8 +44,8 @@ pub(super) struct Record {
     pub(super) phase: Phase,
     pub(super) from: Layout,
     pub(super) to: Layout,
-    /// The UUIDs of the converted collection and of its copy. Until the copy's is [known](Self::known_copy), that
-    /// of the collection.
+    /// The UUIDs of the converted collection and of its copy. Until the copy's is [known](Self::known_copy),
+    /// that of the collection.
     pub(super) source: Binary,
     pub(super) copy: Binary,
     /// Whether the server stored images of the pages before the conversion.

@@ -1,5 +1,5 @@
-//! `mongoshape convert` is killed at every command that changes the state of a conversion, before mongod gets the
-//! command, and after mongod has executed it. Clients of two proxies notice nothing, and a next run succeeds.
+//! `mongoshape convert` is killed at every command that changes the state of a conversion, before mongod gets
+//! the command, and after mongod has executed it. Clients of two proxies notice nothing, and a next run succeeds.
 //!
 //! `MONGOSHAPE_CRASHES=full` kills at every such command in both ways, and takes some minutes:
 //!
@@ -63,8 +63,8 @@ impl Killed {
         }
     }
 
-    /// Kills one run after the other, and checks the collection after a further run. `false`: the last run ended
-    /// by itself.
+    /// Kills one run after the other, and checks the collection after a further run. `false`: the last run
+    /// ended by itself.
     fn killed_at(&self, subject: &mut Subject, kills: &[Kill], is_back: bool) -> Result<bool> {
         self.renew(subject)?;
         let mut commands = Vec::new();
