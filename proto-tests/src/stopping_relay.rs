@@ -40,7 +40,8 @@ struct State {
     stop_at: Option<(usize, Moment)>,
     /// Nothing is passed on.
     has_stopped: bool,
-    /// The number of calls of [`StoppingRelay::arm`]. What was stopped before the last one is never passed on.
+    /// The number of calls of [`StoppingRelay::arm`]. What was stopped before the last one is never passed
+    /// on.
     run: u64,
 }
 

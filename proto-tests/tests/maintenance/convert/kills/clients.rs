@@ -21,8 +21,8 @@ pub(super) const BASE: i32 = 200;
 const WRITERS: usize = 2;
 /// The longest time of a command: until the next run has completed the swap or has undone it.
 const MAX_HELD: Duration = Duration::from_secs(25);
-/// The pause of a client between two commands at the beginning. It grows, because on a busy machine clients could
-/// be faster than a conversion for ever.
+/// The pause of a client between two commands at the beginning. It grows, because on a busy machine clients
+/// could be faster than a conversion for ever.
 const PAUSE: Duration = Duration::from_millis(10);
 /// The pause as a part of the time since the beginning.
 const PAUSE_DIVISOR: u32 = 20;

@@ -74,7 +74,8 @@ fn check_items(subject: &Subject, written: Numbers) -> Result<()> {
     Ok(())
 }
 
-/// Kills the first proxy and starts it again while a run waits at a command. `client`: the number of a new client.
+/// Kills the first proxy and starts it again while a run waits at a command. `client`: the number of a new
+/// client.
 fn restarts_at(subject: &mut Subject, conversion: &Killed, (number, client): (usize, usize)) -> Result<()> {
     conversion.renew(subject)?;
     let addresses = [0, 1].map(|number: usize| subject.proxies[number].address());

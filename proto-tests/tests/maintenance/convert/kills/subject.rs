@@ -222,7 +222,7 @@ impl Subject {
         match layout {
             Layout::Pages(shape) => {
                 let mut found = invariants::violations(direct, &database, COLLECTION, shape)?;
-                // Clients delete: a page may have been begun beside one that was empty then, and was not late.
+                // Clients delete: a page may have been begun beside one that was empty then.
                 found.retain(|violation| !violation.ends_with("control.late should be there"));
                 ensure!(found.is_empty(), "{}", found.join("\n"));
             }
