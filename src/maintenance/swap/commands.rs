@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bson::raw::{RawDocumentBuf, cstr};
-use bson::{Binary, Bson, Document, rawdoc};
+use bson::{Binary, Bson, Document, doc, rawdoc};
 use mongodb::error::{Error, ErrorKind};
 use mongodb::{Client, Database};
 use tokio::time::{Instant, sleep};
@@ -24,9 +24,11 @@ const ATTEMPTS: u32 = 120;
 pub(super) const PAUSE: Duration = Duration::from_millis(500);
 /// The longest time for which a restoring command is repeated while the server does not reply.
 const MAX_SILENCE: Duration = Duration::from_mins(1);
+/// mongod's code for a command that has reached its `maxTimeMS`.
+const MAX_TIME_EXPIRED: i32 = 50;
 /// mongod's codes for failures that may be temporary: `LockTimeout`, `MaxTimeMSExpired`, and an
 /// index build in progress.
-const BUSY: [i32; 3] = [24, 50, 12587];
+const BUSY: [i32; 3] = [24, MAX_TIME_EXPIRED, 12587];
 /// mongod's codes for a missing index, and for a collection with another UUID.
 pub(super) const INDEX_NOT_FOUND: i32 = 27;
 pub(super) const UUID_MISMATCH: i32 = 361;
@@ -108,7 +110,7 @@ impl Freezing<'_> {
         loop {
             attempt += 1;
             match database.run_raw_command(command.clone()).await {
-                Ok(reply) => return concern_kept(&reply),
+                Ok(reply) => return self.wait_for_majority(&reply).await,
                 Err(error) if attempt < ATTEMPTS && has_code(&error, &BUSY) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -117,6 +119,21 @@ impl Freezing<'_> {
             }
             sleep(PAUSE).await;
         }
+    }
+
+    /// [`MAX_TIME_MS`] also ends the wait for the majority. Then a read waits for it.
+    async fn wait_for_majority(&self, reply: &Document) -> Result<(), Halt> {
+        let error = reply.get("writeConcernError").and_then(Bson::as_document);
+        let is_over = error.is_some_and(|error| error.get_i32("code").ok() == Some(MAX_TIME_EXPIRED));
+        let Some(time) = reply.get_timestamp("operationTime").ok().filter(|_| is_over) else {
+            return concern_kept(reply);
+        };
+        let find = doc! {
+            "find": &self.target.collection, "limit": 1, "singleBatch": true, "maxTimeMS": REPLICATION_TIMEOUT_MS,
+            "readConcern": { "level": "majority", "afterClusterTime": time },
+        };
+        self.target.database.run_command(find).await?;
+        Ok(())
     }
 }
 
