@@ -33,7 +33,7 @@ use self::changes::Changes;
 use self::ids::Ids;
 use self::mirror::Mirror;
 use self::record::{Phase, Record};
-use self::swap_names::Swapped;
+use self::swap_names::{Step, Swapped};
 use super::check::server;
 use super::compact::stopped_by_signals;
 use super::finding::{Finding, Findings};
@@ -143,8 +143,10 @@ struct Conversion<'a> {
     renamed_since: Option<Timestamp>,
     /// Whether the rename of the copy was sent.
     is_committing: bool,
-    /// Swaps that were given up because too many changes were left.
-    attempts: u32,
+    /// Whether proxies hold writes to the frozen collection. Other writers would get an error.
+    may_hold: bool,
+    /// How often writers were held because they were faster.
+    holds: u32,
     /// Changed documents that are not applied yet.
     pending: Ids,
     /// Documents that were changed in the copy since the comparison began.
@@ -168,17 +170,16 @@ impl<'a> Conversion<'a> {
                 self.fill().await?;
                 self.enter(Phase::Following).await?;
             }
-            self.catch_up().await?;
+            self.converge().await?;
             self.compare_and_report().await?;
         }
         loop {
             if self.changes.is_some() {
                 self.approach().await?;
             }
-            if self.swap().await? == Swapped::Yes {
+            if self.swap_or_hold(Step::Swap).await? == Swapped::Yes {
                 return Ok(());
             }
-            self.attempts += 1;
         }
     }
 

@@ -9,6 +9,7 @@ use super::changes::{self, ChangeBatch, Progress};
 use super::ids::Ids;
 use super::mirror::AT_ONCE;
 use super::record::Phase;
+use super::swap_names::Step;
 use crate::maintenance::swap::Halt;
 
 /// Interval in which the position in the change stream is recorded.
@@ -20,7 +21,7 @@ const MAX_REFUSED: Duration = Duration::from_secs(10);
 const MAX_REST: Duration = Duration::from_millis(300);
 /// Documents that may be compared while writers wait.
 const FEW: usize = 1000;
-/// The longest time for which changes are applied before the first swap is tried, and how often it is halved.
+/// The longest time for which changes are applied before writers are held, and how often it is halved.
 const MAX_APPROACH: Duration = Duration::from_secs(5);
 const MAX_SHORTER: u32 = 6;
 
@@ -86,14 +87,7 @@ impl Conversion<'_> {
         Ok(())
     }
 
-    /// Applies all changes that exist now. Returns the time that it took.
-    pub(super) async fn catch_up(&mut self) -> Result<Duration, Halt> {
-        let begun = Instant::now();
-        self.catch_up_within(Deadline::NONE).await?;
-        Ok(begun.elapsed())
-    }
-
-    /// The same. Returns whether all were applied in time.
+    /// Applies all changes that exist now. Returns whether all were applied in time.
     pub(super) async fn catch_up_within(&mut self, deadline: Deadline) -> Result<bool, Halt> {
         if self.changes.is_none() {
             return Ok(true);
@@ -123,11 +117,18 @@ impl Conversion<'_> {
         }
     }
 
+    /// Applies all changes that exist now, and holds writers for short times if they are faster.
+    pub(super) async fn converge(&mut self) -> Result<(), Halt> {
+        while !self.catch_up_within(self.patience()).await? {
+            Box::pin(self.swap_or_hold(Step::Hold)).await?;
+        }
+        Ok(())
+    }
+
     /// Applies changes until the remaining ones take a short time. Ends earlier if writers are faster: then
-    /// they are stopped while changes are applied, each time after a shorter time.
+    /// they are held while changes are applied.
     pub(super) async fn approach(&mut self) -> Result<(), Halt> {
-        let divisor = 1 << self.attempts.min(MAX_SHORTER);
-        let deadline = Deadline::after(MAX_APPROACH / divisor);
+        let deadline = self.patience();
         loop {
             let begun = Instant::now();
             let is_caught_up = self.catch_up_within(deadline).await?;
@@ -135,9 +136,17 @@ impl Conversion<'_> {
                 return Ok(());
             }
             if !is_caught_up || !self.compare_touched(deadline).await? {
-                self.say("writers are faster than their changes are applied: they are held for a short time");
                 return Ok(());
             }
+        }
+    }
+
+    /// The time for which writers may be faster before they are held: each time a shorter one.
+    fn patience(&self) -> Deadline {
+        if self.may_hold {
+            Deadline::after(MAX_APPROACH / (1 << self.holds.min(MAX_SHORTER)))
+        } else {
+            Deadline::NONE
         }
     }
 

@@ -315,6 +315,13 @@ impl Request<'_> {
         Ok(())
     }
 
+    /// Whether the writers are clients of proxies, which hold their writes to the frozen collection.
+    fn may_hold(self, record: &Record) -> bool {
+        let namespace = Namespace::parse(self.options.namespace);
+        let is_automatic = namespace.is_some_and(|namespace| self.config.shapes.automatic(namespace).is_some());
+        is_automatic || !record.from.is_plain()
+    }
+
     fn conversion<'c>(
         self,
         target: &'c ShapedCollection,
@@ -325,6 +332,7 @@ impl Request<'_> {
     where
         Self: 'c,
     {
+        let may_hold = self.may_hold(&record);
         Conversion {
             client: self.client,
             target,
@@ -336,7 +344,8 @@ impl Request<'_> {
             is_renamed: false,
             renamed_since: None,
             is_committing: false,
-            attempts: 0,
+            may_hold,
+            holds: 0,
             pending: Ids::default(),
             touched: Ids::default(),
             opened: None,

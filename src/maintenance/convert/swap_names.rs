@@ -31,6 +31,15 @@ const MAX_DRAIN: Duration = Duration::from_secs(10);
 /// writers go on, and the swap is tried again later.
 const MAX_WAIT: Duration = Duration::from_millis(600);
 
+/// What is done while writers are held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Changes are applied, and the names are swapped if none are left.
+    Swap,
+    /// Changes are applied.
+    Hold,
+}
+
 /// The result of a swap that has not failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Swapped {
@@ -46,8 +55,9 @@ async fn has_begun(by: Freezing<'_>, uuid: &Binary) -> Result<bool, Halt> {
 }
 
 impl Conversion<'_> {
-    /// Swaps the names. If this fails, the collection is as before.
-    pub(super) async fn swap(&mut self) -> Result<Swapped, Halt> {
+    /// Holds writers, applies changes, and swaps the names if none are left. If this fails, the collection is
+    /// as before.
+    pub(super) async fn swap_or_hold(&mut self, step: Step) -> Result<Swapped, Halt> {
         let by = self.by();
         let Some(described) = description(&by.target.database, &by.target.collection).await? else {
             return Err(Halt::Words("another program dropped it".to_owned()));
@@ -62,11 +72,15 @@ impl Conversion<'_> {
             }
         };
         let begun = Instant::now();
-        match self.swap_fenced(&frozen).await {
+        match self.swap_fenced(&frozen, step).await {
             Ok(Swapped::Yes) => {}
             Ok(Swapped::TooManyChanges) => {
                 placeholder::clear(by, &kept_name(&by.target.collection)).await?;
                 frozen.thaw().await?;
+                if self.holds == 0 {
+                    self.say("writers are faster than their changes are applied: they are held for short times");
+                }
+                self.holds += 1;
                 self.enter(Phase::Following).await?;
                 return Ok(Swapped::TooManyChanges);
             }
@@ -84,7 +98,7 @@ impl Conversion<'_> {
         Ok(Swapped::Yes)
     }
 
-    async fn swap_fenced(&mut self, frozen: &Frozen<'_>) -> Result<Swapped, Halt> {
+    async fn swap_fenced(&mut self, frozen: &Frozen<'_>, step: Step) -> Result<Swapped, Halt> {
         let by = frozen.by();
         let place = placeholder::keep(by, &kept_name(&by.target.collection)).await?;
         frozen.freeze(self.stop).await?;
@@ -92,7 +106,16 @@ impl Conversion<'_> {
             self.fill().await?;
             self.compare_and_report().await?;
         }
-        if !self.compare_touched(Deadline::after(MAX_WAIT)).await? {
+        let deadline = if self.may_hold {
+            Deadline::after(MAX_WAIT)
+        } else {
+            Deadline::NONE
+        };
+        if step == Step::Hold {
+            self.catch_up_within(deadline).await?;
+            return Ok(Swapped::TooManyChanges);
+        }
+        if !self.compare_touched(deadline).await? {
             return Ok(Swapped::TooManyChanges);
         }
         if self.mirror.source.indexes().await? != self.indexes {

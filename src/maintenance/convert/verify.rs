@@ -69,7 +69,7 @@ impl Conversion<'_> {
         let checksum = self.compare_documents(&mut suspects).await?;
         self.find_surplus(&mut suspects).await?;
         for attempt in 1.. {
-            self.catch_up().await?;
+            self.converge().await?;
             // These changed after they were read, and are compared again before the swap.
             suspects.remove(&self.touched);
             suspects = self.mirror.differing(&suspects, self.since()).await?;
