@@ -16,7 +16,8 @@ class Admin(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(b'fake_total{a="b"} 7\n')
+        bodies = {"/readyz": b"ready\n", "/livez": b"alive\n"}
+        self.wfile.write(bodies.get(self.path, b'fake_total{a="b"} 7\n'))
 
     def log_message(self, *_):
         pass

@@ -123,8 +123,9 @@ fn misspeak(proxy: &Proxy) -> Result<()> {
         let _ = connection.read_frame(&mut frame);
     }
     // HTTP and TLS, and half a message before the client goes.
-    let http = format!("GET /{MARK} HTTP/1.1\r\nAuthorization: {MARK}\r\n\r\n");
-    for bytes in [http.as_bytes(), b"\x16\x03\x01Zq7Marked"] {
+    let http = |method: &str| format!("{method} /{MARK} HTTP/1.1\r\nAuthorization: {MARK}\r\n\r\n");
+    let (get, post) = (http("GET"), http("POST"));
+    for bytes in [get.as_bytes(), post.as_bytes(), b"\x16\x03\x01Zq7Marked"] {
         let mut connection = Connection::open(proxy.address())?;
         connection.send(bytes)?;
         let _ = connection.is_closed();
