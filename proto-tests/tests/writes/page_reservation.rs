@@ -89,3 +89,31 @@ fn stale_cached_pages_are_detected() -> Result<()> {
     ensure!(sides.buckets()?.is_empty());
     Ok(())
 }
+
+/// Another proxy has added a newer item and has deleted another item: the page has as many items as
+/// this proxy knows, but another greatest time. The next page is compared with that time.
+#[test]
+fn a_push_that_reserves_knows_the_greatest_time() -> Result<()> {
+    let items = |from: i32, seconds: &[i64]| {
+        let items = (from..).zip(seconds).map(|(id, seconds)| {
+            doc! { "_id": id, "k": 1, "at": DateTime::from_millis(seconds * 1000) }
+        });
+        doc! { "insert": COLLECTION, "documents": items.collect::<Vec<_>>() }
+    };
+    for item_ids in ALL_IDS {
+        let mut sides = Sides::open(Shape {
+            items_change: true,
+            ..shape(item_ids)
+        })?;
+        let other = sides.another_proxy()?;
+        sides.alike(&items(0, &[100, 50, 60, 70, 80, 81, 82, 83]))?;
+        let here = std::mem::replace(&mut sides.shaped, Connection::open(other.address())?);
+        sides.alike(&items(10, &[150]))?;
+        let oldest = doc! { "q": { "k": 1, "at": DateTime::from_millis(50_000) }, "limit": 1 };
+        sides.alike(&doc! { "delete": COLLECTION, "deletes": [oldest] })?;
+        sides.shaped = here;
+        sides.alike(&items(20, &[120, 121, 130]))?;
+        sides.check()?;
+    }
+    Ok(())
+}

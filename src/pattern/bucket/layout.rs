@@ -159,6 +159,14 @@ impl PageHeader {
         }
     }
 
+    /// The greatest time after items with these bounds are added. `None` if an item has no date.
+    #[must_use]
+    pub(super) fn newest_with(&self, more: Option<TimeBounds>) -> Option<DateTime> {
+        let is_open = self.count > 0 && self.to.is_none();
+        let more = more.and_then(TimeBounds::newest).filter(|_| !is_open)?;
+        self.to.max(Some(more))
+    }
+
     /// Whether the newest time is recorded only on the pages before.
     #[must_use]
     pub fn has_unknown_before(&self) -> bool {

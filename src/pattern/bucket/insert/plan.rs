@@ -107,7 +107,7 @@ impl<'a> Planner<'a> {
         let after = PageHeader {
             count,
             bytes: page.bytes.saturating_add(layout::sum_of_bytes(&chosen)),
-            to: newest_with(page, times.bounds),
+            to: page.newest_with(times.bounds),
             late: page.late || times.late > 0,
             ..page.clone()
         }
@@ -307,14 +307,6 @@ impl<'a> Planner<'a> {
             tries = tries.saturating_add(1);
         }
     }
-}
-
-/// The greatest time on a page after items with these bounds are added. `None` if an item has no
-/// date.
-fn newest_with(page: &PageHeader, more: Option<TimeBounds>) -> Option<DateTime> {
-    let is_open = page.count > 0 && page.to.is_none();
-    let more = more.and_then(TimeBounds::newest).filter(|_| !is_open)?;
-    page.to.max(Some(more))
 }
 
 /// Whether the key's page 0 is known to be marked as unordered.

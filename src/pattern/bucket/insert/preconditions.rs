@@ -1,10 +1,10 @@
 //! The preconditions of a push on the page header, in addition to free space.
 
-use bson::raw::RawDocumentBuf;
+use bson::raw::{RawBson, RawDocumentBuf};
 
 use super::item_times::ItemTimes;
 use crate::command::document::{array_of, single};
-use crate::pattern::bucket::expression::{is_missing, of_field};
+use crate::pattern::bucket::expression::{call, is_missing, of_field};
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::layout::{PageHeader, path};
 
@@ -50,20 +50,38 @@ fn assumed_nonce(times: &ItemTimes, page: &PageHeader) -> Option<RawDocumentBuf>
     Some(of_field("$eq", path::NONCE, nonce))
 }
 
-/// The condition that the page's marks are as known, because the next page relies on them. A
-/// changed time of an item may have set a mark since they were read.
-pub(super) fn assumed_marks(page: &PageHeader) -> Vec<RawDocumentBuf> {
+/// The conditions that the header after the push is as planned, because the next page relies on it. A changed
+/// time of an item may have set a mark since the header was read. A page without marks has the planned greatest
+/// time if it does not become late.
+pub(super) fn assumed_header(times: &ItemTimes, page: &PageHeader) -> Vec<RawDocumentBuf> {
     let mut marks = vec![(path::LATE, page.late)];
     if page.page > 0 {
         marks.push((path::UNORDERED, page.unordered));
     }
-    let known = marks.into_iter().map(|(mark, is_there)| {
-        let is_missing = is_missing(mark);
-        if is_there {
-            single("$not", array_of(&[is_missing]))
-        } else {
-            is_missing
-        }
-    });
-    known.collect()
+    let mut known: Vec<_> = marks
+        .into_iter()
+        .map(|(mark, is_there)| {
+            let is_missing = is_missing(mark);
+            if is_there {
+                single("$not", array_of(&[is_missing]))
+            } else {
+                is_missing
+            }
+        })
+        .collect();
+    if page.late || times.late > 0 {
+        known.extend(assumed_newest(times, page));
+    }
+    known
+}
+
+/// The condition that the greatest time after the push is as planned: other writers may have added a newer
+/// item and deleted another item.
+fn assumed_newest(times: &ItemTimes, page: &PageHeader) -> Option<RawDocumentBuf> {
+    let to = times.bounds?.to();
+    let planned = page
+        .newest_with(times.bounds)
+        .map_or(RawBson::MaxKey, RawBson::DateTime);
+    let newest = of_field("$max", path::TO, to);
+    Some(call("$eq", &newest, planned))
 }

@@ -3,7 +3,7 @@
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::item_times::ItemTimes;
-use super::preconditions::{assumed, assumed_marks};
+use super::preconditions::{assumed, assumed_header};
 use crate::command::document::{array_of, get, put, single};
 use crate::pattern::bucket::expression::{call, field, is_missing, literal, miss, of_field};
 use crate::pattern::bucket::index;
@@ -143,7 +143,7 @@ fn guard(shape: &BucketShape, items: &[&Item], times: &ItemTimes, page: &PageHea
     if shape.time().is_some() {
         conditions.extend(assumed(items, times, page));
         if reserves {
-            conditions.extend(assumed_marks(page));
+            conditions.extend(assumed_header(times, page));
         }
     }
     single("$and", array_of(&conditions))
