@@ -63,7 +63,7 @@ pub(super) async fn identity(
 
 /// The command that fails if the name denotes another collection. In a transaction it is part of it.
 fn identity_check(head: &CommandHeader<'_>, namespace: Namespace<'_>, uuid: &Binary) -> RawDocumentBuf {
-    let mut check = stored::empty_find(namespace.collection, uuid);
+    let mut check = stored::identity_find(namespace.collection, uuid);
     let carried = InheritedOptions::of(head.body()).begun(true);
     if namespace.database == head.database {
         carried.append_to_internal_read(&mut check);

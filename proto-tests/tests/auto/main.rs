@@ -3,6 +3,7 @@
 
 mod commands;
 mod concurrent_clients;
+mod documents_examined;
 mod fixture;
 mod plain_documents;
 mod retries;

@@ -16,7 +16,7 @@ use bson::spec::BinarySubtype;
 use tokio::time::{Instant, sleep};
 
 use super::plain::{PlainCommand, PlainOutcome};
-use super::stored::{MAX_HELD, empty_find, exchanged_in_transaction};
+use super::stored::{MAX_HELD, exchanged_in_transaction, identity_find};
 use super::{Identity, identity_check, identity_of, listed_identity};
 use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::{as_flag, as_whole_number, get, put, single};
@@ -93,7 +93,7 @@ impl PlainCommand<'_, '_> {
 
     /// Begins the transaction that holds the collection.
     async fn hold(&mut self, uuid: &Binary, lock: HoldingTransaction) -> Result<Hold, RunError> {
-        let mut find = empty_find(self.namespace.collection, uuid);
+        let mut find = identity_find(self.namespace.collection, uuid);
         self.append_lock(&mut find, lock);
         put(&mut find, "startTransaction", true);
         put(&mut find, "$db", self.namespace.database);
@@ -160,7 +160,7 @@ impl PlainCommand<'_, '_> {
             }
             return Ok(self.settled(reply));
         }
-        let mut find = empty_find(self.namespace.collection, uuid);
+        let mut find = identity_find(self.namespace.collection, uuid);
         InheritedOptions::of(&body).append_to_read(&mut find);
         let reply = self.link.call(UpstreamRequest::plain(&find)).await?;
         if get(&reply, "ok").and_then(as_flag) != Some(true) {

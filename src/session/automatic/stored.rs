@@ -164,7 +164,8 @@ impl CollectionObserver<'_, '_> {
     async fn layout_of(&mut self, collection: &str, uuid: &Binary) -> Result<Option<StoredLayout>, RunError> {
         let mut indexes = single("listIndexes", collection);
         self.carried.append_to_inspect(&mut indexes);
-        let mut find = empty_find(collection, uuid);
+        // With a hint, any filter would examine the whole index.
+        let mut find = find_one(collection, &RawDocumentBuf::new(), uuid);
         find.append(cstr!("hint"), index::PAGE);
         self.carried.without_api_strict().append_to_inspect(&mut find);
         let requests = [UpstreamRequest::plain(&indexes), UpstreamRequest::plain(&find)];
@@ -196,10 +197,17 @@ impl CollectionObserver<'_, '_> {
     }
 }
 
-/// A query without a result, which fails if the name denotes another collection.
-pub(super) fn empty_find(collection: &str, uuid: &Binary) -> RawDocumentBuf {
+/// The cheapest query: by an `_id` that hardly any document has. It fails if the name denotes another
+/// collection.
+pub(super) fn identity_find(collection: &str, uuid: &Binary) -> RawDocumentBuf {
+    find_one(collection, &single("_id", RawBsonRef::MinKey), uuid)
+}
+
+/// A query of the `_id` of one document. It fails if the name denotes another collection.
+fn find_one(collection: &str, filter: &RawDocument, uuid: &Binary) -> RawDocumentBuf {
     let mut find = single("find", collection);
-    find.append(cstr!("filter"), single("$alwaysFalse", 1));
+    find.append(cstr!("filter"), filter);
+    find.append(cstr!("projection"), single("_id", 1));
     find.append(cstr!("limit"), 1);
     find.append(cstr!("singleBatch"), true);
     find.append(cstr!("collectionUUID"), uuid);
