@@ -14,6 +14,7 @@ mod follow;
 mod ids;
 mod layout;
 mod mirror;
+mod page_updates;
 mod preflight;
 mod prepare;
 mod record;
@@ -158,6 +159,8 @@ struct Conversion<'a> {
     /// The number of documents at the last comparison.
     compared: u64,
     recorded: Instant,
+    /// The time at which changes were applied last.
+    applied: Instant,
     findings: &'a mut Findings,
     stop: &'a CancellationToken,
 }

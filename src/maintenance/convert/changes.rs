@@ -1,21 +1,30 @@
 //! The changes of the converted collection: the `_id`s of documents that applications insert, change or
 //! delete.
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 use bson::{RawBson, Timestamp, doc};
+use futures_util::FutureExt as _;
 use mongodb::Client;
 use mongodb::change_stream::ChangeStream;
 use mongodb::change_stream::event::{ChangeStreamEvent, OperationType, ResumeToken};
 use mongodb::error::{Error, ErrorKind};
+use tokio::time::sleep;
 
 use super::ids::Ids;
 use super::side::Side;
 use crate::maintenance::swap::Halt;
 
-/// The longest wait for events, and the longest time that events are collected.
-const WAIT: Duration = Duration::from_millis(100);
+/// The longest wait for events.
+const WAIT: Duration = Duration::from_millis(50);
+/// The pause after a request for events: the next one returns those of this time.
+const PAUSE: Duration = Duration::from_millis(50);
+/// The age of the last event up to which a stream is live.
+const MAX_LIVE_SECONDS: u32 = 1;
+/// The longest time for which events are read before their changes are applied.
+const MAX_READ: Duration = Duration::from_millis(300);
 /// The most changed documents that are applied at once. A document that changes often is applied once.
 const MAX_IDS: usize = 5000;
 /// mongod's codes for a position that the oplog no longer contains.
@@ -23,6 +32,8 @@ const LOST: [i32; 2] = [136, 286];
 
 /// The open stream.
 pub(super) struct Changes {
+    /// Of the server itself.
+    client: Client,
     stream: ChangeStream<ChangeStreamEvent<RawDocumentBuf>>,
 }
 
@@ -47,7 +58,7 @@ pub(super) enum Progress {
 
 impl Changes {
     /// Opens a stream behind a position. `None`: at the current time.
-    pub(super) async fn open(side: &Side, behind: Option<ResumeToken>) -> Result<Self, Halt> {
+    pub(super) async fn open(client: &Client, side: &Side, behind: Option<ResumeToken>) -> Result<Self, Halt> {
         let collection = side.database.collection::<RawDocumentBuf>(&side.collection);
         // Documents are read when the change is applied, so an event needs none.
         let parts = doc! { "$project": { "operationType": 1, "documentKey": 1, "clusterTime": 1 } };
@@ -57,7 +68,8 @@ impl Changes {
             .resume_after(behind)
             .max_await_time(WAIT)
             .await?;
-        Ok(Self { stream })
+        let client = client.clone();
+        Ok(Self { client, stream })
     }
 
     /// The position behind all changes that were read.
@@ -68,9 +80,13 @@ impl Changes {
     /// The next changes: those that exist, or arrive within a short time.
     pub(super) async fn next(&mut self) -> Result<ChangeBatch, Halt> {
         let begun = Instant::now();
+        let now = cluster_time(&self.client).await?;
         let mut batch = ChangeBatch::default();
-        while batch.ids.len() < MAX_IDS && begun.elapsed() < WAIT {
-            let Some(event) = self.stream.next_if_any().await? else {
+        while batch.ids.len() < MAX_IDS && begun.elapsed() < MAX_READ {
+            let is_behind =
+                |last: Timestamp| now.is_none_or(|now| last.time.saturating_add(MAX_LIVE_SECONDS) < now.time);
+            let is_live = batch.last.is_some_and(|last| !is_behind(last));
+            let Some(event) = self.next_event(is_live).await? else {
                 batch.progress = Progress::NoneLeft;
                 break;
             };
@@ -92,6 +108,19 @@ impl Changes {
             }
         }
         Ok(batch)
+    }
+
+    /// The next event. A request returns at once if there is one. While applications write, requests without
+    /// a pause would return single events if the stream `is_live`.
+    async fn next_event(&mut self, is_live: bool) -> Result<Option<ChangeStreamEvent<RawDocumentBuf>>, Error> {
+        let mut next = pin!(self.stream.next_if_any());
+        if let Some(received) = next.as_mut().now_or_never() {
+            return received;
+        }
+        if is_live {
+            sleep(PAUSE).await;
+        }
+        next.await
     }
 }
 

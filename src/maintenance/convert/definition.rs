@@ -5,6 +5,8 @@ use bson::{Document, rawdoc};
 
 use super::Conversion;
 use super::changes::{self, Changes, is_lost};
+use super::layout::PagesOf;
+use super::page_updates::CopyPages;
 use super::preflight::has_validator;
 use super::prepare::uuid_named;
 use super::record::Phase;
@@ -13,6 +15,7 @@ use crate::command::document::{array_of, get, single};
 use crate::maintenance::swap::Halt;
 use crate::pattern::bucket::conversion::copy_name;
 use crate::pattern::bucket::item_index::{EXPIRE_AFTER, name};
+use crate::pattern::shapes::Shape;
 
 /// The copy of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,6 +37,7 @@ impl Conversion<'_> {
             self.open_changes().await?;
         }
         self.indexes = self.mirror.source.indexes().await?;
+        self.mirror.pages = self.copy_pages()?;
         let options = self.mirror.source.options().await?.unwrap_or_default();
         let parts = CopyDefinition::of(&options, &self.indexes)?;
         self.late_options = parts.late;
@@ -56,14 +60,28 @@ impl Conversion<'_> {
         self.enter(self.record.phase).await
     }
 
+    /// The copy's pages, if their items can be changed page by page.
+    fn copy_pages(&self) -> Result<Option<CopyPages>, Halt> {
+        let (database, collection) = (&self.target.database, copy_name(&self.target.collection));
+        let of = PagesOf {
+            database,
+            collection: &collection,
+            has_change_streams: false,
+        };
+        Ok(match self.record.to.shape(&of)? {
+            Some(Shape::Bucket(shape)) => CopyPages::of(database, collection, shape, &self.indexes),
+            _ => None,
+        })
+    }
+
     async fn open_changes(&mut self) -> Result<(), Halt> {
-        let mut opened = match Changes::open(&self.mirror.source, self.record.token.clone()).await {
+        let mut opened = match Changes::open(self.client, &self.mirror.source, self.record.token.clone()).await {
             Err(halt) if self.record.token.is_some() && is_lost(&halt) => {
                 self.say(
                     "the oplog no longer contains the changes since the earlier run; all documents are compared again",
                 );
                 self.record.phase = Phase::Copying;
-                Changes::open(&self.mirror.source, None).await?
+                Changes::open(self.client, &self.mirror.source, None).await?
             }
             opened => opened?,
         };

@@ -14,6 +14,9 @@ use crate::maintenance::swap::Halt;
 
 /// Interval in which the position in the change stream is recorded.
 const RECORD_EVERY: Duration = Duration::from_secs(2);
+/// Interval in which changes are applied during a comparison. Changes of one page, and repeated changes of a
+/// document, cost as much as one.
+const APPLY_EVERY: Duration = Duration::from_secs(1);
 /// The longest time for which a document is refused by a unique index of the copy although no changes are
 /// left.
 const MAX_REFUSED: Duration = Duration::from_secs(10);
@@ -48,6 +51,14 @@ impl Conversion<'_> {
         self.last.max(self.opened)
     }
 
+    /// Applies changes that have been made since some time.
+    pub(super) async fn follow_if_due(&mut self) -> Result<(), Halt> {
+        if self.applied.elapsed() >= APPLY_EVERY {
+            self.follow().await?;
+        }
+        Ok(())
+    }
+
     /// Applies the next changes.
     pub(super) async fn follow(&mut self) -> Result<Progress, Halt> {
         if self.stop.is_cancelled() && !self.is_renamed {
@@ -64,6 +75,7 @@ impl Conversion<'_> {
         self.pending.extend(batch.ids);
         let pending = std::mem::take(&mut self.pending);
         self.pending = self.mirror.apply(pending, self.since()).await?;
+        self.applied = Instant::now();
         // A resumed run would not know the documents that are pending.
         let may_record = self.pending.is_empty() && !self.is_renamed && self.record.phase == Phase::Following;
         if may_record && self.recorded.elapsed() >= RECORD_EVERY {

@@ -2,17 +2,20 @@
 
 use bson::Timestamp;
 use bson::raw::{RawBson, RawBsonRef, RawDocument};
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use futures_util::future::{try_join, try_join_all};
 
 use super::ids::Ids;
+use super::page_updates::CopyPages;
 use super::side::{DocumentChange, Found, Side, is_equal};
 use crate::command::document::get;
 use crate::maintenance::swap::Halt;
 
 /// Documents that are read and written at once.
 pub(super) const AT_ONCE: usize = 500;
-/// Parts that are read and written at the same time.
-const CONNECTIONS: usize = 4;
+/// Parts that are read or written at the same time.
+pub(super) const CONNECTIONS: usize = 4;
+/// The size of documents after which no more are read before the changes are written.
+const MAX_BYTES: usize = 16 << 20;
 
 /// The collection and its copy.
 pub(super) struct Mirror {
@@ -20,6 +23,8 @@ pub(super) struct Mirror {
     pub(super) copy: Side,
     /// The fields that determine a document's page in the copy. Empty: the copy has no pages.
     pub(super) placing: Vec<String>,
+    /// The copy's pages, if their items can be changed page by page.
+    pub(super) pages: Option<CopyPages>,
 }
 
 impl Mirror {
@@ -38,31 +43,55 @@ impl Mirror {
     }
 
     async fn apply_parts(&self, mut ids: Ids, since: Option<Timestamp>) -> Result<Ids, Halt> {
-        let at_once = ids.len().div_ceil(CONNECTIONS).clamp(1, AT_ONCE);
-        let parts = std::iter::from_fn(|| (!ids.is_empty()).then(|| ids.split(at_once)));
-        let parts: Vec<Ids> = parts.collect();
-        let applied = stream::iter(parts).map(|part| async move { self.apply_part(&part, since).await });
-        let mut applied = applied.buffer_unordered(CONNECTIONS);
         let mut refused = Ids::default();
-        while let Some(of_part) = applied.try_next().await? {
-            refused.extend(of_part);
+        while !ids.is_empty() {
+            let documents = self.read(&mut ids, since).await?;
+            let mut changes = CopyChanges::of(&self.placing);
+            for (identity, _) in documents.ids.iter() {
+                changes.add(
+                    documents.wanted.get(identity).map(|found| &**found),
+                    documents.there.get(identity).map(|found| &**found),
+                );
+            }
+            self.copy.delete(&changes.deleted).await?;
+            refused.extend(self.update(&changes.updated).await?);
+            refused.extend(self.copy.insert(&changes.inserted).await?);
         }
         Ok(refused)
     }
 
-    async fn apply_part(&self, ids: &Ids, since: Option<Timestamp>) -> Result<Ids, Halt> {
-        let wanted = self.source.by_ids(ids, since).await?;
-        let there = self.copy.by_ids(ids, None).await?;
-        let mut changes = CopyChanges::of(&self.placing);
-        for (identity, _) in ids.iter() {
-            changes.add(
-                wanted.get(identity).map(|found| &**found),
-                there.get(identity).map(|found| &**found),
-            );
+    /// Reads documents of both collections, until their size reaches a limit. Takes their `_id`s.
+    async fn read(&self, ids: &mut Ids, since: Option<Timestamp>) -> Result<DocumentPairs, Halt> {
+        let mut documents = DocumentPairs::default();
+        while !ids.is_empty() && documents.bytes() < MAX_BYTES {
+            let parts: Vec<Ids> = (0..CONNECTIONS).map(|_| ids.split(AT_ONCE)).collect();
+            let reads = parts.iter().filter(|part| !part.is_empty()).map(|part| async move {
+                let read = try_join(self.source.by_ids(part, since), self.copy.by_ids(part, None));
+                read.await
+            });
+            for (wanted, there) in try_join_all(reads).await? {
+                documents.wanted.extend(wanted);
+                documents.there.extend(there);
+            }
+            for part in parts {
+                documents.ids.extend(part);
+            }
         }
-        self.copy.delete(&changes.deleted).await?;
-        let mut refused = self.copy.update(&changes.updated).await?;
-        refused.extend(self.copy.insert(&changes.inserted).await?);
+        Ok(documents)
+    }
+
+    async fn update(&self, changes: &[DocumentChange<'_>]) -> Result<Ids, Halt> {
+        if let Some(pages) = &self.pages
+            && pages.update(changes).await?
+        {
+            return Ok(Ids::default());
+        }
+        let at_once = changes.len().div_ceil(CONNECTIONS).max(1);
+        let parts = changes.chunks(at_once).map(|part| self.copy.update(part));
+        let mut refused = Ids::default();
+        for of_part in try_join_all(parts).await? {
+            refused.extend(of_part);
+        }
         Ok(refused)
     }
 
@@ -77,6 +106,21 @@ impl Mirror {
             differing.extend(different(&part, &wanted, &there));
         }
         Ok(differing)
+    }
+}
+
+/// Documents of the collection and of its copy.
+#[derive(Default)]
+struct DocumentPairs {
+    ids: Ids,
+    wanted: Found,
+    there: Found,
+}
+
+impl DocumentPairs {
+    fn bytes(&self) -> usize {
+        let documents = self.wanted.values().chain(self.there.values());
+        documents.map(|document| document.as_bytes().len()).sum()
     }
 }
 

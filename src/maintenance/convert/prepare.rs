@@ -352,6 +352,7 @@ impl Request<'_> {
             last: None,
             compared: 0,
             recorded: Instant::now(),
+            applied: Instant::now(),
             findings,
             stop: self.stop,
         }
@@ -414,6 +415,7 @@ impl Subject {
             source: self.side(&through, &self.collection, &plan.from),
             copy: self.side(&through, copy, &plan.to),
             placing: plan.to.placing(),
+            pages: None,
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::{Binary, Bson, Document, Timestamp, rawdoc};
 use futures_util::TryStreamExt;
 use mongodb::{Cursor, Database};
@@ -19,7 +19,7 @@ use crate::pattern::bucket::key::value_identity;
 
 /// The most documents, and bytes of documents, in one command.
 pub(super) const MAX_DOCUMENTS: usize = 1000;
-const MAX_BYTES: usize = 8 << 20;
+pub(super) const MAX_BYTES: usize = 8 << 20;
 /// mongod's code for an equal `_id` or value of a unique index.
 const DUPLICATE_KEY: i64 = 11000;
 
@@ -138,16 +138,11 @@ impl Side {
     /// Deletes documents by `_id`.
     pub(super) async fn delete(&self, ids: &[RawBson]) -> Result<(), Halt> {
         for batch in ids.chunks(MAX_DOCUMENTS) {
-            let statements: Vec<RawDocumentBuf> = batch
-                .iter()
-                .map(|id| {
-                    let mut statement = single("q", single("_id", single("$eq", id.as_raw_bson_ref())));
-                    statement.append(cstr!("limit"), 1);
-                    statement
-                })
-                .collect();
+            let ids: RawArrayBuf = batch.iter().map(RawBson::as_raw_bson_ref).collect();
+            let mut statement = single("q", single("_id", single("$in", &ids)));
+            statement.append(cstr!("limit"), 0);
             let mut delete = single("delete", self.collection.as_str());
-            delete.append(cstr!("deletes"), array_of(&statements));
+            delete.append(cstr!("deletes"), array_of(&[statement]));
             self.write(delete).await?;
         }
         Ok(())
@@ -251,7 +246,8 @@ impl DocumentChange<'_> {
         statement
     }
 
-    fn operators(&self) -> Option<RawDocumentBuf> {
+    /// The operators that make the copy equal. `None`: `$set` does not take the names of the fields.
+    pub(super) fn operators(&self) -> Option<RawDocumentBuf> {
         let Self { before, after } = *self;
         let (mut set, mut unset) = (RawDocumentBuf::new(), RawDocumentBuf::new());
         for (name, value) in after.iter().flatten() {

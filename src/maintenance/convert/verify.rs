@@ -97,7 +97,7 @@ impl Conversion<'_> {
             }
             if batch.len() >= AT_ONCE || (document.is_none() && !batch.is_empty()) {
                 suspects.extend(self.mirror.differing(&std::mem::take(&mut batch), self.since()).await?);
-                self.follow().await?;
+                self.follow_if_due().await?;
                 self.report(
                     &mut reported,
                     format!("compared {} documents so far", checksum.documents),
@@ -126,7 +126,7 @@ impl Conversion<'_> {
                         surplus.add(id.as_raw_bson_ref());
                     }
                 }
-                self.follow().await?;
+                self.follow_if_due().await?;
             }
             if document.is_none() {
                 return Ok(());

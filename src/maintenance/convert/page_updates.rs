@@ -1,0 +1,212 @@
+//! Changes items of the copy on its pages: the changes of one page are one statement.
+//!
+//! Only the conversion writes into the copy. So a page that was read contains the same items when it is
+//! changed. Changes that this path does not execute are executed one by one by the proxy.
+
+use std::collections::HashMap;
+
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::rawdoc;
+use futures_util::TryStreamExt;
+use futures_util::future::try_join_all;
+use mongodb::Database;
+
+use super::mirror::CONNECTIONS;
+use super::side::{DocumentChange, MAX_BYTES};
+use crate::command::document::{array_of, as_whole_number, get, put, single};
+use crate::maintenance::swap::{Halt, concern_kept};
+use crate::maintenance::upstream::as_integer;
+use crate::pattern::bucket::index::{ITEM_ID, item_id_path};
+use crate::pattern::bucket::key::value_identity;
+use crate::pattern::bucket::layout::{VERSION, path};
+use crate::pattern::shapes::{BucketShape, ItemIds};
+
+/// The stored pages of the copy.
+pub(super) struct CopyPages {
+    /// On the server itself.
+    database: Database,
+    collection: String,
+    shape: BucketShape,
+}
+
+/// The place of an item.
+struct Place {
+    page: RawBson,
+    position: usize,
+}
+
+/// The statement of a page.
+#[derive(Default)]
+struct PageUpdate {
+    query: RawDocumentBuf,
+    set: RawDocumentBuf,
+    unset: RawDocumentBuf,
+}
+
+impl CopyPages {
+    /// `None`: an index of the application demands more of a page than that its items are stored.
+    pub(super) fn of(
+        database: &Database,
+        collection: String,
+        shape: BucketShape,
+        indexes: &[RawDocumentBuf],
+    ) -> Option<Self> {
+        Self::is_possible(&shape, indexes).then(|| Self {
+            database: database.clone(),
+            collection,
+            shape,
+        })
+    }
+
+    fn is_possible(shape: &BucketShape, indexes: &[RawDocumentBuf]) -> bool {
+        let is_simple = |index: &RawDocumentBuf| {
+            let key = get(index, "key").and_then(RawBsonRef::as_document);
+            let is_unique = get(index, "unique").is_some();
+            let mut values = key.into_iter().flatten().flatten();
+            !is_unique && values.all(|(_, value)| as_whole_number(value).is_some())
+        };
+        shape.item_ids() == ItemIds::Unique && indexes.iter().all(is_simple)
+    }
+
+    /// Executes changes that leave items on their pages. Returns whether all were executed.
+    pub(super) async fn update(&self, changes: &[DocumentChange<'_>]) -> Result<bool, Halt> {
+        let bytes: usize = changes.iter().map(|change| change.after.as_bytes().len()).sum();
+        if changes.is_empty() || bytes > MAX_BYTES {
+            return Ok(changes.is_empty());
+        }
+        let places = self.places(changes).await?;
+        let mut updates: HashMap<Vec<u8>, PageUpdate> = HashMap::new();
+        for change in changes {
+            let id = get(change.after, "_id").unwrap_or(RawBsonRef::Null);
+            let (Some(place), Some(operators)) = (places.get(&value_identity(id)), change.operators()) else {
+                return Ok(false);
+            };
+            let update = updates
+                .entry(value_identity(place.page.as_raw_bson_ref()))
+                .or_insert_with(|| PageUpdate::of(&place.page));
+            update.add(&self.shape, place.position, id, &operators);
+        }
+        let statements: Vec<RawDocumentBuf> = updates.values().map(PageUpdate::statement).collect();
+        let at_once = statements.len().div_ceil(CONNECTIONS).max(1);
+        let parts = statements.chunks(at_once).map(|part| self.execute(part));
+        Ok(try_join_all(parts).await?.into_iter().all(|is_executed| is_executed))
+    }
+
+    /// Executes statements. Returns whether each has found its page.
+    async fn execute(&self, statements: &[RawDocumentBuf]) -> Result<bool, Halt> {
+        let mut command = single("update", self.collection.as_str());
+        command.append(cstr!("updates"), array_of(statements));
+        command.append(cstr!("ordered"), false);
+        command.append(cstr!("writeConcern"), rawdoc! { "w": "majority" });
+        let reply = self.database.run_raw_command(command).await?;
+        concern_kept(&reply)?;
+        let matched = reply.get("n").and_then(as_integer);
+        Ok(matched.is_some_and(|matched| usize::try_from(matched) == Ok(statements.len())))
+    }
+
+    /// The places of the items, by the identities of their `_id`s.
+    async fn places(&self, changes: &[DocumentChange<'_>]) -> Result<HashMap<Vec<u8>, Place>, Halt> {
+        let ids: RawArrayBuf = changes.iter().filter_map(|change| get(change.after, "_id")).collect();
+        let path_of_ids = item_id_path(&self.shape);
+        let mut filter = single(path::VERSION, VERSION);
+        put(&mut filter, self.shape.count(), single("$gt", 0));
+        put(&mut filter, &path_of_ids, single("$in", &ids));
+        let mut find = single("find", self.collection.as_str());
+        find.append(cstr!("filter"), filter);
+        find.append(cstr!("projection"), single(&path_of_ids, 1));
+        find.append(cstr!("hint"), ITEM_ID);
+        let cursor = self.database.run_raw_cursor_command(find).await?;
+        let mut pages = cursor.with_type::<RawDocumentBuf>();
+        let mut places = HashMap::new();
+        while let Some(page) = pages.try_next().await? {
+            let items = get(&page, self.shape.items()).and_then(RawBsonRef::as_array);
+            for (position, item) in items.into_iter().flatten().flatten().enumerate() {
+                let id = item.as_document().and_then(|item| get(item, "_id"));
+                let (Some(id), Some(page)) = (id, get(&page, "_id")) else {
+                    continue;
+                };
+                let page = page.into();
+                places.insert(value_identity(id), Place { page, position });
+            }
+        }
+        Ok(places)
+    }
+}
+
+impl PageUpdate {
+    fn of(page: &RawBson) -> Self {
+        Self {
+            query: single("_id", single("$eq", page)),
+            ..Self::default()
+        }
+    }
+
+    /// Adds the operators on an item.
+    fn add(&mut self, shape: &BucketShape, position: usize, id: RawBsonRef<'_>, operators: &RawDocument) {
+        let item = format!("{}.{position}", shape.items());
+        put(&mut self.query, &format!("{item}._id"), single("$eq", id));
+        for (operator, fields) in [("$set", &mut self.set), ("$unset", &mut self.unset)] {
+            let of_item = get(operators, operator).and_then(RawBsonRef::as_document);
+            for (name, value) in of_item.into_iter().flatten().flatten() {
+                let stored = shape.rename().stored(name.as_str());
+                put(fields, &format!("{item}.{stored}"), value);
+            }
+        }
+    }
+
+    fn statement(&self) -> RawDocumentBuf {
+        let mut update = RawDocumentBuf::new();
+        for (operator, fields) in [("$set", &self.set), ("$unset", &self.unset)] {
+            if !fields.is_empty() {
+                put(&mut update, operator, fields);
+            }
+        }
+        let mut statement = single("q", &self.query);
+        statement.append(cstr!("u"), update);
+        statement
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pattern::shapes::{BucketOptions, NamespacePattern};
+
+    #[test]
+    fn the_changes_of_a_page_are_one_statement() {
+        let mut options = BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()]);
+        options.rename.insert("quantity".into(), "qty".into());
+        let shape = BucketShape::new(options).unwrap();
+        let before = rawdoc! { "_id": 7, "k": 1, "quantity": 1, "old": true };
+        let after = rawdoc! { "_id": 7, "k": 1, "quantity": 2 };
+        let change = DocumentChange {
+            before: &before,
+            after: &after,
+        };
+        let mut update = PageUpdate::of(&RawBson::String("1_5".into()));
+        update.add(&shape, 3, RawBsonRef::Int32(7), &change.operators().unwrap());
+        update.add(
+            &shape,
+            4,
+            RawBsonRef::Int32(8),
+            &rawdoc! { "$set": { "quantity": 5_i64 } },
+        );
+        let expected = rawdoc! {
+            "q": { "_id": { "$eq": "1_5" }, "history.3._id": { "$eq": 7 }, "history.4._id": { "$eq": 8 } },
+            "u": { "$set": { "history.3.qty": 2, "history.4.qty": 5_i64 }, "$unset": { "history.3.old": 1 } },
+        };
+        assert_eq!(update.statement(), expected);
+    }
+
+    #[test]
+    fn indexes_that_demand_more_are_left_to_the_proxy() {
+        let of = |spec: RawDocumentBuf| {
+            let options = BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()]);
+            let shape = BucketShape::new(options).unwrap();
+            CopyPages::is_possible(&shape, &[spec])
+        };
+        assert!(of(rawdoc! { "key": { "a": 1, "b": -1.0 }, "name": "a" }));
+        assert!(!of(rawdoc! { "key": { "a": 1 }, "name": "a", "unique": true }));
+        assert!(!of(rawdoc! { "key": { "a": "2dsphere" }, "name": "a" }));
+    }
+}
