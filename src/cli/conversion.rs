@@ -15,6 +15,10 @@ struct ConvertDirection {
     /// not swapped the collections yet.
     #[arg(long)]
     back: bool,
+    /// Keeps the collection in its former layout up to date after a conversion, until the command is stopped:
+    /// `--back` then takes less time.
+    #[arg(long)]
+    follow: bool,
     /// Drops the collection in its former layout. After that, `--back` is not possible.
     #[arg(long)]
     finish: bool,
@@ -40,10 +44,10 @@ pub(super) struct Convert {
     allow_missing_key: bool,
     /// Requires that all programs that write are stopped. A standalone server requires this, because it has
     /// no change streams.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "follow")]
     offline: bool,
     /// Reads all documents and reports what would be refused. Writes nothing.
-    #[arg(long, conflicts_with_all = ["back", "finish"])]
+    #[arg(long, conflicts_with_all = ["back", "follow", "finish"])]
     dry_run: bool,
 }
 
@@ -65,6 +69,7 @@ impl Convert {
     fn task(&self) -> ConvertTask {
         match self.direction {
             ConvertDirection { back: true, .. } => ConvertTask::Back,
+            ConvertDirection { follow: true, .. } => ConvertTask::Follow,
             ConvertDirection { finish: true, .. } => ConvertTask::Finish,
             ConvertDirection {
                 to: Some(TargetLayout::Plain),

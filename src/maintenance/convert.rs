@@ -11,6 +11,7 @@ mod checksum;
 mod definition;
 mod fill;
 mod follow;
+mod hold;
 mod ids;
 mod layout;
 mod mirror;
@@ -34,7 +35,7 @@ use self::changes::Changes;
 use self::ids::Ids;
 use self::mirror::Mirror;
 use self::record::{Phase, Record};
-use self::swap_names::{Step, Swapped};
+use self::swap_names::Swapped;
 use super::check::server;
 use super::compact::stopped_by_signals;
 use super::finding::{Finding, Findings};
@@ -43,6 +44,8 @@ use super::swap::{Freezing, Halt, SwapKind, concurrent_runs};
 use super::upstream::{self, ShapedCollection};
 use crate::config::Config;
 
+/// The application's name of runs that write nothing. Others do not wait for their end.
+const READER: &str = "mongoshape verify";
 /// Interval of progress reports.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
@@ -55,6 +58,8 @@ pub(crate) enum ConvertTask {
     ToPlain,
     /// Back to the layout before the last conversion, or ends one that has not swapped yet.
     Back,
+    /// Keeps the collection in its former layout up to date.
+    Follow,
     /// Drops the collection in its former layout.
     Finish,
     /// Compares a collection with its copy, or with the one that is kept.
@@ -81,12 +86,16 @@ pub(crate) struct ConvertOptions<'a> {
 /// If the upstream cannot be reached.
 pub(crate) async fn run(config: &Config, options: ConvertOptions<'_>) -> anyhow::Result<ExitCode> {
     let stop = stopped_by_signals()?;
-    let name = concurrent_runs::own_name(SwapKind::ConvertPlain, options.namespace);
+    let only_reads = options.task == ConvertTask::Verify || options.is_dry_run;
+    let name = if only_reads {
+        READER.to_owned()
+    } else {
+        concurrent_runs::own_name(SwapKind::ConvertPlain, options.namespace)
+    };
     let client = upstream::named_client(&config.upstream, &name).await?;
     let mut findings = Findings::default();
     findings.extend(server::check(&client, config).await?);
-    let is_alone = options.task == ConvertTask::Verify || options.is_dry_run;
-    if !findings.failed() && !is_alone {
+    if !findings.failed() && !only_reads {
         let other = concurrent_runs::look(&client, SwapKind::ConvertPlain, options.namespace, &name).await;
         findings.extend(other);
     }
@@ -168,11 +177,14 @@ struct Conversion<'a> {
 impl<'a> Conversion<'a> {
     /// Copies, compares and swaps.
     async fn run(&mut self) -> Result<(), Halt> {
+        if self.changes.is_some() && self.record.phase == Phase::Copying {
+            self.fill().await?;
+            self.enter(Phase::Following).await?;
+        }
+        if self.record.is_way_back {
+            return self.keep_up().await;
+        }
         if self.changes.is_some() {
-            if self.record.phase == Phase::Copying {
-                self.fill().await?;
-                self.enter(Phase::Following).await?;
-            }
             self.converge().await?;
             self.compare_and_report().await?;
         }
@@ -180,7 +192,7 @@ impl<'a> Conversion<'a> {
             if self.changes.is_some() {
                 self.approach().await?;
             }
-            if self.swap_or_hold(Step::Swap).await? == Swapped::Yes {
+            if self.swap().await? == Swapped::Yes {
                 return Ok(());
             }
         }

@@ -62,7 +62,7 @@ impl Conversion<'_> {
 
     /// The copy's pages, if their items can be changed page by page.
     fn copy_pages(&self) -> Result<Option<CopyPages>, Halt> {
-        let (database, collection) = (&self.target.database, copy_name(&self.target.collection));
+        let (database, collection) = (&self.target.database, self.mirror.copy.collection.clone());
         let of = PagesOf {
             database,
             collection: &collection,

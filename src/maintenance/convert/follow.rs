@@ -3,18 +3,19 @@
 use std::time::{Duration, Instant};
 
 use bson::Timestamp;
+use futures_util::future::try_join;
+use tokio::time::timeout;
 
 use super::Conversion;
 use super::changes::{self, ChangeBatch, Progress};
 use super::ids::Ids;
 use super::mirror::AT_ONCE;
 use super::record::Phase;
-use super::swap_names::Step;
 use crate::maintenance::swap::Halt;
 
 /// Interval in which the position in the change stream is recorded.
 const RECORD_EVERY: Duration = Duration::from_secs(2);
-/// Interval in which changes are applied during a comparison. Changes of one page, and repeated changes of a
+/// Interval in which changes are applied if nothing waits for them. Changes of one page, and repeated changes of a
 /// document, cost as much as one.
 const APPLY_EVERY: Duration = Duration::from_secs(1);
 /// The longest time for which a document is refused by a unique index of the copy although no changes are
@@ -51,6 +52,17 @@ impl Conversion<'_> {
         self.last.max(self.opened)
     }
 
+    /// Applies changes until the run is stopped.
+    pub(super) async fn keep_up(&mut self) -> Result<(), Halt> {
+        self.catch_up_within(Deadline::NONE).await?;
+        self.say("the former collection is up to date; later changes are applied to it until this command is stopped");
+        while !self.stop.is_cancelled() {
+            self.follow_if_due().await?;
+            let _ = timeout(APPLY_EVERY, self.stop.cancelled()).await;
+        }
+        Ok(())
+    }
+
     /// Applies changes that have been made since some time.
     pub(super) async fn follow_if_due(&mut self) -> Result<(), Halt> {
         if self.applied.elapsed() >= APPLY_EVERY {
@@ -59,31 +71,40 @@ impl Conversion<'_> {
         Ok(())
     }
 
-    /// Applies the next changes.
+    /// Applies the pending changes, and reads the next ones meanwhile.
     pub(super) async fn follow(&mut self) -> Result<Progress, Halt> {
         if self.stop.is_cancelled() && !self.is_renamed {
             return Err(Halt::Stopped);
         }
+        let since = self.since();
         let Some(changes) = self.changes.as_mut().filter(|_| !self.is_renamed) else {
             return Ok(Progress::NoneLeft);
         };
-        let batch = changes.next().await?;
         let position = changes.position();
-        self.end_with(&batch).await?;
-        self.last = batch.last.or(self.last);
-        self.touched.extend(batch.ids.clone());
-        self.pending.extend(batch.ids);
         let pending = std::mem::take(&mut self.pending);
-        self.pending = self.mirror.apply(pending, self.since()).await?;
+        let (batch, refused) = try_join(changes.next(), self.mirror.apply(pending, since)).await?;
         self.applied = Instant::now();
         // A resumed run would not know the documents that are pending.
-        let may_record = self.pending.is_empty() && !self.is_renamed && self.record.phase == Phase::Following;
-        if may_record && self.recorded.elapsed() >= RECORD_EVERY {
+        let may_record = refused.is_empty() && self.record.phase == Phase::Following;
+        self.pending = refused;
+        self.end_with(&batch).await?;
+        if may_record && !self.is_renamed && self.recorded.elapsed() >= RECORD_EVERY {
             self.recorded = Instant::now();
             self.record.token = position;
             self.enter(self.record.phase).await?;
         }
+        self.last = batch.last.or(self.last);
+        self.touched.extend(batch.ids.clone());
+        self.pending.extend(batch.ids);
         Ok(batch.progress)
+    }
+
+    /// Applies the pending changes.
+    pub(super) async fn apply_pending(&mut self) -> Result<(), Halt> {
+        let pending = std::mem::take(&mut self.pending);
+        self.pending = self.mirror.apply(pending, self.since()).await?;
+        self.applied = Instant::now();
+        Ok(())
     }
 
     /// Takes note of the end of the stream. The event of an earlier swap that was given up is not the end:
@@ -109,6 +130,9 @@ impl Conversion<'_> {
         let mut refused_since = None;
         loop {
             let is_done = self.follow().await? == Progress::NoneLeft || self.last >= now;
+            if is_done {
+                self.apply_pending().await?;
+            }
             if is_done && self.pending.is_empty() {
                 return Ok(true);
             }
@@ -132,7 +156,7 @@ impl Conversion<'_> {
     /// Applies all changes that exist now, and holds writers for short times if they are faster.
     pub(super) async fn converge(&mut self) -> Result<(), Halt> {
         while !self.catch_up_within(self.patience()).await? {
-            Box::pin(self.swap_or_hold(Step::Hold)).await?;
+            Box::pin(self.hold()).await?;
         }
         Ok(())
     }

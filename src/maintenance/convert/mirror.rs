@@ -13,7 +13,7 @@ use crate::maintenance::swap::Halt;
 /// Documents that are read and written at once.
 pub(super) const AT_ONCE: usize = 500;
 /// Parts that are read or written at the same time.
-pub(super) const CONNECTIONS: usize = 4;
+pub(super) const CONNECTIONS: usize = 8;
 /// The size of documents after which no more are read before the changes are written.
 const MAX_BYTES: usize = 16 << 20;
 

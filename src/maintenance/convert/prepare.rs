@@ -47,7 +47,7 @@ impl Request<'_> {
         let subject = self.subject().await?;
         let record = Record::read(&subject.database, &subject.collection).await?;
         let record = match record {
-            Some(record) if self.may_write() && subject.may_be_swapped(&record).await? => {
+            Some(record) if self.may_write() && subject.may_be_frozen(&record).await? => {
                 let target = subject.target(&record.from, &record.to)?;
                 Some(recover(self.freezing(&target, &record.from), record, self.stop).await?)
             }
@@ -56,6 +56,7 @@ impl Request<'_> {
         match self.options.task {
             ConvertTask::ToShape | ConvertTask::ToPlain => self.convert(&subject, record, findings).await,
             ConvertTask::Back => self.back(&subject, record, findings).await,
+            ConvertTask::Follow => self.follow(&subject, record, findings).await,
             ConvertTask::Finish => self.finish(&subject, record, findings).await,
             ConvertTask::Verify => self.verify(&subject, record, findings).await,
         }
@@ -122,7 +123,7 @@ impl Request<'_> {
             return Err(Halt::Words("does not exist".to_owned()));
         };
         let (ended, record) = match record {
-            Some(record) if record.phase == Phase::Done => (Some(record), None),
+            Some(record) if record.is_done() => (Some(record), None),
             record => (None, record),
         };
         if let Some(record) = record {
@@ -143,7 +144,10 @@ impl Request<'_> {
         }
         let plan = Plan { from, to };
         if let Some(ended) = &ended {
-            let text = format!("ends the way back of the earlier conversion from {}", ended.from);
+            let text = format!(
+                "ends the way back of the earlier conversion from {}",
+                ended.kept().layout
+            );
             findings.add(&Finding::note(&subject.namespace, text));
         }
         let preflight = Preflight {
@@ -166,6 +170,7 @@ impl Request<'_> {
             copy: uuid_of(&described)?,
             had_images: has_images(&described),
             token: None,
+            is_way_back: false,
             from: plan.from,
             to: plan.to,
         };
@@ -210,13 +215,13 @@ impl Request<'_> {
         let Some(record) = record else {
             return Err(Halt::Words("there is no conversion to finish".to_owned()));
         };
-        if record.phase != Phase::Done {
+        if !record.is_done() {
             let words =
                 "the conversion is in progress; run `mongoshape convert` again to continue, or with --back to end it";
             return Err(Halt::Words(words.to_owned()));
         }
         self.drop_kept(subject, &record).await?;
-        let text = format!("the collection of {} was dropped", record.from);
+        let text = format!("the collection of {} was dropped", record.kept().layout);
         findings.add(&Finding::fine(&subject.namespace, text));
         Ok(())
     }
@@ -225,7 +230,11 @@ impl Request<'_> {
     async fn drop_kept(self, subject: &Subject, record: &Record) -> Result<(), Halt> {
         let target = subject.target(&record.from, &record.to)?;
         let by = self.freezing(&target, &record.from);
-        by.drop(&kept_name(&subject.collection), Some(&record.source)).await?;
+        by.drop(&kept_name(&subject.collection), Some(record.kept().uuid))
+            .await?;
+        if record.is_way_back {
+            subject.disable_images(record).await?;
+        }
         by.drop(&record_name(&subject.collection), None).await
     }
 
@@ -234,7 +243,7 @@ impl Request<'_> {
         let Some(record) = record else {
             return Err(Halt::Words("there is no conversion to undo".to_owned()));
         };
-        if record.phase != Phase::Done {
+        if !record.is_done() {
             let target = subject.target(&record.from, &record.to)?;
             let by = self.freezing(&target, &record.from);
             by.drop(&copy_name(&subject.collection), record.known_copy()).await?;
@@ -242,10 +251,7 @@ impl Request<'_> {
                 // A way back that was killed before it renamed the kept collection.
                 by.drop(&kept_name(&subject.collection), Some(copy)).await?;
             }
-            if !record.from.is_plain() && !record.had_images {
-                let images = doc! { "collMod": &subject.collection, IMAGES: { "enabled": false } };
-                subject.database.run_command(images).await?;
-            }
+            subject.disable_images(&record).await?;
             by.drop(&record_name(&subject.collection), None).await?;
             findings.add(&Finding::fine(
                 &subject.namespace,
@@ -253,28 +259,31 @@ impl Request<'_> {
             ));
             return Ok(());
         }
-        let Some(described) = description(&subject.database, &subject.collection).await? else {
-            return Err(Halt::Words("does not exist".to_owned()));
-        };
         let back = Record {
-            phase: Phase::Copying,
-            from: record.to,
-            to: record.from,
-            source: uuid_of(&described)?,
-            copy: record.source,
-            had_images: has_images(&described),
-            token: None,
+            is_way_back: false,
+            ..subject.way_back(record).await?
         };
         back.write(&subject.database, &subject.collection).await?;
         self.go_on(subject, back, findings).await
+    }
+
+    /// Keeps the collection in its former layout up to date, until the run is stopped.
+    async fn follow(self, subject: &Subject, record: Option<Record>, findings: &mut Findings) -> Result<(), Halt> {
+        let Some(record) = record.filter(Record::is_done) else {
+            let words = "no former collection is kept; `--follow` is for the time after a conversion";
+            return Err(Halt::Words(words.to_owned()));
+        };
+        let record = subject.way_back(record).await?;
+        record.write(&subject.database, &subject.collection).await?;
+        self.start(subject, record, Start::WithTheCopy, findings).await
     }
 
     async fn verify(self, subject: &Subject, record: Option<Record>, findings: &mut Findings) -> Result<(), Halt> {
         let Some(record) = record else {
             return Err(Halt::Words("there is no conversion to verify".to_owned()));
         };
-        let (plan, copy) = if record.phase == Phase::Done {
-            let (from, to) = (record.to.clone(), record.from.clone());
+        let (plan, copy) = if record.is_done() {
+            let (from, to) = (record.current().clone(), record.kept().layout.clone());
             (Plan { from, to }, kept_name(&subject.collection))
         } else {
             let (from, to) = (record.from.clone(), record.to.clone());
@@ -296,7 +305,11 @@ impl Request<'_> {
             from: record.from.clone(),
             to: record.to.clone(),
         };
-        let copy = copy_name(&subject.collection);
+        let copy = if record.is_way_back {
+            kept_name(&subject.collection)
+        } else {
+            copy_name(&subject.collection)
+        };
         let target = subject.target(&plan.from, &plan.to)?;
         let proxy = self.proxy(subject, &plan, &copy).await?;
         let mirror = subject.mirror(&proxy, &plan, &copy);
@@ -309,6 +322,9 @@ impl Request<'_> {
         drop(conversion);
         proxy.stop().await;
         done?;
+        if record.is_way_back {
+            return Ok(());
+        }
         let text = format!("converted: contains {} now", plan.to);
         findings.add(&Finding::fine(&subject.namespace, text));
         findings.add(&record.finding(&subject.namespace, &subject.collection));
@@ -382,12 +398,51 @@ impl Request<'_> {
 }
 
 impl Subject {
-    /// Whether a killed run has begun to swap. A late command may have overwritten its record.
-    async fn may_be_swapped(&self, record: &Record) -> Result<bool, Halt> {
-        if matches!(record.phase, Phase::Swapping | Phase::Done) {
-            return Ok(record.phase == Phase::Swapping);
+    /// Whether a killed run has held writers, or has begun to swap. A late command may have overwritten its record.
+    async fn may_be_frozen(&self, record: &Record) -> Result<bool, Halt> {
+        if record.is_done() || matches!(record.phase, Phase::Holding | Phase::Swapping) {
+            return Ok(!record.is_done());
         }
         Ok(uuid_named(&self.database, &self.collection).await?.as_ref() != Some(&record.source))
+    }
+
+    /// The record of the way back of a conversion.
+    async fn way_back(&self, record: Record) -> Result<Record, Halt> {
+        let Some(described) = description(&self.database, &self.collection).await? else {
+            return Err(Halt::Words("does not exist".to_owned()));
+        };
+        let source = uuid_of(&described)?;
+        if record.is_way_back && record.source == source {
+            return Ok(record);
+        }
+        if record.is_way_back {
+            // `compact` has replaced the collection.
+            return Ok(Record {
+                phase: Phase::Copying,
+                source,
+                token: None,
+                ..record
+            });
+        }
+        Ok(Record {
+            phase: Phase::Copying,
+            from: record.to,
+            to: record.from,
+            source,
+            copy: record.source,
+            had_images: has_images(&described),
+            token: None,
+            is_way_back: true,
+        })
+    }
+
+    /// Ends the storage of images that the conversion has enabled.
+    async fn disable_images(&self, record: &Record) -> Result<(), Halt> {
+        if !record.from.is_plain() && !record.had_images {
+            let images = doc! { "collMod": &self.collection, IMAGES: { "enabled": false } };
+            self.database.run_command(images).await?;
+        }
+        Ok(())
     }
 
     /// The collection with the shape of its pages, or of those that it will have.

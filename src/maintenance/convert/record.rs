@@ -17,15 +17,18 @@ pub(super) enum Phase {
     Copying,
     /// The copy contains everything, and changes are applied to it.
     Following,
+    /// Writers are held while changes are applied.
+    Holding,
     /// The collections may have been renamed.
     Swapping,
     /// The copy has the collection's name.
     Done,
 }
 
-const PHASES: [(Phase, &str); 4] = [
+const PHASES: [(Phase, &str); 5] = [
     (Phase::Copying, "copying"),
     (Phase::Following, "following"),
+    (Phase::Holding, "holding"),
     (Phase::Swapping, "swapping"),
     (Phase::Done, "done"),
 ];
@@ -37,6 +40,13 @@ impl Phase {
             .find(|(phase, _)| *phase == self)
             .map_or("", |(_, text)| text)
     }
+}
+
+/// The collection in its former layout.
+#[derive(Clone, Copy)]
+pub(super) struct Kept<'a> {
+    pub(super) layout: &'a Layout,
+    pub(super) uuid: &'a Binary,
 }
 
 /// The record.
@@ -53,9 +63,32 @@ pub(super) struct Record {
     pub(super) had_images: bool,
     /// The position in the change stream up to which the copy contains all changes.
     pub(super) token: Option<ResumeToken>,
+    /// Whether the copy is the collection that an earlier conversion has kept. `phase` is never later than
+    /// [`Phase::Following`] then.
+    pub(super) is_way_back: bool,
 }
 
 impl Record {
+    /// Whether the last conversion has swapped, so that the collection in its former layout is kept.
+    pub(super) fn is_done(&self) -> bool {
+        self.phase == Phase::Done || self.is_way_back
+    }
+
+    /// The layout and the UUID of the collection that is kept after a swap.
+    pub(super) fn kept(&self) -> Kept<'_> {
+        let (layout, uuid) = if self.is_way_back {
+            (&self.to, &self.copy)
+        } else {
+            (&self.from, &self.source)
+        };
+        Kept { layout, uuid }
+    }
+
+    /// The layout that the collection has after a swap.
+    pub(super) fn current(&self) -> &Layout {
+        if self.is_way_back { &self.from } else { &self.to }
+    }
+
     /// The UUID of the copy. `None`: a copy may have been created, but its UUID was not recorded.
     pub(super) fn known_copy(&self) -> Option<&Binary> {
         (self.copy != self.source).then_some(&self.copy)
@@ -94,30 +127,33 @@ impl Record {
             token: found
                 .get("token")
                 .and_then(|token| bson::deserialize_from_bson(token.clone()).ok()),
+            is_way_back: found.get_bool("is_way_back").unwrap_or_default(),
         }))
     }
 
     /// The state of the conversion, and the commands that continue or end it.
     pub(super) fn finding(&self, namespace: &str, collection: &str) -> Finding {
         let direction = format!("a conversion from {} to {}", self.from, self.to);
-        match self.phase {
+        let phase = if self.is_way_back { Phase::Done } else { self.phase };
+        match phase {
             Phase::Copying | Phase::Following => {
                 let text = format!(
                     "{direction} is in progress, or was stopped; `mongoshape convert` continues it, and `mongoshape convert --back` ends it"
                 );
                 Finding::note(namespace, text)
             }
-            Phase::Swapping => {
+            Phase::Holding | Phase::Swapping => {
                 let text = format!(
-                    "{direction} swaps the collections, or was stopped meanwhile: commands may wait or fail until `mongoshape convert` runs \
+                    "{direction} holds writers or swaps the collections, or was stopped meanwhile: commands may wait or fail until `mongoshape convert` runs \
                      again"
                 );
                 Finding::warning(namespace, text)
             }
             Phase::Done => {
                 let text = format!(
-                    "the former collection of {} is kept as {}; `mongoshape convert --back` returns to its layout, and `--finish` drops it",
-                    self.from,
+                    "the former collection of {} is kept as {}; `mongoshape convert --back` returns to its layout, `--follow` applies later \
+                     writes to it, and `--finish` drops it",
+                    self.kept().layout,
                     kept_name(collection)
                 );
                 Finding::note(namespace, text)
@@ -134,6 +170,7 @@ impl Record {
         let fields = doc! {
             "phase": self.phase.text(), "from": self.from.record(), "to": self.to.record(), "source": &self.source,
             "copy": &self.copy, "had_images": self.had_images, "token": token,
+            "is_way_back": self.is_way_back,
         };
         let command = doc! {
             "update": record_name(collection),

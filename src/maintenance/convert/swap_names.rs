@@ -17,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::Conversion;
 use super::changes::{self, Progress};
-use super::follow::Deadline;
 use super::record::{Phase, Record};
 use crate::command::collection::IMAGES;
 use crate::maintenance::swap::{CollectionRename, Freezing, Frozen, Halt, placeholder, uuid_of};
@@ -27,24 +26,12 @@ use crate::pattern::bucket::conversion::{copy_name, kept_name};
 /// The longest wait for the event of the rename.
 const MAX_DRAIN: Duration = Duration::from_secs(10);
 
-/// The longest time for which changes are applied and compared while writers wait. If more are left, the
-/// writers go on, and the swap is tried again later.
-const MAX_WAIT: Duration = Duration::from_millis(600);
-
-/// What is done while writers are held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Changes are applied, and the names are swapped if none are left.
-    Swap,
-    /// Changes are applied.
-    Hold,
-}
-
 /// The result of a swap that has not failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Swapped {
     Yes,
-    /// The remaining changes were not applied in time. The collection is as before.
+    /// The remaining changes were not applied in time. The collection is as before, and the swap is tried
+    /// again later.
     TooManyChanges,
 }
 
@@ -55,33 +42,16 @@ async fn has_begun(by: Freezing<'_>, uuid: &Binary) -> Result<bool, Halt> {
 }
 
 impl Conversion<'_> {
-    /// Holds writers, applies changes, and swaps the names if none are left. If this fails, the collection is
-    /// as before.
-    pub(super) async fn swap_or_hold(&mut self, step: Step) -> Result<Swapped, Halt> {
-        let by = self.by();
-        let Some(described) = description(&by.target.database, &by.target.collection).await? else {
-            return Err(Halt::Words("another program dropped it".to_owned()));
-        };
-        self.enter(Phase::Swapping).await?;
-        let frozen = Frozen::fence(by, &described, self.stop).await;
-        let frozen = match frozen {
-            Ok(frozen) => frozen,
-            Err(halt) => {
-                self.enter(Phase::Following).await?;
-                return Err(halt);
-            }
-        };
+    /// Swaps the names, if few changes are left. If this fails, the collection is as before.
+    pub(super) async fn swap(&mut self) -> Result<Swapped, Halt> {
+        let frozen = self.fence(Phase::Swapping).await?;
+        let by = frozen.by();
         let begun = Instant::now();
-        match self.swap_fenced(&frozen, step).await {
+        match self.swap_fenced(&frozen).await {
             Ok(Swapped::Yes) => {}
             Ok(Swapped::TooManyChanges) => {
                 placeholder::clear(by, &kept_name(&by.target.collection)).await?;
-                frozen.thaw().await?;
-                if self.holds == 0 {
-                    self.say("writers are faster than their changes are applied: they are held for short times");
-                }
-                self.holds += 1;
-                self.enter(Phase::Following).await?;
+                self.release(&frozen).await?;
                 return Ok(Swapped::TooManyChanges);
             }
             Err(halt) => {
@@ -98,7 +68,7 @@ impl Conversion<'_> {
         Ok(Swapped::Yes)
     }
 
-    async fn swap_fenced(&mut self, frozen: &Frozen<'_>, step: Step) -> Result<Swapped, Halt> {
+    async fn swap_fenced(&mut self, frozen: &Frozen<'_>) -> Result<Swapped, Halt> {
         let by = frozen.by();
         let place = placeholder::keep(by, &kept_name(&by.target.collection)).await?;
         frozen.freeze(self.stop).await?;
@@ -106,16 +76,7 @@ impl Conversion<'_> {
             self.fill().await?;
             self.compare_and_report().await?;
         }
-        let deadline = if self.may_hold {
-            Deadline::after(MAX_WAIT)
-        } else {
-            Deadline::NONE
-        };
-        if step == Step::Hold {
-            self.catch_up_within(deadline).await?;
-            return Ok(Swapped::TooManyChanges);
-        }
-        if !self.compare_touched(deadline).await? {
+        if !self.compare_touched(self.longest_hold()).await? {
             return Ok(Swapped::TooManyChanges);
         }
         if self.mirror.source.indexes().await? != self.indexes {
@@ -174,6 +135,7 @@ impl Conversion<'_> {
                 return Err(Halt::Words("its last changes did not arrive".to_owned()));
             }
         }
+        self.apply_pending().await?;
         if self.pending.is_empty() {
             return Ok(());
         }
@@ -343,14 +305,19 @@ pub(super) async fn recover(by: Freezing<'_>, mut record: Record, stop: &Cancell
         must_be_swapped(by, &record).await?;
         record.phase = Phase::Done;
     } else {
+        let is_held = record.phase == Phase::Holding && !has_begun(by, &record.source).await?;
         give_name_back(by, &record.source).await?;
-        drop_copy(by, &record).await?;
+        if is_held {
+            record.phase = Phase::Following;
+        } else {
+            drop_copy(by, &record).await?;
+            record.phase = Phase::Copying;
+            record.token = None;
+        }
         let Some(described) = description(&target.database, &target.collection).await? else {
             return Err(Halt::Words("another program dropped it".to_owned()));
         };
         Frozen::fence(by, &described, stop).await?.thaw().await?;
-        record.phase = Phase::Copying;
-        record.token = None;
     }
     record.write(&target.database, &target.collection).await?;
     Ok(record)

@@ -1,8 +1,12 @@
 //! Conversions that are refused, ended, taken back, or done on a standalone.
 
-use anyhow::Result;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
 use bson::{Document, doc};
 use proto_tests::{ItemIds, Shape, mongod};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::fixture::{COLLECTION, COPY, Fixture, KEPT, RECORD, document, sorted_fields, with_time};
 
@@ -110,6 +114,73 @@ fn the_way_back_has_all_later_writes() -> Result<()> {
     fixture.convert(&["--finish"])?;
     assert_eq!(fixture.collections()?, [COLLECTION]);
     Ok(())
+}
+
+/// Waits until the former collection is up to date, and stops the run that applies changes to it.
+fn end_when_equal(fixture: &Fixture, mut run: Child) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let (mut is_equal, mut printed) = (false, String::new());
+    while !is_equal && Instant::now() < deadline && run.try_wait()?.is_none() {
+        (is_equal, printed) = fixture.try_verb("verify", &[])?;
+    }
+    let has_ended = kill_process(Pid::from_child(&run), Signal::TERM).is_err();
+    let output = run.wait_with_output()?;
+    ensure!(
+        is_equal && !has_ended && output.status.success(),
+        "{printed}{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}
+
+#[test]
+fn the_former_collection_follows_later_writes() -> Result<()> {
+    let mut fixture = Fixture::with(mongod::shared_replica_set(), with_time(), &documents(500))?;
+    assert!(
+        fixture
+            .convert_refused(&["--follow"])?
+            .contains("no former collection is kept")
+    );
+    fixture.convert(&[])?;
+    let write = |fixture: &mut Fixture, id: &str| {
+        fixture.run(doc! { "insert": COLLECTION, "documents": [{ "_id": id, "k": 1, "n": 1000 }] })?;
+        fixture.run(doc! { "delete": COLLECTION, "deletes": [{ "q": { "n": id.len() as i64 }, "limit": 1 }] })?;
+        let update = doc! { "q": { "n": { "$gt": 300 } }, "u": { "$inc": { "n": 1 } }, "multi": true };
+        fixture.run(doc! { "update": COLLECTION, "updates": [update] })
+    };
+    write(&mut fixture, "before")?;
+    for id in ["meanwhile", "in the second run"] {
+        let run = fixture.start_convert(&["--follow"])?;
+        write(&mut fixture, id)?;
+        end_when_equal(&fixture, run)?;
+    }
+    let output = fixture.proxy.run_with("check", &[])?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        printed.contains("the former collection of plain documents is kept"),
+        "{printed}"
+    );
+    write(&mut fixture, "afterwards, at last")?;
+    let expected = fixture.items()?;
+    let printed = fixture.convert(&["--back"])?;
+    assert!(!printed.contains("copied"), "{printed}");
+    assert_eq!(sorted_fields(fixture.stored(COLLECTION)?), expected);
+    Ok(())
+}
+
+#[test]
+fn the_end_of_the_way_back_ends_the_storage_of_images() -> Result<()> {
+    let mut fixture = Fixture::with(mongod::shared_replica_set(), with_time(), &documents(100))?;
+    fixture.convert(&[])?;
+    let run = fixture.start_convert(&["--follow"])?;
+    fixture.run(doc! { "insert": COLLECTION, "documents": [{ "_id": "new", "k": 1 }] })?;
+    end_when_equal(&fixture, run)?;
+    fixture.convert(&["--finish"])?;
+    assert_eq!(fixture.collections()?, [COLLECTION]);
+    let listed = fixture.past(doc! { "listCollections": 1, "filter": { "name": COLLECTION } })?;
+    assert!(!listed.to_string().contains("\"enabled\": true"), "{listed}");
+    fixture.check_pages()
 }
 
 #[test]

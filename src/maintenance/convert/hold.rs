@@ -1,0 +1,58 @@
+//! Holds writers that are faster than their changes are applied.
+
+use std::time::Duration;
+
+use super::Conversion;
+use super::follow::Deadline;
+use super::record::Phase;
+use crate::maintenance::swap::{Frozen, Halt};
+use crate::maintenance::upstream::description;
+
+/// The longest time for which changes are applied while writers wait.
+const MAX_WAIT: Duration = Duration::from_millis(600);
+
+impl<'a> Conversion<'a> {
+    /// Applies changes while writers wait.
+    pub(super) async fn hold(&mut self) -> Result<(), Halt> {
+        let frozen = self.fence(Phase::Holding).await?;
+        let applied = match frozen.freeze(self.stop).await {
+            Ok(()) => self.catch_up_within(self.longest_hold()).await,
+            Err(halt) => Err(halt),
+        };
+        self.release(&frozen).await?;
+        applied.map(drop)
+    }
+
+    /// Records the phase, and prepares to freeze the collection.
+    pub(super) async fn fence(&mut self, phase: Phase) -> Result<Frozen<'a>, Halt> {
+        let by = self.by();
+        let Some(described) = description(&by.target.database, &by.target.collection).await? else {
+            return Err(Halt::Words("another program dropped it".to_owned()));
+        };
+        self.enter(phase).await?;
+        let fenced = Frozen::fence(by, &described, self.stop).await;
+        if fenced.is_err() {
+            self.enter(Phase::Following).await?;
+        }
+        fenced
+    }
+
+    /// Lets writers go on.
+    pub(super) async fn release(&mut self, frozen: &Frozen<'_>) -> Result<(), Halt> {
+        frozen.thaw().await?;
+        if self.holds == 0 {
+            self.say("writers are faster than their changes are applied: they are held for short times");
+        }
+        self.holds += 1;
+        self.enter(Phase::Following).await
+    }
+
+    /// The time for which writers may wait. Other writers than clients of proxies would get an error.
+    pub(super) fn longest_hold(&self) -> Deadline {
+        if self.may_hold {
+            Deadline::after(MAX_WAIT)
+        } else {
+            Deadline::NONE
+        }
+    }
+}
