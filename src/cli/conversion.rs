@@ -1,9 +1,11 @@
 //! The arguments of `convert` and `verify`.
 
-use clap::{Args, ValueEnum};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum, value_parser};
 
 use super::ConfigFile;
-use crate::maintenance::convert::{ConvertOptions, ConvertTask, MissingFields};
+use crate::maintenance::convert::{ConvertOptions, ConvertTask, MissingFields, PaceLimits};
 
 #[derive(Debug, Args)]
 #[group(id = "task", multiple = false)]
@@ -42,9 +44,37 @@ pub(super) struct Convert {
     /// no change streams.
     #[arg(long)]
     offline: bool,
-    /// Reads all documents and reports what would be refused. Writes nothing.
+    /// Reads all documents and reports what would be refused, and what time and room the copy needs. Writes
+    /// nothing.
     #[arg(long, conflicts_with_all = ["back", "finish"])]
     dry_run: bool,
+    #[command(flatten)]
+    pace: Pace,
+}
+
+#[derive(Debug, Args)]
+struct Pace {
+    /// The most documents that are copied or compared in a second. Default: no limit. Changes of applications
+    /// are applied without a limit.
+    #[arg(long, value_name = "DOCUMENTS_PER_SECOND", value_parser = value_parser!(u32).range(1..=1_000_000))]
+    max_rate: Option<u32>,
+    /// Copying pauses while a secondary of the replica set is more seconds behind the primary. Requires the
+    /// right `replSetGetStatus`; without it there is no limit.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = value_parser!(u32).range(1..=86_400))]
+    max_lag: u32,
+    /// Copying pauses while the median of the last five small reads takes more milliseconds.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 100, value_parser = value_parser!(u32).range(1..=60_000))]
+    max_latency: u32,
+}
+
+impl Pace {
+    fn limits(&self) -> PaceLimits {
+        PaceLimits {
+            max_rate: self.max_rate,
+            max_lag: Some(Duration::from_secs(self.max_lag.into())),
+            max_latency: Some(Duration::from_millis(self.max_latency.into())),
+        }
+    }
 }
 
 impl Convert {
@@ -59,6 +89,7 @@ impl Convert {
             } else {
                 MissingFields::Refused
             },
+            pace: self.pace.limits(),
         }
     }
 
@@ -92,6 +123,7 @@ impl Verify {
             is_offline: false,
             is_dry_run: false,
             missing: MissingFields::Refused,
+            pace: PaceLimits::default(),
         }
     }
 }

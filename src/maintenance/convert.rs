@@ -9,16 +9,22 @@
 mod changes;
 mod checksum;
 mod definition;
+mod estimate;
 mod fill;
 mod follow;
 mod ids;
 mod layout;
 mod mirror;
+mod observe;
+mod pace;
 mod preflight;
 mod prepare;
+mod progress;
 mod record;
+mod screen;
 mod side;
 mod swap_names;
+mod throttle;
 mod verify;
 
 use std::process::ExitCode;
@@ -32,8 +38,12 @@ use tokio_util::sync::CancellationToken;
 use self::changes::Changes;
 use self::ids::Ids;
 use self::mirror::Mirror;
+use self::observe::Observer;
+pub(crate) use self::pace::PaceLimits;
+use self::progress::Stage;
 use self::record::{Phase, Record};
 use self::swap_names::{Step, Swapped};
+use self::throttle::Throttle;
 use super::check::server;
 use super::compact::stopped_by_signals;
 use super::finding::{Finding, Findings};
@@ -72,6 +82,7 @@ pub(crate) struct ConvertOptions<'a> {
     pub(crate) is_dry_run: bool,
     /// The handling of fields of the shape that no plain document has.
     pub(crate) missing: MissingFields,
+    pub(crate) pace: PaceLimits,
 }
 
 /// Converts a collection and prints the result.
@@ -158,6 +169,8 @@ struct Conversion<'a> {
     /// The number of documents at the last comparison.
     compared: u64,
     recorded: Instant,
+    observer: Observer,
+    throttle: Throttle,
     findings: &'a mut Findings,
     stop: &'a CancellationToken,
 }
@@ -170,13 +183,16 @@ impl<'a> Conversion<'a> {
                 self.fill().await?;
                 self.enter(Phase::Following).await?;
             }
+            self.begin(Stage::Following).await;
             self.converge().await?;
             self.compare_and_report().await?;
         }
         loop {
             if self.changes.is_some() {
+                self.begin(Stage::Following).await;
                 self.approach().await?;
             }
+            self.begin(Stage::Swapping).await;
             if self.swap_or_hold(Step::Swap).await? == Swapped::Yes {
                 return Ok(());
             }
@@ -196,7 +212,8 @@ impl<'a> Conversion<'a> {
     }
 
     fn report(&mut self, reported: &mut Instant, text: String) {
-        if reported.elapsed() >= REPORT_EVERY {
+        let has_bar = self.observer.screen.bar().is_some();
+        if !has_bar && reported.elapsed() >= REPORT_EVERY {
             *reported = Instant::now();
             self.say(text);
         }

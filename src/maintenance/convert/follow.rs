@@ -71,6 +71,7 @@ impl Conversion<'_> {
             self.record.token = position;
             self.enter(self.record.phase).await?;
         }
+        self.note_applied(batch.progress).await;
         Ok(batch.progress)
     }
 

@@ -10,10 +10,12 @@ use super::definition::Start;
 use super::ids::Ids;
 use super::layout::{Layout, PagesOf};
 use super::mirror::Mirror;
+use super::observe::Observer;
 use super::preflight::Preflight;
 use super::record::{Phase, Record};
 use super::side::Side;
 use super::swap_names::recover;
+use super::throttle::Throttle;
 use super::{Conversion, ConvertTask, Request};
 use crate::command::collection::IMAGES;
 use crate::command::namespace::Namespace;
@@ -284,7 +286,9 @@ impl Request<'_> {
         let proxy = self.proxy(subject, &plan, &copy).await?;
         let mirror = subject.mirror(&proxy, &plan, &copy);
         let mut conversion = self.conversion(&target, mirror, record, findings);
+        conversion.expect_documents().await;
         let compared = conversion.compare().await;
+        drop(conversion);
         proxy.stop().await;
         findings.extend(compared?.findings(&subject.namespace));
         Ok(())
@@ -299,8 +303,10 @@ impl Request<'_> {
         let copy = copy_name(&subject.collection);
         let target = subject.target(&plan.from, &plan.to)?;
         let proxy = self.proxy(subject, &plan, &copy).await?;
-        let mirror = subject.mirror(&proxy, &plan, &copy);
+        let mut mirror = subject.mirror(&proxy, &plan, &copy);
+        mirror.source.batch_size = self.options.pace.scanned();
         let mut conversion = self.conversion(&target, mirror, record, findings);
+        conversion.expect_documents().await;
         let mut done = conversion.prepare(start, !self.options.is_offline).await;
         if done.is_ok() {
             done = conversion.run().await;
@@ -333,6 +339,8 @@ impl Request<'_> {
         Self: 'c,
     {
         let may_hold = self.may_hold(&record);
+        let observer = Observer::new(self.options.task != ConvertTask::Verify);
+        findings.share_terminal(observer.screen.bar());
         Conversion {
             client: self.client,
             target,
@@ -352,6 +360,8 @@ impl Request<'_> {
             last: None,
             compared: 0,
             recorded: Instant::now(),
+            observer,
+            throttle: Throttle::new(self.options.pace),
             findings,
             stop: self.stop,
         }
@@ -429,6 +439,7 @@ impl Subject {
             is_plain,
             is_replicated: self.is_replicated,
             uuid: None,
+            batch_size: None,
         }
     }
 }
