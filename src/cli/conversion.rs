@@ -56,23 +56,23 @@ pub(super) struct Convert {
 struct Pace {
     /// The most documents that are copied or compared in a second. Default: no limit. Changes of applications
     /// are applied without a limit.
-    #[arg(long, value_name = "DOCUMENTS_PER_SECOND", value_parser = value_parser!(u32).range(1..=1_000_000))]
-    max_rate: Option<u32>,
+    #[arg(long = "max-rate", value_name = "DOCUMENTS_PER_SECOND", allow_negative_numbers = true, value_parser = value_parser!(u32).range(1..=1_000_000))]
+    rate: Option<u32>,
     /// Copying pauses while a secondary of the replica set is more seconds behind the primary. Requires the
     /// right `replSetGetStatus`; without it there is no limit.
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = value_parser!(u32).range(1..=86_400))]
-    max_lag: u32,
+    #[arg(long = "max-lag", value_name = "SECONDS", allow_negative_numbers = true, default_value_t = 10, value_parser = value_parser!(u32).range(1..=86_400))]
+    lag: u32,
     /// Copying pauses while the median of the last five small reads takes more milliseconds.
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = 100, value_parser = value_parser!(u32).range(1..=60_000))]
-    max_latency: u32,
+    #[arg(long = "max-latency", value_name = "MILLISECONDS", allow_negative_numbers = true, default_value_t = 100, value_parser = value_parser!(u32).range(1..=60_000))]
+    latency: u32,
 }
 
 impl Pace {
     fn limits(&self) -> PaceLimits {
         PaceLimits {
-            max_rate: self.max_rate,
-            max_lag: Some(Duration::from_secs(self.max_lag.into())),
-            max_latency: Some(Duration::from_millis(self.max_latency.into())),
+            rate: self.rate,
+            lag: Some(Duration::from_secs(self.lag.into())),
+            latency: Some(Duration::from_millis(self.latency.into())),
         }
     }
 }

@@ -16,15 +16,17 @@ mod ids;
 mod layout;
 mod mirror;
 mod observe;
+mod observer;
 mod pace;
+mod pauses;
 mod preflight;
 mod prepare;
 mod progress;
 mod record;
 mod screen;
 mod side;
+mod status;
 mod swap_names;
-mod throttle;
 mod verify;
 
 use std::process::ExitCode;
@@ -38,12 +40,13 @@ use tokio_util::sync::CancellationToken;
 use self::changes::Changes;
 use self::ids::Ids;
 use self::mirror::Mirror;
-use self::observe::Observer;
+use self::observer::RunObserver;
 pub(crate) use self::pace::PaceLimits;
+use self::pace::throttle::Throttle;
 use self::progress::Stage;
 use self::record::{Phase, Record};
+pub(crate) use self::status::{ConversionFigures, ConversionStage, ConversionStatus, status};
 use self::swap_names::{Step, Swapped};
-use self::throttle::Throttle;
 use super::check::server;
 use super::compact::stopped_by_signals;
 use super::finding::{Finding, Findings};
@@ -169,7 +172,7 @@ struct Conversion<'a> {
     /// The number of documents at the last comparison.
     compared: u64,
     recorded: Instant,
-    observer: Observer,
+    observer: RunObserver,
     throttle: Throttle,
     findings: &'a mut Findings,
     stop: &'a CancellationToken,

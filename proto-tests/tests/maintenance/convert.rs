@@ -4,5 +4,6 @@ mod directions;
 mod ended;
 mod fixture;
 mod kills;
+mod progress;
 mod while_clients_write;
 mod writers;

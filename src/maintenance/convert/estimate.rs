@@ -82,7 +82,7 @@ pub(super) async fn reading_time(database: &Database, collection: &str, count: u
 }
 
 /// The estimate of a dry run.
-pub(super) struct DryRun {
+pub(super) struct CopyEstimate {
     pub(super) size: StoredSize,
     /// The time for reading all documents.
     pub(super) reading: Duration,
@@ -93,10 +93,10 @@ pub(super) struct DryRun {
     pub(super) limits: PaceLimits,
 }
 
-impl DryRun {
+impl CopyEstimate {
     /// The texts for the operator.
     pub(super) fn texts(&self) -> [String; 2] {
-        let least = match self.limits.max_rate {
+        let least = match self.limits.rate {
             Some(rate) if rate > 0 => self.reading.max(Duration::from_secs(self.documents / u64::from(rate))),
             _ => self.reading,
         };
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_dry_run_tells_time_and_room() {
-        let mut estimate = DryRun {
+        let mut estimate = CopyEstimate {
             size: StoredSize {
                 count: 10,
                 bytes: (3 << 20) + 1,
@@ -164,7 +164,7 @@ mod tests {
         );
         let expected = "the copy needs at most 4 MiB for documents, before compression, and about 1 MiB for indexes";
         assert_eq!(room, expected);
-        estimate.limits.max_rate = Some(10);
+        estimate.limits.rate = Some(10);
         estimate.is_to_pages = false;
         let [time, room] = estimate.texts();
         assert!(time.starts_with("reading 1000 documents takes 100 s, "), "{time}");

@@ -8,40 +8,14 @@ use tokio::time::timeout;
 use super::Conversion;
 use super::changes::{self, Progress};
 use super::estimate;
-use super::progress::{LastComparison, RunProgress, Stage};
+use super::progress::{LastComparison, Stage};
 use super::record::Phase;
-use super::screen::Screen;
 use crate::pattern::bucket::conversion::record_name;
 
 /// Interval in which the progress is recorded.
 const RECORD_EVERY: Duration = Duration::from_secs(2);
 /// The longest time that recording takes. A slow server must not delay the conversion.
 const MAX_RECORDING: Duration = Duration::from_millis(500);
-
-/// The progress of a run, and where it is shown.
-pub(super) struct Observer {
-    pub(super) progress: RunProgress,
-    pub(super) screen: Screen,
-    /// Whether the record of the conversion gets the progress.
-    is_recorded: bool,
-    recorded: Instant,
-    /// When no changes were left. `None`: some are.
-    caught_up: Option<Instant>,
-}
-
-impl Observer {
-    /// `is_recorded`: whether the record of the conversion gets the progress.
-    pub(super) fn new(is_recorded: bool) -> Self {
-        let now = Instant::now();
-        Self {
-            progress: RunProgress::new(now),
-            screen: Screen::open(),
-            is_recorded,
-            recorded: now,
-            caught_up: None,
-        }
-    }
-}
 
 impl Conversion<'_> {
     /// Estimates the number of documents.

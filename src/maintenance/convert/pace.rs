@@ -1,6 +1,7 @@
-//! The limits of a conversion's pace, as pure rules. [`probe`] measures, and `throttle` pauses.
+//! The limits of a conversion's pace, as pure rules. [`probe`] measures.
 
-pub(super) mod probe;
+mod probe;
+pub(super) mod throttle;
 
 use std::fmt;
 use std::time::Duration;
@@ -17,12 +18,12 @@ const PRIMARY: i64 = 1;
 /// The limits that the operator gives.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PaceLimits {
-    /// Documents per second that are copied or compared. `None`: no limit.
-    pub(crate) max_rate: Option<u32>,
+    /// The most documents per second that are copied or compared. `None`: no limit.
+    pub(crate) rate: Option<u32>,
     /// The greatest lag of a secondary while documents are copied. `None`: no limit.
-    pub(crate) max_lag: Option<Duration>,
+    pub(crate) lag: Option<Duration>,
     /// The greatest median duration of a small read while documents are copied. `None`: no limit.
-    pub(crate) max_latency: Option<Duration>,
+    pub(crate) latency: Option<Duration>,
 }
 
 /// What was measured of the server. `None`: it is not known.
@@ -61,12 +62,12 @@ impl fmt::Display for Hindrance {
 impl PaceLimits {
     /// The limit that the server's load exceeds. `None`: documents may be copied.
     pub(super) fn exceeded(&self, load: Load) -> Option<Hindrance> {
-        if let (Some(is), Some(most)) = (load.lag, self.max_lag)
+        if let (Some(is), Some(most)) = (load.lag, self.lag)
             && is > most
         {
             return Some(Hindrance::Lag { is, most });
         }
-        if let (Some(is), Some(most)) = (load.latency, self.max_latency)
+        if let (Some(is), Some(most)) = (load.latency, self.latency)
             && is > most
         {
             return Some(Hindrance::Latency { is, most });
@@ -76,7 +77,7 @@ impl PaceLimits {
 
     /// The pause after a batch that took this time, so that the rate is not exceeded.
     pub(super) fn pause(&self, documents: usize, took: Duration) -> Duration {
-        let Some(rate) = self.max_rate.filter(|rate| *rate > 0) else {
+        let Some(rate) = self.rate.filter(|rate| *rate > 0) else {
             return Duration::ZERO;
         };
         let documents = u32::try_from(documents).unwrap_or(u32::MAX);
@@ -87,13 +88,13 @@ impl PaceLimits {
     /// The documents that are read from a cursor at once: a limited rate takes a minute for them. The server
     /// closes a cursor that is not read for 30 minutes. `None`: as many as the server sends.
     pub(super) fn scanned(&self) -> Option<u32> {
-        let rate = self.max_rate?;
+        let rate = self.rate?;
         Some(rate.saturating_mul(60))
     }
 
     /// The most documents of a batch: those of a second, so that the rate is even. `most`: without a limit.
     pub(super) fn batch(&self, most: usize) -> usize {
-        let rate = self.max_rate.and_then(|rate| usize::try_from(rate).ok());
+        let rate = self.rate.and_then(|rate| usize::try_from(rate).ok());
         rate.map_or(most, |rate| rate.clamp(1, most.max(1)))
     }
 }
@@ -153,9 +154,9 @@ mod tests {
 
     fn limits() -> PaceLimits {
         PaceLimits {
-            max_rate: Some(200),
-            max_lag: Some(Duration::from_secs(10)),
-            max_latency: Some(Duration::from_millis(100)),
+            rate: Some(200),
+            lag: Some(Duration::from_secs(10)),
+            latency: Some(Duration::from_millis(100)),
         }
     }
 

@@ -3,7 +3,7 @@
 use bson::Document;
 
 use super::Request;
-use super::estimate::{self, DryRun, StoredSize};
+use super::estimate::{self, CopyEstimate, StoredSize};
 use super::layout::Layout;
 use super::prepare::{Plan, Subject};
 use super::record::Record;
@@ -103,7 +103,7 @@ impl Preflight<'_> {
         let (database, collection) = (&self.subject.database, &self.subject.collection);
         let target = self.subject.target(&self.plan.from, &self.plan.to)?;
         let pages = target.bucket().filter(|_| !self.plan.from.is_plain());
-        let estimate = DryRun {
+        let estimate = CopyEstimate {
             size,
             reading: estimate::reading_time(database, collection, size.count).await?,
             documents: estimate::documents(database, collection, pages).await?,

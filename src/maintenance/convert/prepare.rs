@@ -10,12 +10,12 @@ use super::definition::Start;
 use super::ids::Ids;
 use super::layout::{Layout, PagesOf};
 use super::mirror::Mirror;
-use super::observe::Observer;
+use super::observer::RunObserver;
+use super::pace::throttle::Throttle;
 use super::preflight::Preflight;
 use super::record::{Phase, Record};
 use super::side::Side;
 use super::swap_names::recover;
-use super::throttle::Throttle;
 use super::{Conversion, ConvertTask, Request};
 use crate::command::collection::IMAGES;
 use crate::command::namespace::Namespace;
@@ -339,7 +339,7 @@ impl Request<'_> {
         Self: 'c,
     {
         let may_hold = self.may_hold(&record);
-        let observer = Observer::new(self.options.task != ConvertTask::Verify);
+        let observer = RunObserver::new(self.options.task != ConvertTask::Verify);
         findings.share_terminal(observer.screen.bar());
         Conversion {
             client: self.client,

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::{Binary, Bson, Document, Timestamp, rawdoc};
 use futures_util::TryStreamExt;
-use mongodb::action::Action as _;
+use mongodb::action::{Action as _, RunCursorCommand};
 use mongodb::{Cursor, Database};
 
 use super::ids::Ids;
@@ -71,7 +71,7 @@ impl Side {
             find.append(cstr!("batchSize"), i64::from(size));
         }
         let cursor = self.database.run_raw_cursor_command(find);
-        let cursor = cursor.optional(self.batch_size, |action, size| action.batch_size(size));
+        let cursor = cursor.optional(self.batch_size, RunCursorCommand::batch_size);
         Ok(cursor.await?.with_type())
     }
 

@@ -25,7 +25,7 @@ enum LagSource {
 }
 
 /// Measures the load of a server.
-pub(in crate::maintenance::convert) struct Probe {
+pub(in crate::maintenance::convert) struct LoadProbe {
     reads: VecDeque<Duration>,
     source: LagSource,
     delayed: Vec<String>,
@@ -35,13 +35,13 @@ pub(in crate::maintenance::convert) struct Probe {
 }
 
 /// A measurement.
-pub(in crate::maintenance::convert) struct Measured {
+pub(in crate::maintenance::convert) struct LoadMeasurement {
     pub(in crate::maintenance::convert) load: Load,
     /// Whether it has just turned out that the user must not read the lag.
     pub(in crate::maintenance::convert) is_right_missing: bool,
 }
 
-impl Probe {
+impl LoadProbe {
     pub(in crate::maintenance::convert) fn new() -> Self {
         Self {
             reads: VecDeque::with_capacity(READS),
@@ -52,14 +52,14 @@ impl Probe {
         }
     }
 
-    /// Measures. A server that does not answer has no measurement. `record`: the collection of the small read,
-    /// which has one document.
+    /// Measures. A server that does not answer has no measurement. `record`: the collection of the small
+    /// read, which has one document.
     pub(in crate::maintenance::convert) async fn measure(
         &mut self,
         client: &Client,
         database: &Database,
         record: &str,
-    ) -> Measured {
+    ) -> LoadMeasurement {
         let begun = Instant::now();
         let find = doc! { "find": record, "filter": { "_id": 0 }, "limit": 1, "singleBatch": true };
         if database.run_command(find).await.is_ok() {
@@ -78,7 +78,7 @@ impl Probe {
             lag: self.lag,
             latency: median(self.reads.iter().copied()),
         };
-        Measured { load, is_right_missing }
+        LoadMeasurement { load, is_right_missing }
     }
 
     /// Measures the lag. Returns whether the right is missing.

@@ -1,40 +1,15 @@
 //! Pauses a conversion, so that applications and secondaries are not slowed down.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::time::sleep;
 
 use super::Conversion;
-use super::pace::PaceLimits;
-use super::pace::probe::Probe;
 use crate::maintenance::swap::Halt;
 use crate::pattern::bucket::conversion::record_name;
 
 /// The interval in which an exceeded limit is measured again.
 const MEASURE_EVERY: Duration = Duration::from_millis(500);
-
-/// The limits, and what is known of the server.
-pub(super) struct Throttle {
-    pub(super) limits: PaceLimits,
-    probe: Probe,
-    /// The end of the last batch.
-    last: Instant,
-}
-
-impl Throttle {
-    pub(super) fn new(limits: PaceLimits) -> Self {
-        Self {
-            limits,
-            probe: Probe::new(),
-            last: Instant::now(),
-        }
-    }
-
-    /// Begins the first batch.
-    pub(super) fn begin(&mut self) {
-        self.last = Instant::now();
-    }
-}
 
 impl Conversion<'_> {
     /// Pauses so that not more documents are read in a second than permitted. `documents`: of the last batch.
@@ -42,9 +17,9 @@ impl Conversion<'_> {
     /// # Errors
     /// If the command is stopped meanwhile.
     pub(super) async fn keep_rate(&mut self, documents: usize) -> Result<(), Halt> {
-        let pause = self.throttle.limits.pause(documents, self.throttle.last.elapsed());
+        let pause = self.throttle.pause(documents);
         self.rest(pause).await?;
-        self.throttle.last = Instant::now();
+        self.throttle.begin();
         Ok(())
     }
 
