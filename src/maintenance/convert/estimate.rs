@@ -53,15 +53,12 @@ pub(super) async fn documents(
     let Some(shape) = pages else {
         return Ok(stored);
     };
-    let average = doc! { "_id": null, "items": { "$avg": format!("${}", shape.count()) } };
-    let sample = doc! {
-        "aggregate": collection,
-        "pipeline": [{ "$limit": PAGES }, { "$group": average }],
-        "cursor": {},
-    };
-    let average: Option<Document> = database.run_cursor_command(sample).await?.try_next().await?;
-    let items = average.and_then(|average| average.get_f64("items").ok());
-    Ok(rounded(as_float(stored) * items.unwrap_or_default()))
+    let count = shape.count();
+    let sample = doc! { "find": collection, "limit": PAGES, "projection": { "_id": 0, count: 1 } };
+    let sample: Vec<Document> = database.run_cursor_command(sample).await?.try_collect().await?;
+    let items: u64 = sample.iter().filter_map(|page| whole(page.get(count))).sum();
+    let pages = u64::try_from(sample.len()).unwrap_or(u64::MAX).max(1);
+    Ok(rounded(as_float(stored) * as_float(items) / as_float(pages)))
 }
 
 /// Reads some documents. Returns the time for all.

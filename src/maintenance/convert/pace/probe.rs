@@ -12,6 +12,8 @@ use crate::maintenance::upstream::is_refused;
 
 /// The reads whose median counts.
 const READS: usize = 5;
+/// The fewest reads that have a median: the first one may include the opening of a connection.
+const MIN_READS: usize = 3;
 /// The interval in which the lag is measured.
 const LAG_EVERY: Duration = Duration::from_secs(1);
 
@@ -76,7 +78,7 @@ impl LoadProbe {
         }
         let load = Load {
             lag: self.lag,
-            latency: median(self.reads.iter().copied()),
+            latency: median(self.reads.iter().copied()).filter(|_| self.reads.len() >= MIN_READS),
         };
         LoadMeasurement { load, is_right_missing }
     }
