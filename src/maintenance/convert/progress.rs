@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bson::{DateTime, Document, doc};
 
-/// The time after which a former rate counts for a third.
+/// The time after which an earlier measurement counts for a third.
 const MEMORY: Duration = Duration::from_secs(10);
 /// The shortest time over which a rate is measured.
 const MIN_SPAN: Duration = Duration::from_millis(200);
@@ -66,8 +66,10 @@ struct SmoothRate {
     /// The last measurement.
     at: Instant,
     done: u64,
-    /// `None`: nothing was measured yet.
-    per_second: Option<f64>,
+    /// The documents of all measurements, of which later ones count more.
+    documents: f64,
+    /// The seconds of all measurements, of which later ones count more.
+    seconds: f64,
 }
 
 impl SmoothRate {
@@ -75,8 +77,14 @@ impl SmoothRate {
         Self {
             at: now,
             done: 0,
-            per_second: None,
+            documents: 0.0,
+            seconds: 0.0,
         }
+    }
+
+    /// `None`: nothing was measured yet.
+    fn per_second(&self) -> Option<f64> {
+        (self.seconds > 0.0).then(|| self.documents / self.seconds)
     }
 
     /// Takes the documents that are done now. Later measurements count more than earlier ones.
@@ -85,15 +93,13 @@ impl SmoothRate {
         if span < MIN_SPAN {
             return;
         }
-        let measured = as_float(done.saturating_sub(self.done)) / span.as_secs_f64();
-        let weight = (-span.as_secs_f64() / MEMORY.as_secs_f64()).exp();
-        let smoothed = self
-            .per_second
-            .map_or(measured, |before| before * weight + measured * (1.0 - weight));
+        // Both sums fade, so that the first measurement counts no more than others.
+        let fading = (-span.as_secs_f64() / MEMORY.as_secs_f64()).exp();
         *self = Self {
             at: now,
             done,
-            per_second: Some(smoothed),
+            documents: self.documents * fading + as_float(done.saturating_sub(self.done)),
+            seconds: self.seconds * fading + span.as_secs_f64(),
         };
     }
 }
@@ -169,16 +175,17 @@ impl RunProgress {
 
     /// Documents per second. `None`: it was not measured yet.
     pub(super) fn rate(&self) -> Option<f64> {
-        self.rate.per_second
+        self.rate.per_second()
     }
 
-    /// The time until the stage ends. `None`: it is not known.
+    /// The time until the stage ends, in whole seconds: 0 only at the end. `None`: it is not known.
     pub(super) fn remaining(&self) -> Option<Duration> {
         let rate = self.rate().filter(|rate| *rate > 0.0 && self.stage.reads_all())?;
         if self.total() == 0 {
             return None;
         }
-        Duration::try_from_secs_f64(as_float(self.total() - self.done) / rate).ok()
+        let seconds = as_float(self.total() - self.done) / rate;
+        Duration::try_from_secs_f64(seconds.ceil()).ok()
     }
 
     /// One line, for a report that is no terminal.
@@ -285,11 +292,15 @@ mod tests {
         progress.advance(1000, begun + Duration::from_secs(1));
         assert_eq!(progress.rate(), Some(1000.0));
         assert_eq!(progress.remaining(), Some(Duration::from_secs(9)));
-        // For one memory nothing is done: a third of the rate is left.
-        progress.advance(1000, begun + Duration::from_secs(11));
-        assert_eq!(rounded(&progress), "368");
-        for second in 12..80 {
-            progress.advance(1000 + (second - 11) * 100, begun + Duration::from_secs(second));
+        progress.advance(9999, begun + Duration::from_millis(10_001));
+        assert_eq!(progress.remaining(), Some(Duration::from_secs(1)));
+        let (mut progress, begun) = copying(10_000);
+        progress.advance(1000, begun + Duration::from_secs(1));
+        // The first measurement has no greater weight than its time.
+        progress.advance(1500, begun + Duration::from_secs(2));
+        assert_eq!(rounded(&progress), "738");
+        for second in 3..80 {
+            progress.advance(1500 + (second - 2) * 100, begun + Duration::from_secs(second));
         }
         assert_eq!(rounded(&progress), "100");
     }

@@ -32,13 +32,18 @@ fn copied(fixture: &mut Fixture) -> Result<Option<i64>> {
     Ok(progress.and_then(|progress| progress.get_i64("done").ok()))
 }
 
-/// Waits for a pause: the first batch is copied, and then no further one.
-fn wait_for_pause(fixture: &mut Fixture) -> Result<()> {
+fn wait_for_first(fixture: &mut Fixture) -> Result<()> {
     let begun = Instant::now();
     while copied(fixture)?.is_none_or(|copied| copied == 0) {
         ensure!(begun.elapsed() < MAX_WAIT, "nothing was copied");
         sleep(Duration::from_millis(100));
     }
+    Ok(())
+}
+
+/// Waits for a pause: the first batch is copied, and then no further one.
+fn wait_for_pause(fixture: &mut Fixture) -> Result<()> {
+    wait_for_first(fixture)?;
     let before = copied(fixture)?.context("the run copies no longer")?;
     sleep(PAUSE);
     let after = copied(fixture)?.context("the run copies no longer")?;
@@ -118,5 +123,25 @@ fn a_missing_right_is_reported_once_and_limits_nothing() -> Result<()> {
     ensure!(notes == 1, "{notes}\n{printed}");
     ensure!(printed.contains(&format!("copied {DOCUMENTS} documents")), "{printed}");
     ensure!(fixture.items()?.len() == usize::try_from(DOCUMENTS)?, "{COLLECTION}");
+    Ok(())
+}
+
+#[test]
+fn a_run_that_pauses_is_stopped_at_once_and_can_be_ended() -> Result<()> {
+    let mut fixture = fixture(mongod::shared_replica_set())?;
+    let run = fixture.start_convert(&["--max-rate", "1"])?;
+    wait_for_first(&mut fixture)?;
+    let begun = Instant::now();
+    let process = rustix::process::Pid::from_child(&run);
+    rustix::process::kill_process(process, rustix::process::Signal::INT)?;
+    let output = run.wait_with_output()?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    ensure!(begun.elapsed() < Duration::from_secs(20), "{printed}");
+    ensure!(
+        printed.contains("stopped; run `mongoshape convert` again to continue"),
+        "{printed}"
+    );
+    fixture.convert(&["--back"])?;
+    ensure!(fixture.collections()? == [COLLECTION]);
     Ok(())
 }
