@@ -3,6 +3,7 @@
 
 pub(crate) mod check;
 pub(crate) mod compact;
+pub(crate) mod conversion_watch;
 pub(crate) mod convert;
 mod embedded_proxy;
 pub(crate) mod expiry;

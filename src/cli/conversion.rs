@@ -1,9 +1,11 @@
 //! The arguments of `convert` and `verify`.
 
-use clap::{Args, ValueEnum};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum, value_parser};
 
 use super::ConfigFile;
-use crate::maintenance::convert::{ConvertOptions, ConvertTask, MissingFields};
+use crate::maintenance::convert::{ConvertOptions, ConvertTask, MissingFields, PaceLimits};
 
 #[derive(Debug, Args)]
 #[group(id = "task", multiple = false)]
@@ -46,9 +48,37 @@ pub(super) struct Convert {
     /// no change streams.
     #[arg(long, conflicts_with = "follow")]
     offline: bool,
-    /// Reads all documents and reports what would be refused. Writes nothing.
+    /// Reads all documents and reports what would be refused, and what time and room the copy needs. Writes
+    /// nothing.
     #[arg(long, conflicts_with_all = ["back", "follow", "finish"])]
     dry_run: bool,
+    #[command(flatten)]
+    pace: Pace,
+}
+
+#[derive(Debug, Args)]
+struct Pace {
+    /// The most documents that are copied or compared in a second. Default: no limit. Changes of applications
+    /// are applied without a limit.
+    #[arg(long = "max-rate", value_name = "DOCUMENTS_PER_SECOND", allow_negative_numbers = true, value_parser = value_parser!(u32).range(1..=1_000_000))]
+    rate: Option<u32>,
+    /// Copying pauses while a secondary of the replica set is more seconds behind the primary. Requires the
+    /// right `replSetGetStatus`; without it there is no limit.
+    #[arg(long = "max-lag", value_name = "SECONDS", allow_negative_numbers = true, default_value_t = 10, value_parser = value_parser!(u32).range(1..=86_400))]
+    lag: u32,
+    /// Copying pauses while the median of the last five small reads takes more milliseconds.
+    #[arg(long = "max-latency", value_name = "MILLISECONDS", allow_negative_numbers = true, default_value_t = 100, value_parser = value_parser!(u32).range(1..=60_000))]
+    latency: u32,
+}
+
+impl Pace {
+    fn limits(&self) -> PaceLimits {
+        PaceLimits {
+            rate: self.rate,
+            lag: Some(Duration::from_secs(self.lag.into())),
+            latency: Some(Duration::from_millis(self.latency.into())),
+        }
+    }
 }
 
 impl Convert {
@@ -63,6 +93,7 @@ impl Convert {
             } else {
                 MissingFields::Refused
             },
+            pace: self.pace.limits(),
         }
     }
 
@@ -97,6 +128,7 @@ impl Verify {
             is_offline: false,
             is_dry_run: false,
             missing: MissingFields::Refused,
+            pace: PaceLimits::default(),
         }
     }
 }

@@ -22,6 +22,7 @@ use self::signals::Signals;
 use super::readiness::UpstreamProbe;
 use super::{ConfigFile, RecordedEnvironment};
 use crate::config::Config;
+use crate::maintenance::conversion_watch::{ConversionWatch, WatchedConversions};
 use crate::maintenance::expiry::Expiry;
 use crate::maintenance::shape_fit::{self, SharedFit};
 use crate::maintenance::unique_index_record::UniqueIndexRecord;
@@ -83,7 +84,7 @@ pub(super) async fn run(
         workers: workers(&config),
         drain_timeout: config.listen.drain_timeout,
     };
-    let fit = SharedFit::default();
+    let (fit, conversions) = (SharedFit::default(), WatchedConversions::default());
     let (shapes, current) = watch::channel(config.shapes.clone());
     let (upstream, stop) = (config.upstream.clone(), stopping.clone());
     tokio::spawn(shape_fit::watch(upstream, current, Arc::clone(&fit), stop));
@@ -95,12 +96,12 @@ pub(super) async fn run(
         metrics: shared.metrics().expiry.clone(),
         stop: stopping.clone(),
     };
-    let tasks = tasks(expiry, Arc::clone(&shared));
+    let tasks = tasks(expiry, Arc::clone(&shared), Arc::clone(&conversions));
     let admin = Admin::new(
         telemetry,
         Arc::clone(&access),
         UpstreamProbe::new(driver.clone(), stopping.clone(), Arc::clone(&fit)),
-        page(Arc::clone(&shared), recent),
+        page(Arc::clone(&shared), conversions, recent),
     );
     let admin = tokio::spawn(admin.serve(admin_listener, admin_stopping.clone()));
     let server = tokio::spawn(server.run(stopping.clone()));
@@ -128,7 +129,14 @@ pub(super) async fn run(
 }
 
 /// Starts the tasks that use the credentials of `upstream.uri`.
-fn tasks(expiry: Expiry, shared: Arc<Shared>) -> JoinSet<()> {
+fn tasks(expiry: Expiry, shared: Arc<Shared>, conversions: WatchedConversions) -> JoinSet<()> {
+    let watch = ConversionWatch {
+        upstream: expiry.upstream.clone(),
+        shapes: expiry.shapes.clone(),
+        metrics: shared.metrics().conversions.clone(),
+        found: conversions,
+        stop: expiry.stop.clone(),
+    };
     let record = UniqueIndexRecord {
         upstream: expiry.upstream.clone(),
         shared,
@@ -137,6 +145,7 @@ fn tasks(expiry: Expiry, shared: Arc<Shared>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     tasks.spawn(expiry.run());
     tasks.spawn(record.run());
+    tasks.spawn(watch.run());
     tasks
 }
 
@@ -166,11 +175,12 @@ async fn driver_options(config: &Config) -> anyhow::Result<mongodb::options::Cli
 }
 
 /// The operator's page, with a function that returns the current rows.
-fn page(shared: Arc<Shared>, recent: RecentWarnings) -> OperatorPage {
+fn page(shared: Arc<Shared>, conversions: WatchedConversions, recent: RecentWarnings) -> OperatorPage {
     let rows = move || PageRows {
         shapes: shown::shapes(&shared.shapes()),
         refusals: shown::refusals(shared.metrics()),
         unique_indexes: shown::unique_indexes(shared.refused_unique_indexes()),
+        conversions: shown::conversions(&conversions.load()),
     };
     OperatorPage::new(rows, recent)
 }

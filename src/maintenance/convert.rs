@@ -9,17 +9,26 @@
 mod changes;
 mod checksum;
 mod definition;
+mod estimate;
 mod fill;
 mod follow;
 mod hold;
 mod ids;
 mod layout;
 mod mirror;
+mod observe;
+mod observer;
+mod pace;
 mod page_updates;
+mod pauses;
 mod preflight;
 mod prepare;
+mod progress;
 mod record;
+mod screen;
 mod side;
+mod status;
+mod subject;
 mod swap_names;
 mod verify;
 
@@ -34,7 +43,12 @@ use tokio_util::sync::CancellationToken;
 use self::changes::Changes;
 use self::ids::Ids;
 use self::mirror::Mirror;
+use self::observer::RunObserver;
+pub(crate) use self::pace::PaceLimits;
+use self::pace::throttle::Throttle;
+use self::progress::Stage;
 use self::record::{Phase, Record};
+pub(crate) use self::status::{ConversionFigures, ConversionStage, ConversionStatus, status};
 use self::swap_names::Swapped;
 use super::check::server;
 use super::compact::stopped_by_signals;
@@ -78,6 +92,7 @@ pub(crate) struct ConvertOptions<'a> {
     pub(crate) is_dry_run: bool,
     /// The handling of fields of the shape that no plain document has.
     pub(crate) missing: MissingFields,
+    pub(crate) pace: PaceLimits,
 }
 
 /// Converts a collection and prints the result.
@@ -170,6 +185,8 @@ struct Conversion<'a> {
     recorded: Instant,
     /// The time at which changes were applied last.
     applied: Instant,
+    observer: RunObserver,
+    throttle: Throttle,
     findings: &'a mut Findings,
     stop: &'a CancellationToken,
 }
@@ -185,13 +202,16 @@ impl<'a> Conversion<'a> {
             return self.keep_up().await;
         }
         if self.changes.is_some() {
+            self.begin(Stage::Following).await;
             self.converge().await?;
             self.compare_and_report().await?;
         }
         loop {
             if self.changes.is_some() {
+                self.begin(Stage::Following).await;
                 self.approach().await?;
             }
+            self.begin(Stage::Swapping).await;
             if self.swap().await? == Swapped::Yes {
                 return Ok(());
             }
@@ -211,7 +231,8 @@ impl<'a> Conversion<'a> {
     }
 
     fn report(&mut self, reported: &mut Instant, text: String) {
-        if reported.elapsed() >= REPORT_EVERY {
+        let has_bar = self.observer.screen.bar().is_some();
+        if !has_bar && reported.elapsed() >= REPORT_EVERY {
             *reported = Instant::now();
             self.say(text);
         }

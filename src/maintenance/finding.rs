@@ -5,6 +5,8 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use indicatif::ProgressBar;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Severity {
     /// As required.
@@ -78,6 +80,8 @@ impl fmt::Display for Finding {
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     failed: bool,
+    /// A bar on the same terminal.
+    bar: Option<ProgressBar>,
 }
 
 impl Findings {
@@ -85,7 +89,17 @@ impl Findings {
     pub(crate) fn add(&mut self, finding: &Finding) {
         self.failed |= finding.is_error();
         // A closed pipe is ignored, because the exit code also reports the error.
-        let _ = writeln!(io::stdout(), "{finding}");
+        let print = || drop(writeln!(io::stdout(), "{finding}"));
+        match &self.bar {
+            Some(bar) => bar.suspend(print),
+            None => print(),
+        }
+    }
+
+    /// Removes a progress bar from the terminal while a finding is printed, because both may be on the same
+    /// line. `None`: there is no bar.
+    pub(crate) fn share_terminal(&mut self, bar: Option<&ProgressBar>) {
+        self.bar = bar.cloned();
     }
 
     /// Prints findings.

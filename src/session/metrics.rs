@@ -4,6 +4,7 @@
 //! `docs/metrics.md` is generated from the HELP texts.
 
 mod commands;
+mod conversions;
 mod expiry;
 mod inserts;
 mod label;
@@ -17,6 +18,7 @@ use prometheus::{IntCounter, IntCounterVec, IntGauge, Registry};
 
 use self::commands::CommandMetrics;
 pub use self::commands::Spent;
+pub use self::conversions::{ConversionMetrics, ConversionProgress};
 pub use self::expiry::ExpiryMetrics;
 pub use self::inserts::{HintUse, InsertMetrics, Placing};
 pub use self::label::{ByteDirection, CommandOutcome, Limit, RefusalReason, Strategy};
@@ -49,6 +51,8 @@ pub struct SessionMetrics {
     pub inserts: InsertMetrics,
     /// Metrics of the deletion of expired items.
     pub expiry: ExpiryMetrics,
+    /// Metrics of conversions.
+    pub conversions: ConversionMetrics,
     /// Metrics of commands on outlier collections.
     pub outliers: OutlierMetrics,
 }
@@ -87,6 +91,7 @@ impl SessionMetrics {
             limits_hit: counters("limits_hit_total", LIMITS_HIT, &["limit"])?,
             inserts: InsertMetrics::register(registry)?,
             expiry: ExpiryMetrics::register(registry)?,
+            conversions: ConversionMetrics::register(registry)?,
             outliers: OutlierMetrics::register(registry)?,
         };
         metrics.begin_at_zero();
@@ -104,6 +109,7 @@ impl SessionMetrics {
     pub fn expect_namespace(&self, namespace: &str) {
         self.items_inserted.with_label_values(&[namespace]);
         self.expiry.expect_namespace(namespace);
+        self.conversions.expect_namespace(namespace);
         self.outliers.expect_namespace(namespace);
         for strategy in Strategy::ALL {
             self.reads.with_label_values(&[namespace, strategy.label()]);

@@ -34,7 +34,9 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 pub use self::access::{Access, Token, TokenError, TokenFileError};
-pub use self::page::{OperatorPage, PageRows, RefusalRow, ShapeRow, UniqueIndexRow};
+pub use self::page::{
+    ConversionFiguresRow, ConversionRow, OperatorPage, PageRows, RefusalRow, ShapeRow, UniqueIndexRow,
+};
 use self::pending_requests::{PendingRequest, Unasked};
 use super::metrics::Telemetry;
 

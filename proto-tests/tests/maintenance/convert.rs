@@ -4,5 +4,7 @@ mod directions;
 mod ended;
 mod fixture;
 mod kills;
+mod pauses;
+mod progress;
 mod while_clients_write;
 mod writers;

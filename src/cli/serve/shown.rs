@@ -1,9 +1,11 @@
-//! The rows of the operator's page for shapes, refusals and refused unique indexes.
+//! The rows of the operator's page for shapes, refusals, refused unique indexes and conversions.
 
+use crate::maintenance::conversion_watch::WatchedConversion;
+use crate::maintenance::convert::{ConversionFigures, ConversionStage};
 use crate::pattern::shapes::{BucketShape, Mode, OutlierShape, Reads, Shape, Shapes};
 use crate::session::metrics::{RefusalKind, SessionMetrics};
 use crate::session::refused_unique_indexes::{RefusedUniqueIndex, RefusedUniqueIndexes};
-use crate::telemetry::admin::{RefusalRow, ShapeRow, UniqueIndexRow};
+use crate::telemetry::admin::{ConversionFiguresRow, ConversionRow, RefusalRow, ShapeRow, UniqueIndexRow};
 
 /// One row for each shape, by namespace.
 pub(super) fn shapes(shapes: &Shapes) -> Vec<ShapeRow> {
@@ -37,6 +39,42 @@ pub(super) fn unique_indexes(refused: &RefusedUniqueIndexes) -> Vec<UniqueIndexR
         at: index.at,
     };
     refused.all().into_iter().map(row).collect()
+}
+
+/// One row for each conversion.
+pub(super) fn conversions(watched: &[WatchedConversion]) -> Vec<ConversionRow> {
+    let row = |one: &WatchedConversion| {
+        let figures = match &one.status.stage {
+            ConversionStage::Running(figures) => figures.as_ref(),
+            ConversionStage::Kept => None,
+        };
+        let phase = match (&one.status.stage, figures) {
+            (ConversionStage::Kept, _) => "kept, `--back` possible".to_owned(),
+            (_, Some(figures)) => figures.phase.clone(),
+            (_, None) => "begins, or was stopped".to_owned(),
+        };
+        ConversionRow {
+            namespace: one.namespace.clone(),
+            direction: one.status.direction.clone(),
+            phase,
+            figures: figures.map(figures_row),
+        }
+    };
+    watched.iter().map(row).collect()
+}
+
+fn figures_row(figures: &ConversionFigures) -> ConversionFiguresRow {
+    let comparison = figures.compared.map(|compared| match figures.differing {
+        Some(differing) if differing > 0 => format!("{compared} documents, {differing} differ"),
+        _ => format!("{compared} documents, equal"),
+    });
+    ConversionFiguresRow {
+        ratio: figures.ratio,
+        lag: figures.lag,
+        remaining: figures.remaining,
+        comparison,
+        recorded: figures.updated_at,
+    }
 }
 
 fn row(shape: &Shape) -> ShapeRow {

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 use futures_util::TryStreamExt;
-use tokio::time::sleep;
 
 use super::Conversion;
 use super::ids::Ids;
+use super::progress::Stage;
 use super::side::MAX_DOCUMENTS;
 use crate::maintenance::swap::Halt;
 
@@ -19,11 +19,14 @@ const PAUSE_DIVISOR: u32 = 2;
 impl Conversion<'_> {
     /// Copies all documents. Those that the copy has already are compared, and corrected.
     pub(super) async fn fill(&mut self) -> Result<(), Halt> {
+        self.begin(Stage::Copying).await;
         let is_empty = self.mirror.copy.scan_ids().await?.try_next().await?.is_none();
         let mut documents = self.mirror.source.scan(self.record.to.order(), self.since()).await?;
-        let (mut read, mut reported) = (0_u64, Instant::now());
+        let most = self.throttle.limits.batch(MAX_DOCUMENTS);
+        let mut read = 0_u64;
         let mut batch: Vec<RawDocumentBuf> = Vec::new();
         let mut bytes = 0;
+        self.throttle.begin();
         loop {
             let document = documents.try_next().await?;
             let is_last = document.is_none();
@@ -32,16 +35,16 @@ impl Conversion<'_> {
                 read += 1;
                 batch.push(document);
             }
-            if is_last || batch.len() >= MAX_DOCUMENTS || bytes >= MAX_BYTES {
+            if is_last || batch.len() >= most || bytes >= MAX_BYTES {
                 let begun = Instant::now();
                 self.fill_batch(&batch, is_empty).await?;
+                self.advance(read).await;
+                if is_last {
+                    break;
+                }
+                self.pace(batch.len(), begun.elapsed()).await?;
                 batch.clear();
                 bytes = 0;
-                self.pace(begun.elapsed()).await;
-                self.report(&mut reported, format!("copied {read} documents so far"));
-            }
-            if is_last {
-                break;
             }
         }
         if !is_empty {
@@ -49,6 +52,7 @@ impl Conversion<'_> {
             self.find_surplus(&mut surplus).await?;
             self.apply(surplus).await?;
         }
+        self.observer.progress.complete(read, Instant::now());
         self.say(format!("copied {read} documents"));
         Ok(())
     }
@@ -77,10 +81,12 @@ impl Conversion<'_> {
         Ok(())
     }
 
-    /// Leaves time to the applications.
-    async fn pace(&self, took: Duration) {
+    /// Leaves time to the applications, and keeps the limits of the operator. `took`: the time of the batch.
+    async fn pace(&mut self, documents: usize, took: Duration) -> Result<(), Halt> {
         if self.changes.is_some() {
-            sleep(took / PAUSE_DIVISOR).await;
+            self.rest(took / PAUSE_DIVISOR).await?;
         }
+        self.keep_rate(documents).await?;
+        self.wait_for_server().await
     }
 }

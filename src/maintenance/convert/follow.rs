@@ -15,8 +15,8 @@ use crate::maintenance::swap::Halt;
 
 /// Interval in which the position in the change stream is recorded.
 const RECORD_EVERY: Duration = Duration::from_secs(2);
-/// Interval in which changes are applied if nothing waits for them. Changes of one page, and repeated changes of a
-/// document, cost as much as one.
+/// Interval in which changes are applied if nothing waits for them. Changes of one page, and repeated
+/// changes of a document, cost as much as one.
 const APPLY_EVERY: Duration = Duration::from_secs(1);
 /// The longest time for which a document is refused by a unique index of the copy although no changes are
 /// left.
@@ -96,6 +96,7 @@ impl Conversion<'_> {
         self.last = batch.last.or(self.last);
         self.touched.extend(batch.ids.clone());
         self.pending.extend(batch.ids);
+        self.note_applied(batch.progress).await;
         Ok(batch.progress)
     }
 

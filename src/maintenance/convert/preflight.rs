@@ -1,15 +1,16 @@
 //! Checks before the first write of a conversion.
 
-use bson::{Document, doc};
+use bson::Document;
 
 use super::Request;
+use super::estimate::{self, CopyEstimate, StoredSize};
 use super::layout::Layout;
-use super::prepare::{Plan, Subject};
 use super::record::Record;
+use super::subject::{Plan, Subject};
 use crate::maintenance::finding::{Finding, Findings};
 use crate::maintenance::setup::pack::preflight::Fitness;
 use crate::maintenance::swap::{Halt, placeholder, uuid_of};
-use crate::maintenance::upstream::{as_integer, description};
+use crate::maintenance::upstream::description;
 use crate::pattern::bucket::conversion::kept_name;
 use crate::pattern::shapes::BucketShape;
 
@@ -76,17 +77,18 @@ impl Preflight<'_> {
         if !is_fit {
             return Ok(false);
         }
-        let stats = doc! { "collStats": &subject.collection };
-        let stats = subject.database.run_command(stats).await?;
-        let number = |field| stats.get(field).and_then(as_integer).unwrap_or_default();
+        let size = StoredSize::of(&subject.database, &subject.collection).await?;
         let text = format!(
             "contains {}: {} stored documents, {} MiB; will contain {}",
             plan.from,
-            number("count"),
-            number("size") >> 20,
+            size.count,
+            size.bytes >> 20,
             plan.to
         );
         findings.add(&Finding::note(namespace, text));
+        if request.options.is_dry_run {
+            self.estimate(size, findings).await?;
+        }
         if let (Layout::Plain, Layout::Pages(options)) = (&plan.from, &plan.to) {
             let target = subject.target(&plan.from, &plan.to)?;
             let shape = BucketShape::new((**options).clone()).map_err(|_| Halt::Misfit)?;
@@ -94,5 +96,23 @@ impl Preflight<'_> {
             return Ok(fitness.look_at_documents(request.stop, findings).await?.is_some());
         }
         Ok(true)
+    }
+
+    /// Reports the time and the room that the copy needs.
+    async fn estimate(self, size: StoredSize, findings: &mut Findings) -> Result<(), Halt> {
+        let (database, collection) = (&self.subject.database, &self.subject.collection);
+        let target = self.subject.target(&self.plan.from, &self.plan.to)?;
+        let pages = target.bucket().filter(|_| !self.plan.from.is_plain());
+        let estimate = CopyEstimate {
+            size,
+            reading: estimate::reading_time(database, collection, size.count).await?,
+            documents: estimate::documents(database, collection, pages).await?,
+            is_to_pages: !self.plan.to.is_plain(),
+            limits: self.request.options.pace,
+        };
+        for text in estimate.texts() {
+            findings.add(&Finding::note(&self.subject.namespace, text));
+        }
+        Ok(())
     }
 }

@@ -1,21 +1,20 @@
 //! Begins a conversion, continues one, and ends one.
 
-use std::sync::Arc;
 use std::time::Instant;
 
-use bson::{Binary, doc};
-use mongodb::Database;
+use bson::doc;
 
 use super::definition::Start;
 use super::ids::Ids;
 use super::layout::{Layout, PagesOf};
 use super::mirror::Mirror;
+use super::observer::RunObserver;
+use super::pace::throttle::Throttle;
 use super::preflight::Preflight;
 use super::record::{Phase, Record};
-use super::side::Side;
+use super::subject::{Plan, Subject, uuid_named};
 use super::swap_names::recover;
 use super::{Conversion, ConvertTask, Request};
-use crate::command::collection::IMAGES;
 use crate::command::namespace::Namespace;
 use crate::maintenance::check::collection::has_images;
 use crate::maintenance::embedded_proxy::EmbeddedProxy;
@@ -24,22 +23,6 @@ use crate::maintenance::swap::{CollectionRename, Freezing, Halt, uuid_of};
 use crate::maintenance::upstream::{ShapedCollection, description};
 use crate::pattern::bucket::conversion::{copy_name, kept_name, record_name};
 use crate::pattern::shapes::{Shape, Shapes};
-
-/// A collection that may be converted.
-pub(super) struct Subject {
-    pub(super) database: Database,
-    pub(super) collection: String,
-    pub(super) namespace: String,
-    /// The collection with its shape in the configuration.
-    configured: Option<ShapedCollection>,
-    is_replicated: bool,
-}
-
-/// The layouts of a conversion.
-pub(super) struct Plan {
-    pub(super) from: Layout,
-    pub(super) to: Layout,
-}
 
 impl Request<'_> {
     /// Executes the task, and prints the result.
@@ -293,7 +276,9 @@ impl Request<'_> {
         let proxy = self.proxy(subject, &plan, &copy).await?;
         let mirror = subject.mirror(&proxy, &plan, &copy);
         let mut conversion = self.conversion(&target, mirror, record, findings);
+        conversion.expect_documents().await;
         let compared = conversion.compare().await;
+        drop(conversion);
         proxy.stop().await;
         findings.extend(compared?.findings(&subject.namespace));
         Ok(())
@@ -312,8 +297,10 @@ impl Request<'_> {
         };
         let target = subject.target(&plan.from, &plan.to)?;
         let proxy = self.proxy(subject, &plan, &copy).await?;
-        let mirror = subject.mirror(&proxy, &plan, &copy);
+        let mut mirror = subject.mirror(&proxy, &plan, &copy);
+        mirror.source.batch_size = self.options.pace.scanned();
         let mut conversion = self.conversion(&target, mirror, record, findings);
+        conversion.expect_documents().await;
         let mut done = conversion.prepare(start, !self.options.is_offline).await;
         if done.is_ok() {
             done = conversion.run().await;
@@ -349,6 +336,8 @@ impl Request<'_> {
         Self: 'c,
     {
         let may_hold = self.may_hold(&record);
+        let observer = RunObserver::new(self.options.task != ConvertTask::Verify);
+        findings.share_terminal(observer.screen.bar());
         Conversion {
             client: self.client,
             target,
@@ -369,6 +358,8 @@ impl Request<'_> {
             compared: 0,
             recorded: Instant::now(),
             applied: Instant::now(),
+            observer,
+            throttle: Throttle::new(self.options.pace),
             findings,
             stop: self.stop,
         }
@@ -395,103 +386,4 @@ impl Request<'_> {
         let started = EmbeddedProxy::start(self.config, shapes, self.name).await;
         started.map_err(|error| Halt::Words(format!("{error:#}")))
     }
-}
-
-impl Subject {
-    /// Whether a killed run has held writers, or has begun to swap. A late command may have overwritten its record.
-    async fn may_be_frozen(&self, record: &Record) -> Result<bool, Halt> {
-        if record.is_done() || matches!(record.phase, Phase::Holding | Phase::Swapping) {
-            return Ok(!record.is_done());
-        }
-        Ok(uuid_named(&self.database, &self.collection).await?.as_ref() != Some(&record.source))
-    }
-
-    /// The record of the way back of a conversion.
-    async fn way_back(&self, record: Record) -> Result<Record, Halt> {
-        let Some(described) = description(&self.database, &self.collection).await? else {
-            return Err(Halt::Words("does not exist".to_owned()));
-        };
-        let source = uuid_of(&described)?;
-        if record.is_way_back && record.source == source {
-            return Ok(record);
-        }
-        if record.is_way_back {
-            // `compact` has replaced the collection.
-            return Ok(Record {
-                phase: Phase::Copying,
-                source,
-                token: None,
-                ..record
-            });
-        }
-        Ok(Record {
-            phase: Phase::Copying,
-            from: record.to,
-            to: record.from,
-            source,
-            copy: record.source,
-            had_images: has_images(&described),
-            token: None,
-            is_way_back: true,
-        })
-    }
-
-    /// Ends the storage of images that the conversion has enabled.
-    async fn disable_images(&self, record: &Record) -> Result<(), Halt> {
-        if !record.from.is_plain() && !record.had_images {
-            let images = doc! { "collMod": &self.collection, IMAGES: { "enabled": false } };
-            self.database.run_command(images).await?;
-        }
-        Ok(())
-    }
-
-    /// The collection with the shape of its pages, or of those that it will have.
-    pub(super) fn target(&self, from: &Layout, to: &Layout) -> Result<ShapedCollection, Halt> {
-        let of = PagesOf {
-            database: &self.database,
-            collection: &self.collection,
-            has_change_streams: false,
-        };
-        let shape = match from.shape(&of)? {
-            Some(shape) => Some(shape),
-            None => to.shape(&of)?,
-        };
-        let shape = shape.ok_or_else(|| Halt::Words("is plain before and after".to_owned()))?;
-        Ok(ShapedCollection::with_shape(
-            self.database.clone(),
-            self.collection.clone(),
-            Arc::new(shape),
-        ))
-    }
-
-    fn mirror(&self, proxy: &EmbeddedProxy, plan: &Plan, copy: &str) -> Mirror {
-        let through = proxy.client().database(self.database.name());
-        Mirror {
-            source: self.side(&through, &self.collection, &plan.from),
-            copy: self.side(&through, copy, &plan.to),
-            placing: plan.to.placing(),
-            pages: None,
-        }
-    }
-
-    fn side(&self, through: &Database, collection: &str, layout: &Layout) -> Side {
-        let is_plain = layout.is_plain();
-        Side {
-            database: if is_plain {
-                self.database.clone()
-            } else {
-                through.clone()
-            },
-            collection: collection.to_owned(),
-            is_plain,
-            is_replicated: self.is_replicated,
-            uuid: None,
-        }
-    }
-}
-
-/// The UUID of the collection with this name.
-pub(super) async fn uuid_named(database: &Database, name: &str) -> Result<Option<Binary>, Halt> {
-    let described = description(database, name).await?;
-    described.map(|described| uuid_of(&described)).transpose()
 }

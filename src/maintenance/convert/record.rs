@@ -4,6 +4,7 @@
 use bson::{Binary, Bson, Document, doc};
 use mongodb::Database;
 use mongodb::change_stream::event::ResumeToken;
+use mongodb::error::Error;
 
 use super::layout::Layout;
 use crate::maintenance::finding::Finding;
@@ -47,6 +48,16 @@ impl Phase {
 pub(super) struct Kept<'a> {
     pub(super) layout: &'a Layout,
     pub(super) uuid: &'a Binary,
+}
+
+/// The record of a collection's conversion as it is stored. `None`: there is none.
+pub(super) async fn stored(database: &Database, collection: &str) -> Result<Option<Document>, Error> {
+    let command = doc! { "find": record_name(collection), "limit": 1, "singleBatch": true };
+    let reply = database.run_command(command).await?;
+    let batch = reply
+        .get_document("cursor")
+        .and_then(|cursor| cursor.get_array("firstBatch"));
+    Ok(batch.ok().and_then(|batch| batch.first()?.as_document().cloned()))
 }
 
 /// The record.
@@ -96,14 +107,12 @@ impl Record {
 
     /// The record of a collection's conversion. `None`: there is none.
     pub(super) async fn read(database: &Database, collection: &str) -> Result<Option<Self>, Halt> {
-        let command = doc! { "find": record_name(collection), "limit": 1, "singleBatch": true };
-        let reply = database.run_command(command).await?;
-        let batch = reply
-            .get_document("cursor")
-            .and_then(|cursor| cursor.get_array("firstBatch"));
-        let Some(found) = batch.ok().and_then(|batch| batch.first()?.as_document()) else {
-            return Ok(None);
-        };
+        let found = stored(database, collection).await?;
+        found.map(|found| Self::of(&found, database, collection)).transpose()
+    }
+
+    /// The record in a stored document.
+    pub(super) fn of(found: &Document, database: &Database, collection: &str) -> Result<Self, Halt> {
         let unknown = || {
             let name = record_name(collection);
             Halt::Words(format!(
@@ -117,7 +126,7 @@ impl Record {
         let layout = |name: &str| Layout::recorded(found.get(name).unwrap_or(&Bson::Null), database, collection);
         let phase = found.get_str("phase").ok();
         let phase = PHASES.iter().find(|(_, text)| Some(*text) == phase);
-        Ok(Some(Self {
+        Ok(Self {
             phase: phase.map(|(phase, _)| *phase).ok_or_else(unknown)?,
             from: layout("from")?,
             to: layout("to")?,
@@ -128,7 +137,7 @@ impl Record {
                 .get("token")
                 .and_then(|token| bson::deserialize_from_bson(token.clone()).ok()),
             is_way_back: found.get_bool("is_way_back").unwrap_or_default(),
-        }))
+        })
     }
 
     /// The state of the conversion, and the commands that continue or end it.

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::{Binary, Bson, Document, Timestamp, rawdoc};
 use futures_util::TryStreamExt;
+use mongodb::action::{Action as _, RunCursorCommand};
 use mongodb::{Cursor, Database};
 
 use super::ids::Ids;
@@ -33,6 +34,8 @@ pub(super) struct Side {
     pub(super) is_replicated: bool,
     /// Names the collection of plain documents after its rename.
     pub(super) uuid: Option<Binary>,
+    /// The documents of a batch of a [scan](Self::scan). `None`: as many as the server sends.
+    pub(super) batch_size: Option<u32>,
 }
 
 /// Documents by the identities of their `_id`s.
@@ -64,7 +67,12 @@ impl Side {
             find.append(cstr!("sort"), order);
             find.append(cstr!("allowDiskUse"), true);
         }
-        Ok(self.database.run_raw_cursor_command(find).await?.with_type())
+        if let Some(size) = self.batch_size {
+            find.append(cstr!("batchSize"), i64::from(size));
+        }
+        let cursor = self.database.run_raw_cursor_command(find);
+        let cursor = cursor.optional(self.batch_size, RunCursorCommand::batch_size);
+        Ok(cursor.await?.with_type())
     }
 
     /// The `_id`s of all documents.

@@ -13,6 +13,7 @@ use super::Conversion;
 use super::checksum::Checksum;
 use super::ids::Ids;
 use super::mirror::AT_ONCE;
+use super::progress::{LastComparison, Stage};
 use super::side::id_of;
 use crate::maintenance::finding::Finding;
 use crate::maintenance::swap::Halt;
@@ -35,6 +36,13 @@ impl Comparison {
     /// The number of documents of the collection.
     pub(super) fn documents(&self) -> u64 {
         self.checksum.documents
+    }
+
+    fn counts(&self) -> LastComparison {
+        LastComparison {
+            compared: self.documents(),
+            differing: u64::try_from(self.differing.len()).unwrap_or(u64::MAX),
+        }
     }
 
     /// The findings for a report.
@@ -65,6 +73,7 @@ impl Comparison {
 impl Conversion<'_> {
     /// Compares all documents. Applies changes meanwhile.
     pub(super) async fn compare(&mut self) -> Result<Comparison, Halt> {
+        self.begin(Stage::Comparing).await;
         let mut suspects = Ids::default();
         let checksum = self.compare_documents(&mut suspects).await?;
         self.find_surplus(&mut suspects).await?;
@@ -78,32 +87,38 @@ impl Conversion<'_> {
             }
             sleep(PAUSE).await;
         }
-        Ok(Comparison {
+        let comparison = Comparison {
             checksum,
             differing: suspects,
-        })
+        };
+        self.note_comparison(comparison.counts());
+        Ok(comparison)
     }
 
     /// Compares each document of the collection with its copy.
     async fn compare_documents(&mut self, suspects: &mut Ids) -> Result<Checksum, Halt> {
         let mut checksum = Checksum::default();
         let mut documents = self.mirror.source.scan(RawDocumentBuf::new(), self.since()).await?;
-        let (mut batch, mut reported) = (Ids::default(), Instant::now());
+        let at_once = self.throttle.limits.batch(AT_ONCE);
+        let mut batch = Ids::default();
+        self.throttle.begin();
         loop {
             let document = documents.try_next().await?;
             if let Some(document) = &document {
                 checksum.add(document);
                 batch.add_of(document);
             }
-            if batch.len() >= AT_ONCE || (document.is_none() && !batch.is_empty()) {
-                suspects.extend(self.mirror.differing(&std::mem::take(&mut batch), self.since()).await?);
+            if batch.len() >= at_once || (document.is_none() && !batch.is_empty()) {
+                let ids = std::mem::take(&mut batch);
+                suspects.extend(self.mirror.differing(&ids, self.since()).await?);
                 self.follow_if_due().await?;
-                self.report(
-                    &mut reported,
-                    format!("compared {} documents so far", checksum.documents),
-                );
+                self.advance(checksum.documents).await;
+                if document.is_some() {
+                    self.keep_rate(ids.len()).await?;
+                }
             }
             if document.is_none() {
+                self.observer.progress.complete(checksum.documents, Instant::now());
                 return Ok(checksum);
             }
         }

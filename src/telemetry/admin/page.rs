@@ -7,7 +7,7 @@ mod rows;
 mod sections;
 mod snapshot;
 
-pub use self::rows::{PageRows, RefusalRow, ShapeRow, UniqueIndexRow};
+pub use self::rows::{ConversionFiguresRow, ConversionRow, PageRows, RefusalRow, ShapeRow, UniqueIndexRow};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};

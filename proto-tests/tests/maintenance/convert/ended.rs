@@ -145,7 +145,8 @@ fn the_former_collection_follows_later_writes() -> Result<()> {
     fixture.convert(&[])?;
     let write = |fixture: &mut Fixture, id: &str| {
         fixture.run(doc! { "insert": COLLECTION, "documents": [{ "_id": id, "k": 1, "n": 1000 }] })?;
-        fixture.run(doc! { "delete": COLLECTION, "deletes": [{ "q": { "n": i32::try_from(id.len())? }, "limit": 1 }] })?;
+        fixture
+            .run(doc! { "delete": COLLECTION, "deletes": [{ "q": { "n": i32::try_from(id.len())? }, "limit": 1 }] })?;
         let update = doc! { "q": { "n": { "$gt": 300 } }, "u": { "$inc": { "n": 1 } }, "multi": true };
         fixture.run(doc! { "update": COLLECTION, "updates": [update] })
     };

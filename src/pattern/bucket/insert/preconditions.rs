@@ -51,8 +51,8 @@ fn assumed_nonce(times: &ItemTimes, page: &PageHeader) -> Option<RawDocumentBuf>
 }
 
 /// The conditions that the header after the push is as planned, because the next page relies on it. A changed
-/// time of an item may have set a mark since the header was read. A page without marks has the planned greatest
-/// time if it does not become late.
+/// time of an item may have set a mark since the header was read. A page without marks has the planned
+/// greatest time if it does not become late.
 pub(super) fn assumed_header(times: &ItemTimes, page: &PageHeader) -> Vec<RawDocumentBuf> {
     let mut marks = vec![(path::LATE, page.late)];
     if page.page > 0 {

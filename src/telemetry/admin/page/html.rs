@@ -1,6 +1,9 @@
 //! Renders values as HTML. Everything is escaped. Independent of metrics.
 
 use std::fmt::Write;
+use std::time::SystemTime;
+
+use bson::DateTime;
 
 /// The text for a missing value.
 const NOTHING: &str = "\u{2013}";
@@ -196,6 +199,13 @@ pub(super) fn seconds(value: f64) -> String {
         value => (value, "s"),
     };
     format!("{} {unit}", three_digits(value))
+}
+
+/// A time in the format of RFC 3339.
+pub(super) fn time(at: SystemTime) -> String {
+    DateTime::from_system_time(at)
+        .try_to_rfc3339_string()
+        .unwrap_or_default()
 }
 
 pub(super) fn bytes(value: f64) -> String {

@@ -1,9 +1,9 @@
 //! Rows of the page that the caller provides.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// All of them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PageRows {
     /// One row for each shape.
     pub shapes: Vec<ShapeRow>,
@@ -11,6 +11,8 @@ pub struct PageRows {
     pub refusals: Vec<RefusalRow>,
     /// One row for each refused unique index, the latest first.
     pub unique_indexes: Vec<UniqueIndexRow>,
+    /// One row for each conversion.
+    pub conversions: Vec<ConversionRow>,
 }
 
 /// A shape on the page, described by its configuration.
@@ -60,4 +62,32 @@ pub struct UniqueIndexRow {
     pub message: String,
     /// The time of the last refusal.
     pub at: SystemTime,
+}
+
+/// A conversion of a collection to another layout.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConversionRow {
+    /// `database.collection`.
+    pub namespace: String,
+    /// Both layouts.
+    pub direction: String,
+    /// The part of the conversion that is executed.
+    pub phase: String,
+    /// `None`: the conversion is done, or has recorded no progress.
+    pub figures: Option<ConversionFiguresRow>,
+}
+
+/// The progress of a conversion.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConversionFiguresRow {
+    /// The part of the documents that the phase has done, from 0 to 1. `None`: it is not known.
+    pub ratio: Option<f64>,
+    /// The time by which the copy is behind the collection. `None`: nothing is written to the collection.
+    pub lag: Option<Duration>,
+    /// The time until the phase ends. `None`: it is not known.
+    pub remaining: Option<Duration>,
+    /// The result of the last comparison. `None`: there was none.
+    pub comparison: Option<String>,
+    /// The time of these numbers.
+    pub recorded: SystemTime,
 }

@@ -1,10 +1,12 @@
 //! The sections of the page, from two readings: now, and a minute ago. Metrics are selected by
 //! name. Missing ones are not shown.
 
+mod conversions;
 mod errors;
 mod shapes;
 mod traffic;
 
+use self::conversions::conversions;
 use self::errors::{limits, refusals, refused_kinds, refused_unique_indexes, warnings};
 use self::shapes::{fill, pages, shapes};
 use self::traffic::{commands, latencies, rates};
@@ -124,12 +126,9 @@ pub(super) struct PageContents<'a> {
 /// The tables in order.
 pub(super) fn tables(span: &Span<'_>, contents: &PageContents<'_>) -> Vec<Table> {
     let refused = refused_kinds(&contents.rows.refusals);
-    let mut tables = vec![
-        shapes(span, &contents.rows.shapes),
-        rates(span),
-        refusals(span),
-        latencies(span),
-    ];
+    let mut tables = vec![shapes(span, &contents.rows.shapes)];
+    tables.extend(conversions(&contents.rows.conversions));
+    tables.extend([rates(span), refusals(span), latencies(span)]);
     let unique = refused_unique_indexes(&contents.rows.unique_indexes);
     tables.extend([commands(span), refused, unique, fill(span), pages(span), limits(span)]);
     tables.push(warnings(contents.recent));

@@ -282,11 +282,6 @@ fn name(listed: &Document) -> Option<String> {
 fn changes_state(command: &Document) -> Option<String> {
     let (name, value) = command.iter().next()?;
     let collection = value.as_str().unwrap_or_default();
-    let is_counted = match name.as_str() {
-        "collMod" | "createIndexes" | "dropIndexes" | "create" | "renameCollection" | "drop" => true,
-        "update" => collection == RECORD,
-        _ => false,
-    };
     let phase = || {
         let update = command.get_array("updates").ok()?.first()?.as_document()?;
         update
@@ -296,6 +291,12 @@ fn changes_state(command: &Document) -> Option<String> {
             .ok()?
             .get_str("phase")
             .ok()
+    };
+    let is_counted = match name.as_str() {
+        "collMod" | "createIndexes" | "dropIndexes" | "create" | "renameCollection" | "drop" => true,
+        // An update without a phase records the progress, which is not the state.
+        "update" => collection == RECORD && phase().is_some(),
+        _ => false,
     };
     let collection = collection
         .split_once('.')

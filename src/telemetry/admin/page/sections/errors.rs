@@ -1,12 +1,9 @@
 //! The section on errors: refusals, limits and the log.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::SystemTime;
-
-use bson::DateTime;
 
 use super::{REJECTED, Span};
-use crate::telemetry::admin::page::html::{Cell, Table, Width};
+use crate::telemetry::admin::page::html::{Cell, Table, Width, time};
 use crate::telemetry::admin::page::rows::{RefusalRow, UniqueIndexRow};
 use crate::telemetry::recent_warnings::Entry;
 
@@ -124,10 +121,4 @@ pub(super) fn warnings(recent: &[Entry]) -> Table {
         rows: recent.iter().map(row).collect(),
         empty: "None since the start.",
     }
-}
-
-fn time(at: SystemTime) -> String {
-    DateTime::from_system_time(at)
-        .try_to_rfc3339_string()
-        .unwrap_or_default()
 }

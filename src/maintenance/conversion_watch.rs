@@ -1,0 +1,159 @@
+//! Reads the progress of conversions, in the background of `serve`, for the operator's page and the metrics.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bson::{Document, doc};
+use futures_util::TryStreamExt;
+use mongodb::error::Error;
+use mongodb::{Client, Database};
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::convert::{ConversionFigures, ConversionStage, ConversionStatus, status};
+use super::upstream::{self, explain};
+use crate::config::UpstreamConfig;
+use crate::pattern::bucket::conversion::record_name;
+use crate::pattern::shapes::Shapes;
+use crate::session::metrics::{ConversionMetrics, ConversionProgress};
+
+/// Interval of reads.
+const READ_EVERY: Duration = Duration::from_secs(5);
+/// The most records that are read.
+const MAX_RECORDS: usize = 64;
+
+/// A conversion that is in progress, or whose former collection is kept.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct WatchedConversion {
+    /// `database.collection`.
+    pub(crate) namespace: String,
+    pub(crate) status: ConversionStatus,
+}
+
+/// The conversions of the last read, by namespace, shared with the operator's page.
+pub(crate) type WatchedConversions = Arc<ArcSwap<Vec<WatchedConversion>>>;
+
+/// The task.
+pub(crate) struct ConversionWatch {
+    /// The server, and the credentials.
+    pub(crate) upstream: UpstreamConfig,
+    pub(crate) shapes: watch::Receiver<Shapes>,
+    pub(crate) metrics: ConversionMetrics,
+    pub(crate) found: WatchedConversions,
+    pub(crate) stop: CancellationToken,
+}
+
+impl ConversionWatch {
+    /// Reads until the proxy stops.
+    pub(crate) async fn run(self) {
+        let mut client = None;
+        let mut reported = String::new();
+        loop {
+            let round = tokio::select! {
+                round = self.round(&mut client) => round,
+                () = self.stop.cancelled() => break,
+            };
+            let failure = round.err().map(|error| explain(&error)).unwrap_or_default();
+            if !failure.is_empty() && failure != reported {
+                tracing::info!(reason = failure, "the progress of conversions cannot be read");
+            }
+            reported = failure;
+            tokio::select! {
+                () = sleep(READ_EVERY) => {}
+                () = self.stop.cancelled() => break,
+            }
+        }
+        if let Some(client) = client {
+            upstream::close(client).await;
+        }
+    }
+
+    async fn round(&self, client: &mut Option<Client>) -> Result<(), Error> {
+        if client.is_none() {
+            // The topology monitor reports an upstream that is not available.
+            *client = upstream::named_client(&self.upstream, "mongoshape").await.ok();
+        }
+        let Some(client) = client else {
+            return Ok(());
+        };
+        let shapes = self.shapes.borrow().clone();
+        let found = read(client, &shapes).await?;
+        self.publish(found);
+        Ok(())
+    }
+
+    fn publish(&self, found: Vec<WatchedConversion>) {
+        let now: BTreeSet<&str> = found.iter().map(|one| one.namespace.as_str()).collect();
+        let before = self.found.load();
+        let ended = before.iter().filter(|one| !now.contains(one.namespace.as_str()));
+        for one in ended {
+            self.metrics.progress(&one.namespace, ConversionProgress::default());
+        }
+        for one in &found {
+            self.metrics.progress(&one.namespace, gauges(&one.status));
+        }
+        self.found.store(Arc::new(found));
+    }
+}
+
+/// The conversions of collections with a bucket shape that names the database, by namespace.
+///
+/// # Errors
+/// If a record cannot be read.
+async fn read(client: &Client, shapes: &Shapes) -> Result<Vec<WatchedConversion>, Error> {
+    let mut collections: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for target in upstream::named_targets(client, shapes) {
+        if target.bucket().is_some() {
+            let database = target.database.name().to_owned();
+            collections.entry(database).or_default().push(target.collection);
+        }
+    }
+    let mut found = Vec::new();
+    for (database, names) in collections {
+        let database = client.database(&database);
+        for collection in recorded(&database, names).await? {
+            if found.len() == MAX_RECORDS {
+                return Ok(found);
+            }
+            if let Some(status) = status(&database, &collection).await? {
+                let namespace = format!("{}.{collection}", database.name());
+                found.push(WatchedConversion { namespace, status });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Those of the collections that have a record, sorted. One command for the whole database.
+async fn recorded(database: &Database, mut collections: Vec<String>) -> Result<Vec<String>, Error> {
+    let records: Vec<String> = collections.iter().map(|name| record_name(name)).collect();
+    let list = doc! {
+        "listCollections": 1,
+        "filter": { "name": { "$in": records } },
+        "nameOnly": true,
+        "authorizedCollections": true,
+    };
+    let listed: Vec<Document> = database.run_cursor_command(list).await?.try_collect().await?;
+    let there: BTreeSet<&str> = listed.iter().filter_map(|one| one.get_str("name").ok()).collect();
+    collections.retain(|name| there.contains(record_name(name).as_str()));
+    collections.sort();
+    Ok(collections)
+}
+
+/// What is not known, and what has ended, is 0.
+fn gauges(status: &ConversionStatus) -> ConversionProgress {
+    let ConversionStage::Running(Some(figures)) = &status.stage else {
+        return ConversionProgress::default();
+    };
+    let ConversionFigures {
+        ratio, lag, remaining, ..
+    } = figures;
+    ConversionProgress {
+        ratio: ratio.unwrap_or_default(),
+        lag_seconds: lag.unwrap_or_default().as_secs_f64(),
+        remaining_seconds: remaining.unwrap_or_default().as_secs_f64(),
+    }
+}

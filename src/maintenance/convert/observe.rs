@@ -1,0 +1,101 @@
+//! Records and shows the progress of a conversion. None of this makes a conversion fail.
+
+use std::time::{Duration, Instant};
+
+use bson::{DateTime, doc};
+use tokio::time::timeout;
+
+use super::Conversion;
+use super::changes::{self, Progress};
+use super::estimate;
+use super::progress::{LastComparison, Stage};
+use super::record::Phase;
+use crate::pattern::bucket::conversion::record_name;
+
+/// Interval in which the progress is recorded.
+const RECORD_EVERY: Duration = Duration::from_secs(2);
+/// The longest time that recording takes. A slow server must not delay the conversion.
+const MAX_RECORDING: Duration = Duration::from_millis(500);
+
+impl Conversion<'_> {
+    /// Estimates the number of documents.
+    pub(super) async fn expect_documents(&mut self) {
+        let source = &self.mirror.source;
+        let pages = self.target.bucket().filter(|_| !source.is_plain);
+        let database = &self.target.database;
+        let total = estimate::documents(database, &source.collection, pages).await;
+        self.observer.progress.expect(total.unwrap_or_default());
+    }
+
+    /// Begins a stage.
+    pub(super) async fn begin(&mut self, stage: Stage) {
+        self.observer.progress.begin(stage, Instant::now());
+        self.observer.screen.begin(&self.observer.progress);
+        self.record_progress().await;
+    }
+
+    /// Takes the number of documents that the stage has read.
+    pub(super) async fn advance(&mut self, done: u64) {
+        self.observer.progress.advance(done, Instant::now());
+        self.show_progress().await;
+    }
+
+    /// Takes the result of a comparison.
+    pub(super) fn note_comparison(&mut self, comparison: LastComparison) {
+        self.observer.progress.last_comparison = Some(comparison);
+    }
+
+    /// Takes note of changes that were applied.
+    pub(super) async fn note_applied(&mut self, progress: Progress) {
+        self.observer.caught_up = (progress == Progress::NoneLeft).then(Instant::now);
+        self.show_progress().await;
+    }
+
+    /// Shows and records the progress, if it is time.
+    pub(super) async fn show_progress(&mut self) {
+        let line = self.observer.screen.show(&self.observer.progress);
+        if let Some(line) = line {
+            self.say(line);
+        }
+        let is_held = self.changes.is_some() && matches!(self.record.phase, Phase::Holding | Phase::Swapping);
+        // Nothing is sent meanwhile that is not necessary, because writers wait.
+        if !is_held && self.observer.recorded.elapsed() >= RECORD_EVERY {
+            self.record_progress().await;
+        }
+    }
+
+    async fn record_progress(&mut self) {
+        let recorded = timeout(MAX_RECORDING, async {
+            let lag = self.lag_seconds().await;
+            self.observer.progress.lag_seconds = lag;
+            if self.observer.is_recorded {
+                self.write_progress().await;
+            }
+        });
+        // The next one may succeed.
+        let _ = recorded.await;
+        self.observer.recorded = Instant::now();
+    }
+
+    /// Seconds by which the applied changes are behind the server.
+    async fn lag_seconds(&self) -> Option<u64> {
+        self.changes.as_ref()?;
+        if let Some(at) = self.observer.caught_up {
+            return Some(at.elapsed().as_secs());
+        }
+        let now = changes::cluster_time(self.client).await.ok()??;
+        let applied = self.since()?;
+        Some(u64::from(now.time.saturating_sub(applied.time)))
+    }
+
+    /// Writes no other field, and creates no record.
+    async fn write_progress(&self) {
+        let progress = self.observer.progress.document(DateTime::now());
+        let command = doc! {
+            "update": record_name(&self.target.collection),
+            "updates": [{ "q": { "_id": 0 }, "u": { "$set": { "progress": progress } } }],
+            "writeConcern": { "w": 1 },
+        };
+        let _ = self.target.database.run_command(command).await;
+    }
+}

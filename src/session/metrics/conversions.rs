@@ -1,0 +1,70 @@
+//! Metrics of conversions, which another process executes.
+
+use prometheus::{GaugeVec, Opts, Registry};
+
+use super::registration::registered;
+
+/// The progress of a conversion.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ConversionProgress {
+    /// The part of the documents that the current phase has done, from 0 to 1.
+    pub ratio: f64,
+    /// Seconds by which the copy is behind the collection.
+    pub lag_seconds: f64,
+    /// Seconds until the current phase ends. 0: it is not known.
+    pub remaining_seconds: f64,
+}
+
+/// Metrics of conversions.
+#[derive(Clone, Debug)]
+pub struct ConversionMetrics {
+    ratio: GaugeVec,
+    lag: GaugeVec,
+    remaining: GaugeVec,
+}
+
+impl ConversionMetrics {
+    pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            ratio: gauges(
+                registry,
+                "conversion_progress_ratio",
+                "The part of the documents that the current phase of a conversion has done, from 0 to 1; 0 without a conversion, and after \
+                 it. The phases copying and comparing each begin at 0. When it does not change for minutes, mongoshape convert has ended or \
+                 pauses: see its output, and run it again.",
+            )?,
+            lag: gauges(
+                registry,
+                "conversion_lag_seconds",
+                "Seconds by which the copy of a conversion is behind the collection; it grows while documents are copied. When it grows in \
+                 the phase following, writers are faster than the conversion: write less, or wait until mongoshape convert holds writers.",
+            )?,
+            remaining: gauges(
+                registry,
+                "conversion_remaining_seconds",
+                "Estimated seconds until the current phase of a conversion ends; 0 without a conversion, and if it is not known. When it is \
+                 too long, give mongoshape convert a higher --max-rate, or run it at another time.",
+            )?,
+        })
+    }
+
+    pub(super) fn expect_namespace(&self, namespace: &str) {
+        for gauge in [&self.ratio, &self.lag, &self.remaining] {
+            gauge.with_label_values(&[namespace]);
+        }
+    }
+
+    /// Sets the progress of a collection's conversion. `namespace`: as configured.
+    pub fn progress(&self, namespace: &str, progress: ConversionProgress) {
+        self.ratio.with_label_values(&[namespace]).set(progress.ratio);
+        self.lag.with_label_values(&[namespace]).set(progress.lag_seconds);
+        self.remaining
+            .with_label_values(&[namespace])
+            .set(progress.remaining_seconds);
+    }
+}
+
+fn gauges(registry: &Registry, name: &str, help: &str) -> Result<GaugeVec, prometheus::Error> {
+    let options = Opts::new(format!("mongoshape_{name}"), help);
+    registered(registry, GaugeVec::new(options, &["namespace"])?)
+}

@@ -1,0 +1,96 @@
+//! The section on conversions.
+
+use std::time::Duration;
+
+use crate::telemetry::admin::page::html::{Cell, Table, Width, time};
+use crate::telemetry::admin::page::rows::{ConversionFiguresRow, ConversionRow};
+
+const NOTHING: &str = "\u{2013}";
+
+/// `None`: there is no conversion.
+pub(super) fn conversions(rows: &[ConversionRow]) -> Option<Table> {
+    if rows.is_empty() {
+        return None;
+    }
+    Some(Table {
+        title: "Conversions",
+        width: Width::Whole,
+        note: "What mongoshape convert has recorded last. The percentage and the time left are those of the phase. If the last column is old, \
+               the command has ended: run it again, see docs/converting.md."
+            .to_owned(),
+        head: vec![
+            "Collection",
+            "Direction",
+            "Phase",
+            "Done",
+            "Behind",
+            "Left",
+            "Last comparison",
+            "Recorded",
+        ],
+        rows: rows.iter().map(row).collect(),
+        empty: "",
+    })
+}
+
+fn row(conversion: &ConversionRow) -> Vec<Cell> {
+    let mut cells = vec![
+        Cell::code(&conversion.namespace),
+        Cell::text(&conversion.direction),
+        Cell::text(&conversion.phase),
+    ];
+    let Some(figures) = &conversion.figures else {
+        cells.extend(std::iter::repeat_n(Cell::text(NOTHING), 5));
+        return cells;
+    };
+    let ConversionFiguresRow {
+        ratio,
+        lag,
+        remaining,
+        comparison,
+        recorded,
+    } = figures;
+    // Rounded down, so that 100 % is complete.
+    let percentage = ratio.map(|ratio| format!("{:.0} %", (ratio * 100.0).floor()));
+    let seconds = |span: Option<Duration>| span.map(|span| format!("{} s", span.as_secs()));
+    let texts = [percentage, seconds(*lag), seconds(*remaining), comparison.clone()];
+    cells.extend(texts.map(|text| Cell::text(text.unwrap_or_else(|| NOTHING.to_owned()))));
+    cells.push(Cell::text(time(*recorded)));
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    fn html(rows: &[ConversionRow]) -> String {
+        let mut html = String::new();
+        conversions(rows).unwrap().write(&mut html);
+        html
+    }
+
+    #[test]
+    fn the_section_has_figures_only_while_a_conversion_runs() {
+        assert!(conversions(&[]).is_none());
+        let mut row = ConversionRow {
+            namespace: "d.c".to_owned(),
+            direction: "from a to b".to_owned(),
+            phase: "copying".to_owned(),
+            figures: Some(ConversionFiguresRow {
+                ratio: Some(0.999),
+                lag: Some(Duration::from_secs(3)),
+                remaining: None,
+                comparison: Some("5 documents, equal".to_owned()),
+                recorded: SystemTime::UNIX_EPOCH,
+            }),
+        };
+        let expected = "<td>copying</td><td>99 %</td><td>3 s</td><td>\u{2013}</td><td>5 documents, equal</td>\
+                        <td>1970-01-01T00:00:00Z</td>";
+        assert!(html(&[row.clone()]).contains(expected), "{}", html(&[row]));
+        row.figures = None;
+        let without = format!("<td>copying</td>{}</tr>", "<td>\u{2013}</td>".repeat(5));
+        assert!(html(&[row.clone()]).contains(&without), "{}", html(&[row]));
+    }
+}
