@@ -21,8 +21,6 @@ use crate::maintenance::swap::Halt;
 const WAIT: Duration = Duration::from_millis(50);
 /// The pause after a request for events: the next one returns those of this time.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The age of the last event up to which a stream is live.
-const MAX_LIVE_SECONDS: u32 = 1;
 /// The longest time for which events are read before their changes are applied.
 const MAX_READ: Duration = Duration::from_millis(300);
 /// The most changed documents that are applied at once. A document that changes often is applied once.
@@ -32,8 +30,6 @@ const LOST: [i32; 2] = [136, 286];
 
 /// The open stream.
 pub(super) struct Changes {
-    /// Of the server itself.
-    client: Client,
     stream: ChangeStream<ChangeStreamEvent<RawDocumentBuf>>,
 }
 
@@ -58,7 +54,7 @@ pub(super) enum Progress {
 
 impl Changes {
     /// Opens a stream behind a position. `None`: at the current time.
-    pub(super) async fn open(client: &Client, side: &Side, behind: Option<ResumeToken>) -> Result<Self, Halt> {
+    pub(super) async fn open(side: &Side, behind: Option<ResumeToken>) -> Result<Self, Halt> {
         let collection = side.database.collection::<RawDocumentBuf>(&side.collection);
         // Documents are read when the change is applied, so an event needs none.
         let parts = doc! { "$project": { "operationType": 1, "documentKey": 1, "clusterTime": 1 } };
@@ -68,8 +64,7 @@ impl Changes {
             .resume_after(behind)
             .max_await_time(WAIT)
             .await?;
-        let client = client.clone();
-        Ok(Self { client, stream })
+        Ok(Self { stream })
     }
 
     /// The position behind all changes that were read.
@@ -77,16 +72,16 @@ impl Changes {
         self.stream.resume_token()
     }
 
-    /// The next changes: those that exist, or arrive within a short time.
-    pub(super) async fn next(&mut self) -> Result<ChangeBatch, Halt> {
+    /// The next changes: those that exist, or arrive within a short time. `until`: a time behind which no
+    /// changes are waited for.
+    pub(super) async fn next(&mut self, until: Option<Timestamp>) -> Result<ChangeBatch, Halt> {
         let begun = Instant::now();
-        let now = cluster_time(&self.client).await?;
         let mut batch = ChangeBatch::default();
-        while batch.ids.len() < MAX_IDS && begun.elapsed() < MAX_READ {
-            let is_behind =
-                |last: Timestamp| now.is_none_or(|now| last.time.saturating_add(MAX_LIVE_SECONDS) < now.time);
-            let is_live = batch.last.is_some_and(|last| !is_behind(last));
-            let Some(event) = self.next_event(is_live).await? else {
+        // The changes of a transaction have the same time.
+        let is_read = |last: Option<Timestamp>| until.is_some() && last > until;
+        while batch.ids.len() < MAX_IDS && begun.elapsed() < MAX_READ && !is_read(batch.last) {
+            let pauses = until.is_none() && batch.last.is_some();
+            let Some(event) = self.next_event(pauses).await? else {
                 batch.progress = Progress::NoneLeft;
                 break;
             };
@@ -111,13 +106,13 @@ impl Changes {
     }
 
     /// The next event. A request returns at once if there is one. While applications write, requests without
-    /// a pause would return single events if the stream `is_live`.
-    async fn next_event(&mut self, is_live: bool) -> Result<Option<ChangeStreamEvent<RawDocumentBuf>>, Error> {
+    /// a pause would return single events.
+    async fn next_event(&mut self, pauses: bool) -> Result<Option<ChangeStreamEvent<RawDocumentBuf>>, Error> {
         let mut next = pin!(self.stream.next_if_any());
         if let Some(received) = next.as_mut().now_or_never() {
             return received;
         }
-        if is_live {
+        if pauses {
             sleep(PAUSE).await;
         }
         next.await

@@ -75,19 +75,19 @@ impl Conversion<'_> {
     }
 
     async fn open_changes(&mut self) -> Result<(), Halt> {
-        let mut opened = match Changes::open(self.client, &self.mirror.source, self.record.token.clone()).await {
+        let mut opened = match Changes::open(&self.mirror.source, self.record.token.clone()).await {
             Err(halt) if self.record.token.is_some() && is_lost(&halt) => {
                 self.say(
                     "the oplog no longer contains the changes since the earlier run; all documents are compared again",
                 );
                 self.record.phase = Phase::Copying;
-                Changes::open(self.client, &self.mirror.source, None).await?
+                Changes::open(&self.mirror.source, None).await?
             }
             opened => opened?,
         };
         if opened.position().is_none() {
             // Changes were in the reply that opened the stream. All documents are copied after them.
-            self.pending.extend(opened.next().await?.ids);
+            self.pending.extend(opened.next(None).await?.ids);
         }
         self.opened = changes::cluster_time(self.client).await?;
         self.record.token = opened.position();

@@ -66,13 +66,14 @@ impl Conversion<'_> {
     /// Applies changes that have been made since some time.
     pub(super) async fn follow_if_due(&mut self) -> Result<(), Halt> {
         if self.applied.elapsed() >= APPLY_EVERY {
-            self.follow().await?;
+            self.follow(None).await?;
         }
         Ok(())
     }
 
-    /// Applies the pending changes, and reads the next ones meanwhile.
-    pub(super) async fn follow(&mut self) -> Result<Progress, Halt> {
+    /// Applies the pending changes, and reads the next ones meanwhile. `until`: a time behind which no changes
+    /// are waited for.
+    pub(super) async fn follow(&mut self, until: Option<Timestamp>) -> Result<Progress, Halt> {
         if self.stop.is_cancelled() && !self.is_renamed {
             return Err(Halt::Stopped);
         }
@@ -82,7 +83,7 @@ impl Conversion<'_> {
         };
         let position = changes.position();
         let pending = std::mem::take(&mut self.pending);
-        let (batch, refused) = try_join(changes.next(), self.mirror.apply(pending, since)).await?;
+        let (batch, refused) = try_join(changes.next(until), self.mirror.apply(pending, since)).await?;
         self.applied = Instant::now();
         // A resumed run would not know the documents that are pending.
         let may_record = refused.is_empty() && self.record.phase == Phase::Following;
@@ -130,7 +131,7 @@ impl Conversion<'_> {
         let now = changes::cluster_time(self.client).await?;
         let mut refused_since = None;
         loop {
-            let is_done = self.follow().await? == Progress::NoneLeft || self.last >= now;
+            let is_done = self.follow(now).await? == Progress::NoneLeft || (now.is_some() && self.last > now);
             if is_done {
                 self.apply_pending().await?;
             }

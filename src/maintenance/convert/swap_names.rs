@@ -127,7 +127,7 @@ impl Conversion<'_> {
     async fn drain(&mut self) -> Result<(), Halt> {
         let begun = Instant::now();
         while self.changes.is_some() && !self.is_renamed {
-            let progress = self.follow().await?;
+            let progress = self.follow(None).await?;
             if !self.record.from.is_plain() && progress == Progress::NoneLeft {
                 break;
             }
@@ -150,7 +150,7 @@ impl Conversion<'_> {
             let Some(changes) = &mut self.changes else {
                 return Ok(());
             };
-            let batch = changes.next().await?;
+            let batch = changes.next(None).await?;
             self.end_with(&batch).await?;
             if !batch.ids.is_empty() {
                 return Err(Halt::Words("changes arrived after a failover; run again".to_owned()));
