@@ -1,17 +1,14 @@
 //! The changes of the converted collection: the `_id`s of documents that applications insert, change or
 //! delete.
 
-use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 use bson::{RawBson, Timestamp, doc};
-use futures_util::FutureExt as _;
 use mongodb::Client;
 use mongodb::change_stream::ChangeStream;
 use mongodb::change_stream::event::{ChangeStreamEvent, OperationType, ResumeToken};
 use mongodb::error::{Error, ErrorKind};
-use tokio::time::sleep;
 
 use super::ids::Ids;
 use super::side::Side;
@@ -19,8 +16,6 @@ use crate::maintenance::swap::Halt;
 
 /// The longest wait for events.
 const WAIT: Duration = Duration::from_millis(50);
-/// The pause after a request for events: the next one returns those of this time.
-const PAUSE: Duration = Duration::from_millis(50);
 /// The longest time for which events are read before their changes are applied.
 const MAX_READ: Duration = Duration::from_millis(300);
 /// The most changed documents that are applied at once. A document that changes often is applied once.
@@ -72,16 +67,15 @@ impl Changes {
         self.stream.resume_token()
     }
 
-    /// The next changes: those that exist, or arrive within a short time. `until`: a time behind which no
-    /// changes are waited for.
+    /// The next changes: those that exist, or arrive within a short time. `until`: the time
+    /// up to which changes are read. Without it, requests would return single changes while applications write.
     pub(super) async fn next(&mut self, until: Option<Timestamp>) -> Result<ChangeBatch, Halt> {
         let begun = Instant::now();
         let mut batch = ChangeBatch::default();
         // The changes of a transaction have the same time.
         let is_read = |last: Option<Timestamp>| until.is_some() && last > until;
         while batch.ids.len() < MAX_IDS && begun.elapsed() < MAX_READ && !is_read(batch.last) {
-            let pauses = until.is_none() && batch.last.is_some();
-            let Some(event) = self.next_event(pauses).await? else {
+            let Some(event) = self.stream.next_if_any().await? else {
                 batch.progress = Progress::NoneLeft;
                 break;
             };
@@ -103,19 +97,6 @@ impl Changes {
             }
         }
         Ok(batch)
-    }
-
-    /// The next event. A request returns at once if there is one. While applications write, requests without
-    /// a pause would return single events.
-    async fn next_event(&mut self, pauses: bool) -> Result<Option<ChangeStreamEvent<RawDocumentBuf>>, Error> {
-        let mut next = pin!(self.stream.next_if_any());
-        if let Some(received) = next.as_mut().now_or_never() {
-            return received;
-        }
-        if pauses {
-            sleep(PAUSE).await;
-        }
-        next.await
     }
 }
 

@@ -13,8 +13,6 @@ use crate::maintenance::swap::Halt;
 
 /// The most bytes of documents that are copied at once. The last document may exceed it.
 const MAX_BYTES: usize = 8 << 20;
-/// The pause after each batch, as a part of the time that the batch took: applications go on.
-const PAUSE_DIVISOR: u32 = 2;
 
 impl Conversion<'_> {
     /// Copies all documents. Those that the copy has already are compared, and corrected.
@@ -83,9 +81,7 @@ impl Conversion<'_> {
 
     /// Leaves time to the applications, and keeps the limits of the operator. `took`: the time of the batch.
     async fn pace(&mut self, documents: usize, took: Duration) -> Result<(), Halt> {
-        if self.changes.is_some() {
-            self.rest(took / PAUSE_DIVISOR).await?;
-        }
+        self.leave_time(took).await?;
         self.keep_rate(documents).await?;
         self.wait_for_server().await
     }

@@ -66,13 +66,13 @@ impl Conversion<'_> {
     /// Applies changes that have been made since some time.
     pub(super) async fn follow_if_due(&mut self) -> Result<(), Halt> {
         if self.applied.elapsed() >= APPLY_EVERY {
-            self.follow(None).await?;
+            self.catch_up_within(Deadline::after(APPLY_EVERY)).await?;
         }
         Ok(())
     }
 
-    /// Applies the pending changes, and reads the next ones meanwhile. `until`: a time behind which no changes
-    /// are waited for.
+    /// Applies the pending changes, and reads the next ones meanwhile. `until`: the time up to which
+    /// they are read.
     pub(super) async fn follow(&mut self, until: Option<Timestamp>) -> Result<Progress, Halt> {
         if self.stop.is_cancelled() && !self.is_renamed {
             return Err(Halt::Stopped);

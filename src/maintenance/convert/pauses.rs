@@ -10,6 +10,8 @@ use crate::pattern::bucket::conversion::record_name;
 
 /// The interval in which an exceeded limit is measured again.
 const MEASURE_EVERY: Duration = Duration::from_millis(500);
+/// The pause after a batch, in times of the batch: applications go on.
+const PAUSES: u32 = 2;
 
 impl Conversion<'_> {
     /// Pauses so that not more documents are read in a second than permitted. `documents`: of the last batch.
@@ -46,6 +48,17 @@ impl Conversion<'_> {
             self.show_progress().await;
             self.rest(MEASURE_EVERY).await?;
         }
+    }
+
+    /// Leaves time to the applications. `took`: the time of the batch.
+    ///
+    /// # Errors
+    /// If the command is stopped meanwhile.
+    pub(super) async fn leave_time(&self, took: Duration) -> Result<(), Halt> {
+        if self.changes.is_none() {
+            return Ok(());
+        }
+        self.rest(took.saturating_mul(PAUSES)).await
     }
 
     /// Pauses, and ends the run if it is stopped.

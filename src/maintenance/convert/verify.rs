@@ -102,6 +102,7 @@ impl Conversion<'_> {
         let at_once = self.throttle.limits.batch(AT_ONCE);
         let mut batch = Ids::default();
         self.throttle.begin();
+        let mut begun = Instant::now();
         loop {
             let document = documents.try_next().await?;
             if let Some(document) = &document {
@@ -111,11 +112,13 @@ impl Conversion<'_> {
             if batch.len() >= at_once || (document.is_none() && !batch.is_empty()) {
                 let ids = std::mem::take(&mut batch);
                 suspects.extend(self.mirror.differing(&ids, self.since()).await?);
+                self.leave_time(begun.elapsed()).await?;
                 self.follow_if_due().await?;
                 self.advance(checksum.documents).await;
                 if document.is_some() {
                     self.keep_rate(ids.len()).await?;
                 }
+                begun = Instant::now();
             }
             if document.is_none() {
                 self.observer.progress.complete(checksum.documents, Instant::now());
@@ -128,6 +131,7 @@ impl Conversion<'_> {
     pub(super) async fn find_surplus(&mut self, surplus: &mut Ids) -> Result<(), Halt> {
         let mut documents = self.mirror.copy.scan_ids().await?;
         let mut batch = Ids::default();
+        let mut begun = Instant::now();
         loop {
             let document = documents.try_next().await?;
             if let Some(document) = &document {
@@ -141,7 +145,9 @@ impl Conversion<'_> {
                         surplus.add(id.as_raw_bson_ref());
                     }
                 }
+                self.leave_time(begun.elapsed()).await?;
                 self.follow_if_due().await?;
+                begun = Instant::now();
             }
             if document.is_none() {
                 return Ok(());
