@@ -62,6 +62,10 @@ struct Pace {
     /// are applied without a limit.
     #[arg(long = "max-rate", value_name = "DOCUMENTS_PER_SECOND", allow_negative_numbers = true, value_parser = value_parser!(u32).range(1..=1_000_000))]
     rate: Option<u32>,
+    /// The part of the time, in percent, in which documents are copied or compared. In between applications go
+    /// on. Without writers there are no pauses.
+    #[arg(long = "max-share", value_name = "PERCENT", allow_negative_numbers = true, default_value_t = 20, value_parser = value_parser!(u32).range(1..=100))]
+    share: u32,
     /// Copying pauses while a secondary of the replica set is more seconds behind the primary. Requires the
     /// right `replSetGetStatus`; without it there is no limit.
     #[arg(long = "max-lag", value_name = "SECONDS", allow_negative_numbers = true, default_value_t = 10, value_parser = value_parser!(u32).range(1..=86_400))]
@@ -75,6 +79,7 @@ impl Pace {
     fn limits(&self) -> PaceLimits {
         PaceLimits {
             rate: self.rate,
+            share: Some(self.share),
             lag: Some(Duration::from_secs(self.lag.into())),
             latency: Some(Duration::from_millis(self.latency.into())),
         }

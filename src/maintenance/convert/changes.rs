@@ -67,8 +67,8 @@ impl Changes {
         self.stream.resume_token()
     }
 
-    /// The next changes: those that exist, or arrive within a short time. `until`: the time
-    /// up to which changes are read. Without it, requests would return single changes while applications write.
+    /// The next changes: those that exist, or arrive within a short time. `until`: the time up to which
+    /// changes are read. Without it, requests would return single changes while applications write.
     pub(super) async fn next(&mut self, until: Option<Timestamp>) -> Result<ChangeBatch, Halt> {
         let begun = Instant::now();
         let mut batch = ChangeBatch::default();

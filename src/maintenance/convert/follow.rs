@@ -17,7 +17,7 @@ use crate::maintenance::swap::Halt;
 const RECORD_EVERY: Duration = Duration::from_secs(2);
 /// Interval in which changes are applied if nothing waits for them. Changes of one page, and repeated
 /// changes of a document, cost as much as one.
-const APPLY_EVERY: Duration = Duration::from_secs(1);
+const APPLY_EVERY: Duration = Duration::from_secs(3);
 /// The longest time for which a document is refused by a unique index of the copy although no changes are
 /// left.
 const MAX_REFUSED: Duration = Duration::from_secs(10);

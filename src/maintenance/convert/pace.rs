@@ -20,6 +20,8 @@ const PRIMARY: i64 = 1;
 pub(crate) struct PaceLimits {
     /// The most documents per second that are copied or compared. `None`: no limit.
     pub(crate) rate: Option<u32>,
+    /// The part of the time, in percent, in which documents are copied or compared. `None`: all of it.
+    pub(crate) share: Option<u32>,
     /// The greatest lag of a secondary while documents are copied. `None`: no limit.
     pub(crate) lag: Option<Duration>,
     /// The greatest median duration of a small read while documents are copied. `None`: no limit.
@@ -83,6 +85,12 @@ impl PaceLimits {
         let documents = u32::try_from(documents).unwrap_or(u32::MAX);
         let least = Duration::from_secs(1).saturating_mul(documents) / rate;
         least.saturating_sub(took)
+    }
+
+    /// The pause after a batch that took this time, so that its part of the time is not exceeded.
+    pub(super) fn pause_by_share(&self, took: Duration) -> Duration {
+        let share = self.share.unwrap_or(100).clamp(1, 100);
+        took.saturating_mul(100 - share) / share
     }
 
     /// The documents that are read from a cursor at once: a limited rate takes a minute for them. The server
@@ -155,6 +163,7 @@ mod tests {
     fn limits() -> PaceLimits {
         PaceLimits {
             rate: Some(200),
+            share: None,
             lag: Some(Duration::from_secs(10)),
             latency: Some(Duration::from_millis(100)),
         }
@@ -167,6 +176,11 @@ mod tests {
         assert_eq!(limits().pause(100, millis(500)), Duration::ZERO);
         assert_eq!(limits().pause(100, millis(900)), Duration::ZERO);
         assert_eq!(PaceLimits::default().pause(1000, Duration::ZERO), Duration::ZERO);
+        let of_share = |share| PaceLimits { share, ..limits() }.pause_by_share(Duration::from_secs(1));
+        assert_eq!(
+            [None, Some(100), Some(20)].map(of_share),
+            [0, 0, 4].map(Duration::from_secs)
+        );
         assert_eq!((limits().batch(1000), limits().batch(50)), (200, 50));
         assert_eq!(PaceLimits::default().batch(1000), 1000);
         assert_eq!(

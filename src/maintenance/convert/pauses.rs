@@ -10,8 +10,6 @@ use crate::pattern::bucket::conversion::record_name;
 
 /// The interval in which an exceeded limit is measured again.
 const MEASURE_EVERY: Duration = Duration::from_millis(500);
-/// The pause after a batch, in times of the batch: applications go on.
-const PAUSES: u32 = 2;
 
 impl Conversion<'_> {
     /// Pauses so that not more documents are read in a second than permitted. `documents`: of the last batch.
@@ -58,7 +56,7 @@ impl Conversion<'_> {
         if self.changes.is_none() {
             return Ok(());
         }
-        self.rest(took.saturating_mul(PAUSES)).await
+        self.rest(self.throttle.limits.pause_by_share(took)).await
     }
 
     /// Pauses, and ends the run if it is stopped.
