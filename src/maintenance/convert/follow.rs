@@ -58,6 +58,8 @@ impl Conversion<'_> {
         self.say("the former collection is up to date; later changes are applied to it until this command is stopped");
         while !self.stop.is_cancelled() {
             self.follow_if_due().await?;
+            // `--back` compares all documents.
+            self.touched = Ids::default();
             let _ = timeout(APPLY_EVERY, self.stop.cancelled()).await;
         }
         Ok(())
