@@ -62,8 +62,8 @@ struct Pace {
     /// are applied without a limit.
     #[arg(long = "max-rate", value_name = "DOCUMENTS_PER_SECOND", allow_negative_numbers = true, value_parser = value_parser!(u32).range(1..=1_000_000))]
     rate: Option<u32>,
-    /// The part of the time, in percent, in which documents are copied or compared. In between applications go
-    /// on. Without writers there are no pauses.
+    /// The part of the time, in percent, in which documents are copied or compared. In between applications
+    /// go on. Without writers there are no pauses.
     #[arg(long = "max-share", value_name = "PERCENT", allow_negative_numbers = true, default_value_t = 20, value_parser = value_parser!(u32).range(1..=100))]
     share: u32,
     /// Copying pauses while a secondary of the replica set is more seconds behind the primary. Requires the
