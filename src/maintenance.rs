@@ -1,6 +1,7 @@
 //! Maintenance of shaped collections through the driver, with the operator's own rights: checks,
 //! set-up, packing, compaction, and the swap that packing and compaction share. Serves no client.
 
+mod background;
 pub(crate) mod check;
 pub(crate) mod compact;
 pub(crate) mod conversion_watch;

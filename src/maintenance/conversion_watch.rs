@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use super::background::{LastError, OnDemandClient};
 use super::convert::{ConversionFigures, ConversionStage, ConversionStatus, status};
 use super::upstream::{self, explain};
 use crate::config::UpstreamConfig;
@@ -49,34 +50,26 @@ pub(crate) struct ConversionWatch {
 impl ConversionWatch {
     /// Reads until the proxy stops.
     pub(crate) async fn run(self) {
-        let mut client = None;
-        let mut reported = String::new();
+        let mut client = OnDemandClient::default();
+        let mut last_error = LastError::default();
         loop {
             let round = tokio::select! {
                 round = self.round(&mut client) => round,
                 () = self.stop.cancelled() => break,
             };
-            let failure = round.err().map(|error| explain(&error)).unwrap_or_default();
-            if !failure.is_empty() && failure != reported {
-                tracing::info!(reason = failure, "the progress of conversions cannot be read");
+            if let Some(reason) = last_error.replace(round.err().map(|error| explain(&error))) {
+                tracing::info!(reason, "the progress of conversions cannot be read");
             }
-            reported = failure;
             tokio::select! {
                 () = sleep(READ_EVERY) => {}
                 () = self.stop.cancelled() => break,
             }
         }
-        if let Some(client) = client {
-            upstream::close(client).await;
-        }
+        client.close().await;
     }
 
-    async fn round(&self, client: &mut Option<Client>) -> Result<(), Error> {
-        if client.is_none() {
-            // The topology monitor reports an upstream that is not available.
-            *client = upstream::named_client(&self.upstream, "mongoshape").await.ok();
-        }
-        let Some(client) = client else {
+    async fn round(&self, client: &mut OnDemandClient) -> Result<(), Error> {
+        let Some(client) = client.get(&self.upstream).await else {
             return Ok(());
         };
         let shapes = self.shapes.borrow().clone();
@@ -143,7 +136,7 @@ async fn recorded(database: &Database, mut collections: Vec<String>) -> Result<V
     Ok(collections)
 }
 
-/// What is not known, and what has ended, is 0.
+/// The values of the gauges. An unknown value is 0. After the swap all values are 0.
 fn gauges(status: &ConversionStatus) -> ConversionProgress {
     let ConversionStage::Running(Some(figures)) = &status.stage else {
         return ConversionProgress::default();

@@ -19,6 +19,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use self::lease::Leases;
+use super::background::LastError;
 use super::upstream::{self, ShapedCollection, as_integer, explain, raw_specs};
 use crate::config::UpstreamConfig;
 use crate::pattern::bucket::expiry::ExpiringIndex;
@@ -65,7 +66,7 @@ impl Expiry {
     pub(crate) async fn run(self) {
         let mut clients = None;
         let leases = Leases::new(self.upstream.expire_interval);
-        let mut reported = String::new();
+        let mut last_error = LastError::default();
         loop {
             tokio::select! {
                 () = sleep(self.upstream.expire_interval) => {}
@@ -75,15 +76,13 @@ impl Expiry {
                 round = self.round(&mut clients, &leases) => round,
                 () = self.stop.cancelled() => break,
             };
-            let failure = round.err().map(|error| format!("{error:#}")).unwrap_or_default();
-            if !failure.is_empty() {
+            if round.is_err() {
                 self.metrics.failed();
                 close(clients.take()).await;
             }
-            if !failure.is_empty() && failure != reported {
-                tracing::warn!(reason = failure, "expired items are not deleted");
+            if let Some(reason) = last_error.replace(round.err().map(|error| format!("{error:#}"))) {
+                tracing::warn!(reason, "expired items are not deleted");
             }
-            reported = failure;
         }
         close(clients.take()).await;
     }

@@ -11,7 +11,8 @@ use mongodb::{Client, Collection};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::upstream::{self, explain, indexes_of, raw_specs};
+use super::background::{LastError, OnDemandClient};
+use super::upstream::{explain, indexes_of, raw_specs};
 use crate::command::namespace::Namespace;
 use crate::config::UpstreamConfig;
 use crate::pattern::bucket::item_index::{is_unique, name};
@@ -35,10 +36,10 @@ impl UniqueIndexRecord {
     /// interval of the deletion of expired items.
     pub(crate) async fn run(self) {
         let refused = self.shared.refused_unique_indexes();
-        let mut client = None;
-        let mut reported = String::new();
+        let mut client = OnDemandClient::default();
+        let mut last_error = LastError::default();
         loop {
-            let has_failed = !reported.is_empty();
+            let has_failed = last_error.is_some();
             tokio::select! {
                 () = sleep(self.upstream.expire_interval) => {}
                 () = refused.changed(), if !has_failed => {}
@@ -48,26 +49,18 @@ impl UniqueIndexRecord {
                 round = self.round(&mut client) => round,
                 () = self.stop.cancelled() => break,
             };
-            let failure = round.err().map(|error| explain(&error)).unwrap_or_default();
-            if !failure.is_empty() && failure != reported {
+            if let Some(reason) = last_error.replace(round.err().map(|error| explain(&error))) {
                 let what = format!(
                     "refused unique indexes cannot be recorded in {DATABASE}.{COLLECTION} for `mongoshape check`"
                 );
-                tracing::warn!(reason = failure, "{what}");
+                tracing::warn!(reason, "{what}");
             }
-            reported = failure;
         }
-        if let Some(client) = client {
-            upstream::close(client).await;
-        }
+        client.close().await;
     }
 
-    async fn round(&self, client: &mut Option<Client>) -> Result<(), Error> {
-        if client.is_none() {
-            // The topology monitor reports an upstream that is not available.
-            *client = upstream::named_client(&self.upstream, "mongoshape").await.ok();
-        }
-        let Some(client) = client else {
+    async fn round(&self, client: &mut OnDemandClient) -> Result<(), Error> {
+        let Some(client) = client.get(&self.upstream).await else {
             return Ok(());
         };
         let refused = self.shared.refused_unique_indexes();

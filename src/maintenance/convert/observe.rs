@@ -77,7 +77,7 @@ impl Conversion<'_> {
         self.observer.recorded = Instant::now();
     }
 
-    /// Seconds by which the applied changes are behind the server.
+    /// The lag in seconds: the server's cluster time minus the time of the last applied change.
     async fn lag_seconds(&self) -> Option<u64> {
         self.changes.as_ref()?;
         if let Some(at) = self.observer.caught_up {

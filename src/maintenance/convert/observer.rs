@@ -1,11 +1,11 @@
-//! What is known of the progress of a run, and where it is shown. `observe` fills it.
+//! The progress of a run and its display. `observe` updates both.
 
 use std::time::Instant;
 
 use super::progress::RunProgress;
 use super::screen::Screen;
 
-/// The progress of a run, and where it is shown.
+/// The progress of a run and its display.
 pub(super) struct RunObserver {
     pub(super) progress: RunProgress,
     pub(super) screen: Screen,

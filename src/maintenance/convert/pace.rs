@@ -28,7 +28,7 @@ pub(crate) struct PaceLimits {
     pub(crate) latency: Option<Duration>,
 }
 
-/// What was measured of the server. `None`: it is not known.
+/// The measured load of the server. `None`: not measured.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Load {
     /// Of the slowest secondary.
@@ -39,14 +39,14 @@ pub(super) struct Load {
 
 /// A limit that is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hindrance {
+pub(super) enum ExceededLimit {
     /// A secondary is behind by this.
     Lag { is: Duration, most: Duration },
     /// A small read takes this.
     Latency { is: Duration, most: Duration },
 }
 
-impl fmt::Display for Hindrance {
+impl fmt::Display for ExceededLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lag { is, most } => {
@@ -63,16 +63,16 @@ impl fmt::Display for Hindrance {
 
 impl PaceLimits {
     /// The limit that the server's load exceeds. `None`: documents may be copied.
-    pub(super) fn exceeded(&self, load: Load) -> Option<Hindrance> {
+    pub(super) fn exceeded(&self, load: Load) -> Option<ExceededLimit> {
         if let (Some(is), Some(most)) = (load.lag, self.lag)
             && is > most
         {
-            return Some(Hindrance::Lag { is, most });
+            return Some(ExceededLimit::Lag { is, most });
         }
         if let (Some(is), Some(most)) = (load.latency, self.latency)
             && is > most
         {
-            return Some(Hindrance::Latency { is, most });
+            return Some(ExceededLimit::Latency { is, most });
         }
         None
     }

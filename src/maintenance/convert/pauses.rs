@@ -39,7 +39,7 @@ impl Conversion<'_> {
                 );
             }
             let exceeded = self.throttle.limits.exceeded(measured.load);
-            self.observer.progress.paused = exceeded.map(|hindrance| hindrance.to_string());
+            self.observer.progress.paused = exceeded.map(|limit| limit.to_string());
             if exceeded.is_none() {
                 return Ok(());
             }

@@ -23,26 +23,15 @@ pub(super) enum Stage {
     Swapping,
 }
 
-const STAGES: [(Stage, &str); 4] = [
-    (Stage::Copying, "copying"),
-    (Stage::Following, "following"),
-    (Stage::Comparing, "comparing"),
-    (Stage::Swapping, "swapping"),
-];
-
 impl Stage {
     /// The name in the record.
     pub(super) fn text(self) -> &'static str {
-        STAGES
-            .iter()
-            .find(|(stage, _)| *stage == self)
-            .map_or("", |(_, text)| text)
-    }
-
-    /// The stage with this name.
-    #[cfg(test)]
-    pub(super) fn named(text: &str) -> Option<Self> {
-        STAGES.iter().find(|(_, name)| *name == text).map(|(stage, _)| *stage)
+        match self {
+            Self::Copying => "copying",
+            Self::Following => "following",
+            Self::Comparing => "comparing",
+            Self::Swapping => "swapping",
+        }
     }
 
     /// Whether all documents are read.
@@ -370,8 +359,5 @@ mod tests {
             [text(0), text(119), text(121), text(7380)],
             ["0 s", "119 s", "2 min", "2 h 3 min"]
         );
-        for (stage, text) in STAGES {
-            assert_eq!((stage.text(), Stage::named(text)), (text, Some(stage)));
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! Shows the progress of a run: as a bar on a terminal, otherwise as lines.
+//! The display of a run's progress: a bar on a terminal, otherwise lines.
 
 use std::io::{self, IsTerminal as _};
 use std::time::{Duration, Instant};
@@ -17,11 +17,11 @@ const BAR: &str = "{spinner} {prefix} [{wide_bar}] {percent:>3} % {msg}";
 /// The number of documents is not known.
 const WITHOUT_BAR: &str = "{spinner} {prefix} {wide_msg}";
 
-/// The place where the progress is shown.
+/// The display of the progress.
 pub(super) struct Screen {
     /// `None`: standard error is no terminal.
     bar: Option<ProgressBar>,
-    /// The last line, or the begin of the stage.
+    /// The last line, or the beginning of the stage.
     reported: Instant,
 }
 

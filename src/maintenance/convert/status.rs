@@ -1,4 +1,4 @@
-//! The state of a conversion for those who watch it: what its record says, without the means to continue it.
+//! The state of a conversion, which proxies and the operator's page read from its record.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,7 +18,7 @@ pub(crate) struct ConversionStatus {
     pub(crate) stage: ConversionStage,
 }
 
-/// How far a conversion is.
+/// The stage of a conversion.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ConversionStage {
     /// It has not swapped. `None`: no run has recorded its progress.

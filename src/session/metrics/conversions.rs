@@ -36,8 +36,8 @@ impl ConversionMetrics {
             lag: gauges(
                 registry,
                 "conversion_lag_seconds",
-                "Seconds by which the copy of a conversion is behind the collection; it grows while documents are copied. When it grows in \
-                 the phase following, writers are faster than the conversion: write less, or wait until mongoshape convert holds writers.",
+                "Lag of a conversion's copy in seconds. Changes are applied after the phase copying, so the lag grows in that phase. When it grows \
+                 in the phase following, writers are faster than the conversion: write less, or wait until mongoshape convert holds writers.",
             )?,
             remaining: gauges(
                 registry,

@@ -28,7 +28,7 @@ fn gauge(fixture: &Fixture, name: &str) -> f64 {
         .metric(&format!("mongoshape_conversion_{name}{{namespace=\"{namespace}\"}}"))
 }
 
-/// What was seen of a run by others.
+/// The progress of a run in its record and at a proxy's admin address.
 #[derive(Default)]
 struct Seen {
     phases: Vec<String>,
@@ -108,7 +108,7 @@ fn a_limited_run_is_slow_and_its_progress_is_shown() -> Result<()> {
     is_kept(&mut fixture)
 }
 
-/// Checks what is shown after a conversion.
+/// Checks the record, the page and the metrics after a conversion.
 fn is_kept(fixture: &mut Fixture) -> Result<()> {
     let last = progress(fixture)?.context("the record has progress")?;
     ensure!(last.get_str("phase")? == "swapping", "{last}");

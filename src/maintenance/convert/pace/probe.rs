@@ -1,4 +1,4 @@
-//! Measures what a conversion must not exceed: the lag of secondaries, and the time of a small read.
+//! Measures the lag of secondaries and the latency of a small read.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const MIN_READS: usize = 3;
 /// The interval in which the lag is measured.
 const LAG_EVERY: Duration = Duration::from_secs(1);
 
-/// How the lag is known.
+/// The source of the lag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LagSource {
     Unasked,
@@ -39,7 +39,7 @@ pub(in crate::maintenance::convert) struct LoadProbe {
 /// A measurement.
 pub(in crate::maintenance::convert) struct LoadMeasurement {
     pub(in crate::maintenance::convert) load: Load,
-    /// Whether it has just turned out that the user must not read the lag.
+    /// Whether this measurement was the first that the server refused because of the user's rights.
     pub(in crate::maintenance::convert) is_right_missing: bool,
 }
 

@@ -1,15 +1,15 @@
-//! The limits of a run, and what they depend on.
+//! Applies the limits of a run's pace.
 
 use std::time::{Duration, Instant};
 
 use super::PaceLimits;
 use super::probe::LoadProbe;
 
-/// The limits, and what is known of the server.
+/// The limits, and the probe that measures the server's load.
 pub(in crate::maintenance::convert) struct Throttle {
     pub(in crate::maintenance::convert) limits: PaceLimits,
     pub(in crate::maintenance::convert) probe: LoadProbe,
-    /// The begin of the batch.
+    /// The beginning of the batch.
     last: Instant,
 }
 
