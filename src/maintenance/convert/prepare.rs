@@ -308,10 +308,11 @@ impl Request<'_> {
         let record = conversion.record.clone();
         drop(conversion);
         proxy.stop().await;
-        done?;
-        if record.is_way_back {
+        if record.is_way_back && matches!(done, Ok(()) | Err(Halt::Stopped)) {
+            // Such a run has no other end, and the next one goes on from its position.
             return Ok(());
         }
+        done?;
         let text = format!("converted: contains {} now", plan.to);
         findings.add(&Finding::fine(&subject.namespace, text));
         findings.add(&record.finding(&subject.namespace, &subject.collection));
