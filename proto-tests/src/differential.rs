@@ -1,5 +1,5 @@
 //! Differential tests: the same random commands on a plain collection, directly, and on a shaped one, through
-//! the proxy.
+//! one of two proxies.
 //!
 //! A [`Generator`] makes up values, documents, filters and stages from a seed. An [`Operation`] is one command,
 //! or a few that belong together, with its own idea of what must be equal: one file a family under
@@ -31,6 +31,7 @@ pub mod mongodb;
 pub mod operation;
 mod plain;
 mod refusal;
+mod routes;
 pub mod runner;
 mod sides;
 mod stages;

@@ -27,7 +27,7 @@ pub(super) fn pack(sides: &mut Sides, generator: &mut Generator, proxy: &Proxy, 
             .run(&doc! { "insert": COLLECTION, "documents": [document] })?;
     }
     let find = doc! { "find": COLLECTION, "$db": &sides.plain.database };
-    let stored = invariants::read_all(&mut sides.plain.connection, &find)?;
+    let stored = invariants::read_all(sides.plain.routes.any(), &find)?;
     ensure!(
         stored.len() * 2 > usize::try_from(count)?,
         "few were stored: {}",

@@ -121,7 +121,7 @@ impl std::fmt::Display for Report {
 }
 
 impl Run {
-    /// Runs every seed against `mongod` and a proxy before it.
+    /// Runs every seed against `mongod` and two proxies before it.
     ///
     /// # Errors
     /// The first disagreement, with the seed and step that repeat it.
@@ -149,7 +149,7 @@ impl Run {
         let options = ProxyOptions::new(&mongod.uri())
             .config(&tables.join("\n"))
             .expire_every(3_600_000);
-        let proxy = Proxy::start(&options)?;
+        let proxies = [Proxy::start(&options)?, Proxy::start(&options)?];
         let only: Option<u64> = from_environment(SEED)?;
         let operations = from_environment(OPERATIONS)?.unwrap_or(self.operations);
         let started = Instant::now();
@@ -163,10 +163,10 @@ impl Run {
                 continue;
             }
             let again = || format!("to see it again: {SEED}={seed}, and this test's name");
-            let mut sides = self.open(mongod, &proxy)?;
+            let mut sides = self.open(mongod, &proxies, seed)?;
             let mut generator = self.generator(seed, std::mem::take(&mut report.coverage));
             if packed > 0 {
-                plain::pack(&mut sides, &mut generator, &proxy, packed).with_context(again)?;
+                plain::pack(&mut sides, &mut generator, &proxies[0], packed).with_context(again)?;
             }
             let mut past = Past {
                 seed,
@@ -181,7 +181,7 @@ impl Run {
                 report.refused(std::mem::take(&mut sides.refusals));
                 if check(&mut sides, &generator).is_err() {
                     let stored = contents::of_plain(&mut sides).with_context(|| format!("behind {error:#}"))?;
-                    sides = self.open(mongod, &proxy)?;
+                    sides = self.open(mongod, &proxies, seed)?;
                     contents::store(&mut sides, &stored)?;
                 }
             }
@@ -191,7 +191,8 @@ impl Run {
         for path in ACCESS_PATHS {
             let series =
                 |namespace: &str| format!("mongoshape_reads_total{{namespace=\"{namespace}\",strategy=\"{path}\"}}");
-            let answered = proxy.metric(&series(&format!("*.{COLLECTION}")));
+            let series = series(&format!("*.{COLLECTION}"));
+            let answered = proxies.iter().map(|proxy| proxy.metric(&series)).sum();
             report.access_paths.insert(path, answered);
         }
         report.elapsed = started.elapsed();
@@ -217,8 +218,8 @@ impl Run {
         (family, operation)
     }
 
-    fn open(&self, mongod: &Mongod, proxy: &Proxy) -> Result<Sides> {
-        let mut sides = Sides::open(mongod, proxy, &self.shape)?;
+    fn open(&self, mongod: &Mongod, proxies: &[Proxy], seed: u64) -> Result<Sides> {
+        let mut sides = Sides::open(mongod, proxies, &self.shape, seed)?;
         sides.outlier.clone_from(&self.outlier);
         if self.shape.is_clustered {
             sides.cluster()?;
@@ -288,7 +289,7 @@ pub fn is_collecting() -> bool {
 }
 
 fn check(sides: &mut Sides, generator: &Generator) -> Result<()> {
-    let (connection, database) = (&mut sides.stored.connection, &sides.stored.database);
+    let (connection, database) = (sides.stored.routes.any(), &sides.stored.database);
     match &generator.outlier {
         Some(outlier) => invariants::outlier::check(connection, database, COLLECTION, outlier)?,
         None => invariants::check(connection, database, COLLECTION, &generator.shape)?,

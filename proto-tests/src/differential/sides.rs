@@ -1,12 +1,14 @@
 //! The two collections and the connections to them.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use anyhow::{Result, ensure};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document, doc};
 
 use super::refusal::{self, WriteRequest};
+use super::routes::Routes;
 use super::values::TWICE;
 use crate::sessions::lsid;
 use crate::{Mongod, Outlier, Proxy, Shape, database_name, raw};
@@ -19,7 +21,7 @@ pub(super) const ANOTHER: &str = "others";
 /// A collection as a client reaches it.
 #[derive(Debug)]
 pub struct Side {
-    pub(super) connection: raw::Connection,
+    pub(super) routes: Routes,
     pub(super) database: String,
     /// The logical session, of this side alone: both sides are on one mongod.
     lsid: Document,
@@ -31,7 +33,7 @@ impl Side {
         let mut command = command.clone();
         command.insert("$db", self.database.as_str());
         if !Bson::Document(command.clone()).to_string().contains(TWICE[1]) {
-            return self.connection.command_raw(&command);
+            return self.routes.command_raw(&command);
         }
         let mut request = raw::request(0, &command)?;
         for start in 0..request.len() {
@@ -39,10 +41,14 @@ impl Side {
                 request[start..start + TWICE[0].len()].copy_from_slice(TWICE[0].as_bytes());
             }
         }
-        self.connection.send(&request)?;
-        let mut frame = Vec::new();
-        self.connection.read_frame(&mut frame)?;
-        Ok(RawDocumentBuf::from_bytes(raw::body(&frame)?.to_vec())?)
+        self.routes.exchange(&command, &request)
+    }
+
+    /// Sends a command to each proxy but that of the last command.
+    pub(super) fn run_on_other_proxies(&mut self, command: &Document) -> Result<()> {
+        let mut command = command.clone();
+        command.insert("$db", self.database.as_str());
+        self.routes.on_others(&command)
     }
 
     /// The command as part of this side's session, with these fields of a retryable write or a transaction.
@@ -66,7 +72,7 @@ impl Side {
 pub struct Sides {
     /// A plain collection on mongod: the reference for every reply.
     pub plain: Side,
-    /// Through the proxy.
+    /// Through the proxies.
     pub shaped: Side,
     /// The buckets.
     pub stored: Side,
@@ -87,20 +93,21 @@ pub struct Sides {
 }
 
 impl Sides {
-    /// Fresh databases with names of equal length.
-    pub fn open(mongod: &Mongod, proxy: &Proxy, shape: &Shape) -> Result<Self> {
+    /// Fresh databases with names of equal length. The seed determines the proxy of each command.
+    pub fn open(mongod: &Mongod, proxies: &[Proxy], shape: &Shape, seed: u64) -> Result<Self> {
         let name = database_name();
-        let side = |address, suffix| -> Result<Side> {
+        let proxies: Vec<SocketAddr> = proxies.iter().map(Proxy::address).collect();
+        let side = |addresses: &[SocketAddr], suffix| -> Result<Side> {
             Ok(Side {
-                connection: raw::Connection::open(address)?,
+                routes: Routes::open(addresses, seed)?,
                 database: format!("{name}_{suffix}"),
                 lsid: lsid(&format!("{suffix}{name}")),
             })
         };
         Ok(Self {
-            plain: side(mongod.address(), "n")?,
-            shaped: side(proxy.address(), "s")?,
-            stored: side(mongod.address(), "s")?,
+            plain: side(&[mongod.address()], "n")?,
+            shaped: side(&proxies, "s")?,
+            stored: side(&[mongod.address()], "s")?,
             shape: shape.clone(),
             outlier: None,
             has_transactions: mongod.is_replica_set(),

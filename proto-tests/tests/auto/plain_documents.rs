@@ -8,6 +8,7 @@ use proto_tests::{Proxy, ProxyOptions, mongod};
 
 use super::fixture::{automatic, shape};
 
+const SEED: u64 = 41;
 const OPERATIONS: u32 = 300;
 const COLLECTION: &str = "things";
 /// Commands whose replies do not depend on the time.
@@ -74,12 +75,12 @@ fn reply_of(side: &mut Side, command: &Document) -> Result<Document> {
 fn plain_documents_are_those_of_mongod() -> Result<()> {
     let mongod = mongod::shared_replica_set();
     let options = ProxyOptions::new(&mongod.uri()).config(&automatic(&shape(), &format!("*.{COLLECTION}")));
-    let proxy = Proxy::start(&options)?;
-    let mut sides = Sides::open(mongod, &proxy, &shape())?;
+    let proxies = [Proxy::start(&options)?, Proxy::start(&options)?];
+    let mut sides = Sides::open(mongod, &proxies, &shape(), SEED)?;
     for side in [&mut sides.plain, &mut sides.stored] {
         side.run(&doc! { "create": COLLECTION })?;
     }
-    let mut generator = Generator::new(41, shape(), Coverage::default());
+    let mut generator = Generator::new(SEED, shape(), Coverage::default());
     let families: Vec<_> = READS.iter().chain(WRITES).collect();
     let mut compared = 0;
     for number in 0..OPERATIONS {

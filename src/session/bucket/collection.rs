@@ -50,6 +50,8 @@ pub(super) async fn create(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf
     let creation = validation::creation(run, &body).await?;
     let reply = match run.context.link.run(&creation).await {
         Err(RunError::Command(error)) if error.is(ErrorCode::NamespaceExists) && !run.context.head.in_transaction() => {
+            // Another proxy may have dropped and created the cached collection.
+            run.context.settings.catalog.forget(run.namespace);
             let reply = validation::reply_for_existing(run, &creation).await?;
             return reply.ok_or_else(|| error.into());
         }

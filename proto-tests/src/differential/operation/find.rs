@@ -344,6 +344,6 @@ impl Find {
             command.remove(name);
         }
         command.insert("$db", sides.plain.database.as_str());
-        crate::invariants::read_all(&mut sides.plain.connection, &command).context("everything that matches")
+        crate::invariants::read_all(sides.plain.routes.any(), &command).context("everything that matches")
     }
 }

@@ -209,7 +209,7 @@ fn in_order(sides: &mut Sides, canon: Canon) -> Result<()> {
     let mut find = doc! { "find": COLLECTION, "sort": { "n": 1 } };
     let mut read = |side: &mut crate::differential::Side| {
         find.insert("$db", side.database.as_str());
-        invariants::read_all(&mut side.connection, &find)
+        invariants::read_all(side.routes.any(), &find)
     };
     let (plain, shaped) = (read(&mut sides.plain)?, read(&mut sides.shaped)?);
     compare::documents(canon, &Order::Defined, &plain, &shaped, &[]).context("whole contents")

@@ -70,7 +70,7 @@ impl Step {
             let fields = doc! { "txnNumber": number, "autocommit": false };
             let mut commit = side.in_session(&doc! { "commitTransaction": 1 }, fields);
             commit.insert("$db", "admin");
-            replies.push(side.connection.command_raw(&commit)?);
+            replies.push(side.routes.command_raw(&commit)?);
         }
         let codes: Vec<_> = replies.iter().map(|reply| reply.get_i32("code").ok()).collect();
         ensure!(codes[0] == codes[1], "commit: {codes:?}");

@@ -153,7 +153,7 @@ impl Stream {
     /// A shape without change streams refuses the stream.
     fn refused(&self, sides: &mut Sides) -> Result<Outcome> {
         let command = self.aggregate(&sides.shaped, None);
-        let reply = sides.shaped.connection.command_raw(&command)?;
+        let reply = sides.shaped.routes.command_raw(&command)?;
         ensure!(
             field(&reply, "code") == Some(RawBsonRef::Int32(REFUSED)),
             "{}",

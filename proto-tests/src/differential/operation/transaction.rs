@@ -83,10 +83,11 @@ impl Operation for Transaction {
     }
 
     fn run(&self, sides: &mut Sides) -> Result<Outcome> {
-        // Side effects of a transaction are not compared.
-        for side in [&mut sides.plain, &mut sides.shaped] {
-            side.run(&doc! { "create": COLLECTION })?;
-        }
+        // Side effects of a transaction are not compared. Each proxy sees the command, so none has cached a
+        // collection that another one dropped: the first write would end the transaction.
+        let create = doc! { "create": COLLECTION };
+        sides.both(&create)?;
+        sides.shaped.run_on_other_proxies(&create)?;
         let number = sides.next_number();
         let mut outcome = Outcome::Done;
         for (position, step) in self.steps.iter().enumerate() {
@@ -112,7 +113,7 @@ impl Operation for Transaction {
                     let fields = doc! { "txnNumber": number, "autocommit": false };
                     let mut command = side.in_session(&end, fields);
                     command.insert("$db", "admin");
-                    side.connection.command_raw(&command)?;
+                    side.routes.command_raw(&command)?;
                 }
                 return Ok(outcome);
             }
@@ -122,7 +123,7 @@ impl Operation for Transaction {
         let [plain, shaped] = both(sides, |side| {
             let mut command = side.in_session(&end, fields.clone());
             command.insert("$db", "admin");
-            side.connection.command_raw(&command)
+            side.routes.command_raw(&command)
         })?;
         compare::outcomes(&plain, &shaped).context("the end of the transaction")?;
         Ok(outcome)

@@ -28,6 +28,12 @@ impl KeysHeld {
         self.0.extend(keys.iter().map(|key| key.identity().to_vec()));
     }
 
+    /// Whether there are no keys.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether a stored item has the key.
     #[must_use]
     pub fn contains(&self, key: &IndexKey) -> bool {

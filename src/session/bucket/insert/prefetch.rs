@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bson::raw::{RawBson, RawDocument, RawDocumentBuf, cstr};
 
 use super::batch::{InsertBatch, Placed};
-use super::unique_values::{EarlierKeys, KeysFound, UniqueKeyLookup, key_lookups};
+use super::unique_values::{self, EarlierKeys, KeysFound, UniqueKeyLookup, key_lookups};
 use crate::command::document::{put, single};
 use crate::command::duplicate::duplicate_id;
 use crate::command::error::{CommandError, ErrorCode, WriteError};
@@ -61,6 +61,18 @@ pub(super) type Suspects = Vec<TakenItem>;
 /// key exists. For an exactly-once command, such items are only returned: an earlier attempt may have stored
 /// them.
 pub(super) async fn look(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<Suspects, RunError> {
+    let mut found = find_stored(run, batch).await?;
+    if !found.keys.is_empty() && unique_values::was_outdated(run, batch).await? {
+        found = find_stored(run, batch).await?;
+    }
+    let mut suspects = taken(run, batch, &found);
+    if batch.care != WriteGuarantee::ExactlyOnce {
+        refuse(batch, std::mem::take(&mut suspects));
+    }
+    Ok(suspects)
+}
+
+async fn find_stored(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<Found, RunError> {
     let queries = queries(run, batch);
     let requests: Vec<UpstreamRequest<'_>> = queries
         .iter()
@@ -91,11 +103,7 @@ pub(super) async fn look(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_
             }
         }
     }
-    let mut suspects = taken(run, batch, &found);
-    if batch.care != WriteGuarantee::ExactlyOnce {
-        refuse(batch, std::mem::take(&mut suspects));
-    }
-    Ok(suspects)
+    Ok(found)
 }
 
 /// The `_id`s and keys of stored items.

@@ -43,6 +43,8 @@ pub(super) struct UniqueValues {
     /// Whether several items may have one key.
     has_repeated: bool,
     is_learned: bool,
+    /// Whether the list of indexes was read for this command, and not cached.
+    is_current: bool,
     refused: Option<RefusedStatement>,
     unknown: u32,
 }
@@ -100,6 +102,7 @@ pub(super) async fn learn(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'
     }
     batch.unique.indexes.clone_from(&indexes::stored(run).await?.unique);
     batch.unique.is_learned = true;
+    batch.unique.is_current = refused.is_some();
     if let Some(refused) = refused
         && refused.violation.index(&batch.unique.indexes).is_none()
     {
@@ -112,7 +115,11 @@ pub(super) async fn learn(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'
             batch.refuse_pending(&error);
         }
     }
-    read_keys(run, batch);
+    let mut without_key = read_keys(run, batch);
+    if !without_key.is_empty() && is_outdated(run, batch).await? {
+        without_key = read_keys(run, batch);
+    }
+    refuse(run, batch, without_key);
     batch.unique.has_repeated = batch.unique.may_have_repeated();
     if looks_up && !batch.unique.indexes.is_empty() {
         batch.groups.iter_mut().for_each(|group| group.suspect_ids(true));
@@ -120,39 +127,72 @@ pub(super) async fn learn(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'
     Ok(())
 }
 
-/// Computes the keys of the pending items.
-fn read_keys(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>) {
+/// Whether the cached list of indexes was outdated, because another proxy dropped an index. Then the list and
+/// the keys of the items are read again. No item is refused because of a cached list.
+pub(super) async fn was_outdated(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<bool, RunError> {
+    let was_outdated = is_outdated(run, batch).await?;
+    if was_outdated {
+        let without_key = read_keys(run, batch);
+        refuse(run, batch, without_key);
+        batch.unique.has_repeated = batch.unique.may_have_repeated();
+    }
+    Ok(was_outdated)
+}
+
+async fn is_outdated(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<bool, RunError> {
+    if batch.unique.is_current {
+        return Ok(false);
+    }
+    indexes::forget(run);
+    let indexes = indexes::stored(run).await?.unique.clone();
+    batch.unique.is_current = true;
+    let is_outdated = batch.unique.indexes != indexes;
+    batch.unique.indexes = indexes;
+    Ok(is_outdated)
+}
+
+/// An item that has no key in an index.
+struct ItemWithoutKey {
+    placed: Placed,
+    /// The position of the index.
+    index: usize,
+}
+
+/// Computes the keys of the pending items. Returns the items that have none.
+fn read_keys(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Vec<ItemWithoutKey> {
+    let mut without_key = Vec::new();
     batch.unique.keys.clear();
     if batch.unique.indexes.is_empty() {
-        return;
+        return without_key;
     }
-    let mut refused = Vec::new();
-    for of_key in &mut batch.groups {
+    for (group, of_key) in batch.groups.iter().enumerate() {
         let pending: Vec<usize> = of_key.pending().collect();
         let mut of_items = vec![ItemKeys::default(); pending.last().map_or(0, |last| last.saturating_add(1))];
         for position in pending {
             let Some(item) = of_key.item(position) else { continue };
-            let mut keys = Vec::with_capacity(batch.unique.indexes.len());
-            let mut wrong = None;
-            for index in &batch.unique.indexes {
-                match index.keys_of(run.shape, item) {
-                    Ok(of_index) => keys.push(of_index),
-                    Err(_) => wrong = wrong.or(Some(index)),
-                }
-            }
-            match wrong {
-                Some(index) => {
-                    refused.push((item.index(), index.path_through_array(run.namespace)));
-                    of_key.refuse(position);
-                }
-                None => {
-                    if let Some(of_item) = of_items.get_mut(position) {
-                        of_item.0 = keys;
-                    }
-                }
+            let keys = batch.unique.indexes.iter().map(|index| index.keys_of(run.shape, item));
+            let keys: Vec<_> = keys.collect();
+            if let Some(index) = keys.iter().position(Result::is_err) {
+                let placed = Placed { group, position };
+                without_key.push(ItemWithoutKey { placed, index });
+            } else if let Some(of_item) = of_items.get_mut(position) {
+                of_item.0 = keys.into_iter().flatten().collect();
             }
         }
         batch.unique.keys.push(of_items);
+    }
+    without_key
+}
+
+fn refuse(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, without_key: Vec<ItemWithoutKey>) {
+    let mut refused = Vec::new();
+    for ItemWithoutKey { placed, index } in without_key {
+        let (Some(group), Some(index)) = (batch.groups.get_mut(placed.group), batch.unique.indexes.get(index)) else {
+            continue;
+        };
+        group.refuse(placed.position);
+        let error = index.path_through_array(run.namespace);
+        refused.extend(group.item(placed.position).map(|item| (item.index(), error)));
     }
     batch.refuse(refused);
 }
@@ -188,6 +228,11 @@ pub(super) fn key_lookups(shape: &BucketShape, batch: &InsertBatch<'_>) -> Vec<U
 pub(super) struct KeysFound(HashMap<usize, KeysHeld>);
 
 impl KeysFound {
+    /// Whether no stored item has one of the keys.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.values().all(KeysHeld::is_empty)
+    }
+
     /// Adds the keys of a page that the lookup of an index returned.
     pub(super) fn add(&mut self, shape: &BucketShape, unique: &UniqueValues, number: usize, page: &RawDocument) {
         if let Some(index) = unique.indexes.get(number) {

@@ -167,7 +167,7 @@ impl Range {
     /// What the plain side has to choose from.
     fn all(&self, sides: &mut Sides) -> Result<Vec<bson::RawDocumentBuf>> {
         let find = doc! { "find": COLLECTION, "filter": &self.filter, "$db": &sides.plain.database };
-        invariants::read_all(&mut sides.plain.connection, &find)
+        invariants::read_all(sides.plain.routes.any(), &find)
     }
 }
 

@@ -46,7 +46,7 @@ impl Reader {
         position: Option<(&str, Bson)>,
     ) -> Result<Position> {
         let command = stream.aggregate(side, position);
-        let reply = side.connection.command_raw(&command)?;
+        let reply = side.routes.command_raw(&command)?;
         let token = self.take(&reply).with_context(|| format!("{command}"))?;
         let time = reply.get_timestamp("operationTime")?;
         let after = Timestamp {
@@ -104,7 +104,7 @@ impl Reader {
             };
             let mut more = doc! { "getMore": self.cursor, "collection": collection, "maxTimeMS": 20, "$db": stream.database(side) };
             more.extend(stream.batch_size.map(|size| ("batchSize".to_owned(), Bson::from(size))));
-            let reply = side.connection.command_raw(&more)?;
+            let reply = side.routes.command_raw(&more)?;
             reached = time_of(&self.take(&reply)?)?;
         }
         events.append(&mut self.first);
@@ -127,7 +127,7 @@ impl Reader {
     pub(super) fn kill(&mut self, stream: &Stream, side: &mut Side) -> Result<()> {
         if self.cursor != 0 {
             let kill = doc! { "killCursors": COLLECTION, "cursors": [self.cursor], "$db": stream.database(side) };
-            let reply = side.connection.command_raw(&kill)?;
+            let reply = side.routes.command_raw(&kill)?;
             ensure!(show(&reply).contains("cursorsKilled"), "{}", show(&reply));
             self.cursor = 0;
         }
