@@ -198,7 +198,7 @@ impl<'a> Conversion<'a> {
             self.fill().await?;
             self.enter(Phase::Following).await?;
         }
-        if self.record.is_way_back {
+        if self.record.is_way_back() {
             return self.keep_up().await;
         }
         if self.changes.is_some() {

@@ -13,6 +13,7 @@ use proto_tests::{Mongod, Proxy, ProxyOptions, Shape, database_name};
 pub(super) const COLLECTION: &str = "items";
 pub(super) const COPY: &str = "items.mongoshape_convert";
 pub(super) const KEPT: &str = "items.mongoshape_kept";
+const RECORD: &str = "items.mongoshape_conversion";
 /// Documents in one command.
 const BATCH: usize = 500;
 
@@ -198,6 +199,17 @@ impl Fixture {
         let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "{options:?}: {printed}");
         Ok(())
+    }
+
+    /// Does what `convert --back` does first: the kept collection gets the name of a copy.
+    pub(super) fn begin_back(&self) -> Result<()> {
+        let listed = doc! { "listCollections": 1, "filter": { "name": KEPT }, "$db": &self.database };
+        let kept = self.direct()?.all(&listed)?.pop().context("nothing is kept")?;
+        let record = doc! { "direction": "back", "copy": kept.get_document("info")?.get("uuid") };
+        let update = doc! { "q": { "_id": 0 }, "u": { "$set": record }, "upsert": true };
+        self.past(doc! { "update": RECORD, "updates": [update] })?;
+        self.drop_beside(COPY)?;
+        self.rename(KEPT, COPY)
     }
 
     /// A freeze does not stop deletes from a plain collection. Those since the copy are repeated in it.

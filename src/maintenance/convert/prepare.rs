@@ -11,7 +11,7 @@ use super::mirror::Mirror;
 use super::observer::RunObserver;
 use super::pace::throttle::Throttle;
 use super::preflight::Preflight;
-use super::record::{Phase, Record};
+use super::record::{Direction, Phase, Record};
 use super::subject::{Plan, Subject, uuid_named};
 use super::swap_names::recover;
 use super::{Conversion, ConvertTask, Request};
@@ -153,7 +153,7 @@ impl Request<'_> {
             copy: uuid_of(&described)?,
             had_images: has_images(&described),
             token: None,
-            is_way_back: false,
+            direction: Direction::Forth,
             from: plan.from,
             to: plan.to,
         };
@@ -215,7 +215,7 @@ impl Request<'_> {
         let by = self.freezing(&target, &record.from);
         by.drop(&kept_name(&subject.collection), Some(record.kept().uuid))
             .await?;
-        if record.is_way_back {
+        if record.is_way_back() {
             subject.disable_images(record).await?;
         }
         by.drop(&record_name(&subject.collection), None).await
@@ -243,7 +243,7 @@ impl Request<'_> {
             return Ok(());
         }
         let back = Record {
-            is_way_back: false,
+            direction: Direction::Back,
             ..subject.way_back(record).await?
         };
         back.write(&subject.database, &subject.collection).await?;
@@ -290,7 +290,7 @@ impl Request<'_> {
             from: record.from.clone(),
             to: record.to.clone(),
         };
-        let copy = if record.is_way_back {
+        let copy = if record.is_way_back() {
             kept_name(&subject.collection)
         } else {
             copy_name(&subject.collection)
@@ -308,7 +308,7 @@ impl Request<'_> {
         let record = conversion.record.clone();
         drop(conversion);
         proxy.stop().await;
-        if record.is_way_back && matches!(done, Ok(()) | Err(Halt::Stopped)) {
+        if record.is_way_back() && matches!(done, Ok(()) | Err(Halt::Stopped)) {
             // Such a run has no other end, and the next one goes on from its position.
             return Ok(());
         }

@@ -9,7 +9,7 @@ use mongodb::error::Error;
 use super::layout::Layout;
 use crate::maintenance::finding::Finding;
 use crate::maintenance::swap::{Halt, REPLICATION_TIMEOUT_MS, concern_kept};
-use crate::pattern::bucket::conversion::{kept_name, record_name};
+use crate::pattern::bucket::conversion::{self, kept_name, record_name};
 
 /// The progress of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,33 @@ impl Phase {
         PHASES
             .iter()
             .find(|(phase, _)| *phase == self)
+            .map_or("", |(_, text)| text)
+    }
+}
+
+/// The copy that a run makes equal to the collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// A new collection, which gets the name.
+    Forth,
+    /// The collection in its former layout, which gets the name again.
+    Back,
+    /// The collection in its former layout, which follows the changes under its own name. `phase` is never later
+    /// than [`Phase::Following`] then.
+    WayBack,
+}
+
+const DIRECTIONS: [(Direction, &str); 3] = [
+    (Direction::Forth, "forth"),
+    // Proxies read this one.
+    (Direction::Back, conversion::BACK),
+    (Direction::WayBack, "way back"),
+];
+
+impl Direction {
+    fn text(self) -> &'static str {
+        let mut all = DIRECTIONS.iter();
+        all.find(|(direction, _)| *direction == self)
             .map_or("", |(_, text)| text)
     }
 }
@@ -74,20 +101,23 @@ pub(super) struct Record {
     pub(super) had_images: bool,
     /// The position in the change stream up to which the copy contains all changes.
     pub(super) token: Option<ResumeToken>,
-    /// Whether the copy is the collection that an earlier conversion has kept. `phase` is never later than
-    /// [`Phase::Following`] then.
-    pub(super) is_way_back: bool,
+    pub(super) direction: Direction,
 }
 
 impl Record {
+    /// Whether the run only keeps the collection in its former layout up to date.
+    pub(super) fn is_way_back(&self) -> bool {
+        self.direction == Direction::WayBack
+    }
+
     /// Whether the last conversion has swapped, so that the collection in its former layout is kept.
     pub(super) fn is_done(&self) -> bool {
-        self.phase == Phase::Done || self.is_way_back
+        self.phase == Phase::Done || self.is_way_back()
     }
 
     /// The layout and the UUID of the collection that is kept after a swap.
     pub(super) fn kept(&self) -> Kept<'_> {
-        let (layout, uuid) = if self.is_way_back {
+        let (layout, uuid) = if self.is_way_back() {
             (&self.to, &self.copy)
         } else {
             (&self.from, &self.source)
@@ -97,7 +127,7 @@ impl Record {
 
     /// The layout that the collection has after a swap.
     pub(super) fn current(&self) -> &Layout {
-        if self.is_way_back { &self.from } else { &self.to }
+        if self.is_way_back() { &self.from } else { &self.to }
     }
 
     /// The UUID of the copy. `None`: a copy may have been created, but its UUID was not recorded.
@@ -126,6 +156,8 @@ impl Record {
         let layout = |name: &str| Layout::recorded(found.get(name).unwrap_or(&Bson::Null), database, collection);
         let phase = found.get_str("phase").ok();
         let phase = PHASES.iter().find(|(_, text)| Some(*text) == phase);
+        let direction = found.get_str(conversion::DIRECTION).ok();
+        let direction = DIRECTIONS.iter().find(|(_, text)| Some(*text) == direction);
         Ok(Self {
             phase: phase.map(|(phase, _)| *phase).ok_or_else(unknown)?,
             from: layout("from")?,
@@ -136,14 +168,14 @@ impl Record {
             token: found
                 .get("token")
                 .and_then(|token| bson::deserialize_from_bson(token.clone()).ok()),
-            is_way_back: found.get_bool("is_way_back").unwrap_or_default(),
+            direction: direction.map(|(direction, _)| *direction).ok_or_else(unknown)?,
         })
     }
 
     /// The state of the conversion, and the commands that continue or end it.
     pub(super) fn finding(&self, namespace: &str, collection: &str) -> Finding {
         let direction = format!("a conversion from {} to {}", self.from, self.to);
-        let phase = if self.is_way_back { Phase::Done } else { self.phase };
+        let phase = if self.is_way_back() { Phase::Done } else { self.phase };
         match phase {
             Phase::Copying | Phase::Following => {
                 let text = format!(
@@ -179,7 +211,7 @@ impl Record {
         let fields = doc! {
             "phase": self.phase.text(), "from": self.from.record(), "to": self.to.record(), "source": &self.source,
             "copy": &self.copy, "had_images": self.had_images, "token": token,
-            "is_way_back": self.is_way_back,
+            conversion::DIRECTION: self.direction.text(),
         };
         let command = doc! {
             "update": record_name(collection),

@@ -7,7 +7,7 @@ use mongodb::Database;
 
 use super::layout::{Layout, PagesOf};
 use super::mirror::Mirror;
-use super::record::{Phase, Record};
+use super::record::{Direction, Phase, Record};
 use super::side::Side;
 use crate::command::collection::IMAGES;
 use crate::maintenance::check::collection::has_images;
@@ -47,10 +47,10 @@ impl Subject {
             return Err(Halt::Words("does not exist".to_owned()));
         };
         let source = uuid_of(&described)?;
-        if record.is_way_back && record.source == source {
+        if record.is_way_back() && record.source == source {
             return Ok(record);
         }
-        if record.is_way_back {
+        if record.is_way_back() {
             // `compact` has replaced the collection.
             return Ok(Record {
                 phase: Phase::Copying,
@@ -67,7 +67,7 @@ impl Subject {
             copy: record.source,
             had_images: has_images(&described),
             token: None,
-            is_way_back: true,
+            direction: Direction::WayBack,
         })
     }
 

@@ -7,6 +7,11 @@ const KEPT: &str = ".mongoshape_kept";
 /// The suffix of the name of the collection that records the conversion.
 const RECORD: &str = ".mongoshape_conversion";
 
+/// The field of the record that has the direction of the conversion.
+pub const DIRECTION: &str = "direction";
+/// Its value if the copy is the collection in its former layout.
+pub const BACK: &str = "back";
+
 /// The name of the copy in the new layout, in the same database. While it exists and no collection has the
 /// converted name, a swap is in progress.
 #[must_use]

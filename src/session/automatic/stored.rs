@@ -29,9 +29,17 @@ pub(in crate::session) struct StoredCollection {
     /// `None`: it is missing, or a view.
     pub(in crate::session) uuid: Option<Binary>,
     pub(in crate::session) layout: StoredLayout,
-    /// The layout of the collection that a conversion has kept beside it. Retryable writes may have been
-    /// executed there.
-    pub(in crate::session) kept: Option<StoredLayout>,
+    /// Retryable writes may have been executed there.
+    pub(in crate::session) former: Option<FormerCollection>,
+}
+
+/// The collection in its layout before the last conversion, which is kept beside it. It has the name of a copy
+/// while `convert --back` makes it equal.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::session) struct FormerCollection {
+    pub(in crate::session) name: String,
+    pub(in crate::session) uuid: Binary,
+    pub(in crate::session) layout: StoredLayout,
 }
 
 /// A collection with its state in a conversion.
@@ -132,17 +140,13 @@ impl CollectionObserver<'_, '_> {
             listed.find(|listed| get(listed, "name") == Some(RawBsonRef::String(name)))
         };
         let (found, is_converting) = (listed(name), listed(&copy).is_some());
-        let kept_layout = match listed(&kept).and_then(uuid_of) {
-            // If it has just been dropped, drivers no longer send writes again that it contains.
-            Some(uuid) => self.layout_of(&kept, &uuid).await?,
-            None => None,
+        let former = match (listed(&kept).and_then(uuid_of), listed(&copy).and_then(uuid_of)) {
+            (Some(uuid), _) => self.former(kept, uuid).await?,
+            (None, Some(uuid)) if self.is_former(&uuid).await? => self.former(copy, uuid).await?,
+            _ => None,
         };
         let observed = |uuid: Option<Binary>, layout: StoredLayout, is_frozen: bool| Observed {
-            stored: StoredCollection {
-                uuid,
-                layout,
-                kept: kept_layout,
-            },
+            stored: StoredCollection { uuid, layout, former },
             is_converting,
             is_frozen,
         };
@@ -157,6 +161,30 @@ impl CollectionObserver<'_, '_> {
         let is_frozen = options.is_some_and(|options| pack::is_frozen(options) || compact::is_frozen(options));
         let layout = self.layout_of(name, &uuid).await?;
         Ok(layout.map(|layout| observed(Some(uuid), layout, is_frozen)))
+    }
+
+    /// A collection in its former layout. `None`: it has just been dropped, so drivers no longer send writes
+    /// again that were executed there.
+    async fn former(&mut self, name: String, uuid: Binary) -> Result<Option<FormerCollection>, RunError> {
+        let layout = self.layout_of(&name, &uuid).await?;
+        Ok(layout.map(|layout| FormerCollection { name, uuid, layout }))
+    }
+
+    /// Whether the copy of a conversion is the collection in its former layout, as the record of the conversion
+    /// says.
+    async fn is_former(&mut self, copy: &Binary) -> Result<bool, RunError> {
+        let mut filter = single(conversion::DIRECTION, conversion::BACK);
+        filter.append(cstr!("copy"), copy);
+        let mut find = single("find", conversion::record_name(self.namespace.collection));
+        find.append(cstr!("filter"), &filter);
+        find.append(cstr!("limit"), 1);
+        find.append(cstr!("singleBatch"), true);
+        self.carried.append_to_inspect(&mut find);
+        match self.link.run(&find).await {
+            // The client may lack the right to read the record.
+            Err(RunError::Command(_)) => Ok(false),
+            reply => Ok(CursorReply::parse(&reply?).is_some_and(|cursor| cursor.documents().next().is_some())),
+        }
     }
 
     /// The layout of a collection. A command that names its UUID follows in the same round trip, so the

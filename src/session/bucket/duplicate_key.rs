@@ -98,11 +98,10 @@ async fn invalid(run: &mut BucketCommand<'_>, failed: FailedUpdate<'_>) -> Resul
 
 /// The item before the update. `None`: unknown, because the error has ended the transaction.
 async fn before_update(run: &mut BucketCommand<'_>, failed: FailedUpdate<'_>) -> Result<Option<LocatedItem>, RunError> {
-    let may_read = !run.context.head.in_transaction();
     match failed.found {
-        Some(found) if may_read || !is_pipeline(failed.task) => Ok(Some(found.clone())),
-        None if may_read => item_lookup::first(run, failed.task.wanted()).await,
-        _ => Ok(None),
+        Some(found) => Ok(Some(found.clone())),
+        None if run.context.head.in_transaction() => Ok(None),
+        None => item_lookup::first(run, failed.task.wanted()).await,
     }
 }
 
@@ -144,10 +143,6 @@ async fn new_key(
     Ok(key.map(Ok))
 }
 
-fn is_pipeline(task: &ItemUpdate<'_>) -> bool {
-    matches!(Wish::of(task.asked.change), Some(Wish::Pipeline(_)))
-}
-
 /// The item after the update. `None`: the proxy cannot evaluate the update.
 async fn after_update(
     run: &mut BucketCommand<'_>,
@@ -171,6 +166,9 @@ async fn document_after_update(
         Some(Wish::Replacement(replacement)) => {
             let id = found.id().filter(|_| get(replacement, "_id").is_none());
             Some(with_replaced(replacement, &[("_id", id)]))
+        }
+        Some(Wish::Pipeline(_)) if run.context.head.in_transaction() => {
+            task.make_one_after_transaction(run, &found.item).await?
         }
         Some(Wish::Pipeline(_)) => match task.make_one(run, &found.item).await? {
             Evaluated::Value(item) => Some(item),

@@ -15,13 +15,15 @@ use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find_and_modify::FindAndModify;
 use crate::command::insert::Insert;
+use crate::command::namespace::Namespace;
 use crate::command::registry::Command;
 use crate::command::reply::CursorReply;
 use crate::command::update::Update;
-use crate::pattern::bucket::conversion;
 use crate::pattern::bucket::key::value_identity;
 use crate::pattern::bucket::update_by_id::UpdateRequest;
 use crate::pattern::shapes::{BucketShape, StoredLayout};
+use crate::session::automatic::stored::FormerCollection;
+use crate::session::automatic::{Identity, identity};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
@@ -51,24 +53,24 @@ pub(in crate::session) struct ExecutedStatement {
     pub(in crate::session) upserted: Option<RawBson>,
 }
 
-/// A collection and the one that a conversion has kept beside it.
+/// A collection and its former layout.
 #[derive(Clone, Copy)]
 pub(in crate::session) struct ConvertedCollection<'a> {
     pub(in crate::session) current: &'a StoredLayout,
-    pub(in crate::session) kept: &'a StoredLayout,
+    pub(in crate::session) former: &'a FormerCollection,
     /// The shape of the current pages.
     pub(in crate::session) shape: &'a BucketShape,
 }
 
 impl<'a> BucketCommand<'a> {
-    /// Looks for an earlier attempt of the command in the kept collection, whose shape this command has.
+    /// Looks for an earlier attempt of the command in the former collection, whose shape this command has.
     /// Costs one round trip for each statement that could need it.
     pub(in crate::session) async fn earlier_attempt(
         &mut self,
         converted: ConvertedCollection<'a>,
     ) -> Result<EarlierAttempt, RunError> {
-        let ConvertedCollection { current, kept, .. } = converted;
-        match (self.context.head.command, current.is_plain(), kept.is_plain()) {
+        let ConvertedCollection { current, former, .. } = converted;
+        match (self.context.head.command, current.is_plain(), former.layout.is_plain()) {
             (_, true, true) => Ok(EarlierAttempt::None),
             (Command::Insert, true, false) => self.stored_on_pages().await,
             (Command::Insert, false, false) => self.stored_on_either(converted.shape).await,
@@ -215,11 +217,11 @@ impl<'a> BucketCommand<'a> {
                 .await?;
             let image = get(&reply, "value").and_then(RawBsonRef::as_document);
             return match image.filter(|image| is_page(self.shape, image)) {
-                None if is_plain || converted.kept.is_plain() => Ok(EarlierAttempt::Reply(reply)),
+                None if is_plain || converted.former.layout.is_plain() => Ok(EarlierAttempt::Reply(reply)),
                 None => Ok(EarlierAttempt::None),
                 Some(_) if is_plain => Ok(EarlierAttempt::OnPages(Vec::new())),
-                Some(_) if converted.kept.is_plain() => Ok(EarlierAttempt::None),
-                Some(page) => self.modified_on_either(page, converted.shape).await,
+                Some(_) if converted.former.layout.is_plain() => Ok(EarlierAttempt::None),
+                Some(page) => self.modified_on_either(page, converted).await,
             };
         }
         let Some(change) = command.change.filter(|_| !command.remove && is_plain) else {
@@ -244,11 +246,11 @@ impl<'a> BucketCommand<'a> {
 }
 
 impl BucketCommand<'_> {
-    /// Determines whether the page that a `findAndModify` changed is a kept or a current one.
+    /// Determines whether the page that a `findAndModify` changed is a former or a current one.
     async fn modified_on_either(
         &mut self,
         page: &RawDocument,
-        current: &BucketShape,
+        converted: ConvertedCollection<'_>,
     ) -> Result<EarlierAttempt, RunError> {
         let places = |shape: &BucketShape| {
             let options = shape.options();
@@ -259,12 +261,12 @@ impl BucketCommand<'_> {
                 options.rename.clone(),
             )
         };
-        if places(self.shape) == places(current) {
+        if places(self.shape) == places(converted.shape) {
             return Ok(EarlierAttempt::None);
         }
-        let kept = conversion::kept_name(self.namespace.collection);
+        let former = converted.former.name.as_str();
         let mut exists = [false; 2];
-        for (exists, collection) in exists.iter_mut().zip([kept.as_str(), self.namespace.collection]) {
+        for (exists, collection) in exists.iter_mut().zip([former, self.namespace.collection]) {
             let mut find = single("find", collection);
             find.append(
                 cstr!("filter"),
@@ -275,6 +277,12 @@ impl BucketCommand<'_> {
             self.context.inherited().append_to_inspect(&mut find);
             let reply = self.context.link.run(&find).await?;
             *exists = CursorReply::parse(&reply).is_some_and(|cursor| cursor.documents().next().is_some());
+        }
+        let former = Namespace::new(self.namespace.database, former);
+        let uuid = Some(&converted.former.uuid);
+        if identity(self.context.link, self.context.head, former, uuid).await? == Identity::Changed {
+            // `convert --back` has renamed it since it was listed.
+            return Err(RunError::LayoutChanged);
         }
         match exists {
             [true, false] => Ok(EarlierAttempt::OnPages(Vec::new())),

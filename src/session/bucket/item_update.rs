@@ -273,6 +273,22 @@ impl<'a> ItemUpdate<'a> {
         }
     }
 
+    /// The same after an error has ended the client's transaction: outside of it. `None`: the pipeline fails.
+    pub(super) async fn make_one_after_transaction(
+        &self,
+        run: &mut BucketCommand<'_>,
+        item: &RawDocument,
+    ) -> Result<Option<RawDocumentBuf>, RunError> {
+        let Some(Wish::Pipeline(stages)) = Wish::of(self.asked.change) else {
+            return Ok(None);
+        };
+        let mut command = self.evaluation(&[item.to_owned()], stages);
+        run.context.options().append_to_inspect(&mut command);
+        let answer = run.context.link.call(UpstreamRequest::plain(&command)).await?;
+        let made = succeeded(answer).ok();
+        Ok(made.and_then(|answer| documents(&answer).next().map(RawDocument::to_owned)))
+    }
+
     /// Whether the update may change the key or time of items.
     pub(super) fn may_relocate(&self, shape: &BucketShape) -> bool {
         let Some(Wish::Operators(operators)) = Wish::of(self.asked.change) else {
@@ -297,21 +313,7 @@ impl<'a> ItemUpdate<'a> {
         items: Vec<RawDocumentBuf>,
         stages: &RawArray,
     ) -> Result<Evaluated<Vec<RawDocumentBuf>>, RunError> {
-        let mut pipeline = RawArrayBuf::new();
-        pipeline.push(single("$documents", single("$literal", array_of(&items))));
-        for stage in stages.into_iter().flatten() {
-            pipeline.push(stage);
-        }
-        let mut command = single("aggregate", 1);
-        command.append(cstr!("pipeline"), &pipeline);
-        let size = i64::try_from(items.len().saturating_add(1)).unwrap_or(i64::MAX);
-        command.append(cstr!("cursor"), single("batchSize", size));
-        if let Some(variables) = &self.variables {
-            command.append(cstr!("let"), variables);
-        }
-        if let Some(collation) = self.asked.collation {
-            command.append(cstr!("collation"), collation);
-        }
+        let mut command = self.evaluation(&items, stages);
         run.context.inherited().append_to_internal_read(&mut command);
         let mut made = Vec::new();
         let mut answer = match succeeded(run.context.link.call(UpstreamRequest::plain(&command)).await?) {
@@ -334,6 +336,26 @@ impl<'a> ItemUpdate<'a> {
                 Err(error) => return of_item(error).map(Evaluated::Failed).map_err(RunError::from),
             };
         }
+    }
+
+    /// A command that evaluates the client's pipeline for items.
+    fn evaluation(&self, items: &[RawDocumentBuf], stages: &RawArray) -> RawDocumentBuf {
+        let mut pipeline = RawArrayBuf::new();
+        pipeline.push(single("$documents", single("$literal", array_of(items))));
+        for stage in stages.into_iter().flatten() {
+            pipeline.push(stage);
+        }
+        let mut command = single("aggregate", 1);
+        command.append(cstr!("pipeline"), &pipeline);
+        let size = i64::try_from(items.len().saturating_add(1)).unwrap_or(i64::MAX);
+        command.append(cstr!("cursor"), single("batchSize", size));
+        if let Some(variables) = &self.variables {
+            command.append(cstr!("let"), variables);
+        }
+        if let Some(collation) = self.asked.collation {
+            command.append(cstr!("collation"), collation);
+        }
+        command
     }
 }
 

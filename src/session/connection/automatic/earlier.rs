@@ -6,10 +6,9 @@ use super::{CommandProgress, CurrentLayouts, Step, own};
 use crate::command::error::CommandError;
 use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
-use crate::pattern::bucket::conversion;
 use crate::pattern::shapes::BucketShape;
-use crate::session::automatic::MergedWrite;
 use crate::session::automatic::touched::TouchedCollection;
+use crate::session::automatic::{Identity, MergedWrite, identity};
 use crate::session::bucket::BucketCommand;
 use crate::session::bucket::earlier_attempt::{ConvertedCollection, EarlierAttempt};
 use crate::session::command_context::CommandContext;
@@ -32,7 +31,7 @@ impl Session<'_> {
         let (Some(own), Some(stored)) = (own(touched, head), layouts.collections.first()) else {
             return Ok(None);
         };
-        let Some(kept) = &stored.kept else {
+        let Some(former) = &stored.former else {
             return Ok(None);
         };
         let is_due = head.is_retryable_write() && self.upstream.kind() == UpstreamKind::Member;
@@ -45,27 +44,36 @@ impl Session<'_> {
         };
         let converted = ConvertedCollection {
             current: &stored.layout,
-            kept,
+            former,
             shape,
         };
-        let of_kept = kept.recorded_shape(shape);
-        let shape = of_kept.as_ref().unwrap_or(shape);
+        let of_former = former.layout.recorded_shape(shape);
+        let shape = of_former.as_ref().unwrap_or(shape);
         let context = CommandContext::new(self.shared, &layouts.settings, &mut self.link, self.upstream, head);
         let mut command = BucketCommand::new(context, shape, own);
-        match Box::pin(command.earlier_attempt(converted)).await {
+        let found = Box::pin(command.earlier_attempt(converted)).await;
+        let former = Namespace::new(own.database, &former.name);
+        let uuid = stored.former.as_ref().map(|former| &former.uuid);
+        if !matches!(found, Ok(EarlierAttempt::None))
+            && identity(&mut self.link, head, former, uuid).await? == Identity::Changed
+        {
+            // `convert --back` has renamed it since it was listed.
+            return Err(RunError::LayoutChanged);
+        }
+        match found {
             // An error: the command is invalid, and its execution reports why.
             Ok(EarlierAttempt::None) | Err(RunError::Command(CommandError::Own { .. })) => Ok(None),
             Ok(EarlierAttempt::Reply(reply)) => Ok(Some(Step::Answered(reply, CommandOutcome::Relayed))),
             Ok(EarlierAttempt::OnPages(executed)) => {
                 let Some(mut merged) = MergedWrite::of(head) else {
-                    let reply = self.repeated_on_kept(head, own, shape, &layouts.settings).await?;
+                    let reply = self.repeated_on(former, head, shape, &layouts.settings).await?;
                     return Ok(Some(Step::Answered(reply, CommandOutcome::Rewritten)));
                 };
                 let rest = merged.divide(executed);
                 if let Some(part) = merged.rest(head).map_err(RunError::Link)? {
                     let opened = OpMsg::parse_unverified(&part).map_err(|error| RunError::Link(error.into()))?;
                     let part = CommandHeader::of(opened)?;
-                    merged.add(self.repeated_on_kept(&part, own, shape, &layouts.settings).await?);
+                    merged.add(self.repeated_on(former, &part, shape, &layouts.settings).await?);
                 }
                 merged.set_pending(rest);
                 if merged.is_complete() {
@@ -93,20 +101,18 @@ impl Session<'_> {
         }
     }
 
-    /// The reply to statements that were executed on the pages that are kept. mongod answers each from its
-    /// retry record, so nothing is executed.
-    async fn repeated_on_kept(
+    /// The reply to statements that were executed on the pages of the former collection. mongod answers each from
+    /// its retry record, so nothing is executed.
+    async fn repeated_on(
         &mut self,
+        former: Namespace<'_>,
         head: &CommandHeader<'_>,
-        own: Namespace<'_>,
         shape: &BucketShape,
         settings: &Settings,
     ) -> Result<RawDocumentBuf, RunError> {
-        let kept = conversion::kept_name(own.collection);
-        let kept = Namespace::new(own.database, &kept);
         let context = CommandContext::new(self.shared, settings, &mut self.link, self.upstream, head);
-        let reply = Box::pin(BucketCommand::new(context, shape, kept).run()).await;
-        settings.catalog.forget(kept);
+        let reply = Box::pin(BucketCommand::new(context, shape, former).run()).await;
+        settings.catalog.forget(former);
         reply
     }
 }
