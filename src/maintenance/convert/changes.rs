@@ -11,7 +11,7 @@ use mongodb::change_stream::event::{ChangeStreamEvent, OperationType, ResumeToke
 use mongodb::error::{Error, ErrorKind};
 
 use super::ids::Ids;
-use super::side::Side;
+use super::mirror::side::Side;
 use crate::maintenance::swap::Halt;
 
 /// The longest wait for events.

@@ -6,7 +6,7 @@ use bson::{Document, rawdoc};
 use super::Conversion;
 use super::changes::{self, Changes, is_lost};
 use super::layout::PagesOf;
-use super::page_updates::CopyPages;
+use super::mirror::page_updates::CopyPages;
 use super::preflight::has_validator;
 use super::record::Phase;
 use super::subject::uuid_named;

@@ -7,8 +7,8 @@ use futures_util::TryStreamExt;
 
 use super::Conversion;
 use super::ids::Ids;
+use super::mirror::side::MAX_DOCUMENTS;
 use super::progress::Stage;
-use super::side::MAX_DOCUMENTS;
 use crate::maintenance::swap::Halt;
 
 /// The most bytes of documents that are copied at once. The last document may exceed it.

@@ -1,12 +1,15 @@
 //! Makes documents of the copy equal to those of the collection.
 
+pub(super) mod page_updates;
+pub(super) mod side;
+
 use bson::Timestamp;
 use bson::raw::{RawBson, RawBsonRef, RawDocument};
 use futures_util::future::{try_join, try_join_all};
 
 use super::ids::Ids;
-use super::page_updates::CopyPages;
-use super::side::{DocumentChange, Found, Side, is_equal};
+use super::mirror::page_updates::CopyPages;
+use super::mirror::side::{DocumentChange, Found, Side, is_equal};
 use crate::command::document::get;
 use crate::maintenance::swap::Halt;
 

@@ -1,5 +1,6 @@
 //! The limits of a conversion's pace, as pure rules. [`probe`] measures.
 
+pub(super) mod pauses;
 mod probe;
 pub(super) mod throttle;
 

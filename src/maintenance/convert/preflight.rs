@@ -3,8 +3,8 @@
 use bson::Document;
 
 use super::Request;
-use super::estimate::{self, CopyEstimate, StoredSize};
 use super::layout::Layout;
+use super::progress::estimate::{self, CopyEstimate, StoredSize};
 use super::record::Record;
 use super::subject::{Plan, Subject};
 use crate::maintenance::finding::{Finding, Findings};

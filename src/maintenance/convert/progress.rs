@@ -1,5 +1,11 @@
 //! The progress of a run: what is done, how fast, and what is left. Without I/O.
 
+pub(super) mod estimate;
+pub(super) mod observe;
+pub(super) mod observer;
+pub(super) mod screen;
+pub(super) mod status;
+
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 

@@ -7,8 +7,8 @@ use mongodb::Database;
 
 use super::layout::{Layout, PagesOf};
 use super::mirror::Mirror;
+use super::mirror::side::Side;
 use super::record::{Direction, Phase, Record};
-use super::side::Side;
 use crate::command::collection::IMAGES;
 use crate::maintenance::check::collection::has_images;
 use crate::maintenance::embedded_proxy::EmbeddedProxy;

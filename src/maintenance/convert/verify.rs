@@ -3,6 +3,8 @@
 //! The comparison holds no snapshot. A document that differs may have changed after it was read. Then it is
 //! among the changes that are applied meanwhile, and is compared again before the swap.
 
+pub(super) mod checksum;
+
 use std::time::{Duration, Instant};
 
 use bson::raw::RawDocumentBuf;
@@ -10,11 +12,11 @@ use futures_util::TryStreamExt;
 use tokio::time::sleep;
 
 use super::Conversion;
-use super::checksum::Checksum;
 use super::ids::Ids;
 use super::mirror::AT_ONCE;
+use super::mirror::side::id_of;
 use super::progress::{LastComparison, Stage};
-use super::side::id_of;
+use super::verify::checksum::Checksum;
 use crate::maintenance::finding::Finding;
 use crate::maintenance::swap::Halt;
 

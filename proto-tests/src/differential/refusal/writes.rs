@@ -55,6 +55,12 @@ const KINDS: &[Kind] = &[
     kind("filter with $near", "$near in a ", |write| {
         names(write.filter(), "$near") || names(write.filter(), "$nearSphere")
     }),
+    // An earlier operation may have created such an index.
+    kind(
+        "hint of a partial index",
+        "a hint of a sparse, partial or wildcard index",
+        |write| write.statement.contains_key("hint"),
+    ),
     kind("invalid key value", NO_KEY, |write| write.may_give_no_key()),
     kind("sparse unique index", "a sparse unique index (it would omit", |write| {
         has_index_with(write, "unique") && has_index_with(write, "sparse")

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use bson::{DateTime, doc};
 use tokio::time::timeout;
 
-use super::Conversion;
-use super::changes::{self, Progress};
-use super::estimate;
-use super::progress::{LastComparison, Stage};
-use super::record::Phase;
+use crate::maintenance::convert::Conversion;
+use crate::maintenance::convert::changes::{self, Progress};
+use crate::maintenance::convert::progress::estimate;
+use crate::maintenance::convert::progress::{LastComparison, Stage};
+use crate::maintenance::convert::record::Phase;
 use crate::pattern::bucket::conversion::record_name;
 
 /// Interval in which the progress is recorded.
@@ -19,7 +19,7 @@ const MAX_RECORDING: Duration = Duration::from_millis(500);
 
 impl Conversion<'_> {
     /// Estimates the number of documents.
-    pub(super) async fn expect_documents(&mut self) {
+    pub(in crate::maintenance::convert) async fn expect_documents(&mut self) {
         let source = &self.mirror.source;
         let pages = self.target.bucket().filter(|_| !source.is_plain);
         let database = &self.target.database;
@@ -28,31 +28,31 @@ impl Conversion<'_> {
     }
 
     /// Begins a stage.
-    pub(super) async fn begin(&mut self, stage: Stage) {
+    pub(in crate::maintenance::convert) async fn begin(&mut self, stage: Stage) {
         self.observer.progress.begin(stage, Instant::now());
         self.observer.screen.begin(&self.observer.progress);
         self.record_progress().await;
     }
 
     /// Takes the number of documents that the stage has read.
-    pub(super) async fn advance(&mut self, done: u64) {
+    pub(in crate::maintenance::convert) async fn advance(&mut self, done: u64) {
         self.observer.progress.advance(done, Instant::now());
         self.show_progress().await;
     }
 
     /// Takes the result of a comparison.
-    pub(super) fn note_comparison(&mut self, comparison: LastComparison) {
+    pub(in crate::maintenance::convert) fn note_comparison(&mut self, comparison: LastComparison) {
         self.observer.progress.last_comparison = Some(comparison);
     }
 
     /// Takes note of changes that were applied.
-    pub(super) async fn note_applied(&mut self, progress: Progress) {
+    pub(in crate::maintenance::convert) async fn note_applied(&mut self, progress: Progress) {
         self.observer.caught_up = (progress == Progress::NoneLeft).then(Instant::now);
         self.show_progress().await;
     }
 
     /// Shows and records the progress, if it is time.
-    pub(super) async fn show_progress(&mut self) {
+    pub(in crate::maintenance::convert) async fn show_progress(&mut self) {
         let line = self.observer.screen.show(&self.observer.progress);
         if let Some(line) = line {
             self.say(line);

@@ -8,8 +8,8 @@ use futures_util::TryStreamExt;
 use mongodb::Database;
 use mongodb::error::Error;
 
-use super::pace::PaceLimits;
-use super::progress::{as_float, span_text};
+use crate::maintenance::convert::pace::PaceLimits;
+use crate::maintenance::convert::progress::{as_float, span_text};
 use crate::maintenance::upstream::as_integer;
 use crate::pattern::shapes::BucketShape;
 
@@ -21,18 +21,18 @@ const MAX_TIME: Duration = Duration::from_secs(1);
 
 /// A collection as the server stores it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct StoredSize {
+pub(in crate::maintenance::convert) struct StoredSize {
     /// Documents or pages.
-    pub(super) count: u64,
+    pub(in crate::maintenance::convert) count: u64,
     /// Bytes of documents, before compression.
-    pub(super) bytes: u64,
+    pub(in crate::maintenance::convert) bytes: u64,
     /// Bytes of indexes on disk.
-    pub(super) index_bytes: u64,
+    pub(in crate::maintenance::convert) index_bytes: u64,
 }
 
 impl StoredSize {
     /// The statistics that the server keeps. No document is read.
-    pub(super) async fn of(database: &Database, collection: &str) -> Result<Self, Error> {
+    pub(in crate::maintenance::convert) async fn of(database: &Database, collection: &str) -> Result<Self, Error> {
         let stats = database.run_command(doc! { "collStats": collection }).await?;
         let number = |field| whole(stats.get(field)).unwrap_or_default();
         Ok(Self {
@@ -44,7 +44,7 @@ impl StoredSize {
 }
 
 /// The number of documents that applications see. `pages`: the shape of the collection's pages.
-pub(super) async fn documents(
+pub(in crate::maintenance::convert) async fn documents(
     database: &Database,
     collection: &str,
     pages: Option<&BucketShape>,
@@ -65,7 +65,11 @@ pub(super) async fn documents(
 ///
 /// # Errors
 /// If the collection cannot be read.
-pub(super) async fn reading_time(database: &Database, collection: &str, count: u64) -> Result<Duration, Error> {
+pub(in crate::maintenance::convert) async fn reading_time(
+    database: &Database,
+    collection: &str,
+    count: u64,
+) -> Result<Duration, Error> {
     let find = doc! { "find": collection, "limit": i64::from(MAX_READ) };
     let begun = Instant::now();
     let mut found = database.run_cursor_command(find).await?;
@@ -79,20 +83,20 @@ pub(super) async fn reading_time(database: &Database, collection: &str, count: u
 }
 
 /// The estimate of a dry run.
-pub(super) struct CopyEstimate {
-    pub(super) size: StoredSize,
+pub(in crate::maintenance::convert) struct CopyEstimate {
+    pub(in crate::maintenance::convert) size: StoredSize,
     /// The time for reading all documents.
-    pub(super) reading: Duration,
+    pub(in crate::maintenance::convert) reading: Duration,
     /// The number of documents that applications see.
-    pub(super) documents: u64,
+    pub(in crate::maintenance::convert) documents: u64,
     /// Whether the copy has pages. A plain document has fields that a page has once for all its items.
-    pub(super) is_to_pages: bool,
-    pub(super) limits: PaceLimits,
+    pub(in crate::maintenance::convert) is_to_pages: bool,
+    pub(in crate::maintenance::convert) limits: PaceLimits,
 }
 
 impl CopyEstimate {
     /// The texts for the operator.
-    pub(super) fn texts(&self) -> [String; 2] {
+    pub(in crate::maintenance::convert) fn texts(&self) -> [String; 2] {
         let least = match self.limits.rate {
             Some(rate) if rate > 0 => self.reading.max(Duration::from_secs(self.documents / u64::from(rate))),
             _ => self.reading,

@@ -2,24 +2,24 @@
 
 use std::time::Instant;
 
-use super::progress::RunProgress;
-use super::screen::Screen;
+use crate::maintenance::convert::progress::RunProgress;
+use crate::maintenance::convert::progress::screen::Screen;
 
 /// The progress of a run and its display.
-pub(super) struct RunObserver {
-    pub(super) progress: RunProgress,
-    pub(super) screen: Screen,
+pub(in crate::maintenance::convert) struct RunObserver {
+    pub(in crate::maintenance::convert) progress: RunProgress,
+    pub(in crate::maintenance::convert) screen: Screen,
     /// Whether the record of the conversion gets the progress.
-    pub(super) is_recorded: bool,
+    pub(in crate::maintenance::convert) is_recorded: bool,
     /// The time of the last recording.
-    pub(super) recorded: Instant,
+    pub(in crate::maintenance::convert) recorded: Instant,
     /// When no changes were left. `None`: some are.
-    pub(super) caught_up: Option<Instant>,
+    pub(in crate::maintenance::convert) caught_up: Option<Instant>,
 }
 
 impl RunObserver {
     /// `is_recorded`: whether the record of the conversion gets the progress.
-    pub(super) fn new(is_recorded: bool) -> Self {
+    pub(in crate::maintenance::convert) fn new(is_recorded: bool) -> Self {
         let now = Instant::now();
         Self {
             progress: RunProgress::new(now),

@@ -6,8 +6,8 @@ use bson::{Bson, Document};
 use mongodb::Database;
 use mongodb::error::Error;
 
-use super::progress::as_float;
-use super::record::{Record, stored};
+use crate::maintenance::convert::progress::as_float;
+use crate::maintenance::convert::record::{Record, stored};
 use crate::maintenance::upstream::as_integer;
 
 /// The state of a conversion.
@@ -95,8 +95,8 @@ mod tests {
 
     use bson::DateTime;
 
-    use super::super::progress::{RunProgress, Stage};
     use super::*;
+    use crate::maintenance::convert::progress::{RunProgress, Stage};
 
     #[test]
     fn what_a_run_records_is_read() {

@@ -11,9 +11,9 @@ use futures_util::TryStreamExt;
 use futures_util::future::try_join_all;
 use mongodb::Database;
 
-use super::mirror::CONNECTIONS;
-use super::side::{DocumentChange, MAX_BYTES};
 use crate::command::document::{array_of, as_whole_number, get, put, single};
+use crate::maintenance::convert::mirror::CONNECTIONS;
+use crate::maintenance::convert::mirror::side::{DocumentChange, MAX_BYTES};
 use crate::maintenance::swap::{Halt, concern_kept};
 use crate::maintenance::upstream::as_integer;
 use crate::pattern::bucket::index::{ITEM_ID, item_id_path};
@@ -22,7 +22,7 @@ use crate::pattern::bucket::layout::{VERSION, path};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// The stored pages of the copy.
-pub(super) struct CopyPages {
+pub(in crate::maintenance::convert) struct CopyPages {
     /// On the server itself.
     database: Database,
     collection: String,
@@ -45,7 +45,7 @@ struct PageUpdate {
 
 impl CopyPages {
     /// `None`: an index of the application demands more of a page than that its items are stored.
-    pub(super) fn of(
+    pub(in crate::maintenance::convert) fn of(
         database: &Database,
         collection: String,
         shape: BucketShape,
@@ -69,7 +69,7 @@ impl CopyPages {
     }
 
     /// Executes changes that leave items on their pages. Returns whether all were executed.
-    pub(super) async fn update(&self, changes: &[DocumentChange<'_>]) -> Result<bool, Halt> {
+    pub(in crate::maintenance::convert) async fn update(&self, changes: &[DocumentChange<'_>]) -> Result<bool, Halt> {
         let bytes: usize = changes.iter().map(|change| change.after.as_bytes().len()).sum();
         if changes.is_empty() || bytes > MAX_BYTES {
             return Ok(changes.is_empty());

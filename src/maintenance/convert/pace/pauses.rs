@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::Conversion;
+use crate::maintenance::convert::Conversion;
 use crate::maintenance::swap::Halt;
 use crate::pattern::bucket::conversion::record_name;
 
@@ -16,7 +16,7 @@ impl Conversion<'_> {
     ///
     /// # Errors
     /// If the command is stopped meanwhile.
-    pub(super) async fn keep_rate(&mut self, documents: usize) -> Result<(), Halt> {
+    pub(in crate::maintenance::convert) async fn keep_rate(&mut self, documents: usize) -> Result<(), Halt> {
         let pause = self.throttle.pause(documents);
         self.rest(pause).await?;
         self.throttle.begin();
@@ -27,7 +27,7 @@ impl Conversion<'_> {
     ///
     /// # Errors
     /// If the command is stopped meanwhile.
-    pub(super) async fn wait_for_server(&mut self) -> Result<(), Halt> {
+    pub(in crate::maintenance::convert) async fn wait_for_server(&mut self) -> Result<(), Halt> {
         let record = record_name(&self.target.collection);
         loop {
             let measured = self.throttle.probe.measure(self.client, &self.target.database, &record);
@@ -52,7 +52,7 @@ impl Conversion<'_> {
     ///
     /// # Errors
     /// If the command is stopped meanwhile.
-    pub(super) async fn leave_time(&self, took: Duration) -> Result<(), Halt> {
+    pub(in crate::maintenance::convert) async fn leave_time(&self, took: Duration) -> Result<(), Halt> {
         if self.changes.is_none() {
             return Ok(());
         }
@@ -60,7 +60,7 @@ impl Conversion<'_> {
     }
 
     /// Pauses, and ends the run if it is stopped.
-    pub(super) async fn rest(&self, pause: Duration) -> Result<(), Halt> {
+    pub(in crate::maintenance::convert) async fn rest(&self, pause: Duration) -> Result<(), Halt> {
         let rested = self.stop.run_until_cancelled(sleep(pause)).await;
         rested.ok_or(Halt::Stopped)
     }

@@ -9,9 +9,9 @@ use futures_util::TryStreamExt;
 use mongodb::action::{Action as _, RunCursorCommand};
 use mongodb::{Cursor, Database};
 
-use super::ids::Ids;
 use crate::command::document::{array_of, get, put, single};
 use crate::command::value_text::id_text;
+use crate::maintenance::convert::ids::Ids;
 use crate::maintenance::swap::{Halt, concern_kept};
 use crate::maintenance::upstream::{as_integer, indexes_of, raw_specs};
 use crate::pattern::bucket::fence::is_fence;
@@ -19,31 +19,31 @@ use crate::pattern::bucket::item_index::{ID, is_clustered, is_own, name};
 use crate::pattern::bucket::key::value_identity;
 
 /// The most documents, and bytes of documents, in one command.
-pub(super) const MAX_DOCUMENTS: usize = 1000;
-pub(super) const MAX_BYTES: usize = 8 << 20;
+pub(in crate::maintenance::convert) const MAX_DOCUMENTS: usize = 1000;
+pub(in crate::maintenance::convert) const MAX_BYTES: usize = 8 << 20;
 /// mongod's code for an equal `_id` or value of a unique index.
 const DUPLICATE_KEY: i64 = 11000;
 
 /// A collection as applications see it.
 #[derive(Clone)]
-pub(super) struct Side {
-    pub(super) database: Database,
-    pub(super) collection: String,
-    pub(super) is_plain: bool,
+pub(in crate::maintenance::convert) struct Side {
+    pub(in crate::maintenance::convert) database: Database,
+    pub(in crate::maintenance::convert) collection: String,
+    pub(in crate::maintenance::convert) is_plain: bool,
     /// Whether the server is a replica set, whose majority reads and writes wait for.
-    pub(super) is_replicated: bool,
+    pub(in crate::maintenance::convert) is_replicated: bool,
     /// Names the collection of plain documents after its rename.
-    pub(super) uuid: Option<Binary>,
+    pub(in crate::maintenance::convert) uuid: Option<Binary>,
     /// The documents of a batch of a [scan](Self::scan). `None`: as many as the server sends.
-    pub(super) batch_size: Option<u32>,
+    pub(in crate::maintenance::convert) batch_size: Option<u32>,
 }
 
 /// Documents by the identities of their `_id`s.
-pub(super) type Found = HashMap<Vec<u8>, RawDocumentBuf>;
+pub(in crate::maintenance::convert) type Found = HashMap<Vec<u8>, RawDocumentBuf>;
 
 impl Side {
     /// The same collection after a rename.
-    pub(super) fn renamed(&self, collection: String, uuid: &Binary) -> Self {
+    pub(in crate::maintenance::convert) fn renamed(&self, collection: String, uuid: &Binary) -> Self {
         Self {
             collection,
             uuid: self.is_plain.then(|| uuid.clone()),
@@ -53,7 +53,7 @@ impl Side {
 
     /// All documents, in this order. mongod sorts them on disk if no index has their order. `since`: the
     /// earliest time of the state that is read.
-    pub(super) async fn scan(
+    pub(in crate::maintenance::convert) async fn scan(
         &self,
         order: RawDocumentBuf,
         since: Option<Timestamp>,
@@ -76,14 +76,18 @@ impl Side {
     }
 
     /// The `_id`s of all documents.
-    pub(super) async fn scan_ids(&self) -> Result<Cursor<RawDocumentBuf>, Halt> {
+    pub(in crate::maintenance::convert) async fn scan_ids(&self) -> Result<Cursor<RawDocumentBuf>, Halt> {
         let mut find = single("find", self.collection.as_str());
         find.append(cstr!("projection"), single("_id", 1));
         Ok(self.database.run_raw_cursor_command(find).await?.with_type())
     }
 
     /// The documents with these `_id`s. `since`: the earliest time of the state that is read.
-    pub(super) async fn by_ids(&self, ids: &Ids, since: Option<Timestamp>) -> Result<Found, Halt> {
+    pub(in crate::maintenance::convert) async fn by_ids(
+        &self,
+        ids: &Ids,
+        since: Option<Timestamp>,
+    ) -> Result<Found, Halt> {
         let mut found = Found::new();
         if ids.is_empty() {
             return Ok(found);
@@ -106,7 +110,7 @@ impl Side {
     }
 
     /// Inserts documents. Returns those that an equal `_id` or value of a unique index refuses.
-    pub(super) async fn insert(&self, documents: &[&RawDocument]) -> Result<Ids, Halt> {
+    pub(in crate::maintenance::convert) async fn insert(&self, documents: &[&RawDocument]) -> Result<Ids, Halt> {
         let mut refused = Ids::default();
         for batch in batches(documents) {
             let mut insert = single("insert", self.collection.as_str());
@@ -123,7 +127,7 @@ impl Side {
     }
 
     /// Changes documents. Returns those that an equal value of a unique index refuses.
-    pub(super) async fn update(&self, changes: &[DocumentChange<'_>]) -> Result<Ids, Halt> {
+    pub(in crate::maintenance::convert) async fn update(&self, changes: &[DocumentChange<'_>]) -> Result<Ids, Halt> {
         let mut refused = Ids::default();
         let mut rest = changes;
         while !rest.is_empty() {
@@ -144,7 +148,7 @@ impl Side {
     }
 
     /// Deletes documents by `_id`.
-    pub(super) async fn delete(&self, ids: &[RawBson]) -> Result<(), Halt> {
+    pub(in crate::maintenance::convert) async fn delete(&self, ids: &[RawBson]) -> Result<(), Halt> {
         for batch in ids.chunks(MAX_DOCUMENTS) {
             let ids: RawArrayBuf = batch.iter().map(RawBson::as_raw_bson_ref).collect();
             let mut statement = single("q", single("_id", single("$in", &ids)));
@@ -181,13 +185,13 @@ impl Side {
     }
 
     /// The collection's options, as applications see them. `None`: it does not exist.
-    pub(super) async fn options(&self) -> Result<Option<Document>, Halt> {
+    pub(in crate::maintenance::convert) async fn options(&self) -> Result<Option<Document>, Halt> {
         let listed = crate::maintenance::upstream::description(&self.database, &self.collection).await?;
         Ok(listed.map(|listed| listed.get_document("options").cloned().unwrap_or_default()))
     }
 
     /// The indexes of the application, sorted by name.
-    pub(super) async fn indexes(&self) -> Result<Vec<RawDocumentBuf>, Halt> {
+    pub(in crate::maintenance::convert) async fn indexes(&self) -> Result<Vec<RawDocumentBuf>, Halt> {
         let mut specs = raw_specs(&indexes_of(&self.database, &self.collection).await?);
         specs.retain(|spec| {
             let name = name(spec);
@@ -198,7 +202,7 @@ impl Side {
     }
 
     /// Executes a command on the collection that has the name as first value.
-    pub(super) async fn run(&self, verb: &str, arguments: &RawDocument) -> Result<(), Halt> {
+    pub(in crate::maintenance::convert) async fn run(&self, verb: &str, arguments: &RawDocument) -> Result<(), Halt> {
         let mut command = single(verb, self.collection.as_str());
         for (field, value) in arguments.iter().flatten() {
             put(&mut command, field.as_str(), value);
@@ -234,9 +238,9 @@ fn batches<'d, 'a>(documents: &'d [&'a RawDocument]) -> impl Iterator<Item = &'d
 }
 
 /// A document of the copy, and the document that it becomes.
-pub(super) struct DocumentChange<'a> {
-    pub(super) before: &'a RawDocument,
-    pub(super) after: &'a RawDocument,
+pub(in crate::maintenance::convert) struct DocumentChange<'a> {
+    pub(in crate::maintenance::convert) before: &'a RawDocument,
+    pub(in crate::maintenance::convert) after: &'a RawDocument,
 }
 
 impl DocumentChange<'_> {
@@ -255,7 +259,7 @@ impl DocumentChange<'_> {
     }
 
     /// The operators that make the copy equal. `None`: `$set` does not take the names of the fields.
-    pub(super) fn operators(&self) -> Option<RawDocumentBuf> {
+    pub(in crate::maintenance::convert) fn operators(&self) -> Option<RawDocumentBuf> {
         let Self { before, after } = *self;
         let (mut set, mut unset) = (RawDocumentBuf::new(), RawDocumentBuf::new());
         for (name, value) in after.iter().flatten() {
@@ -294,7 +298,7 @@ fn is_same_value(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> bool {
 
 /// Whether two documents have the same fields with the same values, in type and in every bit. The order of
 /// the fields may differ, because an item's key fields come first.
-pub(super) fn is_equal(one: &RawDocument, other: &RawDocument) -> bool {
+pub(in crate::maintenance::convert) fn is_equal(one: &RawDocument, other: &RawDocument) -> bool {
     let fields = |document: &RawDocument| -> Option<Vec<(String, Vec<u8>)>> {
         let mut fields = Vec::new();
         for field in document {
@@ -308,7 +312,7 @@ pub(super) fn is_equal(one: &RawDocument, other: &RawDocument) -> bool {
 }
 
 /// The text of a document's `_id` for a report.
-pub(super) fn id_of(id: &RawBson) -> String {
+pub(in crate::maintenance::convert) fn id_of(id: &RawBson) -> String {
     id_text(&single("_id", id.as_raw_bson_ref()))
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::progress::RunProgress;
+use crate::maintenance::convert::progress::RunProgress;
 
 /// Interval of lines.
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -18,7 +18,7 @@ const BAR: &str = "{spinner} {prefix} [{wide_bar}] {percent:>3} % {msg}";
 const WITHOUT_BAR: &str = "{spinner} {prefix} {wide_msg}";
 
 /// The display of the progress.
-pub(super) struct Screen {
+pub(in crate::maintenance::convert) struct Screen {
     /// `None`: standard error is no terminal.
     bar: Option<ProgressBar>,
     /// The last line, or the beginning of the stage.
@@ -27,7 +27,7 @@ pub(super) struct Screen {
 
 impl Screen {
     /// Shows a bar if standard error is a terminal.
-    pub(super) fn open() -> Self {
+    pub(in crate::maintenance::convert) fn open() -> Self {
         let bar = io::stderr().is_terminal().then(|| {
             let target = ProgressDrawTarget::stderr_with_hz(REDRAWS);
             let bar = ProgressBar::with_draw_target(None, target).with_prefix("preparing");
@@ -43,12 +43,12 @@ impl Screen {
     }
 
     /// The bar, beside which findings are printed.
-    pub(super) fn bar(&self) -> Option<&ProgressBar> {
+    pub(in crate::maintenance::convert) fn bar(&self) -> Option<&ProgressBar> {
         self.bar.as_ref()
     }
 
     /// Begins a stage.
-    pub(super) fn begin(&mut self, progress: &RunProgress) {
+    pub(in crate::maintenance::convert) fn begin(&mut self, progress: &RunProgress) {
         self.reported = Instant::now();
         let Some(bar) = &self.bar else {
             return;
@@ -64,7 +64,7 @@ impl Screen {
     }
 
     /// Shows the progress. Returns a line if one is due.
-    pub(super) fn show(&mut self, progress: &RunProgress) -> Option<String> {
+    pub(in crate::maintenance::convert) fn show(&mut self, progress: &RunProgress) -> Option<String> {
         self.draw(progress);
         if self.bar.is_some() || self.reported.elapsed() < LINE_EVERY || !progress.stage().reads_all() {
             return None;

@@ -8,13 +8,13 @@ use crate::command::document::single;
 
 /// The number of documents, and the sum of their hashes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Checksum {
-    pub(super) documents: u64,
-    pub(super) sum: u64,
+pub(in crate::maintenance::convert) struct Checksum {
+    pub(in crate::maintenance::convert) documents: u64,
+    pub(in crate::maintenance::convert) sum: u64,
 }
 
 impl Checksum {
-    pub(super) fn add(&mut self, document: &RawDocument) {
+    pub(in crate::maintenance::convert) fn add(&mut self, document: &RawDocument) {
         let mut fields = 0_u64;
         for (name, value) in document.iter().flatten() {
             let mut hasher = DefaultHasher::new();
