@@ -163,6 +163,8 @@ struct Conversion<'a> {
     may_hold: bool,
     /// How often writers were held because they were faster.
     holds: u32,
+    /// The duration of the last thaw.
+    last_thaw: Duration,
     /// Changed documents that are not applied yet.
     pending: Ids,
     /// Documents that were changed in the copy since the comparison began.

@@ -139,6 +139,13 @@ impl UpstreamConnection {
         (*session, *number)
     }
 
+    /// The session and number of a new internal retryable write. It may be sent while an internal transaction
+    /// is open.
+    pub(super) fn own_retryable_write(&mut self) -> (u128, i64) {
+        let (session, number) = self.own_transaction();
+        (!session, number)
+    }
+
     /// Sets the compressor of internal commands. The upstream's replies use the same.
     pub(super) fn compress_with(&mut self, compressor: Option<Compressor>) {
         self.compressor = compressor;

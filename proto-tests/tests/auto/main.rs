@@ -7,3 +7,4 @@ mod documents_examined;
 mod fixture;
 mod plain_documents;
 mod retries;
+mod stable_api;

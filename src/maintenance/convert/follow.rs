@@ -23,11 +23,17 @@ const APPLY_EVERY: Duration = Duration::from_secs(3);
 const MAX_REFUSED: Duration = Duration::from_secs(10);
 /// The longest expected time for the changes that are left when writers are stopped.
 const MAX_REST: Duration = Duration::from_millis(300);
-/// Documents that may be compared while writers wait.
+/// Documents that may be compared while writers wait, and changes that are applied together if little time is
+/// left for them.
 const FEW: usize = 1000;
-/// The longest time for which changes are applied before writers are held, and how often it is halved.
+/// Changes that wait to be applied, so that no further ones are read.
+const MAX_PENDING: usize = 5000;
+/// A time in which not all changes that were read may be applied.
+const SHORT: Duration = Duration::from_secs(1);
+/// The longest time for which changes are applied before writers are held, and how often it is halved. The
+/// shortest one is 0.3 s, in which each write that was held is executed: else it would wait twice.
 const MAX_APPROACH: Duration = Duration::from_secs(5);
-const MAX_SHORTER: u32 = 6;
+const MAX_SHORTER: u32 = 4;
 
 /// A limit of the time for which writers are stopped.
 #[derive(Clone, Copy)]
@@ -42,6 +48,18 @@ impl Deadline {
 
     fn is_over(self) -> bool {
         self.0.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// The number of changes that are applied together: few if the time is nearly over.
+    fn changes_at_once(self) -> usize {
+        let left = self
+            .0
+            .map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left < SHORT) {
+            FEW
+        } else {
+            usize::MAX
+        }
     }
 }
 
@@ -73,9 +91,9 @@ impl Conversion<'_> {
         Ok(())
     }
 
-    /// Applies the pending changes, and reads the next ones meanwhile. `until`: the time up to which
-    /// they are read.
-    pub(super) async fn follow(&mut self, until: Option<Timestamp>) -> Result<Progress, Halt> {
+    /// Applies pending changes, and reads the next ones meanwhile. `until`: the time up to which they are
+    /// read.
+    pub(super) async fn follow(&mut self, until: Option<Timestamp>, deadline: Deadline) -> Result<Progress, Halt> {
         if self.stop.is_cancelled() && !self.is_renamed {
             return Err(Halt::Stopped);
         }
@@ -84,12 +102,20 @@ impl Conversion<'_> {
             return Ok(Progress::NoneLeft);
         };
         let position = changes.position();
-        let pending = std::mem::take(&mut self.pending);
-        let (batch, refused) = try_join(changes.next(until), self.mirror.apply(pending, since)).await?;
+        let pending = self.pending.split(deadline.changes_at_once());
+        let may_read = self.pending.len() < MAX_PENDING;
+        let read = async {
+            if may_read {
+                changes.next(until).await
+            } else {
+                Ok(ChangeBatch::default())
+            }
+        };
+        let (batch, refused) = try_join(read, self.mirror.apply(pending, since)).await?;
         self.applied = Instant::now();
+        self.pending.extend(refused);
         // A resumed run would not know the documents that are pending.
-        let may_record = refused.is_empty() && self.record.phase == Phase::Following;
-        self.pending = refused;
+        let may_record = self.pending.is_empty() && self.record.phase == Phase::Following;
         self.end_with(&batch).await?;
         if may_record && !self.is_renamed && self.recorded.elapsed() >= RECORD_EVERY {
             self.recorded = Instant::now();
@@ -103,10 +129,11 @@ impl Conversion<'_> {
         Ok(batch.progress)
     }
 
-    /// Applies the pending changes.
-    pub(super) async fn apply_pending(&mut self) -> Result<(), Halt> {
-        let pending = std::mem::take(&mut self.pending);
-        self.pending = self.mirror.apply(pending, self.since()).await?;
+    /// Applies pending changes.
+    pub(super) async fn apply_pending(&mut self, deadline: Deadline) -> Result<(), Halt> {
+        let pending = self.pending.split(deadline.changes_at_once());
+        let refused = self.mirror.apply(pending, self.since()).await?;
+        self.pending.extend(refused);
         self.applied = Instant::now();
         Ok(())
     }
@@ -133,9 +160,9 @@ impl Conversion<'_> {
         let now = changes::cluster_time(self.client).await?;
         let mut refused_since = None;
         loop {
-            let is_done = self.follow(now).await? == Progress::NoneLeft || (now.is_some() && self.last > now);
+            let is_done = self.follow(now, deadline).await? == Progress::NoneLeft || (now.is_some() && self.last > now);
             if is_done {
-                self.apply_pending().await?;
+                self.apply_pending(deadline).await?;
             }
             if is_done && self.pending.is_empty() {
                 return Ok(true);

@@ -1,6 +1,6 @@
 //! Holds writers that are faster than their changes are applied.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Conversion;
 use super::follow::Deadline;
@@ -8,15 +8,16 @@ use super::record::Phase;
 use crate::maintenance::swap::{Frozen, Halt};
 use crate::maintenance::upstream::description;
 
-/// The longest time for which changes are applied while writers wait.
-const MAX_WAIT: Duration = Duration::from_millis(600);
+/// The longest time for which writers should wait, from the beginning of the freeze to the end of the thaw.
+const MAX_WAIT: Duration = Duration::from_millis(350);
 
 impl<'a> Conversion<'a> {
     /// Applies changes while writers wait.
     pub(super) async fn hold(&mut self) -> Result<(), Halt> {
         let frozen = self.fence(Phase::Holding).await?;
+        let deadline = self.longest_hold();
         let applied = match frozen.freeze(self.stop).await {
-            Ok(()) => self.catch_up_within(self.longest_hold()).await,
+            Ok(()) => self.catch_up_within(deadline).await,
             Err(halt) => Err(halt),
         };
         self.release(&frozen).await?;
@@ -39,7 +40,9 @@ impl<'a> Conversion<'a> {
 
     /// Lets writers go on.
     pub(super) async fn release(&mut self, frozen: &Frozen<'_>) -> Result<(), Halt> {
+        let begun = Instant::now();
         frozen.thaw().await?;
+        self.last_thaw = begun.elapsed();
         if self.holds == 0 {
             self.say("writers are faster than their changes are applied: they are held for short times");
         }
@@ -47,10 +50,11 @@ impl<'a> Conversion<'a> {
         self.enter(Phase::Following).await
     }
 
-    /// The time for which writers may wait. Other writers than clients of proxies would get an error.
+    /// The time up to which changes may be applied if the collection is frozen now: the thaw will take as long as
+    /// the last one. Other writers than clients of proxies would get an error.
     pub(super) fn longest_hold(&self) -> Deadline {
         if self.may_hold {
-            Deadline::after(MAX_WAIT)
+            Deadline::after(MAX_WAIT.saturating_sub(self.last_thaw))
         } else {
             Deadline::NONE
         }

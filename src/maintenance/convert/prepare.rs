@@ -1,6 +1,6 @@
 //! Begins a conversion, continues one, and ends one.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bson::doc;
 
@@ -352,6 +352,7 @@ impl Request<'_> {
             is_committing: false,
             may_hold,
             holds: 0,
+            last_thaw: Duration::ZERO,
             pending: Ids::default(),
             touched: Ids::default(),
             opened: None,

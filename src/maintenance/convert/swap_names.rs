@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Conversion;
 use super::changes::{self, Progress};
+use super::follow::Deadline;
 use super::record::{Phase, Record};
 use crate::command::collection::IMAGES;
 use crate::maintenance::swap::{CollectionRename, Freezing, Frozen, Halt, placeholder, uuid_of};
@@ -71,12 +72,13 @@ impl Conversion<'_> {
     async fn swap_fenced(&mut self, frozen: &Frozen<'_>) -> Result<Swapped, Halt> {
         let by = frozen.by();
         let place = placeholder::keep(by, &kept_name(&by.target.collection)).await?;
+        let deadline = self.longest_hold();
         frozen.freeze(self.stop).await?;
         if self.changes.is_none() {
             self.fill().await?;
             self.compare_and_report().await?;
         }
-        if !self.compare_touched(self.longest_hold()).await? {
+        if !self.compare_touched(deadline).await? {
             return Ok(Swapped::TooManyChanges);
         }
         if self.mirror.source.indexes().await? != self.indexes {
@@ -127,7 +129,7 @@ impl Conversion<'_> {
     async fn drain(&mut self) -> Result<(), Halt> {
         let begun = Instant::now();
         while self.changes.is_some() && !self.is_renamed {
-            let progress = self.follow(None).await?;
+            let progress = self.follow(None, Deadline::NONE).await?;
             if !self.record.from.is_plain() && progress == Progress::NoneLeft {
                 break;
             }
@@ -135,7 +137,7 @@ impl Conversion<'_> {
                 return Err(Halt::Words("its last changes did not arrive".to_owned()));
             }
         }
-        self.apply_pending().await?;
+        self.apply_pending(Deadline::NONE).await?;
         if self.pending.is_empty() {
             return Ok(());
         }

@@ -7,7 +7,12 @@
 //! would itself wait for the transaction. So the command has a short time limit; after it the transaction
 //! ends, and both are tried again. The limit is longer then, unless the collection is frozen: the command may
 //! just be slow.
+//!
+//! A write that is sent again must not be executed twice. A `findAndModify` without a result was not executed, and mongod has a
+//! record of a retryable write. Any other write gets a number of the proxy's own, so it is retryable. A write with a
+//! statement for many documents cannot have one, and is a part of the transaction.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bson::Binary;
@@ -15,12 +20,14 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::spec::BinarySubtype;
 use tokio::time::{Instant, sleep};
 
-use super::plain::{PlainCommand, PlainOutcome};
+use super::merged_write::{batch_of, write_errors};
+use super::plain::{PlainCommand, PlainOutcome, is_of_many};
 use super::stored::{MAX_HELD, exchanged_in_transaction, identity_find};
 use super::{Identity, identity_check, identity_of, listed_identity};
 use crate::command::arguments::{InheritedOptions, with_replaced};
-use crate::command::document::{as_flag, as_whole_number, get, put, single};
-use crate::command::error::{CommandError, ErrorCode};
+use crate::command::document::{array_of, as_flag, as_whole_number, get, put, single};
+use crate::command::error::{CommandError, ErrorCode, WriteError};
+use crate::command::registry::Command;
 use crate::session::bucket::retry_on_swap::is_swap_error;
 use crate::session::error::RunError;
 use crate::session::fence::is_strict;
@@ -30,16 +37,40 @@ use crate::session::upstream_connection::UpstreamRequest;
 /// mongod's code for a command that has reached its time limit.
 const MAX_TIME_EXPIRED: i64 = 50;
 /// The first time limit of the client's command, and the pause before the next attempt.
-const FIRST_LIMIT: Duration = Duration::from_millis(500);
+const FIRST_LIMIT: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(20);
+/// The options of a write that a part of a transaction has in another form.
+const OF_TRANSACTION: [&str; 5] = ["writeConcern", "lsid", "maxTimeMS", "apiStrict", "apiDeprecationErrors"];
 /// The factor between the time limits of two attempts.
-const WIDENED: u32 = 4;
+const WIDENED: u32 = 8;
 
-/// The session and number of a transaction of the proxy.
-#[derive(Clone, Copy)]
-struct HoldingTransaction {
+/// The session and number of a transaction or of a retryable write of the proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SessionNumber {
     session: u128,
     number: i64,
+}
+
+impl SessionNumber {
+    fn append_to(self, command: &mut RawDocumentBuf) {
+        let id = Binary {
+            subtype: BinarySubtype::Uuid,
+            bytes: self.session.to_be_bytes().to_vec(),
+        };
+        command.append(cstr!("lsid"), single("id", &id));
+        command.append(cstr!("txnNumber"), self.number);
+    }
+}
+
+/// The reason for which a write may be sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Repetition {
+    /// mongod executes the client's command once.
+    AsItIs,
+    /// It gets this number.
+    WithNumber(SessionNumber),
+    /// It is a part of the transaction.
+    InTransaction,
 }
 
 /// The result of beginning that transaction.
@@ -62,13 +93,15 @@ impl PlainCommand<'_, '_> {
         }
         let begun = Instant::now();
         let mut limit = FIRST_LIMIT;
+        let repetition = self.repetition();
         while begun.elapsed() < MAX_HELD {
             let (session, number) = self.link.own_transaction();
-            let lock = HoldingTransaction { session, number };
+            let lock = SessionNumber { session, number };
             let hold = self.hold(uuid, lock).await?;
             let is_held = matches!(hold, Hold::Held);
             let outcome = match hold {
-                Hold::Held => self.limited(limit).await,
+                Hold::Held if repetition == Repetition::InTransaction => self.as_part(lock, limit).await,
+                Hold::Held => self.limited(limit, repetition).await,
                 Hold::Waiting => Ok(None),
                 Hold::Ended(outcome) => return Ok(outcome),
             };
@@ -92,7 +125,7 @@ impl PlainCommand<'_, '_> {
     }
 
     /// Begins the transaction that holds the collection.
-    async fn hold(&mut self, uuid: &Binary, lock: HoldingTransaction) -> Result<Hold, RunError> {
+    async fn hold(&mut self, uuid: &Binary, lock: SessionNumber) -> Result<Hold, RunError> {
         let mut find = identity_find(self.namespace.collection, uuid);
         self.append_lock(&mut find, lock);
         put(&mut find, "startTransaction", true);
@@ -107,17 +140,92 @@ impl PlainCommand<'_, '_> {
         {
             return Ok(Hold::Ended(PlainOutcome::Exchanged(None)));
         }
-        let is_transient = reply.get_array("errorLabels").is_ok_and(|labels| !labels.is_empty());
-        Ok(if is_transient {
+        Ok(if is_transient(&reply) {
             Hold::Waiting
         } else {
             Hold::Ended(PlainOutcome::Answered(reply))
         })
     }
 
+    /// The reason for which the command may be sent again.
+    fn repetition(&mut self) -> Repetition {
+        if self.head.command == Command::FindAndModify || self.head.is_retryable_write() {
+            return Repetition::AsItIs;
+        }
+        let batch = batch_of(self.head);
+        if batch.is_some_and(|batch| batch.statements.iter().any(|statement| is_of_many(statement))) {
+            return Repetition::InTransaction;
+        }
+        let (session, number) = self.link.own_retryable_write();
+        Repetition::WithNumber(SessionNumber { session, number })
+    }
+
+    /// Executes the client's command within the transaction that holds the collection. `None`: it was not
+    /// executed in time.
+    async fn as_part(&mut self, lock: SessionNumber, limit: Duration) -> Result<Option<RawDocumentBuf>, RunError> {
+        let own = get(self.head.body(), "maxTimeMS")
+            .and_then(as_whole_number)
+            .filter(|own| *own > 0);
+        let limit = i64::try_from(limit.as_millis()).unwrap_or(i64::MAX);
+        let is_own = own.is_some_and(|own| own <= limit);
+        // All commands of a transaction have the same API parameters.
+        let mut body = with_replaced(self.head.body(), &OF_TRANSACTION.map(|name| (name, None)));
+        body.append(cstr!("maxTimeMS"), own.filter(|_| is_own).unwrap_or(limit));
+        lock.append_to(&mut body);
+        body.append(cstr!("autocommit"), false);
+        let reply = self.send(&body).await?;
+        if is_transient(&reply) || (code(&reply) == Some(MAX_TIME_EXPIRED) && !is_own) {
+            return Ok(None);
+        }
+        if get(&reply, "ok").and_then(as_flag) != Some(true) {
+            return Ok(Some(reply));
+        }
+        if get(&reply, "writeErrors").is_some() {
+            return Ok(Some(self.rolled_back(&reply)));
+        }
+        let mut commit = single("commitTransaction", 1);
+        self.append_lock(&mut commit, lock);
+        put(&mut commit, "$db", "admin");
+        if let Some(concern) = get(self.head.body(), "writeConcern") {
+            put(&mut commit, "writeConcern", concern);
+        }
+        let committed = self.link.call(UpstreamRequest::plain(&commit)).await?;
+        if get(&committed, "ok").and_then(as_flag) != Some(true) {
+            return Ok((!is_transient(&committed)).then_some(committed));
+        }
+        let concern = get(&committed, "writeConcernError");
+        Ok(Some(with_replaced(&reply, &[("writeConcernError", concern)])))
+    }
+
+    /// The reply after an error has ended the transaction: no statement was executed.
+    fn rolled_back(&self, reply: &RawDocument) -> RawDocumentBuf {
+        let is_exchanged = !super::not_executed(reply).is_empty();
+        let others = if is_exchanged {
+            WriteError::new(ErrorCode::CollectionUuidMismatch, "the collection was exchanged")
+        } else {
+            let text = "not executed, because another statement of the command failed, and `mode = \"auto\"` executes statements for \
+                        many documents in a transaction under `apiStrict`";
+            WriteError::new(ErrorCode::WriteConflict, text)
+        };
+        let failed: BTreeMap<usize, WriteError> = write_errors(reply).filter(|_| !is_exchanged).collect();
+        let count = batch_of(self.head).map_or(0, |batch| batch.statements.len());
+        let errors = (0..count).map(|index| failed.get(&index).unwrap_or(&others).to_document(index));
+        let mut rolled_back = single("n", 0);
+        if self.head.command == Command::Update {
+            rolled_back.append(cstr!("nModified"), 0);
+        }
+        put(&mut rolled_back, "writeErrors", array_of(&errors.collect::<Vec<_>>()));
+        rolled_back.append(cstr!("ok"), 1.0);
+        rolled_back
+    }
+
     /// Executes the client's command within a time limit. `None`: it was not executed in time.
-    async fn limited(&mut self, limit: Duration) -> Result<Option<RawDocumentBuf>, RunError> {
-        let body = self.head.body().to_owned();
+    async fn limited(&mut self, limit: Duration, repetition: Repetition) -> Result<Option<RawDocumentBuf>, RunError> {
+        let mut body = self.head.body().to_owned();
+        if let Repetition::WithNumber(number) = repetition {
+            body = with_replaced(&body, &[("lsid", None)]);
+            number.append_to(&mut body);
+        }
         let limit = i64::try_from(limit.as_millis()).unwrap_or(i64::MAX);
         let own = get(&body, "maxTimeMS").and_then(as_whole_number);
         if own.is_some_and(|own| own != 0 && own <= limit) {
@@ -126,12 +234,12 @@ impl PlainCommand<'_, '_> {
         let mut limited = with_replaced(&body, &[("maxTimeMS", None)]);
         limited.append(cstr!("maxTimeMS"), limit);
         let reply = self.send(&limited).await?;
-        let code = |document: &RawDocument| get(document, "code").and_then(as_whole_number);
         if code(&reply) == Some(MAX_TIME_EXPIRED) {
             return Ok(None);
         }
         let concern = get(&reply, "writeConcernError").and_then(RawBsonRef::as_document);
-        if concern.and_then(code) == Some(MAX_TIME_EXPIRED) && self.head.is_retryable_write() {
+        let is_recorded = self.head.is_retryable_write() || repetition != Repetition::AsItIs;
+        if concern.and_then(code) == Some(MAX_TIME_EXPIRED) && is_recorded {
             // Executed, but the wait for the write concern was too short. mongod answers from its record.
             return self.send(&body).await.map(Some);
         }
@@ -192,17 +300,21 @@ impl PlainCommand<'_, '_> {
     }
 
     /// Appends the session and number of a transaction of the proxy.
-    fn append_lock(&self, command: &mut RawDocumentBuf, lock: HoldingTransaction) {
-        let id = Binary {
-            subtype: BinarySubtype::Uuid,
-            bytes: lock.session.to_be_bytes().to_vec(),
-        };
-        command.append(cstr!("lsid"), single("id", &id));
-        command.append(cstr!("txnNumber"), lock.number);
+    fn append_lock(&self, command: &mut RawDocumentBuf, lock: SessionNumber) {
+        lock.append_to(command);
         command.append(cstr!("autocommit"), false);
         // A server may require `apiVersion`.
         if let Some(version) = get(self.head.body(), "apiVersion") {
             put(command, "apiVersion", version);
         }
     }
+}
+
+fn code(document: &RawDocument) -> Option<i64> {
+    get(document, "code").and_then(as_whole_number)
+}
+
+/// Whether the transaction may be tried again.
+fn is_transient(reply: &RawDocument) -> bool {
+    reply.get_array("errorLabels").is_ok_and(|labels| !labels.is_empty())
 }

@@ -295,7 +295,7 @@ fn acknowledged(body: &RawDocument) -> RawDocumentBuf {
 }
 
 /// Whether an update or delete statement applies to all matching documents.
-fn is_of_many(statement: &RawDocument) -> bool {
+pub(super) fn is_of_many(statement: &RawDocument) -> bool {
     let is_update_of_many = get(statement, "multi").and_then(crate::command::document::as_flag) == Some(true);
     let is_delete_of_many =
         get(statement, "limit").is_some_and(|limit| as_whole_number(limit) == Some(0)) && get(statement, "q").is_some();
