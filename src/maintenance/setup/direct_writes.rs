@@ -113,8 +113,8 @@ async fn replace(setup: &BucketSetup<'_>, clause: Option<&RawDocumentBuf>) -> Re
         let Some(fence) = validator_fence::put_up(client, target, &before.uuid).await? else {
             continue;
         };
-        // A swap drops the fence after it has begun, and before it reads the validator. So it reads the changed
-        // one, or is seen here.
+        // A swap drops the fence after it has begun, and before it reads the validator. So it reads the
+        // changed one, or is seen here.
         let changed = match state(setup).await {
             Ok(now) => {
                 let validator = PageValidator {

@@ -171,7 +171,8 @@ impl<'a> Frozen<'a> {
     }
 }
 
-/// Sets the validator of a collection of pages. The clauses of its unique indexes are derived from the indexes.
+/// Sets the validator of a collection of pages. The clauses of its unique indexes are derived from the
+/// indexes.
 pub(crate) async fn set_validator(
     target: &ShapedCollection,
     shape: &BucketShape,

@@ -93,7 +93,8 @@ impl PageValidator {
         single("$and", array_of(&clauses))
     }
 
-    /// The validator that freezes the collection, and records the clauses that do not follow from its indexes.
+    /// The validator that freezes the collection, and records the clauses that do not follow from its
+    /// indexes.
     #[must_use]
     pub fn frozen(&self) -> RawDocumentBuf {
         let application = self.application.iter().map(ApplicationValidator::clause);

@@ -1,5 +1,5 @@
-//! The error for a page of the proxy that mongod refuses as a [direct write](direct_writes). mongod's own error
-//! is about the page, and it would be retried or taken for that of another clause.
+//! The error for a page of the proxy that mongod refuses as a [direct write](direct_writes). mongod's own
+//! error is about the page, and could be taken for that of another clause.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf};
 

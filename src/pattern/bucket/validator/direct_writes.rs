@@ -67,8 +67,8 @@ pub fn is_clause(clause: &RawDocument) -> bool {
     }
 }
 
-/// Whether mongod's error reports a page that does not satisfy the clause: the reply of a failed command, or an
-/// element of `writeErrors`.
+/// Whether mongod's error reports a page that does not satisfy the clause: the reply of a failed command, or
+/// an element of `writeErrors`.
 #[must_use]
 pub fn is_refused(error: &RawDocument) -> bool {
     get(error, "errInfo")
