@@ -6,6 +6,7 @@ pub(crate) mod check;
 pub(crate) mod compact;
 pub(crate) mod conversion_watch;
 pub(crate) mod convert;
+pub(crate) mod direct_writes;
 mod embedded_proxy;
 pub(crate) mod expiry;
 pub(crate) mod finding;

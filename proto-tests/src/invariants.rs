@@ -20,6 +20,9 @@ use bson::{Document, doc};
 use crate::raw;
 use crate::shape::Shape;
 
+/// The title of the part of a validator that refuses direct writes.
+const DIRECT_WRITES: &str = "mongoshape_direct_writes";
+
 /// All violations in a collection, as lines to read. Nothing is wrong with a collection that does not exist.
 pub fn violations(
     mongod: &mut raw::Connection,
@@ -37,6 +40,12 @@ pub fn violations(
         let indexes = indexes.get_document("cursor")?.get_array("firstBatch")?.iter();
         let indexes: Vec<&Document> = indexes.filter_map(|index| index.as_document()).collect();
         found.extend(indexes::violations(&indexes, shape));
+    }
+    if shape.reject_direct_writes
+        && let Some(listed) = listed.get_document("cursor")?.get_array("firstBatch")?.first()
+        && !listed.to_string().contains(DIRECT_WRITES)
+    {
+        found.push("the validator does not refuse direct writes".to_owned());
     }
     Ok(found)
 }

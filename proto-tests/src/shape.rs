@@ -31,6 +31,10 @@ pub enum Names {
 
 /// A `[[bucket]]` table.
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "options of a table, which are set or not each by itself"
+)]
 pub struct Shape {
     /// The fields that items are grouped by.
     pub key: Vec<String>,
@@ -50,6 +54,8 @@ pub struct Shape {
     pub item_ids: ItemIds,
     /// Whether there are change streams.
     pub change_streams: bool,
+    /// Whether mongod refuses writes that bypass the proxy.
+    pub reject_direct_writes: bool,
     /// What the buckets' `_id`s are; nothing that is configured.
     pub names: Names,
     /// Whether items are updated, so that they do not weigh what they weighed when they were inserted;
@@ -73,6 +79,7 @@ impl Shape {
             rename: Vec::new(),
             item_ids: ItemIds::Unique,
             change_streams: false,
+            reject_direct_writes: false,
             names: Names::AsTheProxy,
             items_change: false,
             is_clustered: false,
@@ -95,6 +102,9 @@ impl Shape {
         // Writing to a string cannot fail.
         if self.change_streams {
             toml.push_str("change_streams = true\n");
+        }
+        if self.reject_direct_writes {
+            toml.push_str("reject_direct_writes = true\n");
         }
         if let Some(time) = &self.time {
             let _ = writeln!(toml, "time = \"{time}\"");

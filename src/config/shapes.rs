@@ -54,6 +54,7 @@ fn bucket(mut section: Section<'_>) -> (Option<ShapeClaim>, Option<BucketShape>)
     options.rename = section.string_map(&of_bucket::RENAME);
     options.item_ids = section.choice(&of_bucket::ITEM_IDS).unwrap_or_default();
     options.change_streams = section.flag(&of_bucket::CHANGE_STREAMS);
+    options.reject_direct_writes = section.flag(&of_bucket::REJECT_DIRECT_WRITES);
     options.mode = section.choice(&of_bucket::MODE).unwrap_or_default();
     let shape = match BucketShape::new(options) {
         Ok(shape) => Some(shape),

@@ -11,7 +11,7 @@ use futures_util::TryStreamExt;
 use mongodb::error::Error;
 
 pub(crate) use self::fields::{FieldCensus, MissingFields, sample};
-pub(crate) use self::foreign_document::{ContentsCheck, SCAN_TIMEOUT, first_foreign, is_timeout};
+pub(crate) use self::foreign_document::{ContentsCheck, SCAN_TIMEOUT, first_foreign, first_refused, is_timeout};
 pub(crate) use self::ordered::{Fetched, Ordered};
 pub(crate) use self::plain::{Plain, has, is_frozen, look, look_shortly, taken};
 use super::finding::Finding;

@@ -3,6 +3,7 @@
 
 mod adopt;
 mod bucket;
+mod direct_writes;
 mod outlier;
 pub(super) mod pack;
 mod rights;

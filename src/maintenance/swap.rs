@@ -8,6 +8,7 @@ mod frozen;
 mod halt;
 mod kind;
 pub(crate) mod placeholder;
+pub(crate) mod validator_fence;
 mod writer;
 
 use bson::{Bson, Document};

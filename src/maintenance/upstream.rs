@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::command::namespace::Namespace;
 use crate::config::UpstreamConfig;
+use crate::pattern::bucket::compact::VALIDATOR;
 use crate::pattern::bucket::index;
 use crate::pattern::shapes::{BucketShape, Mode, OutlierShape, Shape, Shapes};
 use crate::server::tls;
@@ -327,6 +328,12 @@ async fn databases_with(client: &Client, collection: &str) -> anyhow::Result<Vec
 pub(crate) async fn description(database: &Database, collection: &str) -> Result<Option<Document>, Error> {
     let command = doc! { "listCollections": 1, "filter": { "name": collection } };
     database.run_cursor_command(command).await?.try_next().await
+}
+
+/// The validator of a listed collection.
+pub(crate) fn described_validator(described: &Document) -> Option<RawDocumentBuf> {
+    let options = described.get_document("options").ok()?;
+    RawDocumentBuf::try_from(options.get_document(VALIDATOR).ok()?).ok()
 }
 
 /// The indexes of an existing collection, as `listIndexes` returns them.

@@ -28,6 +28,7 @@ mod key_or_time_change;
 mod page_pruning;
 mod page_validator;
 mod readiness;
+mod refused_page;
 mod relocate;
 mod retime;
 pub(super) mod retry_on_swap;
@@ -65,7 +66,8 @@ impl BucketCommand<'_> {
         self.context.check_server_is_known()?;
         self.context.check_transaction()?;
         self.context.head.check_options()?;
-        retry_on_swap::retry_on_swap(self).await
+        let answer = retry_on_swap::retry_on_swap(self).await;
+        refused_page::in_own_words(self, answer)
     }
 
     async fn dispatch(&mut self) -> Result<RawDocumentBuf, RunError> {

@@ -5,6 +5,7 @@ mod by_hand;
 mod client;
 mod concurrent;
 mod convert;
+mod direct_writes;
 mod forecast;
 mod haproxy;
 mod idle;
@@ -51,6 +52,8 @@ pub(crate) enum Command {
     Update(update::Options),
     /// What a unique index costs inserts, through mongoshape and on a plain collection
     Unique(unique::Options),
+    /// What `reject_direct_writes` costs writes through mongoshape
+    DirectWrites(direct_writes::Options),
     /// What change streams cost writes, on collections with and without them
     Streams(streams::Options),
     /// What a conversion costs clients that write meanwhile
@@ -69,6 +72,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::Queries(options) => queries::run(options),
         Command::Update(options) => update::run(options),
         Command::Unique(options) => unique::run(options),
+        Command::DirectWrites(options) => direct_writes::run(options),
         Command::Streams(options) => streams::run(options),
         Command::Convert(options) => convert::run(options),
         Command::Forecast(options) => forecast::run(options),

@@ -4,6 +4,7 @@ mod change_streams;
 mod changed_shape;
 mod cross_collection;
 mod definitions;
+mod direct_writes;
 mod expiry;
 mod indexes;
 mod merge;

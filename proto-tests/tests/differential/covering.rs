@@ -19,6 +19,7 @@ fn covering_shapes() -> Vec<Shape> {
         timed(),
         Shape {
             max_items: 3,
+            reject_direct_writes: true,
             ..timed()
         },
         Shape {
@@ -38,6 +39,7 @@ fn covering_shapes() -> Vec<Shape> {
         Shape {
             item_ids: ItemIds::Dropped,
             max_items: 3,
+            reject_direct_writes: true,
             ..renamed(timed())
         },
         Shape {
@@ -48,6 +50,7 @@ fn covering_shapes() -> Vec<Shape> {
         Shape {
             items_change: true,
             max_items: 3,
+            reject_direct_writes: true,
             ..Shape::new(&["k"])
         },
     ]

@@ -83,6 +83,7 @@ fn unique_ids_on_small_pages() -> Result<()> {
     check(
         Shape {
             max_items: 3,
+            reject_direct_writes: true,
             ..with_time(&["k"])
         },
         11..=12,
@@ -139,6 +140,7 @@ fn dropped_ids_without_time_that_close_short() -> Result<()> {
         Shape {
             item_ids: ItemIds::Dropped,
             max_bytes: 1024,
+            reject_direct_writes: true,
             ..Shape::new(&["k"])
         },
         71..=72,
@@ -262,6 +264,7 @@ fn writes_with_a_key_of_two_fields_and_stored_ids() -> Result<()> {
     check_writes(
         Shape {
             item_ids: ItemIds::Stored,
+            reject_direct_writes: true,
             ..with_time(&["k", "region"])
         },
         131..=134,

@@ -1,5 +1,6 @@
 //! `mongoshape convert` and `mongoshape verify`: a collection changes its layout while applications use it.
 
+mod direct_writes;
 mod directions;
 mod ended;
 mod fixture;

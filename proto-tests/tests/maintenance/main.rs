@@ -5,6 +5,7 @@ mod advise;
 mod cli;
 mod compact;
 mod convert;
+mod direct_writes;
 mod earlier_versions;
 mod forecast;
 mod guard_rails;

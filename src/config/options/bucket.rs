@@ -21,6 +21,7 @@ pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
         &RENAME,
         &ITEM_IDS,
         &CHANGE_STREAMS,
+        &REJECT_DIRECT_WRITES,
         &MODE,
     ],
     tables: &[],
@@ -128,6 +129,14 @@ pub(in crate::config) const CHANGE_STREAMS: ConfigOption<Flag> = ConfigOption {
     holds: Holds::FromReload,
     meaning: "Whether applications may open change streams on the collection. mongod then stores every page before and after each change for \
               [some time](decisions/0035-change-streams-compare-images-of-pages.md). Requires `item_ids = \"unique\"`.",
+};
+
+pub(in crate::config) const REJECT_DIRECT_WRITES: ConfigOption<Flag> = ConfigOption {
+    name: "reject_direct_writes",
+    value: Flag,
+    holds: Holds::FromReload,
+    meaning: "Whether mongod [refuses writes of programs that bypass the proxy](operations.md#writes-that-bypass-the-proxy), except deletes. A \
+              new collection gets it from its first write, an existing one from `mongoshape setup`.",
 };
 
 pub(in crate::config) const MODE: ConfigOption<Words<Mode>> = ConfigOption {

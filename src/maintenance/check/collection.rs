@@ -7,12 +7,13 @@ use tokio::time::timeout;
 
 use super::invalid_items;
 use crate::command::collection::{CLUSTERED, IMAGES};
+use crate::maintenance::direct_writes;
 use crate::maintenance::finding::Finding;
 use crate::maintenance::inspect::{
     self, ContentsCheck, FieldCensus, MissingFields, Plain, SCAN_TIMEOUT, Survey, first_foreign,
 };
 use crate::maintenance::upstream::{
-    ShapedCollection, description, explain, indexes, is_same_index, is_same_key, raw_specs,
+    ShapedCollection, described_validator, description, explain, indexes, is_same_index, is_same_key, raw_specs,
 };
 use crate::pattern::bucket::index::{ITEM_ID, is_item_id_without_prefix, specs};
 use crate::pattern::bucket::unique_index::{ClauseOfIndex, UniqueIndex};
@@ -73,6 +74,7 @@ async fn look(target: &ShapedCollection) -> Result<Vec<Finding>, Error> {
     findings.extend(earlier_forms(target, shape, &there));
     findings.extend(uniqueness_findings(target, shape, &described, &there));
     findings.extend(invalid_items::check(target, shape, &described).await?);
+    findings.extend(direct_writes::check(target, shape, &described).await?);
     if shape.change_streams() && !has_images(&described) {
         let text = "stores no pre- and post-images of pages, which change streams require: run `mongoshape setup`";
         findings.push(Finding::error(target.namespace(), text));
@@ -252,12 +254,6 @@ fn uniqueness_findings(
     });
     let texts = unenforced.chain(interrupted);
     texts.map(|text| Finding::error(target.namespace(), text)).collect()
-}
-
-/// The validator of a listed collection.
-pub(crate) fn described_validator(described: &Document) -> Option<RawDocumentBuf> {
-    let options = described.get_document("options").ok()?;
-    RawDocumentBuf::try_from(options.get_document(compact::VALIDATOR).ok()?).ok()
 }
 
 /// Whether an existing index serves as a wanted index of the shape.

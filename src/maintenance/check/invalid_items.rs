@@ -7,11 +7,10 @@ use bson::raw::{RawDocumentBuf, cstr};
 use futures_util::TryStreamExt;
 use mongodb::error::Error;
 
-use super::collection::described_validator;
 use crate::command::document::{array_of, as_whole_number, get, single};
 use crate::maintenance::finding::Finding;
 use crate::maintenance::inspect::{SCAN_TIMEOUT, is_timeout};
-use crate::maintenance::upstream::ShapedCollection;
+use crate::maintenance::upstream::{ShapedCollection, described_validator};
 use crate::pattern::bucket::unwind;
 use crate::pattern::bucket::validator::{ApplicationValidator, PageValidator};
 use crate::pattern::shapes::BucketShape;

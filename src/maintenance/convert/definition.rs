@@ -67,6 +67,7 @@ impl Conversion<'_> {
             database,
             collection: &collection,
             has_change_streams: false,
+            rejects_direct_writes: false,
         };
         Ok(match self.record.to.shape(&of)? {
             Some(Shape::Bucket(shape)) => CopyPages::of(database, collection, shape, &self.indexes),

@@ -102,7 +102,6 @@ impl Layout {
     }
 
     /// The shape of a collection with this name in this layout. `None`: a plain one has no shape.
-    /// `has_change_streams`: whether mongod stores images of its pages.
     pub(super) fn shape(&self, of: &PagesOf<'_>) -> Result<Option<Shape>, Halt> {
         let Self::Pages(options) = self else {
             return Ok(None);
@@ -111,6 +110,7 @@ impl Layout {
             namespace: pattern(of.database, of.collection)?,
             mode: Mode::Rewrite,
             change_streams: of.has_change_streams,
+            reject_direct_writes: of.rejects_direct_writes,
             ..(**options).clone()
         };
         let invalid = |_| Halt::Words(format!("{} is no valid name of a collection of pages", of.collection));
@@ -154,7 +154,10 @@ impl Layout {
 pub(super) struct PagesOf<'a> {
     pub(super) database: &'a Database,
     pub(super) collection: &'a str,
+    /// Whether mongod stores images of its pages.
     pub(super) has_change_streams: bool,
+    /// Whether a collection that is created refuses direct writes.
+    pub(super) rejects_direct_writes: bool,
 }
 
 fn pattern(database: &Database, collection: &str) -> Result<NamespacePattern, Halt> {

@@ -22,7 +22,7 @@ use crate::maintenance::finding::{Finding, Findings};
 use crate::maintenance::swap::{CollectionRename, Freezing, Halt, uuid_of};
 use crate::maintenance::upstream::{ShapedCollection, description};
 use crate::pattern::bucket::conversion::{copy_name, kept_name, record_name};
-use crate::pattern::shapes::{Shape, Shapes};
+use crate::pattern::shapes::{BucketShape, Shape, Shapes};
 
 impl Request<'_> {
     /// Executes the task, and prints the result.
@@ -375,11 +375,15 @@ impl Request<'_> {
             (&plan.from, subject.collection.as_str(), !self.options.is_offline),
             (&plan.to, copy, streams(&plan.to)),
         ];
+        // The record of a conversion does not contain the option, so the configuration decides.
+        let configured = subject.configured.as_ref().and_then(ShapedCollection::bucket);
+        let rejects_direct_writes = configured.is_some_and(BucketShape::rejects_direct_writes);
         for (layout, collection, has_change_streams) in named {
             let of = PagesOf {
                 database: &subject.database,
                 collection,
                 has_change_streams,
+                rejects_direct_writes,
             };
             shapes.extend(layout.shape(&of)?);
         }

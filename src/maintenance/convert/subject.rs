@@ -86,6 +86,7 @@ impl Subject {
             database: &self.database,
             collection: &self.collection,
             has_change_streams: false,
+            rejects_direct_writes: false,
         };
         let shape = match from.shape(&of)? {
             Some(shape) => Some(shape),

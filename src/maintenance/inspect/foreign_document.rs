@@ -6,7 +6,7 @@ use bson::raw::{RawDocumentBuf, cstr};
 use futures_util::TryStreamExt;
 use mongodb::error::{Error, ErrorKind};
 
-use crate::command::document::single;
+use crate::command::document::{array_of, single};
 use crate::command::value_text::id_text;
 use crate::maintenance::finding::Finding;
 use crate::maintenance::upstream::ShapedCollection;
@@ -34,12 +34,31 @@ pub(crate) async fn first_foreign(
     shape: &BucketShape,
     limit: Duration,
 ) -> Result<ContentsCheck, Error> {
+    search(target, foreign_documents(shape), Some(limit)).await
+}
+
+/// Searches for a document that does not satisfy a clause of the validator, for at most `limit`.
+pub(crate) async fn first_refused(
+    target: &ShapedCollection,
+    clause: RawDocumentBuf,
+    limit: Option<Duration>,
+) -> Result<ContentsCheck, Error> {
+    search(target, single("$nor", array_of(&[clause])), limit).await
+}
+
+async fn search(
+    target: &ShapedCollection,
+    filter: RawDocumentBuf,
+    limit: Option<Duration>,
+) -> Result<ContentsCheck, Error> {
     let mut find = single("find", target.collection.as_str());
-    find.append(cstr!("filter"), foreign_documents(shape));
+    find.append(cstr!("filter"), filter);
     find.append(cstr!("projection"), single("_id", 1));
     find.append(cstr!("limit"), 1);
     find.append(cstr!("singleBatch"), true);
-    find.append(cstr!("maxTimeMS"), i64::try_from(limit.as_millis()).unwrap_or(i64::MAX));
+    if let Some(limit) = limit {
+        find.append(cstr!("maxTimeMS"), i64::try_from(limit.as_millis()).unwrap_or(i64::MAX));
+    }
     let found = match target.database.run_raw_cursor_command(find).await {
         Ok(cursor) => cursor.with_type::<RawDocumentBuf>().try_next().await,
         Err(error) => Err(error),
@@ -48,7 +67,7 @@ pub(crate) async fn first_foreign(
         Ok(None) => Ok(ContentsCheck::Pages),
         Ok(Some(foreign)) => Ok(ContentsCheck::Foreign(id_text(&foreign))),
         Err(error) if is_timeout(&error) => {
-            let seconds = limit.as_secs();
+            let seconds = limit.unwrap_or_default().as_secs();
             let text = format!(
                 "the scan of the documents did not finish within {seconds} s; all documents inspected so far are buckets"
             );

@@ -3,7 +3,7 @@
 use bson::{Document, doc};
 use mongodb::error::Error;
 
-use super::{SetupRun, adopt};
+use super::{SetupRun, adopt, direct_writes};
 use crate::command::collection::IMAGES;
 use crate::maintenance::check::collection;
 use crate::maintenance::finding::{Finding, Findings};
@@ -45,6 +45,9 @@ impl BucketSetup<'_> {
         if wants_images {
             unfit.extend(run.may(target, &["collMod"]));
         }
+        if direct_writes::is_change_needed(shape, described.as_ref()) {
+            unfit.extend(run.may(target, &["collMod", "createIndex", "dropIndex"]));
+        }
         if !unfit.is_empty() {
             findings.extend(unfit);
             return Ok(());
@@ -61,16 +64,17 @@ impl BucketSetup<'_> {
         }
         if wanted.is_empty() {
             findings.add(&Finding::fine(target.namespace(), format!("all {asked} indexes exist")));
-            return Ok(());
+            return direct_writes::set_up(self, findings).await;
         }
         findings.add(&create_indexes(target, wanted, asked).await);
-        if described.is_some() {
-            // A writer may have taken the collection for a plain one, so the content is checked again.
-            self.are_all_pages(Trust::Indexed, findings).await?;
-        } else if wants_images {
+        if described.is_none() && wants_images {
             findings.add(&enable_images(target).await);
         }
-        Ok(())
+        // A writer may have taken the collection for a plain one, so the content is checked again.
+        if described.is_some() && !self.are_all_pages(Trust::Indexed, findings).await? {
+            return Ok(());
+        }
+        direct_writes::set_up(self, findings).await
     }
 
     /// Adopts hand-written buckets. Returns whether the collection then contains only pages. If not,

@@ -33,6 +33,7 @@ use crate::maintenance::swap::{
 use crate::maintenance::upstream::{self, ShapedCollection, description};
 use crate::pattern::bucket::item_index::SphereLocations;
 use crate::pattern::bucket::pack;
+use crate::pattern::bucket::validator::PageValidator;
 use crate::pattern::shapes::BucketShape;
 
 /// Packs a collection's documents, and prints the result.
@@ -244,7 +245,7 @@ impl Packing<'_> {
         };
         copy::fill(target, paging, &mut writer, self.stop, self.findings).await?;
         make_indexes(target, &indexes.stored).await?;
-        set_validator(target, self.shape, &name, None).await?;
+        set_validator(target, self.shape, &name, PageValidator::of_new(self.shape)).await?;
         let packed = Items::of_pages(target, self.shape, &name, self.stop).await?;
         let there = Items::of_documents(target, self.shape, &target.collection, self.stop).await?;
         there.must_be(packed)?;

@@ -17,7 +17,7 @@ use crate::maintenance::upstream::{ShapedCollection, indexes_of};
 use crate::pattern::bucket::fence::{Fence, is_fence, is_validator_fence};
 
 /// mongod's code for an index that exists under another name.
-const OPTIONS_CONFLICT: i32 = 85;
+pub(super) const OPTIONS_CONFLICT: i32 = 85;
 
 /// The collection to fence.
 #[derive(Clone, Copy)]
@@ -108,7 +108,7 @@ pub(super) fn drop_indexes(name: &str, uuid: &Binary, indexes: &[String]) -> Raw
     command
 }
 
-async fn is_set(client: &Client) -> Result<bool, Error> {
+pub(super) async fn is_set(client: &Client) -> Result<bool, Error> {
     let hello = client.database("admin").run_command(doc! { "hello": 1 }).await?;
     Ok(hello.contains_key("setName"))
 }

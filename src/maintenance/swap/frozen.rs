@@ -15,12 +15,13 @@ use super::halt::Halt;
 use super::kind::NAMESPACE_NOT_FOUND;
 use super::kind::uuid_of;
 use crate::command::document::single;
-use crate::maintenance::check::collection::described_validator;
-use crate::maintenance::upstream::{ShapedCollection, description, explain, indexes_of, raw_specs};
+use crate::maintenance::upstream::{
+    ShapedCollection, described_validator, description, explain, indexes_of, raw_specs,
+};
 use crate::pattern::bucket::fence::Fence;
+use crate::pattern::bucket::pack;
 use crate::pattern::bucket::unique_index::{ClauseOfIndex, UniqueIndex};
-use crate::pattern::bucket::validator::{ApplicationValidator, PageValidator};
-use crate::pattern::bucket::{compact, pack};
+use crate::pattern::bucket::validator::PageValidator;
 use crate::pattern::shapes::BucketShape;
 
 /// The collection to be swapped, under this run's fence.
@@ -49,8 +50,8 @@ impl<'a> Frozen<'a> {
                 // From here on, a proxy changes no validator of the application.
                 fencing::take_down_validator_fences(database, name, &uuid).await?;
                 let described = description(database, name).await?;
-                let application = described.as_ref().and_then(application_validator);
-                validator_of(by.target, shape, name, application).await?
+                let recorded = described.as_ref().and_then(page_validator).unwrap_or_default();
+                with_indexes(recorded, by.target, shape, name).await?
             }
             _ => PageValidator::default(),
         };
@@ -70,9 +71,9 @@ impl<'a> Frozen<'a> {
         &self.uuid
     }
 
-    /// The validator of the application.
-    pub(crate) fn application(&self) -> Option<&ApplicationValidator> {
-        self.validator.application.as_ref()
+    /// The collection's validator before it was frozen.
+    pub(crate) fn validator(&self) -> &PageValidator {
+        &self.validator
     }
 
     /// Fails if another run has replaced the fence.
@@ -84,7 +85,7 @@ impl<'a> Frozen<'a> {
     /// completed in mongod.
     pub(crate) async fn freeze(&self, stop: &CancellationToken) -> Result<(), Halt> {
         let validator = if self.by.work.is_of_pages() {
-            compact::freeze_with(self.application().map(ApplicationValidator::clause))
+            self.validator.frozen()
         } else {
             pack::freeze()
         };
@@ -170,16 +171,15 @@ impl<'a> Frozen<'a> {
     }
 }
 
-/// Sets the validator of a collection of pages.
+/// Sets the validator of a collection of pages. The clauses of its unique indexes are derived from the
+/// indexes.
 pub(crate) async fn set_validator(
     target: &ShapedCollection,
     shape: &BucketShape,
     collection: &str,
-    application: Option<&ApplicationValidator>,
+    validator: PageValidator,
 ) -> Result<(), Halt> {
-    let validator = validator_of(target, shape, collection, application.cloned())
-        .await?
-        .document();
+    let validator = with_indexes(validator, target, shape, collection).await?.document();
     if validator.is_empty() {
         return Ok(());
     }
@@ -189,22 +189,22 @@ pub(crate) async fn set_validator(
     concern_kept(&target.database.run_raw_command(command).await?)
 }
 
-/// The validator for the unique indexes that a collection of pages has, and for the application.
-async fn validator_of(
+/// The validator with the clauses of the unique indexes that a collection of pages has.
+async fn with_indexes(
+    validator: PageValidator,
     target: &ShapedCollection,
     shape: &BucketShape,
     collection: &str,
-    application: Option<ApplicationValidator>,
 ) -> Result<PageValidator, Halt> {
     let there = indexes_of(&target.database, collection).await?;
     let indexes = UniqueIndex::all(shape, raw_specs(&there));
     Ok(PageValidator {
         indexes: indexes.iter().map(|index| ClauseOfIndex::of(shape, index)).collect(),
-        application,
+        ..validator
     })
 }
 
-/// The validator of the application that a listed collection has, also while it is frozen.
-fn application_validator(described: &Document) -> Option<ApplicationValidator> {
-    described_validator(described).and_then(|validator| PageValidator::parse(&validator)?.application)
+/// The clauses that a listed collection has or, while it is frozen, records.
+fn page_validator(described: &Document) -> Option<PageValidator> {
+    PageValidator::parse(&described_validator(described)?)
 }

@@ -14,7 +14,7 @@ mod tests;
 
 pub use self::packer::{Given, Packed, Packer, UnreadablePage};
 pub use self::page_chain::PageChain;
-pub use super::freeze::{VALIDATOR, freeze, freeze_with, is_frozen, is_refused_by_freeze};
+pub use super::freeze::{VALIDATOR, freeze, is_frozen, is_refused_by_freeze};
 
 /// The suffix of the copy's name.
 const SUFFIX: &str = ".mongoshape_compact";

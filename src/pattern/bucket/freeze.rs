@@ -1,5 +1,7 @@
 //! The validator that refuses every write until a swap is done.
 
+use std::iter;
+
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::command::document::{array_of, first_field, get, single};
@@ -17,13 +19,14 @@ pub fn freeze() -> RawDocumentBuf {
     single(MARKER, single("$exists", true))
 }
 
-/// The same for a collection whose validator has a clause that records options of the application.
+/// The same for a collection whose validator has clauses that must not be lost.
 #[must_use]
-pub fn freeze_with(clause: Option<&RawDocument>) -> RawDocumentBuf {
-    match clause {
-        None => freeze(),
-        Some(clause) => single("$and", array_of(&[freeze(), clause.to_owned()])),
+pub fn freeze_with(recorded: impl Iterator<Item = RawDocumentBuf>) -> RawDocumentBuf {
+    let clauses: Vec<RawDocumentBuf> = iter::once(freeze()).chain(recorded).collect();
+    if clauses.len() == 1 {
+        return freeze();
     }
+    single("$and", array_of(&clauses))
 }
 
 /// Whether a collection is frozen. `options` are those that `listCollections` returns.

@@ -1,11 +1,13 @@
-//! The validator of a collection of pages: the clauses of [unique indexes](super::unique_index), and one
-//! clause for the validator of the application.
+//! The validator of a collection of pages: a clause that refuses [direct writes](direct_writes), if the shape
+//! has it, the clauses of [unique indexes](super::unique_index), and one clause for the validator of the
+//! application.
 //!
 //! mongod evaluates a validator on pages. The application's clause demands that every item of a page
 //! satisfies the application's validator, so mongod refuses every write, of any client, after which an item
 //! does not ([decision](../../../docs/decisions/0038-a-validator-is-evaluated-for-every-item.md)).
 
 mod application;
+pub mod direct_writes;
 mod json_schema;
 mod page_condition;
 mod violation;
@@ -17,13 +19,16 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 pub use self::application::{ApplicationValidator, options_of_application};
 pub use self::violation::{Verdict, is_invalid, verdict};
-use super::freeze::freeze;
+use super::freeze::{freeze, freeze_with};
 use super::unique_index::{ClauseOfIndex, clause_of_index};
 use crate::command::document::{array_of, first_field, single};
+use crate::pattern::shapes::BucketShape;
 
 /// The clauses of a validator of pages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PageValidator {
+    /// The clause that refuses [direct writes](direct_writes).
+    pub direct_writes: Option<RawDocumentBuf>,
     /// The clauses of unique indexes.
     pub indexes: Vec<ClauseOfIndex>,
     /// The application's options.
@@ -46,11 +51,22 @@ impl PageValidator {
                 parsed.indexes.push(index);
             } else if let Some(application) = ApplicationValidator::of_clause(clause) {
                 parsed.application = Some(application);
+            } else if direct_writes::is_clause(clause) {
+                parsed.direct_writes = Some(clause.to_owned());
             } else if *clause != *freeze() {
                 return None;
             }
         }
         Some(parsed)
+    }
+
+    /// The validator of a new collection of the shape.
+    #[must_use]
+    pub fn of_new(shape: &BucketShape) -> Self {
+        Self {
+            direct_writes: shape.rejects_direct_writes().then(|| direct_writes::clause(shape)),
+            ..Self::default()
+        }
     }
 
     /// The application's validator, if items must satisfy it.
@@ -64,15 +80,25 @@ impl PageValidator {
     /// The validator, as in a `collMod`. Empty without clauses.
     #[must_use]
     pub fn document(&self) -> RawDocumentBuf {
+        let direct_writes = self.direct_writes.iter().cloned();
         let indexes = self.indexes.iter().map(|index| index.clause.clone());
-        let application = self
-            .application
-            .iter()
-            .map(|application| application.clause().to_owned());
-        let clauses: Vec<RawDocumentBuf> = indexes.chain(application).collect();
+        let application = self.application.iter().map(ApplicationValidator::clause);
+        let clauses = direct_writes
+            .chain(indexes)
+            .chain(application.map(RawDocument::to_owned));
+        let clauses: Vec<RawDocumentBuf> = clauses.collect();
         if clauses.is_empty() {
             return RawDocumentBuf::new();
         }
         single("$and", array_of(&clauses))
+    }
+
+    /// The validator that freezes the collection, and records the clauses that do not follow from its
+    /// indexes.
+    #[must_use]
+    pub fn frozen(&self) -> RawDocumentBuf {
+        let application = self.application.iter().map(ApplicationValidator::clause);
+        let recorded = application.chain(self.direct_writes.as_deref());
+        freeze_with(recorded.map(RawDocument::to_owned))
     }
 }

@@ -46,6 +46,7 @@ impl StoredLayout {
             mode: own.mode,
             max_bytes: own.max_bytes,
             change_streams: own.change_streams,
+            reject_direct_writes: own.reject_direct_writes,
             ..options
         };
         BucketShape::new(options).ok()

@@ -44,6 +44,8 @@ pub struct BucketOptions {
     pub item_ids: ItemIds,
     /// Whether applications may open change streams, for which mongod stores images of pages.
     pub change_streams: bool,
+    /// Whether mongod refuses writes of programs that bypass the proxy.
+    pub reject_direct_writes: bool,
     /// How commands on the collection are handled.
     pub mode: Mode,
 }
@@ -72,6 +74,7 @@ impl BucketOptions {
             rename: BTreeMap::new(),
             item_ids: ItemIds::default(),
             change_streams: false,
+            reject_direct_writes: false,
             mode: Mode::default(),
         }
     }
@@ -196,6 +199,12 @@ impl BucketShape {
     #[must_use]
     pub fn change_streams(&self) -> bool {
         self.options.change_streams
+    }
+
+    /// Whether mongod refuses writes of programs that bypass the proxy.
+    #[must_use]
+    pub fn rejects_direct_writes(&self) -> bool {
+        self.options.reject_direct_writes
     }
 
     /// How commands on the collection are handled.

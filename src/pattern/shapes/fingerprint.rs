@@ -17,6 +17,7 @@ pub(super) fn of_bucket(options: &BucketOptions) -> RawDocumentBuf {
         namespace: _,
         mode: _,
         change_streams: _,
+        reject_direct_writes: _,
         // A page that was closed at another `max_bytes` is marked short, so reads do not depend on
         // the option.
         max_bytes: _,

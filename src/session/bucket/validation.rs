@@ -46,25 +46,25 @@ pub(super) async fn creation(run: &mut BucketCommand<'_>, body: &RawDocument) ->
         Ok(application) => application,
         Err(what) => return Err(refused(run, &what, "").await?.into()),
     };
-    if application.is_none() {
-        return Ok(body.to_owned());
-    }
-    let mut creation = without_options(body);
-    if run.context.head.in_transaction() {
+    if application.is_some() && run.context.head.in_transaction() {
         return Err(run.unsupported("a create with a validator in a transaction").into());
     }
     let validator = PageValidator {
         application,
-        ..PageValidator::default()
+        ..PageValidator::of_new(run.shape)
     };
+    if validator == PageValidator::default() {
+        return Ok(body.to_owned());
+    }
+    let mut creation = without_options(body);
     put(&mut creation, VALIDATOR, validator.document());
     put(&mut creation, "validationLevel", "moderate");
     put(&mut creation, "validationAction", "error");
     Ok(creation)
 }
 
-/// The reply to a `create` of a collection that exists with these options and without a validator of the
-/// application. mongod compares the validator of unique indexes, too. `None`: the options differ.
+/// The reply to a `create` of a collection that exists with these options of the application. mongod compares
+/// the validator of unique indexes, too. `None`: the options differ.
 pub(super) async fn reply_for_existing(
     run: &mut BucketCommand<'_>,
     creation: &RawDocument,
@@ -90,7 +90,7 @@ pub(super) async fn reply_for_existing(
             given.append(name, value);
         }
     }
-    if given != options {
+    if options_of_application(&given) != options {
         return Ok(None);
     }
     let mut reply = single("ok", 1.0);

@@ -2,14 +2,18 @@
 
 use std::sync::atomic::Ordering;
 
-use bson::raw::RawDocumentBuf;
+use bson::raw::{RawBsonRef, RawDocumentBuf};
+use bson::rawdoc;
 
 use super::CatalogSession;
 use super::inspect::ListedCollection;
 use crate::command::collection::{IMAGES, enabled_images};
 use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
+use crate::pattern::bucket::compact::VALIDATOR;
+use crate::pattern::bucket::fence::ValidatorFence;
 use crate::pattern::bucket::index;
+use crate::pattern::bucket::validator::PageValidator;
 use crate::session::error::RunError;
 
 impl CatalogSession<'_> {
@@ -23,7 +27,7 @@ impl CatalogSession<'_> {
             // Another proxy takes a collection without the page index for a plain one if its shape is
             // automatic. So the command that creates the collection creates the indexes. No page is stored
             // before the images are enabled, because writes wait for both.
-            return self.create_indexes().await;
+            return self.create().await;
         };
         if !found.ready.has_images && self.shape.change_streams() {
             self.enable_images().await?;
@@ -32,6 +36,68 @@ impl CatalogSession<'_> {
             self.create_indexes().await?;
         }
         Ok(())
+    }
+
+    /// Creates the collection, if no other client does.
+    async fn create(&mut self) -> Result<(), RunError> {
+        let validator = PageValidator::of_new(self.shape);
+        if validator == PageValidator::default() {
+            return self.create_indexes().await;
+        }
+        if self.link.fence_of(self.namespace).is_some() {
+            return self.create_automatic(&validator).await;
+        }
+        let mut command = single("create", self.namespace.collection);
+        append_validator(&mut command, &validator);
+        self.carried.append_identity(&mut command);
+        match self.link.run(&command).await {
+            Err(RunError::Command(error)) if error.is(ErrorCode::NamespaceExists) => {}
+            created => drop(created?),
+        }
+        self.create_indexes().await
+    }
+
+    /// Creates the collection and its indexes by one command. This command also creates the fence of the
+    /// change that sets the validator, so no other client's change is lost.
+    async fn create_automatic(&mut self, validator: &PageValidator) -> Result<(), RunError> {
+        let fence = ValidatorFence::of_run(rand::random());
+        let mut indexes = index::specs(self.shape);
+        indexes.push(fence.spec());
+        let mut command = single("createIndexes", self.namespace.collection);
+        put(&mut command, "indexes", array_of(&indexes));
+        let created = match self.modify(command).await {
+            // Another proxy has created the collection.
+            Err(RunError::Command(error)) if error.is(ErrorCode::IndexOptionsConflict) => return Ok(()),
+            created => created?,
+        };
+        let mut set = Ok(());
+        if get(&created, "createdCollectionAutomatically") == Some(RawBsonRef::Boolean(true)) {
+            let mut command = single("collMod", self.namespace.collection);
+            put(&mut command, "index", rawdoc! { "name": fence.name(), "hidden": true });
+            append_validator(&mut command, validator);
+            set = self.modify(command).await.map(drop);
+        }
+        let mut command = single("dropIndexes", self.namespace.collection);
+        put(&mut command, "index", fence.name());
+        let dropped = self.modify(command).await;
+        for outcome in [set, dropped.map(drop)] {
+            match outcome {
+                // Another change of the validator has dropped the fence, or the collection was dropped.
+                Err(RunError::Command(error))
+                    if error.is(ErrorCode::IndexNotFound) || error.is(ErrorCode::NamespaceNotFound) => {}
+                Err(RunError::Command(error)) if error.is(ErrorCode::Unauthorized) => {
+                    let namespace = self.namespace;
+                    tracing::warn!(%namespace, "direct writes are not refused: {}", error.message());
+                }
+                outcome => outcome?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn modify(&mut self, mut command: RawDocumentBuf) -> Result<RawDocumentBuf, RunError> {
+        self.carried.append_identity(&mut command);
+        self.link.run(&command).await
     }
 
     /// Makes mongod store every page before and after each change.
@@ -70,7 +136,7 @@ impl CatalogSession<'_> {
     /// not permit that, the collection is created outside, and a transient error is returned:
     /// mongod has aborted the transaction, and the driver tries it again.
     pub(super) async fn create_in_transaction(&mut self) -> Result<(), RunError> {
-        let made = match self.create_with_images_in_transaction().await {
+        let made = match self.create_with_options_in_transaction().await {
             Ok(()) => self.make_in_transaction().await,
             Err(error) => Err(error),
         };
@@ -87,13 +153,17 @@ impl CatalogSession<'_> {
         }
     }
 
-    /// Creates the collection in the client's transaction if the shape has change streams.
-    async fn create_with_images_in_transaction(&mut self) -> Result<(), RunError> {
-        if !self.shape.change_streams() {
+    /// Creates the collection in the client's transaction if the shape has options of the collection.
+    async fn create_with_options_in_transaction(&mut self) -> Result<(), RunError> {
+        let validator = PageValidator::of_new(self.shape);
+        if !self.shape.change_streams() && validator == PageValidator::default() {
             return Ok(());
         }
         let mut command = single("create", self.namespace.collection);
-        put(&mut command, IMAGES, enabled_images());
+        if self.shape.change_streams() {
+            put(&mut command, IMAGES, enabled_images());
+        }
+        append_validator(&mut command, &validator);
         self.append_transaction(&mut command);
         self.link.run(&command).await.map(drop)
     }
@@ -112,6 +182,16 @@ impl CatalogSession<'_> {
             .transaction
             .map(|transaction| transaction.begun.swap(true, Ordering::Relaxed));
         self.carried.begun(begun.unwrap_or_default()).append_to_write(command);
+    }
+}
+
+/// Appends the validator to a `create`, if it has any clause.
+fn append_validator(command: &mut RawDocumentBuf, validator: &PageValidator) {
+    let validator = validator.document();
+    if !validator.is_empty() {
+        put(command, VALIDATOR, validator);
+        put(command, "validationLevel", "moderate");
+        put(command, "validationAction", "error");
     }
 }
 

@@ -4,7 +4,7 @@ use bson::{RawArrayBuf, rawdoc};
 use super::page_condition::conditions;
 use super::*;
 use crate::command::document::{put, single};
-use crate::pattern::bucket::freeze::{freeze_with, is_frozen};
+use crate::pattern::bucket::freeze::is_frozen;
 use crate::pattern::bucket::item_index;
 use crate::pattern::bucket::unique_index::UniqueIndex;
 use crate::pattern::shapes::{BucketOptions, BucketShape, ItemIds, NamespacePattern};
@@ -111,14 +111,17 @@ fn clauses_are_recognised() {
     let validator = PageValidator {
         indexes: index.iter().map(|index| ClauseOfIndex::of(&shape(), index)).collect(),
         application: Some(application(&rawdoc! { "a": 1 })),
+        direct_writes: Some(direct_writes::clause(&shape())),
     };
     assert_eq!(PageValidator::parse(&validator.document()), Some(validator.clone()));
-    let frozen = freeze_with(validator.application.as_ref().map(ApplicationValidator::clause));
+    let frozen = validator.frozen();
     assert!(is_frozen(&single("validator", &frozen)));
-    assert_eq!(
-        PageValidator::parse(&frozen).unwrap().application,
-        validator.application
-    );
+    let recorded = PageValidator {
+        indexes: Vec::new(),
+        ..validator
+    };
+    assert_eq!(PageValidator::parse(&frozen), Some(recorded));
+    assert_eq!(PageValidator::default().frozen(), freeze());
     assert_eq!(
         PageValidator::parse(&RawDocumentBuf::new()),
         Some(PageValidator::default())
@@ -139,6 +142,10 @@ fn the_options_of_the_application_are_listed() {
         application: Some(application),
         ..PageValidator::default()
     };
+    let validator = PageValidator {
+        direct_writes: Some(direct_writes::clause(&shape())),
+        ..validator
+    };
     let mut options = single("changeStreamPreAndPostImages", single("enabled", true));
     put(&mut options, "validator", validator.document());
     put(&mut options, "validationLevel", "moderate");
@@ -146,6 +153,11 @@ fn the_options_of_the_application_are_listed() {
         "changeStreamPreAndPostImages": { "enabled": true }, "validator": { "a": 1 }, "validationLevel": "strict",
     };
     assert_eq!(options_of_application(&options), listed);
+    let of_shape = PageValidator {
+        application: None,
+        ..validator
+    };
+    assert!(options_of_application(&single("validator", of_shape.document())).is_empty());
     let frozen = single("validator", freeze());
     assert!(options_of_application(&frozen).is_empty());
     let other = single("validator", single("a", 1));
