@@ -8,7 +8,7 @@ use super::fixture::{COLLECTION, CutOver, Fixture, item};
 use std::time::Duration;
 
 /// So many documents that mongod does not change all of them within the proxy's first time limit.
-const MANY: i32 = 30_000;
+const MANY: i32 = 100_000;
 
 fn strict(mut command: Document) -> Document {
     command.extend(doc! { "apiVersion": "1", "apiStrict": true });
