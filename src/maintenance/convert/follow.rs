@@ -31,9 +31,9 @@ const MAX_PENDING: usize = 5000;
 /// A time in which not all changes that were read may be applied.
 const SHORT: Duration = Duration::from_secs(1);
 /// The longest time for which changes are applied before writers are held, and how often it is halved. The
-/// shortest one is 0.3 s, in which each write that was held is executed: else it would wait twice.
+/// shortest one is 0.6 s, in which each write that was held is executed: else it would wait twice.
 const MAX_APPROACH: Duration = Duration::from_secs(5);
-const MAX_SHORTER: u32 = 4;
+const MAX_SHORTER: u32 = 3;
 
 /// A limit of the time for which writers are stopped.
 #[derive(Clone, Copy)]
