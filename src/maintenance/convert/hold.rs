@@ -50,8 +50,8 @@ impl<'a> Conversion<'a> {
         self.enter(Phase::Following).await
     }
 
-    /// The time up to which changes may be applied if the collection is frozen now: the thaw will take as long as
-    /// the last one. Other writers than clients of proxies would get an error.
+    /// The time up to which changes may be applied if the collection is frozen now: the thaw will take as
+    /// long as the last one. Other writers than clients of proxies would get an error.
     pub(super) fn longest_hold(&self) -> Deadline {
         if self.may_hold {
             Deadline::after(MAX_WAIT.saturating_sub(self.last_thaw))

@@ -50,8 +50,8 @@ pub(super) enum Direction {
     Forth,
     /// The collection in its former layout, which gets the name again.
     Back,
-    /// The collection in its former layout, which follows the changes under its own name. `phase` is never later
-    /// than [`Phase::Following`] then.
+    /// The collection in its former layout, which follows the changes under its own name. `phase` is never
+    /// later than [`Phase::Following`] then.
     WayBack,
 }
 

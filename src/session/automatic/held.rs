@@ -8,9 +8,10 @@
 //! ends, and both are tried again. The limit is longer then, unless the collection is frozen: the command may
 //! just be slow.
 //!
-//! A write that is sent again must not be executed twice. A `findAndModify` without a result was not executed, and mongod has a
-//! record of a retryable write. Any other write gets a number of the proxy's own, so it is retryable. A write with a
-//! statement for many documents cannot have one, and is a part of the transaction.
+//! A write that is sent again must not be executed twice. A `findAndModify` without a result was not
+//! executed, and mongod has a record of a retryable write. Any other write gets a number of the proxy's own,
+//! so it is retryable. A write with a statement for many documents cannot have one, and is a part of the
+//! transaction.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

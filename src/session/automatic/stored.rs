@@ -33,8 +33,8 @@ pub(in crate::session) struct StoredCollection {
     pub(in crate::session) former: Option<FormerCollection>,
 }
 
-/// The collection in its layout before the last conversion, which is kept beside it. It has the name of a copy
-/// while `convert --back` makes it equal.
+/// The collection in its layout before the last conversion, which is kept beside it. It has the name of a
+/// copy while `convert --back` makes it equal.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::session) struct FormerCollection {
     pub(in crate::session) name: String,
@@ -170,8 +170,8 @@ impl CollectionObserver<'_, '_> {
         Ok(layout.map(|layout| FormerCollection { name, uuid, layout }))
     }
 
-    /// Whether the copy of a conversion is the collection in its former layout, as the record of the conversion
-    /// says.
+    /// Whether the copy of a conversion is the collection in its former layout, as the record of the
+    /// conversion says.
     async fn is_former(&mut self, copy: &Binary) -> Result<bool, RunError> {
         let mut filter = single(conversion::DIRECTION, conversion::BACK);
         filter.append(cstr!("copy"), copy);

@@ -101,8 +101,8 @@ impl Session<'_> {
         }
     }
 
-    /// The reply to statements that were executed on the pages of the former collection. mongod answers each from
-    /// its retry record, so nothing is executed.
+    /// The reply to statements that were executed on the pages of the former collection. mongod answers each
+    /// from its retry record, so nothing is executed.
     async fn repeated_on(
         &mut self,
         former: Namespace<'_>,
