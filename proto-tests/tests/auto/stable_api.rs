@@ -1,11 +1,13 @@
 //! Writes under `apiStrict`, which may not name the UUID of their collection.
 
+use std::thread;
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
 use proto_tests::mongod;
 
 use super::fixture::{COLLECTION, CutOver, Fixture, item};
-use std::time::Duration;
 
 /// So many documents that mongod does not change all of them within the proxy's first time limit.
 const MANY: i32 = 100_000;
@@ -73,9 +75,9 @@ fn a_command_that_fails_reports_each_statement_that_was_not_executed() -> Result
 fn a_write_to_many_waits_for_the_swap() -> Result<()> {
     let fixture = Fixture::start(mongod::shared_replica_set())?;
     fixture.store_plain(&[item(1, 1, 1), item(2, 1, 2)])?;
-    let reply = std::thread::scope(|scope| {
+    let reply = thread::scope(|scope| {
         let waiting = scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(300));
+            thread::sleep(Duration::from_millis(300));
             fixture.run(0, strict(doc! { "update": COLLECTION, "updates": [increment()] }))
         });
         fixture.convert(Duration::from_millis(600), CutOver::Done)?;

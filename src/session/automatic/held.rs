@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bson::Binary;
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::spec::BinarySubtype;
 use tokio::time::{Instant, sleep};
 
@@ -29,6 +29,7 @@ use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::{array_of, as_flag, as_whole_number, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::registry::Command;
+use crate::pattern::bucket::insert::no_statement;
 use crate::session::bucket::retry_on_swap::is_swap_error;
 use crate::session::error::RunError;
 use crate::session::fence::is_strict;
@@ -42,6 +43,8 @@ const FIRST_LIMIT: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(20);
 /// The options of a write that a part of a transaction has in another form.
 const OF_TRANSACTION: [&str; 5] = ["writeConcern", "lsid", "maxTimeMS", "apiStrict", "apiDeprecationErrors"];
+/// Statements in one command that asks for records.
+const MAX_STATEMENTS: usize = 10_000;
 /// The factor between the time limits of two attempts.
 const WIDENED: u32 = 8;
 
@@ -80,8 +83,10 @@ enum Hold {
     Held,
     /// A renaming waits for the collection.
     Waiting,
-    /// The command is not executed.
-    Ended(PlainOutcome),
+    /// The name denotes another collection.
+    Exchanged,
+    /// mongod refuses it with this reply.
+    Ended(RawDocumentBuf),
 }
 
 impl PlainCommand<'_, '_> {
@@ -104,7 +109,8 @@ impl PlainCommand<'_, '_> {
                 Hold::Held if repetition == Repetition::InTransaction => self.as_part(lock, limit).await,
                 Hold::Held => self.limited(limit, repetition).await,
                 Hold::Waiting => Ok(None),
-                Hold::Ended(outcome) => return Ok(outcome),
+                Hold::Exchanged => return self.exchanged_meanwhile(repetition).await,
+                Hold::Ended(reply) => return Ok(PlainOutcome::Answered(reply)),
             };
             if is_held {
                 let mut end = single("abortTransaction", 1);
@@ -117,7 +123,7 @@ impl PlainCommand<'_, '_> {
                 return Ok(self.settled(reply));
             }
             if self.is_being_exchanged(uuid).await? {
-                return Ok(PlainOutcome::Exchanged(None));
+                return self.exchanged_meanwhile(repetition).await;
             }
             sleep(PAUSE).await;
         }
@@ -139,12 +145,12 @@ impl PlainCommand<'_, '_> {
             .get_i32("code")
             .is_ok_and(|code| code == ErrorCode::CollectionUuidMismatch.number())
         {
-            return Ok(Hold::Ended(PlainOutcome::Exchanged(None)));
+            return Ok(Hold::Exchanged);
         }
         Ok(if is_transient(&reply) {
             Hold::Waiting
         } else {
-            Hold::Ended(PlainOutcome::Answered(reply))
+            Hold::Ended(reply)
         })
     }
 
@@ -159,6 +165,49 @@ impl PlainCommand<'_, '_> {
         }
         let (session, number) = self.link.own_retryable_write();
         Repetition::WithNumber(SessionNumber { session, number })
+    }
+
+    /// The outcome after the collection was exchanged: an error if an attempt has executed some of several
+    /// statements before it ran out of time.
+    async fn exchanged_meanwhile(&mut self, repetition: Repetition) -> Result<PlainOutcome, RunError> {
+        if let Repetition::WithNumber(number) = repetition
+            && self.has_executed_a_part(number).await?
+        {
+            return Ok(PlainOutcome::Answered(self.part_executed()));
+        }
+        Ok(PlainOutcome::Exchanged(None))
+    }
+
+    /// Whether mongod has a record of one of several statements with this number.
+    async fn has_executed_a_part(&mut self, number: SessionNumber) -> Result<bool, RunError> {
+        let count = batch_of(self.head).map_or(0, |batch| batch.statements.len());
+        let ids: Vec<i32> = (0..i32::try_from(count).unwrap_or(i32::MAX)).collect();
+        let nothing = no_statement();
+        for part in ids.chunks(MAX_STATEMENTS).filter(|_| count > 1) {
+            let mut body = single("update", self.namespace.collection);
+            body.append(cstr!("ordered"), false);
+            body.append(cstr!("stmtIds"), part.iter().copied().collect::<RawArrayBuf>());
+            number.append_to(&mut body);
+            put(&mut body, "$db", self.namespace.database);
+            let statements: Vec<&RawDocument> = vec![&nothing; part.len()];
+            let request = UpstreamRequest {
+                body: &body,
+                sequence: Some(("updates", &statements)),
+            };
+            let reply = self.link.call(request).await?;
+            if reply.get_array("retriedStmtIds").is_ok_and(|ids| !ids.is_empty()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The reply if some statements were executed before the collection was exchanged, and others were not.
+    fn part_executed(&self) -> RawDocumentBuf {
+        let count = batch_of(self.head).map_or(0, |batch| batch.statements.len());
+        let error = self.in_part();
+        let errors: Vec<RawDocumentBuf> = (0..count).map(|index| error.to_document(index)).collect();
+        not_counted(self.head.command, &errors)
     }
 
     /// Executes the client's command within the transaction that holds the collection. `None`: it was not
@@ -211,13 +260,7 @@ impl PlainCommand<'_, '_> {
         let failed: BTreeMap<usize, WriteError> = write_errors(reply).filter(|_| !is_exchanged).collect();
         let count = batch_of(self.head).map_or(0, |batch| batch.statements.len());
         let errors = (0..count).map(|index| failed.get(&index).unwrap_or(&others).to_document(index));
-        let mut rolled_back = single("n", 0);
-        if self.head.command == Command::Update {
-            rolled_back.append(cstr!("nModified"), 0);
-        }
-        put(&mut rolled_back, "writeErrors", array_of(&errors.collect::<Vec<_>>()));
-        rolled_back.append(cstr!("ok"), 1.0);
-        rolled_back
+        not_counted(self.head.command, &errors.collect::<Vec<_>>())
     }
 
     /// Executes the client's command within a time limit. `None`: it was not executed in time.
@@ -309,6 +352,17 @@ impl PlainCommand<'_, '_> {
             put(command, "apiVersion", version);
         }
     }
+}
+
+/// A reply with an error for each statement.
+fn not_counted(command: Command, errors: &[RawDocumentBuf]) -> RawDocumentBuf {
+    let mut reply = single("n", 0);
+    if command == Command::Update {
+        reply.append(cstr!("nModified"), 0);
+    }
+    put(&mut reply, "writeErrors", array_of(errors));
+    reply.append(cstr!("ok"), 1.0);
+    reply
 }
 
 fn code(document: &RawDocument) -> Option<i64> {

@@ -243,7 +243,7 @@ impl PlainCommand<'_, '_> {
         }
     }
 
-    fn in_part(&self) -> WriteError {
+    pub(super) fn in_part(&self) -> WriteError {
         let message = format!(
             "`mongoshape convert` exchanged {} while this statement was executed: some documents may have been changed, and the others \
              were not; check the documents before you send it again",
