@@ -153,7 +153,7 @@ impl Request<'_> {
             copy: uuid_of(&described)?,
             had_images: has_images(&described),
             token: None,
-            direction: Direction::Forth,
+            direction: Direction::Forward,
             from: plan.from,
             to: plan.to,
         };

@@ -47,7 +47,7 @@ impl Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     /// A new collection, which gets the name.
-    Forth,
+    Forward,
     /// The collection in its former layout, which gets the name again.
     Back,
     /// The collection in its former layout, which follows the changes under its own name. `phase` is never
@@ -56,7 +56,7 @@ pub(super) enum Direction {
 }
 
 const DIRECTIONS: [(Direction, &str); 3] = [
-    (Direction::Forth, "forth"),
+    (Direction::Forward, "forward"),
     // Proxies read this one.
     (Direction::Back, conversion::BACK),
     (Direction::WayBack, "way back"),
