@@ -19,7 +19,8 @@ pub use write::WriteError;
 const LABELS: &str = "errorLabels";
 /// The label of an error after which a retryable write may be retried.
 const RETRYABLE_WRITE: &str = "RetryableWriteError";
-const TRANSIENT_TRANSACTION: &str = "TransientTransactionError";
+/// The label of an error after which the whole transaction may be tried again.
+pub const TRANSIENT_TRANSACTION: &str = "TransientTransactionError";
 /// The error of a read on a server that is not primary.
 const NOT_PRIMARY_NO_SECONDARY_OK: i32 = 13435;
 

@@ -27,7 +27,7 @@ use super::stored::{MAX_HELD, exchanged_in_transaction, identity_find};
 use super::{Identity, identity_check, identity_of, listed_identity};
 use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::{array_of, as_flag, as_whole_number, get, put, single};
-use crate::command::error::{CommandError, ErrorCode, WriteError};
+use crate::command::error::{CommandError, ErrorCode, TRANSIENT_TRANSACTION, WriteError};
 use crate::command::registry::Command;
 use crate::pattern::bucket::insert::no_statement;
 use crate::session::bucket::retry_on_swap::is_swap_error;
@@ -369,7 +369,11 @@ fn code(document: &RawDocument) -> Option<i64> {
     get(document, "code").and_then(as_whole_number)
 }
 
-/// Whether the transaction may be tried again.
+/// Whether the transaction was not committed, and may be tried again. A commit with another label may have been
+/// executed.
 fn is_transient(reply: &RawDocument) -> bool {
-    reply.get_array("errorLabels").is_ok_and(|labels| !labels.is_empty())
+    let labels = reply.get_array("errorLabels").into_iter().flatten().flatten();
+    labels
+        .filter_map(RawBsonRef::as_str)
+        .any(|label| label == TRANSIENT_TRANSACTION)
 }

@@ -12,7 +12,7 @@ use super::command::BucketCommand;
 use super::invalid_item;
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, as_whole_number, get, put, single};
-use crate::command::error::CommandError;
+use crate::command::error::{CommandError, TRANSIENT_TRANSACTION};
 use crate::command::reply::succeeded;
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
@@ -206,7 +206,7 @@ pub(super) fn is_transient(error: &CommandError) -> bool {
     is_conflict
         && labels
             .filter_map(RawBsonRef::as_str)
-            .any(|label| label == "TransientTransactionError")
+            .any(|label| label == TRANSIENT_TRANSACTION)
 }
 
 /// Removes the labels of a transaction, because the client's command is not in one.
