@@ -1,7 +1,7 @@
 //! Whether a reply is an error, and its fields that are comparable between servers or databases.
 
 use anyhow::{Result, ensure};
-use bson::Document;
+use bson::{Bson, Document};
 
 /// The reply, of a command that succeeded.
 ///
@@ -13,6 +13,14 @@ pub fn succeeded(reply: Document) -> Result<Document> {
         "the server refused: {reply}"
     );
     Ok(reply)
+}
+
+/// The code of a reply's first error, also of a write error. 0 without one.
+#[must_use]
+pub fn first_code(reply: &Document) -> i32 {
+    let errors = reply.get_array("writeErrors").map(Vec::as_slice).unwrap_or_default();
+    let error = errors.first().and_then(Bson::as_document).unwrap_or(reply);
+    error.get_i32("code").unwrap_or(0)
 }
 
 /// The fields of these names, in the reply's order, without the database's name in the texts of `writeErrors`.

@@ -5,7 +5,9 @@ mod timer;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::Binary;
+use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::spec::BinarySubtype;
 
 use self::timer::UpstreamTimer;
 use super::error::RunError;
@@ -87,9 +89,28 @@ pub(super) struct UpstreamConnection {
     /// Whether the client has not authenticated although mongod requires it, after it was checked.
     is_stranger: Option<bool>,
     /// The session of internal transactions, and the number of the last one.
-    own_session: (u128, i64),
+    own: SessionNumber,
     /// The collection of the current command, if its layout may change.
     fence: Option<UuidFence>,
+}
+
+/// The session and number of an internal transaction, or of an internal retryable write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SessionNumber {
+    pub(super) session: u128,
+    pub(super) number: i64,
+}
+
+impl SessionNumber {
+    /// Appends `lsid` and `txnNumber`.
+    pub(super) fn append_to(self, command: &mut RawDocumentBuf) {
+        let id = Binary {
+            subtype: BinarySubtype::Uuid,
+            bytes: self.session.to_be_bytes().to_vec(),
+        };
+        command.append(cstr!("lsid"), single("id", id));
+        command.append(cstr!("txnNumber"), self.number);
+    }
 }
 
 /// An internal command: its body, and documents in a sequence.
@@ -127,23 +148,28 @@ impl UpstreamConnection {
             compressor: None,
             users: None,
             is_stranger: None,
-            own_session: (rand::random(), 0),
+            own: SessionNumber {
+                session: rand::random(),
+                number: 0,
+            },
             fence: None,
         }
     }
 
     /// The session and number of a new internal transaction.
-    pub(super) fn own_transaction(&mut self) -> (u128, i64) {
-        let (session, number) = &mut self.own_session;
-        *number = number.saturating_add(1);
-        (*session, *number)
+    pub(super) fn own_transaction(&mut self) -> SessionNumber {
+        self.own.number = self.own.number.saturating_add(1);
+        self.own
     }
 
     /// The session and number of a new internal retryable write. It may be sent while an internal transaction
     /// is open.
-    pub(super) fn own_retryable_write(&mut self) -> (u128, i64) {
-        let (session, number) = self.own_transaction();
-        (!session, number)
+    pub(super) fn own_retryable_write(&mut self) -> SessionNumber {
+        let SessionNumber { session, number } = self.own_transaction();
+        SessionNumber {
+            session: !session,
+            number,
+        }
     }
 
     /// Sets the compressor of internal commands. The upstream's replies use the same.

@@ -35,7 +35,7 @@ fn the_first_write_stores_pages() -> Result<()> {
 }
 
 /// A command that comes between the two renamings waits.
-fn waits_for(command: &Document) -> Result<Document> {
+pub(super) fn waits_for(command: &Document) -> Result<Document> {
     let fixture = Fixture::start(mongod::shared_replica_set())?;
     fixture.store_plain(&[item(1, 1, 1)])?;
     fixture.run(0, doc! { "find": COLLECTION })?;

@@ -1,13 +1,11 @@
 //! Writes under `apiStrict`, which may not name the UUID of their collection.
 
-use std::thread;
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
 use proto_tests::mongod;
 
-use super::fixture::{COLLECTION, CutOver, Fixture, item};
+use super::commands::waits_for;
+use super::fixture::{COLLECTION, Fixture, item};
 
 /// So many documents that mongod does not change all of them within the proxy's first time limit.
 const MANY: i32 = 100_000;
@@ -73,24 +71,8 @@ fn a_command_that_fails_reports_each_statement_that_was_not_executed() -> Result
 
 #[test]
 fn a_write_to_many_waits_for_the_swap() -> Result<()> {
-    let fixture = Fixture::start(mongod::shared_replica_set())?;
-    fixture.store_plain(&[item(1, 1, 1), item(2, 1, 2)])?;
-    let reply = thread::scope(|scope| {
-        let waiting = scope.spawn(|| {
-            thread::sleep(Duration::from_millis(300));
-            fixture.run(0, strict(doc! { "update": COLLECTION, "updates": [increment()] }))
-        });
-        fixture.convert(Duration::from_millis(600), CutOver::Done)?;
-        waiting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })?;
-    ensure!(reply.get_i32("nModified")? == 2, "{reply}");
-    ensure!(
-        fixture
-            .items()?
-            .iter()
-            .all(|item| item.get_i32("n").is_ok_and(|n| n == 1)),
-        "{:?}",
-        fixture.items()?
-    );
+    let update = strict(doc! { "update": COLLECTION, "updates": [increment()] });
+    let reply = waits_for(&update)?;
+    ensure!(reply.get_i32("nModified")? == 1, "{reply}");
     Ok(())
 }

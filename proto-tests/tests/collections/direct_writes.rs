@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 use bson::{Bson, DateTime, Document, bson, doc};
 use proto_tests::raw::Connection;
+use proto_tests::replies::first_code;
 use proto_tests::sessions::lsid;
 use proto_tests::shaped::{COLLECTION, Shaped};
 use proto_tests::{ProxyOptions, mongod};
@@ -25,10 +26,13 @@ fn update(filter: Document, change: impl Into<Bson>) -> Document {
 
 /// The code of a command's first error, 0 without one.
 fn code(connection: &mut Connection, shaped: &Shaped, command: Document) -> Result<i32> {
-    let reply = connection.command(&in_database(shaped, command))?;
-    let errors = reply.get_array("writeErrors").map(Vec::as_slice).unwrap_or_default();
-    let error = errors.first().and_then(Bson::as_document).unwrap_or(&reply);
-    Ok(error.get_i32("code").unwrap_or(0))
+    Ok(first_code(&connection.command(&in_database(shaped, command))?))
+}
+
+/// Whether mongod refuses a plain document.
+fn refuses_plain_document(direct: &mut Connection, shaped: &Shaped) -> Result<bool> {
+    let insert = doc! { "insert": COLLECTION, "documents": [item(9, 1)] };
+    Ok(code(direct, shaped, insert)? == 121)
 }
 
 fn succeeds(connection: &mut Connection, shaped: &Shaped, command: &Document) -> Result<Document> {
@@ -201,11 +205,8 @@ fn writes_of_the_proxy_are_accepted_on_a_standalone() -> Result<()> {
     let shaped = Shaped::start(OPTIONS)?;
     every_kind_of_write(&shaped)?;
     ensure!(
-        code(
-            &mut shaped.direct()?,
-            &shaped,
-            doc! { "insert": COLLECTION, "documents": [item(9, 1)] }
-        )? == 121
+        refuses_plain_document(&mut shaped.direct()?, &shaped)?,
+        "a plain document is accepted"
     );
     Ok(())
 }
@@ -224,11 +225,8 @@ fn writes_of_the_proxy_are_accepted_on_a_replica_set() -> Result<()> {
     }
     let mut direct = Connection::open(upstream.address())?;
     ensure!(
-        code(
-            &mut direct,
-            &shaped,
-            doc! { "insert": COLLECTION, "documents": [item(9, 1)] }
-        )? == 121
+        refuses_plain_document(&mut direct, &shaped)?,
+        "a plain document is accepted"
     );
     Ok(())
 }

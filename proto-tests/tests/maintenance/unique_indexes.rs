@@ -6,6 +6,7 @@ use std::thread;
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, bson, doc};
 use proto_tests::raw::Connection;
+use proto_tests::replies::first_code;
 use proto_tests::shaped::{COLLECTION, Shaped};
 use proto_tests::{Proxy, ProxyOptions};
 use proto_tests::{Shape, database_name, mongod};
@@ -27,10 +28,7 @@ fn item(id: i32, key: i32, value: i32) -> Document {
 /// The code of a command's first error, 0 without one.
 fn code(connection: &mut Connection, database: &str, mut command: Document) -> Result<i32> {
     command.insert("$db", database);
-    let reply = connection.command(&command)?;
-    let errors = reply.get_array("writeErrors").map(Vec::as_slice).unwrap_or_default();
-    let error = errors.first().and_then(Bson::as_document).unwrap_or(&reply);
-    Ok(error.get_i32("code").unwrap_or(0))
+    Ok(first_code(&connection.command(&command)?))
 }
 
 fn insert(item: Document) -> Document {

@@ -19,7 +19,7 @@ const WAIT: Duration = Duration::from_millis(50);
 /// The longest time for which events are read before their changes are applied.
 const MAX_READ: Duration = Duration::from_millis(300);
 /// The most changed documents that are applied at once. A document that changes often is applied once.
-const MAX_IDS: usize = 5000;
+pub(super) const MAX_IDS: usize = 5000;
 /// mongod's codes for a position that the oplog no longer contains.
 const LOST: [i32; 2] = [136, 286];
 

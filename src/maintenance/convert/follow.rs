@@ -23,13 +23,12 @@ const APPLY_EVERY: Duration = Duration::from_secs(3);
 const MAX_REFUSED: Duration = Duration::from_secs(10);
 /// The longest expected time for the changes that are left when writers are stopped.
 const MAX_REST: Duration = Duration::from_millis(300);
-/// Documents that may be compared while writers wait, and changes that are applied together if little time is
-/// left for them.
+/// Documents that may be compared while writers wait.
 const FEW: usize = 1000;
-/// Changes that wait to be applied, so that no further ones are read.
-const MAX_PENDING: usize = 5000;
-/// A time in which not all changes that were read may be applied.
+/// A time in which not all changes that were read may be applied, and the changes that are applied together
+/// then.
 const SHORT: Duration = Duration::from_secs(1);
+const IN_SHORT: usize = 1000;
 /// The longest time for which changes are applied before writers are held, and how often it is halved. The
 /// shortest one is 0.6 s, in which each write that was held is executed: else it would wait twice.
 const MAX_APPROACH: Duration = Duration::from_secs(5);
@@ -56,7 +55,7 @@ impl Deadline {
             .0
             .map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left < SHORT) {
-            FEW
+            IN_SHORT
         } else {
             usize::MAX
         }
@@ -103,7 +102,7 @@ impl Conversion<'_> {
         };
         let position = changes.position();
         let pending = self.pending.split(deadline.changes_at_once());
-        let may_read = self.pending.len() < MAX_PENDING;
+        let may_read = self.pending.len() < changes::MAX_IDS;
         let read = async {
             if may_read {
                 changes.next(until).await

@@ -168,11 +168,6 @@ fn modification(
     let mut command = single("collMod", setup.target.collection.as_str());
     command.append(cstr!("collectionUUID"), uuid);
     command.append(cstr!("index"), rawdoc! { "name": fence.name(), "hidden": true });
-    let validator = validator.document();
-    command.append(cstr!("validator"), &validator);
-    if !validator.is_empty() {
-        command.append(cstr!("validationLevel"), "moderate");
-        command.append(cstr!("validationAction"), "error");
-    }
+    validator.append_to(&mut command);
     command
 }

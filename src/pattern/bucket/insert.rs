@@ -59,7 +59,7 @@ pub(in crate::pattern::bucket) use self::item_times::ItemTimes;
 pub use self::key_batch::{KeyBatch, PageReservation, Recorded, StatementOutcome};
 pub use self::plan::{Planner, WriteGuarantee};
 pub use self::reserve::{is_reserved_together, reserve_together, withdraw};
-pub use self::statement::{InsertStatement, StatementKind, no_statement, page_as_upsert};
+pub use self::statement::{InsertStatement, MAX_STATEMENTS, StatementKind, no_statement, page_as_upsert, record_query};
 
 #[cfg(test)]
 mod tests;

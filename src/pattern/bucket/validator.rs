@@ -17,11 +17,12 @@ mod tests;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
+use self::application::{ACTION, LEVEL};
 pub use self::application::{ApplicationValidator, options_of_application};
 pub use self::violation::{Verdict, is_invalid, verdict};
-use super::freeze::{freeze, freeze_with};
+use super::freeze::{VALIDATOR, freeze, freeze_with};
 use super::unique_index::{ClauseOfIndex, clause_of_index};
-use crate::command::document::{array_of, first_field, single};
+use crate::command::document::{array_of, first_field, put, single};
 use crate::pattern::shapes::BucketShape;
 
 /// The clauses of a validator of pages.
@@ -91,6 +92,17 @@ impl PageValidator {
             return RawDocumentBuf::new();
         }
         single("$and", array_of(&clauses))
+    }
+
+    /// Appends the validator to a `create` or `collMod`: an empty one without options. A page that does not
+    /// satisfy it already may still be changed (`moderate`): its items are older than the validator.
+    pub fn append_to(&self, command: &mut RawDocumentBuf) {
+        let validator = self.document();
+        put(command, VALIDATOR, &validator);
+        if !validator.is_empty() {
+            put(command, LEVEL, "moderate");
+            put(command, ACTION, "error");
+        }
     }
 
     /// The validator that freezes the collection, and records the clauses that do not follow from its

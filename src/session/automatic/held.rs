@@ -17,8 +17,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bson::Binary;
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
-use bson::spec::BinarySubtype;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use tokio::time::{Instant, sleep};
 
 use super::merged_write::{batch_of, write_errors};
@@ -29,12 +28,12 @@ use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::{array_of, as_flag, as_whole_number, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, TRANSIENT_TRANSACTION, WriteError};
 use crate::command::registry::Command;
-use crate::pattern::bucket::insert::no_statement;
+use crate::pattern::bucket::insert::{MAX_STATEMENTS, no_statement, record_query};
 use crate::session::bucket::retry_on_swap::is_swap_error;
 use crate::session::error::RunError;
 use crate::session::fence::is_strict;
 use crate::session::upstream::UpstreamKind;
-use crate::session::upstream_connection::UpstreamRequest;
+use crate::session::upstream_connection::{SessionNumber, UpstreamRequest};
 
 /// mongod's code for a command that has reached its time limit.
 const MAX_TIME_EXPIRED: i64 = 50;
@@ -43,28 +42,8 @@ const FIRST_LIMIT: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(20);
 /// The options of a write that a part of a transaction has in another form.
 const OF_TRANSACTION: [&str; 5] = ["writeConcern", "lsid", "maxTimeMS", "apiStrict", "apiDeprecationErrors"];
-/// Statements in one command that asks for records.
-const MAX_STATEMENTS: usize = 10_000;
 /// The factor between the time limits of two attempts.
 const WIDENED: u32 = 8;
-
-/// The session and number of a transaction or of a retryable write of the proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct SessionNumber {
-    session: u128,
-    number: i64,
-}
-
-impl SessionNumber {
-    fn append_to(self, command: &mut RawDocumentBuf) {
-        let id = Binary {
-            subtype: BinarySubtype::Uuid,
-            bytes: self.session.to_be_bytes().to_vec(),
-        };
-        command.append(cstr!("lsid"), single("id", &id));
-        command.append(cstr!("txnNumber"), self.number);
-    }
-}
 
 /// The reason for which a write may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,8 +80,7 @@ impl PlainCommand<'_, '_> {
         let mut limit = FIRST_LIMIT;
         let repetition = self.repetition();
         while begun.elapsed() < MAX_HELD {
-            let (session, number) = self.link.own_transaction();
-            let lock = SessionNumber { session, number };
+            let lock = self.link.own_transaction();
             let hold = self.hold(uuid, lock).await?;
             let is_held = matches!(hold, Hold::Held);
             let outcome = match hold {
@@ -163,8 +141,7 @@ impl PlainCommand<'_, '_> {
         if batch.is_some_and(|batch| batch.statements.iter().any(|statement| is_of_many(statement))) {
             return Repetition::InTransaction;
         }
-        let (session, number) = self.link.own_retryable_write();
-        Repetition::WithNumber(SessionNumber { session, number })
+        Repetition::WithNumber(self.link.own_retryable_write())
     }
 
     /// The outcome after the collection was exchanged: an error if an attempt has executed some of several
@@ -184,9 +161,7 @@ impl PlainCommand<'_, '_> {
         let ids: Vec<i32> = (0..i32::try_from(count).unwrap_or(i32::MAX)).collect();
         let nothing = no_statement();
         for part in ids.chunks(MAX_STATEMENTS).filter(|_| count > 1) {
-            let mut body = single("update", self.namespace.collection);
-            body.append(cstr!("ordered"), false);
-            body.append(cstr!("stmtIds"), part.iter().copied().collect::<RawArrayBuf>());
+            let mut body = record_query(self.namespace.collection, part);
             number.append_to(&mut body);
             put(&mut body, "$db", self.namespace.database);
             let statements: Vec<&RawDocument> = vec![&nothing; part.len()];
@@ -213,18 +188,15 @@ impl PlainCommand<'_, '_> {
     /// Executes the client's command within the transaction that holds the collection. `None`: it was not
     /// executed in time.
     async fn as_part(&mut self, lock: SessionNumber, limit: Duration) -> Result<Option<RawDocumentBuf>, RunError> {
-        let own = get(self.head.body(), "maxTimeMS")
-            .and_then(as_whole_number)
-            .filter(|own| *own > 0);
         let limit = i64::try_from(limit.as_millis()).unwrap_or(i64::MAX);
-        let is_own = own.is_some_and(|own| own <= limit);
+        let own = self.own_limit().filter(|own| *own <= limit);
         // All commands of a transaction have the same API parameters.
         let mut body = with_replaced(self.head.body(), &OF_TRANSACTION.map(|name| (name, None)));
-        body.append(cstr!("maxTimeMS"), own.filter(|_| is_own).unwrap_or(limit));
+        body.append(cstr!("maxTimeMS"), own.unwrap_or(limit));
         lock.append_to(&mut body);
         body.append(cstr!("autocommit"), false);
         let reply = self.send(&body).await?;
-        if is_transient(&reply) || (code(&reply) == Some(MAX_TIME_EXPIRED) && !is_own) {
+        if is_transient(&reply) || (code(&reply) == Some(MAX_TIME_EXPIRED) && own.is_none()) {
             return Ok(None);
         }
         if get(&reply, "ok").and_then(as_flag) != Some(true) {
@@ -263,6 +235,12 @@ impl PlainCommand<'_, '_> {
         not_counted(self.head.command, &errors.collect::<Vec<_>>())
     }
 
+    /// The client's own time limit, in milliseconds.
+    fn own_limit(&self) -> Option<i64> {
+        let own = get(self.head.body(), "maxTimeMS").and_then(as_whole_number);
+        own.filter(|own| *own > 0)
+    }
+
     /// Executes the client's command within a time limit. `None`: it was not executed in time.
     async fn limited(&mut self, limit: Duration, repetition: Repetition) -> Result<Option<RawDocumentBuf>, RunError> {
         let mut body = self.head.body().to_owned();
@@ -271,8 +249,7 @@ impl PlainCommand<'_, '_> {
             number.append_to(&mut body);
         }
         let limit = i64::try_from(limit.as_millis()).unwrap_or(i64::MAX);
-        let own = get(&body, "maxTimeMS").and_then(as_whole_number);
-        if own.is_some_and(|own| own != 0 && own <= limit) {
+        if self.own_limit().is_some_and(|own| own <= limit) {
             return self.send(&body).await.map(Some);
         }
         let mut limited = with_replaced(&body, &[("maxTimeMS", None)]);
@@ -369,8 +346,8 @@ fn code(document: &RawDocument) -> Option<i64> {
     get(document, "code").and_then(as_whole_number)
 }
 
-/// Whether the transaction was not committed, and may be tried again. A commit with another label may have been
-/// executed.
+/// Whether the transaction was not committed, and may be tried again. A commit with another label may have
+/// been executed.
 fn is_transient(reply: &RawDocument) -> bool {
     let labels = reply.get_array("errorLabels").into_iter().flatten().flatten();
     labels

@@ -4,9 +4,7 @@
 //! perhaps through another proxy, can determine the outcome: `abortTransaction` reports that the first was
 //! committed (256), or ends it. See `docs/decisions/0014-moves-are-transactions.md`.
 
-use bson::Binary;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
-use bson::spec::BinarySubtype;
 
 use super::command::BucketCommand;
 use super::invalid_item;
@@ -15,7 +13,7 @@ use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::command::error::{CommandError, TRANSIENT_TRANSACTION};
 use crate::command::reply::succeeded;
 use crate::session::error::RunError;
-use crate::session::upstream_connection::UpstreamRequest;
+use crate::session::upstream_connection::{SessionNumber, UpstreamRequest};
 
 /// Mask for the ids of internal sessions, so that they differ from the ids of client sessions.
 const MASK: u128 = 0x6d6f_6e67_6f73_6861_7065_2072_656c_6f63;
@@ -25,11 +23,8 @@ const ATTEMPTS: i64 = 1 << 8;
 const STATEMENTS: i64 = 1 << 17;
 
 /// The session and number of an internal transaction.
-#[derive(Clone, Debug)]
-pub(super) struct OwnTransaction {
-    lsid: RawDocumentBuf,
-    number: i64,
-}
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwnTransaction(SessionNumber);
 
 /// State of a transaction that an earlier attempt may have begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,29 +44,24 @@ pub(super) enum Before {
 impl OwnTransaction {
     /// A transaction that no retry needs to find.
     pub(super) fn unnumbered(run: &mut BucketCommand<'_>) -> Self {
-        let (session, number) = run.context.link.own_transaction();
-        Self {
-            lsid: lsid(session),
-            number,
-        }
+        Self(run.context.link.own_transaction())
     }
 
     /// A transaction that is never committed. It may be begun while one of [`Self::unnumbered`] is in
     /// progress.
     pub(super) fn to_be_aborted(run: &mut BucketCommand<'_>) -> Self {
-        let (session, number) = run.context.link.own_transaction();
-        Self {
-            lsid: lsid(session ^ MASK),
+        let SessionNumber { session, number } = run.context.link.own_transaction();
+        Self(SessionNumber {
+            session: session ^ MASK,
             number,
-        }
+        })
     }
 
     /// A retryable write of the client under this session and number. This is a single write, not a
     /// transaction.
     pub(super) fn numbered(&self, body: &RawDocument) -> RawDocumentBuf {
         let mut numbered = with_replaced(body, &[("lsid", None)]);
-        numbered.append(cstr!("lsid"), &self.lsid);
-        numbered.append(cstr!("txnNumber"), self.number);
+        self.0.append_to(&mut numbered);
         numbered
     }
 
@@ -93,10 +83,10 @@ impl OwnTransaction {
         let number = get(body, "txnNumber").and_then(as_whole_number)?;
         let number = number.checked_mul(STATEMENTS)?.checked_add(statement)?;
         let number = number.checked_mul(ATTEMPTS)?.checked_add(i64::from(attempt))?;
-        Some(Self {
-            lsid: lsid(id ^ MASK),
+        Some(Self(SessionNumber {
+            session: id ^ MASK,
             number,
-        })
+        }))
     }
 
     /// Appends the client's inherited fields and the transaction's fields. `begins`: appends
@@ -122,8 +112,7 @@ impl OwnTransaction {
     }
 
     fn append_number(&self, command: &mut RawDocumentBuf) {
-        command.append(cstr!("lsid"), &self.lsid);
-        command.append(cstr!("txnNumber"), self.number);
+        self.0.append_to(command);
         command.append(cstr!("autocommit"), false);
     }
 
@@ -215,14 +204,6 @@ pub(super) fn unlabelled(error: CommandError) -> CommandError {
         CommandError::Upstream(reply) => CommandError::Upstream(with_replaced(&reply, &[("errorLabels", None)])),
         own @ CommandError::Own { .. } => own,
     }
-}
-
-fn lsid(id: u128) -> RawDocumentBuf {
-    let id = Binary {
-        subtype: BinarySubtype::Uuid,
-        bytes: id.to_be_bytes().to_vec(),
-    };
-    single("id", id)
 }
 
 /// The `insert` of one document in the transaction. A `CommandHeader` can be parsed from it.

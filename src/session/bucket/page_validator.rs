@@ -145,19 +145,13 @@ fn is_overtaken(error: &CommandError) -> bool {
     error.is(ErrorCode::IndexOptionsConflict) || error.is(ErrorCode::IndexBuildAborted)
 }
 
-/// The `collMod` that sets the validator, if the fence exists. A page that does not satisfy the validator
-/// already may still be changed: its items are older than the validator.
+/// The `collMod` that sets the validator, if the fence exists.
 fn modification(run: &BucketCommand<'_>, fence: ValidatorFence, validator: &PageValidator) -> RawDocumentBuf {
     let mut command = single("collMod", run.namespace.collection);
     let mut demanded = single("name", fence.name());
     demanded.append(cstr!("hidden"), true);
     command.append(cstr!("index"), demanded);
-    let validator = validator.document();
-    command.append(cstr!("validator"), &validator);
-    if !validator.is_empty() {
-        command.append(cstr!("validationLevel"), "moderate");
-        command.append(cstr!("validationAction"), "error");
-    }
+    validator.append_to(&mut command);
     command
 }
 

@@ -6,7 +6,7 @@ use super::command::BucketCommand;
 use super::page_validator::{self, ValidatorPart, ValidatorState};
 use crate::command::arguments::{InheritedOptions, is_generic, with_replaced};
 use crate::command::collection::VALIDATION;
-use crate::command::document::{array_of, get, put, single};
+use crate::command::document::{array_of, get, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::reply::{CursorReply, copy_cluster_time};
 use crate::pattern::bucket::compact::VALIDATOR;
@@ -57,9 +57,7 @@ pub(super) async fn creation(run: &mut BucketCommand<'_>, body: &RawDocument) ->
         return Ok(body.to_owned());
     }
     let mut creation = without_options(body);
-    put(&mut creation, VALIDATOR, validator.document());
-    put(&mut creation, "validationLevel", "moderate");
-    put(&mut creation, "validationAction", "error");
+    validator.append_to(&mut creation);
     Ok(creation)
 }
 

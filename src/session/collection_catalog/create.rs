@@ -10,7 +10,6 @@ use super::inspect::ListedCollection;
 use crate::command::collection::{IMAGES, enabled_images};
 use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
-use crate::pattern::bucket::compact::VALIDATOR;
 use crate::pattern::bucket::fence::ValidatorFence;
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::validator::PageValidator;
@@ -48,7 +47,7 @@ impl CatalogSession<'_> {
             return self.create_automatic(&validator).await;
         }
         let mut command = single("create", self.namespace.collection);
-        append_validator(&mut command, &validator);
+        validator.append_to(&mut command);
         self.carried.append_identity(&mut command);
         match self.link.run(&command).await {
             Err(RunError::Command(error)) if error.is(ErrorCode::NamespaceExists) => {}
@@ -74,7 +73,7 @@ impl CatalogSession<'_> {
         if get(&created, "createdCollectionAutomatically") == Some(RawBsonRef::Boolean(true)) {
             let mut command = single("collMod", self.namespace.collection);
             put(&mut command, "index", rawdoc! { "name": fence.name(), "hidden": true });
-            append_validator(&mut command, validator);
+            validator.append_to(&mut command);
             set = self.modify(command).await.map(drop);
         }
         let mut command = single("dropIndexes", self.namespace.collection);
@@ -163,7 +162,9 @@ impl CatalogSession<'_> {
         if self.shape.change_streams() {
             put(&mut command, IMAGES, enabled_images());
         }
-        append_validator(&mut command, &validator);
+        if validator != PageValidator::default() {
+            validator.append_to(&mut command);
+        }
         self.append_transaction(&mut command);
         self.link.run(&command).await.map(drop)
     }
@@ -182,16 +183,6 @@ impl CatalogSession<'_> {
             .transaction
             .map(|transaction| transaction.begun.swap(true, Ordering::Relaxed));
         self.carried.begun(begun.unwrap_or_default()).append_to_write(command);
-    }
-}
-
-/// Appends the validator to a `create`, if it has any clause.
-fn append_validator(command: &mut RawDocumentBuf, validator: &PageValidator) {
-    let validator = validator.document();
-    if !validator.is_empty() {
-        put(command, VALIDATOR, validator);
-        put(command, "validationLevel", "moderate");
-        put(command, "validationAction", "error");
     }
 }
 

@@ -240,6 +240,20 @@ pub fn page_as_upsert(shape: &BucketShape, bucket: &RawDocument) -> RawDocumentB
     statement
 }
 
+/// The most statements in one [`record_query`].
+pub const MAX_STATEMENTS: usize = 10_000;
+
+/// An `update` that asks for mongod's retry records with these `stmtId`s. Its `updates` are as many
+/// [statements that change nothing](no_statement).
+#[must_use]
+pub fn record_query(collection: &str, ids: &[i32]) -> RawDocumentBuf {
+    let mut body = single("update", collection);
+    body.append(cstr!("ordered"), false);
+    let ids: RawArrayBuf = ids.iter().copied().collect();
+    body.append(cstr!("stmtIds"), ids);
+    body
+}
+
 /// An element of `updates` that changes nothing. If its `stmtId` belongs to an executed statement,
 /// mongod replies with the result of that statement.
 #[must_use]

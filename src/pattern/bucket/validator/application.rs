@@ -28,8 +28,8 @@ use crate::pattern::unsupported::Unsupported;
 
 /// The variable that contains the recorded options.
 const RECORD: &str = "mongoshape_validator";
-const LEVEL: &str = "validationLevel";
-const ACTION: &str = "validationAction";
+pub(super) const LEVEL: &str = "validationLevel";
+pub(super) const ACTION: &str = "validationAction";
 
 /// The validation options of an application's collection, with the clause for pages.
 #[derive(Clone, Debug, PartialEq)]

@@ -62,7 +62,7 @@ pub(super) type Suspects = Vec<TakenItem>;
 /// them.
 pub(super) async fn look(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<Suspects, RunError> {
     let mut found = find_stored(run, batch).await?;
-    if !found.keys.is_empty() && unique_values::was_outdated(run, batch).await? {
+    if !found.keys.is_empty() && unique_values::learn_again(run, batch).await? {
         found = find_stored(run, batch).await?;
     }
     let mut suspects = taken(run, batch, &found);

@@ -2,20 +2,17 @@
 
 use std::collections::{HashMap, HashSet};
 
-use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, cstr};
+use bson::raw::{RawBson, RawBsonRef, RawDocument};
 
 use super::batch::{InsertBatch, Placed};
 use super::dispatch::retried;
 use super::prefetch::{Suspects, refuse};
-use crate::command::document::{as_whole_number, get, single};
+use crate::command::document::{as_whole_number, get};
 use crate::command::reply::succeeded;
-use crate::pattern::bucket::insert::{Recorded, no_statement};
+use crate::pattern::bucket::insert::{MAX_STATEMENTS, Recorded, no_statement, record_query};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
-
-/// Statements in one command.
-const MAX_STATEMENTS: usize = 10_000;
 
 /// Reads mongod's retry records of the suspect groups, and records the items of executed statements as
 /// stored. An item whose `_id` or key exists and that none of these statements stored is refused. The order
@@ -102,10 +99,7 @@ pub(in crate::session::bucket) async fn remembered(
 ) -> Result<HashMap<i32, Recorded>, RunError> {
     let mut recorded = HashMap::new();
     for chunk in ids.chunks(MAX_STATEMENTS) {
-        let ids: RawArrayBuf = chunk.iter().copied().collect();
-        let mut body = single("update", run.namespace.collection);
-        body.append(cstr!("ordered"), false);
-        body.append(cstr!("stmtIds"), &ids);
+        let mut body = record_query(run.namespace.collection, chunk);
         run.context.inherited().without_wait().append_to_write(&mut body);
         let nothing = no_statement();
         let nothing: Vec<&RawDocument> = vec![&nothing; chunk.len()];

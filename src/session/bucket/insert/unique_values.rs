@@ -116,30 +116,29 @@ pub(super) async fn learn(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'
         }
     }
     let mut without_key = read_keys(run, batch);
-    if !without_key.is_empty() && is_outdated(run, batch).await? {
+    if !without_key.is_empty() && was_outdated(run, batch).await? {
         without_key = read_keys(run, batch);
     }
     refuse(run, batch, without_key);
-    batch.unique.has_repeated = batch.unique.may_have_repeated();
     if looks_up && !batch.unique.indexes.is_empty() {
         batch.groups.iter_mut().for_each(|group| group.suspect_ids(true));
     }
     Ok(())
 }
 
-/// Whether the cached list of indexes was outdated, because another proxy dropped an index. Then the list and
-/// the keys of the items are read again. No item is refused because of a cached list.
-pub(super) async fn was_outdated(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<bool, RunError> {
-    let was_outdated = is_outdated(run, batch).await?;
+/// Learns the indexes again if the cached list was outdated, because another proxy dropped an index. Returns
+/// whether it was. No item is refused because of a cached list.
+pub(super) async fn learn_again(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<bool, RunError> {
+    let was_outdated = was_outdated(run, batch).await?;
     if was_outdated {
         let without_key = read_keys(run, batch);
         refuse(run, batch, without_key);
-        batch.unique.has_repeated = batch.unique.may_have_repeated();
     }
     Ok(was_outdated)
 }
 
-async fn is_outdated(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<bool, RunError> {
+/// Reads the list of indexes if it was cached. Returns whether it differs from the cached one.
+async fn was_outdated(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<bool, RunError> {
     if batch.unique.is_current {
         return Ok(false);
     }
@@ -184,6 +183,7 @@ fn read_keys(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Vec<ItemWi
     without_key
 }
 
+/// Refuses the items without a key. After that, the keys of the others are known.
 fn refuse(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, without_key: Vec<ItemWithoutKey>) {
     let mut refused = Vec::new();
     for ItemWithoutKey { placed, index } in without_key {
@@ -195,6 +195,7 @@ fn refuse(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, without_key: Vec
         refused.extend(group.item(placed.position).map(|item| (item.index(), error)));
     }
     batch.refuse(refused);
+    batch.unique.has_repeated = batch.unique.may_have_repeated();
 }
 
 /// A lookup of keys in one of the unique indexes.
