@@ -10,13 +10,14 @@
 //! ```
 //!
 //! [`stored`] lists a collection, [`touched`] finds the collections of a command, [`plain`] executes a
-//! command on plain documents, [`held`] one that mongod cannot fence by itself, and [`merged_write`] joins
-//! the parts of a write that was executed in both layouts.
+//! command on plain documents, [`held`] one that mongod cannot fence by itself, [`stable_api`] prepares a
+//! write under `apiStrict`, and [`merged_write`] joins the parts of a write that was executed in both layouts.
 
 pub(super) mod guarded_cursors;
 mod held;
 mod merged_write;
 pub(super) mod plain;
+pub(super) mod stable_api;
 pub(super) mod stored;
 pub(super) mod touched;
 
@@ -53,7 +54,7 @@ pub(super) async fn identity(
     let Some(uuid) = uuid else {
         return listed_identity(link, head, namespace, None).await;
     };
-    if is_strict(head.body()) {
+    if is_strict(head.body()) && head.in_transaction() {
         return listed_identity(link, head, namespace, Some(uuid)).await;
     }
     let check = identity_check(head, namespace, uuid);
@@ -64,7 +65,10 @@ pub(super) async fn identity(
 /// The command that fails if the name denotes another collection. In a transaction it is part of it.
 fn identity_check(head: &CommandHeader<'_>, namespace: Namespace<'_>, uuid: &Binary) -> RawDocumentBuf {
     let mut check = stored::identity_find(namespace.collection, uuid);
-    let carried = InheritedOptions::of(head.body()).begun(true);
+    let mut carried = InheritedOptions::of(head.body()).begun(true);
+    if !head.in_transaction() {
+        carried = carried.without_api_strict();
+    }
     if namespace.database == head.database {
         carried.append_to_internal_read(&mut check);
         return check;
@@ -129,4 +133,12 @@ pub(super) async fn refuse_during_conversion(
         head.name
     );
     Err(CommandError::new(ErrorCode::IllegalOperation, message).into())
+}
+
+/// The error of a merge that was executed while its source or its target was exchanged.
+pub(super) fn merge_interrupted(namespace: Namespace<'_>) -> CommandError {
+    let message = format!(
+        "`mongoshape convert` exchanged {namespace} during the merge: some documents may have been merged; try again if that is safe"
+    );
+    CommandError::new(ErrorCode::WriteConflict, message)
 }

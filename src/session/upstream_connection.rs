@@ -162,16 +162,6 @@ impl UpstreamConnection {
         self.own
     }
 
-    /// The session and number of a new internal retryable write. It may be sent while an internal transaction
-    /// is open.
-    pub(super) fn own_retryable_write(&mut self) -> SessionNumber {
-        let SessionNumber { session, number } = self.own_transaction();
-        SessionNumber {
-            session: !session,
-            number,
-        }
-    }
-
     /// Sets the compressor of internal commands. The upstream's replies use the same.
     pub(super) fn compress_with(&mut self, compressor: Option<Compressor>) {
         self.compressor = compressor;

@@ -10,7 +10,7 @@ use proto_tests::sessions::Transaction;
 
 use super::fixture::{COLLECTION, COPY, CutOver, Fixture, KEPT, item};
 
-fn code(reply: &Document) -> Option<i32> {
+pub(super) fn code(reply: &Document) -> Option<i32> {
     let errors = reply.get_array("writeErrors").ok();
     let first = errors.and_then(|errors| errors.first()?.as_document());
     first.unwrap_or(reply).get_i32("code").ok()
@@ -34,10 +34,15 @@ fn the_first_write_stores_pages() -> Result<()> {
     Ok(())
 }
 
-/// A command that comes between the two renamings waits.
-pub(super) fn waits_for(command: &Document) -> Result<Document> {
+/// A command that comes between the two renamings waits. The exchange replaces pages, or plain documents.
+/// Returns the reply.
+pub(super) fn waits_for(command: &Document, has_pages: bool) -> Result<Document> {
     let fixture = Fixture::start(mongod::shared_replica_set())?;
-    fixture.store_plain(&[item(1, 1, 1)])?;
+    if has_pages {
+        fixture.run(0, doc! { "insert": COLLECTION, "documents": [item(1, 1, 1)] })?;
+    } else {
+        fixture.store_plain(&[item(1, 1, 1)])?;
+    }
     fixture.run(0, doc! { "find": COLLECTION })?;
     let gap = Duration::from_millis(700);
     thread::scope(|scope| {
@@ -51,7 +56,7 @@ pub(super) fn waits_for(command: &Document) -> Result<Document> {
         exchange
             .join()
             .map_err(|_| anyhow::anyhow!("the exchange panicked"))??;
-        ensure!(fixture.has_pages()?, "no pages");
+        ensure!(fixture.has_pages()? != has_pages, "not exchanged");
         Ok(reply)
     })
 }
@@ -63,7 +68,7 @@ fn a_read_between_the_renamings_waits() -> Result<()> {
         doc! { "distinct": COLLECTION, "key": "_id" },
         doc! { "find": COLLECTION },
     ] {
-        let reply = waits_for(&command)?;
+        let reply = waits_for(&command, false)?;
         let found = reply.get_i32("n").ok().or_else(|| {
             let values = reply
                 .get_array("values")
@@ -83,7 +88,7 @@ fn a_write_between_the_renamings_waits() -> Result<()> {
         doc! { "update": COLLECTION, "updates": [update] },
         doc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": 1 }, "limit": 1 }] },
     ] {
-        let reply = waits_for(&command)?;
+        let reply = waits_for(&command, false)?;
         ensure!(reply.get_i32("n")? == 1 && code(&reply).is_none(), "{command}: {reply}");
     }
     Ok(())

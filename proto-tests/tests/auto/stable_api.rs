@@ -1,13 +1,14 @@
 //! Writes under `apiStrict`, which may not name the UUID of their collection.
 
 use anyhow::{Result, ensure};
-use bson::{Document, doc};
+use bson::spec::BinarySubtype;
+use bson::{Binary, Document, doc};
 use proto_tests::mongod;
 
-use super::commands::waits_for;
+use super::commands::{code, waits_for};
 use super::fixture::{COLLECTION, Fixture, item};
 
-/// So many documents that mongod does not change all of them within the proxy's first time limit.
+/// So many documents that mongod does not change all of them within a time limit of the proxy.
 const MANY: i32 = 100_000;
 
 fn strict(mut command: Document) -> Document {
@@ -52,27 +53,97 @@ fn a_slow_write_is_executed_once() -> Result<()> {
     Ok(())
 }
 
+/// A reply without fields that depend on the time.
+fn comparable(mut reply: Document) -> Document {
+    for field in ["opTime", "electionId", "operationTime", "$clusterTime"] {
+        reply.remove(field);
+    }
+    reply
+}
+
 #[test]
-fn a_command_that_fails_reports_each_statement_that_was_not_executed() -> Result<()> {
+fn statements_that_fail_are_reported_as_by_mongod() -> Result<()> {
     let fixture = Fixture::start(mongod::shared_replica_set())?;
-    fixture.store_plain(&[item(1, 1, 1), item(2, 1, 2)])?;
     let wrong = doc! { "q": {}, "u": { "$inc": { "at": 1 } }, "multi": true };
-    let update = doc! { "update": COLLECTION, "updates": [increment(), wrong, increment()], "ordered": false };
-    let reply = fixture.run(0, strict(update))?;
-    let errors = reply.get_array("writeErrors")?;
-    let codes: Vec<_> = errors
-        .iter()
-        .filter_map(|error| error.as_document()?.get_i32("code").ok())
-        .collect();
-    ensure!(codes == [112, 14, 112], "{reply}");
-    ensure!(reply.get_i32("n")? == 0 && count(&fixture, 0)? == 2, "{reply}");
+    let updates = [increment(), wrong, increment()];
+    for ordered in [true, false] {
+        let update = strict(doc! { "update": COLLECTION, "updates": &updates, "ordered": ordered });
+        let mut replies = Vec::new();
+        for is_direct in [true, false] {
+            fixture.store_plain(&[item(1, 1, 1), item(2, 1, 2)])?;
+            let reply = if is_direct {
+                let mut update = update.clone();
+                update.insert("$db", &fixture.database);
+                fixture.direct()?.command(&update)?
+            } else {
+                fixture.run(0, update.clone())?
+            };
+            replies.push((comparable(reply), count(&fixture, 1)?));
+            fixture.past(doc! { "drop": COLLECTION })?;
+        }
+        ensure!(replies[0] == replies[1], "{replies:?}");
+    }
     Ok(())
 }
 
 #[test]
-fn a_write_to_many_waits_for_the_swap() -> Result<()> {
-    let update = strict(doc! { "update": COLLECTION, "updates": [increment()] });
-    let reply = waits_for(&update)?;
-    ensure!(reply.get_i32("nModified")? == 1, "{reply}");
+fn writes_that_the_stable_api_does_not_allow_change_nothing() -> Result<()> {
+    let fixture = Fixture::start(mongod::shared_replica_set())?;
+    fixture.store_plain(&[item(1, 1, 1), item(2, 1, 2)])?;
+    let index = doc! { "key": { "n": 1 }, "name": "sparse", "sparse": true };
+    fixture.past(doc! { "createIndexes": COLLECTION, "indexes": [index] })?;
+    let uuid = Binary {
+        subtype: BinarySubtype::Uuid,
+        bytes: vec![1; 16],
+    };
+    let with_hint = doc! { "q": {}, "u": { "$inc": { "n": 1 } }, "hint": "sparse" };
+    let delete = doc! { "q": {}, "limit": 1, "hint": "sparse" };
+    for command in [
+        doc! { "insert": COLLECTION, "documents": [item(3, 1, 3)], "collectionUUID": &uuid },
+        doc! { "update": COLLECTION, "updates": [increment()], "collectionUUID": &uuid },
+        doc! { "update": COLLECTION, "updates": [with_hint.clone()] },
+        doc! { "update": COLLECTION, "updates": [with_hint.clone(), increment()] },
+        doc! { "delete": COLLECTION, "deletes": [delete] },
+        doc! { "findAndModify": COLLECTION, "update": { "$inc": { "n": 1 } }, "hint": "sparse" },
+    ] {
+        let mut direct = strict(command.clone());
+        direct.insert("$db", &fixture.database);
+        let expected = fixture.direct()?.command(&direct)?;
+        let reply = fixture.run(0, strict(command))?;
+        ensure!(
+            code(&reply).is_some() && code(&reply) == code(&expected),
+            "{direct}: {reply}"
+        );
+        let result = |reply: &Document| (reply.get_i32("n").ok(), reply.get_i32("nModified").ok());
+        ensure!(result(&reply) == result(&expected), "{direct}: {reply}");
+    }
+    // mongod executes the first statement. The proxy executes none, and reports the whole command as failed.
+    let update = doc! { "update": COLLECTION, "updates": [increment(), with_hint] };
+    let reply = fixture.run(0, strict(update))?;
+    ensure!(code(&reply) == Some(2) && reply.get_f64("ok")? == 0.0, "{reply}");
+    ensure!(count(&fixture, 0)? == 2, "changed");
+    Ok(())
+}
+
+#[test]
+fn a_command_between_the_renamings_waits() -> Result<()> {
+    let (found, change) = (doc! { "_id": 1 }, doc! { "$inc": { "n": 1 } });
+    for command in [
+        doc! { "insert": COLLECTION, "documents": [item(2, 1, 2)] },
+        doc! { "update": COLLECTION, "updates": [increment()] },
+        doc! { "findAndModify": COLLECTION, "query": &found, "update": change },
+        doc! { "find": COLLECTION, "filter": &found },
+        doc! { "count": COLLECTION },
+    ] {
+        for has_pages in [false, true] {
+            let reply = waits_for(&strict(command.clone()), has_pages)?;
+            let is_executed = reply.get_i32("n").is_ok_and(|n| n == 1)
+                || reply.get_document("value").is_ok()
+                || reply
+                    .get_document("cursor")
+                    .is_ok_and(|cursor| cursor.get_array("firstBatch").is_ok_and(|batch| batch.len() == 1));
+            ensure!(is_executed && code(&reply).is_none(), "{command}: {reply}");
+        }
+    }
     Ok(())
 }

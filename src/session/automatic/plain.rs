@@ -6,7 +6,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::merged_write::{batch_of, statements_field, write_errors};
 use super::stored::CollectionObserver;
-use super::{Identity, identity_check, identity_of, listed_identity};
+use super::{Identity, identity_check, identity_of, listed_identity, merge_interrupted};
 use crate::command::arguments::{InheritedOptions, is_unacknowledged, with_replaced};
 use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::command::error::{ErrorCode, WriteError};
@@ -55,7 +55,8 @@ impl PlainCommand<'_, '_> {
         let is_named = accepts_uuid(command, self.head.body()) && !is_strict(self.head.body());
         match command {
             Command::Insert | Command::Update | Command::Delete if is_named => self.write(uuid).await,
-            Command::Insert | Command::Update | Command::Delete | Command::FindAndModify => self.held(uuid).await,
+            Command::Insert | Command::Update | Command::Delete => self.in_strict_transaction(uuid).await,
+            Command::FindAndModify => self.held(uuid).await,
             _ if is_named => self.named(uuid).await,
             _ => self.checked(uuid).await,
         }
@@ -105,7 +106,7 @@ impl PlainCommand<'_, '_> {
     /// Sends a command that cannot name the UUID, and checks the UUID after it, in one round trip.
     async fn checked(&mut self, uuid: &Binary) -> Result<PlainOutcome, RunError> {
         let body = whole_body(self.head);
-        let (reply, identity) = if is_strict(&body) {
+        let (reply, identity) = if is_strict(&body) && self.head.in_transaction() {
             let reply = self.call(&body).await?;
             let identity = listed_identity(self.link, self.head, self.namespace, Some(uuid)).await?;
             (reply, identity)
@@ -125,6 +126,9 @@ impl PlainCommand<'_, '_> {
             put(&mut kill, "cursors", &ids);
             InheritedOptions::of(&body).append_to_get_more(&mut kill);
             self.link.call(UpstreamRequest::plain(&kill)).await?;
+        }
+        if self.head.command == Command::Aggregate && !self.head.only_reads() {
+            return Err(merge_interrupted(self.namespace).into());
         }
         Ok(PlainOutcome::Exchanged(None))
     }
@@ -295,7 +299,7 @@ fn acknowledged(body: &RawDocument) -> RawDocumentBuf {
 }
 
 /// Whether an update or delete statement applies to all matching documents.
-pub(super) fn is_of_many(statement: &RawDocument) -> bool {
+fn is_of_many(statement: &RawDocument) -> bool {
     let is_update_of_many = get(statement, "multi").and_then(crate::command::document::as_flag) == Some(true);
     let is_delete_of_many =
         get(statement, "limit").is_some_and(|limit| as_whole_number(limit) == Some(0)) && get(statement, "q").is_some();

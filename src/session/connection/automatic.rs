@@ -20,7 +20,7 @@ use crate::command::registry::Command;
 use crate::command::reply::says_not_primary;
 use crate::session::automatic::stored::{CollectionObserver, MAX_HELD, StoredCollection, exchanged_in_transaction};
 use crate::session::automatic::touched::TouchedCollection;
-use crate::session::automatic::{MergedWrite, refuse_during_conversion};
+use crate::session::automatic::{MergedWrite, refuse_during_conversion, stable_api};
 use crate::session::error::RunError;
 use crate::session::metrics::CommandOutcome;
 use crate::session::route;
@@ -42,6 +42,14 @@ enum Step {
 struct CurrentLayouts {
     settings: Arc<Settings>,
     collections: Vec<StoredCollection>,
+}
+
+/// A write under `apiStrict` that was checked.
+enum WithoutStrict {
+    /// The message that is executed.
+    Message(Frame),
+    /// The reply, because the stable API does not allow the write.
+    Refused(RawDocumentBuf),
 }
 
 /// A command between two executions.
@@ -75,6 +83,30 @@ impl Session<'_> {
                 Err(error) => self.finish(frame, head, Err(error)).await,
             };
         }
+        if !stable_api::is_strict_write(head) {
+            return self.repeat(message, head, touched).await;
+        }
+        match self.without_strict(frame, head).await {
+            Ok(WithoutStrict::Message(frame)) => {
+                let opened = OpMsg::parse_unverified(&frame).map_err(LinkError::from)?;
+                match CommandHeader::of(opened) {
+                    Ok(head) => self.repeat(Message::plain(&frame), &head, touched).await,
+                    Err(error) => self.finish(&frame, head, Err(error.into())).await,
+                }
+            }
+            Ok(WithoutStrict::Refused(reply)) => self.finish(frame, head, Ok(reply)).await,
+            Err(error) => self.finish(frame, head, Err(error)).await,
+        }
+    }
+
+    /// Executes the command, until no conversion exchanges one of its collections meanwhile.
+    async fn repeat(
+        &mut self,
+        message: Message<'_>,
+        head: &CommandHeader<'_>,
+        touched: &[TouchedCollection],
+    ) -> Result<CommandOutcome, Closed> {
+        let frame = message.opened;
         let mut progress = CommandProgress {
             merged: None,
             rest: None,
@@ -125,6 +157,15 @@ impl Session<'_> {
                 return self.finish(frame, head, Err(error)).await;
             }
         }
+    }
+
+    /// Checks a write under `apiStrict`.
+    async fn without_strict(&mut self, frame: &Frame, head: &CommandHeader<'_>) -> Result<WithoutStrict, RunError> {
+        head.validate()?;
+        Ok(match stable_api::refusal(&mut self.link, head).await? {
+            Some(reply) => WithoutStrict::Refused(reply),
+            None => WithoutStrict::Message(stable_api::without_strict(frame, head)?),
+        })
     }
 
     /// Executes what is left of the command in the layouts that its collections have now.

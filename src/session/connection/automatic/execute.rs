@@ -1,7 +1,6 @@
 //! Executes a command in the layouts that its collections have now.
 
 use super::{CurrentLayouts, Step, own};
-use crate::command::error::{CommandError, ErrorCode};
 use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
 use crate::command::registry::CommandClass;
@@ -11,7 +10,7 @@ use crate::session::automatic::guarded_cursors::GuardedCollection;
 use crate::session::automatic::plain::{PlainCommand, PlainOutcome, whole_body};
 use crate::session::automatic::stored::StoredCollection;
 use crate::session::automatic::touched::TouchedCollection;
-use crate::session::automatic::{Identity, identity, not_executed};
+use crate::session::automatic::{Identity, identity, merge_interrupted, not_executed};
 use crate::session::bucket::BucketCommand;
 use crate::session::command_context::CommandContext;
 use crate::session::connection::execute::watched;
@@ -141,7 +140,8 @@ impl Session<'_> {
                 return Ok(Step::Answered(answer?, CommandOutcome::Rewritten));
             }
         };
-        let is_checked = !has_changed
+        // What a transaction has changed is not committed yet.
+        let is_checked = (!has_changed || head.in_transaction())
             && !matches!(answer, Err(RunError::Link(_) | RunError::ClientClosed))
             && !changes_identity(head);
         if is_checked && identity(&mut self.link, head, own, expected.as_ref()).await? == Identity::Changed {
@@ -206,11 +206,4 @@ impl Session<'_> {
 /// The command's collection may be dropped, renamed or created by the command itself.
 fn changes_identity(head: &CommandHeader<'_>) -> bool {
     !head.only_reads() && head.command.class() != CommandClass::Write
-}
-
-fn merge_interrupted(namespace: Namespace<'_>) -> CommandError {
-    let message = format!(
-        "`mongoshape convert` exchanged {namespace} while documents were merged into it: some were merged; try again if that is safe"
-    );
-    CommandError::new(ErrorCode::WriteConflict, message)
 }
