@@ -16,6 +16,7 @@ mod merge;
 mod near;
 mod newest;
 mod newest_lookup;
+mod one_key;
 mod scene;
 mod sorted;
 mod step;
@@ -134,6 +135,9 @@ pub const SORTED: &[Family] = &[Family::new("sorted", 3, sorted::generate)];
 /// Writes on collections with a unique index.
 pub const UNIQUE: &[Family] = &[Family::new("unique", 1, unique::generate)];
 
+/// Writes on one key whose page is nearly full, through each proxy in turn.
+pub const ONE_KEY: &[Family] = &[Family::new("one key", 1, one_key::generate)];
+
 /// Queries by distance on collections with a geospatial index.
 pub const NEAR: &[Family] = &[Family::new("near", 1, near::generate)];
 
@@ -176,6 +180,7 @@ pub const ALL: &[Family] = &[
     Family::new("lookup", 8, lookup::generate),
     Family::new("view", 1, view::generate),
     Family::new("empty", 4, empty::generate),
+    Family::new("one key", 4, one_key::generate),
     Family::new("scene", 4, scene::generate),
     Family::new("sorted", 3, sorted::generate),
     Family::new("unique", 3, unique::generate),
@@ -197,6 +202,7 @@ pub const ALL_IN_SESSIONS: &[Family] = &[
     Family::new("newest", 4, newest::generate),
     Family::new("newest lookup", 10, newest_lookup::generate),
     Family::new("empty", 4, empty::generate),
+    Family::new("one key", 4, one_key::generate),
     Family::new("scene", 4, scene::generate),
     Family::new("sorted", 3, sorted::generate),
     Family::new("unique", 3, unique::generate),

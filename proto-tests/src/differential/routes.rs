@@ -22,6 +22,8 @@ const COMMANDS_BETWEEN_CHOICES: u32 = 4;
 pub(super) struct Routes {
     connections: Vec<raw::Connection>,
     current: usize,
+    /// The connection of the next command, if it is given.
+    next: Option<usize>,
     /// The connection of each cursor.
     cursors: BTreeMap<i64, usize>,
     rng: ChaCha8Rng,
@@ -34,6 +36,7 @@ impl Routes {
         Ok(Self {
             connections: connections.collect::<Result<_>>()?,
             current: 0,
+            next: None,
             cursors: BTreeMap::new(),
             rng: ChaCha8Rng::seed_from_u64(seed),
         })
@@ -45,6 +48,11 @@ impl Routes {
             self.current = self.rng.random_range(0..self.connections.len());
         }
         &mut self.connections[self.current]
+    }
+
+    /// Sends the next command through this one of the proxies.
+    pub(super) fn send_next_through(&mut self, proxy: usize) {
+        self.next = Some(proxy % self.connections.len());
     }
 
     /// Sends a command to each proxy but that of the last command.
@@ -61,8 +69,8 @@ impl Routes {
     /// Sets the connection of the next command.
     fn choose(&mut self, command: &Document) {
         let of_cursor = cursor_of_request(command).and_then(|cursor| self.cursors.get(&cursor));
-        if let Some(route) = of_cursor {
-            self.current = *route;
+        if let Some(route) = self.next.take().or(of_cursor.copied()) {
+            self.current = route;
         } else if generates(command) {
             // Values of two proxies are not in the order of their generation.
             self.current = 0;

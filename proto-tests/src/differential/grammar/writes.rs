@@ -156,6 +156,11 @@ declare_sites! {
         UpsertByValue 2, Delete 2, Drop 1, Create 1, CreateOther 1,
     }
 
+    /// A write on a key that has one nearly full page.
+    "oneKey.write" OneKeyWrite {
+        InsertNewer 2, InsertSeveral 4, InsertOlder 1, InsertAndDelete 4, DeleteOldest 1, DeleteNewest 1, DeleteLatest 1, Update 1,
+    }
+
     /// The geospatial index of a collection.
     "geo.index" GeoIndex { Flat 3, FlatAndField 1, Sphere 4, SphereAndField 1, KeyAndSphere 1 }
 
