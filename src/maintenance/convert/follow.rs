@@ -9,7 +9,6 @@ use tokio::time::timeout;
 use super::Conversion;
 use super::changes::{self, ChangeBatch, Progress};
 use super::ids::Ids;
-use super::mirror::AT_ONCE;
 use super::record::Phase;
 use crate::maintenance::swap::Halt;
 
@@ -23,7 +22,7 @@ const APPLY_EVERY: Duration = Duration::from_secs(3);
 const MAX_REFUSED: Duration = Duration::from_secs(10);
 /// The longest expected time for the changes that are left when writers are stopped.
 const MAX_REST: Duration = Duration::from_millis(300);
-/// Documents that may be compared while writers wait.
+/// Documents that may be compared while writers wait, which takes one read of both collections.
 const FEW: usize = 1000;
 /// A time in which not all changes that were read may be applied, and the changes that are applied together
 /// then.
@@ -223,7 +222,7 @@ impl Conversion<'_> {
         let mut touched = std::mem::take(&mut self.touched);
         let mut differing = Ids::default();
         while !touched.is_empty() && !deadline.is_over() {
-            let part = touched.split(AT_ONCE);
+            let part = touched.split(FEW);
             differing.extend(self.mirror.differing(&part, self.since()).await?);
         }
         let is_compared = touched.is_empty();

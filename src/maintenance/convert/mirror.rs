@@ -13,8 +13,9 @@ use super::mirror::side::{DocumentChange, Found, Side, is_equal};
 use crate::command::document::get;
 use crate::maintenance::swap::Halt;
 
-/// Documents that are read and written at once.
+/// The most documents, and the fewest ones if there are more, that are read by one command.
 pub(super) const AT_ONCE: usize = 500;
+const FEWEST: usize = 50;
 /// Parts that are read or written at the same time.
 pub(super) const CONNECTIONS: usize = 8;
 /// The size of documents after which no more are read before the changes are written.
@@ -67,7 +68,8 @@ impl Mirror {
     async fn read(&self, ids: &mut Ids, since: Option<Timestamp>) -> Result<DocumentPairs, Halt> {
         let mut documents = DocumentPairs::default();
         while !ids.is_empty() && documents.bytes() < MAX_BYTES {
-            let parts: Vec<Ids> = (0..CONNECTIONS).map(|_| ids.split(AT_ONCE)).collect();
+            let at_once = ids.len().div_ceil(CONNECTIONS).clamp(FEWEST, AT_ONCE);
+            let parts: Vec<Ids> = (0..CONNECTIONS).map(|_| ids.split(at_once)).collect();
             let reads = parts.iter().filter(|part| !part.is_empty()).map(|part| async move {
                 let read = try_join(self.source.by_ids(part, since), self.copy.by_ids(part, None));
                 read.await
@@ -103,10 +105,8 @@ impl Mirror {
         let mut differing = Ids::default();
         let mut rest = ids.clone();
         while !rest.is_empty() {
-            let part = rest.split(AT_ONCE);
-            let wanted = self.source.by_ids(&part, since).await?;
-            let there = self.copy.by_ids(&part, None).await?;
-            differing.extend(different(&part, &wanted, &there));
+            let documents = self.read(&mut rest, since).await?;
+            differing.extend(documents.differing());
         }
         Ok(differing)
     }
@@ -125,22 +125,22 @@ impl DocumentPairs {
         let documents = self.wanted.values().chain(self.there.values());
         documents.map(|document| document.as_bytes().len()).sum()
     }
-}
 
-/// The `_id`s whose documents differ.
-fn different(ids: &Ids, wanted: &Found, there: &Found) -> Ids {
-    let mut differing = Ids::default();
-    for (identity, id) in ids.iter() {
-        let is_same = match (wanted.get(identity), there.get(identity)) {
-            (Some(one), Some(other)) => is_equal(one, other),
-            (None, None) => true,
-            _ => false,
-        };
-        if !is_same {
-            differing.add(id.as_raw_bson_ref());
+    /// The `_id`s whose documents differ.
+    fn differing(&self) -> Ids {
+        let mut differing = Ids::default();
+        for (identity, id) in self.ids.iter() {
+            let is_same = match (self.wanted.get(identity), self.there.get(identity)) {
+                (Some(one), Some(other)) => is_equal(one, other),
+                (None, None) => true,
+                _ => false,
+            };
+            if !is_same {
+                differing.add(id.as_raw_bson_ref());
+            }
         }
+        differing
     }
-    differing
 }
 
 /// The writes that make documents of the copy equal.

@@ -1,9 +1,11 @@
 //! Compares the collection with its copy, document by document, while both change.
 //!
-//! The comparison holds no snapshot. A document that differs may have changed after it was read. Then it is
-//! among the changes that are applied meanwhile, and is compared again before the swap.
+//! Both collections are read once, in their natural order, and compared by hashes. The comparison holds no
+//! snapshot. A document that differs may have changed after it was read. Then it is among the changes that are
+//! applied meanwhile, and is compared again before the swap.
 
 pub(super) mod checksum;
+mod fingerprints;
 
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,7 @@ use super::mirror::AT_ONCE;
 use super::mirror::side::id_of;
 use super::progress::{LastComparison, Stage};
 use super::verify::checksum::Checksum;
+use super::verify::fingerprints::Fingerprints;
 use crate::maintenance::finding::Finding;
 use crate::maintenance::swap::Halt;
 
@@ -72,13 +75,18 @@ impl Comparison {
     }
 }
 
+/// Consecutive documents of a scan.
+struct ReadBatch {
+    documents: usize,
+    begun: Instant,
+}
+
 impl Conversion<'_> {
     /// Compares all documents. Applies changes meanwhile.
     pub(super) async fn compare(&mut self) -> Result<Comparison, Halt> {
         self.begin(Stage::Comparing).await;
         let mut suspects = Ids::default();
         let checksum = self.compare_documents(&mut suspects).await?;
-        self.find_surplus(&mut suspects).await?;
         for attempt in 1.. {
             self.converge().await?;
             // These changed after they were read, and are compared again before the swap.
@@ -97,36 +105,91 @@ impl Conversion<'_> {
         Ok(comparison)
     }
 
-    /// Compares each document of the collection with its copy.
+    /// Compares each document of the collection with its copy. `suspects` gets the documents that differ.
     async fn compare_documents(&mut self, suspects: &mut Ids) -> Result<Checksum, Halt> {
         let mut checksum = Checksum::default();
-        let mut documents = self.mirror.source.scan(RawDocumentBuf::new(), self.since()).await?;
-        let at_once = self.throttle.limits.batch(AT_ONCE);
-        let mut batch = Ids::default();
-        self.throttle.begin();
-        let mut begun = Instant::now();
+        let mut fingerprints = Fingerprints::new();
         loop {
-            let document = documents.try_next().await?;
-            if let Some(document) = &document {
-                checksum.add(document);
-                batch.add_of(document);
+            let of_pass = self.add_source(&mut fingerprints).await?;
+            self.take_copy(&mut fingerprints, suspects).await?;
+            self.converge().await?;
+            fingerprints.remove(self.touched.iter().map(|(identity, _)| identity));
+            self.find_missing(&fingerprints, suspects).await?;
+            if checksum.documents == 0 {
+                checksum = of_pass;
             }
-            if batch.len() >= at_once || (document.is_none() && !batch.is_empty()) {
-                let ids = std::mem::take(&mut batch);
-                suspects.extend(self.mirror.differing(&ids, self.since()).await?);
-                self.leave_time(begun.elapsed()).await?;
-                self.follow_if_due().await?;
-                self.advance(checksum.documents).await;
-                if document.is_some() {
-                    self.keep_rate(ids.len()).await?;
-                }
-                begun = Instant::now();
-            }
-            if document.is_none() {
+            if fingerprints.is_last_pass() {
                 self.observer.progress.complete(checksum.documents, Instant::now());
                 return Ok(checksum);
             }
+            fingerprints.next_pass();
         }
+    }
+
+    /// Reads the collection.
+    async fn add_source(&mut self, fingerprints: &mut Fingerprints) -> Result<Checksum, Halt> {
+        let mut documents = self.mirror.source.scan(RawDocumentBuf::new(), self.since()).await?;
+        let mut checksum = Checksum::default();
+        let mut batch = self.begin_batch();
+        while let Some(document) = documents.try_next().await? {
+            checksum.add(fingerprints.add(&document));
+            self.end_batch_if_full(&mut batch, fingerprints.compared()).await?;
+        }
+        Ok(checksum)
+    }
+
+    /// Reads the copy.
+    async fn take_copy(&mut self, fingerprints: &mut Fingerprints, suspects: &mut Ids) -> Result<(), Halt> {
+        let mut documents = self.mirror.copy.scan(RawDocumentBuf::new(), None).await?;
+        let mut batch = self.begin_batch();
+        while let Some(document) = documents.try_next().await? {
+            if !fingerprints.take(&document) {
+                suspects.add_of(&document);
+            }
+            self.end_batch_if_full(&mut batch, fingerprints.compared()).await?;
+        }
+        Ok(())
+    }
+
+    /// Adds the documents that the copy does not have.
+    async fn find_missing(&mut self, fingerprints: &Fingerprints, missing: &mut Ids) -> Result<(), Halt> {
+        let not_found = fingerprints.not_found();
+        if not_found.is_empty() {
+            return Ok(());
+        }
+        let mut documents = self.mirror.source.scan_ids().await?;
+        let mut batch = self.begin_batch();
+        while let Some(document) = documents.try_next().await? {
+            if not_found.contains(&document) {
+                missing.add_of(&document);
+            }
+            self.end_batch_if_full(&mut batch, fingerprints.compared()).await?;
+        }
+        Ok(())
+    }
+
+    fn begin_batch(&mut self) -> ReadBatch {
+        self.throttle.begin();
+        ReadBatch {
+            documents: 0,
+            begun: Instant::now(),
+        }
+    }
+
+    /// After a batch of documents: applies changes, and keeps the limits of the operator. `compared`: the
+    /// documents since the beginning.
+    async fn end_batch_if_full(&mut self, batch: &mut ReadBatch, compared: u64) -> Result<(), Halt> {
+        batch.documents += 1;
+        if batch.documents < self.throttle.limits.batch(AT_ONCE) {
+            return Ok(());
+        }
+        self.leave_time(batch.begun.elapsed()).await?;
+        self.follow_if_due().await?;
+        self.advance(compared).await;
+        // A document is compared by two reads.
+        self.keep_rate(batch.documents / 2).await?;
+        *batch = self.begin_batch();
+        Ok(())
     }
 
     /// Adds the documents of the copy that the collection does not have.

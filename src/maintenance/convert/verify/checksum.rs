@@ -14,18 +14,27 @@ pub(in crate::maintenance::convert) struct Checksum {
 }
 
 impl Checksum {
-    pub(in crate::maintenance::convert) fn add(&mut self, document: &RawDocument) {
-        let mut fields = 0_u64;
-        for (name, value) in document.iter().flatten() {
-            let mut hasher = DefaultHasher::new();
-            hasher.write(single(name.as_str(), value).as_bytes());
-            fields = fields.wrapping_add(hasher.finish());
-        }
-        let mut hasher = DefaultHasher::new();
-        hasher.write_u64(fields);
+    /// Adds the [hash](document_hash) of a document.
+    pub(in crate::maintenance::convert) fn add(&mut self, hash: u64) {
         self.documents += 1;
-        self.sum = self.sum.wrapping_add(hasher.finish());
+        self.sum = self.sum.wrapping_add(hash);
     }
+}
+
+/// A hash of the fields, in any order. Two documents that differ have the same one with a probability of 2^-64.
+pub(in crate::maintenance::convert) fn document_hash(document: &RawDocument) -> u64 {
+    let mut fields = 0_u64;
+    for (name, value) in document.iter().flatten() {
+        fields = fields.wrapping_add(hash(single(name.as_str(), value).as_bytes()));
+    }
+    hash(&fields.to_ne_bytes())
+}
+
+/// A hash of bytes, which is the same in all programs of one version.
+pub(in crate::maintenance::convert) fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
 }
 
 #[cfg(test)]
@@ -39,7 +48,7 @@ mod tests {
         let of = |documents: &[&RawDocumentBuf]| {
             let mut sum = Checksum::default();
             for document in documents {
-                sum.add(document);
+                sum.add(document_hash(document));
             }
             sum
         };
