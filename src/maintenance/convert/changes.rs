@@ -75,7 +75,7 @@ impl Changes {
         // The changes of a transaction have the same time.
         let is_read = |last: Option<Timestamp>| until.is_some() && last > until;
         while batch.ids.len() < MAX_IDS && begun.elapsed() < MAX_READ && !is_read(batch.last) {
-            let Some(event) = self.stream.next_if_any().await? else {
+            let Some(event) = self.stream.next_if_any().await.map_err(lost_or_failed)? else {
                 batch.progress = Progress::NoneLeft;
                 break;
             };
@@ -108,9 +108,20 @@ pub(super) async fn cluster_time(client: &Client) -> Result<Option<Timestamp>, H
 
 /// Whether the oplog no longer contains the position of the stream.
 pub(super) fn is_lost(halt: &Halt) -> bool {
-    let has_code = |error: &Error| match error.kind.as_ref() {
+    matches!(halt, Halt::Failed(error) if has_lost(error))
+}
+
+fn has_lost(error: &Error) -> bool {
+    match error.kind.as_ref() {
         ErrorKind::Command(command) => LOST.contains(&command.code),
         _ => false,
-    };
-    matches!(halt, Halt::Failed(error) if has_code(error))
+    }
+}
+
+fn lost_or_failed(error: Error) -> Halt {
+    if !has_lost(&error) {
+        return error.into();
+    }
+    let words = "the oplog no longer contains the changes that applications have made meanwhile: increase it                  (`replSetResizeOplog`), and run again";
+    Halt::Words(words.to_owned())
 }

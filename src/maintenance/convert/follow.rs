@@ -17,6 +17,9 @@ const RECORD_EVERY: Duration = Duration::from_secs(2);
 /// Interval in which changes are applied if nothing waits for them. Changes of one page, and repeated
 /// changes of a document, cost as much as one.
 const APPLY_EVERY: Duration = Duration::from_secs(3);
+/// The longest time for which changes are applied between two batches of documents that are read: three quarters
+/// of the time, so that the oplog does not lose changes before they are read.
+const MAX_FOLLOW: Duration = Duration::from_secs(9);
 /// The longest time for which a document is refused by a unique index of the copy although no changes are
 /// left.
 const MAX_REFUSED: Duration = Duration::from_secs(10);
@@ -81,10 +84,15 @@ impl Conversion<'_> {
         Ok(())
     }
 
-    /// Applies changes that have been made since some time.
+    /// Applies changes that have been made since some time. Once all documents are copied, holds writers if they
+    /// are faster.
     pub(super) async fn follow_if_due(&mut self) -> Result<(), Halt> {
-        if self.applied.elapsed() >= APPLY_EVERY {
-            self.catch_up_within(Deadline::after(APPLY_EVERY)).await?;
+        if self.applied.elapsed() < APPLY_EVERY {
+            return Ok(());
+        }
+        let is_caught_up = self.catch_up_within(Deadline::after(MAX_FOLLOW)).await?;
+        if !is_caught_up && self.may_hold && self.record.phase == Phase::Following {
+            Box::pin(self.hold()).await?;
         }
         Ok(())
     }

@@ -177,6 +177,28 @@ fn a_run_after_the_oplog_has_lost_changes_compares_all_documents() -> Result<()>
 }
 
 #[test]
+fn a_run_that_reads_changes_too_late_reports_it() -> Result<()> {
+    let server = server()?;
+    let mut subject = Subject::start(&server)?;
+    let namespace = format!("{}.{COLLECTION}", subject.database);
+    let conversion = to_pages();
+    conversion.renew(&mut subject)?;
+    // The first three read documents, which are inspected and copied. The next one is that of the stream.
+    let read_more: (&[&str], i32) = (&["getMore"], HISTORY_LOST);
+    fail(&server, &namespace, read_more, Bson::from(doc! { "skip": 3 }))?;
+    let ended = subject.convert_until(&conversion.shape, conversion.options, None)?;
+    let Ended { code, printed } = ended.context("it was killed")?;
+    ensure!(
+        code == Some(1) && printed.contains("replSetResizeOplog"),
+        "{code:?}: {printed}"
+    );
+    fail(&server, &namespace, read_more, Bson::from("off"))?;
+    subject.convert_well(&conversion.shape, conversion.go_on)?;
+    check_items(&subject, Numbers::new())?;
+    subject.check_layout(&conversion.to)
+}
+
+#[test]
 fn a_full_disk_ends_the_conversion_and_not_the_writes() -> Result<()> {
     let server = server()?;
     let mut subject = Subject::start(&server)?;
