@@ -20,8 +20,9 @@ const WAIT: Duration = Duration::from_millis(50);
 const MAX_READ: Duration = Duration::from_millis(300);
 /// The most changed documents that are applied at once. A document that changes often is applied once.
 pub(super) const MAX_IDS: usize = 5000;
-/// mongod's codes for a position that the oplog no longer contains.
-const LOST: [i32; 2] = [136, 286];
+/// mongod's codes for a position that the oplog no longer contains, and for a pre-image that was deleted
+/// together with it.
+const LOST: [i32; 3] = [136, 286, 47];
 
 /// The open stream.
 pub(super) struct Changes {

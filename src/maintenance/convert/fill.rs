@@ -40,6 +40,7 @@ impl Conversion<'_> {
                 if is_last {
                     break;
                 }
+                self.collect_if_due().await?;
                 self.pace(batch.len(), begun.elapsed()).await?;
                 batch.clear();
                 bytes = 0;

@@ -20,6 +20,8 @@ const APPLY_EVERY: Duration = Duration::from_secs(3);
 /// The longest time for which changes are applied between two batches of documents that are read: three quarters
 /// of the time, so that the oplog does not lose changes before they are read.
 const MAX_FOLLOW: Duration = Duration::from_secs(9);
+/// The most changes that are read before they are applied: about 100 MiB.
+const MAX_COLLECTED: usize = 500_000;
 /// The longest time for which a document is refused by a unique index of the copy although no changes are
 /// left.
 const MAX_REFUSED: Duration = Duration::from_secs(10);
@@ -59,7 +61,7 @@ impl Deadline {
         if left.is_some_and(|left| left < SHORT) {
             IN_SHORT
         } else {
-            usize::MAX
+            changes::MAX_IDS
         }
     }
 }
@@ -109,7 +111,7 @@ impl Conversion<'_> {
         };
         let position = changes.position();
         let pending = self.pending.split(deadline.changes_at_once());
-        let may_read = self.pending.len() < changes::MAX_IDS;
+        let may_read = self.pending.len() < MAX_COLLECTED;
         let read = async {
             if may_read {
                 changes.next(until).await
@@ -128,11 +130,35 @@ impl Conversion<'_> {
             self.record.token = position;
             self.enter(self.record.phase).await?;
         }
+        Ok(self.take(batch).await)
+    }
+
+    /// Adds changes to those that are not applied yet.
+    async fn take(&mut self, batch: ChangeBatch) -> Progress {
         self.last = batch.last.or(self.last);
         self.touched.extend(batch.ids.clone());
         self.pending.extend(batch.ids);
         self.note_applied(batch.progress).await;
-        Ok(batch.progress)
+        batch.progress
+    }
+
+    /// Reads changes while documents are copied, so that the oplog does not lose them. They are applied after
+    /// the copy: a document that was read for it may be deleted before it is written.
+    pub(super) async fn collect_if_due(&mut self) -> Result<(), Halt> {
+        if self.applied.elapsed() < APPLY_EVERY {
+            return Ok(());
+        }
+        let now = changes::cluster_time(self.client).await?;
+        while let Some(changes) = self.changes.as_mut().filter(|_| self.pending.len() < MAX_COLLECTED) {
+            let batch = changes.next(now).await?;
+            self.end_with(&batch).await?;
+            let progress = self.take(batch).await;
+            if progress == Progress::NoneLeft || self.is_renamed || (now.is_some() && self.last > now) {
+                break;
+            }
+        }
+        self.applied = Instant::now();
+        Ok(())
     }
 
     /// Applies pending changes.
@@ -173,7 +199,9 @@ impl Conversion<'_> {
             if is_done && self.pending.is_empty() {
                 return Ok(true);
             }
-            if is_done && refused_since.get_or_insert_with(Instant::now).elapsed() > MAX_REFUSED {
+            // More changes than that were not all tried yet.
+            let is_refused = is_done && self.pending.len() <= changes::MAX_IDS;
+            if is_refused && refused_since.get_or_insert_with(Instant::now).elapsed() > MAX_REFUSED {
                 let words = format!(
                     "a unique index of the copy refuses {} documents, which are in the collection",
                     self.pending.len()
