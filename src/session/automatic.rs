@@ -11,7 +11,8 @@
 //!
 //! [`stored`] lists a collection, [`touched`] finds the collections of a command, [`plain`] executes a
 //! command on plain documents, [`held`] one that mongod cannot fence by itself, [`stable_api`] prepares a
-//! write under `apiStrict`, and [`merged_write`] joins the parts of a write that was executed in both layouts.
+//! write under `apiStrict`, and [`merged_write`] joins the parts of a write that was executed in both
+//! layouts.
 
 pub(super) mod guarded_cursors;
 mod held;

@@ -17,8 +17,8 @@ const RECORD_EVERY: Duration = Duration::from_secs(2);
 /// Interval in which changes are applied if nothing waits for them. Changes of one page, and repeated
 /// changes of a document, cost as much as one.
 const APPLY_EVERY: Duration = Duration::from_secs(3);
-/// The longest time for which changes are applied between two batches of documents that are read: three quarters
-/// of the time, so that the oplog does not lose changes before they are read.
+/// The longest time for which changes are applied between two batches of documents that are read: three
+/// quarters of the time, so that the oplog does not lose changes before they are read.
 const MAX_FOLLOW: Duration = Duration::from_secs(9);
 /// The most changes that are read before they are applied: about 100 MiB.
 const MAX_COLLECTED: usize = 500_000;
@@ -86,8 +86,8 @@ impl Conversion<'_> {
         Ok(())
     }
 
-    /// Applies changes that have been made since some time. Once all documents are copied, holds writers if they
-    /// are faster.
+    /// Applies changes that have been made since some time. Once all documents are copied, holds writers if
+    /// they are faster.
     pub(super) async fn follow_if_due(&mut self) -> Result<(), Halt> {
         if self.applied.elapsed() < APPLY_EVERY {
             return Ok(());

@@ -1,8 +1,8 @@
 //! Compares the collection with its copy, document by document, while both change.
 //!
 //! Both collections are read once, in their natural order, and compared by hashes. The comparison holds no
-//! snapshot. A document that differs may have changed after it was read. Then it is among the changes that are
-//! applied meanwhile, and is compared again before the swap.
+//! snapshot. A document that differs may have changed after it was read. Then it is among the changes that
+//! are applied meanwhile, and is compared again before the swap.
 
 pub(super) mod checksum;
 mod fingerprints;

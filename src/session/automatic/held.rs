@@ -165,8 +165,8 @@ impl PlainCommand<'_, '_> {
         Ok(self.settled(reply))
     }
 
-    /// No command of a transaction under `apiStrict` may name the UUID. The transaction holds the name once the
-    /// write was executed, so the list after it is exact.
+    /// No command of a transaction under `apiStrict` may name the UUID. The transaction holds the name once
+    /// the write was executed, so the list after it is exact.
     pub(super) async fn in_strict_transaction(&mut self, uuid: &Binary) -> Result<PlainOutcome, RunError> {
         let reply = self.send(self.head.body()).await?;
         if listed_identity(self.link, self.head, self.namespace, Some(uuid)).await? == Identity::Changed {

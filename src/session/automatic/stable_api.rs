@@ -1,6 +1,6 @@
 //! A write under `apiStrict`, in which mongod does not accept `collectionUUID`. mongod first checks the write
-//! in a form without effect. Then the write is executed without the option. In a transaction all commands have
-//! the same API parameters, so a write in a transaction keeps the option.
+//! in a form without effect. Then the write is executed without the option. In a transaction all commands
+//! have the same API parameters, so a write in a transaction keeps the option.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::rawdoc;
@@ -43,8 +43,8 @@ pub(in crate::session) fn without_strict(frame: &Frame, head: &CommandHeader<'_>
     Ok(message.build()?)
 }
 
-/// The reply if the stable API does not allow the write. Sends one command without effect, or none to check an
-/// `insert` whose fields are all known.
+/// The reply if the stable API does not allow the write. Sends one command without effect, or none to check
+/// an `insert` whose fields are all known.
 ///
 /// # Errors
 /// An error for the whole command if one of its statements is not allowed, and others would be executed.
@@ -178,8 +178,8 @@ fn failed(command: Command, error: &WriteError) -> RawDocumentBuf {
     reply
 }
 
-/// The same statement, which no document satisfies and which inserts none. mongod examines no key of the index
-/// on `_id` for it.
+/// The same statement, which no document satisfies and which inserts none. mongod examines no key of the
+/// index on `_id` for it.
 fn on_no_document(statement: &RawDocument, query: &str) -> RawDocumentBuf {
     let nothing = rawdoc! { "$and": [{ "_id": { "$gt": 1 } }, { "_id": { "$lt": 0 } }] };
     let mut conditions = RawArrayBuf::new();

@@ -21,7 +21,8 @@ impl Checksum {
     }
 }
 
-/// A hash of the fields, in any order. Two documents that differ have the same one with a probability of 2^-64.
+/// A hash of the fields, in any order. Two documents that differ have the same one with a probability of
+/// 2^-64.
 pub(in crate::maintenance::convert) fn document_hash(document: &RawDocument) -> u64 {
     let mut fields = 0_u64;
     for (name, value) in document.iter().flatten() {
