@@ -157,6 +157,8 @@ impl Conversion<'_> {
                 break;
             }
         }
+        // All documents are compared after the copy.
+        self.touched = Ids::default();
         self.applied = Instant::now();
         Ok(())
     }
