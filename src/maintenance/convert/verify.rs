@@ -187,7 +187,7 @@ impl Conversion<'_> {
         self.follow_if_due().await?;
         self.advance(compared).await;
         // A document is compared by two reads.
-        self.keep_rate(batch.documents / 2).await?;
+        self.keep_rate(batch.documents.div_ceil(2)).await?;
         *batch = self.begin_batch();
         Ok(())
     }

@@ -32,15 +32,15 @@ struct RoutedWrite {
 }
 
 /// The documents that exist at a point of the sequence.
-struct Existing<'g> {
+struct ExistingDocuments<'g> {
     generator: &'g mut Generator,
     /// Their numbers and times.
-    documents: Vec<Existed>,
+    documents: Vec<NumberedDocument>,
     next_number: i32,
 }
 
 #[derive(Clone, Copy)]
-struct Existed {
+struct NumberedDocument {
     number: i32,
     second: i64,
 }
@@ -49,7 +49,7 @@ pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
     let canon = generator.canon();
     let size = i32::try_from(generator.shape.max_items).unwrap_or(i32::MAX);
     let first = (size - generator.between(1, 3)).clamp(1, 200);
-    let mut existing = Existing {
+    let mut existing = ExistingDocuments {
         generator,
         documents: Vec::new(),
         next_number: 1,
@@ -75,13 +75,13 @@ pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
     Box::new(OneKey { writes, canon })
 }
 
-impl Existing<'_> {
+impl ExistingDocuments<'_> {
     /// The commands of a turn.
     fn write(&mut self) -> Vec<Document> {
-        let seconds = |of: fn(i64, i64) -> i64, documents: &[Existed], none: i64| {
+        let seconds = |of: fn(i64, i64) -> i64, documents: &[NumberedDocument], none: i64| {
             documents
                 .iter()
-                .map(|existed| existed.second)
+                .map(|document| document.second)
                 .reduce(of)
                 .unwrap_or(none)
         };
@@ -104,12 +104,14 @@ impl Existing<'_> {
             }
             OneKeyWrite::InsertOlder => self.insert(&[oldest - 1]),
             // The number of documents stays.
-            OneKeyWrite::InsertAndDelete => return vec![self.insert(&[newer]), self.delete(|existed| existed.second)],
-            OneKeyWrite::DeleteOldest => self.delete(|existed| existed.second),
-            OneKeyWrite::DeleteNewest => self.delete(|existed| -existed.second),
-            OneKeyWrite::DeleteLatest => self.delete(|existed| -i64::from(existed.number)),
+            OneKeyWrite::InsertAndDelete => {
+                return vec![self.insert(&[newer]), self.delete(|document| document.second)];
+            }
+            OneKeyWrite::DeleteOldest => self.delete(|document| document.second),
+            OneKeyWrite::DeleteNewest => self.delete(|document| -document.second),
+            OneKeyWrite::DeleteLatest => self.delete(|document| -i64::from(document.number)),
             OneKeyWrite::Update => {
-                let numbers: Vec<i32> = self.documents.iter().map(|existed| existed.number).collect();
+                let numbers: Vec<i32> = self.documents.iter().map(|document| document.number).collect();
                 let number = self.generator.pick(&numbers);
                 let update = doc! { "q": self.by_number(number), "u": { "$set": { "text": "x".repeat(40) } } };
                 doc! { "update": COLLECTION, "updates": [update] }
@@ -122,7 +124,7 @@ impl Existing<'_> {
         for second in seconds {
             let number = self.next_number;
             self.next_number += 1;
-            self.documents.push(Existed {
+            self.documents.push(NumberedDocument {
                 number,
                 second: *second,
             });
@@ -139,7 +141,7 @@ impl Existing<'_> {
     }
 
     /// Deletes the document with the least value.
-    fn delete(&mut self, value: fn(&Existed) -> i64) -> Document {
+    fn delete(&mut self, value: fn(&NumberedDocument) -> i64) -> Document {
         let place = (0..self.documents.len()).min_by_key(|place| value(&self.documents[*place]));
         let number = match place {
             // The last document stays, so that there is one to update.
