@@ -119,6 +119,7 @@ const COVERING_OPERATIONS: u32 = 360;
 /// What the covering runs generate, which depends on no server.
 pub(crate) fn generated() -> Coverage {
     let mut all = crate::merge::generated();
+    all.add(&crate::one_key::generated());
     for in_sessions in [false, true] {
         let mut coverage = Coverage::default();
         for run in covering_runs(in_sessions) {

@@ -4,10 +4,11 @@
 mod covering;
 mod indexes;
 mod merge;
+mod one_key;
 mod streams;
 
 use anyhow::Result;
-use proto_tests::differential::operation::{ALL, ALL_IN_SESSIONS, FAMILIES, ONE_KEY, READS, WRITES};
+use proto_tests::differential::operation::{ALL, ALL_IN_SESSIONS, FAMILIES, READS, WRITES};
 use proto_tests::differential::{Coverage, Outcome, Report, Run};
 use proto_tests::{ItemIds, Mongod, Shape, mongod};
 
@@ -321,40 +322,6 @@ fn check_all(shape: Shape, seeds: impl IntoIterator<Item = u64>, upstream: &mong
             report.refused_writes() < most_refused_writes(),
             "many writes were refused: {report}"
         );
-    }
-    Ok(())
-}
-
-#[test]
-fn writes_on_one_key_through_two_proxies() -> Result<()> {
-    let shapes = [
-        with_time(&["k"]),
-        Shape {
-            max_items: 4,
-            item_ids: ItemIds::Stored,
-            ..with_time(&["k"])
-        },
-        Shape {
-            item_ids: ItemIds::Dropped,
-            max_items: 5,
-            ..renamed(Shape::new(&["k"]))
-        },
-    ];
-    for (shape, seed) in shapes.into_iter().zip(1501..) {
-        let seeds = if is_full() { 10 } else { 1 };
-        let run = Run {
-            shape: Shape {
-                items_change: true,
-                ..shape
-            },
-            outlier: None,
-            seeds: (0..seeds).map(|number| seed + 100 * number).collect(),
-            operations: 80,
-            moves: false,
-            families: ONE_KEY,
-            coverage: Coverage::default(),
-        };
-        report_of(&run)?;
     }
     Ok(())
 }
