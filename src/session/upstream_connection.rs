@@ -1,26 +1,27 @@
 //! The upstream connection of one client: relayed frames and internal commands, in order.
 
+mod link_error;
 mod timer;
 
-use std::io::ErrorKind;
 use std::time::Duration;
 
 use bson::Binary;
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::spec::BinarySubtype;
 
+pub(super) use self::link_error::LinkError;
 use self::timer::UpstreamTimer;
 use super::error::RunError;
 use super::fence::UuidFence;
 use super::memory::{LARGEST_REPLY, Reservation};
 use super::socket::Socket;
-use super::stream::{Arrived, FrameStream, LongFrame, PassError, Patience, StreamError};
+use super::stream::{Arrived, FrameStream, LongFrame, PassError, Patience};
 use crate::command::document::{as_whole_number, get, put, single};
 use crate::command::error::{ErrorCode, record_labels};
 use crate::command::namespace::Namespace;
 use crate::command::reply::succeeded;
 use crate::wire::limits::MAX_MESSAGE_BYTES;
-use crate::wire::{Compressor, Frame, MessageHeader, OpCode, OpCompressed, OpMsg, OpMsgBuilder, WireError};
+use crate::wire::{Compressor, Frame, MessageHeader, OpCode, OpCompressed, OpMsg, OpMsgBuilder};
 
 /// Commands that are sent before their replies are read.
 const MAX_IN_FLIGHT: usize = 64;
@@ -34,47 +35,6 @@ const PATIENCE: Patience = Patience {
     frame: Duration::from_mins(1),
     send: Duration::from_mins(10),
 };
-
-/// The reason why the upstream connection is unusable.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum LinkError {
-    /// It could not be established.
-    #[error("cannot connect to {address}: {reason}")]
-    Connect {
-        /// The server's address.
-        address: String,
-        /// The cause.
-        reason: String,
-    },
-    /// The upstream closed it.
-    #[error("the upstream closed the connection")]
-    Closed,
-    /// Its reply belongs to another request, so no later reply on this connection can be trusted.
-    #[error("the upstream replied to an earlier request; the connection was closed")]
-    OutOfStep,
-    /// The upstream closed it without the `close_notify` of TLS.
-    #[error("the upstream closed the TLS connection; if it requires a client certificate, set tlsCertificateKeyFile")]
-    BrokenOff,
-    /// A dry run sends nothing. The connection is intact.
-    #[error("the command is a dry run")]
-    DryRun,
-    #[error("the upstream connection failed: {0}")]
-    Stream(StreamError),
-    /// An internal command could not be encoded, or its reply not decoded.
-    #[error("the upstream sent an invalid message: {0}")]
-    Wire(#[from] WireError),
-}
-
-impl From<StreamError> for LinkError {
-    fn from(error: StreamError) -> Self {
-        match error {
-            // rustls reports a missing `close_notify` as `UnexpectedEof`. Without TLS this error does
-            // not occur.
-            StreamError::Io(error) if error.kind() == ErrorKind::UnexpectedEof => Self::BrokenOff,
-            error => Self::Stream(error),
-        }
-    }
-}
 
 #[derive(Debug)]
 pub(super) struct UpstreamConnection {
@@ -94,7 +54,7 @@ pub(super) struct UpstreamConnection {
     fence: Option<UuidFence>,
 }
 
-/// The session and number of an internal transaction, or of an internal retryable write.
+/// The session and number of an internal transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SessionNumber {
     pub(super) session: u128,

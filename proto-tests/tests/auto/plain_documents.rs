@@ -34,7 +34,7 @@ const RANDOM: [&str; 8] = [
     "$indexStats",
 ];
 /// Fields of a reply that two equal commands do not have in common.
-const OF_TIME: [&str; 4] = ["$clusterTime", "operationTime", "opTime", "electionId"];
+pub(super) const OF_TIME: [&str; 4] = ["$clusterTime", "operationTime", "opTime", "electionId"];
 /// The first seconds of values that mongod generates.
 const NOW: u32 = 1_750_000_000;
 

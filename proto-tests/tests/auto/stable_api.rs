@@ -7,6 +7,7 @@ use proto_tests::mongod;
 
 use super::commands::{code, waits_for};
 use super::fixture::{COLLECTION, Fixture, item};
+use super::plain_documents::OF_TIME;
 
 /// So many documents that mongod does not change all of them within a time limit of the proxy.
 const MANY: i32 = 100_000;
@@ -55,7 +56,7 @@ fn a_slow_write_is_executed_once() -> Result<()> {
 
 /// A reply without fields that depend on the time.
 fn comparable(mut reply: Document) -> Document {
-    for field in ["opTime", "electionId", "operationTime", "$clusterTime"] {
+    for field in OF_TIME {
         reply.remove(field);
     }
     reply

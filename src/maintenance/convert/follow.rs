@@ -133,6 +133,11 @@ impl Conversion<'_> {
         Ok(self.take(batch).await)
     }
 
+    /// Whether all changes up to a time were read.
+    fn has_read(&self, progress: Progress, until: Option<Timestamp>) -> bool {
+        progress == Progress::NoneLeft || (until.is_some() && self.last > until)
+    }
+
     /// Adds changes to those that are not applied yet.
     async fn take(&mut self, batch: ChangeBatch) -> Progress {
         self.last = batch.last.or(self.last);
@@ -153,7 +158,7 @@ impl Conversion<'_> {
             let batch = changes.next(now).await?;
             self.end_with(&batch).await?;
             let progress = self.take(batch).await;
-            if progress == Progress::NoneLeft || self.is_renamed || (now.is_some() && self.last > now) {
+            if self.has_read(progress, now) {
                 break;
             }
         }
@@ -194,7 +199,8 @@ impl Conversion<'_> {
         let now = changes::cluster_time(self.client).await?;
         let mut refused_since = None;
         loop {
-            let is_done = self.follow(now, deadline).await? == Progress::NoneLeft || (now.is_some() && self.last > now);
+            let progress = self.follow(now, deadline).await?;
+            let is_done = self.has_read(progress, now);
             if is_done {
                 self.apply_pending(deadline).await?;
             }

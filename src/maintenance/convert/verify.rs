@@ -153,14 +153,13 @@ impl Conversion<'_> {
 
     /// Adds the documents that the copy does not have.
     async fn find_missing(&mut self, fingerprints: &Fingerprints, missing: &mut Ids) -> Result<(), Halt> {
-        let not_found = fingerprints.not_found();
-        if not_found.is_empty() {
+        if fingerprints.is_empty() {
             return Ok(());
         }
         let mut documents = self.mirror.source.scan_ids().await?;
         let mut batch = self.begin_batch();
         while let Some(document) = documents.try_next().await? {
-            if not_found.contains(&document) {
+            if fingerprints.contains(&document) {
                 missing.add_of(&document);
             }
             self.end_batch_if_full(&mut batch, fingerprints.compared()).await?;

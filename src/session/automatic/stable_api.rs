@@ -2,15 +2,16 @@
 //! in a form without effect. Then the write is executed without the option. In a transaction all commands
 //! have the same API parameters, so a write in a transaction keeps the option.
 
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
-use bson::rawdoc;
+use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf};
 
 use super::merged_write::{batch_of, statements_field, write_errors};
 use crate::command::arguments::{is_generic, with_replaced};
-use crate::command::document::{array_of, as_whole_number, get, put, single};
+use crate::command::document::{as_whole_number, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::header::CommandHeader;
 use crate::command::registry::Command;
+use crate::command::write_reply::WriteReply;
+use crate::pattern::bucket::insert::no_statement;
 use crate::session::error::RunError;
 use crate::session::fence::is_strict;
 use crate::session::upstream_connection::{LinkError, UpstreamConnection, UpstreamRequest};
@@ -76,7 +77,7 @@ pub(in crate::session) async fn refusal(
         Some(Failed::Statement(index, error)) => {
             let executes_none = index == 0 && (check.is_ordered || check.statements.len() == 1);
             if executes_none {
-                return Ok(Some(failed(head.command, &error)));
+                return Ok(Some(failed(head, &error)));
             }
             let message = format!(
                 "no statement was executed, because `apiStrict` does not allow statement {index}: {}",
@@ -168,25 +169,21 @@ fn first_error(reply: &RawDocument, code: ErrorCode) -> Option<Failed> {
 }
 
 /// The reply to a write whose first statement failed, so that none was executed.
-fn failed(command: Command, error: &WriteError) -> RawDocumentBuf {
-    let mut reply = single("n", 0);
-    if command == Command::Update {
-        put(&mut reply, "nModified", 0);
-    }
-    put(&mut reply, "writeErrors", array_of(&[error.to_document(0)]));
-    put(&mut reply, "ok", 1.0);
-    reply
+fn failed(head: &CommandHeader<'_>, error: &WriteError) -> RawDocumentBuf {
+    let mut reply = match head.command {
+        Command::Update => WriteReply::of_update(),
+        _ => WriteReply::default(),
+    };
+    reply.fail(0, error);
+    reply.into_document(head)
 }
 
 /// The same statement, which no document satisfies and which inserts none. mongod examines no key of the
 /// index on `_id` for it.
 fn on_no_document(statement: &RawDocument, query: &str) -> RawDocumentBuf {
-    let nothing = rawdoc! { "$and": [{ "_id": { "$gt": 1 } }, { "_id": { "$lt": 0 } }] };
-    let mut conditions = RawArrayBuf::new();
-    conditions.push(nothing);
-    if let Some(own) = get(statement, query).and_then(RawBsonRef::as_document) {
-        conditions.push(own.to_owned());
-    }
+    let nothing = no_statement();
+    let own = get(statement, query).filter(|own| own.as_document().is_some());
+    let conditions: RawArrayBuf = get(&nothing, "q").into_iter().chain(own).collect();
     let mut changed = with_replaced(statement, &[(query, None), ("upsert", None)]);
     put(&mut changed, query, single("$and", &conditions));
     changed
@@ -194,6 +191,8 @@ fn on_no_document(statement: &RawDocument, query: &str) -> RawDocumentBuf {
 
 #[cfg(test)]
 mod tests {
+    use bson::rawdoc;
+
     use super::*;
     use crate::wire::{OpMsg, OpMsgFlags};
 
@@ -209,7 +208,7 @@ mod tests {
             "apiStrict": true, "$db": "d"
         };
         let update = check(&body);
-        let nothing = rawdoc! { "$and": [{ "_id": { "$gt": 1 } }, { "_id": { "$lt": 0 } }] };
+        let nothing = rawdoc! { "_id": { "$in": [] } };
         let expected = rawdoc! { "u": { "$set": { "b": 1 } }, "q": { "$and": [nothing.clone(), { "a": 1 }] } };
         assert_eq!(update.statements, [expected]);
         assert_eq!(

@@ -1,6 +1,6 @@
 //! The documents of one collection as hashes, to be found in the other one.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use bson::raw::RawDocument;
 
@@ -87,27 +87,18 @@ impl Fingerprints {
         }
     }
 
-    /// The documents that were not found.
-    pub(super) fn not_found(&self) -> NotFound {
-        NotFound(self.left.keys().copied().collect())
+    /// Whether the other collection has all documents of this pass.
+    pub(super) fn is_empty(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    /// Whether the other collection does not have this document.
+    pub(super) fn contains(&self, document: &RawDocument) -> bool {
+        self.left.contains_key(&id_hash(document))
     }
 
     fn is_of_pass(&self, id: u64) -> bool {
         id % self.passes == self.pass
-    }
-}
-
-/// Documents that the other collection does not have, as the hashes of their `_id`s.
-#[derive(Debug)]
-pub(super) struct NotFound(HashSet<u64>);
-
-impl NotFound {
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(super) fn contains(&self, document: &RawDocument) -> bool {
-        self.0.contains(&id_hash(document))
     }
 }
 
@@ -136,10 +127,9 @@ mod tests {
         assert!(fingerprints.take(&rawdoc! { "x": 0, "_id": 1.0 }) != fingerprints.take(&rawdoc! { "x": 0, "_id": 2 }));
         assert!(!fingerprints.take(&document(3, 1)));
         assert!(!fingerprints.take(&document(7, 0)));
-        let not_found = fingerprints.not_found();
-        assert!(not_found.contains(&document(4, 9)) && !not_found.contains(&document(3, 0)));
+        assert!(fingerprints.contains(&document(4, 9)) && !fingerprints.contains(&document(3, 0)));
         fingerprints.remove([value_identity(bson::raw::RawBsonRef::Int64(4))].iter());
-        assert!(fingerprints.not_found().is_empty());
+        assert!(fingerprints.is_empty());
     }
 
     #[test]
@@ -156,7 +146,7 @@ mod tests {
                 assert!(fingerprints.take(&document(id, 0)));
             }
             taken += before;
-            assert!(fingerprints.not_found().is_empty());
+            assert!(fingerprints.is_empty());
             if fingerprints.is_last_pass() {
                 break;
             }
