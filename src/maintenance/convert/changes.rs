@@ -123,6 +123,7 @@ fn lost_or_failed(error: Error) -> Halt {
     if !has_lost(&error) {
         return error.into();
     }
-    let words = "the oplog no longer contains the changes that applications have made meanwhile: increase it                  (`replSetResizeOplog`), and run again";
+    let words = "the oplog no longer contains the changes that applications have made meanwhile: increase it (`replSetResizeOplog`), and \
+                 run again";
     Halt::Words(words.to_owned())
 }

@@ -147,12 +147,24 @@ impl Conversion<'_> {
         batch.progress
     }
 
-    /// Reads changes while documents are copied, so that the oplog does not lose them. They are applied after
-    /// the copy: a document that was read for it may be deleted before it is written.
+    /// Reads changes while documents are copied, so that the oplog does not lose them. Holds writers if they
+    /// are faster. The changes are applied after the copy: a document that was read for it may be deleted
+    /// before it is written.
     pub(super) async fn collect_if_due(&mut self) -> Result<(), Halt> {
         if self.applied.elapsed() < APPLY_EVERY {
             return Ok(());
         }
+        while !self.collect_within(self.patience()).await? {
+            Box::pin(self.hold()).await?;
+        }
+        // All documents are compared after the copy.
+        self.touched = Ids::default();
+        self.applied = Instant::now();
+        Ok(())
+    }
+
+    /// Reads all changes that exist now. Returns whether all were read in time.
+    pub(super) async fn collect_within(&mut self, deadline: Deadline) -> Result<bool, Halt> {
         let now = changes::cluster_time(self.client).await?;
         while let Some(changes) = self.changes.as_mut().filter(|_| self.pending.len() < MAX_COLLECTED) {
             let batch = changes.next(now).await?;
@@ -161,11 +173,11 @@ impl Conversion<'_> {
             if self.has_read(progress, now) {
                 break;
             }
+            if deadline.is_over() {
+                return Ok(false);
+            }
         }
-        // All documents are compared after the copy.
-        self.touched = Ids::default();
-        self.applied = Instant::now();
-        Ok(())
+        Ok(true)
     }
 
     /// Applies pending changes.

@@ -12,16 +12,23 @@ use crate::maintenance::upstream::description;
 const MAX_WAIT: Duration = Duration::from_millis(350);
 
 impl<'a> Conversion<'a> {
-    /// Applies changes while writers wait.
+    /// Applies changes while writers wait. While documents are copied, only reads them.
     pub(super) async fn hold(&mut self) -> Result<(), Halt> {
-        let frozen = self.fence(Phase::Holding).await?;
+        let is_copying = self.record.phase == Phase::Copying;
+        let (held, then) = if is_copying {
+            (Phase::HoldingCopying, Phase::Copying)
+        } else {
+            (Phase::Holding, Phase::Following)
+        };
+        let frozen = self.fence(held).await?;
         let deadline = self.longest_hold();
-        let applied = match frozen.freeze(self.stop).await {
+        let done = match frozen.freeze(self.stop).await {
+            Ok(()) if is_copying => self.collect_within(deadline).await,
             Ok(()) => self.catch_up_within(deadline).await,
             Err(halt) => Err(halt),
         };
-        self.release(&frozen).await?;
-        applied.map(drop)
+        self.release(&frozen, then).await?;
+        done.map(drop)
     }
 
     /// Records the phase, and prepares to freeze the collection.
@@ -30,16 +37,17 @@ impl<'a> Conversion<'a> {
         let Some(described) = description(&by.target.database, &by.target.collection).await? else {
             return Err(Halt::Words("another program dropped it".to_owned()));
         };
+        let before = self.record.phase;
         self.enter(phase).await?;
         let fenced = Frozen::fence(by, &described, self.stop).await;
         if fenced.is_err() {
-            self.enter(Phase::Following).await?;
+            self.enter(before).await?;
         }
         fenced
     }
 
-    /// Lets writers go on.
-    pub(super) async fn release(&mut self, frozen: &Frozen<'_>) -> Result<(), Halt> {
+    /// Lets writers go on. `then`: the phase that goes on.
+    pub(super) async fn release(&mut self, frozen: &Frozen<'_>, then: Phase) -> Result<(), Halt> {
         let begun = Instant::now();
         frozen.thaw().await?;
         self.last_thaw = begun.elapsed();
@@ -47,7 +55,7 @@ impl<'a> Conversion<'a> {
             self.say("writers are faster than their changes are applied: they are held for short times");
         }
         self.holds += 1;
-        self.enter(Phase::Following).await
+        self.enter(then).await
     }
 
     /// The time up to which changes may be applied if the collection is frozen now: the thaw will take as

@@ -18,6 +18,8 @@ pub(super) enum Phase {
     Copying,
     /// The copy contains everything, and changes are applied to it.
     Following,
+    /// The copy is filled, and writers are held while changes are read.
+    HoldingCopying,
     /// Writers are held while changes are applied.
     Holding,
     /// The collections may have been renamed.
@@ -26,15 +28,25 @@ pub(super) enum Phase {
     Done,
 }
 
-const PHASES: [(Phase, &str); 5] = [
+const PHASES: [(Phase, &str); 6] = [
     (Phase::Copying, "copying"),
     (Phase::Following, "following"),
+    (Phase::HoldingCopying, "holding while copying"),
     (Phase::Holding, "holding"),
     (Phase::Swapping, "swapping"),
     (Phase::Done, "done"),
 ];
 
 impl Phase {
+    /// The phase that goes on after writers were held. `None`: no writers are held in this one.
+    pub(super) fn after_holding(self) -> Option<Self> {
+        match self {
+            Self::HoldingCopying => Some(Self::Copying),
+            Self::Holding => Some(Self::Following),
+            _ => None,
+        }
+    }
+
     fn text(self) -> &'static str {
         PHASES
             .iter()
@@ -183,7 +195,7 @@ impl Record {
                 );
                 Finding::note(namespace, text)
             }
-            Phase::Holding | Phase::Swapping => {
+            Phase::HoldingCopying | Phase::Holding | Phase::Swapping => {
                 let text = format!(
                     "{direction} holds writers or swaps the collections, or was stopped meanwhile: commands may wait or fail until `mongoshape convert` runs \
                      again"

@@ -35,8 +35,11 @@ impl Subject {
     /// Whether a killed run has held writers, or has begun to swap. A late command may have overwritten its
     /// record.
     pub(super) async fn may_be_frozen(&self, record: &Record) -> Result<bool, Halt> {
-        if record.is_done() || matches!(record.phase, Phase::Holding | Phase::Swapping) {
-            return Ok(!record.is_done());
+        if record.is_done() {
+            return Ok(false);
+        }
+        if record.phase == Phase::Swapping || record.phase.after_holding().is_some() {
+            return Ok(true);
         }
         Ok(uuid_named(&self.database, &self.collection).await?.as_ref() != Some(&record.source))
     }

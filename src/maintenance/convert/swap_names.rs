@@ -52,7 +52,7 @@ impl Conversion<'_> {
             Ok(Swapped::Yes) => {}
             Ok(Swapped::TooManyChanges) => {
                 placeholder::clear(by, &kept_name(&by.target.collection)).await?;
-                self.release(&frozen).await?;
+                self.release(&frozen, Phase::Following).await?;
                 return Ok(Swapped::TooManyChanges);
             }
             Err(halt) => {
@@ -307,10 +307,13 @@ pub(super) async fn recover(by: Freezing<'_>, mut record: Record, stop: &Cancell
         must_be_swapped(by, &record).await?;
         record.phase = Phase::Done;
     } else {
-        let is_held = record.phase == Phase::Holding && !has_begun(by, &record.source).await?;
+        let goes_on = match record.phase.after_holding() {
+            Some(phase) if !has_begun(by, &record.source).await? => Some(phase),
+            _ => None,
+        };
         give_name_back(by, &record.source).await?;
-        if is_held {
-            record.phase = Phase::Following;
+        if let Some(phase) = goes_on {
+            record.phase = phase;
         } else {
             drop_copy(by, &record).await?;
             record.phase = Phase::Copying;
