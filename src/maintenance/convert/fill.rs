@@ -36,12 +36,13 @@ impl Conversion<'_> {
             if is_last || batch.len() >= most || bytes >= MAX_BYTES {
                 let begun = Instant::now();
                 self.fill_batch(&batch, is_empty).await?;
+                let took = begun.elapsed();
                 self.advance(read).await;
                 if is_last {
                     break;
                 }
                 self.collect_if_due().await?;
-                self.pace(batch.len(), begun.elapsed()).await?;
+                self.pace(batch.len(), took).await?;
                 batch.clear();
                 bytes = 0;
             }
