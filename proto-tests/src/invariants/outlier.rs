@@ -163,12 +163,24 @@ fn check_page(page: &RawDocument, shape: &Outlier, broken: &mut Vec<String>) {
     }
 }
 
+/// Whether values are the same. NaN is not equal to itself.
+fn is_same(one: Option<RawBsonRef<'_>>, other: Option<RawBsonRef<'_>>) -> bool {
+    match (one, other) {
+        (Some(RawBsonRef::Double(one)), Some(RawBsonRef::Double(other))) => one.to_bits() == other.to_bits(),
+        (one, other) => one == other,
+    }
+}
+
 /// How the pages of a base document follow each other; the elements in them.
 fn check_order(base: &RawDocument, pages: &[&RawDocument], shape: &Outlier, broken: &mut Vec<String>) -> usize {
     let mut end = 0;
     for page in pages {
-        if value(page, &shape.reference) != value(base, "_id") {
-            broken.push(format!("page {}: it refers to another document", name(page)));
+        let (reference, id) = (value(page, &shape.reference), value(base, "_id"));
+        if !is_same(reference, id) {
+            broken.push(format!(
+                "page {}: it refers to {reference:?}, not to {id:?}",
+                name(page)
+            ));
         }
         if whole(control(page, "from")) != i64::try_from(end).ok() {
             broken.push(format!("page {}: {end} elements are before it", name(page)));
