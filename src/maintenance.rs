@@ -12,6 +12,7 @@ pub(crate) mod expiry;
 pub(crate) mod finding;
 mod inspect;
 mod misspelt;
+mod outlier_documents;
 mod privileges;
 pub(crate) mod setup;
 pub(crate) mod shape_fit;

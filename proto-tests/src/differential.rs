@@ -22,6 +22,7 @@ mod changes;
 mod command_names;
 pub mod compare;
 mod contents;
+mod conversions;
 pub mod coverage;
 mod expressions;
 mod filter;

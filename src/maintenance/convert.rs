@@ -14,6 +14,7 @@ mod hold;
 mod ids;
 mod layout;
 mod mirror;
+mod outlier;
 mod pace;
 mod preflight;
 mod prepare;

@@ -88,6 +88,32 @@ struct SetupRun<'a> {
     stop: CancellationToken,
 }
 
+/// The split of long arrays of one collection, as a part of `convert`.
+pub(crate) struct OutlierSplit<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) config: &'a Config,
+    pub(crate) missing: MissingFields,
+    pub(crate) stop: &'a CancellationToken,
+}
+
+impl OutlierSplit<'_> {
+    /// Creates the indexes of the extras, and splits long arrays.
+    pub(crate) async fn run(&self, target: &ShapedCollection, findings: &mut Findings) -> Result<(), Error> {
+        let run = SetupRun {
+            config: self.config,
+            options: SetupOptions {
+                long: LongArrays::Split,
+                plain: PlainDocuments::AsTheyAre,
+                missing: self.missing,
+                namespace: None,
+            },
+            privileges: Privileges::of(self.client).await?,
+            stop: self.stop.clone(),
+        };
+        run.set_up(target, findings).await
+    }
+}
+
 async fn set_up_through(client: &Client, config: &Config, options: SetupOptions<'_>) -> anyhow::Result<Findings> {
     let stop = stopped_by_signals()?;
     let mut findings = Findings::default();

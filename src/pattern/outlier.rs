@@ -6,12 +6,14 @@
 
 pub mod classify;
 pub mod index;
+pub mod join;
 pub mod layout;
 pub mod orphans;
 pub mod page;
 pub mod pipeline;
 pub mod reassemble;
 pub mod resplit;
+pub mod split_fence;
 pub mod statement;
 pub mod unsupported_index;
 

@@ -26,6 +26,7 @@ mod route;
 pub(super) mod scratch_collection;
 mod server_side_eval;
 mod spill;
+mod split_fence;
 mod statements;
 mod unmanaged;
 mod update;

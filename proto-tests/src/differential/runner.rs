@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use bson::doc;
 
+use super::conversions::Conversions;
 use super::coverage::Coverage;
 use super::operation::{Family, Operation, Outcome, WRITING};
 use super::sides::{ANOTHER, COLLECTION};
@@ -126,7 +127,20 @@ impl Run {
     /// # Errors
     /// The first disagreement, with the seed and step that repeat it.
     pub fn against(&self, mongod: &Mongod) -> Result<Report> {
-        self.against_with(mongod, 0)
+        self.against_with(mongod, Existing::default())
+    }
+
+    /// The same while the outlier collection is converted to plain documents and back, after each so many
+    /// operations.
+    ///
+    /// # Errors
+    /// As above, and that a conversion fails.
+    pub fn against_converted(&self, mongod: &Mongod, every: u32) -> Result<Report> {
+        let existing = Existing {
+            conversions_every: Some(every),
+            ..Existing::default()
+        };
+        self.against_with(mongod, existing)
     }
 
     /// The same where so many documents are there before, plain ones, and are packed.
@@ -134,10 +148,14 @@ impl Run {
     /// # Errors
     /// As above, and that they are not packed.
     pub fn against_packed(&self, mongod: &Mongod, documents: u32) -> Result<Report> {
-        self.against_with(mongod, documents)
+        let existing = Existing {
+            packed: documents,
+            ..Existing::default()
+        };
+        self.against_with(mongod, existing)
     }
 
-    fn against_with(&self, mongod: &Mongod, packed: u32) -> Result<Report> {
+    fn against_with(&self, mongod: &Mongod, existing: Existing) -> Result<Report> {
         let tables = [COLLECTION, ANOTHER].map(|collection| {
             let namespace = format!("*.{collection}");
             match &self.outlier {
@@ -165,21 +183,26 @@ impl Run {
             let again = || format!("to see it again: {SEED}={seed}, and this test's name");
             let mut sides = self.open(mongod, &proxies, seed)?;
             let mut generator = self.generator(seed, std::mem::take(&mut report.coverage));
-            if packed > 0 {
-                plain::pack(&mut sides, &mut generator, &proxies[0], packed).with_context(again)?;
+            if existing.packed > 0 {
+                plain::pack(&mut sides, &mut generator, &proxies[0], existing.packed).with_context(again)?;
             }
             let mut past = Past {
                 seed,
                 operations,
                 number: 0,
+                conversions: existing.conversions_every.map(|every| Conversions {
+                    proxy: &proxies[0],
+                    every,
+                    is_joined: false,
+                }),
             };
             while let Err(error) = self.go_on(&mut generator, &mut past, &mut sides, &mut report) {
-                if !is_collecting() || packed > 0 {
+                if !is_collecting() || existing.packed > 0 {
                     return Err(error);
                 }
                 report.disagreements.push(format!("{error:#}"));
                 report.refused(std::mem::take(&mut sides.refusals));
-                if check(&mut sides, &generator).is_err() {
+                if check(&mut sides, &generator, &past).is_err() {
                     let stored = contents::of_plain(&mut sides).with_context(|| format!("behind {error:#}"))?;
                     sides = self.open(mongod, &proxies, seed)?;
                     contents::store(&mut sides, &stored)?;
@@ -241,7 +264,13 @@ impl Run {
     }
 
     /// Goes on with a seed from where it is, until both sides disagree.
-    fn go_on(&self, generator: &mut Generator, past: &mut Past, sides: &mut Sides, report: &mut Report) -> Result<()> {
+    fn go_on(
+        &self,
+        generator: &mut Generator,
+        past: &mut Past<'_>,
+        sides: &mut Sides,
+        report: &mut Report,
+    ) -> Result<()> {
         while past.number < past.operations {
             past.number += 1;
             let (family, operation) = self.next(generator);
@@ -262,9 +291,14 @@ impl Run {
                 sides.both(&doc! { "create": COLLECTION })?;
             }
             if is_collecting() || past.number.is_multiple_of(STEPS_BETWEEN_CHECKS) || past.number == past.operations {
-                check(sides, generator)
+                check(sides, generator, past)
                     .with_context(|| format!("after {operation:?}"))
                     .with_context(again)?;
+            }
+            if let Some(conversions) = &mut past.conversions {
+                conversions
+                    .convert_if_due(past.number, sides)
+                    .with_context(|| format!("after {operation:?}"))?;
             }
         }
         contents::of_each_key(sides, generator)
@@ -274,12 +308,22 @@ impl Run {
     }
 }
 
+/// What there is before and beside the operations.
+#[derive(Clone, Copy, Default)]
+struct Existing {
+    /// Plain documents that are packed before the first operation.
+    packed: u32,
+    /// Operations between two conversions.
+    conversions_every: Option<u32>,
+}
+
 /// How far a seed has come.
 #[derive(Debug)]
-struct Past {
+struct Past<'a> {
     seed: u64,
     operations: u32,
     number: u32,
+    conversions: Option<Conversions<'a>>,
 }
 
 /// Whether disagreements are listed, instead of ending the run at the first.
@@ -288,10 +332,14 @@ pub fn is_collecting() -> bool {
     std::env::var(MEASURE).is_ok_and(|measure| measure == "collect")
 }
 
-fn check(sides: &mut Sides, generator: &Generator) -> Result<()> {
+fn check(sides: &mut Sides, generator: &Generator, past: &Past<'_>) -> Result<()> {
     let (connection, database) = (sides.stored.routes.any(), &sides.stored.database);
     match &generator.outlier {
-        Some(outlier) => invariants::outlier::check(connection, database, COLLECTION, outlier)?,
+        Some(outlier) => {
+            let conversions = past.conversions.as_ref();
+            let stored = conversions.map_or_else(|| outlier.clone(), |conversions| conversions.stored(outlier));
+            invariants::outlier::check(connection, database, COLLECTION, &stored)?;
+        }
         None => invariants::check(connection, database, COLLECTION, &generator.shape)?,
     }
     contents::all(sides, generator).map(|_| ())

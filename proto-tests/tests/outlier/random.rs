@@ -5,18 +5,19 @@
 
 use anyhow::Result;
 use proto_tests::differential::operation::{OUTLIERS, OUTLIERS_IN_SESSIONS};
-use proto_tests::differential::{Coverage, Outcome, Run};
+use proto_tests::differential::{Coverage, Outcome, Report, Run};
 use proto_tests::{Mongod, Outlier, Shape, mongod};
 
-#[expect(
-    clippy::print_stderr,
-    reason = "the test's own output, which the test runner captures"
-)]
 fn check(outlier: Outlier, seeds: impl IntoIterator<Item = u64>, upstream: &Mongod) -> Result<()> {
+    judge(&run(outlier, seeds, upstream).against(upstream)?);
+    Ok(())
+}
+
+fn run(outlier: Outlier, seeds: impl IntoIterator<Item = u64>, upstream: &Mongod) -> Run {
     let is_full =
         std::env::var("MONGOSHAPE_DIFFERENTIAL").is_ok_and(|measure| measure == "full" || measure == "collect");
     let in_sessions = upstream.is_replica_set();
-    let run = Run {
+    Run {
         shape: Shape {
             time: Some("date".to_owned()),
             ..Shape::new(&["k"])
@@ -27,8 +28,14 @@ fn check(outlier: Outlier, seeds: impl IntoIterator<Item = u64>, upstream: &Mong
         moves: in_sessions,
         families: if in_sessions { OUTLIERS_IN_SESSIONS } else { OUTLIERS },
         coverage: Coverage::default(),
-    };
-    let report = run.against(upstream)?;
+    }
+}
+
+#[expect(
+    clippy::print_stderr,
+    reason = "the test's own output, which the test runner captures"
+)]
+fn judge(report: &Report) {
     eprintln!("{report}");
     assert!(report.disagreements.is_empty(), "there are disagreements");
     if std::env::var_os("MONGOSHAPE_OPERATIONS").is_none() {
@@ -38,7 +45,6 @@ fn check(outlier: Outlier, seeds: impl IntoIterator<Item = u64>, upstream: &Mong
         );
         assert!(report.refused_writes() < 150, "many writes were refused: {report}");
     }
-    Ok(())
 }
 
 #[test]
@@ -59,4 +65,22 @@ fn random_operations_with_a_threshold_of_50() -> Result<()> {
 #[test]
 fn random_operations_with_a_threshold_of_50_in_sessions() -> Result<()> {
     check(Outlier::new("tags", (50, 60)), 531..=535, mongod::shared_replica_set())
+}
+
+/// Conversions to plain documents and back: proxies split no document in between.
+#[test]
+fn random_operations_between_conversions() -> Result<()> {
+    check_converted(541..=545, mongod::shared())
+}
+
+#[test]
+fn random_operations_between_conversions_in_sessions() -> Result<()> {
+    check_converted(551..=555, mongod::shared_replica_set())
+}
+
+fn check_converted(seeds: impl IntoIterator<Item = u64>, upstream: &Mongod) -> Result<()> {
+    let run = run(Outlier::new("tags", (5, 7)), seeds, upstream);
+    let every = run.operations / 6;
+    judge(&run.against_converted(upstream, every)?);
+    Ok(())
 }

@@ -16,18 +16,22 @@ use crate::maintenance::inspect::SCAN_TIMEOUT;
 use crate::maintenance::upstream::{ShapedCollection, description, indexes_of};
 use crate::pattern::outlier::index::specs;
 use crate::pattern::outlier::layout::DocumentState;
-use crate::pattern::outlier::{orphans, resplit};
+use crate::pattern::outlier::{orphans, resplit, split_fence};
 use crate::pattern::shapes::OutlierShape;
 use crate::pattern::unwound;
 
 /// A cursor of extras.
 pub(crate) type ExtrasScan = Cursor<RawDocumentBuf>;
 
+/// The state of a fenced collection.
+const FENCED: &str = "contains plain documents, or is converted to them: `mongoshape convert --to plain` continues, `--back` splits \
+                      long arrays again, and `--finish` ends it";
+
 /// Maximum number of documents to inspect one by one. Findings count no more than these.
 const MOST: usize = 10_000;
 
 /// The findings for one collection, at least one.
-pub(super) async fn check(target: &ShapedCollection, shape: &OutlierShape) -> Result<Vec<Finding>, Error> {
+pub(crate) async fn check(target: &ShapedCollection, shape: &OutlierShape) -> Result<Vec<Finding>, Error> {
     let namespace = target.namespace();
     let described = description(&target.database, &target.collection).await?;
     let mut findings = unfit(target, described.as_ref());
@@ -38,7 +42,12 @@ pub(super) async fn check(target: &ShapedCollection, shape: &OutlierShape) -> Re
     if findings.iter().any(Finding::is_error) {
         return Ok(findings);
     }
-    let documents = InvalidDocuments::look(target, shape).await?;
+    let is_fenced = described.is_some_and(|described| is_fenced(shape, &described));
+    findings.extend(is_fenced.then(|| Finding::note(&namespace, FENCED)));
+    let mut documents = InvalidDocuments::look(target, shape).await?;
+    if is_fenced {
+        documents.overlong = 0;
+    }
     findings.extend(documents.findings(&namespace));
     findings.extend(missing_pages(target, shape).await?);
     let mut left_over = Vec::new();
@@ -80,6 +89,13 @@ pub(super) async fn check(target: &ShapedCollection, shape: &OutlierShape) -> Re
         ));
     }
     Ok(findings)
+}
+
+/// Whether mongod refuses that documents become outliers.
+pub(crate) fn is_fenced(shape: &OutlierShape, described: &Document) -> bool {
+    let options = described.get_document("options").ok();
+    let options = options.and_then(|options| RawDocumentBuf::try_from(options).ok());
+    options.is_some_and(|options| split_fence::is_fenced(shape, &options))
 }
 
 /// Findings if the collection does not exist, or has a kind or options that rule out extras.

@@ -8,6 +8,7 @@ use super::definition::Start;
 use super::ids::Ids;
 use super::layout::{Layout, PagesOf};
 use super::mirror::Mirror;
+use super::outlier::OutlierConversion;
 use super::pace::throttle::Throttle;
 use super::preflight::Preflight;
 use super::progress::observer::RunObserver;
@@ -28,6 +29,19 @@ impl Request<'_> {
     /// Executes the task, and prints the result.
     pub(super) async fn execute(self, findings: &mut Findings) -> Result<(), Halt> {
         let subject = self.subject().await?;
+        let outliers = subject
+            .configured
+            .as_ref()
+            .and_then(|target| Some((target, target.outlier()?)));
+        if let Some((target, shape)) = outliers {
+            let conversion = OutlierConversion {
+                request: self,
+                target,
+                shape,
+                is_replicated: subject.is_replicated,
+            };
+            return conversion.execute(findings).await;
+        }
         let record = Record::read(&subject.database, &subject.collection).await?;
         let record = match record {
             Some(record) if self.may_write() && subject.may_be_frozen(&record).await? => {
@@ -56,16 +70,12 @@ impl Request<'_> {
         let database = self.client.database(namespace.database);
         let collection = namespace.collection.to_owned();
         let shape = self.config.shapes.lookup(namespace).cloned();
-        if matches!(shape.as_deref(), Some(Shape::Outlier(_))) {
-            return Err(words(
-                "outlier collections are not supported; see `mongoshape setup --split`",
-            ));
-        }
+        let is_in_place = matches!(shape.as_deref(), Some(Shape::Outlier(_)));
         let hello = self.client.database("admin").run_command(doc! { "hello": 1 }).await?;
         let is_replicated = hello.contains_key("setName");
         let copies =
             !self.options.is_dry_run && !matches!(self.options.task, ConvertTask::Verify | ConvertTask::Finish);
-        if copies && !is_replicated && !self.options.is_offline {
+        if copies && !is_in_place && !is_replicated && !self.options.is_offline {
             let text = "a standalone server has no change streams; stop all programs that write, and use --offline";
             return Err(words(text));
         }

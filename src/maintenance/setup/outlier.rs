@@ -3,28 +3,23 @@
 
 use std::time::SystemTime;
 
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
-use bson::{Document, doc};
+use bson::doc;
+use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
 use futures_util::TryStreamExt;
 use mongodb::error::Error;
 
 use super::{LongArrays, SetupRun, split};
 use crate::command::document::{array_of, get, single};
-use crate::maintenance::check::outlier::{self as check, ExtrasScan};
+use crate::maintenance::check::outlier as check;
 use crate::maintenance::finding::{Finding, Findings};
 use crate::maintenance::inspect::{FieldCensus, sample};
 use crate::maintenance::misspelt;
+use crate::maintenance::outlier_documents::{MAX_ATTEMPTS, base, delete, insert, update};
 use crate::maintenance::upstream::{ShapedCollection, as_integer, description};
 use crate::pattern::outlier::layout::DocumentState;
 use crate::pattern::outlier::page::{ExtrasPage, moving, of_generation, removal};
-use crate::pattern::outlier::statement::{has_empty_timestamp, upserting};
 use crate::pattern::outlier::{index, layout, orphans, resplit};
 use crate::pattern::shapes::OutlierShape;
-
-/// The most races with other writers that one change may lose.
-pub(super) const MAX_ATTEMPTS: u32 = 100;
-/// The server's code if another writer has begun the same page: `DuplicateKey`.
-const PAGE_TAKEN: i64 = 11000;
 
 /// One collection, in a run of `setup`.
 pub(super) struct OutlierSetup<'a> {
@@ -41,6 +36,11 @@ impl OutlierSetup<'_> {
         let mut unfit = check::unfit(target, described.as_ref());
         unfit.extend(check::index_findings(target, shape).await?);
         let is_unfit = |unfit: &[Finding]| unfit.iter().any(Finding::is_error);
+        let splits = run.options.long == LongArrays::Split;
+        if splits && described.is_some_and(|described| check::is_fenced(shape, &described)) {
+            let text = "was converted to plain documents; run `mongoshape convert --back` to split long arrays";
+            unfit.push(Finding::error(target.namespace(), text));
+        }
         if !is_unfit(&unfit) {
             unfit = self.missing_fields().await?;
             unfit.extend(self.lacking_rights().await?);
@@ -55,7 +55,7 @@ impl OutlierSetup<'_> {
         findings.add(&Finding::fine(target.namespace(), said));
         let left_over = put_right(target, shape).await?;
         findings.extend(left_over.map(|text| Finding::fine(target.namespace(), text)));
-        if run.options.long == LongArrays::Split {
+        if splits {
             split::run(target, shape, &run.stop, findings).await?;
         }
         Ok(())
@@ -140,98 +140,6 @@ async fn remove_pages(target: &ShapedCollection, shape: &OutlierShape) -> Result
         }
     }
     Ok(removed)
-}
-
-/// Deletes extras. Returns their number.
-pub(super) async fn delete(
-    target: &ShapedCollection,
-    shape: &OutlierShape,
-    statement: &RawDocument,
-) -> Result<u64, Error> {
-    let mut command = single("delete", shape.extras_collection());
-    command.append(cstr!("deletes"), array_of(&[statement.to_owned()]));
-    let reply = target.database.run_raw_command(command).await?;
-    Ok(reply
-        .get("n")
-        .and_then(as_integer)
-        .and_then(|n| u64::try_from(n).ok())
-        .unwrap_or_default())
-}
-
-/// Executes one statement of an `update`. Returns the number of matched documents.
-pub(super) async fn update(target: &ShapedCollection, collection: &str, statement: &RawDocument) -> Result<i64, Error> {
-    let mut command = single("update", collection);
-    command.append(cstr!("updates"), array_of(&[statement.to_owned()]));
-    let reply = target.database.run_raw_command(command).await?;
-    refused(&reply)?;
-    Ok(reply.get("n").and_then(as_integer).unwrap_or_default())
-}
-
-/// Inserts pages. Returns whether none of them existed.
-pub(super) async fn insert(
-    target: &ShapedCollection,
-    shape: &OutlierShape,
-    pages: &[RawDocumentBuf],
-) -> Result<bool, Error> {
-    for page in pages {
-        let command = storing(shape, page);
-        let reply = target.database.run_raw_command(command).await?;
-        let code = first_error(&reply).and_then(|error| error.get("code").and_then(as_integer));
-        if code == Some(PAGE_TAKEN) {
-            return Ok(false);
-        }
-        refused(&reply)?;
-    }
-    Ok(true)
-}
-
-/// The command that stores a page. An insert replaces an empty timestamp in a top-level field, an
-/// upsert with a pipeline does not.
-fn storing(shape: &OutlierShape, page: &RawDocumentBuf) -> RawDocumentBuf {
-    if !has_empty_timestamp(page) {
-        let mut insert = single("insert", shape.extras_collection());
-        insert.append(cstr!("documents"), array_of(std::slice::from_ref(page)));
-        return insert;
-    }
-    let mut update = single("update", shape.extras_collection());
-    update.append(cstr!("updates"), array_of(&[upserting(page)]));
-    update
-}
-
-fn first_error(reply: &Document) -> Option<&Document> {
-    reply.get_array("writeErrors").ok()?.first()?.as_document()
-}
-
-fn refused(reply: &Document) -> Result<(), Error> {
-    match first_error(reply) {
-        Some(error) => Err(Error::custom(error.get_str("errmsg").unwrap_or_default().to_owned())),
-        None => Ok(()),
-    }
-}
-
-/// The stored document with that `_id`.
-pub(super) async fn base(target: &ShapedCollection, id: RawBsonRef<'_>) -> Result<Option<RawDocumentBuf>, Error> {
-    let mut find = single("find", target.collection.as_str());
-    find.append(cstr!("filter"), single("_id", single("$eq", id)));
-    find.append(cstr!("collation"), single("locale", "simple"));
-    let found = target.database.run_raw_cursor_command(find).await?;
-    found.with_type::<RawDocumentBuf>().try_next().await
-}
-
-/// The extras that match a filter, in the order of `sort`.
-pub(super) async fn extras(
-    target: &ShapedCollection,
-    shape: &OutlierShape,
-    filter: RawDocumentBuf,
-    sort: RawDocumentBuf,
-) -> Result<ExtrasScan, Error> {
-    let mut find = single("find", shape.extras_collection());
-    find.append(cstr!("filter"), filter);
-    if !sort.is_empty() {
-        find.append(cstr!("sort"), sort);
-    }
-    let found = target.database.run_raw_cursor_command(find).await?;
-    Ok(found.with_type())
 }
 
 /// Spills the tail of a document, as a push does. Returns whether it had a tail.

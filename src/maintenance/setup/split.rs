@@ -11,13 +11,13 @@ use futures_util::TryStreamExt;
 use mongodb::error::Error;
 use tokio_util::sync::CancellationToken;
 
-use super::outlier::{MAX_ATTEMPTS, base, delete, extras, insert, update};
 use crate::command::document::{array_of, get, single};
 use crate::command::value_text::id_text;
 use crate::maintenance::finding::{Finding, Findings};
+use crate::maintenance::outlier_documents::{MAX_ATTEMPTS, base, delete, extras, insert, update};
 use crate::maintenance::upstream::ShapedCollection;
-use crate::pattern::outlier::layout::{DocumentState, path};
-use crate::pattern::outlier::page::{of_generation, removal};
+use crate::pattern::outlier::layout::DocumentState;
+use crate::pattern::outlier::page::removal;
 use crate::pattern::outlier::resplit;
 use crate::pattern::outlier::statement::flagging;
 use crate::pattern::shapes::OutlierShape;
@@ -116,7 +116,7 @@ async fn regroup_one(
             return Ok(Done::Fits);
         };
         let state = DocumentState::of(shape, &stored);
-        let (filter, sort) = match &state {
+        match &state {
             DocumentState::Invalid => return Ok(Done::Misfit),
             DocumentState::Inline | DocumentState::Outlier(_) if !resplit::is_overlong(shape, &stored) => {
                 return Ok(Done::Fits);
@@ -127,10 +127,9 @@ async fn regroup_one(
                 }
                 continue;
             }
-            DocumentState::Outlier(before) => (of_generation(shape, id, before.generation), single(path::FROM, 1)),
-            DocumentState::Unmanaged => (resplit::by_hand(shape, id), RawDocumentBuf::new()),
-        };
-        let pages: Vec<RawDocumentBuf> = extras(target, shape, filter, sort).await?.try_collect().await?;
+            DocumentState::Outlier(_) | DocumentState::Unmanaged => {}
+        }
+        let pages = extras(target, shape, id, &state).await?.unwrap_or_default();
         let pages: Vec<&RawDocument> = pages.iter().map(RawDocumentBuf::as_ref).collect();
         let Some(elements) = resplit::elements(shape, &stored, &state, &pages) else {
             match state {

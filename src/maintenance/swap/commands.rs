@@ -85,6 +85,11 @@ impl Freezing<'_> {
         Ok(uuid.as_ref() == Some(by))
     }
 
+    /// Executes a `collMod`.
+    pub(crate) async fn modify(&self, command: RawDocumentBuf, stop: &CancellationToken) -> Result<(), Halt> {
+        self.run(&self.target.database, command, Some(stop)).await
+    }
+
     /// Sends a command, which must be safe to repeat, until it is answered.
     pub(super) async fn insist(&self, database: &Database, command: RawDocumentBuf) -> Result<(), Halt> {
         let begun = Instant::now();

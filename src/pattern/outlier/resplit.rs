@@ -75,16 +75,28 @@ pub fn elements<'a>(
     let threshold = usize::try_from(shape.threshold()).ok()?;
     let array = get(stored, shape.array())?.as_array()?;
     let mut elements: Vec<_> = array.into_iter().flatten().skip(threshold).collect();
+    elements.extend(beyond_base(shape, state, pages)?);
+    Some(elements)
+}
+
+/// The elements of a document's pages or of its hand-written extras. `None` if some are missing or not in an
+/// array, or the document has no extras.
+pub(super) fn beyond_base<'a>(
+    shape: &OutlierShape,
+    state: &DocumentState,
+    pages: &[&'a RawDocument],
+) -> Option<Vec<RawBsonRef<'a>>> {
     match state {
-        DocumentState::Outlier(extras) => elements.extend(counted(shape, extras.count, pages)?),
+        DocumentState::Outlier(extras) => counted(shape, extras.count, pages),
         DocumentState::Unmanaged => {
+            let mut elements = Vec::new();
             for page in pages {
                 elements.extend(get(page, shape.extras_array())?.as_array()?.into_iter().flatten());
             }
+            Some(elements)
         }
-        DocumentState::Inline | DocumentState::Invalid => return None,
+        DocumentState::Inline | DocumentState::Invalid => None,
     }
-    Some(elements)
 }
 
 /// The pages for elements of which the first `written` are on pages already.

@@ -11,6 +11,7 @@ use crate::command::reply::CursorReply;
 use crate::pattern::bucket::validator::options_of_application;
 use crate::pattern::bucket::{compact, conversion, items_view, pack};
 use crate::pattern::outlier::orphans::scratch_prefix;
+use crate::pattern::outlier::split_fence::without_fence;
 use crate::pattern::shapes::Shapes;
 use crate::session::error::RunError;
 use crate::session::upstream::UpstreamKind;
@@ -23,7 +24,11 @@ pub(super) fn may_reveal_own(shapes: &Shapes, database: &str, body: &RawDocument
         let names = vec![collection.to_owned(), items_view::name(collection)];
         [names, copies_of(collection)].concat()
     });
-    let mut ours = ours.chain(extras_in(shapes, database));
+    // It may have the split fence.
+    let outliers = shapes
+        .outliers_in(database)
+        .map(|shape| shape.namespace().collection().to_owned());
+    let mut ours = ours.chain(extras_in(shapes, database)).chain(outliers);
     let filter = get(body, "filter").and_then(RawBsonRef::as_document);
     match filter.and_then(|filter| get(filter, "name")) {
         // The query of drivers before they create a collection: only that name matters.
@@ -51,28 +56,29 @@ pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDo
     Ok(with_options_of_application(shapes, across.context.head.database, reply))
 }
 
-/// The reply with the validators of the application instead of those of pages.
+/// The reply with the validators of the application instead of those of pages, and without split fences.
 fn with_options_of_application(shapes: &Shapes, database: &str, reply: RawDocumentBuf) -> RawDocumentBuf {
     let Some(cursor) = CursorReply::parse(&reply) else {
         return reply;
     };
-    let is_bucket = |listed: &RawDocument| {
-        let name = get(listed, "name").and_then(RawBsonRef::as_str);
-        shapes
-            .buckets_in(database)
-            .any(|(collection, _)| name == Some(collection))
+    let of_application = |listed: &RawDocument| {
+        let name = get(listed, "name").and_then(RawBsonRef::as_str)?;
+        let options = get(listed, "options").and_then(RawBsonRef::as_document)?;
+        if shapes.buckets_in(database).any(|(collection, _)| name == collection) {
+            return Some(options_of_application(options));
+        }
+        let mut outliers = shapes.outliers_in(database);
+        let shape = outliers.find(|shape| shape.namespace().collection() == name)?;
+        Some(without_fence(shape, options))
     };
     let mut batch = RawArrayBuf::new();
     for listed in cursor.documents() {
-        match get(listed, "options").and_then(RawBsonRef::as_document) {
-            Some(options) if is_bucket(listed) => {
-                let options = options_of_application(options);
-                batch.push(with_replaced(
-                    listed,
-                    &[("options", Some(RawBsonRef::Document(&options)))],
-                ));
-            }
-            _ => batch.push(listed),
+        match of_application(listed) {
+            Some(options) => batch.push(with_replaced(
+                listed,
+                &[("options", Some(RawBsonRef::Document(&options)))],
+            )),
+            None => batch.push(listed),
         }
     }
     let cursor = get(&reply, "cursor").and_then(RawBsonRef::as_document);

@@ -4,6 +4,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::OutlierCommand;
 use crate::command::arguments::InheritedOptions;
+use crate::command::collection::VALIDATION;
 use crate::command::document::{as_flag, get, single};
 use crate::command::error::CommandError;
 use crate::command::reply::CursorReply;
@@ -33,6 +34,14 @@ pub(super) async fn create(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBu
 
 pub(super) async fn coll_mod(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     check_validator(run)?;
+    let names_validation = VALIDATION
+        .iter()
+        .any(|name| get(run.context.head.body(), name).is_some());
+    if names_validation && !run.may_split().await? {
+        let what =
+            "a change of the validator between a conversion to plain documents and `mongoshape convert --finish`";
+        return Err(run.unsupported(what).into());
+    }
     let index = get(run.context.head.body(), "index").and_then(RawBsonRef::as_document);
     if let Some(index) = index {
         let key = modified_key(run, index).await?;

@@ -19,11 +19,16 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
     let command = Insert::parse(run.context.head)?;
     run.context.is_retryable()?;
     check(run, &command.documents)?;
+    let are_long = command
+        .documents
+        .iter()
+        .any(|document| needs_pages(run.shape, document));
+    let may_split = are_long && run.may_split().await?;
     let mut bases = Vec::new();
     let mut pages = Vec::new();
     let mut written = Vec::new();
     for document in command.documents {
-        if !needs_pages(run.shape, document) {
+        if !may_split || !needs_pages(run.shape, document) {
             bases.push(document.to_owned());
             continue;
         }

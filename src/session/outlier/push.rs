@@ -11,7 +11,7 @@ use super::update::{At, OutlierUpdate};
 use crate::command::document::single;
 use crate::command::reply::succeeded;
 use crate::pattern::outlier::classify::Growth;
-use crate::pattern::outlier::statement::{self, flagging, into_tail, outlier, outlier_with_room};
+use crate::pattern::outlier::statement::{self, flagging, into_tail, outlier, outlier_with_room, typical};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
@@ -105,12 +105,27 @@ impl<'a> Push<'a> {
         };
         let generation = if let Some(extras) = run.extras_of(&stored)? {
             extras.generation
+        } else if !run.may_split().await? {
+            return self.to_inline(run).await;
         } else {
             let generation = ObjectId::new();
             self.make_outlier(run, generation).await?;
             generation
         };
         Ok(self.to_tail(run, generation).await?.map(At::done))
+    }
+
+    /// Pushes to a document that stays whole. `None`: it does not match the filter, or is an outlier now.
+    async fn to_inline(self, run: &mut OutlierCommand<'_>) -> Result<Option<At>, RunError> {
+        let element = self.statement.element(
+            &typical(run.shape, self.filter),
+            RawBsonRef::Document(self.operators),
+            false,
+            false,
+        );
+        let origin = WriteOrigin::Client(self.statement.id);
+        let result = run.write(run.namespace.collection, "update", &element, origin).await?;
+        Ok((result.n > 0 || result.error.is_some()).then(|| At::done(result)))
     }
 
     /// Makes a full document that matches the filter an outlier.

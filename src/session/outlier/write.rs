@@ -11,7 +11,7 @@ use crate::command::document::{array_of, get, put, single};
 use crate::command::find::Find;
 use crate::command::reply::CursorReply;
 use crate::pattern::outlier::classify::depends_on_array;
-use crate::pattern::outlier::layout::{Split, is_typical, split};
+use crate::pattern::outlier::layout::{Split, is_typical};
 use crate::pattern::outlier::pipeline;
 use crate::pattern::outlier::statement::replacing;
 use crate::pattern::unwound;
@@ -147,7 +147,7 @@ impl OutlierCommand<'_> {
         }
         let before = self.extras_of(stored)?;
         let generation = ObjectId::new();
-        let Split { base, pages } = split(self.shape, then, generation);
+        let Split { base, pages } = self.split(then, generation).await?;
         let Some(of) = get(stored, "_id") else {
             return Err(self.misfit().into());
         };

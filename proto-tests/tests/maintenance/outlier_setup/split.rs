@@ -1,20 +1,18 @@
 //! Documents with more elements than the threshold.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Result, ensure};
 use bson::{Document, doc};
 use proto_tests::books::{BUYERS, COLLECTION};
-use proto_tests::raw::Connection;
 
-use crate::outlier_setup::fixture::{Fixture, book, buyers, expect_output};
+use crate::outlier_setup::fixture::{Fixture, book, expect_output};
 
 const SPLIT: &[&str] = &["--split"];
 
+/// The lengths of the arrays.
+const COUNTS: [i32; 8] = [0, 1, 5, 6, 12, 13, 500, 3_000];
+
 fn books() -> Vec<Document> {
-    let counts = [0, 1, 5, 6, 12, 13, 500, 3_000];
-    (0..).zip(counts).map(|(id, count)| book(id, count)).collect()
+    (0..).zip(COUNTS).map(|(id, count)| book(id, count)).collect()
 }
 
 #[test]
@@ -78,67 +76,15 @@ fn outlier_with_a_long_base_array_is_split() -> Result<()> {
     fixture.is_clean()
 }
 
-/// Pushes to all books in turn until that is over; how often.
-fn push_until(mut shaped: Connection, database: &str, (name, is_over): (&str, &AtomicBool)) -> Result<i32> {
-    for number in 0.. {
-        for id in 0..8 {
-            let statement = doc! { "q": { "_id": id }, "u": { "$push": { BUYERS: format!("{name}{number}") } } };
-            let update = doc! { "update": COLLECTION, "updates": [statement], "$db": database };
-            let reply = shaped.command_ok(&update)?;
-            ensure!(reply.get_i32("nModified")? == 1, "{reply}");
-            let book = shaped.find(database, COLLECTION, doc! { "_id": id })?;
-            let last = format!("{name}{number}");
-            let there = book.first().context("no book")?.get_array(BUYERS)?;
-            let times = there.iter().filter(|buyer| buyer.as_str() == Some(&last)).count();
-            ensure!(times == 1, "{last} is there {times} times");
-        }
-        if is_over.load(Ordering::Relaxed) {
-            return Ok(number + 1);
-        }
-    }
-    Ok(0)
-}
-
 #[test]
 fn documents_are_split_while_clients_write() -> Result<()> {
     let mut fixture = Fixture::new()?;
     let more: Vec<Document> = (100..120).map(|id| book(id, 200)).collect();
     fixture.write(COLLECTION, &books())?;
     fixture.write(COLLECTION, &more)?;
-    let is_over = AtomicBool::new(false);
-    let names = ["a", "b", "c"];
-    let (database, address) = (fixture.books.database.clone(), fixture.proxy.address());
-    let pushed = thread::scope(|scope| {
-        let running: Vec<_> = names
-            .iter()
-            .map(|name| {
-                let (database, is_over) = (&database, &is_over);
-                scope.spawn(move || push_until(Connection::open(address)?, database, (name, is_over)))
-            })
-            .collect();
-        let split = fixture.proxy.run_with("setup", SPLIT);
-        is_over.store(true, Ordering::Relaxed);
-        let pushed: Result<Vec<i32>> = running
-            .into_iter()
-            .map(|one| one.join().map_err(|_| anyhow!("a thread panicked"))?)
-            .collect();
-        expect_output(&split?, 0, &["documents split"])?;
-        pushed
+    fixture.while_clients_push(&COUNTS, |fixture| {
+        expect_output(&fixture.proxy.run_with("setup", SPLIT)?, 0, &["documents split"]).map(|_| ())
     })?;
-    for (book, count) in fixture.read()?.iter().zip([0, 1, 5, 6, 12, 13, 500, 3_000]) {
-        let there: Vec<&str> = book
-            .get_array(BUYERS)?
-            .iter()
-            .filter_map(|buyer| buyer.as_str())
-            .collect();
-        let (first, rest) = there.split_at(usize::try_from(count)?);
-        ensure!(*first == buyers(0..count), "{book} has lost its first buyers");
-        for (name, pushed) in names.iter().zip(&pushed) {
-            let own = rest.iter().filter(|buyer| buyer.starts_with(name));
-            let expected = (0..*pushed).map(|number| format!("{name}{number}"));
-            ensure!(own.copied().eq(expected), "{book}: not what {name} has pushed");
-        }
-    }
     fixture.is_clean()
 }
 

@@ -57,7 +57,8 @@ impl Conversion<'_> {
         if let Some(line) = line {
             self.say(line);
         }
-        let is_held = self.changes.is_some() && (self.record.phase == Phase::Swapping || self.record.phase.after_holding().is_some());
+        let is_held = self.changes.is_some()
+            && (self.record.phase == Phase::Swapping || self.record.phase.after_holding().is_some());
         // Nothing is sent meanwhile that is not necessary, because writers wait.
         if !is_held && self.observer.recorded.elapsed() >= RECORD_EVERY {
             self.record_progress().await;

@@ -8,7 +8,6 @@ use super::{reassembled_retry, run_matching_nothing};
 use crate::command::document::{get, put, single};
 use crate::command::find_and_modify::FindAndModify;
 use crate::command::reply::{copy_cluster_time, succeeded};
-use crate::pattern::outlier::layout::split;
 use crate::pattern::outlier::statement::{inserting, replacing};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
@@ -95,7 +94,7 @@ pub(super) async fn upsert(
         return Ok(answer);
     };
     let generation = ObjectId::new();
-    let split = split(run.shape, &made, generation);
+    let split = run.split(&made, generation).await?;
     let written = Written::of(&split.base, generation, &split.pages);
     run.write_pages(&split.pages, &written).await?;
     let (filter, change) = inserting(&split.base);

@@ -8,7 +8,6 @@ use super::{At, OutlierUpdate};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, single};
 use crate::command::reply::succeeded;
-use crate::pattern::outlier::layout::split;
 use crate::pattern::outlier::statement::upserting;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
@@ -77,7 +76,7 @@ pub(super) async fn upsert(
         return Ok(result);
     };
     let generation = ObjectId::new();
-    let split = split(run.shape, &made, generation);
+    let split = run.split(&made, generation).await?;
     let written = Written::of(&split.base, generation, &split.pages);
     run.write_pages(&split.pages, &written).await?;
     let element = upserting(&split.base);
