@@ -1,22 +1,24 @@
 //! `bench convert`: what a conversion costs the clients of a collection. They write through two proxies with an
-//! automatic shape while the collection is converted to pages, to another shape, and to plain documents. Each
-//! client knows its documents, which are compared at the end.
+//! automatic shape while the collection is converted to pages, to another shape, and to plain documents. One more
+//! client writes to mongod directly until all plain documents are copied. Each client knows its documents, which
+//! are compared at the end.
 
 mod clients;
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use bson::{DateTime, Document, doc};
 use clap::Args;
 use proto_tests::raw::Connection;
 use proto_tests::{Mongod, Proxy, ProxyOptions, Shape, mongod};
 
-use self::clients::{Clients, Interval};
+use self::clients::{Clients, Interval, Target};
 use super::at_least_one;
 use super::place::as_f64;
 
@@ -108,7 +110,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     );
     println!("|---|---|---|---|---|---|---|");
     let addresses = proxies.each_ref().map(Proxy::address);
-    let clients = Clients::start(addresses, options.clients);
+    let clients = Clients::start(&addresses, Target::Proxies, 0..options.clients);
+    let mut bypassing = Some(Clients::start(
+        &[mongod.address()],
+        Target::Mongod,
+        options.clients..options.clients + 1,
+    ));
+    let mut of_bypassing = clients::Documents::new();
     let mut reports = String::new();
     for direction in &directions {
         let before = clients.measure(|| {
@@ -116,18 +124,41 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             Ok(())
         })?;
         let meanwhile = clients.measure(|| {
+            let stopped = bypassing.take().map(|clients| {
+                let address = mongod.address();
+                thread::spawn(move || stop_after_copy(address, clients))
+            });
             reports += &convert(&mongod, &binary, direction)?;
+            if let Some(stopped) = stopped {
+                of_bypassing = stopped.join().map_err(|_| anyhow!("a thread panicked"))??;
+            }
             Ok(())
         })?;
         print(direction.name, &before, &meanwhile);
     }
-    let expected = clients.stop()?;
+    let mut expected = clients.stop()?;
+    expected.extend(of_bypassing);
     check(&mut direct, options.documents, &expected)?;
     println!(
         "\n{} documents of the clients are as written\n\n{reports}",
         expected.len()
     );
     Ok(())
+}
+
+/// Stops clients when all documents are copied: a program that bypasses the proxies has to end before the swap.
+/// Returns their documents.
+fn stop_after_copy(address: SocketAddr, clients: Clients) -> Result<clients::Documents> {
+    let mut direct = Connection::open(address)?;
+    let find = doc! { "find": format!("{COLLECTION}.mongoshape_conversion"), "$db": DATABASE };
+    loop {
+        let record = direct.all(&find)?;
+        let phase = record.first().and_then(|record| record.get_str("phase").ok());
+        if phase.is_some_and(|phase| phase == "following") {
+            return clients.stop();
+        }
+        thread::sleep(Duration::from_millis(200));
+    }
 }
 
 fn print(name: &str, before: &Interval, meanwhile: &Interval) {

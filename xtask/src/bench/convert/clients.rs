@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -18,11 +19,21 @@ use super::{COLLECTION, DATABASE, KEYS};
 
 /// Documents of a client, at most.
 const MAX_DOCUMENTS: usize = 2_000;
+/// mongod's code for a document that does not satisfy the validator.
+const DOCUMENT_VALIDATION_FAILURE: i32 = 121;
 /// Attempts at one transaction.
 const MAX_ATTEMPTS: u32 = 2_000;
 
 /// The values of `n`, by `_id`.
 pub(super) type Documents = BTreeMap<String, i32>;
+
+/// The server of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    Proxies,
+    /// mongod refuses writes to a frozen collection, which a proxy would hold. They are sent again.
+    Mongod,
+}
 
 /// The counters that all clients share.
 #[derive(Debug, Default)]
@@ -55,14 +66,15 @@ impl Interval {
 }
 
 impl Clients {
-    pub(super) fn start(addresses: [SocketAddr; 2], count: usize) -> Self {
+    /// Starts clients with these numbers, by which their documents differ. Each writes to the next address.
+    pub(super) fn start(addresses: &[SocketAddr], target: Target, numbers: Range<usize>) -> Self {
         let counters = Arc::<Counters>::default();
-        let client = |number: usize| {
-            let (counters, address) = (Arc::clone(&counters), addresses[number % 2]);
-            thread::spawn(move || write_until_stopped(address, number, &counters))
+        let client = |(number, address): (usize, &SocketAddr)| {
+            let (counters, address) = (Arc::clone(&counters), *address);
+            thread::spawn(move || write_until_stopped(address, target, number, &counters))
         };
         Self {
-            running: (0..count).map(client).collect(),
+            running: numbers.zip(addresses.iter().cycle()).map(client).collect(),
             counters,
         }
     }
@@ -92,9 +104,10 @@ impl Clients {
     }
 }
 
-fn write_until_stopped(address: SocketAddr, number: usize, counters: &Counters) -> Result<Documents> {
+fn write_until_stopped(address: SocketAddr, target: Target, number: usize, counters: &Counters) -> Result<Documents> {
     let mut client = Client {
         connection: Connection::open(address)?,
+        target,
         number,
         random: ChaCha8Rng::seed_from_u64(u64::try_from(number)?),
         mine: Documents::new(),
@@ -110,6 +123,7 @@ fn write_until_stopped(address: SocketAddr, number: usize, counters: &Counters) 
 
 struct Client<'a> {
     connection: Connection,
+    target: Target,
     number: usize,
     random: ChaCha8Rng,
     mine: Documents,
@@ -204,11 +218,17 @@ impl Client<'_> {
         command.insert("$db", DATABASE);
         command.insert("lsid", lsid(&format!("client {}", self.number)));
         command.insert("txnNumber", self.next);
-        let begun = Instant::now();
-        let reply = self.connection.command(&command)?;
-        self.took(begun);
-        ensure!(is_ok(&reply), "{command}: {reply}");
-        Ok(reply)
+        loop {
+            let begun = Instant::now();
+            let reply = self.connection.command(&command)?;
+            self.took(begun);
+            if self.target == Target::Mongod && is_frozen(&reply) {
+                thread::sleep(Duration::from_millis(50));
+                continue;
+            }
+            ensure!(is_ok(&reply), "{command}: {reply}");
+            return Ok(reply);
+        }
     }
 
     fn took(&self, begun: Instant) {
@@ -244,12 +264,26 @@ impl Client<'_> {
             };
             let transient = Bson::from("TransientTransactionError");
             let labels = failed.get_array("errorLabels");
-            ensure!(labels.is_ok_and(|labels| labels.contains(&transient)), "{failed}");
+            let is_transient = labels.is_ok_and(|labels| labels.contains(&transient));
+            ensure!(
+                is_transient || (self.target == Target::Mongod && is_frozen(&failed)),
+                "{failed}"
+            );
             transaction.end(&mut self.connection, "abortTransaction")?;
             thread::sleep(Duration::from_millis(5));
         }
         Err(anyhow!("a transaction was never executed"))
     }
+}
+
+/// Whether mongod refuses the write because the collection is frozen. A proxy holds the command instead.
+fn is_frozen(reply: &Document) -> bool {
+    let of_statement = reply
+        .get_array("writeErrors")
+        .ok()
+        .and_then(|errors| errors.first()?.as_document());
+    let code = of_statement.unwrap_or(reply).get_i32("code");
+    code.is_ok_and(|code| code == DOCUMENT_VALIDATION_FAILURE)
 }
 
 fn is_ok(reply: &Document) -> bool {
