@@ -7,5 +7,6 @@ mod fixture;
 mod kills;
 mod pauses;
 mod progress;
+mod rollback;
 mod while_clients_write;
 mod writers;
