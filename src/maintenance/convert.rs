@@ -240,7 +240,7 @@ impl<'a> Conversion<'a> {
     /// Compares all documents, and ends the run if one differs.
     async fn compare_and_report(&mut self) -> Result<(), Halt> {
         self.touched = Ids::default();
-        let comparison = self.compare().await?;
+        let comparison = self.compare(None).await?;
         self.compared = comparison.documents();
         self.findings.extend(comparison.findings(&self.target.namespace()));
         if comparison.differing.is_empty() {

@@ -287,10 +287,15 @@ impl Request<'_> {
         let mirror = subject.mirror(&proxy, &plan, &copy);
         let mut conversion = self.conversion(&target, mirror, record, findings);
         conversion.expect_documents().await;
-        let compared = conversion.compare().await;
+        let compared = match conversion.key_ranges().await {
+            Ok(ranges) => conversion.compare(Some(ranges)).await,
+            Err(halt) => Err(halt),
+        };
         drop(conversion);
         proxy.stop().await;
-        findings.extend(compared?.findings(&subject.namespace));
+        let compared = compared?;
+        findings.extend(compared.ranges(&subject.namespace));
+        findings.extend(compared.findings(&subject.namespace));
         Ok(())
     }
 

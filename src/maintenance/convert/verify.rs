@@ -6,6 +6,7 @@
 
 pub(super) mod checksum;
 mod fingerprints;
+mod key_ranges;
 
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ use super::mirror::side::id_of;
 use super::progress::{LastComparison, Stage};
 use super::verify::checksum::Checksum;
 use super::verify::fingerprints::Fingerprints;
+use super::verify::key_ranges::{KeyRanges, SAMPLE};
 use crate::maintenance::finding::Finding;
 use crate::maintenance::swap::Halt;
 
@@ -33,6 +35,8 @@ const MAX_EXAMPLES: usize = 5;
 pub(super) struct Comparison {
     /// The documents of the collection.
     checksum: Checksum,
+    /// The same by ranges of the key, if requested.
+    ranges: Option<KeyRanges>,
     /// The documents that differ.
     pub(super) differing: Ids,
 }
@@ -48,6 +52,12 @@ impl Comparison {
             compared: self.documents(),
             differing: u64::try_from(self.differing.len()).unwrap_or(u64::MAX),
         }
+    }
+
+    /// Findings with the checksum of each range of the key.
+    pub(super) fn ranges(&self, namespace: &str) -> Vec<Finding> {
+        let texts = self.ranges.iter().flat_map(KeyRanges::texts);
+        texts.map(|text| Finding::note(namespace, text)).collect()
     }
 
     /// The findings for a report.
@@ -82,11 +92,11 @@ struct ReadBatch {
 }
 
 impl Conversion<'_> {
-    /// Compares all documents. Applies changes meanwhile.
-    pub(super) async fn compare(&mut self) -> Result<Comparison, Halt> {
+    /// Compares all documents. Applies changes meanwhile. `ranges`: of which checksums are requested.
+    pub(super) async fn compare(&mut self, mut ranges: Option<KeyRanges>) -> Result<Comparison, Halt> {
         self.begin(Stage::Comparing).await;
         let mut suspects = Ids::default();
-        let checksum = self.compare_documents(&mut suspects).await?;
+        let checksum = self.compare_documents(&mut suspects, ranges.as_mut()).await?;
         for attempt in 1.. {
             self.converge().await?;
             // These changed after they were read, and are compared again before the swap.
@@ -99,6 +109,7 @@ impl Conversion<'_> {
         }
         let comparison = Comparison {
             checksum,
+            ranges,
             differing: suspects,
         };
         self.note_comparison(comparison.counts());
@@ -106,11 +117,16 @@ impl Conversion<'_> {
     }
 
     /// Compares each document of the collection with its copy. `suspects` gets the documents that differ.
-    async fn compare_documents(&mut self, suspects: &mut Ids) -> Result<Checksum, Halt> {
+    async fn compare_documents(
+        &mut self,
+        suspects: &mut Ids,
+        mut ranges: Option<&mut KeyRanges>,
+    ) -> Result<Checksum, Halt> {
         let mut checksum = Checksum::default();
         let mut fingerprints = Fingerprints::new();
         loop {
-            let of_pass = self.add_source(&mut fingerprints).await?;
+            // All documents are read in each pass.
+            let of_pass = self.add_source(&mut fingerprints, ranges.take()).await?;
             self.take_copy(&mut fingerprints, suspects).await?;
             self.converge().await?;
             fingerprints.remove(self.touched.iter().map(|(identity, _)| identity));
@@ -126,13 +142,37 @@ impl Conversion<'_> {
         }
     }
 
+    /// The ranges of the key, by a sample. A sample of pages reads all of them.
+    pub(super) async fn key_ranges(&self) -> Result<KeyRanges, Halt> {
+        let shape = self.target.bucket();
+        let field = shape
+            .and_then(|shape| shape.key().first())
+            .map_or("_id", String::as_str);
+        let is_of_copy = self.mirror.copy.is_plain && !self.mirror.source.is_plain;
+        let sampled = if is_of_copy {
+            &self.mirror.copy
+        } else {
+            &self.mirror.source
+        };
+        let sample = sampled.sample(field, SAMPLE).await?;
+        Ok(KeyRanges::of(field, sample))
+    }
+
     /// Reads the collection.
-    async fn add_source(&mut self, fingerprints: &mut Fingerprints) -> Result<Checksum, Halt> {
+    async fn add_source(
+        &mut self,
+        fingerprints: &mut Fingerprints,
+        mut ranges: Option<&mut KeyRanges>,
+    ) -> Result<Checksum, Halt> {
         let mut documents = self.mirror.source.scan(RawDocumentBuf::new(), self.since()).await?;
         let mut checksum = Checksum::default();
         let mut batch = self.begin_batch();
         while let Some(document) = documents.try_next().await? {
-            checksum.add(fingerprints.add(&document));
+            let hash = fingerprints.add(&document);
+            checksum.add(hash);
+            if let Some(ranges) = &mut ranges {
+                ranges.add(&document, hash);
+            }
             self.end_batch_if_full(&mut batch, fingerprints.compared()).await?;
         }
         Ok(checksum)

@@ -24,6 +24,8 @@ fn plain_documents_become_pages_and_plain_again() -> Result<()> {
     assert_eq!(fixture.collections()?, [COLLECTION, RECORD, KEPT]);
     let (is_well, printed) = fixture.try_verb("verify", &[])?;
     assert!(is_well, "{printed}");
+    let of_range = |line: &&str| line.contains(" k from ") || line.contains(" k below ");
+    assert!(printed.lines().filter(of_range).count() > 3, "{printed}");
     fixture.run(doc! { "delete": COLLECTION, "deletes": [{ "q": { "n": { "$lt": 100 } }, "limit": 0 }] })?;
     fixture.convert(&["--finish"])?;
     assert_eq!(fixture.collections()?, [COLLECTION]);

@@ -17,6 +17,7 @@ use crate::maintenance::upstream::{as_integer, indexes_of, raw_specs};
 use crate::pattern::bucket::fence::is_fence;
 use crate::pattern::bucket::item_index::{ID, is_clustered, is_own, name};
 use crate::pattern::bucket::key::value_identity;
+use crate::pattern::unwound;
 
 /// The most documents, and bytes of documents, in one command.
 pub(in crate::maintenance::convert) const MAX_DOCUMENTS: usize = 1000;
@@ -80,6 +81,18 @@ impl Side {
         let mut find = single("find", self.collection.as_str());
         find.append(cstr!("projection"), single("_id", 1));
         Ok(self.database.run_raw_cursor_command(find).await?.with_type())
+    }
+
+    /// Values of a field in as many random documents.
+    pub(in crate::maintenance::convert) async fn sample(&self, field: &str, size: i32) -> Result<Vec<RawBson>, Halt> {
+        let mut projection = single("_id", 0);
+        put(&mut projection, "value", format!("${field}"));
+        let stages = [single("$sample", single("size", size)), single("$project", projection)];
+        let command = unwound::aggregate(&self.collection, &stages, None);
+        let cursor = self.database.run_raw_cursor_command(command).await?;
+        let sampled: Vec<RawDocumentBuf> = cursor.with_type().try_collect().await?;
+        let value = |document: &RawDocumentBuf| get(document, "value").unwrap_or(RawBsonRef::Null).into();
+        Ok(sampled.iter().map(value).collect())
     }
 
     /// The documents with these `_id`s. `since`: the earliest time of the state that is read.
