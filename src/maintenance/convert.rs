@@ -20,6 +20,7 @@ mod preflight;
 mod prepare;
 mod progress;
 mod record;
+mod rights;
 mod subject;
 mod swap_names;
 mod verify;

@@ -135,6 +135,10 @@ impl OutlierConversion<'_> {
             self.add(findings, Finding::error, text);
             return Ok(());
         }
+        findings.extend(self.lacking_rights().await?);
+        if findings.failed() {
+            return Ok(());
+        }
         let census = OutlierCensus::of(self).await?;
         findings.extend(census.findings(&self.target.namespace()));
         if findings.failed() || self.request.options.is_dry_run {

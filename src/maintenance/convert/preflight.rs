@@ -72,6 +72,7 @@ impl Preflight<'_> {
             );
             unfit.push(Finding::error(namespace, text));
         }
+        unfit.extend(request.lacking_rights(subject).await?);
         let is_fit = unfit.is_empty();
         findings.extend(unfit);
         if !is_fit {

@@ -96,8 +96,13 @@ impl Fixture {
 
     /// `setup` ends with these errors, and nothing is changed.
     async fn check(&self, proxy: &Proxy, options: &[&str], words: &[&str]) -> Result<()> {
+        self.check_verb(proxy, "setup", options, words).await
+    }
+
+    /// A verb ends with these errors, and nothing is changed.
+    async fn check_verb(&self, proxy: &Proxy, verb: &str, options: &[&str], words: &[&str]) -> Result<()> {
         let before = self.state().await?;
-        let printed = expect(&proxy.run_with("setup", options)?, 1, words)?;
+        let printed = expect(&proxy.run_with(verb, options)?, 1, words)?;
         ensure!(printed.contains("nothing was changed"), "{printed}");
         ensure!(self.state().await? == before, "something was changed: {printed}");
         Ok(())
@@ -289,5 +294,73 @@ async fn roles_for_any_resource_are_enough() -> Result<()> {
         expect(&proxy.run_with("setup", &["--pack"])?, 0, &["packed: 20 documents"])
             .with_context(|| format!("{roles:?}"))?;
     }
+    Ok(())
+}
+
+const OUTLIERS: &str = "[[outlier]]\nnamespace = \"DATABASE.items\"\narray = \"tags\"\nthreshold = 2\n";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn conversion_needs_rights_on_each_of_its_collections() -> Result<()> {
+    let fixture = Fixture::new().await?;
+    let database = fixture.database.name();
+    fixture.write(plain()).await?;
+    let read_write = doc! { "role": "readWrite", "db": database };
+    fixture.roles(std::slice::from_ref(&read_write)).await?;
+    let proxy = fixture.proxy(&BUCKET.replacen("[[bucket]]\n", "[[bucket]]\nmode = \"auto\"\n", 1))?;
+    let namespace = format!("{database}.items");
+    let arguments = ["--namespace", &namespace, "--offline"];
+    let lacking = |collection: &str, rights: &str| {
+        format!(
+            "error: {database}.{collection}: the user of `upstream.uri` lacks rights on this collection: {rights}; grant"
+        )
+    };
+    let (on_it, on_copy) = (
+        lacking("items", "collMod"),
+        lacking("items.mongoshape_convert", "collMod"),
+    );
+    fixture
+        .check_verb(&proxy, "convert", &arguments, &[&on_it, &on_copy])
+        .await?;
+    fixture
+        .roles(&[read_write, doc! { "role": "dbAdmin", "db": database }])
+        .await?;
+    for to in [&[] as &[&str], &["--to", "plain"]] {
+        let arguments = [&arguments, to].concat();
+        expect(&proxy.run_with("convert", &arguments)?, 0, &["converted"])?;
+    }
+    expect(
+        &proxy.run_with("convert", &["--namespace", &namespace, "--finish"])?,
+        0,
+        &["was dropped"],
+    )?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn conversion_of_outliers_needs_the_right_to_modify_the_collection() -> Result<()> {
+    let fixture = Fixture::new().await?;
+    let database = fixture.database.name();
+    fixture.write(vec![doc! { "_id": 1, "tags": [1, 2, 3] }]).await?;
+    let read_write = doc! { "role": "readWrite", "db": database };
+    fixture.roles(std::slice::from_ref(&read_write)).await?;
+    let proxy = fixture.proxy(OUTLIERS)?;
+    let namespace = format!("{database}.items");
+    let (to_outliers, to_plain) = (
+        ["--namespace", &namespace],
+        ["--namespace", &namespace, "--to", "plain"],
+    );
+    expect(&proxy.run_with("convert", &to_outliers)?, 0, &["1 documents split"])?;
+    fixture
+        .check_verb(
+            &proxy,
+            "convert",
+            &to_plain,
+            &["lacks rights on this collection: collMod; grant"],
+        )
+        .await?;
+    fixture
+        .roles(&[read_write, doc! { "role": "dbAdmin", "db": database }])
+        .await?;
+    expect(&proxy.run_with("convert", &to_plain)?, 0, &["1 outliers were joined"])?;
     Ok(())
 }
