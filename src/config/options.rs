@@ -84,6 +84,13 @@ pub(super) struct RequiredNumber {
     pub(super) example: &'static str,
 }
 
+/// A part of 100, with up to two decimal places.
+pub(super) struct Percentage {
+    pub(super) least: &'static str,
+    pub(super) most: &'static str,
+    pub(super) default: usize,
+}
+
 /// One of several words with their values. The first word is the default.
 pub(super) struct Words<T: 'static> {
     pub(super) choices: &'static [(&'static str, T)],

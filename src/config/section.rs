@@ -11,7 +11,8 @@ use toml::de::{DeArray, DeInteger, DeTable, DeValue};
 
 use super::error::MistakeLocation;
 use super::options::{
-    ConfigOption, Flag, Number, OptionalText, RequiredNumber, RequiredText, RequiredTexts, Secret, TextOption, Words,
+    ConfigOption, Flag, Number, OptionalText, Percentage, RequiredNumber, RequiredText, RequiredTexts, Secret,
+    TextOption, Words,
 };
 use super::source::ConfigSource;
 use super::suggest;
@@ -146,6 +147,26 @@ impl<'a> Section<'a> {
         };
         let fault = format!("{value} is out of range");
         T::try_from(value).ok().or_else(|| self.refuse(name, &fault, remedy))
+    }
+
+    /// A number of percent, as `of_percent` accepts it.
+    pub(super) fn percentage<T>(
+        &mut self,
+        option: &ConfigOption<Percentage>,
+        of_percent: fn(f64) -> Option<T>,
+    ) -> Option<T> {
+        let (name, Percentage { least, most, .. }) = (option.name, &option.value);
+        let text = match self.take(name)? {
+            Value::Variable(text) => text,
+            Value::File(DeValue::Integer(number)) => number.to_string(),
+            Value::File(DeValue::Float(number)) => number.to_string(),
+            Value::File(other) => return self.wrong_type(name, &other, "a number"),
+        };
+        let percent = text.trim().parse().ok().and_then(of_percent);
+        percent.or_else(|| {
+            let remedy = format!("write a number from {least} to {most}");
+            self.refuse(name, &format!("`{text}` is no such percentage"), &remedy)
+        })
     }
 
     /// A required whole number.

@@ -6,8 +6,8 @@ use super::options::outlier::extras as of_extras;
 use super::options::{MODE, bucket as of_bucket, outlier as of_outlier};
 use super::section::Section;
 use crate::pattern::shapes::{
-    BucketOptions, BucketShape, ExtrasOptions, NamespacePattern, OutlierOptions, OutlierShape, Shape, ShapeError,
-    Shapes,
+    BucketOptions, BucketShape, ExtrasOptions, NamespacePattern, OutlierOptions, OutlierShape, ShadowShare, Shape,
+    ShapeError, Shapes,
 };
 
 /// The namespaces that one configured shape uses. Known even if the shape itself is invalid.
@@ -56,6 +56,8 @@ fn bucket(mut section: Section<'_>) -> (Option<ShapeClaim>, Option<BucketShape>)
     options.change_streams = section.flag(&of_bucket::CHANGE_STREAMS);
     options.reject_direct_writes = section.flag(&of_bucket::REJECT_DIRECT_WRITES);
     options.mode = section.choice(&of_bucket::MODE).unwrap_or_default();
+    let compared = section.percentage(&of_bucket::SHADOW_SHARE, ShadowShare::of_percent);
+    options.shadow_share = compared.unwrap_or_default();
     let shape = match BucketShape::new(options) {
         Ok(shape) => Some(shape),
         Err(errors) => {

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::command::namespace::Namespace;
-use crate::pattern::shapes::Shape;
+use crate::pattern::shapes::{ShadowShare, Shape};
 use crate::server::tls::TlsFiles;
 use crate::server::tls::TlsTable;
 use crate::telemetry::log::LogFormat;
@@ -425,4 +425,26 @@ fn a_file_that_cannot_be_read_is_a_mistake() {
     insta::assert_snapshot!(errors, @r#"
     /nowhere/m.toml: cannot be read: No such file or directory (os error 2); name a configuration file that is readable for this user
     "#);
+}
+
+#[test]
+fn a_shadow_share_may_have_decimal_places() {
+    let with = |share: &str| {
+        let bucket = "[[bucket]]\nnamespace = \"shop.trades\"\nkey = \"customerId\"\nmode = \"shadow\"\n";
+        format!("{MINIMAL}\n{bucket}shadow_share = {share}\n")
+    };
+    for (share, percent) in [("0.5", 0.5), ("20", 20.0)] {
+        let config = Config::parse(&with(share), "m.toml", &|_| None).unwrap();
+        assert!(config.shapes.is_empty());
+        let Some(Shape::Bucket(shape)) = config
+            .shapes
+            .shadow(Namespace::new("shop", "trades"))
+            .map(AsRef::as_ref)
+        else {
+            panic!("no shape in shadow mode");
+        };
+        assert_eq!(Some(shape.options().shadow_share), ShadowShare::of_percent(percent));
+    }
+    insta::assert_snapshot!(report(&with("0")), @"m.toml:10: `bucket.shadow_share`: `0` is no such percentage; write a number from 0.01 to 100");
+    insta::assert_snapshot!(report(&with("\"1\"")), @"m.toml:10: `bucket.shadow_share`: it is a string; write a number");
 }

@@ -18,7 +18,7 @@ pub use self::automatic::StoredLayout;
 use self::automatic::{ConfiguredShape, Layouts};
 pub use self::bucket::{BucketOptions, BucketShape, ItemIds};
 pub use self::namespace_pattern::NamespacePattern;
-pub use self::options::{Mode, ShapeError};
+pub use self::options::{Mode, ShadowShare, ShapeError};
 pub use self::outlier::{ExtrasOptions, OutlierOptions, OutlierShape, Reads};
 pub use self::rename::RenameMap;
 use crate::command::namespace::Namespace;
@@ -77,10 +77,14 @@ pub struct Shapes {
     /// The layouts of collections with an automatic shape, as far as they are known.
     layouts: Layouts,
     has_automatic: bool,
+    /// Whether any shape does more than relay.
+    has_active: bool,
+    has_shadows: bool,
 }
 
 impl Shapes {
-    /// Collects the shapes that are not `off`.
+    /// Collects the shapes. Those that only relay are found by [`Shapes::shadow`] alone, but take precedence
+    /// over a shape for every database.
     ///
     /// # Errors
     /// Each pair of positions in `shapes` with the same namespace.
@@ -97,16 +101,18 @@ impl Shapes {
             return Err(clashes);
         }
         let mut by_collection: HashMap<String, Vec<ConfiguredShape>> = HashMap::new();
-        for shape in shapes.into_iter().filter(|shape| shape.mode() != Mode::Off) {
+        for shape in shapes {
             let collection = shape.namespace().collection().to_owned();
             let of_name = by_collection.entry(collection).or_default();
             of_name.push(ConfiguredShape::new(shape));
             // A named database takes precedence over the wildcard.
             of_name.sort_by_key(|shape| shape.configured.namespace().database().is_none());
         }
-        let mut all = by_collection.values().flatten();
+        let any = |is: fn(&ConfiguredShape) -> bool| by_collection.values().flatten().any(is);
         Ok(Self {
-            has_automatic: all.any(|shape| shape.rewriting.is_some()),
+            has_automatic: any(|shape| shape.rewriting.is_some()),
+            has_active: any(|shape| !shape.configured.mode().only_relays()),
+            has_shadows: any(|shape| shape.configured.mode() == Mode::Shadow),
             by_collection,
             layouts: Layouts::default(),
         })
@@ -114,12 +120,35 @@ impl Shapes {
 
     /// The shape of a namespace, if it has one. A shape of the named database takes precedence over
     /// one for every database. An automatic shape has the mode `rewrite` while its collection is known to
-    /// contain pages, and otherwise `auto`. Its other options are then those of the pages.
+    /// contain pages, and otherwise `auto`. Its other options are then those of the pages. `None` also for a
+    /// shape that only relays.
     #[must_use]
     pub fn lookup(&self, namespace: Namespace<'_>) -> Option<&Arc<Shape>> {
         let found = self.find(namespace)?;
+        if found.configured.mode().only_relays() {
+            return None;
+        }
         let of_pages = self.layouts.shape_of_pages(namespace, found);
         Some(of_pages.unwrap_or(&found.configured))
+    }
+
+    /// The shape of a namespace in the mode `shadow`.
+    #[must_use]
+    pub fn shadow(&self, namespace: Namespace<'_>) -> Option<&Arc<Shape>> {
+        if !self.has_shadows {
+            return None;
+        }
+        let found = &self.find(namespace)?.configured;
+        (found.mode() == Mode::Shadow).then_some(found)
+    }
+
+    /// The shapes in the mode `shadow`, in no particular order.
+    pub fn shadows(&self) -> impl Iterator<Item = &Arc<Shape>> {
+        self.configured().filter(|shape| shape.mode() == Mode::Shadow)
+    }
+
+    fn configured(&self) -> impl Iterator<Item = &Arc<Shape>> {
+        self.by_collection.values().flatten().map(|shape| &shape.configured)
     }
 
     fn find(&self, namespace: Namespace<'_>) -> Option<&ConfiguredShape> {
@@ -195,7 +224,7 @@ impl Shapes {
             let mode = match shape.mode() {
                 Mode::Observe => Mode::Rewrite,
                 Mode::Rewrite | Mode::Auto => Mode::Observe,
-                Mode::Off => Mode::Off,
+                Mode::Shadow | Mode::Off => Mode::Off,
             };
             ConfiguredShape::new(match &**shape {
                 Shape::Bucket(shape) => Shape::Bucket(shape.with_mode(mode)),
@@ -208,18 +237,20 @@ impl Shapes {
             by_collection: shapes.collect(),
             layouts: Layouts::default(),
             has_automatic: false,
+            has_active: self.has_active,
+            has_shadows: false,
         }
     }
 
-    /// Every shape as configured, in no particular order.
+    /// Every shape as configured, except those that only relay, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Shape>> {
-        self.by_collection.values().flatten().map(|shape| &shape.configured)
+        self.configured().filter(|shape| !shape.mode().only_relays())
     }
 
-    /// Whether no namespace is shaped.
+    /// Whether all commands are relayed, because no shape does more.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.by_collection.is_empty()
+        !self.has_active
     }
 }
 

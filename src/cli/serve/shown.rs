@@ -9,7 +9,7 @@ use crate::telemetry::admin::{ConversionFiguresRow, ConversionRow, RefusalRow, S
 
 /// One row for each shape, by namespace.
 pub(super) fn shapes(shapes: &Shapes) -> Vec<ShapeRow> {
-    let mut rows: Vec<_> = shapes.iter().map(|shape| row(shape)).collect();
+    let mut rows: Vec<_> = shapes.iter().chain(shapes.shadows()).map(|shape| row(shape)).collect();
     rows.sort_by(|one, other| one.namespace.cmp(&other.namespace));
     rows
 }
@@ -89,6 +89,7 @@ fn row(shape: &Shape) -> ShapeRow {
             Mode::Rewrite => "rewrite",
             Mode::Observe => "observe",
             Mode::Auto => "auto",
+            Mode::Shadow => "shadow",
             Mode::Off => "off",
         },
         by,

@@ -1,8 +1,8 @@
 //! The tables `bucket`. The shape itself checks limits.
 
 use super::{
-    ConfigOption, ConfigTable, Flag, Holds, Map, Number, Occurrence, OptionalText, RequiredText, RequiredTexts,
-    TextOption, Words,
+    ConfigOption, ConfigTable, Flag, Holds, Map, Number, Occurrence, OptionalText, Percentage, RequiredText,
+    RequiredTexts, TextOption, Words,
 };
 use crate::pattern::shapes::{BucketOptions, BucketShape, ItemIds, Mode};
 
@@ -23,6 +23,7 @@ pub(in crate::config) const TABLE: ConfigTable = ConfigTable {
         &CHANGE_STREAMS,
         &REJECT_DIRECT_WRITES,
         &MODE,
+        &SHADOW_SHARE,
     ],
     tables: &[],
 };
@@ -146,11 +147,24 @@ pub(in crate::config) const MODE: ConfigOption<Words<Mode>> = ConfigOption {
             ("rewrite", Mode::Rewrite),
             ("observe", Mode::Observe),
             ("auto", Mode::Auto),
+            ("shadow", Mode::Shadow),
             ("off", Mode::Off),
         ],
     },
     holds: Holds::FromReload,
     meaning: "`rewrite`; `observe`: commands are relayed, and the proxy [counts](metrics.md#observe-mode) those that it would have \
               rewritten or refused, and estimates the savings; `auto`: commands are relayed while the collection contains plain documents, and \
-              rewritten while it [contains pages](operations.md#automatic-shapes); `off`: commands are relayed.",
+              rewritten while it [contains pages](operations.md#automatic-shapes); `shadow`: commands are relayed, and a share of the \
+              reads is [compared with a copy in pages](converting.md#shadow-mode); `off`: commands are relayed.",
+};
+
+pub(in crate::config) const SHADOW_SHARE: ConfigOption<Percentage> = ConfigOption {
+    name: "shadow_share",
+    value: Percentage {
+        least: "0.01",
+        most: "100",
+        default: 1,
+    },
+    holds: Holds::FromReload,
+    meaning: "With `mode = \"shadow\"`: the percentage of the reads that are compared.",
 };

@@ -1,8 +1,8 @@
 //! A reference of all options. Reads no configuration, and must not contain names of options.
 
 use super::{
-    ConfigOption, ConfigTable, Flag, Holds, Map, Number, Occurrence, OptionalText, RequiredNumber, RequiredText,
-    RequiredTexts, SECTIONS, Secret, TextOption, Words,
+    ConfigOption, ConfigTable, Flag, Holds, Map, Number, Occurrence, OptionalText, Percentage, RequiredNumber,
+    RequiredText, RequiredTexts, SECTIONS, Secret, TextOption, Words,
 };
 
 /// One table of the reference.
@@ -187,6 +187,18 @@ impl OptionKind for Secret {
 
 impl OptionKind for Number {
     const NAME: &'static str = "number";
+
+    fn values(&self) -> String {
+        format!("{} to {}", self.least, self.most)
+    }
+
+    fn default(&self) -> DefaultValue {
+        DefaultValue::Number(self.default)
+    }
+}
+
+impl OptionKind for Percentage {
+    const NAME: &'static str = "percentage";
 
     fn values(&self) -> String {
         format!("{} to {}", self.least, self.most)

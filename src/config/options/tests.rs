@@ -107,10 +107,11 @@ fn the_first_word_is_the_default() {
     check(&MODE);
 }
 
+const MINIMAL: &str = "listen.address = \"127.0.0.1:27018\"\nupstream.uri = \"mongodb://db\"\n\
+    [[bucket]]\nnamespace = \"a.b\"\nkey = \"k\"\n[[outlier]]\nnamespace = \"a.c\"\narray = \"x\"\nthreshold = 1\n";
+
 #[test]
 fn limits_are_those_that_are_read() {
-    const MINIMAL: &str = "listen.address = \"127.0.0.1:27018\"\nupstream.uri = \"mongodb://db\"\n\
-        [[bucket]]\nnamespace = \"a.b\"\nkey = \"k\"\n[[outlier]]\nnamespace = \"a.c\"\narray = \"x\"\nthreshold = 1\n";
     let numbers = reference().into_iter().flat_map(|table| table.options);
     for option in numbers.filter(|option| option.kind == "number") {
         let values = option.values.split(',').next().unwrap();
@@ -118,6 +119,21 @@ fn limits_are_those_that_are_read() {
         let (least, most): (i128, i128) = (least.parse().unwrap(), most.parse().unwrap());
         let variable = option.variable.unwrap();
         for (value, right) in [(least - 1, false), (least, true), (most, true), (most + 1, false)] {
+            let lookup = |name: &str| (name == variable).then(|| value.to_string());
+            let read = Config::parse(MINIMAL, "m.toml", &lookup);
+            assert_eq!(read.is_ok(), right, "{variable} = {value}: {:?}", read.err());
+        }
+    }
+}
+
+#[test]
+fn limits_of_percentages_are_those_that_are_read() {
+    let options = reference().into_iter().flat_map(|table| table.options);
+    for option in options.filter(|option| option.kind == "percentage") {
+        let (least, most) = option.values.split_once(" to ").unwrap();
+        let (least, most): (f64, f64) = (least.parse().unwrap(), most.parse().unwrap());
+        let variable = option.variable.unwrap();
+        for (value, right) in [(least - 0.01, false), (least, true), (most, true), (most + 0.01, false)] {
             let lookup = |name: &str| (name == variable).then(|| value.to_string());
             let read = Config::parse(MINIMAL, "m.toml", &lookup);
             assert_eq!(read.is_ok(), right, "{variable} = {value}: {:?}", read.err());

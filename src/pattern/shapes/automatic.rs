@@ -44,6 +44,7 @@ impl StoredLayout {
         let own = configured.options();
         let options = BucketOptions {
             mode: own.mode,
+            shadow_share: own.shadow_share,
             max_bytes: own.max_bytes,
             change_streams: own.change_streams,
             reject_direct_writes: own.reject_direct_writes,

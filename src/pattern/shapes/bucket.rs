@@ -6,7 +6,7 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 
 use super::fingerprint;
 use super::namespace_pattern::NamespacePattern;
-use super::options::{Mode, ShapeError, check_field_name};
+use super::options::{Mode, ShadowShare, ShapeError, check_field_name};
 use super::rename::RenameMap;
 
 /// The storage of the items' `_id`.
@@ -48,6 +48,8 @@ pub struct BucketOptions {
     pub reject_direct_writes: bool,
     /// How commands on the collection are handled.
     pub mode: Mode,
+    /// The share of the reads that are compared in the mode `shadow`.
+    pub shadow_share: ShadowShare,
 }
 
 impl BucketOptions {
@@ -76,6 +78,7 @@ impl BucketOptions {
             change_streams: false,
             reject_direct_writes: false,
             mode: Mode::default(),
+            shadow_share: ShadowShare::default(),
         }
     }
 }

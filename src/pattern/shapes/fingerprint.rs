@@ -16,6 +16,7 @@ pub(super) fn of_bucket(options: &BucketOptions) -> RawDocumentBuf {
     let BucketOptions {
         namespace: _,
         mode: _,
+        shadow_share: _,
         change_streams: _,
         reject_direct_writes: _,
         // A page that was closed at another `max_bytes` is marked short, so reads do not depend on

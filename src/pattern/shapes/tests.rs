@@ -69,6 +69,30 @@ fn disabled_shape_is_absent() {
 }
 
 #[test]
+fn a_shape_that_only_relays_is_found_as_a_shadow_or_not_at_all() {
+    for mode in [Mode::Shadow, Mode::Off] {
+        let shop = BucketOptions {
+            mode,
+            ..bucket("shop.trades")
+        };
+        let only = Shapes::new(vec![Shape::Bucket(BucketShape::new(shop.clone()).unwrap())]).unwrap();
+        let both = [bucket("*.trades"), shop].map(|options| Shape::Bucket(BucketShape::new(options).unwrap()));
+        let both = Shapes::new(both.into()).unwrap();
+        assert!(only.is_empty() && !both.is_empty());
+        let (trades, other) = (Namespace::new("shop", "trades"), Namespace::new("other", "trades"));
+        for shapes in [&only, &both] {
+            assert!(shapes.lookup(trades).is_none() && shapes.bucket(trades).is_none());
+            assert_eq!(shapes.shadow(trades).is_some(), mode == Mode::Shadow);
+            assert_eq!(shapes.shadows().count(), usize::from(mode == Mode::Shadow));
+            assert!(shapes.shadow(other).is_none());
+        }
+        assert!(both.bucket(other).is_some());
+        assert_eq!((only.iter().count(), both.iter().count()), (0, 1));
+        assert_eq!(both.buckets_in("shop").count(), 0);
+    }
+}
+
+#[test]
 fn an_observed_shape_is_active_in_a_dry_run() {
     let shape = |namespace, mode| {
         let options = BucketOptions {

@@ -8,6 +8,9 @@ const MEMBERS: &str = "[[listen.member]]\naddress = \"127.0.0.1:27018\"\nupstrea
 
 /// A value other than that of the configuration above.
 fn another(option: &OptionReference) -> String {
+    if option.kind == "percentage" {
+        return "50.5".to_owned();
+    }
     if let DefaultValue::Number(default) = option.default {
         return if default == 0 { 1 } else { default - 1 }.to_string();
     }
