@@ -2,7 +2,8 @@
 //!
 //! [`connection`] is the loop. [`route`] plans the handling of a command: [`relay`] forwards it, and
 //! [`automatic`], [`bucket`], [`outlier`], [`cross_collection`], [`merge`] and [`change_stream`] execute it
-//! in a [`command_context`]. [`shared`] has the state of all sessions. Must not depend on listeners or on
+//! in a [`command_context`]. [`shadow`] chooses relayed reads that
+//! a background task compares. [`shared`] has the state of all sessions. Must not depend on listeners or on
 //! configuration files.
 
 mod aggregate_validation;
@@ -38,6 +39,7 @@ mod refusal;
 pub mod refused_unique_indexes;
 mod relay;
 mod route;
+pub mod shadow;
 mod shared;
 pub mod socket;
 mod stream;

@@ -22,6 +22,7 @@ fn families() -> Vec<MetricFamily> {
     let session = SessionMetrics::register(&telemetry.registry).expect("metrics of sessions");
     session.expect_namespace("shop.trades");
     session.observed().expect_namespace("shop.trades");
+    session.shadow.expect_namespace("shop.trades");
     telemetry.registry.gather()
 }
 

@@ -28,6 +28,7 @@ mod legacy;
 mod outlier;
 mod primary_check;
 mod reply;
+mod shadow;
 mod streaming_relay;
 
 use std::net::SocketAddr;
@@ -280,7 +281,10 @@ impl Session<'_> {
                     sent: RequestBytes::Whole(edited.as_ref().unwrap_or(message.received)),
                     flags: head.message.flags,
                 };
-                self.relay(request, self.look()).await
+                match self.chosen(head) {
+                    Some(chosen) => Box::pin(self.relay_chosen(request, head, chosen)).await,
+                    None => self.relay(request, self.look()).await,
+                }
             }
             Route::Handshake => {
                 // The handshake may authenticate a user (`speculativeAuthenticate`).
@@ -321,6 +325,16 @@ impl Session<'_> {
         request: RelayedRequest<'_>,
         look: ReplyInspection<'_>,
     ) -> Result<CommandOutcome, Closed> {
+        self.relay_and_find(request, look)
+            .await
+            .map(|_| CommandOutcome::Relayed)
+    }
+
+    async fn relay_and_find(
+        &mut self,
+        request: RelayedRequest<'_>,
+        look: ReplyInspection<'_>,
+    ) -> Result<ReplyFinding, Closed> {
         let mut relay = Relay {
             client: &mut self.client,
             link: &mut self.link,
@@ -329,8 +343,10 @@ impl Session<'_> {
             agreed: &mut self.agreed,
         };
         match relay.run(request, look).await {
-            Ok(ReplyFinding::Nothing) => Ok(CommandOutcome::Relayed),
-            Ok(ReplyFinding::NotPrimary) => self.see_to_primary().await.map(|()| CommandOutcome::Relayed),
+            Ok(ReplyFinding::NotPrimary) if self.presentation.promises_primary() => {
+                self.see_to_primary().await.map(|()| ReplyFinding::NotPrimary)
+            }
+            Ok(found) => Ok(found),
             Err(RelayError::NotPrimary) => Err(self.leave()),
             Err(RelayError::Link(error)) => Err(error.into()),
             Err(RelayError::ClientClosed) => Err(Closed::ByClient),

@@ -12,6 +12,7 @@ mod observed;
 mod outliers;
 mod refusals;
 mod registration;
+mod shadow;
 
 use self::registration::{counter, counters, registered};
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Registry};
@@ -26,6 +27,7 @@ pub use self::observed::ObservedMetrics;
 pub use self::outliers::OutlierMetrics;
 use self::refusals::RefusalLog;
 pub use self::refusals::{Refusal, RefusalKind};
+pub use self::shadow::{ShadowLayout, ShadowMetrics, ShadowResult};
 use crate::command::registry::Command;
 use crate::pattern::shapes::BucketShape;
 
@@ -53,6 +55,8 @@ pub struct SessionMetrics {
     pub expiry: ExpiryMetrics,
     /// Metrics of conversions.
     pub conversions: ConversionMetrics,
+    /// Metrics of shadow mode.
+    pub shadow: ShadowMetrics,
     /// Metrics of commands on outlier collections.
     pub outliers: OutlierMetrics,
 }
@@ -92,6 +96,7 @@ impl SessionMetrics {
             inserts: InsertMetrics::register(registry)?,
             expiry: ExpiryMetrics::register(registry)?,
             conversions: ConversionMetrics::register(registry)?,
+            shadow: ShadowMetrics::register(registry)?,
             outliers: OutlierMetrics::register(registry)?,
         };
         metrics.begin_at_zero();

@@ -1,10 +1,13 @@
 //! Relays a client's message and the replies to it.
 
+use bson::raw::RawDocument;
+
 use super::handshake::{self, HandshakeReply, Presentation};
 use super::metrics::{ByteDirection, SessionMetrics};
 use super::stream::{Arrived, FrameStream, LongFrame, PassError, StreamError};
 use super::upstream::Upstream;
 use super::upstream_connection::{LinkError, UpstreamConnection};
+use crate::command::document::{as_flag, get};
 use crate::command::reply::says_not_primary;
 use crate::wire::limits::MAX_MESSAGE_BYTES;
 use crate::wire::{Compressors, Frame, Inflated, OpCode, OpCompressed, OpMsg, OpMsgFlags, OpMsgHead, WireError};
@@ -59,6 +62,8 @@ pub(super) enum ReplyInspection<'a> {
     Passing,
     /// Also whether the server is no longer the primary.
     ForPrimary,
+    /// Also whether the server has executed the command, or is no longer the primary.
+    ForAnswer,
     /// A handshake: the reply is edited for this presentation.
     Handshake(&'a Presentation),
 }
@@ -67,6 +72,8 @@ pub(super) enum ReplyInspection<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReplyFinding {
     Nothing,
+    /// The server has executed the command.
+    Answered,
     /// The server is no longer the primary.
     NotPrimary,
 }
@@ -121,7 +128,13 @@ impl Relay<'_> {
             };
             let reply = match reply {
                 Arrived::Whole(reply) => reply,
-                Arrived::Long(long) => return self.pass_on(long).await,
+                Arrived::Long(long) => {
+                    let found = match look {
+                        ReplyInspection::ForAnswer => ReplyFinding::Answered,
+                        _ => ReplyFinding::Nothing,
+                    };
+                    return self.pass_on(long).await.map(|()| found);
+                }
             };
             let (reply, seen) = self.look(reply, look)?;
             // Checked only for an exhaust command, because other replies need not be decompressed.
@@ -135,10 +148,10 @@ impl Relay<'_> {
         }
     }
 
-    async fn pass_on(&mut self, long: LongFrame) -> Result<ReplyFinding, RelayError> {
+    async fn pass_on(&mut self, long: LongFrame) -> Result<(), RelayError> {
         self.metrics.bytes(ByteDirection::Sent, long.header().message_length);
         let passed = self.link.pass_on(long, self.client).await;
-        passed.map(|()| ReplyFinding::Nothing).map_err(|error| match error {
+        passed.map_err(|error| match error {
             PassError::From(error) => RelayError::Link(error.into()),
             PassError::To(error) => RelayError::Client(error),
         })
@@ -149,15 +162,12 @@ impl Relay<'_> {
         match look {
             ReplyInspection::Passing => Ok((reply, ReplyFinding::Nothing)),
             ReplyInspection::ForPrimary => {
-                let gone = is_not_primary(&reply).map_err(LinkError::from)?;
-                Ok((
-                    reply,
-                    if gone {
-                        ReplyFinding::NotPrimary
-                    } else {
-                        ReplyFinding::Nothing
-                    },
-                ))
+                let found = found_in(&reply, ReplyFinding::Nothing, of_primary).map_err(LinkError::from)?;
+                Ok((reply, found))
+            }
+            ReplyInspection::ForAnswer => {
+                let found = found_in(&reply, ReplyFinding::Answered, of_answer).map_err(LinkError::from)?;
+                Ok((reply, found))
             }
             ReplyInspection::Handshake(presentation) => {
                 let opened = opened(&reply).map_err(LinkError::from)?;
@@ -193,19 +203,41 @@ pub(super) fn opened(frame: &Frame) -> Result<Option<Frame>, WireError> {
     OpCompressed::parse(frame, MAX_MESSAGE_BYTES)?.inflate().map(Some)
 }
 
-fn is_not_primary(reply: &Frame) -> Result<bool, WireError> {
+/// Examines the body of a reply. `of_long`: the finding in a reply that is too long for an error, and is not
+/// decompressed.
+fn found_in(
+    reply: &Frame,
+    of_long: ReplyFinding,
+    examine: fn(&RawDocument) -> ReplyFinding,
+) -> Result<ReplyFinding, WireError> {
     let opened = match reply.header().op_code {
         OpCode::Compressed => {
             let compressed = OpCompressed::parse(reply, MAX_MESSAGE_BYTES)?;
             if compressed.uncompressed_bytes > ERROR_BYTES {
-                return Ok(false);
+                return Ok(of_long);
             }
             Some(compressed.inflate()?)
         }
         _ => None,
     };
-    let reply = opened.as_ref().unwrap_or(reply);
-    Ok(OpMsg::parse_unverified(reply).is_ok_and(|message| says_not_primary(message.body)))
+    let message = OpMsg::parse_unverified(opened.as_ref().unwrap_or(reply));
+    Ok(message.map_or(ReplyFinding::Nothing, |message| examine(message.body)))
+}
+
+fn of_primary(body: &RawDocument) -> ReplyFinding {
+    if says_not_primary(body) {
+        ReplyFinding::NotPrimary
+    } else {
+        ReplyFinding::Nothing
+    }
+}
+
+fn of_answer(body: &RawDocument) -> ReplyFinding {
+    if get(body, "ok").and_then(as_flag).unwrap_or(false) {
+        ReplyFinding::Answered
+    } else {
+        of_primary(body)
+    }
 }
 
 /// Whether another reply follows.

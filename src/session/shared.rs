@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bson::Binary;
+use tokio::sync::mpsc::Sender;
 
 use super::automatic::guarded_cursors::GuardedCursors;
 use super::automatic::stored::StoredCollection;
@@ -24,6 +25,7 @@ use super::outlier::scratch_collection::Scratches;
 use super::outlier_shape_markers::OutlierShapeMarkers;
 use super::page_times_cache::RecentPages;
 use super::refused_unique_indexes::RefusedUniqueIndexes;
+use super::shadow::ShadowRead;
 use crate::command::namespace::Namespace;
 use crate::pattern::shapes::{Shapes, StoredLayout};
 
@@ -119,6 +121,8 @@ pub struct Shared {
     pub(super) refused_unique_indexes: RefusedUniqueIndexes,
     /// The recorder of an observer's dry run.
     pub(super) dry_run: Option<DryRun>,
+    /// The reads that are compared in shadow mode. `None`: no task compares them.
+    pub(super) shadow_reads: Option<Sender<ShadowRead>>,
 }
 
 impl Shared {
@@ -142,7 +146,15 @@ impl Shared {
             leftovers: Leftovers::new(memory.cursor_bytes / 2),
             memory,
             dry_run,
+            shadow_reads: None,
         }
+    }
+
+    /// The same state. Reads that are compared in shadow mode are put into this queue.
+    #[must_use]
+    pub fn with_shadow_reads(mut self, queue: Sender<ShadowRead>) -> Self {
+        self.shadow_reads = Some(queue);
+        self
     }
 
     /// Exchanges the settings. A running command keeps its settings. Limits apply to new
@@ -184,4 +196,9 @@ impl Shared {
 fn expect_namespaces(settings: &Settings, metrics: &SessionMetrics) {
     let namespaces = settings.shapes.iter().map(|shape| shape.namespace().to_string());
     namespaces.for_each(|namespace| metrics.expect_namespace(&namespace));
+    for shape in settings.shapes.shadows() {
+        let namespace = shape.namespace().to_string();
+        metrics.shadow.expect_namespace(&namespace);
+        metrics.conversions.expect_namespace(&namespace);
+    }
 }

@@ -48,7 +48,8 @@ impl ConversionMetrics {
         })
     }
 
-    pub(super) fn expect_namespace(&self, namespace: &str) {
+    /// Creates every series of a shape, so that it exists at zero. `namespace`: as configured.
+    pub fn expect_namespace(&self, namespace: &str) {
         for gauge in [&self.ratio, &self.lag, &self.remaining] {
             gauge.with_label_values(&[namespace]);
         }
