@@ -9,10 +9,18 @@ use crate::maintenance::convert::{ConvertOptions, ConvertTask, MissingFields, Pa
 
 #[derive(Debug, Args)]
 #[group(id = "task", multiple = false)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "options of a command, of which one may be given"
+)]
 struct ConvertDirection {
     /// The layout to convert to. Default: the shape in the configuration.
     #[arg(long, value_name = "LAYOUT", value_enum)]
     to: Option<TargetLayout>,
+    /// Fills a copy in the shape of the configuration, and keeps it up to date until the command is stopped.
+    /// Proxies with `mode = "shadow"` compare a share of the reads with it.
+    #[arg(long)]
+    shadow: bool,
     /// Returns to the layout before the last conversion, with all later writes. Ends a conversion that has
     /// not swapped the collections yet.
     #[arg(long)]
@@ -46,11 +54,11 @@ pub(super) struct Convert {
     allow_missing_key: bool,
     /// Requires that all programs that write are stopped. A standalone server requires this, because it has
     /// no change streams.
-    #[arg(long, conflicts_with = "follow")]
+    #[arg(long, conflicts_with_all = ["follow", "shadow"])]
     offline: bool,
     /// Reads all documents and reports what would be refused, and what time and room the copy needs. Writes
     /// nothing.
-    #[arg(long, conflicts_with_all = ["back", "follow", "finish"])]
+    #[arg(long, conflicts_with_all = ["back", "follow", "finish", "shadow"])]
     dry_run: bool,
     #[command(flatten)]
     pace: Pace,
@@ -104,6 +112,7 @@ impl Convert {
 
     fn task(&self) -> ConvertTask {
         match self.direction {
+            ConvertDirection { shadow: true, .. } => ConvertTask::Shadow,
             ConvertDirection { back: true, .. } => ConvertTask::Back,
             ConvertDirection { follow: true, .. } => ConvertTask::Follow,
             ConvertDirection { finish: true, .. } => ConvertTask::Finish,

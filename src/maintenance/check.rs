@@ -84,6 +84,9 @@ async fn check_through(client: &Client, config: &Config, findings: &mut Findings
         findings.add(&automatic_and_plain(target));
         findings.extend(convert::recorded(target).await);
     }
+    for target in &upstream::named_shadows(client, &config.shapes) {
+        findings.extend(convert::recorded(target).await);
+    }
     for target in upstream::observed(client, &config.shapes).await? {
         findings.extend(observed::check(&target).await);
     }

@@ -92,13 +92,15 @@ impl ConversionWatch {
     }
 }
 
-/// The conversions of collections with a bucket shape that names the database, by namespace.
+/// The conversions of collections with a bucket shape, also in shadow mode, that names the database, by
+/// namespace.
 ///
 /// # Errors
 /// If a record cannot be read.
 async fn read(client: &Client, shapes: &Shapes) -> Result<Vec<WatchedConversion>, Error> {
     let mut collections: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for target in upstream::named_targets(client, shapes) {
+    let shadows = upstream::named_shadows(client, shapes);
+    for target in upstream::named_targets(client, shapes).into_iter().chain(shadows) {
         if target.bucket().is_some() {
             let database = target.database.name().to_owned();
             collections.entry(database).or_default().push(target.collection);

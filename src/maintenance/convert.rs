@@ -21,6 +21,8 @@ mod prepare;
 mod progress;
 mod record;
 mod rights;
+mod shadow_check;
+mod shadow_copy;
 mod subject;
 mod swap_names;
 mod verify;
@@ -42,6 +44,7 @@ use self::progress::Stage;
 use self::progress::observer::RunObserver;
 pub(crate) use self::progress::status::{ConversionFigures, ConversionStage, ConversionStatus, status};
 use self::record::{Phase, Record};
+pub(crate) use self::shadow_copy::ShadowCopy;
 use self::swap_names::Swapped;
 use super::check::server;
 use super::compact::stopped_by_signals;
@@ -61,6 +64,8 @@ const REPORT_EVERY: Duration = Duration::from_secs(10);
 pub(crate) enum ConvertTask {
     /// To the shape in the configuration.
     ToShape,
+    /// Keeps a copy in the shape of the configuration up to date, and does not swap.
+    Shadow,
     /// To plain documents.
     ToPlain,
     /// Back to the layout before the last conversion, or ends one that has not swapped yet.
@@ -148,6 +153,7 @@ struct Conversion<'a> {
     client: &'a Client,
     /// The collection that is converted.
     target: &'a ShapedCollection,
+    task: ConvertTask,
     mirror: Mirror,
     record: Record,
     /// The indexes of the application when the conversion began.
@@ -200,6 +206,10 @@ impl<'a> Conversion<'a> {
             self.begin(Stage::Following).await;
             self.converge().await?;
             self.compare_and_report().await?;
+        }
+        if self.task == ConvertTask::Shadow {
+            self.begin(Stage::Following).await;
+            return self.keep_up().await;
         }
         loop {
             if self.changes.is_some() {

@@ -311,6 +311,14 @@ pub(crate) fn named_targets(client: &Client, shapes: &Shapes) -> Vec<ShapedColle
     named.collect()
 }
 
+/// The collections in shadow mode whose shapes name the database. Sends nothing.
+pub(crate) fn named_shadows(client: &Client, shapes: &Shapes) -> Vec<ShapedCollection> {
+    let named = shapes
+        .shadows()
+        .filter_map(|shape| Some(ShapedCollection::of(client, shape.namespace().database()?, shape)));
+    named.collect()
+}
+
 async fn databases_with(client: &Client, collection: &str) -> anyhow::Result<Vec<String>> {
     let unlisted = |error: Error| anyhow::anyhow!("databases cannot be listed: {}", explain(&error));
     let names = client.list_database_names().await.map_err(unlisted)?;

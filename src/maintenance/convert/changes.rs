@@ -23,6 +23,8 @@ pub(super) const MAX_IDS: usize = 5000;
 /// mongod's codes for a position that the oplog no longer contains, and for a pre-image that was deleted
 /// together with it.
 const LOST: [i32; 3] = [136, 286, 47];
+/// The beginning of a timestamp in a `KeyString`, in hexadecimal.
+const TIMESTAMP: &str = "82";
 
 /// The open stream.
 pub(super) struct Changes {
@@ -68,6 +70,12 @@ impl Changes {
         self.stream.resume_token()
     }
 
+    /// A time before which all changes were read. `None`: the position does not contain one, as on pages.
+    pub(super) fn read_until(&self) -> Option<Timestamp> {
+        let position = bson::serialize_to_bson(&self.position()?).ok()?;
+        time_of(position.as_document()?.get_str("_data").ok()?)
+    }
+
     /// The next changes: those that exist, or arrive within a short time. `until`: the time up to which
     /// changes are read. Without it, requests would return single changes while applications write.
     pub(super) async fn next(&mut self, until: Option<Timestamp>) -> Result<ChangeBatch, Halt> {
@@ -101,6 +109,17 @@ impl Changes {
     }
 }
 
+/// The time in a position of mongod: a `KeyString` in hexadecimal, which begins with a timestamp. There may
+/// be further changes of this time, in the same transaction.
+fn time_of(position: &str) -> Option<Timestamp> {
+    let of_time = position.strip_prefix(TIMESTAMP)?.get(..16)?;
+    let (time, increment) = of_time.split_at_checked(8)?;
+    Some(Timestamp {
+        time: u32::from_str_radix(time, 16).ok()?,
+        increment: u32::from_str_radix(increment, 16).ok()?,
+    })
+}
+
 /// The server's current cluster time. `None`: the server has none.
 pub(super) async fn cluster_time(client: &Client) -> Result<Option<Timestamp>, Halt> {
     let reply = client.database("admin").run_command(doc! { "ping": 1 }).await?;
@@ -126,4 +145,31 @@ fn lost_or_failed(error: Error) -> Halt {
     let words = "the oplog no longer contains the changes that applications have made meanwhile: increase it (`replSetResizeOplog`), and \
                  run again";
     Halt::Words(words.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_position_begins_with_a_time() {
+        // Of mongod 6.0: after an event, and without one.
+        for position in [
+            "826566A1C7000000022B022C0100296E5A1004",
+            "826566A1C7000000022B0429296E1404",
+        ] {
+            let (time, increment) = (0x6566_A1C7, 2);
+            assert_eq!(time_of(position), Some(Timestamp { time, increment }));
+        }
+        for other in [
+            "",
+            "82",
+            "8265",
+            "mongoshape:82:end",
+            "82zz66A1C700000002",
+            "826566A1C\u{e9}000002",
+        ] {
+            assert_eq!(time_of(other), None, "{other}");
+        }
+    }
 }

@@ -76,9 +76,18 @@ impl Conversion<'_> {
     /// Applies changes until the run is stopped.
     pub(super) async fn keep_up(&mut self) -> Result<(), Halt> {
         self.catch_up_within(Deadline::NONE).await?;
-        self.say("the former collection is up to date; later changes are applied to it until this command is stopped");
+        let collection = if self.record.is_way_back() {
+            "the former collection"
+        } else {
+            "the copy"
+        };
+        self.say(format!(
+            "{collection} is up to date; later changes are applied to it until this command is stopped"
+        ));
         while !self.stop.is_cancelled() {
             self.follow_if_due().await?;
+            // Proxies compare reads with a copy that is up to date.
+            self.record_progress().await;
             // `--back` compares all documents.
             self.touched = Ids::default();
             let _ = timeout(APPLY_EVERY, self.stop.cancelled()).await;
@@ -217,6 +226,7 @@ impl Conversion<'_> {
                 self.apply_pending(deadline).await?;
             }
             if is_done && self.pending.is_empty() {
+                self.note_all_applied();
                 return Ok(true);
             }
             // More changes than that were not all tried yet.

@@ -71,7 +71,7 @@ impl OutlierConversion<'_> {
                 findings.extend(check::check(self.target, self.shape).await?);
                 Ok(())
             }
-            ConvertTask::Follow => {
+            ConvertTask::Follow | ConvertTask::Shadow => {
                 let words =
                     "an outlier collection is converted in place, so there is no other collection to keep up to date";
                 Err(Halt::Words(words.to_owned()))

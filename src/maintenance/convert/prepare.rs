@@ -51,7 +51,9 @@ impl Request<'_> {
             record => record,
         };
         match self.options.task {
-            ConvertTask::ToShape | ConvertTask::ToPlain => self.convert(&subject, record, findings).await,
+            ConvertTask::ToShape | ConvertTask::Shadow | ConvertTask::ToPlain => {
+                self.convert(&subject, record, findings).await
+            }
             ConvertTask::Back => self.back(&subject, record, findings).await,
             ConvertTask::Follow => self.follow(&subject, record, findings).await,
             ConvertTask::Finish => self.finish(&subject, record, findings).await,
@@ -69,7 +71,8 @@ impl Request<'_> {
         let namespace = namespace.ok_or_else(|| words("its name is not of the form database.collection"))?;
         let database = self.client.database(namespace.database);
         let collection = namespace.collection.to_owned();
-        let shape = self.config.shapes.lookup(namespace).cloned();
+        let shapes = &self.config.shapes;
+        let shape = shapes.lookup(namespace).or_else(|| shapes.shadow(namespace)).cloned();
         let is_in_place = matches!(shape.as_deref(), Some(Shape::Outlier(_)));
         let hello = self.client.database("admin").run_command(doc! { "hello": 1 }).await?;
         let is_replicated = hello.contains_key("setName");
@@ -127,6 +130,7 @@ impl Request<'_> {
                 );
                 return Err(Halt::Words(words));
             }
+            self.check_shadow(subject, &record.from)?;
             return self.go_on(subject, record, findings).await;
         }
         let configured = subject.configured.as_ref();
@@ -135,6 +139,7 @@ impl Request<'_> {
             findings.add(&Finding::fine(&subject.namespace, format!("contains {to} already")));
             return Ok(());
         }
+        self.check_shadow(subject, &from)?;
         let plan = Plan { from, to };
         if let Some(ended) = &ended {
             let text = format!(
@@ -327,6 +332,10 @@ impl Request<'_> {
             // Such a run has no other end, and the next one goes on from its position.
             return Ok(());
         }
+        if self.options.task == ConvertTask::Shadow && matches!(done, Ok(()) | Err(Halt::Stopped)) {
+            findings.add(&record.finding(&subject.namespace, &subject.collection));
+            return Ok(());
+        }
         done?;
         let text = format!("converted: contains {} now", plan.to);
         findings.add(&Finding::fine(&subject.namespace, text));
@@ -334,8 +343,12 @@ impl Request<'_> {
         Ok(())
     }
 
-    /// Whether the writers are clients of proxies, which hold their writes to the frozen collection.
+    /// Whether the writers are clients of proxies, which hold their writes to the frozen collection. Shadow
+    /// mode never holds writers.
     fn may_hold(self, record: &Record) -> bool {
+        if self.options.task == ConvertTask::Shadow {
+            return false;
+        }
         let namespace = Namespace::parse(self.options.namespace);
         let is_automatic = namespace.is_some_and(|namespace| self.config.shapes.automatic(namespace).is_some());
         is_automatic || !record.from.is_plain()
@@ -357,6 +370,7 @@ impl Request<'_> {
         Conversion {
             client: self.client,
             target,
+            task: self.options.task,
             mirror,
             record,
             indexes: Vec::new(),

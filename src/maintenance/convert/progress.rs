@@ -9,7 +9,7 @@ pub(super) mod status;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use bson::{DateTime, Document, doc};
+use bson::{DateTime, Document, Timestamp, doc};
 
 /// The time after which an earlier measurement counts for a third.
 const MEMORY: Duration = Duration::from_secs(10);
@@ -111,6 +111,8 @@ pub(super) struct RunProgress {
     /// Seconds by which the applied changes are behind the server. `None`: no changes are applied.
     pub(super) lag_seconds: Option<u64>,
     pub(super) last_comparison: Option<LastComparison>,
+    /// The cluster time before which all changes are in the copy. `None`: it is not known.
+    pub(super) applied_until: Option<Timestamp>,
     /// The reason for a pause.
     pub(super) paused: Option<String>,
 }
@@ -125,6 +127,7 @@ impl RunProgress {
             rate: SmoothRate::begin(now),
             lag_seconds: None,
             last_comparison: None,
+            applied_until: None,
             paused: None,
         }
     }
@@ -235,6 +238,7 @@ impl RunProgress {
             "remaining_seconds": self.remaining().map(|remaining| whole(remaining.as_secs())),
             "compared": comparison.map(|comparison| whole(comparison.compared)),
             "differing": comparison.map(|comparison| whole(comparison.differing)),
+            "applied_until": self.applied_until,
             "updated_at": at,
         }
     }
@@ -338,10 +342,12 @@ mod tests {
         let at = DateTime::from_millis(5);
         let begins = doc! {
             "phase": "copying", "done": 0_i64, "total": 100_i64, "lag_seconds": null, "remaining_seconds": null,
-            "compared": null, "differing": null, "updated_at": at,
+            "compared": null, "differing": null, "applied_until": null, "updated_at": at,
         };
         assert_eq!(progress.document(at), begins);
         progress.lag_seconds = Some(1);
+        let applied_until = Timestamp { time: 7, increment: 1 };
+        progress.applied_until = Some(applied_until);
         progress.last_comparison = Some(LastComparison {
             compared: 100,
             differing: 2,
@@ -349,7 +355,7 @@ mod tests {
         progress.begin(Stage::Swapping, begun);
         let swaps = doc! {
             "phase": "swapping", "done": 100_i64, "total": 100_i64, "lag_seconds": 1_i64, "remaining_seconds": null,
-            "compared": 100_i64, "differing": 2_i64, "updated_at": at,
+            "compared": 100_i64, "differing": 2_i64, "applied_until": applied_until, "updated_at": at,
         };
         assert_eq!(progress.document(at), swaps);
     }

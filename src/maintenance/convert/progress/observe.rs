@@ -51,6 +51,12 @@ impl Conversion<'_> {
         self.show_progress().await;
     }
 
+    /// Takes note that all changes that were read are in the copy.
+    pub(in crate::maintenance::convert) fn note_all_applied(&mut self) {
+        let until = self.changes.as_ref().and_then(changes::Changes::read_until);
+        self.observer.progress.applied_until = until;
+    }
+
     /// Shows and records the progress, if it is time.
     pub(in crate::maintenance::convert) async fn show_progress(&mut self) {
         let line = self.observer.screen.show(&self.observer.progress);
@@ -65,7 +71,8 @@ impl Conversion<'_> {
         }
     }
 
-    async fn record_progress(&mut self) {
+    /// Records the progress.
+    pub(in crate::maintenance::convert) async fn record_progress(&mut self) {
         let recorded = timeout(MAX_RECORDING, async {
             let lag = self.lag_seconds().await;
             self.observer.progress.lag_seconds = lag;
