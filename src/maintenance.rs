@@ -15,6 +15,7 @@ mod misspelt;
 mod outlier_documents;
 mod privileges;
 pub(crate) mod setup;
+pub(crate) mod shadow_reads;
 pub(crate) mod shape_fit;
 mod swap;
 pub(crate) mod unique_index_record;

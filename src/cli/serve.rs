@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -24,9 +24,11 @@ use super::{ConfigFile, RecordedEnvironment};
 use crate::config::Config;
 use crate::maintenance::conversion_watch::{ConversionWatch, WatchedConversions};
 use crate::maintenance::expiry::Expiry;
+use crate::maintenance::shadow_reads::ShadowReads;
 use crate::maintenance::shape_fit::{self, SharedFit};
 use crate::maintenance::unique_index_record::UniqueIndexRecord;
 use crate::maintenance::upstream;
+use crate::pattern::shapes::Shapes;
 use crate::server::Server;
 use crate::server::admission::Admission;
 use crate::server::listener::Listener;
@@ -34,6 +36,7 @@ use crate::server::metrics::ServerMetrics;
 use crate::server::topology;
 use crate::session::Shared;
 use crate::session::metrics::SessionMetrics;
+use crate::session::shadow::{MAX_WAITING, ShadowRead};
 use crate::telemetry::Telemetry;
 use crate::telemetry::admin::{Admin, OperatorPage, PageRows};
 use crate::telemetry::recent_warnings::RecentWarnings;
@@ -61,10 +64,9 @@ pub(super) async fn run(
     let metrics = ServerMetrics::register(&telemetry.registry)?;
     let stopping = CancellationToken::new();
     let admin_stopping = CancellationToken::new();
-    let shared = Shared::new(
-        reload::settings(&config),
-        SessionMetrics::register(&telemetry.registry)?,
-    );
+    let (queue, shadow_reads) = mpsc::channel(MAX_WAITING);
+    let session_metrics = SessionMetrics::register(&telemetry.registry)?;
+    let shared = Shared::new(reload::settings(&config), session_metrics).with_shadow_reads(queue);
     let (admission, shared) = (Arc::new(Admission::new(reload::admission(&config)?)), Arc::new(shared));
     let access = Arc::new(ArcSwap::from_pointee(config.admin.access()?));
     let sockets = listeners::bind(&config).await?;
@@ -88,15 +90,15 @@ pub(super) async fn run(
     let (shapes, current) = watch::channel(config.shapes.clone());
     let (upstream, stop) = (config.upstream.clone(), stopping.clone());
     tokio::spawn(shape_fit::watch(upstream, current, Arc::clone(&fit), stop));
-    let expiry = Expiry {
-        upstream: config.upstream.clone(),
+    let inputs = TaskInputs {
         listener: internal_address,
         secret,
         shapes: shapes.subscribe(),
-        metrics: shared.metrics().expiry.clone(),
+        shadow_reads,
+        conversions: Arc::clone(&conversions),
         stop: stopping.clone(),
     };
-    let tasks = tasks(expiry, Arc::clone(&shared), Arc::clone(&conversions));
+    let tasks = tasks(&config, &shared, inputs);
     let admin = Admin::new(
         telemetry,
         Arc::clone(&access),
@@ -128,24 +130,51 @@ pub(super) async fn run(
     Ok(())
 }
 
+/// What the tasks share with the rest of the proxy.
+struct TaskInputs {
+    /// The proxy's own listener, and the text that it demands of its clients.
+    listener: SocketAddr,
+    secret: String,
+    shapes: watch::Receiver<Shapes>,
+    shadow_reads: mpsc::Receiver<ShadowRead>,
+    conversions: WatchedConversions,
+    stop: CancellationToken,
+}
+
 /// Starts the tasks that use the credentials of `upstream.uri`.
-fn tasks(expiry: Expiry, shared: Arc<Shared>, conversions: WatchedConversions) -> JoinSet<()> {
+fn tasks(config: &Config, shared: &Arc<Shared>, inputs: TaskInputs) -> JoinSet<()> {
+    let (upstream, metrics, stop) = (&config.upstream, shared.metrics(), &inputs.stop);
     let watch = ConversionWatch {
-        upstream: expiry.upstream.clone(),
-        shapes: expiry.shapes.clone(),
-        metrics: shared.metrics().conversions.clone(),
-        found: conversions,
-        stop: expiry.stop.clone(),
+        upstream: upstream.clone(),
+        shapes: inputs.shapes.clone(),
+        metrics: metrics.conversions.clone(),
+        found: inputs.conversions,
+        stop: stop.clone(),
     };
     let record = UniqueIndexRecord {
-        upstream: expiry.upstream.clone(),
-        shared,
-        stop: expiry.stop.clone(),
+        upstream: upstream.clone(),
+        shared: Arc::clone(shared),
+        stop: stop.clone(),
+    };
+    let reads = ShadowReads {
+        config: config.clone(),
+        metrics: metrics.shadow.clone(),
+        queue: inputs.shadow_reads,
+        stop: stop.clone(),
+    };
+    let expiry = Expiry {
+        upstream: upstream.clone(),
+        listener: inputs.listener,
+        secret: inputs.secret,
+        shapes: inputs.shapes,
+        metrics: metrics.expiry.clone(),
+        stop: stop.clone(),
     };
     let mut tasks = JoinSet::new();
     tasks.spawn(expiry.run());
     tasks.spawn(record.run());
     tasks.spawn(watch.run());
+    tasks.spawn(reads.run());
     tasks
 }
 
