@@ -8,5 +8,6 @@ mod kills;
 mod pauses;
 mod progress;
 mod rollback;
+mod shadow;
 mod while_clients_write;
 mod writers;

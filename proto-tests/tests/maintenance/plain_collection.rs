@@ -29,8 +29,13 @@ pub(crate) fn with_time() -> Shape {
 impl PlainCollection {
     /// A collection without documents.
     pub(crate) fn open(mongod: &Mongod, shape: Shape) -> Result<Self> {
+        Self::configured(mongod, shape, "")
+    }
+
+    /// The same with more options of the shape.
+    pub(crate) fn configured(mongod: &Mongod, shape: Shape, options: &str) -> Result<Self> {
         let database = database_name();
-        let toml = shape.toml(&format!("{database}.{COLLECTION}"));
+        let toml = shape.toml(&format!("{database}.{COLLECTION}")) + options;
         let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(&toml))?;
         Ok(Self {
             direct: Connection::open(mongod.address())?,
