@@ -31,7 +31,7 @@ use crate::session::shadow::ShadowRead;
 
 /// The most reads whose different results are confirmed at the same time. Each waits for the copy most of the
 /// time.
-const MAX_CONFIRMATIONS: usize = 16;
+const MAX_CONFIRMATIONS: usize = 8;
 
 /// The task.
 pub(crate) struct ShadowReads {

@@ -14,8 +14,9 @@ use crate::pattern::shapes::Shape;
 
 /// The most reads that wait for their comparison.
 pub const MAX_WAITING: usize = 64;
-/// The most bytes of a read that may wait.
-const MAX_BYTES: usize = 1 << 20;
+/// The most bytes of a read that is compared. Longer messages are often relayed before they are read
+/// completely.
+const MAX_BYTES: usize = 64 << 10;
 /// First stages whose result is not made of the collection's documents.
 const OTHER_SOURCES: [&str; 6] = [
     "$changeStream",
@@ -65,7 +66,8 @@ pub(super) fn choose(settings: &Settings, head: &CommandHeader<'_>) -> Option<Ch
 /// Whether the result depends on the collection's committed documents alone.
 fn is_comparable(head: &CommandHeader<'_>) -> bool {
     let body = head.body();
-    if head.in_transaction()
+    if body.as_bytes().len() > MAX_BYTES
+        || head.in_transaction()
         || !head.message.sequences.is_empty()
         || head.expects_no_reply
         || !head.only_reads()
@@ -93,8 +95,7 @@ impl ChosenRead {
         let Some(namespace) = head.namespace() else {
             return;
         };
-        let permit = (head.body().as_bytes().len() <= MAX_BYTES).then(|| queue.try_reserve().ok());
-        let Some(permit) = permit.flatten() else {
+        let Ok(permit) = queue.try_reserve() else {
             return metrics
                 .shadow
                 .read(&self.configured, head.command, ShadowResult::Dropped);
@@ -140,5 +141,7 @@ mod tests {
         assert!(comparable(&rawdoc! { "find": "c", "filter": { "k": 1 }, "$db": "d" }));
         let in_transaction = rawdoc! { "find": "c", "autocommit": false, "txnNumber": 1_i64, "$db": "d" };
         assert!(!comparable(&in_transaction));
+        let long = rawdoc! { "find": "c", "filter": { "k": "x".repeat(MAX_BYTES) }, "$db": "d" };
+        assert!(!comparable(&long));
     }
 }

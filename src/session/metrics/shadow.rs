@@ -24,7 +24,7 @@ pub enum ShadowResult {
     UndefinedOrder,
     /// The result is too large, or takes too long.
     TooLarge,
-    /// Too many reads waited, the read was too large to wait, or the server did not answer.
+    /// Too many reads waited, or the server did not answer.
     Dropped,
 }
 

@@ -95,6 +95,22 @@ fn end(run: Child) -> Result<String> {
     Ok(text)
 }
 
+fn write(fixture: &Fixture, n: i32) -> Result<()> {
+    let update = doc! { "q": { "k": n % 7 }, "u": { "$inc": { "n": 1 }, "$set": { "text": "x".repeat(100) } } };
+    fixture.run(doc! { "update": COLLECTION, "updates": [update] })?;
+    fixture.run(doc! { "insert": COLLECTION, "documents": [document(10_000 + n)] })?;
+    fixture.run(doc! { "delete": COLLECTION, "deletes": [{ "q": { "n": n * 3 }, "limit": 1 }] })?;
+    Ok(())
+}
+
+/// Changes documents and, the next time, back: two equal results of the collection prove nothing about the time
+/// between them.
+fn toggle(fixture: &Fixture) -> Result<()> {
+    let update = doc! { "q": { "k": 5 }, "u": [{ "$set": { "is_on": { "$not": ["$is_on"] } } }], "multi": true };
+    fixture.run(doc! { "update": COLLECTION, "updates": [update] })?;
+    Ok(())
+}
+
 #[test]
 fn reads_are_equal_while_clients_write() -> Result<()> {
     let mut fixture = shadow(700)?;
@@ -109,16 +125,16 @@ fn reads_are_equal_while_clients_write() -> Result<()> {
         if begun.elapsed() > Duration::from_secs(8) {
             break;
         }
-        let update = doc! { "q": { "k": n % 7 }, "u": { "$inc": { "n": 1 }, "$set": { "text": "x".repeat(100) } } };
-        fixture.run(doc! { "update": COLLECTION, "updates": [update] })?;
-        fixture.run(doc! { "insert": COLLECTION, "documents": [document(10_000 + n)] })?;
-        fixture.run(doc! { "delete": COLLECTION, "deletes": [{ "q": { "n": n * 3 }, "limit": 1 }] })?;
+        write(&fixture, n)?;
         for read in [
             doc! { "find": COLLECTION, "filter": { "k": n % 7 }, "sort": { "at": 1, "_id": 1 }, "limit": 5 },
             doc! { "aggregate": COLLECTION, "pipeline": [{ "$group": { "_id": "$k", "n": { "$sum": "$quantity" } } }], "cursor": {} },
             doc! { "count": COLLECTION, "query": { "k": n % 7 } },
             doc! { "distinct": COLLECTION, "key": "tags" },
+            doc! { "find": COLLECTION, "filter": { "is_on": true } },
+            doc! { "count": COLLECTION, "query": { "is_on": true } },
         ] {
+            toggle(&fixture)?;
             fixture.run(read)?;
             reads += 1.0;
         }
@@ -226,6 +242,15 @@ fn the_end_of_a_conversion_drops_the_copy() -> Result<()> {
         let printed = fixture.convert_refused(options)?;
         ensure!(printed.contains("cannot be used with"), "{printed}");
     }
+    // The server has refused it, so the proxy must not execute it with other rights.
+    let invalid = doc! { "find": COLLECTION, "filter": { "$bad": 1 }, "$db": &fixture.database };
+    ensure!(fixture.application()?.command(&invalid)?.get_i32("code")? == 2);
+    fixture.read_until(&doc! { "count": COLLECTION }, "behind")?;
+    ensure!(
+        fixture.compared("find", "behind") <= 0.0,
+        "{:?}",
+        fixture.all_compared()
+    );
     let run = fixture.start_convert(&["--shadow"])?;
     let by_key = doc! { "find": COLLECTION, "filter": { "k": 3 } };
     fixture.read_until(&by_key, "equal")?;
