@@ -36,6 +36,7 @@ use mongodb::Client;
 use tokio_util::sync::CancellationToken;
 
 use self::changes::Changes;
+pub(crate) use self::changes::time_of_position;
 use self::ids::Ids;
 use self::mirror::Mirror;
 pub(crate) use self::pace::PaceLimits;

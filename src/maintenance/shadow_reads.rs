@@ -20,7 +20,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use self::comparison::{Outcome, ReadTimes, ShadowComparison, is_current};
+use self::comparison::{FirstReads, Outcome, ReadTimes, ShadowComparison, is_current};
 use self::copies::Copies;
 use self::log::ComparisonLog;
 use super::background::{LastError, OnDemandClient};
@@ -91,7 +91,7 @@ impl ShadowReads {
             Ok(None) => return self.count(&read, ShadowResult::Behind),
             Err(error) => return self.fail(&read, &error, state),
         };
-        let (outcome, times) = match comparison.first().await {
+        let FirstReads { outcome, times } = match comparison.first().await {
             Ok(first) => first,
             Err(error) => return self.fail(&read, &error.into(), state),
         };

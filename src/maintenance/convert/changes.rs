@@ -72,8 +72,7 @@ impl Changes {
 
     /// A time before which all changes were read. `None`: the position does not contain one, as on pages.
     pub(super) fn read_until(&self) -> Option<Timestamp> {
-        let position = bson::serialize_to_bson(&self.position()?).ok()?;
-        time_of(position.as_document()?.get_str("_data").ok()?)
+        time_of_position(&self.position()?)
     }
 
     /// The next changes: those that exist, or arrive within a short time. `until`: the time up to which
@@ -107,6 +106,13 @@ impl Changes {
         }
         Ok(batch)
     }
+}
+
+/// The time before which a change stream at this position has returned all changes. `None`: the position is
+/// not one of mongod.
+pub(crate) fn time_of_position(position: &ResumeToken) -> Option<Timestamp> {
+    let position = bson::serialize_to_bson(position).ok()?;
+    time_of(position.as_document()?.get_str("_data").ok()?)
 }
 
 /// The time in a position of mongod: a `KeyString` in hexadecimal, which begins with a timestamp. There may

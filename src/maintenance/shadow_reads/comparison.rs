@@ -27,7 +27,7 @@ use tokio::time::sleep;
 use super::answer::{self, ReadAnswer, Timed};
 use super::command::on;
 use super::defined_result::is_defined;
-use crate::maintenance::convert::ShadowCopy;
+use crate::maintenance::convert::{ShadowCopy, time_of_position};
 use crate::session::metrics::ShadowResult;
 use crate::session::shadow::ShadowRead;
 
@@ -83,6 +83,14 @@ pub(super) struct ReadTimes {
     pub(super) pages: Duration,
 }
 
+/// The first read of both.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FirstReads {
+    /// May be that of a copy that is behind.
+    pub(super) outcome: Outcome,
+    pub(super) times: ReadTimes,
+}
+
 /// Whether the copy is not too far behind the server.
 ///
 /// # Errors
@@ -97,14 +105,17 @@ impl ShadowComparison {
     ///
     /// # Errors
     /// If the server does not answer.
-    pub(super) async fn first(&self) -> Result<(Outcome, ReadTimes), Error> {
+    pub(super) async fn first(&self) -> Result<FirstReads, Error> {
         let plain = self.plain(None).await?;
         let pages = self.pages().await?;
         let times = ReadTimes {
             plain: plain.took,
             pages: pages.took,
         };
-        Ok((self.outcome(&plain.answer, &pages.answer), times))
+        Ok(FirstReads {
+            outcome: self.outcome(&plain.answer, &pages.answer),
+            times,
+        })
     }
 
     fn outcome(&self, plain: &ReadAnswer, pages: &ReadAnswer) -> Outcome {
@@ -137,14 +148,17 @@ impl ShadowComparison {
             let Some(until) = cluster_time(&self.direct).await? else {
                 return Ok(behind);
             };
-            // The majority has all changes up to this time afterwards, so the stream returns them. Some
-            // results change with the time.
-            if self.plain(Some(until)).await?.answer != plain || self.has_changed(since, until).await? {
+            // Some results change with the time.
+            if self.plain(Some(until)).await?.answer != plain {
                 continue;
             }
             // A run that has ended does not keep the copy up to date, and the copy may be dropped.
-            let is_kept_up = self.applied_after(until).await?.is_some();
-            return Ok(if is_kept_up { outcome } else { behind });
+            if self.applied_after(until).await?.is_none() {
+                return Ok(behind);
+            }
+            if !self.may_have_changed(since, until).await? {
+                return Ok(outcome);
+            }
         }
         Ok(Outcome::of(ShadowResult::Changing))
     }
@@ -186,11 +200,11 @@ impl ShadowComparison {
         answer::of(&self.database(&self.pages), self.read.command, command).await
     }
 
-    /// Whether the collection was changed in a span of time, or at its ends.
-    async fn has_changed(&self, since: Timestamp, until: Timestamp) -> Result<bool, Error> {
-        let collection = self
-            .database(&self.direct)
-            .collection::<RawDocumentBuf>(&self.read.collection);
+    /// Whether the collection was changed in a span of time, or at its ends. Also if the stream does not pass
+    /// the end, which an empty batch alone does not prove: the majority may lack a change.
+    async fn may_have_changed(&self, since: Timestamp, until: Timestamp) -> Result<bool, Error> {
+        let database = self.database(&self.direct);
+        let collection = database.collection::<RawDocumentBuf>(&self.read.collection);
         let parts = doc! { "$project": { "operationType": 1, "clusterTime": 1 } };
         let mut stream = collection
             .watch()
@@ -199,11 +213,21 @@ impl ShadowComparison {
             .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary))
             .max_await_time(MAX_AWAIT)
             .await?;
-        let event = stream.next_if_any().await?;
-        Ok(event.is_some_and(|event| event.cluster_time.is_none_or(|time| time <= until)))
+        let begun = Instant::now();
+        while begun.elapsed() < MAX_WAIT {
+            if let Some(event) = stream.next_if_any().await? {
+                return Ok(event.cluster_time.is_none_or(|time| time <= until));
+            }
+            let passed = stream.resume_token().as_ref().and_then(time_of_position);
+            if passed.is_some_and(|passed| passed > until) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 
+/// The result of two reads.
 fn outcome_of(plain: &ReadAnswer, pages: &ReadAnswer) -> Outcome {
     let (result, code) = match (plain, pages) {
         (ReadAnswer::TooLarge, _) | (_, ReadAnswer::TooLarge) => (ShadowResult::TooLarge, None),
