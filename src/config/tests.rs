@@ -447,4 +447,6 @@ fn a_shadow_share_may_have_decimal_places() {
     }
     insta::assert_snapshot!(report(&with("0")), @"m.toml:10: `bucket.shadow_share`: `0` is no such percentage; write a number from 0.01 to 100");
     insta::assert_snapshot!(report(&with("\"1\"")), @"m.toml:10: `bucket.shadow_share`: it is a string; write a number");
+    let outlier = "[[outlier]]\nnamespace = \"shop.sales\"\narray = \"buyers\"\nthreshold = 5\nmode = \"shadow\"\n";
+    insta::assert_snapshot!(report(&format!("{MINIMAL}{outlier}")), @r#"m.toml:9: `outlier.mode`: "shadow" is not known; write "rewrite" or "observe" or "off""#);
 }

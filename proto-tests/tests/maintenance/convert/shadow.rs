@@ -255,6 +255,9 @@ fn the_end_of_a_conversion_drops_the_copy() -> Result<()> {
     let by_key = doc! { "find": COLLECTION, "filter": { "k": 3 } };
     fixture.read_until(&by_key, "equal")?;
     end(run)?;
+    let checked = fixture.proxy.run("check")?;
+    let printed = String::from_utf8_lossy(&checked.stdout).into_owned();
+    ensure!(printed.contains("`mongoshape convert --back` ends it"), "{printed}");
     fixture.convert(&["--back"])?;
     ensure!(fixture.collections()? == [COLLECTION]);
     let behind = fixture.compared("find", "behind");
