@@ -51,7 +51,7 @@ use super::check::server;
 use super::compact::stopped_by_signals;
 use super::finding::{Finding, Findings};
 pub(crate) use super::inspect::MissingFields;
-use super::swap::{Freezing, Halt, SwapKind, concurrent_runs};
+use super::swap::{Freezing, Frozen, Halt, SwapKind, concurrent_runs};
 use super::upstream::{self, ShapedCollection};
 use crate::config::Config;
 
@@ -168,6 +168,8 @@ struct Conversion<'a> {
     renamed_since: Option<Timestamp>,
     /// Whether the rename of the copy was sent.
     is_committing: bool,
+    /// The fence, once it was put up.
+    fence: Option<Frozen<'a>>,
     /// Whether proxies hold writes to the frozen collection. Other writers would get an error.
     may_hold: bool,
     /// How often writers were held because they were faster.
@@ -213,6 +215,8 @@ impl<'a> Conversion<'a> {
             return self.keep_up().await;
         }
         loop {
+            // Applications go on while mongod builds the fence, and their changes are applied after it.
+            self.fenced().await?;
             if self.changes.is_some() {
                 self.begin(Stage::Following).await;
                 self.approach().await?;

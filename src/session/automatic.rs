@@ -23,7 +23,7 @@ pub(super) mod stored;
 pub(super) mod touched;
 
 pub(super) use self::merged_write::{MergedWrite, not_executed};
-use self::stored::CollectionObserver;
+use self::stored::{CollectionObserver, ExpectedCollection};
 
 use super::error::RunError;
 use super::fence::is_strict;
@@ -44,28 +44,44 @@ pub(super) enum Identity {
     Changed,
 }
 
-/// Checks after a command that the name still denotes the collection. `uuid`: `None` for a missing
-/// collection. If that cannot be checked, the reply of the command is an error for the same reason.
+/// Checks after a command that the name still denotes the collection, and has done so all the time: a swap
+/// that was given up between two checks would have changed the number of those. If that cannot be checked, the
+/// reply of the command is an error for the same reason.
 pub(super) async fn identity(
     link: &mut UpstreamConnection,
     head: &CommandHeader<'_>,
     namespace: Namespace<'_>,
-    uuid: Option<&Binary>,
+    expected: ExpectedCollection<'_>,
 ) -> Result<Identity, RunError> {
-    let Some(uuid) = uuid else {
+    let Some(uuid) = expected.uuid else {
         return listed_identity(link, head, namespace, None).await;
     };
     if is_strict(head.body()) && head.in_transaction() {
         return listed_identity(link, head, namespace, Some(uuid)).await;
     }
-    let check = identity_check(head, namespace, uuid);
-    let reply = link.call(UpstreamRequest::plain(&check)).await?;
-    Ok(identity_of(reply))
+    let checks = identity_checks(head, namespace, uuid);
+    let requests: Vec<UpstreamRequest<'_>> = checks.iter().map(|check| UpstreamRequest::plain(check)).collect();
+    let replies = link.call_all(&requests).await?;
+    Ok(identity_in(replies, expected.given_up))
+}
+
+/// The commands that check that the name denotes the collection, and has done so all the time. In a transaction
+/// no swap takes place, and a read of the record could end it.
+fn identity_checks(head: &CommandHeader<'_>, namespace: Namespace<'_>, uuid: &Binary) -> Vec<RawDocumentBuf> {
+    let mut checks = vec![identity_check(head, namespace, uuid)];
+    if !head.in_transaction() {
+        checks.push(check_of(head, namespace, stored::given_up_find(namespace.collection)));
+    }
+    checks
 }
 
 /// The command that fails if the name denotes another collection. In a transaction it is part of it.
 fn identity_check(head: &CommandHeader<'_>, namespace: Namespace<'_>, uuid: &Binary) -> RawDocumentBuf {
-    let mut check = stored::identity_find(namespace.collection, uuid);
+    let find = stored::identity_find(namespace.collection, uuid);
+    check_of(head, namespace, find)
+}
+
+fn check_of(head: &CommandHeader<'_>, namespace: Namespace<'_>, mut check: RawDocumentBuf) -> RawDocumentBuf {
     let mut carried = InheritedOptions::of(head.body()).begun(true);
     if !head.in_transaction() {
         carried = carried.without_api_strict();
@@ -81,6 +97,15 @@ fn identity_check(head: &CommandHeader<'_>, namespace: Namespace<'_>, uuid: &Bin
     }
     put(&mut check, "$db", namespace.database);
     check
+}
+
+/// The result of the replies to [`identity_checks`]. `given_up`: the expected number of swaps.
+fn identity_in(replies: impl IntoIterator<Item = RawDocumentBuf>, given_up: Option<i64>) -> Identity {
+    let mut replies = replies.into_iter();
+    let identity = identity_of(replies.next().unwrap_or_default());
+    let now = replies.next().map(|reply| stored::given_up_of(&reply));
+    let was_given_up = given_up.is_some_and(|given_up| now.is_some_and(|now| now != given_up));
+    if was_given_up { Identity::Changed } else { identity }
 }
 
 fn identity_of(reply: RawDocumentBuf) -> Identity {

@@ -56,8 +56,13 @@ pub(super) fn item(id: impl Into<Bson>, key: i32, second: i64) -> Document {
 
 impl Fixture {
     pub(super) fn start(mongod: &Mongod) -> Result<Self> {
+        Self::behind(mongod, &mongod.uri())
+    }
+
+    /// The proxies use this connection string.
+    pub(super) fn behind(mongod: &Mongod, uri: &str) -> Result<Self> {
         let database = database_name();
-        let options = ProxyOptions::new(&mongod.uri());
+        let options = ProxyOptions::new(uri);
         let with_auto = || {
             let table = automatic(&shape(), &format!("{database}.{COLLECTION}"));
             Proxy::start(&options.clone().config(&table))
@@ -177,11 +182,29 @@ impl Fixture {
         match end {
             CutOver::Done => self.rename(COPY, COLLECTION),
             CutOver::GivenUp => {
-                self.rename(KEPT, COLLECTION)?;
+                self.give_up()?;
                 self.thaw()?;
                 self.drop_beside(COPY)
             }
         }
+    }
+
+    /// Begins the gap of a swap: no collection has the name.
+    pub(super) fn begin_gap(&self) -> Result<()> {
+        self.past(doc! { "create": COPY })?;
+        self.rename(COLLECTION, KEPT)
+    }
+
+    /// Gives the collection its name back. The record says so before.
+    pub(super) fn give_up(&self) -> Result<()> {
+        let update = doc! { "q": { "_id": 0 }, "u": { "$inc": { "given_up_swaps": 1 } }, "upsert": true };
+        self.past(doc! { "update": RECORD, "updates": [update] })?;
+        self.rename(KEPT, COLLECTION)
+    }
+
+    /// Drops what a swap that was given up leaves.
+    pub(super) fn end_gap(&self) -> Result<()> {
+        self.drop_beside(COPY)
     }
 
     /// Converts the collection by `mongoshape convert`, whose configuration has this shape. The proxies keep

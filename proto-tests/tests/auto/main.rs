@@ -5,6 +5,7 @@ mod commands;
 mod concurrent_clients;
 mod documents_examined;
 mod fixture;
+mod given_up;
 mod plain_documents;
 mod retries;
 mod stable_api;

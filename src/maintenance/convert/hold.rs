@@ -20,36 +20,52 @@ impl<'a> Conversion<'a> {
         } else {
             (Phase::Holding, Phase::Following)
         };
-        let frozen = self.fence(held).await?;
+        let frozen = self.fenced().await?;
+        self.enter(held).await?;
         let deadline = self.longest_hold();
         let done = match frozen.freeze(self.stop).await {
             Ok(()) if is_copying => self.collect_within(deadline).await,
             Ok(()) => self.catch_up_within(deadline).await,
-            Err(halt) => Err(halt),
+            Err(halt) => {
+                // It may still arrive.
+                self.end_fence().await?;
+                self.enter(then).await?;
+                return Err(halt);
+            }
         };
         self.release(&frozen, then).await?;
         done.map(drop)
     }
 
-    /// Records the phase, and prepares to freeze the collection.
-    pub(super) async fn fence(&mut self, phase: Phase) -> Result<Frozen<'a>, Halt> {
-        let by = self.by();
-        let Some(described) = description(&by.target.database, &by.target.collection).await? else {
-            return Err(Halt::Words("another program dropped it".to_owned()));
+    /// Prepares to freeze the collection. The fence is put up once in a run, because mongod reads the whole
+    /// collection for it.
+    pub(super) async fn fenced(&mut self) -> Result<Frozen<'a>, Halt> {
+        let frozen = if let Some(frozen) = &self.fence {
+            frozen.renewed().await?
+        } else {
+            let by = self.by();
+            let described = description(&by.target.database, &by.target.collection).await?;
+            let described = described.ok_or_else(|| Halt::Words("another program dropped it".to_owned()))?;
+            Frozen::fence(by, &described, self.stop).await?
         };
-        let before = self.record.phase;
-        self.enter(phase).await?;
-        let fenced = Frozen::fence(by, &described, self.stop).await;
-        if fenced.is_err() {
-            self.enter(before).await?;
+        self.fence = Some(frozen.clone());
+        Ok(frozen)
+    }
+
+    /// Thaws the collection if it is frozen, and drops the fence.
+    pub(super) async fn end_fence(&mut self) -> Result<(), Halt> {
+        match self.fence.take() {
+            Some(frozen) => frozen.thaw().await,
+            None => Ok(()),
         }
-        fenced
     }
 
     /// Lets writers go on. `then`: the phase that goes on.
     pub(super) async fn release(&mut self, frozen: &Frozen<'_>, then: Phase) -> Result<(), Halt> {
         let begun = Instant::now();
-        frozen.thaw().await?;
+        if frozen.thaw_for_now().await.is_err() {
+            self.end_fence().await?;
+        }
         self.last_thaw = begun.elapsed();
         if self.holds == 0 {
             self.say("writers are faster than their changes are applied: they are held for short times");

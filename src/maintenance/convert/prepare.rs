@@ -20,7 +20,7 @@ use crate::command::namespace::Namespace;
 use crate::maintenance::check::collection::has_images;
 use crate::maintenance::embedded_proxy::EmbeddedProxy;
 use crate::maintenance::finding::{Finding, Findings};
-use crate::maintenance::swap::{CollectionRename, Freezing, Halt, uuid_of};
+use crate::maintenance::swap::{CollectionRename, Freezing, Halt, take_fences_down, uuid_of};
 use crate::maintenance::upstream::{ShapedCollection, description};
 use crate::pattern::bucket::conversion::{copy_name, kept_name, record_name};
 use crate::pattern::shapes::{BucketShape, Shape, Shapes};
@@ -169,6 +169,7 @@ impl Request<'_> {
             had_images: has_images(&described),
             token: None,
             direction: Direction::Forward,
+            given_up: 0,
             from: plan.from,
             to: plan.to,
         };
@@ -250,6 +251,8 @@ impl Request<'_> {
                 by.drop(&kept_name(&subject.collection), Some(copy)).await?;
             }
             subject.disable_images(&record).await?;
+            // A killed run leaves its fence.
+            take_fences_down(&subject.database, &subject.collection, &record.source).await?;
             by.drop(&record_name(&subject.collection), None).await?;
             findings.add(&Finding::fine(
                 &subject.namespace,
@@ -325,6 +328,8 @@ impl Request<'_> {
         if done.is_ok() {
             done = conversion.run().await;
         }
+        let unfenced = conversion.end_fence().await;
+        done = done.and(unfenced);
         let record = conversion.record.clone();
         drop(conversion);
         proxy.stop().await;
@@ -379,6 +384,7 @@ impl Request<'_> {
             is_renamed: false,
             renamed_since: None,
             is_committing: false,
+            fence: None,
             may_hold,
             holds: 0,
             last_thaw: Duration::ZERO,

@@ -9,6 +9,7 @@ use mongodb::error::Error;
 use super::layout::Layout;
 use crate::maintenance::finding::Finding;
 use crate::maintenance::swap::{Halt, REPLICATION_TIMEOUT_MS, concern_kept};
+use crate::maintenance::upstream::as_integer;
 use crate::pattern::bucket::conversion::{self, kept_name, record_name};
 
 /// The progress of a conversion.
@@ -114,6 +115,9 @@ pub(super) struct Record {
     /// The position in the change stream up to which the copy contains all changes.
     pub(super) token: Option<ResumeToken>,
     pub(super) direction: Direction,
+    /// The number of swaps that were given up. Counted before the collection gets its name back, so that
+    /// proxies notice that it was missing.
+    pub(super) given_up: i64,
 }
 
 impl Record {
@@ -181,6 +185,7 @@ impl Record {
                 .get("token")
                 .and_then(|token| bson::deserialize_from_bson(token.clone()).ok()),
             direction: direction.map(|(direction, _)| *direction).ok_or_else(unknown)?,
+            given_up: found.get(conversion::GIVEN_UP).and_then(as_integer).unwrap_or_default(),
         })
     }
 
@@ -223,7 +228,7 @@ impl Record {
         let fields = doc! {
             "phase": self.phase.text(), "from": self.from.record(), "to": self.to.record(), "source": &self.source,
             "copy": &self.copy, "had_images": self.had_images, "token": token,
-            conversion::DIRECTION: self.direction.text(),
+            conversion::DIRECTION: self.direction.text(), conversion::GIVEN_UP: self.given_up,
         };
         let command = doc! {
             "update": record_name(collection),

@@ -71,6 +71,7 @@ impl Subject {
             had_images: has_images(&described),
             token: None,
             direction: Direction::WayBack,
+            given_up: record.given_up,
         })
     }
 

@@ -45,7 +45,8 @@ async fn has_begun(by: Freezing<'_>, uuid: &Binary) -> Result<bool, Halt> {
 impl Conversion<'_> {
     /// Swaps the names, if few changes are left. If this fails, the collection is as before.
     pub(super) async fn swap(&mut self) -> Result<Swapped, Halt> {
-        let frozen = self.fence(Phase::Swapping).await?;
+        let frozen = self.fenced().await?;
+        self.enter(Phase::Swapping).await?;
         let by = frozen.by();
         let begun = Instant::now();
         match self.swap_fenced(&frozen).await {
@@ -56,7 +57,7 @@ impl Conversion<'_> {
                 return Ok(Swapped::TooManyChanges);
             }
             Err(halt) => {
-                self.take_back(&frozen).await?;
+                self.take_back(by).await?;
                 return Err(halt);
             }
         }
@@ -207,13 +208,12 @@ impl Conversion<'_> {
     }
 
     /// Restores the collection.
-    async fn take_back(&mut self, frozen: &Frozen<'_>) -> Result<(), Halt> {
-        let by = frozen.by();
-        give_name_back(by, frozen.uuid()).await?;
+    async fn take_back(&mut self, by: Freezing<'_>) -> Result<(), Halt> {
+        give_name_back(by, &mut self.record).await?;
         if self.is_committing {
             drop_copy(by, &self.record).await?;
         }
-        frozen.thaw().await?;
+        self.end_fence().await?;
         // The stream may have ended, so the next run copies or compares all documents again.
         self.record.token = None;
         self.enter(Phase::Copying).await
@@ -231,13 +231,16 @@ async fn disable_images(by: Freezing<'_>, record: &Record) -> Result<(), Halt> {
     Ok(())
 }
 
-/// Undoes the rename of the collection, if it was done, and makes a late one fail.
-async fn give_name_back(by: Freezing<'_>, uuid: &Binary) -> Result<(), Halt> {
+/// Undoes the rename of the collection, if it was done, and makes a late one fail. A proxy may have read
+/// nothing while the collection had no name, so the record says before that the swap was given up.
+async fn give_name_back(by: Freezing<'_>, record: &mut Record) -> Result<(), Halt> {
     let kept = kept_name(&by.target.collection);
     placeholder::clear(by, &kept).await?;
-    if !has_begun(by, uuid).await? {
+    if !has_begun(by, &record.source).await? {
         return Ok(());
     }
+    record.given_up += 1;
+    record.write(&by.target.database, &by.target.collection).await?;
     if description(&by.target.database, &by.target.collection).await?.is_some() {
         let words = format!(
             "another program created a collection of its name during the swap; all documents are in {kept}; rename or drop the new \
@@ -247,7 +250,7 @@ async fn give_name_back(by: Freezing<'_>, uuid: &Binary) -> Result<(), Halt> {
     }
     let renamed = CollectionRename {
         from: &kept,
-        uuid,
+        uuid: &record.source,
         to: &by.target.collection,
         dropped: None,
     };
@@ -311,7 +314,7 @@ pub(super) async fn recover(by: Freezing<'_>, mut record: Record, stop: &Cancell
             Some(phase) if !has_begun(by, &record.source).await? => Some(phase),
             _ => None,
         };
-        give_name_back(by, &record.source).await?;
+        give_name_back(by, &mut record).await?;
         if let Some(phase) = goes_on {
             record.phase = phase;
         } else {

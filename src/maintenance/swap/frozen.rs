@@ -25,6 +25,7 @@ use crate::pattern::bucket::validator::PageValidator;
 use crate::pattern::shapes::BucketShape;
 
 /// The collection to be swapped, under this run's fence.
+#[derive(Clone)]
 pub(crate) struct Frozen<'a> {
     by: Freezing<'a>,
     uuid: Binary,
@@ -44,22 +45,21 @@ impl<'a> Frozen<'a> {
             uuid: &uuid,
         };
         let fence = fencing::put_up(fenced, stop).await?;
-        let validator = match by.target.bucket() {
-            Some(shape) if by.work.is_of_pages() => {
-                let (database, name) = (&by.target.database, by.target.collection.as_str());
-                // From here on, a proxy changes no validator of the application.
-                fencing::take_down_validator_fences(database, name, &uuid).await?;
-                let described = description(database, name).await?;
-                let recorded = described.as_ref().and_then(page_validator).unwrap_or_default();
-                with_indexes(recorded, by.target, shape, name).await?
-            }
-            _ => PageValidator::default(),
-        };
         Ok(Self {
             by,
+            validator: validator_of(by, &uuid).await?,
             uuid,
             fence,
-            validator,
+        })
+    }
+
+    /// The same collection with the validator that it has by now.
+    pub(crate) async fn renewed(&self) -> Result<Self, Halt> {
+        Ok(Self {
+            by: self.by,
+            uuid: self.uuid.clone(),
+            fence: self.fence,
+            validator: validator_of(self.by, &self.uuid).await?,
         })
     }
 
@@ -101,7 +101,8 @@ impl<'a> Frozen<'a> {
         }
     }
 
-    /// Undoes the freeze of an earlier run, before this one has frozen anything.
+    /// Undoes a freeze and keeps the fence: that of an earlier run, before this one has frozen anything, or one
+    /// of this run that has succeeded, so that none is on its way.
     pub(crate) async fn thaw_for_now(&self) -> Result<(), Halt> {
         self.modify(self.fence.thaw(), Some(&self.validator.document()), None)
             .await
@@ -169,6 +170,19 @@ impl<'a> Frozen<'a> {
         let command = self.modification(index, validator);
         self.by.run(&self.by.target.database, command, stop).await
     }
+}
+
+/// The validator that a thaw restores.
+async fn validator_of(by: Freezing<'_>, uuid: &Binary) -> Result<PageValidator, Halt> {
+    let Some(shape) = by.target.bucket().filter(|_| by.work.is_of_pages()) else {
+        return Ok(PageValidator::default());
+    };
+    let (database, name) = (&by.target.database, by.target.collection.as_str());
+    // From here on, a proxy changes no validator of the application.
+    fencing::take_down_validator_fences(database, name, uuid).await?;
+    let described = description(database, name).await?;
+    let recorded = described.as_ref().and_then(page_validator).unwrap_or_default();
+    with_indexes(recorded, by.target, shape, name).await
 }
 
 /// Sets the validator of a collection of pages. The clauses of its unique indexes are derived from the

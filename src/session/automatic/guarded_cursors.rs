@@ -19,6 +19,8 @@ pub(in crate::session) struct GuardedCollection {
     pub(in crate::session) collection: TouchedCollection,
     /// `None`: it was missing.
     pub(in crate::session) uuid: Option<Binary>,
+    /// The number of its swaps that were given up.
+    pub(in crate::session) given_up: i64,
 }
 
 /// The open cursors of such pipelines, by id.

@@ -5,8 +5,8 @@ use bson::Binary;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::merged_write::{batch_of, statements_field, write_errors};
-use super::stored::CollectionObserver;
-use super::{Identity, identity_check, identity_of, listed_identity, merge_interrupted};
+use super::stored::{CollectionObserver, ExpectedCollection};
+use super::{Identity, identity_checks, identity_in, listed_identity, merge_interrupted};
 use crate::command::arguments::{InheritedOptions, is_unacknowledged, with_replaced};
 use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::command::error::{ErrorCode, WriteError};
@@ -15,6 +15,7 @@ use crate::command::namespace::Namespace;
 use crate::command::registry::Command;
 use crate::command::reply::CursorReply;
 use crate::command::write_batch::WriteBatch;
+use crate::pattern::bucket::fence::is_fence;
 use crate::session::bucket::retry_on_swap::is_swap_write_error;
 use crate::session::error::RunError;
 use crate::session::fence::{accepts_uuid, is_strict, with_uuid};
@@ -27,8 +28,8 @@ pub(in crate::session) struct PlainCommand<'a, 'c> {
     pub(in crate::session) link: &'c mut UpstreamConnection,
     pub(in crate::session) head: &'c CommandHeader<'a>,
     pub(in crate::session) namespace: Namespace<'c>,
-    /// The collection. `None`: a view.
-    pub(in crate::session) uuid: Option<&'c Binary>,
+    /// The collection. Without a UUID: a view.
+    pub(in crate::session) expected: ExpectedCollection<'c>,
     pub(in crate::session) upstream: UpstreamKind,
     /// The client's reply is kept in this memory.
     pub(in crate::session) memory: &'c mut Reservation,
@@ -47,7 +48,7 @@ pub(in crate::session) enum PlainOutcome {
 impl PlainCommand<'_, '_> {
     /// Executes the command. Not cancel safe.
     pub(in crate::session) async fn run(&mut self) -> Result<PlainOutcome, RunError> {
-        let Some(uuid) = self.uuid else {
+        let Some(uuid) = self.expected.uuid else {
             let body = whole_body(self.head);
             return Ok(PlainOutcome::Answered(self.call(&body).await?));
         };
@@ -111,13 +112,18 @@ impl PlainCommand<'_, '_> {
             let identity = listed_identity(self.link, self.head, self.namespace, Some(uuid)).await?;
             (reply, identity)
         } else {
-            let check = identity_check(self.head, self.namespace, uuid);
-            let requests = [UpstreamRequest::plain(&body), UpstreamRequest::plain(&check)];
+            let checks = identity_checks(self.head, self.namespace, uuid);
+            let mut requests = vec![UpstreamRequest::plain(&body)];
+            requests.extend(checks.iter().map(|check| UpstreamRequest::plain(check)));
             let mut replies = self.link.call_all(&requests).await?.into_iter();
             let reply = replies.next().unwrap_or_default();
-            (reply, identity_of(replies.next().unwrap_or_default()))
+            (reply, identity_in(replies, self.expected.given_up))
         };
         if identity == Identity::Same {
+            let reply = match self.head.command {
+                Command::ListIndexes => without_fences(reply),
+                _ => reply,
+            };
             return Ok(self.unless_exchanged(reply));
         }
         if let Some(cursor) = CursorReply::parse(&reply).filter(|cursor| cursor.id != 0) {
@@ -273,6 +279,18 @@ impl PlainCommand<'_, '_> {
             ],
         )
     }
+}
+
+/// The reply to `listIndexes` without the fence of a conversion.
+fn without_fences(reply: RawDocumentBuf) -> RawDocumentBuf {
+    let is_of_run = |index: &RawDocument| get(index, "name").and_then(RawBsonRef::as_str).is_some_and(is_fence);
+    let Some(listed) = CursorReply::parse(&reply).filter(|listed| listed.documents().any(is_of_run)) else {
+        return reply;
+    };
+    let batch: RawArrayBuf = listed.documents().filter(|index| !is_of_run(index)).collect();
+    let cursor = get(&reply, "cursor").and_then(RawBsonRef::as_document);
+    let cursor = cursor.map(|cursor| with_replaced(cursor, &[("firstBatch", Some(RawBsonRef::Array(&batch)))]));
+    with_replaced(&reply, &[("cursor", cursor.as_deref().map(RawBsonRef::Document))])
 }
 
 /// The body with the document sequences as arrays, which mongod treats alike.

@@ -7,7 +7,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use tokio::time::{Instant, sleep};
 
 use crate::command::arguments::InheritedOptions;
-use crate::command::document::{get, single};
+use crate::command::document::{as_whole_number, get, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::misses_own_index;
 use crate::command::namespace::Namespace;
@@ -31,6 +31,27 @@ pub(in crate::session) struct StoredCollection {
     pub(in crate::session) layout: StoredLayout,
     /// Retryable writes may have been executed there.
     pub(in crate::session) former: Option<FormerCollection>,
+    /// The number of its swaps that were given up before it was listed.
+    pub(in crate::session) given_up: i64,
+}
+
+impl StoredCollection {
+    /// The collection as a command is planned for.
+    pub(in crate::session) fn expected(&self) -> ExpectedCollection<'_> {
+        ExpectedCollection {
+            uuid: self.uuid.as_ref(),
+            given_up: Some(self.given_up),
+        }
+    }
+}
+
+/// A collection as a command was planned for.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::session) struct ExpectedCollection<'a> {
+    /// `None`: it is missing.
+    pub(in crate::session) uuid: Option<&'a Binary>,
+    /// The number of its swaps that were given up. `None`: it is not compared.
+    pub(in crate::session) given_up: Option<i64>,
 }
 
 /// The collection in its layout before the last conversion, which is kept beside it. It has the name of a
@@ -40,6 +61,16 @@ pub(in crate::session) struct FormerCollection {
     pub(in crate::session) name: String,
     pub(in crate::session) uuid: Binary,
     pub(in crate::session) layout: StoredLayout,
+}
+
+impl FormerCollection {
+    /// The collection as a retried write is looked up in it.
+    pub(in crate::session) fn expected(&self) -> ExpectedCollection<'_> {
+        ExpectedCollection {
+            uuid: Some(&self.uuid),
+            given_up: None,
+        }
+    }
 }
 
 /// A collection with its state in a conversion.
@@ -128,7 +159,8 @@ impl CollectionObserver<'_, '_> {
         let name = self.namespace.collection;
         // From before the freeze until it takes the collection's name, there is a copy.
         let (copy, kept) = (conversion::copy_name(name), conversion::kept_name(name));
-        let names: RawArrayBuf = [name, &copy, &kept].into_iter().collect();
+        let record = conversion::record_name(name);
+        let names: RawArrayBuf = [name, &copy, &kept, &record].into_iter().collect();
         let mut command = RawDocumentBuf::new();
         command.append(cstr!("listCollections"), 1);
         command.append(cstr!("filter"), single("name", single("$in", &names)));
@@ -145,8 +177,18 @@ impl CollectionObserver<'_, '_> {
             (None, Some(uuid)) if self.is_former(&uuid).await? => self.former(copy, uuid).await?,
             _ => None,
         };
+        // Read before the collection's name is checked again, which is when its indexes are listed.
+        let given_up = match listed(&record) {
+            Some(_) => self.given_up().await?,
+            None => 0,
+        };
         let observed = |uuid: Option<Binary>, layout: StoredLayout, is_frozen: bool| Observed {
-            stored: StoredCollection { uuid, layout, former },
+            stored: StoredCollection {
+                uuid,
+                layout,
+                former,
+                given_up,
+            },
             is_converting,
             is_frozen,
         };
@@ -185,6 +227,13 @@ impl CollectionObserver<'_, '_> {
             Err(RunError::Command(_)) => Ok(false),
             reply => Ok(CursorReply::parse(&reply?).is_some_and(|cursor| cursor.documents().next().is_some())),
         }
+    }
+
+    /// The number of swaps that were given up, as the record of the conversion says.
+    async fn given_up(&mut self) -> Result<i64, RunError> {
+        let mut find = given_up_find(self.namespace.collection);
+        self.carried.append_to_inspect(&mut find);
+        Ok(given_up_of(&self.link.call(UpstreamRequest::plain(&find)).await?))
     }
 
     /// The layout of a collection. A command that names its UUID follows in the same round trip, so the
@@ -229,6 +278,22 @@ impl CollectionObserver<'_, '_> {
 /// collection.
 pub(super) fn identity_find(collection: &str, uuid: &Binary) -> RawDocumentBuf {
     find_one(collection, &single("_id", RawBsonRef::MinKey), uuid)
+}
+
+/// A query of the number of swaps that were given up.
+pub(super) fn given_up_find(collection: &str) -> RawDocumentBuf {
+    let mut find = single("find", conversion::record_name(collection));
+    find.append(cstr!("projection"), single(conversion::GIVEN_UP, 1));
+    find.append(cstr!("limit"), 1);
+    find.append(cstr!("singleBatch"), true);
+    find
+}
+
+/// That number in the reply. 0 if there is no record, or the client may not read it.
+pub(super) fn given_up_of(reply: &RawDocument) -> i64 {
+    let record = CursorReply::parse(reply).and_then(|cursor| cursor.documents().next());
+    let number = record.and_then(|record| get(record, conversion::GIVEN_UP).and_then(as_whole_number));
+    number.unwrap_or_default()
 }
 
 /// A query of the `_id` of one document. It fails if the name denotes another collection.

@@ -279,8 +279,8 @@ impl BucketCommand<'_> {
             *exists = CursorReply::parse(&reply).is_some_and(|cursor| cursor.documents().next().is_some());
         }
         let former = Namespace::new(self.namespace.database, former);
-        let uuid = Some(&converted.former.uuid);
-        if identity(self.context.link, self.context.head, former, uuid).await? == Identity::Changed {
+        let expected = converted.former.expected();
+        if identity(self.context.link, self.context.head, former, expected).await? == Identity::Changed {
             // `convert --back` has renamed it since it was listed.
             return Err(RunError::LayoutChanged);
         }

@@ -13,6 +13,7 @@ use crate::command::reply::CursorReply;
 use crate::pattern::shapes::Shape;
 use crate::session::automatic::guarded_cursors::GuardedCollection;
 use crate::session::automatic::plain::whole_body;
+use crate::session::automatic::stored::ExpectedCollection;
 use crate::session::automatic::{Identity, identity};
 use crate::session::bucket::BucketCommand;
 use crate::session::command_context::CommandContext;
@@ -69,7 +70,11 @@ impl Session<'_> {
         let is_open = CursorReply::parse(&reply).is_some_and(|cursor| cursor.id != 0);
         for reference in &guard.references {
             let namespace = reference.collection.namespace();
-            if identity(&mut self.link, head, namespace, reference.uuid.as_ref()).await? == Identity::Changed {
+            let expected = ExpectedCollection {
+                uuid: reference.uuid.as_ref(),
+                given_up: Some(reference.given_up),
+            };
+            if identity(&mut self.link, head, namespace, expected).await? == Identity::Changed {
                 self.shared.guarded_cursors.closed(id);
                 self.kill(head, id).await?;
                 let message = format!("collection {namespace} was exchanged by `mongoshape convert`");

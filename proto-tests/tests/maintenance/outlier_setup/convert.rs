@@ -243,7 +243,7 @@ fn killed_run_is_continued_or_ended() -> Result<()> {
         fixture.convert(options, &["converted"])?;
         ensure!(fixture.read()? == many, "they read otherwise");
         if options == TO_PLAIN {
-            fixture.is_plain()?;
+            ensure!(fixture.stored()? == many, "they are stored otherwise");
             fixture.convert(BACK, &["600 documents split"])?;
         }
     }

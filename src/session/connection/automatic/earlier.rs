@@ -52,10 +52,9 @@ impl Session<'_> {
         let context = CommandContext::new(self.shared, &layouts.settings, &mut self.link, self.upstream, head);
         let mut command = BucketCommand::new(context, shape, own);
         let found = Box::pin(command.earlier_attempt(converted)).await;
-        let former = Namespace::new(own.database, &former.name);
-        let uuid = stored.former.as_ref().map(|former| &former.uuid);
+        let (expected, former) = (former.expected(), Namespace::new(own.database, &former.name));
         if !matches!(found, Ok(EarlierAttempt::None))
-            && identity(&mut self.link, head, former, uuid).await? == Identity::Changed
+            && identity(&mut self.link, head, former, expected).await? == Identity::Changed
         {
             // `convert --back` has renamed it since it was listed.
             return Err(RunError::LayoutChanged);

@@ -8,7 +8,7 @@ use crate::command::reply::CursorReply;
 use crate::pattern::shapes::{BucketShape, Shape};
 use crate::session::automatic::guarded_cursors::GuardedCollection;
 use crate::session::automatic::plain::{PlainCommand, PlainOutcome, whole_body};
-use crate::session::automatic::stored::StoredCollection;
+use crate::session::automatic::stored::{ExpectedCollection, StoredCollection};
 use crate::session::automatic::touched::TouchedCollection;
 use crate::session::automatic::{Identity, identity, merge_interrupted, not_executed};
 use crate::session::bucket::BucketCommand;
@@ -57,6 +57,7 @@ impl Session<'_> {
             let guarded = referenced().map(|(touched, stored)| GuardedCollection {
                 collection: touched.clone(),
                 uuid: stored.uuid.clone(),
+                given_up: stored.given_up,
             });
             self.shared.guarded_cursors.opened(cursor.id, guarded.collect());
         }
@@ -64,7 +65,7 @@ impl Session<'_> {
             let is_view = stored.uuid.is_none() && stored.layout.is_plain();
             if !is_view
                 && head.only_reads()
-                && identity(&mut self.link, head, touched.namespace(), stored.uuid.as_ref()).await? == Identity::Changed
+                && identity(&mut self.link, head, touched.namespace(), stored.expected()).await? == Identity::Changed
             {
                 return Ok(Step::Exchanged(None));
             }
@@ -80,15 +81,15 @@ impl Session<'_> {
         own: OwnCollection<'_>,
         layouts: &CurrentLayouts,
     ) -> Result<Step, RunError> {
-        let OwnCollection { namespace: own, stored } = own;
+        let OwnCollection { namespace, stored } = own;
         let route = route::decide(&layouts.settings, head);
         match route {
             Route::Relay => {
                 let mut command = PlainCommand {
                     link: &mut self.link,
                     head,
-                    namespace: own,
-                    uuid: stored.uuid.as_ref(),
+                    namespace,
+                    expected: stored.expected(),
                     upstream: self.upstream.kind(),
                     memory: &mut self.reply_memory,
                 };
@@ -99,11 +100,11 @@ impl Session<'_> {
                 })
             }
             Route::Shaped(to) => match to.shape() {
-                Shape::Bucket(shape) => self.on_pages(head, own, shape, &layouts.settings).await,
+                Shape::Bucket(shape) => self.on_pages(head, &own, shape, &layouts.settings).await,
                 Shape::Outlier(_) => Ok(Step::Exchanged(None)),
             },
             route => {
-                let mut fence = UuidFence::new(own);
+                let mut fence = UuidFence::new(namespace);
                 fence.set(stored.uuid.clone());
                 self.link.set_fence(Some(fence));
                 self.by_route(message, head, route).await
@@ -114,10 +115,11 @@ impl Session<'_> {
     async fn on_pages(
         &mut self,
         head: &CommandHeader<'_>,
-        own: Namespace<'_>,
+        own: &OwnCollection<'_>,
         shape: &BucketShape,
         settings: &Settings,
     ) -> Result<Step, RunError> {
+        let OwnCollection { namespace: own, stored } = *own;
         self.link.set_fence(Some(UuidFence::new(own)));
         let context = CommandContext::new(self.shared, settings, &mut self.link, self.upstream, head);
         let mut command = BucketCommand::new(context, shape, own);
@@ -144,7 +146,11 @@ impl Session<'_> {
         let is_checked = (!has_changed || head.in_transaction())
             && !matches!(answer, Err(RunError::Link(_) | RunError::ClientClosed))
             && !changes_identity(head);
-        if is_checked && identity(&mut self.link, head, own, expected.as_ref()).await? == Identity::Changed {
+        let expected = ExpectedCollection {
+            uuid: expected.as_ref(),
+            ..stored.expected()
+        };
+        if is_checked && identity(&mut self.link, head, own, expected).await? == Identity::Changed {
             return Err(RunError::LayoutChanged);
         }
         Ok(Step::Answered(answer?, CommandOutcome::Rewritten))

@@ -1,0 +1,76 @@
+//! Reads that cannot name the UUID of a collection, while a swap is given up: they are executed in the gap, and the
+//! name denotes the same collection again when it is checked.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use bson::{Document, doc};
+use proto_tests::mongod;
+use proto_tests::stopping_relay::{Moment, StoppingRelay};
+
+use super::commands::code;
+use super::fixture::{COLLECTION, Fixture, item};
+
+const OTHER: &str = "other";
+
+/// Names the check of the collection's UUID.
+fn is_check(command: &Document) -> Option<String> {
+    let is_find = command.get_str("find").is_ok_and(|collection| collection == COLLECTION);
+    (is_find && command.contains_key("collectionUUID")).then(|| "check".to_owned())
+}
+
+/// The number of documents or values in a reply.
+fn found(reply: &Document) -> Option<usize> {
+    let batch = || reply.get_document("cursor").ok()?.get_array("firstBatch").ok();
+    let documents = reply.get_array("values").ok().or_else(batch);
+    let counted = || reply.get_i32("n").ok().and_then(|n| usize::try_from(n).ok());
+    documents.map(Vec::len).or_else(counted)
+}
+
+/// Executes a read in the gap. Its check follows when the collection has its name again.
+fn in_gap(fixture: &Fixture, relay: &StoppingRelay, read: &Document) -> Result<Document> {
+    // The layout is known.
+    let before = fixture.run(0, read.clone())?;
+    ensure!(found(&before) == Some(1), "{read}: {before}");
+    fixture.begin_gap()?;
+    relay.arm(Some((1, Moment::Before)));
+    let reply = thread::scope(|scope| {
+        let reading = scope.spawn(|| fixture.run(0, read.clone()));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !relay.has_stopped() && !reading.is_finished() {
+            ensure!(Instant::now() < deadline, "{read}: no check");
+            thread::sleep(Duration::from_millis(5));
+        }
+        let given_up = fixture.give_up();
+        relay.go_on();
+        let reply = reading.join().expect("the client panicked")?;
+        given_up.map(|()| reply)
+    })?;
+    fixture.end_gap()?;
+    Ok(reply)
+}
+
+#[test]
+fn a_read_that_found_nothing_because_of_the_gap_is_repeated() -> Result<()> {
+    let mongod = mongod::shared_replica_set();
+    let relay = StoppingRelay::to(mongod.address(), is_check)?;
+    let fixture = Fixture::behind(mongod, &relay.uri())?;
+    fixture.store_plain(&[item(1, 1, 1)])?;
+    fixture.past(doc! { "insert": OTHER, "documents": [{ "_id": 1 }] })?;
+    let lookup = doc! { "$lookup": { "from": COLLECTION, "localField": "_id", "foreignField": "_id", "as": "items" } };
+    let pipeline = vec![lookup, doc! { "$unwind": "$items" }];
+    let strict = doc! { "apiVersion": "1", "apiStrict": true };
+    let mut strict_find = doc! { "find": COLLECTION };
+    strict_find.extend(strict);
+    for read in [
+        doc! { "count": COLLECTION },
+        doc! { "distinct": COLLECTION, "key": "_id" },
+        strict_find,
+        doc! { "aggregate": OTHER, "pipeline": pipeline, "cursor": {} },
+    ] {
+        let reply = in_gap(&fixture, &relay, &read)?;
+        ensure!(code(&reply).is_none() && found(&reply) == Some(1), "{read}: {reply}");
+    }
+    Ok(())
+}
