@@ -1,4 +1,5 @@
-//! Stored documents of an outlier collection and their extras, read and written one by one through the driver.
+//! Stored documents of an outlier collection and their extras, read and written one by one through the
+//! driver.
 
 use bson::Document;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};

@@ -44,9 +44,9 @@ pub(super) enum Identity {
     Changed,
 }
 
-/// Checks after a command that the name still denotes the collection, and has done so all the time: a swap
-/// that was given up between two checks would have changed the number of those. If that cannot be checked, the
-/// reply of the command is an error for the same reason.
+/// Checks after a command that the name still denotes the collection, and has done so since it was listed: the
+/// record counts swaps that were given up. If that cannot be checked, the reply of the command is an error for
+/// the same reason.
 pub(super) async fn identity(
     link: &mut UpstreamConnection,
     head: &CommandHeader<'_>,
@@ -65,8 +65,8 @@ pub(super) async fn identity(
     Ok(identity_in(replies, expected.given_up))
 }
 
-/// The commands that check that the name denotes the collection, and has done so all the time. In a transaction
-/// no swap takes place, and a read of the record could end it.
+/// The commands that check the collection. In a transaction no swap takes place, and a read of the record
+/// could end it.
 fn identity_checks(head: &CommandHeader<'_>, namespace: Namespace<'_>, uuid: &Binary) -> Vec<RawDocumentBuf> {
     let mut checks = vec![identity_check(head, namespace, uuid)];
     if !head.in_transaction() {

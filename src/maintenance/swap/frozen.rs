@@ -101,8 +101,8 @@ impl<'a> Frozen<'a> {
         }
     }
 
-    /// Undoes a freeze and keeps the fence: that of an earlier run, before this one has frozen anything, or one
-    /// of this run that has succeeded, so that none is on its way.
+    /// Undoes a freeze and keeps the fence: that of an earlier run, before this one has frozen anything, or
+    /// one of this run that was acknowledged, so that none is on its way.
     pub(crate) async fn thaw_for_now(&self) -> Result<(), Halt> {
         self.modify(self.fence.thaw(), Some(&self.validator.document()), None)
             .await
