@@ -44,9 +44,9 @@ pub(super) enum Identity {
     Changed,
 }
 
-/// Checks after a command that the name still denotes the collection, and has done so since it was listed: the
-/// record counts swaps that were given up. If that cannot be checked, the reply of the command is an error for
-/// the same reason.
+/// Checks after a command that the name still denotes the collection, and has done so since it was listed:
+/// the record counts swaps that were given up. If that cannot be checked, the reply of the command is an
+/// error for the same reason.
 pub(super) async fn identity(
     link: &mut UpstreamConnection,
     head: &CommandHeader<'_>,
