@@ -19,7 +19,7 @@ impl OutlierCommand<'_> {
     pub(super) async fn may_split(&mut self) -> Result<bool, RunError> {
         let mut list = single("listCollections", 1);
         list.append(cstr!("filter"), single("name", self.namespace.collection));
-        InheritedOptions::of(self.context.head.body()).append_identity(&mut list);
+        InheritedOptions::of(self.context.head.body()).append_to_inspect(&mut list);
         let reply = match succeeded(self.context.link.call(UpstreamRequest::plain(&list)).await?) {
             Err(error) if error.is(ErrorCode::Unauthorized) => return Ok(true),
             reply => reply?,
