@@ -187,7 +187,8 @@ struct Conversion<'a> {
     /// The number of documents at the last comparison.
     compared: u64,
     recorded: Instant,
-    /// The time at which changes were applied last.
+    /// The time at which changes were read last, and at which they were applied last.
+    read: Instant,
     applied: Instant,
     observer: RunObserver,
     throttle: Throttle,

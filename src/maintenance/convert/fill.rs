@@ -41,7 +41,11 @@ impl Conversion<'_> {
                 if is_last {
                     break;
                 }
+                // The changes are applied after the copy: a document that was read for it may be deleted
+                // before it is written.
                 self.collect_if_due().await?;
+                // All documents are compared after the copy.
+                self.touched = Ids::default();
                 self.pace(batch.len(), took).await?;
                 batch.clear();
                 bytes = 0;

@@ -14,9 +14,12 @@ use crate::maintenance::swap::Halt;
 
 /// Interval in which the position in the change stream is recorded.
 const RECORD_EVERY: Duration = Duration::from_secs(2);
-/// Interval in which changes are applied if nothing waits for them. Changes of one page, and repeated
-/// changes of a document, cost as much as one.
-const APPLY_EVERY: Duration = Duration::from_secs(3);
+/// Interval in which changes are read, so that the oplog does not lose them.
+const READ_EVERY: Duration = Duration::from_secs(3);
+/// Interval in which changes are applied if nothing waits for them, and the number of changed documents that are
+/// applied earlier. Changes of one page, and repeated changes of a document, cost as much as one.
+const APPLY_EVERY: Duration = Duration::from_secs(30);
+const APPLY_AT: usize = 50_000;
 /// The longest time for which changes are applied between two batches of documents that are read: three
 /// quarters of the time, so that the oplog does not lose changes before they are read.
 const MAX_FOLLOW: Duration = Duration::from_secs(9);
@@ -66,6 +69,25 @@ impl Deadline {
     }
 }
 
+/// The changes that are not applied yet.
+#[derive(Clone, Copy, Debug)]
+struct Backlog {
+    /// Documents whose changes were read.
+    pending: usize,
+    /// The time whose changes were not read.
+    unread: Duration,
+}
+
+impl Backlog {
+    /// Whether changes are applied faster than writers make new ones. A few may always be pending, and those of
+    /// the last seconds unread.
+    fn is_shrinking(self, before: Self) -> bool {
+        let is_kept =
+            self.pending <= before.pending.max(changes::MAX_IDS) && self.unread <= before.unread.max(MAX_APPROACH);
+        is_kept && (self.pending < before.pending || self.unread < before.unread)
+    }
+}
+
 impl Conversion<'_> {
     /// The earliest time of the state that may be read: after a failover, a new primary may return an older
     /// state.
@@ -85,22 +107,26 @@ impl Conversion<'_> {
             "{collection} is up to date; later changes are applied to it until this command is stopped"
         ));
         while !self.stop.is_cancelled() {
-            self.follow_if_due().await?;
+            self.apply_or_hold().await?;
             // Proxies compare reads with a copy that is up to date.
             self.record_progress().await;
             // `--back` compares all documents.
             self.touched = Ids::default();
-            let _ = timeout(APPLY_EVERY, self.stop.cancelled()).await;
+            let _ = timeout(READ_EVERY, self.stop.cancelled()).await;
         }
         Ok(())
     }
 
-    /// Applies changes that have been made since some time. Once all documents are copied, holds writers if
-    /// they are faster.
+    /// Reads changes, and applies them if they are many or old.
     pub(super) async fn follow_if_due(&mut self) -> Result<(), Halt> {
-        if self.applied.elapsed() < APPLY_EVERY {
-            return Ok(());
+        if self.pending.len() < APPLY_AT && self.applied.elapsed() < APPLY_EVERY {
+            return self.collect_if_due().await;
         }
+        self.apply_or_hold().await
+    }
+
+    /// Applies changes for some time. Once all documents are copied, holds writers if they are faster.
+    async fn apply_or_hold(&mut self) -> Result<(), Halt> {
         let is_caught_up = self.catch_up_within(Deadline::after(MAX_FOLLOW)).await?;
         if !is_caught_up && self.may_hold && self.record.phase == Phase::Following {
             Box::pin(self.hold()).await?;
@@ -129,7 +155,8 @@ impl Conversion<'_> {
             }
         };
         let (batch, refused) = try_join(read, self.mirror.apply(pending, since)).await?;
-        self.applied = Instant::now();
+        self.read = Instant::now();
+        self.applied = self.read;
         self.pending.extend(refused);
         // A resumed run would not know the documents that are pending.
         let may_record = self.pending.is_empty() && self.record.phase == Phase::Following;
@@ -156,19 +183,15 @@ impl Conversion<'_> {
         batch.progress
     }
 
-    /// Reads changes while documents are copied, so that the oplog does not lose them. Holds writers if they
-    /// are faster. The changes are applied after the copy: a document that was read for it may be deleted
-    /// before it is written.
+    /// Reads changes, and holds writers if they are faster.
     pub(super) async fn collect_if_due(&mut self) -> Result<(), Halt> {
-        if self.applied.elapsed() < APPLY_EVERY {
+        if self.read.elapsed() < READ_EVERY {
             return Ok(());
         }
         while !self.collect_within(self.patience()).await? {
             Box::pin(self.hold()).await?;
         }
-        // All documents are compared after the copy.
-        self.touched = Ids::default();
-        self.applied = Instant::now();
+        self.read = Instant::now();
         Ok(())
     }
 
@@ -250,10 +273,26 @@ impl Conversion<'_> {
 
     /// Applies all changes that exist now, and holds writers for short times if they are faster.
     pub(super) async fn converge(&mut self) -> Result<(), Halt> {
+        let mut before = self.backlog().await?;
         while !self.catch_up_within(self.patience()).await? {
-            Box::pin(self.hold()).await?;
+            let after = self.backlog().await?;
+            if !after.is_shrinking(before) {
+                Box::pin(self.hold()).await?;
+            }
+            before = after;
         }
         Ok(())
+    }
+
+    async fn backlog(&self) -> Result<Backlog, Halt> {
+        let now = changes::cluster_time(self.client).await?;
+        let unread = now
+            .zip(self.last)
+            .map_or(0, |(now, last)| now.time.saturating_sub(last.time));
+        Ok(Backlog {
+            pending: self.pending.len(),
+            unread: Duration::from_secs(u64::from(unread)),
+        })
     }
 
     /// Applies changes until the remaining ones take a short time. Ends earlier if writers are faster: then
@@ -295,5 +334,28 @@ impl Conversion<'_> {
         self.touched.extend(touched);
         self.touched.extend(differing);
         Ok(is_caught_up && is_compared)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backlog_shrinks_if_fewer_changes_are_pending_and_reading_keeps_up() {
+        let backlog = |pending, seconds| Backlog {
+            pending,
+            unread: Duration::from_secs(seconds),
+        };
+        let check = |before: Backlog, after: Backlog, expected| {
+            assert_eq!(after.is_shrinking(before), expected, "{before:?} {after:?}");
+        };
+        check(backlog(300_000, 3), backlog(280_000, 5), true);
+        check(backlog(300_000, 3), backlog(300_000, 3), false);
+        check(backlog(300_000, 3), backlog(280_000, 8), false);
+        check(backlog(300_000, 60), backlog(280_000, 50), true);
+        check(backlog(0, 60), backlog(4_000, 50), true);
+        check(backlog(0, 60), backlog(20_000, 50), false);
+        check(backlog(100, 1), backlog(100, 1), false);
     }
 }

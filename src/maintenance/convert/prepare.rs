@@ -394,6 +394,7 @@ impl Request<'_> {
             last: None,
             compared: 0,
             recorded: Instant::now(),
+            read: Instant::now(),
             applied: Instant::now(),
             observer,
             throttle: Throttle::new(self.options.pace),
