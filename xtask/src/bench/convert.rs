@@ -9,6 +9,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -36,6 +37,9 @@ pub(crate) struct Options {
     /// Clients that write, half of them through each proxy
     #[arg(long, default_value_t = 16, value_parser = at_least_one())]
     clients: usize,
+    /// Gives this `--max-share` to `convert`, in percent; otherwise its default applies
+    #[arg(long)]
+    max_share: Option<u32>,
     /// Measures this binary of mongoshape; otherwise the release build is made and measured
     #[arg(long)]
     binary: Option<PathBuf>,
@@ -106,9 +110,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         options.documents, options.clients
     );
     println!(
-        "| conversion | seconds | writes/s before | writes/s meanwhile | ratio | longest write before | longest write |"
+        "| conversion | seconds | writes/s before | while copying | ratio | until the end | ratio | longest write before | longest write |"
     );
-    println!("|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|");
     let addresses = proxies.each_ref().map(Proxy::address);
     let clients = Clients::start(&addresses, Target::Proxies, 0..options.clients);
     let mut bypassing = Some(Clients::start(
@@ -119,22 +123,28 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut of_bypassing = clients::Documents::new();
     let mut reports = String::new();
     for direction in &directions {
-        let before = clients.measure(|| {
-            thread::sleep(BEFORE);
-            Ok(())
-        })?;
-        let meanwhile = clients.measure(|| {
-            let stopped = bypassing.take().map(|clients| {
-                let address = mongod.address();
-                thread::spawn(move || stop_after_copy(address, clients))
+        let before = clients.begin();
+        thread::sleep(BEFORE);
+        let before = clients.since(&before)?;
+        let begun = clients.begin();
+        let ended = AtomicBool::new(false);
+        let copying = thread::scope(|scope| -> Result<_> {
+            let copying = scope.spawn(|| -> Result<_> {
+                wait_for_copy(mongod.address(), &ended)?;
+                let copying = clients.since(&begun)?;
+                // A program that bypasses the proxies has to end before the swap.
+                if let Some(clients) = bypassing.take() {
+                    of_bypassing = clients.stop()?;
+                }
+                Ok(copying)
             });
-            reports += &convert(&mongod, &binary, direction)?;
-            if let Some(stopped) = stopped {
-                of_bypassing = stopped.join().map_err(|_| anyhow!("a thread panicked"))??;
-            }
-            Ok(())
+            let converted = convert(&mongod, &binary, direction, options.max_share);
+            ended.store(true, Ordering::Relaxed);
+            let copying = copying.join().map_err(|_| anyhow!("a thread panicked"))?;
+            reports += &converted?;
+            copying
         })?;
-        print(direction.name, &before, &meanwhile);
+        print(direction.name, [&before, &copying, &clients.since(&begun)?]);
     }
     let mut expected = clients.stop()?;
     expected.extend(of_bypassing);
@@ -146,30 +156,32 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Stops clients when all documents are copied: a program that bypasses the proxies has to end before the swap.
-/// Returns their documents.
-fn stop_after_copy(address: SocketAddr, clients: Clients) -> Result<clients::Documents> {
+/// Waits until all documents are copied, or the run has ended.
+fn wait_for_copy(address: SocketAddr, ended: &AtomicBool) -> Result<()> {
     let mut direct = Connection::open(address)?;
     let find = doc! { "find": format!("{COLLECTION}.mongoshape_conversion"), "$db": DATABASE };
-    loop {
+    while !ended.load(Ordering::Relaxed) {
         let record = direct.all(&find)?;
         let phase = record.first().and_then(|record| record.get_str("phase").ok());
         if phase.is_some_and(|phase| phase == "following") {
-            return clients.stop();
+            break;
         }
         thread::sleep(Duration::from_millis(200));
     }
+    Ok(())
 }
 
-fn print(name: &str, before: &Interval, meanwhile: &Interval) {
+fn print(name: &str, [before, copying, all]: [&Interval; 3]) {
     println!(
-        "| {name} | {:.1} | {:.0} | {:.0} | {:.2} | {:.0} ms | {:.0} ms |",
-        meanwhile.time.as_secs_f64(),
+        "| {name} | {:.1} | {:.0} | {:.0} | {:.2} | {:.0} | {:.2} | {:.0} ms | {:.0} ms |",
+        all.time.as_secs_f64(),
         before.rate(),
-        meanwhile.rate(),
-        meanwhile.rate() / before.rate(),
+        copying.rate(),
+        copying.rate() / before.rate(),
+        all.rate(),
+        all.rate() / before.rate(),
         before.longest.as_secs_f64() * 1e3,
-        meanwhile.longest.as_secs_f64() * 1e3,
+        all.longest.as_secs_f64() * 1e3,
     );
 }
 
@@ -196,7 +208,7 @@ fn fill(direct: &mut Connection, documents: usize) -> Result<()> {
 }
 
 /// Converts, and returns the output.
-fn convert(mongod: &Mongod, binary: &Path, direction: &Direction) -> Result<String> {
+fn convert(mongod: &Mongod, binary: &Path, direction: &Direction, max_share: Option<u32>) -> Result<String> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("mongoshape.toml");
     let uri = mongod.uri();
@@ -210,7 +222,11 @@ fn convert(mongod: &Mongod, binary: &Path, direction: &Direction) -> Result<Stri
     let mut command = Command::new(binary);
     command.arg("convert").arg("--config").arg(&file);
     command.args(["--namespace", &format!("{DATABASE}.{COLLECTION}")]);
-    let output = command.args(direction.options).output()?;
+    command.args(direction.options);
+    if let Some(share) = max_share {
+        command.arg("--max-share").arg(share.to_string());
+    }
+    let output = command.output()?;
     let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{}: {printed}", direction.name);
     Ok(printed)

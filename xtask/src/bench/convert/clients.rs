@@ -51,6 +51,12 @@ pub(super) struct Clients {
     running: Vec<JoinHandle<Result<Documents>>>,
 }
 
+/// The beginning of an interval.
+pub(super) struct Beginning {
+    at: Instant,
+    writes: u64,
+}
+
 /// The writes of all clients in some time.
 pub(super) struct Interval {
     pub(super) time: Duration,
@@ -79,16 +85,22 @@ impl Clients {
         }
     }
 
-    /// The writes while `work` runs.
-    pub(super) fn measure(&self, work: impl FnOnce() -> Result<()>) -> Result<Interval> {
+    /// Begins an interval.
+    pub(super) fn begin(&self) -> Beginning {
         self.counters.longest.store(0, Ordering::Relaxed);
-        let (begun, before) = (Instant::now(), self.counters.writes.load(Ordering::Relaxed));
-        work()?;
+        Beginning {
+            at: Instant::now(),
+            writes: self.counters.writes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The writes since the beginning of the last interval.
+    pub(super) fn since(&self, beginning: &Beginning) -> Result<Interval> {
         let ended = self.running.iter().any(JoinHandle::is_finished);
         ensure!(!ended, "a client has ended with an error");
         Ok(Interval {
-            time: begun.elapsed(),
-            writes: self.counters.writes.load(Ordering::Relaxed) - before,
+            time: beginning.at.elapsed(),
+            writes: self.counters.writes.load(Ordering::Relaxed) - beginning.writes,
             longest: Duration::from_micros(self.counters.longest.load(Ordering::Relaxed)),
         })
     }
