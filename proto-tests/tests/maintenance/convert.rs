@@ -4,6 +4,7 @@ mod direct_writes;
 mod directions;
 mod ended;
 mod fixture;
+mod indexes;
 mod kills;
 mod pauses;
 mod progress;

@@ -1,17 +1,19 @@
 //! Defines the copy: its options and indexes, which are those of the collection as applications see them.
 
-use bson::raw::{RawDocumentBuf, cstr};
+use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 use bson::{Document, rawdoc};
+use mongodb::error::{Error, ErrorKind};
 
 use super::Conversion;
 use super::changes::{self, Changes, is_lost};
 use super::layout::PagesOf;
 use super::mirror::page_updates::CopyPages;
+use super::mirror::side::{DUPLICATE_KEY, is_equal};
 use super::preflight::has_validator;
 use super::record::Phase;
 use super::subject::uuid_named;
 use crate::command::collection::{IMAGES, VALIDATION};
-use crate::command::document::{array_of, get, single};
+use crate::command::document::{get, single};
 use crate::maintenance::swap::Halt;
 use crate::pattern::bucket::conversion::copy_name;
 use crate::pattern::bucket::item_index::{EXPIRE_AFTER, name};
@@ -27,6 +29,14 @@ pub(super) enum Start {
 impl Conversion<'_> {
     /// Opens the change stream, and creates the copy if it is new.
     pub(super) async fn prepare(&mut self, start: Start, has_writers: bool) -> Result<(), Halt> {
+        self.indexes = self.mirror.source.indexes().await?;
+        self.mirror.pages = self.copy_pages()?;
+        let options = self.mirror.source.options().await?.unwrap_or_default();
+        let mut definition = CopyDefinition::of(&options, &self.indexes)?;
+        let start = match start {
+            Start::WithTheCopy => self.renew_copy(&options, &mut definition).await?,
+            Start::WithNewCopy => start,
+        };
         if start == Start::WithNewCopy {
             // Recorded first, because the stream enables images, and a killed run may leave a copy.
             self.record.copy = self.record.source.clone();
@@ -36,28 +46,52 @@ impl Conversion<'_> {
         if has_writers {
             self.open_changes().await?;
         }
-        self.indexes = self.mirror.source.indexes().await?;
-        self.mirror.pages = self.copy_pages()?;
-        let options = self.mirror.source.options().await?.unwrap_or_default();
-        let parts = CopyDefinition::of(&options, &self.indexes)?;
-        self.late_options = parts.late;
         if start == Start::WithNewCopy {
-            let database = &self.target.database;
-            let copy = copy_name(&self.target.collection);
-            // A late drop by name would drop the copy of the next run.
-            if let Some(former) = uuid_named(database, &copy).await? {
-                self.by().drop(&copy, Some(&former)).await?;
-            }
-            self.mirror.copy.run("create", &parts.create).await?;
-            if !parts.indexes.is_empty() {
-                let mut indexes = RawDocumentBuf::new();
-                indexes.append(cstr!("indexes"), array_of(&parts.indexes));
-                self.mirror.copy.run("createIndexes", &indexes).await?;
-            }
-            let uuid = uuid_named(database, &copy).await?;
-            self.record.copy = uuid.ok_or_else(|| Halt::Words(format!("another program dropped {copy}")))?;
+            self.create_copy(&definition).await?;
         }
+        self.late_options = definition.late;
         self.enter(self.record.phase).await
+    }
+
+    async fn create_copy(&mut self, definition: &CopyDefinition) -> Result<(), Halt> {
+        let database = &self.target.database;
+        let copy = copy_name(&self.target.collection);
+        // A late drop by name would drop the copy of the next run.
+        if let Some(former) = uuid_named(database, &copy).await? {
+            self.by().drop(&copy, Some(&former)).await?;
+        }
+        self.mirror.copy.run("create", &definition.create).await?;
+        self.mirror.copy.create_indexes(&definition.indexes).await?;
+        let uuid = uuid_named(database, &copy).await?;
+        self.record.copy = uuid.ok_or_else(|| Halt::Words(format!("another program dropped {copy}")))?;
+        Ok(())
+    }
+
+    /// Gives the copy of an earlier run, or the former collection, the indexes and the validator that the
+    /// collection has now. `options`: of the collection.
+    async fn renew_copy(&mut self, options: &Document, definition: &mut CopyDefinition) -> Result<Start, Halt> {
+        let copy = &self.mirror.copy;
+        let of_copy = copy.options().await?.unwrap_or_default();
+        if has_validator(&of_copy) && !has_validator(options) {
+            definition.late.push(rawdoc! { "validator": {} });
+        }
+        let there = copy.indexes().await?;
+        for index in &there {
+            if !self.indexes.iter().any(|wanted| has_definition(index, wanted)) {
+                copy.run("dropIndexes", &single("index", name(index))).await?;
+            }
+        }
+        let wanted = self.indexes.iter().zip(&definition.indexes);
+        let missing = wanted.filter(|(wanted, _)| !there.iter().any(|index| has_definition(index, wanted)));
+        let missing: Vec<RawDocumentBuf> = missing.map(|(_, without)| without.clone()).collect();
+        match copy.create_indexes(&missing).await {
+            Ok(()) => Ok(Start::WithTheCopy),
+            Err(Halt::Failed(error)) if is_duplicate(&error) && !self.record.is_way_back() => {
+                self.say("the copy has documents that a new unique index refuses; begins with a new copy");
+                Ok(Start::WithNewCopy)
+            }
+            Err(halt) => Err(halt),
+        }
     }
 
     /// The copy's pages, if their items can be changed page by page.
@@ -102,6 +136,24 @@ impl Conversion<'_> {
     }
 }
 
+/// Whether an index of the copy is the one of the collection. The copy's may not expire documents yet.
+fn has_definition(index: &RawDocument, wanted: &RawDocument) -> bool {
+    let expires_too_early = get(index, EXPIRE_AFTER).is_some() && get(wanted, EXPIRE_AFTER).is_none();
+    !expires_too_early && is_equal(&without_expiry(index), &without_expiry(wanted))
+}
+
+fn without_expiry(index: &RawDocument) -> RawDocumentBuf {
+    let mut without = RawDocumentBuf::new();
+    for (field, value) in index.iter().flatten().filter(|(field, _)| *field != EXPIRE_AFTER) {
+        without.append(field, value);
+    }
+    without
+}
+
+fn is_duplicate(error: &Error) -> bool {
+    matches!(error.kind.as_ref(), ErrorKind::Command(command) if i64::from(command.code) == DUPLICATE_KEY)
+}
+
 /// The commands that define the copy.
 struct CopyDefinition {
     /// Arguments of `create`.
@@ -134,16 +186,12 @@ impl CopyDefinition {
             definition.late.push(validation);
         }
         for index in indexes {
-            let mut without = RawDocumentBuf::new();
-            for (field, value) in index.iter().flatten().filter(|(field, _)| *field != EXPIRE_AFTER) {
-                without.append(field, value);
-            }
             if let Some(seconds) = get(index, EXPIRE_AFTER) {
                 let mut expiring = rawdoc! { "name": name(index) };
                 expiring.append(cstr!("expireAfterSeconds"), seconds);
                 definition.late.push(single("index", expiring));
             }
-            definition.indexes.push(without);
+            definition.indexes.push(without_expiry(index));
         }
         Ok(definition)
     }

@@ -23,7 +23,7 @@ use crate::pattern::unwound;
 pub(in crate::maintenance::convert) const MAX_DOCUMENTS: usize = 1000;
 pub(in crate::maintenance::convert) const MAX_BYTES: usize = 8 << 20;
 /// mongod's code for an equal `_id` or value of a unique index.
-const DUPLICATE_KEY: i64 = 11000;
+pub(in crate::maintenance::convert) const DUPLICATE_KEY: i64 = 11000;
 
 /// A collection as applications see it.
 #[derive(Clone)]
@@ -212,6 +212,14 @@ impl Side {
         });
         specs.sort_by(|one, other| name(one).cmp(name(other)));
         Ok(specs)
+    }
+
+    pub(in crate::maintenance::convert) async fn create_indexes(&self, specs: &[RawDocumentBuf]) -> Result<(), Halt> {
+        if specs.is_empty() {
+            return Ok(());
+        }
+        self.run("createIndexes", &single("indexes", array_of(specs).as_ref()))
+            .await
     }
 
     /// Executes a command on the collection that has the name as first value.

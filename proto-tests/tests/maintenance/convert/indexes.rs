@@ -1,0 +1,138 @@
+//! Indexes and validators that change between two runs: the copy of an earlier run, or the former collection, gets
+//! the present ones.
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{Document, doc};
+use proto_tests::mongod;
+
+use super::fixture::{COLLECTION, COPY, Fixture, document, sorted_fields, with_time};
+
+/// mongod's code for an equal value of a unique index.
+const DUPLICATE_KEY: i32 = 11000;
+/// mongod's code for a document that does not satisfy the validator.
+const DOCUMENT_VALIDATION_FAILURE: i32 = 121;
+
+fn documents(count: i32) -> Vec<Document> {
+    (0..count).map(document).collect()
+}
+
+fn unique() -> Document {
+    doc! { "createIndexes": COLLECTION, "indexes": [{ "key": { "n": 1 }, "name": "n_1", "unique": true }] }
+}
+
+/// Creates indexes that differ from each other in options.
+fn create_indexes(fixture: &mut Fixture) -> Result<()> {
+    let indexes = [
+        doc! { "key": { "k": 1, "n": -1 }, "name": "stays" },
+        doc! { "key": { "quantity": 1 }, "name": "is dropped" },
+        doc! { "key": { "tags": 1 }, "name": "changes" },
+        doc! { "key": { "at": 1 }, "name": "expires", "expireAfterSeconds": 1_000_000_000 },
+    ];
+    let indexes: Vec<Document> = indexes.into_iter().collect();
+    fixture
+        .past(doc! { "createIndexes": COLLECTION, "indexes": indexes })
+        .map(drop)
+}
+
+/// Changes them as an application does.
+fn change_indexes(run: &mut dyn FnMut(Document) -> Result<Document>) -> Result<()> {
+    run(doc! { "dropIndexes": COLLECTION, "index": "is dropped" })?;
+    run(doc! { "dropIndexes": COLLECTION, "index": "changes" })?;
+    let other = doc! { "key": { "more.a": 1 }, "name": "changes" };
+    run(doc! { "createIndexes": COLLECTION, "indexes": [other] })?;
+    let expires = doc! { "name": "expires", "expireAfterSeconds": 2_000_000_000 };
+    run(doc! { "collMod": COLLECTION, "index": expires })?;
+    run(unique()).map(drop)
+}
+
+/// The indexes as applications see them, by name.
+fn indexes(listed: &Document) -> Result<Vec<Document>> {
+    let batch = listed.get_document("cursor")?.get_array("firstBatch")?;
+    let mut indexes: Vec<Document> = batch.iter().filter_map(|index| index.as_document().cloned()).collect();
+    indexes.sort_by_key(|index| index.get_str("name").unwrap_or_default().to_owned());
+    Ok(indexes)
+}
+
+fn list() -> Document {
+    doc! { "listIndexes": COLLECTION }
+}
+
+/// The code of the error of an insert.
+fn refused(fixture: &mut Fixture, document: Document) -> Result<i32> {
+    let insert = doc! { "insert": COLLECTION, "documents": [document], "$db": &fixture.database };
+    let reply = fixture.direct.command(&insert)?;
+    let errors = reply.get_array("writeErrors").with_context(|| reply.to_string())?;
+    Ok(errors[0].as_document().context("no error")?.get_i32("code")?)
+}
+
+#[test]
+fn the_way_back_has_the_indexes_of_the_pages() -> Result<()> {
+    let mut fixture = Fixture::with(mongod::shared_replica_set(), with_time(), &documents(300))?;
+    create_indexes(&mut fixture)?;
+    fixture.convert(&[])?;
+    change_indexes(&mut |command| fixture.run(command))?;
+    let expected = indexes(&fixture.run(list())?)?;
+    ensure!(expected.len() == 5, "{expected:?}");
+    let printed = fixture.convert(&["--back"])?;
+    ensure!(!printed.contains("new copy"), "{printed}");
+    assert_eq!(indexes(&fixture.past(list())?)?, expected);
+    assert_eq!(refused(&mut fixture, doc! { "_id": "equal", "n": 7 })?, DUPLICATE_KEY);
+    Ok(())
+}
+
+#[test]
+fn a_run_that_continues_has_the_indexes_of_the_collection() -> Result<()> {
+    let mut fixture = Fixture::with(mongod::shared_replica_set(), with_time(), &documents(300))?;
+    create_indexes(&mut fixture)?;
+    let mut run = fixture.start_convert(&["--max-rate", "50"])?;
+    while !fixture.collections()?.contains(&COPY.to_owned()) {}
+    run.kill()?;
+    run.wait()?;
+    change_indexes(&mut |command| fixture.past(command))?;
+    let expected = indexes(&fixture.past(list())?)?;
+    fixture.convert(&[])?;
+    assert_eq!(indexes(&fixture.run(list())?)?, expected);
+    fixture.check_pages()
+}
+
+#[test]
+fn a_new_unique_index_that_refuses_former_documents_makes_a_new_copy() -> Result<()> {
+    let mut with_equal = documents(300);
+    with_equal.push(doc! { "_id": "equal", "k": 1, "n": 7 });
+    let mut fixture = Fixture::with(mongod::shared_replica_set(), with_time(), &with_equal)?;
+    fixture.convert(&[])?;
+    fixture.run(doc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": "equal" }, "limit": 1 }] })?;
+    fixture.run(unique())?;
+    let expected = fixture.items()?;
+    let printed = fixture.convert_refused(&["--follow"])?;
+    ensure!(printed.contains("E11000"), "{printed}");
+    let printed = fixture.convert(&["--back"])?;
+    ensure!(printed.contains("begins with a new copy"), "{printed}");
+    assert_eq!(sorted_fields(fixture.stored(COLLECTION)?), expected);
+    assert_eq!(refused(&mut fixture, doc! { "_id": "equal", "n": 7 })?, DUPLICATE_KEY);
+    Ok(())
+}
+
+#[test]
+fn the_way_back_has_the_validator_of_the_collection() -> Result<()> {
+    let mut fixture = Fixture::with(mongod::shared_replica_set(), with_time(), &documents(50))?;
+    fixture.convert(&[])?;
+    let validator = |validator: Document| doc! { "collMod": COLLECTION, "validator": validator };
+    fixture.run(validator(doc! { "n": { "$gte": 0 } }))?;
+    fixture.convert(&["--back"])?;
+    let refused_code = refused(&mut fixture, doc! { "_id": "negative", "n": -1 })?;
+    assert_eq!(refused_code, DOCUMENT_VALIDATION_FAILURE);
+    Ok(())
+}
+
+#[test]
+fn a_validator_that_was_removed_does_not_return() -> Result<()> {
+    let mut fixture = Fixture::open(mongod::shared_replica_set(), with_time())?;
+    fixture.run(doc! { "create": COLLECTION, "validator": { "n": { "$gte": 0 } } })?;
+    fixture.run(doc! { "insert": COLLECTION, "documents": documents(50) })?;
+    fixture.convert(&["--to", "plain"])?;
+    fixture.past(doc! { "collMod": COLLECTION, "validator": {} })?;
+    fixture.convert(&["--back"])?;
+    fixture.run(doc! { "insert": COLLECTION, "documents": [{ "_id": "negative", "n": -1 }] })?;
+    fixture.check_pages()
+}
