@@ -9,7 +9,9 @@
 
 mod clients;
 mod interruptions;
+mod random;
 mod subject;
+mod writers;
 
 use anyhow::{Context as _, Result, ensure};
 use proto_tests::measure::is_full;

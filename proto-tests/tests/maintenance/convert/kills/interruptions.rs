@@ -1,104 +1,44 @@
 //! Conversions that are interrupted otherwise: a proxy ends, the oplog is too short, or the disk is full.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, doc};
 use proto_tests::raw::Connection;
-use proto_tests::retrying::{Answer, Client, Retries};
 use proto_tests::stopping_relay::Moment;
 use proto_tests::{Mongod, crash, mongod};
 
 use super::super::fixture::{COLLECTION, COPY, KEPT, RECORD};
-use super::clients::{BASE, base_document, beside_clients};
+use super::clients::{base_document, beside_clients};
 use super::subject::{Ended, Subject};
+use super::writers::{Numbers, beside_writers, check_items};
 use super::{Killed, to_another_shape, to_pages, to_plain};
 
-/// The pause of a client between two writes, or between the end of a run and that of the client.
-const PAUSE: Duration = Duration::from_millis(20);
-/// The first document of a client.
-const FIRST: i32 = 1000;
+/// The time between the end of a run and that of the clients.
+const AFTERWARDS: Duration = Duration::from_millis(100);
+/// A document of a test.
+const DOCUMENT: i32 = 1000;
 /// mongod's code for a position that the oplog no longer contains.
 const HISTORY_LOST: i32 = 286;
 /// mongod's code for a full disk.
 const OUT_OF_DISK_SPACE: i32 = 14031;
 
-/// Documents and their number of changes, by `_id`.
-type Numbers = BTreeMap<i32, i32>;
-
-/// Inserts and changes documents until told to stop. Each write is sent again until there is a reply.
-fn write_again(client: usize, (database, addresses): (&str, &[SocketAddr]), stopping: &AtomicBool) -> Result<Numbers> {
-    let mut client = Client::new(client, addresses, (database, Retries::Writes));
-    let mut written = Numbers::new();
-    for id in FIRST.. {
-        if stopping.load(Ordering::Relaxed) {
-            break;
-        }
-        thread::sleep(PAUSE);
-        let change = doc! { "q": { "_id": id }, "u": { "$inc": { "n": 1 } } };
-        let commands = [
-            doc! { "insert": COLLECTION, "documents": [base_document(id)] },
-            doc! { "update": COLLECTION, "updates": [change] },
-        ];
-        for command in commands {
-            match client.write(&command)? {
-                Answer::Reply(reply) => ensure!(reply.get_i32("n")? == 1, "{command}: {reply}"),
-                Answer::ReplyLost => bail!("{command}: its reply is lost"),
-            }
-        }
-        written.insert(id, 1);
-    }
-    Ok(written)
-}
-
-/// Checks the documents that a proxy reads.
-fn check_items(subject: &Subject, written: Numbers) -> Result<()> {
-    let items = subject.items()?;
-    let mut stored = Numbers::new();
-    for item in &items {
-        stored.insert(item.get_i32("_id")?, item.get_i32("n")?);
-    }
-    ensure!(stored.len() == items.len(), "an item is stored twice");
-    let mut expected: Numbers = (0..BASE).map(|id| (id, 0)).collect();
-    expected.extend(written);
-    ensure!(
-        stored == expected,
-        "{} stored, {} expected",
-        stored.len(),
-        expected.len()
-    );
-    Ok(())
-}
-
 /// Kills the first proxy and starts it again while a run waits at a command. `client`: the number of a new
 /// client.
 fn restarts_at(subject: &mut Subject, conversion: &Killed, (number, client): (usize, usize)) -> Result<()> {
     conversion.renew(subject)?;
-    let addresses = [0, 1].map(|number: usize| subject.proxies[number].address());
-    let (database, stopping) = (&subject.database.clone(), &AtomicBool::new(false));
-    let written = thread::scope(|scope| -> Result<_> {
-        let writer = scope.spawn(move || write_again(client, (database, &addresses), stopping));
-        let mut restarts = || -> Result<()> {
-            let mut run = subject.begin(&conversion.shape, conversion.options, Some((number, Moment::After)))?;
-            ensure!(subject.stops(&mut run)?, "the run has ended");
-            subject.proxies[0].kill()?;
-            subject.proxies[0].restart()?;
-            subject.relay.go_on();
-            let Ended { code, printed } = run.end()?;
-            ensure!(code == Some(0), "{code:?}: {printed}");
-            thread::sleep(5 * PAUSE);
-            Ok(())
-        };
-        let restarted = restarts();
-        stopping.store(true, Ordering::Relaxed);
-        let written = writer.join().expect("the client panicked")?;
-        restarted.map(|()| written)
+    let written = beside_writers(subject, client..client + 1, |subject| {
+        let mut run = subject.begin(&conversion.shape, conversion.options, Some((number, Moment::After)))?;
+        ensure!(subject.stops(&mut run)?, "the run has ended");
+        subject.proxies[0].kill()?;
+        subject.proxies[0].restart()?;
+        subject.relay.go_on();
+        let Ended { code, printed } = run.end()?;
+        ensure!(code == Some(0), "{code:?}: {printed}");
+        thread::sleep(AFTERWARDS);
+        Ok(())
     })?;
-    ensure!(!written.is_empty(), "nothing was written");
     check_items(subject, written)?;
     subject.check_definitions()?;
     subject.check_layout(&conversion.to)
@@ -146,7 +86,7 @@ fn a_run_after_the_oplog_has_lost_changes_compares_all_documents() -> Result<()>
         let ended = subject.convert_until(&conversion.shape, conversion.options, Some((following, Moment::After)))?;
         ensure!(ended.is_none(), "the run was not killed");
         // Changes that the next run does not see in the stream.
-        subject.run(0, doc! { "insert": COLLECTION, "documents": [base_document(FIRST)] })?;
+        subject.run(0, doc! { "insert": COLLECTION, "documents": [base_document(DOCUMENT)] })?;
         let change = doc! { "q": { "_id": 0 }, "u": { "$inc": { "n": 1 } } };
         subject.run(1, doc! { "update": COLLECTION, "updates": [change] })?;
         subject.run(
@@ -164,7 +104,7 @@ fn a_run_after_the_oplog_has_lost_changes_compares_all_documents() -> Result<()>
             printed.contains("the oplog no longer contains the changes"),
             "{printed}"
         );
-        let stored = Numbers::from([(0, 1), (FIRST, 0)]);
+        let stored = Numbers::from([(0, 1), (DOCUMENT, 0)]);
         ensure!(
             subject.items()?.iter().all(|item| item.get_i32("_id").ok() != Some(1)),
             "a deleted document is stored"
@@ -216,7 +156,7 @@ fn a_full_disk_ends_the_conversion_and_not_the_writes() -> Result<()> {
                 "{printed}"
             );
             fail(&server, &copy, writes, Bson::from("off"))?;
-            thread::sleep(5 * PAUSE);
+            thread::sleep(AFTERWARDS);
             subject.convert_well(&conversion.shape, conversion.go_on)
         })?;
         ensure!(
