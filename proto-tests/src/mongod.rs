@@ -1,6 +1,7 @@
 //! A real mongod on free ports, as a standalone or a replica set. It is stopped when dropped.
 
 mod binary;
+mod builds;
 mod member;
 mod options;
 mod set;
@@ -16,7 +17,7 @@ use rustix::process::Signal;
 use crate::certificates::Tls;
 use crate::uri::Uri;
 
-pub use binary::find as find_binary;
+pub use binary::{find as find_binary, of_version as binary_of_version};
 use member::Member;
 pub use options::Options;
 

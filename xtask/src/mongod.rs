@@ -13,18 +13,24 @@ pub(crate) struct Options {
     /// The port on 127.0.0.1
     #[arg(long, default_value_t = 27017)]
     port: u16,
+    /// Fetches and starts this version, such as 6.0.27; otherwise `MONGOSHAPE_MONGOD`, an installed one, or 6.0.5
+    #[arg(long)]
+    version: Option<String>,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let binary = mongod::find_binary()?;
-    let folder = paths::target().join("mongod-data");
+    let (binary, folder) = match &options.version {
+        Some(version) => (mongod::binary_of_version(version)?, format!("mongod-{version}-data")),
+        None => (mongod::find_binary()?.to_owned(), "mongod-data".to_owned()),
+    };
+    let folder = paths::target().join(folder);
     fs::create_dir_all(&folder)?;
     println!(
         "mongod at 127.0.0.1:{}, until Ctrl-C; its data and its log stay in {}",
         options.port,
         folder.display()
     );
-    let mut mongod = Command::new(binary);
+    let mut mongod = Command::new(&binary);
     mongod.args(["--bind_ip", "127.0.0.1", "--port", &options.port.to_string()]);
     mongod
         .arg("--dbpath")

