@@ -19,9 +19,9 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let (binary, folder) = match &options.version {
-        Some(version) => (mongod::binary_of_version(version)?, format!("mongod-{version}-data")),
-        None => (mongod::find_binary()?.to_owned(), "mongod-data".to_owned()),
+    let (program, folder) = match &options.version {
+        Some(version) => (&mongod::program_of_version(version)?, format!("mongod-{version}-data")),
+        None => (mongod::find_program()?, "mongod-data".to_owned()),
     };
     let folder = paths::target().join(folder);
     fs::create_dir_all(&folder)?;
@@ -30,7 +30,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         options.port,
         folder.display()
     );
-    let mut mongod = Command::new(&binary);
+    let mut mongod = Command::new(&program.path);
     mongod.args(["--bind_ip", "127.0.0.1", "--port", &options.port.to_string()]);
     mongod
         .arg("--dbpath")
@@ -38,5 +38,5 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         .arg("--logpath")
         .arg(folder.join("log"));
     // It takes our place, and with it the terminal's Ctrl-C.
-    Err(mongod.exec()).with_context(|| binary.display().to_string())
+    Err(mongod.exec()).with_context(|| program.path.display().to_string())
 }

