@@ -26,6 +26,7 @@ mod shadow_copy;
 mod subject;
 mod swap_names;
 mod verify;
+mod way_back;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Begins a conversion, continues one, and ends one.
+//! Begins a conversion, and continues one.
 
 use std::time::{Duration, Instant};
 
@@ -20,9 +20,9 @@ use crate::command::namespace::Namespace;
 use crate::maintenance::check::collection::has_images;
 use crate::maintenance::embedded_proxy::EmbeddedProxy;
 use crate::maintenance::finding::{Finding, Findings};
-use crate::maintenance::swap::{CollectionRename, Freezing, Halt, take_fences_down, uuid_of};
+use crate::maintenance::swap::{CollectionRename, Freezing, Halt, uuid_of};
 use crate::maintenance::upstream::{ShapedCollection, description};
-use crate::pattern::bucket::conversion::{copy_name, kept_name, record_name};
+use crate::pattern::bucket::conversion::{copy_name, kept_name};
 use crate::pattern::shapes::{BucketShape, Shape, Shapes};
 
 impl Request<'_> {
@@ -92,7 +92,7 @@ impl Request<'_> {
         })
     }
 
-    fn freezing<'t>(self, target: &'t ShapedCollection, from: &Layout) -> Freezing<'t>
+    pub(super) fn freezing<'t>(self, target: &'t ShapedCollection, from: &Layout) -> Freezing<'t>
     where
         Self: 't,
     {
@@ -177,7 +177,7 @@ impl Request<'_> {
     }
 
     /// Continues a conversion that has not swapped.
-    async fn go_on(self, subject: &Subject, record: Record, findings: &mut Findings) -> Result<(), Halt> {
+    pub(super) async fn go_on(self, subject: &Subject, record: Record, findings: &mut Findings) -> Result<(), Halt> {
         if self.options.is_dry_run {
             let text = format!("a conversion to {} is in progress", record.to);
             findings.add(&Finding::note(&subject.namespace, text));
@@ -209,76 +209,6 @@ impl Request<'_> {
         self.start(subject, record, start, findings).await
     }
 
-    /// Drops the collection in its former layout.
-    async fn finish(self, subject: &Subject, record: Option<Record>, findings: &mut Findings) -> Result<(), Halt> {
-        let Some(record) = record else {
-            return Err(Halt::Words("there is no conversion to finish".to_owned()));
-        };
-        if !record.is_done() {
-            let words =
-                "the conversion is in progress; run `mongoshape convert` again to continue, or with --back to end it";
-            return Err(Halt::Words(words.to_owned()));
-        }
-        self.drop_kept(subject, &record).await?;
-        let text = format!("the collection of {} was dropped", record.kept().layout);
-        findings.add(&Finding::fine(&subject.namespace, text));
-        Ok(())
-    }
-
-    /// Drops the collection in its former layout, and the record of the conversion.
-    async fn drop_kept(self, subject: &Subject, record: &Record) -> Result<(), Halt> {
-        let target = subject.target(&record.from, &record.to)?;
-        let by = self.freezing(&target, &record.from);
-        by.drop(&kept_name(&subject.collection), Some(record.kept().uuid))
-            .await?;
-        if record.is_way_back() {
-            subject.disable_images(record).await?;
-        }
-        by.drop(&record_name(&subject.collection), None).await
-    }
-
-    /// Returns to the layout before the last conversion, or ends a conversion that has not swapped.
-    async fn back(self, subject: &Subject, record: Option<Record>, findings: &mut Findings) -> Result<(), Halt> {
-        let Some(record) = record else {
-            return Err(Halt::Words("there is no conversion to undo".to_owned()));
-        };
-        if !record.is_done() {
-            let target = subject.target(&record.from, &record.to)?;
-            let by = self.freezing(&target, &record.from);
-            by.drop(&copy_name(&subject.collection), record.known_copy()).await?;
-            if let Some(copy) = record.known_copy() {
-                // A way back that was killed before it renamed the kept collection.
-                by.drop(&kept_name(&subject.collection), Some(copy)).await?;
-            }
-            subject.disable_images(&record).await?;
-            // A killed run leaves its fence.
-            take_fences_down(&subject.database, &subject.collection, &record.source).await?;
-            by.drop(&record_name(&subject.collection), None).await?;
-            findings.add(&Finding::fine(
-                &subject.namespace,
-                "the conversion was ended; the collection is as before",
-            ));
-            return Ok(());
-        }
-        let back = Record {
-            direction: Direction::Back,
-            ..subject.way_back(record).await?
-        };
-        back.write(&subject.database, &subject.collection).await?;
-        self.go_on(subject, back, findings).await
-    }
-
-    /// Keeps the collection in its former layout up to date, until the run is stopped.
-    async fn follow(self, subject: &Subject, record: Option<Record>, findings: &mut Findings) -> Result<(), Halt> {
-        let Some(record) = record.filter(Record::is_done) else {
-            let words = "no former collection is kept; `--follow` is for the time after a conversion";
-            return Err(Halt::Words(words.to_owned()));
-        };
-        let record = subject.way_back(record).await?;
-        record.write(&subject.database, &subject.collection).await?;
-        self.start(subject, record, Start::WithTheCopy, findings).await
-    }
-
     async fn verify(self, subject: &Subject, record: Option<Record>, findings: &mut Findings) -> Result<(), Halt> {
         let Some(record) = record else {
             return Err(Halt::Words("there is no conversion to verify".to_owned()));
@@ -308,7 +238,13 @@ impl Request<'_> {
     }
 
     /// Runs a conversion to its end.
-    async fn start(self, subject: &Subject, record: Record, start: Start, findings: &mut Findings) -> Result<(), Halt> {
+    pub(super) async fn start(
+        self,
+        subject: &Subject,
+        record: Record,
+        start: Start,
+        findings: &mut Findings,
+    ) -> Result<(), Halt> {
         let plan = Plan {
             from: record.from.clone(),
             to: record.to.clone(),
