@@ -28,6 +28,8 @@ const COLLECTION: &str = "items";
 const KEYS: usize = 1_000;
 /// The time before each conversion in which the clients' throughput is measured.
 const BEFORE: Duration = Duration::from_secs(10);
+/// The longest time of a read of all documents.
+const MAX_READ: Duration = Duration::from_mins(10);
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -104,6 +106,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let proxies = [proxy()?, proxy()?];
     let mut direct = Connection::open(mongod.address())?;
+    direct.stream().set_read_timeout(Some(MAX_READ))?;
     fill(&mut direct, options.documents)?;
     println!(
         "{} documents, {} clients, a replica set of one",
