@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use bson::raw::RawDocumentBuf;
+use bson::raw::{RawBsonRef, RawDocumentBuf};
 use bson::{Bson, Document, doc};
 use futures_util::TryStreamExt;
 use mongodb::error::{Error, ErrorKind};
@@ -17,11 +17,13 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::command::document::get;
 use crate::command::namespace::Namespace;
 use crate::config::UpstreamConfig;
 use crate::pattern::bucket::compact::VALIDATOR;
 use crate::pattern::bucket::index;
-use crate::pattern::shapes::{BucketShape, Mode, OutlierShape, Shape, Shapes};
+use crate::pattern::shape_marker;
+use crate::pattern::shapes::{BucketShape, Mode, OutlierShape, Shape, Shapes, StoredLayout};
 use crate::server::tls;
 use crate::server::topology::Dialing;
 
@@ -252,29 +254,40 @@ pub(crate) struct AutomaticCollections {
     pub(crate) plain: Vec<ShapedCollection>,
 }
 
-/// The collections with an automatic shape. Its layout is that of the collection that has the page index.
+/// The collections with an automatic shape. Those of pages have the shape that they record.
 pub(crate) async fn automatic(client: &Client, shapes: &Shapes) -> anyhow::Result<AutomaticCollections> {
     let mut found = AutomaticCollections::default();
     for target in in_mode(client, shapes, Mode::Auto).await? {
-        let is_plain = is_plain(&target).await;
+        let of_pages = of_pages(&target).await;
         let unlisted = |error: Error| anyhow::anyhow!("{} cannot be listed: {}", target.namespace(), explain(&error));
-        if is_plain.map_err(unlisted)? {
-            found.plain.push(target);
-        } else {
-            found.of_pages.push(target);
+        match of_pages.map_err(unlisted)? {
+            Some(of_pages) => found.of_pages.push(of_pages),
+            None => found.plain.push(target),
         }
     }
     Ok(found)
 }
 
-/// Whether a collection exists and has no page index.
-pub(crate) async fn is_plain(target: &ShapedCollection) -> Result<bool, Error> {
+/// A collection with an automatic shape, with the shape that its pages record: a conversion may have given it
+/// another one than the configured. `None`: it exists and has no page index.
+pub(crate) async fn of_pages(target: &ShapedCollection) -> Result<Option<ShapedCollection>, Error> {
+    let configured = || target.named(target.collection.clone());
     if description(&target.database, &target.collection).await?.is_none() {
-        return Ok(false);
+        return Ok(Some(configured()));
     }
-    let indexes = indexes(target).await?;
-    let is_page_index = |spec: &Document| spec.get_str("name").is_ok_and(|name| name == index::PAGE);
-    Ok(!indexes.iter().any(is_page_index))
+    let indexes = raw_specs(&indexes(target).await?);
+    let is_page_index = |spec: &RawDocumentBuf| get(spec, "name").and_then(RawBsonRef::as_str) == Some(index::PAGE);
+    if !indexes.iter().any(is_page_index) {
+        return Ok(None);
+    }
+    let marker = shape_marker::among(indexes.iter().map(|spec| &**spec));
+    let recorded = marker.and_then(shape_marker::recorded).map(ToOwned::to_owned);
+    let layout = StoredLayout::Pages(recorded);
+    let shape = target.bucket().and_then(|shape| layout.recorded_shape(shape));
+    Ok(Some(shape.map_or_else(configured, |shape| ShapedCollection {
+        shape: Arc::new(Shape::Bucket(shape)),
+        ..configured()
+    })))
 }
 
 /// Like [`targets`], for the shapes in observe mode.

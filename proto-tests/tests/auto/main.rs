@@ -1,6 +1,7 @@
 //! Shapes with `mode = "auto"`: plain documents are relayed, pages are rewritten, and a conversion exchanges
 //! them under the clients of two proxies.
 
+mod another_shape;
 mod commands;
 mod concurrent_clients;
 mod documents_examined;

@@ -9,10 +9,10 @@ use mongodb::error::Error;
 use super::{collection, outlier};
 use crate::maintenance::finding::Finding;
 use crate::maintenance::inspect::{ContentsCheck, first_foreign};
-use crate::maintenance::upstream::{ShapedCollection, description, indexes, is_plain};
+use crate::maintenance::upstream::{ShapedCollection, description, indexes, of_pages};
 use crate::pattern::bucket::index::PAGE;
 use crate::pattern::shape_marker;
-use crate::pattern::shapes::{BucketShape, OutlierShape};
+use crate::pattern::shapes::OutlierShape;
 
 /// Maximum duration of the search for misfits in one collection.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -21,7 +21,11 @@ const SCAN_TIMEOUT: Duration = Duration::from_secs(2);
 /// searched in time.
 pub(crate) async fn of(target: &ShapedCollection) -> Result<Vec<Finding>, Error> {
     let mut findings = match (target.bucket(), target.outlier()) {
-        (Some(shape), _) => of_bucket(target, shape).await?,
+        (Some(_), _) if target.is_automatic() => match of_pages(target).await? {
+            Some(target) => of_bucket(&target).await?,
+            None => Vec::new(),
+        },
+        (Some(_), _) => of_bucket(target).await?,
         (_, Some(shape)) => of_outlier(target, shape).await?,
         (None, None) => Vec::new(),
     };
@@ -29,12 +33,15 @@ pub(crate) async fn of(target: &ShapedCollection) -> Result<Vec<Finding>, Error>
     Ok(findings)
 }
 
-async fn of_bucket(target: &ShapedCollection, shape: &BucketShape) -> Result<Vec<Finding>, Error> {
+async fn of_bucket(target: &ShapedCollection) -> Result<Vec<Finding>, Error> {
+    let Some(shape) = target.bucket() else {
+        return Ok(Vec::new());
+    };
     let Some(described) = description(&target.database, &target.collection).await? else {
         return Ok(Vec::new());
     };
     // A collection that `compact` has frozen can be served.
-    if collection::is_frozen(&described) || (target.is_automatic() && is_plain(target).await?) {
+    if collection::is_frozen(&described) {
         return Ok(Vec::new());
     }
     let mut findings = collection::unfit(target, &described);
