@@ -16,8 +16,8 @@ use crate::maintenance::swap::Halt;
 const RECORD_EVERY: Duration = Duration::from_secs(2);
 /// Interval in which changes are read, so that the oplog does not lose them.
 const READ_EVERY: Duration = Duration::from_secs(3);
-/// Interval in which changes are applied if nothing waits for them, and the number of changed documents that are
-/// applied earlier. Changes of one page, and repeated changes of a document, cost as much as one.
+/// Interval in which changes are applied if nothing waits for them, and the number of changed documents that
+/// are applied earlier. Changes of one page, and repeated changes of a document, cost as much as one.
 const APPLY_EVERY: Duration = Duration::from_secs(30);
 const APPLY_AT: usize = 50_000;
 /// The longest time for which changes are applied between two batches of documents that are read: three
@@ -40,8 +40,8 @@ const IN_SHORT: usize = 250;
 /// shortest one is 0.6 s, in which each write that was held is executed: else it would wait twice.
 const MAX_APPROACH: Duration = Duration::from_secs(5);
 const MAX_SHORTER: u32 = 3;
-/// The time whose changes may be unread although they are read fast enough: longer than changes are applied before
-/// the next ones are read.
+/// The time whose changes may be unread although they are read fast enough: longer than changes are applied
+/// before the next ones are read.
 const MAX_UNREAD: Duration = Duration::from_secs(10);
 
 /// A limit of the time for which writers are stopped.
@@ -82,8 +82,8 @@ struct Backlog {
 }
 
 impl Backlog {
-    /// Whether changes are applied faster than writers make new ones. A few may always be pending, and those of
-    /// the last seconds unread.
+    /// Whether changes are applied faster than writers make new ones. A few may always be pending, and those
+    /// of the last seconds unread.
     fn is_shrinking(self, before: Self) -> bool {
         let is_kept =
             self.pending <= before.pending.max(changes::MAX_IDS) && self.unread <= before.unread.max(MAX_UNREAD);
