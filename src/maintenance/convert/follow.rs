@@ -191,7 +191,7 @@ impl Conversion<'_> {
         self.last = batch.last.or(self.last);
         self.touched.extend(batch.ids.clone());
         self.pending.extend(batch.ids);
-        self.note_applied(batch.progress).await;
+        self.note_read(batch.progress).await;
         batch.progress
     }
 

@@ -108,7 +108,7 @@ pub(super) struct RunProgress {
     /// The documents of the collection, an estimate. 0: it is not known.
     total: u64,
     rate: SmoothRate,
-    /// Seconds by which the applied changes are behind the server. `None`: no changes are applied.
+    /// Seconds whose changes were not read yet. `None`: no changes are read.
     pub(super) lag_seconds: Option<u64>,
     pub(super) last_comparison: Option<LastComparison>,
     /// The cluster time before which all changes are in the copy. `None`: it is not known.

@@ -9,7 +9,7 @@ use super::registration::registered;
 pub struct ConversionProgress {
     /// The part of the documents that the current phase has done, from 0 to 1.
     pub ratio: f64,
-    /// Seconds by which the copy is behind the collection.
+    /// Seconds whose changes were not read yet.
     pub lag_seconds: f64,
     /// Seconds until the current phase ends. 0: it is not known.
     pub remaining_seconds: f64,
@@ -36,8 +36,8 @@ impl ConversionMetrics {
             lag: gauges(
                 registry,
                 "conversion_lag_seconds",
-                "Lag of a conversion's copy in seconds. Changes are applied after the phase copying, so the lag grows in that phase. When it grows \
-                 in the phase following, writers are faster than the conversion: write less, or wait until mongoshape convert holds writers.",
+                "Seconds whose changes mongoshape convert has not read yet. The oplog must contain them. When it grows, writers are faster than the \
+                 conversion: write less, or wait until mongoshape convert holds writers.",
             )?,
             remaining: gauges(
                 registry,

@@ -45,8 +45,8 @@ impl Conversion<'_> {
         self.observer.progress.last_comparison = Some(comparison);
     }
 
-    /// Takes note of changes that were applied.
-    pub(in crate::maintenance::convert) async fn note_applied(&mut self, progress: Progress) {
+    /// Takes note of changes that were read.
+    pub(in crate::maintenance::convert) async fn note_read(&mut self, progress: Progress) {
         self.observer.caught_up = (progress == Progress::NoneLeft).then(Instant::now);
         self.show_progress().await;
     }
@@ -85,15 +85,15 @@ impl Conversion<'_> {
         self.observer.recorded = Instant::now();
     }
 
-    /// The lag in seconds: the server's cluster time minus the time of the last applied change.
+    /// The lag in seconds: the server's cluster time minus the time of the last change that was read.
     async fn lag_seconds(&self) -> Option<u64> {
         self.changes.as_ref()?;
         if let Some(at) = self.observer.caught_up {
             return Some(at.elapsed().as_secs());
         }
         let now = changes::cluster_time(self.client).await.ok()??;
-        let applied = self.since()?;
-        Some(u64::from(now.time.saturating_sub(applied.time)))
+        let read = self.since()?;
+        Some(u64::from(now.time.saturating_sub(read.time)))
     }
 
     /// Writes no other field, and creates no record.

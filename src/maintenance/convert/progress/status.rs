@@ -34,7 +34,7 @@ pub(crate) struct ConversionFigures {
     pub(crate) phase: String,
     /// The part of the documents that the phase has done, from 0 to 1. `None`: their number is not known.
     pub(crate) ratio: Option<f64>,
-    /// The time by which the applied changes are behind the server. `None`: none are applied.
+    /// The time whose changes were not read yet. `None`: none are read.
     pub(crate) lag: Option<Duration>,
     /// The time until the phase ends. `None`: it is not known.
     pub(crate) remaining: Option<Duration>,
