@@ -22,7 +22,6 @@ use crate::command::namespace::Namespace;
 use crate::config::UpstreamConfig;
 use crate::pattern::bucket::compact::VALIDATOR;
 use crate::pattern::bucket::index;
-use crate::pattern::shape_marker;
 use crate::pattern::shapes::{BucketShape, Mode, OutlierShape, Shape, Shapes, StoredLayout};
 use crate::server::tls;
 use crate::server::topology::Dialing;
@@ -258,10 +257,10 @@ pub(crate) struct AutomaticCollections {
 pub(crate) async fn automatic(client: &Client, shapes: &Shapes) -> anyhow::Result<AutomaticCollections> {
     let mut found = AutomaticCollections::default();
     for target in in_mode(client, shapes, Mode::Auto).await? {
-        let of_pages = of_pages(&target).await;
+        let recorded = with_recorded_shape(&target).await;
         let unlisted = |error: Error| anyhow::anyhow!("{} cannot be listed: {}", target.namespace(), explain(&error));
-        match of_pages.map_err(unlisted)? {
-            Some(of_pages) => found.of_pages.push(of_pages),
+        match recorded.map_err(unlisted)? {
+            Some(target) => found.of_pages.push(target),
             None => found.plain.push(target),
         }
     }
@@ -270,7 +269,7 @@ pub(crate) async fn automatic(client: &Client, shapes: &Shapes) -> anyhow::Resul
 
 /// A collection with an automatic shape, with the shape that its pages record: a conversion may have given it
 /// another one than the configured. `None`: it exists and has no page index.
-pub(crate) async fn of_pages(target: &ShapedCollection) -> Result<Option<ShapedCollection>, Error> {
+pub(crate) async fn with_recorded_shape(target: &ShapedCollection) -> Result<Option<ShapedCollection>, Error> {
     let configured = || target.named(target.collection.clone());
     if description(&target.database, &target.collection).await?.is_none() {
         return Ok(Some(configured()));
@@ -280,9 +279,7 @@ pub(crate) async fn of_pages(target: &ShapedCollection) -> Result<Option<ShapedC
     if !indexes.iter().any(is_page_index) {
         return Ok(None);
     }
-    let marker = shape_marker::among(indexes.iter().map(|spec| &**spec));
-    let recorded = marker.and_then(shape_marker::recorded).map(ToOwned::to_owned);
-    let layout = StoredLayout::Pages(recorded);
+    let layout = StoredLayout::of_pages(indexes.iter().map(|spec| &**spec));
     let shape = target.bucket().and_then(|shape| layout.recorded_shape(shape));
     Ok(Some(shape.map_or_else(configured, |shape| ShapedCollection {
         shape: Arc::new(Shape::Bucket(shape)),

@@ -49,10 +49,10 @@ struct Wheel {
 struct Libraries {
     wheel: Wheel,
     folder: &'static str,
-    /// The beginnings of their file names. The rest is a hash, by which they name each other.
-    names: &'static [&'static str],
-    /// The end of their file names, by which mongod names them.
-    version: &'static str,
+    /// The prefix of each file name. In the wheel, a hash follows.
+    prefixes: &'static [&'static str],
+    /// The suffix of each file name. mongod opens prefix and suffix without a hash.
+    suffix: &'static str,
 }
 
 /// The builds, from the oldest to the newest. The first one is used unless another is selected.
@@ -86,8 +86,8 @@ pub(super) static BUILDS: [Build; 3] = [
                 ],
             },
             folder: "psycopg2_binary.libs",
-            names: &["libcrypto", "libssl"],
-            version: ".so.1.1",
+            prefixes: &["libcrypto", "libssl"],
+            suffix: ".so.1.1",
         }),
     },
     Build {
@@ -141,12 +141,12 @@ impl Build {
             Runtime::Libraries(libraries) => {
                 libraries.fetch(scratch.path(), &folder.join(LIBRARIES))?;
                 fs::rename(&fetched, folder.join("mongod.bin"))?;
-                SCRIPT
+                SCRIPT.to_owned()
             }
             Runtime::Wine => {
                 wine::fetch(scratch.path(), folder)?;
                 fs::rename(&fetched, folder.join("mongod.exe"))?;
-                wine::SCRIPT
+                wine::script()
             }
         };
         let file = scratch.path().join(PROGRAM);
@@ -180,22 +180,20 @@ impl Wheel {
 }
 
 impl Libraries {
-    /// Puts them into a new folder, also under the names that mongod has for them.
+    /// Moves them into a folder. Links there have the names that mongod opens. The files keep theirs, because
+    /// libssl opens libcrypto by the name with the hash.
     fn fetch(&self, scratch: &Path, folder: &Path) -> Result<()> {
         self.wheel.unpack(scratch)?;
         fs::create_dir_all(folder)?;
         for file in fs::read_dir(scratch.join(self.folder))? {
             let file = file?;
             let name = file.file_name().to_string_lossy().into_owned();
-            let library = self
-                .names
-                .iter()
-                .find(|library| name.starts_with(&format!("{library}-")));
-            let Some(library) = library.filter(|_| name.ends_with(self.version)) else {
+            let is_of = |prefix: &&&str| name.starts_with(&format!("{prefix}-")) && name.ends_with(self.suffix);
+            let Some(prefix) = self.prefixes.iter().find(is_of) else {
                 continue;
             };
             fs::rename(file.path(), folder.join(&name))?;
-            let link = folder.join(format!("{library}{}", self.version));
+            let link = folder.join(format!("{prefix}{}", self.suffix));
             if !link.exists() {
                 symlink(&name, link)?;
             }

@@ -9,10 +9,10 @@ use mongodb::error::Error;
 use super::{collection, outlier};
 use crate::maintenance::finding::Finding;
 use crate::maintenance::inspect::{ContentsCheck, first_foreign};
-use crate::maintenance::upstream::{ShapedCollection, description, indexes, of_pages};
+use crate::maintenance::upstream::{ShapedCollection, description, indexes, with_recorded_shape};
 use crate::pattern::bucket::index::PAGE;
 use crate::pattern::shape_marker;
-use crate::pattern::shapes::OutlierShape;
+use crate::pattern::shapes::{BucketShape, OutlierShape};
 
 /// Maximum duration of the search for misfits in one collection.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -20,12 +20,17 @@ const SCAN_TIMEOUT: Duration = Duration::from_secs(2);
 /// The errors of one collection. Empty if it fits its shape, does not exist, or could not be
 /// searched in time.
 pub(crate) async fn of(target: &ShapedCollection) -> Result<Vec<Finding>, Error> {
+    let recorded = if target.is_automatic() {
+        let Some(recorded) = with_recorded_shape(target).await? else {
+            return Ok(Vec::new());
+        };
+        Some(recorded)
+    } else {
+        None
+    };
+    let target = recorded.as_ref().unwrap_or(target);
     let mut findings = match (target.bucket(), target.outlier()) {
-        (Some(_), _) if target.is_automatic() => match of_pages(target).await? {
-            Some(target) => of_bucket(&target).await?,
-            None => Vec::new(),
-        },
-        (Some(_), _) => of_bucket(target).await?,
+        (Some(shape), _) => of_bucket(target, shape).await?,
         (_, Some(shape)) => of_outlier(target, shape).await?,
         (None, None) => Vec::new(),
     };
@@ -33,10 +38,7 @@ pub(crate) async fn of(target: &ShapedCollection) -> Result<Vec<Finding>, Error>
     Ok(findings)
 }
 
-async fn of_bucket(target: &ShapedCollection) -> Result<Vec<Finding>, Error> {
-    let Some(shape) = target.bucket() else {
-        return Ok(Vec::new());
-    };
+async fn of_bucket(target: &ShapedCollection, shape: &BucketShape) -> Result<Vec<Finding>, Error> {
     let Some(described) = description(&target.database, &target.collection).await? else {
         return Ok(Vec::new());
     };

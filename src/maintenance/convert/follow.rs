@@ -20,8 +20,7 @@ const READ_EVERY: Duration = Duration::from_secs(3);
 /// are applied earlier. Changes of one page, and repeated changes of a document, cost as much as one.
 const APPLY_EVERY: Duration = Duration::from_secs(30);
 const APPLY_AT: usize = 50_000;
-/// The longest time for which changes are applied between two batches of documents that are read: three
-/// quarters of the time, so that the oplog does not lose changes before they are read.
+/// The longest time for which changes are applied between two batches of documents that are compared.
 const MAX_FOLLOW: Duration = Duration::from_secs(9);
 /// The most changes that are read before they are applied: about 100 MiB.
 const MAX_COLLECTED: usize = 500_000;

@@ -16,9 +16,7 @@ impl Request<'_> {
         record: Option<Record>,
         findings: &mut Findings,
     ) -> Result<(), Halt> {
-        let Some(record) = record else {
-            return Err(Halt::Words("there is no conversion to finish".to_owned()));
-        };
+        let record = record.ok_or_else(|| Halt::Words("there is no conversion to finish".to_owned()))?;
         if !record.is_done() {
             let words =
                 "the conversion is in progress; run `mongoshape convert` again to continue, or with --back to end it";
@@ -49,9 +47,7 @@ impl Request<'_> {
         record: Option<Record>,
         findings: &mut Findings,
     ) -> Result<(), Halt> {
-        let Some(record) = record else {
-            return Err(Halt::Words("there is no conversion to undo".to_owned()));
-        };
+        let record = record.ok_or_else(|| Halt::Words("there is no conversion to undo".to_owned()))?;
         if !record.is_done() {
             let target = subject.target(&record.from, &record.to)?;
             let by = self.freezing(&target, &record.from);

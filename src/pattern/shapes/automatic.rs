@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use bson::raw::RawDocumentBuf;
+use bson::raw::{RawDocument, RawDocumentBuf};
 
 use super::{BucketOptions, BucketShape, Mode, Shape, Shapes};
 use crate::command::namespace::Namespace;
@@ -25,6 +25,13 @@ pub enum StoredLayout {
 }
 
 impl StoredLayout {
+    /// The layout of a collection that has the page index. `indexes`: all its indexes.
+    #[must_use]
+    pub fn of_pages<'a>(indexes: impl Iterator<Item = &'a RawDocument>) -> Self {
+        let recorded = shape_marker::among(indexes).and_then(shape_marker::recorded);
+        Self::Pages(recorded.map(RawDocument::to_owned))
+    }
+
     /// Whether it contains plain documents.
     #[must_use]
     pub fn is_plain(&self) -> bool {

@@ -13,7 +13,6 @@ use crate::command::find::misses_own_index;
 use crate::command::namespace::Namespace;
 use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::bucket::{compact, conversion, index, pack};
-use crate::pattern::shape_marker;
 use crate::pattern::shapes::StoredLayout;
 use crate::session::error::RunError;
 use crate::session::upstream_connection::{UpstreamConnection, UpstreamRequest};
@@ -268,9 +267,8 @@ impl CollectionObserver<'_, '_> {
             None => return Ok(None),
         };
         let cursor = CursorReply::parse(&indexes);
-        let marker = shape_marker::among(cursor.iter().flat_map(CursorReply::documents));
-        let recorded = marker.and_then(shape_marker::recorded).map(RawDocument::to_owned);
-        Ok(Some(StoredLayout::Pages(recorded)))
+        let indexes = cursor.iter().flat_map(CursorReply::documents);
+        Ok(Some(StoredLayout::of_pages(indexes)))
     }
 }
 

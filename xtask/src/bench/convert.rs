@@ -147,7 +147,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             reports += &converted?;
             copying
         })?;
-        print(direction.name, [&before, &copying, &clients.since(&begun)?]);
+        let throughput = Throughput {
+            before,
+            copying,
+            all: clients.since(&begun)?,
+        };
+        throughput.print(direction.name);
     }
     let mut expected = clients.stop()?;
     expected.extend(of_bypassing);
@@ -174,18 +179,30 @@ fn wait_for_copy(address: SocketAddr, ended: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-fn print(name: &str, [before, copying, all]: [&Interval; 3]) {
-    println!(
-        "| {name} | {:.1} | {:.0} | {:.0} | {:.2} | {:.0} | {:.2} | {:.0} ms | {:.0} ms |",
-        all.time.as_secs_f64(),
-        before.rate(),
-        copying.rate(),
-        copying.rate() / before.rate(),
-        all.rate(),
-        all.rate() / before.rate(),
-        before.longest.as_secs_f64() * 1e3,
-        all.longest.as_secs_f64() * 1e3,
-    );
+/// The clients' writes before and during a conversion.
+struct Throughput {
+    before: Interval,
+    /// Until all documents are copied.
+    copying: Interval,
+    /// Until the conversion has ended.
+    all: Interval,
+}
+
+impl Throughput {
+    fn print(&self, name: &str) {
+        let Self { before, copying, all } = self;
+        println!(
+            "| {name} | {:.1} | {:.0} | {:.0} | {:.2} | {:.0} | {:.2} | {:.0} ms | {:.0} ms |",
+            all.time.as_secs_f64(),
+            before.rate(),
+            copying.rate(),
+            copying.rate() / before.rate(),
+            all.rate(),
+            all.rate() / before.rate(),
+            before.longest.as_secs_f64() * 1e3,
+            all.longest.as_secs_f64() * 1e3,
+        );
+    }
 }
 
 /// A document of the beginning.

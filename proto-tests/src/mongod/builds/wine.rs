@@ -13,6 +13,8 @@ const PACKAGES: [&str; 3] = ["wine64", "libwine", "libz-mingw-w64"];
 /// The folders of the packages and of Wine's own files in a build's folder.
 const ROOT: &str = "root";
 const PREFIX: &str = "prefix";
+/// The folder of Wine's programs in that of the packages.
+const PROGRAMS: &str = "usr/lib/wine";
 /// Neither log lines, nor a desktop, nor a debugger.
 const SETTINGS: [(&str, &str); 2] = [
     ("WINEDEBUG", "-all"),
@@ -21,12 +23,17 @@ const SETTINGS: [(&str, &str); 2] = [
 const RUNTIME_LIBRARY: &str = "usr/lib/x86_64-linux-gnu/wine/x86_64-windows/ucrtbase.dll";
 
 /// Starts mongod. Wine takes the script's place, so the process has the same id.
-pub(super) const SCRIPT: &str = r#"#!/bin/sh
+pub(super) fn script() -> String {
+    let settings = SETTINGS.map(|(name, value)| format!("{name}='{value}'")).join(" ");
+    format!(
+        r#"#!/bin/sh
 folder=$(cd "$(dirname "$0")" && pwd)
-export WINEPREFIX="$folder/prefix" WINEDEBUG=-all WINEDLLOVERRIDES='mscoree,mshtml=;winemenubuilder.exe=;winedbg.exe='
+export WINEPREFIX="$folder/{PREFIX}" {settings}
 unset DISPLAY
-exec "$folder/root/usr/lib/wine/wine64" "$folder/mongod.exe" "$@"
-"#;
+exec "$folder/{ROOT}/{PROGRAMS}/wine64" "$folder/mongod.exe" "$@"
+"#
+    )
+}
 
 /// Unpacks Wine into a build's folder, and initialises it. `scratch`: for downloads.
 pub(super) fn fetch(scratch: &Path, folder: &Path) -> Result<()> {
@@ -49,7 +56,7 @@ pub(super) fn fetch(scratch: &Path, folder: &Path) -> Result<()> {
         unpack.arg("-x").arg(package?.path()).arg(&root);
         commands::run(&mut unpack, "install dpkg")?;
     }
-    let wine = root.join("usr/lib/wine");
+    let wine = root.join(PROGRAMS);
     symlink("wineserver64", wine.join("wineserver"))?;
     mend(&root.join(RUNTIME_LIBRARY))?;
     let system = prefix.join("drive_c/windows/system32");

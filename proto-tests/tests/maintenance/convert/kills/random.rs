@@ -34,17 +34,20 @@ enum Victim {
     Mongod,
 }
 
-/// Kills a program at this time after the beginning of a run, and completes the conversion.
-fn killed_after(
-    time: Duration,
+/// A kill of a program.
+#[derive(Clone, Copy, Debug)]
+struct RandomKill {
     victim: Victim,
-    (mongod, subject): (&mut Mongod, &mut Subject),
-    conversion: &Killed,
-) -> Result<()> {
+    /// The time from the beginning of the run to the kill.
+    after: Duration,
+}
+
+/// Kills a program during a conversion, and completes the conversion.
+fn killed(kill: RandomKill, mongod: &mut Mongod, subject: &mut Subject, conversion: &Killed) -> Result<()> {
     let slowly = [conversion.options, &RATE].concat();
     let mut run = Some(subject.begin(&conversion.shape, &slowly, None)?);
-    thread::sleep(time);
-    match victim {
+    thread::sleep(kill.after);
+    match kill.victim {
         Victim::Converter => drop(run.take()),
         Victim::Proxy(number) => {
             subject.proxies[number].kill()?;
@@ -96,17 +99,13 @@ fn programs_are_killed_at_random_times() -> Result<()> {
         };
         let place = random.random_range(0..conversions.len());
         let conversion = &conversions[place];
-        let time = random.random_range(Duration::ZERO..longest[place]);
-        let what = || {
-            format!(
-                "round {round}: {victim:?} killed after {time:?}, to {:?}",
-                conversion.to
-            )
-        };
+        let after = random.random_range(Duration::ZERO..longest[place]);
+        let kill = RandomKill { victim, after };
+        let what = || format!("round {round}: {kill:?}, to {:?}", conversion.to);
         conversion.renew(&mut subject)?;
         let writers = round * WRITERS..(round + 1) * WRITERS;
         let written = beside_writers(&mut subject, writers, |subject| {
-            killed_after(time, victim, (&mut mongod, subject), conversion)
+            killed(kill, &mut mongod, subject, conversion)
         });
         check_items(&subject, written.with_context(what)?).with_context(what)?;
         subject.check_definitions().with_context(what)?;
