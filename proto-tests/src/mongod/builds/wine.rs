@@ -57,7 +57,10 @@ pub(super) fn fetch(scratch: &Path, folder: &Path) -> Result<()> {
         commands::run(&mut unpack, "install dpkg")?;
     }
     let wine = root.join(PROGRAMS);
-    symlink("wineserver64", wine.join("wineserver"))?;
+    // The package has a script of this name, which looks for an installed Wine.
+    let server = wine.join("wineserver");
+    fs::remove_file(&server)?;
+    symlink("wineserver64", server)?;
     mend(&root.join(RUNTIME_LIBRARY))?;
     let system = prefix.join("drive_c/windows/system32");
     fs::create_dir_all(&system)?;
