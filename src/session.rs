@@ -43,6 +43,7 @@ pub mod shadow;
 mod shared;
 pub mod socket;
 mod stream;
+mod thaw_watch;
 pub mod upstream;
 mod upstream_connection;
 

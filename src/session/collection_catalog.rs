@@ -9,15 +9,18 @@ mod inspect;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bson::Binary;
 use bson::raw::RawDocumentBuf;
 use bson::spec::BinarySubtype;
+use tokio::time::Instant;
 
+use self::inspect::{ListedCollection, MAX_FROZEN};
 use super::error::RunError;
-use super::namespace_cache::NamespaceCache;
+use super::namespace_cache::{Lookup, NamespaceCache};
 use super::refusal::RefusalRecorder;
+use super::thaw_watch::ThawWatch;
 use super::upstream_connection::UpstreamConnection;
 use crate::command::arguments::InheritedOptions;
 use crate::command::error::{CommandError, ErrorCode};
@@ -35,6 +38,7 @@ const INDEXES_AGE: Duration = Duration::from_secs(10);
 pub(super) struct CollectionCatalog {
     ready: NamespaceCache<ReadyCollection>,
     indexes: NamespaceCache<ListedIndexes>,
+    thaws: ThawWatch,
 }
 
 /// The indexes of a collection that reads use, as last listed.
@@ -65,6 +69,7 @@ pub(super) struct CatalogSession<'a> {
     /// Counts collections that cannot be read, if the client gets the error.
     pub(super) refusals: Option<RefusalRecorder<'a>>,
     pub(super) link: &'a mut UpstreamConnection,
+    pub(super) thaws: &'a ThawWatch,
     pub(super) shape: &'a BucketShape,
     pub(super) namespace: Namespace<'a>,
     pub(super) carried: InheritedOptions<'a>,
@@ -119,19 +124,28 @@ impl CollectionCatalog {
         if asker.link.is_dry_run() {
             return Ok(assumed());
         }
-        if let Some(ready) = self.ready.get(asker.namespace) {
-            asker.fence(Some(&ready));
-            return Ok(ready);
-        }
+        let limit = Instant::now() + MAX_FROZEN;
         // After creation, by this or another proxy, the collection is checked again. It may be dropped
         // in the meantime.
         for _ in 0..MAX_ATTEMPTS {
-            match asker.find_thawed().await? {
-                Some(found) if found.is_ready() => {
-                    self.ready.put(asker.namespace, found.ready.clone());
-                    asker.fence(Some(&found.ready));
-                    return Ok(found.ready);
+            let begun = Instant::now();
+            let turn = match self.lookup(asker).await {
+                Lookup::Known(ready) => {
+                    asker.fence(Some(&ready));
+                    return Ok(ready);
                 }
+                Lookup::Unknown(turn) => turn,
+            };
+            let found = asker.find().await?;
+            let usable = found.as_ref().filter(|found| found.is_ready() && !found.is_frozen);
+            if let Some(ListedCollection { ready, .. }) = usable {
+                self.ready.put(asker.namespace, ready.clone());
+                asker.fence(Some(ready));
+                return Ok(ready.clone());
+            }
+            drop(turn);
+            match found {
+                Some(found) if found.is_frozen => asker.wait_until_thawed(begun, limit).await?,
                 None if asker.makes_it_in_transaction() => {
                     asker.create_in_transaction().await?;
                     return Ok(ReadyCollection {
@@ -148,6 +162,17 @@ impl CollectionCatalog {
         Err(asker.vanished())
     }
 
+    /// The cached entry. A transaction that holds collections waits for no other session.
+    async fn lookup(&self, asker: &CatalogSession<'_>) -> Lookup<ReadyCollection> {
+        if asker.holds_collections() {
+            return match self.ready.get(asker.namespace) {
+                Some(ready) => Lookup::Known(ready),
+                None => Lookup::Unknown(None),
+            };
+        }
+        self.ready.lookup(asker.namespace).await
+    }
+
     /// Refuses a collection with content that the shape cannot read. A missing collection reads as
     /// empty. Returns the collection if it exists.
     pub(super) async fn for_reading(
@@ -157,10 +182,13 @@ impl CollectionCatalog {
         if asker.link.is_dry_run() {
             return Ok(Some(assumed()));
         }
-        if let Some(ready) = self.ready.get(asker.namespace) {
-            asker.fence(Some(&ready));
-            return Ok(Some(ready));
-        }
+        let _turn = match self.lookup(asker).await {
+            Lookup::Known(ready) => {
+                asker.fence(Some(&ready));
+                return Ok(Some(ready));
+            }
+            Lookup::Unknown(turn) => turn,
+        };
         let Some(found) = asker.find().await? else {
             asker.fence(None);
             return Ok(None);
@@ -170,6 +198,11 @@ impl CollectionCatalog {
             self.ready.put(asker.namespace, found.ready.clone());
         }
         Ok(Some(found.ready))
+    }
+
+    /// The waits for frozen collections.
+    pub(super) fn thaws(&self) -> &ThawWatch {
+        &self.thaws
     }
 
     /// Drops the cached result after a drop, or after a write that named an outdated UUID.

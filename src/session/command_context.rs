@@ -141,6 +141,7 @@ impl<'a> CommandContext<'a> {
         CatalogSession {
             refusals: Some(self.refusals()),
             link: self.link,
+            thaws: self.settings.catalog.thaws(),
             shape,
             namespace,
             carried: InheritedOptions::of(self.head.body()),

@@ -1,9 +1,10 @@
 //! A cache by namespace, for facts about collections.
 
 use std::num::NonZeroUsize;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use lru::LruCache;
+use tokio::sync::OwnedMutexGuard;
 
 use crate::command::namespace::Namespace;
 
@@ -12,9 +13,37 @@ const MAX_NAMESPACES: NonZeroUsize = NonZeroUsize::new(10_000).expect("not zero"
 
 /// A value for each namespace. If there are too many, the least recently used one is evicted.
 #[derive(Debug)]
-pub(super) struct NamespaceCache<V>(Mutex<LruCache<String, V>>);
+pub(super) struct NamespaceCache<V> {
+    values: Entries<V>,
+    turns: Entries<Arc<tokio::sync::Mutex<()>>>,
+}
+
+#[derive(Debug)]
+struct Entries<V>(Mutex<LruCache<String, V>>);
+
+/// The result of a lookup in the cache.
+pub(super) enum Lookup<V> {
+    Known(V),
+    /// The session finds the value out. Others wait for it while this one has a turn.
+    Unknown(Option<LookupTurn>),
+}
+
+/// The turn of one session to find a value out. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct LookupTurn {
+    _guard: OwnedMutexGuard<()>,
+}
 
 impl<V> Default for NamespaceCache<V> {
+    fn default() -> Self {
+        Self {
+            values: Entries::default(),
+            turns: Entries::default(),
+        }
+    }
+}
+
+impl<V> Default for Entries<V> {
     fn default() -> Self {
         // `LruCache::new` would allocate memory for all entries.
         let mut entries = LruCache::unbounded();
@@ -25,16 +54,36 @@ impl<V> Default for NamespaceCache<V> {
 
 impl<V: Clone> NamespaceCache<V> {
     pub(super) fn get(&self, namespace: Namespace<'_>) -> Option<V> {
-        self.with(|entries| entries.get(&namespace.to_string()).cloned())
+        self.values.with(|values| values.get(&namespace.to_string()).cloned())
+    }
+
+    /// The value. Waits if another session is finding it out, but only once: that session may find nothing
+    /// that is cached.
+    pub(super) async fn lookup(&self, namespace: Namespace<'_>) -> Lookup<V> {
+        if let Some(value) = self.get(namespace) {
+            return Lookup::Known(value);
+        }
+        let turn = self.turns.with(|turns| {
+            let turn = turns.get_or_insert_mut(namespace.to_string(), Arc::default);
+            Arc::clone(turn)
+        });
+        if let Ok(guard) = Arc::clone(&turn).try_lock_owned() {
+            return Lookup::Unknown(Some(LookupTurn { _guard: guard }));
+        }
+        drop(turn.lock().await);
+        match self.get(namespace) {
+            Some(value) => Lookup::Known(value),
+            None => Lookup::Unknown(None),
+        }
     }
 
     pub(super) fn put(&self, namespace: Namespace<'_>, value: V) {
-        self.with(|entries| entries.put(namespace.to_string(), value));
+        self.values.with(|values| values.put(namespace.to_string(), value));
     }
 
     /// Drops the entry of a collection that may have been dropped or replaced.
     pub(super) fn forget(&self, namespace: Namespace<'_>) {
-        self.with(|entries| entries.pop(&namespace.to_string()));
+        self.values.with(|values| values.pop(&namespace.to_string()));
     }
 
     /// Changes a value in place. A missing value is created with its default.
@@ -42,9 +91,12 @@ impl<V: Clone> NamespaceCache<V> {
     where
         V: Default,
     {
-        self.with(|entries| change(entries.get_or_insert_mut(namespace.to_string(), V::default)))
+        self.values
+            .with(|values| change(values.get_or_insert_mut(namespace.to_string(), V::default)))
     }
+}
 
+impl<V> Entries<V> {
     fn with<R>(&self, of: impl FnOnce(&mut LruCache<String, V>) -> R) -> R {
         of(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -69,5 +121,27 @@ mod tests {
         assert_eq!(cache.get(namespace(0)), None);
         cache.change(namespace(0), |value| *value += 1);
         assert_eq!(cache.get(namespace(0)), Some(1));
+    }
+
+    #[tokio::test]
+    async fn one_session_finds_a_value_out_and_the_others_wait_once() {
+        let cache = NamespaceCache::default();
+        let namespace = Namespace::new("shop", "orders");
+        let Lookup::Unknown(Some(turn)) = cache.lookup(namespace).await else {
+            panic!("the first session has no turn");
+        };
+        let found = async {
+            tokio::task::yield_now().await;
+            cache.put(namespace, 7);
+            drop(turn);
+        };
+        let (waited, ()) = tokio::join!(cache.lookup(namespace), found);
+        assert!(matches!(waited, Lookup::Known(7)));
+        cache.forget(namespace);
+        let Lookup::Unknown(Some(turn)) = cache.lookup(namespace).await else {
+            panic!("there is no turn after a forgotten value");
+        };
+        let (waited, ()) = tokio::join!(cache.lookup(namespace), async { drop(turn) });
+        assert!(matches!(waited, Lookup::Unknown(None)));
     }
 }

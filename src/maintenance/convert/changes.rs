@@ -1,23 +1,31 @@
 //! The changes of the converted collection: the `_id`s of documents that applications insert, change or
-//! delete.
+//! delete. The server returns changes of pages, whose [events](page_event) name the items.
+
+mod page_event;
 
 use std::time::{Duration, Instant};
 
-use bson::raw::{RawBsonRef, RawDocumentBuf};
-use bson::{RawBson, Timestamp, doc};
-use mongodb::Client;
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::{Binary, Timestamp, doc};
+use futures_util::TryStreamExt;
+use mongodb::action::{Action as _, Watch};
 use mongodb::change_stream::ChangeStream;
-use mongodb::change_stream::event::{ChangeStreamEvent, OperationType, ResumeToken};
+use mongodb::change_stream::event::ResumeToken;
 use mongodb::error::{Error, ErrorKind};
+use mongodb::options::FullDocumentBeforeChangeType;
+use mongodb::{Client, Database};
 
+use self::page_event::{concerned_items, projection};
 use super::ids::Ids;
-use super::mirror::side::Side;
+use super::mirror::side::majority;
+use crate::command::document::{get, single};
 use crate::maintenance::swap::Halt;
+use crate::pattern::shapes::BucketShape;
 
 /// The longest wait for events.
 const WAIT: Duration = Duration::from_millis(50);
 /// The longest time for which events are read before their changes are applied.
-const MAX_READ: Duration = Duration::from_millis(300);
+pub(super) const MAX_READ: Duration = Duration::from_millis(300);
 /// The most changed documents that are applied at once. A document that changes often is applied once.
 pub(super) const MAX_IDS: usize = 5000;
 /// mongod's codes for a position that the oplog no longer contains, and for a pre-image that was deleted
@@ -26,9 +34,38 @@ const LOST: [i32; 3] = [136, 286, 47];
 /// The beginning of a timestamp in a `KeyString`, in hexadecimal.
 const TIMESTAMP: &str = "82";
 
+/// The stored collection whose changes are read.
+#[derive(Clone)]
+pub(super) struct StreamSource {
+    /// On the server itself.
+    pub(super) database: Database,
+    pub(super) collection: String,
+    pub(super) uuid: Binary,
+    /// The shape of its pages. `None`: it contains plain documents.
+    pub(super) pages: Option<BucketShape>,
+}
+
 /// The open stream.
 pub(super) struct Changes {
-    stream: ChangeStream<ChangeStreamEvent<RawDocumentBuf>>,
+    source: StreamSource,
+    stream: ChangeStream<RawDocumentBuf>,
+}
+
+/// The limits of one read of changes.
+#[derive(Clone, Copy)]
+pub(super) struct ReadLimits {
+    /// The time up to which changes are read. Without it, requests would return single changes while
+    /// applications write.
+    pub(super) until: Option<Timestamp>,
+    pub(super) duration: Duration,
+}
+
+impl ReadLimits {
+    /// Any changes.
+    pub(super) const NONE: Self = Self {
+        until: None,
+        duration: MAX_READ,
+    };
 }
 
 /// Consecutive changes.
@@ -51,18 +88,26 @@ pub(super) enum Progress {
 }
 
 impl Changes {
-    /// Opens a stream behind a position. `None`: at the current time.
-    pub(super) async fn open(side: &Side, behind: Option<ResumeToken>) -> Result<Self, Halt> {
-        let collection = side.database.collection::<RawDocumentBuf>(&side.collection);
-        // Documents are read when the change is applied, so an event needs none.
-        let parts = doc! { "$project": { "operationType": 1, "documentKey": 1, "clusterTime": 1 } };
+    /// Opens a stream behind a position. `None`: at the current time. mongod must store images of pages.
+    pub(super) async fn open(source: StreamSource, behind: Option<ResumeToken>) -> Result<Self, Halt> {
+        let collection = source.database.collection::<RawDocumentBuf>(&source.collection);
+        let (parts, image) = match &source.pages {
+            // Documents are read when the change is applied, so an event needs none.
+            None => (
+                doc! { "$project": { "operationType": 1, "documentKey": 1, "clusterTime": 1 } },
+                None,
+            ),
+            Some(shape) => (projection(shape), Some(FullDocumentBeforeChangeType::Required)),
+        };
         let stream = collection
             .watch()
             .pipeline([parts])
+            .optional(image, Watch::full_document_before_change)
             .resume_after(behind)
             .max_await_time(WAIT)
             .await?;
-        Ok(Self { stream })
+        let stream = stream.with_type();
+        Ok(Self { source, stream })
     }
 
     /// The position behind all changes that were read.
@@ -70,41 +115,78 @@ impl Changes {
         self.stream.resume_token()
     }
 
-    /// A time before which all changes were read. `None`: the position does not contain one, as on pages.
+    /// A time before which all changes were read. `None`: the position does not contain one.
     pub(super) fn read_until(&self) -> Option<Timestamp> {
         time_of_position(&self.position()?)
     }
 
-    /// The next changes: those that exist, or arrive within a short time. `until`: the time up to which
-    /// changes are read. Without it, requests would return single changes while applications write.
-    pub(super) async fn next(&mut self, until: Option<Timestamp>) -> Result<ChangeBatch, Halt> {
+    /// The next changes: those that exist, or arrive within a short time.
+    pub(super) async fn next(&mut self, limits: ReadLimits) -> Result<ChangeBatch, Halt> {
+        let ReadLimits { until, duration } = limits;
         let begun = Instant::now();
         let mut batch = ChangeBatch::default();
         // The changes of a transaction have the same time.
         let is_read = |last: Option<Timestamp>| until.is_some() && last > until;
-        while batch.ids.len() < MAX_IDS && begun.elapsed() < MAX_READ && !is_read(batch.last) {
+        while batch.ids.len() < MAX_IDS && begun.elapsed() < duration && !is_read(batch.last) {
             let Some(event) = self.stream.next_if_any().await.map_err(lost_or_failed)? else {
                 batch.progress = Progress::NoneLeft;
                 break;
             };
-            batch.last = event.cluster_time.or(batch.last);
-            match event.operation_type {
-                OperationType::Rename => {
+            if let Some(RawBsonRef::Timestamp(time)) = get(&event, "clusterTime") {
+                batch.last = Some(time);
+            }
+            match get(&event, "operationType").and_then(RawBsonRef::as_str) {
+                Some("rename") => {
                     batch.is_renamed = true;
                     break;
                 }
-                OperationType::Drop | OperationType::DropDatabase | OperationType::Invalidate => {
+                Some("drop" | "dropDatabase" | "invalidate") => {
                     let words = "another program dropped or renamed the collection";
                     return Err(Halt::Words(words.to_owned()));
                 }
-                _ => {}
-            }
-            let key = event.document_key.unwrap_or_default();
-            if let Some(id) = key.get("_id").and_then(|id| RawBson::try_from(id.clone()).ok()) {
-                batch.ids.add(RawBsonRef::from(&id));
+                _ => batch.ids.extend(self.source.changed(&event).await?),
             }
         }
         Ok(batch)
+    }
+}
+
+impl StreamSource {
+    /// The documents that an event concerns.
+    async fn changed(&self, event: &RawDocument) -> Result<Ids, Halt> {
+        let Some(shape) = &self.pages else {
+            let mut ids = Ids::default();
+            if let Some(key) = get(event, "documentKey").and_then(RawBsonRef::as_document) {
+                ids.add_of(key);
+            }
+            return Ok(ids);
+        };
+        let mut items = concerned_items(shape, event);
+        if let Some(page) = &items.page {
+            let since = get(event, "clusterTime").and_then(RawBsonRef::as_timestamp);
+            items.ids.extend(self.items_of(shape, page, since).await?);
+        }
+        Ok(items.ids)
+    }
+
+    /// The items that a page contains now. If it has lost an item since the event, a later event names it.
+    async fn items_of(&self, shape: &BucketShape, page: &RawBson, since: Option<Timestamp>) -> Result<Ids, Halt> {
+        let mut find = single("find", self.collection.as_str());
+        find.append(cstr!("filter"), single("_id", single("$eq", page.as_raw_bson_ref())));
+        find.append(cstr!("projection"), single(&format!("{}._id", shape.items()), 1));
+        find.append(cstr!("readConcern"), majority(since));
+        find.append(cstr!("collectionUUID"), &self.uuid);
+        let cursor = self.database.run_raw_cursor_command(find).await?;
+        let mut pages = cursor.with_type::<RawDocumentBuf>();
+        let mut ids = Ids::default();
+        while let Some(page) = pages.try_next().await? {
+            let items = get(&page, shape.items()).and_then(RawBsonRef::as_array);
+            let items = items.into_iter().flatten().flatten();
+            items
+                .filter_map(RawBsonRef::as_document)
+                .for_each(|item| ids.add_of(item));
+        }
+        Ok(ids)
     }
 }
 

@@ -5,15 +5,15 @@ use bson::{Document, rawdoc};
 use mongodb::error::{Error, ErrorKind};
 
 use super::Conversion;
-use super::changes::{self, Changes, is_lost};
+use super::changes::{self, Changes, ReadLimits, StreamSource, is_lost};
 use super::layout::PagesOf;
 use super::mirror::page_updates::CopyPages;
 use super::mirror::side::{DUPLICATE_KEY, is_equal};
 use super::preflight::has_validator;
 use super::record::Phase;
 use super::subject::uuid_named;
-use crate::command::collection::{IMAGES, VALIDATION};
-use crate::command::document::{get, single};
+use crate::command::collection::{IMAGES, VALIDATION, enabled_images};
+use crate::command::document::{get, put, single};
 use crate::maintenance::swap::Halt;
 use crate::pattern::bucket::conversion::copy_name;
 use crate::pattern::bucket::item_index::{EXPIRE_AFTER, name};
@@ -109,20 +109,51 @@ impl Conversion<'_> {
         })
     }
 
+    fn stream_source(&self) -> Result<StreamSource, Halt> {
+        let of = PagesOf {
+            database: &self.target.database,
+            collection: &self.target.collection,
+            has_change_streams: true,
+            rejects_direct_writes: false,
+        };
+        let pages = match self.record.from.shape(&of)? {
+            Some(Shape::Bucket(shape)) => Some(shape),
+            _ => None,
+        };
+        Ok(StreamSource {
+            database: self.target.database.clone(),
+            collection: self.target.collection.clone(),
+            uuid: self.record.source.clone(),
+            pages,
+        })
+    }
+
+    /// Has mongod store images of pages, from which the stream returns the items before a change.
+    async fn enable_images(&self, source: &StreamSource) -> Result<(), Halt> {
+        let mut command = single("collMod", source.collection.as_str());
+        command.append(cstr!("collectionUUID"), &source.uuid);
+        put(&mut command, IMAGES, enabled_images());
+        self.by().modify(command, self.stop).await
+    }
+
     async fn open_changes(&mut self) -> Result<(), Halt> {
-        let mut opened = match Changes::open(&self.mirror.source, self.record.token.clone()).await {
+        let source = self.stream_source()?;
+        if source.pages.is_some() {
+            self.enable_images(&source).await?;
+        }
+        let mut opened = match Changes::open(source.clone(), self.record.token.clone()).await {
             Err(halt) if self.record.token.is_some() && is_lost(&halt) => {
                 self.say(
                     "the oplog no longer contains the changes since the earlier run; all documents are compared again",
                 );
                 self.record.phase = Phase::Copying;
-                Changes::open(&self.mirror.source, None).await?
+                Changes::open(source, None).await?
             }
             opened => opened?,
         };
         if opened.position().is_none() {
             // Changes were in the reply that opened the stream. All documents are copied after them.
-            self.pending.extend(opened.next(None).await?.ids);
+            self.pending.extend(opened.next(ReadLimits::NONE).await?.ids);
         }
         self.opened = changes::cluster_time(self.client).await?;
         self.record.token = opened.position();

@@ -7,7 +7,7 @@ use futures_util::future::try_join;
 use tokio::time::timeout;
 
 use super::Conversion;
-use super::changes::{self, ChangeBatch, Progress};
+use super::changes::{self, ChangeBatch, Progress, ReadLimits};
 use super::ids::Ids;
 use super::record::Phase;
 use crate::maintenance::swap::Halt;
@@ -35,6 +35,9 @@ const FEW: usize = 1000;
 /// then. Writers wait for the last group, which takes about 0.1 s on a busy server.
 const SHORT: Duration = Duration::from_secs(1);
 const IN_SHORT: usize = 250;
+/// The shortest time for which changes are read, also after the limit: on a slow server, a freeze alone may
+/// take longer than writers should wait.
+const MIN_READ: Duration = Duration::from_millis(100);
 /// The longest time for which changes are applied before writers are held, and how often it is halved. The
 /// shortest one is 0.6 s, in which each write that was held is executed: else it would wait twice.
 const MAX_APPROACH: Duration = Duration::from_secs(5);
@@ -58,12 +61,21 @@ impl Deadline {
         self.0.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
+    fn left(self) -> Option<Duration> {
+        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+        self.0.map(left)
+    }
+
+    /// The limits of a read of changes up to a time.
+    fn limits(self, until: Option<Timestamp>) -> ReadLimits {
+        let duration = self.left().unwrap_or(changes::MAX_READ);
+        let duration = duration.clamp(MIN_READ, changes::MAX_READ);
+        ReadLimits { until, duration }
+    }
+
     /// The number of changes that are applied together: few if the time is nearly over.
     fn changes_at_once(self) -> usize {
-        let left = self
-            .0
-            .map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        if left.is_some_and(|left| left < SHORT) {
+        if self.left().is_some_and(|left| left < SHORT) {
             IN_SHORT
         } else {
             changes::MAX_IDS
@@ -158,9 +170,10 @@ impl Conversion<'_> {
         let position = changes.position();
         let pending = self.pending.split(deadline.changes_at_once());
         let may_read = self.pending.len() < MAX_COLLECTED;
+        let limits = deadline.limits(until);
         let read = async {
             if may_read {
-                changes.next(until).await
+                changes.next(limits).await
             } else {
                 Ok(ChangeBatch::default())
             }
@@ -215,7 +228,7 @@ impl Conversion<'_> {
     pub(super) async fn collect_within(&mut self, deadline: Deadline) -> Result<bool, Halt> {
         let now = changes::cluster_time(self.client).await?;
         while let Some(changes) = self.changes.as_mut().filter(|_| self.pending.len() < MAX_COLLECTED) {
-            let batch = changes.next(now).await?;
+            let batch = changes.next(deadline.limits(now)).await?;
             self.end_with(&batch).await?;
             let progress = self.take(batch).await;
             if self.has_read(progress, now) {

@@ -344,7 +344,7 @@ impl Request<'_> {
         let mut shapes = Vec::new();
         let streams = |layout: &Layout| matches!(layout, Layout::Pages(options) if options.change_streams);
         let named = [
-            (&plan.from, subject.collection.as_str(), !self.options.is_offline),
+            (&plan.from, subject.collection.as_str(), false),
             (&plan.to, copy, streams(&plan.to)),
         ];
         // The record of a conversion does not contain the option, so the configuration decides.

@@ -16,7 +16,7 @@ use bson::{Binary, doc};
 use tokio_util::sync::CancellationToken;
 
 use super::Conversion;
-use super::changes::{self, Progress};
+use super::changes::{self, Progress, ReadLimits};
 use super::follow::Deadline;
 use super::record::{Phase, Record};
 use crate::command::collection::IMAGES;
@@ -153,7 +153,7 @@ impl Conversion<'_> {
             let Some(changes) = &mut self.changes else {
                 return Ok(());
             };
-            let batch = changes.next(None).await?;
+            let batch = changes.next(ReadLimits::NONE).await?;
             self.end_with(&batch).await?;
             if !batch.ids.is_empty() {
                 return Err(Halt::Words("changes arrived after a failover; run again".to_owned()));

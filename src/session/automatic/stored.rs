@@ -89,6 +89,20 @@ pub(in crate::session) struct CollectionObserver<'a, 'c> {
     pub(in crate::session) namespace: Namespace<'a>,
 }
 
+/// The reply to `listCollections`.
+struct ListedCollections<'a>(Option<CursorReply<'a>>);
+
+impl<'a> ListedCollections<'a> {
+    fn of(reply: &'a RawDocument) -> Self {
+        Self(CursorReply::parse(reply))
+    }
+
+    fn named(&self, name: &str) -> Option<&'a RawDocument> {
+        let mut listed = self.0.iter().flat_map(CursorReply::documents);
+        listed.find(|listed| get(listed, "name") == Some(RawBsonRef::String(name)))
+    }
+}
+
 impl CollectionObserver<'_, '_> {
     /// What the name denotes. Waits while it denotes nothing because of a cut-over.
     ///
@@ -130,27 +144,34 @@ impl CollectionObserver<'_, '_> {
         }))
     }
 
-    /// Like [`Self::stored`]; also waits while the collection is frozen.
-    pub(in crate::session) async fn thawed(&mut self) -> Result<Observed, RunError> {
-        let begun = Instant::now();
-        loop {
-            let found = self.stored().await?;
-            if !found.is_frozen {
-                return Ok(found);
-            }
-            if begun.elapsed() > MAX_HELD {
-                return Err(self.held_too_long().into());
-            }
-            sleep(POLL).await;
-        }
-    }
-
-    fn held_too_long(&self) -> CommandError {
+    /// The error after [`MAX_HELD`].
+    pub(in crate::session) fn held_too_long(&self) -> CommandError {
         let message = format!(
             "`mongoshape convert` has held {} for longer than a command waits: try again; if no `mongoshape convert` runs, run it again",
             self.namespace
         );
         CommandError::new(ErrorCode::WriteConflict, message)
+    }
+
+    /// Whether the collection is frozen, or has no name because of a cut-over.
+    pub(in crate::session) async fn is_held(&mut self) -> Result<bool, RunError> {
+        let name = self.namespace.collection;
+        let copy = conversion::copy_name(name);
+        let reply = self.list(&[name, &copy]).await?;
+        let listed = ListedCollections::of(&reply);
+        Ok(match listed.named(name) {
+            Some(found) => is_frozen(found),
+            None => listed.named(&copy).is_some(),
+        })
+    }
+
+    async fn list(&mut self, names: &[&str]) -> Result<RawDocumentBuf, RunError> {
+        let names: RawArrayBuf = names.iter().copied().collect();
+        let mut command = RawDocumentBuf::new();
+        command.append(cstr!("listCollections"), 1);
+        command.append(cstr!("filter"), single("name", single("$in", &names)));
+        self.carried.append_to_inspect(&mut command);
+        self.link.run(&command).await
     }
 
     /// One look. `None`: the collection was dropped or renamed meanwhile.
@@ -159,17 +180,9 @@ impl CollectionObserver<'_, '_> {
         // From before the freeze until it takes the collection's name, there is a copy.
         let (copy, kept) = (conversion::copy_name(name), conversion::kept_name(name));
         let record = conversion::record_name(name);
-        let names: RawArrayBuf = [name, &copy, &kept, &record].into_iter().collect();
-        let mut command = RawDocumentBuf::new();
-        command.append(cstr!("listCollections"), 1);
-        command.append(cstr!("filter"), single("name", single("$in", &names)));
-        self.carried.append_to_inspect(&mut command);
-        let reply = self.link.run(&command).await?;
-        let cursor = CursorReply::parse(&reply);
-        let listed = |name: &str| {
-            let mut listed = cursor.iter().flat_map(CursorReply::documents);
-            listed.find(|listed| get(listed, "name") == Some(RawBsonRef::String(name)))
-        };
+        let reply = self.list(&[name, &copy, &kept, &record]).await?;
+        let all = ListedCollections::of(&reply);
+        let listed = |name: &str| all.named(name);
         let (found, is_converting) = (listed(name), listed(&copy).is_some());
         let former = match (listed(&kept).and_then(uuid_of), listed(&copy).and_then(uuid_of)) {
             (Some(uuid), _) => self.former(kept, uuid).await?,
@@ -198,8 +211,7 @@ impl CollectionObserver<'_, '_> {
             // A view is relayed like a plain collection.
             return Ok(Some(observed(None, StoredLayout::Plain, false)));
         };
-        let options = get(found, "options").and_then(RawBsonRef::as_document);
-        let is_frozen = options.is_some_and(|options| pack::is_frozen(options) || compact::is_frozen(options));
+        let is_frozen = is_frozen(found);
         let layout = self.layout_of(name, &uuid).await?;
         Ok(layout.map(|layout| observed(Some(uuid), layout, is_frozen)))
     }
@@ -310,6 +322,12 @@ fn find_one(collection: &str, filter: &RawDocument, uuid: &Binary) -> RawDocumen
 pub(in crate::session) fn exchanged_in_transaction(namespace: Namespace<'_>) -> CommandError {
     let message = format!("`mongoshape convert` is exchanging {namespace}: try the transaction again");
     CommandError::new(ErrorCode::WriteConflict, message).transient()
+}
+
+/// Whether a freeze refuses the writes to a listed collection.
+fn is_frozen(listed: &RawDocument) -> bool {
+    let options = get(listed, "options").and_then(RawBsonRef::as_document);
+    options.is_some_and(|options| pack::is_frozen(options) || compact::is_frozen(options))
 }
 
 fn uuid_of(listed: &RawDocument) -> Option<Binary> {

@@ -20,7 +20,7 @@ impl CatalogSession<'_> {
     pub(super) async fn complete(&mut self, found: Option<&ListedCollection>) -> Result<(), RunError> {
         let Some(found) = found else {
             // Between two lists, a conversion may have given the name to another collection.
-            if self.find_thawed().await?.is_some() {
+            if self.find().await?.is_some() {
                 return Ok(());
             }
             // Another proxy takes a collection without the page index for a plain one if its shape is

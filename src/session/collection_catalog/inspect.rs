@@ -19,8 +19,9 @@ use crate::pattern::shapes::ItemIds;
 use crate::session::automatic::stored::{CollectionObserver, exchanged_in_transaction};
 use crate::session::error::RunError;
 
-/// The longest time that a write waits for a frozen collection, and the interval between two checks.
-const MAX_FROZEN: Duration = Duration::from_secs(30);
+/// The longest time that a write waits for a frozen collection, and the interval between two checks whether a
+/// collection without a name has one again.
+pub(super) const MAX_FROZEN: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(50);
 
 /// Options of a collection that make buckets behave differently from items.
@@ -65,19 +66,21 @@ impl ListedCollection {
 }
 
 impl CatalogSession<'_> {
-    /// Checks the collection, and waits while it is frozen.
-    pub(super) async fn find_thawed(&mut self) -> Result<Option<ListedCollection>, RunError> {
-        let begun = Instant::now();
-        loop {
-            let found = self.find().await?;
-            if found.as_ref().is_none_or(|found| !found.is_frozen) {
-                return Ok(found);
-            }
-            // A transaction that has begun may hold the collection, and the swap would wait for it.
-            if begun.elapsed() > MAX_FROZEN || self.holds_collections() {
-                return Err(self.frozen());
-            }
-            sleep(POLL).await;
+    /// Waits while the collection is frozen. `begun`: the time before it was found frozen.
+    pub(super) async fn wait_until_thawed(&mut self, begun: Instant, limit: Instant) -> Result<(), RunError> {
+        let thaws = self.thaws;
+        // A transaction that has begun may hold the collection, and the swap would wait for it.
+        if self.holds_collections() || !thaws.wait(&mut self.observer(), begun, limit).await? {
+            return Err(self.frozen());
+        }
+        Ok(())
+    }
+
+    fn observer(&mut self) -> CollectionObserver<'_, '_> {
+        CollectionObserver {
+            link: self.link,
+            carried: self.carried,
+            namespace: self.namespace,
         }
     }
 
@@ -101,11 +104,7 @@ impl CatalogSession<'_> {
         }
         let holds_collections = self.holds_collections();
         loop {
-            let mut observer = CollectionObserver {
-                link: self.link,
-                carried: self.carried,
-                namespace: self.namespace,
-            };
+            let mut observer = self.observer();
             let now = if holds_collections {
                 let found = observer.stored_at_once().await?;
                 found.ok_or_else(|| exchanged_in_transaction(self.namespace))?
@@ -139,7 +138,7 @@ impl CatalogSession<'_> {
     }
 
     /// Whether a transaction has begun, so that it may hold collections.
-    fn holds_collections(&self) -> bool {
+    pub(super) fn holds_collections(&self) -> bool {
         self.transaction.is_some_and(Transaction::is_open)
     }
 

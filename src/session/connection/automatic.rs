@@ -23,6 +23,7 @@ use crate::session::automatic::touched::TouchedCollection;
 use crate::session::automatic::{MergedWrite, refuse_during_conversion, stable_api};
 use crate::session::error::RunError;
 use crate::session::metrics::CommandOutcome;
+use crate::session::namespace_cache::Lookup;
 use crate::session::route;
 use crate::session::shared::Settings;
 use crate::session::upstream_connection::LinkError;
@@ -132,6 +133,7 @@ impl Session<'_> {
                 Err(RunError::LayoutChanged) => None,
                 Err(error) => return self.finish(frame, head, Err(error)).await,
             };
+            let failed = Instant::now();
             self.forget(touched);
             progress.is_checked = false;
             if head.in_transaction() {
@@ -152,7 +154,7 @@ impl Session<'_> {
                 return self.finish(frame, head, Err(error.into())).await;
             }
             if !head.only_reads()
-                && let Err(error) = self.wait_until_thawed(head, touched).await
+                && let Err(error) = self.wait_until_thawed(head, touched, failed).await
             {
                 return self.finish(frame, head, Err(error)).await;
             }
@@ -203,9 +205,22 @@ impl Session<'_> {
         let mut collections = Vec::with_capacity(touched.len());
         for touched in touched {
             let namespace = touched.namespace();
-            // `create` cannot name the UUID, and must not create a collection that was dropped.
-            let known = settings.automatic.get(namespace);
-            let stored = if let Some(stored) = known.filter(|_| head.command != Command::Create) {
+            let is_open = head.in_transaction() && get(head.body(), "startTransaction").is_none();
+            let looked_up = match head.command {
+                // It cannot name the UUID, and must not create a collection that was dropped.
+                Command::Create => Lookup::Unknown(None),
+                // It waits for no other session, because it may hold the collection.
+                _ if is_open => settings
+                    .automatic
+                    .get(namespace)
+                    .map_or(Lookup::Unknown(None), Lookup::Known),
+                _ => settings.automatic.lookup(namespace).await,
+            };
+            let (known, _turn) = match looked_up {
+                Lookup::Known(stored) => (Some(stored), None),
+                Lookup::Unknown(turn) => (None, turn),
+            };
+            let stored = if let Some(stored) = known {
                 stored
             } else {
                 let carried = InheritedOptions::of(head.body());
@@ -214,7 +229,6 @@ impl Session<'_> {
                     carried,
                     namespace,
                 };
-                let is_open = head.in_transaction() && get(head.body(), "startTransaction").is_none();
                 let now = if is_open {
                     let found = observer.stored_at_once().await?;
                     found.ok_or_else(|| exchanged_in_transaction(namespace))?
@@ -248,12 +262,14 @@ impl Session<'_> {
         }
     }
 
-    /// Waits until the command's own collection accepts writes.
+    /// Waits until the command's collections accept writes. `failed`: the time of the refusal.
     async fn wait_until_thawed(
         &mut self,
         head: &CommandHeader<'_>,
         touched: &[TouchedCollection],
+        failed: Instant,
     ) -> Result<(), RunError> {
+        let settings = self.shared.settings();
         let carried = InheritedOptions::of(head.body());
         for touched in touched {
             let mut observer = CollectionObserver {
@@ -261,7 +277,10 @@ impl Session<'_> {
                 carried,
                 namespace: touched.namespace(),
             };
-            observer.thawed().await?;
+            let thaws = settings.catalog.thaws();
+            if !thaws.wait(&mut observer, failed, failed + MAX_HELD).await? {
+                return Err(observer.held_too_long().into());
+            }
         }
         Ok(())
     }

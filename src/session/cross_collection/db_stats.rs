@@ -85,6 +85,7 @@ async fn add_collection(
     let mut asker = CatalogSession {
         refusals: None,
         link: across.context.link,
+        thaws: across.context.settings.catalog.thaws(),
         shape,
         namespace,
         carried,

@@ -34,6 +34,7 @@ pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDo
     let mut asker = CatalogSession {
         refusals: Some(across.context.refusals()),
         link: across.context.link,
+        thaws: settings.catalog.thaws(),
         shape,
         namespace: from,
         carried: InheritedOptions::of(&there),

@@ -26,6 +26,7 @@ pub(super) fn document(n: i32) -> Document {
         4 => drop(document.insert("_id", format!("text {n}"))),
         5 => drop(document.insert("_id", f64::from(n) + 0.5)),
         6 => drop(document.insert("more", doc! { "a": [1, { "b": n }], "z": -0.0 })),
+        7..=9 => drop(document.insert("_id", doc! { "tenant": n % 5, "number": n })),
         _ => {}
     }
     document

@@ -234,7 +234,7 @@ impl Side {
 }
 
 /// The read concern of a state that is not rolled back.
-fn majority(since: Option<Timestamp>) -> RawDocumentBuf {
+pub(in crate::maintenance::convert) fn majority(since: Option<Timestamp>) -> RawDocumentBuf {
     let mut concern = single("level", "majority");
     if let Some(since) = since {
         concern.append(cstr!("afterClusterTime"), since);

@@ -77,7 +77,10 @@ impl Clients {
         let counters = Arc::<Counters>::default();
         let client = |(number, address): (usize, &SocketAddr)| {
             let (counters, address) = (Arc::clone(&counters), *address);
-            thread::spawn(move || write_until_stopped(address, target, number, &counters))
+            thread::spawn(move || {
+                let written = write_until_stopped(address, target, number, &counters);
+                written.inspect_err(|error| eprintln!("client {number}: {error:#}"))
+            })
         };
         Self {
             running: numbers.zip(addresses.iter().cycle()).map(client).collect(),
