@@ -178,6 +178,8 @@ struct Conversion<'a> {
     holds: u32,
     /// The duration of the last thaw.
     last_thaw: Duration,
+    /// The end of the last hold.
+    released: Option<Instant>,
     /// Changed documents that are not applied yet.
     pending: Ids,
     /// Documents that were changed in the copy since the comparison began.

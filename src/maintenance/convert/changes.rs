@@ -120,6 +120,12 @@ impl Changes {
         time_of_position(&self.position()?)
     }
 
+    /// Whether all changes before a time were read. `None`: any time. The server may return no event because it
+    /// has not read so far yet.
+    pub(super) fn is_behind(&self, time: Option<Timestamp>) -> bool {
+        self.read_until().is_none_or(|until| Some(until) >= time)
+    }
+
     /// The next changes: those that exist, or arrive within a short time.
     pub(super) async fn next(&mut self, limits: ReadLimits) -> Result<ChangeBatch, Halt> {
         let ReadLimits { until, duration } = limits;

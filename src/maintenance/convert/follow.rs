@@ -38,10 +38,12 @@ const IN_SHORT: usize = 250;
 /// The shortest time for which changes are read, also after the limit: on a slow server, a freeze alone may
 /// take longer than writers should wait.
 const MIN_READ: Duration = Duration::from_millis(100);
-/// The longest time for which changes are applied before writers are held, and how often it is halved. The
-/// shortest one is 0.6 s, in which each write that was held is executed: else it would wait twice.
+/// The longest time for which changes are applied before writers are held, and how often it is halved.
 const MAX_APPROACH: Duration = Duration::from_secs(5);
 const MAX_SHORTER: u32 = 3;
+/// The shortest time between two holds, in which each write that was held is executed: else it would wait
+/// twice.
+const MIN_BETWEEN: Duration = Duration::from_millis(600);
 /// The time whose changes may be unread although they are read fast enough: longer than changes are applied
 /// before the next ones are read.
 const MAX_UNREAD: Duration = Duration::from_secs(10);
@@ -331,7 +333,8 @@ impl Conversion<'_> {
         loop {
             let begun = Instant::now();
             let is_caught_up = self.catch_up_within(deadline).await?;
-            if is_caught_up && begun.elapsed() <= MAX_REST && self.touched.len() <= FEW {
+            let is_rested = self.released.is_none_or(|released| released.elapsed() >= MIN_BETWEEN);
+            if is_caught_up && is_rested && begun.elapsed() <= MAX_REST && self.touched.len() <= FEW {
                 return Ok(());
             }
             if !is_caught_up || !self.compare_touched(deadline).await? {

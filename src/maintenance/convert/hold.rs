@@ -67,6 +67,7 @@ impl<'a> Conversion<'a> {
             self.end_fence().await?;
         }
         self.last_thaw = begun.elapsed();
+        self.released = Some(Instant::now());
         if self.holds == 0 {
             self.say("writers are faster than their changes are applied: they are held for short times");
         }

@@ -324,6 +324,7 @@ impl Request<'_> {
             may_hold,
             holds: 0,
             last_thaw: Duration::ZERO,
+            released: None,
             pending: Ids::default(),
             touched: Ids::default(),
             opened: None,

@@ -129,9 +129,11 @@ impl Conversion<'_> {
     /// Applies the last changes: of a plain collection, those up to the rename.
     async fn drain(&mut self) -> Result<(), Halt> {
         let begun = Instant::now();
-        while self.changes.is_some() && !self.is_renamed {
+        let now = changes::cluster_time(self.client).await?;
+        while !self.is_renamed {
             let progress = self.follow(None, Deadline::NONE).await?;
-            if !self.record.from.is_plain() && progress == Progress::NoneLeft {
+            let Some(changes) = &self.changes else { break };
+            if !self.record.from.is_plain() && progress == Progress::NoneLeft && changes.is_behind(now) {
                 break;
             }
             if begun.elapsed() > MAX_DRAIN {
