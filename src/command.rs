@@ -15,6 +15,7 @@
 pub mod aggregate;
 pub mod arguments;
 pub mod batch;
+pub mod bulk_write;
 pub mod collection;
 pub mod concerns;
 pub mod count;

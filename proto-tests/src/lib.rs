@@ -24,6 +24,7 @@ pub mod install;
 pub mod invariants;
 pub mod measure;
 pub mod mongod;
+pub mod newer_server;
 pub mod paths;
 pub mod ports;
 pub mod prometheus;

@@ -3,8 +3,8 @@
 //! A copy in the new layout is filled, and then follows the changes of the collection, which a change stream
 //! returns: the documents that an event names are read again and made equal in the copy. When all documents
 //! have been compared, the names are swapped ([`swap_names`]). The conversion reads and writes items through
-//! a proxy of its own, so every layout is the same to it: documents with an `_id`. Only the stream of pages is
-//! that of the server ([`changes`]). See
+//! a proxy of its own, so every layout is the same to it: documents with an `_id`. Only the change stream of
+//! pages is that of the server ([`changes`]). See
 //! `docs/decisions/0042-a-conversion-mirrors-documents.md`.
 
 mod changes;

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use self::inspect::{ListedCollection, MAX_FROZEN};
 use super::error::RunError;
-use super::namespace_cache::{Lookup, NamespaceCache};
+use super::namespace_cache::{CacheLookup, NamespaceCache};
 use super::refusal::RefusalRecorder;
 use super::thaw_watch::ThawWatch;
 use super::upstream_connection::UpstreamConnection;
@@ -130,11 +130,11 @@ impl CollectionCatalog {
         for _ in 0..MAX_ATTEMPTS {
             let begun = Instant::now();
             let turn = match self.lookup(asker).await {
-                Lookup::Known(ready) => {
+                CacheLookup::Known(ready) => {
                     asker.fence(Some(&ready));
                     return Ok(ready);
                 }
-                Lookup::Unknown(turn) => turn,
+                CacheLookup::Unknown(turn) => turn,
             };
             let found = asker.find().await?;
             let usable = found.as_ref().filter(|found| found.is_ready() && !found.is_frozen);
@@ -163,11 +163,11 @@ impl CollectionCatalog {
     }
 
     /// The cached entry. A transaction that holds collections waits for no other session.
-    async fn lookup(&self, asker: &CatalogSession<'_>) -> Lookup<ReadyCollection> {
+    async fn lookup(&self, asker: &CatalogSession<'_>) -> CacheLookup<ReadyCollection> {
         if asker.holds_collections() {
             return match self.ready.get(asker.namespace) {
-                Some(ready) => Lookup::Known(ready),
-                None => Lookup::Unknown(None),
+                Some(ready) => CacheLookup::Known(ready),
+                None => CacheLookup::Unknown(None),
             };
         }
         self.ready.lookup(asker.namespace).await
@@ -183,11 +183,11 @@ impl CollectionCatalog {
             return Ok(Some(assumed()));
         }
         let _turn = match self.lookup(asker).await {
-            Lookup::Known(ready) => {
+            CacheLookup::Known(ready) => {
                 asker.fence(Some(&ready));
                 return Ok(Some(ready));
             }
-            Lookup::Unknown(turn) => turn,
+            CacheLookup::Unknown(turn) => turn,
         };
         let Some(found) = asker.find().await? else {
             asker.fence(None);

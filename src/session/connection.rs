@@ -18,6 +18,7 @@
 //! happens after a reply that the server is not the primary, because drivers keep such a connection.
 
 mod automatic;
+mod bulk_write;
 mod close_reason;
 mod command_timer;
 mod compressed;
@@ -41,7 +42,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::close_reason::Closed;
 use self::command_timer::Awaited;
-use self::reply::error_reply;
+use self::reply::{ReplyTarget, error_reply};
 use super::automatic::touched::touched;
 use super::handshake::{self, Presentation};
 use super::memory::Reservation;
@@ -109,6 +110,8 @@ pub async fn serve(client: Client, upstreams: &Upstreams, shared: &Shared, drain
         request_memory: Reservation::of(&shared.memory.requests),
         reply_memory: Reservation::of(&shared.memory.replies),
         secret: client.secret,
+        reply_target: ReplyTarget::default(),
+        has_bulk_write: false,
     };
     let closed = loop {
         if let Err(closed) = session.turn().await {
@@ -153,6 +156,9 @@ struct Session<'a> {
     reply_memory: Reservation,
     /// A text that the next message must contain.
     secret: Option<Arc<str>>,
+    reply_target: ReplyTarget,
+    /// Whether the server is known to have the command `bulkWrite`.
+    has_bulk_write: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -251,6 +257,8 @@ impl Session<'_> {
         let touched = touched(&settings.shapes, &head);
         let done = if let Some(guard) = guard {
             Box::pin(self.guarded(message, &head, &guard)).await
+        } else if bulk_write::is_on_shapes(&settings.shapes, &head) {
+            Box::pin(self.bulk_write(message, &head)).await
         } else if touched.is_empty() {
             let route = route::decide(settings, &head);
             self.dispatch(message, &head, route).await

@@ -22,7 +22,7 @@ pub(super) struct NamespaceCache<V> {
 struct Entries<V>(Mutex<LruCache<String, V>>);
 
 /// The result of a lookup in the cache.
-pub(super) enum Lookup<V> {
+pub(super) enum CacheLookup<V> {
     Known(V),
     /// The session finds the value out. Others wait for it while this one has a turn.
     Unknown(Option<LookupTurn>),
@@ -59,21 +59,21 @@ impl<V: Clone> NamespaceCache<V> {
 
     /// The value. Waits if another session is finding it out, but only once: that session may find nothing
     /// that is cached.
-    pub(super) async fn lookup(&self, namespace: Namespace<'_>) -> Lookup<V> {
+    pub(super) async fn lookup(&self, namespace: Namespace<'_>) -> CacheLookup<V> {
         if let Some(value) = self.get(namespace) {
-            return Lookup::Known(value);
+            return CacheLookup::Known(value);
         }
         let turn = self.turns.with(|turns| {
             let turn = turns.get_or_insert_mut(namespace.to_string(), Arc::default);
             Arc::clone(turn)
         });
         if let Ok(guard) = Arc::clone(&turn).try_lock_owned() {
-            return Lookup::Unknown(Some(LookupTurn { _guard: guard }));
+            return CacheLookup::Unknown(Some(LookupTurn { _guard: guard }));
         }
         drop(turn.lock().await);
         match self.get(namespace) {
-            Some(value) => Lookup::Known(value),
-            None => Lookup::Unknown(None),
+            Some(value) => CacheLookup::Known(value),
+            None => CacheLookup::Unknown(None),
         }
     }
 
@@ -127,7 +127,7 @@ mod tests {
     async fn one_session_finds_a_value_out_and_the_others_wait_once() {
         let cache = NamespaceCache::default();
         let namespace = Namespace::new("shop", "orders");
-        let Lookup::Unknown(Some(turn)) = cache.lookup(namespace).await else {
+        let CacheLookup::Unknown(Some(turn)) = cache.lookup(namespace).await else {
             panic!("the first session has no turn");
         };
         let found = async {
@@ -136,12 +136,12 @@ mod tests {
             drop(turn);
         };
         let (waited, ()) = tokio::join!(cache.lookup(namespace), found);
-        assert!(matches!(waited, Lookup::Known(7)));
+        assert!(matches!(waited, CacheLookup::Known(7)));
         cache.forget(namespace);
-        let Lookup::Unknown(Some(turn)) = cache.lookup(namespace).await else {
+        let CacheLookup::Unknown(Some(turn)) = cache.lookup(namespace).await else {
             panic!("there is no turn after a forgotten value");
         };
         let (waited, ()) = tokio::join!(cache.lookup(namespace), async { drop(turn) });
-        assert!(matches!(waited, Lookup::Unknown(None)));
+        assert!(matches!(waited, CacheLookup::Unknown(None)));
     }
 }

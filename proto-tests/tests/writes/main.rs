@@ -1,5 +1,6 @@
 //! Writes to bucket collections, beside a plain collection.
 
+mod bulk_write;
 mod change_streams;
 mod concurrency;
 mod deletes;

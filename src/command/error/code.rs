@@ -44,6 +44,8 @@ pub enum ErrorCode {
     InvalidDbRef = 55,
     /// A field without a name.
     EmptyFieldName = 56,
+    /// The server does not have the command.
+    CommandNotFound = 59,
     /// A change of an immutable field.
     ImmutableField = 66,
     /// An index that cannot be created.
@@ -52,6 +54,8 @@ pub enum ErrorCode {
     IndexAlreadyExists = 68,
     /// An invalid option, or one that a shaped collection does not support.
     InvalidOptions = 72,
+    /// A name that no namespace can have.
+    InvalidNamespace = 73,
     /// The index exists under another name.
     IndexOptionsConflict = 85,
     /// Another index has the name.
@@ -141,11 +145,13 @@ impl ErrorCode {
             Self::NotSingleValueField => "NotSingleValueField",
             Self::InvalidDbRef => "InvalidDBRef",
             Self::EmptyFieldName => "EmptyFieldName",
+            Self::CommandNotFound => "CommandNotFound",
             Self::ImmutableField => "ImmutableField",
             Self::CannotCreateIndex => "CannotCreateIndex",
             Self::IndexAlreadyExists => "IndexAlreadyExists",
             Self::InvalidOptions => "InvalidOptions",
             Self::IndexBuildAborted => "IndexBuildAborted",
+            Self::InvalidNamespace => "InvalidNamespace",
             Self::IndexOptionsConflict => "IndexOptionsConflict",
             Self::IndexKeySpecsConflict => "IndexKeySpecsConflict",
             Self::NotExactValueField => "NotExactValueField",

@@ -120,8 +120,8 @@ impl Changes {
         time_of_position(&self.position()?)
     }
 
-    /// Whether all changes before a time were read. `None`: any time. The server may return no event because it
-    /// has not read so far yet.
+    /// Whether all changes before a time were read. `None`: any time. The server may return no event because
+    /// it has not read so far yet.
     pub(super) fn is_behind(&self, time: Option<Timestamp>) -> bool {
         self.read_until().is_none_or(|until| Some(until) >= time)
     }

@@ -23,7 +23,7 @@ use crate::session::automatic::touched::TouchedCollection;
 use crate::session::automatic::{MergedWrite, refuse_during_conversion, stable_api};
 use crate::session::error::RunError;
 use crate::session::metrics::CommandOutcome;
-use crate::session::namespace_cache::Lookup;
+use crate::session::namespace_cache::CacheLookup;
 use crate::session::route;
 use crate::session::shared::Settings;
 use crate::session::upstream_connection::LinkError;
@@ -208,17 +208,17 @@ impl Session<'_> {
             let is_open = head.in_transaction() && get(head.body(), "startTransaction").is_none();
             let looked_up = match head.command {
                 // It cannot name the UUID, and must not create a collection that was dropped.
-                Command::Create => Lookup::Unknown(None),
+                Command::Create => CacheLookup::Unknown(None),
                 // It waits for no other session, because it may hold the collection.
                 _ if is_open => settings
                     .automatic
                     .get(namespace)
-                    .map_or(Lookup::Unknown(None), Lookup::Known),
+                    .map_or(CacheLookup::Unknown(None), CacheLookup::Known),
                 _ => settings.automatic.lookup(namespace).await,
             };
             let (known, _turn) = match looked_up {
-                Lookup::Known(stored) => (Some(stored), None),
-                Lookup::Unknown(turn) => (None, turn),
+                CacheLookup::Known(stored) => (Some(stored), None),
+                CacheLookup::Unknown(turn) => (None, turn),
             };
             let stored = if let Some(stored) = known {
                 stored
@@ -344,8 +344,7 @@ fn changes_definition(head: &CommandHeader<'_>) -> bool {
         | Command::CollMod
         | Command::Drop
         | Command::RenameCollection
-        | Command::MapReduce
-        | Command::BulkWrite => true,
+        | Command::MapReduce => true,
         Command::Aggregate => !head.only_reads(),
         _ => false,
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bson::raw::RawDocumentBuf;
 
 use super::execute::watched;
+use super::reply::ReplyTarget;
 use super::{Closed, Message, Session};
 use crate::command::cursor::GetMore;
 use crate::command::error::CommandError;
@@ -59,6 +60,10 @@ impl Session<'_> {
             && GetMore::parse(head.body()).is_ok_and(|more| self.shared.leftovers.contains(more.id));
         let passage = if is_left { OutlierRoute::Rewrite } else { passage };
         let shown = match passage {
+            OutlierRoute::PassThrough if matches!(self.reply_target, ReplyTarget::Whole(_)) => {
+                self.relay_part(message.opened, head).await?;
+                return Ok(CommandOutcome::Relayed);
+            }
             OutlierRoute::PassThrough => {
                 let request = RelayedRequest {
                     sent: RequestBytes::Whole(message.received),

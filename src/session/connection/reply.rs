@@ -11,8 +11,21 @@ use crate::wire::{Frame, OpCode, OpCompressed, OpMsgBuilder};
 /// Longer replies are sent without a copy into one frame.
 const LONG_BYTES: usize = 64 * 1024;
 
+/// The recipient of the replies that the proxy makes.
+#[derive(Debug, Default)]
+pub(super) enum ReplyTarget {
+    #[default]
+    Client,
+    /// The command that the current one is a part of.
+    Whole(Option<RawDocumentBuf>),
+}
+
 impl Session<'_> {
     pub(super) async fn reply(&mut self, request: &Frame, body: RawDocumentBuf) -> Result<(), Closed> {
+        if let ReplyTarget::Whole(reply) = &mut self.reply_target {
+            *reply = Some(body);
+            return Ok(());
+        }
         if body.as_bytes().len() > LONG_BYTES && self.compressor.is_none() {
             let before = OpMsgBuilder::before_body(0, request.header().request_id, &body).map_err(LinkError::from)?;
             let bytes = before.len().saturating_add(body.as_bytes().len());
@@ -25,6 +38,10 @@ impl Session<'_> {
 
     /// Replies with an error to OP_QUERY by OP_REPLY, and to OP_MSG by OP_MSG.
     pub(super) async fn reply_in_kind(&mut self, request: &Frame, error: CommandError) -> Result<(), Closed> {
+        if let ReplyTarget::Whole(reply) = &mut self.reply_target {
+            *reply = Some(error.into_reply());
+            return Ok(());
+        }
         self.send(&error_reply(request, error)?).await
     }
 

@@ -1,6 +1,6 @@
 //! The items that an event of a page concerns. The event contains the `_id`s of the page's items before the
-//! change, and the description of the update. The items themselves are read when the change is applied, so the
-//! server returns no image of the page.
+//! change, and the description of the update. The items are read when the change is applied, so the server
+//! returns no image of the page.
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument};
 use bson::{Document, doc};
@@ -67,7 +67,7 @@ struct EventItems<'a> {
 }
 
 /// A path within an item.
-struct ItemPath<'a> {
+struct PathWithinItem<'a> {
     position: usize,
     /// The path of a field. `None`: the whole item.
     field: Option<&'a str>,
@@ -118,11 +118,11 @@ impl EventItems<'_> {
             return;
         }
         match self.path_of_item(path) {
-            Some(ItemPath { position, field: None }) => {
+            Some(PathWithinItem { position, field: None }) => {
                 self.add_at(position);
                 self.add_new(value);
             }
-            Some(ItemPath {
+            Some(PathWithinItem {
                 position,
                 field: Some("_id"),
             }) => {
@@ -136,7 +136,7 @@ impl EventItems<'_> {
     /// Adds the item that a path is in, or all items.
     fn add_path(&mut self, path: &str) {
         match self.path_of_item(path) {
-            Some(ItemPath {
+            Some(PathWithinItem {
                 position,
                 field: Some(field),
             }) => {
@@ -166,14 +166,14 @@ impl EventItems<'_> {
     }
 
     /// `None`: the path is not within an item.
-    fn path_of_item<'p>(&self, path: &'p str) -> Option<ItemPath<'p>> {
+    fn path_of_item<'p>(&self, path: &'p str) -> Option<PathWithinItem<'p>> {
         let within = path.strip_prefix(self.shape.items())?.strip_prefix('.')?;
         let (position, field) = match within.split_once('.') {
             Some((position, field)) => (position, Some(field)),
             None => (within, None),
         };
         let position = position.parse().ok()?;
-        Some(ItemPath { position, field })
+        Some(PathWithinItem { position, field })
     }
 
     /// Whether a path is in the page header, on which no item depends.
@@ -202,24 +202,24 @@ mod tests {
         (ids, concerned.page != Some(RawBson::Int32(7)))
     }
 
-    fn check(description: RawDocumentBuf, ids: &[i32], is_determined: bool) {
-        let event = rawdoc! { "count": 3, "before": [10, 11, 12], "updateDescription": description.clone() };
+    fn check(description: &RawDocument, ids: &[i32], is_determined: bool) {
+        let event = rawdoc! { "count": 3, "before": [10, 11, 12], "updateDescription": description.to_owned() };
         assert_eq!(concerned(event), (ids.to_vec(), is_determined), "{description:?}");
     }
 
     #[test]
     fn an_update_concerns_the_items_that_its_description_names() {
-        check(rawdoc! { "updatedFields": { "history.1.a": 5 } }, &[11], true);
-        check(rawdoc! { "removedFields": ["history.2.a.b"] }, &[12], true);
+        check(&rawdoc! { "updatedFields": { "history.1.a": 5 } }, &[11], true);
+        check(&rawdoc! { "removedFields": ["history.2.a.b"] }, &[12], true);
         check(
-            rawdoc! { "truncatedArrays": [{ "field": "history.0.a", "newSize": 1 }] },
+            &rawdoc! { "truncatedArrays": [{ "field": "history.0.a", "newSize": 1 }] },
             &[10],
             true,
         );
         let appended = rawdoc! { "updatedFields": { "history.3": { "_id": 13 }, "count": 4, "control.bytes": 9_i64 } };
-        check(appended, &[13], true);
+        check(&appended, &[13], true);
         check(
-            rawdoc! { "updatedFields": { "count": 3, "control.from": 1 } },
+            &rawdoc! { "updatedFields": { "count": 3, "control.from": 1 } },
             &[],
             true,
         );
@@ -232,18 +232,18 @@ mod tests {
             "updatedFields": { "history.1._id": 12, "history.1.a": 5 },
             "truncatedArrays": [{ "field": "history", "newSize": 2 }],
         };
-        check(moved, &[11, 12], true);
+        check(&moved, &[11, 12], true);
         let rewritten = rawdoc! { "updatedFields": { "history": [{ "_id": 10 }, { "_id": 14 }] } };
-        check(rewritten, &[10, 11, 12, 14], true);
+        check(&rewritten, &[10, 11, 12, 14], true);
     }
 
     #[test]
     fn the_page_is_concerned_if_the_event_does_not_determine_the_items() {
         // The item that gets the position of 11 has a document as `_id`.
-        check(rawdoc! { "updatedFields": { "history.1._id.a": 5 } }, &[11], false);
-        check(rawdoc! { "updatedFields": { "history.3": 1 } }, &[], false);
-        check(rawdoc! { "updatedFields": { "k": 5 } }, &[10, 11, 12], false);
-        check(rawdoc! { "removedFields": ["k"] }, &[10, 11, 12], false);
+        check(&rawdoc! { "updatedFields": { "history.1._id.a": 5 } }, &[11], false);
+        check(&rawdoc! { "updatedFields": { "history.3": 1 } }, &[], false);
+        check(&rawdoc! { "updatedFields": { "k": 5 } }, &[10, 11, 12], false);
+        check(&rawdoc! { "removedFields": ["k"] }, &[10, 11, 12], false);
         let without_id =
             rawdoc! { "count": 3, "before": [10, 12], "updateDescription": { "updatedFields": { "history.1.a": 1 } } };
         assert_eq!(concerned(without_id), (vec![10, 12], false));

@@ -1,0 +1,159 @@
+//! One operation of `bulkWrite`.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use crate::command::arguments::CommandField;
+use crate::command::document::{as_flag, first_field, get};
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::write_batch::missing;
+
+/// The kind of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OperationKind {
+    Insert,
+    Update,
+    Delete,
+}
+
+/// A field of an operation, and its name in a statement of the command that executes it.
+struct OperationField {
+    name: &'static str,
+    stored: &'static str,
+}
+
+/// One operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BulkOperation<'a> {
+    pub(super) kind: OperationKind,
+    /// The position of its collection in `nsInfo`.
+    pub(super) collection: usize,
+    pub(super) fields: &'a RawDocument,
+}
+
+/// Fields of `update` operations that are copied.
+const OF_UPDATE: &[OperationField] = &[
+    OperationField::new("filter", "q"),
+    OperationField::new("updateMods", "u"),
+    OperationField::new("multi", "multi"),
+    OperationField::new("upsert", "upsert"),
+    OperationField::new("arrayFilters", "arrayFilters"),
+    OperationField::new("hint", "hint"),
+    OperationField::new("constants", "c"),
+    OperationField::new("collation", "collation"),
+    OperationField::new("sort", "sort"),
+];
+/// Fields of `delete` operations that are copied.
+const OF_DELETE: &[OperationField] = &[
+    OperationField::new("filter", "q"),
+    OperationField::new("hint", "hint"),
+    OperationField::new("collation", "collation"),
+];
+
+impl OperationField {
+    const fn new(name: &'static str, stored: &'static str) -> Self {
+        Self { name, stored }
+    }
+}
+
+impl OperationKind {
+    /// The command that executes such operations, and its field for the statements.
+    pub(super) fn command(self) -> BulkCommand {
+        let (name, statements) = match self {
+            Self::Insert => ("insert", "documents"),
+            Self::Update => ("update", "updates"),
+            Self::Delete => ("delete", "deletes"),
+        };
+        BulkCommand { name, statements }
+    }
+
+    /// The fields that an operation must have.
+    fn required(self) -> &'static [&'static str] {
+        match self {
+            Self::Insert => &["document"],
+            Self::Update => &["filter", "updateMods"],
+            Self::Delete => &["filter"],
+        }
+    }
+
+    fn has(self, field: &str) -> bool {
+        let is_named = |fields: &[OperationField]| fields.iter().any(|one| one.name == field);
+        match self {
+            Self::Insert => field == "document",
+            Self::Update => is_named(OF_UPDATE),
+            Self::Delete => is_named(OF_DELETE) || field == "multi",
+        }
+    }
+}
+
+/// A command that executes operations.
+pub(super) struct BulkCommand {
+    pub(super) name: &'static str,
+    /// The field with the statements.
+    pub(super) statements: &'static str,
+}
+
+impl<'a> BulkOperation<'a> {
+    pub(super) fn parse(fields: &'a RawDocument) -> Result<Self, CommandError> {
+        let kind = match first_field(fields) {
+            Some(("insert", _)) => OperationKind::Insert,
+            Some(("update", _)) => OperationKind::Update,
+            Some(("delete", _)) => OperationKind::Delete,
+            other => {
+                let name = other.map(|(name, _)| name).unwrap_or_default();
+                let message =
+                    format!("an element of bulkWrite.ops begins with \"{name}\", not with insert, update or delete");
+                return Err(CommandError::new(ErrorCode::FailedToParse, message));
+            }
+        };
+        let mut collection = None;
+        for field in CommandField::within("bulkWrite.ops", fields) {
+            let (name, field) = field?;
+            if name == kind.command().name {
+                collection = field.size()?;
+            } else if !kind.has(name) {
+                return Err(field.unknown());
+            }
+        }
+        for required in kind.required() {
+            if get(fields, required).is_none() {
+                return Err(missing(&format!("bulkWrite.ops.{required}")));
+            }
+        }
+        if kind == OperationKind::Insert {
+            let document = get(fields, "document");
+            if document.and_then(RawBsonRef::as_document).is_none() {
+                let is = document.map(crate::command::document::type_name).unwrap_or_default();
+                return Err(CommandError::wrong_type("bulkWrite.ops.document", is, "object"));
+            }
+        }
+        let collection = collection.and_then(|position| usize::try_from(position).ok());
+        Ok(Self {
+            kind,
+            collection: collection.unwrap_or(usize::MAX),
+            fields,
+        })
+    }
+
+    /// The statement, or the document to insert.
+    pub(super) fn statement(&self) -> RawDocumentBuf {
+        let mut statement = RawDocumentBuf::new();
+        let copied = match self.kind {
+            OperationKind::Insert => {
+                let document = get(self.fields, "document").and_then(RawBsonRef::as_document);
+                return document.map(RawDocument::to_owned).unwrap_or_default();
+            }
+            OperationKind::Update => OF_UPDATE,
+            OperationKind::Delete => OF_DELETE,
+        };
+        for (name, value) in self.fields.iter().flatten() {
+            if let Some(field) = copied.iter().find(|field| field.name == name.as_str()) {
+                crate::command::document::put(&mut statement, field.stored, value);
+            }
+        }
+        if self.kind == OperationKind::Delete {
+            let is_multi = get(self.fields, "multi").and_then(as_flag) == Some(true);
+            statement.append(cstr!("limit"), i32::from(!is_multi));
+        }
+        statement
+    }
+}
