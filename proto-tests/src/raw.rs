@@ -15,7 +15,7 @@ use rustls::ClientConfig;
 
 use stream::Stream;
 
-use crate::replies::succeeded;
+use crate::replies::{succeeded, with_later_name};
 
 const OP_MSG: i32 = 2013;
 const HEADER_LENGTH: usize = 16;
@@ -57,14 +57,15 @@ impl Connection {
         Ok(Document::try_from(self.command_raw(command)?)?)
     }
 
-    /// As [`Connection::command`], with the reply's very bytes, of which decoding would drop repeated fields.
+    /// As [`Connection::command`], with the reply's very bytes, of which decoding would drop repeated fields. Only
+    /// the names of two codes are [those of later servers](with_later_name).
     pub fn command_raw(&mut self, command: &Document) -> Result<RawDocumentBuf> {
         let request = request(self.next_request_id, command)?;
         self.next_request_id += 1;
         self.send(&request)?;
         let mut frame = Vec::new();
         self.read_frame(&mut frame)?;
-        Ok(RawDocumentBuf::from_bytes(body(&frame)?.to_vec())?)
+        Ok(with_later_name(RawDocumentBuf::from_bytes(body(&frame)?.to_vec())?))
     }
 
     /// Runs one command and fails unless the reply is `ok: 1`.

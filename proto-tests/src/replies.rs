@@ -1,6 +1,7 @@
 //! Whether a reply is an error, and its fields that are comparable between servers or databases.
 
 use anyhow::{Result, ensure};
+use bson::raw::{RawBson, RawDocumentBuf};
 use bson::{Bson, Document};
 
 /// The reply, of a command that succeeded.
@@ -13,6 +14,23 @@ pub fn succeeded(reply: Document) -> Result<Document> {
         "the server refused: {reply}"
     );
     Ok(reply)
+}
+
+/// The same reply. From 6.0.27 on, mongod has names for two codes that had none, an unknown field and a missing one.
+/// The proxy has these names.
+#[must_use]
+pub fn with_later_name(reply: RawDocumentBuf) -> RawDocumentBuf {
+    let later = match reply.get_str("codeName") {
+        Ok("Location40414") => "IDLFailedToParse",
+        Ok("Location40415") => "IDLUnknownField",
+        _ => return reply,
+    };
+    let fields = reply.iter().flatten();
+    let named = fields.map(|(name, value)| match name.as_str() {
+        "codeName" => (name, RawBson::from(later.to_owned())),
+        _ => (name, value.into()),
+    });
+    named.collect()
 }
 
 /// The code of a reply's first error, also of a write error. 0 without one.

@@ -26,7 +26,6 @@ const MAX_PART_BYTES: usize = 40_000_000;
 /// A parsed `bulkWrite`.
 #[derive(Clone, Debug)]
 pub struct BulkWrite<'a> {
-    namespaces: Vec<NamespaceInfo<'a>>,
     operations: Vec<BulkOperation<'a>>,
     /// Whether the first failure ends the command.
     pub is_ordered: bool,
@@ -38,7 +37,7 @@ pub struct BulkWrite<'a> {
 }
 
 /// A collection to write to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct NamespaceInfo<'a> {
     namespace: Namespace<'a>,
     uuid: Option<RawBsonRef<'a>>,
@@ -46,10 +45,9 @@ struct NamespaceInfo<'a> {
 
 /// Consecutive operations that are executed by one command.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct Part<'a> {
     kind: OperationKind,
-    /// The position of the collection in `nsInfo`.
-    collection: usize,
+    into: NamespaceInfo<'a>,
     /// The positions of the operations.
     operations: Range<usize>,
 }
@@ -62,7 +60,6 @@ impl<'a> BulkWrite<'a> {
     /// `nsInfo`, with mongod's codes.
     pub fn parse(head: &CommandHeader<'a>) -> Result<Self, CommandError> {
         let mut bulk = Self {
-            namespaces: Vec::new(),
             operations: Vec::new(),
             is_ordered: true,
             errors_only: false,
@@ -96,16 +93,15 @@ impl<'a> BulkWrite<'a> {
             return Err(CommandError::new(ErrorCode::InvalidLength, message));
         }
         bulk.statement_ids.check("bulkWrite", count)?;
-        for info in namespaces {
-            bulk.namespaces.push(NamespaceInfo::parse(info)?);
-        }
+        let namespaces = namespaces.into_iter().map(NamespaceInfo::parse);
+        let namespaces: Vec<NamespaceInfo<'a>> = namespaces.collect::<Result<_, _>>()?;
         for (position, fields) in operations.into_iter().enumerate() {
-            let operation = BulkOperation::parse(fields)?;
-            if operation.collection >= bulk.namespaces.len() {
+            let operation = BulkOperation::parse(fields, &namespaces)?;
+            let invalid = || {
                 let message = format!("BulkWrite ops entry {position} has an invalid nsInfo index.");
-                return Err(CommandError::new(ErrorCode::BadValue, message));
-            }
-            bulk.operations.push(operation);
+                CommandError::new(ErrorCode::BadValue, message)
+            };
+            bulk.operations.push(operation.ok_or_else(invalid)?);
         }
         time_limit::check(head.body())?;
         Ok(bulk)
@@ -114,8 +110,8 @@ impl<'a> BulkWrite<'a> {
     /// The commands that execute the operations. A reply to `update` or `delete` contains sums. So each
     /// operation is a command of its own if the client requests its result.
     #[must_use]
-    pub fn parts(&self) -> Vec<Part> {
-        let mut parts: Vec<Part> = Vec::new();
+    pub fn parts(&self) -> Vec<Part<'a>> {
+        let mut parts: Vec<Part<'a>> = Vec::new();
         let mut bytes = 0_usize;
         for (position, operation) in self.operations.iter().enumerate() {
             bytes = bytes.saturating_add(operation.fields.as_bytes().len());
@@ -125,7 +121,7 @@ impl<'a> BulkWrite<'a> {
                 Some(last)
                     if may_join
                         && last.kind == operation.kind
-                        && last.collection == operation.collection
+                        && last.into == operation.into
                         && bytes <= MAX_PART_BYTES =>
                 {
                     last.operations.end = end;
@@ -134,7 +130,7 @@ impl<'a> BulkWrite<'a> {
                     bytes = operation.fields.as_bytes().len();
                     parts.push(Part {
                         kind: operation.kind,
-                        collection: operation.collection,
+                        into: operation.into,
                         operations: position..end,
                     });
                 }
@@ -148,11 +144,9 @@ impl<'a> BulkWrite<'a> {
     ///
     /// # Errors
     /// If the message is too long.
-    pub fn message(&self, head: &CommandHeader<'_>, part: &Part, is_first: bool) -> Result<Frame, WireError> {
+    pub fn message(&self, head: &CommandHeader<'_>, part: &Part<'_>, is_first: bool) -> Result<Frame, WireError> {
         let command = part.kind.command();
-        let Some(NamespaceInfo { namespace, uuid }) = self.namespaces.get(part.collection).copied() else {
-            return OpMsgBuilder::new(0, 0).build();
-        };
+        let NamespaceInfo { namespace, uuid } = part.into;
         let mut body = single(command.name, namespace.collection);
         body.append(cstr!("ordered"), self.is_ordered);
         if let Some(bypasses) = self.bypasses_validation {

@@ -11,6 +11,7 @@ use rand::{RngExt as _, SeedableRng as _};
 
 use super::sides::field;
 use crate::raw;
+use crate::replies::with_later_name;
 
 /// One of so many commands takes a random connection, the others that of the command before: a proxy's
 /// caches are used as well as outdated.
@@ -103,7 +104,8 @@ fn send(connection: &mut raw::Connection, request: &[u8]) -> Result<RawDocumentB
     connection.send(request)?;
     let mut frame = Vec::new();
     connection.read_frame(&mut frame)?;
-    RawDocumentBuf::from_bytes(raw::body(&frame)?.to_vec()).context("a reply")
+    let reply = RawDocumentBuf::from_bytes(raw::body(&frame)?.to_vec()).context("a reply")?;
+    Ok(with_later_name(reply))
 }
 
 /// Whether the server may generate an `_id` or a timestamp.

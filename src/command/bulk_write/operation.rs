@@ -2,9 +2,11 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::NamespaceInfo;
 use crate::command::arguments::CommandField;
-use crate::command::document::{as_flag, first_field, get};
+use crate::command::document::{as_flag, first_field, get, put, type_name};
 use crate::command::error::{CommandError, ErrorCode};
+use crate::command::update::checked_change;
 use crate::command::write_batch::missing;
 
 /// The kind of an operation.
@@ -18,15 +20,14 @@ pub(super) enum OperationKind {
 /// A field of an operation, and its name in a statement of the command that executes it.
 struct OperationField {
     name: &'static str,
-    stored: &'static str,
+    of_statement: &'static str,
 }
 
 /// One operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BulkOperation<'a> {
     pub(super) kind: OperationKind,
-    /// The position of its collection in `nsInfo`.
-    pub(super) collection: usize,
+    pub(super) into: NamespaceInfo<'a>,
     pub(super) fields: &'a RawDocument,
 }
 
@@ -50,8 +51,8 @@ const OF_DELETE: &[OperationField] = &[
 ];
 
 impl OperationField {
-    const fn new(name: &'static str, stored: &'static str) -> Self {
-        Self { name, stored }
+    const fn new(name: &'static str, of_statement: &'static str) -> Self {
+        Self { name, of_statement }
     }
 }
 
@@ -93,7 +94,12 @@ pub(super) struct BulkCommand {
 }
 
 impl<'a> BulkOperation<'a> {
-    pub(super) fn parse(fields: &'a RawDocument) -> Result<Self, CommandError> {
+    /// Parses an element of `ops`. `None`: its position in `nsInfo` is invalid. The command that executes the
+    /// operation parses the other fields completely.
+    pub(super) fn parse(
+        fields: &'a RawDocument,
+        namespaces: &[NamespaceInfo<'a>],
+    ) -> Result<Option<Self>, CommandError> {
         let kind = match first_field(fields) {
             Some(("insert", _)) => OperationKind::Insert,
             Some(("update", _)) => OperationKind::Update,
@@ -105,13 +111,20 @@ impl<'a> BulkOperation<'a> {
                 return Err(CommandError::new(ErrorCode::FailedToParse, message));
             }
         };
-        let mut collection = None;
+        let mut position = None;
         for field in CommandField::within("bulkWrite.ops", fields) {
             let (name, field) = field?;
-            if name == kind.command().name {
-                collection = field.size()?;
-            } else if !kind.has(name) {
-                return Err(field.unknown());
+            match name {
+                name if name == kind.command().name => position = field.size()?,
+                name if !kind.has(name) => return Err(field.unknown()),
+                "filter" | "document" => {
+                    let is = type_name(field.value());
+                    let wrong = || CommandError::wrong_type(&format!("bulkWrite.ops.{name}"), is, "object");
+                    field.document()?.ok_or_else(wrong)?;
+                }
+                "updateMods" => drop(checked_change(field.value())?),
+                "multi" | "upsert" => drop(field.flag()?),
+                _ => {}
             }
         }
         for required in kind.required() {
@@ -119,19 +132,9 @@ impl<'a> BulkOperation<'a> {
                 return Err(missing(&format!("bulkWrite.ops.{required}")));
             }
         }
-        if kind == OperationKind::Insert {
-            let document = get(fields, "document");
-            if document.and_then(RawBsonRef::as_document).is_none() {
-                let is = document.map(crate::command::document::type_name).unwrap_or_default();
-                return Err(CommandError::wrong_type("bulkWrite.ops.document", is, "object"));
-            }
-        }
-        let collection = collection.and_then(|position| usize::try_from(position).ok());
-        Ok(Self {
-            kind,
-            collection: collection.unwrap_or(usize::MAX),
-            fields,
-        })
+        let position = position.and_then(|position| usize::try_from(position).ok());
+        let into = position.and_then(|position| namespaces.get(position).copied());
+        Ok(into.map(|into| Self { kind, into, fields }))
     }
 
     /// The statement, or the document to insert.
@@ -147,7 +150,7 @@ impl<'a> BulkOperation<'a> {
         };
         for (name, value) in self.fields.iter().flatten() {
             if let Some(field) = copied.iter().find(|field| field.name == name.as_str()) {
-                crate::command::document::put(&mut statement, field.stored, value);
+                put(&mut statement, field.of_statement, value);
             }
         }
         if self.kind == OperationKind::Delete {

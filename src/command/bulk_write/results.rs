@@ -51,14 +51,8 @@ impl BulkWriteResults {
         self.bytes >= MAX_BYTES
     }
 
-    /// Whether a command has been executed.
-    #[must_use]
-    pub fn has_answer(&self) -> bool {
-        !self.last_answer.is_empty()
-    }
-
     /// Adds the reply to a part.
-    pub fn add(&mut self, bulk: &BulkWrite<'_>, part: &Part, reply: RawDocumentBuf) {
+    pub fn add(&mut self, bulk: &BulkWrite<'_>, part: &Part<'_>, reply: RawDocumentBuf) {
         let number = |name| get(&reply, name).and_then(as_whole_number).unwrap_or_default();
         let upserted = elements(&reply, "upserted");
         let counts = PartCounts {
@@ -97,7 +91,7 @@ impl BulkWriteResults {
 
     /// Adds the failure of a whole part: of its first operation, and of the others if they are executed
     /// independently.
-    pub fn add_failure(&mut self, bulk: &BulkWrite<'_>, part: &Part, error: &WriteError) {
+    pub fn add_failure(&mut self, bulk: &BulkWrite<'_>, part: &Part<'_>, error: &WriteError) {
         for position in part.operations.clone() {
             self.fail(part.kind, position, error);
             if bulk.is_ordered {
@@ -107,7 +101,7 @@ impl BulkWriteResults {
     }
 
     /// Adds the failure of a part that is not executed because the reply is full.
-    pub fn add_too_many(&mut self, part: &Part) {
+    pub fn add_too_many(&mut self, part: &Part<'_>) {
         let message = "the results of this bulkWrite exceed 15 MiB: send fewer operations at once, or set errorsOnly";
         let error = WriteError::new(ErrorCode::ExceededMemoryLimit, message);
         self.fail(part.kind, part.operations.start, &error);

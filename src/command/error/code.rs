@@ -121,7 +121,7 @@ impl ErrorCode {
         self as i32
     }
 
-    /// The name, as in a reply's `codeName`.
+    /// The name, as in a reply's `codeName`. Before 6.0.27, mongod had no names for 40414 and 40415.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -175,8 +175,8 @@ impl ErrorCode {
             Self::DuplicateKey => "DuplicateKey",
             Self::CursorInUse => "CursorInUse",
             Self::MergeStageNoMatchingDocument => "MergeStageNoMatchingDocument",
-            Self::MissingField => "Location40414",
-            Self::UnknownField => "Location40415",
+            Self::MissingField => "IDLFailedToParse",
+            Self::UnknownField => "IDLUnknownField",
             Self::MissingDatabase => "Location40571",
             Self::NegativeNumber => "Location51024",
         }

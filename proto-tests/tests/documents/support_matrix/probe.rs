@@ -15,6 +15,8 @@ pub(crate) enum Compared {
     Error,
     /// The code of that.
     Code,
+    /// All. The command fails on some versions of the server.
+    OnEachVersion,
     /// Nothing: this is the part of an option that is refused.
     Refused,
 }
@@ -87,6 +89,13 @@ impl Of {
         let mut sent = self.base.clone();
         sent.extend(others);
         self.compared_by(option, sent, Compared::Error)
+    }
+
+    /// Which is an error on some versions of the server.
+    pub(crate) fn wrong_on_some(self, option: &'static str, others: Document) -> Self {
+        let mut sent = self.base.clone();
+        sent.extend(others);
+        self.compared_by(option, sent, Compared::OnEachVersion)
     }
 
     /// The same error with another text.

@@ -43,6 +43,7 @@ fn judge<P: Tried>(probe: &Probe, class: Class, [plain, shaped]: &[Answer; 2]) -
         (Class::Note, Compared::Refused) => refused(NOT_SUPPORTED) || refused(INVALID_OPTIONS),
         (Class::Exact | Class::Note, Compared::Whole | Compared::WholeIfUnique) => plain == shaped && is_as_told(false),
         (Class::Exact | Class::Note, Compared::Success) => plain.code() == shaped.code() && is_as_told(false),
+        (Class::Exact | Class::Note, Compared::OnEachVersion) => plain == shaped,
         (Class::Exact | Class::Note, Compared::Error) => plain == shaped && is_as_told(true),
         (Class::Exact | Class::Note, Compared::Code) => plain.code() == shaped.code() && is_as_told(true),
         (Class::Exact, Compared::Refused) | (Class::Passed, _) => false,
