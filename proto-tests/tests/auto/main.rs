@@ -10,3 +10,4 @@ mod given_up;
 mod plain_documents;
 mod retries;
 mod stable_api;
+mod waiting_clients;
