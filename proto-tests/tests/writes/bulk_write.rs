@@ -171,7 +171,8 @@ fn only_errors_are_returned_if_that_is_requested() -> Result<()> {
 fn the_first_failure_ends_an_ordered_command() -> Result<()> {
     for collection in SHAPED {
         let mut fixture = Fixture::open()?;
-        let command = fixture.command(&[collection], &[insert(1), insert(1), insert(2)]);
+        let update = doc! { "update": 0, "filter": { "_id": 1 }, "updateMods": { "$set": { "n": 7 } } };
+        let command = fixture.command(&[collection], &[insert(1), insert(1), update, insert(2)]);
         let reply = fixture.shaped.command_ok(&command)?;
         let results = results(&reply)?;
         let failed = results.last().context("a result")?;
@@ -183,7 +184,7 @@ fn the_first_failure_ends_an_ordered_command() -> Result<()> {
             failed.get_i32("idx")? == 1 && failed.get_i32("code")? == 11000,
             "{failed}"
         );
-        ensure!(fixture.documents(collection)?.len() == 1);
+        ensure!(fixture.documents(collection)? == [document(1)]);
     }
     Ok(())
 }
