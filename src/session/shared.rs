@@ -98,10 +98,13 @@ impl Settings {
         self
     }
 
-    /// The same settings and caches, with the layout of a collection that has an automatic shape.
+    /// The same settings and caches, with the layout of a collection that has an automatic shape. The
+    /// catalog is a new one: a command that is still executed in the former layout must not find the new
+    /// collection, which was checked with the other shape.
     fn with_layout(&self, namespace: Namespace<'_>, layout: &StoredLayout) -> Self {
         Self {
             shapes: self.shapes.with_layout(namespace, layout.clone()),
+            catalog: Arc::default(),
             ..self.clone()
         }
     }
