@@ -13,7 +13,7 @@ use proto_tests::{Mongod, Proxy, ProxyOptions, Shape, database_name};
 pub(super) const COLLECTION: &str = "items";
 pub(super) const COPY: &str = "items.mongoshape_convert";
 pub(super) const KEPT: &str = "items.mongoshape_kept";
-const RECORD: &str = "items.mongoshape_conversion";
+pub(super) const RECORD: &str = "items.mongoshape_conversion";
 /// Documents in one command.
 const BATCH: usize = 500;
 

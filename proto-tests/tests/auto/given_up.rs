@@ -10,7 +10,7 @@ use proto_tests::mongod;
 use proto_tests::stopping_relay::{Moment, StoppingRelay};
 
 use super::commands::code;
-use super::fixture::{COLLECTION, Fixture, item};
+use super::fixture::{COLLECTION, Fixture, RECORD, item};
 
 const OTHER: &str = "other";
 
@@ -72,5 +72,20 @@ fn a_read_that_found_nothing_because_of_the_gap_is_repeated() -> Result<()> {
         let reply = in_gap(&fixture, &relay, &read)?;
         ensure!(code(&reply).is_none() && found(&reply) == Some(1), "{read}: {reply}");
     }
+    Ok(())
+}
+
+/// The proxy knows the collection from before its drop, with the number of swaps that were given up by then.
+#[test]
+fn an_insert_is_executed_once_if_the_number_changes_meanwhile() -> Result<()> {
+    let fixture = Fixture::start(mongod::shared_replica_set())?;
+    let record = doc! { "_id": 0, "given_up_swaps": 1 };
+    fixture.past(doc! { "insert": RECORD, "documents": [record] })?;
+    fixture.run(0, doc! { "insert": COLLECTION, "documents": [item(1, 1, 0)] })?;
+    fixture.run(0, doc! { "drop": COLLECTION })?;
+    fixture.past(doc! { "drop": RECORD })?;
+    let reply = fixture.run(0, doc! { "insert": COLLECTION, "documents": [item(2, 1, 0)] })?;
+    ensure!(reply.get_i32("n")? == 1 && !reply.contains_key("writeErrors"), "{reply}");
+    ensure!(fixture.items()?.len() == 1);
     Ok(())
 }

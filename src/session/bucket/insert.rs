@@ -48,6 +48,8 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
             if retryable { error.labelled() } else { error }
         })
     });
+    // Otherwise the command would be executed again if the collection is exchanged after it.
+    run.executed = run.executed.saturating_add(batch.stored_now());
     run.context.shared.metrics.inserted(&run.label(), batch.stored_now());
     stored?;
     Ok(batch.reply(run.namespace, run.context.head, &command))
