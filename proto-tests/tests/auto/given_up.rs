@@ -85,7 +85,10 @@ fn an_insert_is_executed_once_if_the_number_changes_meanwhile() -> Result<()> {
     fixture.run(0, doc! { "drop": COLLECTION })?;
     fixture.past(doc! { "drop": RECORD })?;
     let reply = fixture.run(0, doc! { "insert": COLLECTION, "documents": [item(2, 1, 0)] })?;
-    ensure!(reply.get_i32("n")? == 1 && !reply.contains_key("writeErrors"), "{reply}");
+    ensure!(
+        reply.get_i32("n")? == 1 && !reply.contains_key("writeErrors"),
+        "{reply}"
+    );
     ensure!(fixture.items()?.len() == 1);
     Ok(())
 }
