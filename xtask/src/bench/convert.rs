@@ -5,7 +5,7 @@
 
 mod clients;
 
-use std::fs;
+use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -141,7 +141,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 }
                 Ok(copying)
             });
-            let converted = convert(&mongod, &binary, direction, options.max_share);
+            let converted = convert(&mongod, &binary, direction, options.max_share, &clients);
             ended.store(true, Ordering::Relaxed);
             let copying = copying.join().map_err(|_| anyhow!("a thread panicked"))?;
             reports += &converted?;
@@ -227,8 +227,14 @@ fn fill(direct: &mut Connection, documents: usize) -> Result<()> {
     Ok(())
 }
 
-/// Converts, and returns the output.
-fn convert(mongod: &Mongod, binary: &Path, direction: &Direction, max_share: Option<u32>) -> Result<String> {
+/// Converts, and returns the output. Stops at once if a client has ended.
+fn convert(
+    mongod: &Mongod,
+    binary: &Path,
+    direction: &Direction,
+    max_share: Option<u32>,
+    clients: &Clients,
+) -> Result<String> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("mongoshape.toml");
     let uri = mongod.uri();
@@ -246,9 +252,22 @@ fn convert(mongod: &Mongod, binary: &Path, direction: &Direction, max_share: Opt
     if let Some(share) = max_share {
         command.arg("--max-share").arg(share.to_string());
     }
-    let output = command.output()?;
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{}: {printed}", direction.name);
+    let output = folder.path().join("output");
+    let printed = File::create(&output)?;
+    let mut running = command.stdout(printed.try_clone()?).stderr(printed).spawn()?;
+    let status = loop {
+        if let Some(status) = running.try_wait()? {
+            break status;
+        }
+        if let Err(error) = clients.check() {
+            running.kill()?;
+            running.wait()?;
+            return Err(error);
+        }
+        thread::sleep(Duration::from_millis(200));
+    };
+    let printed = fs::read_to_string(&output)?;
+    ensure!(status.success(), "{}: {printed}", direction.name);
     Ok(printed)
 }
 

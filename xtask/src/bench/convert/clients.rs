@@ -99,13 +99,20 @@ impl Clients {
 
     /// The writes since the beginning of the last interval.
     pub(super) fn since(&self, beginning: &Beginning) -> Result<Interval> {
-        let ended = self.running.iter().any(JoinHandle::is_finished);
-        ensure!(!ended, "a client has ended with an error");
+        self.check()?;
         Ok(Interval {
             time: beginning.at.elapsed(),
             writes: self.counters.writes.load(Ordering::Relaxed) - beginning.writes,
             longest: Duration::from_micros(self.counters.longest.load(Ordering::Relaxed)),
         })
+    }
+
+    /// # Errors
+    /// If a client has ended before it was stopped.
+    pub(super) fn check(&self) -> Result<()> {
+        let ended = self.running.iter().any(JoinHandle::is_finished);
+        ensure!(!ended, "a client has ended with an error");
+        Ok(())
     }
 
     /// Stops the clients. Returns their documents.
