@@ -31,10 +31,8 @@ const MAX_REFUSED: Duration = Duration::from_secs(10);
 const MAX_REST: Duration = Duration::from_millis(300);
 /// Documents that may be compared while writers wait, which takes one read of both collections.
 const FEW: usize = 1000;
-/// A time in which not all changes that were read may be applied, and the changes that are applied together
-/// then. Writers wait for the last group, which takes about 0.1 s on a busy server.
-const SHORT: Duration = Duration::from_secs(1);
-const IN_SHORT: usize = 250;
+/// The changes that are applied together while writers wait: they also wait for the last group.
+const IN_HOLD: usize = 500;
 /// The shortest time for which changes are read, also after the limit: on a slow server, a freeze alone may
 /// take longer than writers should wait.
 const MIN_READ: Duration = Duration::from_millis(100);
@@ -48,40 +46,51 @@ const MIN_BETWEEN: Duration = Duration::from_millis(600);
 /// before the next ones are read.
 const MAX_UNREAD: Duration = Duration::from_secs(10);
 
-/// A limit of the time for which writers are stopped.
+/// A limit of the time in which changes are read and applied.
 #[derive(Clone, Copy)]
-pub(super) struct Deadline(Option<Instant>);
+pub(super) struct Deadline {
+    /// `None`: there is no limit.
+    end: Option<Instant>,
+    /// Whether writers wait until then.
+    is_hold: bool,
+}
 
 impl Deadline {
-    pub(super) const NONE: Self = Self(None);
+    pub(super) const NONE: Self = Self {
+        end: None,
+        is_hold: false,
+    };
 
-    pub(super) fn after(time: Duration) -> Self {
-        Self(Instant::now().checked_add(time))
+    fn after(time: Duration) -> Self {
+        Self {
+            end: Instant::now().checked_add(time),
+            ..Self::NONE
+        }
+    }
+
+    /// The same, and writers wait meanwhile.
+    pub(super) fn of_hold(time: Duration) -> Self {
+        Self {
+            is_hold: true,
+            ..Self::after(time)
+        }
     }
 
     fn is_over(self) -> bool {
-        self.0.is_some_and(|deadline| Instant::now() >= deadline)
+        self.end.is_some_and(|end| Instant::now() >= end)
     }
 
-    fn left(self) -> Option<Duration> {
-        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
-        self.0.map(left)
+    /// The number of changes that are applied together.
+    fn group(self) -> usize {
+        if self.is_hold { IN_HOLD } else { changes::MAX_IDS }
     }
 
     /// The limits of a read of changes up to a time.
     fn limits(self, until: Option<Timestamp>) -> ReadLimits {
-        let duration = self.left().unwrap_or(changes::MAX_READ);
+        let left = |end: Instant| end.saturating_duration_since(Instant::now());
+        let duration = self.end.map_or(changes::MAX_READ, left);
         let duration = duration.clamp(MIN_READ, changes::MAX_READ);
         ReadLimits { until, duration }
-    }
-
-    /// The number of changes that are applied together: few if the time is nearly over.
-    fn changes_at_once(self) -> usize {
-        if self.left().is_some_and(|left| left < SHORT) {
-            IN_SHORT
-        } else {
-            changes::MAX_IDS
-        }
     }
 }
 
@@ -170,7 +179,7 @@ impl Conversion<'_> {
             return Ok(Progress::NoneLeft);
         };
         let position = changes.position();
-        let pending = self.pending.split(deadline.changes_at_once());
+        let pending = self.pending.split(deadline.group());
         let may_read = self.pending.len() < MAX_COLLECTED;
         let limits = deadline.limits(until);
         let read = async {
@@ -243,13 +252,14 @@ impl Conversion<'_> {
         Ok(true)
     }
 
-    /// Applies pending changes.
-    pub(super) async fn apply_pending(&mut self, deadline: Deadline) -> Result<(), Halt> {
-        let pending = self.pending.split(deadline.changes_at_once());
+    /// Applies a group of pending changes. Returns whether a unique index refuses one, which is still pending.
+    pub(super) async fn apply_pending(&mut self, deadline: Deadline) -> Result<bool, Halt> {
+        let pending = self.pending.split(deadline.group());
         let refused = self.mirror.apply(pending, self.since()).await?;
+        let is_refused = !refused.is_empty();
         self.pending.extend(refused);
         self.applied = Instant::now();
-        Ok(())
+        Ok(is_refused)
     }
 
     /// Takes note of the end of the stream. The event of an earlier swap that was given up is not the end:
@@ -273,19 +283,21 @@ impl Conversion<'_> {
         let mut reported = Instant::now();
         let now = changes::cluster_time(self.client).await?;
         let mut refused_since = None;
+        let mut is_read = false;
         loop {
-            let progress = self.follow(now, deadline).await?;
-            let is_done = self.has_read(progress, now);
-            if is_done {
-                self.apply_pending(deadline).await?;
+            // While writers wait, there are no further changes, and a read waits for them in vain.
+            if !is_read || !deadline.is_hold {
+                let progress = self.follow(now, deadline).await?;
+                is_read = self.has_read(progress, now);
             }
-            if is_done && self.pending.is_empty() {
+            let is_refused = is_read && self.apply_pending(deadline).await?;
+            if is_read && self.pending.is_empty() {
                 self.note_all_applied();
                 return Ok(true);
             }
-            // More changes than that were not all tried yet.
-            let is_refused = is_done && self.pending.len() <= changes::MAX_IDS;
-            if is_refused && refused_since.get_or_insert_with(Instant::now).elapsed() > MAX_REFUSED {
+            if !is_refused {
+                refused_since = None;
+            } else if refused_since.get_or_insert_with(Instant::now).elapsed() > MAX_REFUSED {
                 let words = format!(
                     "a unique index of the copy refuses {} documents, which are in the collection",
                     self.pending.len()

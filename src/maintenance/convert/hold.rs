@@ -79,7 +79,7 @@ impl<'a> Conversion<'a> {
     /// long as the last one. Other writers than clients of proxies would get an error.
     pub(super) fn longest_hold(&self) -> Deadline {
         if self.may_hold {
-            Deadline::after(MAX_WAIT.saturating_sub(self.last_thaw))
+            Deadline::of_hold(MAX_WAIT.saturating_sub(self.last_thaw))
         } else {
             Deadline::NONE
         }
