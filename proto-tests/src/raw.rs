@@ -57,8 +57,8 @@ impl Connection {
         Ok(Document::try_from(self.command_raw(command)?)?)
     }
 
-    /// As [`Connection::command`], with the reply's very bytes, of which decoding would drop repeated fields. Only
-    /// the names of two codes are [those of later servers](with_later_name).
+    /// Runs one command, and returns the reply as bytes. Decoding would drop repeated fields. Two names of codes
+    /// are replaced by [those of later servers](with_later_name).
     pub fn command_raw(&mut self, command: &Document) -> Result<RawDocumentBuf> {
         let request = request(self.next_request_id, command)?;
         self.next_request_id += 1;

@@ -127,6 +127,17 @@ impl Command {
             .map_or(CommandClass::Other, |row| row.class)
     }
 
+    /// The field with the statements of a write, or the documents of an `insert`.
+    #[must_use]
+    pub const fn statements_field(self) -> Option<&'static str> {
+        match self {
+            Self::Insert => Some("documents"),
+            Self::Update => Some("updates"),
+            Self::Delete => Some("deletes"),
+            _ => None,
+        }
+    }
+
     /// Whether the command is the handshake of client and server.
     #[must_use]
     pub fn is_handshake(self) -> bool {

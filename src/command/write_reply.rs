@@ -87,7 +87,7 @@ impl WriteReply {
 
     /// The reply, with its fields in mongod's order. An unacknowledged write returns `n: 0` alone.
     #[must_use]
-    pub fn into_document(mut self, head: &CommandHeader<'_>) -> RawDocumentBuf {
+    pub fn into_document(self, head: &CommandHeader<'_>) -> RawDocumentBuf {
         let number = |number: i64| i32::try_from(number).unwrap_or(i32::MAX);
         let mut reply = RawDocumentBuf::new();
         if get(head.body(), "writeConcern").is_some_and(is_unacknowledged) {
@@ -105,26 +105,40 @@ impl WriteReply {
         if let Some(error) = &self.write_concern_error {
             reply.append(cstr!("writeConcernError"), error);
         }
-        if !self.retried.is_empty() {
-            self.retried.sort_unstable();
-            self.retried.dedup();
-            reply.append(
-                cstr!("retriedStmtIds"),
-                self.retried.iter().copied().collect::<RawArrayBuf>(),
-            );
-        }
+        append_retried(&mut reply, self.retried);
         if !self.upserted.is_empty() {
             reply.append(cstr!("upserted"), array_of(&self.upserted));
         }
         if let Some(modified) = self.modified {
             reply.append(cstr!("nModified"), number(modified));
         }
-        reply.append(cstr!("ok"), 1.0);
-        copy_cluster_time(&mut reply, &self.last_answer);
-        let code = self.write_concern_error.map(|error| error.get_i32("code"));
-        if head.is_retryable_write() && code.is_some_and(|code| code.is_ok_and(is_retryable)) {
-            label_retryable(&mut reply);
-        }
+        append_end(&mut reply, head, &self.last_answer, self.write_concern_error.as_deref());
         reply
+    }
+}
+
+/// Appends the numbers of the statements that an earlier attempt had executed, if there are any.
+pub(super) fn append_retried(reply: &mut RawDocumentBuf, mut statements: Vec<i32>) {
+    if statements.is_empty() {
+        return;
+    }
+    statements.sort_unstable();
+    statements.dedup();
+    reply.append(cstr!("retriedStmtIds"), statements.into_iter().collect::<RawArrayBuf>());
+}
+
+/// Appends the last fields of a successful reply: `ok`, the cluster time of mongod's last answer, and the label
+/// of an error of the write concern.
+pub(super) fn append_end(
+    reply: &mut RawDocumentBuf,
+    head: &CommandHeader<'_>,
+    last_answer: &RawDocument,
+    write_concern_error: Option<&RawDocument>,
+) {
+    reply.append(cstr!("ok"), 1.0);
+    copy_cluster_time(reply, last_answer);
+    let code = write_concern_error.and_then(|error| error.get_i32("code").ok());
+    if head.is_retryable_write() && code.is_some_and(is_retryable) {
+        label_retryable(reply);
     }
 }

@@ -1,13 +1,13 @@
 //! The reply to `bulkWrite`.
 
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::operation::OperationKind;
 use super::{BulkWrite, Part};
 use crate::command::document::{append_fields, array_of, as_whole_number, get, single};
-use crate::command::error::{ErrorCode, WriteError, is_retryable, label_retryable};
+use crate::command::error::{ErrorCode, WriteError};
 use crate::command::header::CommandHeader;
-use crate::command::reply::copy_cluster_time;
+use crate::command::write_reply::{append_end, append_retried};
 
 /// The most bytes of results. A reply has no cursor for further ones. mongod also ends a command whose
 /// results exceed a limit.
@@ -156,7 +156,7 @@ impl BulkWriteResults {
 
     /// The reply, with its fields in mongod's order.
     #[must_use]
-    pub fn into_document(mut self, head: &CommandHeader<'_>) -> RawDocumentBuf {
+    pub fn into_document(self, head: &CommandHeader<'_>) -> RawDocumentBuf {
         let mut cursor = RawDocumentBuf::new();
         cursor.append(cstr!("id"), 0_i64);
         cursor.append(cstr!("firstBatch"), array_of(&self.results));
@@ -168,23 +168,11 @@ impl BulkWriteResults {
         reply.append(cstr!("nModified"), self.modified);
         reply.append(cstr!("nUpserted"), self.upserted);
         reply.append(cstr!("nDeleted"), self.deleted);
-        if !self.retried.is_empty() {
-            self.retried.sort_unstable();
-            self.retried.dedup();
-            reply.append(
-                cstr!("retriedStmtIds"),
-                self.retried.iter().copied().collect::<RawArrayBuf>(),
-            );
-        }
+        append_retried(&mut reply, self.retried);
         if let Some(error) = &self.write_concern_error {
             reply.append(cstr!("writeConcernError"), error);
         }
-        reply.append(cstr!("ok"), 1.0);
-        copy_cluster_time(&mut reply, &self.last_answer);
-        let code = self.write_concern_error.map(|error| error.get_i32("code"));
-        if head.is_retryable_write() && code.is_some_and(|code| code.is_ok_and(is_retryable)) {
-            label_retryable(&mut reply);
-        }
+        append_end(&mut reply, head, &self.last_answer, self.write_concern_error.as_deref());
         reply
     }
 }

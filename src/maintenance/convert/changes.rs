@@ -122,7 +122,7 @@ impl Changes {
 
     /// Whether all changes before a time were read. `None`: any time. The server may return no event because
     /// it has not read so far yet.
-    pub(super) fn is_behind(&self, time: Option<Timestamp>) -> bool {
+    pub(super) fn has_passed(&self, time: Option<Timestamp>) -> bool {
         self.read_until().is_none_or(|until| Some(until) >= time)
     }
 

@@ -133,7 +133,7 @@ impl Conversion<'_> {
         while !self.is_renamed {
             let progress = self.follow(None, Deadline::NONE).await?;
             let Some(changes) = &self.changes else { break };
-            if !self.record.from.is_plain() && progress == Progress::NoneLeft && changes.is_behind(now) {
+            if !self.record.from.is_plain() && progress == Progress::NoneLeft && changes.has_passed(now) {
                 break;
             }
             if begun.elapsed() > MAX_DRAIN {

@@ -24,16 +24,6 @@ pub(in crate::session) struct MergedWrite {
     is_failed: bool,
 }
 
-/// The field with the statements of a command.
-pub(super) fn statements_field(command: Command) -> Option<&'static str> {
-    match command {
-        Command::Insert => Some("documents"),
-        Command::Update => Some("updates"),
-        Command::Delete => Some("deletes"),
-        _ => None,
-    }
-}
-
 /// The statements of a command. `None`: mongod refuses the command.
 pub(super) fn batch_of<'a>(head: &CommandHeader<'a>) -> Option<WriteBatch<'a>> {
     let (command, path) = match head.command {
@@ -136,7 +126,7 @@ impl MergedWrite {
 
     /// The message with the pending statements. `None`: the client's message has no statements.
     pub(in crate::session) fn rest(&self, head: &CommandHeader<'_>) -> Result<Option<Frame>, LinkError> {
-        let (Some(batch), Some(field)) = (batch_of(head), statements_field(head.command)) else {
+        let (Some(batch), Some(field)) = (batch_of(head), head.command.statements_field()) else {
             return Ok(None);
         };
         let without = [(field, None), ("stmtId", None), ("stmtIds", None)];

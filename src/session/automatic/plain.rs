@@ -4,7 +4,7 @@
 use bson::Binary;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::merged_write::{batch_of, statements_field, write_errors};
+use super::merged_write::{batch_of, write_errors};
 use super::stored::{CollectionObserver, ExpectedCollection};
 use super::{Identity, identity_checks, identity_in, listed_identity, merge_interrupted};
 use crate::command::arguments::{InheritedOptions, is_unacknowledged, with_replaced};
@@ -72,7 +72,7 @@ impl PlainCommand<'_, '_> {
     /// Sends the client's statements, or its other document sequences, with this body.
     pub(super) async fn send(&mut self, body: &RawDocument) -> Result<RawDocumentBuf, RunError> {
         let batch = batch_of(self.head).filter(|_| !self.head.message.sequences.is_empty());
-        let (Some(field), Some(batch)) = (statements_field(self.head.command), batch) else {
+        let (Some(field), Some(batch)) = (self.head.command.statements_field(), batch) else {
             return self.call(&with_sequences(body, self.head)).await;
         };
         let request = UpstreamRequest {
@@ -141,7 +141,7 @@ impl PlainCommand<'_, '_> {
 
     /// Sends an `insert`, `update` or `delete` that names the UUID.
     async fn write(&mut self, uuid: &Binary) -> Result<PlainOutcome, RunError> {
-        let (Some(field), Some(batch)) = (statements_field(self.head.command), batch_of(self.head)) else {
+        let (Some(field), Some(batch)) = (self.head.command.statements_field(), batch_of(self.head)) else {
             // mongod refuses the command.
             return self.named(uuid).await;
         };

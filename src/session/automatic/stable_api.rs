@@ -4,7 +4,7 @@
 
 use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf};
 
-use super::merged_write::{batch_of, statements_field, write_errors};
+use super::merged_write::{batch_of, write_errors};
 use crate::command::arguments::{is_generic, with_replaced};
 use crate::command::document::{as_whole_number, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
@@ -103,7 +103,7 @@ impl Check {
     fn of(head: &CommandHeader<'_>) -> Option<Self> {
         let without = UNCHECKED.map(|name| (name, None));
         let body = with_replaced(head.body(), &without);
-        let Some(field) = statements_field(head.command) else {
+        let Some(field) = head.command.statements_field() else {
             return Some(Self {
                 body: on_no_document(&body, "query"),
                 field: None,

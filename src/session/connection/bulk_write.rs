@@ -138,14 +138,10 @@ impl Session<'_> {
             .iter()
             .flat_map(|of| of.documents().flatten())
             .collect();
-        let field = match head.command {
-            Command::Insert => "documents",
-            Command::Update => "updates",
-            _ => "deletes",
-        };
+        let field = head.command.statements_field();
         let request = UpstreamRequest {
             body: head.body(),
-            sequence: Some((field, &statements)),
+            sequence: field.map(|field| (field, statements.as_slice())),
         };
         let answer = self.link.call_reserving(request, &mut self.reply_memory).await;
         match answer {

@@ -31,15 +31,15 @@ pub(super) fn projection(shape: &BucketShape) -> Document {
 /// The items that an event concerns, in the form of [`projection`].
 pub(super) fn concerned_items(shape: &BucketShape, event: &RawDocument) -> ConcernedItems {
     let ids = |name| get(event, name).and_then(RawBsonRef::as_array).into_iter().flatten();
+    let before: Vec<_> = ids("before").flatten().collect();
+    let count = get(event, "count").and_then(as_whole_number).unwrap_or_default();
     let mut event_items = EventItems {
         shape,
-        before: ids("before").flatten().collect(),
         concerned: ConcernedItems::default(),
-        is_determined: true,
+        // An item without an `_id` would shift the positions.
+        is_determined: i64::try_from(before.len()) == Ok(count),
+        before,
     };
-    // An item without an `_id` would shift the positions.
-    let count = get(event, "count").and_then(as_whole_number).unwrap_or_default();
-    event_items.is_determined = i64::try_from(event_items.before.len()) == Ok(count);
     let description = get(event, "updateDescription").and_then(RawBsonRef::as_document);
     match description.filter(|_| event_items.is_determined) {
         Some(description) => event_items.add_described(description),
