@@ -35,6 +35,7 @@ pub mod namespace;
 pub mod referenced_namespaces;
 pub mod registry;
 pub mod reply;
+pub mod server_version;
 pub mod statement_ids;
 pub mod time_limit;
 pub mod update;

@@ -18,6 +18,7 @@ pub mod connection;
 mod cross_collection;
 mod cursor;
 mod cursor_owner;
+mod dotted_names;
 mod dry_run;
 mod error;
 mod fence;

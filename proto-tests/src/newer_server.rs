@@ -1,6 +1,6 @@
-//! A stand-in for a server of MongoDB 8.0, before one of 6.0. Its handshake reports wire version 25, and it knows
-//! that `bulkWrite` exists: it refuses one without operations, as the server does. Everything else is passed on.
-//! So a program that executes `bulkWrite` by other commands can be tested.
+//! A stand-in for a server of MongoDB 8.0, before one of 6.0. Its handshake reports wire version 25, and its
+//! `buildInfo` version 8.0. It knows that `bulkWrite` exists: it refuses one without operations, as the server does.
+//! Everything else is passed on. So a program that executes `bulkWrite` by other commands can be tested.
 
 use std::io::{self, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,10 +12,12 @@ use bson::{Document, doc};
 use crate::frame::{self, OP_MSG, header_field};
 use crate::raw;
 
-/// `maxWireVersion` of MongoDB 8.0.
-const WIRE_VERSION: i32 = 25;
-/// The element of the handshake that has the version.
-const ELEMENT: &[u8] = b"\x10maxWireVersion\0";
+/// The element of the handshake with the wire version, and that of MongoDB 8.0.
+const WIRE_VERSION: &[u8] = b"\x10maxWireVersion\0";
+const WIRE_VERSION_8_0: i32 = 25;
+/// The element of `buildInfo` with the numbers of the version, up to the first of them, without the array's length.
+const VERSION: &[u8] = b"\x04versionArray\0....\x100\0";
+const MAJOR_VERSION: i32 = 8;
 /// mongod's code for a batch without operations.
 const INVALID_LENGTH: i32 = 16;
 
@@ -96,11 +98,21 @@ fn reply_to(request: &[u8], body: &Document) -> Result<Vec<u8>> {
 fn replies(mut server: &TcpStream, mut client: &TcpStream) -> io::Result<()> {
     loop {
         let mut frame = frame::read(&mut server)?;
-        let found = frame.windows(ELEMENT.len()).position(|part| part == ELEMENT);
-        if let Some(position) = found {
-            let value = position + ELEMENT.len();
-            frame[value..value + 4].copy_from_slice(&WIRE_VERSION.to_le_bytes());
-        }
+        replace_behind(&mut frame, WIRE_VERSION, WIRE_VERSION_8_0);
+        replace_behind(&mut frame, VERSION, MAJOR_VERSION);
         client.write_all(&frame)?;
+    }
+}
+
+/// Replaces the number behind these bytes, if the frame contains them. A dot stands for any byte.
+fn replace_behind(frame: &mut [u8], bytes: &[u8], number: i32) {
+    let is_equal = |part: &[u8]| {
+        part.iter()
+            .zip(bytes)
+            .all(|(one, other)| *other == b'.' || one == other)
+    };
+    let found = frame.windows(bytes.len()).position(is_equal);
+    if let Some(value) = found.and_then(|position| frame.get_mut(position + bytes.len()..)?.first_chunk_mut()) {
+        *value = number.to_le_bytes();
     }
 }

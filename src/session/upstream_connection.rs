@@ -20,6 +20,7 @@ use crate::command::document::{as_whole_number, get, put, single};
 use crate::command::error::{ErrorCode, record_labels};
 use crate::command::namespace::Namespace;
 use crate::command::reply::succeeded;
+use crate::command::server_version::ServerVersion;
 use crate::wire::limits::MAX_MESSAGE_BYTES;
 use crate::wire::{Compressor, Frame, MessageHeader, OpCode, OpCompressed, OpMsg, OpMsgBuilder};
 
@@ -48,6 +49,8 @@ pub(super) struct UpstreamConnection {
     users: Option<Vec<u8>>,
     /// Whether the client has not authenticated although mongod requires it, after it was checked.
     is_stranger: Option<bool>,
+    /// The server's version, after it was requested.
+    version: Option<ServerVersion>,
     /// The session of internal transactions, and the number of the last one.
     own: SessionNumber,
     /// The collection of the current command, if its layout may change.
@@ -108,6 +111,7 @@ impl UpstreamConnection {
             compressor: None,
             users: None,
             is_stranger: None,
+            version: None,
             own: SessionNumber {
                 session: rand::random(),
                 number: 0,
@@ -300,6 +304,19 @@ impl UpstreamConnection {
         };
         self.is_stranger = Some(is_stranger);
         Ok(is_stranger)
+    }
+
+    /// The server's version. Costs one round trip in the life of the connection. A dry run does not know it
+    /// otherwise. Not cancel safe.
+    pub(super) async fn server_version(&mut self) -> Result<ServerVersion, LinkError> {
+        match self.version {
+            Some(version) => Ok(version),
+            None if self.is_dry_run => Ok(ServerVersion::default()),
+            None => {
+                let reply = self.call(UpstreamRequest::plain(&ServerVersion::request())).await?;
+                Ok(*self.version.insert(ServerVersion::of_reply(&reply)))
+            }
+        }
     }
 
     /// Drops the cached users, because they may change.

@@ -78,6 +78,8 @@ pub enum ErrorCode {
     AmbiguousIndexKeyPattern = 181,
     /// An operator that is not allowed in this filter.
     QueryFeatureNotAllowed = 224,
+    /// A value that cannot be converted. Pipelines of the proxy fail with it on purpose.
+    ConversionFailure = 241,
     /// The transaction has ended.
     NoSuchTransaction = 251,
     /// Not possible in a transaction.
@@ -162,6 +164,7 @@ impl ErrorCode {
             Self::CannotIndexParallelArrays => "CannotIndexParallelArrays",
             Self::QueryPlanKilled => "QueryPlanKilled",
             Self::QueryFeatureNotAllowed => "QueryFeatureNotAllowed",
+            Self::ConversionFailure => "ConversionFailure",
             Self::NoSuchTransaction => "NoSuchTransaction",
             Self::OperationNotSupportedInTransaction => "OperationNotSupportedInTransaction",
             Self::ChangeStreamFatalError => "ChangeStreamFatalError",

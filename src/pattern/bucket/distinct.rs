@@ -10,7 +10,7 @@ use super::predicate_pushdown::{BucketPredicate, is_any_page, key_position};
 use super::unwind::{FieldOrder, unpack};
 use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::pattern::shapes::BucketShape;
-use crate::pattern::unwound::distinct::{list, sort, values_of};
+use crate::pattern::unwound::distinct::{DottedNames, list, sort, values_of};
 use crate::pattern::unwound::match_query;
 
 /// The stages that return each value once, in a document as its field `v`.
@@ -22,6 +22,7 @@ pub fn stages(
     path: &str,
     query: Option<&RawDocument>,
     collation: Option<&RawDocument>,
+    dotted: DottedNames,
 ) -> Result<Vec<RawDocumentBuf>, &'static str> {
     let narrowing = BucketPredicate::of(shape, query);
     if narrowing.is_of_key_alone() && shape.key().iter().any(|field| field == path) {
@@ -30,7 +31,7 @@ pub fn stages(
     let mut stages = vec![narrowing.bucket_match()];
     stages.extend(unpack(shape, FieldOrder::of_query(query)));
     stages.extend(query.map(match_query));
-    stages.extend(values_of(path, collation)?);
+    stages.extend(values_of(path, collation, dotted)?);
     Ok(stages)
 }
 

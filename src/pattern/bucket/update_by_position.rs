@@ -18,7 +18,7 @@ use super::expression::{call, field};
 use super::item_lookup::LocatedItem;
 use super::layout::path;
 use crate::command::document::{first_field, put, single};
-use crate::command::error::WriteError;
+use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unsupported::Unsupported;
 
@@ -78,11 +78,8 @@ pub fn claim(shape: &BucketShape, found: &LocatedItem) -> Result<RawDocumentBuf,
 /// Whether the error is that of a [statement that misses](InPlace::statement_or_miss).
 #[must_use]
 pub fn is_miss(error: &WriteError) -> bool {
-    error.code == CONVERSION_FAILURE
+    error.code == ErrorCode::ConversionFailure.number()
 }
-
-/// The error of an expression that only exists to fail.
-const CONVERSION_FAILURE: i32 = 241;
 
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@ use crate::command::find::Find;
 use crate::pattern::exact_match::call;
 use crate::pattern::shapes::OutlierShape;
 use crate::pattern::unsupported::Unsupported;
+use crate::pattern::unwound::distinct::DottedNames;
 use crate::pattern::unwound::{self, has_where, match_documents, number_stage, only_match};
 
 /// The text of mongod's error if pages are missing: the document got another generation after its
@@ -207,6 +208,7 @@ pub fn of_distinct(
     path: &str,
     query: Option<&RawDocument>,
     collation: Option<&RawDocument>,
+    dotted: DottedNames,
 ) -> Result<Vec<RawDocumentBuf>, Unsupported> {
     if let Some(query) = query {
         check(shape, query)?;
@@ -216,7 +218,7 @@ pub fn of_distinct(
     }
     let mut stages = matching(shape, query);
     stages.extend(query.map(match_documents));
-    stages.extend(unwound::distinct::values_of(path, collation)?);
+    stages.extend(unwound::distinct::values_of(path, collation, dotted)?);
     Ok(stages)
 }
 

@@ -1,27 +1,85 @@
 //! `distinct` on documents, as mongod does it on a collection without a suitable index.
 //!
 //! mongod follows the rules of `extractAllElementsAlongPath` (`db/bson/dotted_path_support.cpp`),
-//! which differ from those of an aggregation. A field may be named by the whole rest of a path. A
-//! number is a position in an array or a field's name. Arrays along the path are traversed, and an
-//! array at the end is unwound. The expression here does the same.
+//! which differ from those of an aggregation. In older versions a field may be named by the whole rest
+//! of a path. A number is a position in an array or a field's name. Arrays along the path are traversed,
+//! and an array at the end is unwound. The expression here does the same.
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use crate::command::document::{array_of, single};
+use crate::command::error::{CommandError, ErrorCode};
+use crate::command::server_version::ServerVersion;
 
 /// The most steps of a path. Each step is nested in the one before, and mongod accepts 200 levels.
 const MAX_STEPS: usize = 10;
+
+/// The beginning of the string that [a rejected name](DottedNames::Rejected) converts to a number.
+const REJECTED: &str = "mongoshape: a field's own name is the path, and its type is ";
+
+/// The handling of a field whose own name is a path with dots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DottedNames {
+    /// The path names the field: MongoDB 6.0.0 to 6.0.5.
+    Named,
+    /// The path does not name the field: 6.0 from 6.0.27 on, and 7.0 from 7.0.28 on.
+    Ignored,
+    /// The version is not known to behave in one of these ways. The pipeline fails if there is such a field.
+    Rejected,
+}
+
+impl DottedNames {
+    /// The versions of the first variant are those that were tried. The first version that ignores such fields
+    /// is not published.
+    #[must_use]
+    pub fn of(version: ServerVersion) -> Self {
+        match version {
+            ServerVersion {
+                major: 6,
+                minor: 0,
+                patch,
+            } if patch <= 5 => Self::Named,
+            ServerVersion {
+                major: 6,
+                minor: 0,
+                patch,
+            } if patch >= 27 => Self::Ignored,
+            ServerVersion {
+                major: 7,
+                minor: 0,
+                patch,
+            } if patch >= 28 => Self::Ignored,
+            _ => Self::Rejected,
+        }
+    }
+}
+
+/// Whether the values of a path differ between [`DottedNames`].
+#[must_use]
+pub fn may_be_dotted_name(path: &str) -> bool {
+    path.contains('.')
+}
+
+/// Whether mongod's error is that of [a rejected name](DottedNames::Rejected).
+#[must_use]
+pub fn is_of_rejected_name(error: &CommandError) -> bool {
+    error.is(ErrorCode::ConversionFailure) && error.message().contains(REJECTED)
+}
 
 /// The stages that return each value once, in a document as its field `v`.
 ///
 /// # Errors
 /// The part that is not supported, for an error message.
-pub fn values_of(path: &str, collation: Option<&RawDocument>) -> Result<Vec<RawDocumentBuf>, &'static str> {
+pub fn values_of(
+    path: &str,
+    collation: Option<&RawDocument>,
+    dotted: DottedNames,
+) -> Result<Vec<RawDocumentBuf>, &'static str> {
     if path.split('.').count() > MAX_STEPS {
         return Err("distinct of a path of more than 10 fields");
     }
     let mut values = single("_id", 0);
-    values.append(cstr!("v"), values_at("$$ROOT", path));
+    values.append(cstr!("v"), values_at("$$ROOT", path, dotted));
     let mut stages = vec![
         single("$project", &values),
         single("$unwind", "$v"),
@@ -54,8 +112,8 @@ pub fn sort(collation: Option<&RawDocument>) -> Option<RawDocumentBuf> {
 
 /// The expression for an array of the values along a path from `start`, which is a document or an
 /// array.
-fn values_at(start: &str, path: &str) -> RawDocumentBuf {
-    let end = conditional(
+fn values_at(start: &str, path: &str, dotted: DottedNames) -> RawDocumentBuf {
+    let mut end = conditional(
         single("$isArray", list(["$$end".into()])),
         "$$end",
         list(["$$end".into()]),
@@ -64,18 +122,30 @@ fn values_at(start: &str, path: &str) -> RawDocumentBuf {
         None => RawBson::Array(RawArrayBuf::new()),
         Some((name, rest)) => {
             let next = variable("next", at(start, name), steps("$$next", rest));
-            let found = variable("step", "$$this".to_owned(), values_at("$$step", rest));
+            let found = variable("step", "$$this".to_owned(), values_at("$$step", rest, dotted));
             let mut reduce = single("input", &next);
             reduce.append(cstr!("initialValue"), RawArrayBuf::new());
             reduce.append(
                 cstr!("in"),
                 single("$concatArrays", list(["$$value".into(), found.into()])),
             );
-            single("$reduce", &reduce).into()
+            let further = single("$reduce", &reduce);
+            match dotted {
+                DottedNames::Named => {}
+                DottedNames::Ignored => return further,
+                DottedNames::Rejected => end = rejection(),
+            }
+            further.into()
         }
     };
     let is_missing = single("$eq", list([single("$type", "$$end").into(), "missing".into()]));
     variable("end", at(start, path), conditional(is_missing, further, end))
+}
+
+/// An expression that fails.
+fn rejection() -> RawDocumentBuf {
+    let text = list([REJECTED.into(), single("$type", "$$end").into()]);
+    single("$toInt", single("$concat", text))
 }
 
 /// The expression for the value of `start` under a name: a field or, in an array, the element at
@@ -150,4 +220,26 @@ fn variable(name: &str, value: impl Into<RawBson>, within: impl Into<RawBson>) -
 
 pub(in crate::pattern) fn list<const LENGTH: usize>(values: [RawBson; LENGTH]) -> RawArrayBuf {
     values.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_that_were_not_tried_are_rejected() {
+        for (version, expected) in [
+            (ServerVersion::new(6, 0, 0), DottedNames::Named),
+            (ServerVersion::new(6, 0, 5), DottedNames::Named),
+            (ServerVersion::new(6, 0, 6), DottedNames::Rejected),
+            (ServerVersion::new(6, 0, 27), DottedNames::Ignored),
+            (ServerVersion::new(6, 2, 27), DottedNames::Rejected),
+            (ServerVersion::new(7, 0, 5), DottedNames::Rejected),
+            (ServerVersion::new(7, 0, 28), DottedNames::Ignored),
+            (ServerVersion::new(8, 0, 0), DottedNames::Rejected),
+            (ServerVersion::default(), DottedNames::Rejected),
+        ] {
+            assert_eq!(DottedNames::of(version), expected, "{version:?}");
+        }
+    }
 }

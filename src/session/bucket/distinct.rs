@@ -16,6 +16,7 @@ use crate::command::reply::{CursorReply, copy_cluster_time};
 use crate::pattern::bucket::distinct;
 use crate::pattern::bucket::layout::path;
 use crate::pattern::unwound;
+use crate::session::dotted_names::{dotted_names, unless_rejected_name};
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 
@@ -69,7 +70,8 @@ async fn stages(run: &mut BucketCommand<'_>, wanted: &Distinct<'_>) -> Result<Ve
     if let Some(operator) = wanted.query.and_then(unwound::unsupported_operator) {
         return Err(run.unsupported(&format!("{operator} in a filter")).into());
     }
-    let stages = distinct::stages(run.shape, wanted.key, wanted.query, wanted.collation)
+    let dotted = dotted_names(run.context.link, wanted).await?;
+    let stages = distinct::stages(run.shape, wanted.key, wanted.query, wanted.collation, dotted)
         .map_err(|what| run.unsupported(what))?;
     run.ensure_readable(None).await?;
     let mut command = single("distinct", run.namespace.collection);
@@ -151,7 +153,9 @@ async fn answer(
     let mut values = Values::default();
     let mut command = command;
     run.context.inherited().append_to_read(&mut command);
-    let mut answer = page_pruning::run(run, &command, query_of(wanted)).await?;
+    let refused = |run: &BucketCommand<'_>, error| unless_rejected_name(error, |what| run.unsupported(what));
+    let answer = page_pruning::run(run, &command, query_of(wanted)).await;
+    let mut answer = answer.map_err(|error| refused(run, error))?;
     while let Some(cursor) = CursorReply::parse(&answer) {
         if wanted.collation.is_some() && cursor.batch.into_iter().flatten().any(unwound::distinct::holds_symbol) {
             if cursor.id != 0 {
@@ -163,7 +167,10 @@ async fn answer(
         match cursor.id {
             0 if fits => break,
             0 => return Err(too_big().into()),
-            id if fits => answer = run.context.link.run(&get_more(run, id, None)).await?,
+            id if fits => {
+                let further = run.context.link.run(&get_more(run, id, None)).await;
+                answer = further.map_err(|error| refused(run, error))?;
+            }
             id => {
                 kill(run, id).await?;
                 return Err(too_big().into());

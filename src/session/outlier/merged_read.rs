@@ -31,15 +31,11 @@ pub(in crate::session) async fn put_together(
 /// Whether the pipeline failed because pages were missing: they were replaced after the base
 /// document was read.
 pub(super) fn are_pages_missing<T>(answer: &Result<T, RunError>) -> bool {
-    let Err(RunError::Command(CommandError::Upstream(reply))) = answer else {
+    let Err(RunError::Command(error)) = answer else {
         return false;
     };
-    reply.get_i32("code").is_ok_and(|code| code == CONVERSION_FAILURE)
-        && reply.get_str("errmsg").is_ok_and(|message| message.contains(MISSING))
+    error.is(ErrorCode::ConversionFailure) && error.message().contains(MISSING)
 }
-
-/// mongod's `ConversionFailure`, with which the pipeline reports missing pages.
-const CONVERSION_FAILURE: i32 = 241;
 
 /// The error for documents whose extras do not exist. Concurrent replacements can also cause it,
 /// but hardly in every attempt.

@@ -20,6 +20,7 @@ use crate::pattern::shapes::Reads;
 use crate::pattern::unwound;
 use crate::session::aggregate_validation::first_aggregate_error;
 use crate::session::cross_collection::ReferencedCollections;
+use crate::session::dotted_names::{dotted_names, unless_rejected_name};
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 use crate::session::refusal::refuse_stage;
@@ -101,7 +102,8 @@ pub(super) async fn distinct(run: &mut OutlierCommand<'_>) -> Result<RawDocument
     if !of_array && !wanted.query.is_some_and(|query| must_merge(run, query)) {
         return run.as_it_is().await;
     }
-    let stages = pipeline::of_distinct(run.shape, wanted.key, wanted.query, wanted.collation)
+    let dotted = dotted_names(run.context.link, &wanted).await?;
+    let stages = pipeline::of_distinct(run.shape, wanted.key, wanted.query, wanted.collation, dotted)
         .map_err(|what| run.unsupported(&what))?;
     let mut command = unwound::aggregate(run.namespace.collection, &stages, Some(BATCH_SIZE));
     if let Some(collation) = wanted.collation {
@@ -112,7 +114,8 @@ pub(super) async fn distinct(run: &mut OutlierCommand<'_>) -> Result<RawDocument
     validate_variable(run, validation, wanted.query).await?;
     run.count_pipeline();
     run.context.inherited().append_to_read(&mut command);
-    let answer = run.put_together(&command).await?;
+    let answer = run.put_together(&command).await;
+    let answer = answer.map_err(|error| unless_rejected_name(error, |what| run.unsupported(what)))?;
     let mut values = RawArrayBuf::new();
     if let Some(cursor) = CursorReply::parse(&answer) {
         if wanted.collation.is_some() && cursor.batch.into_iter().flatten().any(unwound::distinct::holds_symbol) {
