@@ -17,7 +17,7 @@ use rustix::process::Signal;
 use crate::certificates::Tls;
 use crate::uri::Uri;
 
-pub use binary::{Program, Version, find as find_program, of_version as program_of_version};
+pub use binary::{Program, Version, fetchable_versions, find as find_program, of_version as program_of_version};
 use member::Member;
 pub use options::Options;
 

@@ -8,6 +8,7 @@ mod deploy;
 mod drivers;
 mod frameworks;
 mod load;
+mod matrix;
 mod measures;
 mod mongod;
 mod mongoose;
@@ -46,6 +47,8 @@ enum Command {
     /// Runs unchanged applications on Mongoose, Beanie, Spring Data and Go's driver, without mongoshape and
     /// through it, and compares
     Frameworks(frameworks::Options),
+    /// Runs the tests that compare with a plain collection against several versions of mongod
+    Matrix(matrix::Options),
     /// Prints sizes, names and comments of the sources
     Measures(measures::Options),
     /// Runs a mongod to try mongoshape with, fetched if need be, until Ctrl-C
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Command::Deploy(options) => deploy::run(&options),
         Command::Drivers(options) => drivers::run(&options),
         Command::Frameworks(options) => frameworks::run(&options),
+        Command::Matrix(options) => matrix::run(&options),
         Command::Measures(options) => measures::run(&options),
         Command::Mongod(options) => mongod::run(&options),
         Command::Mongoose(options) => mongoose::run(&options),

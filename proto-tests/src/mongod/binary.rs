@@ -44,16 +44,21 @@ pub fn find() -> Result<&'static Program> {
     found.as_ref().map_err(|error| anyhow!("{error}"))
 }
 
+/// The versions that can be fetched, from the oldest to the newest.
+#[must_use]
+pub fn fetchable_versions() -> [&'static str; 3] {
+    BUILDS.each_ref().map(|build| build.version)
+}
+
 /// The program of a version that can be fetched.
 ///
 /// # Errors
 /// One line with the versions, or with what to install.
 pub fn of_version(version: &str) -> Result<Program> {
     let Some(build) = Build::named(version) else {
-        let versions = BUILDS.each_ref().map(|build| build.version);
         bail!(
             "mongod {version} cannot be fetched: give one of {}",
-            versions.join(", ")
+            fetchable_versions().join(", ")
         );
     };
     build.program().and_then(runs)
