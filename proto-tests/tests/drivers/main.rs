@@ -2,9 +2,10 @@
 //! without it.
 //!
 //! On shaped collections here, and with object mappers in [`models`] and [`shops`]; on plain collections and
-//! with every presentation of the proxy in [`matrix`].
+//! with every presentation of the proxy in [`matrix`]. On two collections at once in [`bulk_write`].
 
 mod application;
+mod bulk_write;
 mod matrix;
 mod models;
 mod rust_driver;
