@@ -1,12 +1,20 @@
 //! The `distinct` command.
 
-use bson::raw::RawDocument;
+use bson::raw::{RawBsonRef, RawDocument};
 
 use super::arguments::CommandField;
 use super::document::{as_flag, get};
 use super::error::{CommandError, ErrorCode};
+use super::server_version::{FieldSince, ServerVersion};
 
-/// A parsed `distinct`, with the fields of mongod 6.0.
+/// The index hint.
+pub const HINT: FieldSince = FieldSince {
+    command: "distinct",
+    field: "hint",
+    version: ServerVersion::new(7, 1, 0),
+};
+
+/// A parsed `distinct`.
 #[derive(Clone, Debug)]
 pub struct Distinct<'a> {
     /// The path whose values are requested.
@@ -15,6 +23,8 @@ pub struct Distinct<'a> {
     pub query: Option<&'a RawDocument>,
     /// The collation.
     pub collation: Option<&'a RawDocument>,
+    /// The index hint.
+    pub hint: Option<RawBsonRef<'a>>,
 }
 
 impl<'a> Distinct<'a> {
@@ -38,13 +48,14 @@ impl<'a> Distinct<'a> {
             let message = "Command does not support writeConcern";
             return Err(CommandError::new(ErrorCode::InvalidOptions, message));
         }
-        let (mut key, mut query, mut collation) = (None, None, None);
+        let (mut key, mut query, mut collation, mut hint) = (None, None, None, None);
         for field in CommandField::all("distinct", body) {
             let (name, field) = field?;
             match name {
                 "key" => key = field.string()?,
                 "query" => query = field.document()?.filter(|query| !query.is_empty()),
                 "collation" => collation = field.document()?.filter(|collation| !collation.is_empty()),
+                "hint" => hint = Some(field.value()),
                 _ => return Err(field.unknown()),
             }
         }
@@ -53,7 +64,12 @@ impl<'a> Distinct<'a> {
             return Err(CommandError::new(ErrorCode::MissingField, message));
         };
         check_path(key)?;
-        Ok(Self { key, query, collation })
+        Ok(Self {
+            key,
+            query,
+            collation,
+            hint,
+        })
     }
 }
 
@@ -109,7 +125,8 @@ mod tests {
         check(&of("a\0"), Some(31032));
         check(&rawdoc! { "distinct": "c" }, Some(40414));
         check(&rawdoc! { "distinct": "c", "key": 1 }, Some(14));
-        check(&rawdoc! { "distinct": "c", "key": "a", "hint": "_id_" }, Some(40415));
+        check(&rawdoc! { "distinct": "c", "key": "a", "hint": "_id_" }, None);
+        check(&rawdoc! { "distinct": "c", "key": "a", "hinted": 1 }, Some(40415));
         check(&rawdoc! { "distinct": "c", "key": "a", "query": 1 }, Some(14));
         check(
             &rawdoc! { "distinct": "c", "key": "a", "apiVersion": "1", "apiStrict": true },

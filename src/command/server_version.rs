@@ -3,6 +3,7 @@
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::document::{as_whole_number, get, put, single};
+use super::error::CommandError;
 
 /// The version of a MongoDB server. Versions are in the order of their release numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,6 +44,30 @@ impl ServerVersion {
             (Some(major), Some(minor), Some(patch)) => Self { major, minor, patch },
             _ => Self::default(),
         }
+    }
+}
+
+/// A field that commands have since a version.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldSince {
+    /// The command, or the place of its statements.
+    pub command: &'static str,
+    /// The field.
+    pub field: &'static str,
+    /// The first version that knows the field.
+    pub version: ServerVersion,
+}
+
+impl FieldSince {
+    /// Checks that a server knows the field.
+    ///
+    /// # Errors
+    /// That of an unknown field.
+    pub fn check(self, server: ServerVersion) -> Result<(), CommandError> {
+        if server >= self.version {
+            return Ok(());
+        }
+        Err(CommandError::unknown_field(self.command, self.field))
     }
 }
 

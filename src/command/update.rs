@@ -6,9 +6,10 @@ use super::aggregate::stage;
 use super::arguments::CommandField;
 use super::concerns;
 use super::document::{first_field, type_name};
-use super::error::{CommandError, ErrorCode};
+use super::error::{CommandError, ErrorCode, WriteError};
 use super::find::checked_hint;
 use super::header::CommandHeader;
+use super::server_version::{FieldSince, ServerVersion};
 use super::statement_ids::StatementIds;
 use super::write_batch::{WriteBatch, missing};
 
@@ -44,13 +45,35 @@ pub struct UpdateStatement<'a> {
     pub hint: Option<RawBsonRef<'a>>,
     /// Constants that the filter and a pipeline may use as variables.
     pub constants: Option<&'a RawDocument>,
+    /// Selects one of several matching documents. May be empty.
+    pub sort: Option<&'a RawDocument>,
 }
 
-impl UpdateStatement<'_> {
+/// The order of documents, of which a statement changes the first one.
+pub const SORT: FieldSince = FieldSince {
+    command: "update.updates",
+    field: "sort",
+    version: ServerVersion::new(8, 0, 0),
+};
+
+impl<'a> UpdateStatement<'a> {
+    /// The sort, if it has a field.
+    #[must_use]
+    pub fn order(&self) -> Option<&'a RawDocument> {
+        self.sort.filter(|sort| !sort.is_empty())
+    }
+
     /// Whether the change replaces the whole document.
     #[must_use]
     pub fn is_replacement(&self) -> bool {
         is_replacement(self.change)
+    }
+
+    /// The error of a `sort` of many documents.
+    #[must_use]
+    pub fn sort_of_many(&self) -> Option<WriteError> {
+        let message = "Cannot specify sort with multi=true";
+        (self.multi && self.order().is_some()).then(|| WriteError::new(ErrorCode::FailedToParse, message))
     }
 }
 
@@ -116,13 +139,19 @@ impl<'a> Update<'a> {
             let_variables,
         })
     }
+
+    /// Whether a statement has a `sort`.
+    #[must_use]
+    pub fn has_sort(&self) -> bool {
+        self.statements.iter().any(|statement| statement.sort.is_some())
+    }
 }
 
 impl<'a> UpdateStatement<'a> {
     fn parse(statement: &'a RawDocument) -> Result<Self, CommandError> {
         let (mut filter, mut change) = (None, None);
         let (mut multi, mut upsert) = (false, false);
-        let (mut collation, mut array_filters, mut hint, mut constants) = (None, None, None, None);
+        let (mut collation, mut array_filters, mut hint, mut constants, mut sort) = (None, None, None, None, None);
         for field in CommandField::within("update.updates", statement) {
             let (name, field) = field?;
             match name {
@@ -134,6 +163,7 @@ impl<'a> UpdateStatement<'a> {
                 "arrayFilters" => array_filters = checked_array_filters(field.array()?)?,
                 "hint" => hint = Some(checked_hint(field.value())?),
                 "c" => constants = field.document()?,
+                "sort" => sort = field.document()?,
                 _ => return Err(field.unknown()),
             }
         }
@@ -146,6 +176,7 @@ impl<'a> UpdateStatement<'a> {
             array_filters,
             hint,
             constants,
+            sort,
         })
     }
 }

@@ -127,8 +127,8 @@ pub(super) fn append_retried(reply: &mut RawDocumentBuf, mut statements: Vec<i32
     reply.append(cstr!("retriedStmtIds"), statements.into_iter().collect::<RawArrayBuf>());
 }
 
-/// Appends the last fields of a successful reply: `ok`, the cluster time of mongod's last answer, and the label
-/// of an error of the write concern.
+/// Appends the last fields of a successful reply: `ok`, the cluster time of mongod's last answer, and the
+/// label of an error of the write concern.
 pub(super) fn append_end(
     reply: &mut RawDocumentBuf,
     head: &CommandHeader<'_>,

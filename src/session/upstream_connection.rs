@@ -20,7 +20,7 @@ use crate::command::document::{as_whole_number, get, put, single};
 use crate::command::error::{ErrorCode, record_labels};
 use crate::command::namespace::Namespace;
 use crate::command::reply::succeeded;
-use crate::command::server_version::ServerVersion;
+use crate::command::server_version::{FieldSince, ServerVersion};
 use crate::wire::limits::MAX_MESSAGE_BYTES;
 use crate::wire::{Compressor, Frame, MessageHeader, OpCode, OpCompressed, OpMsg, OpMsgBuilder};
 
@@ -317,6 +317,11 @@ impl UpstreamConnection {
                 Ok(*self.version.insert(ServerVersion::of_reply(&reply)))
             }
         }
+    }
+
+    /// Checks that the server knows a field of the client's command. Not cancel safe.
+    pub(super) async fn check_field(&mut self, field: FieldSince) -> Result<(), RunError> {
+        Ok(field.check(self.server_version().await?)?)
     }
 
     /// Drops the cached users, because they may change.

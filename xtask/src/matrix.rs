@@ -40,6 +40,8 @@ struct SuiteResult {
     failed: Vec<String>,
     /// Whether all tests were run.
     is_complete: bool,
+    /// The output of the tests that fail.
+    reasons: String,
 }
 
 /// Prints a table with a line per version and suite, and the names of the tests that fail.
@@ -62,6 +64,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     println!("| mongod | suite | passed | failed | seconds |");
     println!("|---|---|---|---|---|");
     let mut failures = Vec::new();
+    let mut reasons = String::new();
     for version in &versions {
         mongod::program_of_version(version)?;
         for suite in &suites {
@@ -74,12 +77,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             for name in failed {
                 failures.push(format!("{version} {suite}: {name}, in {}", log.display()));
             }
+            reasons += &result.reasons;
             if !result.is_complete {
                 failures.push(format!("{version} {suite}: did not end, in {}", log.display()));
             }
         }
     }
-    ensure!(failures.is_empty(), "tests fail:\n{}", failures.join("\n"));
+    ensure!(failures.is_empty(), "{reasons}\ntests fail:\n{}", failures.join("\n"));
     Ok(())
 }
 
@@ -87,9 +91,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn test(version: &str, suite: &str, filter: Option<&str>, log: &Path) -> Result<SuiteResult> {
     let output = File::create(log)?;
     let mut cargo = Command::new("cargo");
-    cargo
-        .args(["test", "--package", "proto-tests", "--test", suite])
-        .args(filter);
+    // The features of the whole workspace, so that nothing is built twice.
+    cargo.args(["test", "--workspace", "--test", suite]).args(filter);
     cargo.env("MONGOSHAPE_MONGOD", version);
     cargo.stdout(output.try_clone()?).stderr(output).status()?;
     Ok(result_of(&fs::read_to_string(log)?))
@@ -105,6 +108,9 @@ fn result_of(output: &str) -> SuiteResult {
         passed: with_status("... ok").count(),
         failed: with_status("... FAILED").map(str::to_owned).collect(),
         is_complete: output.lines().any(|line| line.starts_with("test result: ")),
+        reasons: output
+            .split_once("\nfailures:\n")
+            .map_or_else(String::new, |(_, reasons)| reasons.to_owned()),
     }
 }
 
@@ -118,10 +124,12 @@ mod tests {
             test a::slow has been running for over 60 seconds\n\
             test a::slow ... ok\n\
             test b::wrong ... FAILED\n\
-            test b::other - should panic ... ok\n";
+            test b::other - should panic ... ok\n\
+            \nfailures:\nthe reason\n";
         let result = result_of(output);
         assert_eq!((result.passed, result.is_complete), (2, false));
         assert_eq!(result.failed, ["b::wrong"]);
+        assert_eq!(result.reasons, "the reason\n");
         let ended = output.to_owned() + "\ntest result: FAILED. 2 passed; 1 failed; 0 ignored\n";
         assert!(result_of(&ended).is_complete);
     }

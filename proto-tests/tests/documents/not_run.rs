@@ -31,6 +31,11 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "takes minutes and a checkout of Mongoose; run by hand",
     ),
     ("CONTRIBUTING.md", "cargo xtask bench", "measures, on a quiet machine"),
+    (
+        "CONTRIBUTING.md",
+        "cargo xtask matrix",
+        "repeats these tests with another mongod",
+    ),
     ("CONTRIBUTING.md", "cargo xtask measures", "run by hand"),
     ("deploy/README.md", "cargo xtask deploy", "CI runs it"),
     (

@@ -1,6 +1,7 @@
 //! Queries on bucket collections, beside a plain collection.
 
 mod cursors;
+mod distinct_hint;
 mod dotted_names;
 mod examples;
 mod key_and_time;

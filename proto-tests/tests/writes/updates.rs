@@ -15,3 +15,4 @@ mod positional;
 mod random;
 mod resent;
 mod sides;
+mod sorted;

@@ -252,7 +252,7 @@ impl Conversion<'_> {
         Ok(true)
     }
 
-    /// Applies a group of pending changes. Returns whether a unique index refuses one, which is still pending.
+    /// Applies a group of pending changes. Returns whether a unique index refuses one, which is pending then.
     pub(super) async fn apply_pending(&mut self, deadline: Deadline) -> Result<bool, Halt> {
         let pending = self.pending.split(deadline.group());
         let refused = self.mirror.apply(pending, self.since()).await?;

@@ -29,8 +29,7 @@ pub enum DottedNames {
 }
 
 impl DottedNames {
-    /// The versions of the first variant are those that were tried. The first version that ignores such fields
-    /// is not published.
+    /// Both ways were tried with the versions at their limits. It is not published which version changed it.
     #[must_use]
     pub fn of(version: ServerVersion) -> Self {
         match version {

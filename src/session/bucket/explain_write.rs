@@ -14,7 +14,7 @@ use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find_and_modify::FindAndModify;
 use crate::command::header::CommandHeader;
-use crate::command::update::Update;
+use crate::command::update::{SORT, Update};
 use crate::pattern::bucket::item_lookup::{ItemSelector, command};
 use crate::pattern::bucket::update_by_id::UpdateRequest;
 use crate::pattern::bucket::upsert::check_filter;
@@ -31,10 +31,13 @@ pub(super) async fn explained(
     let mut body = with_replaced(write, &[("$db", None)]);
     put(&mut body, "$db", run.context.head.database);
     let head = CommandHeader::of_body(&body)?;
-    let task;
+    let mut task;
     let (query, hint) = match name {
         "update" => {
             let update = Update::parse(&head)?;
+            if update.has_sort() {
+                run.context.link.check_field(SORT).await?;
+            }
             let [statement] = &*update.statements else {
                 return Err(several());
             };
@@ -46,6 +49,7 @@ pub(super) async fn explained(
                 update.let_variables,
                 statement.constants,
             );
+            task.sort = statement.order();
             let wanted = ItemSelector {
                 limit: (!statement.multi).then_some(1),
                 ..task.wanted()

@@ -19,7 +19,7 @@ use super::item_update::{ItemUpdate, Memory, end_transaction, of_item};
 use super::retry_on_swap::{self, is_swap_error, is_swap_write_error, may_go_on, wait};
 use super::{indexes, item_lookup, upsert};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
-use crate::command::update::{Update, UpdateStatement};
+use crate::command::update::{SORT, Update, UpdateStatement};
 use crate::pattern::bucket::update_by_id::UpdateRequest;
 use crate::pattern::bucket::upsert::check_filter;
 use crate::session::error::RunError;
@@ -33,6 +33,9 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
 
 async fn execute(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let command = Update::parse(run.context.head)?;
+    if command.has_sort() {
+        run.context.link.check_field(SORT).await?;
+    }
     let changes = by_id::translate(run, &command);
     if changes.is_none() {
         for statement in &command.statements {
@@ -65,7 +68,8 @@ async fn are_right(run: &mut BucketCommand<'_>, statements: &[UpdateStatement<'_
 /// The error of a statement that is invalid whether or not an item matches. The form of the hint is
 /// checked elsewhere.
 async fn mistake(run: &mut BucketCommand<'_>, statement: &UpdateStatement<'_>) -> Result<Option<WriteError>, RunError> {
-    if let Some(error) = check_filter(statement.filter).err().filter(|_| statement.upsert) {
+    let of_filter = check_filter(statement.filter).err().filter(|_| statement.upsert);
+    if let Some(error) = statement.sort_of_many().or(of_filter) {
         return Ok(Some(error));
     }
     match indexes::check_hint(run, statement.hint).await {
@@ -173,6 +177,7 @@ async fn of_statement(
         command.let_variables,
         statement.constants,
     );
+    task.sort = statement.order();
     task.statement_id = run
         .context
         .head

@@ -54,6 +54,7 @@ fn leaves_array(shape: &OutlierShape, update: &Update<'_>) -> bool {
     update.statements.iter().all(|statement| {
         UpdateEffect::of_statement(shape, statement) == UpdateEffect::LeavesArray
             && !depends_on_array(shape, statement.filter)
+            && !statement.order().is_some_and(|sort| depends_on_array(shape, sort))
     })
 }
 

@@ -7,7 +7,7 @@
 
 mod eval_and_replace;
 
-use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::OutlierCommand;
 use super::id_cursor::IdCursor;
@@ -17,7 +17,7 @@ use super::statements::{self, Results};
 use super::write::{DocumentSelector, has_expression, matching_nothing};
 use crate::command::document::{first_field, get, put, single};
 use crate::command::error::ErrorCode;
-use crate::command::update::{Update, UpdateStatement, is_replacement};
+use crate::command::update::{SORT, Update, UpdateStatement, is_replacement};
 use crate::command::write_reply::WriteReply;
 use crate::pattern::outlier::classify::{Growth, UpdateEffect, may_insert_long};
 use crate::pattern::outlier::statement::typical_with_room;
@@ -52,6 +52,9 @@ impl At {
 
 pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let command = Update::parse(run.context.head)?;
+    if command.has_sort() {
+        run.context.link.check_field(SORT).await?;
+    }
     run.context.is_retryable()?;
     let changes: Vec<UpdateEffect> = command
         .statements
@@ -85,10 +88,17 @@ impl<'a> OutlierUpdate<'_, 'a> {
     /// Executes the statement, and adds the result of each document.
     pub(super) async fn run(&self, run: &mut OutlierCommand<'_>, results: &mut Results<'_>) -> Result<(), RunError> {
         let of = self.of;
+        if let Some(error) = of.sort_of_many() {
+            let result = self.on_none(run).await?;
+            let error = result.error.clone().or(Some(error));
+            results.add(&OutlierWriteResult { error, ..result });
+            return Ok(());
+        }
         // mongod refuses these, whether or not a document matches.
         let is_refused = (of.upsert && has_expression(of.filter))
             || (of.multi && (run.context.head.is_retryable_write() || is_replacement(of.change)));
-        let is_plain = is_refused || (self.change == UpdateEffect::LeavesArray && !run.depends(Some(of.filter)));
+        let depends = run.depends(Some(of.filter)) || run.depends(of.order());
+        let is_plain = is_refused || (self.change == UpdateEffect::LeavesArray && !depends);
         let result = if is_plain {
             verbatim(run, self).await?
         } else if of.multi {
@@ -117,7 +127,7 @@ impl<'a> OutlierUpdate<'_, 'a> {
     fn selector(&self) -> DocumentSelector<'a> {
         DocumentSelector {
             filter: Some(self.of.filter),
-            sort: None,
+            sort: self.of.order(),
             collation: self.of.collation,
             hint: self.of.hint,
             variables: self.variables,
@@ -170,7 +180,10 @@ async fn verbatim(
     statement: &OutlierUpdate<'_, '_>,
 ) -> Result<OutlierWriteResult, RunError> {
     let of = statement.of;
-    let element = statement.element(of.filter, of.change, of.multi, of.upsert);
+    let mut element = statement.element(of.filter, of.change, of.multi, of.upsert);
+    if let Some(sort) = of.order() {
+        element.append(cstr!("sort"), sort);
+    }
     run.write(
         run.namespace.collection,
         "update",

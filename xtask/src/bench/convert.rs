@@ -42,6 +42,9 @@ pub(crate) struct Options {
     /// Gives this `--max-share` to `convert`, in percent; otherwise its default applies
     #[arg(long)]
     max_share: Option<u32>,
+    /// The size of mongod's cache in GB
+    #[arg(long, default_value_t = 2.0)]
+    cache: f32,
     /// Measures this binary of mongoshape; otherwise the release build is made and measured
     #[arg(long)]
     binary: Option<PathBuf>,
@@ -97,7 +100,7 @@ impl Direction {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let binary = super::binary(options.binary.as_deref())?;
     let mut settings = mongod::Options::default();
-    settings.cache_gb = 2.0;
+    settings.cache_gb = options.cache;
     let mongod = settings.replica_set(1)?;
     let directions = Direction::all();
     let proxy = || {

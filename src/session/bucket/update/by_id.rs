@@ -41,8 +41,8 @@ fn change(run: &BucketCommand<'_>, statement: &UpdateStatement<'_>) -> Option<It
     if run.is_strict() {
         return None;
     }
-    // mongod refuses a replacement of many.
-    if statement.multi && statement.is_replacement() {
+    // mongod refuses a replacement of many. Several items may have an `_id`, in different keys.
+    if (statement.multi && statement.is_replacement()) || statement.order().is_some() {
         return None;
     }
     let mut mint = SystemIdSource::new(&run.context.shared.timestamps);

@@ -66,6 +66,7 @@ pub(super) fn update() -> Of {
         .sent("updates.upsert", of(doc! { "q": { "_id": 300 }, "u": { "$set": { "k": 1, "at": DateTime::from_millis(300_000), "q": 300 } }, "upsert": true }))
         .sent("updates.collation", and(doc! { "collation": { "locale": "de" } }))
         .sent("updates.arrayFilters", of(doc! { "q": { "_id": 3 }, "u": { "$set": { "a.$[x]": 9 } }, "arrayFilters": [{ "x": 3 }] }))
+        .wrong_on_some("updates.sort", and(doc! { "sort": { "q": -1 } }))
         .sent("updates.hint", and(doc! { "hint": "_id_" }))
         .loosely("updates.hint", and(doc! { "hint": "none" }))
         .sent("updates.c", of(doc! { "q": { "_id": 4 }, "u": [{ "$set": { "n": "$$z" } }], "c": { "z": 3 } }))

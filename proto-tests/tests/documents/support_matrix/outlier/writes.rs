@@ -116,6 +116,8 @@ pub(super) fn update() -> Of {
         .sent("updates.collation", cased(doc! { "$set": { "tags.$[t]": 1 } }))
         .sent("updates.collation", of(doc! { "q": { "_id": 3, "tags": "W9" }, "u": { "$set": { "tags.$": 1 } }, "collation": { "locale": "en", "strength": 2 } }))
         .sent("updates.arrayFilters", of(doc! { "q": { "_id": 2 }, "u": { "$set": { "tags.$[t]": -1 } }, "arrayFilters": [{ "t": { "$gt": 17 } }] }))
+        .wrong_on_some("updates.sort", of(with(pull(), doc! { "sort": { "n": -1 } })))
+        .wrong_on_some("updates.sort", of(with(push(), doc! { "sort": { "n": -1 } })))
         .sent_all("updates.hint", both(doc! { "hint": "_id_" }))
         .sent("updates.hint", of(doc! { "q": { "tags": 19, "n": 2 }, "u": { "$push": { "tags": 7 } }, "hint": "n_1" }))
         .wrong_loosely("updates.hint", of(with(pull(), doc! { "hint": "none" })))
