@@ -24,8 +24,8 @@ pub(crate) async fn finding(target: &ShapedCollection, shapes: &Shapes) -> Optio
         return None;
     }
     let names = database.list_collection_names().await.ok()?;
-    // A packing run renamed it.
-    if names.contains(&pack::plain_name(collection)) {
+    // A packing run renamed it, or a client has created it meanwhile.
+    if names.iter().any(|name| name == collection) || names.contains(&pack::plain_name(collection)) {
         return None;
     }
     let near = suggest::near_misses(collection, candidates(database, &names, collection, shapes));
@@ -51,6 +51,10 @@ pub(crate) async fn extras(target: &ShapedCollection, shape: &OutlierShape, shap
         return None;
     }
     let names = database.list_collection_names().await.ok()?;
+    // A proxy has created it meanwhile.
+    if names.iter().any(|name| name == extras) {
+        return None;
+    }
     let names = candidates(database, &names, extras, shapes);
     let near = suggest::near_misses_within(MOST_IN_EXTRAS, extras, names);
     let near = near.first()?;

@@ -32,23 +32,14 @@ impl DottedNames {
     /// Both ways were tried with the versions at their limits. It is not published which version changed it.
     #[must_use]
     pub fn of(version: ServerVersion) -> Self {
-        match version {
-            ServerVersion {
-                major: 6,
-                minor: 0,
-                patch,
-            } if patch <= 5 => Self::Named,
-            ServerVersion {
-                major: 6,
-                minor: 0,
-                patch,
-            } if patch >= 27 => Self::Ignored,
-            ServerVersion {
-                major: 7,
-                minor: 0,
-                patch,
-            } if patch >= 28 => Self::Ignored,
-            _ => Self::Rejected,
+        let new = ServerVersion::new;
+        let ignoring = [new(6, 0, 27)..new(6, 1, 0), new(7, 0, 28)..new(7, 1, 0)];
+        if (new(6, 0, 0)..new(6, 0, 6)).contains(&version) {
+            Self::Named
+        } else if ignoring.iter().any(|versions| versions.contains(&version)) {
+            Self::Ignored
+        } else {
+            Self::Rejected
         }
     }
 }
