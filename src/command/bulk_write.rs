@@ -147,7 +147,7 @@ impl<'a> BulkWrite<'a> {
     pub fn message(&self, head: &CommandHeader<'_>, part: &Part<'_>, is_first: bool) -> Result<Frame, WireError> {
         let command = part.kind.command();
         let NamespaceInfo { namespace, uuid } = part.into;
-        let mut body = single(command.name, namespace.collection);
+        let mut body = single(command.name(), namespace.collection);
         body.append(cstr!("ordered"), self.is_ordered);
         if let Some(bypasses) = self.bypasses_validation {
             body.append(cstr!("bypassDocumentValidation"), bypasses);
@@ -168,9 +168,10 @@ impl<'a> BulkWrite<'a> {
         inherited.append_to_write(&mut body);
         let operations = self.operations.get(part.operations.clone()).unwrap_or_default();
         let statements: Vec<RawDocumentBuf> = operations.iter().map(BulkOperation::statement).collect();
+        let field = command.statements_field().unwrap_or_default();
         let message = OpMsgBuilder::new(0, 0).body(&body);
         message
-            .sequence(command.statements, statements.iter().map(|statement| &**statement))
+            .sequence(field, statements.iter().map(|statement| &**statement))
             .build()
     }
 }

@@ -8,7 +8,7 @@ use super::error::{CommandError, ErrorCode};
 use super::server_version::{FieldSince, ServerVersion};
 
 /// The index hint.
-pub const HINT: FieldSince = FieldSince {
+const HINT: FieldSince = FieldSince {
     command: "distinct",
     field: "hint",
     version: ServerVersion::new(7, 1, 0),
@@ -32,6 +32,12 @@ impl<'a> Distinct<'a> {
     #[must_use]
     pub fn is_of_all(&self) -> bool {
         self.query.is_none() && self.collation.is_none()
+    }
+
+    /// A field that servers of earlier versions do not know.
+    #[must_use]
+    pub fn newer_field(&self) -> Option<FieldSince> {
+        self.hint.map(|_| HINT)
     }
 
     /// Parses the body of a `distinct`.

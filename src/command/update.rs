@@ -49,8 +49,8 @@ pub struct UpdateStatement<'a> {
     pub sort: Option<&'a RawDocument>,
 }
 
-/// The order of documents, of which a statement changes the first one.
-pub const SORT: FieldSince = FieldSince {
+/// The order of the matching documents. The statement changes the first one.
+const SORT: FieldSince = FieldSince {
     command: "update.updates",
     field: "sort",
     version: ServerVersion::new(8, 0, 0),
@@ -140,10 +140,11 @@ impl<'a> Update<'a> {
         })
     }
 
-    /// Whether a statement has a `sort`.
+    /// A field of a statement that servers of earlier versions do not know.
     #[must_use]
-    pub fn has_sort(&self) -> bool {
-        self.statements.iter().any(|statement| statement.sort.is_some())
+    pub fn newer_field(&self) -> Option<FieldSince> {
+        let has_sort = self.statements.iter().any(|statement| statement.sort.is_some());
+        has_sort.then_some(SORT)
     }
 }
 

@@ -321,11 +321,11 @@ impl UpstreamConnection {
 
     /// Checks that the server knows a field of the client's command. In a dry run, the server checks it itself.
     /// Not cancel safe.
-    pub(super) async fn check_field(&mut self, field: FieldSince) -> Result<(), RunError> {
-        if self.is_dry_run {
-            return Ok(());
+    pub(super) async fn check_field(&mut self, field: Option<FieldSince>) -> Result<(), RunError> {
+        match field.filter(|_| !self.is_dry_run) {
+            Some(field) => Ok(field.check(self.server_version().await?)?),
+            None => Ok(()),
         }
-        Ok(field.check(self.server_version().await?)?)
     }
 
     /// Drops the cached users, because they may change.

@@ -49,16 +49,8 @@ struct SuiteResult {
 /// # Errors
 /// If a test fails, or a version cannot be fetched.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let versions = if options.versions.is_empty() {
-        mongod::fetchable_versions().map(str::to_owned).to_vec()
-    } else {
-        options.versions.clone()
-    };
-    let suites = if options.suites.is_empty() {
-        SUITES.map(str::to_owned).to_vec()
-    } else {
-        options.suites.clone()
-    };
+    let versions = or_all(&options.versions, &mongod::fetchable_versions());
+    let suites = or_all(&options.suites, &SUITES);
     let folder = paths::target().join("matrix");
     fs::create_dir_all(&folder)?;
     println!("| mongod | suite | passed | failed | seconds |");
@@ -85,6 +77,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     ensure!(failures.is_empty(), "{reasons}\ntests fail:\n{}", failures.join("\n"));
     Ok(())
+}
+
+/// The selected names, or all if none is selected.
+fn or_all(selected: &[String], all: &[&str]) -> Vec<String> {
+    if selected.is_empty() {
+        all.iter().map(|name| (*name).to_owned()).collect()
+    } else {
+        selected.to_vec()
+    }
 }
 
 /// Runs a suite. Its output goes to a file.

@@ -77,7 +77,7 @@ fn values_are_those_of_a_plain_collection() -> Result<()> {
     Ok(())
 }
 
-/// The stand-in reports a version of which the behaviour is not known.
+/// The stand-in reports version 8.0. Whether the path names the field there is not known.
 #[test]
 fn such_a_field_is_refused_if_the_behaviour_of_the_server_is_unknown() -> Result<()> {
     let server = NewerServer::before(mongod::shared().address())?;

@@ -6,6 +6,7 @@ use super::NamespaceInfo;
 use crate::command::arguments::CommandField;
 use crate::command::document::{as_flag, first_field, get, put, type_name};
 use crate::command::error::{CommandError, ErrorCode};
+use crate::command::registry::Command;
 use crate::command::update::checked_change;
 use crate::command::write_batch::missing;
 
@@ -57,14 +58,13 @@ impl OperationField {
 }
 
 impl OperationKind {
-    /// The command that executes such operations, and its field for the statements.
-    pub(super) fn command(self) -> BulkCommand {
-        let (name, statements) = match self {
-            Self::Insert => ("insert", "documents"),
-            Self::Update => ("update", "updates"),
-            Self::Delete => ("delete", "deletes"),
-        };
-        BulkCommand { name, statements }
+    /// The command that executes such operations.
+    pub(super) fn command(self) -> Command {
+        match self {
+            Self::Insert => Command::Insert,
+            Self::Update => Command::Update,
+            Self::Delete => Command::Delete,
+        }
     }
 
     /// The fields that an operation must have.
@@ -84,13 +84,6 @@ impl OperationKind {
             Self::Delete => is_named(OF_DELETE) || field == "multi",
         }
     }
-}
-
-/// A command that executes operations.
-pub(super) struct BulkCommand {
-    pub(super) name: &'static str,
-    /// The field with the statements.
-    pub(super) statements: &'static str,
 }
 
 impl<'a> BulkOperation<'a> {
@@ -115,7 +108,7 @@ impl<'a> BulkOperation<'a> {
         for field in CommandField::within("bulkWrite.ops", fields) {
             let (name, field) = field?;
             match name {
-                name if name == kind.command().name => position = field.size()?,
+                name if name == kind.command().name() => position = field.size()?,
                 name if !kind.has(name) => return Err(field.unknown()),
                 "filter" | "document" => {
                     let is = type_name(field.value());

@@ -10,7 +10,7 @@ use super::explanation::Explained;
 use super::find::validate_code;
 use super::page_pruning::{self, FilterAndCollation};
 use super::upstream_query::{get_more, kill};
-use crate::command::distinct::{Distinct, HINT, too_big};
+use crate::command::distinct::{Distinct, too_big};
 use crate::command::document::{get, single};
 use crate::command::reply::{CursorReply, copy_cluster_time};
 use crate::pattern::bucket::distinct;
@@ -70,9 +70,7 @@ async fn stages(run: &mut BucketCommand<'_>, wanted: &Distinct<'_>) -> Result<Ve
     if let Some(operator) = wanted.query.and_then(unwound::unsupported_operator) {
         return Err(run.unsupported(&format!("{operator} in a filter")).into());
     }
-    if wanted.hint.is_some() {
-        run.context.link.check_field(HINT).await?;
-    }
+    run.context.link.check_field(wanted.newer_field()).await?;
     let dotted = dotted_names(run.context.link, wanted).await?;
     let stages = distinct::stages(run.shape, wanted.key, wanted.query, wanted.collation, dotted)
         .map_err(|what| run.unsupported(what))?;

@@ -14,7 +14,7 @@ use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find_and_modify::FindAndModify;
 use crate::command::header::CommandHeader;
-use crate::command::update::{SORT, Update};
+use crate::command::update::Update;
 use crate::pattern::bucket::item_lookup::{ItemSelector, command};
 use crate::pattern::bucket::update_by_id::UpdateRequest;
 use crate::pattern::bucket::upsert::check_filter;
@@ -35,9 +35,7 @@ pub(super) async fn explained(
     let (query, hint) = match name {
         "update" => {
             let update = Update::parse(&head)?;
-            if update.has_sort() {
-                run.context.link.check_field(SORT).await?;
-            }
+            run.context.link.check_field(update.newer_field()).await?;
             let [statement] = &*update.statements else {
                 return Err(several());
             };

@@ -19,7 +19,7 @@ use super::item_update::{ItemUpdate, Memory, end_transaction, of_item};
 use super::retry_on_swap::{self, is_swap_error, is_swap_write_error, may_go_on, wait};
 use super::{indexes, item_lookup, upsert};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
-use crate::command::update::{SORT, Update, UpdateStatement};
+use crate::command::update::{Update, UpdateStatement};
 use crate::pattern::bucket::update_by_id::UpdateRequest;
 use crate::pattern::bucket::upsert::check_filter;
 use crate::session::error::RunError;
@@ -33,9 +33,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
 
 async fn execute(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let command = Update::parse(run.context.head)?;
-    if command.has_sort() {
-        run.context.link.check_field(SORT).await?;
-    }
+    run.context.link.check_field(command.newer_field()).await?;
     let changes = by_id::translate(run, &command);
     if changes.is_none() {
         for statement in &command.statements {

@@ -8,7 +8,7 @@ use super::merged_read::put_together;
 use crate::command::aggregate::Aggregate;
 use crate::command::arguments::with_replaced;
 use crate::command::count::{Count, all_of};
-use crate::command::distinct::{Distinct, HINT, too_big};
+use crate::command::distinct::{Distinct, too_big};
 use crate::command::document::{array_of, as_flag, first_field, get, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::Find;
@@ -102,9 +102,7 @@ pub(super) async fn distinct(run: &mut OutlierCommand<'_>) -> Result<RawDocument
     if !of_array && !wanted.query.is_some_and(|query| must_merge(run, query)) {
         return run.as_it_is().await;
     }
-    if wanted.hint.is_some() {
-        run.context.link.check_field(HINT).await?;
-    }
+    run.context.link.check_field(wanted.newer_field()).await?;
     let dotted = dotted_names(run.context.link, &wanted).await?;
     let stages = pipeline::of_distinct(run.shape, wanted.key, wanted.query, wanted.collation, dotted)
         .map_err(|what| run.unsupported(&what))?;

@@ -17,7 +17,7 @@ use super::statements::{self, Results};
 use super::write::{DocumentSelector, has_expression, matching_nothing};
 use crate::command::document::{first_field, get, put, single};
 use crate::command::error::ErrorCode;
-use crate::command::update::{SORT, Update, UpdateStatement, is_replacement};
+use crate::command::update::{Update, UpdateStatement, is_replacement};
 use crate::command::write_reply::WriteReply;
 use crate::pattern::outlier::classify::{Growth, UpdateEffect, may_insert_long};
 use crate::pattern::outlier::statement::typical_with_room;
@@ -52,9 +52,7 @@ impl At {
 
 pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let command = Update::parse(run.context.head)?;
-    if command.has_sort() {
-        run.context.link.check_field(SORT).await?;
-    }
+    run.context.link.check_field(command.newer_field()).await?;
     run.context.is_retryable()?;
     let changes: Vec<UpdateEffect> = command
         .statements
