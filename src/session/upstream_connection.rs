@@ -319,7 +319,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// Checks that the server knows a field of the client's command. In a dry run, the server checks it itself.
+    /// Checks that the server knows a field of the client's command. In a dry run, the server does it.
     /// Not cancel safe.
     pub(super) async fn check_field(&mut self, field: Option<FieldSince>) -> Result<(), RunError> {
         match field.filter(|_| !self.is_dry_run) {
