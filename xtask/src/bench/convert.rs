@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use bson::{DateTime, Document, doc};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use proto_tests::raw::Connection;
 use proto_tests::{Mongod, Proxy, ProxyOptions, Shape, mongod};
 
@@ -30,6 +30,8 @@ const KEYS: usize = 1_000;
 const BEFORE: Duration = Duration::from_secs(10);
 /// The longest time of a read of all documents.
 const MAX_READ: Duration = Duration::from_mins(10);
+/// The `--max-share` without pauses.
+const MAX_SHARE: u32 = 100;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -45,13 +47,39 @@ pub(crate) struct Options {
     /// The size of mongod's cache in GB
     #[arg(long, default_value_t = 2.0)]
     cache: f32,
+    /// Measures only this conversion. Those before it are done without clients and without pauses
+    #[arg(long)]
+    only: Option<Conversion>,
     /// Measures this binary of mongoshape; otherwise the release build is made and measured
     #[arg(long)]
     binary: Option<PathBuf>,
 }
 
+impl Options {
+    /// The conversions before the measured ones, and those.
+    fn split<'d>(&self, directions: &'d [Direction]) -> (&'d [Direction], &'d [Direction]) {
+        let Some(only) = self.only else {
+            return (&[], directions);
+        };
+        let (earlier, rest) = directions.split_at(directions.partition_point(|one| one.conversion < only));
+        (earlier, &rest[..1])
+    }
+}
+
+/// The conversions, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+enum Conversion {
+    /// Plain documents to pages
+    Pages,
+    /// Pages to another shape
+    Reshape,
+    /// Pages to plain documents
+    Plain,
+}
+
 /// A conversion.
 struct Direction {
+    conversion: Conversion,
     name: &'static str,
     /// The shape in the configuration of `convert`.
     shape: Shape,
@@ -67,11 +95,13 @@ impl Direction {
         };
         [
             Self {
+                conversion: Conversion::Pages,
                 name: "plain documents to pages",
                 shape: by_key(),
                 options: &[],
             },
             Self {
+                conversion: Conversion::Reshape,
                 name: "pages to another shape",
                 shape: Shape {
                     max_items: 50,
@@ -80,6 +110,7 @@ impl Direction {
                 options: &[],
             },
             Self {
+                conversion: Conversion::Plain,
                 name: "pages to plain documents",
                 shape: by_key(),
                 options: &["--to", "plain"],
@@ -109,7 +140,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let proxies = [proxy()?, proxy()?];
     let mut direct = Connection::open(mongod.address())?;
-    direct.stream().set_read_timeout(Some(MAX_READ))?;
     fill(&mut direct, options.documents)?;
     println!(
         "{} documents, {} clients, a replica set of one",
@@ -119,16 +149,20 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "| conversion | seconds | writes/s before | while copying | ratio | until the end | ratio | longest write before | longest write |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
+    let (earlier, measured) = options.split(&directions);
+    for direction in earlier {
+        convert(&mongod, &binary, direction, Some(MAX_SHARE), None)?;
+    }
     let addresses = proxies.each_ref().map(Proxy::address);
     let clients = Clients::start(&addresses, Target::Proxies, 0..options.clients);
-    let mut bypassing = Some(Clients::start(
-        &[mongod.address()],
-        Target::Mongod,
-        options.clients..options.clients + 1,
-    ));
+    // mongod refuses direct writes to pages.
+    let mut bypassing = earlier.is_empty().then(|| {
+        let number = options.clients;
+        Clients::start(&[mongod.address()], Target::Mongod, number..number + 1)
+    });
     let mut of_bypassing = clients::Documents::new();
     let mut reports = String::new();
-    for direction in &directions {
+    for direction in measured {
         let before = clients.begin();
         thread::sleep(BEFORE);
         let before = clients.since(&before)?;
@@ -144,7 +178,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 }
                 Ok(copying)
             });
-            let converted = convert(&mongod, &binary, direction, options.max_share, &clients);
+            let converted = convert(&mongod, &binary, direction, options.max_share, Some(&clients));
             ended.store(true, Ordering::Relaxed);
             let copying = copying.join().map_err(|_| anyhow!("a thread panicked"))?;
             reports += &converted?;
@@ -159,7 +193,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let mut expected = clients.stop()?;
     expected.extend(of_bypassing);
-    check(&mut direct, options.documents, &expected)?;
+    let mut reader = match options.only {
+        None | Some(Conversion::Plain) => direct,
+        Some(Conversion::Pages | Conversion::Reshape) => Connection::open(proxies[0].address())?,
+    };
+    reader.stream().set_read_timeout(Some(MAX_READ))?;
+    check(&mut reader, options.documents, &expected)?;
     println!(
         "\n{} documents of the clients are as written\n\n{reports}",
         expected.len()
@@ -236,7 +275,7 @@ fn convert(
     binary: &Path,
     direction: &Direction,
     max_share: Option<u32>,
-    clients: &Clients,
+    clients: Option<&Clients>,
 ) -> Result<String> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("mongoshape.toml");
@@ -262,7 +301,7 @@ fn convert(
         if let Some(status) = running.try_wait()? {
             break status;
         }
-        if let Err(error) = clients.check() {
+        if let Some(Err(error)) = clients.map(Clients::check) {
             running.kill()?;
             running.wait()?;
             return Err(error);
