@@ -13,21 +13,27 @@ use super::time_limit;
 
 /// The most statements of one command: `maxWriteBatchSize` of `hello`.
 pub const MAX_WRITE_BATCH_SIZE: usize = 100_000;
-/// The most bytes of statements in one internal command. Leaves room for the rest of a message of
-/// 48,000,000 bytes.
-const MAX_COMMAND_BYTES: usize = 40_000_000;
+/// The most bytes of statements in one internal command that has them in a document sequence. Leaves room for
+/// the rest of a message of 48,000,000 bytes.
+const MAX_SEQUENCE_BYTES: usize = 40_000_000;
 
-/// The ranges of statements, or of documents to insert, that fit one command each. `sizes` are
-/// their sizes in bytes.
+/// The ranges of statements, or of documents to insert, that fit one command each, in a document sequence.
+/// `sizes` are their sizes in bytes.
 #[must_use]
 pub fn command_ranges(sizes: impl IntoIterator<Item = usize>) -> Vec<Range<usize>> {
+    command_ranges_within(sizes, MAX_SEQUENCE_BYTES)
+}
+
+/// Like [`command_ranges`], with at most `most_bytes` of statements in a range, or one statement.
+#[must_use]
+pub fn command_ranges_within(sizes: impl IntoIterator<Item = usize>, most_bytes: usize) -> Vec<Range<usize>> {
     let mut ranges: Vec<Range<usize>> = Vec::new();
     let mut bytes = 0_usize;
     for (position, size) in sizes.into_iter().enumerate() {
         bytes = bytes.saturating_add(size);
         let end = position.saturating_add(1);
         match ranges.last_mut() {
-            Some(last) if bytes <= MAX_COMMAND_BYTES && last.len() < MAX_WRITE_BATCH_SIZE => last.end = end,
+            Some(last) if bytes <= most_bytes && last.len() < MAX_WRITE_BATCH_SIZE => last.end = end,
             _ => {
                 ranges.push(position..end);
                 bytes = size;
@@ -124,4 +130,21 @@ impl<'a> WriteBatch<'a> {
 pub fn missing(field: &str) -> CommandError {
     let message = format!("BSON field '{field}' is missing but a required field");
     CommandError::new(ErrorCode::MissingField, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_has_neither_too_many_bytes_nor_too_many_statements() {
+        let check = |sizes: &[usize], expected: &[Range<usize>]| {
+            assert_eq!(command_ranges_within(sizes.iter().copied(), 10), expected);
+        };
+        check(&[], &[]);
+        check(&[4, 6, 1], &[0..2, 2..3]);
+        check(&[11, 11], &[0..1, 1..2]);
+        let most = MAX_WRITE_BATCH_SIZE;
+        check(&vec![0; most + 1], &[0..most, most..most + 1]);
+    }
 }

@@ -1,9 +1,10 @@
 //! `$merge` into a bucket collection, from any source.
 //!
 //! The pipeline without its last stage is executed as a client's `aggregate` would be. Its documents are
-//! collected to batches of 16 MB, as in mongod, and each batch is written by the code that executes `insert`
-//! and `update`. So an error of the pipeline before the first 16 MB changes nothing, and an error of a write
-//! leaves the other documents of its batch written (`docs/decisions/0039-merge-is-executed-by-the-proxy.md`).
+//! collected to batches of 16 MB or 100,000 documents, as in mongod. Each batch is written by the code that
+//! executes `insert` and `update`. So an error of the pipeline before the first batch changes nothing, and an
+//! error of a write leaves the other documents of its batch written
+//! (`docs/decisions/0039-merge-is-executed-by-the-proxy.md`).
 
 mod source;
 mod write;

@@ -1,12 +1,14 @@
 //! `$merge` into a bucket collection, case by case. Random ones are in `differential.rs`.
 
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use bson::{Document, bson, doc};
 use proto_tests::sessions::Transaction;
 use proto_tests::shaped::{COLLECTION, Shaped, bucket};
-use proto_tests::{Proxy, ProxyOptions, database_name, mongod};
+use proto_tests::sides::{self, Sides};
+use proto_tests::{Proxy, ProxyOptions, Shape, database_name, mongod};
 
 /// A source of another database that needs several batches.
 const SOURCE: &str = "source";
@@ -152,5 +154,37 @@ fn not_in_a_transaction() -> Result<()> {
     ensure!(reply.get_i32("code").ok() == Some(263), "{reply}");
     let reply = transaction.end(&mut connection, "commitTransaction")?;
     ensure!(reply.get_i32("code").ok() == Some(251), "{reply}");
+    Ok(())
+}
+
+/// One command has at most 100,000 statements.
+#[test]
+fn more_small_documents_than_one_command_may_have() -> Result<()> {
+    const MANY: i32 = 100_001;
+    let shape = Shape {
+        max_items: 1000,
+        ..Shape::new(&["k"])
+    };
+    let mut sides = Sides::on_a_standalone(shape)?;
+    let patience = Some(Duration::from_secs(60));
+    for connection in [&sides.plain, &sides.shaped] {
+        connection.stream().set_read_timeout(patience)?;
+    }
+    sides.alike(&doc! { "insert": SOURCE, "documents": [{ "_id": 1 }] })?;
+    let pipeline = bson!([
+        { "$project": { "n": { "$range": [0, MANY] } } },
+        { "$unwind": "$n" },
+        { "$project": { "_id": "$n", "k": { "$mod": ["$n", 7] } } },
+        { "$merge": { "into": sides::COLLECTION, "whenMatched": "fail" } },
+    ]);
+    let merged = sides.alike(&doc! { "aggregate": SOURCE, "pipeline": pipeline, "cursor": {} })?;
+    ensure!(merged.get_f64("ok")? > 0.0, "{merged}");
+    let count = sides.alike(&doc! { "count": sides::COLLECTION })?;
+    ensure!(count.get_i32("n")? == MANY, "{count}");
+    let sums = bson!([
+        { "$group": { "_id": "$k", "n": { "$sum": 1 }, "ids": { "$sum": "$_id" } } },
+        { "$sort": { "_id": 1 } },
+    ]);
+    sides.pages_read(&doc! { "aggregate": sides::COLLECTION, "pipeline": sums, "cursor": {} })?;
     Ok(())
 }

@@ -11,6 +11,7 @@ use crate::command::error::{CommandError, ErrorCode};
 use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
 use crate::command::reply::CursorReply;
+use crate::command::write_batch::MAX_WRITE_BATCH_SIZE;
 use crate::pattern::bucket::merge::MergedDocument;
 use crate::pattern::shapes::Shape;
 use crate::session::bucket::BucketCommand;
@@ -80,7 +81,8 @@ impl Source {
                     let mut ids = SystemIdSource::new(&run.context.shared.timestamps);
                     let document = MergedDocument::of(&writer.merge, result, &mut ids)?;
                     bytes = bytes.saturating_add(document.size());
-                    if bytes > BATCH_BYTES && !batch.is_empty() {
+                    let is_full = bytes > BATCH_BYTES || batch.len() >= MAX_WRITE_BATCH_SIZE;
+                    if is_full && !batch.is_empty() {
                         return Ok(batch);
                     }
                     batch.push(document);

@@ -10,6 +10,7 @@ use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::command::header::CommandHeader;
 use crate::command::merge::{MergeStage, WhenMatched, WhenNotMatched};
+use crate::command::write_batch::command_ranges_within;
 use crate::pattern::bucket::merge::{
     MergeStrategy, MergedDocument, StatementOptions, Upsert, failed, is_match, no_match,
 };
@@ -17,7 +18,7 @@ use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::BucketCommand;
 use crate::session::error::RunError;
 
-/// The most bytes of statements in one internal command with several statements.
+/// The most bytes of statements in one internal command with several statements, which are in its body.
 const MAX_COMMAND_BYTES: usize = 8 << 20;
 /// Executions of a statement that fails because the collection is swapped.
 const MAX_SWAPS: u32 = 10;
@@ -313,19 +314,8 @@ fn statements(
 }
 
 /// Consecutive statements that fit into one internal command.
-fn chunks<'s, 'd>(statements: &'s [&'d Statement]) -> Vec<&'s [&'d Statement]> {
-    let mut chunks = Vec::new();
-    let (mut begin, mut bytes) = (0, 0_usize);
-    for (index, statement) in statements.iter().enumerate() {
-        let size = statement.document.as_bytes().len();
-        bytes = bytes.saturating_add(size);
-        if bytes > MAX_COMMAND_BYTES && index > begin {
-            chunks.push(&statements[begin..index]);
-            (begin, bytes) = (index, size);
-        }
-    }
-    if begin < statements.len() {
-        chunks.push(&statements[begin..]);
-    }
-    chunks
+fn chunks<'s, 'd>(statements: &'s [&'d Statement]) -> impl Iterator<Item = &'s [&'d Statement]> {
+    let sizes = statements.iter().map(|statement| statement.document.as_bytes().len());
+    let ranges = command_ranges_within(sizes, MAX_COMMAND_BYTES);
+    ranges.into_iter().filter_map(move |range| statements.get(range))
 }
