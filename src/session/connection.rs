@@ -281,9 +281,6 @@ impl Session<'_> {
         let frame = message.opened;
         match route {
             Route::Relay => {
-                if handshake::changes_users(head.command) {
-                    self.link.forget_users();
-                }
                 let edited = self.without_recovery_token(frame, head)?;
                 let request = RelayedRequest {
                     sent: RequestBytes::Whole(edited.as_ref().unwrap_or(message.received)),
@@ -295,8 +292,6 @@ impl Session<'_> {
                 }
             }
             Route::Handshake => {
-                // The handshake may authenticate a user (`speculativeAuthenticate`).
-                self.link.forget_users();
                 let edited = handshake::edit_message(frame, &head.message).map_err(LinkError::from)?;
                 let request = RelayedRequest {
                     sent: RequestBytes::Whole(edited.as_ref().unwrap_or(message.received)),

@@ -33,11 +33,17 @@ const RECOVERY_TOKEN: &str = "recoveryToken";
 /// The first step of authentication, sent along with the handshake.
 const SPECULATIVE: &str = "speculativeAuthenticate";
 
-/// Whether a command may change the authenticated users of a connection.
+/// Whether a command may change the authenticated users of a connection. A handshake may authenticate one
+/// (`speculativeAuthenticate`).
 pub(super) fn changes_users(command: Command) -> bool {
     matches!(
         command,
-        Command::SaslStart | Command::SaslContinue | Command::Authenticate | Command::Logout
+        Command::SaslStart
+            | Command::SaslContinue
+            | Command::Authenticate
+            | Command::Logout
+            | Command::Hello
+            | Command::IsMaster
     )
 }
 

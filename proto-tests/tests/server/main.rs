@@ -5,6 +5,7 @@ mod compression;
 mod failover;
 mod harness;
 mod insert_metrics;
+mod logins;
 mod malformed;
 mod malicious_clients;
 mod metrics;

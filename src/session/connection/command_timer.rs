@@ -1,4 +1,4 @@
-//! Metrics of a command when it ends.
+//! Begins a command, and counts it when it ends.
 
 use std::time::Instant;
 
@@ -7,6 +7,7 @@ use bson::raw::RawDocument;
 use super::{Closed, Session};
 use crate::command::document::get;
 use crate::command::registry::Command;
+use crate::session::handshake::changes_users;
 use crate::session::metrics::{CommandOutcome, Spent};
 use crate::session::stream::StreamError;
 
@@ -39,8 +40,12 @@ pub(super) struct CommandTimer {
 }
 
 impl Session<'_> {
-    /// Starts the timer of a command.
+    /// Begins a command of the client, in whichever kind of message it came. Starts its timer, and forgets
+    /// the users of the connection if the command may change them.
     pub(super) fn begin(&mut self, command: Command, awaited: Awaited) -> CommandTimer {
+        if changes_users(command) {
+            self.link.forget_users();
+        }
         self.link.begin_command();
         let at = Instant::now();
         CommandTimer { command, awaited, at }
