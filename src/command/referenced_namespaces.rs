@@ -79,6 +79,13 @@ pub fn in_stage(database: &str, stage: &RawDocument, visit: &mut dyn FnMut(Names
     }
 }
 
+/// Whether an operation of `applyOps` changes a document. Otherwise it is a command, or has no effect.
+fn is_of_document(operation: &RawDocument) -> bool {
+    let kind = get(operation, "op").and_then(RawBsonRef::as_str);
+    // mongod reads only the first character.
+    kind.is_some_and(|kind| kind.starts_with(['i', 'u', 'd']))
+}
+
 struct Visitor<'v> {
     database: &'v str,
     visit: &'v mut dyn FnMut(Namespace<'_>),
@@ -146,19 +153,29 @@ impl Visitor<'_> {
     fn operations(&mut self, operations: Option<RawBsonRef<'_>>) {
         self.documents(operations, |visitor, operation| {
             visitor.full_name(get(operation, "ns"));
-            // A command among the operations has its collection in its first value.
-            if let Some((name, target)) = get(operation, "o")
-                .and_then(RawBsonRef::as_document)
-                .and_then(first_field)
-                && let (RawBsonRef::String(target), Some(RawBsonRef::String(ns))) = (target, get(operation, "ns"))
-                && let Some(namespace) = Namespace::parse(ns)
-            {
-                (visitor.visit)(Namespace::new(namespace.database, target));
-                if name == "applyOps" {
-                    visitor.nested(|visitor| visitor.operations(get(operation, "o")));
-                }
+            let namespace = get(operation, "ns").and_then(RawBsonRef::as_str).unwrap_or_default();
+            let applied = get(operation, "o").and_then(RawBsonRef::as_document);
+            if let Some(command) = applied.filter(|_| !is_of_document(operation)) {
+                let mut visitor = Visitor {
+                    // mongod executes the command on the database of `ns`.
+                    database: namespace.split_once('.').map_or(namespace, |(database, _)| database),
+                    visit: &mut *visitor.visit,
+                    depth: visitor.depth,
+                };
+                visitor.nested(|visitor| visitor.applied(command));
             }
         });
+    }
+
+    /// Visits the namespaces of a command among operations.
+    fn applied(&mut self, command: &RawDocument) {
+        if let Some((name, target)) = first_field(command) {
+            // `renameCollection` has a whole namespace in its first value.
+            if Command::of(name) != Command::RenameCollection {
+                self.collection(Some(target));
+            }
+            self.command(name, command);
+        }
     }
 
     fn pipeline(&mut self, pipeline: Option<RawBsonRef<'_>>) {
@@ -318,10 +335,28 @@ mod tests {
             &rawdoc! { "applyOps": [{ "op": "i", "ns": "d.a", "o": { "x": 1 } }], "$db": "admin" },
             &["d.a"],
         );
-        check(
-            &rawdoc! { "applyOps": [{ "op": "c", "ns": "d.$cmd", "o": { "drop": "a" } }], "$db": "admin" },
-            &["d.$cmd", "d.a"],
+    }
+
+    #[test]
+    fn finds_the_collections_of_applied_operations() {
+        let check_one = |operation: RawDocumentBuf, expected: &[&str]| {
+            check(&rawdoc! { "applyOps": [operation], "$db": "admin" }, expected);
+        };
+        let command = |command: RawDocumentBuf| rawdoc! { "op": "c", "ns": "d.$cmd", "o": command };
+        check_one(command(rawdoc! { "drop": "a" }), &["d.$cmd", "d.a"]);
+        check_one(
+            command(rawdoc! { "renameCollection": "d.a", "to": "d.b" }),
+            &["d.$cmd", "d.a", "d.b"],
         );
+        let create = rawdoc! { "create": "v", "viewOn": "a", "pipeline": [{ "$unionWith": "b" }] };
+        check_one(command(create), &["d.$cmd", "d.v", "d.a", "d.b"]);
+        let nested = rawdoc! { "applyOps": [command(rawdoc! { "drop": "a" })] };
+        check_one(
+            rawdoc! { "op": "c", "ns": "admin.$cmd", "o": nested },
+            &["admin.$cmd", "d.$cmd", "d.a"],
+        );
+        check_one(rawdoc! { "op": "i", "ns": "d.a", "o": { "drop": "b" } }, &["d.a"]);
+        check_one(rawdoc! { "op": "n", "ns": "", "o": { "msg": 1 } }, &[]);
     }
 
     #[test]

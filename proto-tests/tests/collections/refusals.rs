@@ -99,6 +99,24 @@ fn other_commands_on_the_collection_are_not_supported() -> Result<()> {
     check(&shaped, NOT_SUPPORTED, &commands)
 }
 
+/// A collection may be named in any command among the operations.
+#[test]
+fn applied_operations_on_the_collection_are_refused() -> Result<()> {
+    let shaped = filled()?;
+    let named = |collection: &str| format!("{}.{collection}", shaped.database);
+    let command = |command: Document| doc! { "op": "c", "ns": named("$cmd"), "o": command };
+    let pipeline = [doc! { "$unionWith": COLLECTION }];
+    let operations = [
+        command(doc! { "renameCollection": named(COLLECTION), "to": named("other") }),
+        command(doc! { "renameCollection": named("plain"), "to": named(COLLECTION), "dropTarget": true }),
+        command(doc! { "create": "view", "viewOn": COLLECTION, "pipeline": [] }),
+        command(doc! { "create": "view", "viewOn": "plain", "pipeline": &pipeline }),
+        command(doc! { "applyOps": [command(doc! { "drop": COLLECTION })] }),
+    ];
+    let commands = operations.map(|operation| doc! { "applyOps": [operation], "$db": "admin" });
+    check(&shaped, NOT_SUPPORTED, &commands)
+}
+
 #[test]
 fn unsupported_pipeline_stages_are_refused() -> Result<()> {
     let shaped = filled()?;
