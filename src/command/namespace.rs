@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+/// The collection of a database in which mongod stores the definitions of its views. It is created with the
+/// first view.
+pub const VIEWS: &str = "system.views";
+
 /// A namespace borrowed from a command. A database name contains no `.`; a collection name may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Namespace<'a> {

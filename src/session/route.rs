@@ -13,7 +13,7 @@ use crate::command::document::{as_flag, first_field, get};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::header::CommandHeader;
 use crate::command::merge;
-use crate::command::namespace::Namespace;
+use crate::command::namespace::{Namespace, VIEWS};
 use crate::command::referenced_namespaces;
 use crate::command::registry::Command;
 use crate::pattern::pipeline::documents;
@@ -78,14 +78,14 @@ pub(super) fn decide<'a>(settings: &Arc<Settings>, head: &CommandHeader<'a>) -> 
     }
     let mut across = CrossCollectionCommand::changes_half_a_view(head) || head.command == Command::KillCursors;
     referenced_namespaces::for_each(head, &mut |namespace| {
-        if refused.is_none()
-            && let Some(rewritten) = shapes.rewritten(namespace)
-        {
-            if CrossCollectionCommand::has(head.command) {
-                across = true;
-            } else if !explains_bucket(&shapes, head) {
-                refused = Some(Lookup::reached_by_side_door(&rewritten, head.name));
-            }
+        if refused.is_some() {
+            return;
+        }
+        match shapes.rewritten(namespace) {
+            Some(_) if CrossCollectionCommand::has(head.command) => across = true,
+            Some(_) if explains_bucket(&shapes, head) => {}
+            Some(rewritten) => refused = Some(Lookup::reached_by_side_door(&rewritten, head.name)),
+            None => refused = stored_views(&shapes, head, namespace),
         }
     });
     if let Some((error, refused)) = refused {
@@ -174,6 +174,28 @@ fn by_uuid(shapes: &Lookup<'_>, head: &CommandHeader<'_>) -> Option<RouteRefusal
     );
     let error = CommandError::new(ErrorCode::CommandNotSupported, message);
     Some((error, (shape.namespace().to_string(), RefusalReason::Uuid)))
+}
+
+/// The refusal of a command that may write to the stored definitions of views, such as `applyOps`. A view on
+/// a shaped collection would return its raw buckets. mongod itself refuses an `insert`, `update` or `delete`.
+fn stored_views(shapes: &Lookup<'_>, head: &CommandHeader<'_>, namespace: Namespace<'_>) -> Option<RouteRefusal> {
+    if head.command != Command::Other || namespace.collection != VIEWS {
+        return None;
+    }
+    let (shapes, database) = (&shapes.settings.shapes, namespace.database);
+    let automatic = || {
+        let name = shapes.automatic_in(database).min()?;
+        shapes.lookup(Namespace::new(database, name))
+    };
+    let shape = shapes.first_rewritten_in(database).or_else(automatic)?;
+    let message = format!(
+        "mongoshape stores {} in the {} pattern: {} of {namespace}, which defines views, is not supported",
+        shape.namespace(),
+        shape.pattern(),
+        head.name
+    );
+    let error = CommandError::new(ErrorCode::CommandNotSupported, message);
+    Some((error, (shape.namespace().to_string(), RefusalReason::Mention)))
 }
 
 /// The error, and for the metrics the shape and the reason.

@@ -4,6 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};
 use proto_tests::frame::{self, MORE_TO_COME};
 use proto_tests::raw::Connection;
+use proto_tests::replies::first_code;
 use proto_tests::shaped::{COLLECTION, Shaped};
 
 const NOT_SUPPORTED: i32 = 115;
@@ -101,10 +102,11 @@ fn other_commands_on_the_collection_are_not_supported() -> Result<()> {
 
 /// A collection may be named in any command among the operations.
 #[test]
-fn applied_operations_on_the_collection_are_refused() -> Result<()> {
+fn applied_operations_on_the_collection_and_on_views_are_refused() -> Result<()> {
     let shaped = filled()?;
     let named = |collection: &str| format!("{}.{collection}", shaped.database);
     let command = |command: Document| doc! { "op": "c", "ns": named("$cmd"), "o": command };
+    let view = doc! { "_id": named("view"), "viewOn": COLLECTION, "pipeline": [] };
     let pipeline = [doc! { "$unionWith": COLLECTION }];
     let operations = [
         command(doc! { "renameCollection": named(COLLECTION), "to": named("other") }),
@@ -112,9 +114,33 @@ fn applied_operations_on_the_collection_are_refused() -> Result<()> {
         command(doc! { "create": "view", "viewOn": COLLECTION, "pipeline": [] }),
         command(doc! { "create": "view", "viewOn": "plain", "pipeline": &pipeline }),
         command(doc! { "applyOps": [command(doc! { "drop": COLLECTION })] }),
+        doc! { "op": "i", "ns": named("system.views"), "o": view },
     ];
     let commands = operations.map(|operation| doc! { "applyOps": [operation], "$db": "admin" });
     check(&shaped, NOT_SUPPORTED, &commands)
+}
+
+/// mongod itself refuses direct writes to the definitions of views.
+#[test]
+fn definitions_of_views_are_not_written() -> Result<()> {
+    const VIEWS: &str = "system.views";
+    const INVALID_NAMESPACE: i32 = 73;
+    let shaped = filled()?;
+    let view = doc! { "_id": format!("{}.view", shaped.database), "viewOn": COLLECTION, "pipeline": [] };
+    let update = doc! { "q": { "_id": view.get("_id") }, "u": view.clone(), "upsert": true };
+    let (mut direct, mut application) = (shaped.direct()?, shaped.application()?);
+    for mut command in [
+        doc! { "insert": VIEWS, "documents": [view] },
+        doc! { "update": VIEWS, "updates": [update] },
+        doc! { "delete": VIEWS, "deletes": [{ "q": {}, "limit": 0 }] },
+    ] {
+        command.insert("$db", &shaped.database);
+        for connection in [&mut direct, &mut application] {
+            let reply = connection.command(&command)?;
+            ensure!(first_code(&reply) == INVALID_NAMESPACE, "{command}: {reply}");
+        }
+    }
+    Ok(())
 }
 
 #[test]

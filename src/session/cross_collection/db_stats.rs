@@ -6,7 +6,7 @@ use super::CrossCollectionCommand;
 use super::collection_lookup;
 use crate::command::arguments::InheritedOptions;
 use crate::command::document::{array_of, as_whole_number, get, single};
-use crate::command::namespace::Namespace;
+use crate::command::namespace::{Namespace, VIEWS};
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::statistics::{self, Hidden};
@@ -16,9 +16,6 @@ use crate::pattern::unwound;
 use crate::session::collection_catalog::CatalogSession;
 use crate::session::error::RunError;
 use crate::session::upstream::UpstreamKind;
-
-/// mongod stores views in this collection, and creates it with the first view.
-pub(super) const VIEWS: &str = "system.views";
 
 /// Whether the database of a `dbStats` may have bucket collections.
 pub(super) fn may_count_buckets(shapes: &Shapes, database: &str) -> bool {

@@ -4,9 +4,9 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::CrossCollectionCommand;
 use super::collection_lookup;
-use super::db_stats::VIEWS;
 use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::{array_of, as_flag, get, single};
+use crate::command::namespace::VIEWS;
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::validator::options_of_application;
 use crate::pattern::bucket::{compact, conversion, items_view, pack};
