@@ -300,14 +300,14 @@ impl Session<'_> {
                 self.relay(request, ReplyInspection::Handshake(self.presentation)).await
             }
             Route::Reject(error, refused) => {
+                // The refusal may end a transaction, so the message's checksum is verified.
+                OpMsg::parse(frame).map_err(|error| Closed::Protocol(error.to_string()))?;
                 if let Some((namespace, reason)) = &refused {
                     let (metrics, command) = (&self.shared.metrics, head.command);
                     RefusalRecorder { metrics, command }.record(namespace, *reason, error.message());
                 }
-                if !head.expects_no_reply {
-                    self.reply_in_kind(frame, error).await?;
-                }
-                Ok(CommandOutcome::Rejected)
+                self.link.compress_with(self.compressor);
+                self.finish(frame, head, Err(error.into())).await
             }
             Route::Shaped(to) => {
                 // mongod verifies the checksum of a relayed message. For a rewritten message, the proxy

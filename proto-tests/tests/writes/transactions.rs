@@ -194,6 +194,28 @@ fn collection_and_indexes_created_in_a_transaction_are_hidden_until_commit() -> 
     Ok(())
 }
 
+/// A collection of this database cannot be named by its UUID. The refusal needs no command to the server, but
+/// nothing of the transaction is committed.
+#[test]
+fn a_refused_command_ends_the_transaction() -> Result<()> {
+    let shaped = start()?;
+    let mut application = shaped.application()?;
+    let by_uuid = doc! { "find": bson::Uuid::new() };
+    let beside = doc! { "insert": "plain", "documents": [item(1)] };
+    for (number, commands) in (1..).zip([[Some(&beside), Some(&by_uuid)], [None, Some(&by_uuid)]]) {
+        let mut transaction = in_session(&shaped, number);
+        let mut reply = Document::new();
+        for command in commands.into_iter().flatten() {
+            reply = transaction.run(&mut application, command)?;
+        }
+        ensure!(reply.get_i32("code")? == 115, "{reply}");
+        let ended = transaction.end(&mut application, "commitTransaction")?;
+        ensure!(ended.get_i32("code")? == 251, "{ended}");
+    }
+    ensure!(application.find(&shaped.database, "plain", doc! {})?.is_empty());
+    Ok(())
+}
+
 #[test]
 fn transaction_that_creates_an_existing_collection_fails() -> Result<()> {
     let shaped = start()?;
