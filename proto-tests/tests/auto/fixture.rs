@@ -61,11 +61,16 @@ impl Fixture {
 
     /// The proxies use this connection string.
     pub(super) fn behind(mongod: &Mongod, uri: &str) -> Result<Self> {
+        Self::with_others(mongod, uri, |_| String::new())
+    }
+
+    /// The proxies have further shapes. `others`: their tables, for a database.
+    pub(super) fn with_others(mongod: &Mongod, uri: &str, others: fn(&str) -> String) -> Result<Self> {
         let database = database_name();
         let options = ProxyOptions::new(uri);
         let with_auto = || {
             let table = automatic(&shape(), &format!("{database}.{COLLECTION}"));
-            Proxy::start(&options.clone().config(&table))
+            Proxy::start(&options.clone().config(&(table + &others(&database))))
         };
         let proxies = [with_auto()?, with_auto()?];
         let of_copy = shape().toml(&format!("{database}.{COPY}"));

@@ -11,8 +11,7 @@ use proto_tests::stopping_relay::{Moment, StoppingRelay};
 
 use super::commands::code;
 use super::fixture::{COLLECTION, Fixture, RECORD, item};
-
-const OTHER: &str = "other";
+use super::referencing_pipelines::{SOURCES, other_shapes};
 
 /// Names the check of the collection's UUID.
 fn is_check(command: &Document) -> Option<String> {
@@ -55,20 +54,24 @@ fn in_gap(fixture: &Fixture, relay: &StoppingRelay, read: &Document) -> Result<D
 fn a_read_that_found_nothing_because_of_the_gap_is_repeated() -> Result<()> {
     let mongod = mongod::shared_replica_set();
     let relay = StoppingRelay::to(mongod.address(), is_check)?;
-    let fixture = Fixture::behind(mongod, &relay.uri())?;
+    let fixture = Fixture::with_others(mongod, &relay.uri(), other_shapes)?;
     fixture.store_plain(&[item(1, 1, 1)])?;
-    fixture.past(doc! { "insert": OTHER, "documents": [{ "_id": 1 }] })?;
     let lookup = doc! { "$lookup": { "from": COLLECTION, "localField": "_id", "foreignField": "_id", "as": "items" } };
     let pipeline = vec![lookup, doc! { "$unwind": "$items" }];
     let strict = doc! { "apiVersion": "1", "apiStrict": true };
     let mut strict_find = doc! { "find": COLLECTION };
     strict_find.extend(strict);
-    for read in [
+    let mut reads = vec![
         doc! { "count": COLLECTION },
         doc! { "distinct": COLLECTION, "key": "_id" },
         strict_find,
-        doc! { "aggregate": OTHER, "pipeline": pipeline, "cursor": {} },
-    ] {
+    ];
+    for source in SOURCES {
+        let inserted = fixture.run(0, doc! { "insert": source, "documents": [{ "_id": 1, "k": 1 }] })?;
+        ensure!(inserted.get_i32("n")? == 1, "{inserted}");
+        reads.push(doc! { "aggregate": source, "pipeline": &pipeline, "cursor": {} });
+    }
+    for read in reads {
         let reply = in_gap(&fixture, &relay, &read)?;
         ensure!(code(&reply).is_none() && found(&reply) == Some(1), "{read}: {reply}");
     }

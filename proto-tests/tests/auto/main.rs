@@ -8,6 +8,7 @@ mod documents_examined;
 mod fixture;
 mod given_up;
 mod plain_documents;
+mod referencing_pipelines;
 mod retries;
 mod stable_api;
 mod waiting_clients;

@@ -32,11 +32,21 @@ impl Session<'_> {
         shape: &BucketShape,
     ) -> Result<CommandOutcome, Closed> {
         self.link.compress_with(self.compressor);
+        let answer = self.bucket_reply(head, to, shape).await;
+        self.finish(message.opened, head, answer).await
+    }
+
+    /// Executes a command on a bucket collection, and returns its reply.
+    pub(super) async fn bucket_reply(
+        &mut self,
+        head: &CommandHeader<'_>,
+        to: &route::ShapedTarget<'_>,
+        shape: &BucketShape,
+    ) -> Result<RawDocumentBuf, RunError> {
         let context = CommandContext::new(self.shared, &to.settings, &mut self.link, self.upstream, head);
         let command = BucketCommand::new(context, shape, to.namespace);
         // Boxed, so that an idle connection does not reserve memory for the largest command.
-        let answer = Box::pin(watched(head, command.run(), &mut self.client)).await;
-        self.finish(message.opened, head, answer).await
+        Box::pin(watched(head, command.run(), &mut self.client)).await
     }
 
     pub(super) async fn rewrite_across(

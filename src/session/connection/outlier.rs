@@ -45,11 +45,8 @@ impl Session<'_> {
         shape: &OutlierShape,
     ) -> Result<CommandOutcome, Closed> {
         self.link.compress_with(self.compressor);
-        if !to.settings.outlier_shape_markers.knows(to.namespace) {
-            let checked = Box::pin(self.check_stored(&to.settings, head, to.namespace, shape)).await;
-            if let Err(error) = checked {
-                return self.finish(message.opened, head, Err(error)).await;
-            }
+        if let Err(error) = self.check_unknown(head, to, shape).await {
+            return self.finish(message.opened, head, Err(error)).await;
         }
         let passage = match passage(shape, head, self.upstream.kind()) {
             Ok(passage) => passage,
@@ -81,6 +78,31 @@ impl Session<'_> {
         // Boxed, because most commands are relayed.
         let answer = Box::pin(self.rewrite_outlier(head, to, shape, shown)).await;
         self.finish(message.opened, head, answer).await
+    }
+
+    /// Executes a command on an outlier collection, and returns its reply. Nothing is relayed.
+    pub(super) async fn outlier_reply(
+        &mut self,
+        head: &CommandHeader<'_>,
+        to: &ShapedTarget<'_>,
+        shape: &OutlierShape,
+    ) -> Result<RawDocumentBuf, RunError> {
+        self.check_unknown(head, to, shape).await?;
+        head.validate()?;
+        Box::pin(self.rewrite_outlier(head, to, shape, None)).await
+    }
+
+    /// Checks the shape marker of a collection that is not known to match its shape.
+    async fn check_unknown(
+        &mut self,
+        head: &CommandHeader<'_>,
+        to: &ShapedTarget<'_>,
+        shape: &OutlierShape,
+    ) -> Result<(), RunError> {
+        if to.settings.outlier_shape_markers.knows(to.namespace) {
+            return Ok(());
+        }
+        Box::pin(self.check_stored(&to.settings, head, to.namespace, shape)).await
     }
 
     /// Refuses a collection whose shape marker records another shape.

@@ -31,6 +31,7 @@ struct OwnCollection<'a> {
 }
 
 impl Session<'_> {
+    /// Executes a command, and checks that no collection that it references was exchanged meanwhile.
     pub(super) async fn in_layouts(
         &mut self,
         message: Message<'_>,
@@ -42,16 +43,17 @@ impl Session<'_> {
         let step = match (own(touched, head), layouts.collections.first()) {
             (Some(own), Some(stored)) => {
                 self.on_own(message, head, OwnCollection { namespace: own, stored }, layouts)
-                    .await?
+                    .await
             }
-            _ => self.on_other(message, head, layouts).await?,
+            _ => self.on_other(message, head, layouts).await,
         };
-        if matches!(step, Step::Replied(_)) {
-            return Ok(step);
+        // An error, too, may be that of stages that were planned for the other layout.
+        let is_checked = matches!(step, Ok(Step::Answered(..)) | Err(RunError::Command(_)));
+        if !is_checked || !head.only_reads() {
+            return step;
         }
         let referenced = || touched.iter().zip(&layouts.collections).skip(others);
-        if let Step::Answered(reply, _) = &step
-            && head.only_reads()
+        if let Ok(Step::Answered(reply, _)) = &step
             && let Some(cursor) = CursorReply::parse(reply)
         {
             let guarded = referenced().map(|(touched, stored)| GuardedCollection {
@@ -64,13 +66,12 @@ impl Session<'_> {
         for (touched, stored) in referenced() {
             let is_view = stored.uuid.is_none() && stored.layout.is_plain();
             if !is_view
-                && head.only_reads()
                 && identity(&mut self.link, head, touched.namespace(), stored.expected()).await? == Identity::Changed
             {
                 return Ok(Step::Exchanged(None));
             }
         }
-        Ok(step)
+        step
     }
 
     /// Executes a command on a collection with an automatic shape.
@@ -199,8 +200,12 @@ impl Session<'_> {
                     merged => merged?,
                 }
             }
+            Route::Shaped(to) => match to.shape() {
+                Shape::Bucket(shape) => self.bucket_reply(head, &to, shape).await?,
+                Shape::Outlier(shape) => self.outlier_reply(head, &to, shape).await?,
+            },
+            // A refusal, or a command that is relayed and does not only read: it is not checked afterwards.
             route => {
-                // These do not depend on a layout.
                 let outcome = Box::pin(self.dispatch(message, head, route)).await;
                 return Ok(Step::Replied(outcome));
             }
