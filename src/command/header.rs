@@ -173,9 +173,7 @@ impl<'a> CommandHeader<'a> {
     pub fn only_reads(&self) -> bool {
         match self.command {
             Command::Aggregate => {
-                let stages = get(self.body(), "pipeline").and_then(RawBsonRef::as_array);
-                let last = stages.and_then(|stages| stages.into_iter().flatten().last());
-                let last = last.and_then(|last| first_field(last.as_document()?));
+                let last = self.last_stage().and_then(first_field);
                 last.is_none_or(|(name, _)| !matches!(name, "$out" | "$merge"))
             }
             Command::Find
@@ -189,6 +187,13 @@ impl<'a> CommandHeader<'a> {
             | Command::DataSize => true,
             _ => false,
         }
+    }
+
+    /// The last stage of the command's pipeline.
+    #[must_use]
+    pub fn last_stage(&self) -> Option<&'a RawDocument> {
+        let stages = get(self.body(), "pipeline").and_then(RawBsonRef::as_array)?;
+        stages.into_iter().flatten().last()?.as_document()
     }
 
     /// Whether the command is a retryable write.

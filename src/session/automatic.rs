@@ -10,9 +10,9 @@
 //! ```
 //!
 //! [`stored`] lists a collection, [`touched`] finds the collections of a command, [`plain`] executes a
-//! command on plain documents, [`held`] one that mongod cannot fence by itself, [`stable_api`] prepares a
-//! write under `apiStrict`, and [`merged_write`] joins the parts of a write that was executed in both
-//! layouts.
+//! command on plain documents, [`unfenced`] one that cannot name the UUID, [`held`] a write of documents that
+//! cannot, [`stable_api`] prepares a write under `apiStrict`, and [`merged_write`] joins the parts of a write
+//! that was executed in both layouts.
 
 pub(super) mod guarded_cursors;
 mod held;
@@ -21,6 +21,7 @@ pub(super) mod plain;
 pub(super) mod stable_api;
 pub(super) mod stored;
 pub(super) mod touched;
+mod unfenced;
 
 pub(super) use self::merged_write::{MergedWrite, not_executed};
 use self::stored::{CollectionObserver, ExpectedCollection};

@@ -104,9 +104,7 @@ fn merged_into<'a>(shapes: &Lookup<'_>, head: &CommandHeader<'a>) -> Option<Shap
     if head.command != Command::Aggregate || get(head.body(), "explain").and_then(as_flag) == Some(true) {
         return None;
     }
-    let stages = get(head.body(), "pipeline")?.as_array()?;
-    let last = stages.into_iter().flatten().last()?.as_document()?;
-    let into = shapes.rewritten(merge::target(head.database, last)?)?;
+    let into = shapes.rewritten(merge::target(head.database, head.last_stage()?)?)?;
     let source = head.namespace().and_then(|source| shapes.rewritten(source));
     let is_outlier = |of: &ShapedTarget<'_>| matches!(of.shape(), Shape::Outlier(_));
     (!source.as_ref().is_some_and(is_outlier)).then_some(into)

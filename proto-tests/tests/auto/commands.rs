@@ -141,6 +141,7 @@ fn definitions_are_not_changed_during_a_conversion() -> Result<()> {
     for command in [
         doc! { "createIndexes": COLLECTION, "indexes": [index] },
         doc! { "drop": COLLECTION },
+        doc! { "convertToCapped": COLLECTION, "size": 4096 },
         merge,
     ] {
         let reply = fixture.run(0, command.clone())?;

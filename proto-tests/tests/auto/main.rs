@@ -9,6 +9,7 @@ mod fixture;
 mod given_up;
 mod plain_documents;
 mod referencing_pipelines;
+mod replaced_collections;
 mod retries;
 mod stable_api;
 mod waiting_clients;

@@ -6,16 +6,13 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::merged_write::{batch_of, write_errors};
 use super::stored::{CollectionObserver, ExpectedCollection};
-use super::{Identity, identity_checks, identity_in, listed_identity, merge_interrupted};
 use crate::command::arguments::{InheritedOptions, is_unacknowledged, with_replaced};
 use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
 use crate::command::registry::Command;
-use crate::command::reply::CursorReply;
 use crate::command::write_batch::WriteBatch;
-use crate::pattern::bucket::fence::is_fence;
 use crate::session::bucket::retry_on_swap::is_swap_write_error;
 use crate::session::error::RunError;
 use crate::session::fence::{accepts_uuid, is_strict, with_uuid};
@@ -40,6 +37,8 @@ pub(in crate::session) struct PlainCommand<'a, 'c> {
 pub(in crate::session) enum PlainOutcome {
     /// mongod's reply.
     Answered(RawDocumentBuf),
+    /// mongod's reply to a command that may have exchanged the collection itself.
+    MayHaveExchanged(RawDocumentBuf),
     /// The collection is frozen or was exchanged. The reply, if a part of the statements was executed: it has
     /// an error for every statement that was not.
     Exchanged(Option<RawDocumentBuf>),
@@ -102,41 +101,6 @@ impl PlainCommand<'_, '_> {
         } else {
             PlainOutcome::Answered(reply)
         }
-    }
-
-    /// Sends a command that cannot name the UUID, and checks the UUID after it, in one round trip.
-    async fn checked(&mut self, uuid: &Binary) -> Result<PlainOutcome, RunError> {
-        let body = whole_body(self.head);
-        let (reply, identity) = if is_strict(&body) && self.head.in_transaction() {
-            let reply = self.call(&body).await?;
-            let identity = listed_identity(self.link, self.head, self.namespace, Some(uuid)).await?;
-            (reply, identity)
-        } else {
-            let checks = identity_checks(self.head, self.namespace, uuid);
-            let mut requests = vec![UpstreamRequest::plain(&body)];
-            requests.extend(checks.iter().map(|check| UpstreamRequest::plain(check)));
-            let mut replies = self.link.call_all(&requests).await?.into_iter();
-            let reply = replies.next().unwrap_or_default();
-            (reply, identity_in(replies, self.expected.given_up))
-        };
-        if identity == Identity::Same {
-            let reply = match self.head.command {
-                Command::ListIndexes => without_fences(reply),
-                _ => reply,
-            };
-            return Ok(self.unless_exchanged(reply));
-        }
-        if let Some(cursor) = CursorReply::parse(&reply).filter(|cursor| cursor.id != 0) {
-            let mut kill = single("killCursors", self.namespace.collection);
-            let ids: RawArrayBuf = [RawBsonRef::Int64(cursor.id)].into_iter().collect();
-            put(&mut kill, "cursors", &ids);
-            InheritedOptions::of(&body).append_to_get_more(&mut kill);
-            self.link.call(UpstreamRequest::plain(&kill)).await?;
-        }
-        if self.head.command == Command::Aggregate && !self.head.only_reads() {
-            return Err(merge_interrupted(self.namespace).into());
-        }
-        Ok(PlainOutcome::Exchanged(None))
     }
 
     /// Sends an `insert`, `update` or `delete` that names the UUID.
@@ -279,18 +243,6 @@ impl PlainCommand<'_, '_> {
             ],
         )
     }
-}
-
-/// The reply to `listIndexes` without the fence of a conversion.
-fn without_fences(reply: RawDocumentBuf) -> RawDocumentBuf {
-    let is_of_run = |index: &RawDocument| get(index, "name").and_then(RawBsonRef::as_str).is_some_and(is_fence);
-    let Some(listed) = CursorReply::parse(&reply).filter(|listed| listed.documents().any(is_of_run)) else {
-        return reply;
-    };
-    let batch: RawArrayBuf = listed.documents().filter(|index| !is_of_run(index)).collect();
-    let cursor = get(&reply, "cursor").and_then(RawBsonRef::as_document);
-    let cursor = cursor.map(|cursor| with_replaced(cursor, &[("firstBatch", Some(RawBsonRef::Array(&batch)))]));
-    with_replaced(&reply, &[("cursor", cursor.as_deref().map(RawBsonRef::Document))])
 }
 
 /// The body with the document sequences as arrays, which mongod treats alike.

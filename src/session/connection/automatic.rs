@@ -29,6 +29,9 @@ use crate::session::shared::Settings;
 use crate::session::upstream_connection::LinkError;
 use crate::wire::{Frame, OpMsg};
 
+/// A command that is not in the registry.
+const CONVERT_TO_CAPPED: &str = "convertToCapped";
+
 /// The end of one execution.
 enum Step {
     /// The client has its reply, or is not to have one.
@@ -346,6 +349,6 @@ fn changes_definition(head: &CommandHeader<'_>) -> bool {
         | Command::RenameCollection
         | Command::MapReduce => true,
         Command::Aggregate => !head.only_reads(),
-        _ => false,
+        _ => head.name == CONVERT_TO_CAPPED,
     }
 }

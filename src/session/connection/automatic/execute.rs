@@ -97,6 +97,10 @@ impl Session<'_> {
                 let outcome = Box::pin(watched(head, command.run(), &mut self.client)).await?;
                 Ok(match outcome {
                     PlainOutcome::Answered(reply) => Step::Answered(reply, CommandOutcome::Relayed),
+                    PlainOutcome::MayHaveExchanged(reply) => {
+                        layouts.settings.automatic.forget(namespace);
+                        Step::Answered(reply, CommandOutcome::Relayed)
+                    }
                     PlainOutcome::Exchanged(executed) => Step::Exchanged(executed),
                 })
             }
