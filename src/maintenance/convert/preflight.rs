@@ -62,8 +62,8 @@ impl Preflight<'_> {
         }
         let kept = description(&subject.database, &kept_name(&subject.collection)).await?;
         let is_foreign = |kept: &Document| {
-            let uuid = uuid_of(kept).ok();
-            !placeholder::is_placeholder(kept) && (uuid.is_none() || uuid.as_ref() != ended.map(|ended| &ended.source))
+            let (uuid, recorded) = (uuid_of(kept).ok(), ended.map(|ended| ended.kept().uuid));
+            !placeholder::is_placeholder(kept) && (uuid.is_none() || uuid.as_ref() != recorded)
         };
         if kept.is_some_and(|kept| is_foreign(&kept)) {
             let text = format!(

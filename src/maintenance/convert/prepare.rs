@@ -21,7 +21,7 @@ use crate::maintenance::check::collection::has_images;
 use crate::maintenance::embedded_proxy::EmbeddedProxy;
 use crate::maintenance::finding::{Finding, Findings};
 use crate::maintenance::swap::{CollectionRename, Freezing, Halt, uuid_of};
-use crate::maintenance::upstream::{ShapedCollection, description};
+use crate::maintenance::upstream::ShapedCollection;
 use crate::pattern::bucket::conversion::{copy_name, kept_name};
 use crate::pattern::shapes::{BucketShape, Shape, Shapes};
 
@@ -115,9 +115,7 @@ impl Request<'_> {
 
     async fn convert(self, subject: &Subject, record: Option<Record>, findings: &mut Findings) -> Result<(), Halt> {
         let to = self.wanted(subject)?;
-        let Some(described) = description(&subject.database, &subject.collection).await? else {
-            return Err(Halt::Words("does not exist".to_owned()));
-        };
+        let described = subject.described().await?;
         let (ended, record) = match record {
             Some(record) if record.is_done() => (Some(record), None),
             record => (None, record),
@@ -161,6 +159,8 @@ impl Request<'_> {
         if let Some(ended) = &ended {
             self.drop_kept(subject, ended).await?;
         }
+        // The end of a way back may have ended the storage of images.
+        let described = subject.described().await?;
         let record = Record {
             phase: Phase::Copying,
             source: uuid_of(&described)?,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bson::{Binary, doc};
+use bson::{Binary, Document, doc};
 use mongodb::Database;
 
 use super::layout::{Layout, PagesOf};
@@ -44,11 +44,15 @@ impl Subject {
         Ok(uuid_named(&self.database, &self.collection).await?.as_ref() != Some(&record.source))
     }
 
+    /// The collection as listed.
+    pub(super) async fn described(&self) -> Result<Document, Halt> {
+        let described = description(&self.database, &self.collection).await?;
+        described.ok_or_else(|| Halt::Words("does not exist".to_owned()))
+    }
+
     /// The record of the way back of a conversion.
     pub(super) async fn way_back(&self, record: Record) -> Result<Record, Halt> {
-        let Some(described) = description(&self.database, &self.collection).await? else {
-            return Err(Halt::Words("does not exist".to_owned()));
-        };
+        let described = self.described().await?;
         let source = uuid_of(&described)?;
         if record.is_way_back() && record.source == source {
             return Ok(record);

@@ -1,12 +1,8 @@
 //! Conversions that are refused, ended, taken back, or done on a standalone.
 
-use std::process::Child;
-use std::time::{Duration, Instant};
-
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use bson::{Document, doc};
 use proto_tests::{ItemIds, Shape, mongod};
-use rustix::process::{Pid, Signal, kill_process};
 
 use super::fixture::{COLLECTION, COPY, Fixture, KEPT, RECORD, document, sorted_fields, with_time};
 
@@ -116,24 +112,6 @@ fn the_way_back_has_all_later_writes() -> Result<()> {
     Ok(())
 }
 
-/// Waits until the former collection is up to date, and stops the run that applies changes to it.
-fn end_when_equal(fixture: &Fixture, mut run: Child) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    let (mut is_equal, mut printed) = (false, String::new());
-    while !is_equal && Instant::now() < deadline && run.try_wait()?.is_none() {
-        (is_equal, printed) = fixture.try_verb("verify", &[])?;
-    }
-    let has_ended = kill_process(Pid::from_child(&run), Signal::TERM).is_err();
-    let output = run.wait_with_output()?;
-    ensure!(
-        is_equal && !has_ended && output.status.success(),
-        "{printed}{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(())
-}
-
 #[test]
 fn the_former_collection_follows_later_writes() -> Result<()> {
     let mut fixture = Fixture::with(mongod::shared_replica_set(), with_time(), &documents(500))?;
@@ -154,7 +132,7 @@ fn the_former_collection_follows_later_writes() -> Result<()> {
     for id in ["meanwhile", "in the second run"] {
         let run = fixture.start_convert(&["--follow"])?;
         write(&mut fixture, id)?;
-        end_when_equal(&fixture, run)?;
+        fixture.end_when_equal(run)?;
     }
     let output = fixture.proxy.run_with("check", &[])?;
     let printed = String::from_utf8_lossy(&output.stdout);
@@ -176,16 +154,31 @@ fn the_end_of_the_way_back_ends_the_storage_of_images() -> Result<()> {
     fixture.convert(&[])?;
     let run = fixture.start_convert(&["--follow"])?;
     fixture.run(doc! { "insert": COLLECTION, "documents": [{ "_id": "new", "k": 1 }] })?;
-    end_when_equal(&fixture, run)?;
-    let stores_images = |fixture: &mut Fixture| -> Result<bool> {
-        let listed = fixture.past(doc! { "listCollections": 1, "filter": { "name": COLLECTION } })?;
-        Ok(listed.to_string().contains("\"enabled\": true"))
-    };
-    assert!(stores_images(&mut fixture)?);
+    fixture.end_when_equal(run)?;
+    assert!(fixture.stores_images(COLLECTION)?);
     fixture.convert(&["--finish"])?;
     assert_eq!(fixture.collections()?, [COLLECTION]);
-    assert!(!stores_images(&mut fixture)?);
+    assert!(!fixture.stores_images(COLLECTION)?);
     fixture.check_pages()
+}
+
+#[test]
+fn the_next_conversion_ends_a_way_back_that_is_up_to_date() -> Result<()> {
+    let mut fixture = Fixture::with(mongod::shared_replica_set(), with_time(), &documents(100))?;
+    fixture.convert(&[])?;
+    fixture.run(doc! { "insert": COLLECTION, "documents": [{ "_id": "new", "k": 1 }] })?;
+    let run = fixture.start_convert(&["--follow"])?;
+    fixture.end_when_equal(run)?;
+    let expected = fixture.items()?;
+    let printed = fixture.convert(&["--to", "plain"])?;
+    assert!(
+        printed.contains("ends the way back of the earlier conversion"),
+        "{printed}"
+    );
+    assert_eq!(sorted_fields(fixture.stored(COLLECTION)?), expected);
+    assert_eq!(fixture.collections()?, [COLLECTION, RECORD, KEPT]);
+    assert!(!fixture.stores_images(KEPT)?);
+    Ok(())
 }
 
 #[test]

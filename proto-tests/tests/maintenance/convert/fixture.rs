@@ -1,12 +1,13 @@
 //! The commands that convert a collection.
 
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{DateTime, Document, doc};
 use proto_tests::proxy::find_binary;
 use proto_tests::{Shape, invariants};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 pub(super) use crate::plain_collection::{COLLECTION, PlainCollection as Fixture, sorted, with_time};
 
@@ -79,6 +80,30 @@ impl Fixture {
         command.args(["convert", "--namespace", &self.namespace(), "--config"]);
         command.arg(self.proxy.config_file()).args(options);
         Ok(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
+    }
+
+    /// Waits until the former collection is up to date, and stops the run that applies changes to it.
+    pub(super) fn end_when_equal(&self, mut run: Child) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let (mut is_equal, mut printed) = (false, String::new());
+        while !is_equal && Instant::now() < deadline && run.try_wait()?.is_none() {
+            (is_equal, printed) = self.try_verb("verify", &[])?;
+        }
+        let has_ended = kill_process(Pid::from_child(&run), Signal::TERM).is_err();
+        let output = run.wait_with_output()?;
+        ensure!(
+            is_equal && !has_ended && output.status.success(),
+            "{printed}{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(())
+    }
+
+    /// Whether mongod stores images for a collection of the server itself.
+    pub(super) fn stores_images(&mut self, collection: &str) -> Result<bool> {
+        let listed = self.past(doc! { "listCollections": 1, "filter": { "name": collection } })?;
+        Ok(listed.to_string().contains("\"enabled\": true"))
     }
 
     /// The names of the database's collections on the server, sorted.
