@@ -3,6 +3,7 @@
 mod direct_writes;
 mod directions;
 mod ended;
+mod expiry;
 mod fixture;
 mod indexes;
 mod kills;

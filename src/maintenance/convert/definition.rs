@@ -68,22 +68,26 @@ impl Conversion<'_> {
     }
 
     /// Gives the copy of an earlier run, or the former collection, the indexes and the validator that the
-    /// collection has now. `options`: of the collection.
+    /// collection has now. `options`: of the collection. TTL indexes are created again, and get their time at
+    /// the end: until then mongod would delete documents by the former time.
     async fn renew_copy(&mut self, options: &Document, definition: &mut CopyDefinition) -> Result<Start, Halt> {
-        let copy = &self.mirror.copy;
+        let copy = self.mirror.copy.clone();
         let of_copy = copy.options().await?.unwrap_or_default();
         if has_validator(&of_copy) && !has_validator(options) {
             definition.late.push(rawdoc! { "validator": {} });
         }
         let there = copy.indexes().await?;
+        if copy.is_plain && there.iter().any(|index| get(index, EXPIRE_AFTER).is_some()) {
+            // mongod may have deleted documents that the collection has, so all are compared and corrected.
+            self.record.phase = Phase::Copying;
+        }
         for index in &there {
-            if !self.indexes.iter().any(|wanted| has_definition(index, wanted)) {
+            if !definition.indexes.iter().any(|wanted| is_equal(index, wanted)) {
                 copy.run("dropIndexes", &single("index", name(index))).await?;
             }
         }
-        let wanted = self.indexes.iter().zip(&definition.indexes);
-        let missing = wanted.filter(|(wanted, _)| !there.iter().any(|index| has_definition(index, wanted)));
-        let missing: Vec<RawDocumentBuf> = missing.map(|(_, without)| without.clone()).collect();
+        let is_missing = |wanted: &&RawDocumentBuf| !there.iter().any(|index| is_equal(index, wanted));
+        let missing: Vec<RawDocumentBuf> = definition.indexes.iter().filter(is_missing).cloned().collect();
         match copy.create_indexes(&missing).await {
             Ok(()) => Ok(Start::WithTheCopy),
             Err(Halt::Failed(error)) if is_duplicate(&error) && !self.record.is_way_back() => {
@@ -165,12 +169,6 @@ impl Conversion<'_> {
         }
         Ok(())
     }
-}
-
-/// Whether an index of the copy is the one of the collection. The copy's may not expire documents yet.
-fn has_definition(index: &RawDocument, wanted: &RawDocument) -> bool {
-    let expires_too_early = get(index, EXPIRE_AFTER).is_some() && get(wanted, EXPIRE_AFTER).is_none();
-    !expires_too_early && is_equal(&without_expiry(index), &without_expiry(wanted))
 }
 
 fn without_expiry(index: &RawDocument) -> RawDocumentBuf {
