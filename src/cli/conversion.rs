@@ -21,15 +21,16 @@ struct ConvertDirection {
     /// Proxies with `mode = "shadow"` compare a share of the reads with it.
     #[arg(long)]
     shadow: bool,
-    /// Returns to the layout before the last conversion, with all later writes. Ends a conversion that has
-    /// not swapped the collections yet.
+    /// Returns to the layout before the last conversion, with all later writes. Given again, it continues a
+    /// run that was stopped. Ends a conversion that has not swapped the collections yet.
     #[arg(long)]
     back: bool,
     /// Keeps the collection in its former layout up to date after a conversion, until the command is stopped:
     /// `--back` then takes less time.
     #[arg(long)]
     follow: bool,
-    /// Drops the collection in its former layout. After that, `--back` is not possible.
+    /// Drops the collection in its former layout, also after a run of `--back` that was stopped. After that,
+    /// `--back` is not possible.
     #[arg(long)]
     finish: bool,
 }

@@ -57,6 +57,8 @@ use super::swap::{Freezing, Frozen, Halt, SwapKind, concurrent_runs};
 use super::upstream::{self, ShapedCollection};
 use crate::config::Config;
 
+/// The kind of all runs on a collection, of any task.
+const ANY_RUN: SwapKind = SwapKind::ConvertPlain("mongoshape convert");
 /// The application's name of runs that write nothing. Others do not wait for their end.
 const READER: &str = "mongoshape verify";
 /// Interval of progress reports.
@@ -71,14 +73,30 @@ pub(crate) enum ConvertTask {
     Shadow,
     /// To plain documents.
     ToPlain,
-    /// Back to the layout before the last conversion, or ends one that has not swapped yet.
+    /// Back to the layout before the last conversion, also after a run that was stopped. Or ends a conversion
+    /// that has not swapped yet.
     Back,
     /// Keeps the collection in its former layout up to date.
     Follow,
-    /// Drops the collection in its former layout.
+    /// Drops the collection in its former layout, also if a run of the way back was stopped.
     Finish,
     /// Compares a collection with its copy, or with the one that is kept.
     Verify,
+}
+
+impl ConvertTask {
+    /// Its command line, without the options that name the collection.
+    fn command(self) -> &'static str {
+        match self {
+            Self::ToShape => "mongoshape convert",
+            Self::Shadow => "mongoshape convert --shadow",
+            Self::ToPlain => "mongoshape convert --to plain",
+            Self::Back => "mongoshape convert --back",
+            Self::Follow => "mongoshape convert --follow",
+            Self::Finish => "mongoshape convert --finish",
+            Self::Verify => "mongoshape verify",
+        }
+    }
 }
 
 /// The options of `convert`.
@@ -106,13 +124,13 @@ pub(crate) async fn run(config: &Config, options: ConvertOptions<'_>) -> anyhow:
     let name = if only_reads {
         READER.to_owned()
     } else {
-        concurrent_runs::own_name(SwapKind::ConvertPlain, options.namespace)
+        concurrent_runs::own_name(ANY_RUN, options.namespace)
     };
     let client = upstream::named_client(&config.upstream, &name).await?;
     let mut findings = Findings::default();
     findings.extend(server::check(&client, config).await?);
     if !findings.failed() && !only_reads {
-        let other = concurrent_runs::look(&client, SwapKind::ConvertPlain, options.namespace, &name).await;
+        let other = concurrent_runs::look(&client, ANY_RUN, options.namespace, &name).await;
         findings.extend(other);
     }
     if !findings.failed() {
@@ -124,7 +142,8 @@ pub(crate) async fn run(config: &Config, options: ConvertOptions<'_>) -> anyhow:
             stop: &stop,
         };
         if let Err(halt) = request.execute(&mut findings).await {
-            findings.add(&halt.finding(SwapKind::ConvertPlain, options.namespace));
+            let work = SwapKind::ConvertPlain(options.task.command());
+            findings.add(&halt.finding(work, options.namespace));
         }
     }
     upstream::close(client).await;
@@ -135,7 +154,7 @@ pub(crate) async fn run(config: &Config, options: ConvertOptions<'_>) -> anyhow:
 pub(crate) async fn recorded(target: &ShapedCollection) -> Option<Finding> {
     match Record::read(&target.database, &target.collection).await {
         Ok(record) => Some(record?.finding(&target.namespace(), &target.collection)),
-        Err(halt) => Some(halt.finding(SwapKind::ConvertPlain, &target.namespace())),
+        Err(halt) => Some(halt.finding(ANY_RUN, &target.namespace())),
     }
 }
 
@@ -237,7 +256,7 @@ impl<'a> Conversion<'a> {
         Freezing {
             client: self.client,
             target: self.target,
-            work: self.record.from.swap_kind(),
+            work: self.record.from.swap_kind(self.task),
         }
     }
 

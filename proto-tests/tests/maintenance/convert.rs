@@ -11,5 +11,6 @@ mod pauses;
 mod progress;
 mod rollback;
 mod shadow;
+mod stopped;
 mod while_clients_write;
 mod writers;

@@ -4,6 +4,7 @@ use bson::raw::RawDocumentBuf;
 use bson::{Bson, Document};
 use mongodb::Database;
 
+use super::ConvertTask;
 use crate::maintenance::finding::Finding;
 use crate::maintenance::inspect::has;
 use crate::maintenance::swap::{Halt, SwapKind};
@@ -88,12 +89,12 @@ impl Layout {
         }
     }
 
-    /// The kind of a swap of a collection in this layout.
-    pub(super) fn swap_kind(&self) -> SwapKind {
+    /// The kind of a swap of a collection in this layout, by a run of this task.
+    pub(super) fn swap_kind(&self, task: ConvertTask) -> SwapKind {
         if self.is_plain() {
-            SwapKind::ConvertPlain
+            SwapKind::ConvertPlain(task.command())
         } else {
-            SwapKind::ConvertPages
+            SwapKind::ConvertPages(task.command())
         }
     }
 

@@ -229,7 +229,7 @@ impl OutlierConversion<'_> {
         Freezing {
             client: self.request.client,
             target: self.target,
-            work: SwapKind::ConvertPlain,
+            work: SwapKind::ConvertPlain(self.request.options.task.command()),
         }
     }
 

@@ -46,7 +46,13 @@ impl Request<'_> {
         let record = match record {
             Some(record) if self.may_write() && subject.may_be_frozen(&record).await? => {
                 let target = subject.target(&record.from, &record.to)?;
-                Some(recover(self.freezing(&target, &record.from), record, self.stop).await?)
+                let record = recover(self.freezing(&target, &record.from), record, self.stop).await?;
+                if self.options.task == ConvertTask::Back && record.is_back() && record.is_done() {
+                    // The killed run has swapped. Another way back would undo it.
+                    subject.report_converted(&record, findings);
+                    return Ok(());
+                }
+                Some(record)
             }
             record => record,
         };
@@ -99,7 +105,7 @@ impl Request<'_> {
         Freezing {
             client: self.client,
             target,
-            work: from.swap_kind(),
+            work: from.swap_kind(self.options.task),
         }
     }
 
@@ -122,11 +128,7 @@ impl Request<'_> {
         };
         if let Some(record) = record {
             if !record.to.is_same(&to) {
-                let words = format!(
-                    "a conversion to {} is in progress; end it by `mongoshape convert --back` first",
-                    record.to
-                );
-                return Err(Halt::Words(words));
+                return Err(Halt::Words(record.unfinished()));
             }
             self.check_shadow(subject, &record.from)?;
             return self.go_on(subject, record, findings).await;
@@ -195,9 +197,11 @@ impl Request<'_> {
             self.freezing(&target, &record.from).rename(renamed).await?;
         }
         if uuid_named(&subject.database, &subject.collection).await?.as_ref() != Some(&record.source) {
-            let words =
-                "the collection is not the one that was converted; end the conversion by `mongoshape convert --back`";
-            return Err(Halt::Words(words.to_owned()));
+            let words = format!(
+                "the collection is not the one that was converted; end the conversion by `{}`",
+                record.ending()
+            );
+            return Err(Halt::Words(words));
         }
         let found = uuid_named(&subject.database, &copy).await?;
         let (start, text) = if found.is_some() && found.as_ref() == record.known_copy() {
@@ -278,9 +282,7 @@ impl Request<'_> {
             return Ok(());
         }
         done?;
-        let text = format!("converted: contains {} now", plan.to);
-        findings.add(&Finding::fine(&subject.namespace, text));
-        findings.add(&record.finding(&subject.namespace, &subject.collection));
+        subject.report_converted(&record, findings);
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use mongodb::Database;
 use mongodb::change_stream::event::ResumeToken;
 use mongodb::error::Error;
 
+use super::ConvertTask;
 use super::layout::Layout;
 use crate::maintenance::finding::Finding;
 use crate::maintenance::swap::{Halt, REPLICATION_TIMEOUT_MS, concern_kept};
@@ -146,6 +147,50 @@ impl Record {
         if self.is_way_back() { &self.from } else { &self.to }
     }
 
+    /// Whether the run makes the collection in its former layout equal, and gives it the name again.
+    pub(super) fn is_back(&self) -> bool {
+        self.direction == Direction::Back
+    }
+
+    /// The command that continues the conversion.
+    fn continuation(&self) -> &'static str {
+        let task = if self.is_back() {
+            ConvertTask::Back
+        } else if self.to.is_plain() {
+            ConvertTask::ToPlain
+        } else {
+            ConvertTask::ToShape
+        };
+        task.command()
+    }
+
+    /// The command that ends the conversion before its swap.
+    pub(super) fn ending(&self) -> &'static str {
+        // The copy of the way back is the former collection, which only this command drops.
+        let task = if self.is_back() {
+            ConvertTask::Finish
+        } else {
+            ConvertTask::Back
+        };
+        task.command()
+    }
+
+    /// That the conversion has not swapped, and the commands that continue or end it.
+    pub(super) fn unfinished(&self) -> String {
+        let what_ends = if self.is_back() {
+            "drops the former collection instead"
+        } else {
+            "ends it"
+        };
+        format!(
+            "a conversion from {} to {} is in progress, or was stopped; `{}` continues it, and `{}` {what_ends}",
+            self.from,
+            self.to,
+            self.continuation(),
+            self.ending()
+        )
+    }
+
     /// The UUID of the copy. `None`: a copy may have been created, but its UUID was not recorded.
     pub(super) fn known_copy(&self) -> Option<&Binary> {
         (self.copy != self.source).then_some(&self.copy)
@@ -191,19 +236,16 @@ impl Record {
 
     /// The state of the conversion, and the commands that continue or end it.
     pub(super) fn finding(&self, namespace: &str, collection: &str) -> Finding {
-        let direction = format!("a conversion from {} to {}", self.from, self.to);
         let phase = if self.is_way_back() { Phase::Done } else { self.phase };
         match phase {
-            Phase::Copying | Phase::Following => {
-                let text = format!(
-                    "{direction} is in progress, or was stopped; `mongoshape convert` continues it, and `mongoshape convert --back` ends it"
-                );
-                Finding::note(namespace, text)
-            }
+            Phase::Copying | Phase::Following => Finding::note(namespace, self.unfinished()),
             Phase::HoldingCopying | Phase::Holding | Phase::Swapping => {
                 let text = format!(
-                    "{direction} holds writers or swaps the collections, or was stopped meanwhile: commands may wait or fail until `mongoshape convert` runs \
-                     again"
+                    "a conversion from {} to {} holds writers or swaps the collections, or was stopped meanwhile: commands may wait or fail until \
+                     `{}` runs again",
+                    self.from,
+                    self.to,
+                    self.continuation()
                 );
                 Finding::warning(namespace, text)
             }

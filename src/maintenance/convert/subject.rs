@@ -12,6 +12,7 @@ use super::record::{Direction, Phase, Record};
 use crate::command::collection::IMAGES;
 use crate::maintenance::check::collection::has_images;
 use crate::maintenance::embedded_proxy::EmbeddedProxy;
+use crate::maintenance::finding::{Finding, Findings};
 use crate::maintenance::swap::{Halt, uuid_of};
 use crate::maintenance::upstream::{ShapedCollection, description};
 
@@ -77,6 +78,13 @@ impl Subject {
             direction: Direction::WayBack,
             given_up: record.given_up,
         })
+    }
+
+    /// Reports a conversion that has swapped.
+    pub(super) fn report_converted(&self, record: &Record, findings: &mut Findings) {
+        let text = format!("converted: contains {} now", record.to);
+        findings.add(&Finding::fine(&self.namespace, text));
+        findings.add(&record.finding(&self.namespace, &self.collection));
     }
 
     /// Ends the storage of images that the conversion has enabled.

@@ -299,8 +299,8 @@ async fn must_be_swapped(by: Freezing<'_>, record: &Record) -> Result<(), Halt> 
     if is_swapped(by, record).await? {
         return Ok(());
     }
-    let words = "a failover has undone the swap; run `mongoshape convert` again";
-    Err(Halt::Words(words.to_owned()))
+    let words = format!("a failover has undone the swap; run `{}` again", by.work.command());
+    Err(Halt::Words(words))
 }
 
 /// Completes a swap of a killed run after its commit point, or undoes it. Returns the new record.

@@ -17,19 +17,19 @@ pub(super) const NAMESPACE_NOT_FOUND: i32 = 26;
 pub(crate) enum SwapKind {
     Compact,
     Pack,
-    /// A conversion of plain documents.
-    ConvertPlain,
-    /// A conversion of pages.
-    ConvertPages,
+    /// A conversion of plain documents, by this command line.
+    ConvertPlain(&'static str),
+    /// A conversion of pages, by this command line.
+    ConvertPages(&'static str),
 }
 
 impl SwapKind {
     /// The command line to run again.
-    pub(super) fn command(self) -> &'static str {
+    pub(crate) fn command(self) -> &'static str {
         match self {
             Self::Compact => "mongoshape compact",
             Self::Pack => "mongoshape setup --pack",
-            Self::ConvertPlain | Self::ConvertPages => "mongoshape convert",
+            Self::ConvertPlain(command) | Self::ConvertPages(command) => command,
         }
     }
 
@@ -37,13 +37,13 @@ impl SwapKind {
     pub(super) fn participle(self) -> &'static str {
         match self {
             Self::Compact | Self::Pack => "packed",
-            Self::ConvertPlain | Self::ConvertPages => "converted",
+            Self::ConvertPlain(_) | Self::ConvertPages(_) => "converted",
         }
     }
 
     /// Whether the swapped collection contains pages.
     pub(super) fn is_of_pages(self) -> bool {
-        matches!(self, Self::Compact | Self::ConvertPages)
+        matches!(self, Self::Compact | Self::ConvertPages(_))
     }
 
     /// Whether a listed collection was frozen by this command.
@@ -60,7 +60,7 @@ impl SwapKind {
         match self {
             Self::Compact => "mongoshape compact ",
             Self::Pack => "mongoshape pack ",
-            Self::ConvertPlain | Self::ConvertPages => "mongoshape convert ",
+            Self::ConvertPlain(_) | Self::ConvertPages(_) => "mongoshape convert ",
         }
     }
 }

@@ -69,13 +69,18 @@ pub(super) struct Ended {
 
 impl Subject {
     pub(super) fn start(mongod: &Mongod) -> Result<Self> {
+        Self::counting(mongod, changes_state)
+    }
+
+    /// The relay counts the commands that this names.
+    pub(super) fn counting(mongod: &Mongod, counted: fn(&Document) -> Option<String>) -> Result<Self> {
         let database = database_name();
         let options =
             ProxyOptions::new(&mongod.uri()).config(&automatic(&shape(), &format!("{database}.{COLLECTION}")));
         Ok(Self {
             proxies: [Proxy::start(&options)?, Proxy::start(&options)?],
             direct: Connection::open(mongod.address())?,
-            relay: StoppingRelay::to(mongod.address(), changes_state)?,
+            relay: StoppingRelay::to(mongod.address(), counted)?,
             uri: mongod.uri(),
             folder: tempfile::tempdir()?,
             database,
@@ -279,7 +284,7 @@ fn name(listed: &Document) -> Option<String> {
 }
 
 /// Names a command that changes the state of a conversion, with its collection.
-fn changes_state(command: &Document) -> Option<String> {
+pub(super) fn changes_state(command: &Document) -> Option<String> {
     let (name, value) = command.iter().next()?;
     let collection = value.as_str().unwrap_or_default();
     let phase = || {
