@@ -56,6 +56,7 @@ pub(crate) use super::inspect::MissingFields;
 use super::swap::{Freezing, Frozen, Halt, SwapKind, concurrent_runs};
 use super::upstream::{self, ShapedCollection};
 use crate::config::Config;
+use crate::pattern::bucket::validation::Validation;
 
 /// The kind of all runs on a collection, of any task.
 const ANY_RUN: SwapKind = SwapKind::ConvertPlain("mongoshape convert");
@@ -178,8 +179,9 @@ struct Conversion<'a> {
     task: ConvertTask,
     mirror: Mirror,
     record: Record,
-    /// The indexes of the application when the conversion began.
+    /// The indexes and the validation of the application when the run began.
     indexes: Vec<RawDocumentBuf>,
+    validation: Validation,
     /// Options that the copy gets at the end: arguments of `collMod`.
     late_options: Vec<RawDocumentBuf>,
     /// `None`: no writer works.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use bson::raw::{RawBsonRef, RawDocumentBuf};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document, doc};
 use futures_util::TryStreamExt;
 use mongodb::error::{Error, ErrorKind};
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::command::document::get;
+use crate::command::document::{get, put, single};
 use crate::command::namespace::Namespace;
 use crate::config::UpstreamConfig;
 use crate::pattern::bucket::compact::VALIDATOR;
@@ -346,6 +346,19 @@ async fn databases_with(client: &Client, collection: &str) -> anyhow::Result<Vec
 pub(crate) async fn description(database: &Database, collection: &str) -> Result<Option<Document>, Error> {
     let command = doc! { "listCollections": 1, "filter": { "name": collection } };
     database.run_cursor_command(command).await?.try_next().await
+}
+
+/// The options of a collection in `listCollections`, in mongod's own bytes: a validator may have a field
+/// twice. `None` if it does not exist.
+pub(crate) async fn listed_options(database: &Database, collection: &str) -> Result<Option<RawDocumentBuf>, Error> {
+    let mut list = single("listCollections", 1);
+    put(&mut list, "filter", &single("name", collection));
+    let listed = database.run_raw_cursor_command(list).await?;
+    let listed = listed.with_type::<RawDocumentBuf>().try_next().await?;
+    Ok(listed.map(|listed| {
+        let options = get(&listed, "options").and_then(RawBsonRef::as_document);
+        options.map(RawDocument::to_owned).unwrap_or_default()
+    }))
 }
 
 /// The validator of a listed collection.

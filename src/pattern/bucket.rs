@@ -51,5 +51,6 @@ pub mod unwind;
 pub mod update_by_id;
 pub mod update_by_position;
 pub mod upsert;
+pub mod validation;
 pub mod validator;
 pub mod value_order;

@@ -204,7 +204,7 @@ impl<'a> Copy<'a> {
     /// Sets the collection's validator. Until then, a page of the copy may contain an item as it was
     /// before another item of the page got its values.
     pub(super) async fn set_validator(&self, frozen: &Frozen<'_>) -> Result<(), Halt> {
-        set_validator(self.target, self.shape, self.name(), frozen.validator().clone()).await
+        set_validator(self.target, self.shape, self.name(), frozen.page_validator()).await
     }
 
     /// Removes the keys that have items of this page, or items with their values in a unique index: these

@@ -1,7 +1,7 @@
 //! Defines the copy: its options and indexes, which are those of the collection as applications see them.
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
-use bson::{Document, rawdoc};
+use bson::rawdoc;
 use mongodb::error::{Error, ErrorKind};
 
 use super::Conversion;
@@ -9,7 +9,6 @@ use super::changes::{self, Changes, ReadLimits, StreamSource, is_lost};
 use super::layout::PagesOf;
 use super::mirror::page_updates::CopyPages;
 use super::mirror::side::{DUPLICATE_KEY, is_equal};
-use super::preflight::has_validator;
 use super::record::Phase;
 use super::subject::uuid_named;
 use crate::command::collection::{IMAGES, VALIDATION, enabled_images};
@@ -17,6 +16,7 @@ use crate::command::document::{get, put, single};
 use crate::maintenance::swap::Halt;
 use crate::pattern::bucket::conversion::copy_name;
 use crate::pattern::bucket::item_index::{EXPIRE_AFTER, name};
+use crate::pattern::bucket::validation::Validation;
 use crate::pattern::shapes::Shape;
 
 /// The copy of a run.
@@ -32,9 +32,10 @@ impl Conversion<'_> {
         self.indexes = self.mirror.source.indexes().await?;
         self.mirror.pages = self.copy_pages()?;
         let options = self.mirror.source.options().await?.unwrap_or_default();
-        let mut definition = CopyDefinition::of(&options, &self.indexes)?;
+        self.validation = Validation::of(&options);
+        let definition = CopyDefinition::of(&options, &self.indexes);
         let start = match start {
-            Start::WithTheCopy => self.renew_copy(&options, &mut definition).await?,
+            Start::WithTheCopy => self.renew_copy(&definition).await?,
             Start::WithNewCopy => start,
         };
         if start == Start::WithNewCopy {
@@ -67,14 +68,13 @@ impl Conversion<'_> {
         Ok(())
     }
 
-    /// Gives the copy of an earlier run, or the former collection, the indexes and the validator that the
-    /// collection has now. `options`: of the collection. TTL indexes are created again, and get their time at
-    /// the end: until then mongod would delete documents by the former time.
-    async fn renew_copy(&mut self, options: &Document, definition: &mut CopyDefinition) -> Result<Start, Halt> {
+    /// Gives the copy of an earlier run, or the former collection, the indexes that the collection has now.
+    /// Its validator is removed: it could refuse documents that the collection has. TTL indexes are created
+    /// again, and get their time at the end: until then mongod would delete documents by the former time.
+    async fn renew_copy(&mut self, definition: &CopyDefinition) -> Result<Start, Halt> {
         let copy = self.mirror.copy.clone();
-        let of_copy = copy.options().await?.unwrap_or_default();
-        if has_validator(&of_copy) && !has_validator(options) {
-            definition.late.push(rawdoc! { "validator": {} });
+        if copy.validation().await?.has_validator() {
+            copy.run("collMod", &single("validator", RawDocumentBuf::new())).await?;
         }
         let there = copy.indexes().await?;
         if copy.is_plain && there.iter().any(|index| get(index, EXPIRE_AFTER).is_some()) {
@@ -195,24 +195,20 @@ struct CopyDefinition {
 
 impl CopyDefinition {
     /// The definition for these options and indexes of the application.
-    fn of(options: &Document, indexes: &[RawDocumentBuf]) -> Result<Self, Halt> {
-        let has_validator = has_validator(options);
-        let options = RawDocumentBuf::try_from(options).map_err(|error| Halt::Words(error.to_string()))?;
-        let (mut create, mut validation) = (RawDocumentBuf::new(), RawDocumentBuf::new());
-        for (field, value) in options.iter().flatten() {
-            if VALIDATION.contains(&field.as_str()) {
-                validation.append(field, value);
-            } else if field.as_str() != IMAGES {
-                create.append(field, value);
-            }
-        }
+    fn of(options: &RawDocument, indexes: &[RawDocumentBuf]) -> Self {
         let mut definition = Self {
-            create,
+            create: RawDocumentBuf::new(),
             indexes: Vec::new(),
             late: Vec::new(),
         };
-        if has_validator {
-            definition.late.push(validation);
+        for (field, value) in options.iter().flatten() {
+            if !VALIDATION.contains(&field.as_str()) && field.as_str() != IMAGES {
+                definition.create.append(field, value);
+            }
+        }
+        let validation = Validation::of(options);
+        if validation.has_validator() {
+            definition.late.push(validation.arguments());
         }
         for index in indexes {
             if let Some(seconds) = get(index, EXPIRE_AFTER) {
@@ -222,6 +218,6 @@ impl CopyDefinition {
             }
             definition.indexes.push(without_expiry(index));
         }
-        Ok(definition)
+        definition
     }
 }

@@ -15,7 +15,7 @@ use crate::pattern::bucket::conversion::kept_name;
 use crate::pattern::shapes::BucketShape;
 
 /// Whether the options contain a validator. The level of one that was removed remains.
-pub(super) fn has_validator(options: &Document) -> bool {
+fn has_validator(options: &Document) -> bool {
     options
         .get_document("validator")
         .is_ok_and(|validator| !validator.is_empty())

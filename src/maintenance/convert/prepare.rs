@@ -23,6 +23,7 @@ use crate::maintenance::finding::{Finding, Findings};
 use crate::maintenance::swap::{CollectionRename, Freezing, Halt, uuid_of};
 use crate::maintenance::upstream::ShapedCollection;
 use crate::pattern::bucket::conversion::{copy_name, kept_name};
+use crate::pattern::bucket::validation::Validation;
 use crate::pattern::shapes::{BucketShape, Shape, Shapes};
 
 impl Request<'_> {
@@ -317,6 +318,7 @@ impl Request<'_> {
             mirror,
             record,
             indexes: Vec::new(),
+            validation: Validation::default(),
             late_options: Vec::new(),
             changes: None,
             is_renamed: false,

@@ -129,6 +129,7 @@ impl Subject {
     fn side(&self, through: &Database, collection: &str, layout: &Layout) -> Side {
         let is_plain = layout.is_plain();
         Side {
+            server: self.database.clone(),
             database: if is_plain {
                 self.database.clone()
             } else {

@@ -82,11 +82,11 @@ impl Conversion<'_> {
         if !self.compare_touched(deadline).await? {
             return Ok(Swapped::TooManyChanges);
         }
-        if self.mirror.source.indexes().await? != self.indexes {
-            return Err(Halt::Words("its indexes were changed; run again".to_owned()));
-        }
+        self.must_be_defined_as_before().await?;
         if self.record.from.is_plain() {
             self.move_away(frozen, &place).await?;
+            // No command by name changes them from here on.
+            self.must_be_defined_as_before().await?;
             self.drain().await?;
             self.must_be_equal().await?;
             self.finish_options().await?;
@@ -101,6 +101,19 @@ impl Conversion<'_> {
         }
         self.commit(by).await?;
         Ok(Swapped::Yes)
+    }
+
+    /// Fails if the indexes or the validator are not those that the copy gets.
+    async fn must_be_defined_as_before(&self) -> Result<(), Halt> {
+        let source = &self.mirror.source;
+        let changed = if source.indexes().await? != self.indexes {
+            "its indexes were changed"
+        } else if !source.validation().await?.is_same(&self.validation) {
+            "its validator was changed"
+        } else {
+            return Ok(());
+        };
+        Err(Halt::Words(format!("{changed}; run again")))
     }
 
     /// Renames the collection.

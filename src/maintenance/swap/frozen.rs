@@ -14,13 +14,14 @@ use super::fencing::{self, Held};
 use super::halt::Halt;
 use super::kind::NAMESPACE_NOT_FOUND;
 use super::kind::uuid_of;
-use crate::command::document::single;
+use crate::command::collection::VALIDATION;
+use crate::command::document::{append_fields, put, single};
 use crate::maintenance::upstream::{
-    ShapedCollection, described_validator, description, explain, indexes_of, raw_specs,
+    ShapedCollection, described_validator, description, explain, indexes_of, listed_options, raw_specs,
 };
 use crate::pattern::bucket::fence::Fence;
-use crate::pattern::bucket::pack;
 use crate::pattern::bucket::unique_index::{ClauseOfIndex, UniqueIndex};
+use crate::pattern::bucket::validation::Validation;
 use crate::pattern::bucket::validator::PageValidator;
 use crate::pattern::shapes::BucketShape;
 
@@ -30,8 +31,14 @@ pub(crate) struct Frozen<'a> {
     by: Freezing<'a>,
     uuid: Binary,
     fence: Fence,
-    /// The collection's validator, which a thaw restores.
-    validator: PageValidator,
+    former: FormerValidator,
+}
+
+/// The validator of a collection before it is frozen, which a thaw restores.
+#[derive(Clone)]
+enum FormerValidator {
+    Pages(PageValidator),
+    Documents(Validation),
 }
 
 impl<'a> Frozen<'a> {
@@ -47,7 +54,7 @@ impl<'a> Frozen<'a> {
         let fence = fencing::put_up(fenced, stop).await?;
         Ok(Self {
             by,
-            validator: validator_of(by, &uuid).await?,
+            former: FormerValidator::of(by, &uuid).await?,
             uuid,
             fence,
         })
@@ -59,7 +66,7 @@ impl<'a> Frozen<'a> {
             by: self.by,
             uuid: self.uuid.clone(),
             fence: self.fence,
-            validator: validator_of(self.by, &self.uuid).await?,
+            former: FormerValidator::of(self.by, &self.uuid).await?,
         })
     }
 
@@ -71,26 +78,25 @@ impl<'a> Frozen<'a> {
         &self.uuid
     }
 
-    /// The collection's validator before it was frozen.
-    pub(crate) fn validator(&self) -> &PageValidator {
-        &self.validator
+    /// The clauses that the validator of a collection of pages had before it was frozen.
+    pub(crate) fn page_validator(&self) -> PageValidator {
+        match &self.former {
+            FormerValidator::Pages(validator) => validator.clone(),
+            FormerValidator::Documents(_) => PageValidator::default(),
+        }
     }
 
     /// Fails if another run has replaced the fence.
     pub(crate) async fn is_fenced(&self) -> Result<(), Halt> {
-        self.modify(self.fence.freeze(), None, None).await
+        self.modify(self.fence.freeze(), &RawDocumentBuf::new(), None).await
     }
 
     /// Refuses all inserts and updates from now on. When this returns, earlier writes have
     /// completed in mongod.
     pub(crate) async fn freeze(&self, stop: &CancellationToken) -> Result<(), Halt> {
-        let validator = if self.by.work.is_of_pages() {
-            self.validator.frozen()
-        } else {
-            pack::freeze()
-        };
+        let options = self.former.frozen();
         loop {
-            self.modify(self.fence.freeze(), Some(&validator), Some(stop)).await?;
+            self.modify(self.fence.freeze(), &options, Some(stop)).await?;
             // From here on, a late change of the validator by a proxy fails.
             let target = self.by.target;
             fencing::take_down_validator_fences(&target.database, &target.collection, &self.uuid).await?;
@@ -104,8 +110,7 @@ impl<'a> Frozen<'a> {
     /// Undoes a freeze and keeps the fence: that of an earlier run, before this one has frozen anything, or
     /// one of this run that was acknowledged, so that none is on its way.
     pub(crate) async fn thaw_for_now(&self) -> Result<(), Halt> {
-        self.modify(self.fence.thaw(), Some(&self.validator.document()), None)
-            .await
+        self.modify(self.fence.thaw(), &self.former.thawed(), None).await
     }
 
     /// Undoes the freeze and drops the fence. After this, late freezes of this run fail.
@@ -131,7 +136,7 @@ impl<'a> Frozen<'a> {
         // From here on a late freeze fails. Any other validator of the collection is not the run's.
         let described = description(&target.database, &target.collection).await?;
         if described.is_some_and(|described| self.by.work.has_frozen(&described)) {
-            let thaw = self.modification(self.fence.thaw(), Some(&self.validator.document()));
+            let thaw = self.modification(self.fence.thaw(), &self.former.thawed());
             self.by.insist(&target.database, thaw).await?;
         }
         self.drop_index(&self.fence.thaw()).await
@@ -146,43 +151,62 @@ impl<'a> Frozen<'a> {
         }
     }
 
-    /// A `collMod` that sets the validator only if the collection has the fence's index.
-    fn modification(&self, index: String, validator: Option<&RawDocument>) -> RawDocumentBuf {
+    /// A `collMod` that sets these options only if the collection has the fence's index.
+    fn modification(&self, index: String, options: &RawDocument) -> RawDocumentBuf {
         let mut command = single("collMod", self.by.target.collection.as_str());
         command.append(cstr!("collectionUUID"), &self.uuid);
         let mut fence = single("name", index);
         fence.append(cstr!("hidden"), true);
         command.append(cstr!("index"), fence);
-        if let Some(validator) = validator {
-            command.append(cstr!("validator"), validator);
-            command.append(cstr!("validationLevel"), "strict");
-            command.append(cstr!("validationAction"), "error");
-        }
+        append_fields(&mut command, options);
         command
     }
 
-    async fn modify(
-        &self,
-        index: String,
-        validator: Option<&RawDocument>,
-        stop: Option<&CancellationToken>,
-    ) -> Result<(), Halt> {
-        let command = self.modification(index, validator);
+    async fn modify(&self, index: String, options: &RawDocument, stop: Option<&CancellationToken>) -> Result<(), Halt> {
+        let command = self.modification(index, options);
         self.by.run(&self.by.target.database, command, stop).await
     }
 }
 
-/// The validator that a thaw restores.
-async fn validator_of(by: Freezing<'_>, uuid: &Binary) -> Result<PageValidator, Halt> {
-    let Some(shape) = by.target.bucket().filter(|_| by.work.is_of_pages()) else {
-        return Ok(PageValidator::default());
-    };
-    let (database, name) = (&by.target.database, by.target.collection.as_str());
-    // From here on, a proxy changes no validator of the application.
-    fencing::take_down_validator_fences(database, name, uuid).await?;
-    let described = description(database, name).await?;
-    let recorded = described.as_ref().and_then(page_validator).unwrap_or_default();
-    with_indexes(recorded, by.target, shape, name).await
+impl FormerValidator {
+    /// That of a collection or, while it is frozen, the one that the freeze records.
+    async fn of(by: Freezing<'_>, uuid: &Binary) -> Result<Self, Halt> {
+        let (database, name) = (&by.target.database, by.target.collection.as_str());
+        let Some(shape) = by.target.bucket().filter(|_| by.work.is_of_pages()) else {
+            let options = listed_options(database, name).await?;
+            return Ok(Self::Documents(Validation::of(&options.unwrap_or_default())));
+        };
+        // From here on, a proxy changes no validator of the application.
+        fencing::take_down_validator_fences(database, name, uuid).await?;
+        let described = description(database, name).await?;
+        let recorded = described.as_ref().and_then(page_validator).unwrap_or_default();
+        with_indexes(recorded, by.target, shape, name).await.map(Self::Pages)
+    }
+
+    /// The options that freeze the collection, as arguments of a `collMod`.
+    fn frozen(&self) -> RawDocumentBuf {
+        let freeze = match self {
+            Self::Pages(validator) => validator.frozen(),
+            Self::Documents(validation) => validation.frozen(),
+        };
+        let [validator, level, action] = VALIDATION;
+        let mut options = single(validator, &freeze);
+        put(&mut options, level, "strict");
+        put(&mut options, action, "error");
+        options
+    }
+
+    /// The options before the freeze.
+    fn thawed(&self) -> RawDocumentBuf {
+        match self {
+            Self::Pages(validator) => {
+                let mut options = RawDocumentBuf::new();
+                validator.append_to(&mut options);
+                options
+            }
+            Self::Documents(validation) => validation.arguments(),
+        }
+    }
 }
 
 /// Sets the validator of a collection of pages. The clauses of its unique indexes are derived from the

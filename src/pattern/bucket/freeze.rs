@@ -32,12 +32,17 @@ pub fn freeze_with(recorded: impl Iterator<Item = RawDocumentBuf>) -> RawDocumen
 /// Whether a collection is frozen. `options` are those that `listCollections` returns.
 #[must_use]
 pub fn is_frozen(options: &RawDocument) -> bool {
+    is_frozen_by(options, &freeze())
+}
+
+/// Whether the validator of a collection is this clause, or begins with it.
+pub(super) fn is_frozen_by(options: &RawDocument, freeze: &RawDocument) -> bool {
     let Some(validator) = get(options, VALIDATOR).and_then(RawBsonRef::as_document) else {
         return false;
     };
     let clauses = get(validator, "$and").and_then(RawBsonRef::as_array);
     let first = clauses.and_then(|clauses| clauses.into_iter().next()?.ok()?.as_document());
-    *first.unwrap_or(validator) == *freeze()
+    *first.unwrap_or(validator) == *freeze
 }
 
 /// Whether mongod's error reports a write to a frozen collection. A document as large as its error may leave

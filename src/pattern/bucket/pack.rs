@@ -12,6 +12,7 @@ use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{DateTime, Timestamp};
 
+use super::freeze::is_frozen_by;
 use super::item::{IdSource, Item};
 use super::layout::path;
 use crate::command::document::{array_of, get, put, single};
@@ -46,7 +47,8 @@ pub fn is_beside(collection: &str) -> bool {
     collection.contains(".mongoshape_")
 }
 
-/// The validator of a frozen collection.
+/// The validator of a frozen collection, or its first clause if the validator
+/// [records](super::validation) the one before.
 #[must_use]
 pub fn freeze() -> RawDocumentBuf {
     single(MARKER, single("$exists", true))
@@ -55,7 +57,7 @@ pub fn freeze() -> RawDocumentBuf {
 /// Whether a collection is frozen. `options` are those that `listCollections` returns.
 #[must_use]
 pub fn is_frozen(options: &RawDocument) -> bool {
-    get(options, "validator").and_then(RawBsonRef::as_document) == Some(&freeze())
+    is_frozen_by(options, &freeze())
 }
 
 /// The validator of the empty placeholder collection. It reserves the name under which the plain

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
-use proto_tests::mongod;
+use proto_tests::{Shape, mongod};
 
 use super::fixture::{COLLECTION, COPY, Fixture, document, sorted_fields, with_time};
 
@@ -154,7 +154,40 @@ fn a_validator_that_was_removed_does_not_return() -> Result<()> {
     fixture.run(doc! { "insert": COLLECTION, "documents": documents(50) })?;
     fixture.convert(&["--to", "plain"])?;
     fixture.past(doc! { "collMod": COLLECTION, "validator": {} })?;
+    fixture.past(doc! { "insert": COLLECTION, "documents": [{ "_id": "before", "n": -1 }] })?;
     fixture.convert(&["--back"])?;
-    fixture.run(doc! { "insert": COLLECTION, "documents": [{ "_id": "negative", "n": -1 }] })?;
+    fixture.run(doc! { "insert": COLLECTION, "documents": [{ "_id": "after", "n": -1 }] })?;
     fixture.check_pages()
+}
+
+#[test]
+fn a_validator_that_was_removed_from_pages_of_another_shape_does_not_return() -> Result<()> {
+    let shape = with_time();
+    let mut fixture = Fixture::open(mongod::shared_replica_set(), shape.clone())?;
+    fixture.run(doc! { "create": COLLECTION, "validator": { "n": { "$gte": 0 } } })?;
+    fixture.run(doc! { "insert": COLLECTION, "documents": documents(50) })?;
+    fixture.reshape(Shape {
+        items: "entries".to_owned(),
+        max_items: 3,
+        ..shape.clone()
+    })?;
+    fixture.run(doc! { "collMod": COLLECTION, "validator": {} })?;
+    fixture.run(doc! { "insert": COLLECTION, "documents": [{ "_id": "negative", "n": -1 }] })?;
+    fixture.convert(&["--back"])?;
+    fixture.shape = shape;
+    fixture.check_pages()
+}
+
+#[test]
+fn a_validator_that_is_set_during_a_run_is_not_lost() -> Result<()> {
+    let mut fixture = Fixture::open(mongod::shared_replica_set(), with_time())?;
+    fixture.run(doc! { "insert": COLLECTION, "documents": documents(100) })?;
+    let mut run = fixture.start_convert(&["--to", "plain", "--max-rate", "50"])?;
+    while fixture.stored(COPY)?.is_empty() {}
+    fixture.run(doc! { "collMod": COLLECTION, "validator": { "n": { "$gte": 0 } } })?;
+    ensure!(has_failed(&mut run)?, "the copy takes the name without the validator");
+    fixture.convert(&["--to", "plain"])?;
+    let refused_code = refused(&mut fixture, doc! { "_id": "negative", "n": -1 })?;
+    assert_eq!(refused_code, DOCUMENT_VALIDATION_FAILURE);
+    Ok(())
 }

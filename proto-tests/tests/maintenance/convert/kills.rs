@@ -11,6 +11,7 @@ mod clients;
 mod interruptions;
 mod random;
 mod subject;
+mod validators;
 mod writers;
 
 use anyhow::{Context as _, Result, ensure};

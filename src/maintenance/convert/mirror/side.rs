@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
-use bson::{Binary, Bson, Document, Timestamp, rawdoc};
+use bson::{Binary, Bson, Timestamp, rawdoc};
 use futures_util::TryStreamExt;
 use mongodb::action::{Action as _, RunCursorCommand};
 use mongodb::{Cursor, Database};
@@ -13,10 +13,12 @@ use crate::command::document::{array_of, get, put, single};
 use crate::command::value_text::id_text;
 use crate::maintenance::convert::ids::Ids;
 use crate::maintenance::swap::{Halt, concern_kept};
-use crate::maintenance::upstream::{as_integer, indexes_of, raw_specs};
+use crate::maintenance::upstream::{as_integer, indexes_of, listed_options, raw_specs};
 use crate::pattern::bucket::fence::is_fence;
 use crate::pattern::bucket::item_index::{ID, is_clustered, is_own, name};
 use crate::pattern::bucket::key::value_identity;
+use crate::pattern::bucket::validation::Validation;
+use crate::pattern::bucket::validator::options_of_application;
 use crate::pattern::unwound;
 
 /// The most documents, and bytes of documents, in one command.
@@ -28,6 +30,9 @@ pub(in crate::maintenance::convert) const DUPLICATE_KEY: i64 = 11000;
 /// A collection as applications see it.
 #[derive(Clone)]
 pub(in crate::maintenance::convert) struct Side {
+    /// On the server itself.
+    pub(in crate::maintenance::convert) server: Database,
+    /// By which documents are read and written.
     pub(in crate::maintenance::convert) database: Database,
     pub(in crate::maintenance::convert) collection: String,
     pub(in crate::maintenance::convert) is_plain: bool,
@@ -198,9 +203,21 @@ impl Side {
     }
 
     /// The collection's options, as applications see them. `None`: it does not exist.
-    pub(in crate::maintenance::convert) async fn options(&self) -> Result<Option<Document>, Halt> {
-        let listed = crate::maintenance::upstream::description(&self.database, &self.collection).await?;
-        Ok(listed.map(|listed| listed.get_document("options").cloned().unwrap_or_default()))
+    pub(in crate::maintenance::convert) async fn options(&self) -> Result<Option<RawDocumentBuf>, Halt> {
+        // A proxy does not list the copy of a collection that it knows.
+        let listed = listed_options(&self.server, &self.collection).await?;
+        Ok(listed.map(|options| {
+            if self.is_plain {
+                options
+            } else {
+                options_of_application(&options)
+            }
+        }))
+    }
+
+    /// The validation of documents, as applications see it.
+    pub(in crate::maintenance::convert) async fn validation(&self) -> Result<Validation, Halt> {
+        Ok(Validation::of(&self.options().await?.unwrap_or_default()))
     }
 
     /// The indexes of the application, sorted by name.
