@@ -16,6 +16,7 @@ pub mod aggregate;
 pub mod arguments;
 pub mod batch;
 pub mod bulk_write;
+pub mod change_stream;
 pub mod collection;
 pub mod concerns;
 pub mod count;

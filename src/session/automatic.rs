@@ -24,7 +24,7 @@ pub(super) mod touched;
 mod unfenced;
 
 pub(super) use self::merged_write::{MergedWrite, not_executed};
-use self::stored::{CollectionObserver, ExpectedCollection};
+use self::stored::{CollectionObserver, ExpectedCollection, StoredCollection};
 
 use super::error::RunError;
 use super::fence::is_strict;
@@ -122,6 +122,21 @@ async fn listed_identity(
     namespace: Namespace<'_>,
     uuid: Option<&Binary>,
 ) -> Result<Identity, RunError> {
+    let now = listed(link, head, namespace).await?;
+    Ok(if now.is_some_and(|now| now.uuid.as_ref() == uuid) {
+        Identity::Same
+    } else {
+        Identity::Changed
+    })
+}
+
+/// What the name denotes now. `None`: the command is part of a transaction, and a cut-over is between its
+/// renamings.
+pub(super) async fn listed(
+    link: &mut UpstreamConnection,
+    head: &CommandHeader<'_>,
+    namespace: Namespace<'_>,
+) -> Result<Option<StoredCollection>, RunError> {
     let carried = InheritedOptions::of(head.body());
     let mut observer = CollectionObserver {
         link,
@@ -133,11 +148,7 @@ async fn listed_identity(
     } else {
         Some(observer.stored().await?)
     };
-    Ok(if now.is_some_and(|now| now.stored.uuid.as_ref() == uuid) {
-        Identity::Same
-    } else {
-        Identity::Changed
-    })
+    Ok(now.map(|now| now.stored))
 }
 
 /// Refuses to change the definition of a collection that a conversion copies.

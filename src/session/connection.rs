@@ -256,7 +256,7 @@ impl Session<'_> {
         let observing = settings.observer.is_some().then(|| Arc::clone(settings));
         let touched = touched(&settings.shapes, &head);
         let done = if let Some(guard) = guard {
-            Box::pin(self.guarded(message, &head, &guard)).await
+            Box::pin(self.guarded(message, &head, guard)).await
         } else if bulk_write::is_on_shapes(&settings.shapes, &head) {
             Box::pin(self.bulk_write(message, &head)).await
         } else if touched.is_empty() {

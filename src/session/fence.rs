@@ -5,6 +5,7 @@
 use bson::Binary;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use crate::command::change_stream;
 use crate::command::document::{as_flag, first_field, get};
 use crate::command::namespace::Namespace;
 use crate::command::registry::Command;
@@ -97,17 +98,9 @@ pub(super) fn accepts_uuid(command: Command, body: &RawDocument) -> bool {
         | Command::DropIndexes
         | Command::CollMod
         | Command::Drop => true,
-        Command::Aggregate => !opens_change_stream(body),
+        Command::Aggregate => change_stream::options(body).is_none(),
         _ => false,
     }
-}
-
-fn opens_change_stream(body: &RawDocument) -> bool {
-    let stages = get(body, "pipeline").and_then(RawBsonRef::as_array);
-    let first = stages.and_then(|stages| stages.into_iter().next()?.ok()?.as_document());
-    first
-        .and_then(first_field)
-        .is_some_and(|(name, _)| name == "$changeStream")
 }
 
 /// Whether the command has `apiStrict`, which does not allow `collectionUUID`.

@@ -9,14 +9,14 @@ use super::cross_collection::CrossCollectionCommand;
 use super::handshake::check_mechanism;
 use super::metrics::RefusalReason;
 use super::shared::Settings;
-use crate::command::document::{as_flag, first_field, get};
+use crate::command::change_stream::{StreamScope, scope};
+use crate::command::document::{as_flag, get};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::header::CommandHeader;
 use crate::command::merge;
 use crate::command::namespace::{Namespace, VIEWS};
 use crate::command::referenced_namespaces;
 use crate::command::registry::Command;
-use crate::pattern::pipeline::documents;
 use crate::pattern::shapes::{Mode, Shape};
 
 /// The handling of a command.
@@ -122,22 +122,16 @@ fn explains_bucket(shapes: &Lookup<'_>, head: &CommandHeader<'_>) -> bool {
 /// refusal, if one of them has no change streams: the stream would return its raw buckets.
 fn change_stream(shapes: &Lookup<'_>, head: &CommandHeader<'_>) -> Option<Result<(), RouteRefusal>> {
     let settings = shapes.settings;
-    match head.command {
-        Command::GetMore if get(head.body(), "collection").and_then(RawBsonRef::as_str) == Some(OF_DATABASE) => {
-            let mut streams = settings.shapes.iter().filter(|shape| shape.has_change_streams());
-            return streams.next().map(|_| Ok(()));
-        }
-        Command::Aggregate if head.target.is_none() => {}
-        _ => return None,
+    if head.command == Command::GetMore
+        && get(head.body(), "collection").and_then(RawBsonRef::as_str) == Some(OF_DATABASE)
+    {
+        let mut streams = settings.shapes.iter().filter(|shape| shape.has_change_streams());
+        return streams.next().map(|_| Ok(()));
     }
-    let stages = documents(get(head.body(), "pipeline"))?;
-    let (_, options) = first_field(stages.first()?).filter(|(name, _)| *name == "$changeStream")?;
-    let options = options.as_document();
-    let of_cluster = options.and_then(|options| as_flag(get(options, "allChangesForCluster")?)) == Some(true);
-    let mut rewritten: Vec<&Arc<Shape>> = if of_cluster {
-        settings.shapes.rewritten().collect()
-    } else {
-        settings.shapes.rewritten_in(head.database).collect()
+    let mut rewritten: Vec<&Arc<Shape>> = match scope(head)? {
+        StreamScope::Collection => return None,
+        StreamScope::Database => settings.shapes.rewritten_in(head.database).collect(),
+        StreamScope::Cluster => settings.shapes.rewritten().collect(),
     };
     rewritten.sort_by_key(|shape| shape.namespace().to_string());
     let Some(without) = rewritten.iter().find(|shape| !shape.has_change_streams()) else {

@@ -61,19 +61,28 @@ impl Fixture {
 
     /// The proxies use this connection string.
     pub(super) fn behind(mongod: &Mongod, uri: &str) -> Result<Self> {
-        Self::with_others(mongod, uri, |_| String::new())
+        Self::start(mongod, uri, &shape(), |_| String::new())
     }
 
     /// The proxies have further shapes. `others`: their tables, for a database.
     pub(super) fn with_others(mongod: &Mongod, uri: &str, others: fn(&str) -> String) -> Result<Self> {
+        Self::start(mongod, uri, &shape(), others)
+    }
+
+    /// The automatic shape is this one.
+    pub(super) fn with_shape(mongod: &Mongod, uri: &str, shape: &Shape) -> Result<Self> {
+        Self::start(mongod, uri, shape, |_| String::new())
+    }
+
+    fn start(mongod: &Mongod, uri: &str, shape: &Shape, others: fn(&str) -> String) -> Result<Self> {
         let database = database_name();
         let options = ProxyOptions::new(uri);
         let with_auto = || {
-            let table = automatic(&shape(), &format!("{database}.{COLLECTION}"));
+            let table = automatic(shape, &format!("{database}.{COLLECTION}"));
             Proxy::start(&options.clone().config(&(table + &others(&database))))
         };
         let proxies = [with_auto()?, with_auto()?];
-        let of_copy = shape().toml(&format!("{database}.{COPY}"));
+        let of_copy = shape.toml(&format!("{database}.{COPY}"));
         Ok(Self {
             proxies,
             writer: Proxy::start(&options.clone().config(&of_copy))?,

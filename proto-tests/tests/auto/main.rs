@@ -2,6 +2,7 @@
 //! them under the clients of two proxies.
 
 mod another_shape;
+mod change_streams;
 mod commands;
 mod concurrent_clients;
 mod documents_examined;

@@ -155,6 +155,13 @@ impl Shapes {
         self.layouts.of(namespace).map(|known| &known.layout)
     }
 
+    /// Whether a collection with an automatic shape contains pages of the configured shape in this layout. A
+    /// missing one will.
+    #[must_use]
+    pub fn is_as_configured(&self, namespace: Namespace<'_>, layout: &StoredLayout) -> bool {
+        !layout.is_plain() && self.known_layout(namespace, layout.clone()).recorded.is_none()
+    }
+
     /// The same shapes, with the layout of one collection.
     #[must_use]
     pub fn with_layout(&self, namespace: Namespace<'_>, layout: StoredLayout) -> Self {
@@ -231,6 +238,11 @@ mod tests {
         assert_eq!(key(&other), ["j"]);
         // The collection's check reports options that are not known.
         assert_eq!(key(&rawdoc! { "later": 1 }), ["k"]);
+        let is_as_configured = |layout: &StoredLayout| unknown.is_as_configured(trades, layout);
+        assert!(is_as_configured(&StoredLayout::Pages(None)));
+        assert!(is_as_configured(&StoredLayout::Pages(Some(configured))));
+        assert!(!is_as_configured(&StoredLayout::Pages(Some(other))));
+        assert!(!is_as_configured(&StoredLayout::Plain));
     }
 
     #[test]

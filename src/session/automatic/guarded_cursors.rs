@@ -1,12 +1,13 @@
-//! Cursors of pipelines that reference collections with an automatic shape. mongod ends the cursors of a
-//! renamed collection, but a pipeline that references it by name would go on with the other layout.
+//! Cursors of pipelines that reference collections with an automatic shape, and of change streams on their
+//! database. mongod ends the cursors of a renamed collection, but a pipeline that references it by name would
+//! go on with the other layout.
 
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bson::Binary;
 use lru::LruCache;
 
+use super::stored::StoredCollection;
 use super::touched::TouchedCollection;
 
 /// Guarded cursors. The least recently used one is forgotten first, and its next `getMore` gets
@@ -17,16 +18,22 @@ const MAX_CURSORS: NonZeroUsize = NonZeroUsize::new(10_000).expect("not zero");
 #[derive(Clone, Debug)]
 pub(in crate::session) struct GuardedCollection {
     pub(in crate::session) collection: TouchedCollection,
-    /// `None`: it was missing.
-    pub(in crate::session) uuid: Option<Binary>,
-    /// The number of its swaps that were given up.
-    pub(in crate::session) given_up: i64,
+    pub(in crate::session) stored: StoredCollection,
+}
+
+/// What an open cursor references.
+#[derive(Clone, Debug, Default)]
+pub(in crate::session) struct GuardedReferences {
+    pub(in crate::session) collections: Vec<GuardedCollection>,
+    /// Whether the cursor is that of a change stream. A stream reads what has the name, so it goes on with
+    /// another collection of the same layout.
+    pub(in crate::session) is_stream: bool,
 }
 
 /// The open cursors of such pipelines, by id.
 #[derive(Debug)]
 pub(in crate::session) struct GuardedCursors {
-    open: Mutex<LruCache<i64, Vec<GuardedCollection>>>,
+    open: Mutex<LruCache<i64, GuardedReferences>>,
 }
 
 impl Default for GuardedCursors {
@@ -39,13 +46,13 @@ impl Default for GuardedCursors {
 }
 
 impl GuardedCursors {
-    pub(in crate::session) fn opened(&self, id: i64, references: Vec<GuardedCollection>) {
-        if id != 0 && !references.is_empty() {
+    pub(in crate::session) fn opened(&self, id: i64, references: GuardedReferences) {
+        if id != 0 && !references.collections.is_empty() {
             self.lock().put(id, references);
         }
     }
 
-    pub(in crate::session) fn of(&self, id: i64) -> Option<Vec<GuardedCollection>> {
+    pub(in crate::session) fn of(&self, id: i64) -> Option<GuardedReferences> {
         self.lock().get(&id).cloned()
     }
 
@@ -53,7 +60,7 @@ impl GuardedCursors {
         self.lock().pop(&id);
     }
 
-    fn lock(&self) -> MutexGuard<'_, LruCache<i64, Vec<GuardedCollection>>> {
+    fn lock(&self) -> MutexGuard<'_, LruCache<i64, GuardedReferences>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! `getMore` on a cursor of a pipeline that references collections with an automatic shape.
+//! `getMore` on a cursor that depends on the layout of collections with an automatic shape.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf};
 
@@ -11,21 +11,22 @@ use crate::command::header::CommandHeader;
 use crate::command::registry::Command;
 use crate::command::reply::CursorReply;
 use crate::pattern::shapes::Shape;
-use crate::session::automatic::guarded_cursors::GuardedCollection;
+use crate::session::automatic::guarded_cursors::{GuardedCollection, GuardedReferences};
 use crate::session::automatic::plain::whole_body;
-use crate::session::automatic::stored::ExpectedCollection;
-use crate::session::automatic::{Identity, identity};
+use crate::session::automatic::{Identity, identity, listed};
 use crate::session::bucket::BucketCommand;
+use crate::session::change_stream::OF_DATABASE;
 use crate::session::command_context::CommandContext;
+use crate::session::cross_collection::CrossCollectionCommand;
 use crate::session::error::RunError;
 use crate::session::metrics::CommandOutcome;
 use crate::session::route::{self, Route};
 use crate::session::upstream_connection::UpstreamRequest;
 
-/// A cursor and the collections that its pipeline references.
+/// A cursor and the collections that it references.
 pub(super) struct Guard {
     id: i64,
-    references: Vec<GuardedCollection>,
+    references: GuardedReferences,
 }
 
 impl Session<'_> {
@@ -33,8 +34,26 @@ impl Session<'_> {
     pub(super) fn guard_of(&self, head: &CommandHeader<'_>) -> Option<Guard> {
         let (_, id) = first_field(head.body()).filter(|_| head.command == Command::GetMore)?;
         let id = as_whole_number(id)?;
-        let references = self.shared.guarded_cursors.of(id)?;
+        let of_former_pages = || self.is_of_former_pages(head, id).then(GuardedReferences::default);
+        let references = self.shared.guarded_cursors.of(id).or_else(of_former_pages)?;
         Some(Guard { id, references })
+    }
+
+    /// Whether the cursor is that of a change stream on pages, and its collection is not known to contain pages
+    /// any more. The stream of a renamed collection goes on up to the renaming.
+    fn is_of_former_pages(&self, head: &CommandHeader<'_>, id: i64) -> bool {
+        let settings = self.shared.settings();
+        let shapes = &settings.shapes;
+        let is_former = head.namespace().is_some_and(|namespace| {
+            shapes.has_automatic() && shapes.automatic(namespace).is_some() && shapes.bucket(namespace).is_none()
+        });
+        is_former && self.keeps_stream(id)
+    }
+
+    /// Whether the cursor is that of a change stream of items.
+    fn keeps_stream(&self, id: i64) -> bool {
+        let owner = self.shared.cursors.owner(id);
+        owner.is_some_and(|owner| owner.awaits_data)
     }
 
     /// Reads the next batch, and ends the cursor if a referenced collection was exchanged.
@@ -42,55 +61,109 @@ impl Session<'_> {
         &mut self,
         message: Message<'_>,
         head: &CommandHeader<'_>,
-        guard: &Guard,
+        guard: Guard,
     ) -> Result<CommandOutcome, Closed> {
         self.link.compress_with(self.compressor);
         let reply = self.next_batch(head, guard).await;
         self.finish(message.opened, head, reply).await
     }
 
-    async fn next_batch(&mut self, head: &CommandHeader<'_>, guard: &Guard) -> Result<RawDocumentBuf, RunError> {
-        let id = guard.id;
-        let settings = self.shared.settings();
-        let route = route::decide(&settings, head);
-        let reply = match &route {
-            Route::Shaped(to) if let Shape::Bucket(shape) = to.shape() => {
-                let context = CommandContext::new(self.shared, &settings, &mut self.link, self.upstream, head);
-                let command = BucketCommand::new(context, shape, to.namespace);
-                Box::pin(watched(head, command.run(), &mut self.client)).await?
+    async fn next_batch(&mut self, head: &CommandHeader<'_>, guard: Guard) -> Result<RawDocumentBuf, RunError> {
+        let Guard { id, mut references } = guard;
+        let reply = self.batch_of(head, id).await?;
+        let mut is_another = false;
+        for reference in &mut references.collections {
+            let expected = reference.stored.expected();
+            if identity(&mut self.link, head, reference.collection.namespace(), expected).await? == Identity::Same {
+                continue;
             }
-            _ => {
-                let body = whole_body(head);
-                let call = self
-                    .link
-                    .call_reserving(UpstreamRequest::plain(&body), &mut self.reply_memory);
-                watched(head, call, &mut self.client).await?
-            }
-        };
-        let is_open = CursorReply::parse(&reply).is_some_and(|cursor| cursor.id != 0);
-        for reference in &guard.references {
-            let namespace = reference.collection.namespace();
-            let expected = ExpectedCollection {
-                uuid: reference.uuid.as_ref(),
-                given_up: Some(reference.given_up),
-            };
-            if identity(&mut self.link, head, namespace, expected).await? == Identity::Changed {
-                self.shared.guarded_cursors.closed(id);
-                self.kill(head, id).await?;
-                let message = format!("collection {namespace} was exchanged by `mongoshape convert`");
+            is_another = true;
+            if !(references.is_stream && self.has_same_layout(head, reference).await?) {
+                self.end_guarded(head, id).await?;
+                let message = format!(
+                    "collection {} was exchanged by `mongoshape convert`: run the command again that opened the cursor",
+                    reference.collection.namespace()
+                );
                 return Err(CommandError::new(ErrorCode::QueryPlanKilled, message).into());
             }
         }
-        if !is_open {
+        if CursorReply::parse(&reply).is_none_or(|cursor| cursor.id == 0) {
             self.shared.guarded_cursors.closed(id);
+        } else if is_another {
+            self.shared.guarded_cursors.opened(id, references);
         }
         Ok(reply)
     }
 
-    async fn kill(&mut self, head: &CommandHeader<'_>, id: i64) -> Result<(), RunError> {
-        let collection = head.namespace().map(|namespace| namespace.collection);
-        let mut kill = single("killCursors", collection.unwrap_or_default());
-        let ids: RawArrayBuf = [RawBsonRef::Int64(id)].into_iter().collect();
+    /// Reads the next batch in the layout in which the cursor was opened.
+    async fn batch_of(&mut self, head: &CommandHeader<'_>, id: i64) -> Result<RawDocumentBuf, RunError> {
+        let settings = self.shared.settings();
+        let route = route::decide(&settings, head);
+        let keeps_stream = self.keeps_stream(id);
+        let shape = match &route {
+            Route::Shaped(to) => match to.shape() {
+                Shape::Bucket(shape) => Some(shape),
+                Shape::Outlier(_) => None,
+            },
+            Route::Relay if keeps_stream => {
+                let namespace = head.namespace();
+                namespace.and_then(|namespace| settings.shapes.automatic(namespace))
+            }
+            _ => None,
+        };
+        if let (Some(shape), Some(namespace)) = (shape, head.namespace()) {
+            let context = CommandContext::new(self.shared, &settings, &mut self.link, self.upstream, head);
+            let command = BucketCommand::new(context, shape, namespace);
+            return Box::pin(watched(head, command.run(), &mut self.client)).await;
+        }
+        let is_of_database = head
+            .namespace()
+            .is_some_and(|namespace| namespace.collection == OF_DATABASE);
+        if matches!(route, Route::CrossCollection(_)) || (keeps_stream && is_of_database) {
+            let context = CommandContext::new(self.shared, &settings, &mut self.link, self.upstream, head);
+            let run = CrossCollectionCommand { context }.run();
+            return Box::pin(watched(head, run, &mut self.client)).await;
+        }
+        let body = whole_body(head);
+        let call = self
+            .link
+            .call_reserving(UpstreamRequest::plain(&body), &mut self.reply_memory);
+        watched(head, call, &mut self.client).await
+    }
+
+    /// Whether another collection with the name has the layout of the former one. It is the reference then.
+    async fn has_same_layout(
+        &mut self,
+        head: &CommandHeader<'_>,
+        reference: &mut GuardedCollection,
+    ) -> Result<bool, RunError> {
+        let Some(now) = listed(&mut self.link, head, reference.collection.namespace()).await? else {
+            return Ok(false);
+        };
+        let settings = self.shared.settings();
+        let namespace = reference.collection.namespace();
+        let is_as_configured = |layout| settings.shapes.is_as_configured(namespace, layout);
+        let before = &reference.stored;
+        let is_same =
+            now.layout == before.layout || (is_as_configured(&now.layout) && is_as_configured(&before.layout));
+        if !is_same || now.given_up != before.given_up {
+            return Ok(false);
+        }
+        reference.stored = now;
+        Ok(true)
+    }
+
+    /// Ends a cursor that was opened in another layout.
+    pub(super) async fn end_guarded(&mut self, head: &CommandHeader<'_>, id: i64) -> Result<(), RunError> {
+        self.shared.guarded_cursors.closed(id);
+        let later = self.shared.cursors.later_upstream_id(id);
+        self.shared.cursors.closed(id);
+        if id == 0 {
+            return Ok(());
+        }
+        let collection = head.namespace().map_or(OF_DATABASE, |namespace| namespace.collection);
+        let mut kill = single("killCursors", collection);
+        let ids: RawArrayBuf = [id].into_iter().chain(later).map(RawBsonRef::Int64).collect();
         put(&mut kill, "cursors", &ids);
         InheritedOptions::of(head.body()).append_to_get_more(&mut kill);
         self.link.call(UpstreamRequest::plain(&kill)).await?;

@@ -1,9 +1,8 @@
 //! Values of labels. They are closed sets, so their series exist before the first event.
 
-use crate::command::document::{first_field, get};
+use crate::command::change_stream;
 use crate::command::header::CommandHeader;
 use crate::command::registry::{Command, CommandClass};
-use crate::pattern::pipeline::documents;
 
 /// The outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +165,7 @@ impl RefusalReason {
     /// The reason for a refused command on the collection itself.
     #[must_use]
     pub fn of(head: &CommandHeader<'_>) -> Self {
-        if opens_change_stream(head) {
+        if change_stream::scope(head).is_some() {
             return Self::ChangeStream;
         }
         Self::of_command(head.command)
@@ -231,13 +230,6 @@ impl RefusalReason {
             Self::Misfit => "misfit",
         }
     }
-}
-
-/// Whether an `aggregate` begins with `$changeStream`.
-fn opens_change_stream(head: &CommandHeader<'_>) -> bool {
-    let stages = documents(get(head.body(), "pipeline"));
-    let first = stages.as_deref().and_then(|stages| first_field(stages.first()?));
-    head.command == Command::Aggregate && first.is_some_and(|(name, _)| name == "$changeStream")
 }
 
 #[cfg(test)]

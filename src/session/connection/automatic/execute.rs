@@ -1,12 +1,13 @@
 //! Executes a command in the layouts that its collections have now.
 
 use super::{CurrentLayouts, Step, own};
+use crate::command::change_stream;
 use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
 use crate::command::registry::CommandClass;
 use crate::command::reply::CursorReply;
 use crate::pattern::shapes::{BucketShape, Shape};
-use crate::session::automatic::guarded_cursors::GuardedCollection;
+use crate::session::automatic::guarded_cursors::{GuardedCollection, GuardedReferences};
 use crate::session::automatic::plain::{PlainCommand, PlainOutcome, whole_body};
 use crate::session::automatic::stored::{ExpectedCollection, StoredCollection};
 use crate::session::automatic::touched::TouchedCollection;
@@ -58,16 +59,24 @@ impl Session<'_> {
         {
             let guarded = referenced().map(|(touched, stored)| GuardedCollection {
                 collection: touched.clone(),
-                uuid: stored.uuid.clone(),
-                given_up: stored.given_up,
+                stored: stored.clone(),
             });
-            self.shared.guarded_cursors.opened(cursor.id, guarded.collect());
+            let references = GuardedReferences {
+                collections: guarded.collect(),
+                is_stream: change_stream::scope(head).is_some(),
+            };
+            self.shared.guarded_cursors.opened(cursor.id, references);
         }
         for (touched, stored) in referenced() {
             let is_view = stored.uuid.is_none() && stored.layout.is_plain();
             if !is_view
                 && identity(&mut self.link, head, touched.namespace(), stored.expected()).await? == Identity::Changed
             {
+                if let Step::Answered(reply, _) = &step
+                    && let Some(cursor) = CursorReply::parse(reply)
+                {
+                    self.end_guarded(head, cursor.id).await?;
+                }
                 return Ok(Step::Exchanged(None));
             }
         }
