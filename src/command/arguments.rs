@@ -70,6 +70,8 @@ pub struct InheritedOptions<'a> {
     numbered: bool,
     at_once: bool,
     strictness: Strictness,
+    /// The database of the internal command. `None`: that of the client's.
+    database: Option<&'a str>,
 }
 
 /// The handling of the client's `apiStrict`.
@@ -89,6 +91,7 @@ impl<'a> InheritedOptions<'a> {
             numbered: true,
             at_once: false,
             strictness: Strictness::Kept,
+            database: None,
         }
     }
 
@@ -118,6 +121,13 @@ impl<'a> InheritedOptions<'a> {
     pub fn without_api_strict(self) -> Self {
         let strictness = Strictness::LeftOut;
         Self { strictness, ..self }
+    }
+
+    /// For a command on this database, which may be another one than the client's.
+    #[must_use]
+    pub fn in_database(self, database: &'a str) -> Self {
+        let database = Some(database);
+        Self { database, ..self }
     }
 
     /// Appends the options to a read: no `writeConcern`.
@@ -190,7 +200,10 @@ impl<'a> InheritedOptions<'a> {
                 _ => false,
             };
             if !said && is_generic(name_text) && keep(name_text, value) {
-                command.append(name, value);
+                match self.database.filter(|_| name_text == "$db") {
+                    Some(database) => command.append(name, database),
+                    None => command.append(name, value),
+                }
             }
         }
     }

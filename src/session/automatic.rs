@@ -30,7 +30,6 @@ use super::error::RunError;
 use super::fence::is_strict;
 use super::upstream_connection::{UpstreamConnection, UpstreamRequest};
 use crate::command::arguments::InheritedOptions;
-use crate::command::document::put;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
@@ -83,20 +82,16 @@ fn identity_check(head: &CommandHeader<'_>, namespace: Namespace<'_>, uuid: &Bin
 }
 
 fn check_of(head: &CommandHeader<'_>, namespace: Namespace<'_>, mut check: RawDocumentBuf) -> RawDocumentBuf {
-    let mut carried = InheritedOptions::of(head.body()).begun(true);
+    let carried = InheritedOptions::of(head.body()).in_database(namespace.database);
+    let mut carried = carried.begun(true);
     if !head.in_transaction() {
         carried = carried.without_api_strict();
     }
     if namespace.database == head.database {
         carried.append_to_internal_read(&mut check);
-        return check;
+    } else {
+        carried.append_to_inspect(&mut check);
     }
-    let mut options = RawDocumentBuf::new();
-    carried.append_to_inspect(&mut options);
-    for (name, value) in options.iter().flatten().filter(|(name, _)| *name != "$db") {
-        check.append(name, value);
-    }
-    put(&mut check, "$db", namespace.database);
     check
 }
 

@@ -131,7 +131,12 @@ fn change_stream(shapes: &Lookup<'_>, head: &CommandHeader<'_>) -> Option<Result
     let mut rewritten: Vec<&Arc<Shape>> = match scope(head)? {
         StreamScope::Collection => return None,
         StreamScope::Database => settings.shapes.rewritten_in(head.database).collect(),
-        StreamScope::Cluster => settings.shapes.rewritten().collect(),
+        StreamScope::Cluster => {
+            if let Some(everywhere) = settings.shapes.automatic_in_every_database() {
+                return Some(Err(unknown_databases(everywhere)));
+            }
+            settings.shapes.rewritten().collect()
+        }
     };
     rewritten.sort_by_key(|shape| shape.namespace().to_string());
     let Some(without) = rewritten.iter().find(|shape| !shape.has_change_streams()) else {
@@ -148,6 +153,19 @@ fn change_stream(shapes: &Lookup<'_>, head: &CommandHeader<'_>) -> Option<Result
     );
     let error = CommandError::new(ErrorCode::CommandNotSupported, message);
     Some(Err((error, (name, RefusalReason::ChangeStream))))
+}
+
+/// The refusal of a change stream on the cluster with an automatic shape for every database: its collections
+/// in new databases would be watched before their layout is known.
+fn unknown_databases(shape: &Shape) -> RouteRefusal {
+    let name = shape.namespace().to_string();
+    let message = format!(
+        "mongoshape stores {name} in the {} pattern where it contains pages: a change stream on the cluster is not supported with \
+         `mode = \"auto\"` for every database; open one on a database, or name the databases in shapes",
+        shape.pattern()
+    );
+    let error = CommandError::new(ErrorCode::CommandNotSupported, message);
+    (error, (name, RefusalReason::ChangeStream))
 }
 
 /// The refusal of a UUID instead of a name, if it may denote a shaped collection.

@@ -5,13 +5,14 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, doc};
 use proto_tests::raw::Connection;
-use proto_tests::{Shape, mongod};
+use proto_tests::{Proxy, ProxyOptions, Shape, mongod};
 
 use super::commands::code;
-use super::fixture::{COLLECTION, CutOver, Fixture, item, shape};
+use super::fixture::{COLLECTION, CutOver, Fixture, automatic, item, shape};
 
 /// The fields of an event that are the same for equal changes of two collections.
 const COMPARED: [&str; 4] = ["operationType", "documentKey", "fullDocument", "updateDescription"];
+const REFUSED: i32 = 115;
 const QUERY_PLAN_KILLED: i32 = 175;
 const CURSOR_NOT_FOUND: i32 = 43;
 
@@ -20,6 +21,7 @@ const CURSOR_NOT_FOUND: i32 = 43;
 enum Scope {
     Collection,
     Database,
+    Cluster,
 }
 
 /// A change stream.
@@ -60,9 +62,12 @@ impl Stream {
     fn more(&mut self) -> Result<Document> {
         let collection = match self.scope {
             Scope::Collection => COLLECTION,
-            Scope::Database => "$cmd.aggregate",
+            Scope::Database | Scope::Cluster => "$cmd.aggregate",
         };
-        let database = self.database.as_str();
+        let database = match self.scope {
+            Scope::Collection | Scope::Database => self.database.as_str(),
+            Scope::Cluster => "admin",
+        };
         let more = doc! { "getMore": self.cursor, "collection": collection, "maxTimeMS": 1000, "$db": database };
         self.connection.command(&more)
     }
@@ -99,11 +104,16 @@ impl Stream {
 
 /// The command that opens a stream.
 fn watch(scope: Scope, database: &str) -> Document {
-    let target = match scope {
-        Scope::Collection => Bson::from(COLLECTION),
-        Scope::Database => Bson::from(1),
-    };
-    doc! { "aggregate": target, "pipeline": [{ "$changeStream": {} }], "cursor": {}, "$db": database }
+    let stream = doc! { "$changeStream": {} };
+    match scope {
+        Scope::Collection => doc! { "aggregate": COLLECTION, "pipeline": [stream], "cursor": {}, "$db": database },
+        Scope::Database => doc! { "aggregate": 1, "pipeline": [stream], "cursor": {}, "$db": database },
+        Scope::Cluster => {
+            let of_cluster = doc! { "$changeStream": { "allChangesForCluster": true } };
+            let own = doc! { "$match": { "ns.db": database } };
+            doc! { "aggregate": 1, "pipeline": [of_cluster, own], "cursor": {}, "$db": "admin" }
+        }
+    }
 }
 
 fn with_streams() -> Shape {
@@ -162,7 +172,7 @@ fn compare([plain, shaped]: &mut [Stream; 2], events: usize) -> Result<()> {
 
 #[test]
 fn pages_have_the_events_of_a_plain_collection() -> Result<()> {
-    for scope in [Scope::Collection, Scope::Database] {
+    for scope in [Scope::Collection, Scope::Database, Scope::Cluster] {
         let fixture = start()?;
         run_both(&fixture, vec![insert(vec![item(0, 1, 0)])])?;
         ensure!(fixture.has_pages()?, "no pages");
@@ -195,15 +205,16 @@ fn a_stream_goes_on_when_the_collection_is_created_and_dropped() -> Result<()> {
 }
 
 #[test]
-fn a_stream_on_the_database_ends_with_the_layout() -> Result<()> {
-    for has_pages in [true, false] {
+fn a_stream_on_a_database_or_the_cluster_ends_with_the_layout() -> Result<()> {
+    let all = [Scope::Database, Scope::Cluster].map(|scope| [(scope, true), (scope, false)]);
+    for (scope, has_pages) in all.into_iter().flatten() {
         let fixture = start()?;
         if has_pages {
             fixture.run(0, insert(vec![item(1, 1, 1)]))?;
         } else {
             fixture.store_plain(&[item(1, 1, 1)])?;
         }
-        let mut stream = Stream::open(fixture.application(0)?, Scope::Database, &fixture.database)?;
+        let mut stream = Stream::open(fixture.application(0)?, scope, &fixture.database)?;
         fixture.convert(Duration::ZERO, CutOver::Done)?;
         fixture.run(0, insert(vec![item(2, 1, 2)]))?;
         let reply = stream.more()?;
@@ -211,6 +222,34 @@ fn a_stream_on_the_database_ends_with_the_layout() -> Result<()> {
         let reply = stream.more()?;
         ensure!(code(&reply) == Some(CURSOR_NOT_FOUND), "{reply}");
     }
+    Ok(())
+}
+
+/// The stream is the first command that the proxy executes.
+#[test]
+fn a_stream_of_pages_without_change_streams_is_refused() -> Result<()> {
+    for scope in [Scope::Collection, Scope::Database, Scope::Cluster] {
+        let fixture = Fixture::start(mongod::shared_replica_set())?;
+        fixture.run(0, insert(vec![item(1, 1, 1)]))?;
+        let reply = fixture.application(1)?.command(&watch(scope, &fixture.database))?;
+        ensure!(code(&reply) == Some(REFUSED), "{scope:?}: {reply}");
+        ensure!(reply.get_str("errmsg")?.contains("change_streams = true"), "{reply}");
+    }
+    Ok(())
+}
+
+/// The databases of such a shape are not known.
+#[test]
+fn a_stream_on_the_cluster_is_refused_if_a_shape_is_for_every_database() -> Result<()> {
+    let set = mongod::shared_replica_set();
+    let config = automatic(&with_streams(), &format!("*.{COLLECTION}"));
+    let proxy = Proxy::start(&ProxyOptions::new(&set.uri()).config(&config))?;
+    let database = proto_tests::database_name();
+    let mut application = Connection::open(proxy.address())?;
+    let reply = application.command(&watch(Scope::Cluster, &database))?;
+    ensure!(code(&reply) == Some(REFUSED), "{reply}");
+    ensure!(reply.get_str("errmsg")?.contains("open one on a database"), "{reply}");
+    application.command_ok(&watch(Scope::Database, &database))?;
     Ok(())
 }
 

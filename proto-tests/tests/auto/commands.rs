@@ -153,6 +153,27 @@ fn definitions_are_not_changed_during_a_conversion() -> Result<()> {
     Ok(())
 }
 
+/// The layout is that of the collection that is named, not of one in the command's own database.
+#[test]
+fn a_command_on_another_database_finds_the_layout() -> Result<()> {
+    let fixture = Fixture::start(mongod::shared_replica_set())?;
+    fixture.store_plain(&[item(1, 1, 1)])?;
+    let other = format!("{}_n", fixture.database);
+    let mut application = fixture.application(0)?;
+    application.command_ok(&doc! { "insert": "source", "documents": [item(2, 1, 2)], "$db": &other })?;
+    let into = doc! { "into": { "db": &fixture.database, "coll": COLLECTION } };
+    let merge = doc! { "aggregate": "source", "pipeline": [{ "$merge": into }], "cursor": {}, "$db": &other };
+    application.command_ok(&merge)?;
+    ensure!(!fixture.has_pages()?, "pages beside plain documents");
+    let reply = fixture.past(doc! { "count": COLLECTION })?;
+    ensure!(reply.get_i32("n")? == 2, "{reply}");
+    // A merge is refused during a conversion.
+    fixture.past(doc! { "create": COPY })?;
+    let reply = application.command(&merge)?;
+    ensure!(code(&reply) == Some(20), "{reply}");
+    Ok(())
+}
+
 #[test]
 fn plain_documents_are_noted_by_check_and_setup() -> Result<()> {
     let fixture = Fixture::start(mongod::shared_replica_set())?;

@@ -143,6 +143,27 @@ impl Shapes {
         names.filter(move |collection| self.automatic(Namespace::new(database, collection)).is_some())
     }
 
+    /// The collections with an automatic shape that names their database.
+    pub fn automatic_collections(&self) -> impl Iterator<Item = Namespace<'_>> {
+        self.configured_automatic().filter_map(|shape| {
+            let namespace = shape.namespace();
+            Some(Namespace::new(namespace.database()?, namespace.collection()))
+        })
+    }
+
+    /// The first by name of the automatic shapes for every database.
+    #[must_use]
+    pub fn automatic_in_every_database(&self) -> Option<&Arc<Shape>> {
+        let everywhere = self
+            .configured_automatic()
+            .filter(|shape| shape.namespace().database().is_none());
+        everywhere.min_by_key(|shape| shape.namespace().collection())
+    }
+
+    fn configured_automatic(&self) -> impl Iterator<Item = &Arc<Shape>> {
+        self.configured().filter(|shape| shape.mode() == Mode::Auto)
+    }
+
     /// Whether any shape is automatic.
     #[must_use]
     pub fn has_automatic(&self) -> bool {
@@ -253,5 +274,16 @@ mod tests {
         assert!(automatic.has_automatic());
         assert_eq!(automatic.automatic_in("shop").collect::<Vec<_>>(), ["trades"]);
         assert_eq!(automatic.automatic_in("other").count(), 0);
+    }
+
+    #[test]
+    fn a_shape_for_every_database_names_no_collection() {
+        let found = |namespace: &str| {
+            let shapes = shapes(namespace, Mode::Auto);
+            let named: Vec<String> = shapes.automatic_collections().map(|of| of.to_string()).collect();
+            (named, shapes.automatic_in_every_database().is_some())
+        };
+        assert_eq!(found("shop.trades"), (vec!["shop.trades".to_owned()], false));
+        assert_eq!(found("*.trades"), (vec![], true));
     }
 }

@@ -165,12 +165,17 @@ impl CollectionObserver<'_, '_> {
         })
     }
 
+    /// The client's options. Its command may be on another database than the collection.
+    fn options(&self) -> InheritedOptions<'_> {
+        self.carried.in_database(self.namespace.database)
+    }
+
     async fn list(&mut self, names: &[&str]) -> Result<RawDocumentBuf, RunError> {
         let names: RawArrayBuf = names.iter().copied().collect();
         let mut command = RawDocumentBuf::new();
         command.append(cstr!("listCollections"), 1);
         command.append(cstr!("filter"), single("name", single("$in", &names)));
-        self.carried.append_to_inspect(&mut command);
+        self.options().append_to_inspect(&mut command);
         self.link.run(&command).await
     }
 
@@ -232,7 +237,7 @@ impl CollectionObserver<'_, '_> {
         find.append(cstr!("filter"), &filter);
         find.append(cstr!("limit"), 1);
         find.append(cstr!("singleBatch"), true);
-        self.carried.append_to_inspect(&mut find);
+        self.options().append_to_inspect(&mut find);
         match self.link.run(&find).await {
             // The client may lack the right to read the record.
             Err(RunError::Command(_)) => Ok(false),
@@ -243,7 +248,7 @@ impl CollectionObserver<'_, '_> {
     /// The number of swaps that were given up, as the record of the conversion says.
     async fn given_up(&mut self) -> Result<i64, RunError> {
         let mut find = given_up_find(self.namespace.collection);
-        self.carried.append_to_inspect(&mut find);
+        self.options().append_to_inspect(&mut find);
         Ok(given_up_of(&self.link.call(UpstreamRequest::plain(&find)).await?))
     }
 
@@ -251,11 +256,11 @@ impl CollectionObserver<'_, '_> {
     /// indexes are its own. `None`: the name denotes another collection by now.
     async fn layout_of(&mut self, collection: &str, uuid: &Binary) -> Result<Option<StoredLayout>, RunError> {
         let mut indexes = single("listIndexes", collection);
-        self.carried.append_to_inspect(&mut indexes);
+        self.options().append_to_inspect(&mut indexes);
         // With a hint, any filter would examine the whole index.
         let mut find = find_one(collection, &RawDocumentBuf::new(), uuid);
         find.append(cstr!("hint"), index::PAGE);
-        self.carried.without_api_strict().append_to_inspect(&mut find);
+        self.options().without_api_strict().append_to_inspect(&mut find);
         let requests = [UpstreamRequest::plain(&indexes), UpstreamRequest::plain(&find)];
         let mut replies = self.link.call_all(&requests).await?.into_iter().map(succeeded);
         let (indexes, found) = (replies.next(), replies.next());

@@ -1,5 +1,6 @@
 //! The collections with an automatic shape that a command touches.
 
+use crate::command::change_stream::{StreamScope, scope};
 use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
 use crate::command::referenced_namespaces;
@@ -20,7 +21,8 @@ impl TouchedCollection {
 }
 
 /// The collections whose layout determines how the command is handled. A cursor belongs to the layout in
-/// which it was opened.
+/// which it was opened. A change stream on the cluster is refused if a shape is for every database, because
+/// its databases are not known.
 pub(in crate::session) fn touched(shapes: &Shapes, head: &CommandHeader<'_>) -> Vec<TouchedCollection> {
     let mut touched = Vec::new();
     if !shapes.has_automatic() || head.command == Command::KillCursors {
@@ -46,6 +48,10 @@ pub(in crate::session) fn touched(shapes: &Shapes, head: &CommandHeader<'_>) -> 
         add(namespace);
     }
     referenced_namespaces::for_each(head, &mut add);
+    if scope(head) == Some(StreamScope::Cluster) {
+        shapes.automatic_collections().for_each(add);
+        return touched;
+    }
     let is_of_database = matches!(head.command, Command::ListCollections | Command::DbStats)
         || (head.command == Command::Aggregate && head.target.is_none())
         || referenced_namespaces::names_by_uuid(head);
@@ -87,5 +93,23 @@ mod tests {
             &["shop.trades"],
         );
         check(&rawdoc! { "killCursors": "trades", "cursors": [], "$db": "shop" }, &[]);
+    }
+
+    #[test]
+    fn a_change_stream_touches_all_that_it_watches() {
+        let stream = rawdoc! { "$changeStream": {} };
+        check(
+            &rawdoc! { "aggregate": 1, "pipeline": [stream.clone()], "$db": "shop" },
+            &["shop.trades"],
+        );
+        check(
+            &rawdoc! { "aggregate": 1, "pipeline": [stream], "$db": "admin" },
+            &[],
+        );
+        let of_cluster = rawdoc! { "$changeStream": { "allChangesForCluster": true } };
+        check(
+            &rawdoc! { "aggregate": 1, "pipeline": [of_cluster], "$db": "admin" },
+            &["shop.trades"],
+        );
     }
 }

@@ -8,9 +8,8 @@ use super::client_stages::{ClientStages, check_tokens};
 use super::current_versions::add_current_versions;
 use super::cursor::{ChangeStreamCursor, Swap, malformed, token_of};
 use super::start::Start;
-use crate::command::arguments::with_replaced;
 use crate::command::batch::ReplyBatch;
-use crate::command::document::{append_fields, array_of, get, single};
+use crate::command::document::{array_of, get, single};
 use crate::command::namespace::Namespace;
 use crate::command::reply::{CursorReply, copy_cluster_time};
 use crate::pattern::bucket::change_stream::ResumeToken;
@@ -148,10 +147,8 @@ pub(super) async fn kill(context: &mut CommandContext<'_>, namespace: Namespace<
 
 /// Appends the client's options to an internal command on a namespace, which may be of another database.
 pub(super) fn append_options(context: &CommandContext<'_>, namespace: Namespace<'_>, command: &mut RawDocumentBuf) {
-    let mut options = RawDocumentBuf::new();
-    context.options().append_to_get_more(&mut options);
-    let database = RawBsonRef::String(namespace.database);
-    append_fields(command, &with_replaced(&options, &[("$db", Some(database))]));
+    let options = context.options().in_database(namespace.database);
+    options.append_to_get_more(command);
 }
 
 /// The results of the client's stages for these events. mongod executes the stages.
