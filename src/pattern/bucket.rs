@@ -7,10 +7,11 @@
 //!   decodes items). [`unwind`] and [`predicate_pushdown`] make pipelines, [`stored_paths`] those
 //!   that group or count.
 //! * Conversion: [`adopt`] makes hand-written buckets pages, [`pack`] packs plain documents, and
-//!   [`compact`] packs short pages again.
+//!   [`compact`] packs short pages again. [`beside`] has the names of the collections that they use.
 //! * Indexes: [`index`] has the shape's own indexes, [`item_index`] those of the application.
 
 pub mod adopt;
+pub mod beside;
 pub mod change_stream;
 pub mod compact;
 pub mod conversion;

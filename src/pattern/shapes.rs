@@ -151,6 +151,17 @@ impl Shapes {
         self.by_collection.values().flatten().map(|shape| &shape.configured)
     }
 
+    /// Whether the namespace has a shape in any mode.
+    #[must_use]
+    pub fn is_configured(&self, namespace: Namespace<'_>) -> bool {
+        self.find(namespace).is_some()
+    }
+
+    /// The namespaces of the shapes in all modes, in no particular order.
+    pub fn configured_namespaces(&self) -> impl Iterator<Item = &NamespacePattern> {
+        self.configured().map(|shape| shape.namespace())
+    }
+
     fn find(&self, namespace: Namespace<'_>) -> Option<&ConfiguredShape> {
         let of_name = self.by_collection.get(namespace.collection)?;
         let mut of_name = of_name.iter();

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use self::cursor::ChangeStreamCursor;
 use self::start::Start;
-pub(super) use self::watched::Watched;
+pub(super) use self::watched::{Watched, without_maintenance};
 use super::bucket::cursor_source::CursorSource;
 use super::bucket::find::item_cursor::{BatchLimit, BatchRequest, BatchStatus};
 use super::command_context::CommandContext;

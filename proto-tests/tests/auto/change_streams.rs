@@ -8,7 +8,7 @@ use proto_tests::raw::Connection;
 use proto_tests::{Proxy, ProxyOptions, Shape, mongod};
 
 use super::commands::code;
-use super::fixture::{COLLECTION, CutOver, Fixture, automatic, item, shape};
+use super::fixture::{COLLECTION, COPY, CutOver, Fixture, KEPT, RECORD, automatic, item, shape};
 
 /// The fields of an event that are the same for equal changes of two collections.
 const COMPARED: [&str; 4] = ["operationType", "documentKey", "fullDocument", "updateDescription"];
@@ -250,6 +250,25 @@ fn a_stream_on_the_cluster_is_refused_if_a_shape_is_for_every_database() -> Resu
     ensure!(code(&reply) == Some(REFUSED), "{reply}");
     ensure!(reply.get_str("errmsg")?.contains("open one on a database"), "{reply}");
     application.command_ok(&watch(Scope::Database, &database))?;
+    Ok(())
+}
+
+/// The stream is relayed.
+#[test]
+fn a_conversion_is_not_in_a_stream_of_plain_documents() -> Result<()> {
+    for scope in [Scope::Database, Scope::Cluster] {
+        let fixture = start()?;
+        fixture.store_plain(&[item(1, 1, 1)])?;
+        let mut stream = Stream::open(fixture.application(0)?, scope, &fixture.database)?;
+        for beside in [COPY, RECORD, KEPT] {
+            fixture.past(doc! { "insert": beside, "documents": [{ "_id": 100 }] })?;
+        }
+        fixture.past(doc! { "insert": "other", "documents": [{ "_id": 2 }] })?;
+        fixture.run(0, insert(vec![item(3, 1, 3)]))?;
+        stream.read(2)?;
+        let found: Vec<&Document> = stream.events.iter().flat_map(|event| event.get_document("documentKey")).collect();
+        assert_eq!(found, [&doc! { "_id": 2 }, &doc! { "_id": 3 }], "{scope:?}");
+    }
     Ok(())
 }
 

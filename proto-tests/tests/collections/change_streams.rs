@@ -59,10 +59,30 @@ impl Watched {
     }
 
     fn watch(&mut self, options: Document) -> Result<Stream> {
-        let reply = self.done(watch(COLLECTION.into(), options))?;
-        let mut stream = Stream::default();
+        self.open(COLLECTION.into(), options)
+    }
+
+    fn open(&mut self, target: Bson, options: Document) -> Result<Stream> {
+        let mut stream = Stream {
+            of: target.as_str().unwrap_or("$cmd.aggregate").to_owned(),
+            ..Stream::default()
+        };
+        let reply = self.done(watch(target, options))?;
         stream.take(&reply)?;
         Ok(stream)
+    }
+
+    /// Runs a command past the proxy.
+    fn past(&mut self, mut command: Document) -> Result<()> {
+        command.insert("$db", &self.database);
+        self.direct.command_ok(&command).map(drop)
+    }
+
+    /// Renames a collection past the proxy.
+    fn rename(&mut self, from: &str, to: &str) -> Result<()> {
+        let full = |name: &str| format!("{}.{name}", self.database);
+        let command = doc! { "renameCollection": full(from), "to": full(to), "$db": "admin" };
+        self.direct.command_ok(&command).map(drop)
     }
 }
 
@@ -73,6 +93,8 @@ fn watch(target: Bson, options: Document) -> Document {
 
 #[derive(Default)]
 struct Stream {
+    /// The collection of a `getMore`.
+    of: String,
     cursor: i64,
     token: Document,
     /// The operation and the `_id` of each event.
@@ -101,7 +123,7 @@ impl Stream {
             if self.events.len() >= events || self.cursor == 0 {
                 break;
             }
-            let more = doc! { "getMore": self.cursor, "collection": COLLECTION, "maxTimeMS": 1000 };
+            let more = doc! { "getMore": self.cursor, "collection": &self.of, "maxTimeMS": 1000 };
             let reply = watched.done(more)?;
             self.take(&reply)?;
         }
@@ -138,6 +160,30 @@ fn a_stream_goes_on_over_a_compaction() -> Result<()> {
     resumed.read(&mut watched, 2)?;
     assert_eq!(resumed.ids("insert"), [100, 101]);
     assert_eq!(resumed.events.len(), 2, "{:?}", resumed.events);
+    Ok(())
+}
+
+/// The names are those of the documentation.
+#[test]
+fn maintenance_is_not_in_a_stream_on_the_database() -> Result<()> {
+    let mut watched = Watched::start(true)?;
+    watched.insert(0..1, DateTime::now())?;
+    let mut stream = watched.open(1.into(), doc! {})?;
+    let suffixes = ["compact", "compact_stopped", "pack", "plain", "convert", "conversion", "kept"];
+    for suffix in suffixes {
+        let name = format!("{COLLECTION}.mongoshape_{suffix}");
+        watched.past(doc! { "insert": &name, "documents": [{ "_id": 100 }] })?;
+        watched.past(doc! { "drop": &name })?;
+    }
+    // A swap that is given up.
+    let kept = format!("{COLLECTION}.mongoshape_kept");
+    watched.rename(COLLECTION, &kept)?;
+    watched.rename(&kept, COLLECTION)?;
+    // A collection of the application.
+    watched.past(doc! { "insert": "other.mongoshape_kept", "documents": [{ "_id": 1 }] })?;
+    watched.insert(2..3, DateTime::now())?;
+    stream.read(&mut watched, 2)?;
+    assert_eq!(stream.events, [("insert".to_owned(), 1), ("insert".to_owned(), 2)]);
     Ok(())
 }
 

@@ -1,10 +1,11 @@
 //! The collections that a change stream watches.
 
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use crate::command::document::get;
+use crate::command::arguments::with_replaced;
+use crate::command::document::{array_of, get, single};
 use crate::command::namespace::Namespace;
-use crate::pattern::bucket::{compact, pack};
+use crate::pattern::bucket::beside;
 use crate::pattern::shapes::{BucketShape, Shapes};
 
 /// The collections that proxies share: their leases, and the records of refused unique indexes.
@@ -24,7 +25,7 @@ pub(in crate::session) struct Watched {
 pub(super) enum EventSource<'a> {
     /// A bucket collection: the event is that of a page.
     Bucket(&'a BucketShape),
-    /// A collection of the proxy, which no client sees.
+    /// A collection of the proxy or of maintenance, which no client sees.
     Hidden,
     /// Any other collection, or none.
     Plain,
@@ -68,29 +69,147 @@ impl Watched {
         let Some(namespace) = namespace_of(event) else {
             return EventSource::Plain;
         };
-        if let Some(shape) = self.shapes.bucket(namespace) {
-            return EventSource::Bucket(shape);
-        }
-        if self.is_copy(namespace) || SHARED.contains(&namespace) {
+        if self.is_of_maintenance(event, namespace) {
             return EventSource::Hidden;
         }
-        EventSource::Plain
+        match self.shapes.bucket(namespace) {
+            Some(shape) => EventSource::Bucket(shape),
+            None => EventSource::Plain,
+        }
     }
 
-    /// Whether the collection is a copy that may replace a bucket collection.
-    fn is_copy(&self, Namespace { database, collection }: Namespace<'_>) -> bool {
-        let Some((original, _)) = collection.rsplit_once(".mongoshape_") else {
-            return false;
-        };
-        let names = [compact::copy_name, compact::stopped_name, pack::copy_name];
-        names.iter().any(|name| name(original) == collection)
-            && self.shapes.bucket(Namespace::new(database, original)).is_some()
+    /// Whether the event is of a collection beside one with a shape, or of a swap that puts the collection
+    /// with the shape there. In a stream on the collection, such a swap is the end.
+    fn is_of_maintenance(&self, event: &RawDocument, namespace: Namespace<'_>) -> bool {
+        let Namespace { database, collection } = namespace;
+        let original = beside::original(collection).map(|original| Namespace::new(database, original));
+        if SHARED.contains(&namespace) || original.is_some_and(|original| self.shapes.is_configured(original)) {
+            return true;
+        }
+        let to = named(event, "to").filter(|_| !self.is_collection);
+        to.is_some_and(|to| beside::original(to.collection) == Some(collection)) && self.shapes.is_configured(namespace)
     }
+}
+
+/// The command of a client that opens a change stream on a database or the cluster. Its stream has no events
+/// of the collections of the proxy, although it is relayed.
+pub(in crate::session) fn without_maintenance(shapes: &Shapes, body: &RawDocument) -> RawDocumentBuf {
+    let stages = get(body, "pipeline").and_then(RawBsonRef::as_array);
+    let stages: Result<Vec<RawBsonRef<'_>>, _> = stages.into_iter().flatten().collect();
+    let Some((stream, rest)) = stages.as_deref().unwrap_or_default().split_first() else {
+        // mongod refuses the command.
+        return body.to_owned();
+    };
+    let mut hidden = Vec::new();
+    for Namespace { database, collection } in SHARED {
+        hidden.push(of_collections(Some(database), [collection]));
+    }
+    for namespace in shapes.configured_namespaces() {
+        hidden.push(of_collections(namespace.database(), beside::names(namespace.collection())));
+    }
+    let mut stages = RawArrayBuf::new();
+    stages.push(*stream);
+    stages.push(single("$match", single("$nor", array_of(&hidden))));
+    for stage in rest {
+        stages.push(*stage);
+    }
+    with_replaced(body, &[("pipeline", Some(RawBsonRef::Array(&stages)))])
+}
+
+/// A filter of the events of these collections. `database`: `None` stands for every database.
+fn of_collections<T: AsRef<str>>(database: Option<&str>, names: impl IntoIterator<Item = T>) -> RawDocumentBuf {
+    let mut list = RawArrayBuf::new();
+    for name in names {
+        list.push(name.as_ref());
+    }
+    let mut filter = single("ns.coll", single("$in", &list));
+    if let Some(database) = database {
+        filter.append(cstr!("ns.db"), database);
+    }
+    filter
 }
 
 /// The field `ns` of an event.
 pub(super) fn namespace_of(event: &RawDocument) -> Option<Namespace<'_>> {
-    let namespace = get(event, "ns")?.as_document()?;
+    named(event, "ns")
+}
+
+/// A field of an event that has a namespace.
+fn named<'a>(event: &'a RawDocument, field: &str) -> Option<Namespace<'a>> {
+    let namespace = get(event, field)?.as_document()?;
     let part = |name| get(namespace, name).and_then(RawBsonRef::as_str);
     Some(Namespace::new(part("db")?, part("coll")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+    use crate::command::document::first_field;
+    use crate::pattern::shapes::{BucketOptions, Mode, NamespacePattern, Shape};
+
+    fn shapes() -> Shapes {
+        let shape = |namespace: &str, mode: Mode| {
+            let pattern = NamespacePattern::parse(namespace).unwrap();
+            let options = BucketOptions::new(pattern, vec!["k".to_owned()]);
+            Shape::Bucket(BucketShape::new(BucketOptions { mode, ..options }).unwrap())
+        };
+        Shapes::new(vec![
+            shape("shop.trades", Mode::Rewrite),
+            shape("*.orders", Mode::Shadow),
+        ])
+        .unwrap()
+    }
+
+    fn namespace(collection: &str) -> RawDocumentBuf {
+        rawdoc! { "db": "shop", "coll": collection }
+    }
+
+    #[test]
+    fn collections_of_maintenance_are_hidden() {
+        let watched = Watched::database(shapes());
+        let check = |collection: &str, is_hidden: bool| {
+            let source = watched.source(&rawdoc! { "ns": namespace(collection) });
+            assert_eq!(matches!(source, EventSource::Hidden), is_hidden, "{collection}");
+        };
+        for name in beside::names("trades").into_iter().chain(beside::names("orders")) {
+            check(&name, true);
+        }
+        for name in ["trades", "orders", "others.mongoshape_convert", "trades.mongoshape_items"] {
+            check(name, false);
+        }
+    }
+
+    #[test]
+    fn the_renamings_of_a_swap_are_hidden() {
+        let renamed = |from: &str, to: &str| rawdoc! { "ns": namespace(from), "to": namespace(to) };
+        let of_database = Watched::database(shapes());
+        let check = |from: &str, to: &str, is_hidden: bool| {
+            let source = of_database.source(&renamed(from, to));
+            assert_eq!(matches!(source, EventSource::Hidden), is_hidden, "{from} {to}");
+        };
+        check("trades", "trades.mongoshape_kept", true);
+        check("trades.mongoshape_convert", "trades", true);
+        check("orders", "orders.mongoshape_kept", true);
+        check("trades", "orders.mongoshape_kept", false);
+        check("trades", "sales", false);
+        let of_collection = Watched::collection(shapes());
+        let source = of_collection.source(&renamed("trades", "trades.mongoshape_kept"));
+        assert!(matches!(source, EventSource::Bucket(_)));
+    }
+
+    #[test]
+    fn a_relayed_stream_has_a_filter_behind_its_first_stage() {
+        let stages = |body: &RawDocument| -> Vec<String> {
+            let stages = body.get_array("pipeline").unwrap().into_iter();
+            let name = |stage: RawBsonRef<'_>| first_field(stage.as_document().unwrap()).unwrap().0.to_owned();
+            stages.map(|stage| name(stage.unwrap())).collect()
+        };
+        let stream = rawdoc! { "$changeStream": {} };
+        let body = rawdoc! { "aggregate": 1, "pipeline": [stream, { "$project": { "ns": 0 } }], "$db": "shop" };
+        let filtered = without_maintenance(&shapes(), &body);
+        assert_eq!(stages(&filtered), ["$changeStream", "$match", "$project"]);
+        assert_eq!(filtered.get_str("$db").unwrap(), "shop");
+    }
 }

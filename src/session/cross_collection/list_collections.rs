@@ -9,7 +9,7 @@ use crate::command::document::{array_of, as_flag, get, single};
 use crate::command::namespace::VIEWS;
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::validator::options_of_application;
-use crate::pattern::bucket::{compact, conversion, items_view, pack};
+use crate::pattern::bucket::{beside, items_view};
 use crate::pattern::outlier::orphans::scratch_prefix;
 use crate::pattern::outlier::split_fence::without_fence;
 use crate::pattern::shapes::Shapes;
@@ -22,7 +22,7 @@ pub(super) fn may_reveal_own(shapes: &Shapes, database: &str, body: &RawDocument
     let ours = buckets.flat_map(|(collection, _)| {
         // Its validator is the proxy's.
         let names = vec![collection.to_owned(), items_view::name(collection)];
-        [names, copies_of(collection)].concat()
+        [names, beside::copies(collection)].concat()
     });
     // It may have the split fence.
     let outliers = shapes
@@ -118,19 +118,6 @@ async fn without_own_collections(
     across.context.link.run(&command).await
 }
 
-/// The copies that may replace a collection in a swap. The kept plain documents are not among them:
-/// they belong to the user, who drops them.
-fn copies_of(collection: &str) -> Vec<String> {
-    let names = [
-        compact::copy_name,
-        compact::stopped_name,
-        pack::copy_name,
-        conversion::copy_name,
-        conversion::record_name,
-    ];
-    names.iter().map(|name| name(collection)).collect()
-}
-
 /// The extras collections of a database.
 fn extras_in<'a>(shapes: &'a Shapes, database: &'a str) -> impl Iterator<Item = String> {
     let outliers = shapes.outliers_in(database);
@@ -168,7 +155,7 @@ async fn without_ours(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocu
         // A user may have the right to list names only. Then the definitions are unknown.
         Err(RunError::Command(_)) => {
             let views = [single("type", "view"), collection_lookup::named_one_of(&names)];
-            let copies = buckets.iter().flat_map(|(collection, _)| copies_of(collection));
+            let copies = buckets.iter().flat_map(|(collection, _)| beside::copies(collection));
             let copies: Vec<String> = copies.chain(extras_in(shapes, database)).collect();
             let ours = [
                 single("$and", array_of(&views)),
@@ -178,7 +165,8 @@ async fn without_ours(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocu
         }
         Err(error) => return Err(error),
     };
-    let of_copies = buckets.iter().flat_map(|(collection, _)| copies_of(collection));
+    // A kept collection is listed: it belongs to the user, who drops it.
+    let of_copies = buckets.iter().flat_map(|(collection, _)| beside::copies(collection));
     let is_other = |found: &&RawDocumentBuf| !collection_lookup::is_items_view(&buckets, found);
     let others: Vec<&RawDocumentBuf> = found.iter().filter(is_other).collect();
     names.retain(|name| !others.iter().any(|other| collection_lookup::says(other, "name", name)));

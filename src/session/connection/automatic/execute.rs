@@ -13,6 +13,7 @@ use crate::session::automatic::stored::{ExpectedCollection, StoredCollection};
 use crate::session::automatic::touched::TouchedCollection;
 use crate::session::automatic::{Identity, identity, merge_interrupted, not_executed};
 use crate::session::bucket::BucketCommand;
+use crate::session::change_stream::without_maintenance;
 use crate::session::command_context::CommandContext;
 use crate::session::connection::execute::watched;
 use crate::session::connection::{Message, Session};
@@ -181,7 +182,10 @@ impl Session<'_> {
         if let Route::Relay = route
             && head.only_reads()
         {
-            let body = whole_body(head);
+            let mut body = whole_body(head);
+            if change_stream::scope(head).is_some() {
+                body = without_maintenance(&layouts.settings.shapes, &body);
+            }
             let call = self
                 .link
                 .call_reserving(UpstreamRequest::plain(&body), &mut self.reply_memory);
