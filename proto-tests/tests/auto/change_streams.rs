@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};
 use proto_tests::raw::Connection;
 use proto_tests::{Proxy, ProxyOptions, Shape, mongod};
@@ -14,6 +14,7 @@ use super::fixture::{COLLECTION, COPY, CutOver, Fixture, KEPT, RECORD, automatic
 const COMPARED: [&str; 4] = ["operationType", "documentKey", "fullDocument", "updateDescription"];
 const REFUSED: i32 = 115;
 const QUERY_PLAN_KILLED: i32 = 175;
+const FATAL: i32 = 280;
 const CURSOR_NOT_FOUND: i32 = 43;
 
 /// What a stream watches.
@@ -250,6 +251,32 @@ fn a_stream_on_the_cluster_is_refused_if_a_shape_is_for_every_database() -> Resu
     ensure!(code(&reply) == Some(REFUSED), "{reply}");
     ensure!(reply.get_str("errmsg")?.contains("open one on a database"), "{reply}");
     application.command_ok(&watch(Scope::Database, &database))?;
+    Ok(())
+}
+
+/// An event that cannot be read is an error, and is not left out.
+#[test]
+fn a_stream_that_begins_before_a_conversion_fails_at_the_first_change() -> Result<()> {
+    for scope in [Scope::Collection, Scope::Database] {
+        let fixture = start()?;
+        fixture.store_plain(&[])?;
+        let opened = fixture.application(0)?.command_ok(&watch(scope, &fixture.database))?;
+        let position = opened.get_document("cursor")?.get_document("postBatchResumeToken")?.clone();
+        fixture.run(0, insert(vec![item(1, 1, 1)]))?;
+        fixture.convert(Duration::ZERO, CutOver::Done)?;
+        fixture.run(0, insert(vec![item(2, 1, 2)]))?;
+        let mut resumed = watch(scope, &fixture.database);
+        resumed.insert("pipeline", vec![doc! { "$changeStream": { "resumeAfter": position } }]);
+        let mut application = fixture.application(0)?;
+        let mut reply = application.command(&resumed)?;
+        if code(&reply).is_none() {
+            let (_, collection) = reply.get_document("cursor")?.get_str("ns")?.split_once('.').context("no namespace")?;
+            let id = reply.get_document("cursor")?.get_i64("id")?;
+            let more = doc! { "getMore": id, "collection": collection, "maxTimeMS": 5000, "$db": &fixture.database };
+            reply = application.command(&more)?;
+        }
+        ensure!(code(&reply) == Some(FATAL), "{scope:?}: {reply}");
+    }
     Ok(())
 }
 

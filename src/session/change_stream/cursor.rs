@@ -7,7 +7,7 @@ use tokio::time::{Duration, Instant};
 
 use super::client_stages::ClientStages;
 use super::start::{EventPosition, Start};
-use super::watched::{EventSource, Watched};
+use super::watched::{EventSource, Watched, namespace_of};
 use crate::command::aggregate::Aggregate;
 use crate::command::arguments::with_replaced;
 use crate::command::document::get;
@@ -172,6 +172,14 @@ fn unreadable(error: EventError, event: &RawDocument) -> CommandError {
             fatal(&format!(
                 "a page was changed while its collection stored no pre- and post-images, or they have expired (clusterTime {time:?}): \
                  open a new change stream"
+            ))
+        }
+        EventError::OtherLayout => {
+            let namespace = namespace_of(event).map(|namespace| namespace.to_string());
+            fatal(&format!(
+                "a document of {} was changed while the collection had another layout, before `mongoshape convert` exchanged it: open a \
+                 new change stream",
+                namespace.unwrap_or_default()
             ))
         }
         EventError::Malformed => malformed("an event without a token or a time"),

@@ -7,7 +7,7 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::change_record::ChangeRecord;
 use super::images::{BeforeChange, FullDocument, Images};
-use super::page_changes::{PageChange, PageItem, page_changes};
+use super::page_changes::{PageChange, PageItem, is_bucket, page_changes};
 use super::resume_token::{ItemPosition, ResumeToken};
 use super::update_description::{ItemUpdate, ItemVersions, UpdateDescription};
 use crate::command::arguments::with_replaced;
@@ -41,6 +41,8 @@ impl ItemEvent {
 pub enum EventError {
     /// mongod has no image of the page before or after the change.
     NoImages,
+    /// The changed document is not a bucket of the shape: the collection had another layout then.
+    OtherLayout,
     /// The event has no token or no cluster time.
     Malformed,
 }
@@ -100,7 +102,7 @@ impl ItemEvents {
     /// number of events that the client has received before.
     ///
     /// # Errors
-    /// If the event lacks an image, a token or a time.
+    /// If the event lacks an image, a token or a time, or is of a document that is not a bucket.
     pub fn of_page(
         &mut self,
         shape: &BucketShape,
@@ -165,6 +167,9 @@ impl ItemEvents {
             Some("delete") if before.is_some() => {}
             _ if before.is_some() && after.is_some() => {}
             _ => return Err(EventError::NoImages),
+        }
+        if !before.into_iter().chain(after).all(|image| is_bucket(shape, image)) {
+            return Err(EventError::OtherLayout);
         }
         let record = before
             .zip(after)

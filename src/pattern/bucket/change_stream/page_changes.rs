@@ -69,6 +69,14 @@ pub(super) fn page_changes(
     changes
 }
 
+/// Whether a document has the fields of a bucket of the shape, and no other ones.
+pub(super) fn is_bucket(shape: &BucketShape, document: &RawDocument) -> bool {
+    let own = ["_id", BucketShape::CONTROL, shape.items(), shape.count()];
+    let is_known = |name: &str| own.contains(&name) || shape.key().iter().any(|field| field == name);
+    let has_items = get(document, shape.items()).is_some_and(|items| items.as_array().is_some());
+    has_items && document.iter().flatten().all(|(name, _)| is_known(name.as_str()))
+}
+
 /// The stored items of a page.
 struct StoredItems<'a> {
     page: Option<&'a RawDocument>,
@@ -138,6 +146,21 @@ mod tests {
     use bson::rawdoc;
 
     use super::*;
+    use crate::pattern::shapes::{BucketOptions, NamespacePattern};
+
+    #[test]
+    fn documents_of_another_layout_are_no_buckets() {
+        let namespace = NamespacePattern::parse("d.c").unwrap();
+        let shape = BucketShape::new(BucketOptions::new(namespace, vec!["k".to_owned()])).unwrap();
+        let check = |document: &RawDocument, expected: bool| {
+            assert_eq!(is_bucket(&shape, document), expected, "{document:?}");
+        };
+        check(&rawdoc! { "_id": "1_0", "k": 1, "count": 0, "history": [], "control": {} }, true);
+        check(&rawdoc! { "_id": 1, "count": 0, "history": [] }, true);
+        check(&rawdoc! { "_id": 1, "k": 1 }, false);
+        check(&rawdoc! { "_id": 1, "k": 1, "history": "long" }, false);
+        check(&rawdoc! { "_id": "1_0", "k": 1, "j": 2, "count": 0, "history": [], "control": {} }, false);
+    }
 
     #[test]
     fn last_one_of_equal_fields_is_kept() {
