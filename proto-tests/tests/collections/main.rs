@@ -9,4 +9,5 @@ mod expiry;
 mod indexes;
 mod merge;
 mod refusals;
+mod stream_positions;
 mod validators;

@@ -33,10 +33,12 @@ pub(in crate::session) struct ChangeStreamCursor {
     resumed: Option<EventPosition>,
     /// Events that were not returned yet.
     pub(super) waiting: VecDeque<RawDocumentBuf>,
-    /// The token of the last returned event.
-    pub(super) returned: Option<RawDocumentBuf>,
-    /// The token behind the events that mongod has returned.
-    pub(super) token: RawDocumentBuf,
+    /// The position that the client has reached: that of the last returned event, or at first the one that it
+    /// has named. `None`: it has named none.
+    pub(super) position: Option<RawDocumentBuf>,
+    /// The token behind the events that mongod has returned. `None`: a stream that begins there would return
+    /// events again, or lack a part of one.
+    behind: Option<RawDocumentBuf>,
     pub(super) swap: Swap,
     /// The cluster time of the last reply.
     pub(super) cluster_time: RawDocumentBuf,
@@ -64,15 +66,16 @@ impl ChangeStreamCursor {
             stages: ClientStages::of(body, aggregate),
             resumed: None,
             waiting: VecDeque::new(),
-            returned: None,
-            token: RawDocumentBuf::new(),
+            position: None,
+            behind: None,
             swap: Swap::None,
             cluster_time: RawDocumentBuf::new(),
         }
     }
 
-    /// Skips the events before the client's position.
+    /// Begins at the client's position: skips the events before it.
     pub(super) fn resume(&mut self, start: Start) {
+        self.position = start.token().map(RawDocument::to_owned);
         self.resumed = start.within();
     }
 
@@ -106,10 +109,36 @@ impl ChangeStreamCursor {
         Ok(())
     }
 
-    /// The token behind the last batch.
+    /// Must be called before the events of a reply are converted. If the client has all earlier events, its
+    /// position is behind them.
+    pub(super) fn pass_behind(&mut self) {
+        let behind = self.behind.take();
+        if self.waiting.is_empty() && behind.is_some() {
+            self.position = behind;
+        }
+    }
+
+    /// Sets the position behind the events of a reply. mongod's `token` is before the client's position while
+    /// that was not reached, and within an event while an item moves.
+    pub(super) fn set_behind(&mut self, token: Option<&RawDocument>) {
+        let is_between = self.resumed.is_some() || self.events.is_within_move();
+        let token = token.and_then(ResumeToken::behind).filter(|_| !is_between);
+        self.behind = token.map(|token| token.document());
+    }
+
+    /// The token behind the last batch. Empty if there is [none](Self::has_token).
     pub(in crate::session) fn resume_token(&self) -> RawDocumentBuf {
-        let within = self.returned.as_ref().filter(|_| self.has_events());
-        within.unwrap_or(&self.token).clone()
+        self.token().cloned().unwrap_or_default()
+    }
+
+    /// Whether the position behind the last batch is known.
+    pub(super) fn has_token(&self) -> bool {
+        self.token().is_some()
+    }
+
+    fn token(&self) -> Option<&RawDocumentBuf> {
+        let behind = self.behind.as_ref().filter(|_| !self.has_events());
+        behind.or(self.position.as_ref())
     }
 
     /// The id of the upstream cursor while it is open.

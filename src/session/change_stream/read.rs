@@ -12,13 +12,15 @@ use crate::command::batch::ReplyBatch;
 use crate::command::document::{array_of, get, single};
 use crate::command::namespace::Namespace;
 use crate::command::reply::{CursorReply, copy_cluster_time};
-use crate::pattern::bucket::change_stream::ResumeToken;
 use crate::session::bucket::find::item_cursor::{BatchRequest, BatchStatus};
 use crate::session::command_context::CommandContext;
 use crate::session::error::RunError;
 
 /// The most events of pages in one reply of mongod: bounds the memory of a cursor.
 const PAGE_EVENTS: i64 = 100;
+/// The wait for the rest of a move, which is in the oplog already.
+const REST_OF_MOVE_MS: i64 = 100;
+
 impl ChangeStreamCursor {
     /// Fills one batch. Waits for an event until `deadline`.
     pub(in crate::session) async fn fill(
@@ -36,17 +38,20 @@ impl ChangeStreamCursor {
                     .pop_front_if(|event| batch.has_space_for(event.as_bytes().len()))
             {
                 batch.push(event.as_bytes());
-                self.returned = token_of(&event).map(RawDocument::to_owned);
+                self.position = token_of(&event).map(RawDocument::to_owned);
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            let is_answered = batch.count() > 0 || limit.is_nothing() || left.is_zero();
+            // A stream that begins at a time may begin with a part of a move. The rest is in the oplog.
+            let has_token = self.has_token();
+            let is_answered = has_token && (batch.count() > 0 || limit.is_nothing() || left.is_zero());
             let Some(upstream) = self.upstream.filter(|_| !is_answered) else {
                 break;
             };
             let mut command = single("getMore", upstream);
             command.append(cstr!("collection"), namespace.collection);
             command.append(cstr!("batchSize"), PAGE_EVENTS);
-            let millis = i64::try_from(left.as_millis()).unwrap_or(i64::MAX).max(1);
+            let least = if has_token { 1 } else { REST_OF_MOVE_MS };
+            let millis = i64::try_from(left.as_millis()).unwrap_or(i64::MAX).max(least);
             command.append(cstr!("maxTimeMS"), millis);
             context.inherited().append_to_get_more(&mut command);
             let reply = context.link.run(&command).await?;
@@ -88,17 +93,14 @@ impl ChangeStreamCursor {
         self.upstream = Some(cursor.id).filter(|id| *id != 0);
         self.cluster_time = RawDocumentBuf::new();
         copy_cluster_time(&mut self.cluster_time, reply);
+        self.pass_behind();
         let mut events = Vec::new();
         for event in cursor.documents() {
             self.convert(event, &mut events)?;
         }
         let token = reply.get_document("cursor").ok();
         let token = token.and_then(|cursor| get(cursor, "postBatchResumeToken")?.as_document());
-        if let Some(token) = token.and_then(ResumeToken::behind)
-            && !self.events.is_within_move()
-        {
-            self.token = token.document();
-        }
+        self.set_behind(token);
         let events = add_current_versions(context, events).await?;
         let events = match &self.stages {
             Some(stages) => apply(stages, context, &events).await?,

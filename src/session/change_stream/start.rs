@@ -13,6 +13,8 @@ const TOKENS: [&str; 2] = ["resumeAfter", "startAfter"];
 pub(super) struct Start {
     /// The client's options about the position and the collections, with tokens of mongod.
     requested: RawDocumentBuf,
+    /// The client's own token.
+    token: Option<RawDocumentBuf>,
     /// The position within an event of mongod, if the client has received a part of its item events.
     within: Option<EventPosition>,
 }
@@ -30,11 +32,13 @@ impl Start {
     pub(super) fn of(options: &RawDocument) -> Result<Self, TokenError> {
         let mut start = Self {
             requested: RawDocumentBuf::new(),
+            token: None,
             within: None,
         };
         for (name, value) in options.iter().flatten() {
             if TOKENS.contains(&name.as_str()) {
                 let token = value.as_document().map(ResumeToken::parse).transpose()?.flatten();
+                start.token = value.as_document().map(RawDocument::to_owned);
                 match token {
                     Some(ResumeToken { upstream, item }) => {
                         put(&mut start.requested, name.as_str(), upstream.document());
@@ -54,6 +58,7 @@ impl Start {
     pub(super) fn behind_invalidate(token: &RawDocument) -> Self {
         Self {
             requested: single("startAfter", token),
+            token: None,
             within: None,
         }
     }
@@ -86,6 +91,11 @@ impl Start {
             }
         }
         copy
+    }
+
+    /// The client's token, if it has named one.
+    pub(super) fn token(&self) -> Option<&RawDocument> {
+        self.token.as_deref()
     }
 
     /// The position within an event of mongod, if there is one.

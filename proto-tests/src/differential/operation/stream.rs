@@ -222,12 +222,16 @@ impl Stream {
         Ok(())
     }
 
-    /// A stream that is opened behind one of these events has the others.
+    /// A stream that is opened behind one of these events has the others. So has one that is opened at the token of
+    /// the first one's empty batch.
     fn check_resumed(&self, side: &mut Side, events: &[RawDocumentBuf], number: usize) -> Result<()> {
         let token = |event: &RawDocumentBuf| Document::try_from(field(event, "_id")?.as_document()?).ok();
-        let Some(behind) = events.get(number).and_then(token) else {
+        let Some(mut behind) = events.get(number).and_then(token) else {
             return Ok(());
         };
+        if number % 2 == 1 {
+            behind = Reader::token_of_empty_batch(self, side, behind)?;
+        }
         let mut reader = Reader::default();
         reader.open_at(self, side, Some(("resumeAfter", behind.into())))?;
         let found: Vec<_> = reader.drain(self, side)?.iter().map(token).collect();

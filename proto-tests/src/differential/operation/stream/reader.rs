@@ -21,6 +21,8 @@ pub(super) struct Reader {
     first: Vec<RawDocumentBuf>,
     /// The positions of the opening and behind each step.
     past: Vec<Position>,
+    /// The greatest token since the opening.
+    reached: String,
 }
 
 #[derive(Debug, Clone)]
@@ -47,6 +49,7 @@ impl Reader {
     ) -> Result<Position> {
         let command = stream.aggregate(side, position);
         let reply = side.routes.command_raw(&command)?;
+        self.reached.clear();
         let token = self.take(&reply).with_context(|| format!("{command}"))?;
         let time = reply.get_timestamp("operationTime")?;
         let after = Timestamp {
@@ -56,7 +59,20 @@ impl Reader {
         Ok(Position { token, time: after })
     }
 
-    /// Takes a reply's cursor, events and token.
+    /// The token of an empty first batch of a stream that begins behind another token.
+    pub(super) fn token_of_empty_batch(stream: &Stream, side: &mut Side, behind: Document) -> Result<Document> {
+        let mut reader = Self::default();
+        let mut command = stream.aggregate(side, Some(("resumeAfter", behind.into())));
+        command.insert("cursor", doc! { "batchSize": 0 });
+        let reply = side.routes.command_raw(&command)?;
+        let token = reader.take(&reply).with_context(|| format!("{command}"))?;
+        ensure!(reader.first.is_empty(), "an empty batch has events");
+        reader.kill(stream, side)?;
+        Ok(token)
+    }
+
+    /// Takes a reply's cursor, events and token. Tokens ascend, or a stream that begins at one would return
+    /// events again.
     fn take(&mut self, reply: &RawDocument) -> Result<Document> {
         let cursor = reply.get_document("cursor").with_context(|| show(reply))?;
         self.cursor = cursor.get_i64("id")?;
@@ -65,8 +81,18 @@ impl Reader {
             .or_else(|_| cursor.get_array("nextBatch"))?;
         for event in batch.into_iter().flatten().filter_map(RawBsonRef::as_document) {
             self.first.push(event.to_owned());
+            self.reach(event.get_document("_id")?)?;
         }
-        Ok(Document::try_from(cursor.get_document("postBatchResumeToken")?)?)
+        let token = cursor.get_document("postBatchResumeToken")?;
+        self.reach(token)?;
+        Ok(Document::try_from(token)?)
+    }
+
+    fn reach(&mut self, token: &RawDocument) -> Result<()> {
+        let data = token.get_str("_data")?;
+        ensure!(self.reached.as_str() <= data, "the token {data} is before {}", self.reached);
+        data.clone_into(&mut self.reached);
+        Ok(())
     }
 
     /// Opens the stream again behind an earlier event, if the step says so.
