@@ -1,5 +1,5 @@
-//! Positions of change streams, compared with those of a plain collection. The random commands are in the
-//! differential tests.
+//! Positions and stages of change streams, compared with those of a plain collection. The random commands are in
+//! the differential tests.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
@@ -52,9 +52,7 @@ impl Reader<'_> {
 
     /// Opens a stream with these options.
     fn open(&mut self, options: Document, batch_size: i32) -> Result<Batch> {
-        let stage = doc! { "$changeStream": options };
-        let cursor = doc! { "batchSize": batch_size };
-        let command = doc! { "aggregate": COLLECTION, "pipeline": [stage], "cursor": cursor };
+        let command = watch(vec![doc! { "$changeStream": options }], batch_size);
         Batch::of(&self.run(command)?)
     }
 
@@ -79,6 +77,10 @@ impl Reader<'_> {
         let opened = self.open(doc! { "resumeAfter": token }, 100)?;
         Ok(self.read(opened, events)?.events)
     }
+}
+
+fn watch(stages: Vec<Document>, batch_size: i32) -> Document {
+    doc! { "aggregate": COLLECTION, "pipeline": stages, "cursor": { "batchSize": batch_size } }
 }
 
 fn sides() -> Result<Sides> {
@@ -189,6 +191,36 @@ fn a_stream_that_begins_with_a_move_has_a_token() -> Result<()> {
         ensure!(batch.events == events("update", &[1]), "{:?}", batch.events);
         let found = reader.behind(&batch.token, 1)?;
         ensure!(found == events("insert", &[3]), "{} {found:?}", reader.database);
+    }
+    Ok(())
+}
+
+/// Servers before 6.0.9 do not know the stage. It must be the last one.
+#[test]
+fn a_stream_that_splits_large_events_has_the_others() -> Result<()> {
+    let mut sides = sides()?;
+    let split = || doc! { "$changeStreamSplitLargeEvent": {} };
+    let project = || doc! { "$project": { "fullDocument": 0 } };
+    let pipelines = [vec![split()], vec![project(), split()], vec![split(), project()]];
+    for (id, stages) in (1..).zip(pipelines) {
+        let mut all = vec![doc! { "$changeStream": {} }];
+        all.extend(stages);
+        let command = watch(all, 100);
+        let opened = readers(&mut sides).map(|mut reader| reader.run(command.clone()));
+        let [plain, shaped] = opened;
+        let (plain, shaped) = (plain?, shaped?);
+        if let Ok(code) = plain.get_i32("code") {
+            ensure!(
+                shaped.get_i32("code").ok() == Some(code),
+                "{command}\n  plain:  {plain}\n  shaped: {shaped}"
+            );
+            continue;
+        }
+        sides.alike(&insert(&[id]))?;
+        for (mut reader, opened) in readers(&mut sides).into_iter().zip([plain, shaped]) {
+            let batch = reader.read(Batch::of(&opened)?, 1)?;
+            ensure!(batch.events == events("insert", &[id]), "{command}: {:?}", batch.events);
+        }
     }
     Ok(())
 }

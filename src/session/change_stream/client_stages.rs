@@ -4,12 +4,15 @@ use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 
 use super::cursor::fatal;
 use crate::command::aggregate::Aggregate;
-use crate::command::document::{append_fields, get, single};
+use crate::command::document::{append_fields, first_field, get, single};
 use crate::command::error::CommandError;
 use crate::command::value_text::value_text;
 
 /// The most bytes of events in one command. A single event may be larger.
 const MAX_BYTES: usize = 8 << 20;
+
+/// The stage that splits an event of more than 16 MB, from MongoDB 6.0.9 on. It must be the last one.
+const SPLIT: &str = "$changeStreamSplitLargeEvent";
 
 /// The stages, and the options of the client's `aggregate` on which their result depends.
 #[derive(Debug)]
@@ -19,7 +22,7 @@ pub(super) struct ClientStages {
 }
 
 impl ClientStages {
-    /// The client's stages. `None` if there are none.
+    /// The client's stages, which mongod has checked. `None` if there are none.
     pub(super) fn of(body: &RawDocument, aggregate: &Aggregate<'_>) -> Option<Self> {
         let mut options = RawDocumentBuf::new();
         for (name, value) in body.iter().flatten() {
@@ -27,7 +30,15 @@ impl ClientStages {
                 options.append(name, value);
             }
         }
-        let stages = aggregate.pipeline.get(1..).filter(|stages| !stages.is_empty())?;
+        let mut stages = aggregate.pipeline.get(1..)?;
+        // mongod executes it only behind `$changeStream`. It passes on an event that fits, and only those get
+        // here.
+        if let Some((last, others)) = stages.split_last()
+            && first_field(last).is_some_and(|(name, _)| name == SPLIT)
+        {
+            stages = others;
+        }
+        let stages = Some(stages).filter(|stages| !stages.is_empty())?;
         Some(Self {
             stages: stages.iter().copied().collect(),
             options,
