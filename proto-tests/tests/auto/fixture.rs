@@ -61,20 +61,20 @@ impl Fixture {
 
     /// The proxies use this connection string.
     pub(super) fn behind(mongod: &Mongod, uri: &str) -> Result<Self> {
-        Self::start(mongod, uri, &shape(), |_| String::new())
+        Self::with_tables(mongod, uri, &shape(), |_| String::new())
     }
 
     /// The proxies have further shapes. `others`: their tables, for a database.
     pub(super) fn with_others(mongod: &Mongod, uri: &str, others: fn(&str) -> String) -> Result<Self> {
-        Self::start(mongod, uri, &shape(), others)
+        Self::with_tables(mongod, uri, &shape(), others)
     }
 
     /// The automatic shape is this one.
     pub(super) fn with_shape(mongod: &Mongod, uri: &str, shape: &Shape) -> Result<Self> {
-        Self::start(mongod, uri, shape, |_| String::new())
+        Self::with_tables(mongod, uri, shape, |_| String::new())
     }
 
-    fn start(mongod: &Mongod, uri: &str, shape: &Shape, others: fn(&str) -> String) -> Result<Self> {
+    fn with_tables(mongod: &Mongod, uri: &str, shape: &Shape, others: fn(&str) -> String) -> Result<Self> {
         let database = database_name();
         let options = ProxyOptions::new(uri);
         let with_auto = || {
