@@ -13,6 +13,7 @@
 
 pub mod bucket;
 pub mod exact_match;
+pub mod matched_element;
 pub mod outlier;
 pub mod pipeline;
 pub mod shape_marker;

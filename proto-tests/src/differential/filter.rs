@@ -236,7 +236,8 @@ impl Generator {
         self.value()
     }
 
-    fn condition(&mut self, field: &str, depth: u32) -> Bson {
+    /// A condition on a field.
+    pub(super) fn condition(&mut self, field: &str, depth: u32) -> Bson {
         let operand = self.operand(field);
         // `$elemMatch` of a field without a name makes mongod 6.0.5 crash where an index on another field may
         // be used.

@@ -1,19 +1,22 @@
 //! The positional operator `$`: the element of an item's array that the filter matched.
 //!
 //! mongod records that element for a filter on the document itself, but here the filter is on the
-//! item. So mongod evaluates the filter on copies of the item with one element each. The first copy
-//! that matches has the element, if only one condition of the filter is on an array.
+//! item. One condition of the filter must [determine the element](crate::pattern::matched_element). mongod
+//! evaluates it on documents with one element of the array each. The first that matches has the element.
 
-use bson::raw::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use crate::command::document::{as_flag, get, put, single};
+use crate::command::document::{get, put, single};
 use crate::command::error::{ErrorCode, WriteError};
+use crate::pattern::matched_element::{ElementCondition, PathCondition, path_conditions};
 use crate::pattern::unsupported::Unsupported;
 
 /// The operator as a part of a path.
 const OPERATOR: &str = "$";
-/// The field with the number of a copy's element.
+/// The field with the number of a document's element.
 const PLACE: &str = "mongoshapeElement";
+/// The most bytes of a command.
+const MAX_COMMAND_BYTES: usize = 16 * 1024 * 1024;
 
 /// The array whose element the operators change.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,64 +61,25 @@ impl Positional {
     /// The filter does not determine the element, for an error message.
     pub fn probe(&self, item: &RawDocument, filter: Option<&RawDocument>) -> Result<Probe, Unsupported> {
         let unclear = || format!("the positional operator $ on '{}' with such a filter", self.path);
-        let root = self.path.split('.').next().unwrap_or_default();
-        let mut about_it = 0_usize;
-        for (name, value) in filter.into_iter().flat_map(RawDocument::iter).flatten() {
-            let name = name.as_str();
-            let of_root = name.split('.').next().unwrap_or_default();
-            if of_root == root {
-                about_it = about_it.saturating_add(1);
-                if may_match_without_element(value) && !self.demands_field(name, value) {
-                    return Err(unclear().into());
-                }
-            } else if name != "$comment" && (name.starts_with('$') || get(item, of_root).is_some_and(holds_array)) {
-                // This condition may be about an array, too.
-                return Err(unclear().into());
-            }
-        }
-        match about_it {
-            0 => return Ok(Probe::Failed(not_found())),
-            1 => {}
-            _ => return Err(unclear().into()),
-        }
-        let parts: Vec<&str> = self.path.split('.').collect();
-        let Some(elements) = at(item, &parts) else {
-            return Ok(Probe::Failed(not_found()));
+        let mut conditions = match filter {
+            Some(filter) => path_conditions(filter).ok_or_else(unclear)?,
+            None => Vec::new(),
         };
-        let items = elements.into_iter().flatten().zip(0_i32..).map(|(element, place)| {
-            let mut one = with(item, &parts, element);
-            one.append(cstr!("mongoshapeElement"), place);
-            one
-        });
-        let items: RawArrayBuf = items.collect();
-        let mut pipeline = RawArrayBuf::new();
-        pipeline.push(single("$documents", single("$literal", &items)));
-        if let Some(filter) = filter {
-            pipeline.push(single("$match", filter));
+        // mongod records an element only of these.
+        conditions.retain(|condition| meets_array(item, condition.path));
+        let condition = match conditions.as_slice() {
+            [] => return Ok(Probe::Failed(not_found())),
+            [condition] => *condition,
+            _ => return Err(unclear().into()),
+        };
+        let parts: Vec<&str> = self.path.split('.').collect();
+        let elements = at(item, &parts).filter(|_| ElementCondition::of(&self.path, condition).is_some());
+        let command = first_match(&parts, elements.ok_or_else(unclear)?, condition);
+        if command.as_bytes().len() > MAX_COMMAND_BYTES {
+            let what = format!("the positional operator $ on '{}', an array of this size,", self.path);
+            return Err(what.into());
         }
-        pipeline.push(single("$sort", single(PLACE, 1)));
-        pipeline.push(single("$limit", 1));
-        pipeline.push(single("$project", single(PLACE, 1)));
-        let mut command = single("aggregate", 1);
-        command.append(cstr!("pipeline"), &pipeline);
-        command.append(cstr!("cursor"), RawDocumentBuf::new());
         Ok(Probe::Ask(command))
-    }
-
-    /// Whether the condition is `{$exists: true}` on a field of elements, which only an element can match.
-    fn demands_field(&self, path: &str, condition: RawBsonRef<'_>) -> bool {
-        let within = path
-            .strip_prefix(self.path.as_str())
-            .and_then(|rest| rest.strip_prefix('.'));
-        let is_field = within.is_some_and(|rest| rest.split('.').all(|part| part.parse::<u32>().is_err()));
-        let mut operators = condition
-            .as_document()
-            .into_iter()
-            .flat_map(RawDocument::iter)
-            .flatten();
-        let first = operators.next();
-        let is_demand = first.is_some_and(|(name, value)| name.as_str() == "$exists" && as_flag(value) == Some(true));
-        is_field && is_demand && operators.next().is_none()
     }
 
     /// The element's number in the first document of the result.
@@ -174,26 +138,35 @@ fn split(path: &str) -> Option<(&str, &str)> {
         .filter(|_| path.split('.').any(|part| part == OPERATOR))
 }
 
-/// Whether the condition may match an array without a matching element, so that it does not determine the
-/// element.
-fn may_match_without_element(condition: RawBsonRef<'_>) -> bool {
-    let operators = condition
-        .as_document()
-        .into_iter()
-        .flat_map(RawDocument::iter)
-        .flatten();
-    operators.into_iter().any(|(name, _)| {
-        matches!(
-            name.as_str(),
-            "$ne" | "$nin" | "$not" | "$exists" | "$size" | "$type" | "$all"
-        )
-    })
+/// The `aggregate` that finds the first element with which a document matches the condition.
+fn first_match(parts: &[&str], elements: &RawArray, condition: PathCondition<'_>) -> RawDocumentBuf {
+    let documents = elements.into_iter().flatten().zip(0_i32..).map(|(element, place)| {
+        let mut document = with_only(parts, element);
+        put(&mut document, PLACE, place);
+        document
+    });
+    let documents: RawArrayBuf = documents.collect();
+    let mut pipeline = RawArrayBuf::new();
+    pipeline.push(single("$documents", single("$literal", &documents)));
+    pipeline.push(single("$match", single(condition.path, condition.condition)));
+    pipeline.push(single("$sort", single(PLACE, 1)));
+    pipeline.push(single("$limit", 1));
+    pipeline.push(single("$project", single(PLACE, 1)));
+    let mut command = single("aggregate", 1);
+    command.append(cstr!("pipeline"), &pipeline);
+    command.append(cstr!("cursor"), RawDocumentBuf::new());
+    command
 }
 
-fn holds_array(value: RawBsonRef<'_>) -> bool {
-    match value {
-        RawBsonRef::Array(_) => true,
-        RawBsonRef::Document(document) => document.iter().flatten().any(|(_, value)| holds_array(value)),
+/// Whether a path leads to an array or through one.
+fn meets_array(document: &RawDocument, path: &str) -> bool {
+    let (first, rest) = match path.split_once('.') {
+        Some((first, rest)) => (first, Some(rest)),
+        None => (path, None),
+    };
+    match (get(document, first), rest) {
+        (Some(RawBsonRef::Array(_)), _) => true,
+        (Some(RawBsonRef::Document(inner)), Some(rest)) => meets_array(inner, rest),
         _ => false,
     }
 }
@@ -208,23 +181,13 @@ fn at<'a>(document: &'a RawDocument, parts: &[&str]) -> Option<&'a RawArray> {
     at(value.as_document()?, rest)
 }
 
-/// A copy of the document with an array of this one element at the path.
-fn with(document: &RawDocument, parts: &[&str], element: RawBsonRef<'_>) -> RawDocumentBuf {
-    let mut copy = RawDocumentBuf::new();
-    let (first, rest) = parts.split_first().map_or(("", parts), |(first, rest)| (*first, rest));
-    for (name, value) in document.iter().flatten() {
-        let replaced: RawBson = match value {
-            _ if name.as_str() != first => value.into(),
-            RawBsonRef::Document(inner) if !rest.is_empty() => with(inner, rest, element).into(),
-            _ => {
-                let mut one = RawArrayBuf::new();
-                one.push(element);
-                one.into()
-            }
-        };
-        copy.append(name, replaced);
+/// A document with nothing but an array of this one element at the path.
+fn with_only(parts: &[&str], element: RawBsonRef<'_>) -> RawDocumentBuf {
+    match parts.split_first() {
+        Some((name, [])) => single(name, [element].into_iter().collect::<RawArrayBuf>()),
+        Some((name, rest)) => single(name, with_only(rest, element)),
+        None => RawDocumentBuf::new(),
     }
-    copy
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use super::statement::send;
 use crate::command::document::get;
 use crate::command::error::{CommandError, WriteError};
 use crate::pattern::bucket::item_lookup::LocatedItem;
-use crate::pattern::bucket::update_by_position::{Elsewhere, Planned, Wish};
+use crate::pattern::bucket::update_by_position::{Elsewhere, Planned, Positional, Wish};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 
@@ -71,7 +71,12 @@ pub(super) async fn run(
 /// Whether the update can be refused because of an item's content. Then all items are planned
 /// before the first is changed.
 fn may_be_refused(task: &ItemUpdate<'_>) -> bool {
-    !matches!(Wish::of(task.asked.change), Some(Wish::Operators(operators)) if get(operators, "$rename").is_none())
+    match Wish::of(task.asked.change) {
+        Some(Wish::Operators(operators)) => {
+            get(operators, "$rename").is_some() || !matches!(Positional::of(operators), Ok(None))
+        }
+        _ => true,
+    }
 }
 
 struct Many<'t> {
@@ -122,7 +127,7 @@ impl Many<'_> {
                 if may_be_refused(self.task) || self.task.may_relocate(run.shape) {
                     matches.close(run).await?;
                     let what =
-                        format!("an update of more than {MAX_BYTES} bytes of items that may change their key or time");
+                        format!("an update of more than {MAX_BYTES} bytes of items, each of which may be refused or move");
                     return Err(run.unsupported(&what).into());
                 }
                 self.change(run, std::mem::take(&mut kept)).await?;

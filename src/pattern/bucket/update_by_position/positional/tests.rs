@@ -18,14 +18,19 @@ fn the_element_takes_the_operators_place() {
 
 #[test]
 fn only_one_condition_may_be_on_an_array() {
-    let item = rawdoc! { "_id": 1, "a": [1, 2], "b": [3], "n": 5 };
+    let item = rawdoc! { "_id": 1, "a": [1, 2], "b": [3], "n": 5, "d": { "e": 5 } };
     let positional = Positional { path: "a".to_owned() };
     let is_clear = |filter: &RawDocument| matches!(positional.probe(&item, Some(filter)), Ok(Probe::Ask(_)));
     assert!(is_clear(&rawdoc! { "_id": 1, "a": 2 }));
     assert!(is_clear(&rawdoc! { "n": 5, "a": { "$gt": 1 } }));
+    assert!(is_clear(&rawdoc! { "$and": [{ "a": 2 }, { "n": { "$ne": 6 } }] }));
+    assert!(is_clear(&rawdoc! { "a": 2, "d": { "e": 5 }, "d.e": { "$gte": 5, "$lte": 5 } }));
     assert!(!is_clear(&rawdoc! { "a": 2, "b": 3 }));
+    assert!(!is_clear(&rawdoc! { "b": 3 }));
     assert!(!is_clear(&rawdoc! { "$or": [{ "a": 2 }] }));
     assert!(!is_clear(&rawdoc! { "a": { "$ne": 1 } }));
+    assert!(!is_clear(&rawdoc! { "a": { "$gte": 2, "$lte": 2 } }));
+    assert!(!is_clear(&rawdoc! { "a": [1, 2] }));
     assert!(is_clear(&rawdoc! { "a.x": { "$exists": true } }));
     assert!(!is_clear(&rawdoc! { "a.x": { "$exists": false } }));
     assert!(!is_clear(&rawdoc! { "a.x": { "$exists": true, "$ne": 1 } }));
@@ -36,14 +41,36 @@ fn only_one_condition_may_be_on_an_array() {
 }
 
 #[test]
-fn mongod_is_asked_with_one_copy_of_the_item_for_each_element() {
-    let filter = rawdoc! { "n": 5, "a.b": { "$gt": 1 } };
-    let pipeline = |copies: RawArrayBuf| {
+fn the_array_of_the_operator_is_that_of_the_condition() {
+    let filter = rawdoc! { "a.x": 1 };
+    let probed = |path: &str, item: &RawDocument| {
+        let positional = Positional { path: path.to_owned() };
+        positional.probe(item, Some(&filter))
+    };
+    let is_clear = |path: &str, item: &RawDocument| matches!(probed(path, item), Ok(Probe::Ask(_)));
+    let beside = rawdoc! { "a": { "x": [0, 1], "y": [5, 6] } };
+    assert!(is_clear("a.x", &beside));
+    for (path, item) in [
+        ("a.y", &beside),
+        ("a", &beside),
+        // mongod records the element of the outer array.
+        ("a.x", &rawdoc! { "a": [{ "x": [1] }] }),
+    ] {
+        assert!(probed(path, item).is_err(), "{path} {item:?}");
+    }
+    let none = probed("a.x", &rawdoc! { "a": { "x": 1 } });
+    assert!(matches!(none, Ok(Probe::Failed(_))));
+}
+
+#[test]
+fn mongod_is_asked_with_one_document_for_each_element() {
+    let filter = rawdoc! { "n": 5, "a": { "b": [7, 8], "c": 3 }, "a.b": { "$gt": 1 } };
+    let pipeline = |documents: RawArrayBuf| {
         rawdoc! {
             "aggregate": 1,
             "pipeline": [
-                { "$documents": { "$literal": copies } },
-                { "$match": filter.clone() },
+                { "$documents": { "$literal": documents } },
+                { "$match": { "a.b": { "$gt": 1 } } },
                 { "$sort": { "mongoshapeElement": 1 } },
                 { "$limit": 1 },
                 { "$project": { "mongoshapeElement": 1 } },
@@ -59,12 +86,10 @@ fn mongod_is_asked_with_one_copy_of_the_item_for_each_element() {
         }
     };
     let item = |elements: RawArrayBuf| rawdoc! { "_id": 1, "a": { "b": elements, "c": 3 }, "n": 5 };
-    let copy = |element: i32, place: i32| {
-        rawdoc! { "_id": 1, "a": { "b": [element], "c": 3 }, "n": 5, "mongoshapeElement": place }
-    };
+    let of_element = |element: i32, place: i32| rawdoc! { "a": { "b": [element] }, "mongoshapeElement": place };
     assert_eq!(
         probed(&item([7, 8].into_iter().collect())),
-        pipeline([copy(7, 0), copy(8, 1)].into_iter().collect())
+        pipeline([of_element(7, 0), of_element(8, 1)].into_iter().collect())
     );
     assert_eq!(probed(&item(RawArrayBuf::new())), pipeline(RawArrayBuf::new()));
 }
