@@ -1,5 +1,5 @@
-//! The array element that made a document match a filter. The positional operator `$` of projections and updates
-//! names it.
+//! The array element that made a document match a filter. The positional operator `$` of projections and
+//! updates names it.
 //!
 //! mongod records the matching element of each condition that traverses an array, and uses the last
 //! one. So the element is known only if a single condition, with a single operator, traverses an

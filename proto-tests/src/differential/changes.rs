@@ -70,7 +70,8 @@ impl Generator {
         filter
     }
 
-    /// The filter, mostly with a condition that can determine the element of a positional operator in the change.
+    /// The filter, mostly with a condition that can determine the element of a positional operator of the
+    /// change.
     pub(super) fn on_element(&mut self, mut filter: Document, change: &Change) -> Document {
         let is_positional = self.outlier.is_none() && change.update.to_string().contains("tags.$\"");
         if is_positional && self.chance(80) {

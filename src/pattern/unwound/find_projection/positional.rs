@@ -1,6 +1,6 @@
 //! Determines the array element of the positional operator: the element that made the filter match (see
-//! [`matched_element`](crate::pattern::matched_element)). The answer holds for all documents, so each condition
-//! counts whose field may be an array.
+//! [`matched_element`](crate::pattern::matched_element)). The answer holds for all documents, so each
+//! condition counts whose field may be an array.
 
 use bson::raw::RawDocumentBuf;
 

@@ -127,7 +127,7 @@ impl Many<'_> {
                 if may_be_refused(self.task) || self.task.may_relocate(run.shape) {
                     matches.close(run).await?;
                     let what =
-                        format!("an update of more than {MAX_BYTES} bytes of items, each of which may be refused or move");
+                        format!("an update of more than {MAX_BYTES} bytes of items that may each be refused or move");
                     return Err(run.unsupported(&what).into());
                 }
                 self.change(run, std::mem::take(&mut kept)).await?;
