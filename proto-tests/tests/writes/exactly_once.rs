@@ -3,12 +3,14 @@
 //!
 //! [`races`] runs another writer between two internal commands. [`broken_connections`] breaks the connection
 //! to mongod at each internal command. [`attempts`] does so for other writes, and runs two attempts at one
-//! command concurrently. [`crashes`] kills proxies at random. [`labels`] compares the labels of errors.
+//! command concurrently. [`crashes`] kills proxies at random. [`removals`] has another writer change a page
+//! before an item is removed from it. [`labels`] compares the labels of errors.
 
 mod attempts;
 mod broken_connections;
 mod crashes;
 mod labels;
 mod races;
+mod removals;
 mod resent;
 mod writers;

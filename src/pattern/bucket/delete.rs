@@ -10,7 +10,7 @@
 //! validator that refuses every update keeps all items (see [`super::compact`]). If a crash leaves
 //! an empty page, it is a valid page.
 
-use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::expression::{call, field, is_missing, literal, miss, of_field};
 use super::index;
@@ -65,15 +65,52 @@ pub fn as_find_and_modify(statement: &RawDocument, condition: &RawDocument) -> R
 /// ascending, and its stored document.
 #[must_use]
 pub fn take_out(shape: &BucketShape, page: &PageHeader, items: &[(usize, &RawDocument)]) -> RawDocumentBuf {
-    let mut conditions = identity(page);
-    for (place, stored) in items {
+    let as_found = items.iter().map(|(place, stored)| {
         let element = call("$arrayElemAt", field(shape.items()).as_str(), whole(*place));
-        conditions.push(call("$eq", element, literal(*stored)));
-    }
+        call("$eq", element, literal(*stored))
+    });
     let places: Vec<usize> = items.iter().map(|(place, _)| *place).collect();
-    let kept = without(shape, &places);
+    take_out_if(shape, page, &places, as_found.collect())
+}
+
+/// An item that a query selects first on its page.
+#[derive(Clone, Copy, Debug)]
+pub struct FirstMatch<'a> {
+    /// Its position.
+    pub place: usize,
+    /// All items of the page, as they were found.
+    pub all_items: &'a RawArray,
+    /// Whether the query has a sort. Without one, the match at the lowest position is the first.
+    pub is_sorted: bool,
+}
+
+/// The element of `updates` that removes an item from a page if the query still selects it first: no
+/// item that could precede it was added or has changed. So the query selects it in the page's image,
+/// too.
+#[must_use]
+pub fn take_out_first(shape: &BucketShape, page: &PageHeader, first: FirstMatch<'_>) -> RawDocumentBuf {
+    let items = field(shape.items());
+    let as_found = if first.is_sorted {
+        call("$eq", items.as_str(), literal(first.all_items))
+    } else {
+        let count = first.place.saturating_add(1);
+        let beginning: RawArrayBuf = first.all_items.into_iter().flatten().take(count).collect();
+        call("$eq", call("$slice", items.as_str(), whole(count)), literal(&beginning))
+    };
+    take_out_if(shape, page, &[first.place], vec![as_found])
+}
+
+fn take_out_if(
+    shape: &BucketShape,
+    page: &PageHeader,
+    places: &[usize],
+    as_found: Vec<RawDocumentBuf>,
+) -> RawDocumentBuf {
+    let mut conditions = identity(page);
+    conditions.extend(as_found);
     let is_as_found = single("$and", array_of(&conditions));
-    statement(page, changes(shape, &is_as_found, kept, items.len()))
+    let kept = without(shape, places);
+    statement(page, changes(shape, &is_as_found, kept, places.len()))
 }
 
 /// The element of `updates` that removes all items from a page, if their number is as known.

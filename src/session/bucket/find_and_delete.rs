@@ -1,21 +1,25 @@
 //! `findAndModify` with `remove`: removes an item from its page, and returns it from the page's image before
 //! the change.
 //!
-//! mongod keeps that image for a retry. Earlier versions of the proxy removed a page together with its last
-//! item. If mongod reports such a record, the command asks again for a removal.
+//! mongod keeps that image for a retry, but does not record which item was removed. So the item must be the
+//! first match in the image, too.
+//!
+//! Earlier versions of the proxy removed a page together with its last item. If mongod reports such a record,
+//! the command asks again for a removal.
 
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
 use super::delete::{ItemToDelete, condition, of_write, sweep_page, taking_out, target, target_by_id};
 use super::find::validate_code;
+use super::find_and_modify::check_size;
 use super::write_statement::lost_too_often;
 use super::{item_lookup, write_concern};
 use crate::command::document::{append_fields, get, put, single};
 use crate::command::error::CommandError;
 use crate::command::find_and_modify::FindAndModify;
 use crate::command::reply::{copy_cluster_time, succeeded};
-use crate::pattern::bucket::delete::{as_find_and_modify, take_out_by_id};
+use crate::pattern::bucket::delete::{FirstMatch, as_find_and_modify, take_out_by_id, take_out_first};
 use crate::pattern::bucket::insert::no_statement;
 use crate::pattern::bucket::item_decoder::ItemDecoder;
 use crate::pattern::bucket::item_lookup::ItemSelector;
@@ -95,14 +99,17 @@ async fn delete(
     // expressions cannot name the collection's UUID.
     let is_simple = shape.item_ids() == ItemIds::Unique && wanted.collation.is_none() && !run.is_strict();
     let item = narrowing.exactly_one_id().filter(|_| is_simple);
+    // A retry finds the item again in mongod's image of the page, by filter and sort. So no item that could
+    // precede it may be added or changed before it is removed.
+    let wanted = ItemSelector {
+        all_items: id.is_some() && item.is_none(),
+        ..wanted
+    };
     let mut none = RawDocumentBuf::new();
     if let Some(item) = item
         && !run.context.head.in_transaction()
     {
-        let in_place = take_out_by_id(shape, &narrowing.on_buckets(), item);
-        let mut arguments = as_find_and_modify(&in_place, &RawDocumentBuf::new());
-        arguments.append(cstr!("fields"), only_item(shape, item));
-        match send(run, &arguments, id).await? {
+        match take_by_id(run, &narrowing, item, id).await? {
             RemoveReply::Image(Some(image), answer) => {
                 let stored = element_of(shape, &image, item).map(RawDocument::to_owned);
                 let stored = stored.ok_or_else(|| run.corrupt_bucket_error())?;
@@ -120,7 +127,7 @@ async fn delete(
             None => target(run, wanted).await?,
         };
         let taken = match &target {
-            Some(target) => take(run, target, id).await?,
+            Some(target) => take(run, wanted, target, id).await?,
             None => RemoveOutcome::Before,
         };
         match (taken, target) {
@@ -150,6 +157,19 @@ async fn delete(
     Err(lost_too_often().into())
 }
 
+/// Removes the item with this `_id` by one statement on its page.
+async fn take_by_id(
+    run: &mut BucketCommand<'_>,
+    narrowing: &BucketPredicate,
+    item: &RawBson,
+    id: Option<i32>,
+) -> Result<RemoveReply, RunError> {
+    let statement = take_out_by_id(run.shape, &narrowing.on_buckets(), item);
+    let mut arguments = as_find_and_modify(&statement, &RawDocumentBuf::new());
+    arguments.append(cstr!("fields"), only_item(run.shape, item));
+    send(run, &arguments, id).await
+}
+
 /// The result of removing an item from its page.
 enum RemoveOutcome {
     Now(RawDocumentBuf),
@@ -163,13 +183,31 @@ enum RemoveOutcome {
 }
 
 /// Removes an item from its page.
-async fn take(run: &mut BucketCommand<'_>, target: &ItemToDelete, id: Option<i32>) -> Result<RemoveOutcome, RunError> {
-    let statement = taking_out(run.shape, target);
+async fn take(
+    run: &mut BucketCommand<'_>,
+    wanted: ItemSelector<'_>,
+    target: &ItemToDelete,
+    id: Option<i32>,
+) -> Result<RemoveOutcome, RunError> {
+    let statement = match &target.all_items {
+        Some(all_items) => {
+            let first = FirstMatch {
+                place: target.place,
+                all_items,
+                is_sorted: wanted.sort.is_some_and(|sort| !sort.is_empty()),
+            };
+            take_out_first(run.shape, &target.page, first)
+        }
+        None => taking_out(run.shape, target),
+    };
     // The filter includes the key because `findAndModify` cannot name the collection's UUID: after
     // a swap the page's `_id` may belong to another key.
     let key = condition(run.shape, &target.bucket).ok_or_else(|| run.corrupt_bucket_error())?;
     let mut arguments = as_find_and_modify(&statement, &key);
     arguments.append(cstr!("fields"), single("_id", 1));
+    if target.all_items.is_some() {
+        check_size(run, &arguments)?;
+    }
     match send(run, &arguments, id).await? {
         RemoveReply::Image(Some(image), answer) if get(&answer, "retriedStmtId").is_some() => {
             Ok(RemoveOutcome::Resent(image, answer))

@@ -25,6 +25,9 @@ use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
 use crate::session::upstream_connection::UpstreamRequest;
 
+/// Maximum size of a command in bytes.
+const MAX_COMMAND_BYTES: usize = 16 * 1024 * 1024;
+
 pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let is_retryable = run.context.head.is_retryable_write();
     let executed = execute(run).await;
@@ -115,6 +118,15 @@ async fn by_id(
     let item = item(run, bucket, &change.id, projection).ok_or_else(|| run.corrupt_bucket_error())?;
     let value = [("value", Some(RawBsonRef::Document(&item)))];
     Ok(Some(with_replaced(&answer, &value)))
+}
+
+/// Refuses a command on a located item that is too long for mongod.
+pub(super) fn check_size(run: &BucketCommand<'_>, body: &RawDocument) -> Result<(), CommandError> {
+    if body.as_bytes().len() > MAX_COMMAND_BYTES {
+        let what = "findAndModify, other than by its `_id`, of an item of this size or with a neighbor of this size";
+        return Err(run.unsupported(what));
+    }
+    Ok(())
 }
 
 fn body(run: &BucketCommand<'_>, command: &FindAndModify<'_>, change: &ItemUpdateById) -> RawDocumentBuf {

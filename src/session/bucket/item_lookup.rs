@@ -50,6 +50,7 @@ pub(super) async fn first_in_image(
 ) -> Result<Option<LocatedItem>, RunError> {
     let wanted = ItemSelector {
         limit: Some(1),
+        all_items: false,
         ..wanted
     };
     let mut command = item_lookup::command_in_image(run.shape, image, wanted);

@@ -1,6 +1,6 @@
 //! Deletes one item.
 
-use bson::raw::{RawBson, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf, cstr};
 
 use super::remove_empty_pages;
 use crate::command::arguments::with_replaced;
@@ -31,6 +31,8 @@ pub(in crate::session::bucket) struct ItemToDelete {
     pub(in crate::session::bucket) page: PageHeader,
     pub(in crate::session::bucket) place: usize,
     pub(in crate::session::bucket) stored: RawDocumentBuf,
+    /// All items of the page, if they were requested.
+    pub(in crate::session::bucket) all_items: Option<RawArrayBuf>,
 }
 
 pub(super) async fn delete(
@@ -168,6 +170,7 @@ pub(in crate::session::bucket) async fn target_by_id(
             page: PageHeader::parse(run.shape, bucket)?,
             place,
             stored: stored.to_owned(),
+            all_items: None,
         })
     };
     target().map(Some).ok_or_else(|| run.corrupt_bucket_error().into())
@@ -192,6 +195,7 @@ impl ItemToDelete {
             page: found.page_facts(shape)?,
             place: found.place,
             stored: found.stored,
+            all_items: found.all_items,
         })
     }
 }

@@ -23,6 +23,7 @@ use crate::pattern::shapes::BucketShape;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::duplicate_key::{FailedUpdate, in_application_terms};
+use crate::session::bucket::find_and_modify::check_size;
 use crate::session::bucket::item_lookup;
 use crate::session::bucket::item_update::{ItemUpdate, end_transaction, given_up, in_words_of_the_application};
 use crate::session::bucket::key_or_time_change::{self, KeyOrTimeOutcome};
@@ -35,9 +36,6 @@ use crate::session::upstream_connection::UpstreamRequest;
 
 /// mongod's prefix of an error that an item caused.
 const PREFIX: &str = "Plan executor error during findAndModify :: caused by :: ";
-
-/// Maximum size of a command in bytes.
-const MAX_COMMAND_BYTES: usize = 16 * 1024 * 1024;
 
 pub(super) async fn run(
     run: &mut BucketCommand<'_>,
@@ -229,11 +227,7 @@ impl LocatedFindAndModify<'_> {
         body.append(cstr!("fields"), only_place(run.shape, found));
         change.append_options(&mut body);
         self.complete(run, &mut body);
-        if body.as_bytes().len() > MAX_COMMAND_BYTES {
-            let what =
-                "findAndModify, other than by its `_id`, of an item of this size or with a neighbor of this size";
-            return Err(run.unsupported(what).into());
-        }
+        check_size(run, &body)?;
         let answer = match succeeded(run.context.link.call(UpstreamRequest::plain(&body)).await?) {
             Ok(answer) => answer,
             Err(CommandError::Upstream(reply)) => return in_item_terms(run, self.task, &reply, found).await.map(Some),
