@@ -158,7 +158,8 @@ impl<'a> BulkWrite<'a> {
         if let Some(uuid) = uuid {
             body.append(cstr!("collectionUUID"), uuid);
         }
-        if head.is_retryable_write() {
+        let is_whole = part.operations.len() == self.operations.len();
+        if head.is_retryable_write() && (!is_whole || self.statement_ids.may_share_transaction_number()) {
             let ids = part.operations.clone().map(|position| self.statement_ids.of(position));
             body.append(cstr!("stmtIds"), ids.collect::<RawArrayBuf>());
         }

@@ -5,28 +5,34 @@ use std::collections::HashSet;
 use super::error::{CommandError, ErrorCode};
 
 /// The numbering of the statements of a retryable write.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum StatementIds {
-    /// Consecutive numbers from this one; the default is 0.
+    /// Consecutive numbers from 0. The client gave none.
+    #[default]
+    Absent,
+    /// Consecutive numbers from this one.
     From(i32),
     /// One given number for each statement.
     Given(Vec<i32>),
-}
-
-impl Default for StatementIds {
-    fn default() -> Self {
-        Self::From(0)
-    }
 }
 
 impl StatementIds {
     /// The id of statement number `index`.
     #[must_use]
     pub fn of(&self, index: usize) -> i32 {
+        let number = i32::try_from(index).unwrap_or(i32::MAX);
         match self {
-            Self::From(first) => first.saturating_add(i32::try_from(index).unwrap_or(i32::MAX)),
+            Self::Absent => number,
+            Self::From(first) => first.saturating_add(number),
             Self::Given(ids) => ids.get(index).copied().unwrap_or(i32::MAX),
         }
+    }
+
+    /// Whether other commands may have the same `txnNumber`. Such commands give numbers, because their
+    /// statements would otherwise have the same ones.
+    #[must_use]
+    pub fn may_share_transaction_number(&self) -> bool {
+        !matches!(self, Self::Absent)
     }
 
     /// Checks the ids against the number of statements.

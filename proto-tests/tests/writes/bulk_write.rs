@@ -13,6 +13,8 @@ use proto_tests::{Proxy, ProxyOptions, Shape, database_name, mongod};
 const PLAIN: &str = "plain";
 /// Collections with a shape: of pages, automatic, and of outliers.
 const SHAPED: [&str; 3] = ["pages", "automatic", "outliers"];
+/// Another collection of pages.
+const OTHERS: &str = "others";
 
 struct Fixture {
     database: String,
@@ -33,6 +35,7 @@ impl Fixture {
         let proxy = Proxy::start(
             &ProxyOptions::new(&server.uri())
                 .config(&shape.toml(&format!("{database}.pages")))
+                .config(&shape.toml(&format!("{database}.{OTHERS}")))
                 .config(&automatic.replacen("[[bucket]]\n", "[[bucket]]\nmode = \"auto\"\n", 1))
                 .config(&outlier),
         )?;
@@ -203,6 +206,47 @@ fn a_retried_command_is_executed_once() -> Result<()> {
     ensure!(second.get_array("retriedStmtIds")?.len() == 8, "{second}");
     let documents = fixture.check()?;
     ensure!(documents.len() == 1 && documents[0].get_i32("n")? == 6, "{documents:?}");
+    Ok(())
+}
+
+/// Each operation is a command of its own, which changes the key.
+#[test]
+fn a_retried_command_moves_each_document_once() -> Result<()> {
+    let update = |filter: Document, change: Document| doc! { "update": 0, "filter": filter, "updateMods": change };
+    let operations = [
+        update(doc! { "_id": 1 }, doc! { "$inc": { "k": 10 } }),
+        // The document that the next one is about has another key by then.
+        update(doc! { "_id": 2 }, doc! { "$inc": { "k": 10 } }),
+        update(doc! { "k": 0, "n": 4 }, doc! { "$set": { "k": 7 } }),
+        update(doc! { "_id": 77 }, doc! { "$set": { "k": 7 } }),
+        update(doc! { "_id": 3 }, doc! { "k": 8, "n": 30 }),
+    ];
+    for (collections, errors_only) in [
+        (vec![SHAPED[0]], false),
+        (vec![SHAPED[0], OTHERS], false),
+        (vec![SHAPED[0], PLAIN, OTHERS], true),
+    ] {
+        let mut fixture = Fixture::open()?;
+        let inserts: Vec<Document> = (1..5).map(insert).collect();
+        let insert = fixture.command(&collections, &inserts);
+        fixture.shaped.command_ok(&insert)?;
+        let mut command = fixture.command(&collections, &operations);
+        command.extend(doc! { "errorsOnly": errors_only, "lsid": lsid(&fixture.database), "txnNumber": 1_i64 });
+        let first = fixture.shaped.command_ok(&command)?;
+        let second = fixture.shaped.command_ok(&command)?;
+        let changed = i32::try_from(4 * collections.len())?;
+        for reply in [&first, &second] {
+            ensure!(counts(reply) == [0, 0, changed, changed, 0, 0], "{collections:?}: {reply}");
+        }
+        ensure!(results(&first)? == results(&second)?, "{collections:?}: {first}, then {second}");
+        let retried = second.get_array("retriedStmtIds")?.len();
+        ensure!(retried == 4 * collections.len(), "{collections:?}: {second}");
+        for collection in collections {
+            let documents = fixture.documents(collection)?;
+            let keys: Vec<i32> = documents.iter().filter_map(|document| document.get_i32("k").ok()).collect();
+            ensure!(keys == [11, 10, 8, 7], "{collection}: {documents:?}");
+        }
+    }
     Ok(())
 }
 

@@ -32,9 +32,10 @@ const OF_AGGREGATION: [&str; 2] = [OF_EXECUTION, "Failed to optimize pipeline ::
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Memory {
     /// The internal transaction is enough: no other transaction of its session begins before the
-    /// command's reply.
+    /// command's reply, and no other command has its `txnNumber`.
     Transaction,
-    /// A record that the statement was executed, because later statements begin other transactions.
+    /// A record that the statement was executed, because later statements, of this command or of another
+    /// with its `txnNumber`, begin other transactions.
     Statement,
     /// The image of the item's page.
     Image,

@@ -181,7 +181,7 @@ async fn of_statement(
         .head
         .is_retryable_write()
         .then(|| command.statement_ids.of(index));
-    if command.statements.len() > 1 {
+    if command.statements.len() > 1 || command.statement_ids.may_share_transaction_number() {
         task.memory = Memory::Statement;
     }
     if let Some(outcome) = before(run, &task, statement.upsert).await? {
