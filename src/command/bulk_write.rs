@@ -27,8 +27,10 @@ const MAX_PART_BYTES: usize = 40_000_000;
 #[derive(Clone, Debug)]
 pub struct BulkWrite<'a> {
     operations: Vec<BulkOperation<'a>>,
-    /// Whether the first failure ends the command.
-    pub is_ordered: bool,
+    is_ordered: bool,
+    /// Whether the first failure ends the command. It ends any command in a transaction, because it aborts the
+    /// transaction.
+    pub ends_with_first_failure: bool,
     /// Whether the reply has no results of operations that succeeded.
     errors_only: bool,
     statement_ids: StatementIds,
@@ -62,6 +64,7 @@ impl<'a> BulkWrite<'a> {
         let mut bulk = Self {
             operations: Vec::new(),
             is_ordered: true,
+            ends_with_first_failure: true,
             errors_only: false,
             statement_ids: StatementIds::default(),
             variables: None,
@@ -93,6 +96,7 @@ impl<'a> BulkWrite<'a> {
             return Err(CommandError::new(ErrorCode::InvalidLength, message));
         }
         bulk.statement_ids.check("bulkWrite", count)?;
+        bulk.ends_with_first_failure = bulk.is_ordered || head.in_transaction();
         let namespaces = namespaces.into_iter().map(NamespaceInfo::parse);
         let namespaces: Vec<NamespaceInfo<'a>> = namespaces.collect::<Result<_, _>>()?;
         for (position, fields) in operations.into_iter().enumerate() {

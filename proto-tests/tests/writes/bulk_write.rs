@@ -277,6 +277,49 @@ fn a_transaction_is_committed_or_aborted_as_a_whole() -> Result<()> {
     Ok(())
 }
 
+/// The failure aborts the transaction, also where operations are not ordered.
+#[test]
+fn the_first_failure_ends_a_command_in_a_transaction() -> Result<()> {
+    let update = doc! { "update": 0, "filter": { "_id": 1 }, "updateMods": { "$set": { "n": 7 } } };
+    for (operations, failed) in [
+        // In a command of its own, before another one.
+        (vec![insert(2), insert(1), update.clone()], 1),
+        (vec![update.clone(), insert(1), update], 1),
+        // In the last command, before another operation of it.
+        (vec![insert(2), insert(1), insert(3)], 1),
+        (vec![insert(1), insert(3)], 0),
+    ] {
+        let mut expected = None;
+        for collection in [PLAIN, SHAPED[0], SHAPED[1]] {
+            let mut fixture = Fixture::open()?;
+            let first = fixture.command(&[collection], &[insert(1)]);
+            fixture.shaped.command_ok(&first)?;
+            let transaction = doc! { "lsid": lsid(&fixture.database), "txnNumber": 1_i64, "autocommit": false };
+            let mut command = fixture.command(&[collection], &operations);
+            command.extend(transaction.clone());
+            command.extend(doc! { "startTransaction": true, "ordered": false });
+            let reply = fixture.shaped.command_ok(&command)?;
+            let results = results(&reply)?;
+            let last = results.last().context("a result")?;
+            ensure!(
+                last.get_i32("idx")? == failed && last.get_i32("code")? == 11000,
+                "{collection}: {reply}"
+            );
+            let kept = expected.get_or_insert_with(|| (counts(&reply), results.len()));
+            ensure!(
+                *kept == (counts(&reply), results.len()) && !reply.contains_key("errorLabels"),
+                "{collection}: {reply}, expected {kept:?}"
+            );
+            let mut commit = doc! { "commitTransaction": 1, "$db": "admin" };
+            commit.extend(transaction);
+            let ended = fixture.shaped.command(&commit)?;
+            ensure!(ended.get_i32("code").ok() == Some(251), "{collection}: {ended}");
+            ensure!(fixture.documents(collection)? == [document(1)], "{collection}");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn malformed_commands_change_nothing() -> Result<()> {
     let mut fixture = Fixture::open()?;

@@ -72,7 +72,7 @@ impl BulkWriteResults {
             match error {
                 Some(error) => {
                     self.fail(part.kind, position, error);
-                    if bulk.is_ordered {
+                    if bulk.ends_with_first_failure {
                         break;
                     }
                 }
@@ -94,7 +94,7 @@ impl BulkWriteResults {
     pub fn add_failure(&mut self, bulk: &BulkWrite<'_>, part: &Part<'_>, error: &WriteError) {
         for position in part.operations.clone() {
             self.fail(part.kind, position, error);
-            if bulk.is_ordered {
+            if bulk.ends_with_first_failure {
                 break;
             }
         }

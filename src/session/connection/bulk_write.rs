@@ -91,7 +91,7 @@ impl Session<'_> {
                     _ => return Ok(error.into_reply()),
                 },
             }
-            if bulk.is_ordered && results.has_failed() {
+            if bulk.ends_with_first_failure && results.has_failed() {
                 break;
             }
         }
