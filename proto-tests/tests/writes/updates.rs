@@ -15,4 +15,5 @@ mod positional;
 mod random;
 mod resent;
 mod sides;
+mod sort_by_id;
 mod sorted;

@@ -59,7 +59,7 @@ pub(super) async fn run(
         ..ItemSelector::default()
     };
     let id = retryable.then(|| command.statement_id.unwrap_or_default());
-    let (stored, answer) = delete(run, wanted, id)
+    let (stored, answer) = delete(run, command, wanted, id)
         .await
         .map_err(|error| of_write(error, retryable))?;
     let item = stored.and_then(|(bucket, stored)| {
@@ -88,17 +88,49 @@ fn reply(item: Option<&RawDocument>, answer: &RawDocument) -> RawDocumentBuf {
 /// The deleted item as stored, with a document that has its key fields, and mongod's reply.
 type RemovedItem = (Option<(RawDocumentBuf, RawDocumentBuf)>, RawDocumentBuf);
 
+/// Has mongod report a mistake in the sort, before an item is removed without it.
+async fn check_sort(
+    run: &mut BucketCommand<'_>,
+    command: &FindAndModify<'_>,
+    id: Option<i32>,
+) -> Result<(), RunError> {
+    let Some(sort) = command.sort.filter(|_| command.has_unknown_sort()) else {
+        return Ok(());
+    };
+    let mut arguments = no_removal();
+    put(&mut arguments, "sort", sort);
+    send(run, &arguments, id).await.map(drop)
+}
+
+/// The arguments of a removal that matches nothing.
+fn no_removal() -> RawDocumentBuf {
+    let mut arguments = single("query", single("_id", single("$in", RawArrayBuf::new())));
+    arguments.append(cstr!("remove"), true);
+    arguments
+}
+
+/// The `_id` that the query demands, if one statement can remove the item with this `_id`.
+fn only_id<'p>(
+    run: &BucketCommand<'_>,
+    command: &FindAndModify<'_>,
+    narrowing: &'p BucketPredicate,
+) -> Option<&'p RawBson> {
+    // Under `apiStrict`, sparse indexes cannot be used and a statement with the client's own
+    // expressions cannot name the collection's UUID.
+    let is_simple = run.shape.item_ids() == ItemIds::Unique && command.collation.is_none() && !run.is_strict();
+    let may_fail = command.sort_may_fail();
+    narrowing.exactly_one_id().filter(|_| is_simple && !may_fail)
+}
+
 async fn delete(
     run: &mut BucketCommand<'_>,
+    command: &FindAndModify<'_>,
     wanted: ItemSelector<'_>,
     id: Option<i32>,
 ) -> Result<RemovedItem, RunError> {
-    let shape = run.shape;
-    let narrowing = BucketPredicate::of(shape, wanted.filter);
-    // Under `apiStrict`, sparse indexes cannot be used and a statement with the client's own
-    // expressions cannot name the collection's UUID.
-    let is_simple = shape.item_ids() == ItemIds::Unique && wanted.collation.is_none() && !run.is_strict();
-    let item = narrowing.exactly_one_id().filter(|_| is_simple);
+    check_sort(run, command, id).await?;
+    let narrowing = BucketPredicate::of(run.shape, wanted.filter);
+    let item = only_id(run, command, &narrowing);
     // A retry finds the item again in mongod's image of the page, by filter and sort. So no item that could
     // precede it may be added or changed before it is removed.
     let wanted = ItemSelector {
@@ -111,7 +143,7 @@ async fn delete(
     {
         match take_by_id(run, &narrowing, item, id).await? {
             RemoveReply::Image(Some(image), answer) => {
-                let stored = element_of(shape, &image, item).map(RawDocument::to_owned);
+                let stored = element_of(run.shape, &image, item).map(RawDocument::to_owned);
                 let stored = stored.ok_or_else(|| run.corrupt_bucket_error())?;
                 return Ok((Some((image, stored)), answer));
             }
@@ -240,9 +272,7 @@ async fn before(
     id: i32,
 ) -> Result<Option<RemovedItem>, RunError> {
     let update = as_find_and_modify(&no_statement(), &RawDocumentBuf::new());
-    let mut remove = single("query", single("_id", single("$in", RawArrayBuf::new())));
-    remove.append(cstr!("remove"), true);
-    for arguments in [update, remove] {
+    for arguments in [update, no_removal()] {
         if let RemoveReply::Image(Some(image), answer) = send(run, &arguments, Some(id)).await? {
             return of_image(run, wanted, image, answer).await.map(Some);
         }

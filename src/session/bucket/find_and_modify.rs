@@ -59,10 +59,10 @@ async fn update(
     };
     let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
     // Under `apiStrict`, sparse indexes cannot be used. Only a located item is changed by a validated
-    // command.
+    // command, and in the order of the sort.
     let change = ItemUpdateById::of(run.shape, asked, &mut mint)
         .ok()
-        .filter(|_| !run.is_strict() && !projection.is_by_mongod());
+        .filter(|_| !run.is_strict() && !projection.is_by_mongod() && !command.sort_may_fail());
     let projection = projection.by_proxy();
     if change.is_none() {
         item_lookup::check(run, command.filter)?;

@@ -18,6 +18,7 @@ use super::duplicate_key::needs_item;
 use super::item_update::{ItemUpdate, Memory, end_transaction, of_item};
 use super::retry_on_swap::{self, is_swap_error, is_swap_write_error, may_go_on, wait};
 use super::{indexes, item_lookup, upsert};
+use crate::command::document::get;
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::update::{Update, UpdateStatement};
 use crate::pattern::bucket::update_by_id::UpdateRequest;
@@ -118,6 +119,9 @@ async fn one_after_the_other(run: &mut BucketCommand<'_>, command: &Update<'_>) 
             {
                 results.fail(index, &retry_on_swap::not_executed(run));
             }
+            Err(RunError::Command(error)) if let Some(invalid) = of_sort(statement, &error) => {
+                results.fail(index, &invalid);
+            }
             // For example, the code of a `$where` threw an exception.
             Err(RunError::Command(error)) => results.fail(index, &of_item(error)?),
             Err(error) => return Err(error),
@@ -132,6 +136,17 @@ async fn one_after_the_other(run: &mut BucketCommand<'_>, command: &Update<'_>) 
     let reply = results.into_document(run.context.head);
     malformed_pipeline::check(run.context.link, run.context.head, command, &reply).await?;
     Ok(reply)
+}
+
+/// The error of a statement with an invalid sort. Only the query that finds the item contains the sort.
+fn of_sort(statement: &UpdateStatement<'_>, error: &CommandError) -> Option<WriteError> {
+    statement.order()?;
+    let CommandError::Upstream(reply) = error else {
+        return None;
+    };
+    // mongod's errors about sorts have codes without names.
+    let name = get(reply, "codeName").and_then(RawBsonRef::as_str)?;
+    WriteError::of_command(error).filter(|_| name.starts_with("Location"))
 }
 
 /// Whether the command cannot be executed again from its beginning.

@@ -50,7 +50,7 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
     };
     for attempt in 0..MAX_ATTEMPTS {
         pause(attempt).await;
-        let id = match selector.id() {
+        let id = match selector.id().filter(|_| !command.sort_may_fail()) {
             Some(id) => Some(RawBson::from(id)),
             None => match run.first_id(selector).await {
                 Ok(id) => id,

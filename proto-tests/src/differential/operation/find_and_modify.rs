@@ -137,6 +137,8 @@ fn wrong(generator: &mut Generator) -> Document {
         doc! { "update": { "$nope": 1 } },
         doc! { "update": &change, "sort": 1 },
         doc! { "update": &change, "sort": { "n": "x" } },
+        doc! { "update": &change, "query": { "_id": 1, "n": 1 }, "sort": { "n": "x" } },
+        doc! { "remove": true, "query": { "_id": 1, "n": 1 }, "sort": { "n": "x" } },
         doc! { "update": &change, "query": 1 },
         doc! { "update": &change, "fields": 1 },
         doc! { "update": &change, "upsert": "x" },

@@ -191,6 +191,33 @@ fn many_documents_have_no_order() -> Result<()> {
 }
 
 #[test]
+fn an_invalid_order_fails_its_statement_alone() -> Result<()> {
+    let mut fixture = Fixture::start()?;
+    for order in [doc! { "n": "x" }, doc! { "n": 0 }, doc! { "": 1 }] {
+        let before = fixture.documents(PLAIN)?;
+        let modify = doc! {
+            "findAndModify": PLAIN, "query": { "_id": 2, "n": { "$gte": 0 } }, "update": { "$inc": { "n": 1 } },
+            "sort": &order, "$db": &fixture.database,
+        };
+        let expected = fixture.direct.command(&modify)?.get_i32("code")?;
+        ensure!(fixture.documents(PLAIN)? == before);
+        let set = |id: i32| doc! { "q": { "_id": id }, "u": { "$set": { "list": [id] } } };
+        let wrong = doc! { "q": { "_id": 2, "n": { "$gte": 0 } }, "u": { "$set": { "list": [] } }, "sort": &order };
+        let update = doc! {
+            "update": SHAPED[0], "updates": [set(1), wrong, set(3)], "ordered": false, "$db": &fixture.database,
+        };
+        let reply = fixture.application.command_ok(&update)?;
+        let errors = reply.get_array("writeErrors")?.iter().filter_map(Bson::as_document);
+        let errors: Vec<[Option<i32>; 2]> = errors
+            .map(|error| ["index", "code"].map(|name| error.get_i32(name).ok()))
+            .collect();
+        ensure!(errors == [[Some(1), Some(expected)]], "{order}: {reply}");
+        ensure!(reply.get_i32("n")? == 2, "{order}: {reply}");
+    }
+    Ok(())
+}
+
+#[test]
 fn bulk_write_passes_the_order_on() -> Result<()> {
     let mut fixture = Fixture::start()?;
     for collection in SHAPED {
