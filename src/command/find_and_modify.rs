@@ -87,7 +87,8 @@ impl<'a> FindAndModify<'a> {
     pub fn has_unknown_sort(&self) -> bool {
         self.parsed_sort().is_some_and(|sort| {
             let is_natural = self.hint.is_none() && is_natural_order(sort);
-            !is_natural && !sort.iter().flatten().all(|(path, direction)| is_field_path(path.as_str()) && is_direction(direction))
+            let mut fields = sort.iter().flatten();
+            !is_natural && !fields.all(|(path, direction)| is_field_path(path.as_str()) && is_direction(direction))
         })
     }
 
@@ -122,8 +123,10 @@ impl<'a> FindAndModify<'a> {
 
 fn is_natural_order(sort: &RawDocument) -> bool {
     let mut fields = sort.iter().flatten();
-    let first = fields.next();
-    first.is_some_and(|(name, direction)| name.as_str() == "$natural" && is_direction(direction)) && fields.next().is_none()
+    let (Some((name, direction)), None) = (fields.next(), fields.next()) else {
+        return false;
+    };
+    name.as_str() == "$natural" && is_direction(direction)
 }
 
 fn is_direction(value: RawBsonRef<'_>) -> bool {

@@ -1,5 +1,5 @@
-//! The sort of a `findAndModify` whose query demands an `_id`. At most one document matches, but the command fails
-//! where mongod reads an invalid sort, or sorts a document by two arrays.
+//! The sort of a `findAndModify` whose query demands an `_id`. At most one document matches, but the command
+//! fails where mongod parses an invalid sort, or sorts a document by two arrays.
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
@@ -33,7 +33,8 @@ fn commands(id: i32) -> Vec<Document> {
         for query in &queries {
             for fields in [doc! {}, doc! { "n": 1, "k": 1 }] {
                 for change in &changes {
-                    let mut command = doc! { "findAndModify": COLLECTION, "query": query, "sort": sort, "fields": &fields };
+                    let mut command = doc! { "findAndModify": COLLECTION, "query": query, "sort": sort };
+                    command.extend(doc! { "fields": &fields });
                     command.extend(change.clone());
                     commands.push(command);
                 }
