@@ -14,6 +14,7 @@ mod not_a_number;
 mod positional;
 mod random;
 mod resent;
+mod sent_once;
 mod sides;
 mod sort_by_id;
 mod sorted;

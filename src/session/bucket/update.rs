@@ -43,14 +43,17 @@ async fn execute(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError
     }
     run.ensure_readable(None).await?;
     let creates = run.collection.is_none() && command.statements.iter().any(|statement| statement.upsert);
+    let mut is_sent = false;
     if let Some(changes) = changes.filter(|_| !creates)
         && !needs_item(run).await?
         && are_right(run, &command.statements).await?
-        && let Some(reply) = by_id::run(run, &command, &changes).await?
     {
-        return Ok(reply);
+        match by_id::run(run, &command, &changes).await? {
+            Some(reply) => return Ok(reply),
+            None => is_sent = true,
+        }
     }
-    one_after_the_other(run, &command).await
+    one_after_the_other(run, &command, is_sent).await
 }
 
 /// Whether no statement is invalid. An invalid statement fails alone, so the statements cannot be
@@ -78,12 +81,17 @@ async fn mistake(run: &mut BucketCommand<'_>, statement: &UpdateStatement<'_>) -
     }
 }
 
-async fn one_after_the_other(run: &mut BucketCommand<'_>, command: &Update<'_>) -> Result<RawDocumentBuf, RunError> {
+/// `is_sent`: whether the only statement was sent to the page of an item with its `_id`, and changed nothing.
+async fn one_after_the_other(
+    run: &mut BucketCommand<'_>,
+    command: &Update<'_>,
+    is_sent: bool,
+) -> Result<RawDocumentBuf, RunError> {
     let mut results = UpdateReply::new();
     let ends_with_first_failure = command.ordered || run.context.head.in_transaction();
     for (index, statement) in command.statements.iter().enumerate() {
         let before = run.executed;
-        match until_executed(run, command, index, statement).await {
+        match until_executed(run, command, index, statement, is_sent).await {
             Err(RunError::LayoutChanged) if is_begun(run, &results) => {
                 run.is_interrupted = true;
                 let mut rest = index..command.statements.len();
@@ -162,10 +170,11 @@ async fn until_executed(
     command: &Update<'_>,
     index: usize,
     statement: &UpdateStatement<'_>,
+    is_sent: bool,
 ) -> Result<UpdateOutcome, RunError> {
     let before = run.executed;
     for _ in 0..retry_on_swap::MAX_RUNS {
-        let outcome = of_statement(run, command, index, statement).await;
+        let outcome = of_statement(run, command, index, statement, is_sent).await;
         let is_swap = match &outcome {
             Ok(outcome) => outcome.failed.as_ref().is_some_and(is_swap_write_error),
             Err(RunError::Command(error)) => is_swap_error(error),
@@ -176,7 +185,7 @@ async fn until_executed(
         }
         wait(run).await?;
     }
-    of_statement(run, command, index, statement).await
+    of_statement(run, command, index, statement, is_sent).await
 }
 
 async fn of_statement(
@@ -184,6 +193,7 @@ async fn of_statement(
     command: &Update<'_>,
     index: usize,
     statement: &UpdateStatement<'_>,
+    is_sent: bool,
 ) -> Result<UpdateOutcome, RunError> {
     let mut task = ItemUpdate::new(
         UpdateRequest::from(statement),
@@ -205,6 +215,7 @@ async fn of_statement(
     let creates = statement.upsert && run.collection.is_none() && is_executed(run, statement);
     let mut mistaken = mistake(run, statement).await?;
     if !creates
+        && !is_sent
         && mistaken.is_none()
         && let Some(outcome) = by_id::one(run, command, index, statement).await?
     {
