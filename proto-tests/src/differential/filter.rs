@@ -99,6 +99,16 @@ impl Generator {
         clauses.into_iter().flatten().collect()
     }
 
+    /// One key and a range of time, and a condition that mongod refuses.
+    pub(super) fn failing_in_time(&mut self) -> Document {
+        let mut filter = self.one_key();
+        if let Some(time) = self.shape.time.clone() {
+            filter.insert(time, self.time_range());
+        }
+        filter.insert("qty", doc! { "$nope": 1 });
+        filter
+    }
+
     fn time_range(&mut self) -> Document {
         let (one, other) = (self.some_time(), self.some_time());
         let (first, last) = if self.chance(90) {

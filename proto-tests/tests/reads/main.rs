@@ -3,6 +3,7 @@
 mod cursors;
 mod distinct_hint;
 mod dotted_names;
+mod errors_in_transactions;
 mod examples;
 mod key_and_time;
 mod keys;

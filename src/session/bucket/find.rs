@@ -147,6 +147,8 @@ async fn from_buckets(
     let wanted = BatchRequest::first(measure);
     let (batch, filled) = match stream.fill(run, run.shape, wanted, first).await {
         Ok(filled) => filled,
+        // It has ended the transaction.
+        Err(error) if run.context.head.in_transaction() => return Err(error),
         // For example, the hinted index does not exist. A pipeline needs no index.
         Err(RunError::Command(error)) if error.is(ErrorCode::BadValue) => return Ok(None),
         // The collection was replaced after an earlier query.

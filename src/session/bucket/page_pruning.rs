@@ -114,13 +114,13 @@ impl Pruning {
 
     /// Sends the command for the first pages, and with it a query for the highest page. Returns the reply to
     /// the command if the key has no other pages. `None` if it has, and if the length of the key was known
-    /// before.
+    /// before. Sends nothing in a transaction: an error of the command would end it before the query.
     pub(super) async fn run_on_first_pages(
         &mut self,
         run: &mut BucketCommand<'_>,
         command: &RawDocument,
     ) -> Result<Option<RawDocumentBuf>, RunError> {
-        if self.is_long.is_some() {
+        if self.is_long.is_some() || run.context.head.in_transaction() {
             return Ok(None);
         }
         let pages = single("$lt", i64::try_from(LONG_KEY_PAGES).unwrap_or(i64::MAX));
@@ -132,18 +132,17 @@ impl Pruning {
         let Ok([reply, highest]) = <[_; 2]>::try_from(replies) else {
             return Ok(None);
         };
-        if let Ok(highest) = succeeded(highest) {
-            match documents(&highest).next().map(|page| Bucket::open(run.shape, page)) {
-                Some(Some(page)) => self.learn(run, page.page),
-                // Not a page.
-                Some(None) => {}
-                None => self.learn(run, 0),
-            }
+        let reply = succeeded(reply);
+        match (&reply, succeeded(highest)) {
+            (_, Ok(highest)) => self.learn_of_highest(run, &highest),
+            // Both have one cause, so it is not in the pages.
+            (Err(error), Err(_)) => return Err(error.clone().into()),
+            (Ok(_), Err(_)) => {}
         }
         if self.is_long == Some(false) {
-            return Ok(Some(succeeded(reply)?));
+            return Ok(Some(reply?));
         }
-        if let Ok(reply) = succeeded(reply) {
+        if let Ok(reply) = reply {
             kill_all(run, &[reply]).await?;
         }
         Ok(None)
@@ -167,6 +166,16 @@ impl Pruning {
             Some(pages) => Cow::Owned(matching_pages(&pages, command)),
             None => Cow::Borrowed(command),
         })
+    }
+
+    /// Caches whether the key is long, by the reply with its highest page.
+    fn learn_of_highest(&mut self, run: &BucketCommand<'_>, reply: &RawDocument) {
+        match documents(reply).next().map(|page| Bucket::open(run.shape, page)) {
+            Some(Some(page)) => self.learn(run, page.page),
+            // Not a page.
+            Some(None) => {}
+            None => self.learn(run, 0),
+        }
     }
 
     /// Caches whether the key is long, by the number of its highest page.

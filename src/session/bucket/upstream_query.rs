@@ -3,8 +3,10 @@
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
+use super::indexes;
 use super::retry_on_swap::is_swap_error;
 use crate::command::document::{as_flag, get, single};
+use crate::command::error::CommandError;
 use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::bucket::read::bucket::Bucket;
 use crate::pattern::bucket::read::{BucketSource, Reach};
@@ -48,6 +50,9 @@ pub(super) fn complete(run: &BucketCommand<'_>, mut request: RawDocumentBuf) -> 
 
 /// Sends queries back to back and returns the replies in order. `None`: mongod refused a query, for
 /// example because an index is missing. The caller then uses a pipeline, which needs no index.
+///
+/// # Errors
+/// In a transaction that of the first query that mongod refused: it has ended the transaction.
 pub(super) async fn ask_all(
     run: &mut BucketCommand<'_>,
     queries: Vec<RawDocumentBuf>,
@@ -57,18 +62,20 @@ pub(super) async fn ask_all(
     let expected = answers.len();
     let (answers, failed): (Vec<_>, Vec<_>) = answers.into_iter().map(succeeded).partition(Result::is_ok);
     let answers: Vec<_> = answers.into_iter().flatten().collect();
-    if failed
-        .iter()
-        .filter_map(|failed| failed.as_ref().err())
-        .any(is_swap_error)
-    {
+    let failed: Vec<CommandError> = failed.into_iter().filter_map(Result::err).collect();
+    if failed.iter().any(is_swap_error) {
         run.context.settings.catalog.forget(run.namespace);
     }
-    if answers.len() < expected {
-        kill_all(run, &answers).await?;
-        return Ok(None);
+    if answers.len() == expected {
+        return Ok(Some(answers));
     }
-    Ok(Some(answers))
+    if run.context.head.in_transaction() {
+        // The index may be one of the application that was dropped.
+        indexes::forget(run);
+        return failed.into_iter().next().map_or(Ok(None), |error| Err(error.into()));
+    }
+    kill_all(run, &answers).await?;
+    Ok(None)
 }
 
 /// Like [`ask_all`], for a fixed number of queries.

@@ -113,7 +113,7 @@ declare_sites! {
     }
 
     /// A step of a transaction.
-    "transaction" StepForm { Update 6, Delete 3, FindAndModify 6, Insert 8, Find 6, Count 4, Forbidden 1 }
+    "transaction" StepForm { Update 6, Delete 3, FindAndModify 6, Insert 8, Find 6, FailingFind 1, Count 4, Forbidden 1 }
 
     /// How a transaction ends.
     "transaction.end" TransactionEnd { Commit 2, Abort 1 }
