@@ -39,6 +39,7 @@ pub mod reply;
 pub mod server_version;
 pub mod statement_ids;
 pub mod time_limit;
+pub mod unused_name;
 pub mod update;
 pub mod value_text;
 pub mod write_batch;

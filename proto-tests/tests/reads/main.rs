@@ -7,6 +7,7 @@ mod errors_in_transactions;
 mod examples;
 mod key_and_time;
 mod keys;
+mod long_names;
 mod newest;
 mod newest_lookup;
 mod order;

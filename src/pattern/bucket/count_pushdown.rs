@@ -2,10 +2,13 @@
 //!
 //! An example is that of `countDocuments`: `[$match, $skip, $limit, {$group: {_id: 1, n: {$sum: 1}}}]`.
 
+use std::collections::BTreeSet;
+
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::predicate_pushdown::BucketPredicate;
 use crate::command::document::{array_of, first_field, put, single};
+use crate::command::unused_name::unused_name;
 use crate::pattern::shapes::BucketShape;
 
 /// The exclusive bound of numbers that are summed. Sums of greater numbers may not be exact in mongod's type.
@@ -146,14 +149,13 @@ impl<'a> CountGroup<'a> {
 
     fn parse(shape: &BucketShape, group: &'a RawDocument) -> Option<Self> {
         let (mut by, mut counters) = (None, Vec::new());
+        let mut names = BTreeSet::new();
         for field in group {
             let (name, value) = field.ok()?;
             match name.as_str() {
                 "_id" if by.is_none() => by = Some(By::parse(shape, value)?),
                 "_id" => return None,
-                name if is_name(name) && !counters.iter().any(|(other, _)| *other == name) => {
-                    counters.push((name, counter(value)?));
-                }
+                name if is_name(name) && names.insert(name) => counters.push((name, counter(value)?)),
                 _ => return None,
             }
         }
@@ -182,10 +184,8 @@ impl<'a> CountGroup<'a> {
 
     /// The stages for one group for each value of a key field. The `_id` is the value in an item.
     fn by_key(&self, shape: &BucketShape, field: &str) -> [RawDocumentBuf; 3] {
-        let mut shown = "mongoshape_shown".to_owned();
-        while self.counters.iter().any(|(name, _)| *name == shown) {
-            shown.push('_');
-        }
+        let names = self.counters.iter().map(|(name, _)| name.as_bytes());
+        let shown = unused_name("mongoshape_shown", names);
         let path = format!("${field}");
         let mut group = self.counted(shape, RawBsonRef::String(&path));
         put(&mut group, &shown, single("$first", first_value(shape, field)));

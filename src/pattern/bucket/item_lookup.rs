@@ -13,10 +13,11 @@ use super::predicate_pushdown::BucketPredicate;
 use super::projection::Projection;
 use super::unwind::{self, FieldOrder};
 use crate::command::document::{as_whole_number, get, put, single};
+use crate::command::unused_name::unused_name;
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unwound::{self, has_where, match_documents, unsupported_operator, with_code_as_expression};
 
-/// The additional field, unless the client's command contains this name.
+/// The additional field, with a number behind it if the client's command contains this name.
 const PLACE: &str = "mongoshapePlace";
 
 /// Selects the items of a write.
@@ -193,16 +194,11 @@ fn of_items(shape: &BucketShape, wanted: ItemSelector<'_>) -> Vec<RawDocumentBuf
 
 /// A field name that occurs neither in the client's command nor as a field of the bucket.
 fn place_field(shape: &BucketShape, wanted: ItemSelector<'_>) -> String {
-    let mut name = PLACE.to_owned();
-    let words = [wanted.filter, wanted.sort, wanted.let_variables, wanted.of_item];
-    let of_bucket = |name: &str| {
-        let own = [shape.items(), shape.count(), BucketShape::CONTROL];
-        own.contains(&name) || shape.key().iter().any(|field| field == name)
-    };
-    while of_bucket(&name) || words.iter().flatten().any(|words| names(words, &name)) {
-        name.push('x');
-    }
-    name
+    let of_client = [wanted.filter, wanted.sort, wanted.let_variables, wanted.of_item];
+    let of_client = of_client.into_iter().flatten().map(RawDocument::as_bytes);
+    let of_bucket = [shape.items(), shape.count(), BucketShape::CONTROL].into_iter();
+    let of_bucket = of_bucket.chain(shape.key().iter().map(String::as_str));
+    unused_name(PLACE, of_client.chain(of_bucket.map(str::as_bytes)))
 }
 
 impl LocatedItem {

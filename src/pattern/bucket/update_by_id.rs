@@ -182,15 +182,8 @@ struct ItemIdentifier {
 
 impl ItemIdentifier {
     fn of(shape: &BucketShape, request: UpdateRequest<'_>) -> Self {
-        let mut identifier = "mongoshapeItem".to_owned();
-        let taken = |identifier: &str| {
-            let filters = request.array_filters.map(RawArray::as_bytes).unwrap_or_default();
-            let mut parts = filters.windows(identifier.len());
-            parts.any(|part| part == identifier.as_bytes()) || shape.items() == identifier
-        };
-        while taken(&identifier) {
-            identifier.push('x');
-        }
+        let filters = request.array_filters.map(RawArray::as_bytes).unwrap_or_default();
+        let identifier = unused_name("mongoshapeItem", [filters, shape.items().as_bytes()]);
         Self { identifier }
     }
 

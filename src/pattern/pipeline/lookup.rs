@@ -17,6 +17,7 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use super::{PipelinePosition, PipelineRefusal, Pipelines, begins_with_documents, documents, with_pipeline};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, get, put, single};
+use crate::command::unused_name::unused_name;
 use crate::pattern::bucket::key_end::{KeyLookup, WantedKey};
 use crate::pattern::bucket::predicate_pushdown::{key_position, only_variable};
 use crate::pattern::bucket::{items_view, unwind};
@@ -95,7 +96,7 @@ impl Pipelines<'_> {
         let narrowing = unwind::check(bucket, &stages).map_err(|what| self.refused(from, &shape, &what))?;
         self.reach(from, &shape, false);
         let mut unpacked = vec![narrowing.bucket_match()];
-        let variable = fresh("mongoshape_local", spec);
+        let variable = local_variable(spec);
         unpacked.extend(join.items(bucket, &variable));
         unpacked.extend(unwound::behind(&stages));
         Ok(Some(join.arguments(bucket, spec, &variable, &unpacked)))
@@ -141,12 +142,15 @@ fn at_key_end(
         given => given?.as_document()?.to_owned(),
     };
     let fields = ["localField", "foreignField"].map(|name| get(spec, name));
-    let variable = fresh("mongoshape_local", spec);
-    let wanted = if fields == [None, None] {
-        let filter = stages.first().and_then(|stage| unwound::only_match(stage))?;
-        WantedKey::Variable(only_variable(key, filter)?)
-    } else {
-        let join = Join::of(fields).filter(|join| join.foreign == key)?;
+    let join = Join::of(fields).filter(|join| join.foreign == key);
+    let filter = stages.first().and_then(|stage| unwound::only_match(stage));
+    let equal = filter.and_then(|filter| only_variable(key, filter));
+    let equal = equal.filter(|_| fields == [None, None]);
+    if join.is_none() && equal.is_none() {
+        return None;
+    }
+    let variable = local_variable(spec);
+    let wanted = if let Some(join) = join {
         let (first, rest) = split(join.local);
         put(&mut variables, &variable, top(first));
         // An expression has no path with such a name.
@@ -155,6 +159,8 @@ fn at_key_end(
             variable: &variable,
             rest,
         })?
+    } else {
+        WantedKey::Variable(equal?)
     };
     let lookup = KeyLookup {
         shape,
@@ -269,15 +275,7 @@ pub(super) fn is_given_once(spec: &RawDocument, argument: &str) -> bool {
     spec.iter().flatten().filter(|(name, _)| *name == argument).count() <= 1
 }
 
-/// A name that does not occur in the stage.
-pub(super) fn fresh(name: &str, spec: &RawDocument) -> String {
-    let mut fresh = name.to_owned();
-    while spec
-        .as_bytes()
-        .windows(fresh.len())
-        .any(|bytes| bytes == fresh.as_bytes())
-    {
-        fresh.push('_');
-    }
-    fresh
+/// The variable for the local document. Its name is not in the stage.
+pub(super) fn local_variable(spec: &RawDocument) -> String {
+    unused_name("mongoshape_local", [spec.as_bytes()])
 }

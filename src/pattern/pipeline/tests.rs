@@ -162,7 +162,7 @@ fn other_stages_are_refused() {
 #[test]
 fn names_given_by_the_client_are_left_alone() {
     let spec = rawdoc! { "let": { "mongoshape_local": "$x" } };
-    assert_eq!(super::lookup::fresh("mongoshape_local", &spec), "mongoshape_local_");
+    assert_eq!(super::lookup::local_variable(&spec), "mongoshape_local00000000");
 }
 
 /// The rewritten arguments of a `$lookup` in a collection with a time.

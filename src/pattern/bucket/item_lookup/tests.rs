@@ -33,7 +33,7 @@ fn added_field_has_no_name_of_the_client() {
         filter: Some(&filter),
         ..ItemSelector::default()
     };
-    assert_eq!(place_field(&shape(), wanted), "mongoshapePlacex");
+    assert_eq!(place_field(&shape(), wanted), "mongoshapePlace00000000");
     assert_eq!(place_field(&shape(), ItemSelector::default()), "mongoshapePlace");
 }
 

@@ -231,8 +231,8 @@ fn no_array_filter_of_the_client_has_the_items_identifier() {
     let filter = rawdoc! { "_id": 5 };
     for (name, identifier) in [
         ("e", "mongoshapeItem"),
-        ("mongoshapeItem", "mongoshapeItemx"),
-        ("mongoshapeItemxx", "mongoshapeItemxxx"),
+        ("mongoshapeItem", "mongoshapeItem00000000"),
+        ("mongoshapeItem00000000", "mongoshapeItem00000001"),
     ] {
         let of_client = single(&format!("{name}.value"), rawdoc! { "$gt": 1 });
         let operators = single("$inc", single(&format!("a.$[{name}]"), 1));
