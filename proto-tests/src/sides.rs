@@ -130,11 +130,21 @@ impl<P: Pattern> Sides<P> {
     /// How many documents of the shaped collection mongod has fetched. It counts those of a `$lookup` in a
     /// `$lookup`, which its own `docsExamined` leaves out before an `$unwind`.
     pub fn page_fetches(&mut self) -> Result<i64> {
+        self.cursor_calls("search calls")
+    }
+
+    /// How many documents of the shaped collection mongod has read by scans of the collection, which fetch
+    /// none.
+    pub fn pages_scanned(&mut self) -> Result<i64> {
+        self.cursor_calls("next calls")
+    }
+
+    /// How often mongod has called the storage engine's cursors on the shaped collection in this way.
+    fn cursor_calls(&mut self, kind: &str) -> Result<i64> {
         let command = doc! { "collStats": COLLECTION, "$db": self.shaped_database() };
         let statistics = self.plain.command_ok(&command)?;
         let cursors = statistics.get_document("wiredTiger")?.get_document("cursor")?;
-        let calls = cursors.get("search calls");
-        Ok(match calls {
+        Ok(match cursors.get(kind) {
             Some(Bson::Int64(calls)) => *calls,
             Some(Bson::Int32(calls)) => i64::from(*calls),
             _ => 0,

@@ -1,6 +1,7 @@
 //! Queries on bucket collections, beside a plain collection.
 
 mod cursors;
+mod disjunctions;
 mod distinct_hint;
 mod dotted_names;
 mod errors_in_transactions;

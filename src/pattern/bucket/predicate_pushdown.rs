@@ -3,18 +3,27 @@
 //! The client's filter runs unchanged on unwound items. The bucket predicate only reduces the buckets to
 //! unwind, so it may let through too many, never too few.
 
-use bson::raw::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+mod item_condition;
+mod key_condition;
+
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::rawdoc;
 
+use self::item_condition::{below, item_condition};
+use self::key_condition::{LiftedValue, equal_value, key_expressions};
 use super::index::has_items;
 use super::layout::{VERSION, path};
 use super::read::range::TimeRange;
-use crate::command::document::{append_fields, array_of, first_field, put, single};
+use crate::command::document::{append_fields, array_of, single};
 use crate::pattern::shapes::BucketShape;
-use crate::pattern::unwound::{asks_for_nearness, names_nothing};
 
-/// A larger filter is not repeated for the buckets: a command might not have room for it twice.
-const MAX_FILTER_BYTES: usize = 1 << 20;
+pub use self::key_condition::{key_position, only_variable};
+
+/// Larger conditions on items are not repeated for the buckets: a command might not have room for them twice.
+const MAX_CONDITION_BYTES: usize = 1 << 20;
+/// The most bytes of a filter together with larger conditions on keys that it implies for buckets. A command
+/// may have 16 MiB.
+const MAX_BYTES_TOGETHER: usize = 14 << 20;
 
 /// The condition that matches pages and no document that was written past the proxy. It is not an equality,
 /// because mongod could then plan a pipeline by the indexes on bounds. Those are
@@ -49,6 +58,15 @@ pub struct KeyAndRange {
     pub range: TimeRange,
 }
 
+/// What a filter is a part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FilterPart {
+    /// The client's whole filter.
+    Whole,
+    /// A branch of a `$or`. A `$or` in it is not divided, so that the work does not grow with the nesting.
+    Branch,
+}
+
 /// The conditions that a filter on items implies for buckets.
 #[derive(Clone, Debug)]
 pub struct BucketPredicate {
@@ -74,7 +92,14 @@ impl BucketPredicate {
     /// Computes the conditions that a filter implies.
     #[must_use]
     pub fn of(shape: &BucketShape, filter: Option<&RawDocument>) -> Self {
-        let mut found = Self {
+        filter.map_or_else(
+            || Self::of_all_items(shape),
+            |filter| Self::of_filter(shape, filter, FilterPart::Whole),
+        )
+    }
+
+    fn of_all_items(shape: &BucketShape) -> Self {
+        Self {
             clauses: Vec::new(),
             equalities: vec![None; shape.key().len()],
             compares_keys: false,
@@ -83,29 +108,53 @@ impl BucketPredicate {
             has_other_conditions: false,
             is_exact: true,
             of_items: RawDocumentBuf::new(),
-        };
-        let Some(filter) = filter else { return found };
-        let mut of_items = RawDocumentBuf::new();
-        found.conjunction(shape, filter, &mut of_items);
-        if of_items.as_bytes().len() > MAX_FILTER_BYTES {
-            found.is_exact = false;
-        } else if !of_items.is_empty() {
-            found
-                .clauses
-                .push(single(shape.items(), single("$elemMatch", &of_items)));
-            found.of_items = of_items;
         }
-        // mongod uses the partial indexes, that on the items' `_id` and the unique ones, only with this
-        // condition.
+    }
+
+    fn of_filter(shape: &BucketShape, filter: &RawDocument, part: FilterPart) -> Self {
+        let mut found = Self::of_all_items(shape);
+        found.conjunction(shape, filter, part);
+        if found.of_items.as_bytes().len() > MAX_CONDITION_BYTES {
+            found.of_items = RawDocumentBuf::new();
+            found.is_exact = false;
+        }
         if !found.of_items.is_empty() {
-            found.clauses.push(has_items(shape));
+            let of_items = single(shape.items(), single("$elemMatch", &found.of_items));
+            // mongod uses the partial indexes, that on the items' `_id` and the unique ones, only with the
+            // second condition.
+            found.clauses.extend([of_items, has_items(shape)]);
         }
         if !found.range.is_open() {
             let mut bounds = RawDocumentBuf::new();
             found.range.append_to(&mut bounds);
             found.clauses.push(bounds);
         }
+        let bytes = found.clauses.iter().map(|clause| clause.as_bytes().len());
+        let bytes = bytes.fold(0, usize::saturating_add);
+        if bytes > MAX_CONDITION_BYTES && bytes.saturating_add(filter.as_bytes().len()) > MAX_BYTES_TOGETHER {
+            return Self {
+                has_other_conditions: true,
+                is_exact: false,
+                ..Self::of_all_items(shape)
+            };
+        }
         found
+    }
+
+    /// The condition that a `$or` implies for buckets. `None` if a branch implies none.
+    fn disjunction(shape: &BucketShape, branches: RawBsonRef<'_>) -> Option<RawDocumentBuf> {
+        let branches = branches.as_array()?.into_iter().map(|branch| {
+            let implied = Self::of_filter(shape, branch.ok()?.as_document()?, FilterPart::Branch);
+            // mongod uses the indexes on items only for a branch that names the field with which they begin.
+            let condition = if implied.of_items.is_empty() {
+                conjunction_of(&implied.clauses)
+            } else {
+                implied.on_buckets()
+            };
+            (!condition.is_empty()).then_some(condition)
+        });
+        let branches: Vec<RawDocumentBuf> = branches.collect::<Option<_>>()?;
+        Some(single("$or", array_of(&branches)))
     }
 
     /// The condition that matches the buckets of one key, if the filter demands a value for every key field.
@@ -153,14 +202,7 @@ impl BucketPredicate {
     /// Empty if the filter has no condition.
     #[must_use]
     pub fn only_keys(&self) -> Option<RawDocumentBuf> {
-        if !self.is_of_key_alone() {
-            return None;
-        }
-        match self.clauses.as_slice() {
-            [] => Some(RawDocumentBuf::new()),
-            [clause] => Some(clause.clone()),
-            clauses => Some(single("$and", array_of(clauses))),
-        }
+        self.is_of_key_alone().then(|| conjunction_of(&self.clauses))
     }
 
     /// The `_id` that the filter demands, if its other conditions only compare key fields.
@@ -250,7 +292,7 @@ impl BucketPredicate {
         single("$match", single("$and", array_of(&clauses)))
     }
 
-    fn conjunction(&mut self, shape: &BucketShape, filter: &RawDocument, of_items: &mut RawDocumentBuf) {
+    fn conjunction(&mut self, shape: &BucketShape, filter: &RawDocument, part: FilterPart) {
         for (name, value) in filter.iter().flatten() {
             match name.as_str() {
                 "$comment" => {}
@@ -261,7 +303,7 @@ impl BucketPredicate {
                     match clauses {
                         Some(clauses) if !clauses.is_empty() => {
                             for clause in clauses {
-                                self.conjunction(shape, clause, of_items);
+                                self.conjunction(shape, clause, part);
                             }
                         }
                         // mongod must report an invalid `$and`.
@@ -277,12 +319,13 @@ impl BucketPredicate {
                     if name == "$expr" {
                         self.clauses.extend(key_expressions(shape, value));
                     }
-                    match item_condition(shape, name, value) {
-                        Some(condition) => condition
-                            .iter()
-                            .flatten()
-                            .for_each(|(name, value)| of_items.append(name, value)),
-                        None => self.is_exact = false,
+                    if let Some(condition) = item_condition(shape, name, value) {
+                        append_fields(&mut self.of_items, &condition);
+                    } else {
+                        self.is_exact = false;
+                        if name == "$or" && part == FilterPart::Whole {
+                            self.clauses.extend(Self::disjunction(shape, value));
+                        }
                     }
                 }
             }
@@ -303,193 +346,35 @@ impl BucketPredicate {
 
     fn key_condition(&mut self, shape: &BucketShape, path: &str, value: RawBsonRef<'_>) {
         let equality = self.equalities.get_mut(key_position(shape, path).unwrap_or_default());
+        let is_of_field = !path.contains('.');
         match (equality, equal_value(value)) {
-            (Some(unset @ None), Some(value)) if !path.contains('.') => {
+            (Some(unset @ None), Some(value)) if is_of_field => {
                 let condition = single(path, single("$eq", value));
                 self.clauses.push(condition.clone());
                 *unset = Some(condition);
             }
-            _ if !path.contains('.') && is_comparison(value) => {
-                self.compares_keys = true;
-                self.clauses.push(single(path, value));
-            }
             _ => {
-                self.has_other_conditions = true;
-                self.is_exact = false;
-            }
-        }
-    }
-}
-
-/// The conditions with `path` as a prefix of each field name.
-fn below(path: &str, conditions: &RawDocument) -> RawDocumentBuf {
-    let mut moved = RawDocumentBuf::new();
-    for (name, value) in conditions.iter().flatten() {
-        match (name.as_str(), value) {
-            (name @ ("$and" | "$or" | "$nor"), RawBsonRef::Array(branches)) => {
-                let branches = branches.into_iter().flatten().filter_map(RawBsonRef::as_document);
-                let branches: Vec<RawDocumentBuf> = branches.map(|branch| below(path, branch)).collect();
-                put(&mut moved, name, array_of(&branches));
-            }
-            (name, value) => put(&mut moved, &format!("{path}.{name}"), value),
-        }
-    }
-    moved
-}
-
-/// The conditions on buckets that a `$expr` implies: equalities of a key field and a variable, as in a
-/// `$lookup` with a `let`. A bucket without the field has items that lack the field and items in which it is
-/// null. Only one of the two is equal to a variable, so such buckets are always included.
-fn key_expressions(shape: &BucketShape, expression: RawBsonRef<'_>) -> Vec<RawDocumentBuf> {
-    match expression.as_document().and_then(first_field) {
-        Some(("$and", RawBsonRef::Array(parts))) => {
-            let parts = parts.into_iter().flatten();
-            parts.flat_map(|part| key_expressions(shape, part)).collect()
-        }
-        Some(("$eq", RawBsonRef::Array(sides))) => {
-            let equality = VariableEquality::of(sides);
-            let equality = equality.filter(|equality| shape.key().iter().any(|name| name == equality.field));
-            let branches = equality.map(|equality| {
-                let equal = single("$expr", single("$eq", sides));
-                [equal, single(equality.field, RawBson::Null)]
-            });
-            let clause = branches.map(|branches| single("$or", array_of(&branches)));
-            clause.into_iter().collect()
-        }
-        _ => Vec::new(),
-    }
-}
-
-/// An equality of a field and a variable of the client.
-struct VariableEquality<'a> {
-    field: &'a str,
-    /// The variable, or a path within one, with its `$$`.
-    variable: &'a str,
-}
-
-impl<'a> VariableEquality<'a> {
-    /// The equality of the operands of an `$eq`.
-    fn of(operands: &'a RawArray) -> Option<Self> {
-        let texts: Option<Vec<&str>> = operands.into_iter().map(|side| side.ok()?.as_str()).collect();
-        match texts.as_deref() {
-            Some([field, variable] | [variable, field]) if is_variable(variable) => Some(Self {
-                field: field.strip_prefix('$')?,
-                variable,
-            }),
-            _ => None,
-        }
-    }
-}
-
-/// The variable, with its `$$`, that a filter demands to be equal to a field, if that is its only condition.
-#[must_use]
-pub fn only_variable<'a>(field: &str, filter: &'a RawDocument) -> Option<&'a str> {
-    let ("$expr", RawBsonRef::Document(expression)) = first_field(filter)? else {
-        return None;
-    };
-    let ("$eq", RawBsonRef::Array(operands)) = first_field(expression)? else {
-        return None;
-    };
-    let is_only = filter.iter().count() == 1 && expression.iter().count() == 1;
-    let equality = VariableEquality::of(operands).filter(|equality| is_only && equality.field == field)?;
-    Some(equality.variable)
-}
-
-/// Whether an expression is a variable of the client, or a path within one.
-fn is_variable(expression: &str) -> bool {
-    let name = expression.strip_prefix("$$");
-    name.is_some_and(|name| name.starts_with(|first: char| first.is_ascii_lowercase()))
-}
-
-/// The position among the key fields of the field that a path begins with.
-#[must_use]
-pub fn key_position(shape: &BucketShape, path: &str) -> Option<usize> {
-    let root = path.split('.').next()?;
-    shape.key().iter().position(|field| field == root)
-}
-
-/// The value that a condition demands, if MongoDB compares it with the whole value of the field. `None` for
-/// arrays, which would also match inside arrays, and for regular expressions, which are patterns.
-fn equal_value(value: RawBsonRef<'_>) -> Option<RawBsonRef<'_>> {
-    match value {
-        RawBsonRef::Document(document) => match first_field(document) {
-            Some(("$eq", value)) if document.iter().count() == 1 => comparable(value).then_some(value),
-            Some((name, _)) if name.starts_with('$') => None,
-            _ => Some(value),
-        },
-        value => comparable(value).then_some(value),
-    }
-}
-
-fn comparable(value: RawBsonRef<'_>) -> bool {
-    !matches!(
-        value,
-        RawBsonRef::Array(_)
-            | RawBsonRef::RegularExpression(_)
-            | RawBsonRef::Undefined
-            | RawBsonRef::Symbol(_)
-            | RawBsonRef::DbPointer(_)
-    )
-}
-
-/// Whether a condition compares by value alone. The lifted value, which may have another numeric type than
-/// the item's own value, then meets the condition exactly if the item's own value does.
-fn is_comparison(condition: RawBsonRef<'_>) -> bool {
-    let Some(operators) = condition.as_document() else {
-        return false;
-    };
-    let mut any = false;
-    let all = operators.iter().all(|operator| {
-        any = true;
-        match operator.map(|(name, value)| (name.as_str(), value)) {
-            Ok(("$eq", value)) => comparable(value),
-            Ok(("$gt" | "$gte" | "$lt" | "$lte", value)) => {
-                comparable(value) && !matches!(value, RawBsonRef::Null | RawBsonRef::Document(_))
-            }
-            Ok(("$in", RawBsonRef::Array(values))) => values.into_iter().all(|value| value.is_ok_and(comparable)),
-            _ => false,
-        }
-    });
-    all && any
-}
-
-/// A condition on items by stored names, for an `$elemMatch`. `None` if an `$elemMatch` cannot express the
-/// condition.
-fn item_condition(shape: &BucketShape, name: &str, value: RawBsonRef<'_>) -> Option<RawDocumentBuf> {
-    match name {
-        "$or" | "$nor" | "$and" => {
-            let branches = value.as_array()?.into_iter().map(|branch| {
-                let mut renamed = RawDocumentBuf::new();
-                for field in branch.ok()?.as_document()? {
-                    let (name, value) = field.ok()?;
-                    if key_position(shape, name.as_str()).is_some() {
-                        return None;
-                    }
-                    let condition = item_condition(shape, name.as_str(), value)?;
-                    condition
-                        .iter()
-                        .flatten()
-                        .for_each(|(name, value)| renamed.append(name, value));
+                let shown = LiftedValue::of(value).filter(|_| is_of_field);
+                if shown.is_some() {
+                    self.clauses.push(single(path, value));
                 }
-                Some(renamed)
-            });
-            let branches: Vec<RawDocumentBuf> = branches.collect::<Option<_>>()?;
-            Some(single(name, array_of(&branches)))
+                if shown == Some(LiftedValue::Decides) {
+                    self.compares_keys = true;
+                } else {
+                    self.has_other_conditions = true;
+                    self.is_exact = false;
+                }
+            }
         }
-        // `$expr`, `$where`, `$text`, `$jsonSchema` and others do not apply to an element of an array.
-        name if name.starts_with('$') => None,
-        _ if asks_for_nearness(value) => None,
-        // mongod 6.0.5 crashes on some conditions on a field with an empty name inside an `$elemMatch` (in
-        // `PlanEnumerator::getIndexedPreds`), so these conditions are not sent.
-        name if name.split('.').any(str::is_empty) || names_nothing(value) => None,
-        name => {
-            let (root, rest) = name
-                .split_once('.')
-                .map_or((name, None), |(root, rest)| (root, Some(rest)));
-            let root = shape.rename().stored(root);
-            let path = rest.map_or_else(|| root.to_owned(), |rest| format!("{root}.{rest}"));
-            Some(single(&path, value))
-        }
+    }
+}
+
+/// The condition that all of these are met. Empty if there are none.
+fn conjunction_of(clauses: &[RawDocumentBuf]) -> RawDocumentBuf {
+    match clauses {
+        [] => RawDocumentBuf::new(),
+        [clause] => clause.clone(),
+        clauses => single("$and", array_of(clauses)),
     }
 }
 

@@ -5,12 +5,16 @@ use bson::raw::RawArrayBuf;
 use super::*;
 use crate::pattern::shapes::{BucketOptions, NamespacePattern};
 
-fn narrowing(filter: &RawDocument) -> BucketPredicate {
+fn shape() -> BucketShape {
     let options = BucketOptions {
         rename: [("quantity".to_owned(), "qty".to_owned())].into(),
         ..BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()])
     };
-    BucketPredicate::of(&BucketShape::new(options).unwrap(), Some(filter))
+    BucketShape::new(options).unwrap()
+}
+
+fn narrowing(filter: &RawDocument) -> BucketPredicate {
+    BucketPredicate::of(&shape(), Some(filter))
 }
 
 fn check<'a>(filter: &RawDocument, buckets: impl IntoIterator<Item = &'a RawDocumentBuf>) {
@@ -55,12 +59,69 @@ fn condition_without_elem_match_form_is_not_pushed_down() {
     check(&rawdoc! {}, None);
     check(&rawdoc! { "$expr": { "$eq": ["$a", 1] } }, None);
     check(&rawdoc! { "$jsonSchema": {} }, None);
-    check(&rawdoc! { "$or": [{ "a": 1 }, { "k": 2 }] }, None);
     check(&rawdoc! { "$or": [{ "a": 1 }, { "$expr": true }] }, None);
+    check(&rawdoc! { "$or": [{ "k": 1 }, { "$expr": true }] }, None);
+    check(&rawdoc! { "$or": [{ "k": 1 }, {}] }, None);
+    check(&rawdoc! { "$or": [{ "k": 1 }, { "k": { "$ne": 1 } }] }, None);
+    check(&rawdoc! { "$nor": [{ "k": 1 }] }, None);
     check(&rawdoc! { "a": { "$near": [0, 0] } }, None);
     check(&rawdoc! { "": { "$elemMatch": { "x": 1 } } }, None);
     check(&rawdoc! { "a": { "$elemMatch": { "": 1 } } }, None);
     check(&rawdoc! { "a..b": 1 }, None);
+}
+
+#[test]
+fn a_disjunction_is_pushed_down_if_each_branch_implies_a_condition() {
+    check(
+        &rawdoc! { "$or": [{ "k": 1 }, { "k": { "$gt": 5, "$lt": 9 } }] },
+        Some(&rawdoc! { "$or": [{ "k": { "$eq": 1 } }, { "k": { "$gt": 5, "$lt": 9 } }] }),
+    );
+    let of_items = rawdoc! { "$and": [
+        { "history": { "$elemMatch": { "a": 1, "qty": 2 } } }, { "count": { "$gt": 0 } },
+        { "control.v": { "$gte": 1 } },
+    ] };
+    let of_both = rawdoc! { "$and": [
+        { "k": { "$eq": 2 } }, { "history": { "$elemMatch": { "b": 3 } } }, { "count": { "$gt": 0 } },
+        { "control.v": { "$gte": 1 } },
+    ] };
+    let divided = rawdoc! { "$or": [of_items, of_both] };
+    let filter = rawdoc! { "$or": [{ "a": 1, "quantity": 2 }, { "$and": [{ "k": 2 }, { "b": 3, "$expr": true }] }] };
+    check(&filter, Some(&divided));
+    check(&rawdoc! { "$and": [filter.clone(), { "$comment": "c" }] }, Some(&divided));
+    assert!(!narrowing(&filter).is_of_key_alone() && !narrowing(&filter).guarantees_matching_item());
+    // A branch with a disjunction has its other conditions.
+    check(
+        &rawdoc! { "$or": [{ "k": 1 }, { "k": { "$gte": 2 }, "$or": [{ "a": 1 }, { "k": 3 }] }] },
+        Some(&rawdoc! { "$or": [{ "k": { "$eq": 1 } }, { "k": { "$gte": 2 } }] }),
+    );
+    check(
+        &rawdoc! { "$or": [{ "k": 1 }, { "$or": [{ "a": 1 }, { "k": 3 }] }] },
+        None,
+    );
+}
+
+#[test]
+fn a_pattern_of_a_key_is_pushed_down_and_matched_on_items_again() {
+    let pattern = || {
+        RawBson::RegularExpression(bson::Regex {
+            pattern: bson::raw::cstr!("^a").into(),
+            options: bson::raw::cstr!("").into(),
+        })
+    };
+    for condition in [
+        pattern(),
+        rawdoc! { "$in": ["b", pattern()] }.into(),
+        rawdoc! { "$regex": "^a", "$options": "i" }.into(),
+        rawdoc! { "$gt": "a", "$regex": pattern() }.into(),
+    ] {
+        let filter = rawdoc! { "k": condition };
+        check(&filter, Some(&filter));
+        let found = narrowing(&filter);
+        assert!(!found.is_of_key_alone() && found.only_keys().is_none() && found.of_unwound(&shape()).is_none());
+    }
+    for condition in [rawdoc! { "$not": pattern() }, rawdoc! { "$regex": 1 }, rawdoc! { "$in": [[pattern()]] }] {
+        check(&rawdoc! { "k": condition }, None);
+    }
 }
 
 #[test]
@@ -77,10 +138,6 @@ fn key_conditions_that_compare_by_value_are_pushed_down() {
     );
     // An item may have its own key value of another type.
     check(&rawdoc! { "k": { "$type": "double" } }, None);
-    check(
-        &rawdoc! { "k": { "$in": [bson::Regex { pattern: bson::raw::cstr!("a").into(), options: bson::raw::cstr!("").into() }] } },
-        None,
-    );
     check(&rawdoc! { "k": [1] }, None);
     check(&rawdoc! { "k.x": 1 }, None);
     check(&rawdoc! { "k": { "$ne": 1 } }, None);
@@ -185,6 +242,22 @@ fn a_filter_of_more_than_1_mib_is_not_repeated_for_buckets() {
         assert_eq!(!found.clauses().is_empty(), is_repeated);
         assert_eq!(found.guarantees_matching_item(), is_repeated);
     }
+}
+
+#[test]
+fn a_list_of_keys_is_not_repeated_for_buckets_if_a_command_has_no_room_for_it_twice() {
+    let filter = |length: usize, other: &str| rawdoc! { "k": { "$in": ["x".repeat(length)] }, "a": other };
+    let half = (14 << 20) / 2;
+    let (fitting, large) = (filter(half - 1000, "y"), filter(half, "y"));
+    assert_eq!(narrowing(&fitting).clauses().len(), 3);
+    for filter in [large, rawdoc! { "k": { "$in": ["x".repeat(half)] } }] {
+        let found = narrowing(&filter);
+        assert!(found.clauses().is_empty() && !found.is_of_key_alone() && found.only_keys().is_none());
+        assert!(!found.has_key_conditions() && found.exactly_one_id().is_none());
+    }
+    // A short condition on the key is repeated beside any other.
+    let found = narrowing(&rawdoc! { "k": 1, "a": "x".repeat(15 << 20) });
+    check(&rawdoc! { "k": 1 }, found.clauses());
 }
 
 #[test]
