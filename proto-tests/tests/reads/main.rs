@@ -9,6 +9,7 @@ mod examples;
 mod key_and_time;
 mod keys;
 mod long_names;
+mod lookups;
 mod newest;
 mod newest_lookup;
 mod order;

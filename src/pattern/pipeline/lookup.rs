@@ -3,8 +3,9 @@
 //! With `localField` and `foreignField` mongod matches before it runs the `pipeline`, so it matches
 //! raw buckets. A key field is at the top level of a bucket under its own name, and equal for all
 //! items of the bucket. Any other field is matched twice. First on the buckets, under its stored
-//! path, which matches a bucket if and only if it matches one of its items. Then by another
-//! `$lookup` of the same two fields, on the items of one bucket at a time, passed by `$documents`.
+//! path, which matches a bucket if and only if it matches one of its items. An index on the path
+//! answers this match. Then by another `$lookup` of the same two fields, on the items of one bucket
+//! at a time, passed by `$documents`.
 //! Inside a `$facet`, which does not allow `$documents`, the view of the items is read instead.
 //!
 //! A sub-pipeline that needs the first or last items of a key reads the pages at that end of the key: see
@@ -95,7 +96,10 @@ impl Pipelines<'_> {
         }
         let narrowing = unwind::check(bucket, &stages).map_err(|what| self.refused(from, &shape, &what))?;
         self.reach(from, &shape, false);
-        let mut unpacked = vec![narrowing.bucket_match()];
+        let mut unpacked = vec![match join.stored(bucket) {
+            Some(_) => narrowing.match_beside_item_condition(bucket),
+            None => narrowing.bucket_match(),
+        }];
         let variable = local_variable(spec);
         unpacked.extend(join.items(bucket, &variable));
         unpacked.extend(unwound::behind(&stages));

@@ -108,6 +108,11 @@ fn a_join_on_an_items_field_is_made_twice() {
         &*rawdoc! { "mongoshape_local": "$a" }
     );
     let stages = documents(get(outer, "pipeline")).unwrap();
+    // mongod matches the stored path, too, and uses an index for both.
+    assert_eq!(
+        stages[0],
+        &*rawdoc! { "$match": { "$and": [{ "control.v": { "$gte": 1, "$lte": 1 } }, { "count": { "$gt": 0 } }] } }
+    );
     let inner = stages[2].get_document("$lookup").unwrap();
     assert_eq!(inner.get_str("localField").unwrap(), "local.b");
     assert_eq!(inner.get_str("foreignField").unwrap(), "c.d");
@@ -120,6 +125,9 @@ fn a_position_is_not_looked_for_in_buckets() {
     let outer = rewritten.get_document("$lookup").unwrap();
     assert_eq!(get(outer, "foreignField"), None);
     assert_eq!(get(outer, "localField"), None);
+    let stages = documents(get(outer, "pipeline")).unwrap();
+    let shape = BucketShape::new(options()).unwrap();
+    assert_eq!(stages[0], &*BucketPredicate::of(&shape, None).bucket_match());
 }
 
 #[test]
