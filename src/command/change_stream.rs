@@ -36,7 +36,9 @@ pub fn scope(head: &CommandHeader<'_>) -> Option<StreamScope> {
     if head.target.is_some() {
         return Some(StreamScope::Collection);
     }
-    let of_cluster = options.as_document().and_then(|options| get(options, "allChangesForCluster"));
+    let of_cluster = options
+        .as_document()
+        .and_then(|options| get(options, "allChangesForCluster"));
     Some(if of_cluster.and_then(as_flag) == Some(true) {
         StreamScope::Cluster
     } else {

@@ -253,7 +253,11 @@ mod tests {
             rawdoc! { "hint": "_id_" },
             rawdoc! { "collation": { "locale": "de" } },
         ] {
-            assert_eq!(of_sort(rawdoc! { "_id": 1 }, invalid(), &more), [true, true], "{more:?}");
+            assert_eq!(
+                of_sort(rawdoc! { "_id": 1 }, invalid(), &more),
+                [true, true],
+                "{more:?}"
+            );
         }
     }
 }

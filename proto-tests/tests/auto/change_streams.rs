@@ -178,7 +178,8 @@ fn pages_have_the_events_of_a_plain_collection() -> Result<()> {
         run_both(&fixture, vec![insert(vec![item(0, 1, 0)])])?;
         ensure!(fixture.has_pages()?, "no pages");
         let mut streams = open_both(&fixture, scope)?;
-        let update = |id: i32, change: Document| doc! { "update": COLLECTION, "updates": [{ "q": { "_id": id }, "u": change }] };
+        let update =
+            |id: i32, change: Document| doc! { "update": COLLECTION, "updates": [{ "q": { "_id": id }, "u": change }] };
         let commands = vec![
             insert(vec![item(1, 1, 1), item(2, 1, 2), item(3, 2, 3)]),
             update(1, doc! { "$inc": { "n": 1 } }),
@@ -261,7 +262,10 @@ fn a_stream_that_begins_before_a_conversion_fails_at_the_first_change() -> Resul
         let fixture = start()?;
         fixture.store_plain(&[])?;
         let opened = fixture.application(0)?.command_ok(&watch(scope, &fixture.database))?;
-        let position = opened.get_document("cursor")?.get_document("postBatchResumeToken")?.clone();
+        let position = opened
+            .get_document("cursor")?
+            .get_document("postBatchResumeToken")?
+            .clone();
         fixture.run(0, insert(vec![item(1, 1, 1)]))?;
         fixture.convert(Duration::ZERO, CutOver::Done)?;
         fixture.run(0, insert(vec![item(2, 1, 2)]))?;
@@ -270,7 +274,11 @@ fn a_stream_that_begins_before_a_conversion_fails_at_the_first_change() -> Resul
         let mut application = fixture.application(0)?;
         let mut reply = application.command(&resumed)?;
         if code(&reply).is_none() {
-            let (_, collection) = reply.get_document("cursor")?.get_str("ns")?.split_once('.').context("no namespace")?;
+            let (_, collection) = reply
+                .get_document("cursor")?
+                .get_str("ns")?
+                .split_once('.')
+                .context("no namespace")?;
             let id = reply.get_document("cursor")?.get_i64("id")?;
             let more = doc! { "getMore": id, "collection": collection, "maxTimeMS": 5000, "$db": &fixture.database };
             reply = application.command(&more)?;
@@ -293,7 +301,11 @@ fn a_conversion_is_not_in_a_stream_of_plain_documents() -> Result<()> {
         fixture.past(doc! { "insert": "other", "documents": [{ "_id": 2 }] })?;
         fixture.run(0, insert(vec![item(3, 1, 3)]))?;
         stream.read(2)?;
-        let found: Vec<&Document> = stream.events.iter().flat_map(|event| event.get_document("documentKey")).collect();
+        let found: Vec<&Document> = stream
+            .events
+            .iter()
+            .flat_map(|event| event.get_document("documentKey"))
+            .collect();
         assert_eq!(found, [&doc! { "_id": 2 }, &doc! { "_id": 3 }], "{scope:?}");
     }
     Ok(())

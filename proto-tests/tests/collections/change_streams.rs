@@ -169,7 +169,15 @@ fn maintenance_is_not_in_a_stream_on_the_database() -> Result<()> {
     let mut watched = Watched::start(true)?;
     watched.insert(0..1, DateTime::now())?;
     let mut stream = watched.open(1.into(), doc! {})?;
-    let suffixes = ["compact", "compact_stopped", "pack", "plain", "convert", "conversion", "kept"];
+    let suffixes = [
+        "compact",
+        "compact_stopped",
+        "pack",
+        "plain",
+        "convert",
+        "conversion",
+        "kept",
+    ];
     for suffix in suffixes {
         let name = format!("{COLLECTION}.mongoshape_{suffix}");
         watched.past(doc! { "insert": &name, "documents": [{ "_id": 100 }] })?;

@@ -148,7 +148,11 @@ fn the_token_of_an_empty_batch_is_that_of_the_last_event() -> Result<()> {
             let empty = reader.open(doc! { "resumeAfter": token }, 0)?;
             ensure!(empty.events.is_empty(), "{:?}", empty.events);
             let found = reader.behind(&empty.token, rest.len())?;
-            ensure!(found == events("insert", rest), "{} {token}: {found:?}", reader.database);
+            ensure!(
+                found == events("insert", rest),
+                "{} {token}: {found:?}",
+                reader.database
+            );
         }
     }
     Ok(())

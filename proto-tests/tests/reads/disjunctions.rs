@@ -45,12 +45,24 @@ fn start() -> Result<Sides> {
 fn filters() -> Vec<(Document, i64)> {
     vec![
         (doc! { "$or": [{ "k": 1 }, { "k": 2.0 }] }, 4),
-        (doc! { "$or": [{ "k": 1, "at": { "$gte": at(4) } }, { "k": 7, "kind": 0 }] }, 4),
-        (doc! { "$or": [{ "k": 1 }, { "k": { "$gt": KEYS - 2 } }], "n": { "$lt": 4 } }, 4),
-        (doc! { "$and": [{ "$or": [{ "k": { "$in": [3, "beta"] } }, { "$and": [{ "k": 5 }, { "n": 5 }] }] }] }, 6),
+        (
+            doc! { "$or": [{ "k": 1, "at": { "$gte": at(4) } }, { "k": 7, "kind": 0 }] },
+            4,
+        ),
+        (
+            doc! { "$or": [{ "k": 1 }, { "k": { "$gt": KEYS - 2 } }], "n": { "$lt": 4 } },
+            4,
+        ),
+        (
+            doc! { "$and": [{ "$or": [{ "k": { "$in": [3, "beta"] } }, { "$and": [{ "k": 5 }, { "n": 5 }] }] }] },
+            6,
+        ),
         (doc! { "$or": [{ "k": Bson::Null, "n": { "$gt": 1 } }, { "k": 2 }] }, 4),
         (doc! { "$or": [{ "k": 3 }, { "_id": "9 2" }] }, 3),
-        (doc! { "$or": [{ "k": 3, "$expr": { "$eq": ["$n", 1] } }, { "k": 4, "$or": [{ "n": 1 }, { "k": 5 }] }] }, 4),
+        (
+            doc! { "$or": [{ "k": 3, "$expr": { "$eq": ["$n", 1] } }, { "k": 4, "$or": [{ "n": 1 }, { "k": 5 }] }] },
+            4,
+        ),
         (doc! { "k": { "$regex": "^al" } }, 4),
         (doc! { "k": { "$in": [pattern(), 4] }, "n": 0 }, 6),
     ]
@@ -123,9 +135,14 @@ fn a_disjunction_of_any_conditions_has_the_answer_of_a_plain_collection() -> Res
 #[test]
 fn a_list_of_keys_may_fill_half_of_a_command() -> Result<()> {
     let mut sides = start()?;
-    let long: Vec<Bson> = (0..9).map(|number| format!("{number}{}", "x".repeat(1 << 20)).into()).collect();
+    let long: Vec<Bson> = (0..9)
+        .map(|number| format!("{number}{}", "x".repeat(1 << 20)).into())
+        .collect();
     let keys: Vec<Bson> = long.into_iter().chain([bson!(3), bson!("beta")]).collect();
-    for filter in [doc! { "k": { "$in": keys.clone() }, "n": 1 }, doc! { "k": { "$in": keys } }] {
+    for filter in [
+        doc! { "k": { "$in": keys.clone() }, "n": 1 },
+        doc! { "k": { "$in": keys } },
+    ] {
         sides.pages_read(&doc! { "find": COLLECTION, "filter": filter, "sort": { "n": 1, "_id": 1 } })?;
     }
     Ok(())

@@ -72,8 +72,14 @@ fn an_error_of_a_read_by_key_and_time_is_that_of_a_plain_collection() -> Result<
             let (plain, shaped) = (sides.plain_database(), sides.shaped_database());
             let expected = failure(&mut sides.plain, &plain, key, &command)?;
             let found = failure(&mut sides.shaped, &shaped, key, &command)?;
-            ensure!(expected.code.is_some() && !expected.is_transient, "{command}: {expected:?}");
-            ensure!(found == expected, "{command}\n  plain:  {expected:?}\n  shaped: {found:?}");
+            ensure!(
+                expected.code.is_some() && !expected.is_transient,
+                "{command}: {expected:?}"
+            );
+            ensure!(
+                found == expected,
+                "{command}\n  plain:  {expected:?}\n  shaped: {found:?}"
+            );
         }
     }
     Ok(())

@@ -23,7 +23,14 @@ fn start() -> Result<Sides> {
     items[4].remove("ref");
     items[5].insert("ref", bson!([500, 501]));
     sides.alike(&doc! { "insert": COLLECTION, "documents": items })?;
-    let wanted = [bson!(0), bson!(21.0), bson!([60, 61, 119]), bson!(500), Bson::Null, bson!("none")];
+    let wanted = [
+        bson!(0),
+        bson!(21.0),
+        bson!([60, 61, 119]),
+        bson!(500),
+        Bson::Null,
+        bson!("none"),
+    ];
     let invoices: Vec<Document> = wanted
         .into_iter()
         .enumerate()

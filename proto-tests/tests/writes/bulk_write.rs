@@ -236,14 +236,23 @@ fn a_retried_command_moves_each_document_once() -> Result<()> {
         let second = fixture.shaped.command_ok(&command)?;
         let changed = i32::try_from(4 * collections.len())?;
         for reply in [&first, &second] {
-            ensure!(counts(reply) == [0, 0, changed, changed, 0, 0], "{collections:?}: {reply}");
+            ensure!(
+                counts(reply) == [0, 0, changed, changed, 0, 0],
+                "{collections:?}: {reply}"
+            );
         }
-        ensure!(results(&first)? == results(&second)?, "{collections:?}: {first}, then {second}");
+        ensure!(
+            results(&first)? == results(&second)?,
+            "{collections:?}: {first}, then {second}"
+        );
         let retried = second.get_array("retriedStmtIds")?.len();
         ensure!(retried == 4 * collections.len(), "{collections:?}: {second}");
         for collection in collections {
             let documents = fixture.documents(collection)?;
-            let keys: Vec<i32> = documents.iter().filter_map(|document| document.get_i32("k").ok()).collect();
+            let keys: Vec<i32> = documents
+                .iter()
+                .filter_map(|document| document.get_i32("k").ok())
+                .collect();
             ensure!(keys == [11, 10, 8, 7], "{collection}: {documents:?}");
         }
     }

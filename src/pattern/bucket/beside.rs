@@ -42,7 +42,12 @@ mod tests {
         for name in names("a.b") {
             assert_eq!(original(&name), Some("a.b"), "{name}");
         }
-        for other in ["a.b", "a.mongoshape_items", "a.mongoshape_convert.b", "a.mongoshape_convertb"] {
+        for other in [
+            "a.b",
+            "a.mongoshape_items",
+            "a.mongoshape_convert.b",
+            "a.mongoshape_convertb",
+        ] {
             assert_eq!(original(other), None, "{other}");
         }
     }

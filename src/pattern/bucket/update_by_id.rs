@@ -17,6 +17,7 @@ use super::item::IdSource;
 use super::layout::{VERSION, path};
 use super::predicate_pushdown::BucketPredicate;
 use crate::command::document::{array_of, first_field, get, put, single};
+use crate::command::unused_name::unused_name;
 use crate::command::update::{UpdateStatement, is_replacement};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 use crate::pattern::unsupported::Unsupported;

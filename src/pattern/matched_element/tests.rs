@@ -18,11 +18,23 @@ fn one_operator_determines_the_element() {
     };
     for (filter, expected) in [
         (rawdoc! { "a": 1 }, rawdoc! { "element": { "$eq": 1 } }),
-        (rawdoc! { "a": { "b": 1 } }, rawdoc! { "element": { "$eq": { "b": 1 } } }),
-        (rawdoc! { "a": pattern() }, rawdoc! { "element": { "$regex": pattern() } }),
-        (rawdoc! { "a.b.c": { "$size": 2 } }, rawdoc! { "element.b.c": { "$size": 2 } }),
+        (
+            rawdoc! { "a": { "b": 1 } },
+            rawdoc! { "element": { "$eq": { "b": 1 } } },
+        ),
+        (
+            rawdoc! { "a": pattern() },
+            rawdoc! { "element": { "$regex": pattern() } },
+        ),
+        (
+            rawdoc! { "a.b.c": { "$size": 2 } },
+            rawdoc! { "element.b.c": { "$size": 2 } },
+        ),
         (rawdoc! { "a.b": [1] }, rawdoc! { "element.b": { "$eq": [1] } }),
-        (rawdoc! { "$and": [{ "a": { "$gt": 1 } }], "$comment": 1 }, rawdoc! { "element": { "$gt": 1 } }),
+        (
+            rawdoc! { "$and": [{ "a": { "$gt": 1 } }], "$comment": 1 },
+            rawdoc! { "element": { "$gt": 1 } },
+        ),
     ] {
         assert_eq!(parsed(&filter), Some(expected), "{filter:?}");
     }

@@ -102,10 +102,7 @@ mod tests {
             &rawdoc! { "aggregate": 1, "pipeline": [stream.clone()], "$db": "shop" },
             &["shop.trades"],
         );
-        check(
-            &rawdoc! { "aggregate": 1, "pipeline": [stream], "$db": "admin" },
-            &[],
-        );
+        check(&rawdoc! { "aggregate": 1, "pipeline": [stream], "$db": "admin" }, &[]);
         let of_cluster = rawdoc! { "$changeStream": { "allChangesForCluster": true } };
         check(
             &rawdoc! { "aggregate": 1, "pipeline": [of_cluster], "$db": "admin" },

@@ -89,11 +89,7 @@ fn reply(item: Option<&RawDocument>, answer: &RawDocument) -> RawDocumentBuf {
 type RemovedItem = (Option<(RawDocumentBuf, RawDocumentBuf)>, RawDocumentBuf);
 
 /// Has mongod report a mistake in the sort, before an item is removed without it.
-async fn check_sort(
-    run: &mut BucketCommand<'_>,
-    command: &FindAndModify<'_>,
-    id: Option<i32>,
-) -> Result<(), RunError> {
+async fn check_sort(run: &mut BucketCommand<'_>, command: &FindAndModify<'_>, id: Option<i32>) -> Result<(), RunError> {
     let Some(sort) = command.sort.filter(|_| command.has_unknown_sort()) else {
         return Ok(());
     };

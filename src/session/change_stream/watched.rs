@@ -105,7 +105,10 @@ pub(in crate::session) fn without_maintenance(shapes: &Shapes, body: &RawDocumen
         hidden.push(of_collections(Some(database), [collection]));
     }
     for namespace in shapes.configured_namespaces() {
-        hidden.push(of_collections(namespace.database(), beside::names(namespace.collection())));
+        hidden.push(of_collections(
+            namespace.database(),
+            beside::names(namespace.collection()),
+        ));
     }
     let mut stages = RawArrayBuf::new();
     stages.push(*stream);
@@ -176,7 +179,12 @@ mod tests {
         for name in beside::names("trades").into_iter().chain(beside::names("orders")) {
             check(&name, true);
         }
-        for name in ["trades", "orders", "others.mongoshape_convert", "trades.mongoshape_items"] {
+        for name in [
+            "trades",
+            "orders",
+            "others.mongoshape_convert",
+            "trades.mongoshape_items",
+        ] {
             check(name, false);
         }
     }

@@ -39,7 +39,9 @@ fn race(item_ids: ItemIds, removal: &Document, meanwhile: &Document) -> Result<(
     let mut other = Connection::open(theirs.address())?;
     let items = [(1, 6, "busy"), (2, 5, "ready"), (3, 7, "ready")]
         .map(|(n, priority, state)| doc! { "_id": n, "k": 1, "n": n, "priority": priority, "state": state });
-    other.command_ok(&in_database(&doc! { "insert": COLLECTION, "documents": items.to_vec() }))?;
+    other.command_ok(&in_database(
+        &doc! { "insert": COLLECTION, "documents": items.to_vec() },
+    ))?;
     let mut change = Some((Connection::open(theirs.address())?, in_database(meanwhile)));
     relay.judge(move |command| {
         if command.contains_key("findAndModify")

@@ -33,7 +33,9 @@ fn a_statement_by_id_is_sent_once() -> Result<()> {
         relay.arm(None);
         application.command_ok(&command)
     };
-    let items: Vec<Document> = (0..5).map(|id| doc! { "_id": id, "k": 1, "at": at(i64::from(id)) }).collect();
+    let items: Vec<Document> = (0..5)
+        .map(|id| doc! { "_id": id, "k": 1, "at": at(i64::from(id)) })
+        .collect();
     run(doc! { "insert": COLLECTION, "documents": items })?;
     let upsert = doc! { "q": { "_id": 9, "k": 1 }, "u": { "$set": { "at": at(9), "n": 1 } }, "upsert": true };
     for command in [

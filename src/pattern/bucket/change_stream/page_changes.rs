@@ -155,11 +155,17 @@ mod tests {
         let check = |document: &RawDocument, expected: bool| {
             assert_eq!(is_bucket(&shape, document), expected, "{document:?}");
         };
-        check(&rawdoc! { "_id": "1_0", "k": 1, "count": 0, "history": [], "control": {} }, true);
+        check(
+            &rawdoc! { "_id": "1_0", "k": 1, "count": 0, "history": [], "control": {} },
+            true,
+        );
         check(&rawdoc! { "_id": 1, "count": 0, "history": [] }, true);
         check(&rawdoc! { "_id": 1, "k": 1 }, false);
         check(&rawdoc! { "_id": 1, "k": 1, "history": "long" }, false);
-        check(&rawdoc! { "_id": "1_0", "k": 1, "j": 2, "count": 0, "history": [], "control": {} }, false);
+        check(
+            &rawdoc! { "_id": "1_0", "k": 1, "j": 2, "count": 0, "history": [], "control": {} },
+            false,
+        );
     }
 
     #[test]

@@ -87,7 +87,10 @@ fn a_disjunction_is_pushed_down_if_each_branch_implies_a_condition() {
     let divided = rawdoc! { "$or": [of_items, of_both] };
     let filter = rawdoc! { "$or": [{ "a": 1, "quantity": 2 }, { "$and": [{ "k": 2 }, { "b": 3, "$expr": true }] }] };
     check(&filter, Some(&divided));
-    check(&rawdoc! { "$and": [filter.clone(), { "$comment": "c" }] }, Some(&divided));
+    check(
+        &rawdoc! { "$and": [filter.clone(), { "$comment": "c" }] },
+        Some(&divided),
+    );
     assert!(!narrowing(&filter).is_of_key_alone() && !narrowing(&filter).guarantees_matching_item());
     // A branch with a disjunction has its other conditions.
     check(
@@ -119,7 +122,11 @@ fn a_pattern_of_a_key_is_pushed_down_and_matched_on_items_again() {
         let found = narrowing(&filter);
         assert!(!found.is_of_key_alone() && found.only_keys().is_none() && found.of_unwound(&shape()).is_none());
     }
-    for condition in [rawdoc! { "$not": pattern() }, rawdoc! { "$regex": 1 }, rawdoc! { "$in": [[pattern()]] }] {
+    for condition in [
+        rawdoc! { "$not": pattern() },
+        rawdoc! { "$regex": 1 },
+        rawdoc! { "$in": [[pattern()]] },
+    ] {
         check(&rawdoc! { "k": condition }, None);
     }
 }

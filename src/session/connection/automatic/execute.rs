@@ -73,7 +73,7 @@ impl Session<'_> {
             if !is_view
                 && identity(&mut self.link, head, touched.namespace(), stored.expected()).await? == Identity::Changed
             {
-                if let Step::Answered(reply, _) = &step
+                if let Ok(Step::Answered(reply, _)) = &step
                     && let Some(cursor) = CursorReply::parse(reply)
                 {
                     self.end_guarded(head, cursor.id).await?;

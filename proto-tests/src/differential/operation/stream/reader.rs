@@ -90,7 +90,11 @@ impl Reader {
 
     fn reach(&mut self, token: &RawDocument) -> Result<()> {
         let data = token.get_str("_data")?;
-        ensure!(self.reached.as_str() <= data, "the token {data} is before {}", self.reached);
+        ensure!(
+            self.reached.as_str() <= data,
+            "the token {data} is before {}",
+            self.reached
+        );
         data.clone_into(&mut self.reached);
         Ok(())
     }

@@ -24,7 +24,9 @@ fn only_one_condition_may_be_on_an_array() {
     assert!(is_clear(&rawdoc! { "_id": 1, "a": 2 }));
     assert!(is_clear(&rawdoc! { "n": 5, "a": { "$gt": 1 } }));
     assert!(is_clear(&rawdoc! { "$and": [{ "a": 2 }, { "n": { "$ne": 6 } }] }));
-    assert!(is_clear(&rawdoc! { "a": 2, "d": { "e": 5 }, "d.e": { "$gte": 5, "$lte": 5 } }));
+    assert!(is_clear(
+        &rawdoc! { "a": 2, "d": { "e": 5 }, "d.e": { "$gte": 5, "$lte": 5 } }
+    ));
     assert!(!is_clear(&rawdoc! { "a": 2, "b": 3 }));
     assert!(!is_clear(&rawdoc! { "b": 3 }));
     assert!(!is_clear(&rawdoc! { "$or": [{ "a": 2 }] }));
