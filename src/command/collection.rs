@@ -138,8 +138,10 @@ fn find<'a>(
     Ok(found)
 }
 
-/// mongod refuses a collation without a locale.
-fn is_of_a_language(collation: &RawDocument) -> bool {
+/// Whether a collation compares strings by the rules of a language, and not by their bytes. mongod refuses
+/// one without a locale.
+#[must_use]
+pub fn is_of_a_language(collation: &RawDocument) -> bool {
     get(collation, "locale").is_some_and(|locale| locale != RawBsonRef::String("simple"))
 }
 

@@ -43,6 +43,17 @@ pub fn same(is: RawBson, value: RawBsonRef<'_>, by_bytes: bool) -> Result<RawDoc
     Ok(single("$let", &bound))
 }
 
+/// Whether a value contains text, so that other values may be equal to it under a collation.
+#[must_use]
+pub fn holds_text(value: RawBsonRef<'_>) -> bool {
+    match value {
+        RawBsonRef::String(_) | RawBsonRef::Symbol(_) | RawBsonRef::JavaScriptCode(_) => true,
+        RawBsonRef::Document(document) => document.iter().flatten().any(|(_, value)| holds_text(value)),
+        RawBsonRef::Array(array) => array.into_iter().flatten().any(holds_text),
+        _ => false,
+    }
+}
+
 /// The conditions in addition to equality.
 struct Same {
     by_bytes: bool,
@@ -65,7 +76,7 @@ impl Same {
         match value {
             RawBsonRef::Document(document) => self.fields(&is, document, deeper),
             RawBsonRef::Array(array) => self.elements(&is, array, deeper),
-            RawBsonRef::Int32(_) | RawBsonRef::Int64(_) | RawBsonRef::Symbol(_) => {
+            RawBsonRef::Int32(_) | RawBsonRef::Int64(_) => {
                 self.has_type(is, value);
                 Ok(())
             }
@@ -79,16 +90,11 @@ impl Same {
                 }
                 Ok(())
             }
-            RawBsonRef::String(text) => {
+            RawBsonRef::String(text) | RawBsonRef::Symbol(text) | RawBsonRef::JavaScriptCode(text) => {
+                // A symbol is equal to a string.
+                self.has_type(is.clone(), value);
                 if self.by_bytes {
-                    let found = call("$indexOfBytes", [is.clone(), literal(value).into()]);
-                    self.more.push(call("$eq", [found.into(), 0.into()]));
-                    let length = i64::try_from(text.len()).unwrap_or(i64::MAX);
-                    self.more
-                        .push(call("$eq", [single("$strLenBytes", is).into(), length.into()]));
-                } else {
-                    // A symbol is equal to a string.
-                    self.has_type(is, value);
+                    self.has_bytes(is, value, text);
                 }
                 Ok(())
             }
@@ -125,6 +131,20 @@ impl Same {
             self.look_at(element.into(), value, depth)?;
         }
         Ok(())
+    }
+
+    /// Adds the condition that a string, a symbol or code has these bytes.
+    fn has_bytes(&mut self, is: RawBson, value: RawBsonRef<'_>, text: &str) {
+        let is = match value {
+            RawBsonRef::String(_) => is,
+            // The operators below accept only strings.
+            _ => call("$substrBytes", [is, 0.into(), (-1).into()]).into(),
+        };
+        let found = call("$indexOfBytes", [is.clone(), single("$literal", text).into()]);
+        self.more.push(call("$eq", [found.into(), 0.into()]));
+        let length = i64::try_from(text.len()).unwrap_or(i64::MAX);
+        self.more
+            .push(call("$eq", [single("$strLenBytes", is).into(), length.into()]));
     }
 
     fn has_type(&mut self, is: RawBson, value: RawBsonRef<'_>) {

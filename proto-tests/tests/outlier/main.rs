@@ -1,6 +1,7 @@
 //! The outlier pattern: its examples, and random operations beside a plain collection.
 
 mod budget;
+mod collations;
 mod examples;
 mod extras_index;
 mod fixture;

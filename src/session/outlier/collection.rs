@@ -4,7 +4,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::OutlierCommand;
 use crate::command::arguments::InheritedOptions;
-use crate::command::collection::VALIDATION;
+use crate::command::collection::{VALIDATION, is_of_a_language};
 use crate::command::document::{as_flag, get, single};
 use crate::command::error::CommandError;
 use crate::command::reply::CursorReply;
@@ -23,8 +23,7 @@ pub(super) async fn create(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBu
         }
     }
     let collation = get(body, "collation").and_then(RawBsonRef::as_document);
-    let locale = collation.and_then(|collation| get(collation, "locale"));
-    if locale.is_some_and(|locale| locale != RawBsonRef::String("simple")) {
+    if collation.is_some_and(is_of_a_language) {
         // Updates of outliers are evaluated in a scratch collection, which has no collation.
         return Err(run.own_collation().into());
     }

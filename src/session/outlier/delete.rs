@@ -8,6 +8,7 @@ use super::internal_write::{OutlierWriteResult, WriteOrigin};
 use super::merged_read::are_pages_missing;
 use super::statements::{self, Results};
 use super::write::{DocumentSelector, matching_nothing};
+use crate::command::arguments::with_replaced;
 use crate::command::delete::{Delete, DeleteStatement};
 use crate::command::document::{array_of, put, single};
 use crate::command::write_reply::WriteReply;
@@ -98,7 +99,8 @@ async fn one(run: &mut OutlierCommand<'_>, statement: &OutlierDelete<'_, '_>) ->
         };
         let Some(id) = id else { break };
         let id = id.as_raw_bson_ref();
-        if let Some(result) = at(run, statement, &selector.with_id(id), id).await? {
+        let filter = run.filter_of(selector, id)?;
+        if let Some(result) = at(run, statement, &filter, id).await? {
             return Ok(result);
         }
         if selector.id().is_some() {
@@ -180,7 +182,8 @@ async fn each(
         found = SelectedOutliers::Some;
         for id in &some {
             let id = id.as_raw_bson_ref();
-            let Some(result) = at(run, statement, &selector.with_id(id), id).await? else {
+            let filter = run.filter_of(selector, id)?;
+            let Some(result) = at(run, statement, &filter, id).await? else {
                 continue;
             };
             results.add(&result);
@@ -230,7 +233,12 @@ async fn at(
             let of_generation = is_of_generation(run.shape, extras.generation);
             single("$and", array_of(&[filter.to_owned(), of_generation]))
         };
-        let element = statement.element(&demanded, 1);
+        let mut element = statement.element(&demanded, 1);
+        if depends {
+            // Under the collation, a document with other strings is equal to the one that was read.
+            let simple = single("locale", "simple");
+            element = with_replaced(&element, &[("collation", Some(RawBsonRef::Document(&simple)))]);
+        }
         let result = run
             .write(collection, "delete", &element, WriteOrigin::Client(statement.id))
             .await?;

@@ -66,7 +66,7 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
             return without_match(run, &command, growth).await;
         };
         let id = id.as_raw_bson_ref();
-        let filter = selector.with_id(id);
+        let filter = run.filter_of(selector, id)?;
         if let Some(typical) = typical_with_room(run.shape, &filter, growth) {
             let answer = typical_one(run, &command, &typical).await?;
             if let Some(answer) = answer {

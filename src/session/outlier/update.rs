@@ -205,11 +205,7 @@ async fn one(run: &mut OutlierCommand<'_>, statement: &OutlierUpdate<'_, '_>) ->
         };
         let is_addressed = selector.id().is_some();
         if let Some(id) = id {
-            let filter = if is_addressed {
-                statement.of.filter.to_owned()
-            } else {
-                selector.with_id(id.as_raw_bson_ref())
-            };
+            let filter = run.filter_of(selector, id.as_raw_bson_ref())?;
             match at(run, statement, &filter, id.as_raw_bson_ref()).await? {
                 At::Done(result) => return Ok(*result),
                 At::NoMatch if !is_addressed => continue,
@@ -283,7 +279,8 @@ async fn each(
         selected = Selected::Some;
         for id in &some {
             let id = id.as_raw_bson_ref();
-            if let At::Done(result) = at(run, statement, &selector.with_id(id), id).await? {
+            let filter = run.filter_of(selector, id)?;
+            if let At::Done(result) = at(run, statement, &filter, id).await? {
                 results.add(&result);
                 if result.error.is_some() {
                     return Ok(selected);

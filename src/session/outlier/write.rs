@@ -7,13 +7,17 @@ use super::command::OutlierCommand;
 use super::id_cursor::Selection;
 use super::internal_write::OutlierWriteResult;
 use super::page_store::Written;
+use crate::command::collection::is_of_a_language;
 use crate::command::document::{array_of, get, put, single};
+use crate::command::error::CommandError;
 use crate::command::find::Find;
 use crate::command::reply::CursorReply;
+use crate::pattern::exact_match::{holds_text, same};
 use crate::pattern::outlier::classify::depends_on_array;
 use crate::pattern::outlier::layout::{Split, is_typical};
 use crate::pattern::outlier::pipeline;
 use crate::pattern::outlier::statement::replacing;
+use crate::pattern::unsupported::Unsupported;
 use crate::pattern::unwound;
 use crate::session::error::RunError;
 
@@ -36,20 +40,29 @@ impl<'a> DocumentSelector<'a> {
             RawBsonRef::Document(words) => !words.iter().flatten().any(|(name, _)| name.as_str().starts_with('$')),
             _ => true,
         };
-        // With a collation, several `_id`s can compare equal.
-        let is_one = self.collation.is_none() || !matches!(id, RawBsonRef::String(_) | RawBsonRef::Document(_));
+        let is_one = !self.may_equal_others(id);
         (is_value && is_one).then_some(id)
     }
 
-    /// The filter, restricted to this `_id`.
-    pub(super) fn with_id(&self, id: RawBsonRef<'_>) -> RawDocumentBuf {
-        let of_id = single("_id", single("$eq", id));
-        match self.filter {
+    /// Whether several `_id`s may be equal to this one under the collation.
+    fn may_equal_others(&self, id: RawBsonRef<'_>) -> bool {
+        self.collation.is_some_and(is_of_a_language) && holds_text(id)
+    }
+
+    /// The filter, restricted to the document with this `_id`.
+    fn with_id(&self, id: RawBsonRef<'_>) -> Result<RawDocumentBuf, Unsupported> {
+        if let Some(filter) = self.filter.filter(|_| self.id().is_some()) {
             // The filter contains the `_id`.
-            Some(filter) if self.id().is_some() => filter.to_owned(),
+            return Ok(filter.to_owned());
+        }
+        let mut of_id = single("_id", single("$eq", id));
+        if self.may_equal_others(id) {
+            put(&mut of_id, "$expr", same("$_id".into(), id, true)?);
+        }
+        Ok(match self.filter {
             Some(filter) => single("$and", array_of(&[filter.to_owned(), of_id])),
             None => of_id,
-        }
+        })
     }
 }
 
@@ -57,6 +70,16 @@ impl OutlierCommand<'_> {
     /// Whether an expression may depend on the array.
     pub(super) fn depends(&self, words: Option<&RawDocument>) -> bool {
         words.is_some_and(|words| depends_on_array(self.shape, words))
+    }
+
+    /// The selector's filter, restricted to the document with this `_id`. No other document matches it, not
+    /// even under a collation.
+    pub(super) fn filter_of(
+        &self,
+        selector: DocumentSelector<'_>,
+        id: RawBsonRef<'_>,
+    ) -> Result<RawDocumentBuf, CommandError> {
+        selector.with_id(id).map_err(|what| self.unsupported(&what))
     }
 
     /// The `_id` of the first matching document.
