@@ -45,6 +45,7 @@ mod shared;
 pub mod socket;
 mod stream;
 mod thaw_watch;
+mod upsert_race;
 pub mod upstream;
 mod upstream_connection;
 

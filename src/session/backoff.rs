@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// Maximum number of attempts. Each failed attempt means that another writer succeeded.
 pub(super) const MAX_ATTEMPTS: u32 = 100;
+/// The number of the last attempt, counted from 0.
+pub(super) const LAST_ATTEMPT: u32 = MAX_ATTEMPTS - 1;
 /// The longest pause between two attempts, in milliseconds.
 const MAX_PAUSE_MS: u64 = 50;
 

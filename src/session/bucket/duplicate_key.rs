@@ -4,18 +4,17 @@
 //! mongod reports an item of another page with the stored names, and an item of the same page as a failed
 //! validation. The client receives the error of a plain collection for both.
 
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
 use super::item_update::{Evaluated, ItemUpdate};
 use super::upstream_query::documents;
 use super::{indexes, invalid_item, item_lookup};
 use crate::command::arguments::with_replaced;
-use crate::command::document::{first_field, get};
-use crate::command::error::{ErrorCode, WriteError};
+use crate::command::document::get;
+use crate::command::error::WriteError;
 use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::item_lookup::LocatedItem;
-use crate::pattern::bucket::key::canonical;
 use crate::pattern::bucket::unique_index::{
     IndexKey, KeysHeld, PathThroughArray, UniqueIndex, Violation, interrupted, lookups, violation,
 };
@@ -193,30 +192,4 @@ async fn held(run: &mut BucketCommand<'_>, index: &UniqueIndex, keys: &[IndexKey
         }
     }
     Ok(held)
-}
-
-/// Whether mongod repeats an upsert after this error: the filter demands the key that another item got
-/// meanwhile (`shouldRetryDuplicateKeyException`).
-pub(super) fn is_of_filter(error: &WriteError, filter: &RawDocument) -> bool {
-    if error.code != ErrorCode::DuplicateKey.number() {
-        return false;
-    }
-    let Some(key) = get(&error.detail, "keyValue").and_then(RawBsonRef::as_document) else {
-        return false;
-    };
-    let equality = |value: RawBsonRef<'_>| match value {
-        RawBsonRef::RegularExpression(_) => None,
-        RawBsonRef::Document(document) => match first_field(document) {
-            Some(("$eq", value)) if document.iter().count() == 1 => Some(canonical(value)),
-            Some((name, _)) if name.starts_with('$') => None,
-            _ => Some(canonical(value)),
-        },
-        value => Some(canonical(value)),
-    };
-    let is_demanded = |name: &str, value| equality(value) == get(key, name).map(canonical);
-    key.iter().count() == filter.iter().count()
-        && filter
-            .iter()
-            .flatten()
-            .all(|(name, value)| get(key, name.as_str()).is_some() && is_demanded(name.as_str(), value))
 }

@@ -7,7 +7,6 @@ use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, c
 use bson::{DateTime, Timestamp};
 
 use super::command::BucketCommand;
-use super::duplicate_key::is_of_filter;
 use super::item_update::{Evaluated, ItemUpdate};
 use super::write_statement::{Origin, WriteCommand, is_remembered, send_one};
 use super::{insert, invalid_item};
@@ -23,6 +22,7 @@ use crate::pattern::bucket::upsert::{Built, UpsertError, after_stages, build, ch
 use crate::pattern::shapes::ItemIds;
 use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
+use crate::session::upsert_race::is_of_filter;
 
 /// Offset from a statement's `stmtId` to that of its insert. Larger than the number of statements
 /// in a command.

@@ -11,14 +11,15 @@ use super::read::forgotten;
 use super::write::{DocumentSelector, has_expression, matching_nothing};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{get, put};
-use crate::command::error::CommandError;
+use crate::command::error::{CommandError, WriteError};
 use crate::command::find_and_modify::FindAndModify;
 use crate::pattern::outlier::classify::{Growth, UpdateEffect, may_insert_long};
 use crate::pattern::outlier::layout::DocumentState;
 use crate::pattern::outlier::reassemble::merged;
 use crate::pattern::outlier::statement::typical_with_room;
-use crate::session::backoff::{MAX_ATTEMPTS, pause};
+use crate::session::backoff::{LAST_ATTEMPT, MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
+use crate::session::upsert_race::is_of_filter;
 
 /// mongod's code for a retry without `upsert` of a `findAndModify` that inserted a document.
 const WAS_UPSERT: i32 = 40608;
@@ -50,20 +51,12 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
     };
     for attempt in 0..MAX_ATTEMPTS {
         pause(attempt).await;
-        let id = match selector.id().filter(|_| !command.sort_may_fail()) {
-            Some(id) => Some(RawBson::from(id)),
-            None => match run.first_id(selector).await {
-                Ok(id) => id,
-                Err(RunError::Command(error @ CommandError::Upstream(_))) if !run.context.head.in_transaction() => {
-                    // mongod may report another error first, so the client's command is validated.
-                    run_matching_nothing(run, &command).await?;
-                    return Err(error.into());
-                }
-                Err(error) => return Err(error),
-            },
-        };
+        let id = selected(run, &command, selector).await?;
         let Some(id) = id else {
-            return without_match(run, &command, growth).await;
+            match without_match(run, &command, growth, attempt).await? {
+                Some(answer) => return Ok(answer),
+                None => continue,
+            }
         };
         let id = id.as_raw_bson_ref();
         let filter = run.filter_of(selector, id)?;
@@ -73,18 +66,40 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
                 return Ok(answer);
             }
         }
-        match eval_and_replace::of_outlier(run, &command, &filter, id).await? {
-            Some(answer) => return Ok(answer),
-            None if selector.id().is_some() => return without_match(run, &command, growth).await,
-            None => {}
+        if let Some(answer) = eval_and_replace::of_outlier(run, &command, &filter, id).await? {
+            return Ok(answer);
+        }
+        if selector.id().is_some()
+            && let Some(answer) = without_match(run, &command, growth, attempt).await?
+        {
+            return Ok(answer);
         }
     }
     Err(run.lost_too_often().into())
 }
 
+/// The `_id` of the document to change. `None`: no document matches.
+async fn selected(
+    run: &mut OutlierCommand<'_>,
+    command: &FindAndModify<'_>,
+    selector: DocumentSelector<'_>,
+) -> Result<Option<RawBson>, RunError> {
+    if let Some(id) = selector.id() {
+        return Ok(Some(id.into()));
+    }
+    match run.first_id(selector).await {
+        Err(RunError::Command(error @ CommandError::Upstream(_))) if !run.context.head.in_transaction() => {
+            // mongod may report another error first, so the client's command is validated.
+            run_matching_nothing(run, command).await?;
+            Err(error.into())
+        }
+        found => found,
+    }
+}
+
 /// The client's command with another filter, and without the fields in `without`.
 fn asking(run: &OutlierCommand<'_>, filter: &RawDocument, without: &[&str]) -> RawDocumentBuf {
-    let mut replaced: Vec<_> = without.iter().map(|name| (*name, None)).collect();
+    if let Some(id) = selector.id().filter(|_| !command.sort_may_fail()) {
     replaced.push(("query", None));
     let mut body = with_replaced(run.context.head.body(), &replaced);
     put(&mut body, "query", filter);
@@ -132,8 +147,34 @@ async fn reassembled_retry(
     Ok(with_replaced(&answer, &[("value", Some(RawBsonRef::Document(&whole)))]))
 }
 
-/// The reply if no document matches: an upsert, mongod's retry record, or an empty result.
+/// The reply if no document matches: an upsert, mongod's retry record, or an empty result. `None`: another
+/// writer has inserted a document that matches. `attempt`: the number of earlier attempts.
 async fn without_match(
+    run: &mut OutlierCommand<'_>,
+    command: &FindAndModify<'_>,
+    growth: Growth,
+    attempt: u32,
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    match upsert_or_nothing(run, command, growth).await {
+        Err(RunError::Command(error)) if is_overtaken(command, &error) => {
+            let is_repeated = !run.context.head.in_transaction() && attempt < LAST_ATTEMPT;
+            if is_repeated { Ok(None) } else { Err(error.into()) }
+        }
+        answer => answer.map(Some),
+    }
+}
+
+/// Whether another writer has inserted the document that an upsert's filter demands.
+fn is_overtaken(command: &FindAndModify<'_>, error: &CommandError) -> bool {
+    let filter = command.filter.filter(|_| command.upsert);
+    let error = WriteError::of_command(error);
+    filter
+        .zip(error)
+        .is_some_and(|(filter, error)| is_of_filter(&error, filter))
+}
+
+/// The result of the upsert, or of the command without a match.
+async fn upsert_or_nothing(
     run: &mut OutlierCommand<'_>,
     command: &FindAndModify<'_>,
     growth: Growth,

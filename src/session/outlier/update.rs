@@ -15,18 +15,15 @@ use super::internal_write::{OutlierWriteResult, WriteOrigin};
 use super::push::Push;
 use super::statements::{self, Results};
 use super::write::{DocumentSelector, has_expression, matching_nothing};
-use crate::command::document::{first_field, get, put, single};
-use crate::command::error::ErrorCode;
+use crate::command::document::{put, single};
 use crate::command::update::{Update, UpdateStatement, is_replacement};
 use crate::command::write_reply::WriteReply;
 use crate::pattern::outlier::classify::{Growth, UpdateEffect, may_insert_long};
 use crate::pattern::outlier::statement::typical_with_room;
-use crate::session::backoff::{MAX_ATTEMPTS, pause};
+use crate::session::backoff::{LAST_ATTEMPT, MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::malformed_pipeline;
-
-/// The most repetitions of an upsert because its `_id` exists.
-const MAX_TAKEN: u32 = 3;
+use crate::session::upsert_race::is_of_filter;
 
 pub(super) struct OutlierUpdate<'s, 'a> {
     pub(super) of: &'s UpdateStatement<'a>,
@@ -196,7 +193,6 @@ async fn one(run: &mut OutlierCommand<'_>, statement: &OutlierUpdate<'_, '_>) ->
     if let Some(result) = wrong_in_transaction(run, statement).await? {
         return Ok(result);
     }
-    let mut taken = 0;
     for attempt in 0..MAX_ATTEMPTS {
         pause(attempt).await;
         let id = match selector.id() {
@@ -212,7 +208,7 @@ async fn one(run: &mut OutlierCommand<'_>, statement: &OutlierUpdate<'_, '_>) ->
                 At::NoMatch => {}
             }
         }
-        if let Some(result) = without_match(run, statement, &mut taken).await? {
+        if let Some(result) = without_match(run, statement, attempt).await? {
             return Ok(result);
         }
     }
@@ -241,18 +237,17 @@ async fn many(
         results.add(&result);
         return Ok(());
     }
-    let mut ids = run.ids_to_change(statement.selector()).await?;
-    let changed = each(run, statement, &mut ids, results).await;
-    if !matches!(changed, Err(RunError::Link(_))) {
-        run.close_ids(ids).await?;
-    }
-    if changed? == Selected::Some {
-        return Ok(());
-    }
-    let mut taken = 0;
     for attempt in 0..MAX_ATTEMPTS {
         pause(attempt).await;
-        if let Some(result) = without_match(run, statement, &mut taken).await? {
+        let mut ids = run.ids_to_change(statement.selector()).await?;
+        let changed = each(run, statement, &mut ids, results).await;
+        if !matches!(changed, Err(RunError::Link(_))) {
+            run.close_ids(ids).await?;
+        }
+        if changed? == Selected::Some {
+            return Ok(());
+        }
+        if let Some(result) = without_match(run, statement, attempt).await? {
             results.add(&result);
             return Ok(());
         }
@@ -322,12 +317,12 @@ async fn at(
     eval_and_replace::rewrite(run, statement, filter, id).await
 }
 
-/// The result if no document matches: of an upsert, or of the statement without a match. `None`: a document
-/// may match by now. `taken`: the number of attempts in which the upsert's `_id` existed.
+/// The result if no document matches: of an upsert, or of the statement without a match. `None`: another
+/// writer has inserted a document that matches. `attempt`: the number of earlier attempts.
 async fn without_match(
     run: &mut OutlierCommand<'_>,
     statement: &OutlierUpdate<'_, '_>,
-    taken: &mut u32,
+    attempt: u32,
 ) -> Result<Option<OutlierWriteResult>, RunError> {
     let collection = run.namespace.collection;
     if run.context.head.is_retryable_write() || !statement.of.upsert || statement.of.hint.is_some() {
@@ -349,20 +344,10 @@ async fn without_match(
         }
         None => eval_and_replace::upsert(run, statement).await?,
     };
-    let is_taken = result
+    let is_overtaken = result
         .error
         .as_ref()
-        .is_some_and(|error| error.code == ErrorCode::DuplicateKey.number() && is_of_id(&error.detail));
-    // A document with that `_id` exists. It does not match the filter, or was inserted in the
-    // meantime.
-    if is_taken && !run.context.head.in_transaction() && *taken < MAX_TAKEN {
-        *taken += 1;
-        return Ok(None);
-    }
-    Ok(Some(result))
-}
-
-fn is_of_id(detail: &RawDocument) -> bool {
-    let pattern = get(detail, "keyPattern").and_then(RawBsonRef::as_document);
-    pattern.and_then(first_field).is_some_and(|(name, _)| name == "_id")
+        .is_some_and(|error| is_of_filter(error, statement.of.filter));
+    let is_repeated = is_overtaken && !run.context.head.in_transaction() && attempt < LAST_ATTEMPT;
+    Ok((!is_repeated).then_some(result))
 }
