@@ -211,6 +211,42 @@ fn resent_write_returns_the_same_reply() -> Result<()> {
     Ok(())
 }
 
+/// mongod applies the projection to the first reply only.
+#[test]
+fn resent_find_and_modify_returns_the_whole_document() -> Result<()> {
+    let modify = |id: i32, more: Document| {
+        let mut command = doc! { "findAndModify": COLLECTION, "query": { "_id": id } };
+        command.extend(more);
+        command
+    };
+    let numbers: Vec<i32> = (0..20).collect();
+    let commands = [
+        modify(1, doc! { "update": { "$inc": { "n": 1 } }, "fields": { "n": 1 } }),
+        modify(
+            1,
+            doc! { "update": { "$push": { "tags": 7 } }, "new": true, "fields": { "tags": 1, "_id": 0 } },
+        ),
+        modify(
+            2,
+            doc! { "update": { "$push": { "tags": 7 } }, "new": true, "fields": { "n": 1, "_id": 0 } },
+        ),
+        modify(
+            3,
+            doc! { "update": { "$set": { "tags.9": "x" } }, "new": true, "fields": { "tags": { "$slice": 2 } } },
+        ),
+        modify(
+            4,
+            doc! { "update": { "$set": { "tags": numbers } }, "upsert": true, "new": true, "fields": { "tags": 0 } },
+        ),
+        modify(1, doc! { "remove": true, "fields": { "n": 1 } }),
+    ];
+    let mut sides = sides()?;
+    for (number, command) in (1..).zip(commands) {
+        twice(&mut sides, &command, number).with_context(|| format!("{command}"))?;
+    }
+    Ok(())
+}
+
 #[test]
 fn an_upsert_may_make_an_outlier_with_variables() -> Result<()> {
     let mut sides = on_a_standalone()?;

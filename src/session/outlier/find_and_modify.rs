@@ -61,7 +61,7 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
         let id = id.as_raw_bson_ref();
         let filter = run.filter_of(selector, id)?;
         if let Some(typical) = typical_with_room(run.shape, &filter, growth) {
-            let answer = typical_one(run, &command, &typical).await?;
+            let answer = typical_one(run, &typical).await?;
             if let Some(answer) = answer {
                 return Ok(answer);
             }
@@ -107,29 +107,19 @@ fn asking(run: &OutlierCommand<'_>, filter: &RawDocument, without: &[&str]) -> R
 }
 
 /// Executes the client's command on an inline document. `None`: no inline document matches.
-async fn typical_one(
-    run: &mut OutlierCommand<'_>,
-    command: &FindAndModify<'_>,
-    filter: &RawDocument,
-) -> Result<Option<RawDocumentBuf>, RunError> {
+async fn typical_one(run: &mut OutlierCommand<'_>, filter: &RawDocument) -> Result<Option<RawDocumentBuf>, RunError> {
     let answer = without_upsert(run, filter).await?;
     if matched_count(&answer) == 0 {
         return Ok(None);
     }
-    reassembled_retry(run, command, answer).await.map(Some)
+    reassembled_retry(run, answer).await.map(Some)
 }
 
-/// Reassembles the document in the reply to a retry, which may be an outlier.
-async fn reassembled_retry(
-    run: &mut OutlierCommand<'_>,
-    command: &FindAndModify<'_>,
-    answer: RawDocumentBuf,
-) -> Result<RawDocumentBuf, RunError> {
+/// Reassembles the document in the reply to a retry, which may be an outlier. mongod returns the document
+/// that it recorded, without the projection.
+async fn reassembled_retry(run: &mut OutlierCommand<'_>, answer: RawDocumentBuf) -> Result<RawDocumentBuf, RunError> {
     if get(&answer, "retriedStmtId").is_none() {
         return Ok(answer);
-    }
-    if command.projection.is_some_and(|fields| !fields.is_empty()) {
-        return Err(forgotten().into());
     }
     let Some(RawBsonRef::Document(value)) = get(&answer, "value") else {
         return Ok(answer);
@@ -137,9 +127,6 @@ async fn reassembled_retry(
     let DocumentState::Outlier(extras) = DocumentState::of(run.shape, value) else {
         return Ok(answer);
     };
-    if get(value, "_id").is_none() {
-        return Err(forgotten().into());
-    }
     let pages = run.pages(value, &extras).await?;
     let Some(whole) = merged(run.shape, value, &extras, &pages.of(extras.generation)) else {
         return Err(forgotten().into());
@@ -192,10 +179,10 @@ async fn upsert_or_nothing(
         };
         let body = asking(run, &typical, &[]);
         let answer = run.context.link.run(&run.next(&body)).await?;
-        return reassembled_retry(run, command, answer).await;
+        return reassembled_retry(run, answer).await;
     }
     let answer = run_matching_nothing(run, command).await?;
-    reassembled_retry(run, command, answer).await
+    reassembled_retry(run, answer).await
 }
 
 /// mongod's reply to the client's command with a filter that matches nothing.

@@ -28,7 +28,7 @@ pub(super) async fn of_outlier(
         // result.
         let answer = run_matching_nothing(run, command).await?;
         if get(&answer, "retriedStmtId").is_some() {
-            return reassembled_retry(run, command, answer).await.map(Some);
+            return reassembled_retry(run, answer).await.map(Some);
         }
     }
     for attempt in 0..MAX_ATTEMPTS {
@@ -55,7 +55,7 @@ pub(super) async fn of_outlier(
                     RawDocumentBuf::new()
                 };
                 if get(&remembered, "retriedStmtId").is_some() {
-                    return reassembled_retry(run, command, remembered).await.map(Some);
+                    return reassembled_retry(run, remembered).await.map(Some);
                 }
                 return Ok(Some(answer));
             }
@@ -64,7 +64,7 @@ pub(super) async fn of_outlier(
         };
         let Some(result) = result else { continue };
         if result.resent {
-            return reassembled_retry(run, command, result.answer).await.map(Some);
+            return reassembled_retry(run, result.answer).await.map(Some);
         }
         return Ok(Some(reply_of(&answer, &result)));
     }
@@ -79,7 +79,7 @@ pub(super) async fn upsert(
     if run.context.head.is_retryable_write() {
         let answer = run_matching_nothing(run, command).await?;
         if get(&answer, "retriedStmtId").is_some() {
-            return reassembled_retry(run, command, answer).await;
+            return reassembled_retry(run, answer).await;
         }
     }
     let computed = run
