@@ -14,3 +14,4 @@ mod snapshots;
 mod tails;
 mod timestamps;
 mod upsert_races;
+mod write_concerns;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::OutlierCommand;
-use crate::command::arguments::{InheritedOptions, with_replaced};
+use crate::command::arguments::{InheritedOptions, is_unacknowledged, with_replaced};
 use crate::command::document::{as_whole_number, get, put, single};
 use crate::command::error::{CommandError, WriteError};
 use crate::command::reply::{CursorReply, succeeded};
@@ -203,6 +203,11 @@ impl<'a> OutlierCommand<'a> {
         };
         self.append_bypass(body);
         carried.append_to_write(body);
+    }
+
+    /// Whether the client waits for a write concern. Writes to a scratch collection do not.
+    pub(super) fn has_write_concern(&self) -> bool {
+        get(self.context.head.body(), "writeConcern").is_some_and(|concern| !is_unacknowledged(concern))
     }
 
     /// Appends the client's `bypassDocumentValidation`.

@@ -48,16 +48,7 @@ pub(super) async fn of_outlier(
         }
         let result = match computed.then {
             Some(then) if then.as_bytes() == whole.as_bytes() => {
-                // The document may be unchanged because an earlier attempt has changed it.
-                let remembered = if run.context.head.is_retryable_write() {
-                    run_matching_nothing(run, command).await?
-                } else {
-                    RawDocumentBuf::new()
-                };
-                if get(&remembered, "retriedStmtId").is_some() {
-                    return reassembled_retry(run, remembered).await.map(Some);
-                }
-                return Ok(Some(answer));
+                return without_change(run, command, answer).await.map(Some);
             }
             Some(then) => run.replace(&stored, &then, "findAndModify", 0).await?,
             None => remove(run, &stored).await?,
@@ -66,7 +57,7 @@ pub(super) async fn of_outlier(
         if result.resent {
             return reassembled_retry(run, result.answer).await.map(Some);
         }
-        return Ok(Some(reply_of(&answer, &result)));
+        return Ok(Some(reply_of(&answer, &result.answer)));
     }
     Err(run.lost_too_often().into())
 }
@@ -105,7 +96,10 @@ pub(super) async fn upsert(
     put(&mut insert, "collation", single("locale", "simple"));
     let result = run.find_and_modify(insert).await;
     let result = run.settled(result, &written).await?;
-    Ok(reply_of(&answer, &result))
+    if result.resent {
+        return reassembled_retry(run, result.answer).await;
+    }
+    Ok(reply_of(&answer, &result.answer))
 }
 
 /// The client's command on the scratch collection.
@@ -151,18 +145,35 @@ async fn remove(run: &mut OutlierCommand<'_>, stored: &RawDocument) -> Result<Op
     Ok(Some(result))
 }
 
-/// The reply: mongod's result on the copy, with the write concern error and cluster time of the
-/// stored document's change.
-fn reply_of(answer: &RawDocument, result: &OutlierWriteResult) -> RawDocumentBuf {
+/// The reply to a command that changed nothing.
+async fn without_change(
+    run: &mut OutlierCommand<'_>,
+    command: &FindAndModify<'_>,
+    answer: RawDocumentBuf,
+) -> Result<RawDocumentBuf, RunError> {
+    if !run.context.head.is_retryable_write() && !run.has_write_concern() {
+        return Ok(answer);
+    }
+    let noted = run_matching_nothing(run, command).await?;
+    if get(&noted, "retriedStmtId").is_some() {
+        // The document is unchanged because an earlier attempt has changed it.
+        return reassembled_retry(run, noted).await;
+    }
+    Ok(reply_of(&answer, &noted))
+}
+
+/// The reply: mongod's result on the copy, with the write concern error and cluster time of the reply for the
+/// collection itself.
+fn reply_of(answer: &RawDocument, stored: &RawDocument) -> RawDocumentBuf {
     let mut reply = RawDocumentBuf::new();
     for (name, value) in answer.iter().flatten() {
         if ["lastErrorObject", "value", "ok"].contains(&name.as_str()) {
             reply.append(name, value);
         }
     }
-    if let Some(concern) = get(&result.answer, "writeConcernError") {
+    if let Some(concern) = get(stored, "writeConcernError") {
         reply.append(cstr!("writeConcernError"), concern);
     }
-    copy_cluster_time(&mut reply, &result.answer);
+    copy_cluster_time(&mut reply, stored);
     reply
 }

@@ -39,13 +39,7 @@ pub(super) async fn rewrite(
             .await?;
         let result = OutlierWriteResult::of(succeeded(computed.answer)?);
         if result.error.is_some() || (result.n > 0 && result.modified == 0) {
-            // The document may be unchanged because an earlier attempt has changed it.
-            let remembered = if run.context.head.is_retryable_write() {
-                Some(statement.on_none(run).await?).filter(|remembered| remembered.n > 0)
-            } else {
-                None
-            };
-            return Ok(At::done(remembered.unwrap_or(result)));
+            return Ok(At::done(without_change(run, statement, result).await?));
         }
         let Some(then) = computed.then.filter(|_| result.n > 0) else {
             return Ok(At::NoMatch);
@@ -71,9 +65,9 @@ pub(super) async fn upsert(
     let computed = run
         .compute(None, |collection| update(collection, &element, statement.variables))
         .await?;
-    let mut result = OutlierWriteResult::of(succeeded(computed.answer)?);
+    let result = OutlierWriteResult::of(succeeded(computed.answer)?);
     let Some(made) = computed.then.filter(|_| result.error.is_none()) else {
-        return Ok(result);
+        return without_change(run, statement, result).await;
     };
     let generation = ObjectId::new();
     let split = run.split(&made, generation).await?;
@@ -81,13 +75,30 @@ pub(super) async fn upsert(
     run.write_pages(&split.pages, &written).await?;
     let element = upserting(&split.base);
     let stored = run.write_evaluated(&element, statement.id).await;
-    let stored = run.settled(stored, &written).await?;
-    result.error = stored.error;
-    if result.error.is_some() {
-        result.n = 0;
-        result.answer = stored.answer;
+    run.settled(stored, &written).await
+}
+
+/// The result of a statement that changed nothing, with the write concern's error and the cluster time that
+/// mongod returns for the collection itself. If an earlier attempt has changed the document, the result is
+/// mongod's retry record.
+async fn without_change(
+    run: &mut OutlierCommand<'_>,
+    statement: &OutlierUpdate<'_, '_>,
+    result: OutlierWriteResult,
+) -> Result<OutlierWriteResult, RunError> {
+    if !run.context.head.is_retryable_write() && !run.has_write_concern() {
+        return Ok(result);
     }
-    Ok(result)
+    let noted = statement.on_none(run).await?;
+    if noted.n > 0 {
+        return Ok(noted);
+    }
+    let error = result.error.or(noted.error);
+    Ok(OutlierWriteResult {
+        error,
+        answer: noted.answer,
+        ..result
+    })
 }
 
 fn without_hint(element: &RawDocument) -> RawDocumentBuf {
