@@ -8,6 +8,7 @@ mod collection;
 pub(super) mod command;
 mod deferred_spill;
 mod delete;
+mod drop;
 mod find;
 mod find_and_modify;
 pub(super) mod hot_documents;
@@ -68,7 +69,7 @@ impl OutlierCommand<'_> {
             Command::Distinct => read::distinct(self).await,
             Command::Aggregate => read::aggregate(self).await,
             Command::Explain => read::explain(self).await,
-            Command::Drop => collection::drop(self).await,
+            Command::Drop => drop::run(self).await,
             Command::Create => collection::create(self).await,
             Command::CollMod => collection::coll_mod(self).await,
             Command::CreateIndexes => collection::create_indexes(self).await,

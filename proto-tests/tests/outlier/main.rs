@@ -2,6 +2,7 @@
 
 mod budget;
 mod collations;
+mod dropped;
 mod examples;
 mod extras_index;
 mod fixture;

@@ -15,23 +15,29 @@ use crate::pattern::shapes::OutlierShape;
 /// takes, and than clocks differ.
 pub const MIN_AGE: Duration = Duration::from_hours(1);
 
+/// The most pages that [`young_counted`] reads.
+pub const MAX_YOUNG_PAGES: i64 = 10_000;
+
 const HOUR: u64 = 3600;
 
 fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// The stages that return, for the extras' collection, each reference and generation (as `_id.of`
-/// and `_id.generation`) that no base document has. Only generations older than [`MIN_AGE`] are
-/// returned, because a base document may be about to reference younger ones.
-#[must_use]
-pub fn uncounted(shape: &OutlierShape, collection: &str, now: SystemTime) -> Vec<RawDocumentBuf> {
+/// The first generation that is younger than [`MIN_AGE`]. Base documents may be about to reference it, and
+/// later ones.
+fn first_young(now: SystemTime) -> ObjectId {
     let before = seconds(now).saturating_sub(MIN_AGE.as_secs());
     let before = u32::try_from(before).unwrap_or(u32::MAX);
     let mut bytes = [0; 12];
     let (time, _) = bytes.split_at_mut(4);
     time.copy_from_slice(&before.to_be_bytes());
-    let is_old = single(path::GENERATION, single("$lt", ObjectId::from_bytes(bytes)));
+    ObjectId::from_bytes(bytes)
+}
+
+/// The stages that add, to each reference and generation of pages (`_id.of` and `_id.generation`), the base
+/// document that has both (`base`).
+fn with_base(shape: &OutlierShape, collection: &str) -> [RawDocumentBuf; 2] {
     let mut group = single("of", format!("${}", shape.reference()));
     put(&mut group, field::GENERATION, format!("${}", path::GENERATION));
     let mut equal = RawArrayBuf::new();
@@ -47,12 +53,70 @@ pub fn uncounted(shape: &OutlierShape, collection: &str, now: SystemTime) -> Vec
     lookup.append(cstr!("let"), single("generation", "$_id.generation"));
     lookup.append(cstr!("pipeline"), array_of(&of_base));
     lookup.append(cstr!("as"), "base");
+    [single("$group", single("_id", group)), single("$lookup", &lookup)]
+}
+
+/// The stages that return, for the extras' collection, each reference and generation (as `_id.of`
+/// and `_id.generation`) that no base document has. Only generations older than [`MIN_AGE`] are
+/// returned, because a base document may be about to reference younger ones.
+#[must_use]
+pub fn uncounted(shape: &OutlierShape, collection: &str, now: SystemTime) -> Vec<RawDocumentBuf> {
+    let is_old = single(path::GENERATION, single("$lt", first_young(now)));
+    let [group, lookup] = with_base(shape, collection);
     vec![
         single("$match", is_old),
-        single("$group", single("_id", group)),
-        single("$lookup", &lookup),
+        group,
+        lookup,
         single("$match", single("base", RawArrayBuf::new())),
     ]
+}
+
+/// The stages that return, for the extras' collection before a drop, the young generations that base
+/// documents reference (as `generation`). They read at most [`MAX_YOUNG_PAGES`] pages.
+#[must_use]
+pub fn young_counted(shape: &OutlierShape, collection: &str, now: SystemTime) -> Vec<RawDocumentBuf> {
+    let first = first_young(now);
+    // The `_id` of a page begins with its generation, so that mongod finds young pages by an index.
+    let mut is_young = single("_id", single("$gte", first.to_hex()));
+    put(&mut is_young, path::GENERATION, single("$gte", first));
+    let [group, lookup] = with_base(shape, collection);
+    let mut projection = single("_id", 0);
+    put(
+        &mut projection,
+        field::GENERATION,
+        format!("$_id.{}", field::GENERATION),
+    );
+    vec![
+        single("$match", is_young),
+        single("$limit", MAX_YOUNG_PAGES),
+        group,
+        lookup,
+        single("$match", single("base.0", single("$exists", true))),
+        single("$project", projection),
+    ]
+}
+
+/// The generation in a result of [`young_counted`].
+#[must_use]
+pub fn counted_generation(found: &RawDocument) -> Option<ObjectId> {
+    get(found, field::GENERATION)?.as_object_id()
+}
+
+/// The element of `deletes` for the extras of a dropped collection: old pages, pages written by hand, and
+/// those of `counted` generations, which documents of the dropped collection referenced. No document of a new
+/// collection references any of these. Other young pages stay, because their base document may be stored in
+/// the new collection.
+#[must_use]
+pub fn removal_after_drop(counted: &[ObjectId], now: SystemTime) -> RawDocumentBuf {
+    let counted: RawArrayBuf = counted.iter().copied().collect();
+    let conditions = [
+        single(path::GENERATION, single("$lt", first_young(now))),
+        single(path::GENERATION, single("$in", &counted)),
+        single(field::CONTROL, single("$exists", false)),
+    ];
+    let mut statement = single("q", single("$or", array_of(&conditions)));
+    put(&mut statement, "limit", 0);
+    statement
 }
 
 /// The stages that return each reference of hand-written extras (as `_id.of`) whose base document

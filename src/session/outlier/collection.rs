@@ -92,15 +92,3 @@ pub(super) async fn create_indexes(run: &mut OutlierCommand<'_>) -> Result<RawDo
     }
     run.as_it_is().await
 }
-
-/// Drops the collection, then its extras. Extras left by a failure are orphans.
-pub(super) async fn drop(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let answer = run.as_it_is().await?;
-    let mut command = single("drop", run.shape.extras_collection());
-    InheritedOptions::of(run.context.head.body()).append_identity(&mut command);
-    // mongod reports a missing collection, which is ignored.
-    run.context.link.call(UpstreamRequest::plain(&command)).await?;
-    run.context.settings.without_collation.forget(run.namespace);
-    run.context.settings.outlier_shape_markers.forget(run.namespace);
-    Ok(answer)
-}
