@@ -5,6 +5,7 @@
 //!
 //! The library must not use `mongoshape`'s code for the protocol: the tested code must not check itself.
 
+pub mod altering_relay;
 pub mod attempts;
 pub mod balancer;
 pub mod books;

@@ -6,13 +6,24 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
 use bson::{Bson, DateTime, Document, bson, doc};
+use proto_tests::altering_relay::AlteringRelay;
 use proto_tests::measure::{is_full, show};
 use proto_tests::raw::Connection;
 use proto_tests::shaped::COLLECTION;
+use proto_tests::stopping_relay::{Moment, StoppingRelay};
 use proto_tests::threads;
 use proto_tests::{Mongod, Proxy, ProxyOptions, Shape, database_name, invariants, mongod};
 
 const LIMIT: Duration = Duration::from_secs(30);
+
+fn shape(max_items: usize) -> Shape {
+    Shape {
+        time: Some("at".to_owned()),
+        max_items,
+        items_change: true,
+        ..Shape::new(&["k"])
+    }
+}
 
 /// A collection behind proxies that delete expired items every 200 ms.
 struct Expiring {
@@ -26,18 +37,32 @@ struct Expiring {
 impl Expiring {
     fn start(mongod: &Mongod, proxies: usize) -> Result<Self> {
         let database = database_name();
-        let shape = Shape {
-            time: Some("at".to_owned()),
-            max_items: if is_full("MONGOSHAPE_EXPIRY") { 100 } else { 5 },
-            items_change: true,
-            ..Shape::new(&["k"])
-        };
+        let shape = shape(if is_full("MONGOSHAPE_EXPIRY") { 100 } else { 5 });
         let config = shape.toml(&format!("{database}.{COLLECTION}"));
         let options = ProxyOptions::new(&mongod.uri()).config(&config).expire_every(200);
         let proxies: Vec<Proxy> = (0..proxies).map(|_| Proxy::start(&options)).collect::<Result<_>>()?;
         Ok(Self {
             application: Connection::open(proxies[0].address())?,
             direct: Connection::open(mongod.addresses()[mongod.primary().unwrap_or(0)])?,
+            database,
+            shape,
+            proxies,
+        })
+    }
+
+    /// Behind a proxy that deletes no items in the time of a test. The first of its proxies does, and uses this
+    /// connection string.
+    fn beside(mongod: &Mongod, uri: &str, max_items: usize) -> Result<Self> {
+        let database = database_name();
+        let shape = shape(max_items);
+        let config = shape.toml(&format!("{database}.{COLLECTION}"));
+        let proxies = vec![
+            Proxy::start(&ProxyOptions::new(uri).config(&config).expire_every(200))?,
+            Proxy::start(&ProxyOptions::new(&mongod.uri()).config(&config))?,
+        ];
+        Ok(Self {
+            application: Connection::open(proxies[1].address())?,
+            direct: Connection::open(mongod.address())?,
             database,
             shape,
             proxies,
@@ -57,6 +82,10 @@ impl Expiring {
 
     fn insert(&mut self, items: Vec<Document>) -> Result<()> {
         self.run(doc! { "insert": COLLECTION, "documents": items }).map(drop)
+    }
+
+    fn count(&mut self) -> Result<i32> {
+        Ok(self.run(doc! { "count": COLLECTION })?.get_i32("n")?)
     }
 
     /// The numbers of the items.
@@ -198,6 +227,66 @@ fn another_proxy_takes_the_lease_over() -> Result<()> {
     let mut first = expiring.proxies.remove(1);
     first.kill()?;
     expiring.insert(vec![item(1, 1, ago(5000)), item(2, 1, ago(0))])?;
+    expiring.wait_for(&[2])
+}
+
+/// Names a command that takes a lease.
+fn takes_lease(command: &Document) -> Option<String> {
+    let collection = command.get_str("findAndModify").ok()?;
+    (collection == "leases").then(|| collection.to_owned())
+}
+
+/// The index is dropped when some of its items are deleted. In mongod, such a deletion ends with its index.
+#[test]
+fn a_dropped_index_ends_the_deletion() -> Result<()> {
+    // More than one delete takes.
+    let count = 25_000;
+    let mongod = mongod::shared();
+    let relay = StoppingRelay::to(mongod.address(), takes_lease)?;
+    let mut expiring = Expiring::beside(mongod, &relay.uri(), 500)?;
+    let items: Vec<Document> = (0..count)
+        .map(|number| item(number, number % 10, ago(40_000 - i64::from(number))))
+        .collect();
+    for part in items.chunks(5000) {
+        expiring.insert(part.to_vec())?;
+    }
+    // A lease is taken before each delete.
+    relay.arm(Some((2, Moment::After)));
+    expiring.create("at", 3600)?;
+    let deadline = Instant::now() + LIMIT;
+    while !relay.has_stopped() {
+        ensure!(Instant::now() < deadline, "no second delete follows");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let left = expiring.count()?;
+    expiring.run(doc! { "dropIndexes": COLLECTION, "index": "at_1" })?;
+    relay.go_on();
+    ensure!(left > 0 && left < count, "{left} items of {count}");
+    thread::sleep(Duration::from_secs(1));
+    ensure!(expiring.count()? == left, "{} of {left}", expiring.count()?);
+    invariants::check(&mut expiring.direct, &expiring.database, COLLECTION, &expiring.shape)
+}
+
+/// Moves the end of a lease by an hour.
+fn an_hour_later(reply: &mut Document) -> bool {
+    let Ok(lease) = reply.get_document_mut("value") else {
+        return false;
+    };
+    let Ok(until) = lease.get_datetime("until").copied() else {
+        return false;
+    };
+    lease.insert("until", DateTime::from_millis(until.timestamp_millis() + 3_600_000));
+    true
+}
+
+/// The clock of the server is an hour ahead of the proxy's, as far as the proxy knows.
+#[test]
+fn items_expire_by_the_clock_of_the_server() -> Result<()> {
+    let mongod = mongod::shared();
+    let relay = AlteringRelay::to(mongod.address(), an_hour_later)?;
+    let mut expiring = Expiring::beside(mongod, &relay.uri(), 5)?;
+    expiring.insert(vec![item(1, 1, ago(1800)), item(2, 1, ago(-1800))])?;
+    expiring.create("at", 3600)?;
     expiring.wait_for(&[2])
 }
 

@@ -46,10 +46,10 @@ impl ExpiringIndex {
         DateTime::from_millis(now.timestamp_millis().saturating_sub(after))
     }
 
-    /// The filter of the items that have expired at this time, as mongod's: a date, or an array with one.
+    /// The filter of the items of this date and earlier, as mongod's: a date, or an array with one.
     #[must_use]
-    pub fn expired(&self, now: DateTime) -> Document {
-        doc! { &self.path: { "$lte": self.until(now) } }
+    pub fn up_to(&self, until: DateTime) -> Document {
+        doc! { &self.path: { "$lte": until } }
     }
 }
 
@@ -81,6 +81,7 @@ mod tests {
             panic!("not one index");
         };
         let expired = doc! { "at": { "$lte": DateTime::from_millis(40_000) } };
-        assert_eq!(index.expired(DateTime::from_millis(100_000)), expired);
+        let until = index.until(DateTime::from_millis(100_000));
+        assert_eq!(index.up_to(until), expired);
     }
 }
