@@ -80,7 +80,7 @@ async fn check_through(client: &Client, config: &Config, findings: &mut Findings
         findings.extend(convert::recorded(target).await);
     }
     findings.extend(unique_indexes::check(client, &targets).await);
-    for target in &upstream::automatic(client, &config.shapes).await?.plain {
+    for target in &upstream::plain_targets(client, &config.shapes).await? {
         findings.add(&automatic_and_plain(target));
         findings.extend(convert::recorded(target).await);
     }

@@ -92,13 +92,16 @@ impl Expiry {
             return Ok(());
         };
         let shapes = self.shapes.borrow().clone();
-        let Ok(targets) = upstream::targets(&open.direct, &shapes).await else {
+        let listed = upstream::listed_targets(&open.direct, &shapes).await;
+        if listed.is_unavailable() {
             return Ok(());
-        };
+        }
+        // A collection that cannot be read must not keep the items of the others.
+        let unlisted = listed.unlisted.into_iter().next();
+        let mut failed = unlisted.map_or(Ok(()), |unlisted| Err(unlisted.into()));
         let mut held = 0;
-        let mut failed = Ok(());
-        for expiring in targets.iter().filter_map(|target| Expiring::of(target, &open.proxy, leases)) {
-            // A collection that cannot be read must not keep the items of the others.
+        let targets = listed.targets.iter();
+        for expiring in targets.filter_map(|target| Expiring::of(target, &open.proxy, leases)) {
             match self.expire_all(&expiring).await {
                 Ok(Deletes::Yes) => held += 1,
                 Ok(Deletes::No) => {}
@@ -111,7 +114,7 @@ impl Expiry {
 
     async fn expire_all(&self, expiring: &Expiring<'_>) -> anyhow::Result<Deletes> {
         let mut deletes = Deletes::No;
-        for index in expiring.indexes().await {
+        for index in expiring.indexes().await? {
             deletes = self.expire(expiring, &index).await?;
             if deletes == Deletes::No {
                 break;
@@ -135,7 +138,7 @@ impl Expiry {
                 return Ok(Deletes::No);
             };
             // mongod also deletes nothing more by an index that was dropped or got another time.
-            if !expiring.indexes().await.contains(index) {
+            if !expiring.indexes().await?.contains(index) {
                 return Ok(Deletes::Yes);
             }
             let begun = Instant::now();

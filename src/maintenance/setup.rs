@@ -123,7 +123,7 @@ async fn set_up_through(client: &Client, config: &Config, options: SetupOptions<
     }
     let mut targets = upstream::targets(client, &config.shapes).await?;
     targets.retain(|target| options.is_for(target));
-    let plain = upstream::automatic(client, &config.shapes).await?.plain;
+    let plain = upstream::plain_targets(client, &config.shapes).await?;
     let plain = plain.iter().filter(|target| options.is_for(target));
     let plain: Vec<Finding> = plain.map(automatic_and_plain).collect();
     if targets.is_empty() && plain.is_empty() {

@@ -1,6 +1,8 @@
 //! The upstream through the driver: clients, existing shaped namespaces, and their indexes. For
 //! `check`, `setup` and readiness, never for a client's commands.
 
+mod targets;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,19 +20,24 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::command::document::{get, put, single};
+use crate::command::error::is_retryable;
 use crate::command::namespace::Namespace;
 use crate::config::UpstreamConfig;
 use crate::pattern::bucket::compact::VALIDATOR;
 use crate::pattern::bucket::index;
-use crate::pattern::shapes::{BucketShape, Mode, OutlierShape, Shape, Shapes, StoredLayout};
+use crate::pattern::shapes::{BucketShape, Mode, OutlierShape, Shape, StoredLayout};
 use crate::server::tls;
 use crate::server::topology::Dialing;
+
+pub(crate) use self::targets::{listed_targets, named_shadows, named_targets, observed, plain_targets, targets};
 
 /// Timeout of the server selection.
 const SELECTION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The server's code for a missing privilege.
 const UNAUTHORIZED: i32 = 13;
+/// The server's code for a missing collection.
+const NAMESPACE_NOT_FOUND: i32 = 26;
 
 /// The driver's options for the upstream.
 pub(crate) async fn options(upstream: &UpstreamConfig) -> anyhow::Result<ClientOptions> {
@@ -136,6 +143,9 @@ pub(crate) fn explain(error: &Error) -> String {
         ErrorKind::Command(command) if command.code == UNAUTHORIZED => {
             // The server appends the whole command to the message.
             let denied = command.message.split(" to execute command").next().unwrap_or_default();
+            if denied.ends_with("requires authentication") {
+                return format!("{denied}; add the credentials of a user to `upstream.uri`");
+            }
             format!("{denied}; grant the user of `upstream.uri` the right")
         }
         ErrorKind::Command(command) => format!("{} ({}): {}", command.code_name, command.code, command.message),
@@ -157,6 +167,23 @@ pub(crate) fn is_refused(error: &Error) -> bool {
     match error.kind.as_ref() {
         ErrorKind::Authentication { .. } => true,
         ErrorKind::Command(command) => command.code == UNAUTHORIZED,
+        _ => false,
+    }
+}
+
+/// Whether a command failed because its collection does not exist.
+pub(crate) fn is_missing(error: &Error) -> bool {
+    matches!(error.kind.as_ref(), ErrorKind::Command(command) if command.code == NAMESPACE_NOT_FOUND)
+}
+
+/// Whether no server replied, or one that is no longer the primary. The topology monitor reports that.
+pub(crate) fn is_unavailable(error: &Error) -> bool {
+    match error.kind.as_ref() {
+        ErrorKind::Io(_)
+        | ErrorKind::ServerSelection { .. }
+        | ErrorKind::ConnectionPoolCleared { .. }
+        | ErrorKind::DnsResolve { .. } => true,
+        ErrorKind::Command(command) => is_retryable(command.code),
         _ => false,
     }
 }
@@ -232,41 +259,6 @@ impl ShapedCollection {
     }
 }
 
-/// The collections of all shapes: those named in full, whether they exist or not, and for
-/// `*.collection` one in each database that has the collection. Sorted by namespace.
-///
-/// Shapes in observe mode are left out, because their collections contain plain documents, and automatic
-/// shapes whose collections do.
-pub(crate) async fn targets(client: &Client, shapes: &Shapes) -> anyhow::Result<Vec<ShapedCollection>> {
-    let mut targets = in_mode(client, shapes, Mode::Rewrite).await?;
-    targets.extend(automatic(client, shapes).await?.of_pages);
-    targets.sort_by_key(ShapedCollection::namespace);
-    Ok(targets)
-}
-
-/// The collections with an automatic shape, by what they contain.
-#[derive(Default)]
-pub(crate) struct AutomaticCollections {
-    /// Those that contain pages, or do not exist.
-    of_pages: Vec<ShapedCollection>,
-    /// Those that contain plain documents.
-    pub(crate) plain: Vec<ShapedCollection>,
-}
-
-/// The collections with an automatic shape. Those of pages have the shape that they record.
-pub(crate) async fn automatic(client: &Client, shapes: &Shapes) -> anyhow::Result<AutomaticCollections> {
-    let mut found = AutomaticCollections::default();
-    for target in in_mode(client, shapes, Mode::Auto).await? {
-        let recorded = with_recorded_shape(&target).await;
-        let unlisted = |error: Error| anyhow::anyhow!("{} cannot be listed: {}", target.namespace(), explain(&error));
-        match recorded.map_err(unlisted)? {
-            Some(target) => found.of_pages.push(target),
-            None => found.plain.push(target),
-        }
-    }
-    Ok(found)
-}
-
 /// A collection with an automatic shape, with the shape that its pages record: a conversion may have given it
 /// another one than the configured. `None`: it exists and has no page index.
 pub(crate) async fn with_recorded_shape(target: &ShapedCollection) -> Result<Option<ShapedCollection>, Error> {
@@ -285,61 +277,6 @@ pub(crate) async fn with_recorded_shape(target: &ShapedCollection) -> Result<Opt
         shape: Arc::new(Shape::Bucket(shape)),
         ..configured()
     })))
-}
-
-/// Like [`targets`], for the shapes in observe mode.
-pub(crate) async fn observed(client: &Client, shapes: &Shapes) -> anyhow::Result<Vec<ShapedCollection>> {
-    in_mode(client, shapes, Mode::Observe).await
-}
-
-async fn in_mode(client: &Client, shapes: &Shapes, mode: Mode) -> anyhow::Result<Vec<ShapedCollection>> {
-    let mut targets = Vec::new();
-    for shape in shapes.iter().filter(|shape| shape.mode() == mode) {
-        let collection = shape.namespace().collection();
-        let databases = match shape.namespace().database() {
-            Some(name) => vec![name.to_owned()],
-            None => databases_with(client, collection).await?,
-        };
-        for name in databases {
-            // A shape for one database takes precedence over a shape for all.
-            let looked_up = shapes.lookup(Namespace::new(&name, collection));
-            if looked_up.is_some_and(|found| found.namespace() == shape.namespace()) {
-                targets.push(ShapedCollection::of(client, &name, shape));
-            }
-        }
-    }
-    targets.sort_by_key(ShapedCollection::namespace);
-    Ok(targets)
-}
-
-/// The [targets] of shapes that name the database. Sends nothing.
-pub(crate) fn named_targets(client: &Client, shapes: &Shapes) -> Vec<ShapedCollection> {
-    let rewritten = shapes
-        .iter()
-        .filter(|shape| matches!(shape.mode(), Mode::Rewrite | Mode::Auto));
-    let named = rewritten.filter_map(|shape| Some(ShapedCollection::of(client, shape.namespace().database()?, shape)));
-    named.collect()
-}
-
-/// The collections in shadow mode whose shapes name the database. Sends nothing.
-pub(crate) fn named_shadows(client: &Client, shapes: &Shapes) -> Vec<ShapedCollection> {
-    let named = shapes
-        .shadows()
-        .filter_map(|shape| Some(ShapedCollection::of(client, shape.namespace().database()?, shape)));
-    named.collect()
-}
-
-async fn databases_with(client: &Client, collection: &str) -> anyhow::Result<Vec<String>> {
-    let unlisted = |error: Error| anyhow::anyhow!("databases cannot be listed: {}", explain(&error));
-    let names = client.list_database_names().await.map_err(unlisted)?;
-    let mut having = Vec::new();
-    for name in names {
-        let described = description(&client.database(&name), collection).await;
-        if described.map_err(unlisted)?.is_some() {
-            having.push(name);
-        }
-    }
-    Ok(having)
 }
 
 /// The entry of a collection in `listCollections`. `None` if it does not exist.

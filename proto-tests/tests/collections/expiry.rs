@@ -12,7 +12,7 @@ use proto_tests::raw::Connection;
 use proto_tests::shaped::COLLECTION;
 use proto_tests::stopping_relay::{Moment, StoppingRelay};
 use proto_tests::threads;
-use proto_tests::{Mongod, Proxy, ProxyOptions, Shape, database_name, invariants, mongod};
+use proto_tests::{Level, Mongod, Proxy, ProxyOptions, Shape, client, database_name, invariants, mongod};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -394,4 +394,55 @@ fn write(mut connection: Connection, database: &str, writer: i32, is_done: &Atom
         next += 4;
     }
     Ok(young)
+}
+
+/// The user of `upstream.uri` must not read two of three collections. The items of the third one expire.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_missing_right_is_reported_and_the_items_of_others_expire() -> Result<()> {
+    let mongod = mongod::Options::default().auth().standalone()?;
+    let roles = bson!([{ "role": "readWrite", "db": "allowed" }, { "role": "readWrite", "db": "mongoshape" }]);
+    let admin = client(&mongod.uri()).await?;
+    let user = doc! { "createUser": "user", "pwd": "word", "roles": roles };
+    admin.database("admin").run_command(user).await?;
+    let automatic = shape(5).toml("refused.automatic");
+    let tables = [
+        automatic.replacen("[[bucket]]\n", "[[bucket]]\nmode = \"auto\"\n", 1),
+        shape(5).toml("refused.items"),
+        shape(5).toml("allowed.items"),
+    ];
+    let options = ProxyOptions::new(&mongod.uri_as("user", "word")).config(&tables.concat());
+    let proxy = Proxy::start(&options.expire_every(200))?;
+    proxy.expect_log(Level::Warn, "expired items are not deleted");
+    let through = mongod
+        .uri()
+        .replace(&mongod.address().to_string(), &proxy.address().to_string());
+    let application = client(&through).await?;
+    let index = doc! { "key": { "at": 1 }, "name": "at_1", "expireAfterSeconds": 3600 };
+    for database in ["refused", "allowed"] {
+        let database = application.database(database);
+        database
+            .collection::<Document>("items")
+            .insert_one(item(1, 1, ago(5000)))
+            .await?;
+        database
+            .run_command(doc! { "createIndexes": "items", "indexes": [index.clone()] })
+            .await?;
+    }
+    let deadline = Instant::now() + LIMIT;
+    let count = async |database: &str| {
+        let items = application.database(database).collection::<Document>("items");
+        items.count_documents(doc! {}).await
+    };
+    while count("allowed").await? > 0 {
+        ensure!(Instant::now() < deadline, "nothing has expired");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let line = proxy.wait_for_log("expired items are not deleted")?;
+    let part = "refused.automatic cannot be listed: not authorized on refused";
+    ensure!(line.text.contains(part), "{}", line.text);
+    ensure!(count("refused").await? == 1);
+    ensure!(proxy.metric("mongoshape_expiry_failures_total") > 0.0);
+    application.shutdown().await;
+    admin.shutdown().await;
+    Ok(())
 }

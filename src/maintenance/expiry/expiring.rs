@@ -2,20 +2,20 @@
 
 use anyhow::anyhow;
 use bson::{DateTime, Document, doc};
-use mongodb::error::{Error, ErrorKind};
+use mongodb::error::Error;
 use mongodb::{Client, Database};
 
 use super::dates::Dates;
 use super::lease::Leases;
-use crate::maintenance::upstream::{self, ShapedCollection, as_integer, explain, raw_specs};
+use crate::maintenance::upstream::{
+    self, ShapedCollection, as_integer, explain, is_missing, is_unavailable, raw_specs,
+};
 use crate::pattern::bucket::expiry::ExpiringIndex;
 use crate::pattern::shapes::BucketShape;
 
 /// The most items of one delete, unless more have the same date. A delete goes on after its index was
 /// dropped, so it must be short.
 const MAX_ITEMS: i64 = 20_000;
-/// The server's code for a missing collection.
-const NAMESPACE_NOT_FOUND: i32 = 26;
 
 /// A collection whose items may expire.
 pub(super) struct Expiring<'a> {
@@ -43,12 +43,21 @@ impl<'a> Expiring<'a> {
         self.shape.namespace().to_string()
     }
 
-    /// The TTL indexes that exist now. Empty if the collection cannot be read.
-    pub(super) async fn indexes(&self) -> Vec<ExpiringIndex> {
-        let Ok(there) = upstream::indexes(self.target).await else {
-            return Vec::new();
-        };
-        ExpiringIndex::all(self.shape, &raw_specs(&there))
+    /// The TTL indexes that exist now.
+    ///
+    /// # Errors
+    /// If they cannot be read. If the upstream is not available, there are none: the topology monitor reports
+    /// that.
+    pub(super) async fn indexes(&self) -> anyhow::Result<Vec<ExpiringIndex>> {
+        match upstream::indexes(self.target).await {
+            Ok(there) => Ok(ExpiringIndex::all(self.shape, &raw_specs(&there))),
+            Err(error) if is_missing(&error) || is_unavailable(&error) => Ok(Vec::new()),
+            Err(error) => Err(anyhow!(
+                "the TTL indexes of {} cannot be read: {}",
+                self.target.namespace(),
+                explain(&error)
+            )),
+        }
     }
 
     /// Takes or renews the lease. Returns the server's time. `None`: another proxy has the lease.
@@ -119,8 +128,4 @@ impl<'a> Expiring<'a> {
     fn failed(&self, error: &Error) -> anyhow::Error {
         anyhow!("{}: {}", self.target.namespace(), explain(error))
     }
-}
-
-fn is_missing(error: &Error) -> bool {
-    matches!(error.kind.as_ref(), ErrorKind::Command(command) if command.code == NAMESPACE_NOT_FOUND)
 }

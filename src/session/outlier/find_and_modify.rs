@@ -84,7 +84,7 @@ async fn selected(
     command: &FindAndModify<'_>,
     selector: DocumentSelector<'_>,
 ) -> Result<Option<RawBson>, RunError> {
-    if let Some(id) = selector.id() {
+    if let Some(id) = selector.id().filter(|_| !command.sort_may_fail()) {
         return Ok(Some(id.into()));
     }
     match run.first_id(selector).await {
@@ -99,7 +99,7 @@ async fn selected(
 
 /// The client's command with another filter, and without the fields in `without`.
 fn asking(run: &OutlierCommand<'_>, filter: &RawDocument, without: &[&str]) -> RawDocumentBuf {
-    if let Some(id) = selector.id().filter(|_| !command.sort_may_fail()) {
+    let mut replaced: Vec<_> = without.iter().map(|name| (*name, None)).collect();
     replaced.push(("query", None));
     let mut body = with_replaced(run.context.head.body(), &replaced);
     put(&mut body, "query", filter);
