@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::Conversion;
 use super::follow::Deadline;
 use super::record::Phase;
-use crate::maintenance::swap::{Frozen, Halt};
+use crate::maintenance::swap::{Frozen, Halt, Patience};
 use crate::maintenance::upstream::description;
 
 /// The longest time for which writers should wait, from the beginning of the freeze to the end of the thaw.
@@ -52,12 +52,23 @@ impl<'a> Conversion<'a> {
         Ok(frozen)
     }
 
-    /// Thaws the collection if it is frozen, and drops the fence.
+    /// Thaws the collection if it is frozen, and drops the fence. Writers wait for it, so it is repeated while
+    /// no server is available.
     pub(super) async fn end_fence(&mut self) -> Result<(), Halt> {
-        match self.fence.take() {
-            Some(frozen) => frozen.thaw().await,
-            None => Ok(()),
+        let mut patience = Patience::new(self.client);
+        while let Err(failure) = self.try_to_end_fence().await {
+            patience.after(failure).await?;
         }
+        Ok(())
+    }
+
+    /// The same in one attempt.
+    pub(super) async fn try_to_end_fence(&mut self) -> Result<(), Halt> {
+        if let Some(frozen) = &self.fence {
+            frozen.thaw().await?;
+            self.fence = None;
+        }
+        Ok(())
     }
 
     /// Lets writers go on. `then`: the phase that goes on.

@@ -8,19 +8,19 @@
 //! free name. In between, proxies with an automatic shape hold all commands.
 //!
 //! The collection is kept under its new name. If a step before the last one fails, it gets its name back and
-//! is thawed.
+//! is thawed. Writers wait for that, so it is repeated while no server is available.
 
 use std::time::{Duration, Instant};
 
 use bson::{Binary, doc};
 use tokio_util::sync::CancellationToken;
 
-use super::Conversion;
 use super::changes::{self, Progress, ReadLimits};
 use super::follow::Deadline;
-use super::record::{Phase, Record};
+use super::record::{Direction, Phase, Record};
+use super::{Conversion, ConvertTask};
 use crate::command::collection::IMAGES;
-use crate::maintenance::swap::{CollectionRename, Freezing, Frozen, Halt, placeholder, uuid_of};
+use crate::maintenance::swap::{CollectionRename, Freezing, Frozen, Halt, Patience, placeholder, uuid_of};
 use crate::maintenance::upstream::{as_integer, description};
 use crate::pattern::bucket::conversion::{copy_name, kept_name};
 
@@ -36,6 +36,15 @@ pub(super) enum Swapped {
     TooManyChanges,
 }
 
+/// The state after a swap has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TakenBack {
+    /// The collection is as before.
+    Yes,
+    /// The last rename was executed, although its reply did not arrive.
+    WasSwapped,
+}
+
 /// Whether the collection with that UUID has been renamed.
 async fn has_begun(by: Freezing<'_>, uuid: &Binary) -> Result<bool, Halt> {
     let kept = description(&by.target.database, &kept_name(&by.target.collection)).await?;
@@ -43,7 +52,8 @@ async fn has_begun(by: Freezing<'_>, uuid: &Binary) -> Result<bool, Halt> {
 }
 
 impl Conversion<'_> {
-    /// Swaps the names, if few changes are left. If this fails, the collection is as before.
+    /// Swaps the names, if few changes are left. If this fails, the collection is as before, or an error
+    /// reports that writers may be held.
     pub(super) async fn swap(&mut self) -> Result<Swapped, Halt> {
         let frozen = self.fenced().await?;
         self.enter(Phase::Swapping).await?;
@@ -56,18 +66,23 @@ impl Conversion<'_> {
                 self.release(&frozen, Phase::Following).await?;
                 return Ok(Swapped::TooManyChanges);
             }
-            Err(halt) => {
-                self.take_back(by).await?;
-                return Err(halt);
-            }
+            Err(halt) => self.give_up(by, halt).await?,
         }
         let paused = begun.elapsed().as_millis();
         self.say(format!("swapped: writes were held for {paused} ms"));
+        let mut patience = Patience::new(self.client);
+        while let Err(failure) = self.complete(by).await {
+            patience.after(failure).await?;
+        }
+        Ok(Swapped::Yes)
+    }
+
+    /// Completes a swap after its commit point.
+    async fn complete(&mut self, by: Freezing<'_>) -> Result<(), Halt> {
         disable_images(by, &self.record).await?;
         thaw_kept(by, self.stop).await?;
         must_be_swapped(by, &self.record).await?;
-        self.enter(Phase::Done).await?;
-        Ok(Swapped::Yes)
+        self.enter(Phase::Done).await
     }
 
     async fn swap_fenced(&mut self, frozen: &Frozen<'_>) -> Result<Swapped, Halt> {
@@ -222,16 +237,52 @@ impl Conversion<'_> {
         renamed.and(Err(Halt::Words("another program renamed the copy".to_owned())))
     }
 
-    /// Restores the collection.
-    async fn take_back(&mut self, by: Freezing<'_>) -> Result<(), Halt> {
+    /// Restores the collection, and returns the reason. Returns no error if the names were swapped.
+    async fn give_up(&mut self, by: Freezing<'_>, reason: Halt) -> Result<(), Halt> {
+        let mut patience = Patience::new(self.client);
+        loop {
+            let failure = match self.take_back(by).await {
+                Ok(TakenBack::Yes) => return Err(reason),
+                Ok(TakenBack::WasSwapped) => return Ok(()),
+                Err(failure) => failure,
+            };
+            if let Err(failure) = patience.after(failure).await {
+                for halt in [&reason, &failure] {
+                    self.findings.add(&halt.finding(by.work, &self.target.namespace()));
+                }
+                let words = format!("its writers may be held: run `{}` again now", self.command());
+                return Err(Halt::Words(words));
+            }
+        }
+    }
+
+    async fn take_back(&mut self, by: Freezing<'_>) -> Result<TakenBack, Halt> {
+        if self.is_committing && is_swapped(by, &self.record).await? {
+            return Ok(TakenBack::WasSwapped);
+        }
         give_name_back(by, &mut self.record).await?;
         if self.is_committing {
             drop_copy(by, &self.record).await?;
         }
-        self.end_fence().await?;
+        self.try_to_end_fence().await?;
         // The stream may have ended, so the next run copies or compares all documents again.
         self.record.token = None;
-        self.enter(Phase::Copying).await
+        self.enter(Phase::Copying).await?;
+        Ok(TakenBack::Yes)
+    }
+
+    /// The command that goes on with this conversion.
+    fn command(&self) -> String {
+        let way = match self.record.direction {
+            Direction::Forward if self.task == ConvertTask::ToPlain => " --to plain",
+            Direction::Forward => "",
+            Direction::Back | Direction::WayBack => " --back",
+        };
+        let offline = if self.changes.is_none() { " --offline" } else { "" };
+        format!(
+            "mongoshape convert --config FILE --namespace {}{way}{offline}",
+            self.target.namespace()
+        )
     }
 }
 
@@ -318,30 +369,48 @@ async fn must_be_swapped(by: Freezing<'_>, record: &Record) -> Result<(), Halt> 
 
 /// Completes a swap of a killed run after its commit point, or undoes it. Returns the new record.
 pub(super) async fn recover(by: Freezing<'_>, mut record: Record, stop: &CancellationToken) -> Result<Record, Halt> {
+    let mut patience = Patience::new(by.client);
+    loop {
+        match try_to_recover(by, &mut record, stop).await {
+            Ok(recovered) => return Ok(recovered),
+            Err(failure) => patience.after(failure).await?,
+        }
+    }
+}
+
+/// The same in one attempt. `record` gets what the next attempt must know.
+async fn try_to_recover(by: Freezing<'_>, record: &mut Record, stop: &CancellationToken) -> Result<Record, Halt> {
     let target = by.target;
-    if is_swapped(by, &record).await? {
-        disable_images(by, &record).await?;
+    let recovered = if is_swapped(by, record).await? {
+        disable_images(by, record).await?;
         thaw_kept(by, stop).await?;
-        must_be_swapped(by, &record).await?;
-        record.phase = Phase::Done;
+        must_be_swapped(by, record).await?;
+        Record {
+            phase: Phase::Done,
+            ..record.clone()
+        }
     } else {
         let goes_on = match record.phase.after_holding() {
             Some(phase) if !has_begun(by, &record.source).await? => Some(phase),
             _ => None,
         };
-        give_name_back(by, &mut record).await?;
-        if let Some(phase) = goes_on {
-            record.phase = phase;
+        give_name_back(by, record).await?;
+        let recovered = if let Some(phase) = goes_on {
+            Record { phase, ..record.clone() }
         } else {
-            drop_copy(by, &record).await?;
-            record.phase = Phase::Copying;
-            record.token = None;
-        }
+            drop_copy(by, record).await?;
+            Record {
+                phase: Phase::Copying,
+                token: None,
+                ..record.clone()
+            }
+        };
         let Some(described) = description(&target.database, &target.collection).await? else {
             return Err(Halt::Words("another program dropped it".to_owned()));
         };
         Frozen::fence(by, &described, stop).await?.thaw().await?;
-    }
-    record.write(&target.database, &target.collection).await?;
-    Ok(record)
+        recovered
+    };
+    recovered.write(&target.database, &target.collection).await?;
+    Ok(recovered)
 }

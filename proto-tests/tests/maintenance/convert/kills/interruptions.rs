@@ -10,13 +10,15 @@ use proto_tests::stopping_relay::Moment;
 use proto_tests::{Mongod, crash, mongod};
 
 use super::super::fixture::{COLLECTION, COPY, KEPT, RECORD};
-use super::clients::{base_document, beside_clients};
+use super::clients::{BASE, base_document, beside_clients};
 use super::subject::{Ended, Subject};
 use super::writers::{Numbers, beside_writers, check_items};
 use super::{Killed, to_another_shape, to_pages, to_plain};
 
 /// The time between the end of a run and that of the clients.
 const AFTERWARDS: Duration = Duration::from_millis(100);
+/// The time without mongod: longer than the driver waits for a server.
+const OUTAGE: Duration = Duration::from_secs(7);
 /// A document of a test.
 const DOCUMENT: i32 = 1000;
 /// mongod's code for a position that the oplog no longer contains.
@@ -59,6 +61,36 @@ fn a_proxy_is_killed_during_a_conversion() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// mongod ends between the two renames. The run waits for it, and restores the collection.
+#[test]
+fn mongod_is_killed_while_the_collection_has_no_name() -> Result<()> {
+    let mut mongod = Mongod::replica_set(1)?;
+    let mut subject = Subject::start(&mongod)?;
+    subject.proxies.iter().for_each(crash::expect_cuts);
+    let conversion = to_pages();
+    let rename = conversion.number_of(&mut subject, &format!("renameCollection {COLLECTION}"))?;
+    conversion.renew(&mut subject)?;
+    let mut run = subject.begin(&conversion.shape, conversion.options, Some((rename, Moment::After)))?;
+    ensure!(subject.stops(&mut run)?, "the run has ended");
+    mongod.kill(0)?;
+    subject.relay.go_on();
+    thread::sleep(OUTAGE);
+    mongod.restart(0)?;
+    subject.direct = Connection::open(mongod.address())?;
+    let Ended { code, printed } = run.end()?;
+    ensure!(code == Some(1), "{code:?}: {printed}");
+    let collections = subject.collections()?;
+    ensure!(
+        collections == [COLLECTION, RECORD, COPY],
+        "{collections:?}, after {printed}"
+    );
+    subject.check_definitions()?;
+    let stored = subject.direct.find(&subject.database, COLLECTION, doc! {})?;
+    ensure!(stored.len() == usize::try_from(BASE)?, "{} documents", stored.len());
+    subject.convert_well(&conversion.shape, conversion.go_on)?;
+    subject.check_layout(&conversion.to)
 }
 
 /// A server with fail points.
