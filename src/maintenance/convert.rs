@@ -17,6 +17,7 @@ mod layout;
 mod mirror;
 mod outlier;
 mod pace;
+mod page_definition;
 mod preflight;
 mod prepare;
 mod progress;
@@ -224,6 +225,7 @@ struct Conversion<'a> {
 impl<'a> Conversion<'a> {
     /// Copies, compares and swaps.
     async fn run(&mut self) -> Result<(), Halt> {
+        self.must_fit()?;
         if self.changes.is_some() && self.record.phase == Phase::Copying {
             self.fill().await?;
             self.enter(Phase::Following).await?;

@@ -52,8 +52,8 @@ impl<'a> Conversion<'a> {
         Ok(frozen)
     }
 
-    /// Thaws the collection if it is frozen, and drops the fence. Writers wait for it, so it is repeated while
-    /// no server is available.
+    /// Thaws the collection if it is frozen, and drops the fence. Writers wait for it, so it is repeated
+    /// while no server is available.
     pub(super) async fn end_fence(&mut self) -> Result<(), Halt> {
         let mut patience = Patience::new(self.client);
         while let Err(failure) = self.try_to_end_fence().await {

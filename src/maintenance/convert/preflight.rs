@@ -4,6 +4,7 @@ use bson::Document;
 
 use super::Request;
 use super::layout::Layout;
+use super::page_definition::PageDefinition;
 use super::progress::estimate::{self, CopyEstimate, StoredSize};
 use super::record::Record;
 use super::subject::{Plan, Subject};
@@ -73,6 +74,13 @@ impl Preflight<'_> {
             unfit.push(Finding::error(namespace, text));
         }
         unfit.extend(request.lacking_rights(subject).await?);
+        let mut definition = PageDefinition::default();
+        if unfit.is_empty() {
+            unfit = self.unfit_options()?;
+            definition = self.page_definition().await?;
+            let texts = definition.unfit.iter();
+            unfit.extend(texts.map(|text| Finding::error(namespace, text)));
+        }
         let is_fit = unfit.is_empty();
         findings.extend(unfit);
         if !is_fit {
@@ -93,7 +101,7 @@ impl Preflight<'_> {
         if let (Layout::Plain, Layout::Pages(options)) = (&plan.from, &plan.to) {
             let target = subject.target(&plan.from, &plan.to)?;
             let shape = BucketShape::new((**options).clone()).map_err(|_| Halt::Misfit)?;
-            let fitness = Fitness::of_documents(&target, &shape, request.options.missing);
+            let fitness = Fitness::of_documents(&target, &shape, request.options.missing, definition.indexes);
             return Ok(fitness.look_at_documents(request.stop, findings).await?.is_some());
         }
         Ok(true)

@@ -117,6 +117,67 @@ fn a_run_that_continues_has_the_indexes_of_the_collection() -> Result<()> {
     fixture.check_pages()
 }
 
+/// Indexes that pages cannot have.
+fn unsupported() -> [Document; 3] {
+    let filter = doc! { "n": { "$gt": 0 } };
+    let expires = 1_000_000_000;
+    let collation = doc! { "locale": "en" };
+    [
+        doc! { "key": { "at": 1 }, "name": "partial_ttl", "expireAfterSeconds": expires, "partialFilterExpression": filter },
+        doc! { "key": { "n": 1 }, "name": "sparse_unique", "unique": true, "sparse": true },
+        doc! { "key": { "quantity": 1 }, "name": "collated_unique", "unique": true, "collation": collation },
+    ]
+}
+
+#[test]
+fn indexes_that_pages_cannot_have_are_refused_before_the_first_write() -> Result<()> {
+    let mut fixture = Fixture::with(mongod::shared_replica_set(), with_time(), &documents(100))?;
+    fixture.past(doc! { "createIndexes": COLLECTION, "indexes": unsupported().to_vec() })?;
+    for options in [&["--dry-run"] as &[&str], &[]] {
+        let printed = fixture.convert_refused(options)?;
+        for index in unsupported() {
+            let text = format!("index {} cannot be kept: it is ", index.get_str("name")?);
+            ensure!(printed.contains(&text), "{printed}");
+        }
+        assert_eq!(fixture.collections()?, [COLLECTION]);
+    }
+    fixture.past(doc! { "dropIndexes": COLLECTION, "index": "*" })?;
+    create_indexes(&mut fixture)?;
+    fixture.convert(&["--dry-run"]).map(drop)
+}
+
+#[test]
+fn a_collection_with_a_collation_is_refused_before_the_first_write() -> Result<()> {
+    let mut fixture = Fixture::open(mongod::shared_replica_set(), with_time())?;
+    fixture.past(doc! { "create": COLLECTION, "collation": { "locale": "en" } })?;
+    fixture.past(doc! { "insert": COLLECTION, "documents": documents(20) })?;
+    for options in [&["--dry-run"] as &[&str], &[]] {
+        let printed = fixture.convert_refused(options)?;
+        ensure!(printed.contains("is created with a collation"), "{printed}");
+        assert_eq!(fixture.collections()?, [COLLECTION]);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_run_that_continues_refuses_a_new_index_before_it_copies() -> Result<()> {
+    let mut fixture = Fixture::with(mongod::shared_replica_set(), with_time(), &documents(300))?;
+    let mut run = fixture.start_convert(&["--max-rate", "50"])?;
+    while fixture.stored(COPY)?.is_empty() {}
+    run.kill()?;
+    run.wait()?;
+    let [partial, ..] = unsupported();
+    fixture.past(doc! { "createIndexes": COLLECTION, "indexes": [partial] })?;
+    let printed = fixture.convert_refused(&[])?;
+    ensure!(
+        printed.contains("index partial_ttl cannot be kept") && !printed.contains("copied"),
+        "{printed}"
+    );
+    fixture.past(doc! { "dropIndexes": COLLECTION, "index": "partial_ttl" })?;
+    fixture.convert(&[])?;
+    fixture.check_pages()
+}
+
 #[test]
 fn a_new_unique_index_that_refuses_former_documents_makes_a_new_copy() -> Result<()> {
     let mut with_equal = documents(300);

@@ -222,13 +222,9 @@ impl Side {
 
     /// The indexes of the application, sorted by name.
     pub(in crate::maintenance::convert) async fn indexes(&self) -> Result<Vec<RawDocumentBuf>, Halt> {
-        let mut specs = raw_specs(&indexes_of(&self.database, &self.collection).await?);
-        specs.retain(|spec| {
-            let name = name(spec);
-            name != ID && !is_clustered(spec) && !is_fence(name) && !is_own(name)
-        });
-        specs.sort_by(|one, other| name(one).cmp(name(other)));
-        Ok(specs)
+        Ok(of_application(raw_specs(
+            &indexes_of(&self.database, &self.collection).await?,
+        )))
     }
 
     pub(in crate::maintenance::convert) async fn create_indexes(&self, specs: &[RawDocumentBuf]) -> Result<(), Halt> {
@@ -248,6 +244,16 @@ impl Side {
         let reply = self.database.run_raw_command(command).await?;
         concern_kept(&reply)
     }
+}
+
+/// The indexes of the application among those of a collection, sorted by name.
+pub(in crate::maintenance::convert) fn of_application(mut specs: Vec<RawDocumentBuf>) -> Vec<RawDocumentBuf> {
+    specs.retain(|spec| {
+        let name = name(spec);
+        name != ID && !is_clustered(spec) && !is_fence(name) && !is_own(name)
+    });
+    specs.sort_by(|one, other| name(one).cmp(name(other)));
+    specs
 }
 
 /// The read concern of a state that is not rolled back.

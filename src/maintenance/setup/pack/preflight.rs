@@ -78,19 +78,22 @@ impl<'a> Fitness<'a> {
         })
     }
 
-    /// Checks documents only.
+    /// Checks documents only. `stored`: the indexes that the pages will have.
     pub(in crate::maintenance) fn of_documents(
         target: &'a ShapedCollection,
         shape: &'a BucketShape,
         missing: MissingFields,
+        stored: Vec<RawDocumentBuf>,
     ) -> Self {
-        let (there, stored) = (Vec::new(), Vec::new());
         Self {
             target,
             shape,
             missing,
             unfit: Vec::new(),
-            indexes: TakenOver { there, stored },
+            indexes: TakenOver {
+                there: Vec::new(),
+                stored,
+            },
         }
     }
 
