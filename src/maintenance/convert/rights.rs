@@ -8,26 +8,28 @@ use crate::maintenance::privileges::{Need, Privileges};
 use crate::maintenance::swap::Halt;
 use crate::pattern::bucket::conversion::{copy_name, kept_name, record_name};
 
-/// To freeze the collection, and to read it.
-const COLLECTION: &[&str] = &["find", "listIndexes", "collMod", "createIndex", "dropIndex"];
+/// To freeze the collection, and to read it and its size.
+const COLLECTION: &[&str] = &["find", "listIndexes", "collStats", "collMod", "createIndex", "dropIndex"];
 const CHANGES: &[&str] = &["changeStream"];
-/// To fill the copy, and to give it its definition.
+/// To fill the copy, and to give it its definition. The fences of its validator are indexes.
 const COPY: &[&str] = &[
     "find",
     "listIndexes",
     "collMod",
     "createCollection",
     "createIndex",
+    "dropIndex",
     "insert",
     "update",
     "remove",
     "dropCollection",
 ];
-/// To thaw the former collection, and to drop it later.
+/// To thaw the former collection under a fence, and to drop it later.
 const KEPT: &[&str] = &[
     "find",
     "listIndexes",
     "collMod",
+    "createIndex",
     "dropIndex",
     "createCollection",
     "dropCollection",

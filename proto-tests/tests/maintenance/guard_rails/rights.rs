@@ -336,6 +336,62 @@ async fn conversion_needs_rights_on_each_of_its_collections() -> Result<()> {
     Ok(())
 }
 
+/// The rights that are checked are enough, and no others are needed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn conversion_works_with_exactly_the_rights_that_are_checked() -> Result<()> {
+    let fixture = Fixture::new().await?;
+    let database = fixture.database.name();
+    fixture.write(plain()).await?;
+    let index = doc! { "key": { "at": 1 }, "name": "at_1", "unique": true };
+    fixture
+        .database
+        .run_command(doc! { "createIndexes": "items", "indexes": [index] })
+        .await?;
+    let of_items: &[&str] = &["find", "listIndexes", "collStats", "collMod", "createIndex", "dropIndex"];
+    let of_copy: &[&str] = &[
+        "find",
+        "listIndexes",
+        "collMod",
+        "createIndex",
+        "dropIndex",
+        "insert",
+        "update",
+        "remove",
+        "dropCollection",
+    ];
+    let of_kept: &[&str] = &[
+        "find",
+        "listIndexes",
+        "collMod",
+        "dropIndex",
+        "createCollection",
+        "dropCollection",
+        "createIndex",
+    ];
+    let of_record: &[&str] = &["find", "insert", "update", "dropCollection"];
+    let of_database: &[&str] = &["listCollections", "renameCollectionSameDB"];
+    let rights = |of_kept| {
+        [
+            ("", of_database),
+            ("items", of_items),
+            ("items.mongoshape_convert", of_copy),
+            ("items.mongoshape_kept", of_kept),
+            ("items.mongoshape_conversion", of_record),
+        ]
+    };
+    fixture.rights(&rights(&of_kept[..of_kept.len() - 1])).await?;
+    let proxy = fixture.proxy(BUCKET)?;
+    let namespace = format!("{database}.items");
+    let arguments = ["--namespace", &namespace, "--offline"];
+    let lacking = format!(
+        "error: {database}.items.mongoshape_kept: the user of `upstream.uri` lacks rights on this collection: createIndex; grant"
+    );
+    fixture.check_verb(&proxy, "convert", &arguments, &[&lacking]).await?;
+    fixture.rights(&rights(of_kept)).await?;
+    expect(&proxy.run_with("convert", &arguments)?, 0, &["converted"])?;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn conversion_of_outliers_needs_the_right_to_modify_the_collection() -> Result<()> {
     let fixture = Fixture::new().await?;
