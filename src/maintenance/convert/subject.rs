@@ -14,7 +14,7 @@ use crate::maintenance::check::collection::has_images;
 use crate::maintenance::embedded_proxy::EmbeddedProxy;
 use crate::maintenance::finding::{Finding, Findings};
 use crate::maintenance::swap::{Halt, uuid_of};
-use crate::maintenance::upstream::{ShapedCollection, description};
+use crate::maintenance::upstream::{ShapedCollection, description, is_missing};
 
 /// A collection that may be converted.
 pub(super) struct Subject {
@@ -91,7 +91,10 @@ impl Subject {
     pub(super) async fn disable_images(&self, record: &Record) -> Result<(), Halt> {
         if !record.from.is_plain() && !record.had_images {
             let images = doc! { "collMod": &self.collection, IMAGES: { "enabled": false } };
-            self.database.run_command(images).await?;
+            match self.database.run_command(images).await {
+                Err(error) if is_missing(&error) => {}
+                disabled => drop(disabled?),
+            }
         }
         Ok(())
     }

@@ -405,10 +405,10 @@ async fn try_to_recover(by: Freezing<'_>, record: &mut Record, stop: &Cancellati
                 ..record.clone()
             }
         };
-        let Some(described) = description(&target.database, &target.collection).await? else {
-            return Err(Halt::Words("another program dropped it".to_owned()));
-        };
-        Frozen::fence(by, &described, stop).await?.thaw().await?;
+        // A collection that was dropped has nothing to restore. The task that follows reports or allows that.
+        if let Some(described) = description(&target.database, &target.collection).await? {
+            Frozen::fence(by, &described, stop).await?.thaw().await?;
+        }
         recovered
     };
     recovered.write(&target.database, &target.collection).await?;

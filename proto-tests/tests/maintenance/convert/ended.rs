@@ -94,6 +94,26 @@ fn a_document_that_cannot_be_packed_ends_the_conversion() -> Result<()> {
 }
 
 #[test]
+fn the_conversion_of_a_collection_that_was_dropped_is_ended() -> Result<()> {
+    let mut fixture = Fixture::with(mongod::shared_replica_set(), with_time(), &documents(300))?;
+    for options in [&[] as &[&str], &["--to", "plain"]] {
+        if !options.is_empty() {
+            // Pages.
+            fixture.run(doc! { "insert": COLLECTION, "documents": documents(300) })?;
+        }
+        let mut run = fixture.start_convert(&[options, &["--max-rate", "50"]].concat())?;
+        while !fixture.collections()?.contains(&COPY.to_owned()) {}
+        run.kill()?;
+        run.wait()?;
+        fixture.past(doc! { "drop": COLLECTION })?;
+        assert!(fixture.convert_refused(options)?.contains("does not exist"));
+        fixture.convert(&["--back"])?;
+        assert_eq!(fixture.collections()?, [""; 0]);
+    }
+    Ok(())
+}
+
+#[test]
 fn the_way_back_has_all_later_writes() -> Result<()> {
     let mut fixture = Fixture::with(mongod::shared_replica_set(), with_time(), &documents(500))?;
     fixture.convert(&[])?;
