@@ -204,7 +204,7 @@ struct Conversion<'a> {
     released: Option<Instant>,
     /// Changed documents that are not applied yet.
     pending: Ids,
-    /// Documents that were changed in the copy since the comparison began.
+    /// Documents that were changed in the copy since the comparison began, and were not compared again since.
     touched: Ids,
     /// The time of the opening of the stream.
     opened: Option<Timestamp>,

@@ -20,7 +20,8 @@ const READ_EVERY: Duration = Duration::from_secs(3);
 /// are applied earlier. Changes of one page, and repeated changes of a document, cost as much as one.
 const APPLY_EVERY: Duration = Duration::from_secs(30);
 const APPLY_AT: usize = 50_000;
-/// The longest time for which changes are applied between two batches of documents that are compared.
+/// The longest time for which changes are applied, and changed documents compared, between two batches of
+/// documents that are compared.
 const MAX_FOLLOW: Duration = Duration::from_secs(9);
 /// The most changes that are read before they are applied: about 100 MiB.
 const MAX_COLLECTED: usize = 500_000;
@@ -68,7 +69,12 @@ impl Deadline {
         }
     }
 
-    /// The same, and writers wait meanwhile.
+    /// The limit between two batches of documents that are compared.
+    pub(super) fn between_batches() -> Self {
+        Self::after(MAX_FOLLOW)
+    }
+
+    /// A limit after this time, and writers wait meanwhile.
     pub(super) fn of_hold(time: Duration) -> Self {
         Self {
             is_hold: true,
@@ -118,6 +124,26 @@ impl Backlog {
     }
 }
 
+/// What is left to do before writers are stopped.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    backlog: Backlog,
+    /// Changed documents that were not compared again.
+    touched: usize,
+}
+
+impl Rest {
+    /// Whether less is left than before. `is_caught_up`: all changes were applied. Few documents may always
+    /// be left to compare.
+    fn is_shrinking(self, before: Self, is_caught_up: bool) -> bool {
+        if is_caught_up {
+            self.touched > FEW && self.touched < before.touched
+        } else {
+            self.backlog.is_shrinking(before.backlog)
+        }
+    }
+}
+
 impl Conversion<'_> {
     /// The earliest time of the state that may be read: after a failover, a new primary may return an older
     /// state.
@@ -158,7 +184,7 @@ impl Conversion<'_> {
     /// Applies changes for some time. Once all documents are copied, holds writers if they are faster.
     async fn apply_or_hold(&mut self) -> Result<(), Halt> {
         let before = self.backlog().await?;
-        if self.catch_up_within(Deadline::after(MAX_FOLLOW)).await? {
+        if self.catch_up_within(Deadline::between_batches()).await? {
             return Ok(());
         }
         let holds = self.may_hold && self.record.phase == Phase::Following;
@@ -338,10 +364,18 @@ impl Conversion<'_> {
         })
     }
 
-    /// Applies changes until the remaining ones take a short time. Ends earlier if writers are faster: then
-    /// they are held while changes are applied.
+    async fn rest(&self) -> Result<Rest, Halt> {
+        Ok(Rest {
+            backlog: self.backlog().await?,
+            touched: self.touched.len(),
+        })
+    }
+
+    /// Applies changes and compares the changed documents, until the remaining ones take a short time. Ends
+    /// earlier if writers are faster: then they are held while changes are applied.
     pub(super) async fn approach(&mut self) -> Result<(), Halt> {
-        let deadline = self.patience();
+        let mut deadline = self.patience();
+        let mut before = self.rest().await?;
         loop {
             let begun = Instant::now();
             let is_caught_up = self.catch_up_within(deadline).await?;
@@ -349,9 +383,15 @@ impl Conversion<'_> {
             if is_caught_up && is_rested && begun.elapsed() <= MAX_REST && self.touched.len() <= FEW {
                 return Ok(());
             }
-            if !is_caught_up || !self.compare_touched(deadline).await? {
+            if is_caught_up && self.compare_touched(deadline).await? {
+                continue;
+            }
+            let after = self.rest().await?;
+            if !after.is_shrinking(before, is_caught_up) {
                 return Ok(());
             }
+            before = after;
+            deadline = self.patience();
         }
     }
 
@@ -364,7 +404,7 @@ impl Conversion<'_> {
         }
     }
 
-    /// Compares the documents that changed since the comparison. Those that differ may have changed
+    /// Compares the documents that changed since the comparison began. Those that differ may have changed
     /// meanwhile, and are compared again later. Returns whether all were compared in time.
     pub(super) async fn compare_touched(&mut self, deadline: Deadline) -> Result<bool, Halt> {
         let is_caught_up = self.catch_up_within(deadline).await?;
@@ -402,5 +442,22 @@ mod tests {
         check(backlog(0, 60), backlog(4_000, 50), true);
         check(backlog(0, 60), backlog(20_000, 50), false);
         check(backlog(100, 1), backlog(100, 1), false);
+    }
+
+    #[test]
+    fn the_rest_shrinks_if_changes_are_applied_or_documents_are_compared() {
+        let rest = |pending, touched| Rest {
+            backlog: Backlog {
+                pending,
+                unread: Duration::ZERO,
+            },
+            touched,
+        };
+        assert!(rest(200_000, 90_000).is_shrinking(rest(300_000, 80_000), false));
+        assert!(!rest(300_000, 70_000).is_shrinking(rest(300_000, 80_000), false));
+        assert!(rest(0, 70_000).is_shrinking(rest(0, 80_000), true));
+        assert!(!rest(0, 80_000).is_shrinking(rest(10, 80_000), true));
+        // Few documents are compared while writers wait.
+        assert!(!rest(0, 900).is_shrinking(rest(0, 1000), true));
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Both collections are read once, in their natural order, and compared by hashes. The comparison holds no
 //! snapshot. A document that differs may have changed after it was read. Then it is among the changes that
-//! are applied meanwhile, and is compared again before the swap.
+//! are applied meanwhile, and is compared again before the swap. If many documents change or differ, they are
+//! compared again earlier, so that they need little memory.
 
 pub(super) mod checksum;
 mod fingerprints;
@@ -15,6 +16,7 @@ use futures_util::TryStreamExt;
 use tokio::time::sleep;
 
 use super::Conversion;
+use super::follow::Deadline;
 use super::ids::Ids;
 use super::mirror::AT_ONCE;
 use super::mirror::side::id_of;
@@ -28,6 +30,8 @@ use crate::maintenance::swap::Halt;
 /// Comparisons of a document that differs, and the pause between them.
 const ATTEMPTS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(500);
+/// The number of changed documents, and of differing ones, that are compared again at once: about 15 MiB each.
+const MAX_SUSPECTS: usize = 100_000;
 /// Documents named in a report. Further ones are counted.
 const MAX_EXAMPLES: usize = 5;
 
@@ -91,12 +95,41 @@ struct ReadBatch {
     begun: Instant,
 }
 
+/// A comparison of all documents in progress.
+struct Comparing<'a> {
+    fingerprints: Fingerprints,
+    /// The documents that differ.
+    suspects: Ids,
+    ranges: Option<&'a mut KeyRanges>,
+    /// The number of changed documents, and of suspects, at which they are compared again.
+    touched_at: usize,
+    suspects_at: usize,
+}
+
+impl<'a> Comparing<'a> {
+    fn new(ranges: Option<&'a mut KeyRanges>) -> Self {
+        Self {
+            fingerprints: Fingerprints::new(),
+            suspects: Ids::default(),
+            ranges,
+            touched_at: MAX_SUSPECTS,
+            suspects_at: MAX_SUSPECTS,
+        }
+    }
+}
+
+/// The number of documents at which they are compared again, if so many are left of the last time.
+fn next_at(left: usize) -> usize {
+    MAX_SUSPECTS.max(left.saturating_mul(2))
+}
+
 impl Conversion<'_> {
     /// Compares all documents. Applies changes meanwhile. `ranges`: of which checksums are requested.
     pub(super) async fn compare(&mut self, mut ranges: Option<KeyRanges>) -> Result<Comparison, Halt> {
         self.begin(Stage::Comparing).await;
-        let mut suspects = Ids::default();
-        let checksum = self.compare_documents(&mut suspects, ranges.as_mut()).await?;
+        let mut comparing = Comparing::new(ranges.as_mut());
+        let checksum = self.compare_documents(&mut comparing).await?;
+        let mut suspects = comparing.suspects;
         for attempt in 1.. {
             self.converge().await?;
             // These changed after they were read, and are compared again before the swap.
@@ -116,30 +149,33 @@ impl Conversion<'_> {
         Ok(comparison)
     }
 
-    /// Compares each document of the collection with its copy. `suspects` gets the documents that differ.
-    async fn compare_documents(
-        &mut self,
-        suspects: &mut Ids,
-        mut ranges: Option<&mut KeyRanges>,
-    ) -> Result<Checksum, Halt> {
+    /// Compares each document of the collection with its copy.
+    async fn compare_documents(&mut self, comparing: &mut Comparing<'_>) -> Result<Checksum, Halt> {
         let mut checksum = Checksum::default();
-        let mut fingerprints = Fingerprints::new();
         loop {
             // All documents are read in each pass.
-            let of_pass = self.add_source(&mut fingerprints, ranges.take()).await?;
-            self.take_copy(&mut fingerprints, suspects).await?;
+            let of_pass = self.add_source(comparing).await?;
+            comparing.ranges = None;
+            self.take_copy(comparing).await?;
             self.converge().await?;
-            fingerprints.remove(self.touched.iter().map(|(identity, _)| identity));
-            self.find_missing(&fingerprints, suspects).await?;
+            self.forget_touched(comparing);
+            self.find_missing(comparing).await?;
             if checksum.documents == 0 {
                 checksum = of_pass;
             }
-            if fingerprints.is_last_pass() {
+            if comparing.fingerprints.is_last_pass() {
                 self.observer.progress.complete(checksum.documents, Instant::now());
                 return Ok(checksum);
             }
-            fingerprints.next_pass();
+            comparing.fingerprints.next_pass();
         }
+    }
+
+    /// Removes changed documents, which are compared again before the swap.
+    fn forget_touched(&self, comparing: &mut Comparing<'_>) {
+        comparing
+            .fingerprints
+            .remove(self.touched.iter().map(|(identity, _)| identity));
     }
 
     /// The ranges of the key, by a sample. A sample of pages reads all of them.
@@ -159,50 +195,46 @@ impl Conversion<'_> {
     }
 
     /// Reads the collection.
-    async fn add_source(
-        &mut self,
-        fingerprints: &mut Fingerprints,
-        mut ranges: Option<&mut KeyRanges>,
-    ) -> Result<Checksum, Halt> {
+    async fn add_source(&mut self, comparing: &mut Comparing<'_>) -> Result<Checksum, Halt> {
         let mut documents = self.mirror.source.scan(RawDocumentBuf::new(), self.since()).await?;
         let mut checksum = Checksum::default();
         let mut batch = self.begin_batch();
         while let Some(document) = documents.try_next().await? {
-            let hash = fingerprints.add(&document);
+            let hash = comparing.fingerprints.add(&document);
             checksum.add(hash);
-            if let Some(ranges) = &mut ranges {
+            if let Some(ranges) = &mut comparing.ranges {
                 ranges.add(&document, hash);
             }
-            self.end_batch_if_full(&mut batch, fingerprints.compared()).await?;
+            self.end_batch_if_full(&mut batch, comparing).await?;
         }
         Ok(checksum)
     }
 
     /// Reads the copy.
-    async fn take_copy(&mut self, fingerprints: &mut Fingerprints, suspects: &mut Ids) -> Result<(), Halt> {
+    async fn take_copy(&mut self, comparing: &mut Comparing<'_>) -> Result<(), Halt> {
         let mut documents = self.mirror.copy.scan(RawDocumentBuf::new(), None).await?;
         let mut batch = self.begin_batch();
         while let Some(document) = documents.try_next().await? {
-            if !fingerprints.take(&document) {
-                suspects.add_of(&document);
+            if !comparing.fingerprints.take(&document) {
+                comparing.suspects.add_of(&document);
             }
-            self.end_batch_if_full(&mut batch, fingerprints.compared()).await?;
+            self.end_batch_if_full(&mut batch, comparing).await?;
         }
         Ok(())
     }
 
     /// Adds the documents that the copy does not have.
-    async fn find_missing(&mut self, fingerprints: &Fingerprints, missing: &mut Ids) -> Result<(), Halt> {
-        if fingerprints.is_empty() {
+    async fn find_missing(&mut self, comparing: &mut Comparing<'_>) -> Result<(), Halt> {
+        if comparing.fingerprints.is_empty() {
             return Ok(());
         }
         let mut documents = self.mirror.source.scan_ids().await?;
         let mut batch = self.begin_batch();
         while let Some(document) = documents.try_next().await? {
-            if fingerprints.contains(&document) {
-                missing.add_of(&document);
+            if comparing.fingerprints.contains(&document) {
+                comparing.suspects.add_of(&document);
             }
-            self.end_batch_if_full(&mut batch, fingerprints.compared()).await?;
+            self.end_batch_if_full(&mut batch, comparing).await?;
         }
         Ok(())
     }
@@ -215,16 +247,25 @@ impl Conversion<'_> {
         }
     }
 
-    /// After a batch of documents: applies changes, and keeps the limits of the operator. `compared`: the
-    /// documents since the beginning.
-    async fn end_batch_if_full(&mut self, batch: &mut ReadBatch, compared: u64) -> Result<(), Halt> {
+    /// After a batch of documents: applies changes, and keeps the limits of the operator.
+    async fn end_batch_if_full(&mut self, batch: &mut ReadBatch, comparing: &mut Comparing<'_>) -> Result<(), Halt> {
         batch.documents += 1;
         if batch.documents < self.throttle.limits.batch(AT_ONCE) {
             return Ok(());
         }
+        if comparing.suspects.len() >= comparing.suspects_at {
+            comparing.suspects.remove(&self.touched);
+            comparing.suspects = self.mirror.differing(&comparing.suspects, self.since()).await?;
+            comparing.suspects_at = next_at(comparing.suspects.len());
+        }
         self.leave_time(batch.begun.elapsed()).await?;
         self.follow_if_due().await?;
-        self.advance(compared).await;
+        if self.touched.len() >= comparing.touched_at {
+            self.forget_touched(comparing);
+            self.compare_touched(Deadline::between_batches()).await?;
+            comparing.touched_at = next_at(self.touched.len());
+        }
+        self.advance(comparing.fingerprints.compared()).await;
         // A document is compared by two reads.
         self.keep_rate(batch.documents.div_ceil(2)).await?;
         *batch = self.begin_batch();
@@ -257,5 +298,16 @@ impl Conversion<'_> {
                 return Ok(());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_that_differ_again_are_compared_less_often() {
+        assert_eq!(next_at(0), MAX_SUSPECTS);
+        assert_eq!(next_at(MAX_SUSPECTS), 2 * MAX_SUSPECTS);
     }
 }
