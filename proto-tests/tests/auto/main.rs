@@ -14,3 +14,4 @@ mod replaced_collections;
 mod retries;
 mod stable_api;
 mod waiting_clients;
+mod write_concern;

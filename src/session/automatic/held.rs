@@ -6,12 +6,13 @@
 //! record is mongod's own. A renaming that has begun to wait would block the client's command behind it, and
 //! would itself wait for the transaction. So the command has a short time limit; after it the transaction
 //! ends, and both are tried again. The limit is longer then, unless the collection is frozen: the command may
-//! just be slow. A `findAndModify` that reports that its time is over was not executed.
+//! just be slow. A `findAndModify` that reports that its time is over was not executed. One whose write concern
+//! reports it was executed, and the wait goes on without the limit.
 
 use std::time::Duration;
 
 use bson::Binary;
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use tokio::time::{Instant, sleep};
 
 use super::plain::{PlainCommand, PlainOutcome};
@@ -33,6 +34,13 @@ const FIRST_LIMIT: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(20);
 /// The factor between the time limits of two attempts.
 const WIDENED: u32 = 8;
+
+/// The reply to a command that was executed within a time limit.
+struct Limited {
+    reply: RawDocumentBuf,
+    /// Whether the limit has ended the wait for the client's write concern.
+    is_cut: bool,
+}
 
 /// The result of beginning that transaction.
 enum Hold {
@@ -77,7 +85,12 @@ impl PlainCommand<'_, '_> {
                 self.link.call(UpstreamRequest::plain(&end)).await?;
                 limit = limit.saturating_mul(WIDENED);
             }
-            if let Some(reply) = outcome? {
+            if let Some(limited) = outcome? {
+                let reply = if limited.is_cut {
+                    self.with_concern(&limited.reply).await?
+                } else {
+                    limited.reply
+                };
                 return Ok(self.settled(reply));
             }
             if self.is_being_exchanged(uuid).await? {
@@ -119,11 +132,15 @@ impl PlainCommand<'_, '_> {
     }
 
     /// Executes the client's command within a time limit. `None`: it was not executed in time.
-    async fn limited(&mut self, limit: Duration) -> Result<Option<RawDocumentBuf>, RunError> {
+    async fn limited(&mut self, limit: Duration) -> Result<Option<Limited>, RunError> {
         let body = self.head.body();
         let limit = i64::try_from(limit.as_millis()).unwrap_or(i64::MAX);
+        let whole = |reply| {
+            let is_cut = false;
+            Some(Limited { reply, is_cut })
+        };
         if self.own_limit().is_some_and(|own| own <= limit) {
-            return self.send(body).await.map(Some);
+            return self.send(body).await.map(whole);
         }
         let mut limited = with_replaced(body, &[("maxTimeMS", None)]);
         limited.append(cstr!("maxTimeMS"), limit);
@@ -132,11 +149,30 @@ impl PlainCommand<'_, '_> {
             return Ok(None);
         }
         let concern = get(&reply, "writeConcernError").and_then(RawBsonRef::as_document);
-        if concern.and_then(code) == Some(MAX_TIME_EXPIRED) && self.head.is_retryable_write() {
-            // Executed, but the wait for the write concern was too short. mongod answers from its record.
-            return self.send(body).await.map(Some);
+        let is_cut = concern.and_then(code) == Some(MAX_TIME_EXPIRED);
+        if is_cut && self.head.is_retryable_write() {
+            // mongod answers from its record.
+            return self.send(body).await.map(whole);
         }
-        Ok(Some(reply))
+        Ok(Some(Limited { reply, is_cut }))
+    }
+
+    /// Waits for the client's write concern, as long as the client allows. `reply`: to the command that was
+    /// executed. mongod waits for all earlier writes also after a command that changes nothing.
+    async fn with_concern(&mut self, reply: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+        let mut waiting = with_replaced(self.head.body(), &[("query", None), ("upsert", None)]);
+        let none = RawArrayBuf::new();
+        waiting.append(cstr!("query"), single("_id", single("$in", &none)));
+        let waited = self.send(&waiting).await?;
+        let mut error = RawDocumentBuf::new();
+        if get(&waited, "ok").and_then(as_flag) != Some(true) {
+            let parts = ["code", "codeName", "errmsg"];
+            let parts = parts.into_iter().filter_map(|name| Some((name, get(&waited, name)?)));
+            parts.for_each(|(name, value)| put(&mut error, name, value));
+        }
+        let failed = (!error.is_empty()).then(|| RawBsonRef::Document(&error));
+        let concern = get(&waited, "writeConcernError").or(failed);
+        Ok(with_replaced(reply, &[("writeConcernError", concern)]))
     }
 
     fn settled(&self, reply: RawDocumentBuf) -> PlainOutcome {

@@ -1,0 +1,81 @@
+//! A `findAndModify` on plain documents waits for its write concern as long as the client allows.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{Document, doc};
+use proto_tests::raw::Connection;
+use proto_tests::{Mongod, Proxy, ProxyOptions, database_name};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::fixture::{COLLECTION, automatic, item, shape};
+
+/// mongod's code for a write concern that was not satisfied in time.
+const WRITE_CONCERN_FAILED: i32 = 64;
+/// Longer than the first time limit that the proxy gives the command.
+const DELAY: Duration = Duration::from_millis(600);
+
+/// A process that does not run. It goes on when this is dropped.
+struct Paused(Pid);
+
+impl Paused {
+    fn new(id: u32) -> Result<Self> {
+        let pid = Pid::from_raw(i32::try_from(id)?).context("no process")?;
+        kill_process(pid, Signal::STOP)?;
+        Ok(Self(pid))
+    }
+}
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::CONT);
+    }
+}
+
+/// The code of the error of the write concern.
+fn concern(reply: &Document) -> Option<i32> {
+    reply.get_document("writeConcernError").ok()?.get_i32("code").ok()
+}
+
+#[test]
+fn a_find_and_modify_waits_for_its_write_concern() -> Result<()> {
+    let mongod = Mongod::replica_set(2)?;
+    let primary = mongod.primary()?;
+    let secondary = mongod.ids()[1 - primary];
+    let database = database_name();
+    let table = automatic(&shape(), &format!("{database}.{COLLECTION}"));
+    let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(&table))?;
+    let mut direct = Connection::open(mongod.addresses()[primary])?;
+    let documents = [item(1, 1, 1), item(2, 1, 2)];
+    direct.command_ok(&doc! { "insert": COLLECTION, "documents": documents.to_vec(), "$db": &database })?;
+    let mut proxied = Connection::open(proxy.address())?;
+    let modify = |id: i32, concern: Document| {
+        let update = doc! { "$inc": { "n": 1 } };
+        doc! {
+            "findAndModify": COLLECTION, "query": { "_id": id }, "update": update, "new": true, "upsert": true,
+            "writeConcern": concern, "$db": &database,
+        }
+    };
+    let paused = Paused::new(secondary)?;
+    let limited = doc! { "w": 2, "wtimeout": 400 };
+    for (id, connection) in [(1, &mut direct), (2, &mut proxied)] {
+        let reply = connection.command_ok(&modify(id, limited.clone()))?;
+        ensure!(concern(&reply) == Some(WRITE_CONCERN_FAILED), "{id}: {reply}");
+    }
+    drop(paused);
+    let paused = Paused::new(secondary)?;
+    let reply = thread::scope(|scope| {
+        scope.spawn(move || {
+            thread::sleep(DELAY);
+            drop(paused);
+        });
+        proxied.command_ok(&modify(2, doc! { "w": 2 }))
+    })?;
+    ensure!(!reply.contains_key("writeConcernError"), "{reply}");
+    ensure!(reply.get_document("value")?.get_i32("n")? == 2, "{reply}");
+    let stored = direct.find(&database, COLLECTION, doc! {})?;
+    let numbers: Vec<i32> = stored.iter().filter_map(|one| one.get_i32("n").ok()).collect();
+    ensure!(numbers == [1, 2], "{stored:?}");
+    Ok(())
+}
