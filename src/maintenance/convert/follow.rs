@@ -126,13 +126,13 @@ impl Backlog {
 
 /// What is left to do before writers are stopped.
 #[derive(Clone, Copy, Debug)]
-struct Rest {
+struct Remaining {
     backlog: Backlog,
     /// Changed documents that were not compared again.
     touched: usize,
 }
 
-impl Rest {
+impl Remaining {
     /// Whether less is left than before. `is_caught_up`: all changes were applied. Few documents may always
     /// be left to compare.
     fn is_shrinking(self, before: Self, is_caught_up: bool) -> bool {
@@ -364,8 +364,8 @@ impl Conversion<'_> {
         })
     }
 
-    async fn rest(&self) -> Result<Rest, Halt> {
-        Ok(Rest {
+    async fn remaining(&self) -> Result<Remaining, Halt> {
+        Ok(Remaining {
             backlog: self.backlog().await?,
             touched: self.touched.len(),
         })
@@ -375,7 +375,7 @@ impl Conversion<'_> {
     /// earlier if writers are faster: then they are held while changes are applied.
     pub(super) async fn approach(&mut self) -> Result<(), Halt> {
         let mut deadline = self.patience();
-        let mut before = self.rest().await?;
+        let mut before = self.remaining().await?;
         loop {
             let begun = Instant::now();
             let is_caught_up = self.catch_up_within(deadline).await?;
@@ -386,7 +386,7 @@ impl Conversion<'_> {
             if is_caught_up && self.compare_touched(deadline).await? {
                 continue;
             }
-            let after = self.rest().await?;
+            let after = self.remaining().await?;
             if !after.is_shrinking(before, is_caught_up) {
                 return Ok(());
             }
@@ -446,7 +446,7 @@ mod tests {
 
     #[test]
     fn the_rest_shrinks_if_changes_are_applied_or_documents_are_compared() {
-        let rest = |pending, touched| Rest {
+        let rest = |pending, touched| Remaining {
             backlog: Backlog {
                 pending,
                 unread: Duration::ZERO,

@@ -30,7 +30,7 @@ use crate::maintenance::swap::Halt;
 /// Comparisons of a document that differs, and the pause between them.
 const ATTEMPTS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(500);
-/// The number of changed documents, and of differing ones, that are compared again at once: about 15 MiB each.
+/// The number of changed documents, and of differing ones, that are compared again: about 15 MiB each.
 const MAX_SUSPECTS: usize = 100_000;
 /// Documents named in a report. Further ones are counted.
 const MAX_EXAMPLES: usize = 5;
