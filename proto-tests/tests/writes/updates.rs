@@ -13,6 +13,7 @@ mod moving;
 mod not_a_number;
 mod positional;
 mod random;
+mod repeated;
 mod resent;
 mod sent_once;
 mod sides;

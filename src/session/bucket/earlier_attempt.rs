@@ -191,7 +191,7 @@ impl<'a> BucketCommand<'a> {
             .map(|(index, _)| index)
             .collect();
         let ids: Vec<i32> = upserts.iter().map(|index| command.statement_ids.of(*index)).collect();
-        let mut recorded = insert::remembered(self, &ids).await?;
+        let mut recorded = insert::remembered(self, &ids, None).await?;
         let executed = upserts.into_iter().zip(ids).filter_map(|(index, statement_id)| {
             let upserted = recorded.remove(&statement_id)?.into_inserted()?;
             Some(ExecutedStatement {

@@ -119,7 +119,7 @@ declare_sites! {
     "transaction.end" TransactionEnd { Commit 2, Abort 1 }
 
     /// A scene: a few separate documents, and one command that reaches a limit or fails on one of them.
-    "scene" SceneForm { FailingUpdate 3, TooBig 1, Dollar 2, Range 3, Twice 1 }
+    "scene" SceneForm { FailingUpdate 3, TooBig 1, Dollar 2, Range 3, Twice 1, Repeated 2 }
 
     /// How many ends a range of time has.
     "scene.range" RangeEnds { Both 1, First 1, Last 1, Equal 1 }

@@ -32,14 +32,22 @@ pub(crate) fn open() -> Result<Sides> {
 }
 
 pub(crate) fn of(item_ids: ItemIds) -> Result<Sides> {
-    let mut sides = Sides::open(Shape {
+    filled(Sides::open(shape(item_ids))?)
+}
+
+pub(crate) fn shape(item_ids: ItemIds) -> Shape {
+    Shape {
         item_ids,
         time: Some("at".to_owned()),
         max_items: 4,
         items_change: true,
         rename: vec![("quantity".to_owned(), "qty".to_owned())],
         ..Shape::new(&["k"])
-    })?;
+    }
+}
+
+/// The two collections with the items.
+pub(crate) fn filled(mut sides: Sides) -> Result<Sides> {
     sides.alike(&doc! { "insert": COLLECTION, "documents": items() })?;
     Ok(sides)
 }

@@ -11,6 +11,7 @@ use crate::command::document::{as_whole_number, get};
 use crate::command::reply::succeeded;
 use crate::pattern::bucket::insert::{MAX_STATEMENTS, Recorded, no_statement, record_query};
 use crate::session::bucket::command::BucketCommand;
+use crate::session::bucket::internal_transaction::{OwnTransaction, unlabelled};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
@@ -60,7 +61,7 @@ async fn recover_groups(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>
         })
         .collect();
     let ids: Vec<i32> = statements.iter().map(|statement| statement.id).collect();
-    let executed = remembered(run, &ids).await?;
+    let executed = remembered(run, &ids, None).await?;
     let mut recorded: HashMap<usize, Vec<(usize, Recorded)>> = HashMap::new();
     for statement in &statements {
         if let Some(what) = executed.get(&statement.id) {
@@ -92,22 +93,28 @@ fn take_over(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, number: usize
     }
 }
 
-/// mongod's retry records, by `stmtId`, of the statements that it has executed for this command.
+/// mongod's retry records, by `stmtId`, of the statements that it has executed for this command, or under the
+/// internal session `own`.
 pub(in crate::session::bucket) async fn remembered(
     run: &mut BucketCommand<'_>,
     ids: &[i32],
+    own: Option<&OwnTransaction>,
 ) -> Result<HashMap<i32, Recorded>, RunError> {
     let mut recorded = HashMap::new();
     for chunk in ids.chunks(MAX_STATEMENTS) {
         let mut body = record_query(run.namespace.collection, chunk);
         run.context.inherited().without_wait().append_to_write(&mut body);
+        if let Some(own) = own {
+            body = own.numbered(&body);
+        }
         let nothing = no_statement();
         let nothing: Vec<&RawDocument> = vec![&nothing; chunk.len()];
         let request = UpstreamRequest {
             body: &body,
             sequence: Some(("updates", &nothing)),
         };
-        let answer = succeeded(run.context.link.call(request).await?)?;
+        let answer = succeeded(run.context.link.call(request).await?);
+        let answer = answer.map_err(|error| if own.is_some() { unlabelled(error) } else { error })?;
         let executed = retried(&answer);
         for (place, id) in chunk.iter().enumerate() {
             if executed.contains(id) {

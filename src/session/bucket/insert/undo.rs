@@ -93,7 +93,7 @@ async fn forget_taken(
         return Ok(());
     }
     let ids: Vec<i32> = surplus.iter().map(|item| number(batch, item.placed)).collect();
-    let taken = remembered(run, &ids).await?;
+    let taken = remembered(run, &ids, None).await?;
     surplus.retain(|item| !taken.contains_key(&number(batch, item.placed)));
     Ok(())
 }

@@ -57,41 +57,49 @@ pub(super) async fn run(
     command: &Update<'_>,
     changes: &[ItemUpdateById],
 ) -> Result<Option<RawDocumentBuf>, RunError> {
-    let ids: RawArrayBuf = (0..changes.len())
-        .map(|index| command.statement_ids.of(index))
-        .collect();
-    let statements: Vec<RawDocumentBuf> = command
-        .statements
-        .iter()
-        .zip(changes)
+    if let ([statement], [change]) = (command.statements.as_slice(), changes) {
+        return alone(run, command, statement, change).await;
+    }
+    let statements = command.statements.iter().zip(changes);
+    let statements: Vec<RawDocumentBuf> = statements
         .map(|(statement, change)| change.statement(statement.multi))
         .collect();
     let bulk = Bulk {
         command,
         changes,
         statements: &statements,
-        ids: &ids,
     };
-    let answer = match changes {
-        [_] => send(run, command, &statements, &ids, None).await?,
-        _ if may_pass_moved_items(run) => bulk.until_all_match(run).await?,
-        _ => bulk.until_none_is_frozen(run).await?,
+    let answer = if may_pass_moved_items(run) {
+        bulk.until_all_match(run).await?
+    } else {
+        bulk.until_none_is_frozen(run).await?
     };
-    if let ([statement], [change]) = (command.statements.as_slice(), changes)
-        && get(&answer, "n").and_then(as_whole_number) == Some(0)
+    in_words_of_the_application(run, command, &answer, changes)
+        .await
+        .map(Some)
+}
+
+/// Sends the only statement of a command.
+async fn alone(
+    run: &mut BucketCommand<'_>,
+    command: &Update<'_>,
+    statement: &UpdateStatement<'_>,
+    change: &ItemUpdateById,
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    let sent = change.statement(statement.multi);
+    let answer = send(run, command, &[&*sent], &[command.statement_ids.of(0)], None).await?;
+    let matched = get(&answer, "n").and_then(as_whole_number);
+    if matched == Some(0)
         && get(&answer, "writeErrors").is_none()
         && (statement.upsert || may_match(run, change).await?)
     {
         return Ok(None);
     }
-    if let [change] = changes
-        && change.always_modifies
-        && get(&answer, "n").and_then(as_whole_number) == Some(1)
-    {
+    if change.always_modifies && matched == Some(1) {
         let modified = [("nModified", Some(RawBsonRef::Int32(1)))];
         return Ok(Some(with_replaced(&answer, &modified)));
     }
-    in_words_of_the_application(run, command, &answer, changes)
+    in_words_of_the_application(run, command, &answer, std::slice::from_ref(change))
         .await
         .map(Some)
 }
@@ -116,8 +124,8 @@ pub(super) async fn one(
     if !may_be_tried(run, &change, statement.upsert) || needs_item(run).await? {
         return Ok(None);
     }
-    let ids: RawArrayBuf = [command.statement_ids.of(index)].into_iter().collect();
-    let answer = send(run, command, &[change.statement(statement.multi)], &ids, None).await?;
+    let sent = change.statement(statement.multi);
+    let answer = send(run, command, &[&*sent], &[command.statement_ids.of(index)], None).await?;
     let mut outcome = UpdateOutcome::of(answer);
     if let Some(error) = outcome.failed.take() {
         let failed = FailedStatement {
@@ -138,23 +146,22 @@ pub(super) async fn one(
     Ok(Some(outcome))
 }
 
-/// Sends statements in one command, under the client's session and number or those of an internal
-/// session.
+/// Sends statements with these `stmtId`s in one command, under the client's session and number or
+/// those of an internal session.
 async fn send(
     run: &mut BucketCommand<'_>,
     command: &Update<'_>,
-    statements: &[RawDocumentBuf],
-    ids: &RawArrayBuf,
+    statements: &[&RawDocument],
+    ids: &[i32],
     own: Option<&OwnTransaction>,
 ) -> Result<RawDocumentBuf, RunError> {
-    let elements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
     let mut body = single("update", run.namespace.collection);
     body.append(cstr!("ordered"), command.ordered);
     if let Some(variables) = command.let_variables {
         body.append(cstr!("let"), variables);
     }
-    if run.context.head.is_retryable_write() {
-        body.append(cstr!("stmtIds"), ids);
+    if own.is_some() || run.context.head.is_retryable_write() {
+        body.append(cstr!("stmtIds"), ids.iter().copied().collect::<RawArrayBuf>());
     }
     run.context.inherited().append_to_write(&mut body);
     if let Some(own) = own {
@@ -162,7 +169,7 @@ async fn send(
     }
     let request = UpstreamRequest {
         body: &body,
-        sequence: Some(("updates", &elements)),
+        sequence: Some(("updates", statements)),
     };
     let answer = succeeded(run.context.link.call(request).await?);
     if let Ok(answer) = &answer {

@@ -1,19 +1,30 @@
 //! Several updates by `_id` in one command. Statements that missed their item are sent again.
+//!
+//! A statement can miss an item that is relocated concurrently, and the reply does not report which one
+//! missed. mongod's retry records do: a statement without one has missed its item or left it unchanged. If
+//! its item exists, it is sent again. It is then executed after later statements, so statements that are sent
+//! together name different items.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
-use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::{ItemUpdateById, is_found, looking, send};
-use crate::command::arguments::with_replaced;
-use crate::command::document::{array_of, as_whole_number, get};
+use crate::command::document::{as_whole_number, get};
 use crate::command::error::WriteError;
 use crate::command::reply::succeeded;
 use crate::command::update::Update;
+use crate::command::write_reply::WriteReply;
+use crate::pattern::bucket::insert::Hits;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
+use crate::session::bucket::insert::remembered;
 use crate::session::bucket::internal_transaction::OwnTransaction;
-use crate::session::bucket::retry_on_swap::{MAX_RUNS, interrupted, is_swap_write_error, statement_hit_swap, wait};
+use crate::session::bucket::item_update::given_up;
+use crate::session::bucket::retry_on_swap::{
+    MAX_RUNS, interrupted, is_swap_error, is_swap_write_error, not_executed, wait,
+};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
@@ -22,184 +33,295 @@ pub(super) struct Bulk<'a> {
     pub(super) command: &'a Update<'a>,
     pub(super) changes: &'a [ItemUpdateById],
     pub(super) statements: &'a [RawDocumentBuf],
-    /// The `stmtId`s.
-    pub(super) ids: &'a RawArrayBuf,
 }
 
-/// The results of the statements in a reply.
-struct BulkReport {
+/// The results of the statements so far.
+struct BulkResult {
+    reply: WriteReply,
+    /// Failures, by the statement's position.
+    failed: Vec<(usize, WriteError)>,
+}
+
+/// Statements that were sent together, by what mongod did with them. The numbers are their positions in the
+/// client's command.
+#[derive(Default)]
+struct SentStatements {
+    /// Executed without an error.
+    executed: Vec<usize>,
+    /// Not executed, because the collection is frozen or was swapped.
+    replaced: Vec<usize>,
+    /// mongod's error for one of `replaced`.
+    replacement: Option<WriteError>,
+    failed: Vec<(usize, WriteError)>,
+}
+
+/// The outcome of executed statements.
+struct ExecutedStatements {
     matched: usize,
-    /// Positions of statements that were executed before.
-    retried: HashSet<usize>,
-    errors: Vec<(usize, WriteError)>,
+    modified: usize,
+    /// Positions of statements that are not counted, and whose items exist.
+    passed: Vec<usize>,
 }
 
 impl Bulk<'_> {
-    /// Sends the statements until each has matched its item, or no unmatched item exists. A
-    /// statement can miss an item that is relocated concurrently. The reply does not report which
-    /// statements missed, so the command is sent again with the same `stmtId`s: mongod executes
-    /// only statements without a retry record. Returns the last reply in the form of a first one.
-    /// If the client's command is not retryable, an internal session is used.
+    /// Sends the statements until each has matched its item, or no unmatched item exists.
     pub(super) async fn until_all_match(&self, run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-        let own = (!run.context.head.is_retryable_write()).then(|| OwnTransaction::unnumbered(run));
-        let first = self.send(run, own.as_ref()).await?;
-        let mut last = first.clone();
-        for round in 0..MAX_ATTEMPTS {
-            if statement_hit_swap(&last) {
-                match wait(run).await {
-                    Err(RunError::LayoutChanged) if own.is_some() => {
-                        run.is_interrupted = true;
-                        last = self.interrupted(&last);
-                        break;
-                    }
-                    waited => waited?,
-                }
-            } else {
-                let report = self.report(&last);
-                let is_all = report.matched >= self.reached(&report).count();
-                if is_all || (round > 0 && !self.has_passed(run, &report).await?) {
-                    break;
-                }
-                pause(round).await;
+        let mut result = BulkResult::new();
+        for part in parts(self.changes) {
+            let end = part.end;
+            let left = self.execute(run, part.collect(), &mut result).await?;
+            let is_ended = self.command.ordered && !result.failed.is_empty();
+            if !left.is_empty() {
+                run.is_interrupted = true;
+                result.fail(&left, &interrupted());
+                let rest: Vec<usize> = (end..self.statements.len()).filter(|_| !is_ended).collect();
+                result.fail(&rest, &interrupted());
+                break;
             }
-            last = self.send(run, own.as_ref()).await?;
+            if is_ended {
+                break;
+            }
         }
-        // The `stmtId`s are those of the internal session, not of the client's.
-        let unknown = [("retriedStmtIds", None), ("errorLabels", None)];
-        Ok(match own {
-            Some(_) => with_replaced(&last, &unknown),
-            None => with_replaced(&last, &[("retriedStmtIds", get(&first, "retriedStmtIds"))]),
-        })
+        Ok(self.reply(run, result))
     }
 
-    /// The reply with a mark for every statement that a swap has kept from being executed.
-    fn interrupted(&self, answer: &RawDocument) -> RawDocumentBuf {
-        let (swapped, mut failed): (Vec<_>, Vec<_>) = errors(answer)
-            .into_iter()
-            .partition(|(_, error)| is_swap_write_error(error));
-        for (position, _) in swapped {
-            let end = position.saturating_add(1);
-            let end = if self.command.ordered {
-                self.statements.len()
-            } else {
-                end
-            };
-            failed.extend((position..end).map(|position| (position, interrupted())));
+    /// Sends the statements at these positions, of which no two name the same item. Returns those that were
+    /// not executed because the collection got another layout. If the client's command is not retryable, an
+    /// internal session has the retry records.
+    async fn execute(
+        &self,
+        run: &mut BucketCommand<'_>,
+        positions: Vec<usize>,
+        result: &mut BulkResult,
+    ) -> Result<Vec<usize>, RunError> {
+        let mut open = positions;
+        let mut is_replaced = false;
+        for round in 0..MAX_ATTEMPTS {
+            let own = (!run.context.head.is_retryable_write()).then(|| OwnTransaction::unnumbered(run));
+            let answer = self.send(run, &open, own.as_ref()).await?;
+            let mut sent = self.sent(&open, &answer);
+            result.failed.append(&mut sent.failed);
+            let executed = self.outcome(run, own.as_ref(), &sent.executed, &answer).await?;
+            result.count(executed.matched, executed.modified);
+            result.take(answer, own.is_none());
+            is_replaced = !sent.replaced.is_empty();
+            open = executed.passed;
+            open.append(&mut sent.replaced);
+            open.sort_unstable();
+            if open.is_empty() {
+                return Ok(open);
+            }
+            if !is_replaced {
+                pause(round).await;
+                continue;
+            }
+            match wait(run).await {
+                Err(RunError::LayoutChanged) if own.is_some() => return Ok(open),
+                waited => waited?,
+            }
         }
-        let failed: Vec<RawDocumentBuf> = failed
-            .iter()
-            .map(|(position, error)| error.to_document(*position))
-            .collect();
-        let failed = array_of(&failed);
-        with_replaced(answer, &[("writeErrors", Some(RawBsonRef::Array(&failed)))])
+        let error = if is_replaced {
+            not_executed(run)
+        } else {
+            given_up(run)
+        };
+        result.fail(&open, &error);
+        Ok(Vec::new())
     }
 
-    async fn send(
+    /// The outcome of executed statements. Costs round trips only if some of them matched nothing.
+    async fn outcome(
         &self,
         run: &mut BucketCommand<'_>,
         own: Option<&OwnTransaction>,
-    ) -> Result<RawDocumentBuf, RunError> {
-        send(run, self.command, self.statements, self.ids, own).await
+        executed: &[usize],
+        answer: &RawDocument,
+    ) -> Result<ExecutedStatements, RunError> {
+        let (matched, modified) = (number(answer, "n"), number(answer, "nModified"));
+        if matched < executed.len() {
+            let recorded = self.recorded(run, executed, own).await?;
+            let unclear = executed.iter().copied().filter(|position| !recorded.contains(position));
+            let unclear: Vec<usize> = unclear.collect();
+            let passed = match self.existing(run, &unclear).await {
+                // All of them are sent again, to the new collection.
+                Err(RunError::Command(error)) if is_swap_error(&error) => unclear,
+                passed => passed?,
+            };
+            if !passed.is_empty() {
+                return Ok(ExecutedStatements {
+                    matched: recorded.len(),
+                    modified: recorded.len(),
+                    passed,
+                });
+            }
+        }
+        Ok(ExecutedStatements {
+            matched,
+            modified,
+            passed: Vec::new(),
+        })
     }
 
-    /// Whether more of the items exist than the last execution matched.
-    async fn has_passed(&self, run: &mut BucketCommand<'_>, report: &BulkReport) -> Result<bool, RunError> {
-        let executed = self
-            .reached(report)
-            .filter(|position| !report.retried.contains(position));
-        let finds: Vec<RawDocumentBuf> = executed
-            .filter_map(|position| self.changes.get(position))
-            .map(|change| looking(run, change))
-            .collect();
+    /// The positions of statements that have a retry record: they have changed their items.
+    async fn recorded(
+        &self,
+        run: &mut BucketCommand<'_>,
+        positions: &[usize],
+        own: Option<&OwnTransaction>,
+    ) -> Result<HashSet<usize>, RunError> {
+        let recorded = remembered(run, &self.statement_ids(positions), own).await?;
+        let has_record = |position: &usize| recorded.contains_key(&self.command.statement_ids.of(*position));
+        Ok(positions.iter().copied().filter(has_record).collect())
+    }
+
+    /// The positions of statements whose items match now.
+    async fn existing(&self, run: &mut BucketCommand<'_>, positions: &[usize]) -> Result<Vec<usize>, RunError> {
+        let changes = positions.iter().filter_map(|position| self.changes.get(*position));
+        let finds: Vec<RawDocumentBuf> = changes.map(|change| looking(run, change)).collect();
         let finds: Vec<UpstreamRequest<'_>> = finds.iter().map(|find| UpstreamRequest::plain(find)).collect();
-        let mut there = 0_usize;
-        for answer in run.context.link.call_all(&finds).await? {
-            there = there.saturating_add(usize::from(is_found(&succeeded(answer)?)));
+        let mut existing = Vec::new();
+        for (position, answer) in positions.iter().zip(run.context.link.call_all(&finds).await?) {
+            if is_found(&succeeded(answer)?) {
+                existing.push(*position);
+            }
         }
-        Ok(there > report.matched.saturating_sub(report.retried.len()))
-    }
-
-    /// Positions of statements that were executed without an error.
-    fn reached(&self, report: &BulkReport) -> impl Iterator<Item = usize> {
-        let failed: HashSet<usize> = report.errors.iter().map(|(position, _)| *position).collect();
-        let end = failed.iter().copied().min().filter(|_| self.command.ordered);
-        let all = 0..end.unwrap_or(self.statements.len());
-        all.filter(move |position| !failed.contains(position))
-    }
-
-    fn report(&self, answer: &RawDocument) -> BulkReport {
-        let numbers: Vec<i64> = whole_numbers(self.ids).collect();
-        let retried = get(answer, "retriedStmtIds").and_then(RawBsonRef::as_array);
-        let retried: HashSet<i64> = retried.into_iter().flat_map(whole_numbers).collect();
-        let positions = numbers.iter().enumerate();
-        let retried = positions.filter(|(_, number)| retried.contains(number));
-        BulkReport {
-            matched: number(answer, "n"),
-            retried: retried.map(|(position, _)| position).collect(),
-            errors: errors(answer),
-        }
+        Ok(existing)
     }
 
     /// Sends the statements, and sends those again that failed because the collection was frozen or
     /// swapped. A standalone has no retry records, but its errors report which statements were not
     /// executed.
     pub(super) async fn until_none_is_frozen(&self, run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-        let mut answer = self.send(run, None).await?;
-        let mut positions: Vec<usize> = (0..self.statements.len()).collect();
-        let (mut matched, mut modified) = (0_usize, 0_usize);
-        let mut failed: Vec<(usize, WriteError)> = Vec::new();
+        let mut result = BulkResult::new();
+        let mut open: Vec<usize> = (0..self.statements.len()).collect();
         for round in 0..=MAX_RUNS {
-            matched = matched.saturating_add(number(&answer, "n"));
-            modified = modified.saturating_add(number(&answer, "nModified"));
-            let mut rest = Vec::new();
-            for (place, error) in errors(&answer) {
-                let may_repeat = is_swap_write_error(&error) && round < MAX_RUNS && !run.context.head.in_transaction();
-                match positions.get(place) {
-                    Some(_) if may_repeat && self.command.ordered => rest = positions.split_off(place),
-                    Some(position) if may_repeat => rest.push(*position),
-                    Some(position) => failed.push((*position, error)),
-                    None => {}
-                }
-            }
-            if rest.is_empty() {
+            let answer = self.send(run, &open, None).await?;
+            let mut sent = self.sent(&open, &answer);
+            result.failed.append(&mut sent.failed);
+            result.count(number(&answer, "n"), number(&answer, "nModified"));
+            result.take(answer, true);
+            let Some(error) = sent.replacement else { break };
+            if run.context.head.in_transaction() || round == MAX_RUNS {
+                result.fail(&sent.replaced, &error);
                 break;
             }
             match wait(run).await {
-                Err(RunError::LayoutChanged) if !run.context.head.in_transaction() => {
+                Err(RunError::LayoutChanged) => {
                     run.is_interrupted = true;
-                    failed.extend(rest.into_iter().map(|position| (position, interrupted())));
+                    result.fail(&sent.replaced, &interrupted());
                     break;
                 }
                 waited => waited?,
             }
-            let statements: Vec<RawDocumentBuf> = rest
-                .iter()
-                .filter_map(|position| self.statements.get(*position).cloned())
-                .collect();
-            answer = send(run, self.command, &statements, self.ids, None).await?;
-            positions = rest;
+            open = sent.replaced;
         }
+        Ok(self.reply(run, result))
+    }
+
+    async fn send(
+        &self,
+        run: &mut BucketCommand<'_>,
+        positions: &[usize],
+        own: Option<&OwnTransaction>,
+    ) -> Result<RawDocumentBuf, RunError> {
+        let statements = positions.iter().filter_map(|position| self.statements.get(*position));
+        let statements: Vec<&RawDocument> = statements.map(|statement| &**statement).collect();
+        send(run, self.command, &statements, &self.statement_ids(positions), own).await
+    }
+
+    fn statement_ids(&self, positions: &[usize]) -> Vec<i32> {
+        let ids = positions.iter().map(|position| self.command.statement_ids.of(*position));
+        ids.collect()
+    }
+
+    /// What mongod did with the statements at these positions.
+    fn sent(&self, positions: &[usize], answer: &RawDocument) -> SentStatements {
+        let mut errors = errors(answer);
+        let mut sent = SentStatements::default();
+        for (place, position) in positions.iter().enumerate() {
+            let Some(error) = errors.remove(&place) else {
+                sent.executed.push(*position);
+                continue;
+            };
+            if is_swap_write_error(&error) {
+                let end = if self.command.ordered {
+                    positions.len()
+                } else {
+                    place.saturating_add(1)
+                };
+                sent.replaced.extend(positions.get(place..end).unwrap_or_default());
+                sent.replacement = Some(error);
+            } else {
+                sent.failed.push((*position, error));
+            }
+            if self.command.ordered {
+                break;
+            }
+        }
+        sent
+    }
+
+    /// The reply. An ordered command ends with its first failure.
+    fn reply(&self, run: &BucketCommand<'_>, result: BulkResult) -> RawDocumentBuf {
+        let BulkResult { mut reply, mut failed } = result;
         failed.sort_by_key(|(position, _)| *position);
-        let failed: Vec<RawDocumentBuf> = failed
-            .iter()
-            .map(|(position, error)| error.to_document(*position))
-            .collect();
-        let whole = |number: usize| Some(RawBsonRef::Int32(i32::try_from(number).unwrap_or(i32::MAX)));
-        let fields = [
-            ("n", whole(matched)),
-            ("nModified", whole(modified)),
-            ("writeErrors", None),
-        ];
-        let mut answer = with_replaced(&answer, &fields);
-        if !failed.is_empty() {
-            answer.append(cstr!("writeErrors"), array_of(&failed));
+        if self.command.ordered && !run.is_interrupted {
+            failed.truncate(1);
         }
-        Ok(answer)
+        for (position, error) in &failed {
+            reply.fail(*position, error);
+        }
+        reply.into_document(run.context.head)
     }
 }
 
-fn whole_numbers(array: &RawArray) -> impl Iterator<Item = i64> {
-    array.into_iter().flatten().filter_map(as_whole_number)
+impl BulkResult {
+    fn new() -> Self {
+        Self {
+            reply: WriteReply::of_update(),
+            failed: Vec::new(),
+        }
+    }
+
+    fn count(&mut self, matched: usize, modified: usize) {
+        let whole = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        self.reply.count(whole(matched));
+        self.reply.count_modified(whole(modified));
+    }
+
+    /// Records the same error for the statements at these positions.
+    fn fail(&mut self, positions: &[usize], error: &WriteError) {
+        let failed = positions.iter().map(|position| (*position, error.clone()));
+        self.failed.extend(failed);
+    }
+
+    /// Takes the other fields of mongod's reply. `are_clients`: whether its `stmtId`s are the client's, and
+    /// not those of an internal session.
+    fn take(&mut self, answer: RawDocumentBuf, are_clients: bool) {
+        let retried = get(&answer, "retriedStmtIds").and_then(RawBsonRef::as_array);
+        let retried = retried.into_iter().flatten().flatten().filter_map(as_whole_number);
+        for id in retried.filter(|_| are_clients).filter_map(|id| i32::try_from(id).ok()) {
+            self.reply.add_retried(id);
+        }
+        self.reply.take_answer(answer);
+    }
+}
+
+/// Divides the statements into parts in which no two name the same item.
+fn parts(changes: &[ItemUpdateById]) -> Vec<Range<usize>> {
+    let mut parts = Vec::new();
+    let mut ids = Hits::default();
+    let mut begin = 0;
+    for (position, change) in changes.iter().enumerate() {
+        if !ids.add(change.id.as_raw_bson_ref()) {
+            parts.push(begin..position);
+            begin = position;
+            ids = Hits::default();
+            ids.add(change.id.as_raw_bson_ref());
+        }
+    }
+    parts.push(begin..changes.len());
+    parts
 }
 
 fn number(answer: &RawDocument, name: &str) -> usize {
@@ -209,7 +331,8 @@ fn number(answer: &RawDocument, name: &str) -> usize {
         .unwrap_or_default()
 }
 
-fn errors(answer: &RawDocument) -> Vec<(usize, WriteError)> {
+/// The errors in a reply, by the place of the statement in the command that was sent.
+fn errors(answer: &RawDocument) -> HashMap<usize, WriteError> {
     let errors = get(answer, "writeErrors").and_then(RawBsonRef::as_array);
     let errors = errors.into_iter().flatten().flatten();
     errors
