@@ -3,6 +3,7 @@
 mod empty;
 mod insert_replies;
 mod refused_documents;
+mod repeated_ids;
 mod resent;
 
 use anyhow::{Result, ensure};

@@ -59,7 +59,9 @@ pub(super) struct InsertBatch<'a> {
     pub(super) unique: UniqueValues,
     /// Whether the items satisfy the application's validator.
     pub(super) validity: Validity,
-    /// For each group, the position of the first item that waits for another with the same key.
+    /// The `_id`s that several items have. Empty if the command ends with its first failure.
+    pub(super) repeated_ids: Hits,
+    /// For each group, the position of the first item that waits for another with the same key or `_id`.
     waiting: HashMap<usize, usize>,
     /// Whether the collection is known to be clustered.
     is_clustered: bool,
@@ -92,6 +94,7 @@ impl<'a> InsertBatch<'a> {
             concern_error: None,
             unique: UniqueValues::default(),
             validity: Validity::default(),
+            repeated_ids: Hits::default(),
             waiting: HashMap::new(),
             is_clustered: false,
             last_answer: RawDocumentBuf::new(),
@@ -106,6 +109,7 @@ impl<'a> InsertBatch<'a> {
     fn gather(&mut self, run: &BucketCommand<'a>, command: &Insert<'_>) {
         let mut groups = Groups::default();
         let mut ids = Hits::default();
+        let is_unique = run.shape.item_ids() == ItemIds::Unique;
         for (index, document) in command.documents.iter().enumerate() {
             let item = match run.timestamps {
                 EmptyTimestamps::Filled => Item::prepare(run.shape, index, document, &mut self.mint),
@@ -113,20 +117,23 @@ impl<'a> InsertBatch<'a> {
                     Item::prepare(run.shape, index, document, &mut KeepsTimestamps(&mut self.mint))
                 }
             };
-            match item {
+            let error = match item {
                 Ok(item) => {
-                    let taken = run.shape.item_ids() == ItemIds::Unique
-                        && item.id().is_some_and(|id| !ids.add(id.as_raw_bson_ref()));
-                    if taken && let Some(id) = item.id() {
-                        self.failed
-                            .push((index, duplicate_id(run.namespace, id.as_raw_bson_ref())));
-                    } else {
-                        groups.add(item, command.statement_id(index));
-                        continue;
+                    let repeated = item.id().filter(|id| is_unique && !ids.add(id.as_raw_bson_ref()));
+                    match repeated.map(|id| duplicate_id(run.namespace, id.as_raw_bson_ref())) {
+                        Some(error) if self.ends_with_first_failure() => error,
+                        _ => {
+                            if let Some(id) = repeated {
+                                self.repeated_ids.add(id.as_raw_bson_ref());
+                            }
+                            groups.add(item, command.statement_id(index));
+                            continue;
+                        }
                     }
                 }
-                Err(error) => self.failed.push((index, error)),
-            }
+                Err(error) => error,
+            };
+            self.failed.push((index, error));
             if self.ends_with_first_failure() {
                 break;
             }
@@ -135,7 +142,7 @@ impl<'a> InsertBatch<'a> {
         // For a single item, the insert itself reports a duplicate `_id`. In a transaction that error
         // would end the transaction, so the `_id` is looked up first.
         let look_first = self.in_transaction() || self.pending() > 1;
-        if run.shape.item_ids() == ItemIds::Unique && look_first {
+        if is_unique && look_first {
             self.groups.iter_mut().for_each(|group| group.suspect_ids(true));
         }
     }
@@ -217,8 +224,8 @@ impl<'a> InsertBatch<'a> {
         self.refuse(refused);
     }
 
-    /// Determines the items that the next statements leave out, because another pending item has the same key
-    /// in a unique index.
+    /// Determines the items that the next statements leave out, because another pending item has the same
+    /// `_id`, or the same key in a unique index.
     pub(super) fn hold_back(&mut self) {
         self.waiting = waiting(self);
         for group in self.waiting.keys() {

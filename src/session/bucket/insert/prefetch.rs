@@ -237,13 +237,13 @@ fn taken(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, found: &Found) ->
         let id = item.and_then(Item::id).map(RawBson::as_raw_bson_ref);
         let error = match id.filter(|id| found.ids.contains(*id)) {
             Some(id) => Some(duplicate_id(run.namespace, id)),
-            // With an earlier item of the same key, the error depends on whether that item is stored.
-            None if item.is_none() || earlier.contain(&batch.unique, placed) => None,
+            // With an earlier item of the same `_id` or key, the error depends on whether that one is stored.
+            None if item.is_none() || earlier.contain(batch, placed) => None,
             None => found.keys.error(run, &batch.unique, placed),
         };
         match error {
             Some(error) => taken.push(TakenItem { placed, error }),
-            None => earlier.add(&batch.unique, placed),
+            None => earlier.add(batch, placed),
         }
     }
     batch.groups.iter_mut().for_each(|group| group.suspect_ids(false));

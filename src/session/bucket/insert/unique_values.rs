@@ -5,16 +5,18 @@
 //! the first statement: in a transaction, because a refused statement would end it; and in an ordered command
 //! on several keys of the shape, because statements for later items could succeed before the refused one.
 //!
-//! Of several items with one key, only the first is sent. The others wait until it is stored or refused. A
-//! command on one key of the shape needs that only after a refused statement.
+//! Of several items with one key or `_id`, only the first is sent. The others wait until it is stored or
+//! refused. A command on one key of the shape needs that for keys in indexes only after a refused statement.
 
 use std::collections::{HashMap, HashSet};
 
-use bson::raw::RawDocument;
+use bson::raw::{RawBson, RawDocument};
 
 use super::batch::{InsertBatch, Placed};
 use crate::command::error::WriteError;
 use crate::pattern::bucket::insert::KeyBatch;
+use crate::pattern::bucket::item::Item;
+use crate::pattern::bucket::key::value_identity;
 use crate::pattern::bucket::unique_index::{
     IndexKey, KeyLookup, KeysHeld, UniqueIndex, Violation, interrupted, lookups,
 };
@@ -251,39 +253,50 @@ impl KeysFound {
     }
 }
 
-/// The keys of the pending items before an item, in the client's order.
+/// The keys and repeated `_id`s of the pending items before an item, in the client's order.
 #[derive(Default)]
 pub(super) struct EarlierKeys(HashSet<Vec<u8>>);
 
 impl EarlierKeys {
-    /// Whether an earlier item has one of the item's keys.
-    pub(super) fn contain(&self, unique: &UniqueValues, placed: Placed) -> bool {
-        unique.has_repeated && unique.identities(placed).any(|key| self.0.contains(&key))
+    /// Whether an earlier item has the item's `_id` or one of its keys.
+    pub(super) fn contain(&self, batch: &InsertBatch<'_>, placed: Placed) -> bool {
+        exclusive(batch, placed).any(|key| self.0.contains(&key))
     }
 
-    /// Adds the keys of a pending item.
-    pub(super) fn add(&mut self, unique: &UniqueValues, placed: Placed) {
-        if unique.has_repeated {
-            self.0.extend(unique.identities(placed));
-        }
+    /// Adds a pending item.
+    pub(super) fn add(&mut self, batch: &InsertBatch<'_>, placed: Placed) {
+        self.0.extend(exclusive(batch, placed));
     }
 }
 
-/// For each group, the position of the first item that must wait for another item with the same key. In a
-/// command that ends with its first failure, all items behind that one wait, too.
+/// Bytes that are the same for items of which only one can be stored: an `_id` that several items have, and
+/// keys.
+fn exclusive(batch: &InsertBatch<'_>, placed: Placed) -> impl Iterator<Item = Vec<u8>> {
+    let has_repeated = batch.unique.has_repeated;
+    let keys = has_repeated.then(|| batch.unique.identities(placed));
+    let item = batch.item(placed).filter(|_| !batch.repeated_ids.is_empty());
+    let id = item.and_then(Item::id).map(RawBson::as_raw_bson_ref);
+    let id = id.filter(|id| batch.repeated_ids.contains(*id));
+    // No index has this number.
+    let id = id.map(|id| [&usize::MAX.to_le_bytes()[..], &value_identity(id)[..]].concat());
+    keys.into_iter().flatten().chain(id)
+}
+
+/// For each group, the position of the first item that must wait for another item with the same `_id` or key.
+/// In a command that ends with its first failure, all items behind that one wait, too.
 pub(super) fn waiting(batch: &InsertBatch<'_>) -> HashMap<usize, usize> {
     let mut waiting = HashMap::new();
-    if !batch.unique.has_repeated {
+    if !batch.unique.has_repeated && batch.repeated_ids.is_empty() {
         return waiting;
     }
     let mut earlier = EarlierKeys::default();
     let mut is_behind = false;
     for placed in batch.pending_in_order() {
-        if is_behind || earlier.contain(&batch.unique, placed) {
+        if is_behind || earlier.contain(batch, placed) {
             is_behind = batch.ends_with_first_failure();
             waiting.entry(placed.group).or_insert(placed.position);
         }
-        earlier.add(&batch.unique, placed);
+        earlier.add(batch, placed);
     }
     waiting
 }
