@@ -9,6 +9,7 @@ mod explained;
 mod inserts;
 mod key_changes;
 mod page_reservation;
+mod parallel_arrays;
 mod time_changes;
 mod transactions;
 mod unique_indexes;

@@ -213,7 +213,7 @@ impl<'a> Copy<'a> {
         self.make_room_for_ids(page).await?;
         let listed = indexes(self.target, self.name()).await?;
         for index in UniqueIndex::all(self.shape, raw_specs(&listed)) {
-            let keys = index.keys_of_page(self.shape, page);
+            let keys: Vec<IndexKey> = index.keys_of_page(self.shape, page).collect();
             let keys: Vec<&IndexKey> = keys.iter().collect();
             for lookup in lookups(self.shape, &index, &keys) {
                 let mut find = single("find", self.name());

@@ -18,6 +18,6 @@ mod tests;
 
 pub use self::definition::UniqueIndex;
 pub use self::duplicate::{Violation, interrupted, violation};
-pub use self::key::{IndexKey, PathThroughArray};
+pub use self::key::{IndexKey, MAX_KEYS_BYTES, NoKeys};
 pub use self::lookup::{KeyLookup, KeysHeld, lookups};
 pub use self::validator::{ClauseOfIndex, clause, clause_of_index};

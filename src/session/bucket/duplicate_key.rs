@@ -16,7 +16,7 @@ use crate::command::error::WriteError;
 use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::unique_index::{
-    IndexKey, KeysHeld, PathThroughArray, UniqueIndex, Violation, interrupted, lookups, violation,
+    IndexKey, KeysHeld, NoKeys, UniqueIndex, Violation, interrupted, lookups, violation,
 };
 use crate::pattern::bucket::update_by_position::Wish;
 use crate::pattern::bucket::upsert::changed;
@@ -70,7 +70,7 @@ pub(super) async fn in_application_terms(
     }
     Ok(match new_key(run, index, failed).await? {
         Some(Ok(key)) => index.duplicate(run.namespace, &key),
-        Some(Err(PathThroughArray)) => index.path_through_array(run.namespace),
+        Some(Err(reason)) => index.without_keys(run.namespace, reason),
         None => index.duplicate_of_unknown_key(run.namespace),
     })
 }
@@ -110,7 +110,7 @@ async fn new_key(
     run: &mut BucketCommand<'_>,
     index: &UniqueIndex,
     failed: FailedUpdate<'_>,
-) -> Result<Option<Result<IndexKey, PathThroughArray>>, RunError> {
+) -> Result<Option<Result<IndexKey, NoKeys>>, RunError> {
     // The error has ended the transaction, so nothing can be read.
     let may_read = !run.context.head.in_transaction();
     let Some(found) = before_update(run, failed).await? else {
@@ -179,7 +179,7 @@ async fn document_after_update(
 
 /// The keys among these that stored items have.
 async fn held(run: &mut BucketCommand<'_>, index: &UniqueIndex, keys: &[IndexKey]) -> Result<KeysHeld, RunError> {
-    let mut held = KeysHeld::default();
+    let mut held = KeysHeld::among(keys);
     let keys: Vec<&IndexKey> = keys.iter().collect();
     for lookup in lookups(run.shape, index, &keys) {
         let mut find = lookup.find(run.namespace.collection);

@@ -20,7 +20,7 @@ use crate::maintenance::upstream::ShapedCollection;
 use crate::pattern::bucket::fence::is_fence;
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::item_index::{self, EXPIRE_AFTER, ID, is_clustered, is_own, name};
-use crate::pattern::bucket::unique_index::UniqueIndex;
+use crate::pattern::bucket::unique_index::{NoKeys, UniqueIndex};
 use crate::pattern::bucket::{index, pack};
 use crate::pattern::shapes::BucketShape;
 
@@ -152,11 +152,15 @@ impl<'a> Fitness<'a> {
 
 /// The reason why an item has no key in one of the unique indexes.
 fn without_key(shape: &BucketShape, unique: &[UniqueIndex], item: &Item) -> Option<String> {
-    let index = unique.iter().find(|index| index.keys_of(shape, item).is_err())?;
-    let name = index.name();
-    Some(format!(
-        "it has an array of documents inside a field of the unique index {name}"
-    ))
+    let mut reasons = unique
+        .iter()
+        .map(|index| (index.name(), index.keys_of(shape, item).err()));
+    let (name, reason) = reasons.find_map(|(name, reason)| Some((name, reason?)))?;
+    Some(match reason {
+        NoKeys::ThroughArray => format!("it has an array of documents inside a field of the unique index {name}"),
+        NoKeys::ParallelArrays { .. } => format!("it has arrays in two fields of the unique index {name}"),
+        NoKeys::TooLarge => format!("its keys in the unique index {name} are too large"),
+    })
 }
 
 /// The index on pages for an index on documents. `None`: none is needed. `Err`: the reason why it

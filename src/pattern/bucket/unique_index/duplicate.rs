@@ -3,7 +3,7 @@
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::definition::UniqueIndex;
-use super::key::IndexKey;
+use super::key::{IndexKey, MAX_KEYS_BYTES, NoKeys};
 use super::validator::INDEX_NAME;
 use crate::command::document::{get, put};
 use crate::command::duplicate::{DuplicateKey, duplicate_key};
@@ -20,8 +20,8 @@ pub enum Violation {
         /// The values, in the order of the pattern.
         values: Vec<RawBson>,
     },
-    /// The item's own page has an item with the key, or the item has no key (see
-    /// [`PathThroughArray`](super::PathThroughArray)). The name of the first violated index.
+    /// The item's own page has an item with the key, or the item has no key (see [`NoKeys`]). The name of the
+    /// first violated index.
     SamePage(String),
 }
 
@@ -101,15 +101,34 @@ impl UniqueIndex {
         IndexKey::of(key)
     }
 
-    /// The error for an item with an array inside a path of the index.
+    /// The error for an item without keys in the index.
     #[must_use]
-    pub fn path_through_array(&self, namespace: Namespace<'_>) -> WriteError {
-        let message = format!(
-            "mongoshape stores {namespace} in the bucket pattern: an array of documents inside a field of the unique index '{}' is not \
-             supported on it",
-            self.name
-        );
+    pub fn without_keys(&self, namespace: Namespace<'_>, reason: NoKeys) -> WriteError {
+        let what = match reason {
+            NoKeys::ParallelArrays { first, second } => {
+                let [second, first] = [second, first].map(|position| self.last_name(position));
+                let message = format!("cannot index parallel arrays [{second}] [{first}]");
+                return WriteError::new(ErrorCode::CannotIndexParallelArrays, message);
+            }
+            NoKeys::ThroughArray => format!(
+                "an array of documents inside a field of the unique index '{}' is not supported on it",
+                self.name
+            ),
+            NoKeys::TooLarge => format!(
+                "more than {} MiB of keys in the unique index '{}', of one document or of the documents of one command, are not supported \
+                 on it; insert fewer documents in one command",
+                MAX_KEYS_BYTES >> 20,
+                self.name
+            ),
+        };
+        let message = format!("mongoshape stores {namespace} in the bucket pattern: {what}");
         WriteError::new(ErrorCode::CommandNotSupported, message)
+    }
+
+    /// The last part of the path at this position of the index.
+    fn last_name(&self, position: usize) -> &str {
+        let path = self.fields.get(position).map(|field| field.path.as_str());
+        path.and_then(|path| path.rsplit('.').next()).unwrap_or_default()
     }
 }
 

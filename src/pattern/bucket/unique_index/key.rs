@@ -22,9 +22,25 @@ pub struct IndexKey {
     canonical: Option<RawDocumentBuf>,
 }
 
-/// A path of the index continues in an array of documents.
+/// The most bytes of keys that are computed at once, for one item or for those of a command. An item with an
+/// array has all its other indexed values in the key of each element.
+pub const MAX_KEYS_BYTES: usize = 64 << 20;
+
+/// The reason why an item has no keys in an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PathThroughArray;
+pub enum NoKeys {
+    /// A path of the index continues in an array of documents.
+    ThroughArray,
+    /// Two fields of the index are arrays. mongod refuses that, too.
+    ParallelArrays {
+        /// The position of the first one in the index.
+        first: usize,
+        /// The position of the second one.
+        second: usize,
+    },
+    /// The keys have more than [`MAX_KEYS_BYTES`].
+    TooLarge,
+}
 
 impl IndexKey {
     pub(super) fn of(values: RawDocumentBuf) -> Self {
@@ -42,6 +58,16 @@ impl IndexKey {
     /// The values, in the order of the index.
     pub(super) fn values(&self) -> impl Iterator<Item = RawBsonRef<'_>> {
         self.values.iter().flatten().map(|(_, value)| value)
+    }
+
+    /// The size in memory.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let canonical = self
+            .canonical
+            .as_ref()
+            .map_or(0, |canonical| canonical.as_bytes().len());
+        self.values.as_bytes().len().saturating_add(canonical)
     }
 
     /// Bytes that are the same for equal keys.
@@ -69,8 +95,8 @@ impl UniqueIndex {
     /// The keys of an item that is to be stored.
     ///
     /// # Errors
-    /// A path of the index continues in an array.
-    pub fn keys_of(&self, shape: &BucketShape, item: &Item) -> Result<Vec<IndexKey>, PathThroughArray> {
+    /// The reason why it has none.
+    pub fn keys_of(&self, shape: &BucketShape, item: &Item) -> Result<Vec<IndexKey>, NoKeys> {
         let mut page = RawDocumentBuf::new();
         if self.fields.iter().any(|field| in_items(shape, &field.stored).is_none()) {
             for (field, value) in shape.key().iter().zip(item.key().lifted()) {
@@ -86,55 +112,70 @@ impl UniqueIndex {
     /// the key fields of its page.
     ///
     /// # Errors
-    /// A path of the index continues in an array.
+    /// The reason why it has none.
     pub fn keys_on(
         &self,
         shape: &BucketShape,
         page: &RawDocument,
         item: &RawDocument,
-    ) -> Result<Vec<IndexKey>, PathThroughArray> {
-        let mut keys = vec![RawDocumentBuf::new()];
-        for field in &self.fields {
+    ) -> Result<Vec<IndexKey>, NoKeys> {
+        let mut values = Vec::new();
+        let mut array: Option<(usize, &RawArray)> = None;
+        for (position, field) in self.fields.iter().enumerate() {
             let value = match in_items(shape, &field.stored) {
                 Some(path) => at_path(item, path)?,
                 None => get(page, &field.stored),
             };
-            match value {
-                Some(RawBsonRef::Array(elements)) => keys = product(&keys, elements),
-                value => keys
-                    .iter_mut()
-                    .for_each(|key| key.append(cstr!(""), value.unwrap_or(RawBsonRef::Null))),
+            if let Some(RawBsonRef::Array(elements)) = value
+                && let Some((first, _)) = array.replace((position, elements))
+            {
+                let second = position;
+                return Err(NoKeys::ParallelArrays { first, second });
             }
+            values.push(value.unwrap_or(RawBsonRef::Null));
         }
-        let mut keys: Vec<IndexKey> = keys.into_iter().map(IndexKey::of).collect();
+        let Some((position, elements)) = array else {
+            return Ok(vec![IndexKey::of(values_of_key(values.into_iter()))]);
+        };
+        let entries = entries(elements);
+        let others = values.iter().enumerate().filter(|(place, _)| *place != position);
+        let others = values_of_key(others.map(|(_, value)| *value)).as_bytes().len();
+        let bytes = others.saturating_mul(entries.len());
+        if bytes.saturating_add(elements.as_bytes().len()) > MAX_KEYS_BYTES {
+            return Err(NoKeys::TooLarge);
+        }
+        let with_entry = |entry: RawBsonRef<'_>| {
+            let values = values.iter().enumerate();
+            let values = values.map(|(place, value)| if place == position { entry } else { *value });
+            IndexKey::of(values_of_key(values))
+        };
+        let mut keys: Vec<IndexKey> = entries.into_iter().map(with_entry).collect();
         keys.sort_by(|one, other| self.order(one, other));
         Ok(keys)
     }
 
-    /// The keys of all items of a page.
-    #[must_use]
-    pub fn keys_of_page(&self, shape: &BucketShape, page: &RawDocument) -> Vec<IndexKey> {
-        items_of(shape, page)
-            .filter_map(|item| self.keys_on(shape, page, item).ok())
-            .flatten()
-            .collect()
+    /// The keys of all items of a page, computed item by item.
+    pub fn keys_of_page(&self, shape: &BucketShape, page: &RawDocument) -> impl Iterator<Item = IndexKey> {
+        let keys = items_of(shape, page).map(move |item| self.keys_on(shape, page, item));
+        keys.filter_map(Result::ok).flatten()
     }
 
     /// The first key that two items of a page have.
     ///
     /// # Errors
-    /// A path of the index continues in an array.
-    pub fn first_duplicate(
-        &self,
-        shape: &BucketShape,
-        page: &RawDocument,
-    ) -> Result<Option<IndexKey>, PathThroughArray> {
+    /// The reason why an item has no keys.
+    pub fn first_duplicate(&self, shape: &BucketShape, page: &RawDocument) -> Result<Option<IndexKey>, NoKeys> {
         let mut seen = HashSet::new();
+        let mut bytes = 0_usize;
         for item in items_of(shape, page) {
             let keys = self.keys_on(shape, page, item)?;
             let own: HashSet<Vec<u8>> = keys.iter().map(|key| key.identity().to_vec()).collect();
+            bytes = keys.iter().map(IndexKey::bytes).fold(bytes, usize::saturating_add);
             if let Some(key) = keys.into_iter().find(|key| seen.contains(key.identity())) {
                 return Ok(Some(key));
+            }
+            if bytes > MAX_KEYS_BYTES {
+                return Err(NoKeys::TooLarge);
             }
             seen.extend(own);
         }
@@ -159,30 +200,34 @@ fn items_of<'a>(shape: &BucketShape, page: &'a RawDocument) -> impl Iterator<Ite
     items.filter_map(RawBsonRef::as_document)
 }
 
-/// The keys, each with one of the index entries of an array: its elements, or `undefined` if it is empty.
-fn product(keys: &[RawDocumentBuf], elements: &RawArray) -> Vec<RawDocumentBuf> {
+fn values_of_key<'a>(values: impl Iterator<Item = RawBsonRef<'a>>) -> RawDocumentBuf {
+    let mut key = RawDocumentBuf::new();
+    for value in values {
+        key.append(cstr!(""), value);
+    }
+    key
+}
+
+/// The index entries of an array: its elements, or `undefined` if it is empty.
+fn entries(elements: &RawArray) -> Vec<RawBsonRef<'_>> {
     let mut entries: Vec<RawBsonRef<'_>> = elements.into_iter().flatten().collect();
     if entries.is_empty() {
         entries.push(RawBsonRef::Undefined);
     }
-    let with_each = keys.iter().flat_map(|key| {
-        entries.iter().map(|entry| {
-            let mut key = key.clone();
-            key.append(cstr!(""), *entry);
-            key
-        })
-    });
-    with_each.collect()
+    entries
 }
 
-/// The value at a path of a document, or the array in which the path continues.
-fn at_path<'a>(document: &'a RawDocument, path: &str) -> Result<Option<RawBsonRef<'a>>, PathThroughArray> {
+/// The value at a path of a document.
+///
+/// # Errors
+/// The path continues in an array.
+fn at_path<'a>(document: &'a RawDocument, path: &str) -> Result<Option<RawBsonRef<'a>>, NoKeys> {
     let Some((root, rest)) = path.split_once('.') else {
         return Ok(get(document, path));
     };
     match get(document, root) {
         Some(RawBsonRef::Document(inner)) => at_path(inner, rest),
-        Some(RawBsonRef::Array(_)) => Err(PathThroughArray),
+        Some(RawBsonRef::Array(_)) => Err(NoKeys::ThroughArray),
         _ => Ok(None),
     }
 }

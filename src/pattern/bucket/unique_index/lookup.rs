@@ -14,30 +14,45 @@ use crate::pattern::shapes::BucketShape;
 
 /// The most alternatives of a query. Each is planned apart.
 const MAX_ALTERNATIVES: usize = 100;
+/// The most bytes of the alternatives of a query. A greater alternative has a query of its own.
+const MAX_QUERY_BYTES: usize = 4 << 20;
 /// The most keys of a query on one field of items.
 const MAX_VALUES: usize = 1000;
 
-/// The keys that stored items have, compared as MongoDB compares index keys.
+/// Which of some keys stored items have. Keys are compared as MongoDB compares index keys.
 #[derive(Clone, Debug, Default)]
-pub struct KeysHeld(HashSet<Vec<u8>>);
+pub struct KeysHeld {
+    wanted: HashSet<Vec<u8>>,
+    held: HashSet<Vec<u8>>,
+}
 
 impl KeysHeld {
+    /// None of these keys so far.
+    #[must_use]
+    pub fn among<'a>(keys: impl IntoIterator<Item = &'a IndexKey>) -> Self {
+        Self {
+            wanted: keys.into_iter().map(|key| key.identity().to_vec()).collect(),
+            held: HashSet::new(),
+        }
+    }
+
     /// Adds the keys of a page's items.
     pub fn add(&mut self, shape: &BucketShape, index: &UniqueIndex, page: &RawDocument) {
         let keys = index.keys_of_page(shape, page);
-        self.0.extend(keys.iter().map(|key| key.identity().to_vec()));
+        self.held
+            .extend(keys.filter_map(|key| self.wanted.take(key.identity())));
     }
 
-    /// Whether there are no keys.
+    /// Whether no stored item has one of the keys.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.held.is_empty()
     }
 
     /// Whether a stored item has the key.
     #[must_use]
     pub fn contains(&self, key: &IndexKey) -> bool {
-        self.0.contains(key.identity())
+        self.held.contains(key.identity())
     }
 }
 
@@ -69,7 +84,7 @@ pub fn lookups(shape: &BucketShape, index: &UniqueIndex, keys: &[&IndexKey]) -> 
     } else {
         keys.iter().map(|key| by_key(shape, index, key)).collect()
     };
-    let filters = alternatives.chunks(MAX_ALTERNATIVES).map(|part| match part {
+    let filters = parts(alternatives).into_iter().map(|part| match part.as_slice() {
         [only] => only.clone(),
         part => single("$or", array_of(part)),
     });
@@ -78,6 +93,24 @@ pub fn lookups(shape: &BucketShape, index: &UniqueIndex, keys: &[&IndexKey]) -> 
         projection: projection(shape, index),
     };
     filters.map(lookup).collect()
+}
+
+/// The alternatives of each query.
+fn parts(alternatives: Vec<RawDocumentBuf>) -> Vec<Vec<RawDocumentBuf>> {
+    let mut parts: Vec<Vec<RawDocumentBuf>> = Vec::new();
+    let mut bytes = 0_usize;
+    for alternative in alternatives {
+        let length = alternative.as_bytes().len();
+        bytes = bytes.saturating_add(length);
+        match parts.last_mut() {
+            Some(part) if part.len() < MAX_ALTERNATIVES && bytes <= MAX_QUERY_BYTES => part.push(alternative),
+            _ => {
+                bytes = length;
+                parts.push(vec![alternative]);
+            }
+        }
+    }
+    parts
 }
 
 /// Values of the one field in items, for one prefix of key fields.

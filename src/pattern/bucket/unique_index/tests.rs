@@ -1,4 +1,4 @@
-use bson::raw::{RawDocument, RawDocumentBuf};
+use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf};
 use bson::rawdoc;
 
 use super::*;
@@ -66,7 +66,30 @@ fn an_item_has_the_keys_that_mongod_would_index() {
     assert_eq!(texts(&two, &rawdoc! { "a": 1 }), ["{ k: 7, a.b: null }"]);
     let through_array = rawdoc! { "a": [{ "b": 1 }] };
     let keys = two.keys_on(&shape(), &rawdoc! {}, &through_array);
-    assert_eq!(keys, Err(PathThroughArray));
+    assert_eq!(keys, Err(NoKeys::ThroughArray));
+}
+
+#[test]
+fn an_item_with_two_arrays_has_no_keys() {
+    let index = index(rawdoc! { "name": 1, "a.b": 1, "k": 1 });
+    let item = rawdoc! { "n": [1, 2], "a": { "b": [] } };
+    let reason = index.keys_on(&shape(), &rawdoc! {}, &item).unwrap_err();
+    assert_eq!(reason, NoKeys::ParallelArrays { first: 0, second: 1 });
+    let error = index.without_keys(NAMESPACE, reason);
+    assert_eq!(error.code, 171);
+    assert_eq!(error.message, "cannot index parallel arrays [b] [name]");
+}
+
+#[test]
+fn keys_of_an_item_are_bounded() {
+    let index = index(rawdoc! { "name": 1, "a": 1 });
+    let of = |length: i32| {
+        let elements: RawArrayBuf = (0..length).collect();
+        let item = rawdoc! { "n": elements, "a": "x".repeat(100_000) };
+        index.keys_on(&shape(), &rawdoc! {}, &item).map(|keys| keys.len())
+    };
+    assert_eq!(of(10), Ok(10));
+    assert_eq!(of(1000), Err(NoKeys::TooLarge));
 }
 
 #[test]

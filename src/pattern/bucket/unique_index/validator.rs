@@ -114,15 +114,23 @@ fn distinct_values(shape: &BucketShape, index: &UniqueIndex) -> RawDocumentBuf {
     ] }
 }
 
-/// Whether the items of a page have different keys, where an array has a key for each of its elements.
+/// Whether the items of a page have different keys, where an array has a key for each element. An item with
+/// two arrays counts as without keys: the index itself refuses it.
 fn distinct_elements(shape: &BucketShape, index: &UniqueIndex) -> RawDocumentBuf {
     let mut keys = rawdoc! { "$literal": [[]] };
     let mut through_arrays = RawArrayBuf::new();
+    let mut arrays = RawArrayBuf::new();
     for path in index.in_items(shape) {
         for (end, _) in path.match_indices('.') {
             through_arrays.push(single("$isArray", of_item(path.get(..end).unwrap_or(path)).as_str()));
         }
-        keys = product(&keys, entries(&of_item(path)));
+        let value = of_item(path);
+        arrays.push(rawdoc! { "$cond": [{ "$isArray": value.as_str() }, 1, 0] });
+        keys = product(&keys, entries(&value));
+    }
+    if index.in_items(shape).nth(1).is_some() {
+        let has_several = rawdoc! { "$gt": [{ "$add": arrays }, 1] };
+        keys = rawdoc! { "$cond": [has_several, RawArrayBuf::new(), keys] };
     }
     let keys = rawdoc! { "$cond": [{ "$or": through_arrays }, RawBsonRef::Null, keys] };
     let items = format!("${}", shape.items());

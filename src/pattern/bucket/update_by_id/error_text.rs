@@ -3,15 +3,21 @@
 use bson::raw::RawBsonRef;
 
 use crate::command::value_text::value_text;
-use crate::pattern::bucket::item_index::location_error;
+use crate::pattern::bucket::item_index::{in_item_names, location_error};
 use crate::pattern::shapes::BucketShape;
 
 /// How mongod's messages name a document: the text before and after its `_id`.
 const DOCUMENTS: [[&str; 2]; 2] = [["{_id: ", "} has the field"], [" in document {_id: ", "}"]];
 
+/// The part of mongod's message for a document with two arrays that one index cannot contain.
+const PARALLEL_ARRAYS: &str = "cannot index parallel arrays [";
+
 /// The message in terms of the item with this `_id`, without the path to the item.
 #[must_use]
 pub fn in_terms_of_items(shape: &BucketShape, message: &str, id: RawBsonRef<'_>) -> String {
+    if message.contains(PARALLEL_ARRAYS) {
+        return in_item_names(shape, message);
+    }
     match location_error(message) {
         Some(location) => location.message,
         None => with_id(&without_path(shape, message), id),

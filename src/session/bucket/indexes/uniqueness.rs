@@ -84,7 +84,7 @@ async fn duplicate(run: &mut BucketCommand<'_>, index: &UniqueIndex) -> Result<O
     Ok(page.map(|page| match index.first_duplicate(run.shape, page) {
         Ok(Some(key)) => index.duplicate(run.namespace, &key),
         Ok(None) => index.duplicate_of_unknown_key(run.namespace),
-        Err(_) => index.path_through_array(run.namespace),
+        Err(reason) => index.without_keys(run.namespace, reason),
     }))
 }
 

@@ -18,7 +18,7 @@ use crate::pattern::bucket::insert::KeyBatch;
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::key::value_identity;
 use crate::pattern::bucket::unique_index::{
-    IndexKey, KeyLookup, KeysHeld, UniqueIndex, Violation, interrupted, lookups,
+    IndexKey, KeyLookup, KeysHeld, MAX_KEYS_BYTES, NoKeys, UniqueIndex, Violation, interrupted, lookups,
 };
 use crate::pattern::shapes::BucketShape;
 use crate::session::bucket::command::BucketCommand;
@@ -73,12 +73,17 @@ impl UniqueValues {
         keys.map(|(_, keys)| keys).unwrap_or_default()
     }
 
+    /// The keys of all items in the index at this position.
+    fn all_in(&self, index: usize) -> impl Iterator<Item = &IndexKey> {
+        let of_items = self.keys.iter().flatten().filter_map(move |keys| keys.0.get(index));
+        of_items.flatten()
+    }
+
     /// Whether two keys of all items are equal. They may be of one item.
     fn may_have_repeated(&self) -> bool {
         (0..self.indexes.len()).any(|index| {
             let mut seen = HashSet::new();
-            let of_items = self.keys.iter().flatten().filter_map(|keys| keys.0.get(index));
-            !of_items.flatten().all(|key| seen.insert(key.identity()))
+            !self.all_in(index).all(|key| seen.insert(key.identity()))
         })
     }
 
@@ -157,6 +162,7 @@ struct ItemWithoutKey {
     placed: Placed,
     /// The position of the index.
     index: usize,
+    reason: NoKeys,
 }
 
 /// Computes the keys of the pending items. Returns the items that have none.
@@ -166,18 +172,34 @@ fn read_keys(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Vec<ItemWi
     if batch.unique.indexes.is_empty() {
         return without_key;
     }
+    let mut bytes = 0_usize;
     for (group, of_key) in batch.groups.iter().enumerate() {
         let pending: Vec<usize> = of_key.pending().collect();
         let mut of_items = vec![ItemKeys::default(); pending.last().map_or(0, |last| last.saturating_add(1))];
         for position in pending {
-            let Some(item) = of_key.item(position) else { continue };
-            let keys = batch.unique.indexes.iter().map(|index| index.keys_of(run.shape, item));
-            let keys: Vec<_> = keys.collect();
-            if let Some(index) = keys.iter().position(Result::is_err) {
-                let placed = Placed { group, position };
-                without_key.push(ItemWithoutKey { placed, index });
-            } else if let Some(of_item) = of_items.get_mut(position) {
-                of_item.0 = keys.into_iter().flatten().collect();
+            let (Some(item), Some(of_item)) = (of_key.item(position), of_items.get_mut(position)) else {
+                continue;
+            };
+            for (index, unique) in batch.unique.indexes.iter().enumerate() {
+                let keys = if bytes > MAX_KEYS_BYTES {
+                    Err(NoKeys::TooLarge)
+                } else {
+                    unique.keys_of(run.shape, item)
+                };
+                match keys {
+                    Ok(keys) => {
+                        bytes = keys.iter().map(IndexKey::bytes).fold(bytes, usize::saturating_add);
+                        of_item.0.push(keys);
+                    }
+                    // mongod refuses the item, unless it finds another mistake first.
+                    Err(NoKeys::ParallelArrays { .. }) if !batch.in_transaction() => of_item.0.push(Vec::new()),
+                    Err(reason) => {
+                        let placed = Placed { group, position };
+                        without_key.push(ItemWithoutKey { placed, index, reason });
+                        of_item.0.clear();
+                        break;
+                    }
+                }
             }
         }
         batch.unique.keys.push(of_items);
@@ -188,12 +210,12 @@ fn read_keys(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Vec<ItemWi
 /// Refuses the items without a key. After that, the keys of the others are known.
 fn refuse(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, without_key: Vec<ItemWithoutKey>) {
     let mut refused = Vec::new();
-    for ItemWithoutKey { placed, index } in without_key {
+    for ItemWithoutKey { placed, index, reason } in without_key {
         let (Some(group), Some(index)) = (batch.groups.get_mut(placed.group), batch.unique.indexes.get(index)) else {
             continue;
         };
         group.refuse(placed.position);
-        let error = index.path_through_array(run.namespace);
+        let error = index.without_keys(run.namespace, reason);
         refused.extend(group.item(placed.position).map(|item| (item.index(), error)));
     }
     batch.refuse(refused);
@@ -239,7 +261,9 @@ impl KeysFound {
     /// Adds the keys of a page that the lookup of an index returned.
     pub(super) fn add(&mut self, shape: &BucketShape, unique: &UniqueValues, number: usize, page: &RawDocument) {
         if let Some(index) = unique.indexes.get(number) {
-            self.0.entry(number).or_default().add(shape, index, page);
+            let held = self.0.entry(number);
+            let held = held.or_insert_with(|| KeysHeld::among(unique.all_in(number)));
+            held.add(shape, index, page);
         }
     }
 
