@@ -32,7 +32,10 @@ impl PageDefinition {
             match item_index::stored(shape, index) {
                 Ok(stored) => definition.indexes.push(stored),
                 Err(what) => {
-                    let text = format!("index {} cannot be kept: it is {what}; drop it, then run again", name(index));
+                    let text = format!(
+                        "index {} cannot be kept: it is {what}; drop it, then run again",
+                        name(index)
+                    );
                     definition.unfit.push(text);
                 }
             }

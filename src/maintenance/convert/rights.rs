@@ -9,7 +9,14 @@ use crate::maintenance::swap::Halt;
 use crate::pattern::bucket::conversion::{copy_name, kept_name, record_name};
 
 /// To freeze the collection, and to read it and its size.
-const COLLECTION: &[&str] = &["find", "listIndexes", "collStats", "collMod", "createIndex", "dropIndex"];
+const COLLECTION: &[&str] = &[
+    "find",
+    "listIndexes",
+    "collStats",
+    "collMod",
+    "createIndex",
+    "dropIndex",
+];
 const CHANGES: &[&str] = &["changeStream"];
 /// To fill the copy, and to give it its definition. The fences of its validator are indexes.
 const COPY: &[&str] = &[

@@ -396,7 +396,10 @@ async fn try_to_recover(by: Freezing<'_>, record: &mut Record, stop: &Cancellati
         };
         give_name_back(by, record).await?;
         let recovered = if let Some(phase) = goes_on {
-            Record { phase, ..record.clone() }
+            Record {
+                phase,
+                ..record.clone()
+            }
         } else {
             drop_copy(by, record).await?;
             Record {

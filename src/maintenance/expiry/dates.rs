@@ -61,7 +61,10 @@ mod tests {
         while let Some(mut part) = next {
             let count = |part: Dates| {
                 let until = part.until().timestamp_millis();
-                dates.iter().filter(|date| (deleted + 1..=until).contains(*date)).count()
+                dates
+                    .iter()
+                    .filter(|date| (deleted + 1..=until).contains(*date))
+                    .count()
             };
             while count(part) > 1
                 && let Some(half) = part.halved()

@@ -347,7 +347,14 @@ async fn conversion_works_with_exactly_the_rights_that_are_checked() -> Result<(
         .database
         .run_command(doc! { "createIndexes": "items", "indexes": [index] })
         .await?;
-    let of_items: &[&str] = &["find", "listIndexes", "collStats", "collMod", "createIndex", "dropIndex"];
+    let of_items: &[&str] = &[
+        "find",
+        "listIndexes",
+        "collStats",
+        "collMod",
+        "createIndex",
+        "dropIndex",
+    ];
     let of_copy: &[&str] = &[
         "find",
         "listIndexes",

@@ -120,11 +120,7 @@ impl Bulk<'_> {
                 waited => waited?,
             }
         }
-        let error = if is_replaced {
-            not_executed(run)
-        } else {
-            given_up(run)
-        };
+        let error = if is_replaced { not_executed(run) } else { given_up(run) };
         result.fail(&open, &error);
         Ok(Vec::new())
     }
@@ -230,7 +226,9 @@ impl Bulk<'_> {
     }
 
     fn statement_ids(&self, positions: &[usize]) -> Vec<i32> {
-        let ids = positions.iter().map(|position| self.command.statement_ids.of(*position));
+        let ids = positions
+            .iter()
+            .map(|position| self.command.statement_ids.of(*position));
         ids.collect()
     }
 
