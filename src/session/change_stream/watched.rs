@@ -3,7 +3,7 @@
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use crate::command::arguments::with_replaced;
-use crate::command::document::{array_of, get, single};
+use crate::command::document::{get, single};
 use crate::command::namespace::Namespace;
 use crate::pattern::bucket::beside;
 use crate::pattern::shapes::{BucketShape, Shapes};
@@ -100,36 +100,40 @@ pub(in crate::session) fn without_maintenance(shapes: &Shapes, body: &RawDocumen
         // mongod refuses the command.
         return body.to_owned();
     };
-    let mut hidden = Vec::new();
-    for Namespace { database, collection } in SHARED {
-        hidden.push(of_collections(Some(database), [collection]));
-    }
-    for namespace in shapes.configured_namespaces() {
-        hidden.push(of_collections(
-            namespace.database(),
-            beside::names(namespace.collection()),
-        ));
-    }
     let mut stages = RawArrayBuf::new();
     stages.push(*stream);
-    stages.push(single("$match", single("$nor", array_of(&hidden))));
+    stages.push(single("$match", visible_events(shapes)));
     for stage in rest {
         stages.push(*stage);
     }
     with_replaced(body, &[("pipeline", Some(RawBsonRef::Array(&stages)))])
 }
 
-/// A filter of the events of these collections. `database`: `None` stands for every database.
-fn of_collections<T: AsRef<str>>(database: Option<&str>, names: impl IntoIterator<Item = T>) -> RawDocumentBuf {
-    let mut list = RawArrayBuf::new();
-    for name in names {
-        list.push(name.as_ref());
+/// The filter of the events that are not of the proxy or of maintenance. mongod 6.0 fails for a `$nor` of
+/// several conditions on `ns`.
+fn visible_events(shapes: &Shapes) -> RawDocumentBuf {
+    let (mut in_database, mut in_all) = (RawArrayBuf::new(), RawArrayBuf::new());
+    for shared in SHARED {
+        in_database.push(in_event(shared.database, shared.collection));
     }
-    let mut filter = single("ns.coll", single("$in", &list));
-    if let Some(database) = database {
-        filter.append(cstr!("ns.db"), database);
+    for configured in shapes.configured_namespaces() {
+        for name in beside::names(configured.collection()) {
+            match configured.database() {
+                Some(database) => in_database.push(in_event(database, &name)),
+                None => in_all.push(name),
+            }
+        }
     }
+    let mut filter = single("ns", single("$nin", &in_database));
+    filter.append(cstr!("ns.coll"), single("$nin", &in_all));
     filter
+}
+
+/// The field `ns` of the events of a collection.
+fn in_event(database: &str, collection: &str) -> RawDocumentBuf {
+    let mut namespace = single("db", database);
+    namespace.append(cstr!("coll"), collection);
+    namespace
 }
 
 /// The field `ns` of an event.

@@ -70,7 +70,11 @@ impl Session<'_> {
 
     async fn next_batch(&mut self, head: &CommandHeader<'_>, guard: Guard) -> Result<RawDocumentBuf, RunError> {
         let Guard { id, mut references } = guard;
-        let reply = self.batch_of(head, id).await?;
+        let reply = self.batch_of(head, id).await;
+        // An error, too, may be that of the other layout.
+        if !matches!(reply, Ok(_) | Err(RunError::Command(_))) {
+            return reply;
+        }
         let mut is_another = false;
         for reference in &mut references.collections {
             let expected = reference.stored.expected();
@@ -87,6 +91,7 @@ impl Session<'_> {
                 return Err(CommandError::new(ErrorCode::QueryPlanKilled, message).into());
             }
         }
+        let reply = reply?;
         if CursorReply::parse(&reply).is_none_or(|cursor| cursor.id == 0) {
             self.shared.guarded_cursors.closed(id);
         } else if is_another {
