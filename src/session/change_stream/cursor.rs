@@ -93,7 +93,11 @@ impl ChangeStreamCursor {
             EventSource::Bucket(shape) if is_of_document => {
                 // All events are converted, because a skipped one may be the first of a move.
                 let items = self.events.of_page(shape, event, skipped.unwrap_or(u32::MAX));
-                events.extend(items.map_err(|error| unreadable(error, event))?);
+                match items {
+                    // A collection that is not converted has never had events of another layout.
+                    Err(EventError::OtherLayout) if !self.watched.is_automatic(event) => {}
+                    items => events.extend(items.map_err(|error| unreadable(error, event))?),
+                }
             }
             _ if skipped.is_none() => {}
             EventSource::Hidden if operation == Some("rename") && self.watched.is_collection() => {
