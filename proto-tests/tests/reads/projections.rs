@@ -319,3 +319,49 @@ async fn wrong_or_untold(plain: &Collection<Document>, shaped: &Collection<Docum
         assert_eq!(found, Err(Some(NOT_SUPPORTED)), "{projection}");
     }
 }
+
+#[tokio::test]
+async fn many_slices_of_long_paths_are_answered_or_refused() -> Result<()> {
+    let proxy = Proxy::start(&ProxyOptions::new(&mongod::shared().uri()).config(SHAPE))?;
+    let pair = Pair::new(mongod::shared(), &proxy).await?;
+    let [plain, shaped, _] = pair.collections("trades");
+    let steps = ["i", "h", "g", "f", "e", "d", "c", "b"];
+    let end = doc! { "j0": [1, 2], "j1": 3, "j59": [[4, 5], [6]], "j60": [7, 8] };
+    let nested = steps.into_iter().fold(end.clone(), |inner, name| doc! { name: inner });
+    let in_arrays = steps.into_iter().fold(end, |inner, name| {
+        let other = inner.clone();
+        let beside = doc! { "j0": [1, 2] };
+        if name == "e" || name == "h" {
+            doc! { name: [inner, 5, [other], beside, null] }
+        } else {
+            doc! { name: inner, "beside": beside }
+        }
+    });
+    let documents = [
+        doc! { "_id": 1, "customerId": 1, "a": nested },
+        doc! { "_id": 2, "customerId": 1, "a": &in_arrays },
+        doc! { "_id": 3, "customerId": 1, "a": [in_arrays, {}, [1]] },
+        doc! { "_id": 4, "customerId": 2, "a": { "b": { "c": { "d": 1 } } } },
+        doc! { "_id": 5, "customerId": 2, "a": null },
+        doc! { "_id": 6, "customerId": 2 },
+    ];
+    plain.insert_many(&documents).await?;
+    shaped.insert_many(&documents).await?;
+    let slices = |names: &str, number: usize| -> Document {
+        let slice = || Bson::from(doc! { "$slice": 1 });
+        (0..number).map(|name| (format!("{names}{name}"), slice())).collect()
+    };
+    let long = "a.b.c.d.e.f.g.h.i.j";
+    for projection in [slices(long, 60), slices("a.b.c.d.e.f.g.h.i", 1), slices("j", 300)] {
+        let expected = answer(&plain, &projection).await;
+        assert!(expected.is_ok(), "{expected:?}");
+        assert_eq!(answer(&shaped, &projection).await, expected);
+    }
+    let fields: Document = (0..20).map(|name| (format!("f{name}"), Bson::from(1))).collect();
+    let mut long_paths = slices("z", 1);
+    long_paths.insert("n".repeat(100_000), fields);
+    for projection in [slices(long, 1000), slices("j", 901), long_paths] {
+        assert_eq!(answer(&shaped, &projection).await, Err(Some(NOT_SUPPORTED)));
+    }
+    Ok(())
+}

@@ -20,6 +20,13 @@ pub(super) struct Context<'a> {
     pub(super) filter: Option<&'a RawDocument>,
 }
 
+/// The most bytes of all paths, and of the stages of all slices. Paths repeat a beginning that they have in
+/// common, and a slice needs several expressions for each step: so both may be many times as large as the
+/// projection.
+const MAX_BYTES: usize = 1024 * 1024;
+/// The most stages. mongod accepts 1000 in a pipeline, among them those that made the documents.
+const MAX_STAGES: usize = 900;
+
 /// One field of a projection.
 enum Form<'a> {
     /// A form that `$project` supports, too.
@@ -64,13 +71,15 @@ pub(super) fn stages(projection: &RawDocument, context: Context<'_>) -> Result<V
     if let Some(kind) = lost_metadata(projection) {
         return Err(kind);
     }
-    let mut fields = Vec::new();
-    append_paths(&mut fields, "", projection);
+    let mut paths = Paths::default();
+    paths.append("", projection)?;
+    let fields = &paths.fields;
     let forms: Result<Vec<_>, _> = fields.iter().map(|(path, value)| form(path, *value, context)).collect();
     let forms = forms?;
     let inclusion = includes(&forms);
     let mut rest = RawDocumentBuf::new();
     let mut made = Vec::new();
+    let mut slice_bytes = 0_usize;
     for (path, form) in forms {
         match form {
             Form::Plain(value) => put(&mut rest, path, value),
@@ -80,10 +89,17 @@ pub(super) fn stages(projection: &RawDocument, context: Context<'_>) -> Result<V
             _ => {}
         }
         match form {
-            Form::Slice(arguments) => made.push(slice::stage(path, &arguments)?),
+            Form::Slice(arguments) => {
+                let stage = slice::stage(path, &arguments)?;
+                slice_bytes = slice_bytes.saturating_add(stage.as_bytes().len());
+                made.push(stage);
+            }
             Form::ElementMatch(condition) => made.extend(element::first_matching(path, condition)),
             Form::Positional(condition) => made.extend(element::positional(path, &condition)),
             Form::Plain(_) | Form::Meta(_) => {}
+        }
+        if slice_bytes > MAX_BYTES || made.len() > MAX_STAGES {
+            return Err("this many $slice, $elemMatch or $meta");
         }
     }
     let project = (!rest.is_empty()).then(|| single("$project", rest));
@@ -112,20 +128,43 @@ fn metadata_lost_in(value: RawBsonRef<'_>) -> Option<&'static str> {
     }
 }
 
-/// Appends the fields by their whole paths: `{a: {b: 1}}` is `{"a.b": 1}`.
-fn append_paths<'a>(fields: &mut Vec<(String, RawBsonRef<'a>)>, parent: &str, projection: &'a RawDocument) {
-    for (name, value) in projection.iter().flatten() {
-        let path = if parent.is_empty() {
-            name.as_str().to_owned()
-        } else {
-            format!("{parent}.{}", name.as_str())
-        };
-        match value {
-            RawBsonRef::Document(inner) if first_field(inner).is_some_and(|(name, _)| !name.starts_with('$')) => {
-                append_paths(fields, &path, inner);
+/// The fields of a projection by their whole paths: `{a: {b: 1}}` is `{"a.b": 1}`.
+#[derive(Default)]
+struct Paths<'a> {
+    fields: Vec<(String, RawBsonRef<'a>)>,
+    /// The length of all paths.
+    bytes: usize,
+}
+
+impl<'a> Paths<'a> {
+    /// Appends the fields of a projection within the path `parent`.
+    ///
+    /// # Errors
+    /// The paths are too long, for an error message.
+    fn append(&mut self, parent: &str, projection: &'a RawDocument) -> Result<(), &'static str> {
+        for (name, value) in projection.iter().flatten() {
+            let path = if parent.is_empty() {
+                name.as_str().to_owned()
+            } else {
+                format!("{parent}.{}", name.as_str())
+            };
+            match value {
+                RawBsonRef::Document(inner) if first_field(inner).is_some_and(|(name, _)| !name.starts_with('$')) => {
+                    self.append(&path, inner)?;
+                }
+                value => self.push(path, value)?,
             }
-            value => fields.push((path, value)),
         }
+        Ok(())
+    }
+
+    fn push(&mut self, path: String, value: RawBsonRef<'a>) -> Result<(), &'static str> {
+        self.bytes = self.bytes.saturating_add(path.len());
+        if self.bytes > MAX_BYTES {
+            return Err("paths of more than 1 MiB beside $slice, $elemMatch, $meta or the positional operator $");
+        }
+        self.fields.push((path, value));
+        Ok(())
     }
 }
 

@@ -4,10 +4,18 @@
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocumentBuf};
 
 use crate::command::document::{as_whole_number, put, single};
+use crate::pattern::exact_match;
 
-/// The most steps of a path. Each step adds about ten levels to the expression, and mongod accepts
+/// The most steps of a path. Each step adds eleven levels to the expression, and mongod accepts
 /// 200.
 const MAX_STEPS: usize = 10;
+
+/// The variable with the value that is sliced.
+const VALUE: &str = "$$value";
+/// The variable with the list of documents in which a path continues.
+const ELEMENTS: &str = "$$elements";
+/// The variable with one of them.
+const ELEMENT: &str = "$$element";
 
 /// The numbers of a `$slice`. `None` for the expression of that name, which begins with an array.
 ///
@@ -65,57 +73,47 @@ pub(super) fn stage(path: &str, arguments: &[i32]) -> Result<RawDocumentBuf, &'s
     }
 }
 
-/// The expression for a value in which the value at the path is sliced.
+/// The expression for a value in which the value at the path is sliced. Each step contains the rest of the
+/// path once: so its size is proportional to that of the path.
 fn at(value: RawBson, path: &[&str], arguments: &[i32]) -> RawBson {
-    let is_array = || RawBson::Document(single("$isArray", "$$value"));
-    let whole = || RawBson::String("$$value".to_owned());
     let sliced = match path.split_first() {
-        None => condition([is_array(), slice(arguments), whole()]),
-        Some((step, rest)) => {
-            // An earlier `$project` leaves missing values in arrays.
-            let is_there = [
-                RawBson::Document(single("$type", "$$this")),
-                RawBson::String("missing".to_owned()),
-            ];
-            let mut filter = single("input", "$$value");
-            put(
-                &mut filter,
-                "cond",
-                single("$ne", is_there.into_iter().collect::<RawArrayBuf>()),
-            );
-            let mut map = single("input", single("$filter", filter));
-            put(&mut map, "as", "element");
-            put(&mut map, "in", in_document("$$element", step, rest, arguments));
-            let elements = RawBson::Document(single("$map", map));
-            let otherwise = in_document("$$value", step, rest, arguments);
-            condition([is_array(), elements, otherwise])
-        }
+        None => condition([is_array(VALUE), slice(arguments), variable(VALUE)]),
+        Some((step, rest)) => in_documents(step, rest, arguments),
     };
-    let mut binding = single("vars", single("value", value));
-    put(&mut binding, "in", sliced);
-    RawBson::Document(single("$let", binding))
+    bind("value", value, sliced)
 }
 
-/// The expression for a variable in which the value at the path is sliced, if the variable is a
-/// document. Any other value stays as it is.
-fn in_document(variable: &str, step: &str, rest: &[&str], arguments: &[i32]) -> RawBson {
-    let types = [
-        RawBson::Document(single("$type", variable)),
-        RawBson::String("object".to_owned()),
-    ];
-    let is_document = single("$eq", types.into_iter().collect::<RawArrayBuf>());
-    let name = || single("$literal", step);
-    let mut get = single("field", name());
-    put(&mut get, "input", variable);
+/// The expression for `$$value` in which the value at the path is sliced: in a document, or in each document
+/// of an array. Any other value stays as it is.
+fn in_documents(step: &str, rest: &[&str], arguments: &[i32]) -> RawBson {
+    // An earlier `$project` leaves missing values in arrays.
+    let is_there = call("$ne", [type_of("$$this"), RawBson::String("missing".to_owned())]);
+    let mut filter = single("input", VALUE);
+    put(&mut filter, "cond", is_there);
+    let elements = RawBson::Document(single("$filter", filter));
+    let one: RawArrayBuf = [variable(VALUE)].into_iter().collect();
+    let mut map = single("input", condition([is_array(VALUE), elements, RawBson::Array(one)]));
+    put(&mut map, "as", "element");
+    put(&mut map, "in", in_document(step, rest, arguments));
+    // A missing value is null in the list of one value, so only a document is taken out of it.
+    let first = RawBson::Document(single("$first", ELEMENTS));
+    let of_one = condition([is_document(VALUE), first, variable(VALUE)]);
+    let sliced = condition([is_array(VALUE), variable(ELEMENTS), of_one]);
+    bind("elements", RawBson::Document(single("$map", map)), sliced)
+}
+
+/// The expression for `$$element` in which the value at the path is sliced, if it is a document. Any other
+/// value stays as it is.
+fn in_document(step: &str, rest: &[&str], arguments: &[i32]) -> RawBson {
+    let field = || single("$literal", step);
+    let mut get = single("field", field());
+    put(&mut get, "input", ELEMENT);
     let inner = at(RawBson::Document(single("$getField", get)), rest, arguments);
-    let mut set = single("field", name());
-    put(&mut set, "input", variable);
+    let mut set = single("field", field());
+    put(&mut set, "input", ELEMENT);
     put(&mut set, "value", inner);
-    condition([
-        RawBson::Document(is_document),
-        RawBson::Document(single("$setField", set)),
-        RawBson::String(variable.to_owned()),
-    ])
+    let set = RawBson::Document(single("$setField", set));
+    condition([is_document(ELEMENT), set, variable(ELEMENT)])
 }
 
 fn slice(arguments: &[i32]) -> RawBson {
@@ -124,10 +122,37 @@ fn slice(arguments: &[i32]) -> RawBson {
         return RawBson::Array(RawArrayBuf::new());
     }
     let numbers = arguments.iter().map(|number| RawBson::Int32(*number));
-    let values = std::iter::once(RawBson::String("$$value".to_owned())).chain(numbers);
+    let values = std::iter::once(variable(VALUE)).chain(numbers);
     RawBson::Document(single("$slice", values.collect::<RawArrayBuf>()))
 }
 
+fn variable(name: &str) -> RawBson {
+    RawBson::String(name.to_owned())
+}
+
+fn is_array(variable: &str) -> RawBson {
+    RawBson::Document(single("$isArray", variable))
+}
+
+fn is_document(variable: &str) -> RawBson {
+    call("$eq", [type_of(variable), RawBson::String("object".to_owned())])
+}
+
+fn type_of(variable: &str) -> RawBson {
+    RawBson::Document(single("$type", variable))
+}
+
+/// The expression `of_variable`, in which a variable has that value.
+fn bind(name: &str, value: RawBson, of_variable: RawBson) -> RawBson {
+    let mut binding = single("vars", single(name, value));
+    put(&mut binding, "in", of_variable);
+    RawBson::Document(single("$let", binding))
+}
+
 fn condition(branches: [RawBson; 3]) -> RawBson {
-    RawBson::Document(single("$cond", branches.into_iter().collect::<RawArrayBuf>()))
+    call("$cond", branches)
+}
+
+fn call<const N: usize>(operator: &str, arguments: [RawBson; N]) -> RawBson {
+    RawBson::Document(exact_match::call(operator, arguments))
 }
