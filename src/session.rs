@@ -29,6 +29,7 @@ mod id_source;
 mod key_length_cache;
 mod kill_cursors;
 mod malformed_pipeline;
+mod many_values_cache;
 pub mod memory;
 mod merge;
 pub mod metrics;

@@ -16,6 +16,7 @@ use super::first_page_cache::FirstPages;
 use super::head_page_cache::HeadPages;
 use super::id_source::Timestamps;
 use super::key_length_cache::KeyLengths;
+use super::many_values_cache::ManyValues;
 use super::memory::MemoryBudget;
 use super::metrics::SessionMetrics;
 use super::namespace_cache::NamespaceCache;
@@ -57,6 +58,7 @@ pub struct Settings {
     pub(super) first_pages: Arc<FirstPages>,
     pub(super) recent_pages: Arc<RecentPages>,
     pub(super) key_lengths: Arc<KeyLengths>,
+    pub(super) many_values: Arc<ManyValues>,
     /// The UUIDs of outlier collections that have no default collation. A write that was evaluated
     /// in a scratch collection names the UUID, so mongod refuses it on a collection that was
     /// recreated.
@@ -83,6 +85,7 @@ impl Settings {
             first_pages: Arc::default(),
             recent_pages: Arc::default(),
             key_lengths: Arc::default(),
+            many_values: Arc::default(),
             without_collation: Arc::default(),
             outlier_shape_markers: Arc::default(),
             known_outliers: Arc::default(),

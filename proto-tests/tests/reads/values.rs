@@ -89,3 +89,30 @@ fn a_pipeline_answers_where_the_index_does_not_show_the_values() -> Result<()> {
     }
     Ok(())
 }
+
+/// The number of `find`s on the fixture's collection that mongod has answered since its profiler was enabled.
+fn finds(direct: &mut Connection, database: &str) -> Result<i32> {
+    let query = doc! { "op": "query", "ns": format!("{database}.{COLLECTION}") };
+    let count = doc! { "count": "system.profile", "query": query, "$db": database };
+    Ok(direct.command_ok(&count)?.get_i32("n")?)
+}
+
+#[test]
+fn the_values_of_a_field_with_many_are_not_read_one_by_one_again() -> Result<()> {
+    let mut fixture = Fixture::start(&numbers(100), 1)?;
+    let database = fixture.database.clone();
+    let mut direct = Connection::open(mongod::shared().address())?;
+    direct.command_ok(&doc! { "profile": 2, "$db": &database })?;
+    let mut read = Vec::new();
+    for _ in 0..3 {
+        let reply = fixture.run(doc! { "distinct": COLLECTION, "key": "status" })?;
+        ensure!(reply.get_array("values")? == &numbers(100), "{reply}");
+        read.push(finds(&mut direct, &database)?);
+    }
+    direct.command_ok(&doc! { "profile": 0, "$db": &database })?;
+    let [first, second, third] = read[..] else {
+        anyhow::bail!("{read:?}");
+    };
+    ensure!(first > 16 && second == first && third == first, "{read:?}");
+    Ok(())
+}

@@ -12,6 +12,9 @@ use crate::session::error::RunError;
 /// The most values. A field with more values is read from all pages, at once.
 const MAX_VALUES: usize = 32;
 
+/// How many values must have been read before it is cached that reading them one by one was in vain.
+const WORTH_CACHING: usize = 16;
+
 /// The values of a field.
 pub(super) struct DistinctValues {
     pub(super) values: RawArrayBuf,
@@ -21,15 +24,21 @@ pub(super) struct DistinctValues {
     pub(super) reply: RawDocumentBuf,
 }
 
-/// The values in ascending order. `None` if no index begins with the field, if there are many values, or if
-/// an item lacks the field.
+/// The values in ascending order. `None` if no index begins with the field, if there are many values (also if
+/// there were some minutes ago), or if an item lacks the field.
 pub(super) async fn read(
     run: &mut BucketCommand<'_>,
     wanted: &Distinct<'_>,
 ) -> Result<Option<DistinctValues>, RunError> {
     // Queries outside of a transaction do not read the same snapshot.
     let needs_snapshot = run.context.head.wants_snapshot() && !run.context.head.in_transaction();
-    if !wanted.is_of_all() || needs_snapshot || run.collection.is_none() || run.context.link.is_dry_run() {
+    if !wanted.is_of_all() || needs_snapshot || run.context.link.is_dry_run() {
+        return Ok(None);
+    }
+    let Some(collection) = run.collection.as_ref().map(|collection| collection.uuid.clone()) else {
+        return Ok(None);
+    };
+    if run.context.settings.many_values.contains(&collection, wanted.key) {
         return Ok(None);
     }
     let indexes = indexes::stored(run).await?;
@@ -61,7 +70,12 @@ pub(super) async fn read(
                 let values = values.into_iter().collect();
                 return Ok(Some(DistinctValues { values, query, reply }));
             }
-            NextValue::Value(_) | NextValue::OnlyEmptied | NextValue::NotComparable => return Ok(None),
+            NextValue::Value(_) | NextValue::OnlyEmptied | NextValue::NotComparable => {
+                if values.len() >= WORTH_CACHING {
+                    run.context.settings.many_values.learn(&collection, wanted.key);
+                }
+                return Ok(None);
+            }
         }
     }
 }
