@@ -14,7 +14,10 @@ key = "customerId"
 /// `CommandNotSupported`.
 const NOT_SUPPORTED: i32 = 115;
 
-async fn answer(collection: &Collection<Document>, projection: &Document) -> Result<Vec<Document>, Option<i32>> {
+/// The fields of a document in their order, which the equality of a `Document` does not regard.
+type Fields = Vec<(String, Bson)>;
+
+async fn answer(collection: &Collection<Document>, projection: &Document) -> Result<Vec<Fields>, Option<i32>> {
     matching(collection, doc! {}, projection).await
 }
 
@@ -22,7 +25,7 @@ async fn matching(
     collection: &Collection<Document>,
     filter: Document,
     projection: &Document,
-) -> Result<Vec<Document>, Option<i32>> {
+) -> Result<Vec<Fields>, Option<i32>> {
     let code = |error: mongodb::error::Error| match *error.kind {
         mongodb::error::ErrorKind::Command(error) => Some(error.code),
         _ => None,
@@ -37,10 +40,7 @@ async fn matching(
     let mut documents = Vec::new();
     while cursor.advance().await.map_err(code)? {
         let document: Document = cursor.deserialize_current().map_err(code)?;
-        // The order of fields is not significant.
-        let mut fields: Vec<(String, Bson)> = document.into_iter().collect();
-        fields.sort_by(|(one, _), (other, _)| one.cmp(other));
-        documents.push(fields.into_iter().collect());
+        documents.push(document.into_iter().collect());
     }
     Ok(documents)
 }
@@ -87,6 +87,14 @@ async fn slice_and_elem_match_are_those_of_find() -> Result<()> {
         doc! { "e": elem_match(doc! { "x": 1 }), "_id": 1, "q": { "$slice": 1 } },
         doc! { "e": { "$slice": 1 }, "z": elem_match(doc! { "x": 1 }) },
         doc! { "z": elem_match(doc! { "x": 1 }), "e": { "$slice": 1 } },
+        // Computed fields come behind the included ones.
+        doc! { "e": elem_match(doc! { "x": 2 }), "z": 1 },
+        doc! { "e": elem_match(doc! { "x": 2 }), "customerId": true, "z": 1, "_id": 0 },
+        doc! { "z": 1, "w": "$customerId", "e": elem_match(doc! { "x": 2 }), "v": "$z" },
+        doc! { "e": elem_match(doc! { "$gte": 5 }), "w": "$customerId", "q": 1, "z": 1 },
+        doc! { "e": elem_match(doc! { "x": 2 }), "q": 0 },
+        doc! { "e": { "$slice": 1 }, "w": "$z", "z": 1 },
+        doc! { "w": "$z", "e": { "$slice": 1 }, "customerId": 1 },
     ];
     for projection in projections {
         assert_eq!(

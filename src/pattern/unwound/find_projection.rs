@@ -85,6 +85,8 @@ pub(super) fn stages(projection: &RawDocument, context: Context<'_>) -> Result<V
             Form::Plain(value) => put(&mut rest, path, value),
             Form::Meta(value) if inclusion => put(&mut rest, path, value),
             Form::Meta(value) => made.push(single("$set", single(path, value))),
+            // `find` computes the field: it comes behind the included fields, in order with computed ones.
+            Form::ElementMatch(_) if inclusion => put(&mut rest, path, format!("${path}")),
             _ if inclusion => put(&mut rest, path, true),
             _ => {}
         }
