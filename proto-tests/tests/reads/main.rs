@@ -18,5 +18,6 @@ mod projections;
 mod proxies;
 mod queries;
 mod regressions;
+mod repeated_fields;
 mod secondaries;
 mod values;

@@ -1,5 +1,7 @@
 //! Simple projections, evaluated by the proxy: whole fields, included or excluded by name.
 
+use std::collections::HashSet;
+
 use bson::raw::RawDocument;
 
 use crate::command::document::as_flag;
@@ -21,14 +23,18 @@ impl Projection {
     #[must_use]
     pub fn parse(projection: Option<&RawDocument>) -> Option<Self> {
         let (mut included, mut excluded, mut id) = (Vec::new(), Vec::new(), None);
+        let mut names = HashSet::new();
         for field in projection.into_iter().flat_map(RawDocument::iter) {
             let (name, value) = field.ok()?;
             let name = name.as_str();
             let plain = !name.is_empty() && !name.contains('.') && !name.starts_with('$');
             let taken = plain.then(|| as_flag(value)).flatten()?;
+            // mongod refuses a repeated field.
+            if !names.insert(name) {
+                return None;
+            }
             match (name, taken) {
-                ("_id", taken) if id.is_none() => id = Some(taken),
-                ("_id", _) => return None,
+                ("_id", taken) => id = Some(taken),
                 (name, true) => included.push(name.to_owned()),
                 (name, false) => excluded.push(name.to_owned()),
             }
@@ -102,6 +108,9 @@ mod tests {
             rawdoc! { "a": { "$slice": 1 } },
             rawdoc! { "a.$": 1 },
             rawdoc! { "": 1 },
+            rawdoc! { "a": 1, "a": 1 },
+            rawdoc! { "a": 0, "b": 0, "a": false },
+            rawdoc! { "_id": 1, "_id": 1 },
         ] {
             check(&projection, None);
         }
