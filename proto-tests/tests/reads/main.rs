@@ -8,6 +8,7 @@ mod errors_in_transactions;
 mod examples;
 mod key_and_time;
 mod keys;
+mod large_batches;
 mod long_names;
 mod lookups;
 mod newest;

@@ -43,7 +43,9 @@ impl MaterializedList {
     pub(super) fn fill(&mut self, BatchRequest { kind, limit: measure }: BatchRequest) -> (ReplyBatch, BatchStatus) {
         let mut batch = ReplyBatch::new(kind);
         while !measure.is_full(&batch)
-            && let Some(document) = self.documents.pop_front()
+            && let Some(document) = self
+                .documents
+                .pop_front_if(|document| batch.has_space_for(document.as_bytes().len()))
         {
             batch.push(document.as_bytes());
         }
