@@ -18,6 +18,7 @@ mod internal_write;
 mod leftover_cursor;
 pub(super) mod leftover_documents;
 pub(super) mod merged_read;
+mod overlong;
 mod page_store;
 mod push;
 mod read;

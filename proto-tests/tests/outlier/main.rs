@@ -8,6 +8,7 @@ mod extras_index;
 mod fixture;
 mod interleaved;
 mod many;
+mod overlong;
 mod random;
 mod refusals;
 mod regressions;

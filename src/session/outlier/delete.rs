@@ -13,6 +13,7 @@ use crate::command::delete::{Delete, DeleteStatement};
 use crate::command::document::{array_of, put, single};
 use crate::command::write_reply::WriteReply;
 use crate::pattern::outlier::layout::is_of_generation;
+use crate::pattern::outlier::resplit::is_overlong;
 use crate::pattern::outlier::statement::{replacing, typical};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
@@ -227,6 +228,10 @@ async fn at(
             }
             return Ok(None);
         };
+        if depends && is_overlong(run.shape, &stored) {
+            run.shorten(&stored, extras).await?;
+            continue;
+        }
         let demanded = if depends {
             replacing(&stored, &stored).map_err(|what| run.unsupported(&what))?.0
         } else {

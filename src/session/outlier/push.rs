@@ -106,26 +106,15 @@ impl<'a> Push<'a> {
         let generation = if let Some(extras) = run.extras_of(&stored)? {
             extras.generation
         } else if !run.may_split().await? {
-            return self.to_inline(run).await;
+            // It stays whole.
+            let typical = typical(run.shape, self.filter);
+            return self.statement.on_inline(run, &typical).await;
         } else {
             let generation = ObjectId::new();
             self.make_outlier(run, generation).await?;
             generation
         };
         Ok(self.to_tail(run, generation).await?.map(At::done))
-    }
-
-    /// Pushes to a document that stays whole. `None`: it does not match the filter, or is an outlier now.
-    async fn to_inline(self, run: &mut OutlierCommand<'_>) -> Result<Option<At>, RunError> {
-        let element = self.statement.element(
-            &typical(run.shape, self.filter),
-            RawBsonRef::Document(self.operators),
-            false,
-            false,
-        );
-        let origin = WriteOrigin::Client(self.statement.id);
-        let result = run.write(run.namespace.collection, "update", &element, origin).await?;
-        Ok((result.n > 0 || result.error.is_some()).then(|| At::done(result)))
     }
 
     /// Makes a full document that matches the filter an outlier.

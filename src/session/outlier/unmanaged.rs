@@ -3,13 +3,10 @@
 //! Hand-written documents of extras stay until `mongoshape setup` removes them, because a client may be
 //! reading them.
 
-use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::base_document::MOST_BYTES;
 use super::command::OutlierCommand;
-use super::internal_write::WriteOrigin;
-use super::page_store::Written;
 use crate::command::document::{get, single};
 use crate::pattern::outlier::layout::DocumentState;
 use crate::pattern::outlier::reassemble::merged_by_hand;
@@ -48,22 +45,12 @@ impl OutlierCommand<'_> {
         let Some(id) = get(stored, "_id") else {
             return Err(self.misfit().into());
         };
-        let generation = ObjectId::new();
         let extras = self.extras_by_hand(id).await?;
         let extras: Vec<&RawDocument> = extras.iter().map(RawDocumentBuf::as_ref).collect();
-        let Some(elements) = resplit::elements(self.shape, stored, &DocumentState::Unmanaged, &extras) else {
-            return Err(self.misfit().into());
-        };
         let state = DocumentState::Unmanaged;
-        let Some(statement) = resplit::counting(self.shape, stored, &state, generation, elements.len()) else {
+        let Some(elements) = resplit::elements(self.shape, stored, &state, &extras) else {
             return Err(self.misfit().into());
         };
-        let pages = resplit::pages(self.shape, id, generation, 0, &elements);
-        let written = Written::of(stored, generation, &pages);
-        self.write_pages(&pages, &written).await?;
-        let result = self
-            .write(self.namespace.collection, "update", &statement, WriteOrigin::Internal)
-            .await;
-        self.settled(result, &written).await?.succeeded().map(|_| ())
+        self.regroup(stored, &state, &elements).await.map(|_| ())
     }
 }

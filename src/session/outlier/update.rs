@@ -156,6 +156,19 @@ impl<'a> OutlierUpdate<'_, 'a> {
         element
     }
 
+    /// Has mongod change an inline document. `typical`: the statement's filter, with the condition that the
+    /// document is inline. `None`: no document matches.
+    pub(super) async fn on_inline(
+        &self,
+        run: &mut OutlierCommand<'_>,
+        typical: &RawDocument,
+    ) -> Result<Option<At>, RunError> {
+        let element = self.element(typical, self.of.change, false, false);
+        let origin = WriteOrigin::Client(self.id);
+        let result = run.write(run.namespace.collection, "update", &element, origin).await?;
+        Ok((result.n > 0 || result.error.is_some()).then(|| At::done(result)))
+    }
+
     /// Whether a document matches `filter`, which contains the statement's filter.
     pub(super) async fn matches_any(
         &self,
@@ -293,21 +306,16 @@ async fn at(
     filter: &RawDocument,
     id: RawBsonRef<'_>,
 ) -> Result<At, RunError> {
-    let collection = run.namespace.collection;
     let push = Push::of(run, statement, filter, id);
     if let Some(push) = push
         && let Some(at) = push.to_known_outlier(run).await?
     {
         return Ok(at);
     }
-    if let Some(typical) = typical_with_room(run.shape, filter, statement.growth) {
-        let element = statement.element(&typical, statement.of.change, false, false);
-        let result = run
-            .write(collection, "update", &element, WriteOrigin::Client(statement.id))
-            .await?;
-        if result.n > 0 || result.error.is_some() {
-            return Ok(At::done(result));
-        }
+    if let Some(typical) = typical_with_room(run.shape, filter, statement.growth)
+        && let Some(at) = statement.on_inline(run, &typical).await?
+    {
+        return Ok(at);
     }
     if let Some(push) = push
         && let Some(at) = push.to_outlier(run).await?

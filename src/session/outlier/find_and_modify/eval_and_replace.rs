@@ -4,16 +4,18 @@
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::{reassembled_retry, run_matching_nothing};
+use super::{reassembled_retry, run_matching_nothing, typical_one};
 use crate::command::document::{get, put, single};
 use crate::command::find_and_modify::FindAndModify;
 use crate::command::reply::{copy_cluster_time, succeeded};
-use crate::pattern::outlier::statement::{inserting, replacing};
+use crate::pattern::outlier::statement::{inserting, replacing, typical};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::outlier::command::OutlierCommand;
 use crate::session::outlier::internal_write::{OutlierWriteResult, matched_count};
+use crate::session::outlier::overlong::Replaceable;
 use crate::session::outlier::page_store::Written;
+use crate::session::outlier::write::DocumentSelector;
 
 /// Changes an outlier, or a document that may become one. `None`: the document with that `_id` does
 /// not match.
@@ -31,10 +33,25 @@ pub(super) async fn of_outlier(
             return reassembled_retry(run, answer).await.map(Some);
         }
     }
+    let selector = DocumentSelector {
+        filter: Some(filter),
+        sort: None,
+        collation: command.collation,
+        hint: command.hint,
+        variables: command.let_variables,
+    };
     for attempt in 0..MAX_ATTEMPTS {
         pause(attempt).await;
-        let Some(stored) = run.base(id).await? else {
-            return Ok(None);
+        let stored = match run.replaceable(selector, id).await? {
+            Some(Replaceable::Split(stored)) => stored,
+            Some(Replaceable::Whole) => {
+                let typical = typical(run.shape, filter);
+                match typical_one(run, &typical).await? {
+                    Some(answer) => return Ok(Some(answer)),
+                    None => continue,
+                }
+            }
+            None => return Ok(None),
         };
         let Some(whole) = run.whole(&stored).await? else {
             continue;

@@ -8,12 +8,14 @@ use super::{At, OutlierUpdate};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, single};
 use crate::command::reply::succeeded;
-use crate::pattern::outlier::statement::upserting;
+use crate::pattern::outlier::statement::{typical, upserting};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::outlier::command::OutlierCommand;
 use crate::session::outlier::internal_write::OutlierWriteResult;
+use crate::session::outlier::overlong::Replaceable;
 use crate::session::outlier::page_store::Written;
+use crate::session::outlier::write::DocumentSelector;
 
 /// Has mongod evaluate the new document, and replaces the stored one.
 pub(super) async fn rewrite(
@@ -22,10 +24,23 @@ pub(super) async fn rewrite(
     filter: &RawDocument,
     id: RawBsonRef<'_>,
 ) -> Result<At, RunError> {
+    let selector = DocumentSelector {
+        filter: Some(filter),
+        sort: None,
+        ..statement.selector()
+    };
     for attempt in 0..MAX_ATTEMPTS {
         pause(attempt).await;
-        let Some(stored) = run.base(id).await? else {
-            return Ok(At::NoMatch);
+        let stored = match run.replaceable(selector, id).await? {
+            Some(Replaceable::Split(stored)) => stored,
+            Some(Replaceable::Whole) => {
+                let typical = typical(run.shape, filter);
+                match statement.on_inline(run, &typical).await? {
+                    Some(at) => return Ok(at),
+                    None => continue,
+                }
+            }
+            None => return Ok(At::NoMatch),
         };
         let Some(whole) = run.whole(&stored).await? else {
             continue;
