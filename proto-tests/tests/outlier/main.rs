@@ -8,6 +8,7 @@ mod extras_index;
 mod fixture;
 mod interleaved;
 mod many;
+mod modifiers;
 mod overlong;
 mod random;
 mod refusals;

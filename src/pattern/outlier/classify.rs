@@ -6,7 +6,7 @@
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 
 use super::layout::is_long;
-use crate::command::document::{first_field, get};
+use crate::command::document::{as_whole_number, first_field, get};
 use crate::command::update::UpdateStatement;
 use crate::pattern::shapes::OutlierShape;
 
@@ -83,7 +83,7 @@ fn is_within(path: &str, field: &str) -> bool {
 pub enum Growth {
     /// Not beyond its present length, or not beyond the threshold.
     None,
-    /// By at most this number of elements, at the end.
+    /// By at most this number of elements.
     By(u32),
     /// Only known after the update.
     Unknown,
@@ -214,6 +214,8 @@ fn growth(shape: &OutlierShape, operator: &str, path: &str, value: RawBsonRef<'_
     let rest = path.get(array.len()..).and_then(|rest| rest.strip_prefix('.'));
     Some(match (operator, rest) {
         ("$pull" | "$pullAll" | "$pop" | "$unset", _) => Growth::None,
+        // mongod may add a document with more fields than `$each` as one element.
+        ("$addToSet", None) if !only_appends(value) => Growth::Unknown,
         ("$push" | "$addToSet", None) => pushed(shape, value),
         (_, None) => match value {
             RawBsonRef::Array(value) if is_long(shape, value) => Growth::Unknown,
@@ -232,20 +234,60 @@ fn growth(shape: &OutlierShape, operator: &str, path: &str, value: RawBsonRef<'_
 }
 
 fn pushed(shape: &OutlierShape, value: RawBsonRef<'_>) -> Growth {
-    let each = value.as_document().and_then(|modifiers| {
-        let each = get(modifiers, "$each")?;
-        Some((each, modifiers.iter().count() == 1))
-    });
+    let each = value
+        .as_document()
+        .and_then(|modifiers| get(modifiers, "$each").map(|each| (modifiers, each)));
     match each {
         None => Growth::By(1),
-        Some((RawBsonRef::Array(each), true)) => {
+        Some((modifiers, RawBsonRef::Array(each))) => {
             let count = u32::try_from(each.into_iter().count()).unwrap_or(u32::MAX);
-            if count <= shape.threshold() {
+            if keeps_few(shape, modifiers) {
+                Growth::None
+            } else if count <= shape.threshold() {
                 Growth::By(count)
             } else {
                 Growth::Unknown
             }
         }
         Some(_) => Growth::Unknown,
+    }
+}
+
+/// Whether the modifiers of a push leave at most as many elements as a base document may have.
+fn keeps_few(shape: &OutlierShape, modifiers: &RawDocument) -> bool {
+    let kept = get(modifiers, "$slice").and_then(as_whole_number);
+    kept.is_some_and(|kept| kept.unsigned_abs() <= u64::from(shape.threshold()))
+}
+
+/// Whether the operand of a push has no modifier but `$each`. Elements are then appended to the array.
+#[must_use]
+pub fn only_appends(operand: RawBsonRef<'_>) -> bool {
+    operand
+        .as_document()
+        .is_none_or(|modifiers| get(modifiers, "$each").is_none() || modifiers.iter().count() == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+    use crate::pattern::outlier::sample;
+
+    #[test]
+    fn push_with_modifiers_grows_the_array_by_a_known_number_of_elements() {
+        let check = |operator: &str, operand: &RawDocument, expected| {
+            let found = growth(&sample(), operator, "buyers", RawBsonRef::Document(operand));
+            assert_eq!(found, Some(expected), "{operator}: {operand:?}");
+        };
+        check("$push", &rawdoc! { "$each": [1, 2] }, Growth::By(2));
+        check("$push", &rawdoc! { "$each": [1, 2], "$position": 0 }, Growth::By(2));
+        check("$push", &rawdoc! { "$each": [1], "$sort": -1 }, Growth::By(1));
+        check("$push", &rawdoc! { "$each": [1], "$slice": -51 }, Growth::By(1));
+        check("$push", &rawdoc! { "$each": [1], "$slice": -50 }, Growth::None);
+        check("$push", &rawdoc! { "$each": [1], "$slice": 0 }, Growth::None);
+        check("$push", &rawdoc! { "$each": 1, "$slice": 10 }, Growth::Unknown);
+        check("$addToSet", &rawdoc! { "$each": [1, 2] }, Growth::By(2));
+        check("$addToSet", &rawdoc! { "$slice": 1, "$each": [] }, Growth::Unknown);
     }
 }

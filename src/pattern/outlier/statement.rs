@@ -3,7 +3,7 @@
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::classify::{Growth, UpdateEffect};
+use super::classify::{Growth, UpdateEffect, only_appends};
 use super::layout::{Extras, field, is_typical, tail};
 use crate::command::document::{append_fields, array_of, get, put, single};
 use crate::pattern::exact_match::same;
@@ -59,7 +59,7 @@ pub fn outlier_with_room(shape: &OutlierShape, filter: &RawDocument, count: u32)
     Some(with_conditions(filter, &conditions))
 }
 
-/// Whether operators only push to the array. mongod detects conflicts of operators only on the same
+/// Whether operators only append to the array. mongod detects conflicts of operators only on the same
 /// path, so other operators on the array exclude this.
 #[must_use]
 pub fn push_only(shape: &OutlierShape, operators: &RawDocument) -> bool {
@@ -71,7 +71,7 @@ pub fn push_only(shape: &OutlierShape, operators: &RawDocument) -> bool {
                 for (path, value) in paths
                     .iter()
                     .flatten()
-                    .filter(|(path, _)| path.as_str() != shape.array())
+                    .filter(|(path, value)| path.as_str() != shape.array() || !only_appends(*value))
                 {
                     rest.append(path, value);
                 }
@@ -222,6 +222,15 @@ mod tests {
             true,
         );
         check(rawdoc! { "$push": { "buyers": 1, "buyers.0": 2 } }, false);
+        check(rawdoc! { "$push": { "buyers": { "$each": [1, 2] } } }, true);
+        check(
+            rawdoc! { "$push": { "buyers": { "$each": [1], "$position": 0 } } },
+            false,
+        );
+        check(
+            rawdoc! { "$push": { "buyers": { "$each": [1], "$slice": -60 } } },
+            false,
+        );
         check(
             rawdoc! { "$push": { "buyers": 1 }, "$pullAll": { "buyers": [2] } },
             false,
