@@ -7,6 +7,7 @@ mod examples;
 mod extras_index;
 mod fixture;
 mod interleaved;
+mod leading_stages;
 mod many;
 mod modifiers;
 mod overlong;

@@ -4,7 +4,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::classify::{depends_on_array, names_own};
 use super::layout::{field, is_typical, path};
-use crate::command::document::{array_of, put, single};
+use crate::command::document::{array_of, first_field, put, single};
 use crate::command::find::Find;
 use crate::pattern::exact_match::call;
 use crate::pattern::shapes::OutlierShape;
@@ -236,8 +236,24 @@ pub fn of_aggregate(
     for stage in given {
         check(shape, stage)?;
     }
-    let filter = pipeline.first().and_then(|stage| only_match(stage.as_ref()));
-    let mut stages = matching(shape, filter);
-    stages.extend(unwound::behind(pipeline));
+    // The first stages run on base documents. So they can use indexes, and only the documents that they
+    // return are put together.
+    let is_of_bases = |stage: &RawDocument| is_selection(stage) && !depends_on_array(shape, stage);
+    let count = pipeline
+        .iter()
+        .take_while(|stage| is_of_bases((*stage).as_ref()))
+        .count();
+    let of_bases = pipeline.get(..count).unwrap_or_default();
+    let of_whole = pipeline.get(count..).unwrap_or_default();
+    let filter = of_whole.first().and_then(|stage| only_match(stage.as_ref()));
+    let mut stages: Vec<RawDocumentBuf> = unwound::behind(of_bases).collect();
+    stages.extend(matching(shape, filter));
+    stages.extend(unwound::behind(of_whole));
     Ok(stages)
+}
+
+/// Whether a stage selects or sorts documents, and changes none.
+fn is_selection(stage: &RawDocument) -> bool {
+    let name = first_field(stage).map(|(name, _)| name);
+    matches!(name, Some("$match" | "$sort" | "$skip" | "$limit" | "$sample"))
 }
