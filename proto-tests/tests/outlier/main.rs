@@ -6,6 +6,7 @@ mod dropped;
 mod examples;
 mod extras_index;
 mod fixture;
+mod in_place;
 mod interleaved;
 mod leading_stages;
 mod many;

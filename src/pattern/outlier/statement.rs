@@ -4,7 +4,7 @@ use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::classify::{Growth, UpdateEffect, only_appends};
-use super::layout::{Extras, field, is_typical, tail};
+use super::layout::{Extras, field, is_of_generation, is_typical, tail};
 use crate::command::document::{append_fields, array_of, get, put, single};
 use crate::pattern::exact_match::same;
 use crate::pattern::shapes::OutlierShape;
@@ -42,6 +42,15 @@ pub fn typical(shape: &OutlierShape, filter: &RawDocument) -> RawDocumentBuf {
 pub fn outlier(shape: &OutlierShape, filter: &RawDocument) -> RawDocumentBuf {
     let version = format!("{}.{}", shape.control(), field::VERSION);
     with_conditions(filter, &single(&version, super::layout::VERSION))
+}
+
+/// The client's filter, with the condition that the document is an outlier whose pages have these elements.
+#[must_use]
+pub fn outlier_with_pages(shape: &OutlierShape, filter: &RawDocument, extras: &Extras) -> RawDocumentBuf {
+    let mut conditions = is_of_generation(shape, extras.generation);
+    let path = format!("{}.{}", shape.control(), field::COUNT);
+    put(&mut conditions, &path, i64::try_from(extras.count).unwrap_or(i64::MAX));
+    with_conditions(filter, &conditions)
 }
 
 /// The client's filter, with the condition that the document is an outlier with room for `count`

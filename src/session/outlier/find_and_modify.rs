@@ -1,10 +1,12 @@
-//! `findAndModify`. mongod changes an inline document itself. The change of an outlier is evaluated
-//! on a copy.
+//! `findAndModify`. mongod changes an inline document itself, and an outlier whose array is not touched. Any
+//! other change of an outlier is evaluated on a copy.
 
 mod eval_and_replace;
+mod in_place;
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
+use self::in_place::InPlace;
 use super::command::OutlierCommand;
 use super::internal_write::matched_count;
 use super::read::forgotten;
@@ -42,6 +44,11 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
         // mongod refuses the command.
         return run.as_it_is().await;
     }
+    let in_place = InPlace::of(run, &command, change);
+    if in_place == InPlace::WithoutArray {
+        let answer = run.as_it_is().await?;
+        return reassembled_retry(run, answer).await;
+    }
     let selector = DocumentSelector {
         filter: command.filter,
         sort: command.sort,
@@ -65,6 +72,11 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
             if let Some(answer) = answer {
                 return Ok(answer);
             }
+        }
+        if in_place == InPlace::Whole
+            && let Some(answer) = in_place::of_outlier(run, &filter, id).await?
+        {
+            return Ok(answer);
         }
         if let Some(answer) = eval_and_replace::of_outlier(run, &command, &filter, id).await? {
             return Ok(answer);

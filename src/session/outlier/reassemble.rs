@@ -17,7 +17,7 @@ use crate::session::error::RunError;
 use crate::session::memory::{LARGEST_REPLY, REPLY_COPIES};
 
 /// Maximum bytes of a document (`BSONObjMaxInternalSize`).
-const LARGEST_DOCUMENT: usize = 16 * 1024 * 1024 + 16 * 1024;
+pub(super) const LARGEST_DOCUMENT: usize = 16 * 1024 * 1024 + 16 * 1024;
 /// Expected bytes of pages that are read by one query.
 const PART_BYTES: usize = 1024 * 1024;
 

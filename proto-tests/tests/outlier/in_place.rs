@@ -1,0 +1,96 @@
+//! `findAndModify` without the array: mongod changes the base document, and the pages stay as they are.
+
+use anyhow::{Result, ensure};
+use bson::{Document, doc};
+use proto_tests::Outlier;
+use proto_tests::sides::{COLLECTION, Sides};
+
+/// Both sides with an inline document and two outliers.
+fn sides() -> Result<Sides<Outlier>> {
+    let mut sides = Sides::open(Outlier::new("tags", (5, 7)))?;
+    let document = |id: i32, length: i32| {
+        let place = doc! { "type": "Point", "coordinates": [id, id] };
+        doc! { "_id": id, "n": id, "place": place, "tags": (0..length).collect::<Vec<_>>() }
+    };
+    let documents = [document(1, 3), document(2, 20), document(3, 13)];
+    sides.alike(&doc! { "insert": COLLECTION, "documents": documents })?;
+    Ok(sides)
+}
+
+fn modify(query: Document, more: Document) -> Document {
+    let change = doc! { "$inc": { "n": 10 }, "$set": { "last": [1, 2] } };
+    let mut command = doc! { "findAndModify": COLLECTION, "query": query, "update": change };
+    command.extend(more);
+    command
+}
+
+fn commands() -> Vec<Document> {
+    let upsert = doc! { "upsert": true, "new": true };
+    vec![
+        modify(doc! { "_id": 2 }, doc! {}),
+        modify(doc! { "_id": 2 }, doc! { "new": true }),
+        modify(doc! { "_id": 2 }, doc! { "fields": { "n": 1 } }),
+        modify(doc! { "_id": 2 }, doc! { "fields": { "n": 1, "_id": 0 }, "new": true }),
+        modify(doc! {}, doc! { "sort": { "n": -1 } }),
+        modify(doc! {}, doc! { "sort": { "n": -1 }, "fields": { "_id": true } }),
+        modify(doc! { "n": { "$gt": 2 } }, doc! { "sort": { "_id": -1 }, "new": true }),
+        modify(doc! { "_id": 2, "n": -1 }, doc! {}),
+        modify(doc! { "_id": 2, "n": -1 }, doc! { "fields": { "n": 1 } }),
+        modify(doc! { "_id": 3 }, upsert.clone()),
+        modify(doc! { "_id": 4 }, upsert),
+        modify(doc! { "_id": 5 }, doc! { "upsert": true, "fields": { "n": 1 } }),
+        modify(doc! { "_id": 2 }, doc! { "fields": { "tags": 0, "n": 0 } }),
+        modify(doc! { "_id": 2 }, doc! { "fields": { "_id": 0 } }),
+    ]
+}
+
+#[test]
+fn reply_contains_the_whole_document() -> Result<()> {
+    let mut sides = sides()?;
+    for (number, command) in (1_i64..).zip(commands()) {
+        sides.alike(&command)?;
+        // The second attempt returns the recorded reply.
+        let mut retryable = command;
+        retryable.extend(doc! { "lsid": {}, "txnNumber": number });
+        for _ in 0..2 {
+            sides.alike(&retryable)?;
+        }
+        // The tail has elements.
+        let push = doc! { "q": { "_id": 2 }, "u": { "$push": { "tags": number } } };
+        sides.alike(&doc! { "update": COLLECTION, "updates": [push] })?;
+    }
+    sides.check()
+}
+
+/// No document is evaluated in a scratch collection, and the pages are those of the insert.
+#[test]
+fn pages_are_not_replaced() -> Result<()> {
+    let mut sides = sides()?;
+    let controls = |sides: &mut Sides<Outlier>| -> Result<Vec<Document>> {
+        let field = sides.shape.control();
+        let controls = sides.buckets()?.into_iter();
+        Ok(controls
+            .filter_map(|stored| stored.get_document(&field).ok().cloned())
+            .collect())
+    };
+    let before = controls(&mut sides)?;
+    ensure!(before.len() == 2, "{before:?}");
+    for command in commands().into_iter().take(7) {
+        sides.alike(&command)?;
+    }
+    ensure!(controls(&mut sides)? == before, "the pages are replaced");
+    sides.check()
+}
+
+#[test]
+fn nearest_document_is_found_by_its_index() -> Result<()> {
+    let mut sides = sides()?;
+    let indexes = [doc! { "key": { "place": "2dsphere" }, "name": "by_place" }];
+    sides.alike(&doc! { "createIndexes": COLLECTION, "indexes": indexes })?;
+    let center = doc! { "type": "Point", "coordinates": [3, 3] };
+    let near = doc! { "place": { "$near": { "$geometry": center } } };
+    for more in [doc! {}, doc! { "new": true }, doc! { "fields": { "n": 1 } }] {
+        sides.alike(&modify(near.clone(), more))?;
+    }
+    sides.check()
+}
