@@ -39,8 +39,6 @@ fn commands() -> Vec<Document> {
         modify(doc! { "_id": 3 }, upsert.clone()),
         modify(doc! { "_id": 4 }, upsert),
         modify(doc! { "_id": 5 }, doc! { "upsert": true, "fields": { "n": 1 } }),
-        modify(doc! { "_id": 2 }, doc! { "fields": { "tags": 0, "n": 0 } }),
-        modify(doc! { "_id": 2 }, doc! { "fields": { "_id": 0 } }),
     ]
 }
 

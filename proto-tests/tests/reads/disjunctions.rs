@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use bson::{Bson, DateTime, Document, bson, doc};
+use proto_tests::Shape;
 use proto_tests::sides::{COLLECTION, Sides};
 
 use crate::proxies::small_pages;
@@ -23,7 +24,11 @@ fn items(key: &Bson) -> Vec<Document> {
 
 /// Both sides have an index on a field that no filter here names: mongod could read all of it.
 fn start() -> Result<Sides> {
-    let mut sides = Sides::on_a_standalone(small_pages())?;
+    let shape = Shape {
+        items_change: true,
+        ..small_pages()
+    };
+    let mut sides = Sides::on_a_standalone(shape)?;
     let index = doc! { "key": { "other": 1 }, "name": "by_other" };
     sides.alike(&doc! { "createIndexes": COLLECTION, "indexes": [index] })?;
     let texts = ["alpha", "alps", "Alpha", "beta"].map(Bson::from);

@@ -29,6 +29,7 @@ fn index() -> Document {
 fn sides() -> Result<Sides> {
     let mut sides = Sides::open(Shape {
         rename: vec![("a".to_owned(), "A".to_owned())],
+        items_change: true,
         ..Shape::new(&["k"])
     })?;
     sides.alike(&doc! { "insert": COLLECTION, "documents": [{ "_id": 0, "k": 1, "a": 0, "b": 0 }] })?;

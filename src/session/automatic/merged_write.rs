@@ -131,7 +131,10 @@ impl MergedWrite {
         };
         let without = [(field, None), ("stmtId", None), ("stmtIds", None)];
         let mut body = with_replaced(head.body(), &without);
-        if head.is_retryable_write() {
+        let is_whole = self.pending.len() == batch.statements.len();
+        // Numbers would say that other commands share the transaction number.
+        let has_ids = !is_whole || batch.statement_ids.may_share_transaction_number();
+        if head.is_retryable_write() && has_ids {
             let ids = self.pending.iter().map(|position| batch.statement_ids.of(*position));
             body.append(cstr!("stmtIds"), ids.collect::<RawArrayBuf>());
         }

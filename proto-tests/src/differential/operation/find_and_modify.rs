@@ -157,10 +157,8 @@ fn wrong(generator: &mut Generator) -> Document {
 
 fn finished(generator: &mut Generator, mut command: Document) -> FindAndModify {
     let sent = generator.sent();
-    let removes_from_outliers = generator.outlier.is_some() && command.contains_key("remove");
-    if sent > 1 && !removes_from_outliers {
-        // mongod 6.0.5 returns whole documents to a resent command, unless that is executed again because the
-        // first one changed nothing.
+    if sent > 1 {
+        // mongod 6.0.5 returns whole documents to a resent command.
         command.remove("fields");
     }
     FindAndModify {

@@ -48,7 +48,7 @@ pub(super) async fn run(
         task,
         projection,
     };
-    let validated = finding.validate(run).await?;
+    let mut validated = finding.validate(run).await?;
     if get(&validated, "retriedStmtId").is_some() {
         return finding.of_image(run, &validated).await;
     }
@@ -61,6 +61,8 @@ pub(super) async fn run(
     if command.upsert && run.collection.is_none() {
         run.ensure_created().await?;
         run.ensure_readable(command.hint).await?;
+        // mongod validates no projection of a command on a missing collection.
+        validated = finding.validate(run).await?;
     }
     // The image before the change does not record which item was changed. The filter must find it
     // again, so the image must contain every located item.
