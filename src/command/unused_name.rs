@@ -23,7 +23,9 @@ pub fn unused_name<'a>(name: &str, texts: impl IntoIterator<Item = &'a [u8]>) ->
     if !is_used {
         return name.to_owned();
     }
-    let number = (0..).find(|number| !excluded.contains(number)).unwrap_or_default();
+    let number = (0..=u32::MAX)
+        .find(|number| !excluded.contains(number))
+        .unwrap_or_default();
     format!("{name}{number:0DIGITS$}")
 }
 

@@ -289,7 +289,7 @@ pub(crate) async fn description(database: &Database, collection: &str) -> Result
 /// twice. `None` if it does not exist.
 pub(crate) async fn listed_options(database: &Database, collection: &str) -> Result<Option<RawDocumentBuf>, Error> {
     let mut list = single("listCollections", 1);
-    put(&mut list, "filter", &single("name", collection));
+    put(&mut list, "filter", single("name", collection));
     let listed = database.run_raw_cursor_command(list).await?;
     let listed = listed.with_type::<RawDocumentBuf>().try_next().await?;
     Ok(listed.map(|listed| {

@@ -166,7 +166,7 @@ fn more_small_documents_than_one_command_may_have() -> Result<()> {
         ..Shape::new(&["k"])
     };
     let mut sides = Sides::on_a_standalone(shape)?;
-    let patience = Some(Duration::from_secs(60));
+    let patience = Some(Duration::from_mins(1));
     for connection in [&sides.plain, &sides.shaped] {
         connection.stream().set_read_timeout(patience)?;
     }

@@ -121,7 +121,7 @@ mod tests {
         ] {
             let validation = Validation::of(&options);
             let mut frozen = rawdoc! { "validationLevel": "strict", "validationAction": "error" };
-            put(&mut frozen, "validator", &validation.frozen());
+            put(&mut frozen, "validator", validation.frozen());
             assert!(pack::is_frozen(&frozen) && !pack::is_frozen(&options));
             assert_eq!(Validation::of(&frozen), validation, "{options:?}");
         }

@@ -141,14 +141,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let proxies = [proxy()?, proxy()?];
     let mut direct = Connection::open(mongod.address())?;
     fill(&mut direct, options.documents)?;
-    println!(
-        "{} documents, {} clients, a replica set of one",
-        options.documents, options.clients
-    );
-    println!(
-        "| conversion | seconds | writes/s before | while copying | ratio | until the end | ratio | longest write before | longest write |"
-    );
-    println!("|---|---|---|---|---|---|---|---|---|");
+    print_heading(options);
     let (earlier, measured) = options.split(&directions);
     for direction in earlier {
         convert(&mongod, &binary, direction, Some(MAX_SHARE), None)?;
@@ -204,6 +197,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         expected.len()
     );
     Ok(())
+}
+
+fn print_heading(options: &Options) {
+    let Options { documents, clients, .. } = options;
+    println!("{documents} documents, {clients} clients, a replica set of one");
+    println!(
+        "| conversion | seconds | writes/s before | while copying | ratio | until the end | ratio | longest write before | longest write |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
 }
 
 /// Waits until all documents are copied, or the run has ended.

@@ -62,11 +62,10 @@ impl Session<'_> {
                 collection: touched.clone(),
                 stored: stored.clone(),
             });
-            let references = GuardedReferences {
-                collections: guarded.collect(),
-                is_stream: change_stream::scope(head).is_some(),
-            };
-            self.shared.guarded_cursors.opened(cursor.id, references);
+            let is_stream = change_stream::scope(head).is_some();
+            let collections = guarded.collect();
+            let guard = GuardedReferences { collections, is_stream };
+            self.shared.guarded_cursors.opened(cursor.id, guard);
         }
         for (touched, stored) in referenced() {
             let is_view = stored.uuid.is_none() && stored.layout.is_plain();
