@@ -387,7 +387,8 @@ async fn conversion_works_with_exactly_the_rights_that_are_checked() -> Result<(
         ]
     };
     fixture.rights(&rights(&of_kept[..of_kept.len() - 1])).await?;
-    let proxy = fixture.proxy(BUCKET)?;
+    let automatic = BUCKET.replacen("[[bucket]]", "[[bucket]]\nmode = \"auto\"", 1);
+    let proxy = fixture.proxy(&automatic)?;
     let namespace = format!("{database}.items");
     let arguments = ["--namespace", &namespace, "--offline"];
     let lacking = format!(
