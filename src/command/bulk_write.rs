@@ -28,8 +28,8 @@ const MAX_PART_BYTES: usize = 40_000_000;
 pub struct BulkWrite<'a> {
     operations: Vec<BulkOperation<'a>>,
     is_ordered: bool,
-    /// Whether the first failure ends the command. It ends any command in a transaction, because it aborts the
-    /// transaction.
+    /// Whether the first failure ends the command. It ends any command in a transaction, because it aborts
+    /// the transaction.
     pub ends_with_first_failure: bool,
     /// Whether the reply has no results of operations that succeeded.
     errors_only: bool,

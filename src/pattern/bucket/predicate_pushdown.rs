@@ -270,8 +270,8 @@ impl BucketPredicate {
         self.match_of(self.page_condition())
     }
 
-    /// The `$match` on pages with items, to be combined with a condition on items by a stored path. Only with it
-    /// does mongod use an index on that path, which begins with the layout's version and may be partial.
+    /// The `$match` on pages with items, to be combined with a condition on items by a stored path. Only with
+    /// it does mongod use an index on that path, which begins with the layout's version and may be partial.
     #[must_use]
     pub fn match_beside_item_condition(&self, shape: &BucketShape) -> RawDocumentBuf {
         let mut clauses = vec![is_page(), has_items(shape)];

@@ -6,8 +6,8 @@
 //! record is mongod's own. A renaming that has begun to wait would block the client's command behind it, and
 //! would itself wait for the transaction. So the command has a short time limit; after it the transaction
 //! ends, and both are tried again. The limit is longer then, unless the collection is frozen: the command may
-//! just be slow. A `findAndModify` that reports that its time is over was not executed. One whose write concern
-//! reports it was executed, and the wait goes on without the limit.
+//! just be slow. A `findAndModify` that reports that its time is over was not executed. One whose write
+//! concern reports it was executed, and the wait goes on without the limit.
 
 use std::time::Duration;
 

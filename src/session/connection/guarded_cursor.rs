@@ -39,8 +39,8 @@ impl Session<'_> {
         Some(Guard { id, references })
     }
 
-    /// Whether the cursor is that of a change stream on pages, and its collection is not known to contain pages
-    /// any more. The stream of a renamed collection goes on up to the renaming.
+    /// Whether the cursor is that of a change stream on pages, and its collection is not known to contain
+    /// pages any more. The stream of a renamed collection goes on up to the renaming.
     fn is_of_former_pages(&self, head: &CommandHeader<'_>, id: i64) -> bool {
         let settings = self.shared.settings();
         let shapes = &settings.shapes;

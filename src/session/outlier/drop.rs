@@ -49,8 +49,8 @@ async fn young_counted(run: &mut OutlierCommand<'_>, now: SystemTime) -> Result<
     Ok(found.filter_map(orphans::counted_generation).collect())
 }
 
-/// Removes the pages that no base document can reference. If none is left, removes the indexes, too: the shape
-/// marker would keep another shape from storing outliers.
+/// Removes the pages that no base document can reference. If none is left, removes the indexes, too: the
+/// shape marker would keep another shape from storing outliers.
 async fn remove_extras(run: &mut OutlierCommand<'_>, counted: &[ObjectId], now: SystemTime) -> Result<(), RunError> {
     let extras = run.shape.extras_collection();
     let statement = orphans::removal_after_drop(counted, now);
