@@ -33,6 +33,9 @@ impl ItemProjection {
         if let Some(projection) = Projection::parse(command.projection) {
             return Ok(Self::ByProxy(projection));
         }
+        if command.remove {
+            run.ensure_readable(None).await?;
+        }
         let find = Find {
             projection: command.projection,
             collation: command.collation,
@@ -41,7 +44,8 @@ impl ItemProjection {
         };
         let refused = |form: &str| run.unsupported(&format!("findAndModify with {form} in its projection"));
         let stages = unwound::of_find(&find, |field| key_position(run.shape, field).is_some()).map_err(refused)?;
-        if command.remove {
+        // mongod validates no projection of a command on a missing collection.
+        if command.remove && run.collection.is_some() {
             // mongod reports an error in the filter first. It crashes on some filters on a field without a
             // name.
             let filter = command
