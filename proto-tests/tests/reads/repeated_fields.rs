@@ -9,7 +9,7 @@ use proto_tests::sides::{COLLECTION, Sides};
 
 use crate::proxies::small_pages;
 
-/// mongod's code for two paths of which one contains the other.
+/// mongod's code for a path that contains another one, or is named twice.
 const PATH_COLLISION: i32 = 31250;
 
 /// The error code of the reply.

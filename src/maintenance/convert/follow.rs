@@ -124,7 +124,7 @@ impl Backlog {
     }
 }
 
-/// What is left to do before writers are stopped.
+/// The work that remains before writers are held.
 #[derive(Clone, Copy, Debug)]
 struct Remaining {
     backlog: Backlog,

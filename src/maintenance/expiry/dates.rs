@@ -37,7 +37,7 @@ impl Dates {
         (length > 0).then_some(Self { length, ..self })
     }
 
-    /// The dates after the next part, of which twice as many are the next one. `None`: there are none.
+    /// The dates after the next part. Their own next part is twice as long. `None`: no dates are left.
     pub(super) fn rest(self) -> Option<Self> {
         let after = self.until().timestamp_millis();
         let left = self.last.saturating_sub(after);

@@ -25,8 +25,8 @@ pub(in crate::session) struct GuardedCollection {
 #[derive(Clone, Debug, Default)]
 pub(in crate::session) struct GuardedReferences {
     pub(in crate::session) collections: Vec<GuardedCollection>,
-    /// Whether the cursor is that of a change stream. A stream reads what has the name, so it goes on with
-    /// another collection of the same layout.
+    /// Whether this is the cursor of a change stream. A change stream watches a name, not a collection. So it
+    /// continues with another collection of that name and layout.
     pub(in crate::session) is_stream: bool,
 }
 

@@ -67,7 +67,7 @@ fn documents_that_live_longer_by_now_are_not_deleted_on_the_way_back() -> Result
     let server = server()?;
     let mut fixture = converted(&server)?;
     let expected = fixture.items()?;
-    // mongod has time to delete what is copied.
+    // The copy is slow, so the TTL monitor runs before it ends.
     fixture.convert(&["--back", "--max-rate", "100"])?;
     check(&mut fixture, &expected)
 }

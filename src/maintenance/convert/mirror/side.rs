@@ -30,9 +30,9 @@ pub(in crate::maintenance::convert) const DUPLICATE_KEY: i64 = 11000;
 /// A collection as applications see it.
 #[derive(Clone)]
 pub(in crate::maintenance::convert) struct Side {
-    /// On the server itself.
+    /// The same database on the server itself.
     pub(in crate::maintenance::convert) server: Database,
-    /// By which documents are read and written.
+    /// The database through which documents are read and written.
     pub(in crate::maintenance::convert) database: Database,
     pub(in crate::maintenance::convert) collection: String,
     pub(in crate::maintenance::convert) is_plain: bool,

@@ -293,8 +293,8 @@ impl EarlierKeys {
     }
 }
 
-/// Bytes that are the same for items of which only one can be stored: an `_id` that several items have, and
-/// keys.
+/// The unique values of an item, as bytes: its keys in unique indexes, and its `_id` if other items of the
+/// batch have the same. Of two items with equal bytes, only one can be stored.
 fn exclusive(batch: &InsertBatch<'_>, placed: Placed) -> impl Iterator<Item = Vec<u8>> {
     let has_repeated = batch.unique.has_repeated;
     let keys = has_repeated.then(|| batch.unique.identities(placed));

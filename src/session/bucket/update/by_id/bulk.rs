@@ -85,9 +85,9 @@ impl Bulk<'_> {
         Ok(self.reply(run, result))
     }
 
-    /// Sends the statements at these positions, of which no two name the same item. Returns those that were
-    /// not executed because the collection got another layout. If the client's command is not retryable, an
-    /// internal session has the retry records.
+    /// Sends the statements at these positions. Each names another item. Returns the positions that were not
+    /// executed, because the collection got another layout. If the client's command is not retryable, the
+    /// retry records are those of an internal session.
     async fn execute(
         &self,
         run: &mut BucketCommand<'_>,
