@@ -27,6 +27,7 @@ mod shadow_check;
 mod shadow_copy;
 mod subject;
 mod swap_names;
+mod task;
 mod verify;
 mod way_back;
 
@@ -50,6 +51,7 @@ pub(crate) use self::progress::status::{ConversionFigures, ConversionStage, Conv
 use self::record::{Phase, Record};
 pub(crate) use self::shadow_copy::ShadowCopy;
 use self::swap_names::Swapped;
+pub(crate) use self::task::ConvertTask;
 use super::check::server;
 use super::compact::stopped_by_signals;
 use super::finding::{Finding, Findings};
@@ -65,41 +67,6 @@ const ANY_RUN: SwapKind = SwapKind::ConvertPlain("mongoshape convert");
 const READER: &str = "mongoshape verify";
 /// Interval of progress reports.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
-
-/// The work of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ConvertTask {
-    /// To the shape in the configuration.
-    ToShape,
-    /// Keeps a copy in the shape of the configuration up to date, and does not swap.
-    Shadow,
-    /// To plain documents.
-    ToPlain,
-    /// Back to the layout before the last conversion, also after a run that was stopped. Or ends a conversion
-    /// that has not swapped yet.
-    Back,
-    /// Keeps the collection in its former layout up to date.
-    Follow,
-    /// Drops the collection in its former layout, also if a run of the way back was stopped.
-    Finish,
-    /// Compares a collection with its copy, or with the one that is kept.
-    Verify,
-}
-
-impl ConvertTask {
-    /// Its command line, without the options that name the collection.
-    fn command(self) -> &'static str {
-        match self {
-            Self::ToShape => "mongoshape convert",
-            Self::Shadow => "mongoshape convert --shadow",
-            Self::ToPlain => "mongoshape convert --to plain",
-            Self::Back => "mongoshape convert --back",
-            Self::Follow => "mongoshape convert --follow",
-            Self::Finish => "mongoshape convert --finish",
-            Self::Verify => "mongoshape verify",
-        }
-    }
-}
 
 /// The options of `convert`.
 #[derive(Clone, Copy, Debug)]

@@ -7,8 +7,8 @@ mod fencing;
 mod frozen;
 mod halt;
 mod kind;
-mod patience;
 pub(crate) mod placeholder;
+mod retry;
 pub(crate) mod validator_fence;
 mod writer;
 
@@ -19,7 +19,7 @@ pub(crate) use self::fencing::take_down as take_fences_down;
 pub(crate) use self::frozen::{Frozen, set_validator};
 pub(crate) use self::halt::Halt;
 pub(crate) use self::kind::{REPLICATION_TIMEOUT_MS, SwapKind, uuid_of};
-pub(crate) use self::patience::Patience;
+pub(crate) use self::retry::Retry;
 pub(crate) use self::writer::{Flushed, Writer};
 
 use crate::command::collection::VALIDATION;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::Conversion;
 use super::follow::Deadline;
 use super::record::Phase;
-use crate::maintenance::swap::{Frozen, Halt, Patience};
+use crate::maintenance::swap::{Frozen, Halt, Retry};
 use crate::maintenance::upstream::description;
 
 /// The longest time for which writers should wait, from the beginning of the freeze to the end of the thaw.
@@ -55,9 +55,9 @@ impl<'a> Conversion<'a> {
     /// Thaws the collection if it is frozen, and drops the fence. Writers wait for it, so it is repeated
     /// while no server is available.
     pub(super) async fn end_fence(&mut self) -> Result<(), Halt> {
-        let mut patience = Patience::new(self.client);
+        let mut retry = Retry::new(self.client);
         while let Err(failure) = self.try_to_end_fence().await {
-            patience.after(failure).await?;
+            retry.after(failure).await?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use bson::raw::RawDocumentBuf;
 use bson::{Bson, Document};
 use mongodb::Database;
 
-use super::ConvertTask;
+use super::task::ConvertTask;
 use crate::maintenance::finding::Finding;
 use crate::maintenance::inspect::has;
 use crate::maintenance::swap::{Halt, SwapKind};

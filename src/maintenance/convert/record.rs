@@ -6,8 +6,8 @@ use mongodb::Database;
 use mongodb::change_stream::event::ResumeToken;
 use mongodb::error::Error;
 
-use super::ConvertTask;
 use super::layout::Layout;
+use super::task::ConvertTask;
 use crate::maintenance::finding::Finding;
 use crate::maintenance::swap::{Halt, REPLICATION_TIMEOUT_MS, concern_kept};
 use crate::maintenance::upstream::as_integer;

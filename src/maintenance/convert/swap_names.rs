@@ -20,7 +20,7 @@ use super::follow::Deadline;
 use super::record::{Direction, Phase, Record};
 use super::{Conversion, ConvertTask};
 use crate::command::collection::IMAGES;
-use crate::maintenance::swap::{CollectionRename, Freezing, Frozen, Halt, Patience, placeholder, uuid_of};
+use crate::maintenance::swap::{CollectionRename, Freezing, Frozen, Halt, Retry, placeholder, uuid_of};
 use crate::maintenance::upstream::{as_integer, description};
 use crate::pattern::bucket::conversion::{copy_name, kept_name};
 
@@ -70,9 +70,9 @@ impl Conversion<'_> {
         }
         let paused = begun.elapsed().as_millis();
         self.say(format!("swapped: writes were held for {paused} ms"));
-        let mut patience = Patience::new(self.client);
+        let mut retry = Retry::new(self.client);
         while let Err(failure) = self.complete(by).await {
-            patience.after(failure).await?;
+            retry.after(failure).await?;
         }
         Ok(Swapped::Yes)
     }
@@ -239,14 +239,14 @@ impl Conversion<'_> {
 
     /// Restores the collection, and returns the reason. Returns no error if the names were swapped.
     async fn give_up(&mut self, by: Freezing<'_>, reason: Halt) -> Result<(), Halt> {
-        let mut patience = Patience::new(self.client);
+        let mut retry = Retry::new(self.client);
         loop {
             let failure = match self.take_back(by).await {
                 Ok(TakenBack::Yes) => return Err(reason),
                 Ok(TakenBack::WasSwapped) => return Ok(()),
                 Err(failure) => failure,
             };
-            if let Err(failure) = patience.after(failure).await {
+            if let Err(failure) = retry.after(failure).await {
                 for halt in [&reason, &failure] {
                     self.findings.add(&halt.finding(by.work, &self.target.namespace()));
                 }
@@ -369,11 +369,11 @@ async fn must_be_swapped(by: Freezing<'_>, record: &Record) -> Result<(), Halt> 
 
 /// Completes a swap of a killed run after its commit point, or undoes it. Returns the new record.
 pub(super) async fn recover(by: Freezing<'_>, mut record: Record, stop: &CancellationToken) -> Result<Record, Halt> {
-    let mut patience = Patience::new(by.client);
+    let mut retry = Retry::new(by.client);
     loop {
         match try_to_recover(by, &mut record, stop).await {
             Ok(recovered) => return Ok(recovered),
-            Err(failure) => patience.after(failure).await?,
+            Err(failure) => retry.after(failure).await?,
         }
     }
 }

@@ -54,7 +54,7 @@ mod statement;
 pub use self::failure::{Failure, failure};
 pub use self::grouping::Groups;
 pub use self::head_lookup::{HeadLookup, append_facts_query};
-pub use self::ids::{Hits, ids_query};
+pub use self::ids::{IdSet, ids_query};
 pub(in crate::pattern::bucket) use self::item_times::ItemTimes;
 pub use self::key_batch::{KeyBatch, PageReservation, Recorded, StatementOutcome};
 pub use self::plan::{Planner, WriteGuarantee};

@@ -5,7 +5,7 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use super::InvalidPage;
 use crate::command::document::{as_whole_number, get, put, type_name};
 use crate::command::value_text::value_text;
-use crate::pattern::bucket::insert::Hits;
+use crate::pattern::bucket::insert::IdSet;
 use crate::pattern::bucket::key::{Key, canonical, same_bytes};
 use crate::pattern::bucket::layout::{self, TimeBounds};
 use crate::pattern::shapes::{BucketShape, ItemIds};
@@ -75,7 +75,7 @@ impl<'a> Examined<'a> {
     }
 
     fn check_ids(&self, shape: &BucketShape, items: &[&RawDocument]) -> Result<(), InvalidPage> {
-        let mut ids = Hits::default();
+        let mut ids = IdSet::default();
         for (position, item) in items.iter().enumerate() {
             let id = get(item, "_id");
             let text = match (shape.item_ids(), id) {

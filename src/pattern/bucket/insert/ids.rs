@@ -12,9 +12,9 @@ use crate::pattern::shapes::BucketShape;
 
 /// A set of `_id`s, compared as MongoDB compares them.
 #[derive(Clone, Debug, Default)]
-pub struct Hits(HashSet<Vec<u8>>);
+pub struct IdSet(HashSet<Vec<u8>>);
 
-impl Hits {
+impl IdSet {
     /// Adds an `_id`. Returns whether it is new.
     pub fn add(&mut self, id: RawBsonRef<'_>) -> bool {
         self.0.insert(value_identity(id))

@@ -15,7 +15,7 @@ use crate::command::insert::Insert;
 use crate::command::namespace::Namespace;
 use crate::command::write_reply::WriteReply;
 use crate::pattern::bucket::insert::{
-    Failure, Groups, Hits, InsertStatement, KeyBatch, Planner, StatementKind, StatementOutcome, WriteGuarantee,
+    Failure, Groups, IdSet, InsertStatement, KeyBatch, Planner, StatementKind, StatementOutcome, WriteGuarantee,
     page_as_upsert,
 };
 use crate::pattern::bucket::item::{Item, KeepsTimestamps};
@@ -60,7 +60,7 @@ pub(super) struct InsertBatch<'a> {
     /// Whether the items satisfy the application's validator.
     pub(super) validity: Validity,
     /// The `_id`s that several items have. Empty if the command ends with its first failure.
-    pub(super) repeated_ids: Hits,
+    pub(super) repeated_ids: IdSet,
     /// For each group, the position of the first item that waits for another with the same key or `_id`.
     waiting: HashMap<usize, usize>,
     /// Whether the collection is known to be clustered.
@@ -94,7 +94,7 @@ impl<'a> InsertBatch<'a> {
             concern_error: None,
             unique: UniqueValues::default(),
             validity: Validity::default(),
-            repeated_ids: Hits::default(),
+            repeated_ids: IdSet::default(),
             waiting: HashMap::new(),
             is_clustered: false,
             last_answer: RawDocumentBuf::new(),
@@ -108,7 +108,7 @@ impl<'a> InsertBatch<'a> {
     /// so every attempt has the same groups.
     fn gather(&mut self, run: &BucketCommand<'a>, command: &Insert<'_>) {
         let mut groups = Groups::default();
-        let mut ids = Hits::default();
+        let mut ids = IdSet::default();
         let is_unique = run.shape.item_ids() == ItemIds::Unique;
         for (index, document) in command.documents.iter().enumerate() {
             let item = match run.timestamps {

@@ -11,7 +11,7 @@ use crate::command::duplicate::duplicate_id;
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::namespace::Namespace;
 use crate::command::reply::{CursorReply, succeeded};
-use crate::pattern::bucket::insert::{HeadLookup, Hits, KeyBatch, WriteGuarantee, append_facts_query, ids_query};
+use crate::pattern::bucket::insert::{HeadLookup, IdSet, KeyBatch, WriteGuarantee, append_facts_query, ids_query};
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::layout::PageHeader;
 use crate::pattern::shapes::{BucketShape, ItemIds};
@@ -109,7 +109,7 @@ async fn find_stored(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -
 /// The `_id`s and keys of stored items.
 #[derive(Default)]
 struct Found {
-    ids: Hits,
+    ids: IdSet,
     keys: KeysFound,
 }
 

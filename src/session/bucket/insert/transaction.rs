@@ -7,7 +7,7 @@ use super::batch::InsertBatch;
 use crate::command::document::{get, single};
 use crate::command::error::ErrorCode;
 use crate::command::reply::{CursorReply, succeeded};
-use crate::pattern::bucket::insert::{Hits, InsertStatement, StatementKind};
+use crate::pattern::bucket::insert::{IdSet, InsertStatement, StatementKind};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
@@ -39,12 +39,12 @@ pub(super) async fn with_free_names(
     }
 }
 
-async fn taken_names(run: &mut BucketCommand<'_>, statements: &[InsertStatement]) -> Result<Hits, RunError> {
+async fn taken_names(run: &mut BucketCommand<'_>, statements: &[InsertStatement]) -> Result<IdSet, RunError> {
     let pages = statements
         .iter()
         .filter(|statement| statement.kind == StatementKind::Page);
     let names: RawArrayBuf = pages.map(|page| page.after.id.as_raw_bson_ref()).collect();
-    let mut hits = Hits::default();
+    let mut hits = IdSet::default();
     if names.is_empty() {
         return Ok(hits);
     }

@@ -16,7 +16,7 @@ use crate::command::error::WriteError;
 use crate::command::reply::succeeded;
 use crate::command::update::Update;
 use crate::command::write_reply::WriteReply;
-use crate::pattern::bucket::insert::Hits;
+use crate::pattern::bucket::insert::IdSet;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::insert::remembered;
@@ -308,13 +308,13 @@ impl BulkResult {
 /// Divides the statements into parts in which no two name the same item.
 fn parts(changes: &[ItemUpdateById]) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
-    let mut ids = Hits::default();
+    let mut ids = IdSet::default();
     let mut begin = 0;
     for (position, change) in changes.iter().enumerate() {
         if !ids.add(change.id.as_raw_bson_ref()) {
             parts.push(begin..position);
             begin = position;
-            ids = Hits::default();
+            ids = IdSet::default();
             ids.add(change.id.as_raw_bson_ref());
         }
     }

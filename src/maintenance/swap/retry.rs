@@ -16,13 +16,13 @@ const MAX_WAIT: Duration = Duration::from_mins(5);
 const MAX_FAILURES: u32 = 3;
 
 /// The repetition of one step, which must be safe to repeat.
-pub(crate) struct Patience<'a> {
+pub(crate) struct Retry<'a> {
     client: &'a Client,
     begun: Instant,
     failures: u32,
 }
 
-impl<'a> Patience<'a> {
+impl<'a> Retry<'a> {
     /// Begins with the first attempt.
     pub(crate) fn new(client: &'a Client) -> Self {
         Self {
