@@ -24,7 +24,7 @@ const BODY_OFFSET: usize = HEADER_LENGTH + 4 + 1;
 /// The server's own limit, 48,000,000, with room to see a proxy break it.
 const MAX_FRAME_LENGTH: usize = 64 << 20;
 
-/// A connection; every wait on the server ends after ten seconds, unless set otherwise on
+/// A connection; every wait on the server ends after [`COMMAND_LIMIT`], unless set otherwise on
 /// [`Connection::stream`].
 #[derive(Debug)]
 pub struct Connection {
@@ -146,12 +146,14 @@ impl Connection {
     }
 }
 
+/// So long may a command take. A busy machine needs more than ten seconds for 100,000 changed documents.
+const COMMAND_LIMIT: Duration = Duration::from_mins(1);
+
 fn connect(address: SocketAddr) -> Result<TcpStream> {
-    let limit = Duration::from_secs(10);
-    let socket = TcpStream::connect_timeout(&address, limit)?;
+    let socket = TcpStream::connect_timeout(&address, Duration::from_secs(10))?;
     socket.set_nodelay(true)?;
-    socket.set_read_timeout(Some(limit))?;
-    socket.set_write_timeout(Some(limit))?;
+    socket.set_read_timeout(Some(COMMAND_LIMIT))?;
+    socket.set_write_timeout(Some(COMMAND_LIMIT))?;
     Ok(socket)
 }
 
