@@ -150,6 +150,7 @@ mod tests {
             nonce: Some(7),
             next: Vec::new(),
             anchor: false,
+            size: None,
         }
     }
 

@@ -6,6 +6,7 @@ mod by_id;
 mod concurrent;
 mod failing;
 mod fields;
+mod growing;
 mod invalid_statements;
 mod malformed;
 mod many;

@@ -178,6 +178,7 @@ impl<'a> AdoptionScan<'a> {
             nonce: control.nonce,
             next: Vec::new(),
             anchor: false,
+            size: None,
         });
         Adoption {
             statements,

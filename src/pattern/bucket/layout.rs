@@ -51,6 +51,14 @@ use super::item::Item;
 use crate::command::document::{as_whole_number, get, put};
 use crate::pattern::shapes::BucketShape;
 
+/// The most bytes of a page, if its size is known: 1 KiB less than the most of a document, for changes of the
+/// page header.
+const MAX_SIZE: i64 = (16 << 20) - 1024;
+/// The field in `control` for the size of a page. It is not stored: a query adds it.
+pub(super) const SIZE: &str = "size";
+/// Bytes of an array element beside its value: its type and its position.
+const ELEMENT_BYTES: i64 = 16;
+
 /// The version that this build writes and reads.
 pub const VERSION: i32 = 1;
 
@@ -121,6 +129,8 @@ pub struct PageHeader {
     /// Whether the page was marked unordered after it was begun. Such a page is the lowest that
     /// records a late page before it.
     pub anchor: bool,
+    /// The size of the page in bytes. `None`: it was not read.
+    pub size: Option<i64>,
 }
 
 impl PageHeader {
@@ -145,6 +155,7 @@ impl PageHeader {
             nonce: number("nonce"),
             next: nonces(get(control, "next")),
             anchor: get(control, "anchor").is_some(),
+            size: number(SIZE),
         })
     }
 
@@ -191,6 +202,18 @@ impl PageHeader {
     #[must_use]
     pub fn marks_later_pages(&self) -> bool {
         self.anchor && self.page > 0
+    }
+
+    /// Whether the page has space for an item of `bytes` bytes, as far as its size is known.
+    #[must_use]
+    pub(super) fn has_space(&self, bytes: i64) -> bool {
+        self.count == 0 || element_bytes(bytes) <= self.space()
+    }
+
+    /// The bytes that items may add to the page, as far as its size is known.
+    #[must_use]
+    pub(super) fn space(&self) -> i64 {
+        self.size.map_or(i64::MAX, |size| MAX_SIZE.saturating_sub(size))
     }
 
     /// The header after the page has recorded this reservation.
@@ -269,6 +292,17 @@ pub fn build(shape: &BucketShape, new: NewPage<'_>, items: &[&Item]) -> RawDocum
     };
     bucket.append(cstr!("control"), control.document());
     bucket
+}
+
+/// The bytes that an item of `bytes` bytes adds to its page.
+pub(super) fn element_bytes(bytes: i64) -> i64 {
+    bytes.saturating_add(ELEMENT_BYTES)
+}
+
+/// The bytes that the items add to their page.
+pub(super) fn sum_of_element_bytes(items: &[&Item]) -> i64 {
+    let bytes = items.iter().map(|item| element_bytes(item.bytes()));
+    bytes.fold(0, i64::saturating_add)
 }
 
 /// The sum of the items' lengths in bytes.

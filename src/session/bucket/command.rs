@@ -1,6 +1,6 @@
 //! A client's command on a bucket collection.
 
-use bson::raw::{RawBsonRef, RawDocument};
+use bson::raw::{RawBson, RawBsonRef, RawDocument};
 
 use crate::command::document::{as_whole_number, get};
 use crate::command::error::{CommandError, ErrorCode};
@@ -20,6 +20,8 @@ pub(in crate::session) struct BucketCommand<'a> {
     pub(super) collection: Option<ReadyCollection>,
     /// How empty timestamps in inserted documents are treated.
     pub(super) timestamps: EmptyTimestamps,
+    /// The `_id` of a page to which an internal `insert` adds no item.
+    pub(super) avoided_page: Option<RawBson>,
     /// Number of replies in which mongod reported changed items. If it is above 0, the command must
     /// not be executed a second time.
     pub(in crate::session) executed: u64,
@@ -49,6 +51,7 @@ impl<'a> BucketCommand<'a> {
             namespace,
             collection: None,
             timestamps: EmptyTimestamps::Filled,
+            avoided_page: None,
             executed: 0,
             is_interrupted: false,
         }
@@ -67,6 +70,7 @@ impl<'a> BucketCommand<'a> {
             namespace: self.namespace,
             collection: self.collection.clone(),
             timestamps: EmptyTimestamps::Kept,
+            avoided_page: None,
             executed: 0,
             is_interrupted: false,
         }

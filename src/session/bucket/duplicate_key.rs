@@ -4,36 +4,23 @@
 //! mongod reports an item of another page with the stored names, and an item of the same page as a failed
 //! validation. The client receives the error of a plain collection for both.
 
-use bson::raw::{RawDocumentBuf, cstr};
+use bson::raw::cstr;
 
 use super::command::BucketCommand;
-use super::item_update::{Evaluated, ItemUpdate};
+use super::failed_update::FailedUpdate;
 use super::upstream_query::documents;
-use super::{indexes, invalid_item, item_lookup};
-use crate::command::arguments::with_replaced;
+use super::{indexes, invalid_item};
 use crate::command::document::get;
 use crate::command::error::WriteError;
-use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::unique_index::{
     IndexKey, KeysHeld, NoKeys, UniqueIndex, Violation, interrupted, lookups, violation,
 };
-use crate::pattern::bucket::update_by_position::Wish;
-use crate::pattern::bucket::upsert::changed;
 use crate::pattern::bucket::validator::is_invalid;
 use crate::session::error::RunError;
-use crate::session::id_source::SystemIdSource;
 
 /// The most pages that are read to find the key that is held.
 const MAX_PAGES: i32 = 1000;
-
-/// The item of a failed update.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FailedUpdate<'a> {
-    pub(super) task: &'a ItemUpdate<'a>,
-    /// The item before the update. `None`: it was not looked up.
-    pub(super) found: Option<&'a LocatedItem>,
-}
 
 /// Whether an update must look its item up before its statement is sent: a refused statement ends the
 /// transaction, and the error of a unique index contains the item's new key.
@@ -78,9 +65,9 @@ pub(super) async fn in_application_terms(
 /// The error for an item that does not satisfy the application's validator. It has no details if the proxy
 /// cannot evaluate the update, or cannot read the item because the error has ended the transaction.
 async fn invalid(run: &mut BucketCommand<'_>, failed: FailedUpdate<'_>) -> Result<WriteError, RunError> {
-    let found = before_update(run, failed).await?;
+    let found = failed.before(run).await?;
     let after = match &found {
-        Some(found) => document_after_update(run, failed.task, found).await?,
+        Some(found) => failed.after(run, found).await?,
         None => None,
     };
     let id = found.as_ref().and_then(LocatedItem::id);
@@ -95,15 +82,6 @@ async fn invalid(run: &mut BucketCommand<'_>, failed: FailedUpdate<'_>) -> Resul
     Ok(error.unwrap_or_else(|| invalid_item::not_found(run)))
 }
 
-/// The item before the update. `None`: unknown, because the error has ended the transaction.
-async fn before_update(run: &mut BucketCommand<'_>, failed: FailedUpdate<'_>) -> Result<Option<LocatedItem>, RunError> {
-    match failed.found {
-        Some(found) => Ok(Some(found.clone())),
-        None if run.context.head.in_transaction() => Ok(None),
-        None => item_lookup::first(run, failed.task.wanted()).await,
-    }
-}
-
 /// The key that the update would give the item, and that another item holds. `None`: unknown, because the
 /// proxy cannot evaluate the update, or because the error has ended the transaction.
 async fn new_key(
@@ -113,10 +91,10 @@ async fn new_key(
 ) -> Result<Option<Result<IndexKey, NoKeys>>, RunError> {
     // The error has ended the transaction, so nothing can be read.
     let may_read = !run.context.head.in_transaction();
-    let Some(found) = before_update(run, failed).await? else {
+    let Some(found) = failed.before(run).await? else {
         return Ok(None);
     };
-    let Some(item) = after_update(run, failed.task, &found).await? else {
+    let Some(item) = failed.item_after(run, &found).await? else {
         return Ok(None);
     };
     let keys = match index.keys_of(run.shape, &item) {
@@ -140,41 +118,6 @@ async fn new_key(
         None => new.next(),
     };
     Ok(key.map(Ok))
-}
-
-/// The item after the update. `None`: the proxy cannot evaluate the update.
-async fn after_update(
-    run: &mut BucketCommand<'_>,
-    task: &ItemUpdate<'_>,
-    found: &LocatedItem,
-) -> Result<Option<Item>, RunError> {
-    let after = document_after_update(run, task, found).await?;
-    let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
-    Ok(after.and_then(|item| Item::prepare(run.shape, 0, &item, &mut KeepsTimestamps(&mut mint)).ok()))
-}
-
-/// The item after the update, as in a plain collection. `None`: the proxy cannot evaluate the update.
-async fn document_after_update(
-    run: &mut BucketCommand<'_>,
-    task: &ItemUpdate<'_>,
-    found: &LocatedItem,
-) -> Result<Option<RawDocumentBuf>, RunError> {
-    let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
-    Ok(match Wish::of(task.asked.change) {
-        Some(Wish::Operators(operators)) => changed(&found.item, task.operator_update(operators), &mut mint).ok(),
-        Some(Wish::Replacement(replacement)) => {
-            let id = found.id().filter(|_| get(replacement, "_id").is_none());
-            Some(with_replaced(replacement, &[("_id", id)]))
-        }
-        Some(Wish::Pipeline(_)) if run.context.head.in_transaction() => {
-            task.make_one_after_transaction(run, &found.item).await?
-        }
-        Some(Wish::Pipeline(_)) => match task.make_one(run, &found.item).await? {
-            Evaluated::Value(item) => Some(item),
-            Evaluated::Failed(_) => None,
-        },
-        None => None,
-    })
 }
 
 /// The keys among these that stored items have.

@@ -1,6 +1,7 @@
 //! `findAndModify`. An item named by `_id` is changed by one statement on its page, and returned
 //! from the page's image. Any other item is located first.
 
+mod errors;
 mod item_projection;
 mod located;
 
@@ -8,10 +9,11 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use self::item_projection::ItemProjection;
 use super::command::BucketCommand;
-use super::duplicate_key::{FailedUpdate, needs_item};
+use super::duplicate_key::needs_item;
+use super::failed_update::FailedUpdate;
 use super::item_update::{ItemUpdate, Memory};
 use super::update::{may_be_tried, may_match};
-use super::{find_and_delete, item_lookup};
+use super::{find_and_delete, item_lookup, room};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{get, single};
 use crate::command::error::CommandError;
@@ -21,6 +23,7 @@ use crate::pattern::bucket::item_decoder::ItemDecoder;
 use crate::pattern::bucket::projection::Projection;
 use crate::pattern::bucket::update_by_id::{ItemUpdateById, UpdateRequest, element_of, in_terms_of_items, only_item};
 use crate::pattern::bucket::upsert::check_filter;
+use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
 use crate::session::upstream_connection::UpstreamRequest;
@@ -97,18 +100,16 @@ async fn by_id(
     projection: &Projection,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     let body = body(run, command, change);
-    let answer = run.context.link.call(UpstreamRequest::plain(&body)).await?;
-    let answer = match succeeded(answer) {
-        Ok(answer) => answer,
-        Err(CommandError::Upstream(reply)) => {
-            let update = FailedUpdate { task, found: None };
-            let reply = match located::duplicate(run, update, &reply).await? {
+    let update = FailedUpdate { task, found: None };
+    let answer = match send(run, &body, update).await {
+        Err(RunError::Command(CommandError::Upstream(reply))) => {
+            let reply = match errors::duplicate(run, update, &reply).await? {
                 Some(refused) => refused,
                 None => in_words_of_the_application(run, &reply, &change.id),
             };
             return Err(CommandError::Upstream(reply).into());
         }
-        Err(error) => return Err(error.into()),
+        answer => answer?,
     };
     run.record_executed(&answer);
     let Some(bucket) = get(&answer, "value").and_then(RawBsonRef::as_document) else {
@@ -127,6 +128,28 @@ pub(super) fn check_size(run: &BucketCommand<'_>, body: &RawDocument) -> Result<
         return Err(run.unsupported(what));
     }
     Ok(())
+}
+
+/// Sends the command until the item's page has room for the new item.
+async fn send(
+    run: &mut BucketCommand<'_>,
+    body: &RawDocument,
+    update: FailedUpdate<'_>,
+) -> Result<RawDocumentBuf, RunError> {
+    let mut round = 0;
+    loop {
+        let answer = succeeded(run.context.link.call(UpstreamRequest::plain(body)).await?);
+        match answer {
+            Err(error) if room::is_page_too_large(&error) && round < MAX_ATTEMPTS => {
+                if !room::make(run, update).await? {
+                    return Err(error.into());
+                }
+                pause(round).await;
+                round = round.saturating_add(1);
+            }
+            answer => return Ok(answer?),
+        }
+    }
 }
 
 fn body(run: &BucketCommand<'_>, command: &FindAndModify<'_>, change: &ItemUpdateById) -> RawDocumentBuf {

@@ -6,7 +6,8 @@
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
-use super::duplicate_key::{self, FailedUpdate};
+use super::duplicate_key;
+use super::failed_update::FailedUpdate;
 use super::upstream_query::documents;
 use crate::command::aggregate::OF_EXECUTION;
 use crate::command::document::{array_of, get, put, single};

@@ -5,10 +5,12 @@ use bson::DateTime;
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
 use super::command::BucketCommand;
+use super::failed_update::FailedUpdate;
 use super::item_update::{ItemUpdate, in_words_of_the_application};
 use super::relocate::{RelocateOutcome, relocate, was_relocated};
 use super::retime::shift;
 use super::retry_on_swap::is_swap_error;
+use super::room;
 use super::write_statement::{Origin, WriteCommand, send_one};
 use crate::command::document::get;
 use crate::command::error::{ErrorCode, WriteError};
@@ -47,6 +49,13 @@ pub(super) async fn change_key_or_time(
 ) -> Result<KeyOrTimeOutcome, RunError> {
     match change(run, task, found, elsewhere, stays).await {
         Err(RunError::Command(error)) => {
+            let update = FailedUpdate {
+                task,
+                found: Some(found),
+            };
+            if room::is_page_too_large(&error) && room::make(run, update).await? {
+                return Ok(KeyOrTimeOutcome::Missed);
+            }
             let refused = WriteError::of_command(&error).filter(|refused| {
                 let is_invalid = error.is(ErrorCode::DocumentValidationFailure) && !is_swap_error(&error);
                 is_invalid || violation(&refused.detail).is_some()

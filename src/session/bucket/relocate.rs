@@ -37,8 +37,8 @@ pub(super) enum RelocateOutcome {
 /// An item that leaves its page.
 struct Departure {
     target: ItemToDelete,
-    /// The application's update of the item.
-    form: UpdateForm,
+    /// The application's update of the item. `None`: the item moves as it is.
+    form: Option<UpdateForm>,
 }
 
 /// Removes the located item and inserts `item`, which is the new item as the application sees it.
@@ -50,7 +50,7 @@ pub(super) async fn relocate(
 ) -> Result<RelocateOutcome, RunError> {
     let departure = Departure {
         target: ItemToDelete::of(run.shape, found.clone()).ok_or_else(|| run.corrupt_bucket_error())?,
-        form: UpdateForm::of(task.asked.change),
+        form: Some(UpdateForm::of(task.asked.change)),
     };
     if run.context.head.in_transaction() {
         return within(run, None, &departure, item).await.map(|done| match done {
@@ -87,6 +87,7 @@ pub(super) async fn relocate(
         }
         match in_own(run, &transaction, &departure, item).await {
             Ok(Some(answer)) => {
+                run.executed = run.executed.saturating_add(1);
                 let pages = pages(run, item);
                 record(run, task, &pages).await?;
                 return Ok(RelocateOutcome::Now(answer));
@@ -109,6 +110,29 @@ pub(super) async fn relocate(
             Err(error) => return Err(error),
         }
         attempt += 1;
+    }
+    Err(lost_too_often().into())
+}
+
+/// Moves an item as it is to another page of its key. Does nothing if it has changed since it was read.
+/// Requires that the deployment has transactions, and that the command is in none.
+pub(super) async fn move_unchanged(run: &mut BucketCommand<'_>, found: &LocatedItem) -> Result<(), RunError> {
+    let departure = Departure {
+        target: ItemToDelete::of(run.shape, found.clone()).ok_or_else(|| run.corrupt_bucket_error())?,
+        form: None,
+    };
+    for tries in 0..MAX_ATTEMPTS {
+        pause(tries).await;
+        let transaction = OwnTransaction::unnumbered(run);
+        match in_own(run, &transaction, &departure, &found.item).await {
+            Err(RunError::Command(error)) => {
+                transaction.abort(run).await?;
+                if !is_transient(&error) {
+                    return Err(unlabelled(error).into());
+                }
+            }
+            done => return done.map(drop),
+        }
     }
     Err(lost_too_often().into())
 }
@@ -224,7 +248,6 @@ async fn in_own(
         return Ok(None);
     }
     let answer = transaction.commit(run).await?;
-    run.executed = run.executed.saturating_add(1);
     Ok(Some(answer))
 }
 
@@ -239,11 +262,14 @@ async fn within(
     let head = CommandHeader::of_body(&body)?;
     // The client's transaction began when the item was looked up.
     let mut inner = run.for_internal_command(&head, transaction.is_none());
+    if departure.form.is_none() {
+        inner.avoided_page = Some(departure.target.page.id.clone());
+    }
     let mut statement = taking_out(inner.shape, &departure.target);
     if inner.shape.change_streams() {
         let record = ChangeRecord {
             is_own_transaction: transaction.is_some(),
-            form: departure.form,
+            form: departure.form.unwrap_or(UpdateForm::Operators),
         };
         statement = record.recorded_by(&statement);
     }

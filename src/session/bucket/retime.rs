@@ -8,7 +8,7 @@ use super::upstream_query::documents;
 use super::write_statement::{Origin, WriteCommand, send, send_one};
 use crate::command::document::single;
 use crate::command::error::{CommandError, ErrorCode};
-use crate::pattern::bucket::insert::append_facts_query;
+use crate::pattern::bucket::insert::{HeaderFields, append_facts_query};
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::layout::PageHeader;
@@ -65,7 +65,7 @@ pub(super) async fn shift(
 /// The header of the head page of the item's key.
 async fn highest(run: &mut BucketCommand<'_>, item: &Item) -> Result<Option<PageHeader>, RunError> {
     let mut find = single("find", run.namespace.collection);
-    append_facts_query(run.shape, item, &mut find);
+    append_facts_query(run.shape, item, HeaderFields::Stored, &mut find);
     run.context.inherited().append_to_internal_read(&mut find);
     let answer = run.context.link.run(&find).await?;
     let highest = documents(&answer).next();

@@ -64,6 +64,13 @@ struct MovingItem {
     record: ChangeRecord,
 }
 
+impl MovingItem {
+    /// Whether the proxy has moved the item as it was, which is no change for the application.
+    fn is_unchanged(&self, after: &PageItem) -> bool {
+        self.record.is_own_transaction && self.before.as_bytes() == after.item.as_bytes()
+    }
+}
+
 /// The change of an item.
 struct Change {
     operation: Operation,
@@ -185,7 +192,9 @@ impl ItemEvents {
                 (PageChange::Removed(item), None) => changes.push(Change::removed(item)),
                 (PageChange::Added(item), _) => {
                     let moved = self.moving.remove(&value_identity(item.id.as_raw_bson_ref()));
-                    changes.push(Change::added(item, moved));
+                    if !moved.as_ref().is_some_and(|moved| moved.is_unchanged(&item)) {
+                        changes.push(Change::added(item, moved));
+                    }
                 }
                 (
                     PageChange::Changed {
@@ -326,5 +335,42 @@ impl Operation {
             Self::Replace => "replace",
             Self::Delete => "delete",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+    use crate::pattern::shapes::{BucketOptions, NamespacePattern};
+
+    /// The events for an item that leaves its page and arrives on another one with this `n`.
+    fn of_move(is_own_transaction: bool, n: i32) -> Vec<String> {
+        let pattern = NamespacePattern::parse("d.c").unwrap();
+        let shape = BucketShape::new(BucketOptions::new(pattern, vec!["k".into()])).unwrap();
+        let time = Timestamp { time: 1, increment: 1 };
+        let record = rawdoc! { "count": 1, "own": is_own_transaction, "replaced": false, "pipeline": false };
+        let leaves = rawdoc! {
+            "_id": { "_data": "82A1" }, "operationType": "update", "clusterTime": time,
+            "fullDocumentBeforeChange": { "_id": "1_1", "k": 1, "history": [{ "_id": 1, "n": 1 }], "control": {} },
+            "fullDocument": { "_id": "1_1", "k": 1, "history": [], "control": { "moved": record } },
+        };
+        let arrives = rawdoc! {
+            "_id": { "_data": "82A2" }, "operationType": "insert", "clusterTime": time,
+            "fullDocument": { "_id": "1_2", "k": 1, "history": [{ "_id": 1, "n": n }], "control": {} },
+        };
+        let mut events = ItemEvents::default();
+        let events = [leaves, arrives].map(|event| events.of_page(&shape, &event, 0).unwrap());
+        let events = events.iter().flatten();
+        let names = events.map(|event| event.document.get_str("operationType").unwrap().to_owned());
+        names.collect()
+    }
+
+    #[test]
+    fn an_item_that_moves_as_it_is_has_no_event() {
+        assert!(of_move(true, 1).is_empty());
+        assert_eq!(of_move(true, 2), ["update"]);
+        assert_eq!(of_move(false, 1), ["update"]);
     }
 }

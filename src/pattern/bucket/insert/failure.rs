@@ -47,6 +47,14 @@ fn violated(error: WriteError) -> Failure {
     }
 }
 
+/// Whether mongod's error with this code reports a document that would be too large.
+#[must_use]
+pub fn is_too_large(code: i32) -> bool {
+    const BSON_OBJECT_TOO_LARGE: i32 = 10334;
+    const RESULT_TOO_LARGE: i32 = 17419;
+    matches!(code, BSON_OBJECT_TOO_LARGE | RESULT_TOO_LARGE)
+}
+
 /// Classifies mongod's error for a statement.
 #[must_use]
 pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
@@ -56,9 +64,7 @@ pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
     const DOCUMENT_VALIDATION_FAILURE: i32 = 121;
     const QUERY_PLAN_KILLED: i32 = 175;
     const COLLECTION_UUID_MISMATCH: i32 = 361;
-    const BSON_OBJECT_TOO_LARGE: i32 = 10334;
     const DUPLICATE_KEY: i32 = 11000;
-    const RESULT_TOO_LARGE: i32 = 17419;
     match error.code {
         // A close misses with the first error, a push with the second.
         IMMUTABLE_FIELD | CONVERSION_FAILURE => Failure::Miss,
@@ -68,7 +74,7 @@ pub fn failure(shape: &BucketShape, error: WriteError) -> Failure {
         // The collection is dropped or replaced.
         QUERY_PLAN_KILLED | COLLECTION_UUID_MISMATCH => Failure::NotReady,
         code if misses_own_index(code, &error.message) => Failure::NotReady,
-        BSON_OBJECT_TOO_LARGE | RESULT_TOO_LARGE => Failure::TooLarge(error),
+        code if is_too_large(code) => Failure::TooLarge(error),
         DUPLICATE_KEY => {
             let pattern = error.detail.get_document("keyPattern").ok();
             let last = pattern.and_then(|pattern| pattern.iter().last()?.ok());

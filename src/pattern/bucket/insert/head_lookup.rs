@@ -1,15 +1,25 @@
 //! Looks up the head pages of keys.
 
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use crate::command::document::{array_of, get, put, single};
+use crate::pattern::bucket::expression::{call, field};
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::key::Key;
-use crate::pattern::bucket::layout::{PageHeader, path};
+use crate::pattern::bucket::layout::{PageHeader, SIZE, path};
 use crate::pattern::shapes::BucketShape;
 
 /// The most keys in one query.
 const MAX_KEYS: usize = 10_000;
+
+/// The fields of a page header that a lookup reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderFields {
+    /// Those that are stored.
+    Stored,
+    /// Also the size of the page. mongod computes it.
+    WithSize,
+}
 
 /// The queries that look up the head pages of several keys.
 #[derive(Clone, Debug)]
@@ -24,7 +34,7 @@ pub enum HeadLookup {
 impl HeadLookup {
     /// The lookup for the keys of these items.
     #[must_use]
-    pub fn of<'a>(shape: &BucketShape, items: impl Iterator<Item = &'a Item>) -> Self {
+    pub fn of<'a>(shape: &BucketShape, items: impl Iterator<Item = &'a Item>, fields: HeaderFields) -> Self {
         let [field] = shape.key() else {
             return Self::Apart;
         };
@@ -41,7 +51,7 @@ impl HeadLookup {
         if !(2..=MAX_KEYS).contains(&count) {
             return Self::Apart;
         }
-        Self::Together(array_of(&together(shape, field, &keys)))
+        Self::Together(array_of(&together(shape, field, &keys, fields)))
     }
 
     /// Reads a result document of [`HeadLookup::Together`]: the [`Key::identity`] of a key and its
@@ -67,13 +77,14 @@ fn is_value_under_in(value: RawBsonRef<'_>) -> bool {
     }
 }
 
-fn together(shape: &BucketShape, field: &str, keys: &RawArrayBuf) -> [RawDocumentBuf; 3] {
+fn together(shape: &BucketShape, field: &str, keys: &RawArrayBuf, fields: HeaderFields) -> [RawDocumentBuf; 3] {
     let mut order = single(field, -1);
     put(&mut order, path::PAGE, -1);
     let mut page = RawDocumentBuf::new();
-    for stored in ["_id", field, shape.count(), BucketShape::CONTROL] {
+    for stored in ["_id", field, shape.count()] {
         put(&mut page, stored, format!("${stored}").as_str());
     }
+    put(&mut page, BucketShape::CONTROL, control(fields));
     let mut group = single("_id", format!("${field}").as_str());
     group.append(cstr!("page"), single("$first", &page));
     [
@@ -83,14 +94,34 @@ fn together(shape: &BucketShape, field: &str, keys: &RawArrayBuf) -> [RawDocumen
     ]
 }
 
+/// The expression for the `control` of a page.
+fn control(fields: HeaderFields) -> RawBson {
+    let stored = field(BucketShape::CONTROL);
+    match fields {
+        HeaderFields::Stored => stored.into(),
+        HeaderFields::WithSize => {
+            let size = single(SIZE, single("$bsonSize", "$$ROOT"));
+            call("$mergeObjects", stored.as_str(), &size).into()
+        }
+    }
+}
+
 /// Appends the query for the head page of the item's key: the arguments of a `find`, without the
 /// collection.
-pub fn append_facts_query(shape: &BucketShape, item: &Item, find: &mut RawDocumentBuf) {
+pub fn append_facts_query(shape: &BucketShape, item: &Item, fields: HeaderFields, find: &mut RawDocumentBuf) {
     let mut filter = RawDocumentBuf::new();
     item.key().append_filter(shape, &mut filter);
     find.append(cstr!("filter"), &filter);
     find.append(cstr!("sort"), single(path::PAGE, -1));
-    find.append(cstr!("projection"), single(shape.items(), 0));
+    let projection = match fields {
+        HeaderFields::Stored => single(shape.items(), 0),
+        HeaderFields::WithSize => {
+            let mut header = single(shape.count(), 1);
+            put(&mut header, BucketShape::CONTROL, control(fields));
+            header
+        }
+    };
+    find.append(cstr!("projection"), projection);
     find.append(cstr!("limit"), 1);
     find.append(cstr!("singleBatch"), true);
 }

@@ -102,6 +102,8 @@ pub struct KeyBatch {
     /// Reservations of pages that were not begun.
     abandoned: Vec<PageReservation>,
     pub(super) reservation_mode: ReservationMode,
+    /// The `_id` of a page to which no item is added.
+    avoided: Option<RawBson>,
     ids_suspect: bool,
     resent: bool,
 }
@@ -153,6 +155,7 @@ impl KeyBatch {
             reserved: None,
             abandoned: Vec::new(),
             reservation_mode: ReservationMode::Together,
+            avoided: None,
             ids_suspect: false,
             resent: false,
         }
@@ -210,6 +213,16 @@ impl KeyBatch {
             Highest::Known(facts) => facts.as_ref(),
             Highest::Full(facts) => Some(facts),
         }
+    }
+
+    /// Adds no item to the page with this `_id`.
+    pub fn avoid(&mut self, page: RawBson) {
+        self.avoided = Some(page);
+    }
+
+    /// Whether the open page may take an item of `bytes` bytes, apart from the limits of the shape.
+    pub(super) fn may_extend(&self, page: &PageHeader, bytes: i64) -> bool {
+        self.avoided.as_ref() != Some(&page.id) && page.has_space(bytes)
     }
 
     /// Sets the key's head page. The header may be stale. `None`: the key has no page.

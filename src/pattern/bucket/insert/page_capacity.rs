@@ -1,7 +1,7 @@
 //! Computes how many items fit on a page or into a push.
 
 use super::key_batch::Member;
-use crate::pattern::bucket::layout::PageHeader;
+use crate::pattern::bucket::layout::{PageHeader, element_bytes};
 use crate::pattern::shapes::BucketShape;
 
 /// The positions of the `coming` items that fit on a new page of up to `max_bytes`.
@@ -13,6 +13,7 @@ pub(super) fn of_page<'a>(
     let room = Room {
         max_items: shape.max_items(),
         max_bytes,
+        space: i64::MAX,
     };
     within(room, 0, 0, coming)
 }
@@ -26,6 +27,7 @@ pub(super) fn of_push<'a>(
     let room = Room {
         max_items: shape.max_items(),
         max_bytes: shape.max_bytes().into(),
+        space: page.space(),
     };
     within(room, page.count, page.bytes, coming)
 }
@@ -54,6 +56,8 @@ pub(super) fn depends_on_max_bytes(shape: &BucketShape, members: &[Member]) -> b
 struct Room {
     max_items: u32,
     max_bytes: i64,
+    /// The bytes that items may add to the page's document.
+    space: i64,
 }
 
 /// An empty page takes an item of any size.
@@ -63,8 +67,11 @@ fn within<'a>(
     mut bytes: i64,
     coming: impl Iterator<Item = (usize, &'a Member)>,
 ) -> Vec<usize> {
+    let mut added = 0_i64;
     let fitting = coming.take_while(|(_, member)| {
-        let fits = count == 0 || bytes.saturating_add(member.item.bytes()) <= room.max_bytes;
+        added = added.saturating_add(element_bytes(member.item.bytes()));
+        let fits_bytes = bytes.saturating_add(member.item.bytes()) <= room.max_bytes;
+        let fits = count == 0 || (fits_bytes && added <= room.space);
         let fits = fits && count < room.max_items;
         count = count.saturating_add(1);
         bytes = bytes.saturating_add(member.item.bytes());

@@ -71,11 +71,10 @@ impl<'a> Planner<'a> {
         };
         let highest = group.highest();
         let open = highest.filter(|page| !page.is_closed(self.shape));
-        let is_full = matches!(group.highest, Highest::Full(_));
-        let has_room = open.is_some_and(|page| {
-            let bytes = group.item(next).map(Item::bytes).unwrap_or_default();
-            page.fits(self.shape, bytes) && !is_full
-        });
+        let bytes = group.item(next).map(Item::bytes).unwrap_or_default();
+        let is_full =
+            matches!(group.highest, Highest::Full(_)) || open.is_some_and(|page| !group.may_extend(page, bytes));
+        let has_room = open.is_some_and(|page| page.fits(self.shape, bytes) && !is_full);
         // A chain with a page continues with pages, so the open page of another writer is closed.
         let leaves_room =
             self.care == WriteGuarantee::ExactlyOnce && group.chain != RetryChain::Pushes && self.is_whole(group, next);
@@ -109,6 +108,9 @@ impl<'a> Planner<'a> {
             bytes: page.bytes.saturating_add(layout::sum_of_bytes(&chosen)),
             to: page.newest_with(times.bounds),
             late: page.late || times.late > 0,
+            size: page
+                .size
+                .map(|size| size.saturating_add(layout::sum_of_element_bytes(&chosen))),
             ..page.clone()
         }
         .with_reservation(reserves);
@@ -245,6 +247,7 @@ impl<'a> Planner<'a> {
             nonce: start.nonce,
             next: start.reserves.into_iter().collect(),
             anchor: false,
+            size: None,
             id: RawBson::String(name),
         };
         InsertStatement {

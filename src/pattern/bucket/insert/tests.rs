@@ -93,6 +93,7 @@ fn page(count: u32) -> PageHeader {
         nonce: Some(7),
         next: Vec::new(),
         anchor: false,
+        size: None,
     }
 }
 
@@ -303,6 +304,42 @@ fn a_page_without_room_for_the_bytes_is_closed() {
     // An item that is larger than a page gets its own page.
     let larger = rawdoc! { "_id": 2, "k": 2, "x": "x".repeat(5000) };
     check(&shape, WriteGuarantee::AtLeastOnce, &[larger], None, &["page 2_77 1"]);
+}
+
+/// The size is known in a transaction, in which no statement may fail. Items of a page may have grown since
+/// they were inserted.
+#[test]
+fn a_page_without_space_is_closed_although_it_has_room() {
+    let shape = shape(None);
+    let grown = |size: i64| PageHeader {
+        size: Some(size),
+        ..page(1)
+    };
+    let expected = ["close 1_5 0", "page 1_77 1"];
+    let care = WriteGuarantee::Transaction;
+    check(&shape, care, &of_key(0..1), Some(&grown((16 << 20) - 1040)), &expected);
+    let expected = ["push 1_5 1"];
+    check(&shape, care, &of_key(0..1), Some(&grown(15 << 20)), &expected);
+    // The first of two items takes the space.
+    let expected = ["push 1_5 1", "close 1_5 0", "page 1_77 1"];
+    check(
+        &shape,
+        care,
+        &of_key(0..2),
+        Some(&grown((16 << 20) - 1024 - 50)),
+        &expected,
+    );
+}
+
+#[test]
+fn an_avoided_page_takes_no_item() {
+    let shape = shape(None);
+    for (avoided, expected) in [("1_5", vec!["close 1_5 0", "page 1_77 1"]), ("1_4", vec!["push 1_5 1"])] {
+        let mut groups = groups(&shape, &of_key(0..1));
+        groups[0].know(Some(page(1)));
+        groups[0].avoid(RawBson::String(avoided.to_owned()));
+        assert_eq!(rounds(&shape, WriteGuarantee::Transaction, &mut groups), expected);
+    }
 }
 
 /// Pages of the replaced collection may have the same names as the known ones.

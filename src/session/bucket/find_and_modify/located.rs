@@ -6,8 +6,9 @@
 
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::errors::{fail, in_item_terms};
 use crate::command::arguments::with_replaced;
-use crate::command::document::{append_fields, get, put, single};
+use crate::command::document::{get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::find_and_modify::FindAndModify;
 use crate::command::reply::{copy_cluster_time, succeeded};
@@ -15,27 +16,23 @@ use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::item_decoder::ItemDecoder;
 use crate::pattern::bucket::item_lookup::{ItemSelector, LocatedItem};
 use crate::pattern::bucket::projection::Projection;
-use crate::pattern::bucket::unique_index::violation;
 use crate::pattern::bucket::update_by_position::{Demand, InPlace, Planned};
 use crate::pattern::bucket::upsert::check_filter;
-use crate::pattern::bucket::validator::is_invalid;
 use crate::pattern::shapes::BucketShape;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
-use crate::session::bucket::duplicate_key::{FailedUpdate, in_application_terms};
+use crate::session::bucket::failed_update::FailedUpdate;
 use crate::session::bucket::find_and_modify::check_size;
 use crate::session::bucket::item_lookup;
-use crate::session::bucket::item_update::{ItemUpdate, end_transaction, given_up, in_words_of_the_application};
+use crate::session::bucket::item_update::{ItemUpdate, end_transaction, given_up};
 use crate::session::bucket::key_or_time_change::{self, KeyOrTimeOutcome};
 use crate::session::bucket::relocate::claimed;
+use crate::session::bucket::room;
 use crate::session::bucket::update::is_relocated;
 use crate::session::bucket::upsert::{self, Upserted};
 use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
 use crate::session::upstream_connection::UpstreamRequest;
-
-/// mongod's prefix of an error that an item caused.
-const PREFIX: &str = "Plan executor error during findAndModify :: caused by :: ";
 
 pub(super) async fn run(
     run: &mut BucketCommand<'_>,
@@ -232,8 +229,7 @@ impl LocatedFindAndModify<'_> {
         check_size(run, &body)?;
         let answer = match succeeded(run.context.link.call(UpstreamRequest::plain(&body)).await?) {
             Ok(answer) => answer,
-            Err(CommandError::Upstream(reply)) => return in_item_terms(run, self.task, &reply, found).await.map(Some),
-            Err(error) => return Err(error.into()),
+            Err(error) => return self.refused(run, error, found).await,
         };
         run.record_executed(&answer);
         let Some(bucket) = get(&answer, "value").and_then(RawBsonRef::as_document) else {
@@ -247,6 +243,26 @@ impl LocatedFindAndModify<'_> {
         let item = item.ok_or_else(|| run.corrupt_bucket_error())?;
         let value = [("value", Some(RawBsonRef::Document(&item)))];
         Ok(Some(with_replaced(&answer, &value)))
+    }
+
+    /// The reply if mongod refused the change. `None`: the page has room for the item now.
+    async fn refused(
+        &self,
+        run: &mut BucketCommand<'_>,
+        error: CommandError,
+        found: &LocatedItem,
+    ) -> Result<Option<RawDocumentBuf>, RunError> {
+        let update = FailedUpdate {
+            task: self.task,
+            found: Some(found),
+        };
+        if room::is_page_too_large(&error) && room::make(run, update).await? {
+            return Ok(None);
+        }
+        match error {
+            CommandError::Upstream(reply) => in_item_terms(run, self.task, &reply, found).await.map(Some),
+            error @ CommandError::Own { .. } => Err(error.into()),
+        }
     }
 
     /// The reply of a command that was executed before, from the image of its bucket.
@@ -396,92 +412,4 @@ fn items<'a>(shape: &BucketShape, bucket: &'a RawDocument) -> Option<&'a RawArra
 
 fn element(items: &RawArray, place: usize) -> Option<&RawDocument> {
     items.into_iter().nth(place)?.ok()?.as_document()
-}
-
-/// Returns the command's error for an error that an item caused, after it has ended the
-/// transaction.
-async fn fail(run: &mut BucketCommand<'_>, error: &WriteError) -> Result<CommandError, RunError> {
-    end_transaction(run).await?;
-    Ok(failed(error))
-}
-
-fn failed(error: &WriteError) -> CommandError {
-    let mut reply = RawDocumentBuf::new();
-    reply.append(cstr!("ok"), 0.0);
-    reply.append(cstr!("errmsg"), format!("{PREFIX}{}", error.message));
-    reply.append(cstr!("code"), error.code);
-    // Errors of expressions have codes without names.
-    let name = match error.code {
-        2 => "BadValue".to_owned(),
-        9 => "FailedToParse".to_owned(),
-        14 => "TypeMismatch".to_owned(),
-        code => {
-            let known = [
-                ErrorCode::ConflictingUpdateOperators,
-                ErrorCode::DocumentValidationFailure,
-                ErrorCode::DollarPrefixedFieldName,
-                ErrorCode::DuplicateKey,
-                ErrorCode::ImmutableField,
-                ErrorCode::InvalidDbRef,
-                ErrorCode::InvalidIdField,
-                ErrorCode::NotExactValueField,
-                ErrorCode::NotSingleValueField,
-                ErrorCode::PathNotViable,
-            ];
-            let known = known.into_iter().find(|known| known.number() == code);
-            known.map_or_else(|| format!("Location{code}"), |known| known.name().to_owned())
-        }
-    };
-    reply.append(cstr!("codeName"), name);
-    append_fields(&mut reply, &error.detail);
-    CommandError::Upstream(reply)
-}
-
-/// mongod's error, in terms of the item instead of the page.
-async fn in_item_terms(
-    run: &mut BucketCommand<'_>,
-    task: &ItemUpdate<'_>,
-    reply: &RawDocument,
-    found: &LocatedItem,
-) -> Result<RawDocumentBuf, RunError> {
-    let update = FailedUpdate {
-        task,
-        found: Some(found),
-    };
-    if let Some(refused) = duplicate(run, update, reply).await? {
-        return Ok(refused);
-    }
-    let Some(RawBsonRef::String(message)) = get(reply, "errmsg") else {
-        return Ok(reply.to_owned());
-    };
-    let error = WriteError::new(ErrorCode::BadValue, message);
-    let message = in_words_of_the_application(run, task, error, found).await?.message;
-    Ok(with_replaced(reply, &[("errmsg", Some(RawBsonRef::String(&message)))]))
-}
-
-/// mongod's error for a second item with a key of a unique index, or for an item that does not satisfy the
-/// application's validator. `None` for any other error.
-pub(super) async fn duplicate(
-    run: &mut BucketCommand<'_>,
-    update: FailedUpdate<'_>,
-    reply: &RawDocument,
-) -> Result<Option<RawDocumentBuf>, RunError> {
-    let Some(mut error) = write_error(reply) else {
-        return Ok(None);
-    };
-    if let Some(message) = error.message.strip_prefix(PREFIX) {
-        error.message = message.to_owned();
-    }
-    let error = in_application_terms(run, error, update).await?;
-    let mut refused = failed(&error).into_reply();
-    copy_cluster_time(&mut refused, reply);
-    Ok(Some(refused))
-}
-
-/// mongod's error if it is about a unique index or the application's validator.
-fn write_error(reply: &RawDocument) -> Option<WriteError> {
-    if !is_invalid(reply) {
-        violation(reply)?;
-    }
-    WriteError::of_command(&CommandError::Upstream(reply.to_owned()))
 }

@@ -139,6 +139,9 @@ impl<'a> InsertBatch<'a> {
             }
         }
         self.groups = groups.into_vec();
+        if let Some(page) = &run.avoided_page {
+            self.groups.iter_mut().for_each(|group| group.avoid(page.clone()));
+        }
         // For a single item, the insert itself reports a duplicate `_id`. In a transaction that error
         // would end the transaction, so the `_id` is looked up first.
         let look_first = self.in_transaction() || self.pending() > 1;

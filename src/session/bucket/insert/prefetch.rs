@@ -11,7 +11,9 @@ use crate::command::duplicate::duplicate_id;
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::namespace::Namespace;
 use crate::command::reply::{CursorReply, succeeded};
-use crate::pattern::bucket::insert::{HeadLookup, IdSet, KeyBatch, WriteGuarantee, append_facts_query, ids_query};
+use crate::pattern::bucket::insert::{
+    HeadLookup, HeaderFields, IdSet, KeyBatch, WriteGuarantee, append_facts_query, ids_query,
+};
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::layout::PageHeader;
 use crate::pattern::shapes::{BucketShape, ItemIds};
@@ -132,13 +134,19 @@ fn queries(run: &BucketCommand<'_>, batch: &InsertBatch<'_>) -> Vec<Query> {
         run.context.inherited().append_to_internal_read(&mut find);
         queries.push(Query::Keys(find, index));
     }
+    // In a transaction, a statement that makes a page too large would end it.
+    let fields = if batch.in_transaction() {
+        HeaderFields::WithSize
+    } else {
+        HeaderFields::Stored
+    };
     let lost: Vec<(usize, &Item)> = groups()
         .filter(|(_, group)| group.has_work() && group.is_lost())
         .filter_map(|(number, group)| Some((number, group.item(0)?)))
         .collect();
     for lost in lost.chunks(MAX_IN_QUERY) {
         let numbers = lost.iter().map(|(number, _)| *number);
-        match HeadLookup::of(run.shape, lost.iter().map(|(_, item)| *item)) {
+        match HeadLookup::of(run.shape, lost.iter().map(|(_, item)| *item), fields) {
             HeadLookup::Together(pipeline) => {
                 let mut aggregate = single("aggregate", run.namespace.collection);
                 put(&mut aggregate, "pipeline", &pipeline);
@@ -148,7 +156,7 @@ fn queries(run: &BucketCommand<'_>, batch: &InsertBatch<'_>) -> Vec<Query> {
             }
             HeadLookup::Apart => queries.extend(lost.iter().map(|(number, item)| {
                 let mut find = single("find", run.namespace.collection);
-                append_facts_query(run.shape, item, &mut find);
+                append_facts_query(run.shape, item, fields, &mut find);
                 run.context.inherited().append_to_internal_read(&mut find);
                 Query::Apart(find, *number)
             })),

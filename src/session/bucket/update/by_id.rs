@@ -5,18 +5,22 @@ mod bulk;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use self::bulk::Bulk;
-use super::outcome::UpdateOutcome;
+use super::outcome::{UpdateOutcome, first_error};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{as_whole_number, get, single};
 use crate::command::error::WriteError;
 use crate::command::reply::{CursorReply, succeeded};
 use crate::command::update::{Update, UpdateStatement};
 use crate::pattern::bucket::index;
+use crate::pattern::bucket::insert::is_too_large;
 use crate::pattern::bucket::update_by_id::{ItemUpdateById, UpdateRequest, in_terms_of_items};
+use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
-use crate::session::bucket::duplicate_key::{FailedUpdate, in_application_terms, needs_item};
+use crate::session::bucket::duplicate_key::{in_application_terms, needs_item};
+use crate::session::bucket::failed_update::FailedUpdate;
 use crate::session::bucket::internal_transaction::{OwnTransaction, unlabelled};
 use crate::session::bucket::item_update::ItemUpdate;
+use crate::session::bucket::room;
 use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
 use crate::session::upstream::UpstreamKind;
@@ -88,6 +92,16 @@ async fn alone(
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     let sent = change.statement(statement.multi);
     let answer = send(run, command, &[&*sent], &[command.statement_ids.of(0)], None).await?;
+    if let Some(error) = first_error(&answer) {
+        let failed = FailedStatement {
+            command,
+            statement,
+            change,
+        };
+        if has_room_now(run, &error, failed).await? {
+            return Ok(None);
+        }
+    }
     let matched = get(&answer, "n").and_then(as_whole_number);
     if matched == Some(0)
         && get(&answer, "writeErrors").is_none()
@@ -125,25 +139,50 @@ pub(super) async fn one(
         return Ok(None);
     }
     let sent = change.statement(statement.multi);
-    let answer = send(run, command, &[&*sent], &[command.statement_ids.of(index)], None).await?;
-    let mut outcome = UpdateOutcome::of(answer);
-    if let Some(error) = outcome.failed.take() {
-        let failed = FailedStatement {
-            command,
-            statement,
-            change: &change,
-        };
-        outcome.failed = Some(in_item_terms(run, error, failed).await?);
+    for round in 0..MAX_ATTEMPTS {
+        let answer = send(run, command, &[&*sent], &[command.statement_ids.of(index)], None).await?;
+        let mut outcome = UpdateOutcome::of(answer);
+        if let Some(error) = outcome.failed.take() {
+            let failed = FailedStatement {
+                command,
+                statement,
+                change: &change,
+            };
+            if has_room_now(run, &error, failed).await? {
+                pause(round).await;
+                continue;
+            }
+            outcome.failed = Some(in_item_terms(run, error, failed).await?);
+            return Ok(Some(outcome));
+        }
+        if outcome.matched == 0 {
+            if statement.upsert || may_match(run, &change).await? {
+                return Ok(None);
+            }
+        } else if change.always_modifies {
+            outcome.modified = 1;
+        }
         return Ok(Some(outcome));
     }
-    if outcome.matched == 0 {
-        if statement.upsert || may_match(run, &change).await? {
-            return Ok(None);
-        }
-    } else if change.always_modifies {
-        outcome.modified = 1;
+    Ok(None)
+}
+
+/// Whether mongod refused the statement because a page would be too large, and the item's page has room by
+/// now.
+async fn has_room_now(
+    run: &mut BucketCommand<'_>,
+    error: &WriteError,
+    failed: FailedStatement<'_>,
+) -> Result<bool, RunError> {
+    if !is_too_large(error.code) {
+        return Ok(false);
     }
-    Ok(Some(outcome))
+    let task = failed.task();
+    let update = FailedUpdate {
+        task: &task,
+        found: None,
+    };
+    room::make(run, update).await
 }
 
 /// Sends statements with these `stmtId`s in one command, under the client's session and number or
@@ -250,10 +289,21 @@ async fn in_words_of_the_application(
 }
 
 /// A statement that mongod refused.
+#[derive(Clone, Copy)]
 struct FailedStatement<'a> {
     command: &'a Update<'a>,
     statement: &'a UpdateStatement<'a>,
     change: &'a ItemUpdateById,
+}
+
+impl<'a> FailedStatement<'a> {
+    fn task(self) -> ItemUpdate<'a> {
+        ItemUpdate::new(
+            UpdateRequest::from(self.statement),
+            self.command.let_variables,
+            self.statement.constants,
+        )
+    }
 }
 
 /// mongod's error for a statement, in terms of its item.
@@ -262,12 +312,7 @@ async fn in_item_terms(
     error: WriteError,
     failed: FailedStatement<'_>,
 ) -> Result<WriteError, RunError> {
-    let variables = failed.command.let_variables;
-    let task = ItemUpdate::new(
-        UpdateRequest::from(failed.statement),
-        variables,
-        failed.statement.constants,
-    );
+    let task = failed.task();
     let update = FailedUpdate {
         task: &task,
         found: None,

@@ -24,17 +24,19 @@ use super::outcome::UpdateOutcome;
 use super::statement::send;
 use crate::command::document::get;
 use crate::command::error::{CommandError, WriteError};
+use crate::pattern::bucket::insert::is_too_large;
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::update_by_position::{Elsewhere, Planned, Positional, Wish};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 
 use crate::session::bucket::command::BucketCommand;
+use crate::session::bucket::failed_update::FailedUpdate;
 use crate::session::bucket::item_lookup::Matches;
 use crate::session::bucket::item_update::{ItemUpdate, given_up, in_words_of_the_application};
 use crate::session::bucket::relocate::may_relocate;
 use crate::session::bucket::retry_on_swap::{MAX_RUNS, is_swap_error, is_swap_write_error, updated_in_part, wait};
-use crate::session::bucket::write_concern;
+use crate::session::bucket::{room, write_concern};
 use crate::session::upstream::UpstreamKind;
 
 /// Bytes of items held in memory before the first is changed.
@@ -313,10 +315,14 @@ impl Many<'_> {
             if let Some(error) = outcome.failed.as_ref().filter(|error| is_swap_write_error(error)) {
                 return Err(error.clone().into_command_error().into());
             }
-            if outcome.matched > 0 || outcome.failed.is_some() {
-                if let Some(error) = outcome.failed.take() {
-                    outcome.failed = Some(in_words_of_the_application(run, self.task, error, &found).await?);
+            if let Some(error) = outcome.failed.take() {
+                if self.makes_room(run, &error, &found).await? {
+                    pause(round).await;
+                    continue;
                 }
+                outcome.failed = Some(in_words_of_the_application(run, self.task, error, &found).await?);
+            }
+            if outcome.matched > 0 || outcome.failed.is_some() {
                 self.sum.add(outcome);
                 return Ok(());
             }
@@ -324,6 +330,24 @@ impl Many<'_> {
         }
         self.sum.failed = Some(given_up(run));
         Ok(())
+    }
+
+    /// Whether mongod refused a statement because a page would be too large, and the item's page has room by
+    /// now.
+    async fn makes_room(
+        &self,
+        run: &mut BucketCommand<'_>,
+        error: &WriteError,
+        found: &LocatedItem,
+    ) -> Result<bool, RunError> {
+        if !is_too_large(error.code) {
+            return Ok(false);
+        }
+        let update = FailedUpdate {
+            task: self.task,
+            found: Some(found),
+        };
+        room::make(run, update).await
     }
 
     async fn end(mut self, run: &mut BucketCommand<'_>) -> Result<UpdateOutcome, RunError> {

@@ -25,17 +25,10 @@ impl UpdateOutcome {
     /// Reads the outcome from mongod's reply to a command with one statement.
     pub(super) fn of(answer: RawDocumentBuf) -> Self {
         let number = |name| get(&answer, name).and_then(as_whole_number).unwrap_or(0);
-        let errors = get(&answer, "writeErrors").and_then(RawBsonRef::as_array);
-        let mut errors = errors
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(RawBsonRef::as_document);
-        let failed = errors.next().and_then(WriteError::parse).map(|(_, error)| error);
         Self {
             matched: number("n"),
             modified: number("nModified"),
-            failed,
+            failed: first_error(&answer),
             upserted: None,
             retried: get(&answer, "retriedStmtIds").is_some(),
             answer,
@@ -59,6 +52,14 @@ impl UpdateOutcome {
         self.failed = self.failed.take().or(other.failed);
         self.answer = other.answer;
     }
+}
+
+/// The first error of a statement in mongod's reply.
+pub(super) fn first_error(answer: &RawDocument) -> Option<WriteError> {
+    let errors = get(answer, "writeErrors").and_then(RawBsonRef::as_array);
+    let mut errors = errors.into_iter().flatten().flatten();
+    let first = errors.find_map(RawBsonRef::as_document)?;
+    WriteError::parse(first).map(|(_, error)| error)
 }
 
 /// The reply of an `update`, built while its statements are executed.

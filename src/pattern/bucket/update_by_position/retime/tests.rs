@@ -31,6 +31,7 @@ fn highest(page: i32, next: &[i64], anchor: bool) -> PageHeader {
         nonce: Some(1),
         next: next.to_vec(),
         anchor,
+        size: None,
     }
 }
 

@@ -10,13 +10,13 @@ use std::ops::Range;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::{ItemUpdateById, is_found, looking, send};
+use super::{FailedStatement, ItemUpdateById, has_room_now, is_found, looking, send};
 use crate::command::document::{as_whole_number, get};
-use crate::command::error::WriteError;
+use crate::command::error::{CommandError, WriteError};
 use crate::command::reply::succeeded;
 use crate::command::update::Update;
 use crate::command::write_reply::WriteReply;
-use crate::pattern::bucket::insert::IdSet;
+use crate::pattern::bucket::insert::{IdSet, is_too_large};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::insert::remembered;
@@ -52,6 +52,10 @@ struct SentStatements {
     replaced: Vec<usize>,
     /// mongod's error for one of `replaced`.
     replacement: Option<WriteError>,
+    /// Refused because a page would be too large.
+    outgrown: Vec<(usize, WriteError)>,
+    /// Not executed, because mongod ended at one of `outgrown`.
+    rest: Vec<usize>,
     failed: Vec<(usize, WriteError)>,
 }
 
@@ -96,23 +100,28 @@ impl Bulk<'_> {
     ) -> Result<Vec<usize>, RunError> {
         let mut open = positions;
         let mut is_replaced = false;
-        for round in 0..MAX_ATTEMPTS {
+        let mut idle = 0;
+        while idle < MAX_ATTEMPTS {
             let own = (!run.context.head.is_retryable_write()).then(|| OwnTransaction::unnumbered(run));
             let answer = self.send(run, &open, own.as_ref()).await?;
             let mut sent = self.sent(&open, &answer);
-            result.failed.append(&mut sent.failed);
             let executed = self.outcome(run, own.as_ref(), &sent.executed, &answer).await?;
+            let mut again = self.make_room(run, &mut sent).await?;
+            result.failed.append(&mut sent.failed);
             result.count(executed.matched, executed.modified);
             result.take(answer, own.is_none());
             is_replaced = !sent.replaced.is_empty();
+            let before = open.len();
             open = executed.passed;
+            open.append(&mut again);
             open.append(&mut sent.replaced);
             open.sort_unstable();
             if open.is_empty() {
                 return Ok(open);
             }
+            idle = if open.len() < before { 0 } else { idle.saturating_add(1) };
             if !is_replaced {
-                pause(round).await;
+                pause(idle).await;
                 continue;
             }
             match wait(run).await {
@@ -193,6 +202,8 @@ impl Bulk<'_> {
         for round in 0..=MAX_RUNS {
             let answer = self.send(run, &open, None).await?;
             let mut sent = self.sent(&open, &answer);
+            // On a standalone and in a transaction, these statements are refused.
+            self.make_room(run, &mut sent).await?;
             result.failed.append(&mut sent.failed);
             result.count(number(&answer, "n"), number(&answer, "nModified"));
             result.take(answer, true);
@@ -241,14 +252,15 @@ impl Bulk<'_> {
                 sent.executed.push(*position);
                 continue;
             };
+            let behind = positions.get(place.saturating_add(1)..);
+            let behind = behind.filter(|_| self.command.ordered).unwrap_or_default();
             if is_swap_write_error(&error) {
-                let end = if self.command.ordered {
-                    positions.len()
-                } else {
-                    place.saturating_add(1)
-                };
-                sent.replaced.extend(positions.get(place..end).unwrap_or_default());
+                sent.replaced.push(*position);
+                sent.replaced.extend(behind);
                 sent.replacement = Some(error);
+            } else if is_too_large(error.code) {
+                sent.outgrown.push((*position, error));
+                sent.rest.extend(behind);
             } else {
                 sent.failed.push((*position, error));
             }
@@ -257,6 +269,39 @@ impl Bulk<'_> {
             }
         }
         sent
+    }
+
+    /// Makes room for the items of statements that mongod has refused because a page would be too large.
+    /// Returns the positions of the statements to send again.
+    async fn make_room(&self, run: &mut BucketCommand<'_>, sent: &mut SentStatements) -> Result<Vec<usize>, RunError> {
+        let mut again = Vec::new();
+        for (position, error) in std::mem::take(&mut sent.outgrown) {
+            let statement = self.command.statements.get(position);
+            let Some((statement, change)) = statement.zip(self.changes.get(position)) else {
+                continue;
+            };
+            let failed = FailedStatement {
+                command: self.command,
+                statement,
+                change,
+            };
+            match has_room_now(run, &error, failed).await {
+                Ok(true) => again.push(position),
+                Ok(false) => sent.failed.push((position, error)),
+                Err(RunError::Command(CommandError::Own { code, message })) => {
+                    sent.failed.push((position, WriteError::new(code, message)));
+                }
+                Err(RunError::Command(error)) if is_swap_error(&error) => {
+                    sent.replaced.push(position);
+                    sent.replaced.append(&mut sent.rest);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if !again.is_empty() {
+            again.append(&mut sent.rest);
+        }
+        Ok(again)
     }
 
     /// The reply. An ordered command ends with its first failure.

@@ -66,7 +66,7 @@ impl Many<'_> {
         if is_swap_write_error(&error) {
             return Err(error.into_command_error().into());
         }
-        if !is_miss(&error) {
+        if !is_miss(&error) && !self.makes_room(run, &error, &step.found).await? {
             let error = in_words_of_the_application(run, self.task, error, &step.found).await?;
             self.fail_at(step.order, error);
             return Ok(());

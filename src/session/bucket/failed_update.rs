@@ -1,0 +1,71 @@
+//! The item of an update that mongod has refused, before and after the update.
+
+use bson::raw::RawDocumentBuf;
+
+use super::command::BucketCommand;
+use super::item_lookup;
+use super::item_update::{Evaluated, ItemUpdate};
+use crate::command::arguments::with_replaced;
+use crate::command::document::get;
+use crate::pattern::bucket::item::{Item, KeepsTimestamps};
+use crate::pattern::bucket::item_lookup::LocatedItem;
+use crate::pattern::bucket::update_by_position::Wish;
+use crate::pattern::bucket::upsert::changed;
+use crate::session::error::RunError;
+use crate::session::id_source::SystemIdSource;
+
+/// The item of a failed update.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FailedUpdate<'a> {
+    pub(super) task: &'a ItemUpdate<'a>,
+    /// The item before the update. `None`: it was not looked up.
+    pub(super) found: Option<&'a LocatedItem>,
+}
+
+impl FailedUpdate<'_> {
+    /// The item before the update. `None`: no item matches, or it is unknown, because the error has ended the
+    /// transaction.
+    pub(super) async fn before(self, run: &mut BucketCommand<'_>) -> Result<Option<LocatedItem>, RunError> {
+        match self.found {
+            Some(found) => Ok(Some(found.clone())),
+            None if run.context.head.in_transaction() => Ok(None),
+            None => item_lookup::first(run, self.task.wanted()).await,
+        }
+    }
+
+    /// The item after the update. `None`: the proxy cannot evaluate the update.
+    pub(super) async fn item_after(
+        self,
+        run: &mut BucketCommand<'_>,
+        found: &LocatedItem,
+    ) -> Result<Option<Item>, RunError> {
+        let after = self.after(run, found).await?;
+        let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
+        Ok(after.and_then(|item| Item::prepare(run.shape, 0, &item, &mut KeepsTimestamps(&mut mint)).ok()))
+    }
+
+    /// The item after the update, as in a plain collection. `None`: the proxy cannot evaluate the update.
+    pub(super) async fn after(
+        self,
+        run: &mut BucketCommand<'_>,
+        found: &LocatedItem,
+    ) -> Result<Option<RawDocumentBuf>, RunError> {
+        let task = self.task;
+        let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
+        Ok(match Wish::of(task.asked.change) {
+            Some(Wish::Operators(operators)) => changed(&found.item, task.operator_update(operators), &mut mint).ok(),
+            Some(Wish::Replacement(replacement)) => {
+                let id = found.id().filter(|_| get(replacement, "_id").is_none());
+                Some(with_replaced(replacement, &[("_id", id)]))
+            }
+            Some(Wish::Pipeline(_)) if run.context.head.in_transaction() => {
+                task.make_one_after_transaction(run, &found.item).await?
+            }
+            Some(Wish::Pipeline(_)) => match task.make_one(run, &found.item).await? {
+                Evaluated::Value(item) => Some(item),
+                Evaluated::Failed(_) => None,
+            },
+            None => None,
+        })
+    }
+}

@@ -1,0 +1,107 @@
+//! mongod's errors for the item of a `findAndModify`.
+
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use crate::command::arguments::with_replaced;
+use crate::command::document::{append_fields, get};
+use crate::command::error::{CommandError, ErrorCode, WriteError};
+use crate::command::reply::copy_cluster_time;
+use crate::pattern::bucket::item_lookup::LocatedItem;
+use crate::pattern::bucket::unique_index::violation;
+use crate::pattern::bucket::validator::is_invalid;
+use crate::session::bucket::command::BucketCommand;
+use crate::session::bucket::duplicate_key::in_application_terms;
+use crate::session::bucket::failed_update::FailedUpdate;
+use crate::session::bucket::item_update::{ItemUpdate, end_transaction, in_words_of_the_application};
+use crate::session::error::RunError;
+
+/// mongod's prefix of an error that an item caused.
+const PREFIX: &str = "Plan executor error during findAndModify :: caused by :: ";
+
+/// Returns the command's error for an error that an item caused, after it has ended the
+/// transaction.
+pub(super) async fn fail(run: &mut BucketCommand<'_>, error: &WriteError) -> Result<CommandError, RunError> {
+    end_transaction(run).await?;
+    Ok(failed(error))
+}
+
+fn failed(error: &WriteError) -> CommandError {
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("ok"), 0.0);
+    reply.append(cstr!("errmsg"), format!("{PREFIX}{}", error.message));
+    reply.append(cstr!("code"), error.code);
+    // Errors of expressions have codes without names.
+    let name = match error.code {
+        2 => "BadValue".to_owned(),
+        9 => "FailedToParse".to_owned(),
+        14 => "TypeMismatch".to_owned(),
+        code => {
+            let known = [
+                ErrorCode::ConflictingUpdateOperators,
+                ErrorCode::DocumentValidationFailure,
+                ErrorCode::DollarPrefixedFieldName,
+                ErrorCode::DuplicateKey,
+                ErrorCode::ImmutableField,
+                ErrorCode::InvalidDbRef,
+                ErrorCode::InvalidIdField,
+                ErrorCode::NotExactValueField,
+                ErrorCode::NotSingleValueField,
+                ErrorCode::PathNotViable,
+            ];
+            let known = known.into_iter().find(|known| known.number() == code);
+            known.map_or_else(|| format!("Location{code}"), |known| known.name().to_owned())
+        }
+    };
+    reply.append(cstr!("codeName"), name);
+    append_fields(&mut reply, &error.detail);
+    CommandError::Upstream(reply)
+}
+
+/// mongod's error, in terms of the item instead of the page.
+pub(super) async fn in_item_terms(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    reply: &RawDocument,
+    found: &LocatedItem,
+) -> Result<RawDocumentBuf, RunError> {
+    let update = FailedUpdate {
+        task,
+        found: Some(found),
+    };
+    if let Some(refused) = duplicate(run, update, reply).await? {
+        return Ok(refused);
+    }
+    let Some(RawBsonRef::String(message)) = get(reply, "errmsg") else {
+        return Ok(reply.to_owned());
+    };
+    let error = WriteError::new(ErrorCode::BadValue, message);
+    let message = in_words_of_the_application(run, task, error, found).await?.message;
+    Ok(with_replaced(reply, &[("errmsg", Some(RawBsonRef::String(&message)))]))
+}
+
+/// mongod's error for a second item with a key of a unique index, or for an item that does not satisfy the
+/// application's validator. `None` for any other error.
+pub(super) async fn duplicate(
+    run: &mut BucketCommand<'_>,
+    update: FailedUpdate<'_>,
+    reply: &RawDocument,
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    let Some(mut error) = write_error(reply) else {
+        return Ok(None);
+    };
+    if let Some(message) = error.message.strip_prefix(PREFIX) {
+        error.message = message.to_owned();
+    }
+    let error = in_application_terms(run, error, update).await?;
+    let mut refused = failed(&error).into_reply();
+    copy_cluster_time(&mut refused, reply);
+    Ok(Some(refused))
+}
+
+/// mongod's error if it is about a unique index or the application's validator.
+fn write_error(reply: &RawDocument) -> Option<WriteError> {
+    if !is_invalid(reply) {
+        violation(reply)?;
+    }
+    WriteError::of_command(&CommandError::Upstream(reply.to_owned()))
+}

@@ -1,0 +1,68 @@
+//! Makes room for an item that has grown.
+//!
+//! mongod refuses an update after which a page would exceed the size of a document. The item is then moved as
+//! it is to another page of its key, and the client's statement is sent again. The move is not part of the
+//! statement, so it is not repeated, and a retry needs no record of it.
+
+use super::command::BucketCommand;
+use super::failed_update::FailedUpdate;
+use super::relocate::move_unchanged;
+use crate::command::error::CommandError;
+use crate::pattern::bucket::insert::is_too_large;
+use crate::pattern::shapes::ItemIds;
+use crate::session::error::RunError;
+use crate::session::upstream::UpstreamKind;
+
+/// The most bytes of a document.
+const MAX_DOCUMENT_BYTES: usize = 16 << 20;
+
+/// Whether an update failed because a page would be too large.
+pub(super) fn is_page_too_large(error: &CommandError) -> bool {
+    let CommandError::Upstream(reply) = error else {
+        return false;
+    };
+    reply.get_i32("code").is_ok_and(is_too_large)
+}
+
+/// Makes room for the item of an update that mongod has refused because a page would be too large. Returns
+/// whether the statement may succeed now. If not, the item itself is too large, and mongod's error is that of a
+/// plain collection.
+///
+/// # Errors
+/// A refusal if the item cannot be moved.
+pub(super) async fn make(run: &mut BucketCommand<'_>, failed: FailedUpdate<'_>) -> Result<bool, RunError> {
+    let found = failed.before(run).await?;
+    if let Some(found) = &found {
+        if found.count <= 1 {
+            return Ok(false);
+        }
+        let after = failed.after(run, found).await?;
+        if after.is_some_and(|after| after.as_bytes().len() > MAX_DOCUMENT_BYTES) {
+            return Ok(false);
+        }
+    }
+    if let Some(why) = unmovable(run) {
+        let what = format!(
+            "an update after which a page has more than 16 MiB {why} (new pages have more room with a smaller `max_items` or `max_bytes`)"
+        );
+        return Err(run.unsupported(&what).into());
+    }
+    // Without an item, none matches any more.
+    if let Some(found) = found {
+        move_unchanged(run, &found).await?;
+    }
+    Ok(true)
+}
+
+/// The reason why no item can be moved.
+fn unmovable(run: &BucketCommand<'_>) -> Option<&'static str> {
+    if run.context.head.in_transaction() {
+        Some("in a transaction")
+    } else if run.context.upstream == UpstreamKind::Standalone {
+        Some("on a standalone")
+    } else if run.shape.item_ids() != ItemIds::Unique {
+        Some("where items have no unique `_id`")
+    } else {
+        None
+    }
+}
