@@ -50,6 +50,17 @@ pub(super) enum Evaluated<T> {
     Failed(WriteError),
 }
 
+/// The result of a statement that changes a located item on its page.
+#[derive(Debug)]
+pub(super) enum InPlaceOutcome<T> {
+    /// The result of the client's statement.
+    Done(T),
+    /// The item has changed since it was read.
+    Missed,
+    /// The page had no room, and the item was moved to another one.
+    Moved,
+}
+
 /// An update of matching items, for `update` or `findAndModify`.
 #[derive(Clone, Debug)]
 pub(super) struct ItemUpdate<'a> {

@@ -11,6 +11,7 @@ mod statement;
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
 pub(super) use self::by_id::{may_be_tried, may_match};
+pub(super) use self::find_again::moved_or_first;
 pub(super) use self::one::is_relocated;
 use self::outcome::{UpdateOutcome, UpdateReply};
 use super::command::BucketCommand;

@@ -24,11 +24,11 @@ use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::failed_update::FailedUpdate;
 use crate::session::bucket::find_and_modify::check_size;
 use crate::session::bucket::item_lookup;
-use crate::session::bucket::item_update::{ItemUpdate, end_transaction, given_up};
+use crate::session::bucket::item_update::{InPlaceOutcome, ItemUpdate, end_transaction, given_up};
 use crate::session::bucket::key_or_time_change::{self, KeyOrTimeOutcome};
 use crate::session::bucket::relocate::claimed;
 use crate::session::bucket::room;
-use crate::session::bucket::update::is_relocated;
+use crate::session::bucket::update::{is_relocated, moved_or_first};
 use crate::session::bucket::upsert::{self, Upserted};
 use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
@@ -68,16 +68,21 @@ pub(super) async fn run(
         all_items,
         ..task.wanted()
     };
+    let mut moved: Option<LocatedItem> = None;
     for round in 0..=MAX_ATTEMPTS {
-        let reply = match item_lookup::first(run, wanted).await? {
-            Some(found) => {
-                let planned = task.plan(run, &found).await?;
-                finding.go_on(run, &validated, &found, planned).await?
+        let Some(found) = moved_or_first(run, wanted, moved.take()).await? else {
+            if let Some(reply) = finding.none_matched(run, &validated).await? {
+                return Ok(reply);
             }
-            None => finding.none_matched(run, &validated).await?,
+            pause(round).await;
+            continue;
         };
-        if let Some(reply) = reply {
-            return Ok(reply);
+        let planned = task.plan(run, &found).await?;
+        match finding.go_on(run, &validated, &found, planned).await? {
+            InPlaceOutcome::Done(reply) => return Ok(reply),
+            InPlaceOutcome::Missed => {}
+            // In an image with all items, a retry takes the first one that matches.
+            InPlaceOutcome::Moved => moved = Some(found).filter(|_| !all_items),
         }
         pause(round).await;
     }
@@ -121,35 +126,37 @@ struct LocatedFindAndModify<'t> {
 }
 
 impl LocatedFindAndModify<'_> {
-    /// Executes the plan for the item. `None`: the item has changed since it was read.
+    /// Executes the plan for the item.
     async fn go_on(
         &self,
         run: &mut BucketCommand<'_>,
         validated: &RawDocument,
         found: &LocatedItem,
         planned: Planned,
-    ) -> Result<Option<RawDocumentBuf>, RunError> {
+    ) -> Result<InPlaceOutcome<RawDocumentBuf>, RunError> {
         match planned {
             Planned::InPlace(change) => {
                 // The located item may already be the result of another attempt, which was still
                 // running when retry records were checked last.
                 match self.before(run).await? {
-                    Some(reply) => Ok(Some(reply)),
+                    Some(reply) => Ok(InPlaceOutcome::Done(reply)),
                     None => self.change(run, found, change).await,
                 }
             }
             Planned::Unchanged { .. } => match self.before(run).await? {
-                Some(reply) => Ok(Some(reply)),
-                None => self.unchanged(run, validated, found).map(Some),
+                Some(reply) => Ok(InPlaceOutcome::Done(reply)),
+                None => self.unchanged(run, validated, found).map(InPlaceOutcome::Done),
             },
             Planned::Elsewhere(where_to) => {
                 let stays = self.task.statement_id.is_none();
                 match key_or_time_change::change_key_or_time(run, self.task, found, where_to, stays).await? {
                     KeyOrTimeOutcome::Stayed(item, answer) | KeyOrTimeOutcome::Away(item, answer) => {
-                        self.moved(run, found, &item, &answer).map(Some)
+                        self.moved(run, found, &item, &answer).map(InPlaceOutcome::Done)
                     }
-                    KeyOrTimeOutcome::Before(attempt) => self.relocated_before(run, attempt).await.map(Some),
-                    KeyOrTimeOutcome::Missed => Ok(None),
+                    KeyOrTimeOutcome::Before(attempt) => {
+                        self.relocated_before(run, attempt).await.map(InPlaceOutcome::Done)
+                    }
+                    KeyOrTimeOutcome::Missed => Ok(InPlaceOutcome::Missed),
                     KeyOrTimeOutcome::Failed(error) => Err(fail(run, &error).await?.into()),
                 }
             }
@@ -207,13 +214,12 @@ impl LocatedFindAndModify<'_> {
         run.context.inherited().append_to_write(body);
     }
 
-    /// Changes the item. `None`: the item has changed since it was read.
     async fn change(
         &self,
         run: &mut BucketCommand<'_>,
         found: &LocatedItem,
         mut change: InPlace,
-    ) -> Result<Option<RawDocumentBuf>, RunError> {
+    ) -> Result<InPlaceOutcome<RawDocumentBuf>, RunError> {
         if self.task.statement_id.is_some() && self.command.new {
             change.record_place(found);
         }
@@ -233,34 +239,37 @@ impl LocatedFindAndModify<'_> {
         };
         run.record_executed(&answer);
         let Some(bucket) = get(&answer, "value").and_then(RawBsonRef::as_document) else {
-            return Ok(None);
+            return Ok(InPlaceOutcome::Missed);
         };
         if get(&answer, "retriedStmtId").is_some() {
-            return self.of_image(run, &answer).await.map(Some);
+            return self.of_image(run, &answer).await.map(InPlaceOutcome::Done);
         }
         let stored = items(run.shape, bucket).and_then(|items| element(items, 0));
         let item = stored.and_then(|stored| self.item(run, bucket, stored));
         let item = item.ok_or_else(|| run.corrupt_bucket_error())?;
         let value = [("value", Some(RawBsonRef::Document(&item)))];
-        Ok(Some(with_replaced(&answer, &value)))
+        Ok(InPlaceOutcome::Done(with_replaced(&answer, &value)))
     }
 
-    /// The reply if mongod refused the change. `None`: the page has room for the item now.
+    /// Moves the item if its page has no room for the change. Otherwise returns mongod's error, in terms of the
+    /// item.
     async fn refused(
         &self,
         run: &mut BucketCommand<'_>,
         error: CommandError,
         found: &LocatedItem,
-    ) -> Result<Option<RawDocumentBuf>, RunError> {
+    ) -> Result<InPlaceOutcome<RawDocumentBuf>, RunError> {
         let update = FailedUpdate {
             task: self.task,
             found: Some(found),
         };
         if room::is_page_too_large(&error) && room::make(run, update).await? {
-            return Ok(None);
+            return Ok(InPlaceOutcome::Moved);
         }
         match error {
-            CommandError::Upstream(reply) => in_item_terms(run, self.task, &reply, found).await.map(Some),
+            CommandError::Upstream(reply) => in_item_terms(run, self.task, &reply, found)
+                .await
+                .map(InPlaceOutcome::Done),
             error @ CommandError::Own { .. } => Err(error.into()),
         }
     }

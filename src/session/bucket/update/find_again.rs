@@ -8,7 +8,7 @@ use crate::command::document::single;
 use crate::pattern::bucket::item_lookup::{ItemSelector, LocatedItem};
 use crate::pattern::bucket::key::same_bytes;
 use crate::session::bucket::command::BucketCommand;
-use crate::session::bucket::item_lookup::Matches;
+use crate::session::bucket::item_lookup::{self, Matches};
 use crate::session::bucket::item_update::ItemUpdate;
 use crate::session::error::RunError;
 
@@ -21,17 +21,32 @@ pub(super) enum FoundAgain {
     Ambiguous,
 }
 
+/// Locates the item that the command has `moved` to another page. If there is none, or it no longer matches:
+/// the first item that matches.
+pub(in crate::session::bucket) async fn moved_or_first(
+    run: &mut BucketCommand<'_>,
+    wanted: ItemSelector<'_>,
+    moved: Option<LocatedItem>,
+) -> Result<Option<LocatedItem>, RunError> {
+    if let Some(moved) = moved
+        && let FoundAgain::Item(found) = find_again(run, wanted, &moved).await?
+    {
+        return Ok(Some(found));
+    }
+    item_lookup::first(run, wanted).await
+}
+
 /// Locates an item again, on any page if it has an `_id`.
 pub(super) async fn find_again(
     run: &mut BucketCommand<'_>,
-    task: &ItemUpdate<'_>,
+    wanted: ItemSelector<'_>,
     missed: &LocatedItem,
 ) -> Result<FoundAgain, RunError> {
     let Some(id) = missed.id() else {
-        let found = find_as_it_was(run, task, missed).await?;
+        let found = find_as_it_was(run, wanted, missed).await?;
         return Ok(found.map_or(FoundAgain::Ambiguous, FoundAgain::Item));
     };
-    let mut matches = by_id(run, task, &single("_id", single("$eq", id))).await?;
+    let mut matches = by_id(run, wanted, &single("_id", single("$eq", id))).await?;
     let mut again: Vec<LocatedItem> = Vec::new();
     while let Some(batch) = matches.next_batch(run).await? {
         // With a collation, other `_id`s can compare equal.
@@ -48,17 +63,17 @@ pub(super) async fn find_again(
     })
 }
 
-/// The items that match the update and a condition on `_id`, on any page: an item may have moved.
+/// The wanted items that match a condition on `_id`, on any page: an item may have moved.
 async fn by_id(
     run: &mut BucketCommand<'_>,
-    task: &ItemUpdate<'_>,
+    wanted: ItemSelector<'_>,
     condition: &RawDocument,
 ) -> Result<Matches, RunError> {
     let of_bucket = single(run.shape.items(), single("$elemMatch", condition));
     let wanted = ItemSelector {
         of_bucket: Some(&of_bucket),
         of_item: Some(condition),
-        ..task.wanted()
+        ..wanted
     };
     Matches::of(run, wanted).await
 }
@@ -84,7 +99,7 @@ pub(super) async fn find_all_again(
                 return Ok(None);
             }
         }
-        let mut matches = by_id(run, task, &single("_id", single("$in", &ids))).await?;
+        let mut matches = by_id(run, task.wanted(), &single("_id", single("$in", &ids))).await?;
         let mut found: Vec<(usize, LocatedItem)> = Vec::new();
         while let Some(batch) = matches.next_batch(run).await? {
             // With a collation, other `_id`s can compare equal.
@@ -109,13 +124,13 @@ pub(super) async fn find_all_again(
 /// have changed. `None`: the item cannot be distinguished from others.
 async fn find_as_it_was(
     run: &mut BucketCommand<'_>,
-    task: &ItemUpdate<'_>,
+    wanted: ItemSelector<'_>,
     missed: &LocatedItem,
 ) -> Result<Option<LocatedItem>, RunError> {
     let of_bucket = single("_id", single("$eq", &missed.bucket));
     let wanted = ItemSelector {
         of_bucket: Some(&of_bucket),
-        ..task.wanted()
+        ..wanted
     };
     let mut matches = Matches::of(run, wanted).await?;
     let mut again = None;

@@ -24,7 +24,7 @@ use super::outcome::UpdateOutcome;
 use super::statement::send;
 use crate::command::document::get;
 use crate::command::error::{CommandError, WriteError};
-use crate::pattern::bucket::insert::is_too_large;
+use crate::pattern::bucket::insert::{IdSet, is_too_large};
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::update_by_position::{Elsewhere, Planned, Positional, Wish};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
@@ -57,6 +57,7 @@ pub(super) async fn run(
         elsewhere: Vec::new(),
         fails: None,
         removed: VecDeque::new(),
+        moved: IdSet::default(),
         task,
     };
     match many.all(run, upserts).await {
@@ -93,6 +94,8 @@ struct Many<'t> {
     fails: Option<WriteError>,
     /// Items whose statements matched no bucket, and that must be located again.
     removed: VecDeque<LocatedItem>,
+    /// The `_id`s of items that were moved to pages with room. The cursor can return them again.
+    moved: IdSet,
 }
 
 /// An item that is changed in place.
@@ -120,7 +123,7 @@ impl Many<'_> {
         let mut bytes = 0_usize;
         while let Some(batch) = matches.next_batch(run).await? {
             for found in batch {
-                if processed.is_new(&found) {
+                if processed.is_new(&found) && !self.has_moved(&found) {
                     bytes = bytes.saturating_add(found.bytes());
                     kept.push(found);
                 }
@@ -151,6 +154,11 @@ impl Many<'_> {
             };
         }
         Ok(None)
+    }
+
+    /// Whether the update has moved the item, and so has updated it before.
+    fn has_moved(&self, found: &LocatedItem) -> bool {
+        found.id().is_some_and(|id| self.moved.contains(id))
     }
 
     fn has_failed(&self) -> bool {
@@ -285,7 +293,7 @@ impl Many<'_> {
     /// Locates an item again that had changed since it was read, and changes it.
     async fn again(&mut self, run: &mut BucketCommand<'_>, missed: &LocatedItem) -> Result<(), RunError> {
         for round in 0..=MAX_ATTEMPTS {
-            let found = match find_again(run, self.task, missed).await? {
+            let found = match find_again(run, self.task.wanted(), missed).await? {
                 FoundAgain::Item(found) => found,
                 FoundAgain::Gone => return Ok(()),
                 FoundAgain::Ambiguous => break,
@@ -335,7 +343,7 @@ impl Many<'_> {
     /// Whether mongod refused a statement because a page would be too large, and the item's page has room by
     /// now.
     async fn makes_room(
-        &self,
+        &mut self,
         run: &mut BucketCommand<'_>,
         error: &WriteError,
         found: &LocatedItem,
@@ -347,7 +355,11 @@ impl Many<'_> {
             task: self.task,
             found: Some(found),
         };
-        room::make(run, update).await
+        let has_room = room::make(run, update).await?;
+        if let Some(id) = found.id().filter(|_| has_room) {
+            self.moved.add(id);
+        }
+        Ok(has_room)
     }
 
     async fn end(mut self, run: &mut BucketCommand<'_>) -> Result<UpdateOutcome, RunError> {

@@ -2,7 +2,7 @@
 
 use bson::raw::{RawBson, RawDocumentBuf};
 
-use super::find_again::{FoundAgain, find_again};
+use super::find_again::moved_or_first;
 use super::outcome::{UpdateOutcome, unchanged};
 use super::statement::send;
 use crate::command::document::get;
@@ -13,21 +13,12 @@ use crate::pattern::bucket::update_by_position::{InPlace, Planned};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::failed_update::FailedUpdate;
-use crate::session::bucket::item_update::{ItemUpdate, given_up, in_words_of_the_application};
+use crate::session::bucket::item_update::{InPlaceOutcome, ItemUpdate, given_up, in_words_of_the_application};
 use crate::session::bucket::key_or_time_change::{self, KeyOrTimeOutcome};
 use crate::session::bucket::relocate::{was_relocated, was_relocated_before_others};
+use crate::session::bucket::room;
 use crate::session::bucket::upsert::{self, Upserted};
-use crate::session::bucket::{item_lookup, room};
 use crate::session::error::RunError;
-
-/// The result of a statement that changes an item in place.
-enum Changed {
-    Done(UpdateOutcome),
-    /// The item has changed since it was read.
-    Missed,
-    /// The page had no room, and the item was moved to another one.
-    Moved,
-}
 
 pub(super) async fn run(
     run: &mut BucketCommand<'_>,
@@ -37,7 +28,7 @@ pub(super) async fn run(
 ) -> Result<UpdateOutcome, RunError> {
     let mut moved: Option<LocatedItem> = None;
     for round in 0..=MAX_ATTEMPTS {
-        let Some(found) = locate(run, task, moved.take()).await? else {
+        let Some(found) = moved_or_first(run, task.wanted(), moved.take()).await? else {
             match none_matched(run, task, upserts, &validated).await? {
                 Some(outcome) => return Ok(outcome),
                 None => continue,
@@ -72,27 +63,13 @@ pub(super) async fn run(
             return Ok(outcome);
         }
         match in_place(run, task, &found, &change).await? {
-            Changed::Done(outcome) => return Ok(outcome),
-            Changed::Missed => {}
-            Changed::Moved => moved = Some(found),
+            InPlaceOutcome::Done(outcome) => return Ok(outcome),
+            InPlaceOutcome::Missed => {}
+            InPlaceOutcome::Moved => moved = Some(found),
         }
         pause(round).await;
     }
     Ok(failed(validated, given_up(run)))
-}
-
-/// The item that was moved, or the first that matches.
-async fn locate(
-    run: &mut BucketCommand<'_>,
-    task: &ItemUpdate<'_>,
-    moved: Option<LocatedItem>,
-) -> Result<Option<LocatedItem>, RunError> {
-    if let Some(moved) = moved
-        && let FoundAgain::Item(found) = find_again(run, task, &moved).await?
-    {
-        return Ok(Some(found));
-    }
-    item_lookup::first(run, task.wanted()).await
 }
 
 async fn in_place(
@@ -100,7 +77,7 @@ async fn in_place(
     task: &ItemUpdate<'_>,
     found: &LocatedItem,
     change: &InPlace,
-) -> Result<Changed, RunError> {
+) -> Result<InPlaceOutcome<UpdateOutcome>, RunError> {
     let statement = change
         .statement(run.shape, found)
         .map_err(|what| run.unsupported(&what))?;
@@ -111,18 +88,18 @@ async fn in_place(
             found: Some(found),
         };
         if is_too_large(error.code) && room::make(run, update).await? {
-            return Ok(Changed::Moved);
+            return Ok(InPlaceOutcome::Moved);
         }
         outcome.failed = Some(in_words_of_the_application(run, task, error, found).await?);
-        return Ok(Changed::Done(outcome));
+        return Ok(InPlaceOutcome::Done(outcome));
     }
     if outcome.matched == 0 {
-        return Ok(Changed::Missed);
+        return Ok(InPlaceOutcome::Missed);
     }
     if change.counted {
         outcome.modified = 1;
     }
-    Ok(Changed::Done(outcome))
+    Ok(InPlaceOutcome::Done(outcome))
 }
 
 fn failed(validated: UpdateOutcome, error: WriteError) -> UpdateOutcome {
