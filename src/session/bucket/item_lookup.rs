@@ -6,9 +6,10 @@ use super::command::BucketCommand;
 use super::page_pruning::{self, FilterAndCollation};
 use super::upstream_query::{documents, kill, more};
 use crate::command::error::CommandError;
-use crate::command::reply::CursorReply;
+use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::bucket::item_lookup::{self, ItemSelector, LocatedItem};
 use crate::session::error::RunError;
+use crate::session::upstream_connection::UpstreamRequest;
 
 /// A cursor of the matching items.
 pub(super) struct Matches {
@@ -40,6 +41,23 @@ pub(super) async fn first(
         .and_then(|batch| batch.into_iter().next());
     matches.close(run).await?;
     Ok(first)
+}
+
+/// The first matching item, read outside of the client's transaction after an error has ended it. `None` also
+/// if mongod refuses the query.
+pub(super) async fn first_after_transaction(
+    run: &mut BucketCommand<'_>,
+    wanted: ItemSelector<'_>,
+) -> Result<Option<LocatedItem>, RunError> {
+    let wanted = ItemSelector {
+        limit: Some(1),
+        ..wanted
+    };
+    let mut command = item_lookup::command(run.shape, run.namespace.collection, wanted);
+    run.context.options().append_to_inspect(&mut command);
+    let answer = run.context.link.call(UpstreamRequest::plain(&command)).await?;
+    let answer = succeeded(answer).ok();
+    Ok(answer.and_then(|answer| LocatedItem::parse(run.shape, documents(&answer).next()?)))
 }
 
 /// The first matching item of a bucket's image.

@@ -91,9 +91,16 @@ async fn change(
     if is_time
         && stays
         && let Some(time) = stored.time()
-        && let Some(answer) = in_place(run, task, found, &stored, time).await?
     {
-        return Ok(KeyOrTimeOutcome::Stayed(item, answer));
+        match in_place(run, task, found, &stored, time).await {
+            // Another page has room for the new item.
+            Err(RunError::Command(error)) if room::is_page_too_large(&error) && room::may_leave(run) => {}
+            answer => {
+                if let Some(answer) = answer? {
+                    return Ok(KeyOrTimeOutcome::Stayed(item, answer));
+                }
+            }
+        }
     }
     if is_time && run.context.upstream == UpstreamKind::Standalone {
         return Ok(match shift(run, found, &stored).await? {

@@ -6,6 +6,7 @@
 
 use super::command::BucketCommand;
 use super::failed_update::FailedUpdate;
+use super::item_lookup;
 use super::relocate::move_unchanged;
 use crate::command::error::CommandError;
 use crate::pattern::bucket::insert::is_too_large;
@@ -25,13 +26,18 @@ pub(super) fn is_page_too_large(error: &CommandError) -> bool {
 }
 
 /// Makes room for the item of an update that mongod has refused because a page would be too large. Returns
-/// whether the statement may succeed now. If not, the item itself is too large, and mongod's error is that of a
-/// plain collection.
+/// whether the statement may succeed now. If not, the item itself is too large, and mongod's error is that of
+/// a plain collection.
 ///
 /// # Errors
 /// A refusal if the item cannot be moved.
 pub(super) async fn make(run: &mut BucketCommand<'_>, failed: FailedUpdate<'_>) -> Result<bool, RunError> {
-    let found = failed.before(run).await?;
+    let found = match failed.before(run).await? {
+        None if run.context.head.in_transaction() => {
+            item_lookup::first_after_transaction(run, failed.task.wanted()).await?
+        }
+        found => found,
+    };
     if let Some(found) = &found {
         if found.count <= 1 {
             return Ok(false);
@@ -43,7 +49,8 @@ pub(super) async fn make(run: &mut BucketCommand<'_>, failed: FailedUpdate<'_>) 
     }
     if let Some(why) = unmovable(run) {
         let what = format!(
-            "an update after which a page has more than 16 MiB {why} (new pages have more room with a smaller `max_items` or `max_bytes`)"
+            "an update after which a page has more than 16 MiB {why} (new pages have more room with a smaller \
+             `max_items` or `max_bytes`)"
         );
         return Err(run.unsupported(&what).into());
     }
@@ -54,15 +61,25 @@ pub(super) async fn make(run: &mut BucketCommand<'_>, failed: FailedUpdate<'_>) 
     Ok(true)
 }
 
-/// The reason why no item can be moved.
-fn unmovable(run: &BucketCommand<'_>) -> Option<&'static str> {
+/// Whether an item can move to another page in an internal transaction.
+pub(super) fn may_leave(run: &BucketCommand<'_>) -> bool {
+    no_internal_transaction(run).is_none()
+}
+
+/// The reason why the command can begin no internal transaction.
+fn no_internal_transaction(run: &BucketCommand<'_>) -> Option<&'static str> {
     if run.context.head.in_transaction() {
+        // mongod's error has ended it, so it cannot contain the move.
         Some("in a transaction")
     } else if run.context.upstream == UpstreamKind::Standalone {
         Some("on a standalone")
-    } else if run.shape.item_ids() != ItemIds::Unique {
-        Some("where items have no unique `_id`")
     } else {
         None
     }
+}
+
+/// The reason why no item can be moved as it is. An item without a unique `_id` would not be found again.
+fn unmovable(run: &BucketCommand<'_>) -> Option<&'static str> {
+    let has_ids = run.shape.item_ids() == ItemIds::Unique;
+    no_internal_transaction(run).or_else(|| (!has_ids).then_some("where items have no unique `_id`"))
 }
