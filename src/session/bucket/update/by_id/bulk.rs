@@ -292,6 +292,7 @@ impl Bulk<'_> {
                     sent.failed.push((position, WriteError::new(code, message)));
                 }
                 Err(RunError::Command(error)) if is_swap_error(&error) => {
+                    sent.replacement.get_or_insert_with(|| not_executed(run));
                     sent.replaced.push(position);
                     sent.replaced.append(&mut sent.rest);
                 }
