@@ -1,7 +1,10 @@
 //! Items that grow until their page would exceed 16 MB: the update moves the item to another page.
 
-use anyhow::{Context as _, Result, ensure};
-use bson::{Document, bson, doc};
+use std::thread;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use bson::{DateTime, Document, bson, doc};
+use proto_tests::raw::Connection;
 use proto_tests::sessions::{Transaction, lsid};
 use proto_tests::{ItemIds, Shape};
 
@@ -10,6 +13,9 @@ use crate::updates::sides::{COLLECTION, Sides, at, update};
 /// The length of the texts that two items of a page have. There is no space for one that is not so long.
 const LARGE: usize = 8_000_000;
 const LESS_LARGE: usize = 1_000_000;
+const WRITERS: i32 = 4;
+/// The updates of each writer. All items together then have more than 16 MB.
+const UPDATES: i32 = 12;
 
 fn shape(item_ids: ItemIds, time: bool) -> Shape {
     Shape {
@@ -44,16 +50,27 @@ fn many(change: Document) -> Document {
     doc! { "update": COLLECTION, "updates": [statement] }
 }
 
+fn grows() -> Document {
+    doc! { "$set": { "text": text("b") }, "$push": { "tags": 7 }, "$inc": { "n": 100 } }
+}
+
+fn modify(query: Document, new: bool) -> Document {
+    doc! { "findAndModify": COLLECTION, "query": query, "update": grows(), "new": new, "fields": { "text": 0 } }
+}
+
 /// Updates that make the third item large, by its `_id` or by a filter.
 fn changes() -> Vec<Document> {
-    let grows = || doc! { "$set": { "text": text("b") }, "$push": { "tags": 7 }, "$inc": { "n": 100 } };
     let third = || doc! { "n": 2 };
+    // The first of several items that match.
+    let third_of_several = || doc! { "n": { "$gte": 2 } };
     let stages = || bson!([{ "$set": { "text": text("c"), "m": { "$add": ["$n", 1] } } }]);
-    let modify = |query: Document, new: bool| {
-        doc! {
-            "findAndModify": COLLECTION, "query": query, "update": grows(), "new": new, "fields": { "text": 0 },
-        }
-    };
+    let upsert = |query: Document| doc! { "q": query, "u": grows(), "upsert": true };
+    // Between the times of the items beside it.
+    let time = doc! { "$set": { "at": DateTime::from_millis(1_700_000_002_500), "text": text("i") } };
+    let mut modify_time = modify(third(), true);
+    modify_time.insert("update", time.clone());
+    let mut modify_or_insert = modify(third(), true);
+    modify_or_insert.insert("upsert", true);
     vec![
         update(doc! { "_id": 2 }, grows()),
         update(third(), grows()),
@@ -65,12 +82,27 @@ fn changes() -> Vec<Document> {
         many(doc! { "$set": { "text": text("h") } }),
         modify(doc! { "_id": 2 }, true),
         modify(third(), false),
+        update(third_of_several(), grows()),
+        modify(third_of_several(), true),
+        modify(third_of_several(), false),
+        update(doc! { "_id": 2 }, time),
+        modify_time,
+        modify_or_insert,
+        doc! { "update": COLLECTION, "updates": [upsert(doc! { "_id": 2 })] },
+        doc! { "update": COLLECTION, "updates": [upsert(third())] },
     ]
+}
+
+/// The code of the first error in a reply.
+fn code(reply: &Document) -> Option<i32> {
+    let errors = reply.get_array("writeErrors").ok();
+    let error = errors.and_then(|errors| errors.first()?.as_document());
+    error.unwrap_or(reply).get_i32("code").ok()
 }
 
 #[test]
 fn an_item_that_outgrows_its_page_is_updated() -> Result<()> {
-    for (time, most) in [(false, 2), (true, 10)] {
+    for (time, most) in [(false, 2), (true, usize::MAX)] {
         let mut sides = Sides::open(shape(ItemIds::Unique, time))?;
         for (number, change) in changes().iter().enumerate().take(most) {
             fill(&mut sides)?;
@@ -100,9 +132,15 @@ fn items_that_outgrow_their_page_are_updated_in_one_command() -> Result<()> {
 #[test]
 fn a_resent_update_that_has_moved_its_item_is_executed_once() -> Result<()> {
     let mut sides = Sides::open(shape(ItemIds::Unique, false))?;
-    for (number, change) in (1_i64..).zip(changes().into_iter().take(2)) {
+    let resent = [
+        update(doc! { "_id": 2 }, grows()),
+        update(doc! { "n": 2 }, grows()),
+        modify(doc! { "_id": 2 }, true),
+        modify(doc! { "_id": 2 }, false),
+        modify(doc! { "n": 2 }, true),
+    ];
+    for (number, mut change) in (1_i64..).zip(resent) {
         fill(&mut sides)?;
-        let mut change = change;
         change.extend(doc! { "lsid": lsid("growing"), "txnNumber": number });
         for _ in 0..2 {
             sides.alike(&change)?;
@@ -110,6 +148,142 @@ fn a_resent_update_that_has_moved_its_item_is_executed_once() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The items have more bytes than are read before the first is changed, so items move to pages that are read
+/// later.
+#[test]
+fn an_update_of_many_changes_each_moved_item_once() -> Result<()> {
+    let mut sides = Sides::open(shape(ItemIds::Unique, false))?;
+    let item = |id: i32| doc! { "_id": id, "k": id / 2, "at": at(i64::from(id)), "n": 0, "tags": [id] };
+    sides.alike(&doc! { "insert": COLLECTION, "documents": (0..8).map(item).collect::<Vec<_>>() })?;
+    for id in 0..8 {
+        sides.alike(&update(
+            doc! { "_id": id },
+            doc! { "$set": { "text": "a".repeat(LARGE - LESS_LARGE / 2) } },
+        ))?;
+    }
+    let change = doc! { "$push": { "tags": "b".repeat(2 * LESS_LARGE) }, "$inc": { "n": 1 } };
+    let statement = doc! { "q": {}, "u": change, "multi": true };
+    sides.alike(&doc! { "update": COLLECTION, "updates": [statement] })?;
+    sides.check()
+}
+
+/// Writers of two proxies let three items of one page grow.
+#[test]
+fn items_that_grow_concurrently_keep_every_change() -> Result<()> {
+    let mut sides = Sides::open(shape(ItemIds::Unique, true))?;
+    let database = sides.shaped_database();
+    let items: Vec<Document> = (0..3)
+        .map(|id: i32| doc! { "_id": id, "k": 1, "at": at(i64::from(id)), "u": id, "n": 0, "tags": [] })
+        .collect();
+    let insert = doc! { "insert": COLLECTION, "documents": items, "$db": &database };
+    sides.shaped.command_ok(&insert)?;
+    let second = sides.another_proxy()?;
+    let addresses = [sides.proxy.address(), second.address()];
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| {
+            let address = addresses[usize::try_from(writer).unwrap_or(0) % 2];
+            let database = database.clone();
+            thread::spawn(move || -> Result<()> {
+                let mut connection = Connection::open(address)?;
+                for number in 0..UPDATES {
+                    let mut command = growth(writer + number, number);
+                    command.insert("$db", &database);
+                    let reply = connection.command_ok(&command)?;
+                    ensure!(reply.get("writeErrors").is_none(), "{reply}");
+                }
+                Ok(())
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.join().map_err(|_| anyhow!("a writer panicked"))??;
+    }
+    let found = sides.items(true)?;
+    ensure!(found.len() == 3, "{} items", found.len());
+    for item in &found {
+        let (n, tags) = (item.get_i32("n")?, item.get_array("tags")?.len());
+        let expected = WRITERS * UPDATES / 3;
+        ensure!(
+            n == expected && i32::try_from(tags)? == expected,
+            "{n} and {tags} instead of {expected}"
+        );
+    }
+    sides.check_layout()
+}
+
+/// The update number `number` of a writer, of one of three items.
+fn growth(item: i32, number: i32) -> Document {
+    let id = item % 3;
+    let change = doc! { "$push": { "tags": "c".repeat(LESS_LARGE / 2) }, "$inc": { "n": 1 } };
+    match number % 4 {
+        0 => update(doc! { "_id": id }, change),
+        1 => update(doc! { "u": id }, change),
+        2 => doc! { "update": COLLECTION, "updates": [{ "q": { "u": id }, "u": change, "multi": true }] },
+        _ => {
+            let fields = doc! { "_id": 1 };
+            doc! { "findAndModify": COLLECTION, "query": { "_id": id }, "update": change, "fields": fields }
+        }
+    }
+}
+
+#[test]
+fn an_item_moves_beside_a_unique_index_and_a_validator() -> Result<()> {
+    let mut sides = Sides::open(shape(ItemIds::Unique, false))?;
+    sides.alike(&doc! { "create": COLLECTION, "validator": { "n": { "$gte": 0 } } })?;
+    let index = doc! { "key": { "n": 1 }, "name": "n_1", "unique": true };
+    sides.alike(&doc! { "createIndexes": COLLECTION, "indexes": [index] })?;
+    let refused = |mut change: Document| {
+        change.insert("text", text("b"));
+        update(doc! { "_id": 2 }, doc! { "$set": change })
+    };
+    let commands = [
+        update(doc! { "_id": 2 }, grows()),
+        update(doc! { "n": 2 }, grows()),
+        modify(doc! { "_id": 2 }, true),
+        refused(doc! { "n": 3 }),
+        refused(doc! { "n": -1 }),
+    ];
+    for command in commands {
+        fill(&mut sides)?;
+        let [plain, shaped] = sides.run(&command)?;
+        ensure!(code(&plain) == code(&shaped), "plain: {plain}, shaped: {shaped}");
+        sides.check()?;
+    }
+    Ok(())
+}
+
+/// The error is that of a plain collection, and the item stays on its page.
+#[test]
+fn an_item_that_is_too_large_for_a_document_does_not_move() -> Result<()> {
+    let mut sides = Sides::open(shape(ItemIds::Unique, false))?;
+    fill(&mut sides)?;
+    let pages = sides.buckets()?.len();
+    let too_large = || doc! { "$set": { "more": "c".repeat(LARGE + LESS_LARGE) } };
+    let by_id = || update(doc! { "_id": 0 }, too_large());
+    let statement = |id: i32, change: Document| doc! { "q": { "_id": id }, "u": change };
+    let statements = [statement(2, doc! { "$inc": { "m": 1 } }), statement(0, too_large())];
+    for command in [
+        by_id(),
+        doc! { "findAndModify": COLLECTION, "query": { "_id": 0 }, "update": too_large() },
+        doc! { "update": COLLECTION, "updates": statements.to_vec(), "ordered": true },
+        doc! { "update": COLLECTION, "updates": statements.to_vec(), "ordered": false },
+    ] {
+        sides.alike(&command)?;
+        sides.check()?;
+    }
+    let databases = [sides.plain_database(), sides.shaped_database()];
+    let connections = [&mut sides.plain, &mut sides.shaped];
+    let mut codes = Vec::new();
+    for (connection, database) in connections.into_iter().zip(databases) {
+        let mut transaction = Transaction::new(&format!("too large {database}"), &database);
+        codes.push(code(&transaction.run(connection, &by_id())?));
+        codes.push(code(&transaction.end(connection, "commitTransaction")?));
+    }
+    ensure!(codes[0].is_some() && codes[..2] == codes[2..], "{codes:?}");
+    ensure!(sides.buckets()?.len() == pages, "an item has moved");
+    sides.check()
 }
 
 /// The page has room by the sizes that its items had when they were inserted. It has space for one of the new
@@ -174,10 +348,6 @@ fn an_update_is_refused_where_no_item_can_be_moved() -> Result<()> {
     // The item itself would be too large.
     let too_large =
         doc! { "$push": { "tags": { "$each": ["c".repeat(LARGE / 2), "d".repeat(LARGE / 2 + LESS_LARGE)] } } };
-    let code = |reply: &Document| {
-        let error = reply.get_array("writeErrors").ok()?.first()?.as_document()?;
-        error.get_i32("code").ok()
-    };
     let [plain, shaped] = sides.run(&update(doc! { "_id": 0 }, too_large))?;
     ensure!(
         code(&plain).is_some() && code(&plain) == code(&shaped),
