@@ -4,6 +4,7 @@ mod bulk_write;
 mod change_streams;
 mod concurrency;
 mod deletes;
+mod duplicate_keys;
 mod exactly_once;
 mod explained;
 mod inserts;

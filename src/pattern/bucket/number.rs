@@ -4,8 +4,10 @@
 //! types compare by value. A double is compared with a decimal after rounding to 34 digits. All NaN
 //! are equal, and so are both zeros.
 
+use std::cmp::Ordering;
+
 use bson::Decimal128;
-use bson::raw::RawBson;
+use bson::raw::{RawBson, RawBsonRef};
 
 /// 2^63, the first whole double beyond the range of `i64`.
 const BEYOND_I64: f64 = 9_223_372_036_854_775_808.0;
@@ -43,6 +45,38 @@ pub(super) fn decimal(number: Decimal128) -> RawBson {
         return double(nearest);
     }
     RawBson::Decimal128(scientific.to_string().parse().unwrap_or(number))
+}
+
+/// The order of two numbers of any types. NaN is less than every other number.
+pub(super) fn compare(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> Ordering {
+    Position::of(one).cmp(&Position::of(other))
+}
+
+/// The position of a number among all numbers, in the order of the variants.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Position {
+    NotANumber,
+    NegativeInfinity,
+    Finite(Scientific),
+    Infinity,
+}
+
+impl Position {
+    fn of(number: RawBsonRef<'_>) -> Self {
+        let text = match number {
+            RawBsonRef::Int32(number) => number.to_string(),
+            RawBsonRef::Int64(number) => number.to_string(),
+            RawBsonRef::Double(number) => format!("{number:.33e}"),
+            RawBsonRef::Decimal128(number) => number.to_string(),
+            _ => return Self::NotANumber,
+        };
+        match Scientific::parse(&text) {
+            Some(finite) => Self::Finite(finite),
+            None if text.ends_with("NaN") => Self::NotANumber,
+            None if text.starts_with('-') => Self::NegativeInfinity,
+            None => Self::Infinity,
+        }
+    }
 }
 
 /// A decimal number as its digits and a power of ten, without leading or trailing zeros, so that
@@ -94,6 +128,37 @@ impl Scientific {
         let number = self.digits.parse::<i128>().ok()?.checked_mul(power)?;
         i64::try_from(if self.negative { number.checked_neg()? } else { number }).ok()
     }
+
+    /// -1, 0 or 1.
+    fn sign(&self) -> i8 {
+        match (self.digits.is_empty(), self.negative) {
+            (true, _) => 0,
+            (false, true) => -1,
+            (false, false) => 1,
+        }
+    }
+
+    /// The power of ten of the first digit, and the digits. Texts of digits have the order of the numbers with
+    /// these digits behind `0.`.
+    fn magnitude(&self) -> (i64, &str) {
+        let length = i64::try_from(self.digits.len()).unwrap_or(i64::MAX);
+        (self.exponent.saturating_add(length), self.digits.as_str())
+    }
+}
+
+impl Ord for Scientific {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.sign().cmp(&other.sign()).then_with(|| {
+            let order = self.magnitude().cmp(&other.magnitude());
+            if self.negative { order.reverse() } else { order }
+        })
+    }
+}
+
+impl PartialOrd for Scientific {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 impl std::fmt::Display for Scientific {
@@ -135,6 +200,38 @@ mod tests {
         assert_eq!(canonical("1.10E+2"), RawBson::Int32(110));
         assert_ne!(canonical("0.1"), canonical("0.2"));
         assert!(matches!(canonical("NaN"), RawBson::Double(number) if number.is_nan()));
+    }
+
+    #[test]
+    fn numbers_of_all_types_have_one_order() {
+        let decimal = |text: &str| RawBson::Decimal128(text.parse().unwrap());
+        let ascending = [
+            decimal("NaN"),
+            decimal("-Infinity"),
+            decimal("-1E+40"),
+            RawBson::Int64(i64::MIN),
+            decimal("-2.5"),
+            RawBson::Double(-2.25),
+            decimal("-1E-10"),
+            decimal("0"),
+            decimal("0.099"),
+            RawBson::Double(0.1),
+            decimal("0.11"),
+            RawBson::Int32(2),
+            decimal("2.5"),
+            decimal("12"),
+            RawBson::Double(1e300),
+            RawBson::Double(f64::INFINITY),
+        ];
+        for (place, one) in ascending.iter().enumerate() {
+            for (other_place, other) in ascending.iter().enumerate() {
+                let order = compare(one.as_raw_bson_ref(), other.as_raw_bson_ref());
+                assert_eq!(order, place.cmp(&other_place), "{one:?} {other:?}");
+            }
+        }
+        // The double is a little more than the decimal.
+        let tenth = (decimal("0.1"), RawBson::Double(0.1));
+        assert_eq!(compare(tenth.0.as_raw_bson_ref(), tenth.1.as_raw_bson_ref()), Ordering::Less);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 mod definition;
 mod duplicate;
 mod key;
+mod key_order;
 mod lookup;
 mod validator;
 
@@ -18,6 +19,6 @@ mod tests;
 
 pub use self::definition::UniqueIndex;
 pub use self::duplicate::{Violation, interrupted, violation};
-pub use self::key::{IndexKey, MAX_KEYS_BYTES, NoKeys};
+pub use self::key::{IndexKey, MAX_KEYS_BYTES, NoKeys, added_keys};
 pub use self::lookup::{KeyLookup, KeysHeld, lookups};
 pub use self::validator::{ClauseOfIndex, clause, clause_of_index};

@@ -2,30 +2,74 @@
 //! not satisfy the application's validator.
 //!
 //! mongod reports an item of another page with the stored names, and an item of the same page as a failed
-//! validation. The client receives the error of a plain collection for both.
+//! validation. The client receives the error of a plain collection for both. It names the first new key, in
+//! the order of the index, that another item has.
 
-use bson::raw::cstr;
+use bson::raw::{RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
-use super::failed_update::FailedUpdate;
+use super::failed_update::{FailedUpdate, HeldKeys};
 use super::upstream_query::documents;
 use super::{indexes, invalid_item};
 use crate::command::document::get;
 use crate::command::error::WriteError;
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::unique_index::{
-    IndexKey, KeysHeld, NoKeys, UniqueIndex, Violation, interrupted, lookups, violation,
+    IndexKey, KeysHeld, NoKeys, UniqueIndex, Violation, added_keys, interrupted, lookups, violation,
 };
+use crate::pattern::bucket::update_by_position::InPlace;
 use crate::pattern::bucket::validator::is_invalid;
 use crate::session::error::RunError;
+use crate::session::id_source::SystemIdSource;
 
 /// The most pages that are read to find the key that is held.
 const MAX_PAGES: i32 = 1000;
+
+/// When keys are looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KeyLookupTime {
+    BeforeStatement,
+    /// The error has ended the client's transaction, so its own writes are not seen.
+    AfterError,
+}
 
 /// Whether an update must look its item up before its statement is sent: a refused statement ends the
 /// transaction, and the error of a unique index contains the item's new key.
 pub(super) async fn needs_item(run: &mut BucketCommand<'_>) -> Result<bool, RunError> {
     Ok(run.context.head.in_transaction() && !indexes::stored(run).await?.unique.is_empty())
+}
+
+/// Looks up the new keys of a changed item that other items have, before its statement is sent in a
+/// transaction: nothing can be read in it after an error. Costs a query for each index that gets several keys.
+pub(super) async fn look_ahead(
+    run: &mut BucketCommand<'_>,
+    found: &LocatedItem,
+    change: &InPlace,
+) -> Result<HeldKeys, RunError> {
+    let mut all = Vec::new();
+    if !run.context.head.in_transaction() {
+        return Ok(HeldKeys::default());
+    }
+    let listed = indexes::stored(run).await?;
+    if listed.unique.is_empty() {
+        return Ok(HeldKeys::default());
+    }
+    let Some(after) = stored_after(run, found, change) else {
+        return Ok(HeldKeys::default());
+    };
+    for index in &listed.unique {
+        let Ok(keys) = index.keys_on(run.shape, &found.key, &after) else {
+            continue;
+        };
+        let new = new_keys(run, index, found, keys);
+        // The error can only name a single key.
+        if new.len() > 1 {
+            let held = held(run, index, &new, KeyLookupTime::BeforeStatement).await?;
+            let first = new.into_iter().find(|key| held.contains(key));
+            all.extend(first.map(|key| (index.name().to_owned(), key)));
+        }
+    }
+    Ok(HeldKeys(all))
 }
 
 /// The error with the application's names, if mongod refused the update because of a unique index or of the
@@ -89,46 +133,68 @@ async fn new_key(
     index: &UniqueIndex,
     failed: FailedUpdate<'_>,
 ) -> Result<Option<Result<IndexKey, NoKeys>>, RunError> {
-    // The error has ended the transaction, so nothing can be read.
-    let may_read = !run.context.head.in_transaction();
+    if let Some(key) = failed.held.and_then(|held| held.first_in(index)) {
+        return Ok(Some(Ok(key.clone())));
+    }
     let Some(found) = failed.before(run).await? else {
         return Ok(None);
     };
-    let Some(item) = failed.item_after(run, &found).await? else {
-        return Ok(None);
+    let after = failed.change.and_then(|change| stored_after(run, &found, change));
+    let keys = match after {
+        Some(after) => index.keys_on(run.shape, &found.key, &after),
+        None => match failed.item_after(run, &found).await? {
+            Some(item) => index.keys_of(run.shape, &item),
+            None => return Ok(None),
+        },
     };
-    let keys = match index.keys_of(run.shape, &item) {
-        Ok(keys) => keys,
+    let new = match keys {
+        Ok(keys) => new_keys(run, index, &found, keys),
         Err(error) => return Ok(Some(Err(error))),
     };
-    let before = index.keys_on(run.shape, &found.key, &found.stored).unwrap_or_default();
-    let before: Vec<&[u8]> = before.iter().map(IndexKey::identity).collect();
-    let new: Vec<IndexKey> = keys
-        .into_iter()
-        .filter(|key| !before.contains(&key.identity()))
-        .collect();
-    let held = match new.as_slice() {
-        [] | [_] => None,
-        _ if !may_read => None,
-        several => Some(held(run, index, several).await?),
-    };
+    let mut held_of_several = None;
+    if new.len() > 1 {
+        let held = held(run, index, &new, KeyLookupTime::AfterError).await?;
+        // The transaction itself may have written the item with the key.
+        let is_unknown = held.is_empty() && run.context.head.in_transaction();
+        held_of_several = (!is_unknown).then_some(held);
+    }
     let mut new = new.into_iter();
-    let key = match held {
+    let key = match held_of_several {
         Some(held) => new.find(|key| held.contains(key)),
         None => new.next(),
     };
     Ok(key.map(Ok))
 }
 
+/// The keys among these that the item did not have before.
+fn new_keys(run: &BucketCommand<'_>, index: &UniqueIndex, found: &LocatedItem, keys: Vec<IndexKey>) -> Vec<IndexKey> {
+    let before = index.keys_on(run.shape, &found.key, &found.stored);
+    added_keys(&before.unwrap_or_default(), keys)
+}
+
+/// The item after a change of it, as stored. `None`: the proxy cannot compute it.
+fn stored_after(run: &BucketCommand<'_>, found: &LocatedItem, change: &InPlace) -> Option<RawDocumentBuf> {
+    let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
+    change.stored_after(run.shape, found, &mut mint)
+}
+
 /// The keys among these that stored items have.
-async fn held(run: &mut BucketCommand<'_>, index: &UniqueIndex, keys: &[IndexKey]) -> Result<KeysHeld, RunError> {
+async fn held(
+    run: &mut BucketCommand<'_>,
+    index: &UniqueIndex,
+    keys: &[IndexKey],
+    time: KeyLookupTime,
+) -> Result<KeysHeld, RunError> {
     let mut held = KeysHeld::among(keys);
     let keys: Vec<&IndexKey> = keys.iter().collect();
     for lookup in lookups(run.shape, index, &keys) {
         let mut find = lookup.find(run.namespace.collection);
         find.append(cstr!("batchSize"), MAX_PAGES);
         find.append(cstr!("singleBatch"), true);
-        run.context.inherited().append_to_internal_read(&mut find);
+        match time {
+            KeyLookupTime::BeforeStatement => run.context.inherited().append_to_internal_read(&mut find),
+            KeyLookupTime::AfterError => run.context.options().append_to_inspect(&mut find),
+        }
         let answer = run.context.link.run(&find).await?;
         for page in documents(&answer) {
             held.add(run.shape, index, page);

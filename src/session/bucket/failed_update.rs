@@ -9,10 +9,22 @@ use crate::command::arguments::with_replaced;
 use crate::command::document::get;
 use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::item_lookup::LocatedItem;
-use crate::pattern::bucket::update_by_position::Wish;
+use crate::pattern::bucket::unique_index::{IndexKey, UniqueIndex};
+use crate::pattern::bucket::update_by_position::{InPlace, Wish};
 use crate::pattern::bucket::upsert::changed;
 use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
+
+/// For each unique index, the first new key of an item that another item has.
+#[derive(Debug, Default)]
+pub(super) struct HeldKeys(pub(super) Vec<(String, IndexKey)>);
+
+impl HeldKeys {
+    pub(super) fn first_in(&self, index: &UniqueIndex) -> Option<&IndexKey> {
+        let mut keys = self.0.iter();
+        keys.find(|(name, _)| name == index.name()).map(|(_, key)| key)
+    }
+}
 
 /// The item of a failed update.
 #[derive(Clone, Copy, Debug)]
@@ -20,9 +32,21 @@ pub(super) struct FailedUpdate<'a> {
     pub(super) task: &'a ItemUpdate<'a>,
     /// The item before the update. `None`: it was not looked up.
     pub(super) found: Option<&'a LocatedItem>,
+    /// The item's change, if it was planned for this item alone.
+    pub(super) change: Option<&'a InPlace>,
+    /// The keys that were looked up before the statement was sent.
+    pub(super) held: Option<&'a HeldKeys>,
 }
 
-impl FailedUpdate<'_> {
+impl<'a> FailedUpdate<'a> {
+    pub(super) fn new(task: &'a ItemUpdate<'a>, found: Option<&'a LocatedItem>) -> Self {
+        Self {
+            task,
+            found,
+            change: None,
+            held: None,
+        }
+    }
     /// The item before the update. `None`: no item matches, or it is unknown, because the error has ended the
     /// transaction.
     pub(super) async fn before(self, run: &mut BucketCommand<'_>) -> Result<Option<LocatedItem>, RunError> {

@@ -100,7 +100,7 @@ async fn by_id(
     projection: &Projection,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     let body = body(run, command, change);
-    let update = FailedUpdate { task, found: None };
+    let update = FailedUpdate::new(task, None);
     let answer = match send(run, &body, update).await {
         Err(RunError::Command(CommandError::Upstream(reply))) => {
             let reply = match errors::duplicate(run, update, &reply).await? {

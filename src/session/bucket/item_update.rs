@@ -410,16 +410,11 @@ fn variables(given: Option<&RawDocument>, constants: Option<&RawDocument>) -> Op
 /// mongod's error for an item's statement, in terms of the item instead of the page.
 pub(super) async fn in_words_of_the_application(
     run: &mut BucketCommand<'_>,
-    task: &ItemUpdate<'_>,
     error: WriteError,
-    found: &LocatedItem,
+    failed: FailedUpdate<'_>,
 ) -> Result<WriteError, RunError> {
-    let failed = FailedUpdate {
-        task,
-        found: Some(found),
-    };
     let mut error = duplicate_key::in_application_terms(run, error, failed).await?;
-    let id = found.id().unwrap_or(RawBsonRef::Null);
+    let id = failed.found.and_then(LocatedItem::id).unwrap_or(RawBsonRef::Null);
     error.message = in_terms_of_items(run.shape, &error.message, id);
     Ok(error)
 }

@@ -49,11 +49,8 @@ pub(super) async fn change_key_or_time(
 ) -> Result<KeyOrTimeOutcome, RunError> {
     match change(run, task, found, elsewhere, stays).await {
         Err(RunError::Command(error)) => {
-            let update = FailedUpdate {
-                task,
-                found: Some(found),
-            };
-            if room::is_page_too_large(&error) && room::make(run, update).await? {
+            let failed = FailedUpdate::new(task, Some(found));
+            if room::is_page_too_large(&error) && room::make(run, failed).await? {
                 return Ok(KeyOrTimeOutcome::Missed);
             }
             let refused = WriteError::of_command(&error).filter(|refused| {
@@ -63,7 +60,7 @@ pub(super) async fn change_key_or_time(
             let Some(refused) = refused else {
                 return Err(error.into());
             };
-            let refused = in_words_of_the_application(run, task, refused, found).await?;
+            let refused = in_words_of_the_application(run, refused, failed).await?;
             Ok(KeyOrTimeOutcome::Failed(refused))
         }
         changed => changed,

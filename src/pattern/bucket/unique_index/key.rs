@@ -6,11 +6,11 @@ use std::collections::HashSet;
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::definition::UniqueIndex;
+use super::key_order::compare;
 use crate::command::document::{get, put};
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::item_index::in_items;
 use crate::pattern::bucket::key::canonical;
-use crate::pattern::bucket::value_order::compare;
 use crate::pattern::shapes::BucketShape;
 
 /// A value for each field of an index. A missing field has the value null.
@@ -58,6 +58,12 @@ impl IndexKey {
     /// The values, in the order of the index.
     pub(super) fn values(&self) -> impl Iterator<Item = RawBsonRef<'_>> {
         self.values.iter().flatten().map(|(_, value)| value)
+    }
+
+    /// The values in their canonical types, in the order of the index.
+    fn canonical_values(&self) -> impl Iterator<Item = RawBsonRef<'_>> {
+        let values = self.canonical.as_ref().unwrap_or(&self.values);
+        values.iter().flatten().map(|(_, value)| value)
     }
 
     /// The size in memory.
@@ -108,8 +114,8 @@ impl UniqueIndex {
         self.keys_on(shape, &page, item.stored())
     }
 
-    /// The keys of a stored item, in the order of the index as far as the proxy can compare them. `page` has
-    /// the key fields of its page.
+    /// The keys of a stored item, each once, in the order of the index. `page` has the key fields of its
+    /// page.
     ///
     /// # Errors
     /// The reason why it has none.
@@ -150,7 +156,9 @@ impl UniqueIndex {
             IndexKey::of(values_of_key(values))
         };
         let mut keys: Vec<IndexKey> = entries.into_iter().map(with_entry).collect();
+        // Of equal keys, mongod keeps the first.
         keys.sort_by(|one, other| self.order(one, other));
+        keys.dedup_by(|next, kept| next.identity() == kept.identity());
         Ok(keys)
     }
 
@@ -182,15 +190,27 @@ impl UniqueIndex {
         Ok(None)
     }
 
-    /// The order of two keys in the index. Values that the proxy cannot compare are equal.
+    /// The order of two keys in the index.
     fn order(&self, one: &IndexKey, other: &IndexKey) -> Ordering {
-        let parts = self.fields.iter().zip(one.values().zip(other.values()));
-        let mut orders = parts.filter_map(|(field, (one, other))| {
-            let order = compare(one, other)?;
-            Some(if field.is_ascending { order } else { order.reverse() })
+        let parts = self
+            .fields
+            .iter()
+            .zip(one.canonical_values().zip(other.canonical_values()));
+        let mut orders = parts.map(|(field, (one, other))| {
+            let order = compare(one, other);
+            if field.is_ascending { order } else { order.reverse() }
         });
         orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
     }
+}
+
+/// The keys of a changed item that mongod adds to an index: those that the item did not have before.
+#[must_use]
+pub fn added_keys(before: &[IndexKey], after: Vec<IndexKey>) -> Vec<IndexKey> {
+    let before: HashSet<&[u8]> = before.iter().map(IndexKey::identity).collect();
+    let mut added = after;
+    added.retain(|key| !before.contains(key.identity()));
+    added
 }
 
 /// The items of a page, as stored.

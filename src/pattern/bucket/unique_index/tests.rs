@@ -1,5 +1,7 @@
-use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf};
-use bson::rawdoc;
+use bson::oid::ObjectId;
+use bson::raw::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf};
+use bson::spec::BinarySubtype;
+use bson::{Binary, DateTime, Timestamp, rawbson, rawdoc};
 
 use super::*;
 use crate::command::document::single;
@@ -67,6 +69,79 @@ fn an_item_has_the_keys_that_mongod_would_index() {
     let through_array = rawdoc! { "a": [{ "b": 1 }] };
     let keys = two.keys_on(&shape(), &rawdoc! {}, &through_array);
     assert_eq!(keys, Err(NoKeys::ThroughArray));
+}
+
+/// The keys of an item whose field is an array of these elements.
+fn keys_of_elements(index: &UniqueIndex, elements: &[RawBson]) -> Vec<IndexKey> {
+    let elements: RawArrayBuf = elements.iter().map(RawBson::as_raw_bson_ref).collect();
+    index
+        .keys_on(&shape(), &rawdoc! {}, &rawdoc! { "n": elements })
+        .unwrap()
+}
+
+fn texts_of(values: impl Iterator<Item = RawBson>) -> Vec<String> {
+    values.map(|value| format!("{value:?}")).collect()
+}
+
+fn texts_of_keys(keys: &[IndexKey]) -> Vec<String> {
+    texts_of(keys.iter().map(|key| key.values().next().unwrap().into()))
+}
+
+#[test]
+fn keys_are_a_set_in_the_order_of_the_index() {
+    let decimal = |text: &str| RawBson::Decimal128(text.parse().unwrap());
+    let binary = |bytes: &[u8]| {
+        RawBson::Binary(Binary {
+            subtype: BinarySubtype::Generic,
+            bytes: bytes.to_vec(),
+        })
+    };
+    let ascending = [
+        RawBson::MinKey,
+        RawBson::Undefined,
+        RawBson::Null,
+        RawBson::Double(f64::NAN),
+        decimal("-1.5"),
+        rawbson!(0),
+        decimal("0.1"),
+        rawbson!(0.1),
+        rawbson!(2_i64),
+        rawbson!("a"),
+        rawbson!("ab"),
+        rawbson!({}),
+        rawbson!({ "a": 1 }),
+        rawbson!({ "a": 1, "b": 1 }),
+        rawbson!({ "b": 0 }),
+        rawbson!({ "a": "x" }),
+        rawbson!([]),
+        rawbson!([1]),
+        rawbson!([1, 1]),
+        rawbson!([decimal("1.5")]),
+        binary(&[9]),
+        binary(&[1, 1]),
+        RawBson::ObjectId(ObjectId::from_bytes([7; 12])),
+        rawbson!(false),
+        rawbson!(true),
+        RawBson::DateTime(DateTime::from_millis(1)),
+        RawBson::Timestamp(Timestamp { time: 1, increment: 2 }),
+        RawBson::MaxKey,
+    ];
+    let mut elements: Vec<RawBson> = ascending.iter().rev().cloned().collect();
+    elements.extend(ascending.clone());
+    let mut expected = texts_of(ascending.into_iter());
+    let of = |key: RawDocumentBuf| texts_of_keys(&keys_of_elements(&index(key), &elements));
+    assert_eq!(of(rawdoc! { "name": 1 }), expected);
+    expected.reverse();
+    assert_eq!(of(rawdoc! { "name": -1 }), expected);
+}
+
+#[test]
+fn a_changed_item_adds_the_keys_that_it_did_not_have() {
+    let index = index(rawdoc! { "name": 1 });
+    let before = keys_of_elements(&index, &[rawbson!(3), rawbson!(1)]);
+    let after = keys_of_elements(&index, &[rawbson!(4), rawbson!(1.0), rawbson!(2.0), rawbson!(2)]);
+    let added = added_keys(&before, after);
+    assert_eq!(texts_of_keys(&added), ["Double(2.0)", "Int32(4)"]);
 }
 
 #[test]

@@ -1,14 +1,16 @@
 //! The planned update of one item.
 
-use bson::raw::{BindRawBsonRef, RawArray, RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr};
+use bson::raw::{BindRawBsonRef, RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::compare_and_set;
 use crate::command::arguments::with_replaced;
 use crate::command::document::{get, put, single};
 use crate::command::error::WriteError;
 use crate::pattern::bucket::expression::{call, literal, miss};
+use crate::pattern::bucket::item::IdSource;
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::layout::path;
+use crate::pattern::bucket::upsert::{OperatorUpdate, changed};
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unsupported::Unsupported;
 
@@ -151,6 +153,30 @@ impl InPlace {
         // The collection's default collation must not decide whether the item is unchanged.
         let simple = single("locale", "simple");
         to.append(cstr!("collation"), self.collation.as_ref().unwrap_or(&simple));
+    }
+
+    /// The item after the change, as stored. `None`: the proxy cannot compute it.
+    #[must_use]
+    pub fn stored_after(
+        &self,
+        shape: &BucketShape,
+        found: &LocatedItem,
+        mint: &mut dyn IdSource,
+    ) -> Option<RawDocumentBuf> {
+        if self.stages.is_some() {
+            return None;
+        }
+        // The operators' paths lead through the item's position, here the name of a field.
+        let place = found.place.to_string();
+        let bucket = single(shape.items(), single(&place, &found.stored));
+        let update = OperatorUpdate {
+            operators: &self.update,
+            array_filters: self.array_filters.as_deref(),
+            collation: self.collation.as_deref(),
+        };
+        let bucket = changed(&bucket, update, mint).ok()?;
+        let items = get(&bucket, shape.items())?.as_document()?;
+        get(items, &place)?.as_document().map(RawDocument::to_owned)
     }
 
     /// Makes the bucket record the position of the changed item.

@@ -6,13 +6,12 @@ use crate::command::arguments::with_replaced;
 use crate::command::document::{append_fields, get};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::reply::copy_cluster_time;
-use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::unique_index::violation;
 use crate::pattern::bucket::validator::is_invalid;
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::duplicate_key::in_application_terms;
 use crate::session::bucket::failed_update::FailedUpdate;
-use crate::session::bucket::item_update::{ItemUpdate, end_transaction, in_words_of_the_application};
+use crate::session::bucket::item_update::{end_transaction, in_words_of_the_application};
 use crate::session::error::RunError;
 
 /// mongod's prefix of an error that an item caused.
@@ -60,22 +59,17 @@ fn failed(error: &WriteError) -> CommandError {
 /// mongod's error, in terms of the item instead of the page.
 pub(super) async fn in_item_terms(
     run: &mut BucketCommand<'_>,
-    task: &ItemUpdate<'_>,
+    failed: FailedUpdate<'_>,
     reply: &RawDocument,
-    found: &LocatedItem,
 ) -> Result<RawDocumentBuf, RunError> {
-    let update = FailedUpdate {
-        task,
-        found: Some(found),
-    };
-    if let Some(refused) = duplicate(run, update, reply).await? {
+    if let Some(refused) = duplicate(run, failed, reply).await? {
         return Ok(refused);
     }
     let Some(RawBsonRef::String(message)) = get(reply, "errmsg") else {
         return Ok(reply.to_owned());
     };
     let error = WriteError::new(ErrorCode::BadValue, message);
-    let message = in_words_of_the_application(run, task, error, found).await?.message;
+    let message = in_words_of_the_application(run, error, failed).await?.message;
     Ok(with_replaced(reply, &[("errmsg", Some(RawBsonRef::String(&message)))]))
 }
 

@@ -21,6 +21,7 @@ use crate::pattern::bucket::upsert::check_filter;
 use crate::pattern::shapes::BucketShape;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
+use crate::session::bucket::duplicate_key::look_ahead;
 use crate::session::bucket::failed_update::FailedUpdate;
 use crate::session::bucket::find_and_modify::check_size;
 use crate::session::bucket::item_lookup;
@@ -233,9 +234,17 @@ impl LocatedFindAndModify<'_> {
         change.append_options(&mut body);
         self.complete(run, &mut body);
         check_size(run, &body)?;
+        let held = look_ahead(run, found, &change).await?;
         let answer = match succeeded(run.context.link.call(UpstreamRequest::plain(&body)).await?) {
             Ok(answer) => answer,
-            Err(error) => return self.refused(run, error, found).await,
+            Err(error) => {
+                let failed = FailedUpdate {
+                    change: Some(&change),
+                    held: Some(&held),
+                    ..FailedUpdate::new(self.task, Some(found))
+                };
+                return self.refused(run, error, failed).await;
+            }
         };
         run.record_executed(&answer);
         let Some(bucket) = get(&answer, "value").and_then(RawBsonRef::as_document) else {
@@ -257,19 +266,13 @@ impl LocatedFindAndModify<'_> {
         &self,
         run: &mut BucketCommand<'_>,
         error: CommandError,
-        found: &LocatedItem,
+        failed: FailedUpdate<'_>,
     ) -> Result<InPlaceOutcome<RawDocumentBuf>, RunError> {
-        let update = FailedUpdate {
-            task: self.task,
-            found: Some(found),
-        };
-        if room::is_page_too_large(&error) && room::make(run, update).await? {
+        if room::is_page_too_large(&error) && room::make(run, failed).await? {
             return Ok(InPlaceOutcome::Moved);
         }
         match error {
-            CommandError::Upstream(reply) => in_item_terms(run, self.task, &reply, found)
-                .await
-                .map(InPlaceOutcome::Done),
+            CommandError::Upstream(reply) => in_item_terms(run, failed, &reply).await.map(InPlaceOutcome::Done),
             error @ CommandError::Own { .. } => Err(error.into()),
         }
     }

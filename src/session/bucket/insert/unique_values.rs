@@ -42,7 +42,7 @@ pub(super) struct UniqueValues {
     indexes: Vec<UniqueIndex>,
     /// The keys of the items, by group and position.
     keys: Vec<Vec<ItemKeys>>,
-    /// Whether several items may have one key.
+    /// Whether several items have one key.
     has_repeated: bool,
     is_learned: bool,
     /// Whether the list of indexes was read for this command, and not cached.
@@ -79,8 +79,8 @@ impl UniqueValues {
         of_items.flatten()
     }
 
-    /// Whether two keys of all items are equal. They may be of one item.
-    fn may_have_repeated(&self) -> bool {
+    /// Whether two items have an equal key.
+    fn has_equal_keys(&self) -> bool {
         (0..self.indexes.len()).any(|index| {
             let mut seen = HashSet::new();
             !self.all_in(index).all(|key| seen.insert(key.identity()))
@@ -219,7 +219,7 @@ fn refuse(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, without_key: Vec
         refused.extend(group.item(placed.position).map(|item| (item.index(), error)));
     }
     batch.refuse(refused);
-    batch.unique.has_repeated = batch.unique.may_have_repeated();
+    batch.unique.has_repeated = batch.unique.has_equal_keys();
 }
 
 /// A lookup of keys in one of the unique indexes.

@@ -178,11 +178,7 @@ async fn has_room_now(
         return Ok(false);
     }
     let task = failed.task();
-    let update = FailedUpdate {
-        task: &task,
-        found: None,
-    };
-    room::make(run, update).await
+    room::make(run, FailedUpdate::new(&task, None)).await
 }
 
 /// Sends statements with these `stmtId`s in one command, under the client's session and number or
@@ -313,11 +309,7 @@ async fn in_item_terms(
     failed: FailedStatement<'_>,
 ) -> Result<WriteError, RunError> {
     let task = failed.task();
-    let update = FailedUpdate {
-        task: &task,
-        found: None,
-    };
-    let mut error = in_application_terms(run, error, update).await?;
+    let mut error = in_application_terms(run, error, FailedUpdate::new(&task, None)).await?;
     error.message = in_terms_of_items(run.shape, &error.message, failed.change.id.as_raw_bson_ref());
     Ok(error)
 }

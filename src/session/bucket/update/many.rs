@@ -328,7 +328,8 @@ impl Many<'_> {
                     pause(round).await;
                     continue;
                 }
-                outcome.failed = Some(in_words_of_the_application(run, self.task, error, &found).await?);
+                let failed = FailedUpdate::new(self.task, Some(&found));
+                outcome.failed = Some(in_words_of_the_application(run, error, failed).await?);
             }
             if outcome.matched > 0 || outcome.failed.is_some() {
                 self.sum.add(outcome);
@@ -351,11 +352,7 @@ impl Many<'_> {
         if !is_too_large(error.code) {
             return Ok(false);
         }
-        let update = FailedUpdate {
-            task: self.task,
-            found: Some(found),
-        };
-        let has_room = room::make(run, update).await?;
+        let has_room = room::make(run, FailedUpdate::new(self.task, Some(found))).await?;
         if let Some(id) = found.id().filter(|_| has_room) {
             self.moved.add(id);
         }

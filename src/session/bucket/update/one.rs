@@ -12,6 +12,7 @@ use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::update_by_position::{InPlace, Planned};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
+use crate::session::bucket::duplicate_key::look_ahead;
 use crate::session::bucket::failed_update::FailedUpdate;
 use crate::session::bucket::item_update::{InPlaceOutcome, ItemUpdate, given_up, in_words_of_the_application};
 use crate::session::bucket::key_or_time_change::{self, KeyOrTimeOutcome};
@@ -81,16 +82,18 @@ async fn in_place(
     let statement = change
         .statement(run.shape, found)
         .map_err(|what| run.unsupported(&what))?;
+    let held = look_ahead(run, found, change).await?;
     let mut outcome = send(run, task, &statement).await?;
     if let Some(error) = outcome.failed.take() {
         let update = FailedUpdate {
-            task,
-            found: Some(found),
+            change: Some(change),
+            held: Some(&held),
+            ..FailedUpdate::new(task, Some(found))
         };
         if is_too_large(error.code) && room::make(run, update).await? {
             return Ok(InPlaceOutcome::Moved);
         }
-        outcome.failed = Some(in_words_of_the_application(run, task, error, found).await?);
+        outcome.failed = Some(in_words_of_the_application(run, error, update).await?);
         return Ok(InPlaceOutcome::Done(outcome));
     }
     if outcome.matched == 0 {

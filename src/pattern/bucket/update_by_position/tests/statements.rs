@@ -40,6 +40,23 @@ fn a_statement_of_more_than_16_mib_is_refused() {
 }
 
 #[test]
+fn changed_item_is_computed_from_its_statement() {
+    let after = |planned: Result<Planned, Unsupported>| match planned {
+        Ok(Planned::InPlace(change)) => change.stored_after(&shape(), &found(), &mut FixedMint),
+        other => panic!("{other:?}"),
+    };
+    let at = bson::DateTime::from_millis(7);
+    let planned = operators(&rawdoc! { "$set": { "quantity": 3, "x.0": 2 }, "$unset": { "a": 1 }, "$inc": { "n": 1 } });
+    let expected = rawdoc! { "_id": 1, "t": at, "qty": 3, "x": [2], "n": 1 };
+    assert_eq!(after(planned), Some(expected));
+    let planned = of_replacement(&shape(), &found(), &rawdoc! { "k": 5, "t": at, "n": 1 }, &mut FixedMint);
+    assert_eq!(after(planned), Some(rawdoc! { "_id": 1, "t": at, "n": 1 }));
+    // Only mongod evaluates conditions of `$pull`.
+    let planned = operators(&rawdoc! { "$pull": { "x": { "$gt": 1 } } });
+    assert_eq!(after(planned), None);
+}
+
+#[test]
 fn position_is_recorded_with_the_other_changes() {
     let mut change = InPlace::new(rawdoc! { "$set": { "history.2.a": 1 }, "$inc": { "history.2.n": 1 } });
     change.record_place(&found());

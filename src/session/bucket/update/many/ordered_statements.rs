@@ -9,6 +9,7 @@ use crate::command::document::{get, single};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::bucket::update_by_position::is_miss;
 use crate::session::bucket::command::BucketCommand;
+use crate::session::bucket::failed_update::FailedUpdate;
 use crate::session::bucket::item_update::in_words_of_the_application;
 use crate::session::bucket::retry_on_swap::is_swap_write_error;
 use crate::session::bucket::update::statement::send_together;
@@ -67,7 +68,8 @@ impl Many<'_> {
             return Err(error.into_command_error().into());
         }
         if !is_miss(&error) && !self.makes_room(run, &error, &step.found).await? {
-            let error = in_words_of_the_application(run, self.task, error, &step.found).await?;
+            let failed = FailedUpdate::new(self.task, Some(&step.found));
+            let error = in_words_of_the_application(run, error, failed).await?;
             self.fail_at(step.order, error);
             return Ok(());
         }

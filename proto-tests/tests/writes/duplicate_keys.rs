@@ -1,0 +1,227 @@
+//! The key that the error of a unique index names. mongod's keys of a document are a set in the order of the
+//! index. An update adds those that the document did not have. The error names the first that another one has.
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{Bson, Decimal128, Document, bson, doc};
+use proto_tests::Shape;
+use proto_tests::sessions::lsid;
+use proto_tests::sides::{COLLECTION, Sides};
+
+/// How a write is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    Alone,
+    /// In a transaction of its own.
+    InTransaction,
+    /// In a transaction that has given other items their values.
+    BehindOthers,
+}
+
+#[test]
+fn error_names_the_first_new_key_that_is_held() -> Result<()> {
+    check(Sent::Alone)
+}
+
+#[test]
+fn error_in_a_transaction_names_the_first_new_key_that_is_held() -> Result<()> {
+    check(Sent::InTransaction)
+}
+
+#[test]
+fn error_names_a_key_that_the_transaction_has_written() -> Result<()> {
+    check(Sent::BehindOthers)
+}
+
+fn sides() -> Result<Sides> {
+    Sides::open(Shape {
+        items_change: true,
+        ..Shape::new(&["k"])
+    })
+}
+
+fn check(sent: Sent) -> Result<()> {
+    let mut sides = sides()?;
+    let mut number = 0;
+    for key in [
+        doc! { "value": 1 },
+        doc! { "value": -1 },
+        doc! { "k": 1, "value": -1 },
+    ] {
+        sides.alike(&create(&key))?;
+        for others in others()? {
+            for write in values()?.iter().flat_map(writes) {
+                number += 1;
+                // After an update of many, the proxy does not know the keys that the transaction has written.
+                let is_many = write.to_string().contains("multi");
+                if sent != Sent::BehindOthers || !is_many {
+                    let case = Case {
+                        sent,
+                        number,
+                        others: &others,
+                        write: &write,
+                    };
+                    case.run(&mut sides).with_context(|| format!("{key} {case:?}"))?;
+                }
+            }
+        }
+        sides.alike(&drop_index())?;
+    }
+    Ok(())
+}
+
+fn create(key: &Document) -> Document {
+    let index = doc! { "key": key, "name": "unique", "unique": true };
+    doc! { "createIndexes": COLLECTION, "indexes": [index] }
+}
+
+fn drop_index() -> Document {
+    doc! { "dropIndexes": COLLECTION, "index": "unique" }
+}
+
+/// The values of an item on the same page, and of one on another page.
+fn others() -> Result<Vec<[Bson; 2]>> {
+    let decimal: Decimal128 = "10.5".parse()?;
+    Ok(vec![
+        [bson!(11), bson!("x")],
+        [bson!("x"), bson!(11)],
+        [bson!(11), bson!("text")],
+        [bson!([10, "text"]), bson!(11.0)],
+        [decimal.into(), bson!([[10]])],
+    ])
+}
+
+/// The values that the writes give the first item, which has the elements 100 and 101.
+fn values() -> Result<Vec<Bson>> {
+    let decimal: Decimal128 = "10.5".parse()?;
+    let mixed = bson!([[10], { "a": 1 }, "text", 11, decimal, null, 11.0, 100]);
+    Ok(vec![bson!([10, 11, 10]), mixed])
+}
+
+fn set(value: &Bson) -> Bson {
+    bson!({ "$set": { "value": value.clone() } })
+}
+
+fn update(filter: Document, change: Bson) -> Document {
+    doc! { "update": COLLECTION, "updates": [{ "q": filter, "u": change }] }
+}
+
+/// Writes that give an item the value.
+fn writes(value: &Bson) -> Vec<Document> {
+    let stages = bson!([{ "$set": { "value": { "$literal": value.clone() } } }]);
+    let find_and_modify = |filter: Document, change: &Bson| {
+        doc! { "findAndModify": COLLECTION, "query": filter, "update": change }
+    };
+    vec![
+        update(doc! { "_id": 1 }, set(value)),
+        update(doc! { "n": 1 }, set(value)),
+        update(doc! { "_id": 1 }, stages.clone()),
+        update(doc! { "_id": 1 }, bson!({ "k": 1, "n": 1, "value": value.clone() })),
+        // Another page.
+        update(doc! { "_id": 1 }, bson!({ "$set": { "k": 2, "value": value.clone() } })),
+        doc! { "update": COLLECTION, "updates": [{ "q": { "n": 1 }, "u": set(value), "multi": true }] },
+        doc! { "update": COLLECTION, "updates": [{ "q": { "n": 1 }, "u": stages.clone(), "multi": true }] },
+        doc! { "update": COLLECTION, "updates": [{ "q": { "_id": 7, "k": 1 }, "u": set(value), "upsert": true }] },
+        find_and_modify(doc! { "_id": 1 }, &set(value)),
+        find_and_modify(doc! { "n": 1 }, &stages),
+        doc! { "insert": COLLECTION, "documents": [{ "_id": 8, "k": 1, "value": value.clone() }] },
+    ]
+}
+
+#[derive(Debug)]
+struct Case<'a> {
+    sent: Sent,
+    /// The number of the transaction.
+    number: i64,
+    others: &'a [Bson; 2],
+    write: &'a Document,
+}
+
+impl Case<'_> {
+    fn run(&self, sides: &mut Sides) -> Result<()> {
+        alike(sides, &doc! { "delete": COLLECTION, "deletes": [{ "q": {}, "limit": 0 }] })?;
+        let [beside, elsewhere] = self.others;
+        let mut commands = Vec::new();
+        let mut documents = vec![
+            doc! { "_id": 1, "k": 1, "n": 1, "value": [100, 101] },
+            doc! { "_id": 2, "k": 1, "value": beside },
+            doc! { "_id": 3, "k": 2, "value": elsewhere },
+        ];
+        if self.sent == Sent::BehindOthers {
+            documents[1].insert("value", "before");
+            documents[2].insert("value", "too");
+            commands.push(update(doc! { "_id": 2 }, set(beside)));
+            commands.push(update(doc! { "_id": 3 }, set(elsewhere)));
+        }
+        alike(sides, &doc! { "insert": COLLECTION, "documents": documents })?;
+        commands.push(self.write.clone());
+        let is_transaction = self.sent != Sent::Alone;
+        for (place, mut command) in commands.into_iter().enumerate() {
+            if is_transaction {
+                command.extend(doc! { "lsid": {}, "txnNumber": self.number, "autocommit": false });
+                if place == 0 {
+                    command.insert("startTransaction", true);
+                }
+            }
+            alike(sides, &command)?;
+        }
+        if is_transaction {
+            abort(sides, self.number)?;
+        }
+        Ok(())
+    }
+}
+
+fn abort(sides: &mut Sides, number: i64) -> Result<()> {
+    let databases = [sides.plain_database(), sides.shaped_database()];
+    for (connection, database) in [&mut sides.plain, &mut sides.shaped].into_iter().zip(databases) {
+        let mut abort = doc! { "abortTransaction": 1, "lsid": lsid(&database), "txnNumber": number };
+        abort.extend(doc! { "autocommit": false, "$db": "admin" });
+        connection.command(&abort)?;
+    }
+    Ok(())
+}
+
+/// A command with the same reply on both sides, but for the databases' names.
+fn alike(sides: &mut Sides, command: &Document) -> Result<()> {
+    let databases = [sides.plain_database(), sides.shaped_database()];
+    let mut replies = sides.run(command)?;
+    for (reply, database) in replies.iter_mut().zip(&databases) {
+        let text = reply.get_str("errmsg").map(|text| text.replace(database, "DATABASE"));
+        if let Ok(text) = text {
+            reply.insert("errmsg", text);
+        }
+    }
+    let [plain, shaped] = replies;
+    ensure!(plain == shaped, "{command}\n  plain:  {plain}\n  shaped: {shaped}");
+    Ok(())
+}
+
+#[test]
+fn an_element_that_an_array_repeats_is_one_key() -> Result<()> {
+    let mut sides = sides()?;
+    let create = create(&doc! { "value": 1 });
+    sides.alike(&create)?;
+    let documents = [
+        doc! { "_id": 1, "k": 1, "n": 1, "value": [10, 11, 10] },
+        doc! { "_id": 2, "k": 1, "n": 2, "value": [12, 12.0] },
+        doc! { "_id": 3, "k": 2, "n": 3, "value": [[1], [1], null, null] },
+    ];
+    for document in &documents {
+        sides.alike(&doc! { "insert": COLLECTION, "documents": [document] })?;
+    }
+    sides.alike(&doc! { "delete": COLLECTION, "deletes": [{ "q": {}, "limit": 0 }] })?;
+    sides.alike(&doc! { "insert": COLLECTION, "documents": documents.to_vec() })?;
+    for (filter, value) in [
+        (doc! { "_id": 1 }, bson!([13, 14, 13])),
+        (doc! { "n": 2 }, bson!([15, 15, 12])),
+        (doc! { "_id": 3 }, bson!(["a", "a"])),
+    ] {
+        let updated = sides.alike(&update(filter, set(&value)))?;
+        ensure!(updated.get_i32("nModified")? == 1, "{updated}");
+    }
+    sides.check()?;
+    sides.alike(&drop_index())?;
+    let created = sides.alike(&create)?;
+    ensure!(created.get_f64("ok")? > 0.0, "{created}");
+    sides.check()
+}
