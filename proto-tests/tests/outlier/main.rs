@@ -5,6 +5,7 @@ mod collations;
 mod dropped;
 mod examples;
 mod extras_index;
+mod failing_projections;
 mod fixture;
 mod in_place;
 mod interleaved;

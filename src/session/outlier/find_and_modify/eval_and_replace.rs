@@ -59,13 +59,16 @@ pub(super) async fn of_outlier(
         let computed = run
             .compute(Some(&whole), |collection| on_copy(collection, command, Some(filter)))
             .await?;
-        let answer = succeeded(computed.answer)?;
-        if matched_count(&answer) == 0 {
-            return Ok(None);
-        }
+        let answer = match succeeded(computed.answer) {
+            Ok(answer) if matched_count(&answer) == 0 => return Ok(None),
+            Err(error) if !keeps_change(run, command, Some(&whole), computed.then.as_deref()) => {
+                return Err(error.into());
+            }
+            answer => answer,
+        };
         let result = match computed.then {
             Some(then) if then.as_bytes() == whole.as_bytes() => {
-                return without_change(run, command, answer).await.map(Some);
+                return without_change(run, command, answer?).await.map(Some);
             }
             Some(then) => run.replace(&stored, &then, "findAndModify", 0).await?,
             None => remove(run, &stored).await?,
@@ -74,9 +77,23 @@ pub(super) async fn of_outlier(
         if result.resent {
             return reassembled_retry(run, result.answer).await.map(Some);
         }
-        return Ok(Some(reply_of(&answer, &result.answer)));
+        return Ok(Some(reply_of(&answer?, &result.answer)));
     }
     Err(run.lost_too_often().into())
+}
+
+/// Whether a command that failed on the copy has changed it, and the change is to be stored. mongod evaluates
+/// the projection after the change. If the projection fails, the change is kept, unless the error aborts a
+/// transaction.
+fn keeps_change(
+    run: &OutlierCommand<'_>,
+    command: &FindAndModify<'_>,
+    before: Option<&RawDocument>,
+    then: Option<&RawDocument>,
+) -> bool {
+    let has_projection = command.projection.is_some_and(|projection| !projection.is_empty());
+    let is_changed = before.map(RawDocument::as_bytes) != then.map(RawDocument::as_bytes);
+    has_projection && is_changed && !run.context.head.in_transaction()
 }
 
 /// Executes an upsert whose new document may have an array of any length.
@@ -97,9 +114,12 @@ pub(super) async fn upsert(
             copy
         })
         .await?;
-    let answer = succeeded(computed.answer)?;
+    let answer = match succeeded(computed.answer) {
+        Err(error) if !keeps_change(run, command, None, computed.then.as_deref()) => return Err(error.into()),
+        answer => answer,
+    };
     let Some(made) = computed.then else {
-        return Ok(answer);
+        return Ok(answer?);
     };
     let generation = ObjectId::new();
     let split = run.split(&made, generation).await?;
@@ -116,7 +136,7 @@ pub(super) async fn upsert(
     if result.resent {
         return reassembled_retry(run, result.answer).await;
     }
-    Ok(reply_of(&answer, &result.answer))
+    Ok(reply_of(&answer?, &result.answer))
 }
 
 /// The client's command on the scratch collection.
