@@ -70,6 +70,18 @@ impl Generator {
         filter
     }
 
+    /// The filter, mostly with a condition that can determine the element of a positional operator of the
+    /// change.
+    pub(super) fn on_element(&mut self, mut filter: Document, change: &Change) -> Document {
+        let is_positional = self.outlier.is_none() && change.update.to_string().contains("tags.$\"");
+        if is_positional && self.chance(80) {
+            let field = self.pick(&["tags", "tags", "tags", "tags.x", "history"]);
+            let condition = self.condition(field, 1);
+            filter.insert(field, condition);
+        }
+        filter
+    }
+
     /// A change of any kind for a document of that number, which may fail.
     pub(super) fn change(&mut self, number: i32) -> Change {
         match self.take::<ChangeForm>() {

@@ -99,6 +99,16 @@ impl Generator {
         clauses.into_iter().flatten().collect()
     }
 
+    /// One key and a range of time, and a condition that mongod refuses.
+    pub(super) fn failing_in_time(&mut self) -> Document {
+        let mut filter = self.one_key();
+        if let Some(time) = self.shape.time.clone() {
+            filter.insert(time, self.time_range());
+        }
+        filter.insert("qty", doc! { "$nope": 1 });
+        filter
+    }
+
     fn time_range(&mut self) -> Document {
         let (one, other) = (self.some_time(), self.some_time());
         let (first, last) = if self.chance(90) {
@@ -236,7 +246,8 @@ impl Generator {
         self.value()
     }
 
-    fn condition(&mut self, field: &str, depth: u32) -> Bson {
+    /// A condition on a field.
+    pub(super) fn condition(&mut self, field: &str, depth: u32) -> Bson {
         let operand = self.operand(field);
         // `$elemMatch` of a field without a name makes mongod 6.0.5 crash where an index on another field may
         // be used.

@@ -113,13 +113,13 @@ declare_sites! {
     }
 
     /// A step of a transaction.
-    "transaction" StepForm { Update 6, Delete 3, FindAndModify 6, Insert 8, Find 6, Count 4, Forbidden 1 }
+    "transaction" StepForm { Update 6, Delete 3, FindAndModify 6, Insert 8, Find 6, FailingFind 1, Count 4, Forbidden 1 }
 
     /// How a transaction ends.
     "transaction.end" TransactionEnd { Commit 2, Abort 1 }
 
     /// A scene: a few separate documents, and one command that reaches a limit or fails on one of them.
-    "scene" SceneForm { FailingUpdate 3, TooBig 1, Dollar 2, Range 3, Twice 1 }
+    "scene" SceneForm { FailingUpdate 3, TooBig 1, Dollar 2, Range 3, Twice 1, Repeated 2 }
 
     /// How many ends a range of time has.
     "scene.range" RangeEnds { Both 1, First 1, Last 1, Equal 1 }

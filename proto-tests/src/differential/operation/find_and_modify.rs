@@ -6,6 +6,7 @@ use bson::{Document, doc};
 
 use super::update::upserting_filter;
 use super::{Operation, Outcome};
+use crate::differential::changes::Change;
 use crate::differential::compare::{self, Canon};
 use crate::differential::grammar::{FIND_AND_MODIFY, Fields, FindAndModifyForm, Harmless, New};
 use crate::differential::refusal;
@@ -49,12 +50,15 @@ fn ordinary(generator: &mut Generator) -> Document {
         }
         FindAndModifyForm::Upsert => {
             let (filter, number) = upserting_filter(generator);
-            change_one(generator, &mut command, filter, number);
+            let change = generator.change(number);
+            append_change(&mut command, filter, change);
             command.insert("upsert", true);
         }
         FindAndModifyForm::Change => {
             let (filter, number) = generator.filter_of_one();
-            change_one(generator, &mut command, filter, number);
+            let change = generator.change(number);
+            let filter = generator.on_element(filter, &change);
+            append_change(&mut command, filter, change);
         }
         FindAndModifyForm::Mistake => return wrong(generator),
     }
@@ -68,8 +72,7 @@ fn ordinary(generator: &mut Generator) -> Document {
     command
 }
 
-fn change_one(generator: &mut Generator, command: &mut Document, filter: Document, number: i32) {
-    let change = generator.change(number);
+fn append_change(command: &mut Document, filter: Document, change: Change) {
     command.extend(doc! { "query": filter, "update": change.update });
     if let Some(filters) = change.array_filters {
         command.insert("arrayFilters", filters);
@@ -134,6 +137,8 @@ fn wrong(generator: &mut Generator) -> Document {
         doc! { "update": { "$nope": 1 } },
         doc! { "update": &change, "sort": 1 },
         doc! { "update": &change, "sort": { "n": "x" } },
+        doc! { "update": &change, "query": { "_id": 1, "n": 1 }, "sort": { "n": "x" } },
+        doc! { "remove": true, "query": { "_id": 1, "n": 1 }, "sort": { "n": "x" } },
         doc! { "update": &change, "query": 1 },
         doc! { "update": &change, "fields": 1 },
         doc! { "update": &change, "upsert": "x" },

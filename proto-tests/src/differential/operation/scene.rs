@@ -38,6 +38,7 @@ pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
         SceneForm::Dollar => dollar(generator),
         SceneForm::Range => generator.group(&RANGE, range::generate),
         SceneForm::Twice => twice(generator),
+        SceneForm::Repeated => repeated(generator),
         SceneForm::TooBig => {
             let names = ["insert", "replace", "upsert", "$set", "$push"];
             Box::new(TooBig {
@@ -139,6 +140,36 @@ fn dollar(generator: &mut Generator) -> Box<dyn Operation> {
             list: "updates",
             statements: vec![doc! { "q": { name: 2 }, "u": update, "upsert": generator.chance(20) }],
             options: doc! {},
+            sent: generator.sent(),
+            canon: generator.canon(),
+        },
+        canon: generator.canon(),
+    })
+}
+
+/// Several updates of two documents, which their `_id`s name, or their numbers. Some of the statements match
+/// nothing, or change nothing.
+fn repeated(generator: &mut Generator) -> Box<dyn Operation> {
+    let name = if generator.has_ids() { "_id" } else { "n" };
+    let mut statements = Vec::new();
+    for _ in 0..generator.between(2, 6) {
+        let mut filter = doc! { name: generator.between(1, 3) };
+        if generator.chance(60) {
+            filter.insert("qty", generator.between(1, 3));
+        }
+        statements.push(doc! { "q": filter, "u": { "$set": { "qty": generator.between(1, 3) } } });
+    }
+    let mut options = doc! {};
+    if let Some(ordered) = generator.ordered() {
+        options.insert("ordered", ordered);
+    }
+    Box::new(Scene {
+        documents: documents(generator, 2, &[]),
+        write: Writes {
+            name: "update",
+            list: "updates",
+            statements,
+            options,
             sent: generator.sent(),
             canon: generator.canon(),
         },

@@ -25,7 +25,7 @@ struct Transaction {
 #[derive(Debug)]
 enum Step {
     Insert(Insert),
-    /// The documents of one key, in the order of their insertion.
+    /// The documents of one key, in the order of their insertion. Or a mistake.
     Find(Document),
     Update(Writes),
     Delete(Writes),
@@ -48,6 +48,7 @@ pub(super) fn generate(generator: &mut Generator) -> Box<dyn Operation> {
                 StepForm::FindAndModify => Step::FindAndModify(find_and_modify::make_up(generator)),
                 StepForm::Insert => Step::Insert(with_keys_only(generator)),
                 StepForm::Find => Step::Find(generator.one_key()),
+                StepForm::FailingFind => Step::Find(generator.failing_in_time()),
                 StepForm::Count => Step::Count,
                 StepForm::Forbidden => Step::Forbidden,
             },

@@ -11,6 +11,7 @@ use crate::differential::compare::{self, Canon};
 use crate::differential::grammar::{UNIQUE, UniqueCreation, UniqueIndex, UniqueValue, UniqueWrite};
 use crate::differential::sides::COLLECTION;
 use crate::differential::{Generator, Sides, contents};
+use crate::shape::ItemIds;
 
 /// The name of the index.
 const INDEX: &str = "unique";
@@ -190,6 +191,10 @@ fn insertion(generator: &mut Generator, form: UniqueWrite, index: UniqueIndex, n
         .collect();
     if form == UniqueWrite::ThroughArray {
         new[0].insert("nested", bson!([{ "x": 1 }, { "x": 2 }]));
+    }
+    // Which of them is stored depends on the values.
+    if count > 1 && generator.shape.item_ids == ItemIds::Unique && generator.chance(25) {
+        new[1].insert("_id", next);
     }
     doc! { "insert": COLLECTION, "documents": new, "ordered": generator.chance(50) }
 }

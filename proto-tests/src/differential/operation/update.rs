@@ -45,6 +45,7 @@ fn statement(generator: &mut Generator, has_variable: bool) -> Document {
         UpdateForm::One => {
             let (filter, number) = generator.filter_of_one();
             let change = generator.change(number);
+            let filter = generator.on_element(filter, &change);
             let mut statement = doc! { "q": filter, "u": change.update };
             if let Some(filters) = change.array_filters {
                 statement.insert("arrayFilters", filters);
