@@ -47,6 +47,8 @@ pub struct Subject {
 pub struct Attempts {
     /// Whether the client resends a command without a reply.
     pub sends_again: bool,
+    /// Whether the reply to an attempt that was held up is compared, too.
+    pub compares_delayed: bool,
     subject: Subject,
     database: String,
     relay: Arc<BreakingRelay>,
@@ -60,10 +62,22 @@ pub struct Attempts {
 pub struct Outcome {
     /// The reply without values that differ from run to run.
     pub reply: Document,
+    /// The same of the attempt that was held up, if it is compared.
+    pub delayed: Option<Document>,
     /// The documents after the command.
     pub there: Vec<Document>,
     /// Whether the command had so many internal commands that one was disturbed.
     pub is_disturbed: bool,
+}
+
+/// The replies to the attempts at a command of which the first was held up.
+struct HeldUp {
+    /// The reply to the attempt that completed first.
+    reply: Document,
+    /// The reply to the attempt that was held up, if it is compared.
+    delayed: Option<Document>,
+    /// Whether the first attempt was held up.
+    is_held: bool,
 }
 
 impl Attempts {
@@ -76,6 +90,7 @@ impl Attempts {
         expect_cuts(&ours);
         Ok(Self {
             sends_again: true,
+            compares_delayed: false,
             subject,
             database: database.to_owned(),
             relay,
@@ -125,9 +140,14 @@ impl Attempts {
         let mut command = (self.subject.commands)(self.base()).swap_remove(kind);
         let session = lsid(&format!("{} {}", self.database, self.base()));
         command.extend(doc! { "lsid": session, "txnNumber": 1_i64, "$db": &self.database });
+        let mut delayed = None;
         let (reply, is_disturbed) = match disturbed {
             None => (other.command(&command)?, false),
-            Some((Disturbance::IsHeldUp, number)) => self.hold_up(&command, number)?,
+            Some((Disturbance::IsHeldUp, number)) => {
+                let held_up = self.hold_up(&command, number)?;
+                delayed = held_up.delayed;
+                (held_up.reply, held_up.is_held)
+            }
             Some((Disturbance::Breaks(moment), number)) => {
                 let mut ours = self.connect()?;
                 self.relay.arm(moment, number);
@@ -142,6 +162,7 @@ impl Attempts {
         };
         Ok(Outcome {
             reply: self.comparable(&reply),
+            delayed: delayed.map(|reply| self.comparable(&reply)),
             there: self.there()?,
             is_disturbed,
         })
@@ -154,7 +175,7 @@ impl Attempts {
         Ok(ours)
     }
 
-    fn hold_up(&self, command: &Document, number: usize) -> Result<(Document, bool)> {
+    fn hold_up(&self, command: &Document, number: usize) -> Result<HeldUp> {
         let mut ours = self.connect()?;
         let second = Arc::new(Mutex::new(None));
         let (result, address, sent) = (Arc::clone(&second), self.other.address(), command.clone());
@@ -165,15 +186,21 @@ impl Attempts {
             let reply = Connection::open(address).and_then(|mut other| other.command(&sent));
             *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(reply);
         });
-        // The reply is ignored.
         let first = ours.command(command);
         let _ = self.relay.disarm();
         let second = second.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let reply = match second {
-            Some(second) => second.context("the second attempt")?,
-            None => first?,
+        let (reply, delayed) = match second {
+            Some(second) => (
+                second.context("the second attempt")?,
+                self.compares_delayed.then_some(first).transpose()?,
+            ),
+            None => (first?, None),
         };
-        Ok((reply, held.load(Ordering::Relaxed)))
+        Ok(HeldUp {
+            reply,
+            delayed,
+            is_held: held.load(Ordering::Relaxed),
+        })
     }
 
     /// Sends a command of each kind, cuts it at the internal commands that `numbers` names, and sends it again. Returns
@@ -193,14 +220,14 @@ impl Attempts {
             let mut is_over = false;
             for number in numbers(kind) {
                 let outcome = self.run(kind, Some((disturbance, number)))?;
-                let code = outcome.reply.get_i32("code");
-                let is_forgotten = code.is_ok_and(|code| code == ILLEGAL_OPERATION);
                 let which = format!("{command}, {disturbance:?} {number}");
                 if outcome.there != undisturbed.there {
                     wrong.push(format!("{which}:\n  {:?}\n  {:?}", outcome.there, undisturbed.there));
                 }
-                if outcome.reply != *reply && !is_forgotten {
-                    wrong.push(format!("{which}:\n  reply    {}\n  expected {reply}", outcome.reply));
+                for other in [Some(&outcome.reply), outcome.delayed.as_ref()].into_iter().flatten() {
+                    if other != reply && !is_forgotten(other) {
+                        wrong.push(format!("{which}:\n  reply    {other}\n  expected {reply}"));
+                    }
                 }
                 if !outcome.is_disturbed {
                     is_over = true;
@@ -237,4 +264,9 @@ impl Attempts {
         fields.insert("upserts", reply.contains_key("upserted"));
         fields
     }
+}
+
+/// Whether a `findAndModify` was executed and its reply is lost.
+fn is_forgotten(reply: &Document) -> bool {
+    reply.get_i32("code").is_ok_and(|code| code == ILLEGAL_OPERATION)
 }

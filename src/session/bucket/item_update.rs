@@ -9,6 +9,7 @@ use super::command::BucketCommand;
 use super::duplicate_key;
 use super::failed_update::FailedUpdate;
 use super::upstream_query::documents;
+use super::write_statement::is_remembered;
 use crate::command::aggregate::OF_EXECUTION;
 use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
@@ -122,6 +123,13 @@ impl<'a> ItemUpdate<'a> {
         // With the page index, mongod 6.0.5 can fail on a condition on a key field (`$geoWithin` in a
         // `$nor`).
         to.append(cstr!("hint"), single("_id", 1));
+    }
+
+    /// mongod's reply if it has a retry record under the statement's own `stmtId`. Costs a round trip if the
+    /// command is retryable.
+    pub(super) async fn recorded(&self, run: &mut BucketCommand<'_>) -> Result<Option<RawDocumentBuf>, RunError> {
+        let Some(id) = self.statement_id else { return Ok(None) };
+        Ok(is_remembered(run, id).await?.map(|record| record.answer))
     }
 
     /// Plans the change of one item.

@@ -32,6 +32,8 @@ pub(super) enum KeyOrTimeOutcome {
     /// An earlier attempt of the command relocated an item in the internal transaction with this
     /// attempt number.
     Before(u32),
+    /// An earlier attempt of the command changed an item in place. mongod's reply with the retry record.
+    Recorded(RawDocumentBuf),
     /// The item has changed since it was read.
     Missed,
     /// The change failed with mongod's error.
@@ -79,16 +81,19 @@ async fn change(
     let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
     let stored = match Item::prepare(run.shape, 0, &item, &mut KeepsTimestamps(&mut mint)) {
         Ok(stored) => stored,
-        Err(error) => return Ok(KeyOrTimeOutcome::Failed(error)),
+        Err(error) => {
+            let before = before(run, task).await?;
+            return Ok(before.unwrap_or(KeyOrTimeOutcome::Failed(error)));
+        }
     };
-    // Another attempt may have moved the item to the page on which it was found.
-    if let Some(attempt) = was_relocated(run, task).await? {
-        return Ok(KeyOrTimeOutcome::Before(attempt));
-    }
     if is_time
         && stays
         && let Some(time) = stored.time()
     {
+        // Another attempt may have moved the item to the page on which it was found.
+        if let Some(attempt) = was_relocated(run, task).await? {
+            return Ok(KeyOrTimeOutcome::Before(attempt));
+        }
         match in_place(run, task, found, &stored, time).await {
             // Another page has room for the new item.
             Err(RunError::Command(error)) if room::is_page_too_large(&error) && room::may_leave(run) => {}
@@ -105,11 +110,24 @@ async fn change(
             None => KeyOrTimeOutcome::Missed,
         });
     }
+    // A relocation does not use the statement's own `stmtId`. Another attempt may have changed an item in
+    // place under it since the statement was validated, and this item may match only because of that.
+    if let Some(answer) = task.recorded(run).await? {
+        return Ok(KeyOrTimeOutcome::Recorded(answer));
+    }
     Ok(match relocate(run, task, found, &item).await? {
         RelocateOutcome::Now(answer) => KeyOrTimeOutcome::Away(item, answer),
         RelocateOutcome::Before(attempt) => KeyOrTimeOutcome::Before(attempt),
         RelocateOutcome::Missed => KeyOrTimeOutcome::Missed,
     })
+}
+
+/// The outcome of an earlier attempt of the command.
+async fn before(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>) -> Result<Option<KeyOrTimeOutcome>, RunError> {
+    if let Some(attempt) = was_relocated(run, task).await? {
+        return Ok(Some(KeyOrTimeOutcome::Before(attempt)));
+    }
+    Ok(task.recorded(run).await?.map(KeyOrTimeOutcome::Recorded))
 }
 
 /// `None`: the new time does not belong at the item's position, or the item has changed since it

@@ -5,7 +5,7 @@ mod memory;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-pub(super) use self::memory::claimed;
+pub(super) use self::memory::{claimed, reply_with_image};
 use self::memory::{ItemClaim, attempt_number, claim, is_recorded, pages, remember};
 use super::command::BucketCommand;
 use super::delete::{ItemToDelete, take_by, taking_out};

@@ -257,14 +257,23 @@ async fn before(
     task: &ItemUpdate<'_>,
     upserts: bool,
 ) -> Result<Option<UpdateOutcome>, RunError> {
-    if upserts && let Some((id, _, answer)) = upsert::before(run, task).await? {
-        return Ok(Some(UpdateOutcome {
-            retried: true,
-            ..one::made(Some(id), answer)
-        }));
+    if upserts && let Some(outcome) = inserted_before(run, task).await? {
+        return Ok(Some(outcome));
     }
     if one::is_relocated(run, task).await?.is_some() {
         return Ok(Some(one::relocated_before(&UpdateOutcome::default())));
     }
     Ok(None)
+}
+
+/// The outcome of an earlier attempt that inserted the item of the upsert.
+async fn inserted_before(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+) -> Result<Option<UpdateOutcome>, RunError> {
+    let before = upsert::before(run, task).await?;
+    Ok(before.map(|(id, _, answer)| UpdateOutcome {
+        retried: true,
+        ..one::made(Some(id), answer)
+    }))
 }

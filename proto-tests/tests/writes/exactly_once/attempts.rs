@@ -21,6 +21,13 @@ const SUBJECT: Subject = Subject {
     order: "u",
 };
 
+/// Commands whose own effect is why a second attempt finds another item, or none, or one to which it does
+/// something else.
+const CHANGES_ITS_MATCHES: Subject = Subject {
+    commands: commands_that_change_their_matches,
+    ..SUBJECT
+};
+
 fn at(second: i64) -> DateTime {
     DateTime::from_millis(1_698_335_223_434 + second * 1000)
 }
@@ -34,17 +41,19 @@ fn items(base: i64) -> Vec<Document> {
     (0..13).map(item).collect()
 }
 
+fn update(filter: Document, change: Bson, upsert: bool) -> Document {
+    doc! { "update": COLLECTION, "updates": [{ "q": filter, "u": change, "upsert": upsert }] }
+}
+
+fn modify(fields: Document) -> Document {
+    let mut command = doc! { "findAndModify": COLLECTION };
+    command.extend(fields);
+    command
+}
+
 /// Each adds to `n` what must not be added twice.
 fn commands(base: i64) -> Vec<Document> {
     let add = doc! { "n": 1 };
-    let update = |filter: Document, change: Bson, upsert: bool| {
-        doc! { "update": COLLECTION, "updates": [{ "q": filter, "u": change, "upsert": upsert }] }
-    };
-    let modify = |fields: Document| {
-        let mut command = doc! { "findAndModify": COLLECTION };
-        command.extend(fields);
-        command
-    };
     let moved = doc! { "$inc": &add, "$set": { "k": base + 1 } };
     let later = doc! { "$inc": &add, "$set": { "at": at(40) } };
     let stages = vec![doc! { "$set": { "n": { "$add": ["$n", 1] }, "k": base + 1 } }];
@@ -81,17 +90,57 @@ fn commands(base: i64) -> Vec<Document> {
     ]
 }
 
-/// Disturbs each command at each of the proxy's commands in turn.
-fn is_done_once(disturbance: Disturbance) -> Result<()> {
-    let shape = Shape {
+fn commands_that_change_their_matches(base: i64) -> Vec<Document> {
+    let add = doc! { "$inc": { "n": 1 } };
+    let moved = doc! { "$inc": { "n": 1 }, "$set": { "k": base + 1 } };
+    let (u, new_u) = (doc! { "u": base + 4 }, doc! { "u": base + 50 });
+    let not_yet = doc! { "u": base + 4, "n": 0, "run": base };
+    let of_key = doc! { "u": base + 4, "k": base, "run": base };
+    let smallest = doc! { "$min": { "k": base }, "$set": { "n": 1 } };
+    // Fails if `n` is 1.
+    let divided = doc! { "$divide": [1, { "$subtract": [1, "$n"] }] };
+    let stages = vec![doc! { "$set": { "n": { "$add": ["$n", 1] }, "divided": divided } }];
+    // The first item has this key, and the second moves.
+    let last_two = doc! { "u": { "$gte": base + 11 }, "n": 0, "run": base };
+    let to_key = doc! { "$inc": { "n": 1 }, "$set": { "k": base } };
+    // A second execution would move the inserted item.
+    let made = doc! { "$inc": { "n": 1, "k": base }, "$setOnInsert": { "run": base } };
+    vec![
+        update(not_yet.clone(), add.clone().into(), false),
+        update(not_yet.clone(), add.clone().into(), true),
+        update(of_key.clone(), moved.clone().into(), true),
+        update(u.clone(), smallest.clone().into(), false),
+        update(u.clone(), stages.clone().into(), false),
+        update(last_two.clone(), to_key.clone().into(), false),
+        update(new_u.clone(), made.clone().into(), true),
+        modify(doc! { "query": &not_yet, "update": &add }),
+        modify(doc! { "query": &not_yet, "update": add, "upsert": true, "new": true }),
+        modify(doc! { "query": &of_key, "update": moved, "upsert": true }),
+        modify(doc! { "query": &u, "update": smallest, "new": true }),
+        modify(doc! { "query": &u, "update": stages }),
+        modify(doc! { "query": last_two, "sort": { "u": 1 }, "update": to_key }),
+        modify(doc! { "query": new_u, "update": made, "upsert": true, "new": true }),
+    ]
+}
+
+fn attempts(subject: Subject, database: &str, shape: &Shape) -> Result<Attempts> {
+    let config = shape.toml(&format!("{database}.{COLLECTION}"));
+    let start = |uri: &str| Proxy::start(&ProxyOptions::new(uri).config(&config));
+    Attempts::new(subject, database, start)
+}
+
+fn shape() -> Shape {
+    Shape {
         time: Some("at".to_owned()),
         items_change: true,
         ..Shape::new(&["k"])
-    };
-    let database = database_name();
-    let config = shape.toml(&format!("{database}.{COLLECTION}"));
-    let start = |uri: &str| Proxy::start(&ProxyOptions::new(uri).config(&config));
-    let mut attempts = Attempts::new(SUBJECT, &database, start)?;
+    }
+}
+
+/// Disturbs each command at each of the proxy's commands in turn.
+fn is_done_once(disturbance: Disturbance) -> Result<()> {
+    let (shape, database) = (shape(), database_name());
+    let mut attempts = attempts(SUBJECT, &database, &shape)?;
     let mut wrong = attempts.done_otherwise(disturbance, |_| 1..=MOST)?;
     let mut direct = Connection::open(mongod::shared_replica_set().address())?;
     let found = invariants::violations(&mut direct, &database, COLLECTION, &shape)?;
@@ -108,6 +157,16 @@ fn is_done_once(disturbance: Disturbance) -> Result<()> {
 #[test]
 fn delayed_attempt_has_no_effect_after_a_retry() -> Result<()> {
     is_done_once(Disturbance::IsHeldUp)
+}
+
+#[test]
+fn delayed_attempt_returns_the_reply_of_the_retry() -> Result<()> {
+    let (shape, database) = (shape(), database_name());
+    let mut attempts = attempts(CHANGES_ITS_MATCHES, &database, &shape)?;
+    attempts.compares_delayed = true;
+    let wrong = attempts.done_otherwise(Disturbance::IsHeldUp, |_| 1..=MOST)?;
+    ensure!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+    Ok(())
 }
 
 #[test]

@@ -27,9 +27,9 @@ use crate::session::bucket::find_and_modify::check_size;
 use crate::session::bucket::item_lookup;
 use crate::session::bucket::item_update::{InPlaceOutcome, ItemUpdate, end_transaction, given_up};
 use crate::session::bucket::key_or_time_change::{self, KeyOrTimeOutcome};
-use crate::session::bucket::relocate::claimed;
+use crate::session::bucket::relocate::{claimed, reply_with_image};
 use crate::session::bucket::room;
-use crate::session::bucket::update::{is_relocated, moved_or_first};
+use crate::session::bucket::update::moved_or_first;
 use crate::session::bucket::upsert::{self, Upserted};
 use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
@@ -103,21 +103,7 @@ pub(super) async fn before(
         task,
         projection,
     };
-    if let Some(attempt) = is_relocated(run, task).await? {
-        return finding.relocated_before(run, attempt).await.map(Some);
-    }
-    if !command.upsert {
-        return Ok(None);
-    }
-    let Some((id, made, answer)) = upsert::before(run, task).await? else {
-        return Ok(None);
-    };
-    // The item is built again, not read: a command always builds the same item, and the stored one
-    // may have been changed since.
-    let item = with_replaced(&made, &[("_id", Some(id.as_raw_bson_ref()))]);
-    let mut made = finding.made(run, &item, &answer)?;
-    made.append(cstr!("retriedStmtId"), task.statement_id.unwrap_or_default());
-    Ok(Some(made))
+    finding.before(run).await
 }
 
 struct LocatedFindAndModify<'t> {
@@ -135,19 +121,12 @@ impl LocatedFindAndModify<'_> {
         found: &LocatedItem,
         planned: Planned,
     ) -> Result<InPlaceOutcome<RawDocumentBuf>, RunError> {
+        if let Some(reply) = self.executed_meanwhile(run, &planned).await? {
+            return Ok(InPlaceOutcome::Done(reply));
+        }
         match planned {
-            Planned::InPlace(change) => {
-                // The located item may already be the result of another attempt, which was still
-                // running when retry records were checked last.
-                match self.before(run).await? {
-                    Some(reply) => Ok(InPlaceOutcome::Done(reply)),
-                    None => self.change(run, found, change).await,
-                }
-            }
-            Planned::Unchanged { .. } => match self.before(run).await? {
-                Some(reply) => Ok(InPlaceOutcome::Done(reply)),
-                None => self.unchanged(run, validated, found).map(InPlaceOutcome::Done),
-            },
+            Planned::InPlace(change) => self.change(run, found, change).await,
+            Planned::Unchanged { .. } => self.unchanged(run, validated, found).map(InPlaceOutcome::Done),
             Planned::Elsewhere(where_to) => {
                 let stays = self.task.statement_id.is_none();
                 match key_or_time_change::change_key_or_time(run, self.task, found, where_to, stays).await? {
@@ -157,6 +136,10 @@ impl LocatedFindAndModify<'_> {
                     KeyOrTimeOutcome::Before(attempt) => {
                         self.relocated_before(run, attempt).await.map(InPlaceOutcome::Done)
                     }
+                    KeyOrTimeOutcome::Recorded(_) => Ok(match self.recorded(run).await? {
+                        Some(reply) => InPlaceOutcome::Done(reply),
+                        None => InPlaceOutcome::Missed,
+                    }),
                     KeyOrTimeOutcome::Missed => Ok(InPlaceOutcome::Missed),
                     KeyOrTimeOutcome::Failed(error) => Err(fail(run, &error).await?.into()),
                 }
@@ -171,19 +154,22 @@ impl LocatedFindAndModify<'_> {
         run: &mut BucketCommand<'_>,
         validated: &RawDocument,
     ) -> Result<Option<RawDocumentBuf>, RunError> {
+        // Another attempt may have changed the item after the command was validated, so that the item no
+        // longer matches.
+        if let Some(reply) = self.relocated(run).await? {
+            return Ok(Some(reply));
+        }
+        if let Some(reply) = self.recorded(run).await? {
+            return Ok(Some(reply));
+        }
         if !self.command.upsert {
-            let before = self.before(run).await?;
-            return Ok(Some(before.unwrap_or_else(|| validated.to_owned())));
+            return Ok(Some(validated.to_owned()));
         }
         match upsert::insert_missing(run, self.task).await? {
             Upserted::Made(item, answer) => self.made(run, &item, &answer).map(Some),
             Upserted::Overtaken => Ok(None),
             Upserted::Failed(error) => Err(fail(run, &error).await?.into()),
         }
-    }
-
-    async fn before(&self, run: &mut BucketCommand<'_>) -> Result<Option<RawDocumentBuf>, RunError> {
-        before(run, self.command, self.task, self.projection).await
     }
 
     /// Has mongod validate the client's command, with a filter that matches nothing. If the command
@@ -205,7 +191,7 @@ impl LocatedFindAndModify<'_> {
         }
         self.task.append_own_options(&mut body);
         self.complete(run, &mut body);
-        Ok(succeeded(run.context.link.call(UpstreamRequest::plain(&body)).await?)?)
+        reply_with_image(run, &body).await
     }
 
     fn complete(&self, run: &BucketCommand<'_>, body: &mut RawDocumentBuf) {

@@ -30,8 +30,8 @@ const BESIDE: i32 = 1 << 18;
 
 /// The most requests for a missing image.
 const MAX_LOOKS: u32 = 5;
-/// The number of failures that the first pause assumes. Later pauses are longer.
-const MIN_PAUSE: u32 = 3;
+/// Failures that a pause assumes beside the requests for the image.
+const MIN_PAUSE: u32 = 2;
 
 /// The result of claiming an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,8 +95,9 @@ pub(super) async fn claim(
     number: i32,
 ) -> Result<ItemClaim, RunError> {
     let arguments = update_by_position::claim(run.shape, found).map_err(|what| run.unsupported(&what))?;
-    let answer = match find_and_modify(run, &arguments, number).await {
-        Err(RunError::Command(error)) if has_no_image(&error) => return Ok(ItemClaim::Before),
+    let body = find_and_modify(run, &arguments, number);
+    let answer = match succeeded(run.context.link.call(UpstreamRequest::plain(&body)).await?) {
+        Err(error) if has_no_image(&error) => return Ok(ItemClaim::Before),
         answer => answer?,
     };
     Ok(if get(&answer, "retriedStmtId").is_some() {
@@ -115,18 +116,33 @@ pub(in crate::session::bucket) async fn claimed(
     number: i32,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     let arguments = as_find_and_modify(&no_statement(), &RawDocumentBuf::new());
-    for round in 0..MAX_LOOKS {
-        match find_and_modify(run, &arguments, number).await {
-            Ok(answer) => {
-                let image = get(&answer, "value").and_then(RawBsonRef::as_document);
-                return Ok(image.map(RawDocument::to_owned));
-            }
-            // Measured: right after another attempt has claimed the item, mongod may not find the image yet.
-            Err(RunError::Command(error)) if has_no_image(&error) => pause(MIN_PAUSE.saturating_add(round)).await,
-            Err(error) => return Err(error),
+    let body = find_and_modify(run, &arguments, number);
+    match reply_with_image(run, &body).await {
+        Err(RunError::Command(error)) if has_no_image(&error) => Ok(None),
+        answer => {
+            let answer = answer?;
+            let image = get(&answer, "value").and_then(RawBsonRef::as_document);
+            Ok(image.map(RawDocument::to_owned))
         }
     }
-    Ok(None)
+}
+
+/// Sends a `findAndModify` that may be a retry. Measured: right after another attempt has changed the page,
+/// mongod may not find the image yet. So the command is sent again if the image is missing.
+pub(in crate::session::bucket) async fn reply_with_image(
+    run: &mut BucketCommand<'_>,
+    body: &RawDocument,
+) -> Result<RawDocumentBuf, RunError> {
+    let mut looks = 1;
+    loop {
+        match succeeded(run.context.link.call(UpstreamRequest::plain(body)).await?) {
+            Err(error) if looks < MAX_LOOKS && has_no_image(&error) => {
+                pause(MIN_PAUSE.saturating_add(looks)).await;
+                looks += 1;
+            }
+            answer => return Ok(answer?),
+        }
+    }
 }
 
 /// Whether mongod reports that a `findAndModify` was executed before and that its image is missing
@@ -136,16 +152,13 @@ fn has_no_image(error: &CommandError) -> bool {
     matches!(error, CommandError::Upstream(reply) if reply.get_i32("code").is_ok_and(|code| CODES.contains(&code)))
 }
 
-async fn find_and_modify(
-    run: &mut BucketCommand<'_>,
-    arguments: &RawDocument,
-    number: i32,
-) -> Result<RawDocumentBuf, RunError> {
+/// A `findAndModify` under the `stmtId` of a claim.
+fn find_and_modify(run: &BucketCommand<'_>, arguments: &RawDocument, number: i32) -> RawDocumentBuf {
     let mut body = single("findAndModify", run.namespace.collection);
     append_fields(&mut body, arguments);
     body.append(cstr!("new"), true);
     body.append(cstr!("fields"), single("_id", 1));
     body.append(cstr!("stmtId"), number.saturating_add(BESIDE));
     run.context.inherited().append_to_write(&mut body);
-    Ok(succeeded(run.context.link.call(UpstreamRequest::plain(&body)).await?)?)
+    body
 }

@@ -35,20 +35,20 @@ pub(super) async fn run(
                 None => continue,
             }
         };
-        let change = match task.plan(run, &found).await? {
+        let planned = task.plan(run, &found).await?;
+        if let Some(outcome) = executed_meanwhile(run, task, upserts, &planned).await? {
+            return Ok(outcome);
+        }
+        let change = match planned {
             Planned::InPlace(change) => change,
-            Planned::Unchanged { counted } => {
-                return Ok(match super::before(run, task, upserts).await? {
-                    Some(outcome) => outcome,
-                    None => unchanged(&validated.answer, counted),
-                });
-            }
+            Planned::Unchanged { counted } => return Ok(unchanged(&validated.answer, counted)),
             Planned::Elsewhere(where_to) => {
                 match key_or_time_change::change_key_or_time(run, task, &found, where_to, true).await? {
                     KeyOrTimeOutcome::Stayed(_, answer) | KeyOrTimeOutcome::Away(_, answer) => {
                         return Ok(UpdateOutcome::of_one(answer));
                     }
                     KeyOrTimeOutcome::Before(_) => return Ok(relocated_before(&validated)),
+                    KeyOrTimeOutcome::Recorded(answer) => return Ok(UpdateOutcome::of(answer)),
                     KeyOrTimeOutcome::Missed => {
                         pause(round).await;
                         continue;
@@ -58,11 +58,6 @@ pub(super) async fn run(
             }
             Planned::Failed(error) => return Ok(failed(validated, error)),
         };
-        // The located item may already be the result of another attempt, which was still running when
-        // retry records were checked last.
-        if let Some(outcome) = super::before(run, task, upserts).await? {
-            return Ok(outcome);
-        }
         match in_place(run, task, &found, &change).await? {
             InPlaceOutcome::Done(outcome) => return Ok(outcome),
             InPlaceOutcome::Missed => {}
@@ -112,6 +107,35 @@ fn failed(validated: UpdateOutcome, error: WriteError) -> UpdateOutcome {
     }
 }
 
+/// The outcome of another attempt that has executed the statement since it was validated. The located
+/// item may be its result, or may match only because that attempt changed another item.
+async fn executed_meanwhile(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+    upserts: bool,
+    planned: &Planned,
+) -> Result<Option<UpdateOutcome>, RunError> {
+    if matches!(planned, Planned::Elsewhere(_)) {
+        // The change of key or time asks for the other records.
+        return if upserts {
+            super::inserted_before(run, task).await
+        } else {
+            Ok(None)
+        };
+    }
+    let before = super::before(run, task, upserts).await?;
+    // A statement in place has the client's `stmtId`, so mongod answers it with the record.
+    if before.is_some() || matches!(planned, Planned::InPlace(_)) {
+        return Ok(before);
+    }
+    recorded(run, task).await
+}
+
+/// The outcome that mongod has recorded under the statement's own `stmtId`.
+async fn recorded(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>) -> Result<Option<UpdateOutcome>, RunError> {
+    Ok(task.recorded(run).await?.map(UpdateOutcome::of))
+}
+
 /// The outcome if no item matches. `None`: an item matches by now.
 pub(super) async fn none_matched(
     run: &mut BucketCommand<'_>,
@@ -121,6 +145,11 @@ pub(super) async fn none_matched(
 ) -> Result<Option<UpdateOutcome>, RunError> {
     if task.may_relocate(run.shape) && was_relocated_before_others(run, task).await?.is_some() {
         return Ok(Some(relocated_before(validated)));
+    }
+    // Another attempt may have changed the item after the statement was validated, so that the item no
+    // longer matches.
+    if let Some(outcome) = recorded(run, task).await? {
+        return Ok(Some(outcome));
     }
     if !upserts {
         return Ok(Some(validated.clone()));

@@ -79,7 +79,8 @@ impl Many<'_> {
                 return Ok(Some(true));
             }
             KeyOrTimeOutcome::Failed(error) => self.sum.failed = Some(error),
-            KeyOrTimeOutcome::Before(_) | KeyOrTimeOutcome::Missed => return Ok(None),
+            // An update of many is not retryable.
+            KeyOrTimeOutcome::Before(_) | KeyOrTimeOutcome::Recorded(_) | KeyOrTimeOutcome::Missed => return Ok(None),
         }
         Ok(Some(false))
     }
