@@ -10,13 +10,18 @@ use proto_tests::{Shape, mongod};
 
 use super::fixture::{COLLECTION, CutOver, Fixture, item, shape};
 
-/// The writes, on items `a` to `l`.
+/// The identifiers of the items.
+const IDS: &str = "abcdefghijklpqrst";
+
+/// The writes on the items.
 fn writes() -> Vec<Document> {
     let many: Vec<Document> = (0..12).map(|n| item(format!("m{n}"), n % 2, i64::from(n))).collect();
     let twice: Vec<Document> = ["u0", "u0", "u2", "u3"].iter().map(|id| item(*id, 1, 200)).collect();
     let add = || doc! { "$inc": { "n": 1 } };
     let upsert = doc! { "$inc": { "n": 1 }, "$set": { "at": item(0, 0, 300).get("at").cloned() } };
     let update = |updates: Vec<Document>| doc! { "update": COLLECTION, "updates": updates };
+    // Another key: on pages the item moves.
+    let moved = |id: &str| doc! { "q": { "_id": id }, "u": { "$set": { "k": 7 }, "$inc": { "n": 1 } } };
     vec![
         doc! { "insert": COLLECTION, "documents": many },
         doc! { "insert": COLLECTION, "documents": [item("o", 1, 99)] },
@@ -26,9 +31,9 @@ fn writes() -> Vec<Document> {
             doc! { "q": { "_id": "b" }, "u": add() },
         ]),
         update(vec![doc! { "q": { "_id": "c", "n": 0 }, "u": add() }]),
-        update(vec![
-            doc! { "q": { "_id": "d" }, "u": { "$set": { "k": 7 }, "$inc": { "n": 1 } } },
-        ]),
+        update(vec![moved("d")]),
+        update(vec![moved("p"), moved("q")]),
+        update(vec![moved("r"), doc! { "q": { "_id": "s" }, "u": add() }, moved("t")]),
         update(vec![
             doc! { "q": { "_id": "up", "k": 1 }, "u": &upsert, "upsert": true },
         ]),
@@ -68,7 +73,11 @@ fn sorted(fixture: &Fixture) -> Result<Vec<String>> {
     let mut items: Vec<String> = fixture
         .items()?
         .iter()
-        .map(|item| format!("{:?} {:?} {:?}", item.get("_id"), item.get("k"), item.get("n")))
+        .map(|item| {
+            // A field of pages, which no plain document has.
+            let control = item.contains_key("control");
+            format!("{:?} {:?} {:?} {control}", item.get("_id"), item.get("k"), item.get("n"))
+        })
         .collect();
     items.sort();
     Ok(items)
@@ -92,16 +101,9 @@ enum Again {
 
 fn check(direction: Direction, again: Again) -> Result<()> {
     let fixture = Fixture::start(mongod::shared_replica_set())?;
-    let seed: Vec<Document> = "abcdefghijkl"
-        .chars()
-        .enumerate()
-        .map(|(n, id)| {
-            item(
-                id.to_string(),
-                if n > 9 { 5 } else { 1 },
-                1000 + i64::try_from(n).unwrap_or(0),
-            )
-        })
+    let seed: Vec<Document> = (1000..)
+        .zip(IDS.chars())
+        .map(|(second, id)| item(id.to_string(), if "kl".contains(id) { 5 } else { 1 }, second))
         .collect();
     fixture.store_plain(&seed)?;
     match direction {

@@ -8,7 +8,8 @@ use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, c
 use super::command::BucketCommand;
 use super::insert;
 use super::item_update::ItemUpdate;
-use super::update::is_relocated;
+use super::relocate::was_relocated_on_former_pages;
+use super::update::task_of;
 use super::upsert;
 use super::write_statement::is_remembered;
 use crate::command::document::{array_of, get, put, single};
@@ -160,17 +161,13 @@ impl<'a> BucketCommand<'a> {
         let command = Update::parse(self.context.head)?;
         let mut executed = Vec::new();
         for (index, statement) in command.statements.iter().enumerate() {
-            let id = command.statement_ids.of(index);
-            let mut task = ItemUpdate::new(
-                UpdateRequest::from(statement),
-                command.let_variables,
-                statement.constants,
-            );
-            task.statement_id = Some(id);
             if statement.multi {
                 continue;
             }
-            if (statement.upsert && upsert::is_recorded(self, id).await?) || is_relocated(self, &task).await?.is_some()
+            let id = command.statement_ids.of(index);
+            let task = task_of(self.context.head, &command, index, statement);
+            if (statement.upsert && upsert::is_recorded(self, id).await?)
+                || was_relocated_on_former_pages(self, &task).await?
             {
                 executed.push(index);
             }
@@ -235,8 +232,8 @@ impl<'a> BucketCommand<'a> {
         };
         let mut task = ItemUpdate::new(asked, command.let_variables, None);
         task.statement_id = Some(id);
-        let is_elsewhere =
-            (command.upsert && upsert::is_recorded(self, id).await?) || is_relocated(self, &task).await?.is_some();
+        let is_elsewhere = (command.upsert && upsert::is_recorded(self, id).await?)
+            || was_relocated_on_former_pages(self, &task).await?;
         Ok(if is_elsewhere {
             EarlierAttempt::OnPages(Vec::new())
         } else {

@@ -163,6 +163,22 @@ pub(super) async fn was_relocated(run: &mut BucketCommand<'_>, task: &ItemUpdate
     Ok(matches!(next, Next::Relocated).then_some(attempt))
 }
 
+/// Like [`was_relocated`], if the name may denote plain documents by now. Writes nothing to them.
+pub(super) async fn was_relocated_on_former_pages(
+    run: &mut BucketCommand<'_>,
+    task: &ItemUpdate<'_>,
+) -> Result<bool, RunError> {
+    let Some(id) = task.statement_id.filter(|_| task.may_relocate(run.shape)) else {
+        return Ok(false);
+    };
+    match last_transaction(run, id, &mut 0).await? {
+        LastTransaction::Unused(_) => Ok(false),
+        LastTransaction::Committed => Ok(true),
+        LastTransaction::Unknown if task.memory == Memory::Statement => is_recorded(run, id).await,
+        LastTransaction::Unknown => Ok(false),
+    }
+}
+
 /// Like [`was_relocated`], for a statement that matches no item. If later statements follow, no
 /// attempt of this statement may relocate an item from now on, because the transaction of a later
 /// statement would hide it.
@@ -202,21 +218,43 @@ async fn next_attempt(
     id: i32,
     attempt: &mut u32,
 ) -> Result<Next, RunError> {
+    Ok(match last_transaction(run, id, attempt).await? {
+        LastTransaction::Unused(transaction) => Next::Begin(transaction),
+        LastTransaction::Committed => {
+            if memory == Memory::Statement {
+                remember(run, id, &[]).await?;
+            }
+            Next::Relocated
+        }
+        LastTransaction::Unknown if memory == Memory::Statement && is_recorded(run, id).await? => Next::Relocated,
+        LastTransaction::Unknown => Next::Late,
+    })
+}
+
+/// The last transaction of a statement.
+enum LastTransaction {
+    /// None was committed. This is the first that was not begun.
+    Unused(OwnTransaction),
+    Committed,
+    /// The transaction of a later statement was begun. It begins only after this statement was recorded.
+    Unknown,
+}
+
+/// Looks for the last transaction of the client's statement, beginning with `attempt`. Sets `attempt` to its
+/// number.
+async fn last_transaction(
+    run: &mut BucketCommand<'_>,
+    id: i32,
+    attempt: &mut u32,
+) -> Result<LastTransaction, RunError> {
     while *attempt < MAX_ATTEMPTS {
         let transaction = of_statement(run, id, *attempt)?;
         match transaction.abort(run).await? {
-            Before::Committed => {
-                if memory == Memory::Statement {
-                    remember(run, id, &[]).await?;
-                }
-                return Ok(Next::Relocated);
-            }
-            Before::Nothing => return Ok(Next::Begin(transaction)),
-            // Superseded by another attempt of this statement or by a later statement. A later
-            // statement begins only after this one was recorded.
+            Before::Committed => return Ok(LastTransaction::Committed),
+            Before::Nothing => return Ok(LastTransaction::Unused(transaction)),
+            // Superseded by another attempt of this statement or by a later statement.
             Before::Superseded if of_statement(run, id, MAX_ATTEMPTS)?.abort(run).await? == Before::Superseded => {
-                let is_relocated = memory == Memory::Statement && is_recorded(run, id).await?;
-                return Ok(if is_relocated { Next::Relocated } else { Next::Late });
+                return Ok(LastTransaction::Unknown);
             }
             Before::Superseded | Before::Spent => *attempt += 1,
         }

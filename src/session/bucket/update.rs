@@ -21,6 +21,7 @@ use super::retry_on_swap::{self, is_swap_error, is_swap_write_error, may_go_on, 
 use super::{indexes, item_lookup, upsert};
 use crate::command::document::get;
 use crate::command::error::{CommandError, ErrorCode, WriteError};
+use crate::command::header::CommandHeader;
 use crate::command::update::{Update, UpdateStatement};
 use crate::pattern::bucket::update_by_id::UpdateRequest;
 use crate::pattern::bucket::upsert::check_filter;
@@ -196,20 +197,7 @@ async fn of_statement(
     statement: &UpdateStatement<'_>,
     is_sent: bool,
 ) -> Result<UpdateOutcome, RunError> {
-    let mut task = ItemUpdate::new(
-        UpdateRequest::from(statement),
-        command.let_variables,
-        statement.constants,
-    );
-    task.sort = statement.order();
-    task.statement_id = run
-        .context
-        .head
-        .is_retryable_write()
-        .then(|| command.statement_ids.of(index));
-    if command.statements.len() > 1 || command.statement_ids.may_share_transaction_number() {
-        task.memory = Memory::Statement;
-    }
+    let task = task_of(run.context.head, command, index, statement);
     if let Some(outcome) = before(run, &task, statement.upsert).await? {
         return Ok(outcome);
     }
@@ -241,6 +229,26 @@ async fn of_statement(
     } else {
         one::run(run, &task, statement.upsert, validated).await
     }
+}
+
+/// The update of a statement of the command.
+pub(super) fn task_of<'a>(
+    head: &CommandHeader<'_>,
+    command: &Update<'a>,
+    index: usize,
+    statement: &UpdateStatement<'a>,
+) -> ItemUpdate<'a> {
+    let mut task = ItemUpdate::new(
+        UpdateRequest::from(statement),
+        command.let_variables,
+        statement.constants,
+    );
+    task.sort = statement.order();
+    task.statement_id = head.is_retryable_write().then(|| command.statement_ids.of(index));
+    if command.statements.len() > 1 || command.statement_ids.may_share_transaction_number() {
+        task.memory = Memory::Statement;
+    }
+    task
 }
 
 /// Whether mongod executes the statement at all. Before it creates the collection of an upsert,
