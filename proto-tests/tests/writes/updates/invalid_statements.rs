@@ -64,6 +64,33 @@ fn upsert_with_expr_fails_even_if_an_item_matches() -> Result<()> {
     Ok(())
 }
 
+/// These paths of `$setOnInsert` are about fields that the item's page depends on.
+#[test]
+fn set_on_insert_is_validated_if_nothing_is_inserted() -> Result<()> {
+    let mut sides = sides::open()?;
+    let changes = [
+        doc! { "$set": { "n": 70 }, "$setOnInsert": { "k": 5, "k.a": 1 } },
+        doc! { "$set": { "n": 70, "k": 1 }, "$setOnInsert": { "k.a": 1 } },
+        doc! { "$set": { "n": 70 }, "$setOnInsert": { "_id": 1, "_id.a": 1 } },
+        doc! { "$set": { "n": 70 }, "$setOnInsert": { "at.x": 1, "at": sides::at(1) } },
+        doc! { "$set": { "n": 70 }, "$setOnInsert": { "k.": 1 } },
+        doc! { "$setOnInsert": { "k..a": 1 } },
+        // This one is valid.
+        doc! { "$set": { "n": 71 }, "$setOnInsert": { "k.a": 1 } },
+    ];
+    for change in changes {
+        for id in [1, 1000] {
+            let statement = doc! { "q": { "_id": id }, "u": &change };
+            check(&mut sides, &doc! { "update": COLLECTION, "updates": [statement] })?;
+            check(
+                &mut sides,
+                &doc! { "findAndModify": COLLECTION, "query": { "_id": id }, "update": &change },
+            )?;
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn a_wrong_statement_ends_the_transaction() -> Result<()> {
     let mut sides = sides::open()?;

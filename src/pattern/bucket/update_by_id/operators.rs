@@ -111,8 +111,8 @@ impl<'a> PathUpdate<'a> {
     /// Demands that the field has the value that the update sets.
     fn demand(&self, shape: &BucketShape, id: &RawBson, demands: &mut Demands) -> Result<(), Unsupported> {
         match self.operator {
-            // Nothing is inserted.
-            "$setOnInsert" => return Ok(()),
+            // Nothing is inserted. mongod validates a longer path, which would be left out of the statement.
+            "$setOnInsert" if !self.path.contains('.') => return Ok(()),
             "$set" if !self.path.contains('.') => {}
             operator => return Err(format!("{operator} of '{}'", self.path).into()),
         }

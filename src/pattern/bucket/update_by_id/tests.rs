@@ -96,6 +96,9 @@ fn update_that_cannot_be_done_in_place_is_refused() {
     // change.
     check(&id, &rawdoc! { "$set": { "quantity": 1, "qu": 2 } });
     check(&id, &rawdoc! { "$set": { "k": 1 }, "$setOnInsert": { "k": 1 } });
+    check(&id, &rawdoc! { "$setOnInsert": { "k": 5, "k.a": 1 } });
+    check(&id, &rawdoc! { "$setOnInsert": { "_id.a": 1 } });
+    check(&id, &rawdoc! { "$setOnInsert": { "t.": 1 } });
     check(&id, &rawdoc! { "a": 1 });
 }
 

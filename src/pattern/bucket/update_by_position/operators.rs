@@ -160,8 +160,8 @@ impl Translation<'_> {
         }
         let now = get(&self.found.item, root);
         let stays = match operator {
-            // Nothing is inserted.
-            "$setOnInsert" => true,
+            // Nothing is inserted. mongod still fails if a positional operator has no array.
+            "$setOnInsert" => !path.split('.').any(is_positional),
             "$set" if path == root => is_same(Some(value), now),
             // In a plain collection the item has an `_id`, even if the shape drops it.
             "$unset" => now.is_none() && root != "_id",

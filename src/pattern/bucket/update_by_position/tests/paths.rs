@@ -18,12 +18,20 @@ fn code(planned: Result<Planned, Unsupported>) -> i32 {
 
 #[test]
 fn set_on_insert_is_ignored_on_update() {
-    for field in ["_id", "k", "t"] {
+    for field in ["_id", "k", "t", "k.a", "_id.a"] {
         let planned = operators(&rawdoc! { "$setOnInsert": single(field, 9) });
         assert!(
             matches!(planned, Ok(Planned::Unchanged { counted: false })),
             "{field}: {planned:?}"
         );
+    }
+}
+
+#[test]
+fn positional_operators_within_the_key_are_refused_in_set_on_insert() {
+    for field in ["k.$[e]", "t.$[].a", "_id.$[e]"] {
+        let planned = operators(&rawdoc! { "$set": { "a.b": 2 }, "$setOnInsert": single(field, 9) });
+        assert!(planned.is_err(), "{field}: {planned:?}");
     }
 }
 
