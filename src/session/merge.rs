@@ -23,7 +23,7 @@ use super::route::ShapedTarget;
 use super::upstream::UpstreamKind;
 use crate::command::aggregate::Aggregate;
 use crate::command::arguments::{is_generic, with_replaced};
-use crate::command::document::{array_of, as_whole_number, get, put, single};
+use crate::command::document::{array_of, as_whole_number, first_field, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::header::CommandHeader;
 use crate::command::merge::MergeStage;
@@ -76,6 +76,7 @@ impl MergeCommand<'_> {
         let collation = aggregate
             .collation
             .filter(|collation| !is_simple(RawBsonRef::Document(collation)));
+        self.check_stages(stages, stage).await?;
         self.validate(stage, parsed.as_ref(), collation).await?;
         if self.option("readConcern", "level").and_then(RawBsonRef::as_str) == Some("linearizable") {
             let message = "$merge cannot be used with a 'linearizable' read concern level";
@@ -131,8 +132,22 @@ impl MergeCommand<'_> {
         Ok(())
     }
 
-    /// Has mongod check the stage and the command's options: it explains the stage on the command's
-    /// source, which writes nothing.
+    /// Has mongod refuse a pipeline with a stage that writes before the last one. Without the last one, the
+    /// pipeline would be valid, and the source would execute it.
+    async fn check_stages(&mut self, stages: &[&RawDocument], last: &RawDocument) -> Result<(), RunError> {
+        let writes =
+            |stage: &&RawDocument| first_field(stage).is_some_and(|(name, _)| matches!(name, "$out" | "$merge"));
+        if !stages.iter().any(writes) {
+            return Ok(());
+        }
+        let mut all: Vec<RawDocumentBuf> = stages.iter().map(|stage| (*stage).to_owned()).collect();
+        all.push(stage_on(last, false));
+        self.explain(&all).await?;
+        Err(self.unsupported("this form of $merge into it").into())
+    }
+
+    /// Has mongod check the last stage and the command's options: it explains the stage on the command's
+    /// source.
     async fn validate(
         &mut self,
         stage: &RawDocument,
@@ -140,26 +155,30 @@ impl MergeCommand<'_> {
         collation: Option<&RawDocument>,
     ) -> Result<(), RunError> {
         let Some(merge) = merge else {
-            return self.explain(stage).await;
+            return self.explain_alone(stage.to_owned()).await;
         };
-        match self.explain(&stage_on(stage, merge.is_by_id())).await {
+        match self.explain_alone(stage_on(stage, merge.is_by_id())).await {
             Err(RunError::Command(error)) if merge.is_by_id() && is_no_index(&error) => {
                 if collation.is_none() {
                     return Err(self.collated_source());
                 }
-                self.explain(&stage_on(stage, false)).await
+                self.explain_alone(stage_on(stage, false)).await
             }
             explained => explained,
         }
     }
 
-    async fn explain(&mut self, stage: &RawDocument) -> Result<(), RunError> {
-        let body = self.context.head.body();
-        let mut stages = vec![stage.to_owned()];
-        if self.context.head.target.is_none() {
-            stages.insert(0, single("$documents", RawArrayBuf::new()));
+    async fn explain_alone(&mut self, stage: RawDocumentBuf) -> Result<(), RunError> {
+        if self.context.head.target.is_some() {
+            return self.explain(&[stage]).await;
         }
-        let stages = array_of(&stages);
+        self.explain(&[single("$documents", RawArrayBuf::new()), stage]).await
+    }
+
+    /// Has mongod explain a pipeline with the command's options, which writes nothing.
+    async fn explain(&mut self, stages: &[RawDocumentBuf]) -> Result<(), RunError> {
+        let body = self.context.head.body();
+        let stages = array_of(stages);
         // The hint is that of the source, which mongod checks when it reads.
         let is_checked = |name: &str| name == "maxTimeMS" || !(matches!(name, "hint" | "explain") || is_generic(name));
         let own: RawDocumentBuf = body

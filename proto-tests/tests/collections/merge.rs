@@ -13,6 +13,8 @@ use proto_tests::{Proxy, ProxyOptions, Shape, database_name, mongod};
 /// A source of another database that needs several batches.
 const SOURCE: &str = "source";
 const COUNT: i32 = 120;
+/// mongod's code for a stage that only the end of a pipeline can have.
+const NOT_THE_LAST_STAGE: i32 = 40601;
 
 struct Merging {
     shaped: Shaped,
@@ -155,6 +157,35 @@ fn not_in_a_transaction() -> Result<()> {
     let reply = transaction.end(&mut connection, "commitTransaction")?;
     ensure!(reply.get_i32("code").ok() == Some(251), "{reply}");
     Ok(())
+}
+
+/// Without its last stage, the pipeline would be valid.
+#[test]
+fn a_stage_that_writes_before_the_last_one_is_not_executed() -> Result<()> {
+    const OTHER: &str = "other";
+    let mut sides = Sides::on_a_standalone(Shape::new(&["k"]))?;
+    for (collection, id) in [(SOURCE, 1), (sides::COLLECTION, 2), (OTHER, 3)] {
+        sides.alike(&doc! { "insert": collection, "documents": [{ "_id": id, "k": id }] })?;
+    }
+    let stages = [
+        doc! { "$out": OTHER },
+        doc! { "$merge": OTHER },
+        doc! { "$merge": sides::COLLECTION },
+    ];
+    for source in [SOURCE, sides::COLLECTION] {
+        for stage in &stages {
+            let pipeline = vec![stage.clone(), doc! { "$merge": { "into": sides::COLLECTION } }];
+            let reply = sides.alike(&doc! { "aggregate": source, "pipeline": pipeline, "cursor": {} })?;
+            ensure!(reply.get_i32("code").ok() == Some(NOT_THE_LAST_STAGE), "{reply}");
+        }
+    }
+    for collection in [SOURCE, OTHER] {
+        let count = sides.alike(&doc! { "count": collection })?;
+        ensure!(count.get_i32("n")? == 1, "{collection}: {count}");
+    }
+    let kept = sides.alike(&doc! { "count": OTHER, "query": { "_id": 3 } })?;
+    ensure!(kept.get_i32("n")? == 1, "{kept}");
+    sides.check()
 }
 
 /// One command has at most 100,000 statements.
