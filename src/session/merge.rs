@@ -23,6 +23,7 @@ use super::route::ShapedTarget;
 use super::upstream::UpstreamKind;
 use crate::command::aggregate::Aggregate;
 use crate::command::arguments::{is_generic, with_replaced};
+use crate::command::change_stream;
 use crate::command::document::{array_of, as_whole_number, first_field, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::header::CommandHeader;
@@ -132,12 +133,13 @@ impl MergeCommand<'_> {
         Ok(())
     }
 
-    /// Has mongod refuse a pipeline with a stage that writes before the last one. Without the last one, the
-    /// pipeline would be valid, and the source would execute it.
+    /// Has mongod refuse a change stream, and a pipeline with a stage that writes before the last one. Without
+    /// the last one, the pipeline would be valid: the source would have no end, or write.
     async fn check_stages(&mut self, stages: &[&RawDocument], last: &RawDocument) -> Result<(), RunError> {
         let writes =
             |stage: &&RawDocument| first_field(stage).is_some_and(|(name, _)| matches!(name, "$out" | "$merge"));
-        if !stages.iter().any(writes) {
+        let is_stream = change_stream::options(self.context.head.body()).is_some();
+        if !is_stream && !stages.iter().any(writes) {
             return Ok(());
         }
         let mut all: Vec<RawDocumentBuf> = stages.iter().map(|stage| (*stage).to_owned()).collect();

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use bson::{Document, bson, doc};
+use bson::{Bson, Document, bson, doc};
 use proto_tests::sessions::Transaction;
 use proto_tests::shaped::{COLLECTION, Shaped, bucket};
 use proto_tests::sides::{self, Sides};
@@ -15,6 +15,7 @@ const SOURCE: &str = "source";
 const COUNT: i32 = 120;
 /// mongod's code for a stage that only the end of a pipeline can have.
 const NOT_THE_LAST_STAGE: i32 = 40601;
+const ILLEGAL_OPERATION: i32 = 20;
 
 struct Merging {
     shaped: Shaped,
@@ -134,7 +135,7 @@ fn explained_without_a_change() -> Result<()> {
     for command in [option, command] {
         let reply = application.command_ok(&command)?;
         let stages = reply.get_array("stages")?;
-        let last = stages.last().and_then(bson::Bson::as_document);
+        let last = stages.last().and_then(Bson::as_document);
         ensure!(last.is_some_and(|last| last.contains_key("$merge")), "{reply}");
     }
     ensure!(merging.items()? == [doc! { "_id": 1, "k": 1 }]);
@@ -185,6 +186,34 @@ fn a_stage_that_writes_before_the_last_one_is_not_executed() -> Result<()> {
     }
     let kept = sides.alike(&doc! { "count": OTHER, "query": { "_id": 3 } })?;
     ensure!(kept.get_i32("n")? == 1, "{kept}");
+    sides.check()
+}
+
+/// Without its last stage, the pipeline would have no end.
+#[test]
+fn a_change_stream_is_not_merged() -> Result<()> {
+    let shape = Shape {
+        change_streams: true,
+        ..Shape::new(&["k"])
+    };
+    let mut sides = Sides::open(shape)?;
+    for collection in [SOURCE, sides::COLLECTION] {
+        sides.alike(&doc! { "insert": collection, "documents": [{ "_id": 1, "k": 1 }] })?;
+    }
+    let merge = |source: Bson, into: Bson| {
+        let pipeline = vec![doc! { "$changeStream": {} }, doc! { "$merge": { "into": into } }];
+        doc! { "aggregate": source, "pipeline": pipeline, "cursor": {} }
+    };
+    for source in [Bson::from(SOURCE), sides::COLLECTION.into(), 1.into()] {
+        let reply = sides.alike(&merge(source, sides::COLLECTION.into()))?;
+        ensure!(reply.get_i32("code").ok() == Some(ILLEGAL_OPERATION), "{reply}");
+    }
+    // A database without a shaped collection.
+    let into = bson!({ "db": sides.shaped_database(), "coll": sides::COLLECTION });
+    let mut elsewhere = merge(1.into(), into);
+    elsewhere.insert("$db", sides.plain_database());
+    let reply = sides.shaped.command(&elsewhere)?;
+    ensure!(reply.get_i32("code").ok() == Some(ILLEGAL_OPERATION), "{reply}");
     sides.check()
 }
 
