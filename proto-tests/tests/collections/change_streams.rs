@@ -13,6 +13,8 @@ const FAILED_TO_PARSE: i32 = 9;
 /// A collection with change streams, behind a proxy that deletes expired items every 200 ms.
 struct Watched {
     database: String,
+    /// The table of the shape.
+    config: String,
     proxy: Proxy,
     application: Connection,
     direct: Connection,
@@ -34,8 +36,27 @@ impl Watched {
             application: Connection::open(proxy.address())?,
             direct: Connection::open(set.address())?,
             proxy,
+            config,
             database,
         })
+    }
+
+    /// Another proxy before the collection.
+    fn another_proxy(&self) -> Result<Proxy> {
+        Proxy::start(&ProxyOptions::new(&mongod::shared_replica_set().uri()).config(&self.config))
+    }
+
+    /// Replaces the collection by a copy.
+    fn compact(&self) -> Result<()> {
+        let compacted = self.proxy.run("compact")?;
+        let printed = String::from_utf8_lossy(&compacted.stdout).into_owned();
+        ensure!(printed.contains(" pages, previously "), "{printed}");
+        Ok(())
+    }
+
+    fn delete(&mut self, ids: &[i32]) -> Result<()> {
+        let delete = doc! { "q": { "_id": { "$in": ids } }, "limit": 0 };
+        self.done(doc! { "delete": COLLECTION, "deletes": [delete] }).map(drop)
     }
 
     fn run(&mut self, mut command: Document) -> Result<Document> {
@@ -99,6 +120,8 @@ struct Stream {
     token: Document,
     /// The operation and the `_id` of each event.
     events: Vec<(String, i32)>,
+    /// The current documents of the updates.
+    current: Vec<Document>,
 }
 
 impl Stream {
@@ -112,7 +135,12 @@ impl Stream {
         for event in batch.iter().filter_map(Bson::as_document) {
             let key = event.get_document("documentKey").ok();
             let id = key.and_then(|key| key.get_i32("_id").ok()).unwrap_or(-1);
-            self.events.push((event.get_str("operationType")?.to_owned(), id));
+            let operation = event.get_str("operationType")?;
+            if operation == "update" {
+                let current = event.get_document("fullDocument").cloned();
+                self.current.push(current.unwrap_or_default());
+            }
+            self.events.push((operation.to_owned(), id));
         }
         Ok(())
     }
@@ -144,13 +172,10 @@ fn a_stream_goes_on_over_a_compaction() -> Result<()> {
     let now = DateTime::now();
     let mut stream = watched.watch(doc! {})?;
     watched.insert(0..20, now)?;
-    let many = doc! { "q": { "_id": { "$mod": [3, 0] } }, "limit": 0 };
-    watched.done(doc! { "delete": COLLECTION, "deletes": [many] })?;
+    watched.delete(&[0, 3, 6, 9, 12, 15, 18])?;
     stream.read(&mut watched, 27)?;
     let before = stream.token.clone();
-    let compacted = watched.proxy.run("compact")?;
-    let printed = String::from_utf8_lossy(&compacted.stdout).into_owned();
-    ensure!(printed.contains(" pages, previously "), "{printed}");
+    watched.compact()?;
     watched.insert(100..102, now)?;
     stream.read(&mut watched, 29)?;
     assert_eq!(stream.ids("delete"), [0, 3, 6, 9, 12, 15, 18]);
@@ -160,6 +185,36 @@ fn a_stream_goes_on_over_a_compaction() -> Result<()> {
     resumed.read(&mut watched, 2)?;
     assert_eq!(resumed.ids("insert"), [100, 101]);
     assert_eq!(resumed.events.len(), 2, "{:?}", resumed.events);
+    Ok(())
+}
+
+/// The proxy knows the collection from before the compaction when it looks up the current documents.
+#[test]
+fn current_documents_are_looked_up_over_a_compaction() -> Result<()> {
+    for target in [Bson::from(COLLECTION), 1.into()] {
+        let mut watched = Watched::start(true)?;
+        watched.insert(0..20, DateTime::now())?;
+        watched.delete(&[0, 3, 6, 9, 12, 15, 18])?;
+        let mut stream = watched.open(target, doc! { "fullDocument": "updateLookup" })?;
+        let update = |n: i32| doc! { "q": { "_id": 1 }, "u": { "$set": { "n": n } } };
+        watched.done(doc! { "update": COLLECTION, "updates": [update(1)] })?;
+        watched.compact()?;
+        stream.read(&mut watched, 1)?;
+        watched.delete(&[4, 7, 10, 13, 16, 19])?;
+        watched.compact()?;
+        let another = watched.another_proxy()?;
+        let command = doc! { "update": COLLECTION, "updates": [update(2)], "$db": &watched.database };
+        Connection::open(another.address())?.command_ok(&command)?;
+        stream.read(&mut watched, 8)?;
+        assert_eq!(stream.ids("delete"), [4, 7, 10, 13, 16, 19]);
+        let current: Vec<i32> = stream
+            .current
+            .iter()
+            .flat_map(|document| document.get_i32("n"))
+            .collect();
+        assert_eq!(current, [1, 2], "{:?}", stream.events);
+        assert_eq!(stream.events.len(), 8, "{:?}", stream.events);
+    }
     Ok(())
 }
 

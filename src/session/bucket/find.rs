@@ -18,6 +18,7 @@ use super::command::BucketCommand;
 use super::cursor_source::CursorSource;
 use super::explanation::Explained;
 use super::page_pruning::{self, FilterAndCollation};
+use super::retry_on_swap::{MAX_RUNS, is_swap_error};
 use super::upstream_query::{complete, kill};
 use crate::command::batch::{BatchKind, ReplyBatch};
 use crate::command::document::{as_whole_number, get};
@@ -29,13 +30,14 @@ use crate::pattern::bucket::read::bucket_query::BucketQuery;
 use crate::pattern::bucket::read::page_scan::{PageScan, ScanDirection};
 use crate::pattern::bucket::unwind;
 use crate::pattern::unwound;
+use crate::session::backoff::pause;
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
 
 /// Documents in a first batch when the client names no size (`query.h`, `kDefaultBatchSize`).
 const DEFAULT_BATCH_SIZE: u64 = 101;
 
-pub(in crate::session) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let find = Find::parse(run.context.head.body())?;
     check(run, &find)?;
     run.ensure_readable(find.hint).await?;
@@ -50,6 +52,21 @@ pub(in crate::session) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDo
     }
     run.context.shared.metrics.read(&run.label(), Strategy::Pipeline);
     by_pipeline(run, &find).await
+}
+
+/// Executes a `find` that is a part of another command. Executes it again if the collection was swapped in the
+/// meantime.
+pub(in crate::session) async fn internal(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
+    for failures in 1..MAX_RUNS {
+        match self::run(run).await {
+            Err(RunError::Command(error)) if is_swap_error(&error) => {
+                run.context.settings.catalog.forget(run.namespace);
+                pause(failures).await;
+            }
+            found => return found,
+        }
+    }
+    self::run(run).await
 }
 
 /// The query with a sort by `_id` if a plain collection returns its documents in that order anyway.

@@ -141,7 +141,7 @@ async fn find(
         Some(shape) => {
             let head = CommandHeader::of_body(&body)?;
             let inner = context.for_internal_command(&head, false);
-            find::run(&mut BucketCommand::new(inner, shape, namespace)).await?
+            find::internal(&mut BucketCommand::new(inner, shape, namespace)).await?
         }
         None => context.link.run(&body).await?,
     };
