@@ -188,6 +188,28 @@ fn a_stream_goes_on_over_a_compaction() -> Result<()> {
     Ok(())
 }
 
+/// One reply of mongod ends with the first compaction, and the next one with the second.
+#[test]
+fn a_stream_goes_on_over_two_compactions() -> Result<()> {
+    let mut watched = Watched::start(true)?;
+    watched.insert(0..20, DateTime::now())?;
+    let mut stream = watched.watch(doc! {})?;
+    let before = stream.token.clone();
+    watched.delete(&[0, 3, 6, 9, 12, 15, 18])?;
+    watched.compact()?;
+    watched.delete(&[4, 7, 10, 13, 16, 19])?;
+    watched.compact()?;
+    watched.insert(100..101, DateTime::now())?;
+    stream.read(&mut watched, 14)?;
+    let mut resumed = watched.watch(doc! { "resumeAfter": before })?;
+    resumed.read(&mut watched, 14)?;
+    for stream in [stream, resumed] {
+        assert_eq!(stream.events.len(), 14, "{:?}", stream.events);
+        assert_eq!(stream.ids("insert"), [100], "{:?}", stream.events);
+    }
+    Ok(())
+}
+
 /// The proxy knows the collection from before the compaction when it looks up the current documents.
 #[test]
 fn current_documents_are_looked_up_over_a_compaction() -> Result<()> {

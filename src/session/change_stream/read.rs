@@ -75,7 +75,8 @@ impl ChangeStreamCursor {
         reply: &RawDocument,
     ) -> Result<(), RunError> {
         let mut received = self.receive_events(context, reply).await;
-        if let (Ok(()), Swap::Invalidated(token)) = (&received, &self.swap) {
+        // The copy may have been replaced by another one.
+        while let (Ok(()), Swap::Invalidated(token)) = (&received, &self.swap) {
             let reply = self.open_copy(context, namespace, &token.clone()).await?;
             self.swap = Swap::None;
             received = self.receive_events(context, &reply).await;
