@@ -53,6 +53,8 @@ pub(super) enum Swap {
     Renamed,
     /// The stream has ended with this token.
     Invalidated(RawDocumentBuf),
+    /// The stream of the copy was opened behind this token.
+    Reopened(RawDocumentBuf),
 }
 
 impl ChangeStreamCursor {
@@ -126,8 +128,17 @@ impl ChangeStreamCursor {
     /// that was not reached, and within an event while an item moves.
     pub(super) fn set_behind(&mut self, token: Option<&RawDocument>) {
         let is_between = self.resumed.is_some() || self.events.is_within_move();
-        let token = token.and_then(ResumeToken::behind).filter(|_| !is_between);
-        self.behind = token.map(|token| token.document());
+        let token = token.filter(|token| !is_between && !self.is_of_swap(token));
+        self.behind = token.and_then(ResumeToken::behind).map(|token| token.document());
+    }
+
+    /// Whether the token is that of the `invalidate` of a swap. mongod does not accept it as `resumeAfter`. It is
+    /// also the token of the copy's stream until something else is in the oplog.
+    fn is_of_swap(&self, token: &RawDocument) -> bool {
+        match &self.swap {
+            Swap::Invalidated(invalidate) | Swap::Reopened(invalidate) => *token == **invalidate,
+            Swap::None | Swap::Renamed => false,
+        }
     }
 
     /// The token behind the last batch. Empty if there is [none](Self::has_token).
@@ -226,4 +237,28 @@ pub(super) fn malformed(what: &str) -> CommandError {
 /// The error of a stream that cannot be resumed.
 pub(super) fn fatal(message: &str) -> CommandError {
     CommandError::new(ErrorCode::ChangeStreamFatalError, message).not_resumable()
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+    use crate::pattern::shapes::Shapes;
+
+    #[test]
+    fn the_end_of_a_replaced_collection_is_no_position() {
+        let invalidate = rawdoc! { "_data": "8201" };
+        let body = rawdoc! { "pipeline": [{ "$changeStream": {} }] };
+        let aggregate = Aggregate::parse_explained(&body).unwrap();
+        let watched = Watched::collection(Shapes::new(Vec::new()).unwrap());
+        let mut cursor = ChangeStreamCursor::new(&body, &aggregate, &rawdoc! {}, watched);
+        for swap in [Swap::Invalidated, Swap::Reopened] {
+            cursor.swap = swap(invalidate.clone());
+            cursor.set_behind(Some(&invalidate));
+            assert!(!cursor.has_token());
+            cursor.set_behind(Some(&rawdoc! { "_data": "8202" }));
+            assert!(cursor.has_token());
+        }
+    }
 }

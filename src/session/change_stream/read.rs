@@ -77,8 +77,9 @@ impl ChangeStreamCursor {
         let mut received = self.receive_events(context, reply).await;
         // The copy may have been replaced by another one.
         while let (Ok(()), Swap::Invalidated(token)) = (&received, &self.swap) {
-            let reply = self.open_copy(context, namespace, &token.clone()).await?;
-            self.swap = Swap::None;
+            let token = token.clone();
+            let reply = self.open_copy(context, namespace, &token).await?;
+            self.swap = Swap::Reopened(token);
             received = self.receive_events(context, &reply).await;
         }
         if received.is_err() {
