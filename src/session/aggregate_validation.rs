@@ -1,10 +1,10 @@
 //! Validation of an `aggregate` by mongod.
 
-use bson::raw::{RawArrayBuf, RawBsonRef, cstr};
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::error::RunError;
 use super::upstream_connection::UpstreamConnection;
-use crate::command::arguments::{InheritedOptions, with_replaced};
+use crate::command::arguments::{InheritedOptions, is_generic, with_replaced};
 use crate::command::document::{array_of, get, single};
 use crate::command::error::CommandError;
 use crate::command::header::CommandHeader;
@@ -40,4 +40,18 @@ pub(super) async fn first_aggregate_error(
         }
     }
     error.into()
+}
+
+/// The `explain` of a pipeline with the options of the client's `aggregate`: mongod checks both, and executes
+/// nothing. It is a command, because the option `explain` of `aggregate` is not in the stable API.
+pub(super) fn explain_of(body: &RawDocument, stages: &[RawDocumentBuf]) -> RawDocumentBuf {
+    let is_checked = |name: &str| name == "maxTimeMS" || !(name == "explain" || is_generic(name));
+    let fields = body.iter().flatten().filter(|(name, _)| is_checked(name.as_str()));
+    let aggregate: RawDocumentBuf = fields.collect();
+    let stages = array_of(stages);
+    let aggregate = with_replaced(&aggregate, &[("pipeline", Some(RawBsonRef::Array(&stages)))]);
+    let mut command = single("explain", aggregate);
+    command.append(cstr!("verbosity"), "queryPlanner");
+    InheritedOptions::of(body).append_to_inspect(&mut command);
+    command
 }

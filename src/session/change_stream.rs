@@ -12,12 +12,13 @@ mod read;
 mod start;
 mod watched;
 
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use tokio::time::Instant;
 
 use self::cursor::ChangeStreamCursor;
 use self::start::Start;
 pub(super) use self::watched::{Watched, without_maintenance};
+use super::aggregate_validation::explain_of;
 use super::bucket::cursor_source::CursorSource;
 use super::bucket::find::item_cursor::{BatchLimit, BatchRequest, BatchStatus};
 use super::command_context::CommandContext;
@@ -215,13 +216,7 @@ fn on_pages(body: &RawDocument, stage: &RawDocument) -> RawDocumentBuf {
 
 /// The `explain` of the client's pipeline with these options of `$changeStream`.
 fn explained(body: &RawDocument, aggregate: &Aggregate<'_>, options: &RawDocument) -> RawDocumentBuf {
-    let mut stages = RawArrayBuf::new();
-    stages.push(single("$changeStream", options));
-    for stage in aggregate.pipeline.iter().skip(1) {
-        stages.push(*stage);
-    }
-    let replaced = [("pipeline", Some(RawBsonRef::Array(&stages))), ("writeConcern", None)];
-    let mut explained = with_replaced(body, &replaced);
-    explained.append(cstr!("explain"), true);
-    explained
+    let mut stages = vec![single("$changeStream", options)];
+    stages.extend(aggregate.pipeline.iter().skip(1).map(|stage| (*stage).to_owned()));
+    explain_of(body, &stages)
 }

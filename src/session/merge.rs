@@ -13,6 +13,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use self::source::Source;
 use self::write::MergeWriter;
+use super::aggregate_validation::explain_of;
 use super::bucket::{BucketCommand, indexes};
 use super::command_context::CommandContext;
 use super::cross_collection::collection_lookup;
@@ -22,9 +23,9 @@ use super::refusal::RefusedCollection;
 use super::route::ShapedTarget;
 use super::upstream::UpstreamKind;
 use crate::command::aggregate::Aggregate;
-use crate::command::arguments::{is_generic, with_replaced};
+use crate::command::arguments::with_replaced;
 use crate::command::change_stream;
-use crate::command::document::{array_of, as_whole_number, first_field, get, put, single};
+use crate::command::document::{as_whole_number, first_field, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::header::CommandHeader;
 use crate::command::merge::MergeStage;
@@ -179,19 +180,9 @@ impl MergeCommand<'_> {
 
     /// Has mongod explain a pipeline with the command's options, which writes nothing.
     async fn explain(&mut self, stages: &[RawDocumentBuf]) -> Result<(), RunError> {
-        let body = self.context.head.body();
-        let stages = array_of(stages);
         // The hint is that of the source, which mongod checks when it reads.
-        let is_checked = |name: &str| name == "maxTimeMS" || !(matches!(name, "hint" | "explain") || is_generic(name));
-        let own: RawDocumentBuf = body
-            .iter()
-            .flatten()
-            .filter(|(name, _)| is_checked(name.as_str()))
-            .collect();
-        let own = with_replaced(&own, &[("pipeline", Some(RawBsonRef::Array(&stages)))]);
-        let mut command = single("explain", own);
-        command.append(cstr!("verbosity"), "queryPlanner");
-        self.context.options().append_to_inspect(&mut command);
+        let body = with_replaced(self.context.head.body(), &[("hint", None)]);
+        let command = explain_of(&body, stages);
         self.context.link.run(&command).await.map(drop)
     }
 

@@ -84,11 +84,18 @@ impl Watched {
     }
 
     fn open(&mut self, target: Bson, options: Document) -> Result<Stream> {
+        self.open_with(watch(target, options), doc! {})
+    }
+
+    /// Opens a stream by a command that has these fields, as has every `getMore`.
+    fn open_with(&mut self, mut command: Document, generic: Document) -> Result<Stream> {
         let mut stream = Stream {
-            of: target.as_str().unwrap_or("$cmd.aggregate").to_owned(),
+            of: command.get_str("aggregate").unwrap_or("$cmd.aggregate").to_owned(),
+            generic: generic.clone(),
             ..Stream::default()
         };
-        let reply = self.done(watch(target, options))?;
+        command.extend(generic);
+        let reply = self.done(command)?;
         stream.take(&reply)?;
         Ok(stream)
     }
@@ -122,6 +129,8 @@ struct Stream {
     events: Vec<(String, i32)>,
     /// The current documents of the updates.
     current: Vec<Document>,
+    /// Fields that every `getMore` has.
+    generic: Document,
 }
 
 impl Stream {
@@ -151,7 +160,8 @@ impl Stream {
             if self.events.len() >= events || self.cursor == 0 {
                 break;
             }
-            let more = doc! { "getMore": self.cursor, "collection": &self.of, "maxTimeMS": 1000 };
+            let mut more = doc! { "getMore": self.cursor, "collection": &self.of, "maxTimeMS": 1000 };
+            more.extend(self.generic.clone());
             let reply = watched.done(more)?;
             self.take(&reply)?;
         }
@@ -340,6 +350,46 @@ fn setup_and_check_know_the_images() -> Result<()> {
     ensure!(set_up.contains("enabled for change streams"), "{set_up}");
     let checked = text(watched.proxy.run("check")?);
     ensure!(!checked.contains("post-images"), "{checked}");
+    Ok(())
+}
+
+#[test]
+fn a_stream_under_the_strict_stable_api() -> Result<()> {
+    let mut watched = Watched::start(true)?;
+    watched.insert(0..1, DateTime::now())?;
+    let strict = doc! { "apiVersion": "1", "apiStrict": true };
+    let mut n = 0;
+    for target in [Bson::from(COLLECTION), 1.into()] {
+        for stages in [vec![], vec![doc! { "$match": { "operationType": "update" } }]] {
+            let mut command = watch(target.clone(), doc! { "fullDocument": "updateLookup" });
+            let pipeline = command.get_array_mut("pipeline")?;
+            pipeline.extend(stages.into_iter().map(Bson::from));
+            let mut stream = watched.open_with(command, strict.clone())?;
+            n += 1;
+            let update = doc! { "q": { "_id": 0 }, "u": { "$set": { "n": n } } };
+            watched.done(doc! { "update": COLLECTION, "updates": [update] })?;
+            stream.read(&mut watched, 1)?;
+            assert_eq!(stream.events, [("update".to_owned(), 0)]);
+            assert_eq!(stream.current[0].get_i32("n")?, n);
+        }
+    }
+    let mut of_cluster = watch(1.into(), doc! { "allChangesForCluster": true });
+    of_cluster.extend(strict);
+    of_cluster.insert("$db", "admin");
+    watched.application.command_ok(&of_cluster)?;
+    Ok(())
+}
+
+#[test]
+fn a_stream_with_the_option_that_explains_nothing() -> Result<()> {
+    let mut watched = Watched::start(true)?;
+    watched.insert(0..1, DateTime::now())?;
+    let mut command = watch(COLLECTION.into(), doc! {});
+    command.insert("explain", false);
+    let mut stream = watched.open_with(command, doc! {})?;
+    watched.insert(1..2, DateTime::now())?;
+    stream.read(&mut watched, 1)?;
+    assert_eq!(stream.events, [("insert".to_owned(), 1)]);
     Ok(())
 }
 
