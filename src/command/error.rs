@@ -11,6 +11,7 @@ use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr};
 use super::arguments::with_replaced;
 use super::document::{as_flag, get, put};
 use super::namespace::Namespace;
+use code::is_resumable;
 
 pub use code::{ErrorCode, is_retryable};
 pub use write::WriteError;
@@ -130,6 +131,23 @@ impl CommandError {
         Self::Upstream(reply)
     }
 
+    /// The error of a command that is executed for a change stream: adds the label that lets drivers resume the
+    /// stream, unless the error has labels. mongod adds it only to errors of commands with `$changeStream`
+    /// (`db/error_labels.cpp`).
+    #[must_use]
+    pub fn resumable(self) -> Self {
+        match self {
+            Self::Upstream(mut reply)
+                if reply.get_i32("code").is_ok_and(is_resumable) && get(&reply, LABELS).is_none() =>
+            {
+                let labels: RawArrayBuf = ["ResumableChangeStreamError"].into_iter().collect();
+                put(&mut reply, LABELS, &labels);
+                Self::Upstream(reply)
+            }
+            other => other,
+        }
+    }
+
     /// Adds the label that lets drivers retry the write, whatever its code.
     #[must_use]
     pub fn retryable(self) -> Self {
@@ -219,6 +237,21 @@ mod tests {
     use bson::rawdoc;
 
     use super::*;
+
+    #[test]
+    fn a_stream_is_resumed_after_errors_of_the_server() {
+        let check = |error: RawDocumentBuf, expected: Option<&str>| {
+            let reply = CommandError::Upstream(error.clone()).resumable().into_reply();
+            let labels = reply.get_array(LABELS).ok();
+            let label = labels.and_then(|labels| labels.get_str(0).ok());
+            assert_eq!(label, expected, "{error:?}");
+        };
+        check(rawdoc! { "ok": 0.0, "code": 11602 }, Some("ResumableChangeStreamError"));
+        check(rawdoc! { "ok": 0.0, "code": 13388 }, Some("ResumableChangeStreamError"));
+        check(rawdoc! { "ok": 0.0, "code": 2 }, None);
+        let labelled = rawdoc! { "ok": 0.0, "code": 11602, "errorLabels": ["NonResumableChangeStreamError"] };
+        check(labelled, Some("NonResumableChangeStreamError"));
+    }
 
     #[test]
     fn a_reply_that_mongod_gave_no_label_as_a_write_gets_none() {

@@ -196,7 +196,7 @@ impl OpenRequest {
             if let Some(cursor) = CursorReply::parse(&opened) {
                 read::kill(context, namespace, cursor.id).await?;
             }
-            return Err(error.into());
+            return Err(error.resumable().into());
         }
         Ok(succeeded(opened)?)
     }

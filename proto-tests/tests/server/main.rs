@@ -16,5 +16,6 @@ mod reload;
 mod secrets;
 mod secured;
 mod stand_in;
+mod stream_errors;
 mod tls;
 mod topologies;

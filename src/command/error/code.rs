@@ -194,6 +194,13 @@ pub fn is_retryable(code: i32) -> bool {
     CODES.contains(&code)
 }
 
+/// Whether drivers resume a change stream after an error of mongod with this code (Change Streams, "Resumable
+/// Error").
+pub(super) fn is_resumable(code: i32) -> bool {
+    const CODES: &[i32] = &[63, 133, 150, 234, 13388];
+    is_retryable(code) || CODES.contains(&code)
+}
+
 /// The `codeName` of an error that a statement of an `insert` or `update` may have.
 pub(super) fn name_of_write_error(code: i32) -> String {
     const KNOWN: &[ErrorCode] = &[

@@ -10,6 +10,7 @@ use super::cursor::{ChangeStreamCursor, Swap, malformed, token_of};
 use super::start::Start;
 use crate::command::batch::ReplyBatch;
 use crate::command::document::{array_of, get, single};
+use crate::command::error::CommandError;
 use crate::command::namespace::Namespace;
 use crate::command::reply::{CursorReply, copy_cluster_time};
 use crate::session::bucket::find::item_cursor::{BatchRequest, BatchStatus};
@@ -82,10 +83,13 @@ impl ChangeStreamCursor {
             self.swap = Swap::Reopened(token);
             received = self.receive_events(context, &reply).await;
         }
-        if received.is_err() {
-            self.close(context, namespace).await?;
+        let Err(error) = received else {
+            return Ok(());
+        };
+        match self.close(context, namespace).await {
+            Ok(()) | Err(RunError::Command(_)) => Err(error.map_command(CommandError::resumable)),
+            Err(broken) => Err(broken),
         }
-        received
     }
 
     async fn receive_events(&mut self, context: &mut CommandContext<'_>, reply: &RawDocument) -> Result<(), RunError> {
