@@ -131,9 +131,9 @@ impl CommandError {
         Self::Upstream(reply)
     }
 
-    /// The error of a command that is executed for a change stream: adds the label that lets drivers resume the
-    /// stream, unless the error has labels. mongod adds it only to errors of commands with `$changeStream`
-    /// (`db/error_labels.cpp`).
+    /// The error of a command that is executed for a change stream: adds the label that lets drivers resume
+    /// the stream, unless the error has labels. mongod adds it only to errors of commands with
+    /// `$changeStream` (`db/error_labels.cpp`).
     #[must_use]
     pub fn resumable(self) -> Self {
         match self {

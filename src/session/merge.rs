@@ -134,8 +134,8 @@ impl MergeCommand<'_> {
         Ok(())
     }
 
-    /// Has mongod refuse a change stream, and a pipeline with a stage that writes before the last one. Without
-    /// the last one, the pipeline would be valid: the source would have no end, or write.
+    /// Has mongod refuse a change stream, and a pipeline with a stage that writes before the last one.
+    /// Without the last one, the pipeline would be valid: the source would have no end, or write.
     async fn check_stages(&mut self, stages: &[&RawDocument], last: &RawDocument) -> Result<(), RunError> {
         let writes =
             |stage: &&RawDocument| first_field(stage).is_some_and(|(name, _)| matches!(name, "$out" | "$merge"));

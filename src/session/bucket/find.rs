@@ -54,8 +54,8 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     by_pipeline(run, &find).await
 }
 
-/// Executes a `find` that is a part of another command. Executes it again if the collection was swapped in the
-/// meantime.
+/// Executes a `find` that is a part of another command. Executes it again if the collection was swapped in
+/// the meantime.
 pub(in crate::session) async fn internal(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     for failures in 1..MAX_RUNS {
         match self::run(run).await {

@@ -132,8 +132,8 @@ impl ChangeStreamCursor {
         self.behind = token.and_then(ResumeToken::behind).map(|token| token.document());
     }
 
-    /// Whether the token is that of the `invalidate` of a swap. mongod does not accept it as `resumeAfter`. It is
-    /// also the token of the copy's stream until something else is in the oplog.
+    /// Whether the token is that of the `invalidate` of a swap. mongod does not accept it as `resumeAfter`.
+    /// It is also the token of the copy's stream until something else is in the oplog.
     fn is_of_swap(&self, token: &RawDocument) -> bool {
         match &self.swap {
             Swap::Invalidated(invalidate) | Swap::Reopened(invalidate) => *token == **invalidate,
