@@ -79,7 +79,8 @@ async fn change(
     let is_time = matches!(elsewhere, Elsewhere::Time(_));
     let item = elsewhere.into_item();
     let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
-    let stored = match Item::prepare(run.shape, 0, &item, &mut KeepsTimestamps(&mut mint)) {
+    let prepared = Item::prepare(run.shape, 0, &item, &mut KeepsTimestamps(&mut mint));
+    let stored = match prepared {
         Ok(stored) => stored,
         Err(error) => {
             let before = before(run, task).await?;

@@ -4,6 +4,8 @@
 //! changed. So an image after the change records the item itself. An image before the change must contain
 //! every located item: the filter selects the same one again.
 
+mod other_attempts;
+
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::errors::{fail, in_item_terms};
