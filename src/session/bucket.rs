@@ -2,6 +2,7 @@
 //! `pattern::bucket`, sends the planned statements, and passes mongod's replies back to the plan.
 
 mod aggregate;
+mod bucket_cursor;
 mod change_stream;
 mod collection;
 pub(super) mod command;

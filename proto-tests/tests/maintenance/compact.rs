@@ -5,6 +5,7 @@ mod concurrent_clients;
 mod delayed_commands;
 mod interrupted;
 mod model;
+mod open_cursors;
 mod packed;
 mod sphere;
 mod stale_catalog;

@@ -18,6 +18,7 @@ mod paging;
 mod projections;
 mod proxies;
 mod queries;
+mod range_cursors;
 mod regressions;
 mod repeated_fields;
 mod secondaries;

@@ -1,7 +1,7 @@
 //! Shaped collections read from a secondary, by proxies with an empty collection catalog.
 
 use anyhow::{Context as _, Result, ensure};
-use bson::{Bson, Document, doc};
+use bson::{Bson, DateTime, Document, doc};
 use proto_tests::raw::Connection;
 use proto_tests::{Mongod, Proxy, ProxyOptions, database_name};
 
@@ -22,6 +22,7 @@ impl Fixture {
         let database = database_name();
         let shapes = format!(
             "[[bucket]]\nnamespace = \"{database}.items\"\nkey = \"k\"\n\
+             [[bucket]]\nnamespace = \"{database}.events\"\nkey = \"k\"\ntime = \"at\"\n\
              [[outlier]]\nnamespace = \"{database}.books\"\narray = \"buyers\"\nthreshold = 5\n"
         );
         let options = ProxyOptions::new(&set.uri()).members(&set.addresses()).config(&shapes);
@@ -45,13 +46,19 @@ fn documents(count: i32, of: impl Fn(i32) -> Document) -> Vec<Document> {
     (0..count).map(of).collect()
 }
 
-fn reads() -> [Document; 17] {
+fn at(second: i32) -> DateTime {
+    DateTime::from_millis(1_700_000_000_000 + i64::from(second) * 1000)
+}
+
+fn reads() -> [Document; 19] {
     let low = doc! { "_id": { "$lt": 7 } };
     let by_id = doc! { "_id": 1 };
     [
         doc! { "find": "items", "filter": { "k": 1 }, "sort": &by_id },
         doc! { "find": "items", "sort": &by_id, "batchSize": 50 },
         doc! { "find": "items", "filter": { "_id": 3 }, "hint": { "k": 1 } },
+        doc! { "find": "events", "filter": { "k": 1, "at": { "$gte": at(9) } }, "sort": { "at": 1 } },
+        doc! { "find": "events", "filter": { "k": 1, "at": { "$gte": at(9), "$lt": at(2500) } }, "sort": { "at": -1 } },
         doc! { "count": "items" },
         doc! { "distinct": "items", "key": "k" },
         doc! { "aggregate": "items", "pipeline": [{ "$match": &low }, { "$sort": &by_id }], "cursor": {} },
@@ -94,10 +101,12 @@ fn shaped_collections_are_read_from_a_secondary() -> Result<()> {
     let proxy = fixture.proxy()?;
     let mut application = fixture.to_primary(&proxy)?;
     let items = documents(ITEMS, |id| doc! { "_id": id, "k": id % 2 });
+    let events = documents(ITEMS, |id| doc! { "_id": id, "k": id % 2, "at": at(id) });
     let books = documents(BOOKS, |id| doc! { "_id": id, "buyers": vec!["user"; 20] });
     let everywhere = doc! { "w": 3 };
     let writes = [
         doc! { "insert": "items", "documents": items },
+        doc! { "insert": "events", "documents": events },
         doc! { "insert": "books", "documents": books },
         doc! { "createIndexes": "items", "indexes": [{ "key": { "k": 1 }, "name": "k" }] },
     ];

@@ -50,6 +50,9 @@ async fn of_stream(
     let Some(kept) = borrowed.kept() else {
         return Err(not_found(more.id).into());
     };
+    if !kept.source.is_of_term(run.context.term) {
+        return Err(not_found(more.id).into());
+    }
     let (batch, filled) = kept.source.fill(run, wanted, more.time_limit).await?;
     let cluster_time = kept.source.cluster_time().to_owned();
     let token = kept.source.resume_token();
@@ -91,7 +94,7 @@ impl CursorSource {
         time_limit: Option<Duration>,
     ) -> Result<(ReplyBatch, BatchStatus), RunError> {
         match self {
-            Self::Buckets { items, shape } => items.fill(run, shape, wanted, None).await,
+            Self::Buckets(cursor) => cursor.fill(run, wanted).await,
             Self::Listed(listed) => Ok(listed.fill(wanted)),
             Self::Changes(changes) => {
                 let deadline = ChangeStreamCursor::deadline(time_limit);
@@ -103,7 +106,7 @@ impl CursorSource {
     /// Closes the upstream cursor if it is open.
     pub(super) async fn close(&mut self, run: &mut BucketCommand<'_>) -> Result<(), RunError> {
         match self {
-            Self::Buckets { items, .. } => items.close(run).await,
+            Self::Buckets(cursor) => cursor.items.close(run).await,
             Self::Listed(_) => Ok(()),
             Self::Changes(changes) => changes.close(&mut run.context, run.namespace).await,
         }

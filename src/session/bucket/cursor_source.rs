@@ -4,19 +4,17 @@ use std::collections::VecDeque;
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
+use super::bucket_cursor::BucketCursor;
+use super::command::BucketCommand;
 use super::find::item_cursor::{BatchRequest, BatchStatus, ItemCursor};
 use crate::command::batch::ReplyBatch;
-use crate::pattern::shapes::BucketShape;
 use crate::session::change_stream::cursor::ChangeStreamCursor;
 
 /// The source of a cursor's documents.
 #[derive(Debug)]
 pub(in crate::session) enum CursorSource {
-    /// Items of buckets. Buckets are read on demand, with the shape when the cursor was opened.
-    Buckets {
-        items: Box<ItemCursor>,
-        shape: Box<BucketShape>,
-    },
+    /// Items of buckets. Buckets are read on demand.
+    Buckets(Box<BucketCursor>),
     /// A list that is completely in memory.
     Listed(MaterializedList),
     /// Events of a change stream.
@@ -59,16 +57,24 @@ impl MaterializedList {
 }
 
 impl CursorSource {
-    /// A cursor of items.
-    pub(super) fn items(items: Box<ItemCursor>, shape: &BucketShape) -> Self {
-        let shape = Box::new(shape.clone());
-        Self::Buckets { items, shape }
+    /// The cursor of items that the command opens.
+    pub(super) fn items(items: Box<ItemCursor>, run: &BucketCommand<'_>) -> Self {
+        Self::Buckets(Box::new(BucketCursor::new(items, run)))
+    }
+
+    /// Whether a server of this term can continue the cursor. mongod's own cursors end with their server.
+    pub(super) fn is_of_term(&self, term: u64) -> bool {
+        match self {
+            Self::Buckets(cursor) => cursor.is_of_term(term),
+            // The first reads its upstream cursor alone, the second nothing.
+            Self::Changes(_) | Self::Listed(_) => true,
+        }
     }
 
     /// The id of the upstream cursor while it is open.
     pub(in crate::session) fn upstream_id(&self) -> Option<i64> {
         match self {
-            Self::Buckets { items, .. } => items.upstream_id(),
+            Self::Buckets(cursor) => cursor.items.upstream_id(),
             Self::Listed(_) => None,
             Self::Changes(changes) => changes.upstream_id(),
         }
@@ -76,15 +82,15 @@ impl CursorSource {
 
     /// Frees memory before the cursor waits for its next `getMore`.
     pub(in crate::session) fn rest(&mut self) {
-        if let Self::Buckets { items, .. } = self {
-            items.rest();
+        if let Self::Buckets(cursor) = self {
+            cursor.items.rest();
         }
     }
 
-    /// Bytes of the documents in memory.
+    /// Bytes in memory: those of documents, and of what the client sent.
     pub(in crate::session) fn weight(&self) -> usize {
         match self {
-            Self::Buckets { items, .. } => items.weight(),
+            Self::Buckets(cursor) => cursor.weight(),
             Self::Listed(listed) => listed.documents.iter().map(|document| document.as_bytes().len()).sum(),
             Self::Changes(changes) => changes.weight(),
         }
@@ -94,14 +100,14 @@ impl CursorSource {
     pub(super) fn resume_token(&self) -> Option<RawDocumentBuf> {
         match self {
             Self::Changes(changes) => Some(changes.resume_token()),
-            Self::Buckets { .. } | Self::Listed(_) => None,
+            Self::Buckets(_) | Self::Listed(_) => None,
         }
     }
 
     /// Fields of the upstream reply that every reply repeats, for example the cluster time.
     pub(super) fn cluster_time(&self) -> &RawDocument {
         match self {
-            Self::Buckets { items, .. } => items.cluster_time(),
+            Self::Buckets(cursor) => cursor.items.cluster_time(),
             Self::Listed(listed) => &listed.cluster_time,
             Self::Changes(changes) => changes.cluster_time(),
         }

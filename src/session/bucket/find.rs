@@ -196,7 +196,8 @@ async fn from_buckets(
     run.context.shared.metrics.read(&run.label(), terms.strategy());
     let cluster_time = stream.cluster_time().to_owned();
     let id = if leaves_open {
-        run.keep(CursorSource::items(stream, run.shape)).await?
+        let source = CursorSource::items(stream, run);
+        run.keep(source).await?
     } else {
         stream.close(run).await?;
         0
@@ -217,7 +218,8 @@ async fn without_items(
     run.context.shared.metrics.read(&run.label(), Strategy::Page);
     let id = if opens {
         let ended = ItemCursor::ended(PageScan::of(query, ScanDirection::Forward), answer);
-        run.keep(CursorSource::items(Box::new(ended), run.shape)).await?
+        let source = CursorSource::items(Box::new(ended), run);
+        run.keep(source).await?
     } else {
         0
     };
