@@ -39,6 +39,7 @@ pub mod sessions;
 pub mod shape;
 pub mod shaped;
 pub mod sides;
+pub mod snapshots;
 pub mod stopping_relay;
 pub mod threads;
 mod uri;

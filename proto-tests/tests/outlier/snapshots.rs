@@ -3,9 +3,9 @@
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};
 use proto_tests::Outlier;
-use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
 use proto_tests::sides::{COLLECTION, Sides};
+use proto_tests::snapshots::SnapshotSession;
 
 fn sides() -> Result<Sides<Outlier>> {
     let mut sides = Sides::open(Outlier::new("tags", (5, 7)))?;
@@ -24,58 +24,6 @@ fn change_all(sides: &mut Sides<Outlier>) -> Result<()> {
     ] })?;
     sides.alike(&doc! { "delete": COLLECTION, "deletes": [{ "q": { "n": 3 }, "limit": 1 }] })?;
     sides.check()
-}
-
-/// A snapshot session: the time at which it reads is that which the server has answered its first read with.
-struct Session<'c> {
-    connection: &'c mut Connection,
-    database: String,
-    time: Option<Bson>,
-}
-
-impl Session<'_> {
-    fn run(&mut self, mut command: Document) -> Result<Document> {
-        let mut concern = doc! { "level": "snapshot" };
-        if let Some(time) = &self.time {
-            concern.insert("atClusterTime", time);
-        }
-        if !command.contains_key("getMore") {
-            command.insert("readConcern", concern);
-        }
-        command.insert("lsid", lsid(&self.database));
-        command.insert("$db", &self.database);
-        let reply = self.connection.command_ok(&command)?;
-        let of_cursor = reply
-            .get_document("cursor")
-            .ok()
-            .and_then(|cursor| cursor.get("atClusterTime"));
-        let time = reply.get("atClusterTime").or(of_cursor);
-        if self.time.is_none() {
-            self.time = Some(time.context("no time")?.clone());
-        }
-        Ok(reply)
-    }
-
-    /// The documents of all batches, or the values of a `distinct`. `between` runs before the second batch.
-    fn all(&mut self, command: Document) -> Result<Vec<Bson>> {
-        let mut reply = self.run(command)?;
-        if let Ok(values) = reply.get_array("values") {
-            return Ok(values.clone());
-        }
-        let mut all = Vec::new();
-        loop {
-            let cursor = reply.get_document("cursor")?;
-            let batch = cursor
-                .get_array("firstBatch")
-                .or_else(|_| cursor.get_array("nextBatch"))?;
-            all.extend(batch.iter().cloned());
-            let id = cursor.get_i64("id")?;
-            if id == 0 {
-                return Ok(all);
-            }
-            reply = self.run(doc! { "getMore": id, "collection": COLLECTION, "batchSize": 1 })?;
-        }
-    }
 }
 
 /// All that reads the documents in different ways.
@@ -99,7 +47,7 @@ fn a_snapshot_session_reads_at_its_time_after_others_have_changed_the_extras() -
         let mut times = [None, None];
         let mut before = Vec::new();
         for (is_shaped, time) in [false, true].into_iter().zip(&mut times) {
-            let mut session = session(&mut sides, is_shaped, None);
+            let mut session = SnapshotSession::new(&mut sides, is_shaped, None);
             before.push(session.all(first.clone()).with_context(|| format!("{first}"))?);
             *time = session.time;
         }
@@ -108,7 +56,7 @@ fn a_snapshot_session_reads_at_its_time_after_others_have_changed_the_extras() -
         for read in reads() {
             let mut found = Vec::new();
             for (is_shaped, time) in [false, true].into_iter().zip(&times) {
-                let mut session = session(&mut sides, is_shaped, time.clone());
+                let mut session = SnapshotSession::new(&mut sides, is_shaped, time.clone());
                 found.push(session.all(read.clone()).with_context(|| format!("{read}"))?);
             }
             ensure!(
@@ -128,32 +76,18 @@ fn snapshot_cursor_continues_at_its_timestamp() -> Result<()> {
     let find = doc! { "find": COLLECTION, "sort": { "_id": 1 }, "batchSize": 1 };
     let mut begun = Vec::new();
     for is_shaped in [false, true] {
-        begun.push(session(&mut sides, is_shaped, None).run(find.clone())?);
+        begun.push(SnapshotSession::new(&mut sides, is_shaped, None).run(find.clone())?);
     }
     change_all(&mut sides)?;
     let mut found = Vec::new();
     for (is_shaped, first) in [false, true].into_iter().zip(begun) {
         let id = first.get_document("cursor")?.get_i64("id")?;
-        let mut session = session(&mut sides, is_shaped, Some(Bson::Null));
+        let mut session = SnapshotSession::new(&mut sides, is_shaped, Some(Bson::Null));
         let reply = session.run(doc! { "getMore": id, "collection": COLLECTION })?;
         found.push(reply.get_document("cursor")?.get_array("nextBatch")?.clone());
     }
     ensure!(found[0] == found[1] && found[0].len() == 3, "{found:?}");
     Ok(())
-}
-
-fn session(sides: &mut Sides<Outlier>, is_shaped: bool, time: Option<Bson>) -> Session<'_> {
-    let database = if is_shaped {
-        sides.shaped_database()
-    } else {
-        sides.plain_database()
-    };
-    let connection = if is_shaped { &mut sides.shaped } else { &mut sides.plain };
-    Session {
-        connection,
-        database,
-        time,
-    }
 }
 
 #[test]
@@ -189,7 +123,7 @@ fn a_transaction_reads_at_the_time_of_its_first_command() -> Result<()> {
             let mut sides = sides()?;
             let mut begun = Vec::new();
             for is_shaped in [false, true] {
-                let session = session(&mut sides, is_shaped, None);
+                let session = SnapshotSession::new(&mut sides, is_shaped, None);
                 let command = doc! {
                     "find": COLLECTION, "filter": { "n": 1 }, "lsid": lsid(&session.database), "txnNumber": 1_i64, "autocommit": false,
                     "startTransaction": true, "readConcern": { "level": level }, "$db": &session.database,
@@ -201,7 +135,7 @@ fn a_transaction_reads_at_the_time_of_its_first_command() -> Result<()> {
             change_all(&mut sides)?;
             let mut found = Vec::new();
             for is_shaped in [false, true] {
-                let session = session(&mut sides, is_shaped, None);
+                let session = SnapshotSession::new(&mut sides, is_shaped, None);
                 let numbered = doc! { "lsid": lsid(&session.database), "txnNumber": 1_i64, "autocommit": false, "$db": &session.database };
                 let mut command = read.clone();
                 command.extend(numbered.clone());

@@ -22,4 +22,5 @@ mod range_cursors;
 mod regressions;
 mod repeated_fields;
 mod secondaries;
+mod snapshots;
 mod values;

@@ -2,6 +2,7 @@
 
 mod value_scan;
 
+use bson::Timestamp;
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
@@ -32,13 +33,15 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
         && found.values.as_bytes().len() <= MAX_BYTES
     {
         run.context.shared.metrics.read(&run.label(), Strategy::Index);
-        return Ok(reply_of(&found.values, &found.reply));
+        // It reads no snapshot, or that of a transaction.
+        return Ok(reply_of(&found.values, None, &found.reply));
     }
     run.context.shared.metrics.read(&run.label(), Strategy::Pipeline);
     if let Some(command) = of_stored_path(run, &wanted) {
         let reply = read(run, command).await?;
         let values = get(&reply, "values").and_then(RawBsonRef::as_array);
-        return Ok(reply_of(values.unwrap_or(&RawArrayBuf::new()), &reply));
+        let time = reply.get_timestamp("atClusterTime").ok();
+        return Ok(reply_of(values.unwrap_or(&RawArrayBuf::new()), time, &reply));
     }
     if let Some(reply) = from_first_pages(run, &wanted).await? {
         return Ok(reply);
@@ -130,7 +133,8 @@ async fn from_first_pages(
     if cursor.id != 0 {
         kill(run, cursor.id).await?;
     }
-    Ok((is_all && cursor.id == 0).then(|| reply_of(&values.values, &reply)))
+    let time = cursor.snapshot_time;
+    Ok((is_all && cursor.id == 0).then(|| reply_of(&values.values, time, &reply)))
 }
 
 async fn read(run: &mut BucketCommand<'_>, mut command: RawDocumentBuf) -> Result<RawDocumentBuf, RunError> {
@@ -138,9 +142,13 @@ async fn read(run: &mut BucketCommand<'_>, mut command: RawDocumentBuf) -> Resul
     run.context.link.run(&command).await
 }
 
-fn reply_of(values: &RawArray, upstream: &RawDocument) -> RawDocumentBuf {
+/// The client's reply. `time`: that of the snapshot, at which a session continues.
+fn reply_of(values: &RawArray, time: Option<Timestamp>, upstream: &RawDocument) -> RawDocumentBuf {
     let mut reply = RawDocumentBuf::new();
     reply.append(cstr!("values"), values);
+    if let Some(time) = time {
+        reply.append(cstr!("atClusterTime"), time);
+    }
     reply.append(cstr!("ok"), 1.0);
     copy_cluster_time(&mut reply, upstream);
     reply
@@ -157,6 +165,7 @@ async fn answer(
     let refused = |run: &BucketCommand<'_>, error| unless_rejected_name(error, |what| run.unsupported(what));
     let answer = page_pruning::run(run, &command, query_of(wanted)).await;
     let mut answer = answer.map_err(|error| refused(run, error))?;
+    let time = CursorReply::parse(&answer).and_then(|cursor| cursor.snapshot_time);
     while let Some(cursor) = CursorReply::parse(&answer) {
         if wanted.collation.is_some() && cursor.batch.into_iter().flatten().any(unwound::distinct::holds_symbol) {
             if cursor.id != 0 {
@@ -178,7 +187,7 @@ async fn answer(
             }
         }
     }
-    Ok(reply_of(&values.values, &answer))
+    Ok(reply_of(&values.values, time, &answer))
 }
 
 /// The values that were read.

@@ -60,13 +60,14 @@ pub(in crate::session::bucket) async fn run(
     let id = if answer.items.is_empty() || !leaves_open(run, find) {
         0
     } else {
-        let list = MaterializedList::new(listed(answer.items), answer.reply.clone());
+        let mut cluster_time = RawDocumentBuf::new();
+        copy_cluster_time(&mut cluster_time, &answer.reply);
+        let list = MaterializedList::new(listed(answer.items), cluster_time);
         run.keep(CursorSource::Listed(list)).await?
     };
     run.context.shared.metrics.read(&run.label(), Strategy::Index);
-    let mut reply = batch.into_reply(run.namespace, id);
-    copy_cluster_time(&mut reply, &answer.reply);
-    Ok(Some(reply))
+    // All items are from one reply. It has the time of its snapshot, at which a session continues.
+    Ok(Some(batch.into_reply_like(&answer.reply, id)))
 }
 
 pub(super) async fn explained(run: &mut BucketCommand<'_>, find: &Find<'_>) -> Result<Option<Explained>, RunError> {
