@@ -29,6 +29,7 @@ mod legacy;
 mod outlier;
 mod primary_check;
 mod reply;
+mod session_commands;
 mod shadow;
 mod streaming_relay;
 
@@ -43,6 +44,7 @@ use tokio_util::sync::CancellationToken;
 use self::close_reason::Closed;
 use self::command_timer::Awaited;
 use self::reply::{ReplyTarget, error_reply};
+use self::session_commands::is_on_sessions;
 use super::automatic::touched::touched;
 use super::handshake::{self, Presentation};
 use super::memory::Reservation;
@@ -288,6 +290,7 @@ impl Session<'_> {
                 };
                 match self.chosen(head) {
                     Some(chosen) => Box::pin(self.relay_chosen(request, head, chosen)).await,
+                    None if is_on_sessions(head) => Box::pin(self.relay_on_sessions(request, head)).await,
                     None => self.relay(request, self.look()).await,
                 }
             }

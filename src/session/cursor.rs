@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 use lru::LruCache;
 
 use super::bucket::cursor_source::CursorSource;
-use super::cursor_owner::Owner;
+use super::cursor_owner::{NamedSessions, Owner};
 
 /// Cursors in the registry. The least recently used one is evicted first, and its next `getMore`
 /// gets `CursorNotFound`.
 const MAX_CURSORS: NonZeroUsize = NonZeroUsize::new(100_000).expect("not zero");
 /// Idle timeouts of a cursor, as in mongod: that of its session
-/// (`localLogicalSessionTimeoutMinutes`), or without a session the default (`cursorTimeoutMillis`).
+/// (`localLogicalSessionTimeoutMinutes`), or without a session the default (`cursorTimeoutMillis`). In mongod
+/// every command of a session refreshes it. The proxy knows of `getMore` and `refreshSessions`.
 const SESSION_TIMEOUT: Duration = Duration::from_mins(30);
 const CURSOR_TIMEOUT: Duration = Duration::from_mins(10);
 /// The interval at which expired cursors are removed.
@@ -50,6 +51,17 @@ enum Cursor {
     Stream(Box<OpenCursor>, Instant),
     /// A cursor that a `getMore` is using, and its owner.
     InUse(Owner),
+}
+
+impl Cursor {
+    /// The owner. `None` if mongod keeps the cursor.
+    fn owner(&self) -> Option<&Owner> {
+        match self {
+            Self::Upstream => None,
+            Self::Stream(kept, _) => Some(&kept.owner),
+            Self::InUse(owner) => Some(owner),
+        }
+    }
 }
 
 /// The result of looking an id up.
@@ -114,14 +126,14 @@ impl CursorRegistry {
     pub(super) fn keep(&self, id: i64, mut kept: Box<OpenCursor>) {
         kept.source.rest();
         let mut open = self.lock();
-        open.reap();
+        open.reap(Instant::now());
         open.put(id, Cursor::Stream(kept, Instant::now()));
     }
 
     /// Takes a cursor for a `getMore`.
     pub(super) fn take(&self, id: i64) -> CursorLookup<'_> {
         let mut open = self.lock();
-        open.reap();
+        open.reap(Instant::now());
         let Some(cursor) = open.cursors.get_mut(&id) else {
             return CursorLookup::Missing;
         };
@@ -148,19 +160,15 @@ impl CursorRegistry {
     /// owner.
     pub(super) fn owner(&self, id: i64) -> Option<Owner> {
         let mut open = self.lock();
-        open.reap();
-        match open.cursors.peek(&id)? {
-            Cursor::Upstream => None,
-            Cursor::InUse(owner) => Some(owner.clone()),
-            Cursor::Stream(kept, _) => Some(kept.owner.clone()),
-        }
+        open.reap(Instant::now());
+        open.cursors.peek(&id)?.owner().cloned()
     }
 
     /// The owner of a cursor for which mongod has no cursor of the same id or may have none, so that only
     /// the proxy can check the owner.
     pub(super) fn owner_here(&self, id: i64) -> Option<Owner> {
         let mut open = self.lock();
-        open.reap();
+        open.reap(Instant::now());
         match open.cursors.peek(&id)? {
             Cursor::InUse(owner) => Some(owner.clone()),
             Cursor::Stream(kept, _) if kept.source.upstream_id() != Some(id) => Some(kept.owner.clone()),
@@ -179,6 +187,17 @@ impl CursorRegistry {
     /// Removes a cursor that is exhausted or was killed. Returns whether it was registered.
     pub(super) fn closed(&self, id: i64) -> bool {
         self.lock().remove(id)
+    }
+
+    /// Removes the cursors of sessions that were killed. Costs one pass over all cursors.
+    pub(super) fn close_of(&self, sessions: &NamedSessions) {
+        self.lock()
+            .remove_all(|cursor| cursor.owner().is_some_and(|owner| sessions.have(owner)));
+    }
+
+    /// Restarts the timeout of the cursors of sessions. Costs one pass over all cursors.
+    pub(super) fn refresh_of(&self, sessions: &NamedSessions) {
+        self.lock().refresh(sessions, Instant::now());
     }
 
     fn lock(&self) -> MutexGuard<'_, OpenCursors> {
@@ -216,12 +235,18 @@ impl OpenCursors {
     }
 
     /// Removes expired cursors, at most once per interval.
-    fn reap(&mut self) {
-        if self.reaped.elapsed() < REAP_INTERVAL {
+    fn reap(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.reaped) < REAP_INTERVAL {
             return;
         }
-        self.reaped = Instant::now();
-        let is_left = |cursor: &Cursor| matches!(cursor, Cursor::Stream(kept, used) if used.elapsed() > kept.timeout());
+        self.reaped = now;
+        self.remove_all(|cursor| match cursor {
+            Cursor::Stream(kept, used) => now.saturating_duration_since(*used) > kept.timeout(),
+            Cursor::Upstream | Cursor::InUse(_) => false,
+        });
+    }
+
+    fn remove_all(&mut self, is_left: impl Fn(&Cursor) -> bool) {
         let left: Vec<i64> = self
             .cursors
             .iter()
@@ -230,6 +255,16 @@ impl OpenCursors {
             .collect();
         for id in left {
             self.remove(id);
+        }
+    }
+
+    fn refresh(&mut self, sessions: &NamedSessions, now: Instant) {
+        for (_, cursor) in &mut self.cursors {
+            if let Cursor::Stream(kept, used) = cursor
+                && sessions.have(&kept.owner)
+            {
+                *used = now;
+            }
         }
     }
 }
@@ -260,5 +295,62 @@ impl Drop for BorrowedCursor<'_> {
         if self.kept.is_some() {
             self.registry.closed(self.id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::raw::RawDocumentBuf;
+    use bson::spec::BinarySubtype;
+    use bson::{Binary, rawdoc};
+
+    use super::*;
+    use crate::session::bucket::cursor_source::MaterializedList;
+
+    const ID: [u8; 16] = [1; 16];
+
+    fn registry(owners: &[(&[u8], &[u8])]) -> CursorRegistry {
+        let registry = CursorRegistry::new(1 << 20);
+        for (id, (session, users)) in (1..).zip(owners) {
+            let owner = Owner {
+                namespace: "d.c".to_owned(),
+                session: Some(session.to_vec()),
+                transaction: None,
+                users: users.to_vec(),
+                never_times_out: true,
+                awaits_data: false,
+            };
+            let source = CursorSource::Listed(MaterializedList::new(Vec::new(), RawDocumentBuf::new()));
+            registry.keep(id, Box::new(OpenCursor { owner, source }));
+        }
+        registry
+    }
+
+    fn sessions() -> NamedSessions {
+        let id = Binary {
+            subtype: BinarySubtype::Uuid,
+            bytes: ID.to_vec(),
+        };
+        let body = rawdoc! { "killSessions": [{ "id": id }], "$db": "admin" };
+        NamedSessions::of(&body, b"user".to_vec())
+    }
+
+    #[test]
+    fn a_cursor_of_a_refreshed_session_does_not_expire() {
+        let registry = registry(&[(&ID, b"user"), (&[2; 16], b"user"), (&ID, b"other")]);
+        let mut open = registry.lock();
+        let kept = Instant::now();
+        open.refresh(&sessions(), kept + Duration::from_mins(20));
+        open.reap(kept + SESSION_TIMEOUT + REAP_INTERVAL);
+        let are_open = [1_i64, 2, 3].map(|id| open.cursors.contains(&id));
+        assert_eq!(are_open, [true, false, false]);
+    }
+
+    #[test]
+    fn a_killed_session_has_no_cursor() {
+        let registry = registry(&[(&ID, b"user"), (&[2; 16], b"user"), (&ID, b"other")]);
+        registry.close_of(&sessions());
+        let are_open = [1, 2, 3].map(|id| registry.owner(id).is_some());
+        assert_eq!(are_open, [false, true, true]);
     }
 }

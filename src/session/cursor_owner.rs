@@ -1,9 +1,11 @@
 //! The owner of a cursor that the proxy keeps. Only the owner may use the cursor.
 
+use std::collections::HashSet;
+
 use bson::raw::{RawBsonRef, RawDocument};
 
 use crate::command::cursor::GetMore;
-use crate::command::document::{as_whole_number, get};
+use crate::command::document::{as_whole_number, first_field, get};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
@@ -89,9 +91,39 @@ impl Owner {
     }
 }
 
+/// Sessions of one client.
+#[derive(Debug)]
+pub(super) struct NamedSessions {
+    ids: HashSet<Vec<u8>>,
+    /// The users that the client's connection is authenticated as.
+    users: Vec<u8>,
+}
+
+impl NamedSessions {
+    /// The sessions in the list of a `refreshSessions` or `killSessions`.
+    pub(super) fn of(body: &RawDocument, users: Vec<u8>) -> Self {
+        let listed = first_field(body).and_then(|(_, list)| list.as_array());
+        let listed = listed.into_iter().flatten().flatten();
+        let ids = listed.filter_map(|session| session_id(session.as_document()?));
+        Self {
+            ids: ids.collect(),
+            users,
+        }
+    }
+
+    /// Whether a cursor of this owner belongs to one of the sessions.
+    pub(super) fn have(&self, owner: &Owner) -> bool {
+        let session = owner.session.as_ref();
+        session.is_some_and(|id| self.ids.contains(id)) && owner.users == self.users
+    }
+}
+
 /// The id of the session that a command runs in.
 fn session_of(body: &RawDocument) -> Option<Vec<u8>> {
-    let session = get(body, "lsid")?.as_document()?;
+    session_id(get(body, "lsid")?.as_document()?)
+}
+
+fn session_id(session: &RawDocument) -> Option<Vec<u8>> {
     match get(session, "id")? {
         RawBsonRef::Binary(id) => Some(id.bytes.to_vec()),
         _ => None,

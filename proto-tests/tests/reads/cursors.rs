@@ -304,6 +304,37 @@ fn misused_cursor_has_the_errors_of_a_plain_collection() -> Result<()> {
 }
 
 #[test]
+fn killing_a_session_ends_its_cursors() -> Result<()> {
+    let shaped = Shaped::start("time = \"at\"\nmax_items = 4")?;
+    let at = |second: i64| DateTime::from_millis(second * 1000);
+    let items: Vec<_> = (0..300_i64)
+        .map(|number| doc! { "_id": number, "k": 1, "at": at(number) })
+        .collect();
+    shaped.application()?.command_ok(&shaped.insert(&items))?;
+    shaped
+        .direct()?
+        .command_ok(&doc! { "insert": "plain", "documents": items, "$db": &shaped.database })?;
+    // mongod has a cursor for the second one only.
+    for filter in [
+        doc! { "k": 1, "at": { "$gte": at(0), "$lt": at(300) } },
+        doc! { "k": 1 },
+    ] {
+        for (mut connection, collection) in [(shaped.direct()?, "plain"), (shaped.application()?, COLLECTION)] {
+            let session = lsid(&format!("{} {collection}", shaped.database));
+            let mut find = doc! { "find": collection, "filter": &filter, "batchSize": 5, "$db": &shaped.database };
+            find.insert("lsid", &session);
+            let (id, _) = cursor(&connection.command_ok(&find)?)?;
+            let mut next = more(&shaped, collection, id, Some(5));
+            next.insert("lsid", &session);
+            connection.command_ok(&next)?;
+            connection.command_ok(&doc! { "killSessions": [&session], "$db": "admin" })?;
+            assert_eq!(code(&mut connection, &next)?, 43, "{find}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn get_more_does_not_repeat_the_fields_of_find() -> Result<()> {
     let shaped = Shaped::start("")?;
     // A key each, so that a batch takes more pages than would be needed if they were full.

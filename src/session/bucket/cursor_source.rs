@@ -30,7 +30,7 @@ pub(in crate::session) struct MaterializedList {
 }
 
 impl MaterializedList {
-    pub(super) fn new(documents: Vec<RawDocumentBuf>, cluster_time: RawDocumentBuf) -> Self {
+    pub(in crate::session) fn new(documents: Vec<RawDocumentBuf>, cluster_time: RawDocumentBuf) -> Self {
         let documents = documents.into();
         Self {
             documents,
