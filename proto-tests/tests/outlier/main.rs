@@ -16,6 +16,7 @@ mod overlong;
 mod random;
 mod refusals;
 mod regressions;
+mod repeated_array;
 mod snapshots;
 mod tails;
 mod timestamps;

@@ -16,7 +16,7 @@ use crate::command::value_text::id_text;
 use crate::maintenance::finding::{Finding, Findings};
 use crate::maintenance::outlier_documents::{MAX_ATTEMPTS, base, delete, extras, insert, update};
 use crate::maintenance::upstream::ShapedCollection;
-use crate::pattern::outlier::layout::DocumentState;
+use crate::pattern::outlier::layout::{DocumentState, repeats_array};
 use crate::pattern::outlier::page::removal;
 use crate::pattern::outlier::resplit;
 use crate::pattern::outlier::statement::flagging;
@@ -32,6 +32,8 @@ enum Done {
     Fits,
     /// Its extras cannot be read.
     Misfit,
+    /// It has the array's field more than once.
+    RepeatsArray,
     /// It was changed concurrently in every attempt.
     Lost,
 }
@@ -71,8 +73,11 @@ pub(super) async fn run(
                 None
             }
             Done::Fits => None,
-            Done::Misfit => Some("its record of its extras is invalid"),
-            Done::Lost => Some("other writers changed it before each attempt; run `mongoshape setup --split` again"),
+            Done::Misfit => Some("its record of its extras is invalid".to_owned()),
+            Done::RepeatsArray => Some(format!("it has more than one field `{}`", shape.array())),
+            Done::Lost => {
+                Some("other writers changed it before each attempt; run `mongoshape setup --split` again".to_owned())
+            }
         };
         if let Some(remark) = remark {
             left += 1;
@@ -121,6 +126,8 @@ async fn regroup_one(
             DocumentState::Inline | DocumentState::Outlier(_) if !resplit::is_overlong(shape, &stored) => {
                 return Ok(Done::Fits);
             }
+            // The statement that shortens the array would change all fields of the name.
+            _ if repeats_array(shape, &stored) => return Ok(Done::RepeatsArray),
             DocumentState::Inline => {
                 if let Some(statement) = flagging(shape, id, 1, ObjectId::new()) {
                     update(target, &target.collection, &statement).await?;

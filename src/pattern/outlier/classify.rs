@@ -5,7 +5,7 @@
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 
-use super::layout::is_long;
+use super::layout::{is_long, repeats_array};
 use crate::command::document::{as_whole_number, first_field, get};
 use crate::command::update::UpdateStatement;
 use crate::pattern::shapes::OutlierShape;
@@ -98,6 +98,8 @@ pub enum UpdateEffect {
     TouchesArray(Growth),
     /// The update names a field that is reserved for the proxy.
     TouchesReserved,
+    /// A replacement that has the array's field more than once.
+    RepeatsArray,
 }
 
 impl UpdateEffect {
@@ -110,11 +112,21 @@ impl UpdateEffect {
         match update {
             RawBsonRef::Document(update) => match first_field(update) {
                 Some((name, _)) if name.starts_with('$') => of_operators(shape, update),
+                _ if repeats_array(shape, update) => Self::RepeatsArray,
                 _ => Self::TouchesArray(of_replacement(shape, update)),
             },
             RawBsonRef::Array(stages) => of_stages(shape, stages),
             // mongod refuses the update.
             _ => Self::LeavesArray,
+        }
+    }
+
+    /// How much the update may grow the array.
+    #[must_use]
+    pub fn growth(self) -> Growth {
+        match self {
+            Self::TouchesArray(growth) => growth,
+            Self::LeavesArray | Self::TouchesReserved | Self::RepeatsArray => Growth::None,
         }
     }
 

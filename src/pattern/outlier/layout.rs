@@ -16,7 +16,7 @@
 use bson::oid::ObjectId;
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use crate::command::document::{as_whole_number, get, put, single};
+use crate::command::document::{as_whole_number, elements, get, put, single};
 use crate::pattern::shapes::OutlierShape;
 
 /// The layout's version.
@@ -175,7 +175,7 @@ pub struct Split {
 }
 
 /// The stored form of an application's document. `generation` is used if the document gets extras.
-/// The document must have an `_id`, and no field that is reserved for the proxy.
+/// The document must have an `_id`, no field that is reserved for the proxy, and the array's field once.
 #[must_use]
 pub fn split(shape: &OutlierShape, document: &RawDocument, generation: ObjectId) -> Split {
     let threshold = usize::try_from(shape.threshold()).unwrap_or(usize::MAX);
@@ -207,6 +207,14 @@ pub fn split(shape: &OutlierShape, document: &RawDocument, generation: ObjectId)
     let rest = array.into_iter().flatten().skip(threshold);
     let pages = super::page::begun(shape, id, generation, 0, rest);
     Split { base, pages }
+}
+
+/// Whether a document has the array's field more than once. It cannot have extras: a pipeline that sets the
+/// field sets all fields of that name.
+#[must_use]
+pub fn repeats_array(shape: &OutlierShape, document: &RawDocument) -> bool {
+    let arrays = elements(document).filter(|element| element.name == shape.array().as_bytes());
+    arrays.count() > 1
 }
 
 /// Whether an array has more elements than a base document may have.

@@ -36,11 +36,15 @@ pub fn merged_by_hand(shape: &OutlierShape, base: &RawDocument, pages: &[&RawDoc
 fn with_extras(shape: &OutlierShape, base: &RawDocument, extras: &[Element<'_>]) -> RawDocumentBuf {
     let mut bytes = Vec::new();
     let start = begin(&mut bytes);
+    let mut is_merged = false;
     for field in elements(base) {
         if [shape.flag(), shape.control()].map(str::as_bytes).contains(&field.name) {
             continue;
         }
-        match field.as_document().filter(|_| field.name == shape.array().as_bytes()) {
+        // A further field of that name, which a program without the proxy has written, is not the array.
+        let is_array = !is_merged && field.name == shape.array().as_bytes();
+        is_merged |= is_array;
+        match field.as_document().filter(|_| is_array) {
             Some(kept) if field.whole.first() == Some(&ARRAY) => {
                 bytes.push(ARRAY);
                 bytes.extend_from_slice(field.name);
@@ -127,10 +131,11 @@ pub fn without_own(shape: &OutlierShape, base: &RawDocument, keep: Option<&str>)
 #[cfg(test)]
 mod tests {
     use bson::oid::ObjectId;
+    use bson::raw::cstr;
     use bson::{RawDocumentBuf, rawdoc};
 
     use super::*;
-    use crate::pattern::outlier::layout::{DocumentState, split};
+    use crate::pattern::outlier::layout::{DocumentState, repeats_array, split};
     use crate::pattern::outlier::sample;
 
     /// A document with this number of buyers, one of them an array, and its stored form.
@@ -153,6 +158,25 @@ mod tests {
             assert_eq!(merged(&sample(), &base, &extras, &pages), Some(whole), "{buyers}");
             assert_eq!(merged(&sample(), &base, &extras, &pages[1..]), None, "{buyers}");
         }
+    }
+
+    #[test]
+    fn extras_are_those_of_the_first_field_of_the_name() {
+        let (_, mut base, pages) = stored(60);
+        let other: bson::RawArrayBuf = ["other"].into_iter().collect();
+        base.append(cstr!("buyers"), other);
+        let DocumentState::Outlier(extras) = DocumentState::of(&sample(), &base) else {
+            panic!("60 buyers are many");
+        };
+        assert!(repeats_array(&sample(), &base));
+        let whole = merged(&sample(), &base, &extras, &[&pages[0]]).expect("all pages");
+        let lengths: Vec<usize> = whole
+            .iter()
+            .flatten()
+            .filter(|(name, _)| name.as_str() == "buyers")
+            .filter_map(|(_, value)| Some(value.as_array()?.into_iter().count()))
+            .collect();
+        assert_eq!(lengths, [60, 1]);
     }
 
     #[test]

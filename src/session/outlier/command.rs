@@ -1,12 +1,14 @@
 //! A client's command on an outlier collection.
 
-use bson::raw::RawDocumentBuf;
+use bson::raw::{RawDocument, RawDocumentBuf};
 use bson::{Binary, Timestamp};
 
 use super::deferred_spill::DeferredSpills;
 use super::merged_read::missing_extras;
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::namespace::Namespace;
+use crate::pattern::outlier::classify::UpdateEffect;
+use crate::pattern::outlier::layout::repeats_array;
 use crate::pattern::shapes::OutlierShape;
 use crate::session::command_context::CommandContext;
 use crate::session::error::RunError;
@@ -40,6 +42,29 @@ impl OutlierCommand<'_> {
     /// Returns the error for an operation that the shape does not support, and counts the refusal.
     pub(super) fn unsupported(&self, what: &str) -> CommandError {
         self.refuse(RefusalReason::of(self.context.head), what)
+    }
+
+    /// Refuses an update that the pattern does not support.
+    pub(super) fn check_change(&self, change: UpdateEffect) -> Result<(), CommandError> {
+        match change {
+            UpdateEffect::TouchesReserved => {
+                Err(self.unsupported(&format!("an update of `{}` or its control field", self.shape.flag())))
+            }
+            UpdateEffect::RepeatsArray => Err(self.repeated_array()),
+            UpdateEffect::LeavesArray | UpdateEffect::TouchesArray(_) => Ok(()),
+        }
+    }
+
+    /// Refuses a document that has the array's field more than once.
+    pub(super) fn check_array(&self, document: &RawDocument) -> Result<(), CommandError> {
+        if repeats_array(self.shape, document) {
+            return Err(self.repeated_array());
+        }
+        Ok(())
+    }
+
+    fn repeated_array(&self) -> CommandError {
+        self.unsupported(&format!("a document with more than one field `{}`", self.shape.array()))
     }
 
     pub(super) fn refuse(&self, reason: RefusalReason, what: &str) -> CommandError {

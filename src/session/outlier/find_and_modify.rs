@@ -32,14 +32,8 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
     let change = command.change.map_or(UpdateEffect::LeavesArray, |change| {
         UpdateEffect::of_upsert(run.shape, change, command.filter.filter(|_| command.upsert))
     });
-    let growth = match change {
-        UpdateEffect::TouchesReserved => {
-            let what = format!("an update of `{}` or its control field", run.shape.flag());
-            return Err(run.unsupported(&what).into());
-        }
-        UpdateEffect::TouchesArray(growth) => growth,
-        UpdateEffect::LeavesArray => Growth::None,
-    };
+    run.check_change(change)?;
+    let growth = change.growth();
     if command.upsert && command.filter.is_some_and(has_expression) {
         // mongod refuses the command.
         return run.as_it_is().await;

@@ -10,7 +10,7 @@ use crate::command::arguments::with_replaced;
 use crate::command::document::{append_fields, array_of, get};
 use crate::command::insert::Insert;
 use crate::command::reply::succeeded;
-use crate::pattern::outlier::layout::{is_long, split};
+use crate::pattern::outlier::layout::{is_long, repeats_array, split};
 use crate::pattern::shapes::OutlierShape;
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
@@ -57,12 +57,15 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
 pub(super) fn is_plain(shape: &OutlierShape, command: &Insert<'_>) -> bool {
     command.documents.iter().all(|document| {
         let is_own = |name: &str| shape.is_own(name);
-        !needs_pages(shape, document) && !document.iter().flatten().any(|(name, _)| is_own(name.as_str()))
+        !needs_pages(shape, document)
+            && !repeats_array(shape, document)
+            && !document.iter().flatten().any(|(name, _)| is_own(name.as_str()))
     })
 }
 
 fn check(run: &OutlierCommand<'_>, documents: &[&RawDocument]) -> Result<(), RunError> {
     for document in documents {
+        run.check_array(document)?;
         for (name, _) in document.iter().flatten() {
             if run.shape.is_own(name.as_str()) {
                 return Err(run

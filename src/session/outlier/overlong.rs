@@ -49,7 +49,10 @@ impl OutlierCommand<'_> {
             }
             match self.extras_of(&stored)? {
                 Some(extras) => self.shorten(&stored, extras).await?,
-                None if self.may_split().await? => self.flag(id).await?,
+                None if self.may_split().await? => {
+                    self.check_array(&stored)?;
+                    self.flag(id).await?;
+                }
                 None => return Ok(Some(Replaceable::Whole)),
             }
         }
@@ -90,12 +93,16 @@ impl OutlierCommand<'_> {
 
     /// Stores the elements beyond the threshold in pages of a new generation, and references them. Returns
     /// false if another writer has changed the document.
+    ///
+    /// # Errors
+    /// If the document has the array's field more than once: the statement would change all of them.
     pub(super) async fn regroup(
         &mut self,
         stored: &RawDocument,
         state: &DocumentState,
         elements: &[RawBsonRef<'_>],
     ) -> Result<bool, RunError> {
+        self.check_array(stored)?;
         let generation = ObjectId::new();
         let statement = resplit::counting(self.shape, stored, state, generation, elements.len());
         let (Some(id), Some(statement)) = (get(stored, "_id"), statement) else {

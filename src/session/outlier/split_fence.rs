@@ -30,9 +30,16 @@ impl OutlierCommand<'_> {
     }
 
     /// The stored form of a document. `generation` is used if it gets extras.
+    ///
+    /// # Errors
+    /// If it would get extras and has the array's field more than once.
     pub(super) async fn split(&mut self, document: &RawDocument, generation: ObjectId) -> Result<Split, RunError> {
         let split = layout::split(self.shape, document, generation);
-        if split.pages.is_empty() || self.may_split().await? {
+        if split.pages.is_empty() {
+            return Ok(split);
+        }
+        if self.may_split().await? {
+            self.check_array(document)?;
             return Ok(split);
         }
         Ok(Split {

@@ -56,9 +56,8 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
         .iter()
         .map(|statement| UpdateEffect::of_statement(run.shape, statement))
         .collect();
-    if changes.contains(&UpdateEffect::TouchesReserved) {
-        let what = format!("an update of `{}` or its control field", run.shape.flag());
-        return Err(run.unsupported(&what).into());
+    for change in &changes {
+        run.check_change(*change)?;
     }
     let statements = command.statements.iter().zip(changes).enumerate();
     let statements: Vec<_> = statements
@@ -66,10 +65,7 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
             of,
             variables: command.let_variables,
             change,
-            growth: match change {
-                UpdateEffect::TouchesArray(growth) => growth,
-                _ => Growth::None,
-            },
+            growth: change.growth(),
             id: command.statement_ids.of(index),
         })
         .map(statements::WriteStatement::Update)
