@@ -101,6 +101,33 @@ fn upsert_changes_a_document_that_another_client_has_inserted_meanwhile() -> Res
     Ok(())
 }
 
+#[test]
+fn upsert_of_many_inserts_if_another_client_has_removed_all_documents_meanwhile() -> Result<()> {
+    let many = doc! {
+        "q": { "k": "x" }, "u": { "$push": { "tags": 1 }, "$setOnInsert": { "_id": 9 } }, "upsert": true, "multi": true,
+    };
+    let many = doc! { "update": COLLECTION, "updates": [many] };
+    let removed = doc! { "delete": COLLECTION, "deletes": [{ "q": { "k": "x" }, "limit": 0 }] };
+    let change = doc! { "q": { "k": "x" }, "u": { "$set": { "k": "y" } }, "multi": true };
+    let changed = doc! { "update": COLLECTION, "updates": [change] };
+    let mongod = mongod::shared();
+    for (theirs, length) in [(&removed, 2), (&removed, 20), (&changed, 2), (&changed, 20)] {
+        let relay = StoppingRelay::to(mongod.address(), is_upsert)?;
+        let mut sides = Sides::at(shape(), (relay.uri(), mongod.address()))?;
+        let document = doc! { "_id": 1, "k": "x", "tags": (0..length).collect::<Vec<i32>>() };
+        sides.alike(&doc! { "insert": COLLECTION, "documents": [document] })?;
+        let plain = sides.plain_database();
+        sides.plain.command_ok(&on(plain.clone(), theirs))?;
+        let expected = sides.plain.command(&on(plain, &many))?;
+        let found = overtaken(&mut sides, &relay, &many, theirs)?;
+        let [expected, found] = [expected, found].map(|reply| replies::comparable(&reply, &COMPARED, "DATABASE"));
+        let context = || format!("{theirs}, {length}\n  plain:  {expected}\n  shaped: {found}");
+        ensure!(found == expected, "{}", context());
+        sides.check().with_context(context)?;
+    }
+    Ok(())
+}
+
 /// Each of several clients sends its upsert for a document that does not exist, at the same time.
 fn at_once(upsert: impl Fn(i32, i32) -> Document + Sync) -> Result<()> {
     let mut sides = Sides::on_a_standalone(shape())?;

@@ -253,8 +253,11 @@ async fn many(
         if !matches!(changed, Err(RunError::Link(_))) {
             run.close_ids(ids).await?;
         }
-        if changed? == Selected::Some {
-            return Ok(());
+        match changed? {
+            Selected::Some => return Ok(()),
+            // Documents that match now are changed before one is inserted.
+            Selected::Lost if statement.of.upsert => continue,
+            Selected::Lost | Selected::None => {}
         }
         if let Some(result) = without_match(run, statement, attempt).await? {
             results.add(&result);
@@ -264,9 +267,13 @@ async fn many(
     Err(run.lost_too_often().into())
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// The documents that a query for `_id`s found.
 enum Selected {
+    /// Some were changed, or a change failed.
     Some,
+    /// Other writers removed or changed all of them before their turn.
+    Lost,
+    /// There were none.
     None,
 }
 
@@ -280,11 +287,14 @@ async fn each(
     let selector = statement.selector();
     let mut selected = Selected::None;
     while let Some(some) = run.next_ids(ids).await? {
-        selected = Selected::Some;
+        if matches!(selected, Selected::None) {
+            selected = Selected::Lost;
+        }
         for id in &some {
             let id = id.as_raw_bson_ref();
             let filter = run.filter_of(selector, id)?;
             if let At::Done(result) = at(run, statement, &filter, id).await? {
+                selected = Selected::Some;
                 results.add(&result);
                 if result.error.is_some() {
                     return Ok(selected);
