@@ -1,6 +1,7 @@
-//! Documents whose `_id`s are equal under the collation of a command: each is changed by itself.
+//! Documents whose `_id`s are equal under the collation of a command: each is changed by itself. And
+//! collections that are dropped after a proxy has checked their collation.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, bson, doc};
 use proto_tests::Outlier;
 use proto_tests::sides::{COLLECTION, Sides};
@@ -70,6 +71,43 @@ fn each_of_two_documents_with_equal_ids_is_changed_by_itself() -> Result<()> {
         for command in commands() {
             sides.alike(&command)?;
             sides.check().with_context(|| format!("{lengths:?}, after {command}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Upserts of documents with long arrays.
+fn long_upserts() -> [Bson; 3] {
+    let long: Vec<i32> = (0..20).collect();
+    [
+        bson!({ "tags": long.clone() }),
+        bson!([{ "$set": { "tags": { "$range": [0, 20] } } }]),
+        bson!({ "$setOnInsert": { "tags": long } }),
+    ]
+}
+
+#[test]
+fn upsert_of_a_long_array_succeeds_after_the_collection_was_dropped() -> Result<()> {
+    let mut sides = Sides::open(Outlier::new("tags", (5, 7)))?;
+    let document = doc! { "_id": 1, "tags": (0..20).collect::<Vec<i32>>() };
+    let pull = doc! { "q": { "_id": 1 }, "u": { "$pull": { "tags": 3 } } };
+    for is_dropped_by_the_client in [true, false] {
+        for change in long_upserts() {
+            sides.alike(&doc! { "insert": COLLECTION, "documents": [&document] })?;
+            // The proxy checks the collation.
+            sides.alike(&doc! { "update": COLLECTION, "updates": [&pull] })?;
+            if is_dropped_by_the_client {
+                sides.alike(&doc! { "dropDatabase": 1 })?;
+            } else {
+                for database in [sides.plain_database(), sides.shaped_database()] {
+                    sides.plain.command_ok(&doc! { "dropDatabase": 1, "$db": database })?;
+                }
+            }
+            let upsert = doc! { "q": { "_id": 2 }, "u": change, "upsert": true };
+            let reply = sides.alike(&doc! { "update": COLLECTION, "updates": [upsert] })?;
+            ensure!(reply.contains_key("upserted"), "{reply}");
+            sides.check()?;
+            sides.alike(&doc! { "delete": COLLECTION, "deletes": [{ "q": {}, "limit": 0 }] })?;
         }
     }
     Ok(())

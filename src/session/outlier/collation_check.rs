@@ -4,6 +4,7 @@
 use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
 
 use super::command::OutlierCommand;
+use super::internal_write::OutlierWriteResult;
 use crate::command::arguments::InheritedOptions;
 use crate::command::document::{as_flag, get, single};
 use crate::command::error::{CommandError, ErrorCode};
@@ -78,13 +79,25 @@ impl OutlierCommand<'_> {
         }
     }
 
-    /// Whether a write failed because of another UUID. If so, the cached result is dropped.
-    pub(super) fn is_another_collection(&mut self, error: &CommandError) -> bool {
-        let is_another = error.is(ErrorCode::CollectionUuidMismatch);
+    /// The result of a write that may name the collection's UUID. `None`: it failed because the collection
+    /// has another UUID or was dropped. The cached result is then dropped, and the write may be repeated.
+    pub(super) fn of_checked_collection(
+        &mut self,
+        written: Result<OutlierWriteResult, RunError>,
+    ) -> Result<Option<OutlierWriteResult>, RunError> {
+        let mismatch = ErrorCode::CollectionUuidMismatch;
+        let is_another = match &written {
+            Ok(OutlierWriteResult { error, .. }) => {
+                error.as_ref().is_some_and(|error| error.code == mismatch.number())
+            }
+            Err(RunError::Command(error)) => error.is(mismatch),
+            Err(_) => false,
+        };
         if is_another {
             self.context.settings.without_collation.forget(self.namespace);
             self.facts.collection = None;
+            return Ok(None);
         }
-        is_another
+        written.map(Some)
     }
 }

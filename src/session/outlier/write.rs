@@ -155,8 +155,8 @@ impl OutlierCommand<'_> {
         Ok((command, merges))
     }
 
-    /// Replaces a stored document by an `update` or `findAndModify` (`name`). `None`: the document
-    /// has changed since it was read.
+    /// Replaces a stored document by an `update` or `findAndModify` (`name`). `None`: the document or the
+    /// collection has changed since it was read.
     pub(super) async fn replace(
         &mut self,
         stored: &RawDocument,
@@ -178,15 +178,10 @@ impl OutlierCommand<'_> {
         let (filter, change) = replacing(stored, &base).map_err(|what| self.unsupported(&what))?;
         self.write_pages(&pages, &written).await?;
         let result = self.replace_by(name, &filter, &change, id).await;
-        let result = match self.settled(result, &written).await {
-            Err(RunError::Command(error)) if self.is_another_collection(&error) => return Ok(None),
-            result => result?,
-        };
-        if let Some(error) = result.error.clone()
-            && self.is_another_collection(&error.into_command_error())
-        {
+        let result = self.settled(result, &written).await;
+        let Some(result) = self.of_checked_collection(result)? else {
             return Ok(None);
-        }
+        };
         let is_done = result.error.is_none() && result.n > 0 && !result.resent;
         if let Some(before) = before.filter(|_| is_done) {
             self.remove_pages(of, before.generation).await?;

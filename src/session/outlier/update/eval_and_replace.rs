@@ -75,6 +75,20 @@ pub(super) async fn upsert(
     run: &mut OutlierCommand<'_>,
     statement: &OutlierUpdate<'_, '_>,
 ) -> Result<OutlierWriteResult, RunError> {
+    for attempt in 0..MAX_ATTEMPTS {
+        pause(attempt).await;
+        if let Some(result) = insert_evaluated(run, statement).await? {
+            return Ok(result);
+        }
+    }
+    Err(run.lost_too_often().into())
+}
+
+/// Has mongod evaluate the new document, and inserts it. `None`: the collection has been dropped or replaced.
+async fn insert_evaluated(
+    run: &mut OutlierCommand<'_>,
+    statement: &OutlierUpdate<'_, '_>,
+) -> Result<Option<OutlierWriteResult>, RunError> {
     let of = statement.of;
     let element = without_hint(&statement.element(of.filter, of.change, of.multi, true));
     let computed = run
@@ -82,7 +96,7 @@ pub(super) async fn upsert(
         .await?;
     let result = OutlierWriteResult::of(succeeded(computed.answer)?);
     let Some(made) = computed.then.filter(|_| result.error.is_none()) else {
-        return without_change(run, statement, result).await;
+        return without_change(run, statement, result).await.map(Some);
     };
     let generation = ObjectId::new();
     let split = run.split(&made, generation).await?;
@@ -90,7 +104,8 @@ pub(super) async fn upsert(
     run.write_pages(&split.pages, &written).await?;
     let element = upserting(&split.base);
     let stored = run.write_evaluated(&element, statement.id).await;
-    run.settled(stored, &written).await
+    let stored = run.settled(stored, &written).await;
+    run.of_checked_collection(stored)
 }
 
 /// The result of a statement that changed nothing, with the write concern's error and the cluster time that
