@@ -149,6 +149,33 @@ fn cursor_with_pending_outliers_is_bound_to_its_owner_and_can_be_killed() -> Res
     })
 }
 
+#[test]
+fn cursor_with_pending_outliers_ends_with_an_error_or_its_last_document() -> Result<()> {
+    on_each(|fixture| {
+        fill(fixture, &[9 * MIB, 9 * MIB, 9 * MIB])?;
+        let open = |fixture: &mut Fixture| -> Result<Document> {
+            let reply = fixture.run(doc! { "find": BOOKS, "batchSize": 2 })?;
+            let id = reply.get_document("cursor")?.get_i64("id")?;
+            Ok(doc! { "getMore": id, "collection": BOOKS, "$db": &fixture.database })
+        };
+        let [read, failing] = [open(fixture)?, open(fixture)?];
+        // Each first batch has one book. mongod has returned the second, and the third is at the end.
+        for more in [&read, &read, &failing] {
+            let reply = fixture.application.command_ok(more)?;
+            let batch = reply.get_document("cursor")?.get_array("nextBatch")?;
+            ensure!(batch.len() == 1, "{} books", batch.len());
+        }
+        fixture.run(doc! { "drop": BOOKS })?;
+        let failed = fixture.application.command(&failing)?;
+        ensure!(failed.get_f64("ok")? < 0.5, "{failed}");
+        for more in [&read, &failing] {
+            let gone = fixture.application.command(more)?;
+            ensure!(gone.get_i32("code")? == 43, "{gone}");
+        }
+        Ok(())
+    })
+}
+
 /// The smallest budget that can be configured.
 const BUDGET_MIB: u64 = 192;
 /// What is not in the budget: the program itself, and buffers, stacks and TLS of connections.

@@ -53,19 +53,15 @@ pub(super) async fn get_more(run: &mut OutlierCommand<'_>) -> Result<Option<RawD
     let Some(taken) = shared.leftovers.take(more.id) else {
         return Ok(None);
     };
-    let mut borrowed = taken?;
-    let Some(mut leftover) = borrowed.leftover.take() else {
-        return Ok(None);
-    };
+    let (cursor, mut leftover) = taken?;
     let client = run.context.cursor_owner(run.namespace).await;
     let checked = client.and_then(|client| Ok(leftover.owner.check(&client, &more)?));
     if let Err(error) = checked {
-        borrowed.leftover = Some(leftover);
-        borrowed.give_back();
+        cursor.give_back(leftover);
         return Err(error);
     }
     run.facts.snapshot_time = leftover.snapshot_time;
-    // If an error follows, the leftover is dropped with `borrowed`.
+    // If an error follows, or the last batch, `cursor` is dropped and removes the cursor.
     let wanted = usize::try_from(more.batch_size.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
     if leftover.documents.is_empty() {
         run.ask_for_more(&mut leftover, wanted).await?;
@@ -86,8 +82,7 @@ pub(super) async fn get_more(run: &mut OutlierCommand<'_>) -> Result<Option<RawD
     let mut reply = batch.into_reply(run.namespace, if is_over { 0 } else { more.id });
     copy_cluster_time(&mut reply, &leftover.cluster_time);
     if !is_over {
-        borrowed.leftover = Some(leftover);
-        borrowed.give_back();
+        cursor.give_back(leftover);
     }
     Ok(Some(reply))
 }

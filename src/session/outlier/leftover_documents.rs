@@ -73,12 +73,12 @@ struct OpenLeftovers {
     bytes: usize,
 }
 
-/// A leftover that a `getMore` is using. It is removed unless it is given back.
+/// The cursor whose leftover a `getMore` is using. It is removed unless the leftover is given back.
 #[derive(Debug)]
-pub(super) struct BorrowedLeftover<'a> {
-    pub(super) leftovers: &'a Leftovers,
-    pub(super) id: i64,
-    pub(super) leftover: Option<Box<Leftover>>,
+pub(super) struct BorrowedCursor<'a> {
+    leftovers: &'a Leftovers,
+    id: i64,
+    is_given_back: bool,
 }
 
 impl Leftovers {
@@ -120,7 +120,7 @@ impl Leftovers {
     }
 
     /// Takes a leftover. `None`: unknown id. `Err`: another `getMore` is using it.
-    pub(super) fn take(&self, id: i64) -> Option<Result<BorrowedLeftover<'_>, CommandError>> {
+    pub(super) fn take(&self, id: i64) -> Option<Result<(BorrowedCursor<'_>, Box<Leftover>), CommandError>> {
         let mut open = self.lock();
         let slot = open.slots.get_mut(&id)?;
         Some(match std::mem::replace(slot, Slot::InUse) {
@@ -130,11 +130,12 @@ impl Leftovers {
             }
             Slot::Kept(leftover) => {
                 open.bytes = open.bytes.saturating_sub(leftover.bytes());
-                Ok(BorrowedLeftover {
+                let cursor = BorrowedCursor {
                     leftovers: self,
                     id,
-                    leftover: Some(leftover),
-                })
+                    is_given_back: false,
+                };
+                Ok((cursor, leftover))
             }
         })
     }
@@ -161,21 +162,68 @@ impl OpenLeftovers {
     }
 }
 
-impl BorrowedLeftover<'_> {
-    /// Gives the leftover back, unless its cursor was removed in the meantime.
-    pub(super) fn give_back(mut self) {
-        if let Some(leftover) = self.leftover.take()
-            && self.leftovers.contains(self.id)
-        {
+impl BorrowedCursor<'_> {
+    /// Gives the leftover back, unless the cursor was removed in the meantime.
+    pub(super) fn give_back(mut self, leftover: Box<Leftover>) {
+        self.is_given_back = true;
+        if self.leftovers.contains(self.id) {
             self.leftovers.keep(self.id, leftover);
         }
     }
 }
 
-impl Drop for BorrowedLeftover<'_> {
+impl Drop for BorrowedCursor<'_> {
     fn drop(&mut self) {
-        if self.leftover.is_some() {
+        if !self.is_given_back {
             self.leftovers.lock().remove(self.id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leftover() -> Box<Leftover> {
+        let owner = Owner {
+            namespace: "shop.sales".to_owned(),
+            session: None,
+            transaction: None,
+            users: Vec::new(),
+            never_times_out: false,
+            awaits_data: false,
+        };
+        Box::new(Leftover {
+            owner,
+            upstream: 5,
+            documents: VecDeque::from([RawDocumentBuf::new()]),
+            fitted: 1,
+            cluster_time: RawDocumentBuf::new(),
+            snapshot_time: None,
+            used: Instant::now(),
+        })
+    }
+
+    #[test]
+    fn cursor_exists_until_its_leftover_is_not_given_back() {
+        let leftovers = Leftovers::new(1000);
+        leftovers.keep(7, leftover());
+        let (cursor, taken) = leftovers.take(7).unwrap().unwrap();
+        assert!(leftovers.take(7).unwrap().is_err());
+        cursor.give_back(taken);
+        drop(leftovers.take(7));
+        assert!(leftovers.take(7).is_none());
+        assert_eq!(leftovers.lock().bytes, 0);
+    }
+
+    #[test]
+    fn killed_cursor_does_not_come_back() {
+        let leftovers = Leftovers::new(1000);
+        leftovers.keep(7, leftover());
+        let (cursor, taken) = leftovers.take(7).unwrap().unwrap();
+        leftovers.remove(7);
+        cursor.give_back(taken);
+        assert!(!leftovers.contains(7));
+        assert_eq!(leftovers.lock().bytes, 0);
     }
 }
