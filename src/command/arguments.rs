@@ -172,6 +172,20 @@ impl<'a> InheritedOptions<'a> {
         self.append_to_read(command);
     }
 
+    /// Appends the options to a query that selects the documents of a write: those of
+    /// [`Self::append_to_internal_read`], and [`Self::append_limit`].
+    pub fn append_to_selection(&self, command: &mut RawDocumentBuf) {
+        self.append_to_internal_read(command);
+        if get(self.body, "autocommit").is_none() {
+            self.append_limit(command);
+        }
+    }
+
+    /// Appends the time limit and the comment.
+    pub fn append_limit(&self, command: &mut RawDocumentBuf) {
+        self.append(command, |name, _| matches!(name, "maxTimeMS" | "comment"));
+    }
+
     /// Appends the options to a `getMore` or `killCursors` on a cursor of an internal command:
     /// session, database, transaction and comment. All other options stay with the cursor.
     pub fn append_to_get_more(&self, command: &mut RawDocumentBuf) {

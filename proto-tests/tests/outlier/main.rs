@@ -19,6 +19,7 @@ mod regressions;
 mod repeated_array;
 mod snapshots;
 mod tails;
+mod time_limits;
 mod timestamps;
 mod upsert_races;
 mod write_concerns;

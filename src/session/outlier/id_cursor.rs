@@ -96,7 +96,7 @@ impl OutlierCommand<'_> {
         if selection == Selection::ById {
             command.append(cstr!("allowDiskUse"), true);
         }
-        self.context.inherited().append_to_internal_read(&mut command);
+        self.context.inherited().append_to_selection(&mut command);
         let reply = if merges {
             self.put_together(&command).await?
         } else {

@@ -85,7 +85,7 @@ impl OutlierCommand<'_> {
     /// The `_id` of the first matching document.
     pub(super) async fn first_id(&mut self, selector: DocumentSelector<'_>) -> Result<Option<RawBson>, RunError> {
         let (mut command, merges) = self.id_query(selector, Selection::Found, 1)?;
-        self.context.inherited().append_to_internal_read(&mut command);
+        self.context.inherited().append_to_selection(&mut command);
         let answer = if merges {
             self.put_together(&command).await?
         } else {
