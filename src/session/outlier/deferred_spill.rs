@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use bson::raw::{RawBson, RawDocumentBuf};
 
+use crate::command::document::single;
+
 /// Idle time of a connection before its tails are spilled. Multiplied by four after each failure.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Attempts of a connection to spill its tails. After the last one, the next push to the document
@@ -11,6 +13,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 const MAX_TRIES: u32 = 5;
 /// Tails that a connection can defer. A further tail is spilled before the reply to its push.
 const MAX_LEFT: usize = 32;
+/// Maximum bytes of the `_id` of a document whose tail is deferred. A connection may hold it for a long time.
+const MAX_ID_BYTES: usize = 4096;
+
 /// The deferred spills of one connection.
 #[derive(Debug, Default)]
 pub(in crate::session) struct DeferredSpills {
@@ -51,12 +56,13 @@ impl DeferredSpills {
         }
     }
 
-    /// Adds a tail. Returns false if there are too many.
+    /// Adds a tail. Returns false if there are too many, or if the `_id` is too long.
     pub(super) fn leave(&mut self, tail: Tail) -> bool {
         if self.left.contains(&tail) {
             return true;
         }
-        let has_room = self.left.len() < MAX_LEFT;
+        let id_bytes = single("_id", tail.id.as_raw_bson_ref()).as_bytes().len();
+        let has_room = self.left.len() < MAX_LEFT && id_bytes <= MAX_ID_BYTES;
         if has_room {
             self.left.push(tail);
         }
@@ -67,9 +73,8 @@ impl DeferredSpills {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::document::single;
 
-    fn tail(id: i32) -> Tail {
+    fn tail(id: impl Into<RawBson>) -> Tail {
         let command = single("update", "sales");
         Tail { command, id: id.into() }
     }
@@ -82,6 +87,7 @@ mod tests {
             assert!(tails.leave(tail(i32::try_from(id).unwrap())));
         }
         assert!(!tails.leave(tail(-1)));
+        assert!(!DeferredSpills::default().leave(tail("x".repeat(MAX_ID_BYTES))));
         assert!(tails.leave(tail(0)));
         assert_eq!(tails.take().len(), MAX_LEFT);
         assert!(tails.take().is_empty());

@@ -3,35 +3,20 @@
 //!
 //! An entry is a guess: mongod's reply shows whether it was right, and a wrong one costs a round trip.
 
-use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bson::oid::ObjectId;
 use bson::raw::RawBsonRef;
-use lru::LruCache;
 
 use crate::command::document::single;
 use crate::command::namespace::Namespace;
+use crate::session::bounded_cache::Bounded;
 use crate::session::first_page_cache::FirstPageKey;
 
-/// Documents in the cache. An entry has about 200 bytes.
-const MAX_DOCUMENTS: NonZeroUsize = NonZeroUsize::new(100_000).expect("not zero");
-
 /// The outliers that this proxy has seen, with their generations.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::session) struct KnownOutliers {
-    generations: Mutex<LruCache<FirstPageKey, ObjectId>>,
-}
-
-impl Default for KnownOutliers {
-    fn default() -> Self {
-        // Allocates on demand.
-        let mut generations = LruCache::unbounded();
-        generations.resize(MAX_DOCUMENTS);
-        Self {
-            generations: Mutex::new(generations),
-        }
-    }
+    generations: Mutex<Bounded<FirstPageKey, ObjectId>>,
 }
 
 impl KnownOutliers {
@@ -54,7 +39,26 @@ impl KnownOutliers {
         self.lock().pop(place);
     }
 
-    fn lock(&self) -> MutexGuard<'_, LruCache<FirstPageKey, ObjectId>> {
+    fn lock(&self) -> MutexGuard<'_, Bounded<FirstPageKey, ObjectId>> {
         self.generations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_with_long_ids_are_evicted_by_their_bytes() {
+        let known = KnownOutliers::default();
+        let place = |number: usize| {
+            let id = format!("{number}{}", "x".repeat(1 << 20));
+            KnownOutliers::place(Namespace::new("shop", "sales"), RawBsonRef::String(&id))
+        };
+        for number in 0..40 {
+            known.learn(place(number), ObjectId::new());
+        }
+        assert_eq!(known.get(&place(0)), None);
+        assert!(known.get(&place(39)).is_some());
     }
 }
