@@ -1,9 +1,10 @@
 //! Changes of documents that were stored before the shape was configured, and whose long arrays were not split.
+//! And changes of outliers whose other fields are long.
 
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, bson, doc};
-use proto_tests::Outlier;
 use proto_tests::sides::{COLLECTION, Sides};
+use proto_tests::{Outlier, replies};
 
 /// The comparison of so many elements exceeds 16 MiB.
 const LENGTH: i32 = 20_000;
@@ -64,6 +65,48 @@ fn a_document_is_split_before_it_is_replaced() -> Result<()> {
     ] {
         sides.alike(&command)?;
     }
+    sides.check()
+}
+
+/// The stored document is compared in one statement, for which the other fields are too long.
+#[test]
+fn changes_of_outliers_with_long_other_fields_are_refused() -> Result<()> {
+    let mut sides = Sides::open(Outlier::new("tags", (50, 1000)))?;
+    let outlier = |id: i32| {
+        let mut outlier = doc! { "_id": id, "n": id, "tags": elements(120) };
+        if id < 7 {
+            outlier.insert("history", elements(LENGTH));
+        } else {
+            outlier.insert("text", "x".repeat(9 << 20));
+        }
+        outlier
+    };
+    for id in 0..8 {
+        sides.alike(&doc! { "insert": COLLECTION, "documents": [outlier(id)] })?;
+    }
+    let pages = |sides: &mut Sides<Outlier>| -> Result<usize> {
+        let database = sides.shaped_database();
+        Ok(sides.plain.find(&database, "extra_items", doc! {})?.len())
+    };
+    let before = pages(&mut sides)?;
+    let first = doc! { "$push": { "tags": { "$each": ["x"], "$position": 0 } } };
+    let commands = evaluated().into_iter().chain([
+        doc! { "findAndModify": COLLECTION, "query": { "_id": 5, "tags.n": 3 }, "remove": true, "fields": { "n": 1 } },
+        doc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": 6, "tags.n": 3 }, "limit": 1 }] },
+        update(doc! { "_id": 7 }, first.into()),
+    ]);
+    for mut command in commands {
+        command.insert("$db", sides.shaped_database());
+        let reply = sides.shaped.command(&command)?;
+        ensure!(replies::first_code(&reply) == 115, "{command}: {reply}");
+    }
+    ensure!(pages(&mut sides)? == before, "pages are left");
+    // Pushes and changes of other fields are not evaluated.
+    for change in [bson!({ "$push": { "tags": "x" } }), bson!({ "$inc": { "n": 10 } })] {
+        sides.alike(&update(doc! { "n": 3 }, change))?;
+    }
+    // A delete that does not depend on the array demands only the generation.
+    sides.alike(&doc! { "delete": COLLECTION, "deletes": [{ "q": { "n": { "$ne": 13 } }, "limit": 0 }] })?;
     sides.check()
 }
 

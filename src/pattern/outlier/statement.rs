@@ -13,6 +13,8 @@ use crate::pattern::unsupported::Unsupported;
 /// The most elements of a tail before it is moved to pages, unless pages have fewer. Large enough
 /// that the move adds little to the cost of a push, and small compared with the document's array.
 const TAIL_ROOM: u32 = 16;
+/// The most bytes of a statement. A command has room for it and its other fields.
+const MAX_STATEMENT_BYTES: usize = 16 * 1024 * 1024;
 
 /// The client's filter, with the condition that the document is inline and has room for the growth.
 /// `None` if the growth is unknown or exceeds the threshold.
@@ -162,12 +164,11 @@ fn first_too_many(shape: &OutlierShape, count: u32) -> Option<String> {
     Some(format!("{}.{position}", shape.array()))
 }
 
-/// The filter and the update that replace a stored document by `then`, if it is unchanged in type
-/// and in every bit.
+/// The filter that demands a stored document unchanged in type and in every bit.
 ///
 /// # Errors
-/// The part of the document that cannot be compared, for an error message.
-pub fn replacing(found: &RawDocument, then: &RawDocument) -> Result<(RawDocumentBuf, RawBson), Unsupported> {
+/// The part of the document that cannot be compared, or a comparison that is too long, for an error message.
+pub fn unchanged(found: &RawDocument) -> Result<RawDocumentBuf, Unsupported> {
     let id = get(found, "_id").unwrap_or(RawBsonRef::Null);
     let mut filter = single("_id", single("$eq", id));
     put(
@@ -175,8 +176,29 @@ pub fn replacing(found: &RawDocument, then: &RawDocument) -> Result<(RawDocument
         "$expr",
         same("$$ROOT".into(), RawBsonRef::Document(found), false)?,
     );
+    check_bytes(filter.as_bytes().len())?;
+    Ok(filter)
+}
+
+/// The filter and the update that replace a stored document by `then`, if it is [`unchanged`].
+///
+/// # Errors
+/// Those of [`unchanged`], and a statement that is too long.
+pub fn replacing(found: &RawDocument, then: &RawDocument) -> Result<(RawDocumentBuf, RawBson), Unsupported> {
+    let filter = unchanged(found)?;
     let stage = single("$replaceWith", single("$literal", then));
-    Ok((filter, RawBson::Array(array_of(&[stage]))))
+    let change = array_of(&[stage]);
+    check_bytes(filter.as_bytes().len().saturating_add(change.as_bytes().len()))?;
+    Ok((filter, RawBson::Array(change)))
+}
+
+/// Refuses a statement that mongod would not accept. The first elements of the array are few, so the other
+/// fields make it long.
+fn check_bytes(bytes: usize) -> Result<(), Unsupported> {
+    if bytes > MAX_STATEMENT_BYTES {
+        return Err("a change of a document whose fields beside the array cannot be compared in 16 MiB".into());
+    }
+    Ok(())
 }
 
 /// The filter and the update of an upsert that inserts a document without changes. An insert would
@@ -249,6 +271,20 @@ mod tests {
             rawdoc! { "$push": { "buyers": 1 }, "$rename": { "buyers": "x" } },
             false,
         );
+    }
+
+    #[test]
+    fn statement_beyond_the_size_of_a_document_is_refused() {
+        let text = |bytes: usize| rawdoc! { "_id": 1, "buyers": [], "text": "x".repeat(bytes) };
+        let numbers: RawArrayBuf = (0..200_000).collect();
+        for (found, is_found, is_replaced) in [
+            (text(7 << 20), true, true),
+            (text(9 << 20), true, false),
+            (rawdoc! { "_id": 1, "buyers": [], "history": numbers }, false, false),
+        ] {
+            assert_eq!(unchanged(&found).is_ok(), is_found);
+            assert_eq!(replacing(&found, &found).is_ok(), is_replaced);
+        }
     }
 
     #[test]

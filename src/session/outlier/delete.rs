@@ -14,7 +14,7 @@ use crate::command::document::{array_of, put, single};
 use crate::command::write_reply::WriteReply;
 use crate::pattern::outlier::layout::is_of_generation;
 use crate::pattern::outlier::resplit::is_overlong;
-use crate::pattern::outlier::statement::{replacing, typical};
+use crate::pattern::outlier::statement::{typical, unchanged};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 
@@ -233,7 +233,7 @@ async fn at(
             continue;
         }
         let demanded = if depends {
-            replacing(&stored, &stored).map_err(|what| run.unsupported(&what))?.0
+            unchanged(&stored).map_err(|what| run.unsupported(&what))?
         } else {
             let of_generation = is_of_generation(run.shape, extras.generation);
             single("$and", array_of(&[filter.to_owned(), of_generation]))

@@ -8,7 +8,7 @@ use super::{reassembled_retry, run_matching_nothing, typical_one};
 use crate::command::document::{get, put, single};
 use crate::command::find_and_modify::FindAndModify;
 use crate::command::reply::{copy_cluster_time, succeeded};
-use crate::pattern::outlier::statement::{inserting, replacing, typical};
+use crate::pattern::outlier::statement::{inserting, typical, unchanged};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 use crate::session::outlier::command::OutlierCommand;
@@ -167,7 +167,7 @@ fn on_copy(collection: &str, command: &FindAndModify<'_>, filter: Option<&RawDoc
 
 /// Removes a stored document and its pages. `None`: the document has changed since it was read.
 async fn remove(run: &mut OutlierCommand<'_>, stored: &RawDocument) -> Result<Option<OutlierWriteResult>, RunError> {
-    let (filter, _) = replacing(stored, stored).map_err(|what| run.unsupported(&what))?;
+    let filter = unchanged(stored).map_err(|what| run.unsupported(&what))?;
     let mut command = single("findAndModify", run.namespace.collection);
     put(&mut command, "query", &filter);
     put(&mut command, "remove", true);
