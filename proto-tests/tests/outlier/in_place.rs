@@ -1,6 +1,7 @@
-//! `findAndModify` without the array: mongod changes the base document, and the pages stay as they are.
+//! Changes after which the pages of an outlier stay as they are: pushes, and `findAndModify` without the array.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
+use bson::oid::ObjectId;
 use bson::{Document, doc};
 use proto_tests::Outlier;
 use proto_tests::sides::{COLLECTION, Sides};
@@ -77,6 +78,32 @@ fn pages_are_not_replaced() -> Result<()> {
         sides.alike(&command)?;
     }
     ensure!(controls(&mut sides)? == before, "the pages are replaced");
+    sides.check()
+}
+
+#[test]
+fn a_push_of_many_elements_does_not_replace_pages() -> Result<()> {
+    let mut sides = sides()?;
+    let generation = |sides: &mut Sides<Outlier>| -> Result<ObjectId> {
+        let field = sides.shape.control();
+        let mut stored = sides.buckets()?.into_iter();
+        let outlier = stored.find(|stored| stored.get_i32("_id").is_ok_and(|id| id == 2));
+        let outlier = outlier.context("no outlier")?;
+        Ok(outlier.get_document(field)?.get_object_id("generation")?)
+    };
+    let before = generation(&mut sides)?;
+    let push = |id: i32, length: i32| {
+        let each = doc! { "$each": (0..length).collect::<Vec<_>>() };
+        let change = doc! { "$push": { "tags": each }, "$inc": { "n": 10 } };
+        doc! { "update": COLLECTION, "updates": [{ "q": { "_id": id }, "u": change, "upsert": true }] }
+    };
+    for length in [6, 5, 7, 8, 30, 500] {
+        // An inline document, the outlier, and one that the push inserts.
+        for id in [1, 2, 100 + length] {
+            sides.alike(&push(id, length))?;
+        }
+    }
+    ensure!(generation(&mut sides)? == before, "the pages are replaced");
     sides.check()
 }
 

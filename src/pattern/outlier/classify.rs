@@ -255,10 +255,8 @@ fn pushed(shape: &OutlierShape, value: RawBsonRef<'_>) -> Growth {
             let count = u32::try_from(each.into_iter().count()).unwrap_or(u32::MAX);
             if keeps_few(shape, modifiers) {
                 Growth::None
-            } else if count <= shape.threshold() {
-                Growth::By(count)
             } else {
-                Growth::Unknown
+                Growth::By(count)
             }
         }
         Some(_) => Growth::Unknown,
@@ -293,6 +291,8 @@ mod tests {
             assert_eq!(found, Some(expected), "{operator}: {operand:?}");
         };
         check("$push", &rawdoc! { "$each": [1, 2] }, Growth::By(2));
+        let many: bson::RawArrayBuf = (0..51).collect();
+        check("$push", &rawdoc! { "$each": many }, Growth::By(51));
         check("$push", &rawdoc! { "$each": [1, 2], "$position": 0 }, Growth::By(2));
         check("$push", &rawdoc! { "$each": [1], "$sort": -1 }, Growth::By(1));
         check("$push", &rawdoc! { "$each": [1], "$slice": -51 }, Growth::By(1));

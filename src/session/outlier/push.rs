@@ -98,13 +98,16 @@ impl<'a> Push<'a> {
     }
 
     /// Pushes to a document that is an outlier, or becomes one by this push. `None`: it does not match the
-    /// filter, or its field is not an array.
+    /// filter, its field is not an array, or it is inline and the push exceeds the threshold.
     pub(super) async fn to_outlier(self, run: &mut OutlierCommand<'_>) -> Result<Option<At>, RunError> {
         let Some(stored) = run.base(self.id).await? else {
             return Ok(Some(At::NoMatch));
         };
         let generation = if let Some(extras) = run.extras_of(&stored)? {
             extras.generation
+        } else if self.count > run.shape.threshold() {
+            // The document may get an array that is too long for a base document.
+            return Ok(None);
         } else if !run.may_split().await? {
             // It stays whole.
             let typical = typical(run.shape, self.filter);
