@@ -1,14 +1,25 @@
-//! Changes after which the pages of an outlier stay as they are: pushes, and `findAndModify` without the array.
+//! Changes that leave the pages of an outlier as they are: pushes, and `findAndModify` without the array.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::oid::ObjectId;
 use bson::{Document, doc};
-use proto_tests::Outlier;
 use proto_tests::sides::{COLLECTION, Sides};
+use proto_tests::stopping_relay::StoppingRelay;
+use proto_tests::{Outlier, mongod};
+
+/// The collection of pages. Names of scratch collections contain it.
+const EXTRAS: &str = "extra_items";
 
 /// Both sides with an inline document and two outliers.
 fn sides() -> Result<Sides<Outlier>> {
-    let mut sides = Sides::open(Outlier::new("tags", (5, 7)))?;
+    filled(Sides::open(shape())?)
+}
+
+fn shape() -> Outlier {
+    Outlier::new("tags", (5, 7))
+}
+
+fn filled(mut sides: Sides<Outlier>) -> Result<Sides<Outlier>> {
     let document = |id: i32, length: i32| {
         let place = doc! { "type": "Point", "coordinates": [id, id] };
         doc! { "_id": id, "n": id, "place": place, "tags": (0..length).collect::<Vec<_>>() }
@@ -104,6 +115,48 @@ fn a_push_of_many_elements_does_not_replace_pages() -> Result<()> {
         }
     }
     ensure!(generation(&mut sides)? == before, "the pages are replaced");
+    sides.check()
+}
+
+/// Names a command on a scratch collection or on pages.
+fn beside_the_collection(command: &Document) -> Option<String> {
+    let (name, collection) = command.iter().next()?;
+    let collection = collection.as_str()?;
+    collection.contains(EXTRAS).then(|| format!("{name} {collection}"))
+}
+
+#[test]
+fn a_document_that_does_not_match_is_not_evaluated() -> Result<()> {
+    let set = mongod::shared_replica_set();
+    let relay = StoppingRelay::to(set.address(), beside_the_collection)?;
+    let mut sides = filled(Sides::at(shape(), (relay.uri(), set.address()))?)?;
+    let update = |id: i32, change: Document| {
+        let statement = doc! { "q": { "_id": id, "n": -1 }, "u": change };
+        doc! { "update": COLLECTION, "updates": [statement] }
+    };
+    let mut number = 0_i64;
+    for id in [1, 2, 9] {
+        for command in [
+            update(id, doc! { "$push": { "tags": 1 } }),
+            update(id, doc! { "$pull": { "tags": 1 } }),
+            update(id, doc! { "$set": { "tags.2": 1 } }),
+            update(id, doc! { "$set": { "tags.20": 1 } }),
+            update(id, doc! { "$push": { "tags": { "$each": [1, 2, 3, 4, 5, 6] } } }),
+            modify(doc! { "_id": id, "n": -1 }, doc! {}),
+            modify(doc! { "_id": id, "n": -1 }, doc! { "new": true }),
+        ] {
+            number += 1;
+            let mut retryable = command.clone();
+            retryable.extend(doc! { "lsid": {}, "txnNumber": number });
+            for command in [command, retryable] {
+                relay.arm(None);
+                sides.alike(&command)?;
+                let beside = relay.commands();
+                let is_evaluated = beside.iter().any(|command| !command.starts_with("find "));
+                ensure!(!is_evaluated, "{command}: {beside:?}");
+            }
+        }
+    }
     sides.check()
 }
 

@@ -61,18 +61,23 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
         };
         let id = id.as_raw_bson_ref();
         let filter = run.filter_of(selector, id)?;
+        let mut is_mismatch = false;
         if let Some(typical) = typical_with_room(run.shape, &filter, growth) {
             let answer = typical_one(run, &typical).await?;
             if let Some(answer) = answer {
                 return Ok(answer);
             }
+            is_mismatch = run.is_mismatch(selector).await?;
         }
-        if in_place == InPlace::Whole
+        if !is_mismatch
+            && in_place == InPlace::Whole
             && let Some(answer) = in_place::of_outlier(run, &filter, id).await?
         {
             return Ok(answer);
         }
-        if let Some(answer) = eval_and_replace::of_outlier(run, &command, &filter, id).await? {
+        if !is_mismatch
+            && let Some(answer) = eval_and_replace::of_outlier(run, &command, &filter, id).await?
+        {
             return Ok(answer);
         }
         if selector.id().is_some()

@@ -328,6 +328,9 @@ async fn at(
     {
         return Ok(at);
     }
+    if run.is_mismatch(statement.selector()).await? {
+        return Ok(At::NoMatch);
+    }
     eval_and_replace::rewrite(run, statement, filter, id).await
 }
 

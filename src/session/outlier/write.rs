@@ -95,6 +95,18 @@ impl OutlierCommand<'_> {
         Ok(found.and_then(|found| get(found, "_id")).map(RawBson::from))
     }
 
+    /// Whether no document matches a filter that names an `_id` and has other conditions, none of them on the
+    /// array. A query on base documents is cheaper than an evaluation on a copy.
+    pub(super) async fn is_mismatch(&mut self, selector: DocumentSelector<'_>) -> Result<bool, RunError> {
+        let is_narrower = selector.filter.is_some_and(|filter| filter.iter().count() > 1);
+        if selector.id().is_none() || !is_narrower || self.depends(selector.filter) {
+            return Ok(false);
+        }
+        let sort = None;
+        let found = self.first_id(DocumentSelector { sort, ..selector }).await?;
+        Ok(found.is_none())
+    }
+
     /// The query for the `_id`s of matching documents, and whether it is a pipeline that
     /// reassembles outliers. `limit`: 0 for all.
     pub(super) fn id_query(
