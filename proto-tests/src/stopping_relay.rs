@@ -5,12 +5,16 @@ use std::io::{self, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use bson::Document;
 
 use crate::frame::{self, OP_MSG, header_field};
 use crate::raw;
+
+/// The longest time in which a program is expected to send a command. Less than a connection waits for a reply.
+const STOP_LIMIT: Duration = Duration::from_secs(20);
 
 /// When the relay stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +98,19 @@ impl StoppingRelay {
     #[must_use]
     pub fn has_stopped(&self) -> bool {
         self.lock().has_stopped
+    }
+
+    /// Waits until the relay has stopped. Also returns if the program has ended before.
+    ///
+    /// # Errors
+    /// If neither happens.
+    pub fn wait_for_stop(&self, has_ended: impl Fn() -> bool) -> Result<()> {
+        let deadline = Instant::now() + STOP_LIMIT;
+        while !self.has_stopped() && !has_ended() {
+            ensure!(Instant::now() < deadline, "the command to stop at does not follow");
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
     }
 
     /// The counted commands since the last [`arm`](Self::arm).

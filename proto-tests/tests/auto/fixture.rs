@@ -209,6 +209,13 @@ impl Fixture {
         self.rename(COLLECTION, KEPT)
     }
 
+    /// Begins the gap, unless another command holds the collection. Returns mongod's reply.
+    pub(super) fn try_to_begin_gap(&self) -> Result<Document> {
+        let full = |name: &str| format!("{}.{name}", self.database);
+        let rename = doc! { "renameCollection": full(COLLECTION), "to": full(KEPT), "maxTimeMS": 500, "$db": "admin" };
+        self.direct()?.command(&rename)
+    }
+
     /// Gives the collection its name back. The record says so before.
     pub(super) fn give_up(&self) -> Result<()> {
         let update = doc! { "q": { "_id": 0 }, "u": { "$inc": { "given_up_swaps": 1 } }, "upsert": true };

@@ -2,7 +2,6 @@
 //! name denotes the same collection again when it is checked.
 
 use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
@@ -36,11 +35,7 @@ fn in_gap(fixture: &Fixture, relay: &StoppingRelay, read: &Document) -> Result<D
     relay.arm(Some((1, Moment::Before)));
     let reply = thread::scope(|scope| {
         let reading = scope.spawn(|| fixture.run(0, read.clone()));
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !relay.has_stopped() && !reading.is_finished() {
-            ensure!(Instant::now() < deadline, "{read}: no check");
-            thread::sleep(Duration::from_millis(5));
-        }
+        relay.wait_for_stop(|| reading.is_finished())?;
         let given_up = fixture.give_up();
         relay.go_on();
         let reply = reading.join().expect("the client panicked")?;

@@ -5,6 +5,7 @@ mod another_shape;
 mod change_streams;
 mod commands;
 mod concurrent_clients;
+mod creation;
 mod documents_examined;
 mod fixture;
 mod given_up;

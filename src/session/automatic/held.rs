@@ -1,13 +1,13 @@
-//! A `findAndModify`, in which mongod does not accept `collectionUUID`, and writes in a transaction under
-//! `apiStrict`.
+//! A `findAndModify` or a `create`, in which mongod does not accept `collectionUUID`, and writes in a
+//! transaction under `apiStrict`.
 //!
 //! On a replica set, a transaction of the proxy that has read from the collection holds it meanwhile: no
 //! renaming passes an open transaction. The client's command is not part of the transaction, so its retry
 //! record is mongod's own. A renaming that has begun to wait would block the client's command behind it, and
 //! would itself wait for the transaction. So the command has a short time limit; after it the transaction
 //! ends, and both are tried again. The limit is longer then, unless the collection is frozen: the command may
-//! just be slow. A `findAndModify` that reports that its time is over was not executed. One whose write
-//! concern reports it was executed, and the wait goes on without the limit.
+//! just be slow. A command that reports that its time is over was not executed. One whose write concern
+//! reports it was executed, and the wait goes on without the limit.
 
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use super::{Identity, identity_check, identity_of, listed_identity};
 use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::{as_flag, as_whole_number, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, TRANSIENT_TRANSACTION};
+use crate::command::registry::Command;
 use crate::session::bucket::retry_on_swap::is_swap_error;
 use crate::session::error::RunError;
 use crate::session::fence::is_strict;
@@ -150,8 +151,8 @@ impl PlainCommand<'_, '_> {
         }
         let concern = get(&reply, "writeConcernError").and_then(RawBsonRef::as_document);
         let is_cut = concern.and_then(code) == Some(MAX_TIME_EXPIRED);
-        if is_cut && self.head.is_retryable_write() {
-            // mongod answers from its record.
+        if is_cut && (self.head.is_retryable_write() || self.head.command == Command::Create) {
+            // It changes nothing: mongod answers from its record, or finds the collection.
             return self.send(body).await.map(whole);
         }
         Ok(Some(Limited { reply, is_cut }))

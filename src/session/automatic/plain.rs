@@ -57,6 +57,8 @@ impl PlainCommand<'_, '_> {
             Command::Insert | Command::Update | Command::Delete if is_named => self.write(uuid).await,
             Command::Insert | Command::Update | Command::Delete => self.in_strict_transaction(uuid).await,
             Command::FindAndModify => self.held(uuid).await,
+            // Between the renamings it would create a collection. In a transaction, a check undoes that.
+            Command::Create if !self.head.in_transaction() => self.held(uuid).await,
             _ if is_named => self.named(uuid).await,
             _ => self.checked(uuid).await,
         }
