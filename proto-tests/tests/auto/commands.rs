@@ -4,9 +4,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
 use proto_tests::mongod;
 use proto_tests::sessions::Transaction;
+use proto_tests::stopping_relay::{Moment, StoppingRelay};
 
 use super::fixture::{COLLECTION, COPY, CutOver, Fixture, KEPT, item};
 
@@ -118,6 +119,44 @@ fn what_a_freeze_interrupts_is_reported() -> Result<()> {
         ensure!(reply.get_i32("n")? == 1 && code(&reply).is_none(), "{reply}");
         Ok(())
     })
+}
+
+/// Names an update, or the list of the collection and its copy.
+fn is_update_or_list(command: &Document) -> Option<String> {
+    if command.get_str("update").is_ok_and(|collection| collection == COLLECTION) {
+        return Some("update".to_owned());
+    }
+    let filter = command.get_document("filter").ok()?.get_document("name").ok()?;
+    let names = filter.get_array("$in").ok()?;
+    let lists = |name: &str| names.contains(&Bson::from(name));
+    (command.contains_key("listCollections") && lists(COLLECTION) && lists(COPY)).then(|| "list".to_owned())
+}
+
+/// The freeze is over before the proxy looks. Documents may have been changed before it.
+#[test]
+fn an_update_of_many_documents_is_not_executed_again() -> Result<()> {
+    let mongod = mongod::shared_replica_set();
+    let relay = StoppingRelay::to(mongod.address(), is_update_or_list)?;
+    let fixture = Fixture::behind(mongod, &relay.uri())?;
+    fixture.store_plain(&[item(1, 1, 1), item(2, 1, 2)])?;
+    // The layout is known.
+    fixture.run(0, doc! { "find": COLLECTION })?;
+    fixture.freeze(false)?;
+    let many = doc! { "q": {}, "u": { "$inc": { "n": 1 } }, "multi": true };
+    let update = doc! { "update": COLLECTION, "updates": [many] };
+    relay.arm(Some((2, Moment::Before)));
+    let reply = thread::scope(|scope| {
+        let updating = scope.spawn(|| fixture.run(0, update.clone()));
+        let waited = relay.wait_for_stop(|| updating.is_finished());
+        let thawed = waited.and_then(|()| fixture.thaw());
+        relay.go_on();
+        let reply = updating.join().expect("the client panicked")?;
+        thawed.map(|()| reply)
+    })?;
+    ensure!(code(&reply) == Some(112), "{reply}");
+    let updates = relay.commands().iter().filter(|command| *command == "update").count();
+    ensure!(updates == 1, "executed {updates} times");
+    Ok(())
 }
 
 #[test]
