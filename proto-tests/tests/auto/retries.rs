@@ -8,7 +8,7 @@ use bson::{Bson, Document, doc};
 use proto_tests::sessions::lsid;
 use proto_tests::{Shape, mongod};
 
-use super::fixture::{COLLECTION, CutOver, Fixture, item, shape};
+use super::fixture::{COLLECTION, CutOver, Fixture, KEPT, item, shape};
 
 /// The identifiers of the items.
 const IDS: &str = "abcdefghijklpqrst";
@@ -97,6 +97,8 @@ enum Again {
     AfterConversion,
     /// While `convert --back` makes the former collection equal.
     DuringWayBack,
+    /// While `convert --back` swaps the names.
+    DuringSwapBack,
 }
 
 fn check(direction: Direction, again: Again) -> Result<()> {
@@ -135,13 +137,17 @@ fn check(direction: Direction, again: Again) -> Result<()> {
         fixture.has_pages()? == (direction != Direction::PagesToPlain),
         "the layout is another one"
     );
-    if again == Again::DuringWayBack {
+    if again != Again::AfterConversion {
         // One of the proxies has listed the collections before, and the other one lists them now.
         fixture.run(0, doc! { "count": COLLECTION })?;
         fixture.begin_back()?;
     }
+    if again == Again::DuringSwapBack {
+        let placeholder = doc! { "mongoshape_placeholder": { "$exists": true } };
+        fixture.past(doc! { "create": KEPT, "validator": placeholder })?;
+    }
     for (number, (write, first)) in sent.into_iter().enumerate() {
-        let proxy = if again == Again::DuringWayBack { number % 2 } else { 1 };
+        let proxy = if again == Again::AfterConversion { 1 } else { number % 2 };
         let again = fixture.run(proxy, write.clone())?;
         ensure!(seen(&again) == first, "{write}\nfirst: {first}\nagain: {again}");
         ensure!(sorted(&fixture)? == before, "executed twice: {write}");
@@ -167,4 +173,10 @@ fn a_write_on_pages_is_not_executed_again_on_plain_documents() -> Result<()> {
 #[test]
 fn a_write_on_pages_is_not_executed_again_on_other_pages() -> Result<()> {
     check_both(Direction::PagesToOthers)
+}
+
+/// The name of the kept collection is that of an empty placeholder then.
+#[test]
+fn a_write_on_pages_is_not_executed_again_during_the_swap_back() -> Result<()> {
+    check(Direction::PagesToPlain, Again::DuringSwapBack)
 }

@@ -189,7 +189,9 @@ impl CollectionObserver<'_, '_> {
         let all = ListedCollections::of(&reply);
         let listed = |name: &str| all.named(name);
         let (found, is_converting) = (listed(name), listed(&copy).is_some());
-        let former = match (listed(&kept).and_then(uuid_of), listed(&copy).and_then(uuid_of)) {
+        // Before the collection gets the kept name in a swap, a placeholder has it.
+        let kept_uuid = listed(&kept).filter(|kept| !is_placeholder(kept)).and_then(uuid_of);
+        let former = match (kept_uuid, listed(&copy).and_then(uuid_of)) {
             (Some(uuid), _) => self.former(kept, uuid).await?,
             (None, Some(uuid)) if self.is_former(&uuid).await? => self.former(copy, uuid).await?,
             _ => None,
@@ -331,8 +333,16 @@ pub(in crate::session) fn exchanged_in_transaction(namespace: Namespace<'_>) -> 
 
 /// Whether a freeze refuses the writes to a listed collection.
 fn is_frozen(listed: &RawDocument) -> bool {
-    let options = get(listed, "options").and_then(RawBsonRef::as_document);
-    options.is_some_and(|options| pack::is_frozen(options) || compact::is_frozen(options))
+    options_of(listed).is_some_and(|options| pack::is_frozen(options) || compact::is_frozen(options))
+}
+
+/// Whether a listed collection only reserves the kept name.
+fn is_placeholder(listed: &RawDocument) -> bool {
+    options_of(listed).is_some_and(pack::is_placeholder)
+}
+
+fn options_of(listed: &RawDocument) -> Option<&RawDocument> {
+    get(listed, "options").and_then(RawBsonRef::as_document)
 }
 
 fn uuid_of(listed: &RawDocument) -> Option<Binary> {
