@@ -45,6 +45,7 @@ use self::close_reason::Closed;
 use self::command_timer::Awaited;
 use self::reply::{ReplyTarget, error_reply};
 use self::session_commands::is_on_sessions;
+use super::automatic::hidden_formers::HiddenFormers;
 use super::automatic::touched::touched;
 use super::handshake::{self, Presentation};
 use super::memory::Reservation;
@@ -114,6 +115,7 @@ pub async fn serve(client: Client, upstreams: &Upstreams, shared: &Shared, drain
         secret: client.secret,
         reply_target: ReplyTarget::default(),
         has_bulk_write: false,
+        hidden_formers: HiddenFormers::default(),
     };
     let closed = loop {
         if let Err(closed) = session.turn().await {
@@ -161,6 +163,7 @@ struct Session<'a> {
     reply_target: ReplyTarget,
     /// Whether the server is known to have the command `bulkWrite`.
     has_bulk_write: bool,
+    hidden_formers: HiddenFormers,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -123,7 +123,7 @@ fn what_a_freeze_interrupts_is_reported() -> Result<()> {
 
 /// Names an update, or the list of the collection and its copy.
 fn is_update_or_list(command: &Document) -> Option<String> {
-    if command.get_str("update").is_ok_and(|collection| collection == COLLECTION) {
+    if command.get_str("update").is_ok_and(|name| name == COLLECTION) {
         return Some("update".to_owned());
     }
     let filter = command.get_document("filter").ok()?.get_document("name").ok()?;

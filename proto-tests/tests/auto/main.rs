@@ -13,6 +13,7 @@ mod plain_documents;
 mod referencing_pipelines;
 mod replaced_collections;
 mod retries;
+mod rights;
 mod stable_api;
 mod waiting_clients;
 mod write_concern;

@@ -30,6 +30,9 @@ pub(in crate::session) struct StoredCollection {
     pub(in crate::session) layout: StoredLayout,
     /// Retryable writes may have been executed there.
     pub(in crate::session) former: Option<FormerCollection>,
+    /// Whether the client that listed it may not read the collection in its former layout, or whether there is
+    /// one.
+    pub(in crate::session) is_former_hidden: bool,
     /// The number of its swaps that were given up before it was listed.
     pub(in crate::session) given_up: i64,
 }
@@ -187,17 +190,14 @@ impl CollectionObserver<'_, '_> {
         let record = conversion::record_name(name);
         let reply = self.list(&[name, &copy, &kept, &record]).await?;
         let all = ListedCollections::of(&reply);
-        let listed = |name: &str| all.named(name);
-        let (found, is_converting) = (listed(name), listed(&copy).is_some());
-        // Before the collection gets the kept name in a swap, a placeholder has it.
-        let kept_uuid = listed(&kept).filter(|kept| !is_placeholder(kept)).and_then(uuid_of);
-        let former = match (kept_uuid, listed(&copy).and_then(uuid_of)) {
-            (Some(uuid), _) => self.former(kept, uuid).await?,
-            (None, Some(uuid)) if self.is_former(&uuid).await? => self.former(copy, uuid).await?,
-            _ => None,
+        let (found, is_converting) = (all.named(name), all.named(&copy).is_some());
+        let (former, is_former_hidden) = match self.former(&all).await {
+            // The client may have rights on its own collection only.
+            Err(RunError::Command(error)) if error.is(ErrorCode::Unauthorized) => (None, true),
+            former => (former?, false),
         };
         // Read before the collection's name is checked again, which is when its indexes are listed.
-        let given_up = match listed(&record) {
+        let given_up = match all.named(&record) {
             Some(_) => self.given_up().await?,
             None => 0,
         };
@@ -206,6 +206,7 @@ impl CollectionObserver<'_, '_> {
                 uuid,
                 layout,
                 former,
+                is_former_hidden,
                 given_up,
             },
             is_converting,
@@ -223,9 +224,18 @@ impl CollectionObserver<'_, '_> {
         Ok(layout.map(|layout| observed(Some(uuid), layout, is_frozen)))
     }
 
-    /// A collection in its former layout. `None`: it has just been dropped, so drivers no longer send writes
-    /// again that were executed there.
-    async fn former(&mut self, name: String, uuid: Binary) -> Result<Option<FormerCollection>, RunError> {
+    /// The collection in its former layout. `None`: there is none, or it has just been dropped, so drivers no
+    /// longer send writes again that were executed there.
+    async fn former(&mut self, all: &ListedCollections<'_>) -> Result<Option<FormerCollection>, RunError> {
+        let own = self.namespace.collection;
+        let (copy, kept) = (conversion::copy_name(own), conversion::kept_name(own));
+        // Before the collection gets the kept name in a swap, a placeholder has it.
+        let kept_uuid = all.named(&kept).filter(|kept| !is_placeholder(kept)).and_then(uuid_of);
+        let (name, uuid) = match (kept_uuid, all.named(&copy).and_then(uuid_of)) {
+            (Some(uuid), _) => (kept, uuid),
+            (None, Some(uuid)) if self.is_former(&uuid).await? => (copy, uuid),
+            _ => return Ok(None),
+        };
         let layout = self.layout_of(&name, &uuid).await?;
         Ok(layout.map(|layout| FormerCollection { name, uuid, layout }))
     }
@@ -240,11 +250,8 @@ impl CollectionObserver<'_, '_> {
         find.append(cstr!("limit"), 1);
         find.append(cstr!("singleBatch"), true);
         self.options().append_to_inspect(&mut find);
-        match self.link.run(&find).await {
-            // The client may lack the right to read the record.
-            Err(RunError::Command(_)) => Ok(false),
-            reply => Ok(CursorReply::parse(&reply?).is_some_and(|cursor| cursor.documents().next().is_some())),
-        }
+        let reply = self.link.run(&find).await?;
+        Ok(CursorReply::parse(&reply).is_some_and(|cursor| cursor.documents().next().is_some()))
     }
 
     /// The number of swaps that were given up, as the record of the conversion says.

@@ -172,10 +172,9 @@ pub(super) async fn was_relocated_on_former_pages(
         return Ok(false);
     };
     match last_transaction(run, id, &mut 0).await? {
-        LastTransaction::Unused(_) => Ok(false),
         LastTransaction::Committed => Ok(true),
         LastTransaction::Unknown if task.memory == Memory::Statement => is_recorded(run, id).await,
-        LastTransaction::Unknown => Ok(false),
+        LastTransaction::Unused(_) | LastTransaction::Unknown => Ok(false),
     }
 }
 

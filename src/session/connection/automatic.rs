@@ -223,6 +223,7 @@ impl Session<'_> {
                 CacheLookup::Known(stored) => (Some(stored), None),
                 CacheLookup::Unknown(turn) => (None, turn),
             };
+            let known = known.filter(|stored| !self.must_look_again(head, stored));
             let stored = if let Some(stored) = known {
                 stored
             } else {
@@ -239,6 +240,7 @@ impl Session<'_> {
                     observer.stored().await?
                 };
                 let stored = now.stored;
+                self.hidden_formers.note(&stored);
                 // A missing collection is listed again, because nothing reports that it exists.
                 if stored.uuid.is_some() {
                     settings.automatic.put(namespace, stored.clone());
@@ -255,6 +257,12 @@ impl Session<'_> {
             collections.push(stored);
         }
         Ok(CurrentLayouts { settings, collections })
+    }
+
+    /// Whether a client that may have fewer rights has listed the collection, and this one may find an earlier
+    /// attempt of its write in the former layout.
+    fn must_look_again(&self, head: &CommandHeader<'_>, stored: &StoredCollection) -> bool {
+        head.is_retryable_write() && self.hidden_formers.may_be_read(stored)
     }
 
     fn forget(&self, touched: &[TouchedCollection]) {

@@ -45,6 +45,7 @@ impl Session<'_> {
     pub(super) fn begin(&mut self, command: Command, awaited: Awaited) -> CommandTimer {
         if changes_users(command) {
             self.link.forget_users();
+            self.hidden_formers.clear();
         }
         self.link.begin_command();
         let at = Instant::now();
