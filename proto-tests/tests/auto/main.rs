@@ -15,5 +15,6 @@ mod replaced_collections;
 mod retries;
 mod rights;
 mod stable_api;
+mod time_limits;
 mod waiting_clients;
 mod write_concern;

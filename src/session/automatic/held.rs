@@ -6,8 +6,12 @@
 //! record is mongod's own. A renaming that has begun to wait would block the client's command behind it, and
 //! would itself wait for the transaction. So the command has a short time limit; after it the transaction
 //! ends, and both are tried again. The limit is longer then, unless the collection is frozen: the command may
-//! just be slow. A command that reports that its time is over was not executed. One whose write concern
-//! reports it was executed, and the wait goes on without the limit.
+//! just be slow. The third attempt has none: the renaming of a conversion waits for a second only. mongod ends
+//! the transaction after a minute. If the collection was renamed by the end of the command then, the client gets
+//! an error, because mongod may have looked the name up again.
+//!
+//! A command that reports that its time is over was not executed. One whose write concern reports it was
+//! executed, and the wait goes on without the limit.
 
 use std::time::Duration;
 
@@ -17,7 +21,7 @@ use tokio::time::{Instant, sleep};
 
 use super::plain::{PlainCommand, PlainOutcome};
 use super::stored::{MAX_HELD, exchanged_in_transaction, identity_find};
-use super::{Identity, identity_check, identity_of, listed_identity};
+use super::{Identity, identity, identity_check, identity_of, listed_identity};
 use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::{as_flag, as_whole_number, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, TRANSIENT_TRANSACTION};
@@ -30,11 +34,10 @@ use crate::session::upstream_connection::{SessionNumber, UpstreamRequest};
 
 /// mongod's code for a command that has reached its time limit.
 const MAX_TIME_EXPIRED: i64 = 50;
-/// The first time limit of the client's command, and the pause before the next attempt.
-const FIRST_LIMIT: Duration = Duration::from_millis(100);
+/// The time limits of the first attempts in milliseconds. Later attempts have none.
+const LIMITS_MS: [i64; 2] = [100, 800];
+/// The pause before the next attempt.
 const PAUSE: Duration = Duration::from_millis(20);
-/// The factor between the time limits of two attempts.
-const WIDENED: u32 = 8;
 
 /// The reply to a command that was executed within a time limit.
 struct Limited {
@@ -68,25 +71,16 @@ impl PlainCommand<'_, '_> {
             return self.between_checks(uuid).await;
         }
         let begun = Instant::now();
-        let mut limit = FIRST_LIMIT;
+        let mut limits = LIMITS_MS.into_iter();
         while begun.elapsed() < MAX_HELD {
             let lock = self.link.own_transaction();
-            let hold = self.hold(uuid, lock).await?;
-            let is_held = matches!(hold, Hold::Held);
-            let outcome = match hold {
-                Hold::Held => self.limited(limit).await,
-                Hold::Waiting => Ok(None),
+            let limited = match self.hold(uuid, lock).await? {
+                Hold::Held => self.while_held(lock, limits.next()).await?,
+                Hold::Waiting => None,
                 Hold::Exchanged => return Ok(PlainOutcome::Exchanged(None)),
                 Hold::Ended(reply) => return Ok(PlainOutcome::Answered(reply)),
             };
-            if is_held {
-                let mut end = single("abortTransaction", 1);
-                self.append_lock(&mut end, lock);
-                put(&mut end, "$db", "admin");
-                self.link.call(UpstreamRequest::plain(&end)).await?;
-                limit = limit.saturating_mul(WIDENED);
-            }
-            if let Some(limited) = outcome? {
+            if let Some(limited) = limited {
                 let reply = if limited.is_cut {
                     self.with_concern(&limited.reply).await?
                 } else {
@@ -110,7 +104,7 @@ impl PlainCommand<'_, '_> {
         put(&mut find, "startTransaction", true);
         put(&mut find, "$db", self.namespace.database);
         let reply = self.link.call(UpstreamRequest::plain(&find)).await?;
-        if get(&reply, "ok").and_then(as_flag) == Some(true) {
+        if is_ok(&reply) {
             return Ok(Hold::Held);
         }
         if reply
@@ -126,23 +120,41 @@ impl PlainCommand<'_, '_> {
         })
     }
 
+    /// Executes the client's command while the transaction holds the collection, and ends the transaction.
+    async fn while_held(&mut self, lock: SessionNumber, limit: Option<i64>) -> Result<Option<Limited>, RunError> {
+        let limited = self.limited(limit).await;
+        let mut end = single("abortTransaction", 1);
+        self.append_lock(&mut end, lock);
+        put(&mut end, "$db", "admin");
+        let ended = self.link.call(UpstreamRequest::plain(&end)).await?;
+        let limited = limited?;
+        let is_executed = limited.as_ref().is_some_and(|limited| is_ok(&limited.reply));
+        if is_executed
+            && !is_ok(&ended)
+            && identity(self.link, self.head, self.namespace, self.expected).await? == Identity::Changed
+        {
+            return Err(self.in_part().into_command_error().into());
+        }
+        Ok(limited)
+    }
+
     /// The client's own time limit, in milliseconds.
     fn own_limit(&self) -> Option<i64> {
         let own = get(self.head.body(), "maxTimeMS").and_then(as_whole_number);
         own.filter(|own| *own > 0)
     }
 
-    /// Executes the client's command within a time limit. `None`: it was not executed in time.
-    async fn limited(&mut self, limit: Duration) -> Result<Option<Limited>, RunError> {
+    /// Executes the client's command within a time limit in milliseconds, or without one. `None`: it was not
+    /// executed in time.
+    async fn limited(&mut self, limit: Option<i64>) -> Result<Option<Limited>, RunError> {
         let body = self.head.body();
-        let limit = i64::try_from(limit.as_millis()).unwrap_or(i64::MAX);
         let whole = |reply| {
             let is_cut = false;
             Some(Limited { reply, is_cut })
         };
-        if self.own_limit().is_some_and(|own| own <= limit) {
+        let Some(limit) = limit.filter(|limit| self.own_limit().is_none_or(|own| own > *limit)) else {
             return self.send(body).await.map(whole);
-        }
+        };
         let mut limited = with_replaced(body, &[("maxTimeMS", None)]);
         limited.append(cstr!("maxTimeMS"), limit);
         let reply = self.send(&limited).await?;
@@ -166,7 +178,7 @@ impl PlainCommand<'_, '_> {
         waiting.append(cstr!("query"), single("_id", single("$in", &none)));
         let waited = self.send(&waiting).await?;
         let mut error = RawDocumentBuf::new();
-        if get(&waited, "ok").and_then(as_flag) != Some(true) {
+        if !is_ok(&waited) {
             let parts = ["code", "codeName", "errmsg"];
             let parts = parts.into_iter().filter_map(|name| Some((name, get(&waited, name)?)));
             parts.for_each(|(name, value)| put(&mut error, name, value));
@@ -177,8 +189,7 @@ impl PlainCommand<'_, '_> {
     }
 
     fn settled(&self, reply: RawDocumentBuf) -> PlainOutcome {
-        let is_failed = get(&reply, "ok").and_then(as_flag) != Some(true);
-        if is_failed && is_swap_error(&CommandError::Upstream(reply.clone())) {
+        if !is_ok(&reply) && is_swap_error(&CommandError::Upstream(reply.clone())) {
             return PlainOutcome::Exchanged(None);
         }
         if super::not_executed(&reply).is_empty() {
@@ -194,7 +205,7 @@ impl PlainCommand<'_, '_> {
         let mut find = identity_find(self.namespace.collection, uuid);
         InheritedOptions::of(body).append_to_read(&mut find);
         let reply = self.link.call(UpstreamRequest::plain(&find)).await?;
-        if get(&reply, "ok").and_then(as_flag) != Some(true) {
+        if !is_ok(&reply) {
             return Ok(self.unless_exchanged(reply));
         }
         let begun = with_replaced(body, &[("startTransaction", None), ("readConcern", None)]);
@@ -239,6 +250,10 @@ impl PlainCommand<'_, '_> {
             put(command, "apiVersion", version);
         }
     }
+}
+
+fn is_ok(reply: &RawDocument) -> bool {
+    get(reply, "ok").and_then(as_flag) == Some(true)
 }
 
 fn code(document: &RawDocument) -> Option<i64> {
