@@ -46,8 +46,8 @@ pub(super) enum Identity {
 }
 
 /// Checks after a command that the name still denotes the collection, and has done so since it was listed:
-/// the record counts swaps that were given up. If that cannot be checked, the reply of the command is an
-/// error for the same reason.
+/// the record has the number of the last swap that was given up. If that cannot be checked, the reply of the
+/// command is an error for the same reason.
 pub(super) async fn identity(
     link: &mut UpstreamConnection,
     head: &CommandHeader<'_>,
@@ -96,11 +96,11 @@ fn check_of(head: &CommandHeader<'_>, namespace: Namespace<'_>, mut check: RawDo
     check
 }
 
-/// The result of the replies to [`identity_checks`]. `given_up`: the expected number of swaps.
+/// The result of the replies to [`identity_checks`]. `given_up`: the expected number.
 fn identity_in(replies: impl IntoIterator<Item = RawDocumentBuf>, given_up: Option<i64>) -> Identity {
     let mut replies = replies.into_iter();
     let identity = identity_of(replies.next().unwrap_or_default());
-    let now = replies.next().map(|reply| stored::given_up_of(&reply));
+    let now = replies.next().and_then(|reply| stored::given_up_of(&reply));
     let was_given_up = given_up.is_some_and(|given_up| now.is_some_and(|now| now != given_up));
     if was_given_up { Identity::Changed } else { identity }
 }

@@ -9,7 +9,7 @@ use proto_tests::mongod;
 use proto_tests::stopping_relay::{Moment, StoppingRelay};
 
 use super::commands::code;
-use super::fixture::{COLLECTION, Fixture, RECORD, item};
+use super::fixture::{COLLECTION, Fixture, RECORD, item, shape};
 use super::referencing_pipelines::{SOURCES, other_shapes};
 
 /// Names the check of the collection's UUID.
@@ -70,6 +70,22 @@ fn a_read_that_found_nothing_because_of_the_gap_is_repeated() -> Result<()> {
         let reply = in_gap(&fixture, &relay, &read)?;
         ensure!(code(&reply).is_none() && found(&reply) == Some(1), "{read}: {reply}");
     }
+    Ok(())
+}
+
+/// A proxy without a command since before the conversion knows the collection that gets its name again.
+#[test]
+fn a_swap_back_has_a_number() -> Result<()> {
+    let fixture = Fixture::start(mongod::shared_replica_set())?;
+    fixture.store_plain(&[item(1, 1, 1)])?;
+    let number = || -> Result<Option<i64>> {
+        let records = fixture.direct()?.find(&fixture.database, RECORD, doc! {})?;
+        Ok(records.first().and_then(|record| record.get_i64("given_up_swaps").ok()))
+    };
+    fixture.convert_to(&shape(), &[])?;
+    ensure!(number()? == Some(0), "{:?}", number()?);
+    fixture.convert_to(&shape(), &["--back"])?;
+    ensure!(number()?.is_some_and(|number| number > 0), "{:?}", number()?);
     Ok(())
 }
 

@@ -116,12 +116,18 @@ pub(super) struct Record {
     /// The position in the change stream up to which the copy contains all changes.
     pub(super) token: Option<ResumeToken>,
     pub(super) direction: Direction,
-    /// The number of swaps that were given up. Counted before the collection gets its name back, so that
-    /// proxies notice that it was missing.
+    /// The [number](Self::number_swap) of the last swap after which the name denotes a collection that proxies
+    /// may know from before: one that was given up, or one of `--back`. 0: there was none. Recorded before that
+    /// collection gets the name, so that proxies notice that the name denoted none.
     pub(super) given_up: i64,
 }
 
 impl Record {
+    /// Gives the swap a number that no other swap has. A proxy may remember the number of an earlier conversion.
+    pub(super) fn number_swap(&mut self) {
+        self.given_up = rand::random_range(1..i64::MAX);
+    }
+
     /// Whether the run only keeps the collection in its former layout up to date.
     pub(super) fn is_way_back(&self) -> bool {
         self.direction == Direction::WayBack
@@ -282,5 +288,41 @@ impl Record {
             return Err(Halt::Words(format!("its record cannot be written: {error}")));
         }
         concern_kept(&reply)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::spec::BinarySubtype;
+
+    use super::*;
+
+    /// The record of a conversion that has not swapped yet.
+    fn record() -> Record {
+        let uuid = Binary {
+            subtype: BinarySubtype::Uuid,
+            bytes: vec![0; 16],
+        };
+        Record {
+            phase: Phase::Swapping,
+            from: Layout::Plain,
+            to: Layout::Plain,
+            source: uuid.clone(),
+            copy: uuid,
+            had_images: false,
+            token: None,
+            direction: Direction::Forward,
+            given_up: 0,
+        }
+    }
+
+    #[test]
+    fn swaps_of_two_conversions_have_different_numbers() {
+        let numbers = [record(), record()].map(|mut record| {
+            record.number_swap();
+            record.given_up
+        });
+        assert_ne!(numbers[0], numbers[1]);
+        assert!(numbers.iter().all(|number| *number > 0));
     }
 }

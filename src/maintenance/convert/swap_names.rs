@@ -141,6 +141,11 @@ impl Conversion<'_> {
             to: &kept,
             dropped: Some(place),
         };
+        if self.record.is_back() {
+            // A proxy may know the copy from before the conversion, and read in the gap.
+            self.record.number_swap();
+            self.enter(Phase::Swapping).await?;
+        }
         self.renamed_since = changes::cluster_time(by.client).await?;
         if let Err(halt) = by.rename(renamed).await {
             // The rename may have succeeded, or may still arrive. After the placeholder is dropped, a late
@@ -305,7 +310,7 @@ async fn give_name_back(by: Freezing<'_>, record: &mut Record) -> Result<(), Hal
     if !has_begun(by, &record.source).await? {
         return Ok(());
     }
-    record.given_up += 1;
+    record.number_swap();
     record.write(&by.target.database, &by.target.collection).await?;
     if description(&by.target.database, &by.target.collection).await?.is_some() {
         let words = format!(

@@ -33,7 +33,7 @@ pub(in crate::session) struct StoredCollection {
     /// Whether the client that listed it may not read the collection in its former layout, or whether there is
     /// one.
     pub(in crate::session) is_former_hidden: bool,
-    /// The number of its swaps that were given up before it was listed.
+    /// The number of its last swap that was given up before it was listed. 0: there was none.
     pub(in crate::session) given_up: i64,
 }
 
@@ -52,7 +52,7 @@ impl StoredCollection {
 pub(in crate::session) struct ExpectedCollection<'a> {
     /// `None`: it is missing.
     pub(in crate::session) uuid: Option<&'a Binary>,
-    /// The number of its swaps that were given up. `None`: it is not compared.
+    /// The number of its last swap that was given up. `None`: it is not compared.
     pub(in crate::session) given_up: Option<i64>,
 }
 
@@ -254,11 +254,13 @@ impl CollectionObserver<'_, '_> {
         Ok(CursorReply::parse(&reply).is_some_and(|cursor| cursor.documents().next().is_some()))
     }
 
-    /// The number of swaps that were given up, as the record of the conversion says.
+    /// The number of the last swap that was given up, as the record of the conversion says. 0 if the client may
+    /// not read it.
     async fn given_up(&mut self) -> Result<i64, RunError> {
         let mut find = given_up_find(self.namespace.collection);
         self.options().append_to_inspect(&mut find);
-        Ok(given_up_of(&self.link.call(UpstreamRequest::plain(&find)).await?))
+        let reply = self.link.call(UpstreamRequest::plain(&find)).await?;
+        Ok(given_up_of(&reply).unwrap_or_default())
     }
 
     /// The layout of a collection. A command that names its UUID follows in the same round trip, so the
@@ -304,7 +306,7 @@ pub(super) fn identity_find(collection: &str, uuid: &Binary) -> RawDocumentBuf {
     find_one(collection, &single("_id", RawBsonRef::MinKey), uuid)
 }
 
-/// A query of the number of swaps that were given up.
+/// A query of the number of the last swap that was given up.
 pub(super) fn given_up_find(collection: &str) -> RawDocumentBuf {
     let mut find = single("find", conversion::record_name(collection));
     find.append(cstr!("projection"), single(conversion::GIVEN_UP, 1));
@@ -313,11 +315,11 @@ pub(super) fn given_up_find(collection: &str) -> RawDocumentBuf {
     find
 }
 
-/// That number in the reply. 0 if there is no record, or the client may not read it.
-pub(super) fn given_up_of(reply: &RawDocument) -> i64 {
-    let record = CursorReply::parse(reply).and_then(|cursor| cursor.documents().next());
+/// That number in the reply. 0 if there is no record. `None`: the client may not read it.
+pub(super) fn given_up_of(reply: &RawDocument) -> Option<i64> {
+    let record = CursorReply::parse(reply)?.documents().next();
     let number = record.and_then(|record| get(record, conversion::GIVEN_UP).and_then(as_whole_number));
-    number.unwrap_or_default()
+    Some(number.unwrap_or_default())
 }
 
 /// A query of the `_id` of one document. It fails if the name denotes another collection.
