@@ -13,7 +13,7 @@ use bson::Document;
 use crate::frame::{self, OP_MSG, header_field};
 use crate::raw;
 
-/// The longest time in which a program is expected to send a command. Less than a connection waits for a reply.
+/// The longest time until a program sends the expected command. Less than a connection waits for a reply.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
 /// When the relay stops.

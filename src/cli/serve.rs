@@ -147,7 +147,7 @@ fn tasks(config: &Config, shared: &Arc<Shared>, inputs: TaskInputs) -> JoinSet<(
     let watch = ConversionWatch {
         upstream: upstream.clone(),
         shapes: inputs.shapes.clone(),
-        metrics: metrics.conversions.clone(),
+        shared: Arc::clone(shared),
         found: inputs.conversions,
         stop: stop.clone(),
     };

@@ -1,4 +1,6 @@
 //! Reads the progress of conversions, in the background of `serve`, for the operator's page and the metrics.
+//! A proxy also forgets what it knows of a collection when its conversion begins, has swapped or ends: the
+//! collection may get its former UUID back before the next command.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,10 +18,12 @@ use tokio_util::sync::CancellationToken;
 use super::background::{LastError, OnDemandClient};
 use super::convert::{ConversionFigures, ConversionStage, ConversionStatus, status};
 use super::upstream::{self, explain};
+use crate::command::namespace::Namespace;
 use crate::config::UpstreamConfig;
 use crate::pattern::bucket::conversion::record_name;
 use crate::pattern::shapes::Shapes;
-use crate::session::metrics::{ConversionMetrics, ConversionProgress};
+use crate::session::Shared;
+use crate::session::metrics::ConversionProgress;
 
 /// Interval of reads.
 const READ_EVERY: Duration = Duration::from_secs(5);
@@ -42,7 +46,7 @@ pub(crate) struct ConversionWatch {
     /// The server, and the credentials.
     pub(crate) upstream: UpstreamConfig,
     pub(crate) shapes: watch::Receiver<Shapes>,
-    pub(crate) metrics: ConversionMetrics,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) found: WatchedConversions,
     pub(crate) stop: CancellationToken,
 }
@@ -79,14 +83,18 @@ impl ConversionWatch {
     }
 
     fn publish(&self, found: Vec<WatchedConversion>) {
+        let metrics = &self.shared.metrics().conversions;
         let now: BTreeSet<&str> = found.iter().map(|one| one.namespace.as_str()).collect();
         let before = self.found.load();
         let ended = before.iter().filter(|one| !now.contains(one.namespace.as_str()));
         for one in ended {
-            self.metrics.progress(&one.namespace, ConversionProgress::default());
+            metrics.progress(&one.namespace, ConversionProgress::default());
         }
         for one in &found {
-            self.metrics.progress(&one.namespace, gauges(&one.status));
+            metrics.progress(&one.namespace, gauges(&one.status));
+        }
+        for namespace in changed(&before, &found).into_iter().filter_map(Namespace::parse) {
+            self.shared.list_again(namespace);
         }
         self.found.store(Arc::new(found));
     }
@@ -138,6 +146,18 @@ async fn recorded(database: &Database, mut collections: Vec<String>) -> Result<V
     Ok(collections)
 }
 
+/// The collections whose conversion has begun, swapped or ended between two reads.
+fn changed<'w>(before: &'w [WatchedConversion], now: &'w [WatchedConversion]) -> BTreeSet<&'w str> {
+    let state = |one: &'w WatchedConversion| {
+        let is_kept = matches!(one.status.stage, ConversionStage::Kept);
+        (one.namespace.as_str(), one.status.direction.as_str(), is_kept)
+    };
+    let before: BTreeSet<_> = before.iter().map(state).collect();
+    let now: BTreeSet<_> = now.iter().map(state).collect();
+    let changed = before.symmetric_difference(&now);
+    changed.map(|(namespace, ..)| *namespace).collect()
+}
+
 /// The values of the gauges. An unknown value is 0. After the swap all values are 0.
 fn gauges(status: &ConversionStatus) -> ConversionProgress {
     let ConversionStage::Running(Some(figures)) = &status.stage else {
@@ -150,5 +170,33 @@ fn gauges(status: &ConversionStatus) -> ConversionProgress {
         ratio: ratio.unwrap_or_default(),
         lag_seconds: lag.unwrap_or_default().as_secs_f64(),
         remaining_seconds: remaining.unwrap_or_default().as_secs_f64(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watched(direction: &str, stage: ConversionStage) -> WatchedConversion {
+        let direction = direction.to_owned();
+        WatchedConversion {
+            namespace: "shop.trades".to_owned(),
+            status: ConversionStatus { direction, stage },
+        }
+    }
+
+    #[test]
+    fn a_conversion_that_begins_swaps_or_ends_has_changed() {
+        let running = || watched("there", ConversionStage::Running(None));
+        let kept = || watched("there", ConversionStage::Kept);
+        let back = watched("back", ConversionStage::Running(None));
+        let check = |before: &[WatchedConversion], now: &[WatchedConversion], has_changed: bool| {
+            assert_eq!(changed(before, now).contains("shop.trades"), has_changed, "{before:?} {now:?}");
+        };
+        check(&[], &[running()], true);
+        check(&[running()], &[running()], false);
+        check(&[running()], &[kept()], true);
+        check(&[kept()], &[back], true);
+        check(&[kept()], &[], true);
     }
 }

@@ -11,8 +11,8 @@
 //!
 //! [`stored`] lists a collection, [`touched`] finds the collections of a command, [`plain`] executes a
 //! command on plain documents, [`unfenced`] one that cannot name the UUID, [`held`] a write of documents that
-//! cannot, [`stable_api`] prepares a write under `apiStrict`, [`merged_write`] joins the parts of a write that
-//! was executed in both layouts, and [`hidden_formers`] knows what a client may not read.
+//! cannot, [`stable_api`] prepares a write under `apiStrict`, [`merged_write`] joins the parts of a write
+//! that was executed in both layouts, and [`hidden_formers`] knows what a client may not read.
 
 pub(super) mod guarded_cursors;
 mod held;

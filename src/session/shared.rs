@@ -175,6 +175,11 @@ impl Shared {
         self.settings.rcu(|settings| settings.with_layout(namespace, layout));
     }
 
+    /// Forgets the collection that a name with an automatic shape denotes. The next command lists it.
+    pub fn list_again(&self, namespace: Namespace<'_>) {
+        self.settings().automatic.forget(namespace);
+    }
+
     /// The shapes for new commands.
     #[must_use]
     pub fn shapes(&self) -> Shapes {

@@ -1,7 +1,8 @@
 //! A retryable write that is sent again, through another proxy, after the collection has got the other
 //! layout.
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, doc};
@@ -101,27 +102,51 @@ enum Again {
     DuringSwapBack,
 }
 
-fn check(direction: Direction, again: Again) -> Result<()> {
+/// A write, and what a driver made of its reply.
+type Sent = (Document, Document);
+
+/// Stores items `a` to `l` as plain documents.
+fn seeded() -> Result<Fixture> {
     let fixture = Fixture::start(mongod::shared_replica_set())?;
     let seed: Vec<Document> = (1000..)
         .zip(IDS.chars())
         .map(|(second, id)| item(id.to_string(), if "kl".contains(id) { 5 } else { 1 }, second))
         .collect();
     fixture.store_plain(&seed)?;
+    Ok(fixture)
+}
+
+/// Executes the writes through a proxy.
+fn send_all(fixture: &Fixture, proxy: usize) -> Result<Vec<Sent>> {
+    let mut sent = Vec::new();
+    for (number, mut write) in writes().into_iter().enumerate() {
+        write.insert("lsid", lsid(&format!("{} {number}", fixture.database)));
+        write.insert("txnNumber", 1_i64);
+        let reply = fixture.run(proxy, write.clone())?;
+        sent.push((write, seen(&reply)));
+    }
+    Ok(sent)
+}
+
+/// Sends the writes again. `proxy`: the one for each number of a write.
+fn send_again(fixture: &Fixture, sent: Vec<Sent>, proxy: impl Fn(usize) -> usize) -> Result<()> {
+    let before = sorted(fixture)?;
+    for (number, (write, first)) in sent.into_iter().enumerate() {
+        let again = fixture.run(proxy(number), write.clone())?;
+        ensure!(seen(&again) == first, "{write}\nfirst: {first}\nagain: {again}");
+        ensure!(sorted(fixture)? == before, "executed twice: {write}");
+    }
+    Ok(())
+}
+
+fn check(direction: Direction, again: Again) -> Result<()> {
+    let fixture = seeded()?;
     match direction {
         Direction::PlainToPages => {}
         Direction::PagesToPlain => fixture.convert(Duration::ZERO, CutOver::Done)?,
         Direction::PagesToOthers => fixture.convert_to(&shape(), &[])?,
     }
-    let mut sent = Vec::new();
-    let at_once = fixture.database.clone();
-    for (number, write) in writes().into_iter().enumerate() {
-        let mut write = write;
-        write.insert("lsid", lsid(&format!("{at_once} {number}")));
-        write.insert("txnNumber", 1_i64);
-        let reply = fixture.run(0, write.clone())?;
-        sent.push((write, seen(&reply)));
-    }
+    let sent = send_all(&fixture, 0)?;
     let before = sorted(&fixture)?;
     if direction == Direction::PagesToOthers {
         let other = Shape {
@@ -146,13 +171,9 @@ fn check(direction: Direction, again: Again) -> Result<()> {
         let placeholder = doc! { "mongoshape_placeholder": { "$exists": true } };
         fixture.past(doc! { "create": KEPT, "validator": placeholder })?;
     }
-    for (number, (write, first)) in sent.into_iter().enumerate() {
-        let proxy = if again == Again::AfterConversion { 1 } else { number % 2 };
-        let again = fixture.run(proxy, write.clone())?;
-        ensure!(seen(&again) == first, "{write}\nfirst: {first}\nagain: {again}");
-        ensure!(sorted(&fixture)? == before, "executed twice: {write}");
-    }
-    Ok(())
+    ensure!(sorted(&fixture)? == before, "the items are others");
+    let uses_both = again != Again::AfterConversion;
+    send_again(&fixture, sent, |number| if uses_both { number % 2 } else { 1 })
 }
 
 fn check_both(direction: Direction) -> Result<()> {
@@ -179,4 +200,22 @@ fn a_write_on_pages_is_not_executed_again_on_other_pages() -> Result<()> {
 #[test]
 fn a_write_on_pages_is_not_executed_again_during_the_swap_back() -> Result<()> {
     check(Direction::PagesToPlain, Again::DuringSwapBack)
+}
+
+/// The collection has its former UUID again, which the first proxy knows from before the conversion.
+#[test]
+fn a_proxy_without_commands_during_a_conversion_finds_earlier_attempts() -> Result<()> {
+    let fixture = seeded()?;
+    fixture.run(0, doc! { "count": COLLECTION })?;
+    fixture.convert_to(&shape(), &[])?;
+    let sent = send_all(&fixture, 1)?;
+    // It reads the record of the conversion in the background.
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while !fixture.proxies[0].admin_get("/")?.body.contains("kept, ") {
+        ensure!(Instant::now() < deadline, "the first proxy does not know of the conversion");
+        thread::sleep(Duration::from_millis(50));
+    }
+    fixture.convert_to(&shape(), &["--back"])?;
+    ensure!(!fixture.has_pages()?, "not converted back");
+    send_again(&fixture, sent, |_| 0)
 }

@@ -116,14 +116,14 @@ pub(super) struct Record {
     /// The position in the change stream up to which the copy contains all changes.
     pub(super) token: Option<ResumeToken>,
     pub(super) direction: Direction,
-    /// The [number](Self::number_swap) of the last swap after which the name denotes a collection that proxies
-    /// may know from before: one that was given up, or one of `--back`. 0: there was none. Recorded before that
-    /// collection gets the name, so that proxies notice that the name denoted none.
+    /// The [number](Self::number_swap) of the last swap after which the name denotes a collection that
+    /// proxies may know from before: one that was given up, or one of `--back`. 0: there was none. Recorded
+    /// before that collection gets the name, so that proxies notice that the name denoted none.
     pub(super) given_up: i64,
 }
 
 impl Record {
-    /// Gives the swap a number that no other swap has. A proxy may remember the number of an earlier conversion.
+    /// Gives the swap a number that no other swap has. A proxy may remember that of an earlier conversion.
     pub(super) fn number_swap(&mut self) {
         self.given_up = rand::random_range(1..i64::MAX);
     }

@@ -6,9 +6,9 @@
 //! record is mongod's own. A renaming that has begun to wait would block the client's command behind it, and
 //! would itself wait for the transaction. So the command has a short time limit; after it the transaction
 //! ends, and both are tried again. The limit is longer then, unless the collection is frozen: the command may
-//! just be slow. The third attempt has none: the renaming of a conversion waits for a second only. mongod ends
-//! the transaction after a minute. If the collection was renamed by the end of the command then, the client gets
-//! an error, because mongod may have looked the name up again.
+//! just be slow. The third attempt has none: the renaming of a conversion waits for a second only. mongod
+//! ends the transaction after a minute. If the collection was renamed by the end of the command then, the
+//! client gets an error, because mongod may have looked the name up again.
 //!
 //! A command that reports that its time is over was not executed. One whose write concern reports it was
 //! executed, and the wait goes on without the limit.

@@ -1,4 +1,4 @@
-//! The collections in their former layout that a client may not read. Whether it may is known after it has tried.
+//! The collections in their former layout that a client may not read, as far as it has tried.
 
 use std::collections::VecDeque;
 
@@ -14,8 +14,8 @@ const MAX_COLLECTIONS: usize = 64;
 pub(in crate::session) struct HiddenFormers(VecDeque<Binary>);
 
 impl HiddenFormers {
-    /// Whether another client, without the right to read the former collection, has listed the collection, and
-    /// this client has not tried yet.
+    /// Whether another client, without the right to read the former collection, has listed the collection,
+    /// and this client has not tried yet.
     pub(in crate::session) fn may_be_read(&self, stored: &StoredCollection) -> bool {
         let uuid = stored.uuid.as_ref().filter(|_| stored.is_former_hidden);
         uuid.is_some_and(|uuid| !self.0.contains(uuid))

@@ -129,8 +129,9 @@ impl PlainCommand<'_, '_> {
             if self.head.in_transaction() || self.is_exchanging(uuid, &reply).await? {
                 return Ok(self.exchanged(&batch, &reply));
             }
-            // The freeze is over, or the document does not satisfy the application's own validator. A statement
-            // that failed is executed once more to distinguish them, unless it may have changed documents.
+            // The freeze is over, or the document does not satisfy the application's own validator. A
+            // statement that failed is executed once more to distinguish them, unless it may have changed
+            // documents.
             let may_have_changed = batch.statements.iter().any(|statement| is_of_many(statement));
             if std::mem::replace(&mut is_repeated, true) || batch.statements.len() > 1 || may_have_changed {
                 return Ok(self.exchanged_or_refused(&batch, reply));

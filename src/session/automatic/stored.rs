@@ -30,8 +30,8 @@ pub(in crate::session) struct StoredCollection {
     pub(in crate::session) layout: StoredLayout,
     /// Retryable writes may have been executed there.
     pub(in crate::session) former: Option<FormerCollection>,
-    /// Whether the client that listed it may not read the collection in its former layout, or whether there is
-    /// one.
+    /// Whether the client that listed it may not read the collection in its former layout, or whether there
+    /// is one.
     pub(in crate::session) is_former_hidden: bool,
     /// The number of its last swap that was given up before it was listed. 0: there was none.
     pub(in crate::session) given_up: i64,
@@ -254,8 +254,8 @@ impl CollectionObserver<'_, '_> {
         Ok(CursorReply::parse(&reply).is_some_and(|cursor| cursor.documents().next().is_some()))
     }
 
-    /// The number of the last swap that was given up, as the record of the conversion says. 0 if the client may
-    /// not read it.
+    /// The number of the last swap that was given up, as the record of the conversion says. 0 if the client
+    /// may not read it.
     async fn given_up(&mut self) -> Result<i64, RunError> {
         let mut find = given_up_find(self.namespace.collection);
         self.options().append_to_inspect(&mut find);

@@ -259,8 +259,8 @@ impl Session<'_> {
         Ok(CurrentLayouts { settings, collections })
     }
 
-    /// Whether a client that may have fewer rights has listed the collection, and this one may find an earlier
-    /// attempt of its write in the former layout.
+    /// Whether a client that may have fewer rights has listed the collection, and this one may find an
+    /// earlier attempt of its write in the former layout.
     fn must_look_again(&self, head: &CommandHeader<'_>, stored: &StoredCollection) -> bool {
         head.is_retryable_write() && self.hidden_formers.may_be_read(stored)
     }
