@@ -191,7 +191,11 @@ mod tests {
         let kept = || watched("there", ConversionStage::Kept);
         let back = watched("back", ConversionStage::Running(None));
         let check = |before: &[WatchedConversion], now: &[WatchedConversion], has_changed: bool| {
-            assert_eq!(changed(before, now).contains("shop.trades"), has_changed, "{before:?} {now:?}");
+            assert_eq!(
+                changed(before, now).contains("shop.trades"),
+                has_changed,
+                "{before:?} {now:?}"
+            );
         };
         check(&[], &[running()], true);
         check(&[running()], &[running()], false);

@@ -51,7 +51,10 @@ fn check(
     let mut plain = create;
     plain.insert("$db", &fixture.database);
     let plain = fixture.direct()?.command(&plain)?;
-    ensure!(code(&reply).is_some() && code(&reply) == code(&plain), "{reply}\n{plain}");
+    ensure!(
+        code(&reply).is_some() && code(&reply) == code(&plain),
+        "{reply}\n{plain}"
+    );
     let items = fixture.items()?;
     ensure!(items.len() == 1, "{items:?}");
     Ok(())

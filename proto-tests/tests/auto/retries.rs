@@ -77,7 +77,12 @@ fn sorted(fixture: &Fixture) -> Result<Vec<String>> {
         .map(|item| {
             // A field of pages, which no plain document has.
             let control = item.contains_key("control");
-            format!("{:?} {:?} {:?} {control}", item.get("_id"), item.get("k"), item.get("n"))
+            format!(
+                "{:?} {:?} {:?} {control}",
+                item.get("_id"),
+                item.get("k"),
+                item.get("n")
+            )
         })
         .collect();
     items.sort();
@@ -212,7 +217,10 @@ fn a_proxy_without_commands_during_a_conversion_finds_earlier_attempts() -> Resu
     // It reads the record of the conversion in the background.
     let deadline = Instant::now() + Duration::from_mins(1);
     while !fixture.proxies[0].admin_get("/")?.body.contains("kept, ") {
-        ensure!(Instant::now() < deadline, "the first proxy does not know of the conversion");
+        ensure!(
+            Instant::now() < deadline,
+            "the first proxy does not know of the conversion"
+        );
         thread::sleep(Duration::from_millis(50));
     }
     fixture.convert_to(&shape(), &["--back"])?;

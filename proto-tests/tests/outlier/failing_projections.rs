@@ -88,7 +88,10 @@ fn change_in_a_transaction_is_aborted() -> Result<()> {
 #[test]
 fn other_errors_change_what_they_change_in_mongod() -> Result<()> {
     let mut sides = sides()?;
-    let (push, failing) = (doc! { "$push": { "tags": 1 } }, doc! { "sum": { "$add": ["$name", 1] } });
+    let (push, failing) = (
+        doc! { "$push": { "tags": 1 } },
+        doc! { "sum": { "$add": ["$name", 1] } },
+    );
     for (update, fields) in [
         (push.clone(), doc! { "one": { "$divide": [1, 0] } }),
         (push, doc! { "n": 1, "name": 0 }),

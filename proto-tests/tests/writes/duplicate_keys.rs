@@ -42,11 +42,7 @@ fn sides() -> Result<Sides> {
 fn check(sent: Sent) -> Result<()> {
     let mut sides = sides()?;
     let mut number = 0;
-    for key in [
-        doc! { "value": 1 },
-        doc! { "value": -1 },
-        doc! { "k": 1, "value": -1 },
-    ] {
+    for key in [doc! { "value": 1 }, doc! { "value": -1 }, doc! { "k": 1, "value": -1 }] {
         sides.alike(&create(&key))?;
         for others in others()? {
             for write in values()?.iter().flat_map(writes) {
@@ -138,7 +134,10 @@ struct Case<'a> {
 
 impl Case<'_> {
     fn run(&self, sides: &mut Sides) -> Result<()> {
-        alike(sides, &doc! { "delete": COLLECTION, "deletes": [{ "q": {}, "limit": 0 }] })?;
+        alike(
+            sides,
+            &doc! { "delete": COLLECTION, "deletes": [{ "q": {}, "limit": 0 }] },
+        )?;
         let [beside, elsewhere] = self.others;
         let mut commands = Vec::new();
         let mut documents = vec![

@@ -231,7 +231,10 @@ mod tests {
         }
         // The double is a little more than the decimal.
         let tenth = (decimal("0.1"), RawBson::Double(0.1));
-        assert_eq!(compare(tenth.0.as_raw_bson_ref(), tenth.1.as_raw_bson_ref()), Ordering::Less);
+        assert_eq!(
+            compare(tenth.0.as_raw_bson_ref(), tenth.1.as_raw_bson_ref()),
+            Ordering::Less
+        );
     }
 
     #[test]

@@ -5,8 +5,8 @@ mod memory;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-pub(super) use self::memory::{claimed, reply_with_image};
 use self::memory::{ItemClaim, attempt_number, claim, is_recorded, pages, remember};
+pub(super) use self::memory::{claimed, reply_with_image};
 use super::command::BucketCommand;
 use super::delete::{ItemToDelete, take_by, taking_out};
 use super::insert;

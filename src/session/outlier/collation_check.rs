@@ -87,9 +87,7 @@ impl OutlierCommand<'_> {
     ) -> Result<Option<OutlierWriteResult>, RunError> {
         let mismatch = ErrorCode::CollectionUuidMismatch;
         let is_another = match &written {
-            Ok(OutlierWriteResult { error, .. }) => {
-                error.as_ref().is_some_and(|error| error.code == mismatch.number())
-            }
+            Ok(OutlierWriteResult { error, .. }) => error.as_ref().is_some_and(|error| error.code == mismatch.number()),
             Err(RunError::Command(error)) => error.is(mismatch),
             Err(_) => false,
         };

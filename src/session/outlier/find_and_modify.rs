@@ -75,9 +75,7 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
         {
             return Ok(answer);
         }
-        if !is_mismatch
-            && let Some(answer) = eval_and_replace::of_outlier(run, &command, &filter, id).await?
-        {
+        if !is_mismatch && let Some(answer) = eval_and_replace::of_outlier(run, &command, &filter, id).await? {
             return Ok(answer);
         }
         if selector.id().is_some()

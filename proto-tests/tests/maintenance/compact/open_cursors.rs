@@ -45,9 +45,7 @@ fn a_cursor_of_a_range_does_not_go_on_in_the_packed_copy() -> Result<()> {
         doc! { "k": 1, "at": { "$gte": at(0), "$lt": at(ITEMS) } },
         doc! { "k": 1, "at": { "$gte": at(0) } },
     ] {
-        let items: Vec<Document> = (0..ITEMS)
-            .map(|id| doc! { "_id": id, "k": 1, "at": at(id) })
-            .collect();
+        let items: Vec<Document> = (0..ITEMS).map(|id| doc! { "_id": id, "k": 1, "at": at(id) }).collect();
         application.command_ok(&shaped.insert(&items))?;
         let odd = doc! { "q": { "_id": { "$mod": [2, 1] } }, "limit": 0 };
         application.command_ok(&doc! { "delete": COLLECTION, "deletes": [odd], "$db": &shaped.database })?;
