@@ -78,6 +78,20 @@ impl MergeOutcome {
         self.failed
             .extend(written.failed.into_values().map(|error| (position, error)));
     }
+
+    /// Removes the failures of documents that were not inserted because one with their `on` fields exists.
+    /// Returns the positions of these documents, in order.
+    fn take_matches(&mut self, merge: &MergeStage<'_>) -> Vec<usize> {
+        let mut matches = Vec::new();
+        self.failed.retain(|position, error| {
+            let exists = is_match(merge, error);
+            if exists {
+                matches.push(*position);
+            }
+            !exists
+        });
+        matches
+    }
 }
 
 impl<'a> MergeWriter<'a> {
@@ -139,20 +153,12 @@ impl<'a> MergeWriter<'a> {
         all: &[usize],
     ) -> Result<MergeOutcome, RunError> {
         let mut written = self.insert(run, batch, all).await?;
-        let existing: Vec<usize> = self.matches(&written);
-        written.failed.retain(|position, _| !existing.contains(position));
+        let existing = written.take_matches(&self.merge);
         if self.merge.when_matched != WhenMatched::KeepExisting {
             let updated = self.update(run, batch, &existing, Upsert::Yes).await?;
             written.failed.extend(updated.failed);
         }
         Ok(written)
-    }
-
-    /// The documents that were not inserted because one with their `on` fields exists.
-    fn matches(&self, written: &MergeOutcome) -> Vec<usize> {
-        let failed = written.failed.iter();
-        let existing = failed.filter(|(_, error)| is_match(&self.merge, error));
-        existing.map(|(position, _)| *position).collect()
     }
 
     /// Updates one document, or inserts it if it does not exist. Repeats both if another writer inserts or
@@ -178,7 +184,7 @@ impl<'a> MergeWriter<'a> {
                 return upserted;
             }
             written = self.insert(run, batch, &[position]).await?;
-            if self.matches(&written).is_empty() {
+            if !written.failed.values().any(|error| is_match(&self.merge, error)) {
                 return Ok(written);
             }
         }
@@ -242,9 +248,9 @@ impl<'a> MergeWriter<'a> {
             }
             left = conflicts;
             if attempt.saturating_add(1) < MAX_SWAPS {
-                written
-                    .failed
-                    .retain(|position, _| left.iter().all(|again| again.position != *position));
+                for again in &left {
+                    written.failed.remove(&again.position);
+                }
             }
         }
         Ok(written)
@@ -318,4 +324,35 @@ fn chunks<'s, 'd>(statements: &'s [&'d Statement]) -> impl Iterator<Item = &'s [
     let sizes = statements.iter().map(|statement| statement.document.as_bytes().len());
     let ranges = command_ranges_within(sizes, MAX_COMMAND_BYTES);
     ranges.into_iter().filter_map(move |range| statements.get(range))
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+
+    fn duplicate_key(pattern: RawDocumentBuf) -> WriteError {
+        WriteError {
+            detail: single("keyPattern", pattern),
+            ..WriteError::new(ErrorCode::DuplicateKey, "duplicate key")
+        }
+    }
+
+    #[test]
+    fn a_full_batch_of_existing_documents_is_taken_in_one_pass() {
+        // Existing documents that are compared with each other would take minutes here.
+        const EXISTING: usize = 200_000;
+        let stage = rawdoc! { "$merge": "c" };
+        let merge = MergeStage::parse(&stage).unwrap();
+        let existing = duplicate_key(rawdoc! { "_id": 1 });
+        let mut written = MergeOutcome {
+            n: 0,
+            failed: (0..EXISTING).map(|position| (position, existing.clone())).collect(),
+        };
+        written.failed.insert(EXISTING, duplicate_key(rawdoc! { "other": 1 }));
+        let matches = written.take_matches(&merge);
+        assert!(matches.into_iter().eq(0..EXISTING));
+        assert!(written.failed.into_keys().eq([EXISTING]));
+    }
 }
