@@ -1,5 +1,7 @@
 //! The reply to `bulkWrite`.
 
+use std::collections::BTreeMap;
+
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::operation::OperationKind;
@@ -60,16 +62,14 @@ impl BulkWriteResults {
             modified: i32::try_from(number("nModified")).unwrap_or(i32::MAX),
             upserted: i32::try_from(upserted.len()).unwrap_or(i32::MAX),
         };
-        let mut errors: Vec<(usize, WriteError)> = elements(&reply, "writeErrors")
+        let errors: BTreeMap<usize, WriteError> = elements(&reply, "writeErrors")
             .into_iter()
             .filter_map(WriteError::parse)
             .collect();
-        errors.sort_by_key(|(position, _)| *position);
         self.count(part.kind, &counts);
         for place in 0..part.operations.len() {
             let position = part.operations.start.saturating_add(place);
-            let error = errors.iter().find(|(of, _)| *of == place).map(|(_, error)| error);
-            match error {
+            match errors.get(&place) {
                 Some(error) => {
                     self.fail(part.kind, position, error);
                     if bulk.ends_with_first_failure {
@@ -191,4 +191,50 @@ fn elements<'a>(reply: &'a RawDocument, field: &str) -> Vec<&'a RawDocument> {
         .flatten()
         .flatten();
     elements.filter_map(RawBsonRef::as_document).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+    use crate::command::write_batch::MAX_WRITE_BATCH_SIZE;
+
+    /// An unordered `bulkWrite` of this many inserts into one collection.
+    fn inserts(count: usize) -> RawDocumentBuf {
+        let operations = vec![rawdoc! { "insert": 0, "document": { "_id": 1 } }; count];
+        rawdoc! {
+            "bulkWrite": 1,
+            "ops": array_of(&operations),
+            "nsInfo": [{ "ns": "d.c" }],
+            "ordered": false,
+            "$db": "admin",
+        }
+    }
+
+    #[test]
+    fn the_errors_of_a_full_part_are_joined_in_one_pass() {
+        // Operations that are compared with each error would take minutes here.
+        const LAST: usize = MAX_WRITE_BATCH_SIZE - 1;
+        let body = inserts(MAX_WRITE_BATCH_SIZE);
+        let head = CommandHeader::of_body(&body).unwrap();
+        let bulk = BulkWrite::parse(&head).unwrap();
+        let parts = bulk.parts();
+        assert_eq!(parts.len(), 1);
+        let errors: Vec<RawDocumentBuf> = (0..LAST)
+            .map(|index| rawdoc! { "index": i32::try_from(index).unwrap(), "code": 11000, "errmsg": "" })
+            .collect();
+        let answer = rawdoc! { "n": 1, "writeErrors": array_of(&errors), "ok": 1.0 };
+        let mut results = BulkWriteResults::default();
+        results.add(&bulk, &parts[0], answer);
+        let reply = results.into_document(&head);
+        assert_eq!(reply.get_i32("nErrors").unwrap(), i32::try_from(LAST).unwrap());
+        assert_eq!(reply.get_i32("nInserted").unwrap(), 1);
+        let results = reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
+        for (index, result) in results.into_iter().enumerate() {
+            let result = result.unwrap().as_document().unwrap();
+            assert_eq!(result.get_i32("idx").unwrap(), i32::try_from(index).unwrap());
+            assert_eq!(result.get_f64("ok").unwrap() < 1.0, index < LAST);
+        }
+    }
 }
