@@ -58,6 +58,10 @@ impl<'a> StoredItem<'a> {
     }
 }
 
+/// The most tests of a filter. All of them may be evaluated for each item, in a thread that other clients
+/// share.
+const MAX_TESTS: usize = 100;
+
 /// A filter that the proxy evaluates: a conjunction.
 #[derive(Clone, Debug, Default)]
 pub struct ItemFilter<'a>(Vec<Clause<'a>>);
@@ -73,6 +77,7 @@ enum Clause<'a> {
 enum FieldTest<'a> {
     Equal(RawBsonRef<'a>),
     Compare(Comparison, RawBsonRef<'a>),
+    /// Any of these values, in the order of [`compare`]: a client may list a million.
     In(Vec<RawBsonRef<'a>>),
     Exists(bool),
     Not(Vec<FieldTest<'a>>),
@@ -107,9 +112,13 @@ pub enum BoundSide {
 }
 
 impl<'a> ItemFilter<'a> {
-    /// Parses a filter. `None` if the proxy cannot evaluate it.
+    /// Parses a filter. `None` if the proxy cannot evaluate it, or if it has more than [`MAX_TESTS`].
     #[must_use]
     pub fn parse(filter: Option<&'a RawDocument>) -> Option<Self> {
+        Self::conjunction(filter).filter(|filter| filter.tests() <= MAX_TESTS)
+    }
+
+    fn conjunction(filter: Option<&'a RawDocument>) -> Option<Self> {
         let mut clauses = Vec::new();
         for field in filter.into_iter().flat_map(RawDocument::iter) {
             let (name, value) = field.ok()?;
@@ -130,6 +139,17 @@ impl<'a> ItemFilter<'a> {
             }
         }
         Some(Self(clauses))
+    }
+
+    /// The number of tests. A branch without one counts, too.
+    fn tests(&self) -> usize {
+        let clauses = self.0.iter().map(|clause| match clause {
+            Clause::Field { test, .. } => test.tests(),
+            Clause::Or(branches) | Clause::Nor(branches) => {
+                branches.iter().map(|branch| branch.tests().max(1)).sum::<usize>()
+            }
+        });
+        clauses.sum()
     }
 
     /// Whether an item matches. `None` if mongod must evaluate the filter.
@@ -157,7 +177,7 @@ impl<'a> ItemFilter<'a> {
         })
     }
 
-    /// The list of an `$in` on a path, if the filter has one.
+    /// The values of an `$in` on a path in their order, if the filter has one.
     #[must_use]
     pub fn list(&self, path: &str) -> Option<&[RawBsonRef<'a>]> {
         self.tests_of(path).find_map(|test| match test {
@@ -230,7 +250,7 @@ fn any_matches(branches: &[ItemFilter<'_>], item: &StoredItem<'_>) -> Option<boo
 fn branches(value: RawBsonRef<'_>) -> Option<Vec<ItemFilter<'_>>> {
     let branches = value.as_array()?.into_iter();
     let branches: Vec<ItemFilter<'_>> = branches
-        .map(|branch| ItemFilter::parse(Some(branch.ok()?.as_document()?)))
+        .map(|branch| ItemFilter::conjunction(Some(branch.ok()?.as_document()?)))
         .collect::<Option<_>>()?;
     (!branches.is_empty()).then_some(branches)
 }
@@ -266,9 +286,12 @@ fn tests(condition: RawBsonRef<'_>) -> Option<Vec<FieldTest<'_>>> {
     tests.collect()
 }
 
+/// The values of a list, in their order.
 fn operands(values: RawBsonRef<'_>) -> Option<Vec<RawBsonRef<'_>>> {
     let values = values.as_array()?.into_iter();
-    values.map(|value| operand(value.ok()?)).collect()
+    let mut values: Vec<RawBsonRef<'_>> = values.map(|value| operand(value.ok()?)).collect::<Option<_>>()?;
+    values.sort_by(|one, other| compare(*one, *other).unwrap_or(Ordering::Equal));
+    Some(values)
 }
 
 /// A value that [`FieldTest::Equal`] compares with.
@@ -287,18 +310,18 @@ fn is_nan(value: RawBsonRef<'_>) -> bool {
 }
 
 impl FieldTest<'_> {
+    fn tests(&self) -> usize {
+        match self {
+            Self::Not(tests) => tests.iter().map(Self::tests).sum(),
+            Self::Equal(_) | Self::Compare(..) | Self::In(_) | Self::Exists(_) => 1,
+        }
+    }
+
     fn matches(&self, value: Option<RawBsonRef<'_>>) -> Option<bool> {
         match self {
             Self::Equal(wanted) => is_equal_or_has(*wanted, value),
             Self::Compare(comparison, limit) => any_value(value, |value| is_within(*comparison, *limit, value)),
-            Self::In(wanted) => {
-                for wanted in wanted {
-                    if is_equal_or_has(*wanted, value)? {
-                        return Some(true);
-                    }
-                }
-                Some(false)
-            }
+            Self::In(wanted) => any_value(value, |value| is_listed(wanted, value)),
             Self::Exists(wanted) => Some(value.is_some() == *wanted),
             Self::Not(tests) => {
                 for test in tests {
@@ -336,6 +359,17 @@ fn is_equal(wanted: RawBsonRef<'_>, value: Option<RawBsonRef<'_>>) -> Option<boo
     match value {
         None => Some(wanted == RawBsonRef::Null),
         Some(value) => compare(wanted, value).map(Ordering::is_eq),
+    }
+}
+
+/// Whether a list in the order of its values has a value. A missing value equals `null`. `None` if the proxy
+/// does not compare the value with those of its type in the list.
+fn is_listed(wanted: &[RawBsonRef<'_>], value: Option<RawBsonRef<'_>>) -> Option<bool> {
+    let value = value.unwrap_or(RawBsonRef::Null);
+    let place = wanted.partition_point(|wanted| compare(*wanted, value).is_some_and(Ordering::is_lt));
+    match wanted.get(place) {
+        Some(next) => compare(*next, value).map(Ordering::is_eq),
+        None => Some(false),
     }
 }
 

@@ -11,9 +11,9 @@ use crate::command::document::as_flag;
 pub enum Projection {
     /// Every field.
     All,
-    /// Only these fields.
+    /// Only these fields, sorted: a client may name hundreds of thousands.
     Include(Vec<String>),
-    /// All fields but these.
+    /// All fields but these, sorted.
     Exclude(Vec<String>),
 }
 
@@ -45,14 +45,14 @@ impl Projection {
             (true, true, Some(true)) => Some(Self::Include(vec![id_name()])),
             (false, true, None | Some(true)) => {
                 included.push(id_name());
-                Some(Self::Include(included))
+                Some(Self::Include(sorted(included)))
             }
-            (false, true, Some(false)) => Some(Self::Include(included)),
+            (false, true, Some(false)) => Some(Self::Include(sorted(included))),
             (true, _, Some(false)) => {
                 excluded.push(id_name());
-                Some(Self::Exclude(excluded))
+                Some(Self::Exclude(sorted(excluded)))
             }
-            (true, false, None) => Some(Self::Exclude(excluded)),
+            (true, false, None) => Some(Self::Exclude(sorted(excluded))),
             // `_id: 1` among exclusions, or both kinds mixed.
             _ => None,
         }
@@ -63,10 +63,19 @@ impl Projection {
     pub fn keeps(&self, name: &[u8]) -> bool {
         match self {
             Self::All => true,
-            Self::Include(names) => names.iter().any(|field| field.as_bytes() == name),
-            Self::Exclude(names) => !names.iter().any(|field| field.as_bytes() == name),
+            Self::Include(names) => has(names, name),
+            Self::Exclude(names) => !has(names, name),
         }
     }
+}
+
+fn sorted(mut names: Vec<String>) -> Vec<String> {
+    names.sort_unstable();
+    names
+}
+
+fn has(names: &[String], name: &[u8]) -> bool {
+    names.binary_search_by(|field| field.as_bytes().cmp(name)).is_ok()
 }
 
 #[cfg(test)]
@@ -74,6 +83,7 @@ mod tests {
     use bson::{RawDocumentBuf, rawdoc};
 
     use super::*;
+    use crate::command::document::put;
 
     fn check(projection: &RawDocument, expected: Option<&RawDocument>) {
         let item = rawdoc! { "_id": 1, "a": 2, "b": { "c": 3 } };
@@ -96,6 +106,24 @@ mod tests {
         check(&rawdoc! { "_id": 0 }, Some(&rawdoc! { "a": 2, "b": { "c": 3 } }));
         check(&rawdoc! { "a": 0 }, Some(&rawdoc! { "_id": 1, "b": { "c": 3 } }));
         check(&rawdoc! { "a": 0.0, "_id": 0 }, Some(&rawdoc! { "b": { "c": 3 } }));
+    }
+
+    #[test]
+    fn many_names_are_searched() {
+        // A comparison of each field with each name would take minutes here.
+        const NAMES: usize = 100_000;
+        let name = |number: usize| format!("f{}", NAMES - number);
+        for (value, kept) in [(1, true), (0, false)] {
+            let mut projection = RawDocumentBuf::new();
+            for number in 0..NAMES {
+                put(&mut projection, &name(number), value);
+            }
+            let projection = Projection::parse(Some(&projection)).unwrap();
+            for number in 0..NAMES {
+                assert_eq!(projection.keeps(name(number).as_bytes()), kept);
+                assert_eq!(projection.keeps(format!("g{number}").as_bytes()), !kept);
+            }
+        }
     }
 
     #[test]

@@ -1,3 +1,4 @@
+use bson::raw::RawArrayBuf;
 use bson::{Decimal128, RawDocumentBuf, rawdoc};
 
 use super::*;
@@ -56,6 +57,81 @@ fn comparisons_are_evaluated() {
     ] {
         assert_eq!(matches(&filter, &stored), Some(expected), "{filter:?}");
     }
+}
+
+#[test]
+fn a_list_of_any_values_is_searched() {
+    let list = rawdoc! { "$in": ["b", 3, true, 1.5, "a", null, 2_i64, bson::DateTime::from_millis(7)] };
+    let of = |stored: RawDocumentBuf| matches(&rawdoc! { "a": list.clone() }, &stored);
+    for listed in [
+        rawdoc! { "a": 1.5 },
+        rawdoc! { "a": 2 },
+        rawdoc! { "a": 3.0 },
+        rawdoc! { "a": "b" },
+        rawdoc! { "a": true },
+        rawdoc! { "a": bson::DateTime::from_millis(7) },
+        rawdoc! { "a": null },
+        rawdoc! {},
+        rawdoc! { "a": [9, { "x": 1 }, "a"] },
+        rawdoc! { "a": [null] },
+    ] {
+        assert_eq!(of(listed.clone()), Some(true), "{listed:?}");
+    }
+    for missing in [
+        rawdoc! { "a": 2.5 },
+        rawdoc! { "a": f64::NAN },
+        rawdoc! { "a": "ab" },
+        rawdoc! { "a": false },
+        rawdoc! { "a": { "b": 1 } },
+        rawdoc! { "a": [] },
+        rawdoc! { "a": [4, "c"] },
+    ] {
+        assert_eq!(of(missing.clone()), Some(false), "{missing:?}");
+    }
+    let decimal = Decimal128::from_bytes([0; 16]);
+    assert_eq!(of(rawdoc! { "a": decimal }), None);
+    let texts = rawdoc! { "a": { "$in": ["a", "b"] } };
+    assert_eq!(matches(&texts, &rawdoc! { "a": decimal }), Some(false));
+    assert_eq!(matches(&rawdoc! { "a": { "$in": [] } }, &rawdoc! {}), Some(false));
+}
+
+#[test]
+fn a_long_list_is_not_compared_with_each_item() {
+    // This would take minutes.
+    const VALUES: i32 = 300_000;
+    let values: RawArrayBuf = (0..VALUES).rev().map(|number| number * 2).collect();
+    let filter = rawdoc! { "a": { "$in": values } };
+    let filter = ItemFilter::parse(Some(&filter)).unwrap();
+    let (shape, bucket) = (shape(), rawdoc! { "k": 7 });
+    for number in 0..VALUES {
+        let stored = rawdoc! { "a": number };
+        let item = StoredItem {
+            shape: &shape,
+            bucket: &bucket,
+            stored: &stored,
+        };
+        assert_eq!(filter.matches(&item), Some(number % 2 == 0));
+    }
+}
+
+#[test]
+fn a_filter_of_many_tests_is_left_to_mongod() {
+    let is_evaluated = |branch: &RawDocument, count: usize| {
+        let branches: RawArrayBuf = std::iter::repeat_n(branch, count).collect();
+        ItemFilter::parse(Some(&rawdoc! { "$nor": branches })).is_some()
+    };
+    for branch in [
+        rawdoc! { "a": 1 },
+        rawdoc! { "a": { "$ne": 1 } },
+        rawdoc! { "$or": [{ "a": 1 }] },
+        rawdoc! {},
+    ] {
+        assert!(is_evaluated(&branch, MAX_TESTS), "{branch:?}");
+        assert!(!is_evaluated(&branch, MAX_TESTS + 1), "{branch:?}");
+    }
+    let two = rawdoc! { "a": { "$gt": 1, "$not": { "$in": [3, 4, 5] } } };
+    assert!(is_evaluated(&two, MAX_TESTS / 2));
+    assert!(!is_evaluated(&two, MAX_TESTS));
 }
 
 #[test]

@@ -26,15 +26,12 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use self::key_order::KeyOrderScan;
 use self::merge::Merge;
 pub use self::plan::SortedQuery;
-use self::sort_key::SortField;
 use self::time_bounds::BoundsScan;
 use super::documents::DocumentBuffer;
 use crate::command::document::{append_fields, get, put, single};
 use crate::pattern::bucket::index::has_items;
-use crate::pattern::bucket::item_filter::ItemFilter;
 use crate::pattern::bucket::item_index::{StoredIndex, stored_path};
 use crate::pattern::bucket::predicate_pushdown::is_page;
-use crate::pattern::bucket::projection::Projection;
 use crate::pattern::shapes::BucketShape;
 
 /// The most items that are skipped and returned together. For more items mongod sorts.
@@ -80,17 +77,13 @@ enum ScannedIndex<'a> {
 /// A query that is answered in the order of an index.
 #[derive(Clone, Debug)]
 pub struct IndexScan<'a> {
-    filter: ItemFilter<'a>,
-    projection: Projection,
+    query: &'a SortedQuery<'a>,
     index: ScannedIndex<'a>,
     equalities: Vec<Equality<'a>>,
-    sort: Vec<SortField<'a>>,
     part: IndexPart,
     /// The first and the last value of the first sort field.
     begin: Option<RawBsonRef<'a>>,
     end: Option<RawBsonRef<'a>>,
-    skip: u64,
-    limit: u64,
 }
 
 /// The result of a scan over some buckets.
@@ -110,7 +103,7 @@ impl IndexScan<'_> {
     /// several keys, they contain it if pages are a quarter full.
     #[must_use]
     pub fn buckets(&self, shape: &BucketShape) -> u64 {
-        let of_matches = self.wanted();
+        let of_matches = self.query.wanted();
         let max_items = u64::from(shape.max_items()).max(1);
         let buckets = match &self.index {
             ScannedIndex::TimeBounds(bounds) if bounds.is_of_one_key() => {
@@ -137,16 +130,13 @@ impl IndexScan<'_> {
         }
     }
 
-    fn wanted(&self) -> u64 {
-        self.skip.saturating_add(self.limit)
-    }
-
     /// The stored path that must not have arrays for the order to be right. `None` if arrays do not
     /// matter.
     #[must_use]
     pub fn unless_array(&self, shape: &BucketShape) -> Option<String> {
         let is_of_items = matches!(self.index, ScannedIndex::Items(_));
-        let field = self.sort.first().filter(|_| is_of_items && self.begin.is_some())?;
+        let sort = &self.query.sort;
+        let field = sort.first().filter(|_| is_of_items && self.begin.is_some())?;
         (field.path != "_id").then(|| stored_path(shape, field.path))
     }
 
@@ -198,7 +188,7 @@ impl IndexScan<'_> {
     fn stored_sort(&self, index: &StoredIndex) -> RawDocumentBuf {
         let mut sort = RawDocumentBuf::new();
         let stored = index.fields().iter().skip(self.equalities.len());
-        for (field, stored) in self.sort.iter().zip(stored) {
+        for (field, stored) in self.query.sort.iter().zip(stored) {
             put(&mut sort, &stored.stored, if field.is_ascending { 1 } else { -1 });
         }
         sort

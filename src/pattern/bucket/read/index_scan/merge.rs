@@ -57,6 +57,7 @@ impl<'b, 's> Merge<'b, 's> {
     /// Adds a bucket. `None` if the proxy does not order or compare its items as mongod does.
     pub(super) fn take(&mut self, document: &'b RawDocument) -> Option<()> {
         let bucket = Bucket::open(self.shape, document)?;
+        let query = self.scan.query;
         let mut first: Option<SortKey<'b>> = None;
         let mut is_empty = true;
         for stored in bucket.stored() {
@@ -69,14 +70,14 @@ impl<'b, 's> Merge<'b, 's> {
             if !self.has_entry(&item)? {
                 continue;
             }
-            let key = SortKey::of(&item, &self.scan.sort, self.scan.begin.is_none())?;
+            let key = SortKey::of(&item, &query.sort, self.scan.begin.is_none())?;
             if !self.is_behind_the_begin(&key)? {
                 continue;
             }
-            if first.as_ref().is_none_or(|first| key.is_before(first, &self.scan.sort)) {
+            if first.as_ref().is_none_or(|first| key.is_before(first, &query.sort)) {
                 first = Some(key.clone());
             }
-            if self.scan.filter.matches(&item)? {
+            if query.filter.matches(&item)? {
                 let bucket = document;
                 self.found.push(Match { key, bucket, stored });
             }
@@ -117,7 +118,7 @@ impl<'b, 's> Merge<'b, 's> {
     }
 
     fn is_behind_the_begin(&self, key: &SortKey<'b>) -> Option<bool> {
-        let (Some(begin), Some(field)) = (self.scan.begin, self.scan.sort.first()) else {
+        let (Some(begin), Some(field)) = (self.scan.begin, self.scan.query.sort.first()) else {
             return Some(true);
         };
         let order = compare(key.first()?, begin)?;
@@ -130,7 +131,7 @@ impl<'b, 's> Merge<'b, 's> {
 
     /// Whether an entry is within the end of the range, and of the range's type.
     fn is_before_the_end(&self, key: &SortKey<'b>) -> Option<bool> {
-        let Some(field) = self.scan.sort.first() else {
+        let Some(field) = self.scan.query.sort.first() else {
             return Some(true);
         };
         let value = key.first()?;
@@ -149,11 +150,12 @@ impl<'b, 's> Merge<'b, 's> {
     }
 
     pub(super) fn result(mut self) -> IndexScanResult {
+        let query = self.scan.query;
         if !self.is_at_the_end {
             let Some(last) = &self.last else {
                 return IndexScanResult::TooFew(0);
             };
-            let sort = &self.scan.sort;
+            let sort = &query.sort;
             // A later page may have items of the same time, which other sort fields put before these.
             let has_ties = last.len() < sort.len();
             self.found.retain(|found| {
@@ -164,17 +166,16 @@ impl<'b, 's> Merge<'b, 's> {
                 }
             });
             let count = u64::try_from(self.found.len()).unwrap_or(u64::MAX);
-            if count < self.scan.wanted() {
+            if count < query.wanted() {
                 return IndexScanResult::TooFew(self.found.len());
             }
         }
-        self.found
-            .sort_by(|one, other| one.key.order(&other.key, &self.scan.sort));
+        self.found.sort_by(|one, other| one.key.order(&other.key, &query.sort));
         let mut items = DocumentBuffer::default();
-        let skip = usize::try_from(self.scan.skip).unwrap_or(usize::MAX);
-        let limit = usize::try_from(self.scan.limit).unwrap_or(usize::MAX);
+        let skip = usize::try_from(query.skip).unwrap_or(usize::MAX);
+        let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
         for found in self.found.iter().skip(skip).take(limit) {
-            let mut decoder = ItemDecoder::new(self.shape, &self.scan.projection, found.bucket);
+            let mut decoder = ItemDecoder::new(self.shape, &query.projection, found.bucket);
             items.add(|bytes| decoder.append(found.stored, bytes));
         }
         IndexScanResult::Items(items)

@@ -21,18 +21,21 @@ use crate::pattern::shapes::{BucketShape, ItemIds};
 /// `internalQueryMaxScansToExplode`.)
 const MAX_KEYS: usize = 100;
 
+/// The most fields of a sort. An index has no more.
+const MAX_SORT_FIELDS: usize = 32;
+
 /// The most scans that are tried to select one.
 const MAX_SCANS: usize = 4;
 
 /// A sorted query, before its index is selected.
 #[derive(Clone, Debug)]
 pub struct SortedQuery<'a> {
-    filter: ItemFilter<'a>,
-    projection: Projection,
+    pub(super) filter: ItemFilter<'a>,
+    pub(super) projection: Projection,
     /// The sort without key fields that the filter sets equal to a value.
-    sort: Vec<SortField<'a>>,
-    skip: u64,
-    limit: u64,
+    pub(super) sort: Vec<SortField<'a>>,
+    pub(super) skip: u64,
+    pub(super) limit: u64,
 }
 
 impl<'a> SortedQuery<'a> {
@@ -64,7 +67,7 @@ impl<'a> SortedQuery<'a> {
     /// The scans of the indexes that have the order and answer the most conditions. Several if they
     /// answer equally many. Empty if no index has the order.
     #[must_use]
-    pub fn scans(&self, indexes: &'a [StoredIndex]) -> Vec<IndexScan<'a>> {
+    pub fn scans(&'a self, indexes: &'a [StoredIndex]) -> Vec<IndexScan<'a>> {
         let mut scans: Vec<IndexScan<'a>> = indexes.iter().flat_map(|index| self.by(index)).collect();
         let most = scans.iter().map(|scan| scan.equalities.len()).max();
         scans.retain(|scan| Some(scan.equalities.len()) == most);
@@ -75,7 +78,7 @@ impl<'a> SortedQuery<'a> {
     /// The scan of the pages of some keys in the order of a time bound. `None` if the filter does not select
     /// the keys by their values, or the sort is not by time first.
     #[must_use]
-    pub fn scan_of_time_bounds(&self, shape: &BucketShape) -> Option<IndexScan<'a>> {
+    pub fn scan_of_time_bounds(&'a self, shape: &BucketShape) -> Option<IndexScan<'a>> {
         let sort = self.sort.first()?;
         if shape.time() != Some(sort.path) {
             return None;
@@ -89,39 +92,36 @@ impl<'a> SortedQuery<'a> {
             None => return None,
         };
         Some(IndexScan {
-            filter: self.filter.clone(),
-            projection: self.projection.clone(),
+            query: self,
             index: ScannedIndex::TimeBounds(bounds),
             equalities: Vec::new(),
-            sort: self.sort.clone(),
             part: IndexPart::Whole,
             begin,
             end: self.filter.bound(sort.path, ends.end),
-            skip: self.skip,
-            limit: self.limit,
         })
     }
 
     /// The scan of an index on the key and the page number, for a sort by key and time. `None` if no index
     /// has the order.
     #[must_use]
-    pub fn scan_of_keys(&self, indexes: &'a [KeyTimeIndex]) -> Option<IndexScan<'a>> {
+    pub fn scan_of_keys(&'a self, indexes: &'a [KeyTimeIndex]) -> Option<IndexScan<'a>> {
         let mut scans = indexes
             .iter()
             .filter_map(|index| KeyOrderScan::of(index, &self.filter, &self.sort));
         Some(IndexScan {
-            filter: self.filter.clone(),
-            projection: self.projection.clone(),
+            query: self,
             index: ScannedIndex::Keys(scans.next()?),
             equalities: Vec::new(),
-            sort: self.sort.clone(),
             part: IndexPart::Whole,
             // mongod evaluates the conditions on keys.
             begin: None,
             end: None,
-            skip: self.skip,
-            limit: self.limit,
         })
+    }
+
+    /// The number of items that are skipped or returned.
+    pub(super) fn wanted(&self) -> u64 {
+        self.skip.saturating_add(self.limit)
     }
 
     /// The condition on the pages of the key that the filter demands, if it does.
@@ -147,7 +147,7 @@ impl<'a> SortedQuery<'a> {
     }
 
     /// The scans of an index, the cheapest first. Empty where it has not the order.
-    fn by(&self, index: &'a StoredIndex) -> Vec<IndexScan<'a>> {
+    fn by(&'a self, index: &'a StoredIndex) -> Vec<IndexScan<'a>> {
         let (Some(part), Some(first)) = (self.part_of(index), self.sort.first()) else {
             return Vec::new();
         };
@@ -167,16 +167,12 @@ impl<'a> SortedQuery<'a> {
                 value: begin,
             };
             Some(IndexScan {
-                filter: self.filter.clone(),
-                projection: self.projection.clone(),
+                query: self,
                 index: ScannedIndex::Items(index),
-                sort: self.sort.clone(),
                 part: place.part(part.is_forward)?,
                 begin,
                 end,
                 equalities: part.equalities.clone(),
-                skip: self.skip,
-                limit: self.limit,
             })
         });
         scans.collect()
@@ -261,7 +257,7 @@ fn sort_fields(sort: &RawDocument) -> Option<Vec<SortField<'_>>> {
         let (path, direction) = field.ok()?;
         let path = path.as_str();
         let is_new = fields.iter().all(|field| field.path != path);
-        if !is_new || !is_plain_path(path) || has_number(path) {
+        if fields.len() >= MAX_SORT_FIELDS || !is_new || !is_plain_path(path) || has_number(path) {
             return None;
         }
         let is_ascending = direction_of(direction)?;

@@ -289,8 +289,9 @@ fn numbers(filter: &RawDocument, buckets: &[RawDocumentBuf], is_all: bool) -> Op
         limit: 2,
         ..Find::default()
     };
-    let scan = SortedQuery::of(&shape(), &find).unwrap().scans(&indexes).pop().unwrap();
     let shape = shape();
+    let query = SortedQuery::of(&shape, &find).unwrap();
+    let scan = query.scans(&indexes).pop().unwrap();
     match scan.items(&shape, buckets.iter().map(|bucket| &**bucket), is_all) {
         IndexScanResult::Items(mut items) => {
             let mut numbers = Vec::new();
@@ -353,7 +354,8 @@ fn in_order(sort: &RawDocument, filter: &RawDocument) -> Option<Vec<i32>> {
         limit: 5,
         ..Find::default()
     };
-    let scan = SortedQuery::of(&shape, &find).unwrap().scans(&indexes).pop().unwrap();
+    let query = SortedQuery::of(&shape, &find).unwrap();
+    let scan = query.scans(&indexes).pop().unwrap();
     let bucket = rawdoc! {
         "_id": 1, "k": 1, "count": 3, "control": { "v": 1, "page": 0, "bytes": 1 },
         "history": [{ "_id": 1, "at": 40 }, { "_id": 2, "at": [70, 10, 90] }, { "_id": 3, "at": 80 }],

@@ -66,6 +66,17 @@ fn a_sort_is_by_different_fields() {
 }
 
 #[test]
+fn a_sort_by_more_fields_than_an_index_has_is_left_to_mongod() {
+    for (count, is_read) in [(32, true), (33, false)] {
+        let (filter, mut sort) = (rawdoc! {}, rawdoc! {});
+        for number in 0..count {
+            put(&mut sort, &format!("f{number}"), 1);
+        }
+        assert_eq!(SortedQuery::of(&shape(), &find(&filter, &sort)).is_some(), is_read);
+    }
+}
+
+#[test]
 fn a_descending_field_behind_an_equality_begins_at_its_greatest_value() {
     let key = rawdoc! { "control.v": 1, "history.status": 1, "history.at": -1 };
     let begin = rawdoc! { "control.v": 1, "history.status": "x", "history.at": RawBson::MaxKey };

@@ -44,7 +44,8 @@ fn page(key: i32, to: i64, times: &[i64]) -> RawDocumentBuf {
 
 /// The `find` on pages. `None` if they are not read so.
 fn pages(filter: &RawDocument, sort: &RawDocument) -> Option<RawDocumentBuf> {
-    let scan = SortedQuery::of(&shape(), &find(filter, sort))?.scan_of_time_bounds(&shape())?;
+    let query = SortedQuery::of(&shape(), &find(filter, sort))?;
+    let scan = query.scan_of_time_bounds(&shape())?;
     Some(scan.query(&shape(), "c", 4))
 }
 
