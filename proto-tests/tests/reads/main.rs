@@ -9,6 +9,7 @@ mod examples;
 mod key_and_time;
 mod keys;
 mod large_batches;
+mod listed_values;
 mod long_names;
 mod lookups;
 mod newest;

@@ -119,6 +119,14 @@ impl IndexScan<'_> {
         buckets.saturating_add(1)
     }
 
+    /// Whether more buckets may be read if the first ones do not contain the result. Not between listed
+    /// values: most buckets there may have none of these values, and mongod seeks the values one by one.
+    #[must_use]
+    pub fn can_grow(&self) -> bool {
+        // mongod evaluates a list of keys.
+        matches!(self.index, ScannedIndex::Keys(_)) || !self.query.lists_sorted_values()
+    }
+
     /// The number of equalities that the index answers, on fields before the sort fields.
     #[must_use]
     pub fn equalities(&self, shape: &BucketShape) -> usize {

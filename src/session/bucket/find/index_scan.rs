@@ -140,7 +140,7 @@ async fn read(run: &mut BucketCommand<'_>, mut scans: Vec<IndexScan<'_>>) -> Res
         for scan in scans {
             match attempt(run, &scan, buckets).await? {
                 Trial::Done(answer) => return Ok(Some(answer)),
-                Trial::TooFew(found) if best.as_ref().is_none_or(|(most, _)| found > *most) => {
+                Trial::TooFew(found) if scan.can_grow() && best.as_ref().is_none_or(|(most, _)| found > *most) => {
                     best = Some((found, scan));
                 }
                 Trial::TooFew(_) | Trial::Failed => {}

@@ -14,7 +14,7 @@ use crate::command::find::Find;
 use crate::pattern::bucket::item_filter::{BoundSide, ItemFilter, is_plain_path};
 use crate::pattern::bucket::item_index::{KeyTimeIndex, StoredIndex};
 use crate::pattern::bucket::projection::Projection;
-use crate::pattern::bucket::value_order::is_simple;
+use crate::pattern::bucket::value_order::{is_simple, rank};
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// The most keys whose pages mongod merges by an index. (It merges up to 200 scans:
@@ -39,11 +39,12 @@ pub struct SortedQuery<'a> {
 }
 
 impl<'a> SortedQuery<'a> {
-    /// Recognises such a query. `None` if mongod must filter, sort or project, and if the result is
-    /// not limited.
+    /// Recognises such a query. `None` if mongod must filter, sort or project, if the result is not limited,
+    /// and if the index on `_id` leads to fewer pages.
     #[must_use]
     pub fn of(shape: &BucketShape, find: &Find<'a>) -> Option<Self> {
-        let is_short = find.limit > 0 && find.skip.saturating_add(find.limit) <= MAX_ITEMS;
+        let wanted = find.skip.saturating_add(find.limit);
+        let is_short = find.limit > 0 && wanted <= MAX_ITEMS;
         if !is_short || find.collation.is_some() || find.let_variables.is_some() {
             return None;
         }
@@ -51,6 +52,9 @@ impl<'a> SortedQuery<'a> {
         let mut sort = sort_fields(find.sort?)?;
         let has_ids = shape.item_ids() != ItemIds::Dropped;
         if !has_ids && (filter.mentions("_id") || sort.iter().any(|field| root(field.path) == "_id")) {
+            return None;
+        }
+        if shape.item_ids() == ItemIds::Unique && selects_few_ids(&filter, wanted) {
             return None;
         }
         sort.retain(|field| !(is_key(shape, field.path) && filter.equality(field.path).is_some()));
@@ -83,8 +87,7 @@ impl<'a> SortedQuery<'a> {
         if shape.time() != Some(sort.path) {
             return None;
         }
-        let ends = sort.ends();
-        let begin = self.filter.bound(sort.path, ends.begin);
+        let ScanRange { begin, end } = self.range(sort)?;
         let bounds = match self.one_key(shape) {
             Some(key) => BoundsScan::of_key(key, sort.is_ascending, begin)?,
             None if begin.is_none() => BoundsScan::of_keys(self.listed_keys(shape)?, sort.is_ascending),
@@ -97,7 +100,7 @@ impl<'a> SortedQuery<'a> {
             equalities: Vec::new(),
             part: IndexPart::Whole,
             begin,
-            end: self.filter.bound(sort.path, ends.end),
+            end,
         })
     }
 
@@ -151,9 +154,9 @@ impl<'a> SortedQuery<'a> {
         let (Some(part), Some(first)) = (self.part_of(index), self.sort.first()) else {
             return Vec::new();
         };
-        let ends = first.ends();
-        let begin = self.filter.bound(first.path, ends.begin);
-        let end = self.filter.bound(first.path, ends.end);
+        let Some(ScanRange { begin, end }) = self.range(first) else {
+            return Vec::new();
+        };
         // A range has values of one type. Values of other types, or documents without the field, come before
         // all of them.
         let of_type = end
@@ -176,6 +179,33 @@ impl<'a> SortedQuery<'a> {
             })
         });
         scans.collect()
+    }
+
+    /// Where a scan by a sort field begins and ends. `None` for listed values without one range.
+    fn range(&self, field: &SortField<'_>) -> Option<ScanRange<'a>> {
+        let ends = field.ends();
+        let Some(values) = self.filter.list(field.path) else {
+            return Some(ScanRange {
+                begin: self.filter.bound(field.path, ends.begin),
+                end: self.filter.bound(field.path, ends.end),
+            });
+        };
+        let (least, greatest) = (*values.first()?, *values.last()?);
+        // A missing field equals `null`.
+        if rank(least)? != rank(greatest)? || least == RawBsonRef::Null {
+            return None;
+        }
+        let value = |side: BoundSide| Some(if side == BoundSide::Lower { least } else { greatest });
+        Some(ScanRange {
+            begin: value(ends.begin),
+            end: value(ends.end),
+        })
+    }
+
+    /// Whether the filter lists values of the first sort field.
+    pub(super) fn lists_sorted_values(&self) -> bool {
+        let first = self.sort.first();
+        first.is_some_and(|field| self.filter.list(field.path).is_some())
     }
 
     /// The part of an index that has the order. `None` where there is none.
@@ -204,6 +234,12 @@ impl<'a> SortedQuery<'a> {
             is_forward: is_forward?,
         })
     }
+}
+
+/// The values at which a scan begins and ends, of the first sort field.
+struct ScanRange<'a> {
+    begin: Option<RawBsonRef<'a>>,
+    end: Option<RawBsonRef<'a>>,
 }
 
 /// The sides of a range at which a scan begins and ends.
@@ -249,6 +285,12 @@ fn first_of_type(value: RawBsonRef<'_>, is_ascending: bool) -> Option<RawBsonRef
         _ => return None,
     };
     Some(if is_ascending { least } else { greatest })
+}
+
+/// Whether a filter selects items by their `_id`s, and not more than are wanted.
+fn selects_few_ids(filter: &ItemFilter<'_>, wanted: u64) -> bool {
+    let listed = filter.list("_id").and_then(|ids| u64::try_from(ids.len()).ok());
+    filter.equality("_id").is_some() || listed.is_some_and(|count| count <= wanted)
 }
 
 fn sort_fields(sort: &RawDocument) -> Option<Vec<SortField<'_>>> {

@@ -114,3 +114,58 @@ fn items_before_the_begin_of_the_range_do_not_count() {
         Some(vec![60, 40])
     );
 }
+
+#[test]
+fn listed_values_are_read_from_the_first_one() {
+    let key = rawdoc! { "control.v": 1, "history.status": -1 };
+    let indexes = indexes(std::slice::from_ref(&key));
+    let list = rawdoc! { "status": { "$in": [7, 3, 9.5] } };
+    check(
+        &indexes,
+        &list,
+        &rawdoc! { "status": -1 },
+        &rawdoc! { "hint": key.clone(), "min": { "control.v": 1, "history.status": 9.5 } },
+    );
+    let sort = rawdoc! { "status": 1 };
+    let behind = 3.0_f64.next_down();
+    check(
+        &indexes,
+        &list,
+        &sort,
+        &rawdoc! { "hint": key, "max": { "control.v": 1, "history.status": behind }, "sort": { "control.v": -1 } },
+    );
+    // Between values of several types there may be a whole index.
+    for values in [
+        rawdoc! { "$in": [3, "a"] },
+        rawdoc! { "$in": [RawBson::Null] },
+        rawdoc! { "$in": [] },
+    ] {
+        assert_eq!(query(&indexes, &rawdoc! { "status": values }, &sort), None);
+    }
+    for (filter, can_grow) in [
+        (list, false),
+        (rawdoc! { "status": { "$gt": 3 }, "n": { "$in": [1] } }, true),
+    ] {
+        let query = SortedQuery::of(&shape(), &find(&filter, &sort)).unwrap();
+        assert_eq!(query.scans(&indexes)[0].can_grow(), can_grow, "{filter:?}");
+    }
+}
+
+#[test]
+fn items_of_a_few_ids_are_left_to_the_index_on_ids() {
+    let indexes = indexes(&[
+        rawdoc! { "control.v": 1, "history._id": 1 },
+        rawdoc! { "control.v": 1, "history.at": 1 },
+    ]);
+    for sort in [rawdoc! { "_id": 1 }, rawdoc! { "at": 1 }] {
+        for (ids, is_read) in [
+            (RawBson::Int32(1), false),
+            (rawdoc! { "$in": [1, 2, 3, 4, 5] }.into(), false),
+            (rawdoc! { "$in": [1, 2, 3, 4, 5, 6] }.into(), true),
+            (rawdoc! { "$gt": 1 }.into(), true),
+        ] {
+            let filter = single("_id", ids);
+            assert_eq!(query(&indexes, &filter, &sort).is_some(), is_read, "{filter:?} {sort:?}");
+        }
+    }
+}
