@@ -62,3 +62,33 @@ fn a_batch_of_items_in_the_order_of_an_index_fits_in_a_reply() -> Result<()> {
     ensure!(found == expected, "{found:?} instead of {expected:?}");
     Ok(())
 }
+
+#[test]
+fn overlapping_pages_that_exceed_a_reply_are_sorted_by_mongod() -> Result<()> {
+    const PAGES: i64 = 24;
+    let mut sides = Sides::on_a_standalone(Shape {
+        time: Some("at".to_owned()),
+        max_items: 3,
+        ..Shape::new(&["k"])
+    })?;
+    let text = "x".repeat(400_000);
+    // Each page has an item with an early time, so all of them may have the first items.
+    let of_page = |page: i64| {
+        let item = |number: i64, at: i64| doc! { "_id": page * 3 + number, "k": 1, "at": DateTime::from_millis(at) };
+        let [mut first, mut second] = [0, 1].map(|number| item(number, 1000 + page * 2 + number));
+        first.insert("text", &text);
+        second.insert("text", &text);
+        [first, second, item(2, page)]
+    };
+    for pages in [0..PAGES / 3, PAGES / 3..PAGES / 3 * 2, PAGES / 3 * 2..PAGES] {
+        let items: Vec<Document> = pages.flat_map(of_page).collect();
+        sides.alike(&doc! { "insert": COLLECTION, "documents": items })?;
+    }
+    sides.pages_read(&doc! { "find": COLLECTION, "filter": { "k": 1 }, "sort": { "at": 1 }, "limit": 10 })?;
+    let pipelines = sides.proxy.metric(&format!(
+        "mongoshape_reads_total{{namespace=\"{}.{COLLECTION}\",strategy=\"pipeline\"}}",
+        sides.shaped_database()
+    ));
+    ensure!(pipelines > 0.5, "the pages were merged by the proxy");
+    Ok(())
+}

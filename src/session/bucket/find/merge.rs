@@ -31,6 +31,9 @@ const NEAR_ITEMS: u64 = 200;
 const MAX_PAGES: usize = 1000;
 /// The number of pages with changed bounds from which on they are not read again.
 const MAX_MOVED: usize = 50;
+/// The bytes of pages beyond which no further batch is read, so that the proxy holds no more than 24 MiB.
+/// mongod then sorts, which spills to disk.
+const MAX_BYTES: usize = 8 << 20;
 /// The most pages whose bounds are read.
 const MAX_BOUNDS: usize = 200_000;
 
@@ -204,10 +207,12 @@ impl Merging<'_> {
             buckets.push(highest);
         }
         // A page that changed, or was removed, after its bounds were read makes the computed ranks wrong.
+        let known: BTreeMap<u64, PageBounds> = bounds.iter().map(|bounds| (bounds.page, *bounds)).collect();
+        let is_known = |read: PageBounds| known.get(&read.page) == Some(&read);
         let same = all
-            && buckets.iter().all(|bucket| {
-                bucket.page == own.page || bounds.iter().any(|known| PageBounds::of(bucket) == Some(*known))
-            });
+            && buckets
+                .iter()
+                .all(|bucket| bucket.page == own.page || PageBounds::of(bucket).is_some_and(is_known));
         let mut items = DocumentBuffer::default();
         let window = MergeWindow {
             skip: self.query.skip.saturating_sub(chosen.passed),
@@ -256,6 +261,7 @@ async fn all_bounds(run: &mut BucketCommand<'_>, query: RawDocumentBuf) -> Resul
     }
 }
 
+/// All batches of a query. `None` beyond [`MAX_BYTES`].
 async fn all_answers(
     run: &mut BucketCommand<'_>,
     query: RawDocumentBuf,
@@ -264,7 +270,12 @@ async fn all_answers(
         return Ok(None);
     };
     let mut answers = Vec::new();
+    let mut bytes = 0_usize;
     loop {
+        bytes = bytes.saturating_add(answer.as_bytes().len());
+        if bytes > MAX_BYTES && !is_all(run, &answer).await? {
+            return Ok(None);
+        }
         let next = more(run, &answer).await?;
         answers.push(answer);
         match next {
