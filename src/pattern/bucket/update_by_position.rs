@@ -24,7 +24,7 @@ use crate::pattern::unsupported::Unsupported;
 
 pub use self::operators::of_operators;
 pub use self::plan::{Demand, Elsewhere, InPlace, Planned};
-pub use self::positional::{Positional, Probe, not_found};
+pub use self::positional::{ElementQuery, Positional, Probes, not_found};
 pub use self::replacement::{of_pipeline, of_replacement};
 pub use self::time::with_time;
 

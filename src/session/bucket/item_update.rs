@@ -17,7 +17,7 @@ use crate::command::reply::{CursorReply, succeeded};
 use crate::pattern::bucket::item_lookup::{ItemSelector, LocatedItem};
 use crate::pattern::bucket::predicate_pushdown::key_position;
 use crate::pattern::bucket::update_by_id::{UpdateRequest, in_terms_of_items};
-use crate::pattern::bucket::update_by_position::{self, Planned, Positional, Probe, Wish};
+use crate::pattern::bucket::update_by_position::{self, ElementQuery, Planned, Positional, Wish};
 use crate::pattern::bucket::upsert::OperatorUpdate;
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unsupported::Unsupported;
@@ -185,9 +185,9 @@ impl<'a> ItemUpdate<'a> {
         operators: &RawDocument,
         positional: &Positional,
     ) -> Result<Vec<Planned>, RunError> {
+        let elements = self.elements(run, found, positional).await?;
         let mut planned = Vec::new();
-        for found in found {
-            let element = self.element(run, found, positional).await?;
+        for (found, element) in found.iter().zip(elements) {
             let mut mint = SystemIdSource::new(&run.context.shared.timestamps);
             let mut plan = |operators| {
                 update_by_position::of_operators(run.shape, found, self.operator_update(operators), &mut mint)
@@ -215,30 +215,36 @@ impl<'a> ItemUpdate<'a> {
         Ok(planned)
     }
 
-    /// The position of the array element of an item that the filter matched, evaluated by mongod.
-    async fn element(
+    /// The position of the array element of each item that the filter matched, evaluated by mongod. Ends with
+    /// the first item without such an element. Costs one round trip for some MiB of elements.
+    async fn elements(
         &self,
         run: &mut BucketCommand<'_>,
-        found: &LocatedItem,
+        found: &[LocatedItem],
         positional: &Positional,
-    ) -> Result<Evaluated<i32>, RunError> {
-        let probe = positional.probe(&found.item, self.asked.filter);
-        let mut command = match probe.map_err(|what| run.unsupported(&what))? {
-            Probe::Ask(command) => command,
-            Probe::Failed(error) => return Ok(Evaluated::Failed(error)),
-        };
-        for (name, value) in [("let", self.variables.as_deref()), ("collation", self.asked.collation)] {
-            if let Some(value) = value {
-                put(&mut command, name, value);
+    ) -> Result<Vec<Evaluated<i32>>, RunError> {
+        let items = found.iter().map(|found| &*found.item);
+        let probes = positional.probes(items, self.asked.filter);
+        let probes = probes.map_err(|what| run.unsupported(&what))?;
+        let mut elements = Vec::new();
+        for ElementQuery { mut command, items } in probes.queries {
+            for (name, value) in [("let", self.variables.as_deref()), ("collation", self.asked.collation)] {
+                if let Some(value) = value {
+                    put(&mut command, name, value);
+                }
+            }
+            run.context.inherited().append_to_internal_read(&mut command);
+            let answer = run.context.link.run(&command).await?;
+            for number in Positional::numbers(items, documents(&answer)) {
+                let Some(number) = number else {
+                    elements.push(Evaluated::Failed(update_by_position::not_found()));
+                    return Ok(elements);
+                };
+                elements.push(Evaluated::Value(number));
             }
         }
-        run.context.inherited().append_to_internal_read(&mut command);
-        let answer = run.context.link.run(&command).await?;
-        let number = documents(&answer).next().and_then(Positional::number);
-        Ok(match number {
-            Some(number) => Evaluated::Value(number),
-            None => Evaluated::Failed(update_by_position::not_found()),
-        })
+        elements.extend(probes.failed.map(Evaluated::Failed));
+        Ok(elements)
     }
 
     async fn plan_pipeline(

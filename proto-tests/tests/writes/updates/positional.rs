@@ -1,11 +1,13 @@
 //! The positional operator: the element that matched the filter.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use bson::raw::cstr;
 use bson::{Bson, Document, Regex, doc};
-use proto_tests::ItemIds;
+use proto_tests::raw::Connection;
+use proto_tests::stopping_relay::StoppingRelay;
+use proto_tests::{ItemIds, Proxy, ProxyOptions, database_name, mongod};
 
-use crate::updates::sides::{self, ALL_IDS, COLLECTION, update};
+use crate::updates::sides::{self, ALL_IDS, COLLECTION, at, update};
 
 #[test]
 fn positional_operator_changes_the_element_matched_by_the_filter() -> Result<()> {
@@ -156,4 +158,38 @@ fn positional_operator_is_refused_if_the_element_is_not_determined() -> Result<(
     let filter = doc! { "u": 20, "inner.n": { "$gte": 1, "$lt": 2 }, "inner.x": 1 };
     sides.alike(&update(filter, doc! { "$set": { "inner.x.$": 9 } }))?;
     sides.check()
+}
+
+/// Commands on the collection, and aggregations of documents that they contain.
+fn counted(command: &Document) -> Option<String> {
+    let (name, value) = command.iter().next()?;
+    let is_counted = value.as_str() == Some(COLLECTION) || name == "getMore" || name == "aggregate";
+    is_counted.then(|| name.clone())
+}
+
+#[test]
+fn elements_of_many_items_are_found_together() -> Result<()> {
+    const ITEMS: i32 = 500;
+    let relay = StoppingRelay::to(mongod::shared().address(), counted)?;
+    let database = database_name();
+    let config = sides::shape(ItemIds::Unique).toml(&format!("{database}.{COLLECTION}"));
+    let proxy = Proxy::start(&ProxyOptions::new(&relay.uri()).config(&config))?;
+    let mut application = Connection::open(proxy.address())?;
+    let mut run = |mut command: Document| -> Result<Document> {
+        command.insert("$db", &database);
+        application.command_ok(&command)
+    };
+    let items: Vec<Document> = (0..ITEMS)
+        .map(|id| doc! { "_id": id, "k": id % 3, "at": at(id.into()), "lines": [{ "a": 1 }, { "a": 2, "b": id }] })
+        .collect();
+    run(doc! { "insert": COLLECTION, "documents": items })?;
+    relay.arm(None);
+    let change = doc! { "q": { "lines.a": 2 }, "u": { "$inc": { "lines.$.b": 1 } }, "multi": true };
+    let reply = run(doc! { "update": COLLECTION, "updates": [change] })?;
+    let commands = relay.commands();
+    assert_eq!((reply.get_i32("n")?, reply.get_i32("nModified")?), (ITEMS, ITEMS));
+    ensure!(commands.len() <= 20, "{} commands: {commands:?}", commands.len());
+    let count = run(doc! { "count": COLLECTION, "query": { "lines.1.b": { "$gte": 1, "$lte": ITEMS } } })?;
+    assert_eq!(count.get_i32("n")?, ITEMS);
+    Ok(())
 }

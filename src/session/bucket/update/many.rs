@@ -41,7 +41,7 @@ use crate::session::upstream::UpstreamKind;
 
 /// Bytes of items held in memory before the first is changed.
 const MAX_BYTES: usize = 64 << 20;
-/// Bytes of items in one evaluation of a pipeline.
+/// Bytes of items in one evaluation by mongod.
 const MAX_MADE_AT_ONCE: usize = 1 << 20;
 
 pub(super) async fn run(
@@ -368,7 +368,7 @@ impl Many<'_> {
     }
 }
 
-/// Splits the items into parts for one evaluation of a pipeline each.
+/// Splits the items into parts for one evaluation by mongod each.
 fn parts(found: Vec<LocatedItem>) -> Vec<Vec<LocatedItem>> {
     let mut parts: Vec<Vec<LocatedItem>> = Vec::new();
     let mut bytes = usize::MAX;
