@@ -95,7 +95,8 @@ impl Positional {
             None => Vec::new(),
         };
         let parts: Vec<&str> = self.path.split('.').collect();
-        let (mut queried, mut failed): (Vec<QueriedItems<'_>>, _) = (Vec::new(), None);
+        let mut groups: Vec<QueriedItems<'_>> = Vec::new();
+        let mut failed = None;
         for item in items {
             // mongod records an element only of these.
             let mut of_arrays = conditions.iter().filter(|condition| meets_array(item, condition.path));
@@ -107,12 +108,12 @@ impl Positional {
             let determines = is_only && ElementCondition::of(&self.path, *condition).is_some();
             let elements = at(item, &parts).filter(|_| determines).ok_or_else(unclear)?;
             let documents = documents(&parts, elements);
-            match queried.last_mut() {
+            match groups.last_mut() {
                 Some(last) if last.has_room_for(condition, &documents) => last.add(documents),
-                _ => queried.push(QueriedItems::of(condition, documents)),
+                _ => groups.push(QueriedItems::of(condition, documents)),
             }
         }
-        let queries: Vec<ElementQuery> = queried.into_iter().map(QueriedItems::query).collect();
+        let queries: Vec<ElementQuery> = groups.into_iter().map(QueriedItems::query).collect();
         if queries
             .iter()
             .any(|query| query.command.as_bytes().len() > MAX_COMMAND_BYTES)

@@ -98,11 +98,7 @@ fn sorted_query<'a>(run: &BucketCommand<'_>, find: &Find<'a>) -> Option<SortedQu
 
 /// The scans of indexes that have the order. Those of the shape come first, unless an index on items answers
 /// more equalities.
-fn scans<'a>(
-    run: &BucketCommand<'_>,
-    query: &'a SortedQuery<'a>,
-    indexes: &'a ReadableIndexes,
-) -> Vec<IndexScan<'a>> {
+fn scans<'a>(run: &BucketCommand<'_>, query: &'a SortedQuery<'a>, indexes: &'a ReadableIndexes) -> Vec<IndexScan<'a>> {
     let mut scans = query.scans(&indexes.on_items);
     let of_pages = query
         .scan_of_time_bounds(run.shape)

@@ -127,11 +127,7 @@ fn items_are_queried_together_up_to_a_limit() {
 #[test]
 fn items_behind_one_without_an_array_are_not_queried() {
     let positional = Positional { path: "a".to_owned() };
-    let items = [
-        rawdoc! { "a": [1] },
-        rawdoc! { "a": 1 },
-        rawdoc! { "a": [1], "b": [1] },
-    ];
+    let items = [rawdoc! { "a": [1] }, rawdoc! { "a": 1 }, rawdoc! { "a": [1], "b": [1] }];
     let filter = rawdoc! { "a": 1, "b": null };
     let items = items.iter().map(|item| &**item);
     let probes = positional.probes(items, Some(&filter)).unwrap();

@@ -165,7 +165,11 @@ fn items_of_a_few_ids_are_left_to_the_index_on_ids() {
             (rawdoc! { "$gt": 1 }.into(), true),
         ] {
             let filter = single("_id", ids);
-            assert_eq!(query(&indexes, &filter, &sort).is_some(), is_read, "{filter:?} {sort:?}");
+            assert_eq!(
+                query(&indexes, &filter, &sort).is_some(),
+                is_read,
+                "{filter:?} {sort:?}"
+            );
         }
     }
 }
