@@ -7,7 +7,7 @@
 
 mod join;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bson::Document;
 use bson::raw::{RawBson, RawDocumentBuf, cstr};
@@ -23,7 +23,7 @@ use crate::maintenance::finding::{Finding, Findings};
 use crate::maintenance::setup::OutlierSplit;
 use crate::maintenance::swap::{Freezing, Halt, SwapKind};
 use crate::maintenance::upstream::{ShapedCollection, as_integer, description};
-use crate::pattern::outlier::{resplit, split_fence};
+use crate::pattern::outlier::{orphans, resplit, split_fence};
 use crate::pattern::shapes::OutlierShape;
 
 /// The time from the announcement of the fence until mongod refuses splits. A proxy reads the fence before
@@ -179,13 +179,20 @@ impl OutlierConversion<'_> {
         Ok(joining.joined)
     }
 
-    /// Drops the extras, which no document references any more, and then the fence.
+    /// Drops the extras, which no document references any more, and then the fence. A split that began before
+    /// the announcement has stored its pages first. Without the fence, its base document would be accepted.
     async fn finish(&self, is_fenced: bool, findings: &mut Findings) -> Result<(), Halt> {
         if !is_fenced {
             return Err(Halt::Words("there is no conversion to finish".to_owned()));
         }
+        // A run that was killed may only have announced it.
+        self.put_up_fence(FenceAction::Refuse).await?;
         if self.outliers().await?.try_next().await?.is_some() {
             let words = "the conversion is in progress; run `mongoshape convert --to plain` again to continue, or with --back to end it";
+            return Err(Halt::Words(words.to_owned()));
+        }
+        if self.has_young_pages().await? {
+            let words = "its extras have pages younger than one hour, which a write may still need; run again later";
             return Err(Halt::Words(words.to_owned()));
         }
         self.by().drop(self.shape.extras_collection(), None).await?;
@@ -193,6 +200,15 @@ impl OutlierConversion<'_> {
         let text = format!("{} was dropped", self.shape.extras_collection());
         self.add(findings, Finding::fine, &text);
         Ok(())
+    }
+
+    async fn has_young_pages(&self) -> Result<bool, Halt> {
+        let mut find = single("find", self.shape.extras_collection());
+        find.append(cstr!("filter"), orphans::young(SystemTime::now()));
+        find.append(cstr!("projection"), single("_id", 1));
+        find.append(cstr!("limit"), 1);
+        let mut found = self.target.database.run_raw_cursor_command(find).await?;
+        Ok(found.try_next().await?.is_some())
     }
 
     fn is_fenced(&self, described: &Document) -> bool {

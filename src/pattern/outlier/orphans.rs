@@ -71,14 +71,20 @@ pub fn uncounted(shape: &OutlierShape, collection: &str, now: SystemTime) -> Vec
     ]
 }
 
-/// The stages that return, for the extras' collection before a drop, the young generations that base
-/// documents reference (as `generation`). They read at most [`MAX_YOUNG_PAGES`] pages.
+/// The filter for pages that a base document may be about to reference.
 #[must_use]
-pub fn young_counted(shape: &OutlierShape, collection: &str, now: SystemTime) -> Vec<RawDocumentBuf> {
+pub fn young(now: SystemTime) -> RawDocumentBuf {
     let first = first_young(now);
     // The `_id` of a page begins with its generation, so that mongod finds young pages by an index.
     let mut is_young = single("_id", single("$gte", first.to_hex()));
     put(&mut is_young, path::GENERATION, single("$gte", first));
+    is_young
+}
+
+/// The stages that return, for the extras' collection before a drop, the young generations that base
+/// documents reference (as `generation`). They read at most [`MAX_YOUNG_PAGES`] pages.
+#[must_use]
+pub fn young_counted(shape: &OutlierShape, collection: &str, now: SystemTime) -> Vec<RawDocumentBuf> {
     let [group, lookup] = with_base(shape, collection);
     let mut projection = single("_id", 0);
     put(
@@ -87,7 +93,7 @@ pub fn young_counted(shape: &OutlierShape, collection: &str, now: SystemTime) ->
         format!("$_id.{}", field::GENERATION),
     );
     vec![
-        single("$match", is_young),
+        single("$match", young(now)),
         single("$limit", MAX_YOUNG_PAGES),
         group,
         lookup,

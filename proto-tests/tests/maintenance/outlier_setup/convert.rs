@@ -3,8 +3,9 @@
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
+use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
-use proto_tests::books::{BUYERS, COLLECTION, EXTRA_BUYERS, EXTRAS};
+use proto_tests::books::{BUYERS, COLLECTION, CONTROL, EXTRA_BUYERS, EXTRAS};
 use proto_tests::proxy::find_binary;
 
 use crate::outlier_setup::fixture::{Fixture, book, buyers, expect_output};
@@ -251,6 +252,37 @@ fn killed_run_is_continued_or_ended() -> Result<()> {
     let found = fixture.books.look_at_rest(&mut fixture.direct)?;
     ensure!(found.wrong.is_empty(), "{found:?}");
     Ok(())
+}
+
+#[test]
+fn finish_keeps_the_pages_of_a_split_in_progress() -> Result<()> {
+    let mut fixture = Fixture::new()?;
+    fixture.write(COLLECTION, &[book(1, 5)])?;
+    // The state after a run to plain documents that was killed in the first two seconds.
+    let announced = doc! {
+        "collMod": COLLECTION, "$db": &fixture.books.database, "validationLevel": "moderate", "validationAction": "warn",
+        "validator": { CONTROL: { "$exists": false }, "has_extras": { "$ne": true } },
+    };
+    fixture.direct.command_ok(&announced)?;
+    // A proxy that read no fence has stored the page, and now stores the base document.
+    let generation = ObjectId::new();
+    let page = doc! {
+        "_id": format!("{generation}_0"), "book_id": 1, EXTRA_BUYERS: ["new"], "count": 1,
+        "control": { "v": 1, "generation": generation, "from": 0_i64 },
+    };
+    fixture.write(EXTRAS, std::slice::from_ref(&page))?;
+    expect_output(&fixture.verb("convert", FINISH)?, 1, &["run again later"])?;
+    ensure!(fixture.extras()? == [page], "the page was dropped");
+    let control = doc! { "v": 1, "generation": generation, "count": 1_i64, "tail": [] };
+    let split = doc! { "q": { "_id": 1 }, "u": { "$set": { "has_extras": true, CONTROL: control } } };
+    let update = doc! { "update": COLLECTION, "updates": [split], "$db": &fixture.books.database };
+    let refused = fixture.direct.command(&update)?;
+    ensure!(refused.to_string().contains("121"), "{refused}");
+    // The proxy removes the pages of a split that mongod has refused.
+    let delete = doc! { "delete": EXTRAS, "deletes": [{ "q": {}, "limit": 0 }], "$db": &fixture.books.database };
+    fixture.direct.command_ok(&delete)?;
+    fixture.convert(FINISH, &["extra_sales was dropped"])?;
+    fixture.is_plain()
 }
 
 impl Fixture {
