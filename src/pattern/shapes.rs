@@ -177,6 +177,15 @@ impl Shapes {
         })
     }
 
+    /// Like [`Self::buckets_in`], with all collections that have an automatic shape, whatever they contain.
+    pub fn buckets_in_any_layout<'a>(&'a self, database: &'a str) -> impl Iterator<Item = (&'a str, &'a BucketShape)> {
+        self.by_collection.keys().filter_map(move |collection| {
+            let namespace = Namespace::new(database, collection);
+            let shape = self.bucket(namespace).or_else(|| self.automatic(namespace))?;
+            Some((collection.as_str(), shape))
+        })
+    }
+
     /// The first by name of the collections of a database whose commands are rewritten.
     #[must_use]
     pub fn first_rewritten_in<'a>(&'a self, database: &'a str) -> Option<&'a Arc<Shape>> {

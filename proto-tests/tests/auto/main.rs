@@ -9,6 +9,7 @@ mod creation;
 mod documents_examined;
 mod fixture;
 mod given_up;
+mod listing;
 mod plain_documents;
 mod referencing_pipelines;
 mod replaced_collections;

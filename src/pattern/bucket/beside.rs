@@ -5,24 +5,25 @@ use super::{compact, conversion, pack};
 /// The part of a name behind the collection's own.
 const SUFFIX: &str = ".mongoshape_";
 
-/// The copies that may replace a collection in a swap, and the record of its conversion.
+/// Those that no client sees: copies, and the record and the former collection of a conversion.
 #[must_use]
-pub fn copies(collection: &str) -> Vec<String> {
+pub fn hidden(collection: &str) -> Vec<String> {
     let names = [
         compact::copy_name,
         compact::stopped_name,
         pack::copy_name,
         conversion::copy_name,
         conversion::record_name,
+        conversion::kept_name,
     ];
     names.iter().map(|name| name(collection)).collect()
 }
 
-/// The [copies](copies), and the names under which a collection is kept after a swap.
+/// All of them. Plain documents that were packed are kept for the user, who drops them.
 #[must_use]
 pub fn names(collection: &str) -> Vec<String> {
-    let mut names = copies(collection);
-    names.extend([pack::plain_name(collection), conversion::kept_name(collection)]);
+    let mut names = hidden(collection);
+    names.push(pack::plain_name(collection));
     names
 }
 

@@ -98,6 +98,29 @@ impl Validation {
     }
 }
 
+/// The options of plain documents as applications see them: those before a freeze.
+#[must_use]
+pub fn without_freeze(options: &RawDocument) -> RawDocumentBuf {
+    if !pack::is_frozen(options) {
+        return options.to_owned();
+    }
+    let mut before = recorded(options);
+    let mut shown = RawDocumentBuf::new();
+    for (name, value) in options.iter().flatten() {
+        if !VALIDATION.contains(&name.as_str()) {
+            shown.append(name, value);
+            continue;
+        }
+        for (name, value) in before.take().into_iter().flatten().flatten() {
+            let is_none = value.as_document().is_some_and(RawDocument::is_empty);
+            if !is_none {
+                shown.append(name, value);
+            }
+        }
+    }
+    shown
+}
+
 /// The options that a freeze records. `None`: those of a collection without such options.
 fn recorded(options: &RawDocument) -> Option<&RawDocument> {
     let validator = get(options, VALIDATOR)?.as_document()?;
@@ -138,6 +161,27 @@ mod tests {
             let frozen = single("validator", validation.frozen());
             assert_eq!(Validation::of(&frozen), Validation::default());
         }
+    }
+
+    #[test]
+    fn applications_see_the_options_before_a_freeze() {
+        let check = |validation: &RawDocument| {
+            let mut frozen = rawdoc! { "capped": false };
+            put(&mut frozen, "validator", Validation::of(validation).frozen());
+            frozen.append(bson::raw::cstr!("validationLevel"), "strict");
+            frozen.append(bson::raw::cstr!("validationAction"), "error");
+            frozen.append(bson::raw::cstr!("size"), 7);
+            let mut expected = rawdoc! { "capped": false };
+            for (name, value) in validation.iter().flatten() {
+                expected.append(name, value);
+            }
+            expected.append(bson::raw::cstr!("size"), 7);
+            assert_eq!(without_freeze(&frozen), expected);
+            assert_eq!(without_freeze(&expected), expected);
+        };
+        check(&rawdoc! {});
+        check(&rawdoc! { "validationLevel": "off", "validationAction": "error" });
+        check(&rawdoc! { "validator": { "n": 1 }, "validationLevel": "moderate", "validationAction": "warn" });
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `listCollections`: mongod's reply without the proxy's item views, compacted copies and extras.
+//! `listCollections`: mongod's reply without the proxy's item views, extras, and collections of maintenance.
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -8,6 +8,7 @@ use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::{array_of, as_flag, get, single};
 use crate::command::namespace::VIEWS;
 use crate::command::reply::CursorReply;
+use crate::pattern::bucket::validation::without_freeze;
 use crate::pattern::bucket::validator::options_of_application;
 use crate::pattern::bucket::{beside, items_view};
 use crate::pattern::outlier::orphans::scratch_prefix;
@@ -18,11 +19,11 @@ use crate::session::upstream::UpstreamKind;
 
 /// Whether the reply could contain the proxy's own collections and views.
 pub(super) fn may_reveal_own(shapes: &Shapes, database: &str, body: &RawDocument) -> bool {
-    let buckets = shapes.buckets_in(database);
+    let buckets = shapes.buckets_in_any_layout(database);
     let ours = buckets.flat_map(|(collection, _)| {
-        // Its validator is the proxy's.
+        // Its validator may be the proxy's, or that of a freeze.
         let names = vec![collection.to_owned(), items_view::name(collection)];
-        [names, beside::copies(collection)].concat()
+        [names, beside::hidden(collection)].concat()
     });
     // It may have the split fence.
     let outliers = shapes
@@ -56,7 +57,8 @@ pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDo
     Ok(with_options_of_application(shapes, across.context.head.database, reply))
 }
 
-/// The reply with the validators of the application instead of those of pages, and without split fences.
+/// The reply with the validators of the application instead of those of pages and freezes, and without split
+/// fences.
 fn with_options_of_application(shapes: &Shapes, database: &str, reply: RawDocumentBuf) -> RawDocumentBuf {
     let Some(cursor) = CursorReply::parse(&reply) else {
         return reply;
@@ -66,6 +68,9 @@ fn with_options_of_application(shapes: &Shapes, database: &str, reply: RawDocume
         let options = get(listed, "options").and_then(RawBsonRef::as_document)?;
         if shapes.buckets_in(database).any(|(collection, _)| name == collection) {
             return Some(options_of_application(options));
+        }
+        if shapes.automatic_in(database).any(|collection| name == collection) {
+            return Some(without_freeze(options));
         }
         let mut outliers = shapes.outliers_in(database);
         let shape = outliers.find(|shape| shape.namespace().collection() == name)?;
@@ -144,7 +149,7 @@ fn without_scratches<'a>(shapes: &'a Shapes, database: &'a str) -> impl Iterator
 async fn without_ours(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let shapes = &across.context.settings.shapes;
     let database = across.context.head.database;
-    let buckets: Vec<_> = shapes.buckets_in(database).collect();
+    let buckets: Vec<_> = shapes.buckets_in_any_layout(database).collect();
     let of_views = buckets.iter().map(|(collection, _)| items_view::name(collection));
     let mut names: Vec<String> = of_views.collect();
     let views_or_named = [single("type", "view"), collection_lookup::named_one_of(&names)];
@@ -155,18 +160,17 @@ async fn without_ours(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocu
         // A user may have the right to list names only. Then the definitions are unknown.
         Err(RunError::Command(_)) => {
             let views = [single("type", "view"), collection_lookup::named_one_of(&names)];
-            let copies = buckets.iter().flat_map(|(collection, _)| beside::copies(collection));
-            let copies: Vec<String> = copies.chain(extras_in(shapes, database)).collect();
+            let beside = buckets.iter().flat_map(|(collection, _)| beside::hidden(collection));
+            let beside: Vec<String> = beside.chain(extras_in(shapes, database)).collect();
             let ours = [
                 single("$and", array_of(&views)),
-                collection_lookup::named_one_of(&copies),
+                collection_lookup::named_one_of(&beside),
             ];
             return Ok(single("$nor", array_of(&ours)));
         }
         Err(error) => return Err(error),
     };
-    // A kept collection is listed: it belongs to the user, who drops it.
-    let of_copies = buckets.iter().flat_map(|(collection, _)| beside::copies(collection));
+    let beside = buckets.iter().flat_map(|(collection, _)| beside::hidden(collection));
     let is_other = |found: &&RawDocumentBuf| !collection_lookup::is_items_view(&buckets, found);
     let others: Vec<&RawDocumentBuf> = found.iter().filter(is_other).collect();
     names.retain(|name| !others.iter().any(|other| collection_lookup::says(other, "name", name)));
@@ -177,7 +181,7 @@ async fn without_ours(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocu
     {
         names.push(VIEWS.to_owned());
     }
-    names.extend(of_copies);
+    names.extend(beside);
     names.extend(extras_in(shapes, database));
     Ok(collection_lookup::named_none_of(&names))
 }
