@@ -150,7 +150,7 @@ struct Conversion<'a> {
     /// The indexes and the validation of the application when the run began.
     indexes: Vec<RawDocumentBuf>,
     validation: Validation,
-    /// Options that the copy gets at the end: arguments of `collMod`.
+    /// Options that the copy gets when it is equal: arguments of `collMod`.
     late_options: Vec<RawDocumentBuf>,
     /// `None`: no writer works.
     changes: Option<Changes>,
@@ -208,6 +208,11 @@ impl<'a> Conversion<'a> {
         if self.task == ConvertTask::Shadow {
             self.begin(Stage::Following).await;
             return self.keep_up().await;
+        }
+        if !self.mirror.copy.is_plain {
+            // The proxy and mongod read all pages for these options, so writers are not held. From here on a
+            // document that does not satisfy the validator is refused.
+            self.finish_options().await?;
         }
         loop {
             // Applications go on while mongod builds the fence, and their changes are applied after it.

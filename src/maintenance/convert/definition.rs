@@ -188,8 +188,8 @@ struct CopyDefinition {
     /// Arguments of `create`.
     create: RawDocumentBuf,
     indexes: Vec<RawDocumentBuf>,
-    /// Arguments of `collMod`, at the end: a validator would be evaluated for every document, and a TTL index
-    /// would delete documents.
+    /// Arguments of `collMod`, when it is equal: a validator would be evaluated for every document, and a TTL
+    /// index would delete documents.
     late: Vec<RawDocumentBuf>,
 }
 

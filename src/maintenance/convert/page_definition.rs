@@ -1,5 +1,5 @@
 //! Whether pages can have the application's indexes, and the options of its collection. Otherwise the copy
-//! could not be given them: in part when it is created, and in part only when the names are swapped.
+//! could not be given them: in part when it is created, and in part only after it is filled.
 
 use bson::raw::RawDocumentBuf;
 use mongodb::Database;
@@ -11,8 +11,10 @@ use super::preflight::Preflight;
 use crate::maintenance::check::collection;
 use crate::maintenance::finding::Finding;
 use crate::maintenance::swap::{Halt, options_of};
-use crate::maintenance::upstream::{indexes_of, raw_specs};
+use crate::maintenance::upstream::{indexes_of, listed_options, raw_specs};
 use crate::pattern::bucket::item_index::{self, Indexes, name};
+use crate::pattern::bucket::validation::Validation;
+use crate::pattern::bucket::validator::{ApplicationValidator, options_of_application};
 use crate::pattern::shapes::{BucketShape, Shape};
 
 /// The definition of a collection on pages.
@@ -25,8 +27,8 @@ pub(super) struct PageDefinition {
 }
 
 impl PageDefinition {
-    /// The definition with these indexes of the application.
-    fn of(shape: &BucketShape, indexes: &[RawDocumentBuf]) -> Self {
+    /// The definition with these indexes and this validation of the application.
+    fn of(shape: &BucketShape, indexes: &[RawDocumentBuf], validation: &Validation) -> Self {
         let mut definition = Self::default();
         for index in indexes {
             match item_index::stored(shape, index) {
@@ -39,6 +41,14 @@ impl PageDefinition {
                     definition.unfit.push(text);
                 }
             }
+        }
+        if validation.has_validator()
+            && let Err(what) = ApplicationValidator::modified(None, shape, &validation.arguments())
+        {
+            let text = format!(
+                "its validator cannot be kept: pages cannot have {what}; remove it by `collMod`, then run again"
+            );
+            definition.unfit.push(text);
         }
         definition
     }
@@ -57,7 +67,9 @@ impl Preflight<'_> {
             Some(from) => Indexes::of(&from, listed.iter().map(|spec| &**spec)).known,
             None => listed,
         };
-        Ok(PageDefinition::of(&to, &of_application(indexes)))
+        let options = listed_options(database, collection).await?.unwrap_or_default();
+        let validation = Validation::of(&options_of_application(&options));
+        Ok(PageDefinition::of(&to, &of_application(indexes), &validation))
     }
 
     /// Errors about options of plain documents that pages cannot have. A validator has an error of its own.
@@ -73,13 +85,14 @@ impl Preflight<'_> {
 }
 
 impl Conversion<'_> {
-    /// Ends the run if pages cannot have an index that was created since the conversion began.
+    /// Ends the run if pages cannot have an index or a validator that the collection got since the conversion
+    /// began.
     pub(super) fn must_fit(&self) -> Result<(), Halt> {
         let copy = &self.mirror.copy.collection;
         let Some(shape) = bucket_shape(&self.record.to, &self.target.database, copy)? else {
             return Ok(());
         };
-        let unfit = PageDefinition::of(&shape, &self.indexes).unfit;
+        let unfit = PageDefinition::of(&shape, &self.indexes, &self.validation).unfit;
         unfit.into_iter().next().map_or(Ok(()), |text| Err(Halt::Words(text)))
     }
 }
@@ -113,10 +126,21 @@ mod tests {
         let partial = rawdoc! {
             "v": 2, "key": { "at": 1 }, "name": "part", "expireAfterSeconds": 60, "partialFilterExpression": { "x": 1 }
         };
-        let definition = PageDefinition::of(&shape, &[ttl, partial]);
+        let definition = PageDefinition::of(&shape, &[ttl, partial], &Validation::default());
         let names: Vec<&str> = definition.indexes.iter().map(|index| name(index)).collect();
         assert_eq!(names, ["at_1"]);
         let text = "index part cannot be kept: it is a partial index with expireAfterSeconds; drop it, then run again";
         assert_eq!(definition.unfit, [text]);
+    }
+
+    #[test]
+    fn a_validator_without_an_equivalent_on_pages_is_unfit() {
+        let options = BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()]);
+        let shape = BucketShape::new(options).unwrap();
+        let unfit = |options: RawDocumentBuf| PageDefinition::of(&shape, &[], &Validation::of(&options)).unfit;
+        assert_eq!(unfit(rawdoc! {}), [""; 0]);
+        assert_eq!(unfit(rawdoc! { "validator": { "n": { "$gte": 0 } } }), [""; 0]);
+        let text = "its validator cannot be kept: pages cannot have a validator with $expr; remove it by `collMod`, then run again";
+        assert_eq!(unfit(rawdoc! { "validator": { "$expr": true } }), [text]);
     }
 }

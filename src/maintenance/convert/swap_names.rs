@@ -104,18 +104,27 @@ impl Conversion<'_> {
             self.must_be_defined_as_before().await?;
             self.drain().await?;
             self.must_be_equal().await?;
-            self.finish_options().await?;
+            self.finish_plain_options().await?;
         } else {
             // All writes before the freeze are behind this write, so the majority has them.
             self.enter(Phase::Swapping).await?;
             self.drain().await?;
             self.must_be_equal().await?;
-            self.finish_options().await?;
+            self.finish_plain_options().await?;
             self.move_away(frozen, &place).await?;
             self.must_have_no_changes_left().await?;
         }
         self.commit(by).await?;
         Ok(Swapped::Yes)
+    }
+
+    /// Gives a copy of plain documents its last options: mongod would evaluate a validator and expire
+    /// documents at once. They cost as much for any number of documents. A copy of pages has them already.
+    async fn finish_plain_options(&self) -> Result<(), Halt> {
+        if self.mirror.copy.is_plain {
+            self.finish_options().await?;
+        }
+        Ok(())
     }
 
     /// Fails if the indexes or the validator are not those that the copy gets.

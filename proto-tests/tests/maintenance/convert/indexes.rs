@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
 use proto_tests::{Shape, mongod};
 
-use super::fixture::{COLLECTION, COPY, Fixture, document, sorted_fields, with_time};
+use super::fixture::{COLLECTION, COPY, Fixture, RECORD, document, sorted_fields, with_time};
 
 /// mongod's code for an equal value of a unique index.
 const DUPLICATE_KEY: i32 = 11000;
@@ -205,6 +205,28 @@ fn the_way_back_has_the_validator_of_the_collection() -> Result<()> {
     fixture.convert(&["--back"])?;
     let refused_code = refused(&mut fixture, doc! { "_id": "negative", "n": -1 })?;
     assert_eq!(refused_code, DOCUMENT_VALIDATION_FAILURE);
+    Ok(())
+}
+
+#[test]
+fn a_validator_that_pages_cannot_have_is_refused_before_the_swap() -> Result<()> {
+    let mut fixture = Fixture::open(mongod::shared_replica_set(), with_time())?;
+    fixture.run(doc! { "insert": COLLECTION, "documents": documents(50) })?;
+    fixture.convert(&["--to", "plain"])?;
+    let validator = |validator: Document| doc! { "collMod": COLLECTION, "validator": validator };
+    fixture.past(validator(doc! { "$expr": { "$gte": ["$n", 0] } }))?;
+    let printed = fixture.convert_refused(&["--back"])?;
+    ensure!(printed.contains("its validator cannot be kept"), "{printed}");
+    fixture.past(validator(doc! {}))?;
+    fixture.past(doc! { "insert": COLLECTION, "documents": [{ "_id": "negative", "n": -1 }] })?;
+    fixture.past(validator(doc! { "n": { "$gte": 0 } }))?;
+    let printed = fixture.convert_refused(&["--back"])?;
+    ensure!(printed.contains("existing documents do not satisfy"), "{printed}");
+    let record = fixture.stored(RECORD)?.pop().context("there is no record")?;
+    ensure!(record.get_i64("given_up_swaps")? == 0, "{record}");
+    fixture.past(doc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": "negative" }, "limit": 1 }] })?;
+    fixture.convert(&["--back"])?;
+    assert_eq!(fixture.items()?.len(), 50);
     Ok(())
 }
 

@@ -1,5 +1,5 @@
 //! A run is killed while the collection is frozen. The next run restores the validator, its level and its
-//! action.
+//! action. A copy of pages gets it before writers are held.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};
@@ -7,9 +7,9 @@ use proto_tests::mongod;
 use proto_tests::raw::Connection;
 use proto_tests::stopping_relay::Moment;
 
-use super::super::fixture::COLLECTION;
+use super::super::fixture::{COLLECTION, COPY};
 use super::clients::base_document;
-use super::subject::{Subject, changes_state, shape};
+use super::subject::{Subject, changes_state, other_shape, shape};
 
 /// mongod's code for a document that does not satisfy the validator.
 const DOCUMENT_VALIDATION_FAILURE: i32 = 121;
@@ -86,4 +86,42 @@ fn the_validator_of_a_frozen_collection_is_restored() -> Result<()> {
     }
     // The way back is completed: the collection contains pages.
     killed(&mut subject, &[TO_PLAIN, BACK, BACK]).map(drop)
+}
+
+/// Names a freeze, and the changes of the copy's definition.
+fn is_freeze_or_of_copy(command: &Document) -> Option<String> {
+    let of_copy = || changes_state(command).filter(|name| name.ends_with(COPY));
+    is_freeze(command).or_else(of_copy)
+}
+
+/// Checks that the copy of the last run got its last options before the freeze.
+fn check_held_commands(subject: &Subject) -> Result<()> {
+    let commands = subject.relay.commands();
+    let position = |name: &str| {
+        let found = commands.iter().rposition(|command| command == name);
+        found.with_context(|| format!("{name} is not in {commands:?}"))
+    };
+    let freeze = position(&format!("collMod {COLLECTION}"))?;
+    let renamed = position(&format!("renameCollection {COPY}"))?;
+    let set = position(&format!("collMod {COPY}"))?;
+    ensure!(set < freeze && renamed == freeze + 1, "{commands:?}");
+    Ok(())
+}
+
+#[test]
+fn writers_are_not_held_for_the_options_of_pages() -> Result<()> {
+    let mut subject = Subject::counting(mongod::shared_replica_set(), is_freeze_or_of_copy)?;
+    subject.renew(false)?;
+    let expiring = doc! { "key": { "at": 1 }, "name": "at_1", "expireAfterSeconds": 1_000_000_000 };
+    subject.run(0, doc! { "createIndexes": COLLECTION, "indexes": [expiring] })?;
+    subject.run(0, doc! { "collMod": COLLECTION, "validator": { "n": { "$gte": 0 } } })?;
+    subject.convert_well(&other_shape(), &[])?;
+    check_held_commands(&subject)?;
+    subject.convert_well(&other_shape(), TO_PLAIN)?;
+    subject.convert_well(&other_shape(), BACK)?;
+    check_held_commands(&subject)?;
+    let mut application = Connection::open(subject.proxies[0].address())?;
+    let code = refused(&mut application, &subject.database)?;
+    ensure!(code == Some(DOCUMENT_VALIDATION_FAILURE), "{code:?}");
+    Ok(())
 }
