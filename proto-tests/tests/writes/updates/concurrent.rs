@@ -3,15 +3,18 @@
 use std::thread;
 
 use anyhow::{Result, anyhow, ensure};
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
+use proto_tests::delaying_relay::{DelayingRelay, Fate};
 use proto_tests::raw::Connection;
-use proto_tests::{ItemIds, Proxy, ProxyOptions, mongod};
+use proto_tests::{ItemIds, Proxy, ProxyOptions, Shape, mongod};
 
-use crate::updates::sides::{self, ALL_IDS, COLLECTION};
+use crate::updates::sides::{self, ALL_IDS, COLLECTION, Sides};
 
 const WRITERS: i32 = 4;
 const UPDATES: i32 = 25;
 const BULKS: i32 = 60;
+/// Items of each key.
+const OF_KEY: i32 = 400;
 
 /// The update number `number` of a writer: each adds 1 to `n` of the item that it is about.
 fn command(number: i32, ids: ItemIds) -> Document {
@@ -95,4 +98,51 @@ fn bulk_updates_match_items_that_are_relocated_concurrently() -> Result<()> {
     let sums = found.iter().filter_map(|item| item.get_i32("sum").ok());
     ensure!(sums.collect::<Vec<_>>() == [BULKS; 3], "{found:?}");
     Ok(())
+}
+
+/// The cursor of an update of many items returns an item twice if another client moves the item to a page that is not
+/// read yet.
+#[test]
+fn update_of_many_changes_an_item_once_that_moves_before_the_cursor() -> Result<()> {
+    let set = mongod::shared_replica_set();
+    let relay = DelayingRelay::to(set.address())?;
+    let shape = Shape {
+        max_items: 2,
+        items_change: true,
+        ..Shape::new(&["k"])
+    };
+    let mut sides = Sides::at(shape, (relay.uri(), set.address()))?;
+    let database = sides.shaped_database();
+    let config = sides.shape.toml(&format!("{database}.{COLLECTION}"));
+    let second = Proxy::start(&ProxyOptions::new(&set.uri()).config(&config))?;
+    // mongod reads up to 4 MB of pages ahead of the cursor.
+    let item = |id: i32| doc! { "_id": id, "k": id / OF_KEY, "n": 0, "text": "x".repeat(10_000) };
+    let items: Vec<Document> = (0..2 * OF_KEY).map(item).collect();
+    sides
+        .shaped
+        .command_ok(&doc! { "insert": COLLECTION, "documents": items, "$db": &database })?;
+    let statement = doc! { "q": { "_id": 0 }, "u": { "$set": { "k": 1 } } };
+    let moves = doc! { "update": COLLECTION, "updates": [statement], "$db": &database };
+    let mut mover = Some(Connection::open(second.address())?);
+    relay.judge(move |command| {
+        if command.contains_key("getMore")
+            && command.get_str("collection").is_ok_and(|name| name == COLLECTION)
+            && let Some(mut mover) = mover.take()
+        {
+            mover.command_ok(&moves).expect("the other client's update");
+        }
+        Fate::Arrives
+    });
+    let many = doc! { "q": {}, "u": { "$inc": { "n": 1 } }, "multi": true };
+    let reply = sides
+        .shaped
+        .command_ok(&doc! { "update": COLLECTION, "updates": [many], "$db": &database })?;
+    ensure!(reply.get_i32("n")? == 2 * OF_KEY, "{reply}");
+    let found = sides.items(true)?;
+    let moved = found.first().and_then(|item| item.get_i32("k").ok());
+    ensure!(moved == Some(1), "the item is in key {moved:?}");
+    let numbers = found.iter().map(|item| (item.get("_id"), item.get("n")));
+    let wrong: Vec<_> = numbers.filter(|(_, n)| *n != Some(&Bson::Int32(1))).collect();
+    ensure!(wrong.is_empty(), "{wrong:?}");
+    sides.check_layout()
 }

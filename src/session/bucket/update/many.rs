@@ -1,8 +1,8 @@
 //! An update of all matching items.
 //!
-//! Items are read in batches. A page is processed once: if an index change makes the cursor return
-//! it again, it is skipped. An item that was changed concurrently is located again, and skipped if
-//! it no longer matches.
+//! Items are read in batches. An item is processed once: if the cursor returns it again, because an index
+//! has changed or because the item was moved to another page meanwhile, it is skipped. An item that was
+//! changed concurrently is located again, and skipped if it no longer matches.
 //!
 //! The update ends with the first item that fails: items before it are changed, items after it are not. So
 //! statements are sent in ordered commands, in which mongod stops at the first failure
@@ -24,7 +24,7 @@ use super::outcome::UpdateOutcome;
 use super::statement::send;
 use crate::command::document::get;
 use crate::command::error::{CommandError, WriteError};
-use crate::pattern::bucket::insert::{IdSet, is_too_large};
+use crate::pattern::bucket::insert::is_too_large;
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::update_by_position::{Elsewhere, Planned, Positional, Wish};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
@@ -57,7 +57,6 @@ pub(super) async fn run(
         elsewhere: Vec::new(),
         fails: None,
         removed: VecDeque::new(),
-        moved: IdSet::default(),
         task,
     };
     match many.all(run, upserts).await {
@@ -94,8 +93,6 @@ struct Many<'t> {
     fails: Option<WriteError>,
     /// Items whose statements matched no bucket, and that must be located again.
     removed: VecDeque<LocatedItem>,
-    /// The `_id`s of items that were moved to pages with room. The cursor can return them again.
-    moved: IdSet,
 }
 
 /// An item that is changed in place.
@@ -123,7 +120,7 @@ impl Many<'_> {
         let mut bytes = 0_usize;
         while let Some(batch) = matches.next_batch(run).await? {
             for found in batch {
-                if processed.is_new(&found) && !self.has_moved(&found) {
+                if processed.add(run.shape, &found) {
                     bytes = bytes.saturating_add(found.bytes());
                     kept.push(found);
                 }
@@ -154,11 +151,6 @@ impl Many<'_> {
             };
         }
         Ok(None)
-    }
-
-    /// Whether the update has moved the item, and so has updated it before.
-    fn has_moved(&self, found: &LocatedItem) -> bool {
-        found.id().is_some_and(|id| self.moved.contains(id))
     }
 
     fn has_failed(&self) -> bool {
@@ -344,7 +336,7 @@ impl Many<'_> {
     /// Whether mongod refused a statement because a page would be too large, and the item's page has room by
     /// now.
     async fn makes_room(
-        &mut self,
+        &self,
         run: &mut BucketCommand<'_>,
         error: &WriteError,
         found: &LocatedItem,
@@ -352,11 +344,7 @@ impl Many<'_> {
         if !is_too_large(error.code) {
             return Ok(false);
         }
-        let has_room = room::make(run, FailedUpdate::new(self.task, Some(found))).await?;
-        if let Some(id) = found.id().filter(|_| has_room) {
-            self.moved.add(id);
-        }
-        Ok(has_room)
+        room::make(run, FailedUpdate::new(self.task, Some(found))).await
     }
 
     async fn end(mut self, run: &mut BucketCommand<'_>) -> Result<UpdateOutcome, RunError> {

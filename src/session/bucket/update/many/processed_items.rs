@@ -1,34 +1,52 @@
 //! The items and pages that an update of many has processed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher as _, Hash, RandomState};
 
 use bson::raw::RawBson;
 
 use crate::command::document::single;
 use crate::pattern::bucket::item_lookup::LocatedItem;
+use crate::pattern::bucket::key::value_identity;
+use crate::pattern::shapes::{BucketShape, ItemIds};
 
-/// The buckets read so far, each with the position of its last item.
+/// The items read so far. An item with a unique `_id` is recognised by it, also on another page. Other items are
+/// recognised by their pages, each of which is processed once.
 #[derive(Default)]
 pub(super) struct ProcessedItems {
-    buckets: HashMap<Vec<u8>, usize>,
-    last: Option<RawBson>,
+    /// Hashes of the `_id`s and pages, with so many bits that different ones are never equal: an update can
+    /// match very many items.
+    seen: HashSet<u128>,
+    states: [RandomState; 2],
+    /// The last page that is in `seen`, and the position of its last item.
+    last: Option<(RawBson, usize)>,
 }
 
 impl ProcessedItems {
     pub(super) fn is_empty(&self) -> bool {
-        self.buckets.is_empty()
+        self.seen.is_empty()
     }
 
-    pub(super) fn is_new(&mut self, found: &LocatedItem) -> bool {
-        let name = single("", &found.bucket).into_bytes();
-        let is_same_bucket = self.last.as_ref() == Some(&found.bucket);
-        let before = self.buckets.get(&name).copied();
-        let is_new = before.is_none_or(|place| is_same_bucket && place < found.place);
+    /// Adds an item. Returns whether it is new.
+    pub(super) fn add(&mut self, shape: &BucketShape, found: &LocatedItem) -> bool {
+        if let Some(id) = found.id().filter(|_| shape.item_ids() == ItemIds::Unique) {
+            return self.remember(&("item", value_identity(id)));
+        }
+        if let Some((_, place)) = self.last.as_mut().filter(|(bucket, _)| *bucket == found.bucket) {
+            let is_new = *place < found.place;
+            *place = found.place.max(*place);
+            return is_new;
+        }
+        let is_new = self.remember(&("page", single("", &found.bucket).into_bytes()));
         if is_new {
-            self.buckets.insert(name, found.place);
-            self.last = Some(found.bucket.clone());
+            self.last = Some((found.bucket.clone(), found.place));
         }
         is_new
+    }
+
+    fn remember(&mut self, name: &impl Hash) -> bool {
+        let [high, low] = self.states.each_ref().map(|state| u128::from(state.hash_one(name)));
+        self.seen.insert((high << 64) | low)
     }
 }
 
