@@ -8,6 +8,7 @@ mod failing;
 mod fields;
 mod growing;
 mod invalid_statements;
+mod long_arrays;
 mod malformed;
 mod many;
 mod moving;
