@@ -9,6 +9,7 @@ mod fields;
 mod growing;
 mod invalid_statements;
 mod long_arrays;
+mod long_updates;
 mod malformed;
 mod many;
 mod moving;

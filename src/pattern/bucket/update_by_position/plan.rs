@@ -90,6 +90,17 @@ impl InPlace {
         }
     }
 
+    /// The memory of the planned update, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let arrays = [&self.stages, &self.array_filters].into_iter().flatten();
+        let arrays = arrays.map(|array| array.as_bytes().len());
+        let collation = self.collation.iter().map(|collation| collation.as_bytes().len());
+        arrays
+            .chain(collation)
+            .fold(self.update.as_bytes().len(), usize::saturating_add)
+    }
+
     /// The operators or the stages.
     #[must_use]
     pub fn update(&self) -> RawBsonRef<'_> {

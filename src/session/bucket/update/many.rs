@@ -10,13 +10,13 @@
 
 mod moved_items;
 mod ordered_statements;
+mod planned_items;
 mod processed_items;
 
 use std::collections::VecDeque;
 
-use bson::raw::RawDocumentBuf;
-
 use self::moved_items::fails_anywhere;
+use self::planned_items::{Away, ItemStatement, PlanMemory, statement, together};
 use self::processed_items::ProcessedItems;
 use super::find_again::{FoundAgain, find_again, find_all_again};
 use super::one::none_matched;
@@ -41,8 +41,6 @@ use crate::session::upstream::UpstreamKind;
 
 /// Bytes of items held in memory before the first is changed.
 const MAX_BYTES: usize = 64 << 20;
-/// Bytes of items in one evaluation by mongod.
-const MAX_MADE_AT_ONCE: usize = 1 << 20;
 
 pub(super) async fn run(
     run: &mut BucketCommand<'_>,
@@ -93,22 +91,6 @@ struct Many<'t> {
     fails: Option<WriteError>,
     /// Items whose statements matched no bucket, and that must be located again.
     removed: VecDeque<LocatedItem>,
-}
-
-/// An item that is changed in place.
-struct ItemStatement {
-    /// Its position among all items of the update.
-    order: usize,
-    found: LocatedItem,
-    statement: RawDocumentBuf,
-}
-
-/// An item with a new key or time.
-struct Away {
-    /// Its position among all items of the update.
-    order: usize,
-    found: LocatedItem,
-    to: Elsewhere,
 }
 
 impl Many<'_> {
@@ -183,17 +165,17 @@ impl Many<'_> {
         run: &mut BucketCommand<'_>,
         found: Vec<LocatedItem>,
     ) -> Result<Vec<LocatedItem>, RunError> {
-        let steps = self.plan(run, found).await?;
+        let mut steps = self.plan(run, found).await?;
         if self.fails.is_some() && run.context.head.in_transaction() {
             // The error ends the transaction, so no change of it is kept.
             self.elsewhere.clear();
             return Ok(Vec::new());
         }
-        if self.elsewhere.iter().any(|away| matches!(away.to, Elsewhere::Key(_))) {
+        if self.elsewhere.iter().any(|away| away.changes_key) {
             may_relocate(run)?;
         }
         let mut done = 0;
-        match self.send(run, &steps, &mut done).await {
+        match self.send(run, &mut steps, &mut done).await {
             Err(RunError::Command(error)) if self.goes_on_after(run, &error) => {
                 let unsent = steps.into_iter().skip(done).map(|step| step.found);
                 Ok(std::mem::take(&mut self.removed).into_iter().chain(unsent).collect())
@@ -235,19 +217,19 @@ impl Many<'_> {
     ) -> Result<Vec<ItemStatement>, RunError> {
         let mut steps = Vec::new();
         let mut order = 0_usize;
-        for part in parts(found) {
+        let mut memory = PlanMemory::new();
+        let mut rest = found.into_iter();
+        while !rest.as_slice().is_empty() {
+            let count = together(self.task, rest.as_slice().iter());
+            let part: Vec<LocatedItem> = rest.by_ref().take(count).collect();
             let planned = self.task.plan_all(run, &part).await?;
             for (found, planned) in part.into_iter().zip(planned) {
                 order = order.saturating_add(1);
                 let failed = match planned {
                     Planned::InPlace(change) => {
-                        let statement = change.statement_or_miss(run.shape, &found);
-                        let statement = statement.map_err(|what| run.unsupported(&what))?;
-                        steps.push(ItemStatement {
-                            order,
-                            found,
-                            statement,
-                        });
+                        let statement = statement(run, &change, &found)?;
+                        let kept = memory.keep(change, statement);
+                        steps.push(ItemStatement { order, found, kept });
                         None
                     }
                     Planned::Unchanged { counted } => {
@@ -256,7 +238,14 @@ impl Many<'_> {
                     }
                     Planned::Elsewhere(to) => {
                         let failed = fails_anywhere(run, &to);
-                        self.elsewhere.push(Away { order, found, to });
+                        let changes_key = matches!(to, Elsewhere::Key(_));
+                        let to = memory.keep_item(to);
+                        self.elsewhere.push(Away {
+                            order,
+                            found,
+                            changes_key,
+                            to,
+                        });
                         failed
                     }
                     Planned::Failed(error) => Some(error),
@@ -354,21 +343,4 @@ impl Many<'_> {
         self.sum.failed = self.sum.failed.or(self.fails);
         Ok(self.sum)
     }
-}
-
-/// Splits the items into parts for one evaluation by mongod each.
-fn parts(found: Vec<LocatedItem>) -> Vec<Vec<LocatedItem>> {
-    let mut parts: Vec<Vec<LocatedItem>> = Vec::new();
-    let mut bytes = usize::MAX;
-    for found in found {
-        bytes = bytes.saturating_add(found.bytes());
-        match parts.last_mut() {
-            Some(part) if bytes <= MAX_MADE_AT_ONCE => part.push(found),
-            _ => {
-                bytes = found.bytes();
-                parts.push(vec![found]);
-            }
-        }
-    }
-    parts
 }

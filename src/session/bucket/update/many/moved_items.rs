@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 
+use super::Many;
+use super::planned_items::Away;
 use super::processed_items::Gone;
-use super::{Away, Many};
 use crate::command::error::WriteError;
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::item_lookup::LocatedItem;
-use crate::pattern::bucket::update_by_position::Elsewhere;
+use crate::pattern::bucket::update_by_position::{Elsewhere, Planned};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::key_or_time_change::{self, KeyOrTimeOutcome};
 use crate::session::bucket::retry_on_swap::MAX_RUNS;
@@ -49,9 +50,19 @@ impl Many<'_> {
     async fn relocate_all(&mut self, run: &mut BucketCommand<'_>, away: &mut VecDeque<Away>) -> Result<(), RunError> {
         let mut gone = Gone::default();
         while let Some(Away { found, to, .. }) = away.front() {
-            let mut found = found.clone();
+            let (mut found, mut to) = (found.clone(), to.clone());
             gone.close_ranks(&mut found);
-            match self.go(run, &found, to.clone()).await? {
+            if to.is_none()
+                && let Planned::Elsewhere(again) = self.task.plan(run, &found).await?
+            {
+                to = Some(again);
+            }
+            let has_left = match to {
+                Some(to) => self.go(run, &found, to).await?,
+                // The second plan differs, for example because of a random number in the pipeline.
+                None => None,
+            };
+            match has_left {
                 Some(true) => gone.add(&found),
                 Some(false) => {}
                 None => self.again(run, &found).await?,

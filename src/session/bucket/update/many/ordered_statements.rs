@@ -4,10 +4,12 @@ use std::collections::HashSet;
 
 use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 
-use super::{ItemStatement, Many};
+use super::Many;
+use super::planned_items::{self, ItemStatement, Kept};
 use crate::command::document::{get, single};
 use crate::command::error::{ErrorCode, WriteError};
-use crate::pattern::bucket::update_by_position::is_miss;
+use crate::pattern::bucket::item_lookup::LocatedItem;
+use crate::pattern::bucket::update_by_position::{Planned, is_miss};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::failed_update::FailedUpdate;
 use crate::session::bucket::item_update::in_words_of_the_application;
@@ -27,32 +29,91 @@ impl Many<'_> {
     pub(super) async fn send(
         &mut self,
         run: &mut BucketCommand<'_>,
-        steps: &[ItemStatement],
+        steps: &mut [ItemStatement],
         done: &mut usize,
     ) -> Result<(), RunError> {
-        while let Some(rest) = steps.get(*done..).filter(|rest| !rest.is_empty()) {
-            let part = rest.get(..together(rest)).unwrap_or(rest);
-            let statements: Vec<&RawDocument> = part.iter().map(|step| &*step.statement).collect();
-            let sent = send_together(run, &statements, self.at_once).await?;
-            let reached = sent.failed.as_ref().map_or(part.len(), |(position, _)| *position);
-            let executed = part.get(..reached).unwrap_or(part);
-            let matched = usize::try_from(sent.outcome.matched).unwrap_or_default();
-            self.sum.add(sent.outcome);
-            *done = done.saturating_add(reached);
-            if let Some(missed) = reached.checked_sub(matched).filter(|missed| *missed > 0) {
-                self.pass_removed(run, executed, missed).await?;
-            }
+        while let Some(rest) = steps.get_mut(*done..).filter(|rest| !rest.is_empty()) {
+            self.prepare(run, rest).await?;
+            let mut passed = 0;
+            let sent = self.send_next(run, rest, &mut passed).await;
+            *done = done.saturating_add(passed);
+            sent?;
             if self.sum.failed.is_some() {
                 return Ok(());
             }
-            let Some((failed, error)) = part.get(reached).zip(sent.failed) else {
-                continue;
+            let passed = rest.iter_mut().take(passed);
+            passed.for_each(|step| step.kept = Kept::Nothing);
+        }
+        Ok(())
+    }
+
+    /// Makes the statements of the next command.
+    async fn prepare(&self, run: &mut BucketCommand<'_>, rest: &mut [ItemStatement]) -> Result<(), RunError> {
+        let mut bytes = 0_usize;
+        for position in 0..rest.len().min(MAX_STATEMENTS) {
+            let Some(behind) = rest.get_mut(position..) else {
+                break;
             };
-            self.pass_failed(run, failed, error.1).await?;
-            *done = done.saturating_add(1);
-            if self.sum.failed.is_some() {
-                return Ok(());
+            if behind.first().is_some_and(|step| matches!(step.kept, Kept::Nothing)) {
+                self.plan_again(run, behind).await?;
             }
+            let Some(step) = behind.first_mut() else {
+                break;
+            };
+            step.make_statement(run)?;
+            let length = step.statement().map(|statement| statement.as_bytes().len());
+            bytes = bytes.saturating_add(length.unwrap_or(MAX_BYTES));
+            if bytes >= MAX_BYTES {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Plans the first of these items again, whose changes were not kept.
+    async fn plan_again(&self, run: &mut BucketCommand<'_>, steps: &mut [ItemStatement]) -> Result<(), RunError> {
+        let count = planned_items::together(self.task, steps.iter().map(|step| &step.found));
+        let items: Vec<LocatedItem> = steps.iter().take(count).map(|step| step.found.clone()).collect();
+        let planned = self.task.plan_all(run, &items).await?;
+        for (step, planned) in steps.iter_mut().zip(planned) {
+            let Planned::InPlace(change) = planned else {
+                break;
+            };
+            step.kept = Kept::Change(change);
+        }
+        Ok(())
+    }
+
+    /// Sends the next command. `passed` counts the statements that must not be sent again, also after an error.
+    async fn send_next(
+        &mut self,
+        run: &mut BucketCommand<'_>,
+        rest: &[ItemStatement],
+        passed: &mut usize,
+    ) -> Result<(), RunError> {
+        let part = rest.get(..together(rest)).unwrap_or(rest);
+        let statements: Vec<&RawDocument> = part.iter().filter_map(ItemStatement::statement).collect();
+        if let (true, Some(first)) = (statements.is_empty(), rest.first()) {
+            // The second plan differs, for example because of a random number in the pipeline.
+            self.change_again(run, first).await?;
+            *passed = 1;
+            return Ok(());
+        }
+        let sent = send_together(run, &statements, self.at_once).await?;
+        let reached = sent.failed.as_ref().map_or(part.len(), |(position, _)| *position);
+        let executed = part.get(..reached).unwrap_or(part);
+        let matched = usize::try_from(sent.outcome.matched).unwrap_or_default();
+        self.sum.add(sent.outcome);
+        *passed = reached;
+        if let Some(missed) = reached.checked_sub(matched).filter(|missed| *missed > 0) {
+            self.pass_removed(run, executed, missed).await?;
+        }
+        if self.sum.failed.is_some() {
+            return Ok(());
+        }
+        if let Some((failed, error)) = part.get(reached).zip(sent.failed) {
+            self.pass_failed(run, failed, error.1).await?;
+            *passed = reached.saturating_add(1);
         }
         Ok(())
     }
@@ -73,6 +134,11 @@ impl Many<'_> {
             self.fail_at(step.order, error);
             return Ok(());
         }
+        self.change_again(run, step).await
+    }
+
+    /// Locates an item again, and changes it.
+    async fn change_again(&mut self, run: &mut BucketCommand<'_>, step: &ItemStatement) -> Result<(), RunError> {
         self.again(run, &step.found).await?;
         if let Some(error) = self.sum.failed.take() {
             self.fail_at(step.order, error);
@@ -115,12 +181,13 @@ impl Many<'_> {
 /// Number of statements in the next command.
 fn together(steps: &[ItemStatement]) -> usize {
     let mut bytes = 0_usize;
-    let fits = |step: &&ItemStatement| {
+    let statements = steps.iter().map_while(ItemStatement::statement);
+    let fits = |statement: &&RawDocument| {
         let is_first = bytes == 0;
-        bytes = bytes.saturating_add(step.statement.as_bytes().len());
+        bytes = bytes.saturating_add(statement.as_bytes().len());
         is_first || bytes <= MAX_BYTES
     };
-    steps.iter().take(MAX_STATEMENTS).take_while(fits).count()
+    statements.take(MAX_STATEMENTS).take_while(fits).count()
 }
 
 /// The `_id`s of the items' buckets that still exist.
