@@ -34,6 +34,8 @@
 //!   `max_bytes` of the attempt that began the chain's first page. That `max_bytes` is in the
 //!   page's name (`CUT_BY`). If some of those items may not be stored, the page has one item, and
 //!   its name records that (`LONE`).
+//! * An item with the `_id` of an earlier item of the command is no part of the chain: another attempt may
+//!   refuse the earlier item, or not. It is pushed alone, or begins a `LONE` page.
 //! * Pages are sent several at once only after a page of the same attempt. No other attempt can
 //!   have passed that page, because a chain with a page continues with pages. See
 //!   `docs/decisions/0007-exactly-once.md`.

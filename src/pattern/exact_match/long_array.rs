@@ -1,5 +1,5 @@
-//! The condition on a long array: mongod computes the types of all values in it, and compares them with those of
-//! the expected array. The size of this condition does not depend on the length of the array.
+//! The condition on a long array: mongod computes the types of all values in it, and compares them with those
+//! of the expected array. The size of this condition does not depend on the length of the array.
 //!
 //! Applies to arrays that are known to be equal.
 
@@ -10,8 +10,8 @@ use crate::command::document::{array_of, put, single};
 
 /// The most values of an array that have conditions of their own.
 const MAX_VALUES: usize = 8;
-/// The most levels of arrays and documents in a long array. Each uses four of the 200 levels that a command may
-/// have.
+/// The most levels of arrays and documents in a long array. Each uses four of the 200 levels that a command
+/// may have.
 const MAX_LEVELS: usize = 16;
 /// The variable for an element.
 const THIS: &str = "$$this";
@@ -65,8 +65,8 @@ pub(super) fn bits(array: RawBson, levels: usize) -> RawBson {
     map(array, of_element).into()
 }
 
-/// Replaces the values in an array or a document. A document becomes the array of its values, because the names are
-/// known to be equal.
+/// Replaces the values in an array or a document. A document becomes the array of its values, because the names
+/// are known to be equal.
 fn bits_of_container(of_element: RawDocumentBuf) -> RawDocumentBuf {
     let kinds: RawArrayBuf = ["array", "object"].into_iter().collect();
     let is_container = call("$in", [of_type(), kinds.into()]);
@@ -76,7 +76,7 @@ fn bits_of_container(of_element: RawDocumentBuf) -> RawDocumentBuf {
     choice(is_container, map(elements, of_element).into(), bits_of_scalar().into())
 }
 
-/// The type of a value. For a zero, which has a sign, and for a decimal, which has an exponent, also its text.
+/// The type of a value. A zero has a sign, and a decimal has an exponent, so their text follows.
 fn bits_of_scalar() -> RawDocumentBuf {
     let is_zero = call("$eq", [THIS.into(), 0.into()]);
     let is_decimal = call("$eq", [of_type(), "decimal".into()]);

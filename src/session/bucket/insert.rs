@@ -153,7 +153,7 @@ async fn rounds(
         unique_values::learn(run, batch).await?;
         let suspects = prefetch::look(run, batch).await?;
         retry_recovery::recover(run, batch, suspects).await?;
-        batch.hold_back();
+        unique_values::hold_back(run, batch).await?;
         let statements = batch.plan(run);
         let statements = transaction::with_free_names(run, batch, statements).await?;
         dispatch::send(run, batch, &statements, &ready.uuid, leases).await?;

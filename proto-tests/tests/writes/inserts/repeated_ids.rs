@@ -1,11 +1,12 @@
 //! Unordered inserts of several documents with one `_id`: the first that is not refused for another reason is
 //! stored.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
-use proto_tests::Shape;
 use proto_tests::sessions::lsid;
 use proto_tests::sides::{COLLECTION, Sides};
+use proto_tests::stopping_relay::StoppingRelay;
+use proto_tests::{Shape, mongod};
 
 fn item(id: i32, key: i32, email: &str) -> Document {
     doc! { "_id": id, "k": key, "email": email }
@@ -68,4 +69,44 @@ fn a_resent_insert_stores_none_of_them_again() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The name of a command on the collection.
+fn of_collection(command: &Document) -> Option<String> {
+    let (name, collection) = command.iter().next()?;
+    (collection.as_str() == Some(COLLECTION)).then(|| name.clone())
+}
+
+/// Inserts of many repeated values do not take a round trip for each.
+#[test]
+fn many_repeated_documents_take_a_few_commands() -> Result<()> {
+    const PAIRS: i32 = 1000;
+    let set = mongod::shared_replica_set();
+    let relay = StoppingRelay::to(set.address(), of_collection)?;
+    let mut sides = Sides::at(Shape::new(&["k"]), (relay.uri(), set.address()))?;
+    let index = doc! { "key": { "email": 1 }, "name": "email_1", "unique": true };
+    sides.alike(&doc! { "createIndexes": COLLECTION, "indexes": [index] })?;
+    let number = |id: i32, of: i32| doc! { "_id": id, "k": of, "email": format!("{of} {id}") };
+    let of_one_key = (0..PAIRS).flat_map(|id| [number(id, 1), number(id, 1)]);
+    // The repeated documents of each key are between others.
+    let of_two_keys = (PAIRS..2 * PAIRS).flat_map(|id| [number(id, id % 2), number(id, 1 - id % 2)]);
+    let repeated = |id: i32| doc! { "_id": id, "k": 1, "email": (id / 2).to_string() };
+    let of_index = (2 * PAIRS..4 * PAIRS).map(repeated);
+    let batches: [Vec<Document>; 3] = [of_one_key.collect(), of_two_keys.collect(), of_index.collect()];
+    for (transaction, documents) in (1_i64..).zip(&batches) {
+        let command = doc! { "insert": COLLECTION, "documents": documents, "ordered": false };
+        let mut retryable = command.clone();
+        retryable.extend(doc! { "lsid": lsid("pairs"), "txnNumber": transaction });
+        // A retryable push has one document, so there is a statement for each value of the unique index.
+        let commands = if transaction < 3 { vec![&retryable, &command] } else { vec![&command] };
+        for command in commands {
+            sides.alike(&doc! { "delete": COLLECTION, "deletes": [{ "q": {}, "limit": 0 }] })?;
+            relay.arm(None);
+            let reply = sides.alike(command)?;
+            ensure!(reply.get_i32("n")? == PAIRS, "{reply}");
+            let sent = relay.commands();
+            ensure!(sent.len() <= 30, "{sent:?}");
+        }
+    }
+    sides.check()
 }

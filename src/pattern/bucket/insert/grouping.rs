@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::key_batch::{ItemState, KeyBatch, Member};
+use super::key_batch::{KeyBatch, Member};
 use crate::pattern::bucket::item::Item;
 
 /// Groups the items of a command into batches, ordered by the first item of each.
@@ -15,13 +15,21 @@ pub struct Groups {
 impl Groups {
     /// Adds the next item. `statement_id` is its number in the client's command.
     pub fn add(&mut self, item: Item, statement_id: i32) {
+        self.push(Member::new(item, statement_id));
+    }
+
+    /// The same for an item with the `_id` of an earlier one.
+    pub fn add_repeated(&mut self, item: Item, statement_id: i32) {
+        self.push(Member {
+            is_repeated: true,
+            ..Member::new(item, statement_id)
+        });
+    }
+
+    fn push(&mut self, member: Member) {
+        let item = &member.item;
         let position = self.by_identity.get(item.identity()).copied();
         let identity = position.is_none().then(|| item.identity().to_vec());
-        let member = Member {
-            item,
-            statement_id,
-            state: ItemState::Pending,
-        };
         match (position.and_then(|position| self.groups.get_mut(position)), identity) {
             (Some(group), _) => group.members.push(member),
             (None, identity) => {

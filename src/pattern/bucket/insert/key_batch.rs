@@ -16,6 +16,8 @@ use crate::pattern::shapes::BucketShape;
 pub(super) enum ItemState {
     /// Not stored yet.
     Pending,
+    /// Not stored yet, and not part of the statements that are being planned.
+    SetAside,
     /// Stored, by this attempt at the command or by an earlier one.
     Stored,
     /// Must not be stored.
@@ -29,6 +31,20 @@ pub(super) struct Member {
     /// The id of a statement whose first item this is.
     pub(super) statement_id: i32,
     pub(super) state: ItemState,
+    /// Whether an earlier item of the command has the same `_id`, perhaps in another batch. The item is then no
+    /// part of the retry chain.
+    pub(super) is_repeated: bool,
+}
+
+impl Member {
+    pub(super) fn new(item: Item, statement_id: i32) -> Self {
+        Self {
+            item,
+            statement_id,
+            state: ItemState::Pending,
+            is_repeated: false,
+        }
+    }
 }
 
 /// The known state of a key's head page.
@@ -186,11 +202,24 @@ impl KeyBatch {
             .map(|(position, _)| position)
     }
 
+    /// The positions of the stored items.
+    pub fn stored_items(&self) -> impl Iterator<Item = usize> + '_ {
+        let members = self.members.iter().enumerate();
+        members
+            .filter(|(_, member)| member.state == ItemState::Stored)
+            .map(|(position, _)| position)
+    }
+
     /// The number of stored items.
     #[must_use]
     pub fn stored(&self) -> usize {
-        let stored = |member: &&Member| member.state == ItemState::Stored;
-        self.members.iter().filter(stored).count()
+        self.stored_items().count()
+    }
+
+    /// Whether an earlier item of the command has the same `_id` as the item at this position.
+    #[must_use]
+    pub fn is_repeated(&self, position: usize) -> bool {
+        self.members.get(position).is_some_and(|member| member.is_repeated)
     }
 
     /// The positions of the pending items, with the id of a statement that begins there.
@@ -332,9 +361,14 @@ impl KeyBatch {
     }
 
     /// The positions of the items on a page that begins with the item at `from`, if all of them
-    /// could be stored. The same for every attempt at a command.
+    /// could be stored. The same for every attempt at a command. An item with a repeated `_id` has a page
+    /// of its own.
     pub(super) fn extent(&self, shape: &BucketShape, from: usize) -> Vec<usize> {
+        if self.is_repeated(from) {
+            return vec![from];
+        }
         let coming = self.members.iter().enumerate().skip(from);
+        let coming = coming.filter(|(_, member)| !member.is_repeated);
         page_capacity::of_page(shape, self.max_bytes(shape), coming)
     }
 
@@ -345,16 +379,19 @@ impl KeyBatch {
 
     /// Whether a page's name must record the `max_bytes` by which the chain is cut.
     pub(super) fn depends_on_max_bytes(&self, shape: &BucketShape) -> bool {
-        page_capacity::depends_on_max_bytes(shape, &self.members)
+        let chain = self.members.iter().filter(|member| !member.is_repeated);
+        page_capacity::depends_on_max_bytes(shape, &chain.collect::<Vec<_>>())
     }
 
-    /// The batch without the pending items from this position on.
-    #[must_use]
-    pub fn until(&self, first: usize) -> Self {
-        let mut before = self.clone();
-        let rest: Vec<usize> = self.pending().filter(|position| *position >= first).collect();
-        before.mark(&rest, ItemState::Refused);
-        before
+    /// Leaves pending items out of the statements that are planned until [`Self::call_back`].
+    pub fn set_aside(&mut self, positions: &[usize]) {
+        self.mark(positions, ItemState::SetAside);
+    }
+
+    /// Makes items pending again that were set aside.
+    pub fn call_back(&mut self, positions: &[usize]) {
+        self.next = positions.iter().copied().fold(self.next, usize::min);
+        self.mark(positions, ItemState::Pending);
     }
 
     /// Refuses an item.

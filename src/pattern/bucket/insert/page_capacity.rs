@@ -33,9 +33,9 @@ pub(super) fn of_push<'a>(
 }
 
 /// Whether the items could be cut into other pages under another configured `max_bytes`.
-pub(super) fn depends_on_max_bytes(shape: &BucketShape, members: &[Member]) -> bool {
+pub(super) fn depends_on_max_bytes(shape: &BucketShape, members: &[&Member]) -> bool {
     let page = usize::try_from(shape.max_items()).unwrap_or(usize::MAX);
-    let bytes = |member: Option<&Member>| member.map_or(0, |member| member.item.bytes());
+    let bytes = |member: Option<&&Member>| member.map_or(0, |member| member.item.bytes());
     let mut sum = 0_i64;
     members.iter().enumerate().skip(1).any(|(position, member)| {
         // `sum` covers the items up to this one that share a page with it, if this one fills the

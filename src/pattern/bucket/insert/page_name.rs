@@ -1,7 +1,7 @@
 //! The suffixes of a page's `_id` that record how a retry chain was cut into pages.
 
 /// The suffix of the name of a page that was begun with one item of a batch although
-/// [`KeyBatch::extent`] has more.
+/// [`KeyBatch::extent`] has more, or with an item that has a repeated `_id`.
 pub(super) const LONE: &str = "_s";
 
 /// In the name of a page, precedes the `max_bytes` by which the chain's pages are cut. The name has

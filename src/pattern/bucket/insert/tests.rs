@@ -223,6 +223,46 @@ fn stored_items_are_found_by_retry_records() {
     );
 }
 
+/// Two items with repeated `_id`s between the others of a page.
+fn with_repeated(shape: &BucketShape) -> KeyBatch {
+    let mut groups = Groups::default();
+    for (index, document) in of_key(0..6).iter().enumerate() {
+        let item = Item::prepare(shape, index, document, &mut FixedMint).unwrap();
+        let id = i32::try_from(index).unwrap();
+        if matches!(index, 1 | 3) {
+            groups.add_repeated(item, id);
+        } else {
+            groups.add(item, id);
+        }
+    }
+    let mut group = groups.into_vec().remove(0);
+    group.know(None);
+    group
+}
+
+#[test]
+fn repeated_items_are_no_part_of_the_chain() {
+    let shape = shape(None);
+    let care = WriteGuarantee::ExactlyOnce;
+    let mut groups = [with_repeated(&shape)];
+    groups[0].set_aside(&[1, 3]);
+    let statements = step(&shape, care, &mut groups);
+    assert_eq!(statements.iter().map(outline).collect::<Vec<_>>(), ["page 1_77 3"]);
+    assert_eq!(statements[0].items, [0, 2, 4]);
+    groups[0].call_back(&[1, 3]);
+    assert_eq!(groups[0].pending().collect::<Vec<_>>(), [1, 3, 5]);
+    // The first is refused, and its repetition is sent alone.
+    groups[0].set_aside(&[3, 5]);
+    groups[0].know(None);
+    let statements = step(&shape, care, &mut groups);
+    assert_eq!(statements.iter().map(outline).collect::<Vec<_>>(), ["page 1_77_s 1"]);
+    // Another attempt finds the items of the page.
+    let page = Recorded::Insert(RawBson::String("1_77".to_owned()));
+    assert_eq!(with_repeated(&shape).recover(&shape, &[(0, page)]), [0, 2, 4]);
+    let lone = Recorded::Insert(RawBson::String("1_77_s".to_owned()));
+    assert_eq!(with_repeated(&shape).recover(&shape, &[(1, lone)]), [1]);
+}
+
 #[test]
 fn a_resent_statement_of_the_last_item_is_that_items() {
     let shape = shape(None);

@@ -1,10 +1,10 @@
 //! The items of one `insert` and their states.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bson::raw::{RawBson, RawDocumentBuf};
 
-use super::unique_values::{RefusedStatement, UniqueValues, waiting};
+use super::unique_values::{RefusedStatement, UniqueValues};
 use super::validity::Validity;
 use super::write_concern::Concern;
 use crate::command::document::{as_flag, get, single};
@@ -61,8 +61,8 @@ pub(super) struct InsertBatch<'a> {
     pub(super) validity: Validity,
     /// The `_id`s that several items have. Empty if the command ends with its first failure.
     pub(super) repeated_ids: IdSet,
-    /// For each group, the position of the first item that waits for another with the same key or `_id`.
-    waiting: HashMap<usize, usize>,
+    /// For each group, the pending items that the next statements leave out.
+    pub(super) set_aside: HashMap<usize, Vec<usize>>,
     /// Whether the collection is known to be clustered.
     is_clustered: bool,
     /// mongod's last reply. The command's reply copies fields from it, for example the cluster
@@ -95,7 +95,7 @@ impl<'a> InsertBatch<'a> {
             unique: UniqueValues::default(),
             validity: Validity::default(),
             repeated_ids: IdSet::default(),
-            waiting: HashMap::new(),
+            set_aside: HashMap::new(),
             is_clustered: false,
             last_answer: RawDocumentBuf::new(),
             mint: SystemIdSource::new(&run.context.shared.timestamps),
@@ -123,10 +123,13 @@ impl<'a> InsertBatch<'a> {
                     match repeated.map(|id| duplicate_id(run.namespace, id.as_raw_bson_ref())) {
                         Some(error) if self.ends_with_first_failure() => error,
                         _ => {
+                            let statement_id = command.statement_id(index);
                             if let Some(id) = repeated {
                                 self.repeated_ids.add(id.as_raw_bson_ref());
+                                groups.add_repeated(item, statement_id);
+                            } else {
+                                groups.add(item, statement_id);
                             }
-                            groups.add(item, command.statement_id(index));
                             continue;
                         }
                     }
@@ -170,6 +173,18 @@ impl<'a> InsertBatch<'a> {
     pub(super) fn pending_placed(&self) -> impl Iterator<Item = Placed> {
         let groups = self.groups.iter().enumerate();
         groups.flat_map(|(group, of_key)| of_key.pending().map(move |position| Placed { group, position }))
+    }
+
+    /// The items that this attempt has stored.
+    pub(super) fn stored_placed(&self) -> Vec<Placed> {
+        let before: HashSet<usize> = self.resent.iter().copied().collect();
+        let groups = self.groups.iter().enumerate();
+        let stored = groups.flat_map(|(group, of_key)| {
+            let stored = of_key.stored_items();
+            stored.map(move |position| Placed { group, position })
+        });
+        let is_new = |placed: &Placed| self.item(*placed).is_some_and(|item| !before.contains(&item.index()));
+        stored.filter(is_new).collect()
     }
 
     /// The pending items in the client's order.
@@ -227,26 +242,15 @@ impl<'a> InsertBatch<'a> {
         self.refuse(refused);
     }
 
-    /// Determines the items that the next statements leave out, because another pending item has the same
-    /// `_id`, or the same key in a unique index.
-    pub(super) fn hold_back(&mut self) {
-        self.waiting = waiting(self);
-        for group in self.waiting.keys() {
-            if let Some(group) = self.groups.get_mut(*group) {
-                group.suspect_ids(true);
-            }
-        }
-    }
-
     /// Plans the next statements of every group.
-    pub(super) fn plan(&self, run: &BucketCommand<'_>) -> Vec<InsertStatement> {
+    pub(super) fn plan(&mut self, run: &BucketCommand<'_>) -> Vec<InsertStatement> {
         let mut planner = Planner::new(run.shape, &self.mint, self.care);
         let mut statements = Vec::new();
-        for (number, group) in self.groups.iter().enumerate() {
-            match self.waiting.get(&number) {
-                Some(first) => planner.plan(number, &group.until(*first), &mut statements),
-                None => planner.plan(number, group, &mut statements),
-            }
+        for (number, group) in self.groups.iter_mut().enumerate() {
+            let left_out = self.set_aside.get(&number).map(Vec::as_slice).unwrap_or_default();
+            group.set_aside(left_out);
+            planner.plan(number, group, &mut statements);
+            group.call_back(left_out);
         }
         if self.strict_api {
             // Under `apiStrict`, a command cannot name the collection's UUID. An upsert with a hint of

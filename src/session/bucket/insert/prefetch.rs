@@ -231,8 +231,7 @@ async fn each(
     }
 }
 
-/// The items whose `_id` or key exists. Each group is looked up once, except for items that must wait for
-/// another.
+/// The items whose `_id` or key exists. Each group is looked up once.
 fn taken(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, found: &Found) -> Suspects {
     let mut taken = Suspects::new();
     if !batch.groups.iter().any(KeyBatch::ids_are_suspect) {

@@ -5,16 +5,18 @@
 //! the first statement: in a transaction, because a refused statement would end it; and in an ordered command
 //! on several keys of the shape, because statements for later items could succeed before the refused one.
 //!
-//! Of several items with one key or `_id`, only the first is sent. The others wait until it is stored or
-//! refused. A command on one key of the shape needs that for keys in indexes only after a refused statement.
+//! Of several items with one key or `_id`, only the first is sent. The others wait until it is stored, and are
+//! then refused, or until it is refused. A command on one key of the shape needs that for keys in indexes only
+//! after a refused statement.
 
 use std::collections::{HashMap, HashSet};
 
-use bson::raw::{RawBson, RawDocument};
+use bson::raw::{RawBson, RawBsonRef, RawDocument};
 
 use super::batch::{InsertBatch, Placed};
+use crate::command::duplicate::duplicate_id;
 use crate::command::error::WriteError;
-use crate::pattern::bucket::insert::KeyBatch;
+use crate::pattern::bucket::insert::{KeyBatch, WriteGuarantee};
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::key::value_identity;
 use crate::pattern::bucket::unique_index::{
@@ -90,8 +92,7 @@ impl UniqueValues {
     /// Bytes that are the same for equal keys of one index.
     fn identities(&self, placed: Placed) -> impl Iterator<Item = Vec<u8>> {
         let keys = self.keys(placed).enumerate();
-        let keys = keys.flat_map(|(number, (_, keys))| keys.iter().map(move |key| (number, key)));
-        keys.map(|(number, key)| [&number.to_le_bytes()[..], key.identity()].concat())
+        keys.flat_map(|(number, (_, keys))| keys.iter().map(move |key| key_identity(number, key)))
     }
 }
 
@@ -277,19 +278,41 @@ impl KeysFound {
     }
 }
 
-/// The keys and repeated `_id`s of the pending items before an item, in the client's order.
+/// Keys and repeated `_id`s of items.
 #[derive(Default)]
 pub(super) struct EarlierKeys(HashSet<Vec<u8>>);
 
 impl EarlierKeys {
-    /// Whether an earlier item has the item's `_id` or one of its keys.
+    /// Whether an added item has the item's `_id` or one of its keys.
     pub(super) fn contain(&self, batch: &InsertBatch<'_>, placed: Placed) -> bool {
         exclusive(batch, placed).any(|key| self.0.contains(&key))
     }
 
-    /// Adds a pending item.
+    /// Adds an item.
     pub(super) fn add(&mut self, batch: &InsertBatch<'_>, placed: Placed) {
         self.0.extend(exclusive(batch, placed));
+    }
+
+    /// The duplicate of an item that is stored beside the added ones. `None`: it is none.
+    fn duplicate(&self, run: &BucketCommand<'_>, batch: &InsertBatch<'_>, placed: Placed) -> Option<Duplicate> {
+        if let Some(id) = repeated_id(batch, placed).filter(|id| self.0.contains(&id_identity(*id))) {
+            let error = duplicate_id(run.namespace, id);
+            return Some(Duplicate {
+                placed,
+                error,
+                is_of_index: false,
+            });
+        }
+        let keys = batch.unique.keys(placed).enumerate();
+        let mut keys = keys.filter(|_| batch.unique.has_repeated);
+        keys.find_map(|(number, (index, keys))| {
+            let key = keys.iter().find(|key| self.0.contains(&key_identity(number, key)))?;
+            Some(Duplicate {
+                placed,
+                error: index.duplicate(run.namespace, key),
+                is_of_index: true,
+            })
+        })
     }
 }
 
@@ -298,29 +321,115 @@ impl EarlierKeys {
 fn exclusive(batch: &InsertBatch<'_>, placed: Placed) -> impl Iterator<Item = Vec<u8>> {
     let has_repeated = batch.unique.has_repeated;
     let keys = has_repeated.then(|| batch.unique.identities(placed));
-    let item = batch.item(placed).filter(|_| !batch.repeated_ids.is_empty());
-    let id = item.and_then(Item::id).map(RawBson::as_raw_bson_ref);
-    let id = id.filter(|id| batch.repeated_ids.contains(*id));
-    // No index has this number.
-    let id = id.map(|id| [&usize::MAX.to_le_bytes()[..], &value_identity(id)[..]].concat());
-    keys.into_iter().flatten().chain(id)
+    keys.into_iter()
+        .flatten()
+        .chain(repeated_id(batch, placed).map(id_identity))
 }
 
-/// For each group, the position of the first item that must wait for another item with the same `_id` or key.
-/// In a command that ends with its first failure, all items behind that one wait, too.
-pub(super) fn waiting(batch: &InsertBatch<'_>) -> HashMap<usize, usize> {
-    let mut waiting = HashMap::new();
-    if !batch.unique.has_repeated && batch.repeated_ids.is_empty() {
-        return waiting;
-    }
-    let mut earlier = EarlierKeys::default();
-    let mut is_behind = false;
-    for placed in batch.pending_in_order() {
-        if is_behind || earlier.contain(batch, placed) {
-            is_behind = batch.ends_with_first_failure();
-            waiting.entry(placed.group).or_insert(placed.position);
+/// The `_id` of an item if other items of the batch have the same.
+fn repeated_id<'b>(batch: &'b InsertBatch<'_>, placed: Placed) -> Option<RawBsonRef<'b>> {
+    let item = batch.item(placed).filter(|_| !batch.repeated_ids.is_empty());
+    let id = item.and_then(Item::id).map(RawBson::as_raw_bson_ref);
+    id.filter(|id| batch.repeated_ids.contains(*id))
+}
+
+fn id_identity(id: RawBsonRef<'_>) -> Vec<u8> {
+    // No index has this number.
+    [&usize::MAX.to_le_bytes()[..], &value_identity(id)[..]].concat()
+}
+
+/// `number`: the position of the index.
+fn key_identity(number: usize, key: &IndexKey) -> Vec<u8> {
+    [&number.to_le_bytes()[..], key.identity()].concat()
+}
+
+/// An item with the `_id` or a key of another item of the command.
+struct Duplicate {
+    placed: Placed,
+    error: WriteError,
+    /// Whether the items are equal in a unique index of the application, and not only in their `_id`s.
+    is_of_index: bool,
+}
+
+/// Pending items with the `_id` or a key of another item of the command.
+#[derive(Default)]
+struct RepeatedItems {
+    /// This attempt has stored the other item.
+    duplicates: Vec<Duplicate>,
+    /// The other item is pending. In a command that ends with its first failure: also all items behind.
+    waiting: HashSet<Placed>,
+}
+
+impl RepeatedItems {
+    fn of(run: &BucketCommand<'_>, batch: &InsertBatch<'_>) -> Self {
+        let mut stored = EarlierKeys::default();
+        for placed in batch.stored_placed() {
+            stored.add(batch, placed);
         }
-        earlier.add(batch, placed);
+        let mut repeated = Self::default();
+        let mut earlier = EarlierKeys::default();
+        let mut is_behind = false;
+        for placed in batch.pending_in_order() {
+            if let Some(duplicate) = stored.duplicate(run, batch, placed) {
+                repeated.duplicates.push(duplicate);
+                continue;
+            }
+            if is_behind || earlier.contain(batch, placed) {
+                is_behind = batch.ends_with_first_failure();
+                repeated.waiting.insert(placed);
+            }
+            earlier.add(batch, placed);
+        }
+        repeated
     }
-    waiting
+}
+
+/// Refuses the items with the `_id` or a key of an item that this attempt has stored. Determines the items
+/// that the next statements leave out: those with the `_id` or a key of a pending item.
+pub(super) async fn hold_back(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<(), RunError> {
+    batch.set_aside.clear();
+    if !batch.unique.has_repeated && batch.repeated_ids.is_empty() {
+        return Ok(());
+    }
+    let mut repeated = RepeatedItems::of(run, batch);
+    if repeated.duplicates.iter().any(|duplicate| duplicate.is_of_index) && learn_again(run, batch).await? {
+        repeated = RepeatedItems::of(run, batch);
+    }
+    let mut refused = Vec::new();
+    for Duplicate { placed, error, .. } in repeated.duplicates {
+        if let Some(group) = batch.groups.get_mut(placed.group) {
+            group.refuse(placed.position);
+        }
+        refused.extend(batch.item(placed).map(|item| (item.index(), error)));
+    }
+    batch.refuse(refused);
+    for number in 0..batch.groups.len() {
+        let left_out = left_out(batch, number, &repeated.waiting);
+        if !left_out.is_empty() {
+            batch.set_aside.insert(number, left_out);
+        }
+    }
+    Ok(())
+}
+
+/// The pending items of a group that the next statements leave out. In a retry chain, an item is sent after all
+/// earlier ones, apart from those with repeated `_id`s. These have statements of their own.
+fn left_out(batch: &InsertBatch<'_>, group: usize, waiting: &HashSet<Placed>) -> Vec<usize> {
+    let Some(of_key) = batch.groups.get(group) else {
+        return Vec::new();
+    };
+    let waits = |position: usize| waiting.contains(&Placed { group, position });
+    if batch.care != WriteGuarantee::ExactlyOnce {
+        return of_key.pending().filter(|position| waits(*position)).collect();
+    }
+    let ends = |position: &usize| waits(*position) && !of_key.is_repeated(*position);
+    let end = of_key.pending().find(ends).unwrap_or(usize::MAX);
+    let is_ready = |position: &usize| *position < end && !waits(*position);
+    let first = of_key.pending().find(is_ready);
+    let alone = first.filter(|position| of_key.is_repeated(*position));
+    let is_sent = |position: usize| match alone {
+        Some(alone) => position == alone,
+        None => position < end && !of_key.is_repeated(position),
+    };
+    of_key.pending().filter(|position| !is_sent(*position)).collect()
 }

@@ -17,7 +17,7 @@ pub(super) struct Draft<'a> {
     pub(super) times: ItemTimes,
     /// Whether another page follows.
     pub(super) has_more: bool,
-    /// Whether the page has one item although more would fit.
+    /// Whether the page has one item although more would fit, and is no page of the retry chain.
     pub(super) is_lone: bool,
     /// The `max_bytes` that the page's name must record.
     pub(super) cut_by: Option<i64>,
@@ -47,7 +47,7 @@ impl Planner<'_> {
             if !whole || group.one_at_a_time {
                 items.truncate(1);
             }
-            let is_lone = extent.is_some_and(|extent| extent.len() > items.len());
+            let is_lone = extent.is_some_and(|extent| extent.len() > items.len() || group.is_repeated(next));
             coming = coming.get(items.len()..).unwrap_or_default();
             let chosen: Vec<&Item> = items.iter().filter_map(|position| group.item(*position)).collect();
             let times = self.times(&chosen, newest);
@@ -67,9 +67,10 @@ impl Planner<'_> {
         drafts
     }
 
-    /// Whether all items that belong on a page beginning with this item are pending.
+    /// Whether the retry chain can continue with a page that begins with this item: all items that belong on that
+    /// page are pending.
     pub(super) fn is_whole(&self, group: &KeyBatch, next: usize) -> bool {
-        are_pending(group, &group.extent(self.shape, next))
+        !group.is_repeated(next) && are_pending(group, &group.extent(self.shape, next))
     }
 }
 

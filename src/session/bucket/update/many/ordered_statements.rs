@@ -84,7 +84,8 @@ impl Many<'_> {
         Ok(())
     }
 
-    /// Sends the next command. `passed` counts the statements that must not be sent again, also after an error.
+    /// Sends the next command. `passed` counts the statements that must not be sent again, also after an
+    /// error.
     async fn send_next(
         &mut self,
         run: &mut BucketCommand<'_>,

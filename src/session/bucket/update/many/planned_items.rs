@@ -1,7 +1,7 @@
 //! The planned changes of an update of many, with a bound on their memory.
 //!
-//! All items may have to be planned before the first is changed, and a planned change can be many times as long as
-//! its item. So only some of them are kept. Each of the others is made again when it is its turn.
+//! All items may have to be planned before the first is changed, and a planned change can be many times as long
+//! as its item. So only some of them are kept. Each of the others is made again when it is its turn.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -103,14 +103,14 @@ impl PlanMemory {
     }
 }
 
-/// Takes memory. Returns whether there was enough. Afterwards there is none for anything else, so that what is kept
-/// is at the beginning.
+/// Takes memory. Returns whether there was enough. If not, there is none for later items, so the items that are
+/// kept are the first ones.
 fn take(memory: &mut usize, bytes: usize) -> bool {
     *memory = memory.saturating_sub(bytes);
     *memory > 0
 }
 
-/// The number of items at the beginning that are planned together: in one evaluation, if mongod has to evaluate the update.
+/// The number of items that are planned together, from the beginning. mongod evaluates an update once for them.
 pub(super) fn together<'i>(task: &ItemUpdate<'_>, items: impl Iterator<Item = &'i LocatedItem>) -> usize {
     // A planned change can contain the client's whole update.
     let of_update = match task.asked.change {

@@ -10,8 +10,8 @@ use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::key::value_identity;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
-/// The items read so far. An item with a unique `_id` is recognised by it, also on another page. Other items are
-/// recognised by their pages, each of which is processed once.
+/// The items read so far. An item with a unique `_id` is recognised by it, also on another page. Other items
+/// are recognised by their pages, each of which is processed once.
 #[derive(Default)]
 pub(super) struct ProcessedItems {
     /// Hashes of the `_id`s and pages, with so many bits that different ones are never equal: an update can
