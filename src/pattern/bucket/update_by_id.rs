@@ -133,6 +133,35 @@ impl ItemUpdateById {
         statement
     }
 
+    /// A statement that fails if it matches nothing, so that an ordered command stops there. It is an upsert of a
+    /// bucket that mongod refuses, so it needs the right to insert.
+    #[must_use]
+    pub fn statement_or_failure(&self) -> RawDocumentBuf {
+        // The filter demands a number in this field, so an upsert cannot set a field inside of it.
+        let invalid = format!("{}.none", path::VERSION);
+        let mut update = RawDocumentBuf::new();
+        let mut is_added = false;
+        for (operator, paths) in self.update.iter().flatten() {
+            match paths {
+                RawBsonRef::Document(paths) if operator.as_str() == "$setOnInsert" => {
+                    let mut paths = paths.to_owned();
+                    put(&mut paths, &invalid, 1);
+                    is_added = true;
+                    update.append(operator, &paths);
+                }
+                paths => update.append(operator, paths),
+            }
+        }
+        if !is_added {
+            put(&mut update, "$setOnInsert", single(&invalid, 1));
+        }
+        let mut statement = single("q", &self.filter);
+        statement.append(cstr!("u"), &update);
+        statement.append(cstr!("upsert"), true);
+        self.append_options(&mut statement);
+        statement
+    }
+
     /// Appends the arguments that `update` and `findAndModify` share.
     pub fn append_options(&self, to: &mut RawDocumentBuf) {
         if !self.array_filters.is_empty() {

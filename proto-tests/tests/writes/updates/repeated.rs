@@ -1,9 +1,10 @@
 //! Several statements of one command on the same item, and statements that match nothing.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use bson::{Document, doc};
-use proto_tests::ItemIds;
 use proto_tests::sessions::lsid;
+use proto_tests::stopping_relay::StoppingRelay;
+use proto_tests::{ItemIds, mongod};
 
 use crate::updates::sides::{self, COLLECTION, Sides};
 
@@ -86,5 +87,80 @@ fn a_failed_statement_is_not_executed_again() -> Result<()> {
         statement(doc! { "_id": 99 }, doc! { "$set": { "u": 101 } }),
     ];
     sides.alike(&doc! { "update": COLLECTION, "updates": updates, "ordered": false })?;
+    sides.check()
+}
+
+/// The name of a command on the collection.
+fn of_collection(command: &Document) -> Option<String> {
+    let (name, collection) = command.iter().next()?;
+    (collection.as_str() == Some(COLLECTION)).then(|| name.clone())
+}
+
+/// The collections, with a proxy before the first that counts its commands.
+fn counted() -> Result<(Sides, StoppingRelay)> {
+    let set = mongod::shared_replica_set();
+    let relay = StoppingRelay::to(set.address(), of_collection)?;
+    let sides = Sides::at(sides::shape(ItemIds::Unique), (relay.uri(), set.address()))?;
+    Ok((sides::filled(sides)?, relay))
+}
+
+/// Many statements on few items take a few commands, also if one of them matches nothing and another fails.
+#[test]
+fn many_statements_on_few_items_take_a_few_commands() -> Result<()> {
+    let (mut sides, relay) = counted()?;
+    let increment = |number: i32| statement(doc! { "_id": number % 10 }, doc! { "$inc": { "n": 1 } });
+    let all_match: Vec<Document> = (0..2500).map(increment).collect();
+    let mut some_do_not = all_match.clone();
+    some_do_not[500] = statement(doc! { "_id": 5, "name": "none" }, doc! { "$set": { "n": 0 } });
+    some_do_not[1800] = statement(doc! { "_id": 7 }, doc! { "$inc": { "name": 1 } });
+    let mut number = 0_i64;
+    for (updates, ordered, most) in [
+        (&all_match, true, 2),
+        (&all_match, false, 2),
+        (&some_do_not, true, 12),
+        (&some_do_not, false, 12),
+    ] {
+        for is_retryable in [false, true] {
+            number += 1;
+            let mut command = doc! { "update": COLLECTION, "updates": updates, "ordered": ordered };
+            if is_retryable {
+                command.extend(doc! { "lsid": lsid("counted"), "txnNumber": number });
+            }
+            relay.arm(None);
+            sides.alike(&command)?;
+            let sent = relay.commands();
+            ensure!(sent.len() <= most, "{sent:?}");
+            sides.check()?;
+        }
+    }
+    Ok(())
+}
+
+/// Statements of which each fails or misses its item are divided as before.
+#[test]
+fn statements_that_do_not_match_are_executed_in_order() -> Result<()> {
+    let (mut sides, _relay) = counted()?;
+    let missing = |number: i32| statement(doc! { "_id": 1000 + number % 3 }, doc! { "$inc": { "n": 1 } });
+    let failing = |number: i32| statement(doc! { "_id": number % 3 }, doc! { "$inc": { "name": 1 } });
+    let increment = |number: i32| statement(doc! { "_id": number % 3 }, doc! { "$inc": { "n": 1 } });
+    let kinds = |number: i32| [missing(number), failing(number), increment(number)];
+    let updates: Vec<Document> = (0..12).flat_map(kinds).collect();
+    for ordered in [true, false] {
+        sides.alike(&doc! { "update": COLLECTION, "updates": &updates, "ordered": ordered })?;
+        sides.check()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn missing_items_are_not_looked_up_one_by_one() -> Result<()> {
+    let (mut sides, relay) = counted()?;
+    let set = |id: i32| statement(doc! { "_id": id }, doc! { "$set": { "z": id } });
+    let updates: Vec<Document> = (30..1030).map(set).collect();
+    relay.arm(None);
+    let reply = sides.alike(&doc! { "update": COLLECTION, "updates": updates })?;
+    ensure!(reply.get_i32("n")? == 10, "{reply}");
+    let sent = relay.commands();
+    ensure!(sent.len() <= 20, "{sent:?}");
     sides.check()
 }

@@ -24,6 +24,22 @@ fn change(filter: &RawDocument, change: &RawDocument) -> Result<ItemUpdateById, 
 }
 
 #[test]
+fn a_statement_that_must_match_cannot_insert() {
+    let invalid = rawdoc! { "control.v.none": 1 };
+    let own = rawdoc! { "history.$[mongoshapeItem].a": 1, "control.v.none": 1 };
+    for (operators, expected) in [
+        (rawdoc! { "$inc": { "n": 1 } }, invalid),
+        (rawdoc! { "$inc": { "n": 1 }, "$setOnInsert": { "a": 1 } }, own),
+    ] {
+        let statement = change(&rawdoc! { "_id": 5 }, &operators).unwrap().statement_or_failure();
+        assert_eq!(statement.get_document("q").unwrap().get_i32("control.v").unwrap(), 1);
+        assert!(statement.get_bool("upsert").unwrap());
+        let update = statement.get_document("u").unwrap();
+        assert_eq!(update.get_document("$setOnInsert").unwrap(), &*expected);
+    }
+}
+
+#[test]
 fn operators_are_rewritten_to_the_item_in_its_bucket() {
     let found = change(
         &rawdoc! { "_id": 5, "quantity": { "$gt": 1 } },

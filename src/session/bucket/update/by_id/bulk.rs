@@ -3,7 +3,9 @@
 //! A statement can miss an item that is relocated concurrently, and the reply does not report which one
 //! missed. mongod's retry records do: a statement without one has missed its item or left it unchanged. If
 //! its item exists, it is sent again. It is then executed after later statements, so statements that are sent
-//! together name different items.
+//! together name different items, or [stop at the first miss](in_order).
+
+mod in_order;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -11,12 +13,12 @@ use std::ops::Range;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::{FailedStatement, ItemUpdateById, has_room_now, is_found, looking, send};
-use crate::command::document::{as_whole_number, get};
+use crate::command::document::{as_whole_number, get, single};
 use crate::command::error::{CommandError, WriteError};
 use crate::command::reply::succeeded;
 use crate::command::update::Update;
 use crate::command::write_reply::WriteReply;
-use crate::pattern::bucket::insert::{IdSet, is_too_large};
+use crate::pattern::bucket::insert::{IdSet, ids_query, is_too_large};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::insert::remembered;
@@ -25,8 +27,18 @@ use crate::session::bucket::item_update::given_up;
 use crate::session::bucket::retry_on_swap::{
     MAX_RUNS, interrupted, is_swap_error, is_swap_write_error, not_executed, wait,
 };
+use crate::session::bucket::upstream_query::{documents, more};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
+
+/// Statements in the first command that is executed in order, and in the first one after a failure. Each next
+/// one has twice as many.
+const FIRST_IN_ORDER: usize = 1000;
+/// Consecutive commands in order that executed fewer statements than could have been sent together. After
+/// these, no more are sent.
+const MAX_USELESS: usize = 3;
+/// `_id`s in one query. mongod reads so few without a pause, in which an item could move.
+const MAX_IDS: usize = 100;
 
 /// The statements of one command.
 pub(super) struct Bulk<'a> {
@@ -71,8 +83,29 @@ impl Bulk<'_> {
     /// Sends the statements until each has matched its item, or no unmatched item exists.
     pub(super) async fn until_all_match(&self, run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
         let mut result = BulkResult::new();
-        for part in parts(self.changes) {
+        let mut begin = 0;
+        let mut most = FIRST_IN_ORDER;
+        let mut useless = 0_usize;
+        while begin < self.changes.len() {
+            let mut part = next_part(self.changes, begin);
+            if part.end < self.changes.len() && useless < MAX_USELESS {
+                match self.in_order(run, begin, most, &mut result).await? {
+                    Some(reached) if !reached.stopped => {
+                        begin = reached.position;
+                        most = most.saturating_mul(2);
+                        continue;
+                    }
+                    Some(reached) => {
+                        let is_useless = reached.position < part.end;
+                        useless = if is_useless { useless.saturating_add(1) } else { 0 };
+                        most = FIRST_IN_ORDER;
+                        part = reached.position..reached.position.saturating_add(1);
+                    }
+                    None => useless = MAX_USELESS,
+                }
+            }
             let end = part.end;
+            begin = end;
             let left = self.execute(run, part.collect(), &mut result).await?;
             let is_ended = self.command.ordered && !result.failed.is_empty();
             if !left.is_empty() {
@@ -181,6 +214,11 @@ impl Bulk<'_> {
 
     /// The positions of statements whose items match now.
     async fn existing(&self, run: &mut BucketCommand<'_>, positions: &[usize]) -> Result<Vec<usize>, RunError> {
+        let positions = if positions.len() > MAX_IDS {
+            self.with_stored_ids(run, positions).await?
+        } else {
+            positions.to_vec()
+        };
         let changes = positions.iter().filter_map(|position| self.changes.get(*position));
         let finds: Vec<RawDocumentBuf> = changes.map(|change| looking(run, change)).collect();
         let finds: Vec<UpstreamRequest<'_>> = finds.iter().map(|find| UpstreamRequest::plain(find)).collect();
@@ -191,6 +229,29 @@ impl Bulk<'_> {
             }
         }
         Ok(existing)
+    }
+
+    /// The positions of statements whose `_id`s are stored.
+    async fn with_stored_ids(&self, run: &mut BucketCommand<'_>, positions: &[usize]) -> Result<Vec<usize>, RunError> {
+        let id = |position: &usize| self.changes.get(*position).map(|change| &change.id);
+        let finds = positions.chunks(MAX_IDS).map(|positions| {
+            let mut find = single("find", run.namespace.collection);
+            ids_query(run.shape, positions.iter().filter_map(id), &mut find);
+            run.context.inherited().append_to_internal_read(&mut find);
+            find
+        });
+        let finds: Vec<RawDocumentBuf> = finds.collect();
+        let finds: Vec<UpstreamRequest<'_>> = finds.iter().map(|find| UpstreamRequest::plain(find)).collect();
+        let mut stored = IdSet::default();
+        for answer in run.context.link.call_all(&finds).await? {
+            let mut next = Some(succeeded(answer)?);
+            while let Some(answer) = next.take() {
+                documents(&answer).for_each(|page| stored.add_of(run.shape, page));
+                next = more(run, &answer).await?;
+            }
+        }
+        let is_stored = |position: &usize| id(position).is_some_and(|id| stored.contains(id.as_raw_bson_ref()));
+        Ok(positions.iter().copied().filter(is_stored).collect())
     }
 
     /// Sends the statements, and sends those again that failed because the collection was frozen or
@@ -351,21 +412,12 @@ impl BulkResult {
     }
 }
 
-/// Divides the statements into parts in which no two name the same item.
-fn parts(changes: &[ItemUpdateById]) -> Vec<Range<usize>> {
-    let mut parts = Vec::new();
+/// The statements from this position on, up to the first that names the same item as another one before it.
+fn next_part(changes: &[ItemUpdateById], begin: usize) -> Range<usize> {
     let mut ids = IdSet::default();
-    let mut begin = 0;
-    for (position, change) in changes.iter().enumerate() {
-        if !ids.add(change.id.as_raw_bson_ref()) {
-            parts.push(begin..position);
-            begin = position;
-            ids = IdSet::default();
-            ids.add(change.id.as_raw_bson_ref());
-        }
-    }
-    parts.push(begin..changes.len());
-    parts
+    let mut rest = changes.iter().enumerate().skip(begin);
+    let repeated = rest.find(|(_, change)| !ids.add(change.id.as_raw_bson_ref()));
+    begin..repeated.map_or(changes.len(), |(position, _)| position)
 }
 
 fn number(answer: &RawDocument, name: &str) -> usize {
