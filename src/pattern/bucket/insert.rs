@@ -46,6 +46,7 @@ mod head_lookup;
 mod ids;
 mod item_times;
 mod key_batch;
+mod member;
 mod page_capacity;
 mod page_name;
 mod plan;

@@ -65,8 +65,8 @@ pub(super) fn bits(array: RawBson, levels: usize) -> RawBson {
     map(array, of_element).into()
 }
 
-/// Replaces the values in an array or a document. A document becomes the array of its values, because the names
-/// are known to be equal.
+/// Replaces the values in an array or a document. A document becomes the array of its values, because the
+/// names are known to be equal.
 fn bits_of_container(of_element: RawDocumentBuf) -> RawDocumentBuf {
     let kinds: RawArrayBuf = ["array", "object"].into_iter().collect();
     let is_container = call("$in", [of_type(), kinds.into()]);

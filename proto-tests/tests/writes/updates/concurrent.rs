@@ -100,8 +100,8 @@ fn bulk_updates_match_items_that_are_relocated_concurrently() -> Result<()> {
     Ok(())
 }
 
-/// The cursor of an update of many items returns an item twice if another client moves the item to a page that
-/// is not read yet.
+/// The cursor of an update of many items returns an item twice if another client moves the item to a page
+/// that is not read yet.
 #[test]
 fn update_of_many_changes_an_item_once_that_moves_before_the_cursor() -> Result<()> {
     let set = mongod::shared_replica_set();

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::key_batch::{KeyBatch, Member};
+use super::key_batch::KeyBatch;
+use super::member::Member;
 use crate::pattern::bucket::item::Item;
 
 /// Groups the items of a command into batches, ordered by the first item of each.

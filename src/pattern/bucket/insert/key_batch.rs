@@ -3,6 +3,7 @@
 use bson::raw::RawBson;
 
 use super::failure::Failure;
+use super::member::{ItemState, Member};
 use super::page_capacity;
 use super::page_name::{CUT_BY, LONE};
 use super::statement::{InsertStatement, StatementKind};
@@ -10,42 +11,6 @@ use crate::command::error::WriteError;
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::layout::PageHeader;
 use crate::pattern::shapes::BucketShape;
-
-/// The state of an item.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ItemState {
-    /// Not stored yet.
-    Pending,
-    /// Not stored yet, and not part of the statements that are being planned.
-    SetAside,
-    /// Stored, by this attempt at the command or by an earlier one.
-    Stored,
-    /// Must not be stored.
-    Refused,
-}
-
-/// An item of the batch.
-#[derive(Clone, Debug)]
-pub(super) struct Member {
-    pub(super) item: Item,
-    /// The id of a statement whose first item this is.
-    pub(super) statement_id: i32,
-    pub(super) state: ItemState,
-    /// Whether an earlier item of the command has the same `_id`, perhaps in another batch. The item is then no
-    /// part of the retry chain.
-    pub(super) is_repeated: bool,
-}
-
-impl Member {
-    pub(super) fn new(item: Item, statement_id: i32) -> Self {
-        Self {
-            item,
-            statement_id,
-            state: ItemState::Pending,
-            is_repeated: false,
-        }
-    }
-}
 
 /// The known state of a key's head page.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! Computes how many items fit on a page or into a push.
 
-use super::key_batch::Member;
+use super::member::Member;
 use crate::pattern::bucket::layout::{PageHeader, element_bytes};
 use crate::pattern::shapes::BucketShape;
 

@@ -10,7 +10,8 @@ use bson::raw::RawBson;
 
 use self::draft::Draft;
 use super::item_times::ItemTimes;
-use super::key_batch::{FirstPageState, Highest, KeyBatch, Member, RetryChain};
+use super::key_batch::{FirstPageState, Highest, KeyBatch, RetryChain};
+use super::member::Member;
 use super::page_name::{CUT_BY, LONE};
 use super::statement::{self, InsertStatement, StatementKind};
 use super::{page_capacity, reserve};

@@ -5,9 +5,9 @@
 //! the first statement: in a transaction, because a refused statement would end it; and in an ordered command
 //! on several keys of the shape, because statements for later items could succeed before the refused one.
 //!
-//! Of several items with one key or `_id`, only the first is sent. The others wait until it is stored, and are
-//! then refused, or until it is refused. A command on one key of the shape needs that for keys in indexes only
-//! after a refused statement.
+//! Of several items with one key or `_id`, only the first is sent. The others wait until it is stored, and
+//! are then refused, or until it is refused. A command on one key of the shape needs that for keys in indexes
+//! only after a refused statement.
 
 use std::collections::{HashMap, HashSet};
 
@@ -412,8 +412,8 @@ pub(super) async fn hold_back(run: &mut BucketCommand<'_>, batch: &mut InsertBat
     Ok(())
 }
 
-/// The pending items of a group that the next statements leave out. In a retry chain, an item is sent after all
-/// earlier ones, apart from those with repeated `_id`s. These have statements of their own.
+/// The pending items of a group that the next statements leave out. In a retry chain, an item is sent after
+/// all earlier ones, apart from those with repeated `_id`s. These have statements of their own.
 fn left_out(batch: &InsertBatch<'_>, group: usize, waiting: &HashSet<Placed>) -> Vec<usize> {
     let Some(of_key) = batch.groups.get(group) else {
         return Vec::new();

@@ -2,7 +2,8 @@
 
 use super::{Planner, WriteGuarantee, pending};
 use crate::pattern::bucket::insert::item_times::ItemTimes;
-use crate::pattern::bucket::insert::key_batch::{ItemState, KeyBatch, Member, RetryChain};
+use crate::pattern::bucket::insert::key_batch::{KeyBatch, RetryChain};
+use crate::pattern::bucket::insert::member::{ItemState, Member};
 use crate::pattern::bucket::insert::page_capacity;
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::layout::{PageHeader, TimeBounds};
@@ -67,8 +68,8 @@ impl Planner<'_> {
         drafts
     }
 
-    /// Whether the retry chain can continue with a page that begins with this item: all items that belong on that
-    /// page are pending.
+    /// Whether the retry chain can continue with a page that begins with this item: all items that belong on
+    /// that page are pending.
     pub(super) fn is_whole(&self, group: &KeyBatch, next: usize) -> bool {
         !group.is_repeated(next) && are_pending(group, &group.extent(self.shape, next))
     }

@@ -1,7 +1,7 @@
 //! The planned changes of an update of many, with a bound on their memory.
 //!
-//! All items may have to be planned before the first is changed, and a planned change can be many times as long
-//! as its item. So only some of them are kept. Each of the others is made again when it is its turn.
+//! All items may have to be planned before the first is changed, and a planned change can be many times as
+//! long as its item. So only some of them are kept. Each of the others is made again when it is its turn.
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -103,8 +103,8 @@ impl PlanMemory {
     }
 }
 
-/// Takes memory. Returns whether there was enough. If not, there is none for later items, so the items that are
-/// kept are the first ones.
+/// Takes memory. Returns whether there was enough. If not, there is none for later items, so the items that
+/// are kept are the first ones.
 fn take(memory: &mut usize, bytes: usize) -> bool {
     *memory = memory.saturating_sub(bytes);
     *memory > 0

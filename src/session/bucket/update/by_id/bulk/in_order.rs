@@ -1,8 +1,8 @@
 //! Statements of which several name the same item, in one command.
 //!
-//! mongod ends an ordered command at its first failure. So each of the statements fails if it misses its item,
-//! and the statements behind it are not executed before it is sent again. Whether it has failed or missed its
-//! item need not be known: it is then sent alone, in the usual form.
+//! mongod ends an ordered command at its first failure. So each of the statements fails if it misses its
+//! item, and the statements behind it are not executed before it is sent again. Whether it has failed or
+//! missed its item need not be known: it is then sent alone, in the usual form.
 
 use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 
