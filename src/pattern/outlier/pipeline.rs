@@ -13,8 +13,8 @@ use crate::pattern::unwound::distinct::DottedNames;
 use crate::pattern::unwound::{self, has_where, match_documents, number_stage, only_match};
 
 /// The text of mongod's error if pages are missing: the document got another generation after its
-/// base was read.
-pub const MISSING: &str = "mongoshape: pages are missing";
+/// base was read. The generation whose pages are missing follows.
+pub const MISSING: &str = "mongoshape: pages are missing of ";
 
 /// The stages that put outliers together.
 #[must_use]
@@ -53,7 +53,7 @@ pub fn merge(shape: &OutlierShape) -> Vec<RawDocumentBuf> {
     let size = single("$size", "$$all");
     let are_there = call("$gte", [size.into(), count.into()]);
     let mut text = RawArrayBuf::new();
-    text.push(format!("{MISSING} of "));
+    text.push(MISSING);
     text.push(single("$toString", own(field::GENERATION)));
     let failing = single("$toInt", single("$concat", &text));
     let merged = call("$cond", [are_there.into(), merged.into(), failing.into()]);

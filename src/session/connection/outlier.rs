@@ -29,7 +29,7 @@ use crate::wire::OpMsg;
 enum Passed {
     /// The reply was sent to the client.
     Sent,
-    /// The reply contains outliers and was not sent.
+    /// The reply contains outliers, or their pages were missing. It was not sent.
     Held(RawDocumentBuf),
     /// No memory was free for the reply.
     Refused(CommandError),

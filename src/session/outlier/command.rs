@@ -34,6 +34,9 @@ pub(in crate::session) struct OutlierCommand<'a> {
 pub(in crate::session) struct CommandState {
     /// The `atClusterTime` of the snapshot from which base documents were read, if any.
     pub(super) snapshot_time: Option<Timestamp>,
+    /// The time at which a cursor of `_id`s missed pages, or before it would do so. The next cursor reads at
+    /// one cluster time, this one or later.
+    pub(super) missed_at: Option<Timestamp>,
     /// The collection's UUID, set after its collation was checked.
     pub(super) collection: Option<Binary>,
 }

@@ -5,7 +5,7 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use super::command::OutlierCommand;
 use super::id_cursor::{IdCursor, Selection};
 use super::internal_write::{OutlierWriteResult, WriteOrigin};
-use super::merged_read::are_pages_missing;
+use super::merged_read::MissingPages;
 use super::statements::{self, Results};
 use super::write::{DocumentSelector, matching_nothing};
 use crate::command::arguments::with_replaced;
@@ -165,7 +165,7 @@ async fn outliers(
     if !matches!(found, Err(RunError::Link(_))) {
         run.close_ids(ids).await?;
     }
-    if are_pages_missing(&found) && !run.context.head.in_transaction() {
+    if MissingPages::of(&found).is_some() && !run.context.head.in_transaction() {
         return Ok(SelectedOutliers::Changed);
     }
     found

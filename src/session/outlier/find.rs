@@ -162,7 +162,8 @@ pub(super) async fn get_more(run: &mut OutlierCommand<'_>) -> Result<RawDocument
     {
         return Ok(reply);
     }
-    let answer = read(run, run.context.head.body()).await?;
+    let answer = read(run, run.context.head.body()).await;
+    let answer = answer.map_err(|error| run.of_later_batch(error))?;
     if let Some(answer) = complete(run, &answer, Batches::Next).await? {
         return Ok(answer);
     }

@@ -1,10 +1,11 @@
 //! Reads the `_id`s of an update or delete of many in batches, so that the proxy holds a bounded
 //! number.
 
+use bson::Timestamp;
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::OutlierCommand;
-use super::merged_read::are_pages_missing;
+use super::merged_read::{Misses, MissingPages, put_together_since};
 use super::write::DocumentSelector;
 use crate::command::document::{get, single};
 use crate::command::reply::CursorReply;
@@ -37,12 +38,15 @@ pub(super) struct IdCursor {
     id: i64,
     held: Vec<RawBson>,
     bytes: usize,
+    /// The cluster time of the last reply. `None` on a standalone.
+    time: Option<Timestamp>,
 }
 
 impl IdCursor {
     fn add(&mut self, reply: &RawDocument) {
         let cursor = CursorReply::parse(reply);
         self.id = cursor.as_ref().map_or(0, |cursor| cursor.id);
+        self.time = reply.get_timestamp("operationTime").ok();
         for found in cursor.iter().flat_map(CursorReply::documents) {
             self.bytes = self.bytes.saturating_add(found.as_bytes().len());
             self.held.extend(get(found, "_id").map(RawBson::from));
@@ -59,6 +63,7 @@ impl OutlierCommand<'_> {
     /// document is changed. Otherwise they are read by `_id`, an order that no change affects, so
     /// no document is returned twice.
     pub(super) async fn ids_to_change(&mut self, selector: DocumentSelector<'_>) -> Result<IdCursor, RunError> {
+        let mut misses = Misses::default();
         for attempt in 0..MAX_ATTEMPTS {
             pause(attempt).await;
             let mut cursor = self.open_ids(selector, Selection::Found).await?;
@@ -67,6 +72,8 @@ impl OutlierCommand<'_> {
                     return Ok(cursor);
                 }
                 if !cursor.may_hold_more() {
+                    // The command itself replaces pages that the cursor reads later.
+                    self.facts.missed_at = cursor.time;
                     self.close_ids(cursor).await?;
                     return self.open_ids(selector, Selection::ById).await;
                 }
@@ -75,11 +82,13 @@ impl OutlierCommand<'_> {
                     read => break read,
                 }
             };
-            if !are_pages_missing(&read) {
-                read?;
+            match MissingPages::of(&read) {
+                Some(missing) if misses.are_lost(&missing) => return Err(self.missing_extras().into()),
+                Some(_) => {}
+                None => read?,
             }
         }
-        Err(self.missing_extras().into())
+        Err(self.other_extras().into())
     }
 
     /// Opens a cursor of `_id`s and reads its first batch.
@@ -98,7 +107,7 @@ impl OutlierCommand<'_> {
         }
         self.context.inherited().append_to_selection(&mut command);
         let reply = if merges {
-            self.put_together(&command).await?
+            put_together_since(self.context.link, &command, self.facts.missed_at.take()).await?
         } else {
             self.context.link.run(&command).await?
         };
@@ -124,8 +133,11 @@ impl OutlierCommand<'_> {
         self.context.inherited().append_to_get_more(&mut more);
         // If the `getMore` fails, mongod has closed the cursor.
         cursor.id = 0;
-        let reply = self.context.link.run(&more).await?;
-        cursor.add(&reply);
+        let reply = self.context.link.run(&more).await;
+        if let Some(missing) = MissingPages::of(&reply) {
+            self.facts.missed_at = missing.time;
+        }
+        cursor.add(&reply?);
         Ok(())
     }
 

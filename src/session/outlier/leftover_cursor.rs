@@ -5,11 +5,12 @@ use std::time::Instant;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::command::OutlierCommand;
+use super::merged_read::{MissingPages, replaced_extras};
 use super::reassemble::Merged;
 use crate::command::arguments::with_replaced;
 use crate::command::batch::BatchKind;
 use crate::command::cursor::{GetMore, killed_ids};
-use crate::command::error::{CommandError, ErrorCode};
+use crate::command::error::CommandError;
 use crate::command::reply::{CursorReply, copy_cluster_time};
 use crate::session::error::RunError;
 
@@ -109,11 +110,17 @@ impl OutlierCommand<'_> {
 
     /// The error for a document that cannot be reassembled because its extras were replaced.
     pub(super) fn other_extras(&self) -> CommandError {
-        let message = format!(
-            "the extras of a document of {} were replaced while it was read: run the query again",
-            self.namespace
-        );
-        CommandError::new(ErrorCode::QueryPlanKilled, message)
+        replaced_extras(&format!("a document of {}", self.namespace))
+    }
+
+    /// The error of a later batch: that of replaced extras if the batch missed pages.
+    pub(super) fn of_later_batch(&self, error: RunError) -> RunError {
+        match &error {
+            RunError::Command(CommandError::Upstream(reply)) if MissingPages::of_reply(reply).is_some() => {
+                self.other_extras().into()
+            }
+            _ => error,
+        }
     }
 }
 

@@ -2,16 +2,18 @@
 
 use bson::raw::RawDocument;
 
+use super::merged_read::MissingPages;
 use crate::command::document::elements;
 use crate::command::reply::CursorReply;
 use crate::pattern::shapes::OutlierShape;
 
-/// Whether a document in a reply has the proxy's own fields.
+/// Whether a reply is not the client's: a document in it has the proxy's own fields, or it is the error of a
+/// pipeline that missed pages.
 pub(in crate::session) fn shows_outliers(shape: &OutlierShape, reply: &RawDocument) -> bool {
-    let Some(cursor) = CursorReply::parse(reply) else {
-        return false;
-    };
-    cursor.documents().any(|document| shows_own(shape, document))
+    match CursorReply::parse(reply) {
+        Some(cursor) => cursor.documents().any(|document| shows_own(shape, document)),
+        None => MissingPages::of_reply(reply).is_some(),
+    }
 }
 
 /// Whether a document has the proxy's own fields.

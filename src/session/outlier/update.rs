@@ -286,7 +286,11 @@ async fn each(
 ) -> Result<Selected, RunError> {
     let selector = statement.selector();
     let mut selected = Selected::None;
-    while let Some(some) = run.next_ids(ids).await? {
+    loop {
+        let next = run.next_ids(ids).await;
+        let Some(some) = next.map_err(|error| run.of_later_batch(error))? else {
+            return Ok(selected);
+        };
         if matches!(selected, Selected::None) {
             selected = Selected::Lost;
         }
@@ -302,7 +306,6 @@ async fn each(
             }
         }
     }
-    Ok(selected)
 }
 
 /// Changes the document with that `_id` if it matches the filter.
