@@ -6,6 +6,7 @@
 
 pub mod classify;
 pub mod index;
+pub mod inline;
 pub mod join;
 pub mod layout;
 pub mod orphans;

@@ -11,6 +11,7 @@ mod in_place;
 mod interleaved;
 mod leading_stages;
 mod many;
+mod many_inline;
 mod missing_pages;
 mod modifiers;
 mod overlong;

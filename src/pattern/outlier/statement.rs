@@ -107,7 +107,7 @@ pub fn pushed(shape: &OutlierShape, operators: &RawDocument) -> Option<RawArrayB
 
 /// A filter with additional conditions. They are separate top-level fields, which mongod plans
 /// fastest, unless the filter has the same paths.
-fn with_conditions(filter: &RawDocument, conditions: &RawDocument) -> RawDocumentBuf {
+pub(super) fn with_conditions(filter: &RawDocument, conditions: &RawDocument) -> RawDocumentBuf {
     let is_there = |name: &str| get(filter, name).is_some();
     if conditions.iter().flatten().any(|(name, _)| is_there(name.as_str())) {
         return single("$and", array_of(&[filter.to_owned(), conditions.to_owned()]));

@@ -46,14 +46,11 @@ pub(super) struct OutlierWriteResult {
 impl OutlierWriteResult {
     pub(super) fn of(answer: RawDocumentBuf) -> Self {
         let number = |name: &str| get(&answer, name).and_then(as_whole_number).unwrap_or_default();
-        let errors = get(&answer, "writeErrors").and_then(RawBsonRef::as_array);
-        let first = errors.and_then(|errors| errors.into_iter().flatten().next());
-        let error = first.and_then(RawBsonRef::as_document).and_then(WriteError::parse);
         Self {
             n: number("n"),
             modified: number("nModified"),
             resent: get(&answer, "retriedStmtIds").is_some(),
-            error: error.map(|(_, error)| error),
+            error: first_error(&answer).map(|(_, error)| error),
             answer,
         }
     }
@@ -65,6 +62,13 @@ impl OutlierWriteResult {
             None => Ok(self),
         }
     }
+}
+
+/// The first write error of a reply, and the position of its statement.
+pub(super) fn first_error(answer: &RawDocument) -> Option<(usize, WriteError)> {
+    let errors = get(answer, "writeErrors").and_then(RawBsonRef::as_array)?;
+    let first = errors.into_iter().flatten().next()?;
+    first.as_document().and_then(WriteError::parse)
 }
 
 /// Number of documents that a `findAndModify` matched, from its reply.

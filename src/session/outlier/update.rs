@@ -1,13 +1,14 @@
 //! `update`. Passed on if it does not touch the array. Otherwise documents are changed one by one:
 //!
-//! - An inline document with room is changed by the client's own statement.
+//! - An inline document with room is changed by the client's own statement, several of them by one command.
 //! - A push to an outlier goes to its tail.
 //! - Any other change of an outlier is evaluated by mongod on a copy. The result replaces the base document
 //!   if it has not changed in the meantime.
 
 mod eval_and_replace;
+mod inline_documents;
 
-use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::OutlierCommand;
 use super::id_cursor::IdCursor;
@@ -19,6 +20,7 @@ use crate::command::document::{put, single};
 use crate::command::update::{Update, UpdateStatement, is_replacement};
 use crate::command::write_reply::WriteReply;
 use crate::pattern::outlier::classify::{Growth, UpdateEffect, may_insert_long};
+use crate::pattern::outlier::inline::{is_not_inline, pipeline_or_failure};
 use crate::pattern::outlier::statement::typical_with_room;
 use crate::session::backoff::{LAST_ATTEMPT, MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
@@ -30,6 +32,9 @@ pub(super) struct OutlierUpdate<'s, 'a> {
     variables: Option<&'a RawDocument>,
     change: UpdateEffect,
     pub(super) growth: Growth,
+    /// The change of an inline document, if the client's pipeline may lengthen the array: the same pipeline,
+    /// which fails if the array is too long.
+    checked: Option<RawArrayBuf>,
     pub(super) id: i32,
 }
 
@@ -66,6 +71,7 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
             variables: command.let_variables,
             change,
             growth: change.growth(),
+            checked: checked(run, of, change.growth()),
             id: command.statement_ids.of(index),
         })
         .map(statements::WriteStatement::Update)
@@ -73,6 +79,16 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
     let reply = statements::run_each(run, &statements, WriteReply::of_update(), command.ordered).await?;
     malformed_pipeline::check(run.context.link, run.context.head, &command, &reply).await?;
     Ok(reply)
+}
+
+/// See [`OutlierUpdate::checked`]. `None` in a transaction, which the failure would end.
+fn checked(run: &OutlierCommand<'_>, of: &UpdateStatement<'_>, growth: Growth) -> Option<RawArrayBuf> {
+    match of.change {
+        RawBsonRef::Array(stages) if growth == Growth::Unknown && !run.context.head.in_transaction() => {
+            pipeline_or_failure(run.shape, stages)
+        }
+        _ => None,
+    }
 }
 
 impl<'a> OutlierUpdate<'_, 'a> {
@@ -159,10 +175,45 @@ impl<'a> OutlierUpdate<'_, 'a> {
         run: &mut OutlierCommand<'_>,
         typical: &RawDocument,
     ) -> Result<Option<At>, RunError> {
-        let element = self.element(typical, self.of.change, false, false);
+        self.in_place(run, typical, self.of.change).await
+    }
+
+    /// Has mongod change an inline document that stays inline. `None`: no document matches, or it is too long
+    /// afterwards.
+    async fn on_inline_with_room(
+        &self,
+        run: &mut OutlierCommand<'_>,
+        filter: &RawDocument,
+    ) -> Result<Option<At>, RunError> {
+        let (growth, change) = self.inline_change();
+        match typical_with_room(run.shape, filter, growth) {
+            Some(typical) => self.in_place(run, &typical, change).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn in_place(
+        &self,
+        run: &mut OutlierCommand<'_>,
+        filter: &RawDocument,
+        change: RawBsonRef<'_>,
+    ) -> Result<Option<At>, RunError> {
+        let element = self.element(filter, change, false, false);
         let origin = WriteOrigin::Client(self.id);
         let result = run.write(run.namespace.collection, "update", &element, origin).await?;
-        Ok((result.n > 0 || result.error.is_some()).then(|| At::done(result)))
+        let is_done = match &result.error {
+            Some(error) => !is_not_inline(error),
+            None => result.n > 0,
+        };
+        Ok(is_done.then(|| At::done(result)))
+    }
+
+    /// The growth and the change of an inline document.
+    fn inline_change(&self) -> (Growth, RawBsonRef<'_>) {
+        match &self.checked {
+            Some(stages) => (Growth::None, RawBsonRef::Array(stages)),
+            None => (self.growth, self.of.change),
+        }
     }
 
     /// Whether a document matches `filter`, which contains the statement's filter.
@@ -294,7 +345,26 @@ async fn each(
         if matches!(selected, Selected::None) {
             selected = Selected::Lost;
         }
-        for id in &some {
+        let mut left = some.as_slice();
+        while !left.is_empty() {
+            if let Some(changes) = inline_documents::change(run, statement, left).await? {
+                let has_failed = changes.result.error.is_some();
+                if has_failed || changes.result.n > 0 {
+                    selected = Selected::Some;
+                    results.add(&changes.result);
+                }
+                if has_failed {
+                    return Ok(selected);
+                }
+                left = left.get(changes.done..).unwrap_or_default();
+                if !changes.meets_other {
+                    continue;
+                }
+            }
+            let Some((id, others)) = left.split_first() else {
+                break;
+            };
+            left = others;
             let id = id.as_raw_bson_ref();
             let filter = run.filter_of(selector, id)?;
             if let At::Done(result) = at(run, statement, &filter, id).await? {
@@ -321,9 +391,7 @@ async fn at(
     {
         return Ok(at);
     }
-    if let Some(typical) = typical_with_room(run.shape, filter, statement.growth)
-        && let Some(at) = statement.on_inline(run, &typical).await?
-    {
+    if let Some(at) = statement.on_inline_with_room(run, filter).await? {
         return Ok(at);
     }
     if let Some(push) = push
