@@ -106,7 +106,7 @@ pub fn flags(frame: &[u8]) -> u32 {
 }
 
 /// Reads one frame.
-pub(crate) fn read(stream: &mut impl Read) -> io::Result<Vec<u8>> {
+pub fn read(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut frame = vec![0; HEADER_LENGTH];
     stream.read_exact(&mut frame)?;
     let length = usize::try_from(header_field(&frame, 0)).unwrap_or_default();

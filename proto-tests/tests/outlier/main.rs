@@ -2,6 +2,7 @@
 
 mod budget;
 mod collations;
+mod deletes_of_many;
 mod dropped;
 mod examples;
 mod extras_index;

@@ -11,12 +11,14 @@ use super::write::{DocumentSelector, matching_nothing};
 use crate::command::arguments::with_replaced;
 use crate::command::delete::{Delete, DeleteStatement};
 use crate::command::document::{array_of, put, single};
+use crate::command::reply::{CursorReply, succeeded};
 use crate::command::write_reply::WriteReply;
 use crate::pattern::outlier::layout::is_of_generation;
 use crate::pattern::outlier::resplit::is_overlong;
 use crate::pattern::outlier::statement::{typical, unchanged};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
+use crate::session::upstream_connection::UpstreamRequest;
 
 pub(super) struct OutlierDelete<'s, 'a> {
     of: &'s DeleteStatement<'a>,
@@ -117,11 +119,18 @@ async fn many(
     statement: &OutlierDelete<'_, '_>,
     results: &mut Results<'_>,
 ) -> Result<(), RunError> {
+    let mut has_deleted_inline = false;
+    if !run.depends(Some(statement.of.filter)) {
+        match together(run, statement, results).await? {
+            SelectedOutliers::None | SelectedOutliers::Failed => return Ok(()),
+            SelectedOutliers::Some | SelectedOutliers::Changed => has_deleted_inline = true,
+        }
+    }
     // A document that becomes an outlier in the meantime is deleted in the next round.
     for round in 0..MAX_ATTEMPTS {
         pause(round).await;
         match outliers(run, statement, results).await? {
-            SelectedOutliers::None if round > 0 => return Ok(()),
+            SelectedOutliers::None if has_deleted_inline => return Ok(()),
             SelectedOutliers::Failed => return Ok(()),
             SelectedOutliers::Changed => continue,
             SelectedOutliers::None | SelectedOutliers::Some => {}
@@ -139,8 +148,57 @@ async fn many(
         if result.error.is_some() {
             return Ok(());
         }
+        has_deleted_inline = true;
     }
     Err(run.lost_too_often().into())
+}
+
+/// Deletes the inline documents, and the outliers that matched before. The queries and the statement are sent
+/// together, because usually no outlier matches. `None`: none matched before or after the statement, so no
+/// document became one meanwhile.
+async fn together(
+    run: &mut OutlierCommand<'_>,
+    statement: &OutlierDelete<'_, '_>,
+    results: &mut Results<'_>,
+) -> Result<SelectedOutliers, RunError> {
+    let selector = statement.selector();
+    let (before, _) = run.batched_id_query(selector, Selection::Outliers)?;
+    let element = statement.element(&typical(run.shape, statement.of.filter), 0);
+    let mut delete = single("delete", run.namespace.collection);
+    run.append_own(&mut delete, WriteOrigin::Client(statement.id));
+    let (mut after, _) = run.id_query(selector, Selection::Outliers, 1)?;
+    run.context.inherited().append_to_selection(&mut after);
+    let requests = [
+        UpstreamRequest::plain(&before),
+        UpstreamRequest {
+            body: &delete,
+            sequence: Some(("deletes", &[&element])),
+        },
+        UpstreamRequest::plain(&after),
+    ];
+    let mut answers = run.context.link.call_all(&requests).await?.into_iter();
+    let [before, deleted, after] = [(); 3].map(|()| succeeded(answers.next().unwrap_or_default()));
+    let deleted = deleted.map(OutlierWriteResult::of);
+    // Documents were deleted also if a query failed.
+    if let Ok(deleted) = &deleted {
+        results.add(deleted);
+    }
+    let mut ids = IdCursor::of(&before?);
+    let found = match deleted {
+        Ok(deleted) if deleted.error.is_none() => each(run, statement, &mut ids, results).await,
+        Ok(_) => Ok(SelectedOutliers::Failed),
+        Err(error) => Err(error.into()),
+    };
+    if !matches!(found, Err(RunError::Link(_))) {
+        run.close_ids(ids).await?;
+    }
+    let found = found?;
+    if !matches!(found, SelectedOutliers::None) {
+        return Ok(found);
+    }
+    let after = after?;
+    let is_left = CursorReply::parse(&after).is_some_and(|cursor| cursor.documents().next().is_some());
+    Ok(if is_left { SelectedOutliers::Some } else { found })
 }
 
 /// The result for the outliers that a statement selects.

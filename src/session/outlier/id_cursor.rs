@@ -43,6 +43,13 @@ pub(super) struct IdCursor {
 }
 
 impl IdCursor {
+    /// The cursor that a reply to a query opened, with the `_id`s of its first batch.
+    pub(super) fn of(reply: &RawDocument) -> Self {
+        let mut cursor = Self::default();
+        cursor.add(reply);
+        cursor
+    }
+
     fn add(&mut self, reply: &RawDocument) {
         let cursor = CursorReply::parse(reply);
         self.id = cursor.as_ref().map_or(0, |cursor| cursor.id);
@@ -91,12 +98,12 @@ impl OutlierCommand<'_> {
         Err(self.other_extras().into())
     }
 
-    /// Opens a cursor of `_id`s and reads its first batch.
-    pub(super) async fn open_ids(
-        &mut self,
+    /// The query for `_id`s in batches, and whether it is a pipeline that reassembles outliers.
+    pub(super) fn batched_id_query(
+        &self,
         selector: DocumentSelector<'_>,
         selection: Selection,
-    ) -> Result<IdCursor, RunError> {
+    ) -> Result<(RawDocumentBuf, bool), RunError> {
         let (mut command, merges) = self.id_query(selector, selection, 0)?;
         match get(&command, "cursor") {
             Some(_) => put_batch_size(&mut command),
@@ -106,14 +113,22 @@ impl OutlierCommand<'_> {
             command.append(cstr!("allowDiskUse"), true);
         }
         self.context.inherited().append_to_selection(&mut command);
+        Ok((command, merges))
+    }
+
+    /// Opens a cursor of `_id`s and reads its first batch.
+    pub(super) async fn open_ids(
+        &mut self,
+        selector: DocumentSelector<'_>,
+        selection: Selection,
+    ) -> Result<IdCursor, RunError> {
+        let (command, merges) = self.batched_id_query(selector, selection)?;
         let reply = if merges {
             put_together_since(self.context.link, &command, self.facts.missed_at.take()).await?
         } else {
             self.context.link.run(&command).await?
         };
-        let mut cursor = IdCursor::default();
-        cursor.add(&reply);
-        Ok(cursor)
+        Ok(IdCursor::of(&reply))
     }
 
     /// The next `_id`s. `None` at the end.
