@@ -129,10 +129,8 @@ async fn read(
 fn at_one_time(command: &RawDocument, since: Timestamp) -> Option<RawDocumentBuf> {
     let is_aggregate = matches!(first_field(command), Some(("aggregate", RawBsonRef::String(_))));
     let concern = get(command, "readConcern").and_then(RawBsonRef::as_document);
-    let is_weaker = match concern.and_then(|concern| get(concern, "level")) {
-        None => true,
-        Some(level) => matches!(level.as_str(), Some("local" | "available" | "majority")),
-    };
+    let level = concern.and_then(|concern| get(concern, "level"));
+    let is_weaker = level.is_none_or(|level| matches!(level.as_str(), Some("local" | "available" | "majority")));
     let stages = get(command, "pipeline").and_then(RawBsonRef::as_array)?;
     let last = stages.into_iter().flatten().last().and_then(RawBsonRef::as_document);
     let writes = last.is_some_and(|stage| matches!(first_field(stage), Some(("$out" | "$merge", _))));
