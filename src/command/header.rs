@@ -9,11 +9,8 @@ use super::error::{CommandError, ErrorCode};
 use super::namespace::Namespace;
 use super::registry::Command;
 use super::time_limit;
-use super::value_text::value_text;
+use super::value_text::{MAX_OBJECT_BYTES, too_large_text};
 use crate::wire::{DocumentSequence, OpMsg, OpMsgFlags};
-
-/// The most bytes of a body that mongod accepts (`BSONObjMaxInternalSize`).
-const MAX_BODY_BYTES: usize = (16 << 20) + (16 << 10);
 
 /// The head of one command. Nested documents are skipped by their length, not read.
 #[derive(Clone, Debug)]
@@ -95,16 +92,13 @@ impl<'a> CommandHeader<'a> {
 
     /// Checks the size of the body. A client may put documents there that belong in sequences.
     fn check_size(&self) -> Result<(), CommandError> {
-        let size = self.body().as_bytes().len();
-        if size <= MAX_BODY_BYTES {
+        if self.body().as_bytes().len() <= MAX_OBJECT_BYTES {
             return Ok(());
         }
-        let first = first_field(self.body()).map(|(name, value)| format!("{name}: {}", value_text(value)));
-        let message = format!(
-            "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and {MAX_BODY_BYTES}(16MB) First element: {}",
-            first.unwrap_or_default()
-        );
-        Err(CommandError::new(ErrorCode::BsonObjectTooLarge, message))
+        Err(CommandError::new(
+            ErrorCode::BsonObjectTooLarge,
+            too_large_text(self.body()),
+        ))
     }
 
     /// Checks options that mongod checks before it begins the command's transaction or parses its

@@ -4,7 +4,21 @@ use std::fmt::Write as _;
 
 use bson::raw::{RawBsonRef, RawDocument};
 
-use super::document::{get, type_name};
+use super::document::{first_field, get, type_name};
+
+/// The most bytes of a document that mongod builds (`BSONObjMaxInternalSize`).
+pub const MAX_OBJECT_BYTES: usize = (16 << 20) + (16 << 10);
+
+/// mongod's message for a document of more than [`MAX_OBJECT_BYTES`].
+#[must_use]
+pub fn too_large_text(document: &RawDocument) -> String {
+    let size = document.as_bytes().len();
+    let first = first_field(document).map(|(name, value)| format!("{name}: {}", value_text(value)));
+    let first = first.unwrap_or_default();
+    format!(
+        "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and {MAX_OBJECT_BYTES}(16MB) First element: {first}"
+    )
+}
 
 /// The most characters of an `_id` in a message. A longer one is cut.
 const MAX_ID_CHARACTERS: usize = 200;

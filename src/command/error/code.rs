@@ -106,6 +106,8 @@ pub enum ErrorCode {
     CursorInUse = 12051,
     /// A `$merge` found no document to change.
     MergeStageNoMatchingDocument = 13113,
+    /// A document that an update would make too large.
+    UpdatedDocumentTooLarge = 17419,
     /// A required field is missing.
     MissingField = 40414,
     /// The command does not have the field.
@@ -178,6 +180,7 @@ impl ErrorCode {
             Self::DuplicateKey => "DuplicateKey",
             Self::CursorInUse => "CursorInUse",
             Self::MergeStageNoMatchingDocument => "MergeStageNoMatchingDocument",
+            Self::UpdatedDocumentTooLarge => "Location17419",
             Self::MissingField => "IDLFailedToParse",
             Self::UnknownField => "IDLUnknownField",
             Self::MissingDatabase => "Location40571",

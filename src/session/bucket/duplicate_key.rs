@@ -1,5 +1,5 @@
-//! Errors of an update that would give an item the key of another item in a unique index, or values that do
-//! not satisfy the application's validator.
+//! Errors of an update that would give an item the key of another item in a unique index, values that do not
+//! satisfy the application's validator, or more bytes than a document may have.
 //!
 //! mongod reports an item of another page with the stored names, and an item of the same page as a failed
 //! validation. The client receives the error of a plain collection for both. It names the first new key, in
@@ -13,6 +13,7 @@ use super::upstream_query::documents;
 use super::{indexes, invalid_item};
 use crate::command::document::get;
 use crate::command::error::WriteError;
+use crate::pattern::bucket::insert::is_too_large;
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::unique_index::{
     IndexKey, KeysHeld, NoKeys, UniqueIndex, Violation, added_keys, interrupted, lookups, violation,
@@ -72,8 +73,8 @@ pub(super) async fn look_ahead(
     Ok(HeldKeys(all))
 }
 
-/// The error with the application's names, if mongod refused the update because of a unique index or of the
-/// application's validator. Any other error is unchanged.
+/// The error with the application's names, if mongod refused the update because of a unique index, of the
+/// application's validator or of the item's size. Any other error is unchanged.
 pub(super) async fn in_application_terms(
     run: &mut BucketCommand<'_>,
     error: WriteError,
@@ -81,6 +82,9 @@ pub(super) async fn in_application_terms(
 ) -> Result<WriteError, RunError> {
     if is_invalid(&error.detail) {
         return invalid(run, failed).await;
+    }
+    if is_too_large(error.code) {
+        return failed.size_error(run, error).await;
     }
     let Some(violation) = violation(&error.detail) else {
         return Ok(error);

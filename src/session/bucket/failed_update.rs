@@ -7,6 +7,8 @@ use super::item_lookup;
 use super::item_update::{Evaluated, ItemUpdate};
 use crate::command::arguments::with_replaced;
 use crate::command::document::get;
+use crate::command::error::{ErrorCode, WriteError};
+use crate::command::value_text::{MAX_OBJECT_BYTES, too_large_text};
 use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::unique_index::{IndexKey, UniqueIndex};
@@ -14,6 +16,9 @@ use crate::pattern::bucket::update_by_position::{InPlace, Wish};
 use crate::pattern::bucket::upsert::changed;
 use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
+
+/// The most bytes of a document.
+pub(super) const MAX_DOCUMENT_BYTES: usize = 16 << 20;
 
 /// For each unique index, the first new key of an item that another item has.
 #[derive(Debug, Default)]
@@ -55,6 +60,28 @@ impl<'a> FailedUpdate<'a> {
             None if run.context.head.in_transaction() => Ok(None),
             None => item_lookup::first(run, self.task.wanted()).await,
         }
+    }
+
+    /// mongod's error for a page that would be too large, or that for the item if the item would be too large.
+    pub(super) async fn size_error(
+        self,
+        run: &mut BucketCommand<'_>,
+        of_page: WriteError,
+    ) -> Result<WriteError, RunError> {
+        let Some(found) = self.before(run).await? else {
+            return Ok(of_page);
+        };
+        let Some(after) = self.after(run, &found).await? else {
+            return Ok(of_page);
+        };
+        Ok(match after.as_bytes().len() {
+            ..=MAX_DOCUMENT_BYTES => of_page,
+            ..=MAX_OBJECT_BYTES => {
+                let message = format!("Resulting document after update is larger than {MAX_DOCUMENT_BYTES}");
+                WriteError::new(ErrorCode::UpdatedDocumentTooLarge, message)
+            }
+            _ => WriteError::new(ErrorCode::BsonObjectTooLarge, too_large_text(&after)),
+        })
     }
 
     /// The item after the update. `None`: the proxy cannot evaluate the update.

@@ -5,7 +5,7 @@
 //! statement, so it is not repeated, and a retry needs no record of it.
 
 use super::command::BucketCommand;
-use super::failed_update::FailedUpdate;
+use super::failed_update::{FailedUpdate, MAX_DOCUMENT_BYTES};
 use super::item_lookup;
 use super::relocate::move_unchanged;
 use crate::command::error::CommandError;
@@ -13,9 +13,6 @@ use crate::pattern::bucket::insert::is_too_large;
 use crate::pattern::shapes::ItemIds;
 use crate::session::error::RunError;
 use crate::session::upstream::UpstreamKind;
-
-/// The most bytes of a document.
-const MAX_DOCUMENT_BYTES: usize = 16 << 20;
 
 /// Whether an update failed because a page would be too large.
 pub(super) fn is_page_too_large(error: &CommandError) -> bool {

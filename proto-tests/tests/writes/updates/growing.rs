@@ -55,7 +55,7 @@ fn grows() -> Document {
 }
 
 fn modify(query: Document, new: bool) -> Document {
-    doc! { "findAndModify": COLLECTION, "query": query, "update": grows(), "new": new, "fields": { "text": 0 } }
+    doc! { "findAndModify": COLLECTION, "query": query, "update": grows(), "new": new }
 }
 
 /// Updates that make the third item large, by its `_id` or by a filter.

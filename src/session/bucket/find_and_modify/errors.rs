@@ -6,6 +6,7 @@ use crate::command::arguments::with_replaced;
 use crate::command::document::{append_fields, get};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::reply::copy_cluster_time;
+use crate::pattern::bucket::insert::is_too_large;
 use crate::pattern::bucket::unique_index::violation;
 use crate::pattern::bucket::validator::is_invalid;
 use crate::session::bucket::command::BucketCommand;
@@ -36,6 +37,7 @@ fn failed(error: &WriteError) -> CommandError {
         14 => "TypeMismatch".to_owned(),
         code => {
             let known = [
+                ErrorCode::BsonObjectTooLarge,
                 ErrorCode::ConflictingUpdateOperators,
                 ErrorCode::DocumentValidationFailure,
                 ErrorCode::DollarPrefixedFieldName,
@@ -73,8 +75,8 @@ pub(super) async fn in_item_terms(
     Ok(with_replaced(reply, &[("errmsg", Some(RawBsonRef::String(&message)))]))
 }
 
-/// mongod's error for a second item with a key of a unique index, or for an item that does not satisfy the
-/// application's validator. `None` for any other error.
+/// mongod's error for a second item with a key of a unique index, for an item that does not satisfy the
+/// application's validator, or for one that is too large. `None` for any other error.
 pub(super) async fn duplicate(
     run: &mut BucketCommand<'_>,
     update: FailedUpdate<'_>,
@@ -92,9 +94,10 @@ pub(super) async fn duplicate(
     Ok(Some(refused))
 }
 
-/// mongod's error if it is about a unique index or the application's validator.
+/// mongod's error if it is about a unique index, the application's validator or the size of a document.
 fn write_error(reply: &RawDocument) -> Option<WriteError> {
-    if !is_invalid(reply) {
+    let is_of_size = reply.get_i32("code").is_ok_and(is_too_large);
+    if !is_of_size && !is_invalid(reply) {
         violation(reply)?;
     }
     WriteError::of_command(&CommandError::Upstream(reply.to_owned()))
