@@ -73,7 +73,11 @@ fn bits_of_container(of_element: RawDocumentBuf) -> RawDocumentBuf {
     let is_array: RawArrayBuf = [THIS].into_iter().collect();
     let fields = map(single("$objectToArray", THIS).into(), "$$this.v");
     let elements = choice(single("$isArray", &is_array), THIS.into(), fields.into());
-    choice(is_container, map(elements, of_element).into(), bits_of_scalar().into())
+    choice(
+        is_container,
+        map(elements.into(), of_element).into(),
+        bits_of_scalar().into(),
+    )
 }
 
 /// The type of a value. A zero has a sign, and a decimal has an exponent, so their text follows.

@@ -52,6 +52,7 @@ impl<'a> FailedUpdate<'a> {
             held: None,
         }
     }
+
     /// The item before the update. `None`: no item matches, or it is unknown, because the error has ended the
     /// transaction.
     pub(super) async fn before(self, run: &mut BucketCommand<'_>) -> Result<Option<LocatedItem>, RunError> {
@@ -74,13 +75,14 @@ impl<'a> FailedUpdate<'a> {
         let Some(after) = self.after(run, &found).await? else {
             return Ok(of_page);
         };
-        Ok(match after.as_bytes().len() {
-            ..=MAX_DOCUMENT_BYTES => of_page,
-            ..=MAX_OBJECT_BYTES => {
-                let message = format!("Resulting document after update is larger than {MAX_DOCUMENT_BYTES}");
-                WriteError::new(ErrorCode::UpdatedDocumentTooLarge, message)
-            }
-            _ => WriteError::new(ErrorCode::BsonObjectTooLarge, too_large_text(&after)),
+        let bytes = after.as_bytes().len();
+        Ok(if bytes > MAX_OBJECT_BYTES {
+            WriteError::new(ErrorCode::BsonObjectTooLarge, too_large_text(&after))
+        } else if bytes > MAX_DOCUMENT_BYTES {
+            let message = format!("Resulting document after update is larger than {MAX_DOCUMENT_BYTES}");
+            WriteError::new(ErrorCode::UpdatedDocumentTooLarge, message)
+        } else {
+            of_page
         })
     }
 

@@ -98,7 +98,11 @@ fn many_repeated_documents_take_a_few_commands() -> Result<()> {
         let mut retryable = command.clone();
         retryable.extend(doc! { "lsid": lsid("pairs"), "txnNumber": transaction });
         // A retryable push has one document, so there is a statement for each value of the unique index.
-        let commands = if transaction < 3 { vec![&retryable, &command] } else { vec![&command] };
+        let commands = if transaction < 3 {
+            vec![&retryable, &command]
+        } else {
+            vec![&command]
+        };
         for command in commands {
             sides.alike(&doc! { "delete": COLLECTION, "deletes": [{ "q": {}, "limit": 0 }] })?;
             relay.arm(None);

@@ -31,7 +31,9 @@ fn a_statement_that_must_match_cannot_insert() {
         (rawdoc! { "$inc": { "n": 1 } }, invalid),
         (rawdoc! { "$inc": { "n": 1 }, "$setOnInsert": { "a": 1 } }, own),
     ] {
-        let statement = change(&rawdoc! { "_id": 5 }, &operators).unwrap().statement_or_failure();
+        let statement = change(&rawdoc! { "_id": 5 }, &operators)
+            .unwrap()
+            .statement_or_failure();
         assert_eq!(statement.get_document("q").unwrap().get_i32("control.v").unwrap(), 1);
         assert!(statement.get_bool("upsert").unwrap());
         let update = statement.get_document("u").unwrap();
