@@ -108,8 +108,8 @@ fn many_repeated_documents_take_a_few_commands() -> Result<()> {
             relay.arm(None);
             let reply = sides.alike(command)?;
             ensure!(reply.get_i32("n")? == PAIRS, "{reply}");
-            let sent = relay.commands();
-            ensure!(sent.len() <= 30, "{sent:?}");
+            let commands = relay.commands();
+            ensure!(commands.len() <= 30, "{commands:?}");
         }
     }
     sides.check()

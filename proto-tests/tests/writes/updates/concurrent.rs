@@ -122,14 +122,14 @@ fn update_of_many_changes_an_item_once_that_moves_before_the_cursor() -> Result<
         .shaped
         .command_ok(&doc! { "insert": COLLECTION, "documents": items, "$db": &database })?;
     let statement = doc! { "q": { "_id": 0 }, "u": { "$set": { "k": 1 } } };
-    let moves = doc! { "update": COLLECTION, "updates": [statement], "$db": &database };
-    let mut mover = Some(Connection::open(second.address())?);
+    let key_change = doc! { "update": COLLECTION, "updates": [statement], "$db": &database };
+    let mut other = Some(Connection::open(second.address())?);
     relay.judge(move |command| {
         if command.contains_key("getMore")
             && command.get_str("collection").is_ok_and(|name| name == COLLECTION)
-            && let Some(mut mover) = mover.take()
+            && let Some(mut other) = other.take()
         {
-            mover.command_ok(&moves).expect("the other client's update");
+            other.command_ok(&key_change).expect("the other client's update");
         }
         Fate::Arrives
     });
@@ -139,8 +139,8 @@ fn update_of_many_changes_an_item_once_that_moves_before_the_cursor() -> Result<
         .command_ok(&doc! { "update": COLLECTION, "updates": [many], "$db": &database })?;
     ensure!(reply.get_i32("n")? == 2 * OF_KEY, "{reply}");
     let found = sides.items(true)?;
-    let moved = found.first().and_then(|item| item.get_i32("k").ok());
-    ensure!(moved == Some(1), "the item is in key {moved:?}");
+    let key = found.first().and_then(|item| item.get_i32("k").ok());
+    ensure!(key == Some(1), "the item is in key {key:?}");
     let numbers = found.iter().map(|item| (item.get("_id"), item.get("n")));
     let wrong: Vec<_> = numbers.filter(|(_, n)| *n != Some(&Bson::Int32(1))).collect();
     ensure!(wrong.is_empty(), "{wrong:?}");

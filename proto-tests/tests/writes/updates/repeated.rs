@@ -128,8 +128,8 @@ fn many_statements_on_few_items_take_a_few_commands() -> Result<()> {
             }
             relay.arm(None);
             sides.alike(&command)?;
-            let sent = relay.commands();
-            ensure!(sent.len() <= most, "{sent:?}");
+            let commands = relay.commands();
+            ensure!(commands.len() <= most, "{commands:?}");
             sides.check()?;
         }
     }
@@ -160,7 +160,7 @@ fn missing_items_are_not_looked_up_one_by_one() -> Result<()> {
     relay.arm(None);
     let reply = sides.alike(&doc! { "update": COLLECTION, "updates": updates })?;
     ensure!(reply.get_i32("n")? == 10, "{reply}");
-    let sent = relay.commands();
-    ensure!(sent.len() <= 20, "{sent:?}");
+    let commands = relay.commands();
+    ensure!(commands.len() <= 20, "{commands:?}");
     sides.check()
 }
