@@ -332,7 +332,7 @@ mod tests {
             bytes: ID.to_vec(),
         };
         let body = rawdoc! { "killSessions": [{ "id": id }], "$db": "admin" };
-        NamedSessions::of(&body, b"user".to_vec())
+        NamedSessions::killed(&body, b"user".to_vec())
     }
 
     #[test]
@@ -352,5 +352,14 @@ mod tests {
         registry.close_of(&sessions());
         let are_open = [1, 2, 3].map(|id| registry.owner(id).is_some());
         assert_eq!(are_open, [false, true, true]);
+    }
+
+    #[test]
+    fn an_empty_list_kills_all_sessions_of_the_user() {
+        let registry = registry(&[(&ID, b"user"), (&[2; 16], b"user"), (&ID, b"other")]);
+        let body = rawdoc! { "killSessions": [], "$db": "admin" };
+        registry.close_of(&NamedSessions::killed(&body, b"user".to_vec()));
+        let are_open = [1, 2, 3].map(|id| registry.owner(id).is_some());
+        assert_eq!(are_open, [false, false, true]);
     }
 }

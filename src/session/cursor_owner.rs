@@ -94,28 +94,41 @@ impl Owner {
 /// Sessions of one client.
 #[derive(Debug)]
 pub(super) struct NamedSessions {
-    ids: HashSet<Vec<u8>>,
+    /// `None`: all sessions of the users.
+    ids: Option<HashSet<Vec<u8>>>,
     /// The users that the client's connection is authenticated as.
     users: Vec<u8>,
 }
 
 impl NamedSessions {
-    /// The sessions in the list of a `refreshSessions` or `killSessions`.
-    pub(super) fn of(body: &RawDocument, users: Vec<u8>) -> Self {
-        let listed = first_field(body).and_then(|(_, list)| list.as_array());
-        let listed = listed.into_iter().flatten().flatten();
-        let ids = listed.filter_map(|session| session_id(session.as_document()?));
+    /// The sessions in the list of a `refreshSessions`.
+    pub(super) fn refreshed(body: &RawDocument, users: Vec<u8>) -> Self {
         Self {
-            ids: ids.collect(),
+            ids: Some(listed_ids(body)),
             users,
         }
     }
 
+    /// The sessions in the list of a `killSessions`. An empty list means all sessions of the users.
+    pub(super) fn killed(body: &RawDocument, users: Vec<u8>) -> Self {
+        let ids = Some(listed_ids(body)).filter(|ids| !ids.is_empty());
+        Self { ids, users }
+    }
+
     /// Whether a cursor of this owner belongs to one of the sessions.
     pub(super) fn have(&self, owner: &Owner) -> bool {
-        let session = owner.session.as_ref();
-        session.is_some_and(|id| self.ids.contains(id)) && owner.users == self.users
+        let ids = self.ids.as_ref();
+        let is_named = |id: &Vec<u8>| ids.is_none_or(|ids| ids.contains(id));
+        owner.session.as_ref().is_some_and(is_named) && owner.users == self.users
     }
+}
+
+/// The ids of the sessions in the list of a command.
+fn listed_ids(body: &RawDocument) -> HashSet<Vec<u8>> {
+    let listed = first_field(body).and_then(|(_, list)| list.as_array());
+    let listed = listed.into_iter().flatten().flatten();
+    let ids = listed.filter_map(|session| session_id(session.as_document()?));
+    ids.collect()
 }
 
 /// The id of the session that a command runs in.

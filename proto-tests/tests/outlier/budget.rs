@@ -176,6 +176,24 @@ fn cursor_with_pending_outliers_ends_with_an_error_or_its_last_document() -> Res
     })
 }
 
+#[test]
+fn killing_a_session_ends_its_cursor_with_pending_outliers() -> Result<()> {
+    let fixture = &mut Fixture::on(mongod::shared_replica_set())?;
+    fill(fixture, &[9 * MIB, 9 * MIB, 9 * MIB])?;
+    let database = fixture.database.clone();
+    for (connection, collection) in [(&mut fixture.direct, PLAIN), (&mut fixture.application, BOOKS)] {
+        let session = lsid(&format!("{database} {collection}"));
+        let find = doc! { "find": collection, "batchSize": 2, "lsid": &session, "$db": &database };
+        let reply = connection.command_ok(&find)?;
+        let id = reply.get_document("cursor")?.get_i64("id")?;
+        let more = doc! { "getMore": id, "collection": collection, "lsid": &session, "$db": &database };
+        connection.command_ok(&doc! { "killSessions": [&session], "$db": "admin" })?;
+        let gone = connection.command(&more)?;
+        ensure!(gone.get_i32("code").ok() == Some(43), "{collection}: {gone}");
+    }
+    Ok(())
+}
+
 /// The smallest budget that can be configured.
 const BUDGET_MIB: u64 = 192;
 /// What is not in the budget: the program itself, and buffers, stacks and TLS of connections.

@@ -28,11 +28,14 @@ impl Session<'_> {
         }
         match self.link.users(head.body()).await {
             Ok(users) => {
-                let sessions = NamedSessions::of(head.body(), users);
                 if head.name == KILL {
+                    let sessions = NamedSessions::killed(head.body(), users);
                     self.shared.cursors.close_of(&sessions);
+                    self.shared.leftovers.close_of(&sessions);
                 } else {
+                    let sessions = NamedSessions::refreshed(head.body(), users);
                     self.shared.cursors.refresh_of(&sessions);
+                    self.shared.leftovers.refresh_of(&sessions);
                 }
             }
             Err(error) => {

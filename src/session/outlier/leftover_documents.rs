@@ -14,7 +14,7 @@ use bson::raw::RawDocumentBuf;
 use lru::LruCache;
 
 use crate::command::error::{CommandError, ErrorCode};
-use crate::session::cursor_owner::Owner;
+use crate::session::cursor_owner::{NamedSessions, Owner};
 
 /// Cursors in the cache. The least recently used one is evicted first.
 const MAX_CURSORS: NonZeroUsize = NonZeroUsize::new(100_000).expect("not zero");
@@ -55,8 +55,17 @@ impl Leftover {
 #[derive(Debug)]
 enum Slot {
     Kept(Box<Leftover>),
-    /// A `getMore` is using it.
-    InUse,
+    /// A `getMore` of its owner is using it.
+    InUse(Owner),
+}
+
+impl Slot {
+    fn owner(&self) -> &Owner {
+        match self {
+            Self::Kept(leftover) => &leftover.owner,
+            Self::InUse(owner) => owner,
+        }
+    }
 }
 
 /// All leftovers of a proxy.
@@ -103,19 +112,26 @@ impl Leftovers {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn keep(&self, id: i64, mut leftover: Box<Leftover>) {
-        leftover.used = Instant::now();
+    pub(super) fn keep(&self, id: i64, leftover: Box<Leftover>) {
+        self.lock().keep(id, leftover, self.most_bytes);
+    }
+
+    /// Removes the cursors of sessions that were killed. Costs one pass over all cursors.
+    pub(in crate::session) fn close_of(&self, sessions: &NamedSessions) {
         let mut open = self.lock();
-        open.bytes = open.bytes.saturating_add(leftover.bytes());
-        let replaced = open.slots.push(id, Slot::Kept(leftover));
-        open.forgotten(replaced.map(|(_, slot)| slot));
-        while let Some((oldest, slot)) = open.slots.peek_lru() {
-            let is_over = matches!(slot, Slot::Kept(leftover) if leftover.is_left_alone());
-            if open.bytes <= self.most_bytes && !is_over {
-                break;
+        for id in open.ids_of(sessions) {
+            open.remove(id);
+        }
+    }
+
+    /// Restarts the timeout of the cursors of sessions. Costs one pass over all cursors.
+    pub(in crate::session) fn refresh_of(&self, sessions: &NamedSessions) {
+        let mut open = self.lock();
+        // The least recently used cursor expires first, so their order is kept.
+        for id in open.ids_of(sessions).into_iter().rev() {
+            if let Some(Slot::Kept(leftover)) = open.slots.get_mut(&id) {
+                leftover.used = Instant::now();
             }
-            let oldest = *oldest;
-            open.remove(oldest);
         }
     }
 
@@ -123,8 +139,9 @@ impl Leftovers {
     pub(super) fn take(&self, id: i64) -> Option<Result<(BorrowedCursor<'_>, Box<Leftover>), CommandError>> {
         let mut open = self.lock();
         let slot = open.slots.get_mut(&id)?;
-        Some(match std::mem::replace(slot, Slot::InUse) {
-            Slot::InUse => {
+        let in_use = Slot::InUse(slot.owner().clone());
+        Some(match std::mem::replace(slot, in_use) {
+            Slot::InUse(_) => {
                 let message = format!("cursor id {id} is already in use");
                 Err(CommandError::new(ErrorCode::CursorInUse, message))
             }
@@ -150,6 +167,27 @@ impl Leftovers {
 }
 
 impl OpenLeftovers {
+    fn keep(&mut self, id: i64, mut leftover: Box<Leftover>, most_bytes: usize) {
+        leftover.used = Instant::now();
+        self.bytes = self.bytes.saturating_add(leftover.bytes());
+        let replaced = self.slots.push(id, Slot::Kept(leftover));
+        self.forgotten(replaced.map(|(_, slot)| slot));
+        while let Some((oldest, slot)) = self.slots.peek_lru() {
+            let is_over = matches!(slot, Slot::Kept(leftover) if leftover.is_left_alone());
+            if self.bytes <= most_bytes && !is_over {
+                break;
+            }
+            let oldest = *oldest;
+            self.remove(oldest);
+        }
+    }
+
+    /// The cursors of sessions, the most recently used one first.
+    fn ids_of(&self, sessions: &NamedSessions) -> Vec<i64> {
+        let of_sessions = self.slots.iter().filter(|(_, slot)| sessions.have(slot.owner()));
+        of_sessions.map(|(id, _)| *id).collect()
+    }
+
     fn remove(&mut self, id: i64) {
         let removed = self.slots.pop(&id);
         self.forgotten(removed);
@@ -166,8 +204,10 @@ impl BorrowedCursor<'_> {
     /// Gives the leftover back, unless the cursor was removed in the meantime.
     pub(super) fn give_back(mut self, leftover: Box<Leftover>) {
         self.is_given_back = true;
-        if self.leftovers.contains(self.id) {
-            self.leftovers.keep(self.id, leftover);
+        // One lock for check and insertion: a cursor that is removed in between would return.
+        let mut open = self.leftovers.lock();
+        if open.slots.contains(&self.id) {
+            open.keep(self.id, leftover, self.leftovers.most_bytes);
         }
     }
 }
@@ -182,12 +222,21 @@ impl Drop for BorrowedCursor<'_> {
 
 #[cfg(test)]
 mod tests {
+    use bson::spec::BinarySubtype;
+    use bson::{Binary, rawdoc};
+
     use super::*;
 
+    const ID: [u8; 16] = [1; 16];
+
     fn leftover() -> Box<Leftover> {
+        of_session(None)
+    }
+
+    fn of_session(session: Option<&[u8]>) -> Box<Leftover> {
         let owner = Owner {
             namespace: "shop.sales".to_owned(),
-            session: None,
+            session: session.map(<[u8]>::to_vec),
             transaction: None,
             users: Vec::new(),
             never_times_out: false,
@@ -225,5 +274,37 @@ mod tests {
         cursor.give_back(taken);
         assert!(!leftovers.contains(7));
         assert_eq!(leftovers.lock().bytes, 0);
+    }
+
+    /// Three cursors, of which the first two belong to the session, and the session.
+    fn of_sessions() -> (Leftovers, NamedSessions) {
+        let leftovers = Leftovers::new(1000);
+        for (id, session) in [(1, &ID), (2, &ID), (3, &[2; 16])] {
+            leftovers.keep(id, of_session(Some(session.as_slice())));
+        }
+        let id = Binary {
+            subtype: BinarySubtype::Uuid,
+            bytes: ID.to_vec(),
+        };
+        let body = rawdoc! { "killSessions": [{ "id": id }], "$db": "admin" };
+        (leftovers, NamedSessions::killed(&body, Vec::new()))
+    }
+
+    #[test]
+    fn killed_session_has_no_cursor() {
+        let (leftovers, sessions) = of_sessions();
+        let (cursor, taken) = leftovers.take(1).unwrap().unwrap();
+        leftovers.close_of(&sessions);
+        cursor.give_back(taken);
+        assert_eq!([1, 2, 3].map(|id| leftovers.contains(id)), [false, false, true]);
+    }
+
+    #[test]
+    fn cursors_of_a_refreshed_session_expire_last() {
+        let (leftovers, sessions) = of_sessions();
+        leftovers.refresh_of(&sessions);
+        let open = leftovers.lock();
+        let oldest_first: Vec<i64> = open.slots.iter().rev().map(|(id, _)| *id).collect();
+        assert_eq!(oldest_first, [3, 1, 2]);
     }
 }
