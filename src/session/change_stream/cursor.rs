@@ -132,12 +132,14 @@ impl ChangeStreamCursor {
         self.behind = token.and_then(ResumeToken::behind).map(|token| token.document());
     }
 
-    /// Whether the token is that of the `invalidate` of a swap. mongod does not accept it as `resumeAfter`.
-    /// It is also the token of the copy's stream until something else is in the oplog.
+    /// Whether the token is a position within a swap. mongod does not accept that of the `invalidate` as
+    /// `resumeAfter`. It is also the token of the copy's stream until something else is in the oplog.
     fn is_of_swap(&self, token: &RawDocument) -> bool {
         match &self.swap {
+            Swap::None => false,
+            // The next event is the `invalidate`. A stream from here would end with it.
+            Swap::Renamed => true,
             Swap::Invalidated(invalidate) | Swap::Reopened(invalidate) => *token == **invalidate,
-            Swap::None | Swap::Renamed => false,
         }
     }
 
@@ -246,13 +248,17 @@ mod tests {
     use super::*;
     use crate::pattern::shapes::Shapes;
 
-    #[test]
-    fn the_end_of_a_replaced_collection_is_no_position() {
-        let invalidate = rawdoc! { "_data": "8201" };
+    fn cursor() -> ChangeStreamCursor {
         let body = rawdoc! { "pipeline": [{ "$changeStream": {} }] };
         let aggregate = Aggregate::parse_explained(&body).unwrap();
         let watched = Watched::collection(Shapes::new(Vec::new()).unwrap());
-        let mut cursor = ChangeStreamCursor::new(&body, &aggregate, &rawdoc! {}, watched);
+        ChangeStreamCursor::new(&body, &aggregate, &rawdoc! {}, watched)
+    }
+
+    #[test]
+    fn the_end_of_a_replaced_collection_is_no_position() {
+        let invalidate = rawdoc! { "_data": "8201" };
+        let mut cursor = cursor();
         for swap in [Swap::Invalidated, Swap::Reopened] {
             cursor.swap = swap(invalidate.clone());
             cursor.set_behind(Some(&invalidate));
@@ -260,5 +266,13 @@ mod tests {
             cursor.set_behind(Some(&rawdoc! { "_data": "8202" }));
             assert!(cursor.has_token());
         }
+    }
+
+    #[test]
+    fn the_renaming_of_the_copy_is_no_position() {
+        let mut cursor = cursor();
+        cursor.swap = Swap::Renamed;
+        cursor.set_behind(Some(&rawdoc! { "_data": "8201" }));
+        assert!(!cursor.has_token());
     }
 }
