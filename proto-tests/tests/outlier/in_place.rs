@@ -160,6 +160,33 @@ fn a_document_that_does_not_match_is_not_evaluated() -> Result<()> {
     sides.check()
 }
 
+/// Names a command on the collection or on pages.
+fn on_documents(command: &Document) -> Option<String> {
+    let (name, collection) = command.iter().next()?;
+    let collection = collection.as_str()?;
+    let is_counted = [COLLECTION, EXTRAS].contains(&collection);
+    is_counted.then(|| format!("{name} {collection}"))
+}
+
+#[test]
+fn find_and_modify_reads_an_outlier_once() -> Result<()> {
+    let set = mongod::shared_replica_set();
+    let relay = StoppingRelay::to(set.address(), on_documents)?;
+    let mut sides = filled(Sides::at(shape(), (relay.uri(), set.address()))?)?;
+    let [change, base, pages] = ["findAndModify items", "find items", "find extra_items"];
+    for (n, expected) in [
+        (2, vec![change, base, pages, change]),
+        // No document matches.
+        (-1, vec![change, base, change]),
+    ] {
+        relay.arm(None);
+        sides.alike(&modify(doc! { "_id": 2, "n": n }, doc! {}))?;
+        let commands = relay.commands();
+        ensure!(commands == expected, "{n}: {commands:?}");
+    }
+    sides.check()
+}
+
 #[test]
 fn nearest_document_is_found_by_its_index() -> Result<()> {
     let mut sides = sides()?;

@@ -6,7 +6,7 @@ mod in_place;
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use self::in_place::InPlace;
+use self::in_place::{ChangeInPlace, InPlace};
 use super::command::OutlierCommand;
 use super::internal_write::matched_count;
 use super::read::forgotten;
@@ -61,20 +61,21 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
         };
         let id = id.as_raw_bson_ref();
         let filter = run.filter_of(selector, id)?;
-        let mut is_mismatch = false;
-        if let Some(typical) = typical_with_room(run.shape, &filter, growth) {
-            let answer = typical_one(run, &typical).await?;
-            if let Some(answer) = answer {
-                return Ok(answer);
-            }
-            is_mismatch = run.is_mismatch(selector).await?;
-        }
-        if !is_mismatch
-            && in_place == InPlace::Whole
-            && let Some(answer) = in_place::of_outlier(run, &filter, id).await?
+        let typical = typical_with_room(run.shape, &filter, growth);
+        if let Some(typical) = &typical
+            && let Some(answer) = typical_one(run, typical).await?
         {
             return Ok(answer);
         }
+        let is_mismatch = if in_place == InPlace::Whole {
+            match in_place::of_outlier(run, selector, &filter, id).await? {
+                ChangeInPlace::Done(answer) => return Ok(answer),
+                ChangeInPlace::NoMatch => true,
+                ChangeInPlace::Impossible => false,
+            }
+        } else {
+            typical.is_some() && run.is_mismatch(selector).await?
+        };
         if !is_mismatch && let Some(answer) = eval_and_replace::of_outlier(run, &command, &filter, id).await? {
             return Ok(answer);
         }

@@ -7,6 +7,7 @@ use super::command::OutlierCommand;
 use super::id_cursor::Selection;
 use super::internal_write::OutlierWriteResult;
 use super::page_store::Written;
+use crate::command::arguments::with_replaced;
 use crate::command::collection::is_of_a_language;
 use crate::command::document::{array_of, get, put, single};
 use crate::command::error::CommandError;
@@ -14,7 +15,7 @@ use crate::command::find::Find;
 use crate::command::reply::CursorReply;
 use crate::pattern::exact_match::{holds_text, same};
 use crate::pattern::outlier::classify::depends_on_array;
-use crate::pattern::outlier::layout::{Split, is_typical};
+use crate::pattern::outlier::layout::{DocumentState, Split, is_typical};
 use crate::pattern::outlier::pipeline;
 use crate::pattern::outlier::statement::replacing;
 use crate::pattern::unsupported::Unsupported;
@@ -105,6 +106,27 @@ impl OutlierCommand<'_> {
         let sort = None;
         let found = self.first_id(DocumentSelector { sort, ..selector }).await?;
         Ok(found.is_none())
+    }
+
+    /// The stored document with that `_id`, like [`base`](Self::base). `None` if it does not match the filter,
+    /// which demands that `_id` and does not depend on the array.
+    pub(super) async fn matching_base(
+        &mut self,
+        selector: DocumentSelector<'_>,
+        id: RawBsonRef<'_>,
+    ) -> Result<Option<RawDocumentBuf>, RunError> {
+        let (of_id, _) = self.id_query(selector, Selection::Found, 1)?;
+        let mut query = with_replaced(&of_id, &[("projection", None)]);
+        self.context.inherited().append_to_selection(&mut query);
+        let answer = self.context.link.run(&query).await?;
+        let Some(found) = CursorReply::parse(&answer).and_then(|cursor| cursor.documents().next()) else {
+            return Ok(None);
+        };
+        if DocumentState::of(self.shape, found) == DocumentState::Unmanaged {
+            return self.base(id).await;
+        }
+        self.check_collation().await?;
+        Ok(Some(found.to_owned()))
     }
 
     /// The query for the `_id`s of matching documents, and whether it is a pipeline that

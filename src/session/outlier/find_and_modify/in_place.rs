@@ -19,6 +19,7 @@ use crate::session::outlier::command::OutlierCommand;
 use crate::session::outlier::internal_write::matched_count;
 use crate::session::outlier::read::forgotten;
 use crate::session::outlier::reassemble::LARGEST_DOCUMENT;
+use crate::session::outlier::write::DocumentSelector;
 
 /// Whether mongod can change base documents by a command, and what the reply contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,25 +62,41 @@ fn is_inclusion(projection: &RawDocument) -> bool {
     includes
 }
 
-/// Changes an outlier, and returns the reply with the whole document. `None`: the document with that `_id` is
-/// not an outlier, or does not match.
+/// The result of [`of_outlier`].
+#[derive(Debug)]
+pub(super) enum ChangeInPlace {
+    /// The reply, with the whole document.
+    Done(RawDocumentBuf),
+    /// No document matches.
+    NoMatch,
+    /// The document is not an outlier, or mongod cannot change it so.
+    Impossible,
+}
+
+/// Changes an outlier. `filter`: the selector's, restricted to the document with this `_id`.
 pub(super) async fn of_outlier(
     run: &mut OutlierCommand<'_>,
+    selector: DocumentSelector<'_>,
     filter: &RawDocument,
     id: RawBsonRef<'_>,
-) -> Result<Option<RawDocumentBuf>, RunError> {
+) -> Result<ChangeInPlace, RunError> {
+    let by_id = DocumentSelector {
+        filter: Some(filter),
+        sort: None,
+        ..selector
+    };
     let mut missed: Option<(ObjectId, u64)> = None;
     for attempt in 0..MAX_ATTEMPTS {
         pause(attempt).await;
-        let Some(stored) = run.base(id).await? else {
-            return Ok(None);
+        let Some(stored) = run.matching_base(by_id, id).await? else {
+            return Ok(ChangeInPlace::NoMatch);
         };
         let Some(extras) = run.extras_of(&stored)? else {
-            return Ok(None);
+            return Ok(ChangeInPlace::Impossible);
         };
         let state = (extras.generation, extras.count);
         if missed == Some(state) {
-            return Ok(None);
+            return Ok(ChangeInPlace::Impossible);
         }
         // The pages are read before the change. After it, another writer may replace them.
         let pages = run.pages(&stored, &extras).await?;
@@ -91,7 +108,7 @@ pub(super) async fn of_outlier(
         let demanded = outlier_with_pages(run.shape, filter, &extras);
         let answer = without_upsert(run, &demanded).await?;
         if matched_count(&answer) > 0 {
-            return with_whole(run, answer, &pages).map(Some);
+            return with_whole(run, answer, &pages).map(ChangeInPlace::Done);
         }
         missed = Some(state);
     }
