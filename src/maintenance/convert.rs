@@ -209,7 +209,7 @@ impl<'a> Conversion<'a> {
             self.begin(Stage::Following).await;
             return self.keep_up().await;
         }
-        if !self.mirror.copy.is_plain {
+        if self.changes.is_some() && !self.mirror.copy.is_plain {
             // The proxy and mongod read all pages for these options, so writers are not held. From here on a
             // document that does not satisfy the validator is refused.
             self.finish_options().await?;

@@ -93,6 +93,10 @@ impl Conversion<'_> {
         if self.changes.is_none() {
             self.fill().await?;
             self.compare_and_report().await?;
+            if !self.mirror.copy.is_plain {
+                // While the copy is filled, mongod would evaluate the validator for each write of a page.
+                self.finish_options().await?;
+            }
         }
         if !self.compare_touched(deadline).await? {
             return Ok(Swapped::TooManyChanges);

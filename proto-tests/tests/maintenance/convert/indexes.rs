@@ -231,6 +231,23 @@ fn a_validator_that_pages_cannot_have_is_refused_before_the_swap() -> Result<()>
 }
 
 #[test]
+fn a_copy_that_is_filled_offline_gets_its_validator_afterwards() -> Result<()> {
+    let mut fixture = Fixture::open(mongod::shared(), with_time())?;
+    fixture.run(doc! { "insert": COLLECTION, "documents": documents(50) })?;
+    fixture.convert(&["--to", "plain", "--offline"])?;
+    fixture.past(doc! { "insert": COLLECTION, "documents": [{ "_id": "negative", "n": -1 }] })?;
+    fixture.past(doc! { "collMod": COLLECTION, "validator": { "n": { "$gte": 0 } } })?;
+    let printed = fixture.convert_refused(&["--back", "--offline"])?;
+    ensure!(printed.contains("existing documents do not satisfy"), "{printed}");
+    fixture.past(doc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": "negative" }, "limit": 1 }] })?;
+    fixture.convert(&["--back", "--offline"])?;
+    assert_eq!(fixture.items()?.len(), 50);
+    let refused_code = refused(&mut fixture, doc! { "_id": "negative", "n": -1 })?;
+    assert_eq!(refused_code, DOCUMENT_VALIDATION_FAILURE);
+    Ok(())
+}
+
+#[test]
 fn a_validator_that_was_removed_does_not_return() -> Result<()> {
     let mut fixture = Fixture::open(mongod::shared_replica_set(), with_time())?;
     fixture.run(doc! { "create": COLLECTION, "validator": { "n": { "$gte": 0 } } })?;
