@@ -152,6 +152,14 @@ impl<'a> CommandHeader<'a> {
         concern.is_ok_and(|concern| concern.get_str("level").is_ok_and(|level| level == "snapshot"))
     }
 
+    /// Whether mongod chooses the time of the snapshot, so that each of several queries reads another one.
+    #[must_use]
+    pub fn wants_new_snapshot(&self) -> bool {
+        let concern = self.body().get_document("readConcern");
+        let has_time = concern.is_ok_and(|concern| get(concern, "atClusterTime").is_some());
+        self.wants_snapshot() && !self.in_transaction() && !has_time
+    }
+
     /// Whether the command begins a transaction with another read concern than `local`.
     #[must_use]
     pub fn begins_with_read_concern(&self) -> bool {

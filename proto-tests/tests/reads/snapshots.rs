@@ -1,10 +1,11 @@
 //! Snapshot sessions on a bucket collection: every read answers the time at which the session goes on.
 
 use anyhow::{Context as _, Result, ensure};
-use bson::{Bson, Document, doc};
-use proto_tests::Shape;
+use bson::{Bson, DateTime, Document, doc};
 use proto_tests::sides::{COLLECTION, Sides};
 use proto_tests::snapshots::SnapshotSession;
+use proto_tests::stopping_relay::StoppingRelay;
+use proto_tests::{Shape, mongod};
 
 /// Items that are inserted at once.
 const ITEMS: i32 = 20;
@@ -66,6 +67,37 @@ fn a_snapshot_session_goes_on_at_the_time_of_its_first_read() -> Result<()> {
                 "{first}, {command}\n  plain:  {plain:?}\n  shaped: {shaped:?}"
             );
         }
+    }
+    Ok(())
+}
+
+/// Names a query for late pages.
+fn late_pages(command: &Document) -> Option<String> {
+    let filter = command.get_document("filter").ok()?;
+    filter.contains_key("control.late").then(|| filter.to_string())
+}
+
+#[test]
+fn two_queries_are_not_sent_for_a_new_snapshot() -> Result<()> {
+    let set = mongod::shared_replica_set();
+    let relay = StoppingRelay::to(set.address(), late_pages)?;
+    let shape = Shape {
+        time: Some("at".to_owned()),
+        ..Shape::new(&["k"])
+    };
+    let mut sides = Sides::at(shape, (relay.uri(), set.address()))?;
+    let item = |id: i32| doc! { "_id": id, "k": id % 3, "at": DateTime::from_millis(i64::from(id) * 1000) };
+    let items: Vec<Document> = (0..60).map(item).collect();
+    sides.alike(&doc! { "insert": COLLECTION, "documents": items })?;
+    let filter = doc! { "k": { "$in": [1, 2] } };
+    let feed = doc! { "find": COLLECTION, "filter": filter, "sort": { "at": -1 }, "limit": 3 };
+    let mut times = [None, None];
+    for is_new in [true, false] {
+        relay.arm(None);
+        let [plain, shaped] = read(&mut sides, &feed, &mut times)?;
+        ensure!(plain == shaped, "plain:  {plain:?}\n  shaped: {shaped:?}");
+        let queries = relay.commands();
+        ensure!(queries.is_empty() == is_new, "new: {is_new}, {queries:?}");
     }
     Ok(())
 }

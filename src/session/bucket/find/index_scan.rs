@@ -125,6 +125,10 @@ async fn read(run: &mut BucketCommand<'_>, mut scans: Vec<IndexScan<'_>>) -> Res
     // mongod refuses `explain` in a transaction and with a snapshot.
     let explains = !run.context.head.in_transaction() && !run.context.head.wants_snapshot();
     scans.retain(|scan| explains || scan.unless_array(run.shape).is_none());
+    if run.context.head.wants_new_snapshot() {
+        // A query for late pages would not read the snapshot of the scan.
+        scans.retain(|scan| scan.late_pages(run.namespace.collection).is_none());
+    }
     let Some(mut buckets) = scans.first().map(|scan| scan.buckets(run.shape)) else {
         return Ok(None);
     };
