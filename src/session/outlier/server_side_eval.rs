@@ -103,7 +103,7 @@ impl OutlierCommand<'_> {
 
     async fn on_copy(&mut self, mut change: RawDocumentBuf) -> Result<RawDocumentBuf, RunError> {
         self.append_scratch(&mut change);
-        self.context.inherited().append_limit(&mut change);
+        self.context.options().append_limit(&mut change);
         Ok(self.context.link.call(UpstreamRequest::plain(&change)).await?)
     }
 
