@@ -46,8 +46,8 @@ pub(super) enum Identity {
 }
 
 /// Checks after a command that the name still denotes the collection, and has done so since it was listed:
-/// the record has the number of the last swap that was given up. If that cannot be checked, the reply of the
-/// command is an error for the same reason.
+/// the record of the conversion has the same swap number. If that cannot be checked, the reply of the command
+/// is an error for the same reason.
 pub(super) async fn identity(
     link: &mut UpstreamConnection,
     head: &CommandHeader<'_>,
@@ -63,7 +63,7 @@ pub(super) async fn identity(
     let checks = identity_checks(head, namespace, uuid);
     let requests: Vec<UpstreamRequest<'_>> = checks.iter().map(|check| UpstreamRequest::plain(check)).collect();
     let replies = link.call_all(&requests).await?;
-    Ok(identity_in(replies, expected.given_up))
+    Ok(identity_in(replies, expected.swap_number))
 }
 
 /// The commands that check the collection. In a transaction no swap takes place, and a read of the record
@@ -71,7 +71,7 @@ pub(super) async fn identity(
 fn identity_checks(head: &CommandHeader<'_>, namespace: Namespace<'_>, uuid: &Binary) -> Vec<RawDocumentBuf> {
     let mut checks = vec![identity_check(head, namespace, uuid)];
     if !head.in_transaction() {
-        checks.push(check_of(head, namespace, stored::given_up_find(namespace.collection)));
+        checks.push(check_of(head, namespace, stored::swap_number_find(namespace.collection)));
     }
     checks
 }
@@ -96,13 +96,13 @@ fn check_of(head: &CommandHeader<'_>, namespace: Namespace<'_>, mut check: RawDo
     check
 }
 
-/// The result of the replies to [`identity_checks`]. `given_up`: the expected number.
-fn identity_in(replies: impl IntoIterator<Item = RawDocumentBuf>, given_up: Option<i64>) -> Identity {
+/// The result of the replies to [`identity_checks`]. `swap_number`: the expected one.
+fn identity_in(replies: impl IntoIterator<Item = RawDocumentBuf>, swap_number: Option<i64>) -> Identity {
     let mut replies = replies.into_iter();
     let identity = identity_of(replies.next().unwrap_or_default());
-    let now = replies.next().and_then(|reply| stored::given_up_of(&reply));
-    let was_given_up = given_up.is_some_and(|given_up| now.is_some_and(|now| now != given_up));
-    if was_given_up { Identity::Changed } else { identity }
+    let now = replies.next().and_then(|reply| stored::swap_number_of(&reply));
+    let is_another = swap_number.is_some_and(|expected| now.is_some_and(|now| now != expected));
+    if is_another { Identity::Changed } else { identity }
 }
 
 fn identity_of(reply: RawDocumentBuf) -> Identity {

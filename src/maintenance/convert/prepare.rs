@@ -172,7 +172,7 @@ impl Request<'_> {
             had_images: has_images(&described),
             token: None,
             direction: Direction::Forward,
-            given_up: 0,
+            swap_number: 0,
             from: plan.from,
             to: plan.to,
         };

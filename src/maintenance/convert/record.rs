@@ -116,16 +116,16 @@ pub(super) struct Record {
     /// The position in the change stream up to which the copy contains all changes.
     pub(super) token: Option<ResumeToken>,
     pub(super) direction: Direction,
-    /// The [number](Self::number_swap) of the last swap after which the name denotes a collection that
-    /// proxies may know from before: one that was given up, or one of `--back`. 0: there was none. Recorded
-    /// before that collection gets the name, so that proxies notice that the name denoted none.
-    pub(super) given_up: i64,
+    /// The [number](Self::number_swap) of the last swap that was given up, or that `--back` made: the name
+    /// then denotes a collection that proxies may know from before. 0: there was none. Recorded before that
+    /// collection gets the name, so that proxies notice that the name denoted none.
+    pub(super) swap_number: i64,
 }
 
 impl Record {
     /// Gives the swap a number that no other swap has. A proxy may remember that of an earlier conversion.
     pub(super) fn number_swap(&mut self) {
-        self.given_up = rand::random_range(1..i64::MAX);
+        self.swap_number = rand::random_range(1..i64::MAX);
     }
 
     /// Whether the run only keeps the collection in its former layout up to date.
@@ -236,7 +236,10 @@ impl Record {
                 .get("token")
                 .and_then(|token| bson::deserialize_from_bson(token.clone()).ok()),
             direction: direction.map(|(direction, _)| *direction).ok_or_else(unknown)?,
-            given_up: found.get(conversion::GIVEN_UP).and_then(as_integer).unwrap_or_default(),
+            swap_number: found
+                .get(conversion::SWAP_NUMBER)
+                .and_then(as_integer)
+                .unwrap_or_default(),
         })
     }
 
@@ -276,7 +279,7 @@ impl Record {
         let fields = doc! {
             "phase": self.phase.text(), "from": self.from.record(), "to": self.to.record(), "source": &self.source,
             "copy": &self.copy, "had_images": self.had_images, "token": token,
-            conversion::DIRECTION: self.direction.text(), conversion::GIVEN_UP: self.given_up,
+            conversion::DIRECTION: self.direction.text(), conversion::SWAP_NUMBER: self.swap_number,
         };
         let command = doc! {
             "update": record_name(collection),
@@ -312,7 +315,7 @@ mod tests {
             had_images: false,
             token: None,
             direction: Direction::Forward,
-            given_up: 0,
+            swap_number: 0,
         }
     }
 
@@ -320,7 +323,7 @@ mod tests {
     fn swaps_of_two_conversions_have_different_numbers() {
         let numbers = [record(), record()].map(|mut record| {
             record.number_swap();
-            record.given_up
+            record.swap_number
         });
         assert_ne!(numbers[0], numbers[1]);
         assert!(numbers.iter().all(|number| *number > 0));

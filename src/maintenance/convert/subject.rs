@@ -76,7 +76,7 @@ impl Subject {
             had_images: has_images(&described),
             token: None,
             direction: Direction::WayBack,
-            given_up: record.given_up,
+            swap_number: record.swap_number,
         })
     }
 

@@ -12,9 +12,9 @@ pub const DIRECTION: &str = "direction";
 /// Its value if the copy is the collection in its former layout.
 pub const BACK: &str = "back";
 
-/// The field of the record that identifies the last swap after which the name denotes a collection that it
-/// has denoted before. Proxies read it.
-pub const GIVEN_UP: &str = "given_up_swaps";
+/// The field of the record that has the number of the last swap that was given up, or that `--back` made: the
+/// name then denotes a collection that it has denoted before. Proxies read it.
+pub const SWAP_NUMBER: &str = "given_up_swaps";
 
 /// The name of the copy in the new layout, in the same database. While it exists and no collection has the
 /// converted name, a swap is in progress.

@@ -53,7 +53,7 @@ mod tests {
             layout: StoredLayout::Plain,
             former: None,
             is_former_hidden,
-            given_up: 0,
+            swap_number: 0,
         }
     }
 

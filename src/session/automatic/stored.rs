@@ -30,11 +30,12 @@ pub(in crate::session) struct StoredCollection {
     pub(in crate::session) layout: StoredLayout,
     /// Retryable writes may have been executed there.
     pub(in crate::session) former: Option<FormerCollection>,
-    /// Whether the client that listed it may not read the collection in its former layout, or whether there
-    /// is one.
+    /// Whether the client that listed it may not read the collection in its former layout, or may not read
+    /// whether there is one.
     pub(in crate::session) is_former_hidden: bool,
-    /// The number of its last swap that was given up before it was listed. 0: there was none.
-    pub(in crate::session) given_up: i64,
+    /// The number of its last swap that was given up, or that `--back` made, before it was listed. 0: there
+    /// was none.
+    pub(in crate::session) swap_number: i64,
 }
 
 impl StoredCollection {
@@ -42,7 +43,7 @@ impl StoredCollection {
     pub(in crate::session) fn expected(&self) -> ExpectedCollection<'_> {
         ExpectedCollection {
             uuid: self.uuid.as_ref(),
-            given_up: Some(self.given_up),
+            swap_number: Some(self.swap_number),
         }
     }
 }
@@ -52,8 +53,8 @@ impl StoredCollection {
 pub(in crate::session) struct ExpectedCollection<'a> {
     /// `None`: it is missing.
     pub(in crate::session) uuid: Option<&'a Binary>,
-    /// The number of its last swap that was given up. `None`: it is not compared.
-    pub(in crate::session) given_up: Option<i64>,
+    /// The number of the last such swap. `None`: it is not compared.
+    pub(in crate::session) swap_number: Option<i64>,
 }
 
 /// The collection in its layout before the last conversion, which is kept beside it. It has the name of a
@@ -70,7 +71,7 @@ impl FormerCollection {
     pub(in crate::session) fn expected(&self) -> ExpectedCollection<'_> {
         ExpectedCollection {
             uuid: Some(&self.uuid),
-            given_up: None,
+            swap_number: None,
         }
     }
 }
@@ -197,8 +198,8 @@ impl CollectionObserver<'_, '_> {
             former => (former?, false),
         };
         // Read before the collection's name is checked again, which is when its indexes are listed.
-        let given_up = match all.named(&record) {
-            Some(_) => self.given_up().await?,
+        let swap_number = match all.named(&record) {
+            Some(_) => self.swap_number().await?,
             None => 0,
         };
         let observed = |uuid: Option<Binary>, layout: StoredLayout, is_frozen: bool| Observed {
@@ -207,7 +208,7 @@ impl CollectionObserver<'_, '_> {
                 layout,
                 former,
                 is_former_hidden,
-                given_up,
+                swap_number,
             },
             is_converting,
             is_frozen,
@@ -254,13 +255,13 @@ impl CollectionObserver<'_, '_> {
         Ok(CursorReply::parse(&reply).is_some_and(|cursor| cursor.documents().next().is_some()))
     }
 
-    /// The number of the last swap that was given up, as the record of the conversion says. 0 if the client
-    /// may not read it.
-    async fn given_up(&mut self) -> Result<i64, RunError> {
-        let mut find = given_up_find(self.namespace.collection);
+    /// The [number](conversion::SWAP_NUMBER) in the record of the conversion. 0 if the client may not read
+    /// it.
+    async fn swap_number(&mut self) -> Result<i64, RunError> {
+        let mut find = swap_number_find(self.namespace.collection);
         self.options().append_to_inspect(&mut find);
         let reply = self.link.call(UpstreamRequest::plain(&find)).await?;
-        Ok(given_up_of(&reply).unwrap_or_default())
+        Ok(swap_number_of(&reply).unwrap_or_default())
     }
 
     /// The layout of a collection. A command that names its UUID follows in the same round trip, so the
@@ -306,19 +307,19 @@ pub(super) fn identity_find(collection: &str, uuid: &Binary) -> RawDocumentBuf {
     find_one(collection, &single("_id", RawBsonRef::MinKey), uuid)
 }
 
-/// A query of the number of the last swap that was given up.
-pub(super) fn given_up_find(collection: &str) -> RawDocumentBuf {
+/// A query of the [number](conversion::SWAP_NUMBER) in the record of the conversion.
+pub(super) fn swap_number_find(collection: &str) -> RawDocumentBuf {
     let mut find = single("find", conversion::record_name(collection));
-    find.append(cstr!("projection"), single(conversion::GIVEN_UP, 1));
+    find.append(cstr!("projection"), single(conversion::SWAP_NUMBER, 1));
     find.append(cstr!("limit"), 1);
     find.append(cstr!("singleBatch"), true);
     find
 }
 
 /// That number in the reply. 0 if there is no record. `None`: the client may not read it.
-pub(super) fn given_up_of(reply: &RawDocument) -> Option<i64> {
+pub(super) fn swap_number_of(reply: &RawDocument) -> Option<i64> {
     let record = CursorReply::parse(reply)?.documents().next();
-    let number = record.and_then(|record| get(record, conversion::GIVEN_UP).and_then(as_whole_number));
+    let number = record.and_then(|record| get(record, conversion::SWAP_NUMBER).and_then(as_whole_number));
     Some(number.unwrap_or_default())
 }
 

@@ -110,7 +110,7 @@ impl PlainCommand<'_, '_> {
         requests.extend(checks.iter().map(|check| UpstreamRequest::plain(check)));
         let mut replies = self.link.call_all(&requests).await?.into_iter();
         let reply = replies.next().unwrap_or_default();
-        Ok((reply, identity_in(replies, self.expected.given_up)))
+        Ok((reply, identity_in(replies, self.expected.swap_number)))
     }
 
     /// Closes the cursor of a reply that the client does not get.

@@ -151,7 +151,7 @@ impl Session<'_> {
         let before = &reference.stored;
         let is_same =
             now.layout == before.layout || (is_as_configured(&now.layout) && is_as_configured(&before.layout));
-        if !is_same || now.given_up != before.given_up {
+        if !is_same || now.swap_number != before.swap_number {
             return Ok(false);
         }
         reference.stored = now;
