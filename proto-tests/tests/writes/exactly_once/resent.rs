@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
+use proto_tests::delaying_relay::{DelayingRelay, Fate};
 use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
 use proto_tests::sides::{COLLECTION, Sides};
-use proto_tests::{ItemIds, Mongod, Shape, mongod};
+use proto_tests::{ItemIds, Mongod, Proxy, ProxyOptions, Shape, mongod};
 
 /// Statements of a bulk, each of which moves an item.
 const MOVED: i32 = 120;
@@ -187,6 +188,50 @@ fn resent_find_and_modify_that_relocated_its_item_returns_the_same_reply() -> Re
         }
     }
     Ok(())
+}
+
+/// The retry's first statement matches nothing. Then another client lets the item match, and the delayed
+/// first attempt changes it. The item's page has the position that an earlier command has recorded.
+#[test]
+fn resent_find_and_modify_by_id_returns_no_other_item() -> Result<()> {
+    let set = mongod::shared_replica_set();
+    let relay = DelayingRelay::to(set.address())?;
+    let shape = Shape {
+        items_change: true,
+        ..Shape::new(&["k"])
+    };
+    let mut sides = Sides::at(shape, (relay.uri(), set.address()))?;
+    let database = sides.shaped_database();
+    let config = sides.shape.toml(&format!("{database}.{COLLECTION}"));
+    let second = Proxy::start(&ProxyOptions::new(&set.uri()).config(&config))?;
+    let mut other = Connection::open(second.address())?;
+    let items: Vec<Document> = (0..4).map(|id: i32| doc! { "_id": id, "k": 1, "n": id }).collect();
+    let insert = doc! { "insert": COLLECTION, "documents": items, "$db": &database };
+    sides.shaped.command_ok(&insert)?;
+    let add = |query: Document, session: &str| {
+        let mut command = doc! { "findAndModify": COLLECTION, "query": query, "update": { "$inc": { "n": 100 } } };
+        command.extend(doc! { "new": true, "lsid": lsid(session), "txnNumber": 1_i64, "$db": &database });
+        command
+    };
+    other.command_ok(&add(doc! { "n": 0 }, &format!("{database} earlier")))?;
+    let command = add(doc! { "_id": 2, "ready": true }, &database);
+    let statement = doc! { "q": { "_id": 2 }, "u": { "$set": { "ready": true } } };
+    let ready = doc! { "update": COLLECTION, "updates": [statement], "$db": &database };
+    let first_attempt = command.clone();
+    let mut other = Some(other);
+    relay.judge(move |command| {
+        let is_find = command.get_str("find").is_ok_and(|name| name == COLLECTION);
+        if is_find && let Some(mut other) = other.take() {
+            other.command_ok(&ready).expect("the other client's update");
+            other.command_ok(&first_attempt).expect("the first attempt");
+        }
+        Fate::Arrives
+    });
+    let reply = sides.shaped.command_ok(&command)?;
+    ensure!(reply.contains_key("retriedStmtId"), "{reply}");
+    let value = reply.get_document("value")?;
+    ensure!(value.get_i32("_id")? == 2 && value.get_i32("n")? == 102, "{reply}");
+    sides.check_layout()
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! `findAndModify` of an item that is located first.
 //!
 //! For a retryable command mongod records the page before or after the change, but not which item was
-//! changed. So an image after the change records the item itself. An image before the change must contain
-//! every located item: the filter selects the same one again.
+//! changed. An `_id` in the filter names the item. Otherwise an image after the change records the item
+//! itself, and an image before the change must contain every located item: the filter selects the same one
+//! again.
 
 mod other_attempts;
 
@@ -17,10 +18,12 @@ use crate::command::reply::{copy_cluster_time, succeeded};
 use crate::pattern::bucket::item::{Item, KeepsTimestamps};
 use crate::pattern::bucket::item_decoder::ItemDecoder;
 use crate::pattern::bucket::item_lookup::{ItemSelector, LocatedItem};
+use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::projection::Projection;
+use crate::pattern::bucket::update_by_id::place_of;
 use crate::pattern::bucket::update_by_position::{Demand, InPlace, Planned};
 use crate::pattern::bucket::upsert::check_filter;
-use crate::pattern::shapes::BucketShape;
+use crate::pattern::shapes::{BucketShape, ItemIds};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::duplicate_key::look_ahead;
@@ -270,17 +273,34 @@ impl LocatedFindAndModify<'_> {
         let Some(image) = get(answer, "value").and_then(RawBsonRef::as_document) else {
             return Ok(answer.to_owned());
         };
-        let place = if self.command.new {
-            LocatedItem::claimed(run.shape, image).map(|found| found.place)
-        } else {
-            let found = item_lookup::first_in_image(run, image, self.task.wanted()).await?;
-            found.map(|found| found.place)
-        };
+        let place = self.place_in_image(run, image).await?;
         let items = items(run.shape, image);
         let stored = items.zip(place).and_then(|(items, place)| element(items, place));
         let item = stored.and_then(|stored| self.item(run, image, stored));
         let item = item.ok_or_else(image_missing)?;
         Ok(with_replaced(answer, &[("value", Some(RawBsonRef::Document(&item)))]))
+    }
+
+    /// The position of the changed item in the image of its bucket.
+    async fn place_in_image(
+        &self,
+        run: &mut BucketCommand<'_>,
+        image: &RawDocument,
+    ) -> Result<Option<usize>, RunError> {
+        let asked = self.task.asked;
+        if run.shape.item_ids() == ItemIds::Unique && asked.collation.is_none() {
+            // A statement by `_id` records no position. That in the image can be of an earlier command.
+            let named = BucketPredicate::of(run.shape, asked.filter);
+            let place = named.exactly_one_id().and_then(|id| place_of(run.shape, image, id));
+            if let Some((place, _)) = place {
+                return Ok(Some(place));
+            }
+        }
+        if self.command.new {
+            return Ok(LocatedItem::claimed(run.shape, image).map(|found| found.place));
+        }
+        let found = item_lookup::first_in_image(run, image, self.task.wanted()).await?;
+        Ok(found.map(|found| found.place))
     }
 
     /// The reply of a command that relocated its item before, from the image of the page on which
