@@ -158,10 +158,12 @@ fn of_items(shape: &BucketShape, wanted: ItemSelector<'_>) -> Vec<RawDocumentBuf
     }
     put(&mut lies, "key", &key);
     put(&mut lies, "control", format!("${}", BucketShape::CONTROL));
-    put(&mut lies, "stored", items.as_str());
     let all = format!("{place}All");
     if wanted.all_items {
+        // The item is one of them. A reply may not have space for a large page and one of its items.
         put(&mut lies, "all", format!("${all}"));
+    } else {
+        put(&mut lies, "stored", items.as_str());
     }
     let mut parts = RawArrayBuf::new();
     parts.push(unwind::item(shape, &items, FieldOrder::of_query(wanted.filter)));
@@ -207,7 +209,12 @@ impl LocatedItem {
     pub fn parse(shape: &BucketShape, found: &RawDocument) -> Option<Self> {
         let number = |name| get(found, name).and_then(as_whole_number);
         let key = get(found, "key")?.as_document()?;
-        let stored = get(found, "stored")?.as_document()?;
+        let place = usize::try_from(number("place")?).ok()?;
+        let all_items = get(found, "all").and_then(RawBsonRef::as_array);
+        let stored = match all_items {
+            Some(all) => all.into_iter().nth(place)?.ok()?.as_document()?,
+            None => get(found, "stored")?.as_document()?,
+        };
         let control = get(found, "control")?.as_document()?;
         if get(control, "v").and_then(as_whole_number)? != i64::from(VERSION) {
             return None;
@@ -218,12 +225,12 @@ impl LocatedItem {
             bucket: get(found, "bucket")?.into(),
             page: i32::try_from(number("page")?).ok()?,
             count: u32::try_from(number("count")?).ok()?,
-            place: usize::try_from(number("place")?).ok()?,
+            place,
             key: key.to_owned(),
             control: control.to_owned(),
             stored: stored.to_owned(),
             item: RawDocumentBuf::from_bytes(item).ok()?,
-            all_items: get(found, "all").and_then(RawBsonRef::as_array).map(RawArray::to_owned),
+            all_items: all_items.map(RawArray::to_owned),
         })
     }
 

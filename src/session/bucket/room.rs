@@ -10,6 +10,7 @@ use super::item_lookup;
 use super::relocate::move_unchanged;
 use crate::command::error::CommandError;
 use crate::pattern::bucket::insert::is_too_large;
+use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::shapes::ItemIds;
 use crate::session::error::RunError;
 use crate::session::upstream::UpstreamKind;
@@ -55,6 +56,16 @@ pub(super) async fn make(run: &mut BucketCommand<'_>, failed: FailedUpdate<'_>) 
     if let Some(found) = found {
         move_unchanged(run, &found).await?;
     }
+    Ok(true)
+}
+
+/// Moves an item away from its neighbors, because a command has no space for all items of its page. Returns
+/// whether the item may have fewer neighbors now.
+pub(super) async fn separate(run: &mut BucketCommand<'_>, found: &LocatedItem) -> Result<bool, RunError> {
+    if found.count <= 1 || unmovable(run).is_some() {
+        return Ok(false);
+    }
+    move_unchanged(run, found).await?;
     Ok(true)
 }
 

@@ -27,6 +27,17 @@ fn located_item_is_parsed_with_its_position() {
 }
 
 #[test]
+fn located_item_is_one_of_all_items() {
+    let answer = rawdoc! {
+        "bucket": "5_1", "page": 3, "count": 2, "place": 1_i64, "key": { "k": 5 }, "control": { "v": 1 },
+        "all": [{ "_id": 1 }, { "_id": 2, "qty": 2 }],
+    };
+    let found = LocatedItem::parse(&shape(), &answer).unwrap();
+    assert_eq!(found.item, rawdoc! { "_id": 2, "k": 5, "quantity": 2 });
+    assert!(found.all_items.is_some());
+}
+
+#[test]
 fn added_field_has_no_name_of_the_client() {
     let filter = rawdoc! { "mongoshapePlace": 1 };
     let wanted = ItemSelector {

@@ -69,9 +69,8 @@ pub(super) async fn run(
     }
     // The image before the change does not record which item was changed. The filter must find it
     // again, so the image must contain every located item.
-    let all_items = task.statement_id.is_some() && !command.new;
     let wanted = ItemSelector {
-        all_items,
+        all_items: task.statement_id.is_some() && !command.new,
         ..task.wanted()
     };
     let mut moved: Option<LocatedItem> = None;
@@ -87,8 +86,7 @@ pub(super) async fn run(
         match finding.go_on(run, &validated, &found, planned).await? {
             InPlaceOutcome::Done(reply) => return Ok(reply),
             InPlaceOutcome::Missed => {}
-            // In an image with all items, a retry takes the first one that matches.
-            InPlaceOutcome::Moved => moved = Some(found).filter(|_| !all_items),
+            InPlaceOutcome::Moved => moved = Some(found),
         }
         pause(round).await;
     }
@@ -224,7 +222,12 @@ impl LocatedFindAndModify<'_> {
         body.append(cstr!("fields"), only_place(run.shape, found));
         change.append_options(&mut body);
         self.complete(run, &mut body);
-        check_size(run, &body)?;
+        if let Err(error) = check_size(run, &body) {
+            if found.all_items.is_some() && room::separate(run, found).await? {
+                return Ok(InPlaceOutcome::Moved);
+            }
+            return Err(error.into());
+        }
         let held = look_ahead(run, found, &change).await?;
         let answer = match succeeded(run.context.link.call(UpstreamRequest::plain(&body)).await?) {
             Ok(answer) => answer,

@@ -22,16 +22,31 @@ pub(super) enum FoundAgain {
 }
 
 /// Locates the item that the command has `moved` to another page. If there is none, or it no longer matches:
-/// the first item that matches.
+/// the first item that matches. With all items of the page, the item is the first that matches on the page of
+/// the moved one, so that it is also the first in the page's image.
 pub(in crate::session::bucket) async fn moved_or_first(
     run: &mut BucketCommand<'_>,
     wanted: ItemSelector<'_>,
     moved: Option<LocatedItem>,
 ) -> Result<Option<LocatedItem>, RunError> {
+    let alone = ItemSelector {
+        all_items: false,
+        ..wanted
+    };
     if let Some(moved) = moved
-        && let FoundAgain::Item(found) = find_again(run, wanted, &moved).await?
+        && let FoundAgain::Item(found) = find_again(run, alone, &moved).await?
     {
-        return Ok(Some(found));
+        if !wanted.all_items {
+            return Ok(Some(found));
+        }
+        let of_bucket = single("_id", single("$eq", &found.bucket));
+        let on_page = ItemSelector {
+            of_bucket: Some(&of_bucket),
+            ..wanted
+        };
+        if let Some(first) = item_lookup::first(run, on_page).await? {
+            return Ok(Some(first));
+        }
     }
     item_lookup::first(run, wanted).await
 }
