@@ -1,12 +1,14 @@
 //! Items that grow until their page would exceed 16 MB: the update moves the item to another page.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use bson::{DateTime, Document, bson, doc};
+use proto_tests::altering_relay::AlteringRelay;
 use proto_tests::raw::Connection;
 use proto_tests::sessions::{Transaction, lsid};
-use proto_tests::{ItemIds, Shape};
+use proto_tests::{ItemIds, Shape, mongod};
 
 use crate::updates::sides::{COLLECTION, Sides, at, update};
 
@@ -127,6 +129,34 @@ fn items_that_outgrow_their_page_are_updated_in_one_command() -> Result<()> {
         sides.check()?;
     }
     Ok(())
+}
+
+/// Denies the first write after mongod has refused a page that would be too large: the move of an item.
+fn deny_move(reply: &mut Document) -> bool {
+    static IS_REFUSED: AtomicBool = AtomicBool::new(false);
+    if code(reply) == Some(17419) {
+        IS_REFUSED.store(true, Ordering::Relaxed);
+        return false;
+    }
+    let is_move = reply.contains_key("nModified") && IS_REFUSED.swap(false, Ordering::Relaxed);
+    if is_move {
+        *reply = doc! { "ok": 0.0, "errmsg": "not authorized", "code": 13, "codeName": "Unauthorized" };
+    }
+    is_move
+}
+
+#[test]
+fn an_error_of_a_move_is_that_of_its_statement() -> Result<()> {
+    let set = mongod::shared_replica_set();
+    let relay = AlteringRelay::to(set.address(), deny_move)?;
+    let mut sides = Sides::at(shape(ItemIds::Unique, false), (relay.uri(), set.address()))?;
+    fill(&mut sides)?;
+    let statement = |id: i32, change: Document| doc! { "q": { "_id": id }, "u": change };
+    let updates = vec![statement(3, doc! { "$inc": { "n": 1 } }), statement(2, grows())];
+    let command = doc! { "update": COLLECTION, "updates": updates, "ordered": false, "$db": sides.shaped_database() };
+    let reply = sides.shaped.command_ok(&command)?;
+    ensure!(reply.get_i32("n")? == 1 && code(&reply) == Some(13), "{reply}");
+    sides.check_layout()
 }
 
 #[test]

@@ -357,6 +357,10 @@ impl Bulk<'_> {
                     sent.replaced.push(position);
                     sent.replaced.append(&mut sent.rest);
                 }
+                // For example, the user may update, but not insert. Other statements have been executed.
+                Err(RunError::Command(error)) if let Some(refused) = WriteError::of_command(&error) => {
+                    sent.failed.push((position, refused));
+                }
                 Err(error) => return Err(error),
             }
         }
