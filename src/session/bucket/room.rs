@@ -4,16 +4,47 @@
 //! it is to another page of its key, and the client's statement is sent again. The move is not part of the
 //! statement, so it is not repeated, and a retry needs no record of it.
 
+use std::collections::HashMap;
+
 use super::command::BucketCommand;
 use super::failed_update::{FailedUpdate, MAX_DOCUMENT_BYTES};
 use super::item_lookup;
 use super::relocate::move_unchanged;
+use crate::command::document::single;
 use crate::command::error::CommandError;
 use crate::pattern::bucket::insert::is_too_large;
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::shapes::ItemIds;
 use crate::session::error::RunError;
 use crate::session::upstream::UpstreamKind;
+
+/// The bytes of items that have left their pages, for each page, less those that other refused updates need.
+#[derive(Debug, Default)]
+pub(super) struct FreedBytes(HashMap<Vec<u8>, usize>);
+
+impl FreedBytes {
+    /// Takes the bytes by which the item grows from those of its page. Returns false if there are too few, or
+    /// the growth is unknown.
+    fn take(&mut self, found: &LocatedItem, growth: Option<usize>) -> bool {
+        let Some((free, growth)) = self.0.get_mut(&page_of(found)).zip(growth) else {
+            return false;
+        };
+        let Some(rest) = free.checked_sub(growth) else {
+            return false;
+        };
+        *free = rest;
+        true
+    }
+
+    fn add(&mut self, found: &LocatedItem) {
+        let free = self.0.entry(page_of(found)).or_default();
+        *free = free.saturating_add(found.stored.as_bytes().len());
+    }
+}
+
+fn page_of(found: &LocatedItem) -> Vec<u8> {
+    single("", &found.bucket).into_bytes()
+}
 
 /// Whether an update failed because a page would be too large.
 pub(super) fn is_page_too_large(error: &CommandError) -> bool {
@@ -30,20 +61,35 @@ pub(super) fn is_page_too_large(error: &CommandError) -> bool {
 /// # Errors
 /// A refusal if the item cannot be moved.
 pub(super) async fn make(run: &mut BucketCommand<'_>, failed: FailedUpdate<'_>) -> Result<bool, RunError> {
+    make_for_several(run, failed, &mut FreedBytes::default()).await
+}
+
+/// Like [`make`], for one of several refused updates: its item stays if items that have left the page before
+/// have `freed` enough space.
+///
+/// # Errors
+/// Those of [`make`].
+pub(super) async fn make_for_several(
+    run: &mut BucketCommand<'_>,
+    failed: FailedUpdate<'_>,
+    freed: &mut FreedBytes,
+) -> Result<bool, RunError> {
     let found = match failed.before(run).await? {
         None if run.context.head.in_transaction() => {
             item_lookup::first_after_transaction(run, failed.task.wanted()).await?
         }
         found => found,
     };
+    let mut growth = None;
     if let Some(found) = &found {
         if found.count <= 1 {
             return Ok(false);
         }
-        let after = failed.after(run, found).await?;
-        if after.is_some_and(|after| after.as_bytes().len() > MAX_DOCUMENT_BYTES) {
+        let bytes = failed.after(run, found).await?.map(|after| after.as_bytes().len());
+        if bytes.is_some_and(|bytes| bytes > MAX_DOCUMENT_BYTES) {
             return Ok(false);
         }
+        growth = bytes.map(|bytes| bytes.saturating_sub(found.item.as_bytes().len()));
     }
     if let Some(why) = unmovable(run) {
         let what = format!(
@@ -53,8 +99,11 @@ pub(super) async fn make(run: &mut BucketCommand<'_>, failed: FailedUpdate<'_>) 
         return Err(run.unsupported(&what).into());
     }
     // Without an item, none matches any more.
-    if let Some(found) = found {
+    if let Some(found) = found
+        && !freed.take(&found, growth)
+    {
         move_unchanged(run, &found).await?;
+        freed.add(&found);
     }
     Ok(true)
 }

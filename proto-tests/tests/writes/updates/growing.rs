@@ -8,6 +8,7 @@ use bson::{DateTime, Document, bson, doc};
 use proto_tests::altering_relay::AlteringRelay;
 use proto_tests::raw::Connection;
 use proto_tests::sessions::{Transaction, lsid};
+use proto_tests::stopping_relay::StoppingRelay;
 use proto_tests::{ItemIds, Shape, mongod};
 
 use crate::updates::sides::{COLLECTION, Sides, at, update};
@@ -129,6 +130,38 @@ fn items_that_outgrow_their_page_are_updated_in_one_command() -> Result<()> {
         sides.check()?;
     }
     Ok(())
+}
+
+/// Names the end of a move.
+fn is_commit(command: &Document) -> Option<String> {
+    let is_commit = command.contains_key("commitTransaction");
+    is_commit.then(|| "commit".to_owned())
+}
+
+/// 40 items of 400 kB grow by 50 kB each. The page has space for 15 of these changes, and for 7 more without
+/// one of the items.
+#[test]
+fn an_unordered_update_moves_as_many_items_as_needed() -> Result<()> {
+    let set = mongod::shared_replica_set();
+    let relay = StoppingRelay::to(set.address(), is_commit)?;
+    let shape = Shape {
+        max_items: 50,
+        ..shape(ItemIds::Unique, false)
+    };
+    let mut sides = Sides::at(shape, (relay.uri(), set.address()))?;
+    let item = |id: i32| doc! { "_id": id, "k": 1 };
+    sides.alike(&doc! { "insert": COLLECTION, "documents": (0..40).map(item).collect::<Vec<_>>() })?;
+    let text = doc! { "$set": { "text": "a".repeat(400_000) } };
+    let all = doc! { "q": {}, "u": text, "multi": true };
+    sides.alike(&doc! { "update": COLLECTION, "updates": [all] })?;
+    ensure!(sides.buckets()?.len() == 1, "the items are on several pages");
+    relay.arm(None);
+    let statement = |id: i32| doc! { "q": { "_id": id }, "u": { "$set": { "more": "b".repeat(50_000) } } };
+    let updates: Vec<Document> = (0..40).map(statement).collect();
+    sides.alike(&doc! { "update": COLLECTION, "updates": updates, "ordered": false })?;
+    let moves = relay.commands().len();
+    ensure!((1..=6).contains(&moves), "{moves} items were moved");
+    sides.check()
 }
 
 /// Denies the first write after mongod has refused a page that would be too large: the move of an item.

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::{FailedStatement, ItemUpdateById, has_room_now, is_found, looking, send};
+use super::{FailedStatement, ItemUpdateById, is_found, looking, send};
 use crate::command::document::{as_whole_number, get, single};
 use crate::command::error::{CommandError, WriteError};
 use crate::command::reply::succeeded;
@@ -21,12 +21,14 @@ use crate::command::write_reply::WriteReply;
 use crate::pattern::bucket::insert::{IdSet, ids_query, is_too_large};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
+use crate::session::bucket::failed_update::FailedUpdate;
 use crate::session::bucket::insert::remembered;
 use crate::session::bucket::internal_transaction::OwnTransaction;
 use crate::session::bucket::item_update::given_up;
 use crate::session::bucket::retry_on_swap::{
     MAX_RUNS, interrupted, is_swap_error, is_swap_write_error, not_executed, wait,
 };
+use crate::session::bucket::room::{self, FreedBytes};
 use crate::session::bucket::upstream_query::{documents, more};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
@@ -333,9 +335,11 @@ impl Bulk<'_> {
     }
 
     /// Makes room for the items of statements that mongod has refused because a page would be too large.
-    /// Returns the positions of the statements to send again.
+    /// Returns the positions of the statements to send again. Moves only as many items of a page as the
+    /// statements need.
     async fn make_room(&self, run: &mut BucketCommand<'_>, sent: &mut SentStatements) -> Result<Vec<usize>, RunError> {
         let mut again = Vec::new();
+        let mut freed = FreedBytes::default();
         for (position, error) in std::mem::take(&mut sent.outgrown) {
             let statement = self.command.statements.get(position);
             let Some((statement, change)) = statement.zip(self.changes.get(position)) else {
@@ -346,7 +350,8 @@ impl Bulk<'_> {
                 statement,
                 change,
             };
-            match has_room_now(run, &error, failed).await {
+            let task = failed.task();
+            match room::make_for_several(run, FailedUpdate::new(&task, None), &mut freed).await {
                 Ok(true) => again.push(position),
                 Ok(false) => sent.failed.push((position, error)),
                 Err(RunError::Command(CommandError::Own { code, message })) => {
