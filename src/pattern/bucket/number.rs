@@ -4,7 +4,7 @@
 //! types compare by value. A double is compared with a decimal after rounding to 34 digits. All NaN
 //! are equal, and so are both zeros.
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 
 use bson::Decimal128;
 use bson::raw::{RawBson, RawBsonRef};
@@ -52,30 +52,39 @@ pub(super) fn compare(one: RawBsonRef<'_>, other: RawBsonRef<'_>) -> Ordering {
     Position::of(one).cmp(&Position::of(other))
 }
 
-/// The position of a number among all numbers, in the order of the variants.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Position {
+/// The power of ten of the first digit, and the digits as those of a number with [`Scientific::MAX_DIGITS`].
+type Magnitude = (i64, u128);
+
+/// The position of a number among all numbers, in the order of the variants. It costs several allocations to
+/// compute, and none to compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Position {
     NotANumber,
     NegativeInfinity,
-    Finite(Scientific),
+    Negative(Reverse<Magnitude>),
+    Zero,
+    Positive(Magnitude),
     Infinity,
 }
 
 impl Position {
-    fn of(number: RawBsonRef<'_>) -> Self {
-        let text = match number {
+    /// `None`: the value has no type of numbers.
+    pub(super) fn of(value: RawBsonRef<'_>) -> Option<Self> {
+        let text = match value {
             RawBsonRef::Int32(number) => number.to_string(),
             RawBsonRef::Int64(number) => number.to_string(),
             RawBsonRef::Double(number) => format!("{number:.33e}"),
             RawBsonRef::Decimal128(number) => number.to_string(),
-            _ => return Self::NotANumber,
+            _ => return None,
         };
-        match Scientific::parse(&text) {
-            Some(finite) => Self::Finite(finite),
+        Some(match Scientific::parse(&text) {
+            Some(finite) if finite.digits.is_empty() => Self::Zero,
+            Some(finite) if finite.negative => Self::Negative(Reverse(finite.magnitude())),
+            Some(finite) => Self::Positive(finite.magnitude()),
             None if text.ends_with("NaN") => Self::NotANumber,
             None if text.starts_with('-') => Self::NegativeInfinity,
             None => Self::Infinity,
-        }
+        })
     }
 }
 
@@ -91,6 +100,9 @@ struct Scientific {
 }
 
 impl Scientific {
+    /// The most digits: those of a decimal. A double is printed with as many.
+    const MAX_DIGITS: u32 = 34;
+
     /// Parses `-12.5E+3`. `None` if the text is not a finite number.
     fn parse(text: &str) -> Option<Self> {
         let (negative, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
@@ -129,35 +141,12 @@ impl Scientific {
         i64::try_from(if self.negative { number.checked_neg()? } else { number }).ok()
     }
 
-    /// -1, 0 or 1.
-    fn sign(&self) -> i8 {
-        match (self.digits.is_empty(), self.negative) {
-            (true, _) => 0,
-            (false, true) => -1,
-            (false, false) => 1,
-        }
-    }
-
-    /// The power of ten of the first digit, and the digits. Texts of digits have the order of the numbers with
-    /// these digits behind `0.`.
-    fn magnitude(&self) -> (i64, &str) {
-        let length = i64::try_from(self.digits.len()).unwrap_or(i64::MAX);
-        (self.exponent.saturating_add(length), self.digits.as_str())
-    }
-}
-
-impl Ord for Scientific {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.sign().cmp(&other.sign()).then_with(|| {
-            let order = self.magnitude().cmp(&other.magnitude());
-            if self.negative { order.reverse() } else { order }
-        })
-    }
-}
-
-impl PartialOrd for Scientific {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
+    fn magnitude(&self) -> Magnitude {
+        let length = u32::try_from(self.digits.len()).unwrap_or(u32::MAX);
+        let digits: u128 = self.digits.parse().unwrap_or(u128::MAX);
+        let padding = 10_u128.saturating_pow(Self::MAX_DIGITS.saturating_sub(length));
+        let exponent = self.exponent.saturating_add(length.into());
+        (exponent, digits.saturating_mul(padding))
     }
 }
 

@@ -11,6 +11,7 @@ use crate::command::document::{get, put};
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::item_index::in_items;
 use crate::pattern::bucket::key::canonical;
+use crate::pattern::bucket::number::Position;
 use crate::pattern::shapes::BucketShape;
 
 /// A value for each field of an index. A missing field has the value null.
@@ -155,9 +156,13 @@ impl UniqueIndex {
             let values = values.map(|(place, value)| if place == position { entry } else { *value });
             IndexKey::of(values_of_key(values))
         };
-        let mut keys: Vec<IndexKey> = entries.into_iter().map(with_entry).collect();
+        let mut keys: Vec<IndexKey> = entries.iter().map(|entry| with_entry(*entry)).collect();
         // Of equal keys, mongod keeps the first.
-        keys.sort_by(|one, other| self.order(one, other));
+        if entries.iter().any(|entry| matches!(entry, RawBsonRef::Decimal128(_))) {
+            keys = self.sorted_by_entries(keys, position, &entries);
+        } else {
+            keys.sort_by(|one, other| self.order(one, other));
+        }
         keys.dedup_by(|next, kept| next.identity() == kept.identity());
         Ok(keys)
     }
@@ -188,6 +193,20 @@ impl UniqueIndex {
             seen.extend(own);
         }
         Ok(None)
+    }
+
+    /// Sorts the keys of one item by their `entries` of its array, the field at `position` of the index. Each
+    /// decimal is parsed once, not for each comparison.
+    fn sorted_by_entries(&self, keys: Vec<IndexKey>, position: usize, entries: &[RawBsonRef<'_>]) -> Vec<IndexKey> {
+        let is_ascending = self.fields.get(position).is_none_or(|field| field.is_ascending);
+        let numbers = entries.iter().map(|entry| Position::of(*entry));
+        let mut numbered: Vec<(Option<Position>, IndexKey)> = numbers.zip(keys).collect();
+        numbered.sort_by(|(number, key), (other_number, other_key)| match (number, other_number) {
+            (Some(one), Some(other)) if is_ascending => one.cmp(other),
+            (Some(one), Some(other)) => other.cmp(one),
+            _ => self.order(key, other_key),
+        });
+        numbered.into_iter().map(|(_, key)| key).collect()
     }
 
     /// The order of two keys in the index.

@@ -87,6 +87,18 @@ fn texts_of_keys(keys: &[IndexKey]) -> Vec<String> {
     texts_of(keys.iter().map(|key| key.values().next().unwrap().into()))
 }
 
+/// Takes long if decimals are parsed for each comparison.
+#[test]
+fn many_decimals_are_sorted() {
+    const COUNT: u64 = 100_003;
+    let decimal = |number: u64| RawBson::Decimal128(format!("{number}.1").parse().unwrap());
+    let mixed: Vec<RawBson> = (0..COUNT).map(|number| decimal(number * 7919 % COUNT)).collect();
+    let keys = keys_of_elements(&index(rawdoc! { "name": 1 }), &mixed);
+    let expected: Vec<RawBson> = (0..COUNT).map(decimal).collect();
+    let found = keys.iter().filter_map(|key| key.values().next());
+    assert!(found.eq(expected.iter().map(RawBson::as_raw_bson_ref)));
+}
+
 #[test]
 fn keys_are_a_set_in_the_order_of_the_index() {
     let decimal = |text: &str| RawBson::Decimal128(text.parse().unwrap());
