@@ -7,7 +7,7 @@
 
 mod other_attempts;
 
-use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::errors::{fail, in_item_terms};
 use crate::command::arguments::with_replaced;
@@ -70,7 +70,7 @@ pub(super) async fn run(
     // The image before the change does not record which item was changed. The filter must find it
     // again, so the image must contain every located item.
     let wanted = ItemSelector {
-        all_items: task.statement_id.is_some() && !command.new,
+        all_items: task.statement_id.is_some() && !command.new && finding.named_id(run).is_none(),
         ..task.wanted()
     };
     let mut moved: Option<LocatedItem> = None;
@@ -284,20 +284,24 @@ impl LocatedFindAndModify<'_> {
         Ok(with_replaced(answer, &[("value", Some(RawBsonRef::Document(&item)))]))
     }
 
+    /// The `_id` that names the changed item in any image of its bucket. `None`: the filter names none.
+    fn named_id(&self, run: &BucketCommand<'_>) -> Option<RawBson> {
+        let asked = self.task.asked;
+        if run.shape.item_ids() != ItemIds::Unique || asked.collation.is_some() {
+            return None;
+        }
+        BucketPredicate::of(run.shape, asked.filter).exactly_one_id().cloned()
+    }
+
     /// The position of the changed item in the image of its bucket.
     async fn place_in_image(
         &self,
         run: &mut BucketCommand<'_>,
         image: &RawDocument,
     ) -> Result<Option<usize>, RunError> {
-        let asked = self.task.asked;
-        if run.shape.item_ids() == ItemIds::Unique && asked.collation.is_none() {
-            // A statement by `_id` records no position. That in the image can be of an earlier command.
-            let named = BucketPredicate::of(run.shape, asked.filter);
-            let place = named.exactly_one_id().and_then(|id| place_of(run.shape, image, id));
-            if let Some((place, _)) = place {
-                return Ok(Some(place));
-            }
+        // A statement by `_id` records no position. That in the image can be of an earlier command.
+        if let Some(id) = self.named_id(run) {
+            return Ok(place_of(run.shape, image, &id).map(|(place, _)| place));
         }
         if self.command.new {
             return Ok(LocatedItem::claimed(run.shape, image).map(|found| found.place));
