@@ -29,8 +29,9 @@ fn last_change(sides: &mut Sides<Outlier>, database: &str) -> Result<Timestamp> 
     Ok(found.first().context("nothing was written")?.get_timestamp("ts")?)
 }
 
-/// The commands, without their write concern.
-fn commands() -> Vec<Document> {
+/// The commands, without their write concern. `new`: the `_id` of a document that does not exist. A push to an
+/// outlier is followed by the change that moves it from the tail to a page.
+fn commands(new: i32) -> Vec<Document> {
     let update = |filter: Document, change: Bson| {
         doc! { "update": COLLECTION, "updates": [{ "q": filter, "u": change, "upsert": true }] }
     };
@@ -41,7 +42,7 @@ fn commands() -> Vec<Document> {
     vec![
         update(doc! { "_id": 9 }, bson!(long.clone())),
         update(
-            doc! { "_id": 10 },
+            doc! { "_id": new },
             bson!({ "$push": { "tags": { "$each": numbers(20) } } }),
         ),
         modify(doc! { "_id": 11 }, long),
@@ -62,9 +63,8 @@ fn replies_have_the_write_concern_error_and_the_time_of_the_write() -> Result<()
     let mut sides = Sides::open(Outlier::new("tags", (5, 7)))?;
     sides.alike(&doc! { "insert": COLLECTION, "documents": [{ "_id": 2, "tags": numbers(20) }] })?;
     let databases = [sides.plain_database(), sides.shaped_database()];
-    for (number, command) in (1_i64..).zip(commands()) {
-        for is_retryable in [false, true] {
-            let mut command = command.clone();
+    for (new, is_retryable) in [(20, false), (21, true)] {
+        for (number, mut command) in (1_i64..).zip(commands(new)) {
             command.insert("writeConcern", doc! { "w": 5, "wtimeout": 1 });
             let mut outcomes = Vec::new();
             for (database, is_shaped) in databases.iter().zip([false, true]) {

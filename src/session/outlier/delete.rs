@@ -183,6 +183,10 @@ async fn together(
     if let Ok(deleted) = &deleted {
         results.add(deleted);
     }
+    if deleted.as_ref().is_ok_and(|deleted| deleted.error.is_some()) && before.is_err() {
+        // One error is reported, that of the statement.
+        return Ok(SelectedOutliers::Failed);
+    }
     let mut ids = IdCursor::of(&before?);
     let found = match deleted {
         Ok(deleted) if deleted.error.is_none() => each(run, statement, &mut ids, results).await,
