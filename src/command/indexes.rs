@@ -14,6 +14,9 @@ pub const NO_INDEX: &str = "mongoshape_no_index";
 /// The name of the index of [`mixed_options`].
 const MIXED_OPTIONS: &str = "mongoshape_mixed_options";
 
+/// mongod's reason to refuse a TTL index on several fields.
+const COMPOUND_TTL: &str = "TTL indexes are single-field indexes, compound indexes do not support TTL";
+
 /// The indexes of a `createIndexes`. `None` if they are not an array of documents: mongod then
 /// refuses the command.
 #[must_use]
@@ -284,20 +287,34 @@ pub fn invalid_expiry(spec: &RawDocument) -> Option<CommandError> {
         value => as_whole_number(value),
     };
     let reason = match seconds {
-        _ if is_compound => "TTL indexes are single-field indexes, compound indexes do not support TTL".to_owned(),
+        _ if is_compound => COMPOUND_TTL.to_owned(),
         None => format!(
             "TTL index 'expireAfterSeconds' option must be numeric, but received a type of '{}'",
             type_name(value)
         ),
-        Some(..0) => "TTL index 'expireAfterSeconds' option cannot be less than 0".to_owned(),
-        Some(seconds) if i32::try_from(seconds).is_err() => {
-            "TTL index 'expireAfterSeconds' option must be within an acceptable range, try a lower number".to_owned()
-        }
-        Some(_) => return None,
+        Some(seconds) => invalid_seconds(seconds)?.to_owned(),
     };
     let spec = value_text(RawBsonRef::Document(spec));
     let message = format!("{reason}. Index spec: {spec}");
     Some(CommandError::new(ErrorCode::CannotCreateIndex, message))
+}
+
+/// mongod's reason to refuse this `expireAfterSeconds` of an index.
+#[must_use]
+pub fn invalid_seconds(seconds: i64) -> Option<&'static str> {
+    match seconds {
+        ..0 => Some("TTL index 'expireAfterSeconds' option cannot be less than 0"),
+        _ if i32::try_from(seconds).is_err() => {
+            Some("TTL index 'expireAfterSeconds' option must be within an acceptable range, try a lower number")
+        }
+        _ => None,
+    }
+}
+
+/// mongod's error for a `collMod` that would make a compound index a TTL index.
+#[must_use]
+pub fn compound_expiry() -> CommandError {
+    CommandError::new(ErrorCode::InvalidOptions, COMPOUND_TTL)
 }
 
 /// mongod's error for a `collMod` of an index that does not exist.

@@ -4,7 +4,7 @@
 use bson::raw::RawDocumentBuf;
 use bson::{DateTime, Document, doc};
 
-use super::item_index::{self, TtlMarker, as_application_sees};
+use super::item_index::{self, TtlMarker, as_application_sees, own_marker};
 use crate::command::document::as_whole_number;
 use crate::pattern::shapes::BucketShape;
 
@@ -26,9 +26,7 @@ impl ExpiringIndex {
         let markers: Vec<TtlMarker<'_>> = specs.iter().filter_map(|spec| TtlMarker::of(spec)).collect();
         let indexes = specs.iter().filter_map(|spec| {
             let application = as_application_sees(shape, spec)?;
-            let marker = markers
-                .iter()
-                .find(|marker| marker.index == item_index::name(&application))?;
+            let marker = own_marker(&application, &markers)?;
             let (path, _) = item_index::key(&application).iter().flatten().next()?;
             Some(Self {
                 name: marker.index.to_owned(),
@@ -62,13 +60,17 @@ mod tests {
     use crate::pattern::bucket::item_index::{EXPIRE_AFTER, ttl_marker_of, with_ttl};
     use crate::pattern::shapes::{BucketOptions, NamespacePattern};
 
-    #[test]
-    fn a_ttl_index_is_an_index_and_a_marker() {
+    fn shape() -> BucketShape {
         let options = BucketOptions {
             time: Some("at".to_owned()),
             ..BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()])
         };
-        let shape = BucketShape::new(options).unwrap();
+        BucketShape::new(options).unwrap()
+    }
+
+    #[test]
+    fn a_ttl_index_is_an_index_and_a_marker() {
+        let shape = shape();
         let spec = rawdoc! { "v": 2, "key": { "at": 1 }, "name": "a.b $", "expireAfterSeconds": 60 };
         let marker = ttl_marker_of(&spec).unwrap();
         assert_eq!(TtlMarker::of(&marker).unwrap().index, "a.b $");
@@ -83,5 +85,22 @@ mod tests {
         let expired = doc! { "at": { "$lte": DateTime::from_millis(40_000) } };
         let until = index.until(DateTime::from_millis(100_000));
         assert_eq!(index.up_to(until), expired);
+    }
+
+    #[test]
+    fn a_marker_of_an_index_that_cannot_expire_has_no_effect() {
+        let shape = shape();
+        for (name, key) in [
+            ("_id_", rawdoc! { "_id": 1 }),
+            ("two", rawdoc! { "at": 1, "n": 1 }),
+            ("key_time", rawdoc! { "k": 1, "at": 1 }),
+        ] {
+            let spec = rawdoc! { "v": 2, "key": key, "name": name };
+            let stored = item_index::stored(&shape, &spec).unwrap();
+            let marker = ttl_marker_of(&rawdoc! { "name": name, "expireAfterSeconds": 60 }).unwrap();
+            let listed = as_application_sees(&shape, &stored).unwrap();
+            assert_eq!(with_ttl(listed, &[TtlMarker::of(&marker).unwrap()]), spec);
+            assert!(ExpiringIndex::all(&shape, &[marker, stored]).is_empty());
+        }
     }
 }

@@ -39,7 +39,9 @@ pub use self::stored_index::{GeoIndex, StoredIndex};
 use self::stored_index::{prefixed, without_prefix};
 use self::stored_path::{application_path, key_of_items};
 pub use self::stored_path::{in_items, stored_path};
-pub use self::ttl_marker::{EXPIRE_AFTER, TtlMarker, ttl_marker, ttl_marker_name, ttl_marker_of, with_ttl};
+pub use self::ttl_marker::{
+    EXPIRE_AFTER, TtlMarker, may_expire, own_marker, ttl_marker, ttl_marker_name, ttl_marker_of, with_ttl,
+};
 use super::index::has_items;
 use crate::command::arguments::with_replaced;
 use crate::command::document::{as_flag, get, put};

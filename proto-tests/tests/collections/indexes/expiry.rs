@@ -1,6 +1,6 @@
 //! TTL indexes: the answers of index commands. `crate::expiry` has the deletion of items.
 
-use anyhow::Result;
+use anyhow::{Result, bail, ensure};
 use bson::{Bson, Document, bson, doc};
 use proto_tests::shaped::COLLECTION;
 
@@ -39,7 +39,24 @@ fn index_commands_answer_as_on_a_plain_collection() -> Result<()> {
         modify(doc! { "name": "at_1", "hidden": false }),
         list.clone(),
         doc! { "createIndexes": COLLECTION, "indexes": [{ "key": { "later": 1 }, "name": "later_1" }] },
+        modify(doc! { "name": "later_1", "expireAfterSeconds": 3_000_000_000_i64 }),
+        modify(doc! { "name": "later_1", "expireAfterSeconds": -1 }),
         modify(doc! { "name": "later_1", "expireAfterSeconds": 1_000_000_000 }),
+        list.clone(),
+        doc! { "createIndexes": COLLECTION, "indexes": [{ "key": { "at": 1, "n": 1 }, "name": "two" }] },
+        doc! { "createIndexes": COLLECTION, "indexes": [{ "key": { "k": 1, "at": 1 }, "name": "key_time" }] },
+        modify(doc! { "name": "two", "expireAfterSeconds": 1_000_000_000 }),
+        modify(doc! { "name": "two", "expireAfterSeconds": "x" }),
+        modify(doc! { "keyPattern": { "k": 1, "at": 1 }, "expireAfterSeconds": 1_000_000_000 }),
+        modify(doc! { "name": "_id_", "expireAfterSeconds": 1_000_000_000 }),
+        modify(doc! { "keyPattern": { "_id": 1 }, "expireAfterSeconds": -1 }),
+        list.clone(),
+        doc! { "createIndexes": COLLECTION, "indexes": [{ "key": { "images": 1 }, "name": "images_1" }] },
+        doc! {
+            "collMod": COLLECTION,
+            "index": { "name": "images_1", "expireAfterSeconds": 1_000_000_000 },
+            "changeStreamPreAndPostImages": { "enabled": true },
+        },
         list.clone(),
         doc! { "dropIndexes": COLLECTION, "index": "at_1" },
         list.clone(),
@@ -48,6 +65,15 @@ fn index_commands_answer_as_on_a_plain_collection() -> Result<()> {
     ] {
         let is_build = command.contains_key("createIndexes");
         sides.same(&command, if is_build { Compared::Code } else { Compared::Whole })?;
+    }
+    let listed = sides.run(&doc! { "listCollections": 1, "filter": { "name": COLLECTION } })?;
+    for reply in listed {
+        let collections = reply.get_document("cursor")?.get_array("firstBatch")?;
+        let [Bson::Document(collection)] = collections.as_slice() else {
+            bail!("{reply}");
+        };
+        let images = doc! { "changeStreamPreAndPostImages": { "enabled": true } };
+        ensure!(collection.get_document("options")? == &images, "{reply}");
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::key_pattern::name;
+use super::key_pattern::{is_id_key, key, name};
 use crate::command::document::{get, put, single};
 
 /// The option of a TTL index.
@@ -68,11 +68,25 @@ impl<'a> TtlMarker<'a> {
     }
 }
 
+/// Whether mongod allows a TTL index with this specification of the application (`coll_mod.cpp`).
+#[must_use]
+pub fn may_expire(application: &RawDocument) -> bool {
+    let key = key(application);
+    !is_id_key(key) && key.iter().count() == 1
+}
+
+/// The marker of a specification of the application. An earlier version created markers of indexes that
+/// cannot be TTL indexes.
+#[must_use]
+pub fn own_marker<'a>(application: &RawDocument, markers: &'a [TtlMarker<'a>]) -> Option<&'a TtlMarker<'a>> {
+    let own = markers.iter().find(|marker| marker.index == name(application));
+    own.filter(|_| may_expire(application))
+}
+
 /// A specification as the application sees it, with the `expireAfterSeconds` of its marker.
 #[must_use]
 pub fn with_ttl(mut application: RawDocumentBuf, markers: &[TtlMarker<'_>]) -> RawDocumentBuf {
-    let own = markers.iter().find(|marker| marker.index == name(&application));
-    if let Some(marker) = own {
+    if let Some(marker) = own_marker(&application, markers) {
         put(&mut application, EXPIRE_AFTER, marker.seconds);
     }
     application

@@ -3,12 +3,14 @@
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::there;
-use crate::command::arguments::{InheritedOptions, with_replaced};
+use crate::command::arguments::{InheritedOptions, is_generic, with_replaced};
 use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::indexes;
 use crate::command::value_text::value_text;
-use crate::pattern::bucket::item_index::{EXPIRE_AFTER, Indexes, is_partial, name, ttl_marker, ttl_marker_name};
+use crate::pattern::bucket::item_index::{
+    EXPIRE_AFTER, Indexes, is_clustered, is_id_key, is_partial, key, may_expire, name, ttl_marker, ttl_marker_name,
+};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::error::RunError;
 
@@ -73,10 +75,20 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
         _ => return run.context.link.run(body).await,
     };
     let found = found.map_err(|wanted| indexes::cannot_find(&wanted, run.namespace))?;
-    if changed == Changed::Expiry && is_partial(found) {
-        return Err(run.unsupported("a partial index with expireAfterSeconds").into());
-    }
     let value = get(index, changed.option()).unwrap_or(RawBsonRef::Null);
+    if changed == Changed::Expiry {
+        if is_id_key(key(found)) || is_clustered(found) {
+            // Pages have the same index, and mongod reports that it cannot expire.
+            return run.context.link.run(body).await;
+        }
+        // mongod reports a value that is not a number first.
+        if !may_expire(found) && as_whole_number(value).is_some() {
+            return Err(indexes::compound_expiry().into());
+        }
+        if is_partial(found) {
+            return Err(run.unsupported("a partial index with expireAfterSeconds").into());
+        }
+    }
     let mut modified = single("name", changed.holder(found));
     put(&mut modified, changed.option(), value);
     let command = with_replaced(body, &[("index", Some(RawBsonRef::Document(&modified)))]);
@@ -88,22 +100,28 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
     }
 }
 
-/// Makes an index a TTL index.
+/// Makes an index a TTL index. Sets the other options of the command first: they can be set again if the
+/// marker cannot be created.
 async fn begin_expiry(
     run: &mut BucketCommand<'_>,
     index: &str,
     seconds: RawBsonRef<'_>,
 ) -> Result<RawDocumentBuf, RunError> {
-    if as_whole_number(seconds).is_none_or(|seconds| seconds < 0) {
-        let message = "TTL index 'expireAfterSeconds' option cannot be less than 0";
-        return Err(CommandError::new(ErrorCode::InvalidOptions, message).into());
+    if let Some(reason) = indexes::invalid_seconds(as_whole_number(seconds).unwrap_or(-1)) {
+        return Err(CommandError::new(ErrorCode::InvalidOptions, reason).into());
+    }
+    let body = run.context.head.body();
+    let others = with_replaced(body, &[("index", None)]);
+    let mut options = others.iter().flatten().skip(1).map(|(name, _)| name.as_str());
+    if options.any(|name| !is_generic(name)) {
+        run.context.link.run(&others).await?;
     }
     let mut command = single("createIndexes", run.namespace.collection);
     command.append(cstr!("indexes"), array_of(&[ttl_marker(index, seconds)]));
-    if let Some(concern) = get(run.context.head.body(), "writeConcern") {
+    if let Some(concern) = get(body, "writeConcern") {
         command.append(cstr!("writeConcern"), concern);
     }
-    InheritedOptions::of(run.context.head.body()).append_identity(&mut command);
+    InheritedOptions::of(body).append_identity(&mut command);
     let created = run.context.link.run(&command).await?;
     let mut reply = single("expireAfterSeconds_new", as_whole_number(seconds).unwrap_or_default());
     for (name, value) in created.iter().flatten() {
