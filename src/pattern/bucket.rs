@@ -10,6 +10,7 @@
 //!   [`compact`] packs short pages again. [`beside`] has the names of the collections that they use.
 //! * Indexes: [`index`] has the shape's own indexes, [`item_index`] those of the application.
 
+mod added_fields;
 pub mod adopt;
 pub mod beside;
 pub mod change_stream;

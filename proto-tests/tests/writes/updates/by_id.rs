@@ -4,9 +4,9 @@ use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};
 use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
-use proto_tests::{Proxy, ProxyOptions, mongod};
+use proto_tests::{ItemIds, Proxy, ProxyOptions, mongod};
 
-use crate::updates::sides::{self, COLLECTION, at, update};
+use crate::updates::sides::{self, COLLECTION, Sides, at, update};
 
 /// Changes of one item that a shaped collection makes as a plain one does.
 pub(crate) fn changes(id: i32) -> Vec<Document> {
@@ -97,6 +97,26 @@ fn every_update_equals_a_plain_collection() -> Result<()> {
     );
     ensure!(sides.proxy.metric(&series) < 0.5, "something was refused");
     Ok(())
+}
+
+/// Each of two fields is stored under the other's name.
+#[test]
+fn fields_of_several_operators_are_added_in_the_order_of_their_names() -> Result<()> {
+    let mut sides = Sides::open(sides::shape(ItemIds::Unique))?;
+    let items = [1, 2].map(|id| doc! { "_id": id, "k": 1, "at": at(1) });
+    sides.alike(&doc! { "insert": COLLECTION, "documents": items.to_vec() })?;
+    let change = doc! { "$set": { "quantity": 1 }, "$inc": { "qty": 1 } };
+    sides.alike(&update(doc! { "_id": 1 }, change.clone()))?;
+    sides.alike(&doc! { "findAndModify": COLLECTION, "query": { "_id": 2 }, "update": change })?;
+    let databases = [sides.plain_database(), sides.shaped_database()];
+    for (connection, database) in [&mut sides.plain, &mut sides.shaped].into_iter().zip(databases) {
+        let find = doc! { "find": COLLECTION, "projection": { "k": 0, "at": 0 }, "$db": database };
+        for item in connection.all(&find)? {
+            let names: Vec<&str> = item.keys().map(String::as_str).collect();
+            ensure!(names == ["_id", "qty", "quantity"], "{item}");
+        }
+    }
+    sides.check()
 }
 
 #[test]

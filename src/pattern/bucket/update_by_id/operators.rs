@@ -5,10 +5,14 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use super::replacement::type_of;
 use super::{Demands, ItemIdentifier};
 use crate::command::document::{put, single};
+use crate::pattern::bucket::added_fields::keep_order;
 use crate::pattern::bucket::key::{canonical, same_bytes};
 use crate::pattern::bucket::predicate_pushdown::key_position;
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unsupported::Unsupported;
+
+/// Operators that add no field to an existing document.
+const NEVER_ADD: [&str; 5] = ["$pop", "$pull", "$pullAll", "$setOnInsert", "$unset"];
 
 /// Translates operators to the item at `place`. Setting a key field, the time or the `_id` becomes
 /// a demand for that value.
@@ -21,6 +25,8 @@ pub(super) fn translate(
 ) -> Result<RawDocumentBuf, Unsupported> {
     let mut translated = RawDocumentBuf::new();
     let mut demanded: Vec<&str> = Vec::new();
+    // mongod applies all operators in the order of their paths.
+    let mut added: Vec<(&str, &str)> = Vec::new();
     for (operator, paths) in operators.iter().flatten() {
         if operator.as_str() == "$rename" {
             return Err("$rename".into());
@@ -31,7 +37,6 @@ pub(super) fn translate(
             continue;
         };
         let mut moved = RawDocumentBuf::new();
-        let mut roots: Vec<(&str, &str)> = Vec::new();
         for (path, value) in paths.iter().flatten() {
             let change = PathUpdate {
                 operator: operator.as_str(),
@@ -51,28 +56,19 @@ pub(super) fn translate(
             change.check()?;
             let (root, rest) = change.path.split_at(change.root().len());
             let stored = shape.rename().stored(root);
-            roots.push((root, stored));
+            if !NEVER_ADD.contains(&change.operator) {
+                added.push((root, stored));
+            }
             put(&mut moved, &format!("{}.{stored}{rest}", place.element(shape)), value);
-        }
-        if !keep_their_order(&mut roots) {
-            return Err(
-                "an update that may add several fields, one of them renamed (mongod would add them in the order of their stored names)".into(),
-            );
         }
         translated.append(operator, &moved);
     }
-    Ok(translated)
-}
-
-/// mongod adds fields in the order of their names. Whether the stored names have the same order as
-/// the application's names.
-fn keep_their_order(roots: &mut Vec<(&str, &str)>) -> bool {
-    if roots.iter().all(|(root, stored)| root == stored) {
-        return true;
+    if !keep_order(added) {
+        return Err(
+            "an update that may add several fields, one of them renamed (mongod would add them in the order of their stored names)".into(),
+        );
     }
-    roots.sort_unstable();
-    roots.dedup();
-    roots.is_sorted_by_key(|(_, stored)| *stored)
+    Ok(translated)
 }
 
 /// The change of one operator at one path.

@@ -329,6 +329,10 @@ fn paths_and_names_are_refused_with_a_reason() {
             rawdoc! { "$set": { "quantity": 1, "qty": 2 } },
             "an update that may add several fields, one of them renamed (mongod would add them in the order of their stored names)",
         ),
+        (
+            rawdoc! { "$set": { "quantity": 1 }, "$inc": { "qty": 2 } },
+            "an update that may add several fields, one of them renamed (mongod would add them in the order of their stored names)",
+        ),
     ] {
         assert_eq!(&*change(&id, &update).unwrap_err(), reason, "{update:?}");
     }

@@ -7,6 +7,7 @@ use super::rename::{RenameEffect, renamed};
 use super::replacement::{is_same, of_computed};
 use crate::command::document::{get, put};
 use crate::command::error::{ErrorCode, WriteError};
+use crate::pattern::bucket::added_fields::keep_order;
 use crate::pattern::bucket::field_names::is_positional;
 use crate::pattern::bucket::item::IdSource;
 use crate::pattern::bucket::item_lookup::LocatedItem;
@@ -232,15 +233,9 @@ impl Translation<'_> {
         self.operators.push((operator.to_owned(), paths));
     }
 
-    /// mongod adds fields in the order of their names. Whether the stored names have the same order
-    /// as the application's names.
-    fn keeps_order(&mut self) -> bool {
-        if self.added.iter().all(|(root, stored)| root == stored) {
-            return true;
-        }
-        self.added.sort_unstable();
-        self.added.dedup();
-        self.added.is_sorted_by_key(|(_, stored)| stored)
+    fn keeps_order(&self) -> bool {
+        let added = self.added.iter();
+        keep_order(added.map(|(name, stored)| (name.as_str(), stored.as_str())))
     }
 
     fn update(self) -> RawDocumentBuf {
