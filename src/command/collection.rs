@@ -94,7 +94,13 @@ pub fn impossible_in_coll_mod(body: &RawDocument) -> Result<Option<&str>, Comman
 /// Whether a `collMod` changes the validator, its level or its action.
 #[must_use]
 pub fn has_validation(body: &RawDocument) -> bool {
-    VALIDATION.iter().any(|name| get(body, name).is_some())
+    VALIDATION.iter().any(|name| given(body, name).is_some())
+}
+
+/// An option of a command. mongod ignores `null` and `undefined` (`checkAndAssertTypeSlowPath`).
+#[must_use]
+pub fn given<'a>(body: &'a RawDocument, name: &str) -> Option<RawBsonRef<'a>> {
+    get(body, name).filter(|value| !matches!(value, RawBsonRef::Null | RawBsonRef::Undefined))
 }
 
 /// The first option of a `validate` that changes stored data, or has an unknown effect on the

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, doc};
+use proto_tests::delaying_relay::{DelayingRelay, Fate};
 use proto_tests::raw::Connection;
 use proto_tests::shaped::{COLLECTION, Shaped};
 use proto_tests::{ProxyOptions, mongod};
@@ -68,6 +69,67 @@ fn a_validator_holds_for_another_proxy() -> Result<()> {
     one.command_ok(&shaped.insert(&[item(7, 2, "text".into())]))?;
     let expected = doc! { "validator": validator, "validationLevel": "off", "validationAction": "error" };
     ensure!(options(&mut one, &shaped, COLLECTION)? == expected, "options differ");
+    Ok(())
+}
+
+/// mongod ignores an option that is `undefined`.
+#[test]
+fn an_undefined_option_keeps_the_validator_of_pages() -> Result<()> {
+    let shaped = Shaped::start("")?;
+    let mut application = shaped.application()?;
+    let validator = |least: i32| doc! { "n": { "$gte": least } };
+    for (command, least) in [("create", 0), ("collMod", 1)] {
+        let command = doc! { command: COLLECTION, "validator": validator(least), "validationLevel": Bson::Undefined };
+        application.command_ok(&in_database(&shaped, command))?;
+        let index = doc! { "key": { "value": 1 }, "name": "value_1", "unique": true };
+        let create = doc! { "createIndexes": COLLECTION, "indexes": [index] };
+        application.command_ok(&in_database(&shaped, create))?;
+        let item = |id: i32, n: i32, value: i32| doc! { "_id": id, "k": 1, "n": n, "value": value };
+        let reply = application.command(&shaped.insert(&[item(least, 5, least), item(8, 5, least)]))?;
+        ensure!(
+            reply.get_i32("n")? == 1 && first_error(&reply)?.get_i32("code")? == 11000,
+            "{reply}"
+        );
+        let reply = application.command(&shaped.insert(&[item(9, least - 1, 9)]))?;
+        ensure!(first_error(&reply)?.get_i32("code")? == 121, "{reply}");
+    }
+    // Without another option, nothing changes.
+    let before = options(&mut application, &shaped, COLLECTION)?;
+    let modify = doc! { "collMod": COLLECTION, "validationAction": Bson::Undefined, "validationLevel": Bson::Null };
+    application.command_ok(&in_database(&shaped, modify))?;
+    ensure!(
+        options(&mut application, &shaped, COLLECTION)? == before,
+        "options differ"
+    );
+    Ok(())
+}
+
+/// Another proxy creates the collection after this one has found none.
+#[test]
+fn a_validator_of_a_collection_that_appears_is_evaluated_for_items() -> Result<()> {
+    let set = mongod::shared_replica_set();
+    let relay = DelayingRelay::to(set.address())?;
+    let shaped = Shaped::with("", &ProxyOptions::new(&relay.uri()))?;
+    let second = shaped.another_proxy_with(&ProxyOptions::new(&set.uri()))?;
+    let mut application = shaped.application()?;
+    let first = shaped.insert(&[doc! { "_id": 1, "k": 1, "n": 1 }]);
+    let mut other = Some(Connection::open(second.address())?);
+    relay.judge(move |command| {
+        if command.contains_key("collMod")
+            && let Some(mut other) = other.take()
+        {
+            other.command_ok(&first).expect("the other client's insert");
+        }
+        Fate::Arrives
+    });
+    let validator = doc! { "n": { "$not": { "$lt": 0 } } };
+    let modify = doc! { "collMod": COLLECTION, "validator": validator.clone() };
+    application.command_ok(&in_database(&shaped, modify))?;
+    let reply = application.command(&shaped.insert(&[doc! { "_id": 2, "k": 1, "n": -1 }]))?;
+    ensure!(first_error(&reply)?.get_i32("code")? == 121, "{reply}");
+    application.command_ok(&shaped.insert(&[doc! { "_id": 3, "k": 1, "n": 2 }]))?;
+    let listed = options(&mut application, &shaped, COLLECTION)?;
+    ensure!(listed.get_document("validator")? == &validator, "{listed}");
     Ok(())
 }
 

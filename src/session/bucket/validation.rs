@@ -3,15 +3,18 @@
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
+use super::indexes::given_up;
 use super::page_validator::{self, ValidatorPart, ValidatorState};
 use crate::command::arguments::{InheritedOptions, is_generic, with_replaced};
-use crate::command::collection::VALIDATION;
-use crate::command::document::{array_of, get, single};
+use crate::command::collection::{VALIDATION, given};
+use crate::command::document::{array_of, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
+use crate::command::indexes::NO_INDEX;
 use crate::command::reply::{CursorReply, copy_cluster_time};
 use crate::pattern::bucket::compact::VALIDATOR;
 use crate::pattern::bucket::validator::{ApplicationValidator, PageValidator, options_of_application};
 use crate::pattern::unsupported::Unsupported;
+use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 
 /// mongod's prefix of a mistake in the validator of a `collMod`.
@@ -19,15 +22,12 @@ const OF_COLL_MOD: &str = "Parsing of collection validator failed :: caused by :
 
 /// Whether mongod refuses the validation options because of a type or a value.
 fn is_malformed(body: &RawDocument) -> bool {
-    let is = |name, values: &[&str]| match get(body, name) {
-        None | Some(RawBsonRef::Null) => true,
+    let is = |name, values: &[&str]| match given(body, name) {
+        None => true,
         Some(RawBsonRef::String(value)) => values.contains(&value),
         Some(_) => false,
     };
-    let is_validator = matches!(
-        get(body, VALIDATOR),
-        None | Some(RawBsonRef::Document(_) | RawBsonRef::Null)
-    );
+    let is_validator = matches!(given(body, VALIDATOR), None | Some(RawBsonRef::Document(_)));
     !(is_validator
         && is("validationLevel", &["off", "strict", "moderate"])
         && is("validationAction", &["error", "warn"]))
@@ -123,11 +123,49 @@ async fn refused(run: &mut BucketCommand<'_>, what: &Unsupported, prefix: &str) 
 /// Executes a `collMod` with validation options.
 pub(super) async fn coll_mod(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = run.context.head.body();
-    let others = without_options(body);
-    let mut beside = others.iter().flatten().skip(1);
-    if is_malformed(body) || run.collection.is_none() || run.context.head.in_transaction() {
+    if run.context.head.in_transaction() {
+        // mongod refuses a `collMod` in a transaction.
         return run.context.link.run(body).await;
     }
+    let is_malformed = is_malformed(body);
+    for round in 0..MAX_ATTEMPTS {
+        pause(round).await;
+        if run.collection.is_some()
+            && !is_malformed
+            && let Some(reply) = set_options(run).await?
+        {
+            return Ok(reply);
+        }
+        match run.context.link.run(&without_effect(body)).await {
+            Err(RunError::Command(error)) if error.is(ErrorCode::IndexNotFound) => {}
+            reply => return reply,
+        }
+        if is_malformed {
+            return Err(run.unsupported("collMod with such validation options").into());
+        }
+        // Another client has created the collection in the meantime.
+        run.context.settings.catalog.forget(run.namespace);
+        run.ensure_readable(None).await?;
+    }
+    Err(given_up(run))
+}
+
+/// The `collMod` with an index that does not exist. mongod reports mistakes in the options and a missing
+/// collection, and else the missing index: the options would replace the validator of pages.
+fn without_effect(body: &RawDocument) -> RawDocumentBuf {
+    // `apiStrict` does not allow `index`.
+    let mut command = with_replaced(body, &[("index", None), ("apiStrict", None)]);
+    let mut index = single("name", NO_INDEX);
+    put(&mut index, "hidden", true);
+    put(&mut command, "index", &index);
+    command
+}
+
+/// Executes a well-formed `collMod`. `None`: the collection does not exist.
+async fn set_options(run: &mut BucketCommand<'_>) -> Result<Option<RawDocumentBuf>, RunError> {
+    let body = run.context.head.body();
+    let others = without_options(body);
+    let mut beside = others.iter().flatten().skip(1);
     if let Some((other, _)) = beside.find(|(name, _)| !is_generic(name.as_str())) {
         let what = format!("collMod of the validator together with '{other}'");
         return Err(run.unsupported(&what).into());
@@ -136,7 +174,7 @@ pub(super) async fn coll_mod(run: &mut BucketCommand<'_>) -> Result<RawDocumentB
         return Err(refused(run, &what, OF_COLL_MOD).await?.into());
     }
     let Some(before) = page_validator::state(run, ValidatorPart::Application).await? else {
-        return run.context.link.run(body).await;
+        return Ok(None);
     };
     let before = before.validator.application;
     // A validator that was not enforced before may have no equivalent on pages.
@@ -170,7 +208,7 @@ pub(super) async fn coll_mod(run: &mut BucketCommand<'_>) -> Result<RawDocumentB
         page_validator::replace(run, ValidatorPart::Application, edit).await?;
         return Err(error);
     }
-    run.context.link.run(&others).await
+    run.context.link.run(&others).await.map(Some)
 }
 
 /// Refuses a validator that an existing item does not satisfy: its page could not be changed any more.

@@ -19,7 +19,7 @@ use bson::rawdoc;
 
 use super::PageValidator;
 use super::page_condition::conditions;
-use crate::command::collection::VALIDATION;
+use crate::command::collection::{VALIDATION, given};
 use crate::command::document::{append_fields, array_of, first_field, get, put, single};
 use crate::pattern::bucket::freeze::{VALIDATOR, is_frozen};
 use crate::pattern::bucket::layout::path;
@@ -183,9 +183,4 @@ impl<'a> Recorded<'a> {
             validator: parts.next()?.ok()?.as_document()?,
         })
     }
-}
-
-/// An option of a command. mongod ignores `null`.
-fn given<'a>(body: &'a RawDocument, name: &str) -> Option<RawBsonRef<'a>> {
-    get(body, name).filter(|value| *value != RawBsonRef::Null)
 }

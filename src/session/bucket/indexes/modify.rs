@@ -2,15 +2,16 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
-use super::there;
+use super::{given_up, there};
 use crate::command::arguments::{InheritedOptions, is_generic, with_replaced};
 use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
-use crate::command::indexes;
+use crate::command::indexes::{self, NO_INDEX};
 use crate::command::value_text::value_text;
 use crate::pattern::bucket::item_index::{
     EXPIRE_AFTER, Indexes, is_clustered, is_id_key, is_partial, key, may_expire, name, ttl_marker, ttl_marker_name,
 };
+use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::error::RunError;
 
@@ -60,10 +61,11 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
     };
     let named = get(index, "name").and_then(RawBsonRef::as_str);
     let by_key = get(index, "keyPattern").and_then(RawBsonRef::as_document);
-    let (Some(changed), Some(there)) = (changed, there(run).await?) else {
-        // mongod reports the missing option or the missing collection.
+    let Some(changed) = changed else {
+        // mongod reports the missing option.
         return run.context.link.run(body).await;
     };
+    let there = existing(run, changed.option(), index).await?;
     let found = match (named, by_key) {
         (Some(named), None) => there.named(named).ok_or_else(|| named.to_owned()),
         (None, Some(key)) => match *there.with_key(key) {
@@ -98,6 +100,26 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
         }
         reply => reply,
     }
+}
+
+/// The indexes of the collection. mongod reports a missing collection. The client's own command is not sent,
+/// because another client may create the collection with such an index in the meantime.
+async fn existing(run: &mut BucketCommand<'_>, option: &str, index: &RawDocument) -> Result<Indexes, RunError> {
+    let mut none = single("name", NO_INDEX);
+    put(&mut none, option, get(index, option).unwrap_or(RawBsonRef::Null));
+    let body = run.context.head.body();
+    let command = with_replaced(body, &[("index", Some(RawBsonRef::Document(&none)))]);
+    for round in 0..MAX_ATTEMPTS {
+        pause(round).await;
+        if let Some(there) = there(run).await? {
+            return Ok(there);
+        }
+        match run.context.link.run(&command).await {
+            Err(RunError::Command(error)) if error.is(ErrorCode::IndexNotFound) => {}
+            reply => reply.map(drop)?,
+        }
+    }
+    Err(given_up(run))
 }
 
 /// Makes an index a TTL index. Sets the other options of the command first: they can be set again if the
