@@ -75,15 +75,15 @@ pub fn build(request: UpdateRequest<'_>, mint: &mut dyn IdSource) -> Result<Buil
     match request.change {
         RawBsonRef::Document(operators) if first_field(operators).is_some_and(|(name, _)| name.starts_with('$')) => {
             let changes = paths::in_order(operators)?;
-            let mut document = base(request.filter)?;
+            let mut document = base(request)?;
             for change in &changes {
                 apply::apply(&mut document, change, mint)?;
             }
             finished(&document, mint).map(Built::Document)
         }
-        RawBsonRef::Document(replacement) => replacement::build(request.filter, replacement, mint).map(Built::Document),
+        RawBsonRef::Document(replacement) => replacement::build(request, replacement, mint).map(Built::Document),
         RawBsonRef::Array(_) => {
-            let document = base(request.filter)?.into_document();
+            let document = base(request)?.into_document();
             // mongod's error would depend on the result of the stages.
             if get(&document, "_id").is_some_and(|id| check_id(id).is_err()) {
                 return Err(UpsertError::unsupported(
@@ -214,9 +214,9 @@ pub fn after_stages(
 }
 
 /// The document of the filter's equalities.
-fn base(filter: Option<&RawDocument>) -> Result<Node, UpsertError> {
+fn base(request: UpdateRequest<'_>) -> Result<Node, UpsertError> {
     let mut document = Node::empty();
-    for (path, value) in equalities::of_operators(filter)? {
+    for (path, value) in equalities::of_operators(request)? {
         let parts: Vec<&str> = path.split('.').collect();
         document.set(&parts, Node::of(value))?;
     }

@@ -10,18 +10,21 @@ use bson::raw::{RawBsonRef, RawDocument};
 
 use super::paths::{MAX_PATHS, check_path};
 use super::{UpsertError, compare};
+use crate::command::collection::is_of_a_language;
 use crate::command::document::first_field;
 use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::bucket::field_names::is_reference;
 use crate::pattern::bucket::key::same_bytes;
+use crate::pattern::bucket::update_by_id::UpdateRequest;
+use crate::pattern::exact_match::holds_text;
 
 /// Paths with their values, sorted by path.
 pub(super) type Equalities<'a> = Vec<(&'a str, RawBsonRef<'a>)>;
 
 /// The equalities for an upsert by operators or by a pipeline. No path occurs twice or is a prefix
 /// of another.
-pub(super) fn of_operators(filter: Option<&RawDocument>) -> Result<Equalities<'_>, UpsertError> {
-    let equalities = filter.map(of).transpose()?.unwrap_or_default();
+pub(super) fn of_operators(request: UpdateRequest<'_>) -> Result<Equalities<'_>, UpsertError> {
+    let equalities = of(request)?;
     if equalities.len() > MAX_PATHS {
         return Err(UpsertError::unsupported(format!(
             "an upsert of more than {MAX_PATHS} paths"
@@ -33,9 +36,9 @@ pub(super) fn of_operators(filter: Option<&RawDocument>) -> Result<Equalities<'_
 }
 
 /// The `_id` for a replacement.
-pub(super) fn id(filter: Option<&RawDocument>) -> Result<Option<RawBsonRef<'_>>, UpsertError> {
+pub(super) fn id(request: UpdateRequest<'_>) -> Result<Option<RawBsonRef<'_>>, UpsertError> {
     let mut id = None;
-    for (path, value) in filter.map(of).transpose()?.unwrap_or_default() {
+    for (path, value) in of(request)? {
         if path == "_id" {
             if id.replace(value).is_some() {
                 return Err(matched_twice(path));
@@ -48,12 +51,26 @@ pub(super) fn id(filter: Option<&RawDocument>) -> Result<Option<RawBsonRef<'_>>,
     Ok(id)
 }
 
+/// The equalities that are found in a filter.
+#[derive(Default)]
+struct Found<'a> {
+    equalities: Equalities<'a>,
+    /// Whether texts are compared by the rules of a language.
+    is_of_a_language: bool,
+}
+
 /// All equalities, in mongod's order.
-pub(super) fn of(filter: &RawDocument) -> Result<Equalities<'_>, UpsertError> {
-    let mut found = Vec::new();
-    conjunction(filter, &mut found)?;
-    found.sort_by_key(|(path, _)| *path);
-    Ok(found)
+fn of(request: UpdateRequest<'_>) -> Result<Equalities<'_>, UpsertError> {
+    let mut found = Found {
+        equalities: Vec::new(),
+        is_of_a_language: request.collation.is_some_and(is_of_a_language),
+    };
+    if let Some(filter) = request.filter {
+        conjunction(filter, &mut found)?;
+    }
+    let mut equalities = found.equalities;
+    equalities.sort_by_key(|(path, _)| *path);
+    Ok(equalities)
 }
 
 fn check_conflicts(equalities: &Equalities<'_>) -> Result<(), UpsertError> {
@@ -79,7 +96,7 @@ fn matched_twice(path: &str) -> UpsertError {
     UpsertError::mongod(ErrorCode::NotSingleValueField, message)
 }
 
-fn conjunction<'a>(filter: &'a RawDocument, found: &mut Equalities<'a>) -> Result<(), UpsertError> {
+fn conjunction<'a>(filter: &'a RawDocument, found: &mut Found<'a>) -> Result<(), UpsertError> {
     for (name, value) in filter.iter().flatten() {
         match (name.as_str(), value) {
             ("$and", _) => {
@@ -112,10 +129,10 @@ fn alternatives(value: RawBsonRef<'_>) -> Result<Vec<&RawDocument>, UpsertError>
 /// Reads a part of the filter without equalities, to find operators that mongod refuses or
 /// simplifies.
 fn ignored(filter: &RawDocument) -> Result<(), UpsertError> {
-    conjunction(filter, &mut Vec::new())
+    conjunction(filter, &mut Found::default())
 }
 
-fn condition<'a>(path: &'a str, value: RawBsonRef<'a>, found: &mut Equalities<'a>) -> Result<(), UpsertError> {
+fn condition<'a>(path: &'a str, value: RawBsonRef<'a>, found: &mut Found<'a>) -> Result<(), UpsertError> {
     let operators = match value {
         RawBsonRef::RegularExpression(_) => return Ok(()),
         RawBsonRef::Document(document)
@@ -124,15 +141,18 @@ fn condition<'a>(path: &'a str, value: RawBsonRef<'a>, found: &mut Equalities<'a
             document
         }
         _ => {
-            found.push((path, value));
+            found.equalities.push((path, value));
             return Ok(());
         }
     };
     for (operator, value) in operators.iter().flatten() {
         match operator.as_str() {
-            "$eq" => found.push((path, value)),
-            "$in" => found.extend(only_one(value)?.map(|value| (path, value))),
-            "$all" => all_of(path, value, found)?,
+            "$eq" => found.equalities.push((path, value)),
+            "$in" => {
+                let only = only_one(value, found)?;
+                found.equalities.extend(only.map(|value| (path, value)));
+            }
+            "$all" => all_of(path, value, &mut found.equalities)?,
             "$not" | "$elemMatch" => check_within(value)?,
             "$gt" | "$gte" | "$lt" | "$lte" | "$ne" | "$nin" | "$exists" | "$type" | "$mod" | "$regex" | "$options"
             | "$size" | "$bitsAllSet" | "$bitsAllClear" | "$bitsAnySet" | "$bitsAnyClear" => {}
@@ -142,8 +162,9 @@ fn condition<'a>(path: &'a str, value: RawBsonRef<'a>, found: &mut Equalities<'a
     Ok(())
 }
 
-/// The value of a `$in` with one value.
-fn only_one(values: RawBsonRef<'_>) -> Result<Option<RawBsonRef<'_>>, UpsertError> {
+/// The value of a `$in` with one value. mongod removes values that are equal under the collation
+/// (`InMatchExpression::_doSetCollator`).
+fn only_one<'a>(values: RawBsonRef<'a>, found: &Found<'a>) -> Result<Option<RawBsonRef<'a>>, UpsertError> {
     let values: Vec<RawBsonRef<'_>> = values.as_array().into_iter().flatten().flatten().collect();
     let Some((first, rest)) = values.split_first() else {
         return Ok(None);
@@ -156,6 +177,12 @@ fn only_one(values: RawBsonRef<'_>) -> Result<Option<RawBsonRef<'_>>, UpsertErro
     }
     if rest.iter().all(|value| same_bytes(*first, *value)) {
         return Ok(Some(*first));
+    }
+    // A value without text is equal to no value with text.
+    if found.is_of_a_language && values.iter().all(|value| holds_text(*value)) {
+        return Err(UpsertError::unsupported(
+            "an upsert with $in of several texts under a collation",
+        ));
     }
     for value in rest {
         if !compare::equal(*first, *value)? {

@@ -7,14 +7,15 @@ use crate::command::document::{get, single};
 use crate::command::error::ErrorCode;
 use crate::command::value_text::value_text;
 use crate::pattern::bucket::item::{IdSource, with_timestamp};
+use crate::pattern::bucket::update_by_id::UpdateRequest;
 
 /// The document that mongod would insert, with empty timestamps replaced.
 pub(super) fn build(
-    filter: Option<&RawDocument>,
+    request: UpdateRequest<'_>,
     replacement: &RawDocument,
     mint: &mut dyn IdSource,
 ) -> Result<RawDocumentBuf, UpsertError> {
-    let demanded = equalities::id(filter)?;
+    let demanded = equalities::id(request)?;
     let own = get(replacement, "_id");
     // mongod skips this check for a replacement without a change, and checks the `_id` at the end.
     let changes = demanded.is_none_or(|demanded| single("_id", demanded).as_bytes() != replacement.as_bytes());
