@@ -65,7 +65,7 @@ pub struct ItemUpdateById {
     /// Whether the filter demands values that the update would set.
     pub has_demands: bool,
     /// Whether mongod counts a modification even if nothing changes. It does so for a replacement
-    /// without `_id`, because it compares before it adds the `_id`
+    /// whose first field is not `_id`, because it compares before it adds or moves the `_id`
     /// (`object_replacement_executor.cpp`).
     pub always_modifies: bool,
 }
@@ -117,7 +117,7 @@ impl ItemUpdateById {
             filter: of_this_layout(demands.added_to(shape, &condition, id)),
             has_demands: !demands.is_empty(),
             condition: narrowing.on_buckets(),
-            always_modifies: is_replacement_without_id(request.change),
+            always_modifies: moves_id(request.change),
         })
     }
 
@@ -178,8 +178,10 @@ fn of_this_layout(mut filter: RawDocumentBuf) -> RawDocumentBuf {
     filter
 }
 
-fn is_replacement_without_id(change: RawBsonRef<'_>) -> bool {
-    is_replacement(change) && change.as_document().is_some_and(|change| get(change, "_id").is_none())
+/// Whether mongod adds the `_id` to a replacement, or moves it to the first position.
+fn moves_id(change: RawBsonRef<'_>) -> bool {
+    let first = change.as_document().and_then(first_field);
+    is_replacement(change) && first.is_none_or(|(name, _)| name != "_id")
 }
 
 impl Demands {

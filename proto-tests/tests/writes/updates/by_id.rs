@@ -54,6 +54,7 @@ pub(crate) fn changes(id: i32) -> Vec<Document> {
         // Replacements.
         doc! { "k": id % 3, "at": at(i64::from(id)), "x": [1, { "y": 2 }], "quantity": 3 },
         doc! { "_id": id, "k": id % 3, "at": at(i64::from(id)) },
+        doc! { "k": id % 3, "at": at(i64::from(id)), "_id": id },
     ]
 }
 

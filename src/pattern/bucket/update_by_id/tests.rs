@@ -191,6 +191,8 @@ fn a_replacement_demands_its_key_and_time() {
         assert_eq!((&found.filter, &found.condition), (&demanded, &condition));
         assert_eq!((found.has_demands, found.always_modifies), (true, always_modifies));
     }
+    let moved = rawdoc! { "k": "x", "t": time, "_id": 5 };
+    assert!(change(&rawdoc! { "_id": 5 }, &moved).unwrap().always_modifies);
     let other = rawdoc! { "_id": 6, "k": "x", "t": time };
     assert!(change(&rawdoc! { "_id": 5 }, &other).is_err());
 }
