@@ -133,6 +133,26 @@ fn a_validator_of_a_collection_that_appears_is_evaluated_for_items() -> Result<(
     Ok(())
 }
 
+/// A document with the field by which mongod distinguishes pages.
+#[test]
+fn a_document_that_is_similar_to_a_page_is_evaluated() -> Result<()> {
+    let shaped = Shaped::with("", &ProxyOptions::new(&mongod::shared_replica_set().uri()))?;
+    let mut application = shaped.application()?;
+    let create = doc! { "create": COLLECTION, "validator": { "value": { "$type": "int" } } };
+    application.command_ok(&in_database(&shaped, create))?;
+    let item = |id: i32, value: Bson| doc! { "_id": id, "k": id, "control": { "v": 3 }, "value": value };
+    let items = [item(1, 1.into()), item(2, "text".into()), item(3, 3.into())];
+    let reply = application.command(&shaped.insert(&items))?;
+    let error = first_error(&reply)?;
+    ensure!(
+        reply.get_i32("n")? == 1 && error.get_i32("index")? == 1 && error.get_i32("code")? == 121,
+        "{reply}"
+    );
+    let find = in_database(&shaped, doc! { "find": COLLECTION });
+    ensure!(application.all(&find)? == [item(1, 1.into())], "items differ");
+    Ok(())
+}
+
 /// A page whose error mongod shortens.
 #[test]
 fn a_large_page_reports_its_item() -> Result<()> {

@@ -18,6 +18,7 @@ use crate::command::reply::{CursorReply, succeeded};
 use crate::command::write_batch::command_ranges;
 use crate::pattern::bucket::compact;
 use crate::pattern::bucket::validator::{PageValidator, Verdict, verdict};
+use crate::pattern::shapes::BucketShape;
 use crate::session::cross_collection::collection_lookup;
 use crate::session::error::RunError;
 use crate::session::upstream::UpstreamKind;
@@ -26,13 +27,13 @@ use crate::session::upstream_connection::UpstreamRequest;
 const BYPASS: &str = "bypassDocumentValidation";
 
 /// The error of a plain collection for each document. `None`: it satisfies the validator. Costs one round
-/// trip, on a standalone two.
+/// trip, on a standalone two, and two more if documents have the field that distinguishes pages.
 pub(super) async fn errors(
     run: &mut BucketCommand<'_>,
     documents: &[RawDocumentBuf],
 ) -> Result<Vec<Option<WriteError>>, RunError> {
     let infos = match evaluated(run, documents).await? {
-        Some(infos) => infos,
+        Some(infos) => with_similar_to_pages(run, documents, infos).await?,
         None => matched(run, documents).await?,
     };
     Ok(infos
@@ -144,6 +145,32 @@ async fn evaluated_in_collection(
         last.abort(run).await?;
     }
     Ok((infos.len() == documents.len()).then_some(infos))
+}
+
+/// Evaluates by a query the documents that may satisfy the conditions on a page in place of the application's
+/// validator.
+async fn with_similar_to_pages(
+    run: &mut BucketCommand<'_>,
+    documents: &[RawDocumentBuf],
+    mut infos: Vec<Option<RawDocumentBuf>>,
+) -> Result<Vec<Option<RawDocumentBuf>>, RunError> {
+    let is_similar = |position: &usize| {
+        let document = documents.get(*position);
+        let is_satisfied = infos.get(*position).is_some_and(Option::is_none);
+        is_satisfied && document.is_some_and(|document| get(document, BucketShape::CONTROL).is_some())
+    };
+    let positions: Vec<usize> = (0..documents.len()).filter(is_similar).collect();
+    let similar = positions.iter().filter_map(|position| documents.get(*position));
+    let similar: Vec<RawDocumentBuf> = similar.cloned().collect();
+    if similar.is_empty() {
+        return Ok(infos);
+    }
+    for (position, info) in positions.into_iter().zip(matched(run, &similar).await?) {
+        if let Some(of_document) = infos.get_mut(position) {
+            *of_document = info;
+        }
+    }
+    Ok(infos)
 }
 
 /// The `errInfo` of each document, without details.
