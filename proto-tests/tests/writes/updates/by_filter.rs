@@ -124,6 +124,27 @@ fn every_update_equals_a_plain_collection() -> Result<()> {
     Ok(())
 }
 
+/// mongod reports the first error in the order of the paths.
+#[test]
+fn errors_of_paths_before_the_id_are_reported_first() -> Result<()> {
+    for ids in [ItemIds::Unique, ItemIds::Stored] {
+        let mut sides = sides::of(ids)?;
+        let filter = doc! { "u": 7 };
+        sides.alike(&update(filter.clone(), doc! { "$set": { "Name": "text" } }))?;
+        for change in [
+            doc! { "$set": { "Name.x": 1, "_id": 99 } },
+            doc! { "$set": { "_id": 99 }, "$inc": { "Name": 1 } },
+            doc! { "$rename": { "_id": "x" }, "$inc": { "Name": 1 } },
+            doc! { "$set": { "_id": 99, "Fresh": 1 } },
+            doc! { "$set": { "_id": 99, "name.x": 1 } },
+        ] {
+            sides.alike(&update(filter.clone(), change))?;
+        }
+        sides.check()?;
+    }
+    Ok(())
+}
+
 /// mongod adds fields in the order of their names, and has the stored names only.
 #[test]
 fn fields_are_added_in_the_order_of_their_names() -> Result<()> {

@@ -1,6 +1,6 @@
 //! Translates the client's operators to the paths of the item's fields in its bucket.
 
-use bson::raw::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{CStr, RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::plan::{InPlace, Planned, element};
 use super::rename::{RenameEffect, renamed};
@@ -22,6 +22,7 @@ const COMPARING: [&str; 6] = ["$addToSet", "$max", "$min", "$pull", "$pullAll", 
 /// Reasons why the proxy computes the updated item itself.
 const OF_PLACE: &str = "an update of a key field or of the time";
 const OF_NAME: &str = "an update of a field whose name begins with $";
+const OF_ID: &str = "an update of '_id' and of a path before it";
 const OF_ORDER: &str = "an update that adds several fields, one of them renamed,";
 
 /// Plans operators on the item. mongod has validated the operators before.
@@ -56,7 +57,13 @@ pub fn of_operators(
                 translation.one(operator.as_str(), path.as_str(), value)?
             };
             if let Some(error) = failed {
-                return Ok(Planned::Failed(error));
+                // mongod renames a field at its new path.
+                let at = match operator.as_str() {
+                    "$rename" => value.as_str().unwrap_or_default(),
+                    _ => path.as_str(),
+                };
+                let earlier = error_before(found, update, at, mint)?;
+                return Ok(Planned::Failed(earlier.unwrap_or(error)));
             }
         }
     }
@@ -103,11 +110,55 @@ fn computed(
             })
         }
         Err(UpsertError::Mongod(error)) => Ok(Planned::Failed(error)),
-        Err(UpsertError::Unsupported(what)) => Err(match what.strip_prefix("an upsert ") {
-            Some(rest) => format!("{reason} {rest}").into(),
-            None => format!("{reason} ({what})").into(),
-        }),
+        Err(UpsertError::Unsupported(what)) => Err(not_computed(reason, &what)),
     }
+}
+
+fn not_computed(reason: &str, what: &Unsupported) -> Unsupported {
+    match what.strip_prefix("an upsert ") {
+        Some(rest) => format!("{reason} {rest}").into(),
+        None => format!("{reason} ({what})").into(),
+    }
+}
+
+/// mongod's error for a path that it handles before this one.
+fn error_before(
+    found: &LocatedItem,
+    update: OperatorUpdate<'_>,
+    path: &str,
+    mint: &mut dyn IdSource,
+) -> Result<Option<WriteError>, Unsupported> {
+    let operators = operators_before(update.operators, path);
+    if operators.is_empty() {
+        return Ok(None);
+    }
+    let before = OperatorUpdate {
+        operators: &operators,
+        ..update
+    };
+    match changed(&found.item, before, mint) {
+        Ok(_) => Ok(None),
+        Err(UpsertError::Mongod(error)) => Ok(Some(error)),
+        Err(UpsertError::Unsupported(what)) => Err(not_computed(OF_ID, &what)),
+    }
+}
+
+/// The operators on paths that mongod handles before this one: it handles the paths of all operators in their
+/// order, and renames a field at its new path.
+pub(super) fn operators_before(operators: &RawDocument, path: &str) -> RawDocumentBuf {
+    let mut before = RawDocumentBuf::new();
+    for (operator, paths) in operators.iter().flatten() {
+        let paths = paths.as_document().into_iter().flat_map(RawDocument::iter).flatten();
+        let is_before = |(own, value): &(&CStr, RawBsonRef<'_>)| {
+            let renamed = value.as_str().filter(|_| operator == "$rename");
+            renamed.unwrap_or(own.as_str()).split('.').lt(path.split('.'))
+        };
+        let paths: RawDocumentBuf = paths.filter(is_before).collect();
+        if !paths.is_empty() {
+            before.append(operator, &paths);
+        }
+    }
+    before
 }
 
 /// Whether an operator computes with a `NaN`. mongod counts the result as a change, because `NaN`

@@ -7,6 +7,7 @@
 
 use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::operators::operators_before;
 use crate::command::document::{as_whole_number, get, put, single};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::matched_element::{ElementCondition, PathCondition, path_conditions};
@@ -142,14 +143,7 @@ impl Positional {
     /// The operators on paths that mongod handles before the positional path.
     #[must_use]
     pub fn before(&self, operators: &RawDocument) -> RawDocumentBuf {
-        let is_before = |path: &str| path.split('.').lt(self.path.split('.'));
-        let mut before = RawDocumentBuf::new();
-        for (operator, paths) in operators.iter().flatten() {
-            let paths = paths.as_document().into_iter().flat_map(RawDocument::iter).flatten();
-            let paths: RawDocumentBuf = paths.filter(|(path, _)| is_before(path.as_str())).collect();
-            before.append(operator, &paths);
-        }
-        before
+        operators_before(operators, &self.path)
     }
 
     /// The operators with the element's number in place of `$`.
