@@ -9,6 +9,9 @@ use super::options::{PARTIAL, collation};
 use super::ttl_marker::EXPIRE_AFTER;
 use crate::command::document::{as_whole_number, get, put};
 
+/// The most indexes of a collection.
+const MAX_INDEXES: usize = 64;
+
 /// The reason why an index cannot be created.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Conflict {
@@ -26,6 +29,8 @@ pub enum Conflict {
     Clustered(Box<[RawDocumentBuf; 2]>),
     /// An index with this name exists that is not the application's.
     Taken(String),
+    /// The collection would have more indexes than mongod allows.
+    TooMany,
 }
 
 /// The first conflict of `wanted` with an existing index, else with an earlier index of the
@@ -43,6 +48,7 @@ pub fn conflict(there: &Indexes, wanted: &[&RawDocument]) -> Option<Conflict> {
         with_any(there.known.iter().map(|known| &**known), spec)
     });
     with_there.or_else(|| {
+        let free = MAX_INDEXES.saturating_sub(there.known.len());
         let mut made: Vec<&RawDocument> = Vec::new();
         for spec in wanted {
             if there.named(name(spec)).is_some() {
@@ -56,6 +62,10 @@ pub fn conflict(there: &Indexes, wanted: &[&RawDocument]) -> Option<Conflict> {
             }
             if let Some(conflict) = with_any(made.iter().copied(), spec) {
                 return Some(conflict);
+            }
+            // mongod stops here, too. Each specification is compared with all earlier ones.
+            if made.len() >= free {
+                return Some(Conflict::TooMany);
             }
             made.push(spec);
         }

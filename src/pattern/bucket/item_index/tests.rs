@@ -233,6 +233,7 @@ fn conflicts_are_found_in_mongods_order() {
             Conflict::OtherOptions(specs) => format!("options {}", name(&specs[1])),
             Conflict::Clustered(specs) => format!("clustered {}", name(&specs[1])),
             Conflict::Taken(name) => format!("taken {name}"),
+            Conflict::TooMany => "too many".to_owned(),
         });
         assert_eq!(found.as_deref(), expected, "{wanted:?}");
     };
@@ -253,6 +254,32 @@ fn conflicts_are_found_in_mongods_order() {
     check(&[expiring("a", "a")], Some("options a"));
     check(&[expiring("a", "z")], Some("options a"));
     check(&[expiring("c", "c"), expiring("c", "c")], Some("identical c"));
+}
+
+#[test]
+fn a_long_list_of_indexes_is_compared_up_to_mongods_limit() {
+    // Comparing each with all others would take minutes.
+    let mut specs: Vec<RawDocumentBuf> = (0..100_000)
+        .map(|number| {
+            let name = format!("f{number}");
+            let mut spec = single("key", single(&name, 1));
+            put(&mut spec, "name", name.as_str());
+            spec
+        })
+        .collect();
+    let there = Indexes {
+        known: vec![specs.remove(0)],
+        ..Indexes::default()
+    };
+    let found = |specs: &[RawDocumentBuf]| {
+        let wanted: Vec<&RawDocument> = specs.iter().map(|spec| &**spec).collect();
+        conflict(&there, &wanted)
+    };
+    assert_eq!(found(&specs), Some(Conflict::TooMany));
+    assert_eq!(found(&specs[..64]), Some(Conflict::TooMany));
+    assert_eq!(found(&specs[..63]), None);
+    specs[63] = specs[0].clone();
+    assert!(matches!(found(&specs), Some(Conflict::Identical(_))));
 }
 
 #[test]

@@ -218,6 +218,7 @@ fn error_of(run: &BucketCommand<'_>, conflict: &Conflict) -> CommandError {
             let [wanted, there] = &**specs;
             indexes::name_of_clustered(wanted, there)
         }
+        Conflict::TooMany => CommandError::new(ErrorCode::CannotCreateIndex, too_many(run)),
         Conflict::Taken(name) => {
             let message = format!(
                 "mongoshape stores {} in the bucket pattern: an index on its buckets, not created through mongoshape, has the name \
@@ -227,6 +228,15 @@ fn error_of(run: &BucketCommand<'_>, conflict: &Conflict) -> CommandError {
             run.refused(CommandError::new(ErrorCode::IndexKeySpecsConflict, message))
         }
     }
+}
+
+/// mongod's message for a collection with too many indexes, with the number of those of the shape.
+fn too_many(run: &BucketCommand<'_>) -> String {
+    let own = index::specs(run.shape).len();
+    format!(
+        "add index fails, too many indexes for {}: {own} of its 64 indexes belong to the bucket pattern",
+        run.namespace
+    )
 }
 
 /// Whether another client created a conflicting index meanwhile. The caller reads the indexes again, to
@@ -272,11 +282,7 @@ fn in_items_terms(run: &BucketCommand<'_>, wanted: &[RawDocumentBuf], error: Com
     } else if let Some(location) = item_index::location_error(text) {
         format!("Index build failed: {}", location.message)
     } else if text.contains("too many indexes") {
-        let own = index::specs(run.shape).len();
-        format!(
-            "add index fails, too many indexes for {}: {own} of its 64 indexes belong to the bucket pattern",
-            run.namespace
-        )
+        too_many(run)
     } else if text.contains(&stored_root) {
         let reason = text.rsplit(" :: caused by :: ").next().unwrap_or_default();
         let reason = if reason.contains(&stored_root) { "" } else { reason };
