@@ -58,7 +58,7 @@ pub fn is_own(name: &str) -> bool {
 }
 
 /// The indexes of a collection, read from `listIndexes`.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Indexes {
     /// The indexes that the application knows, in its terms and in mongod's order.
     pub known: Vec<RawDocumentBuf>,

@@ -150,6 +150,25 @@ fn conflicts_and_mistakes_are_those_of_mongod() -> Result<()> {
 }
 
 #[test]
+fn other_options_of_an_existing_geospatial_index_are_a_conflict() -> Result<()> {
+    let mut sides = Comparison::filled()?;
+    let place = |name: &str, options: Document| with(spec(doc! { "place": "2d" }, name), options);
+    sides.create(&[place("place", doc! {})], Compared::Whole)?;
+    for options in [
+        doc! {},
+        doc! { "bits": 20 },
+        doc! { "min": -90, "max": 90 },
+        doc! { "max": 180.0 },
+    ] {
+        for name in ["place", "other"] {
+            sides.create(&[place(name, options.clone())], Compared::Code)?;
+            sides.list()?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn what_may_leave_items_out_is_refused() -> Result<()> {
     let mut sides = Comparison::filled()?;
     sides.create(&specs(), Compared::Whole)?;

@@ -5,7 +5,7 @@ use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 
 use super::Indexes;
 use super::key_pattern::{is_clustered, is_id_key, key, name, same_index};
-use super::options::{PARTIAL, collation};
+use super::options::{PARTIAL, collation, same};
 use super::ttl_marker::EXPIRE_AFTER;
 use crate::command::document::{as_whole_number, get, put};
 
@@ -21,8 +21,8 @@ pub enum Conflict {
     OtherName(String),
     /// Another index with this name exists: the requested specification, the existing one.
     OtherKey(Box<[RawDocumentBuf; 2]>),
-    /// An equivalent index exists, under the same name or another one, that expires items differently: the
-    /// requested specification, the existing one.
+    /// An equivalent index exists, under the same name or another one, with another `expireAfterSeconds`,
+    /// `bits`, `min` or `max`: the requested specification, the existing one.
     OtherOptions(Box<[RawDocumentBuf; 2]>),
     /// The collection is clustered by an index with this name: the requested specification, the
     /// existing one.
@@ -81,7 +81,7 @@ fn with_any<'a>(others: impl Iterator<Item = &'a RawDocument> + Clone, spec: &Ra
         let specs = Box::new([normal(spec), normal(other)]);
         return if !same_index(other, spec) {
             Some(Conflict::OtherKey(specs))
-        } else if !expires_alike(other, spec) {
+        } else if !same_settings(other, spec) {
             Some(Conflict::OtherOptions(specs))
         } else {
             None
@@ -90,7 +90,7 @@ fn with_any<'a>(others: impl Iterator<Item = &'a RawDocument> + Clone, spec: &Ra
     let mut others = others;
     let same = others.find(|other| same_index(other, spec));
     same.map(|other| {
-        if expires_alike(other, spec) {
+        if same_settings(other, spec) {
             Conflict::OtherName(name(other).to_owned())
         } else {
             Conflict::OtherOptions(Box::new([normal(spec), normal(other)]))
@@ -98,10 +98,12 @@ fn with_any<'a>(others: impl Iterator<Item = &'a RawDocument> + Clone, spec: &Ra
     })
 }
 
-/// Whether two specifications have the same `expireAfterSeconds`.
-fn expires_alike(one: &RawDocument, other: &RawDocument) -> bool {
+/// Whether two specifications of equivalent indexes are the same index to mongod: the options that do not
+/// distinguish indexes are the same, too.
+fn same_settings(one: &RawDocument, other: &RawDocument) -> bool {
     let seconds = |spec| get(spec, EXPIRE_AFTER).map(as_whole_number);
-    seconds(one) == seconds(other)
+    let is_same = |option: &&str| same(get(one, option), get(other, option));
+    seconds(one) == seconds(other) && ["bits", "min", "max"].iter().all(is_same)
 }
 
 /// A specification with its fields in mongod's order.

@@ -31,7 +31,7 @@ pub(super) fn collation(spec: &RawDocument) -> Option<RawBsonRef<'_>> {
 }
 
 /// Whether two values are equal. As in a filter, numbers of different types are equal.
-fn same(one: Option<RawBsonRef<'_>>, other: Option<RawBsonRef<'_>>) -> bool {
+pub(super) fn same(one: Option<RawBsonRef<'_>>, other: Option<RawBsonRef<'_>>) -> bool {
     match (one, other) {
         (Some(RawBsonRef::Document(one)), Some(RawBsonRef::Document(other))) => same_fields(one, other),
         (Some(RawBsonRef::Array(one)), Some(RawBsonRef::Array(other))) => {

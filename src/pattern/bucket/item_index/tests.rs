@@ -257,6 +257,34 @@ fn conflicts_are_found_in_mongods_order() {
 }
 
 #[test]
+fn an_equivalent_index_with_other_geospatial_options_is_a_conflict() {
+    let spec = |name: &str| rawdoc! { "key": { "at": "2d" }, "name": name, "bits": 20, "min": -180, "max": 90 };
+    let there = Indexes {
+        known: vec![spec("at_2d")],
+        ..Indexes::default()
+    };
+    let is_other = |wanted: RawDocumentBuf| match conflict(&there, &[&wanted]) {
+        None => false,
+        Some(Conflict::OtherOptions(_)) => true,
+        other => panic!("{wanted:?}: {other:?}"),
+    };
+    for (option, value, expected) in [
+        ("bits", Some(21), true),
+        ("bits", None, true),
+        ("max", Some(91), true),
+        ("min", Some(-90), true),
+        ("bits", Some(20), false),
+    ] {
+        let replaced = [(option, value.map(RawBsonRef::Int32))];
+        assert_eq!(is_other(with_replaced(&spec("at_2d"), &replaced)), expected, "{option}");
+    }
+    let double = [("bits", Some(RawBsonRef::Double(20.0)))];
+    assert!(!is_other(with_replaced(&spec("at_2d"), &double)));
+    let renamed = [("name", Some(RawBsonRef::String("new"))), ("bits", None)];
+    assert!(is_other(with_replaced(&spec("at_2d"), &renamed)));
+}
+
+#[test]
 fn a_long_list_of_indexes_is_compared_up_to_mongods_limit() {
     // Comparing each with all others would take minutes.
     let mut specs: Vec<RawDocumentBuf> = (0..100_000)

@@ -12,7 +12,7 @@ use crate::command::error::{CommandError, ErrorCode};
 use crate::command::indexes;
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item_index::{
-    self, Conflict, conflict, is_id_key, is_own, is_unique, key, name, ttl_marker_of,
+    self, Conflict, Indexes, conflict, is_id_key, is_own, is_unique, key, name, ttl_marker_of,
 };
 use crate::pattern::bucket::unique_index::{UniqueIndex, Violation, violation};
 use crate::session::backoff::MAX_ATTEMPTS;
@@ -53,9 +53,14 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
         }
         return transaction::run(run, &wanted, &stored).await;
     }
+    let mut before = None;
     for _ in 0..MAX_ATTEMPTS {
-        match attempt(run, &wanted, &stored).await {
-            Err(RunError::Command(error)) if is_lost_race(&error) => {}
+        let there = existing(run).await?;
+        match attempt(run, &wanted, &stored, there.as_ref()).await {
+            // Otherwise nothing has changed, and another attempt would fail, too.
+            Err(RunError::Command(error)) if is_lost_race(&error) && (there.is_none() || there != before) => {
+                before = there;
+            }
             Err(error) => return Err(error.map_command(|error| in_items_terms(run, &stored, error))),
             reply => {
                 super::forget(run);
@@ -112,11 +117,8 @@ pub(in crate::session::bucket) fn name_is_kept(run: &BucketCommand<'_>, name: &s
     run.refused(CommandError::new(ErrorCode::CannotCreateIndex, message))
 }
 
-async fn attempt(
-    run: &mut BucketCommand<'_>,
-    wanted: &[&RawDocument],
-    stored: &[RawDocumentBuf],
-) -> Result<RawDocumentBuf, RunError> {
+/// The existing indexes, after the collection has been prepared for writing. `None` if it does not exist.
+async fn existing(run: &mut BucketCommand<'_>) -> Result<Option<Indexes>, RunError> {
     let settings = run.context.settings;
     if settings
         .catalog
@@ -126,17 +128,26 @@ async fn attempt(
     {
         settings.catalog.for_writing(&mut run.catalog_session()).await?;
     }
-    let there = there(run).await?;
+    there(run).await
+}
+
+async fn attempt(
+    run: &mut BucketCommand<'_>,
+    wanted: &[&RawDocument],
+    stored: &[RawDocumentBuf],
+    there: Option<&Indexes>,
+) -> Result<RawDocumentBuf, RunError> {
     let is_new = there.is_none();
-    let there = there.unwrap_or_default();
+    let none = Indexes::default();
+    let there = there.unwrap_or(&none);
     let mut specs = Vec::new();
     if is_new {
         // One command creates the collection with all indexes, or none of them.
-        settings.catalog.forget(run.namespace);
+        run.context.settings.catalog.forget(run.namespace);
         specs = index::specs(run.shape);
     }
     let others = if is_new { specs.len() } else { there.others.len() };
-    let conflict = conflict(&there, wanted);
+    let conflict = conflict(there, wanted);
     // mongod's error for two identical indexes depends on whether the collection is empty.
     let are_twins = !is_new && matches!(conflict, Some(Conflict::Identical(_)));
     if let Some(conflict) = &conflict
