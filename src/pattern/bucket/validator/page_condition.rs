@@ -29,12 +29,16 @@ pub(super) struct Disjunction {
 impl Disjunction {
     /// Both clauses in one.
     fn or(&self, other: &Self) -> Self {
-        let both = |one: &Vec<_>, other: &Vec<_>| [one.as_slice(), other.as_slice()].concat();
-        Self {
-            item: both(&self.item, &other.item),
-            schema: both(&self.schema, &other.schema),
-            page: both(&self.page, &other.page),
-        }
+        let mut both = self.clone();
+        both.extend(other);
+        both
+    }
+
+    /// Adds the alternatives of another clause.
+    fn extend(&mut self, other: &Self) {
+        self.item.extend_from_slice(&other.item);
+        self.schema.extend_from_slice(&other.schema);
+        self.page.extend_from_slice(&other.page);
     }
 
     /// The clause that a key field, or a value of it, must satisfy.
@@ -203,19 +207,28 @@ fn branches_of(branches: &RawArray) -> impl Iterator<Item = &RawDocument> {
 /// The conjunction or the disjunction of parts.
 fn combined(parts: Vec<Vec<Disjunction>>, is_conjunction: bool) -> Result<Vec<Disjunction>, Unsupported> {
     if is_conjunction {
-        return bounded(parts.concat());
+        check_count(parts.iter().map(Vec::len).sum())?;
+        return Ok(parts.concat());
     }
     let mut combined = vec![Disjunction::default()];
     for part in parts {
+        if let [only] = part.as_slice() {
+            // In place: the alternatives before are not copied for each branch.
+            for one in &mut combined {
+                one.extend(only);
+            }
+            continue;
+        }
+        check_count(combined.len().saturating_mul(part.len()))?;
         let pairs = combined.iter().flat_map(|one| part.iter().map(|other| one.or(other)));
-        combined = bounded(pairs.collect())?;
+        combined = pairs.collect();
     }
     Ok(combined)
 }
 
-fn bounded(clauses: Vec<Disjunction>) -> Result<Vec<Disjunction>, Unsupported> {
-    if clauses.len() > MAX_CLAUSES {
+fn check_count(clauses: usize) -> Result<(), Unsupported> {
+    if clauses > MAX_CLAUSES {
         return Err("a validator with so many conditions on key fields in an $or".into());
     }
-    Ok(clauses)
+    Ok(())
 }

@@ -3,7 +3,7 @@ use bson::{RawArrayBuf, rawdoc};
 
 use super::page_condition::conditions;
 use super::*;
-use crate::command::document::{put, single};
+use crate::command::document::{array_of, put, single};
 use crate::pattern::bucket::freeze::is_frozen;
 use crate::pattern::bucket::item_index;
 use crate::pattern::bucket::unique_index::UniqueIndex;
@@ -57,6 +57,21 @@ fn a_condition_on_the_key_holds_for_own_values_and_for_the_page() {
     assert_eq!(found.len(), 3);
     let negated = conditions(&shape(), &rawdoc! { "$nor": [{ "k": 1, "a": 2 }] }).unwrap();
     assert_eq!(negated.len(), 2);
+}
+
+#[test]
+fn a_long_or_with_a_key_field_is_not_copied_for_each_branch() {
+    // Copying the branches before each one would take minutes.
+    const BRANCHES: usize = 100_000;
+    let mut branches = vec![rawdoc! { "a": 1 }; BRANCHES];
+    branches[0] = rawdoc! { "k": 1 };
+    let found = conditions(&shape(), &single("$or", array_of(&branches))).unwrap();
+    let [own, page] = found.as_slice() else {
+        panic!("{} clauses", found.len());
+    };
+    let size = |clause: &RawDocumentBuf| clause.as_bytes().len();
+    let all = BRANCHES * size(&rawdoc! { "a": 1 });
+    assert!(size(own) > all && size(page) > all);
 }
 
 #[test]
