@@ -3,7 +3,7 @@
 //! An item is in an array of its bucket, where mongod checks no names. So the proxy checks the
 //! top-level names of an item, and all names within its `_id`.
 
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{RawBsonRef, RawDocument};
 
 use crate::command::document::type_name;
 use crate::command::error::{ErrorCode, WriteError};
@@ -144,14 +144,6 @@ pub fn is_reference(document: &RawDocument) -> bool {
 #[must_use]
 pub fn is_positional(part: &str) -> bool {
     part == "$" || (part.starts_with("$[") && part.ends_with(']'))
-}
-
-/// The top-level fields of a document with this name: one, none, or several if the name is
-/// repeated.
-#[must_use]
-pub fn values_of(document: &RawDocument, name: &str) -> RawDocumentBuf {
-    let own = document.iter().flatten().filter(|(field, _)| field.as_str() == name);
-    own.collect()
 }
 
 #[cfg(test)]

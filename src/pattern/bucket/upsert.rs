@@ -21,8 +21,9 @@ mod tree;
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::field_names::{check_changed, check_id, values_of};
+use super::field_names::{check_changed, check_id};
 use super::item::IdSource;
+use super::key::same_bytes;
 use super::update_by_id::UpdateRequest;
 use crate::command::document::{first_field, get, put};
 use crate::command::error::{ErrorCode, WriteError};
@@ -158,15 +159,30 @@ fn change_checked(
     let Some((root, behind)) = change.parts.split_first().filter(|(root, _)| root.starts_with('$')) else {
         return apply::apply(document, change, mint);
     };
-    let before = document.clone().into_document();
-    apply::apply(document, change, mint)?;
-    let before = values_of(&before, root);
-    let after = document.clone().into_document();
-    let is_set = !values_of(&after, root).is_empty() && values_of(&after, root) != before;
-    if is_set && (behind.is_empty() || before.is_empty()) {
+    // An update may have thousands of paths, so only the field is copied and compared.
+    let is_set = if behind.is_empty() {
+        let before = field(document, root).map(|value| value.to_raw());
+        apply::apply(document, change, mint)?;
+        match (before, field(document, root)) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            (Some(before), Some(after)) => !same_bytes(before.as_raw_bson_ref(), after.to_raw().as_raw_bson_ref()),
+        }
+    } else {
+        let is_there = field(document, root).is_some();
+        apply::apply(document, change, mint)?;
+        !is_there && field(document, root).is_some()
+    };
+    if is_set {
+        let after = document.clone().into_document();
         check_changed(&after, |name| name == *root).map_err(UpsertError::Mongod)?;
     }
     Ok(())
+}
+
+/// The top-level field of that name.
+fn field<'a>(document: &'a mut Node, name: &str) -> Option<&'a mut Node> {
+    document.find(&[name]).ok().flatten()
 }
 
 /// Checks a filter for an expression that mongod refuses in an upsert, whether a document matches

@@ -413,3 +413,17 @@ fn dollar_field_is_refused_if_set_or_created() {
     let same = doc! { "$set": { "$f": { "a": 1 } } };
     assert_eq!(changed_to(stored.clone(), same), Ok(stored));
 }
+
+#[test]
+fn a_large_document_is_not_copied_for_each_path_below_a_dollar_field() {
+    // Copying the document for each path would take minutes.
+    let paths = |root: &str| -> Document {
+        let names = (0..4_000).map(|number| format!("{root}p{number}"));
+        names.map(|name| (name, Bson::from(1))).collect()
+    };
+    let stored = doc! { "text": "x".repeat(15 << 20), "$f": paths("") };
+    let update = doc! { "$inc": paths("$f.") };
+    let changed = changed_to(stored, update).unwrap();
+    let fields = changed.get_document("$f").unwrap();
+    assert!(fields.len() == 4_000 && fields.values().all(|value| *value == Bson::from(2)));
+}
