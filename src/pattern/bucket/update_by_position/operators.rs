@@ -1,5 +1,7 @@
 //! Translates the client's operators to the paths of the item's fields in its bucket.
 
+use std::collections::HashSet;
+
 use bson::raw::{CStr, RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::plan::{InPlace, Planned, element};
@@ -44,7 +46,7 @@ pub fn of_operators(
         shape,
         found,
         operators: Vec::new(),
-        added: Vec::new(),
+        changed: Vec::new(),
         is_of_place: false,
         is_of_name: false,
     };
@@ -191,8 +193,8 @@ struct Translation<'a> {
     found: &'a LocatedItem,
     /// For each operator, the paths in the bucket.
     operators: Vec<(String, RawDocumentBuf)>,
-    /// Fields that may be added to the item: the application's name and the stored name.
-    added: Vec<(String, String)>,
+    /// The application's names of the changed fields. A field may occur several times.
+    changed: Vec<String>,
     /// Whether a key field or the time may change.
     is_of_place: bool,
     /// Whether a top-level field may change whose name mongod would check in a plain document, but
@@ -269,9 +271,7 @@ impl Translation<'_> {
     fn put(&mut self, operator: &str, path: &str, value: RawBson) {
         let root = root(path);
         let stored = self.shape.rename().stored(root);
-        if get(&self.found.item, root).is_none() {
-            self.added.push((root.to_owned(), stored.to_owned()));
-        }
+        self.changed.push(root.to_owned());
         let behind = path.get(root.len()..).unwrap_or_default();
         let path = format!("{}.{stored}{behind}", element(self.shape, self.found));
         let position = self.operators.iter().position(|(name, _)| name == operator);
@@ -284,9 +284,18 @@ impl Translation<'_> {
         self.operators.push((operator.to_owned(), paths));
     }
 
+    /// mongod adds fields in the order of their names. Whether the stored names have the same order
+    /// as the application's names.
     fn keeps_order(&self) -> bool {
-        let added = self.added.iter();
-        keep_order(added.map(|(name, stored)| (name.as_str(), stored.as_str())))
+        let rename = self.shape.rename();
+        if self.changed.iter().all(|root| rename.stored(root) == root) {
+            return true;
+        }
+        // A document may have thousands of fields, and an update may change all of them.
+        let fields = self.found.item.iter().flatten();
+        let there: HashSet<&str> = fields.map(|(name, _)| name.as_str()).collect();
+        let added = self.changed.iter().filter(|root| !there.contains(root.as_str()));
+        keep_order(added.map(|root| (root.as_str(), rename.stored(root))))
     }
 
     fn update(self) -> RawDocumentBuf {

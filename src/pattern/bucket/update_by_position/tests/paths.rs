@@ -125,3 +125,19 @@ fn a_path_without_a_name_or_of_a_positional_operator_is_refused() {
         }
     }
 }
+
+#[test]
+fn an_update_of_all_fields_does_not_search_the_item_for_each() {
+    // Searching 30,000 fields for each path would take minutes.
+    let mut item = rawdoc! { "_id": 1, "k": 5, "quantity": 2 };
+    let mut set = rawdoc! { "quantity": 3 };
+    for number in 0..30_000 {
+        let name = format!("f{number}");
+        put(&mut item, &name, 1);
+        put(&mut set, &name, 2);
+    }
+    let item = LocatedItem { item, ..found() };
+    let update = in_place(operators_on(&item, &rawdoc! { "$set": set }));
+    let paths = get(&update, "$set").and_then(RawBsonRef::as_document).unwrap();
+    assert_eq!(paths.iter().count(), 30_001);
+}
