@@ -8,7 +8,7 @@
 //! Any that remain are [`UpsertError::Unsupported`].
 //!
 //! [`equalities`] reads the filter, [`paths`] orders the operators as mongod does, [`apply`]
-//! applies them to the [`tree`].
+//! applies them to the [`tree`]. [`simplified()`] recognises filters that newer servers may read otherwise.
 
 mod apply;
 mod arithmetic;
@@ -17,6 +17,7 @@ mod compare;
 mod equalities;
 mod paths;
 mod replacement;
+mod simplified;
 mod tree;
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
@@ -29,6 +30,8 @@ use crate::command::document::{first_field, get, put};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::unsupported::Unsupported;
 use tree::Node;
+
+pub use self::simplified::{Simplified, simplified};
 
 /// The result of building an upsert.
 #[derive(Clone, Debug, PartialEq)]

@@ -18,7 +18,7 @@ use crate::command::reply::CursorReply;
 use crate::pattern::bucket::insert::no_statement;
 use crate::pattern::bucket::item::IdSource;
 use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
-use crate::pattern::bucket::upsert::{Built, UpsertError, after_stages, build, check_filter};
+use crate::pattern::bucket::upsert::{Built, UpsertError, after_stages, build, check_filter, simplified};
 use crate::pattern::shapes::ItemIds;
 use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
@@ -133,6 +133,11 @@ async fn found_again(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>, made: R
 
 /// Builds the item that mongod would insert.
 async fn built(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>) -> Result<Evaluated<RawDocumentBuf>, RunError> {
+    if let Some(simplified) = task.asked.filter.and_then(simplified)
+        && simplified.may_apply(run.context.link.server_version().await?)
+    {
+        return Err(run.unsupported(simplified.what).into());
+    }
     let mut mint = UpsertMint {
         system: SystemIdSource::new(&run.context.shared.timestamps),
         id: minted(run, task, seconds()),

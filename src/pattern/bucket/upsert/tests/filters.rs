@@ -3,6 +3,7 @@
 use bson::rawdoc;
 
 use super::*;
+use crate::command::server_version::ServerVersion;
 
 #[test]
 fn an_all_sets_equal_to_each_value_that_is_no_condition() {
@@ -84,5 +85,51 @@ fn several_texts_may_be_equal_under_a_collation() {
             };
             assert_eq!(build(request, &mut FixedMint).is_ok(), is_read, "{filter:?} {change:?}");
         }
+    }
+}
+
+#[test]
+fn a_filter_that_newer_servers_simplify_is_recognised() {
+    let versions = [(7, 0, 28), (7, 1, 0), (8, 0, 0)];
+    let versions = versions.map(|(major, minor, patch)| ServerVersion::new(major, minor, patch));
+    let check = |filter: Document, expected: [bool; 3]| {
+        let raw = RawDocumentBuf::try_from(filter.clone()).unwrap();
+        let found = simplified(&raw);
+        let applies = versions.map(|version| found.is_some_and(|found| found.may_apply(version)));
+        assert_eq!(applies, expected, "{filter}");
+        let is_refused = found.is_some_and(|found| found.may_apply(ServerVersion::default()));
+        assert_eq!(is_refused, expected[2], "{filter}");
+    };
+    let empty = || doc! { "$in": [] };
+    for filter in [
+        doc! { "a": empty(), "b": 1 },
+        doc! { "a": { "$elemMatch": { "x": empty() } } },
+        doc! { "$or": [{ "a": empty() }, { "b": 1 }] },
+        doc! { "$nor": [{ "a": { "$nin": [] } }] },
+        doc! { "a": { "$not": { "$nin": [] } } },
+    ] {
+        check(filter, [false, true, true]);
+    }
+    for filter in [
+        doc! { "$or": [{ "a": 1 }, { "a": 1 }] },
+        doc! { "$or": [{ "a": 1 }, { "a": 1.0, "b": 2 }] },
+        doc! { "$and": [{ "a": 1 }, { "a": { "$eq": 1 } }] },
+        doc! { "a": { "$in": [1] }, "$or": [{ "b": 1 }, { "a": { "$all": [1] } }] },
+        doc! { "b": { "$ne": 1 }, "$or": [{ "a": 1 }, { "b": 1 }] },
+        doc! { "$nor": [{ "a": { "$ne": 1 } }] },
+        doc! { "a": { "$not": { "$nin": [1] } } },
+        doc! { "$nor": [{ "$nor": [{ "a": 1 }] }] },
+    ] {
+        check(filter, [false, false, true]);
+    }
+    for filter in [
+        doc! { "a": 1, "b": 1, "$or": [{ "c": 1 }, { "c": 2 }, { "d": { "$lt": 1 } }] },
+        doc! { "a": { "$nin": [] }, "b": 1 },
+        doc! { "a": { "$in": [1, 2] }, "b": { "$ne": 1 }, "$nor": [{ "c": 1 }, { "c": regex() }, { "d": regex() }] },
+        doc! { "$or": [{ "a": { "$exists": false } }, { "a": { "$lt": 1 } }] },
+        doc! { "a": { "$elemMatch": { "x": 1, "$or": [{ "x": 1 }, { "y": 1 }] } } },
+        doc! { "a": { "$all": [{ "$elemMatch": { "x": 1 } }, regex(), 1, 2] } },
+    ] {
+        check(filter, [false; 3]);
     }
 }
