@@ -8,13 +8,17 @@ use bson::{Document, doc};
 use proto_tests::raw::Connection;
 use proto_tests::{Mongod, Proxy, ProxyOptions, Shape};
 
+use super::fixture::{COLLECTION, COPY};
+
 const DATABASE: &str = "waiting";
-const COLLECTION: &str = "items";
 const CLIENTS: i32 = 12;
 /// The time in which lists are counted. One session lists at most 50 times in it.
 const COUNTED: Duration = Duration::from_secs(1);
 /// Twice as many as one session sends. If each of the clients listed, there would be 400 or more.
 const MAX_LISTS: i64 = 100;
+/// Twice as many as one session sends in 30 seconds. If each of the clients listed after that, there would be
+/// 10,000.
+const MAX_LISTS_OF_ONE_SESSION: i64 = 2_000;
 
 fn lists(direct: &mut Connection) -> Result<i64> {
     let status = direct.command_ok(&doc! { "serverStatus": 1, "$db": "admin" })?;
@@ -27,14 +31,20 @@ fn set_validator(direct: &mut Connection, validator: Document) -> Result<()> {
     direct.command_ok(&command).map(drop)
 }
 
-/// Freezes a collection by a validator while clients write to it. `marker`: the field that the validator of the
-/// layout's freeze demands.
-fn check(mode: &str, indexes: &[Document], marker: &str) -> Result<()> {
+/// A server, and a proxy with the collection's shape in a mode.
+fn start(mode: &str) -> Result<(Mongod, Proxy)> {
     let mongod = Mongod::replica_set(1)?;
-    let mut direct = Connection::open(mongod.address())?;
     let table = Shape::new(&["k"]).toml(&format!("{DATABASE}.{COLLECTION}"));
     let table = table.replacen("[[bucket]]\n", &format!("[[bucket]]\nmode = \"{mode}\"\n"), 1);
     let proxy = Proxy::start(&ProxyOptions::new(&mongod.uri()).config(&table))?;
+    Ok((mongod, proxy))
+}
+
+/// Freezes a collection by a validator while clients write to it. `marker`: the field that the validator of the
+/// layout's freeze demands.
+fn check(mode: &str, indexes: &[Document], marker: &str) -> Result<()> {
+    let (mongod, proxy) = start(mode)?;
+    let mut direct = Connection::open(mongod.address())?;
     if !indexes.is_empty() {
         direct.command_ok(&doc! { "createIndexes": COLLECTION, "indexes": indexes, "$db": DATABASE })?;
     }
@@ -83,4 +93,31 @@ fn one_session_lists_a_frozen_collection_of_plain_documents() -> Result<()> {
 fn one_session_lists_a_frozen_collection_of_pages() -> Result<()> {
     check("rewrite", &[], "mongoshape_compact")?;
     check("auto", &[], "mongoshape_compact")
+}
+
+/// Takes as long as a command waits.
+#[test]
+fn clients_that_have_waited_for_one_session_s_list_do_not_wait_again() -> Result<()> {
+    let (mongod, proxy) = start("auto")?;
+    let mut direct = Connection::open(mongod.address())?;
+    // As between the two renamings of a swap: only the copy exists.
+    direct.command_ok(&doc! { "create": COPY, "$db": DATABASE })?;
+    let mut connections = Vec::new();
+    for _ in 0..CLIENTS {
+        connections.push(Connection::open(proxy.address())?);
+    }
+    let before = lists(&mut direct)?;
+    let find = doc! { "find": COLLECTION, "$db": DATABASE };
+    let waiting = connections.into_iter().map(|mut connection| {
+        let find = find.clone();
+        thread::spawn(move || connection.command(&find))
+    });
+    let waiting: Vec<_> = waiting.collect();
+    for client in waiting {
+        let reply = client.join().expect("a client panicked")?;
+        ensure!(reply.get_i32("code").ok() == Some(112), "{reply}");
+    }
+    let listed = lists(&mut direct)? - before;
+    ensure!(listed <= MAX_LISTS_OF_ONE_SESSION, "{listed} lists");
+    Ok(())
 }

@@ -113,7 +113,11 @@ impl CollectionObserver<'_, '_> {
     /// # Errors
     /// mongod's, or `WriteConflict` after [`MAX_HELD`].
     pub(in crate::session) async fn stored(&mut self) -> Result<Observed, RunError> {
-        let begun = Instant::now();
+        self.stored_since(Instant::now()).await
+    }
+
+    /// Like [`Self::stored`], for a command that began to wait earlier, for the list of another session.
+    pub(in crate::session) async fn stored_since(&mut self, begun: Instant) -> Result<Observed, RunError> {
         let mut was_missing = false;
         loop {
             match self.look().await? {

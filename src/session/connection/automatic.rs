@@ -206,6 +206,7 @@ impl Session<'_> {
     ) -> Result<CurrentLayouts, RunError> {
         let mut settings = self.shared.settings();
         let mut collections = Vec::with_capacity(touched.len());
+        let begun = Instant::now();
         for touched in touched {
             let namespace = touched.namespace();
             let is_open = head.in_transaction() && get(head.body(), "startTransaction").is_none();
@@ -237,7 +238,7 @@ impl Session<'_> {
                     let found = observer.stored_at_once().await?;
                     found.ok_or_else(|| exchanged_in_transaction(namespace))?
                 } else {
-                    observer.stored().await?
+                    observer.stored_since(begun).await?
                 };
                 let stored = now.stored;
                 self.hidden_formers.note(&stored);
