@@ -71,7 +71,11 @@ pub(super) async fn identity(
 fn identity_checks(head: &CommandHeader<'_>, namespace: Namespace<'_>, uuid: &Binary) -> Vec<RawDocumentBuf> {
     let mut checks = vec![identity_check(head, namespace, uuid)];
     if !head.in_transaction() {
-        checks.push(check_of(head, namespace, stored::swap_number_find(namespace.collection)));
+        checks.push(check_of(
+            head,
+            namespace,
+            stored::swap_number_find(namespace.collection),
+        ));
     }
     checks
 }

@@ -201,11 +201,13 @@ impl UniqueIndex {
         let is_ascending = self.fields.get(position).is_none_or(|field| field.is_ascending);
         let numbers = entries.iter().map(|entry| Position::of(*entry));
         let mut numbered: Vec<(Option<Position>, IndexKey)> = numbers.zip(keys).collect();
-        numbered.sort_by(|(number, key), (other_number, other_key)| match (number, other_number) {
-            (Some(one), Some(other)) if is_ascending => one.cmp(other),
-            (Some(one), Some(other)) => other.cmp(one),
-            _ => self.order(key, other_key),
-        });
+        numbered.sort_by(
+            |(number, key), (other_number, other_key)| match (number, other_number) {
+                (Some(one), Some(other)) if is_ascending => one.cmp(other),
+                (Some(one), Some(other)) => other.cmp(one),
+                _ => self.order(key, other_key),
+            },
+        );
         numbered.into_iter().map(|(_, key)| key).collect()
     }
 
