@@ -364,3 +364,29 @@ fn single_batch_is_not_larger_than_requested() -> Result<()> {
     }
     Ok(())
 }
+
+/// The example of MongoDB's manual: mongod evaluates `n` on the `_id` of the group.
+#[test]
+fn number_of_an_accumulator_is_computed_of_the_group() -> Result<()> {
+    let mut comparison = Comparison::start(Shape::new(&["k"]))?;
+    let documents = (0..12).map(|id| doc! { "_id": id, "k": 1, "game": format!("G{}", id % 2), "score": id });
+    comparison.insert(documents.collect(), true)?;
+    let of_group = bson!({ "$cond": { "if": { "$eq": ["$game", "G1"] }, "then": 1, "else": 3 } });
+    for accumulator in ["$firstN", "$lastN", "$maxN", "$minN"] {
+        for id in [bson!({ "game": "$game" }), bson!({ "game": "$score" }), bson!("$game")] {
+            let scores = doc! { accumulator: { "input": "$score", "n": &of_group } };
+            let group = doc! { "$group": { "_id": id, "scores": scores } };
+            let pipeline = bson!([group, { "$sort": { "_id": 1 } }]);
+            let command = doc! { "aggregate": COLLECTION, "pipeline": pipeline, "cursor": {} };
+            let [plain, shaped] = comparison.run(&command)?;
+            assert_eq!(batch(&shaped)?, batch(&plain)?, "{command}");
+        }
+        // The group has no such field.
+        let scores = doc! { accumulator: { "input": "$score", "n": "$score" } };
+        let group = doc! { "$group": { "_id": { "game": "$game" }, "scores": scores } };
+        let command = doc! { "aggregate": COLLECTION, "pipeline": [group], "cursor": {} };
+        let [plain, shaped] = comparison.run(&command)?;
+        assert_eq!(shaped.get_i32("code")?, plain.get_i32("code")?, "{command}");
+    }
+    Ok(())
+}

@@ -17,6 +17,10 @@ use crate::pattern::unwound::{behind, only_match};
 /// Accumulators that name fields otherwise than by expressions, or run code.
 const OPAQUE_ACCUMULATORS: [&str; 5] = ["$top", "$topN", "$bottom", "$bottomN", "$accumulator"];
 
+/// Accumulators with a number `n`. mongod evaluates it once for each group, on the group's `_id`: a path in it
+/// is no path of the item.
+const COUNTED_ACCUMULATORS: [&str; 4] = ["$firstN", "$lastN", "$maxN", "$minN"];
+
 /// Operators whose arguments are not all expressions, or that read the whole document.
 const OPAQUE_OPERATORS: [&str; 3] = ["$function", "$meta", "$getField"];
 
@@ -95,7 +99,26 @@ impl StoredPaths<'_> {
         if OPAQUE_ACCUMULATORS.contains(&name) || value.as_document()?.iter().count() != 1 {
             return None;
         }
-        Some(single(name, self.expression(argument)?).into())
+        let argument = match argument {
+            RawBsonRef::Document(arguments) if COUNTED_ACCUMULATORS.contains(&name) => {
+                RawBson::Document(self.counted(arguments)?)
+            }
+            argument => self.expression(argument)?,
+        };
+        Some(single(name, argument).into())
+    }
+
+    /// Rewrites the arguments of an accumulator of [`COUNTED_ACCUMULATORS`].
+    fn counted(&self, arguments: &RawDocument) -> Option<RawDocumentBuf> {
+        let mut rewritten = RawDocumentBuf::new();
+        for argument in arguments {
+            let (name, value) = argument.ok()?;
+            match name.as_str() {
+                "n" => rewritten.append(name, value),
+                _ => rewritten.append(name, self.expression(value)?),
+            }
+        }
+        Some(rewritten)
     }
 
     fn expression(&self, value: RawBsonRef<'_>) -> Option<RawBson> {

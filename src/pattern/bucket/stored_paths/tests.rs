@@ -95,6 +95,19 @@ fn accumulators_are_rewritten_but_for_those_that_name_fields() {
 }
 
 #[test]
+fn number_of_an_accumulator_is_computed_of_the_group() {
+    for name in COUNTED_ACCUMULATORS {
+        let group = |input: &str| {
+            let of_group = rawdoc! { "$cond": [{ "$eq": ["$a", 1] }, 1, "$k"] };
+            let accumulator = single(name, rawdoc! { "n": of_group, "input": input });
+            single("$group", rawdoc! { "_id": 1, "some": accumulator })
+        };
+        let stages = rewritten(&[group("$a")]).unwrap();
+        assert_eq!(stages[1], group("$history.a"));
+    }
+}
+
+#[test]
 fn other_summaries_are_rewritten() {
     let last = |stage: RawDocumentBuf| rewritten(&[stage]).unwrap().pop().unwrap();
     assert_eq!(last(rawdoc! { "$count": "n" }), rawdoc! { "$count": "n" });
