@@ -12,6 +12,7 @@ mod large_batches;
 mod listed_values;
 mod long_names;
 mod lookups;
+mod near;
 mod newest;
 mod newest_lookup;
 mod order;

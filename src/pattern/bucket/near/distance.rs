@@ -4,7 +4,7 @@
 //! to the last bit (`S2Distance::distanceRad`, `shapes.cpp`). mongod adds more than two numbers with a higher
 //! precision, also in nested sums. So the third number is subtracted, with the opposite sign.
 
-use bson::raw::{RawArrayBuf, RawBson, RawDocumentBuf};
+use bson::raw::{BindRawBsonRef, RawArrayBuf, RawBson, RawDocument, RawDocumentBuf, cstr};
 use bson::{rawbson, rawdoc};
 
 use super::{Center, Metric};
@@ -47,28 +47,24 @@ impl Nearest<'_> {
     /// the units of the coordinates on a plane. Null if the item has no location. Fails with error 241
     /// (`ConversionFailure`) if the distance cannot be computed.
     pub(super) fn expression(&self) -> RawDocumentBuf {
-        let with_distance = rawdoc! { "d": self.distance(point("$$at")), "at": "$$at" };
-        let all = rawdoc! { "$map": { "input": self.locations(), "as": "at", "in": with_distance } };
+        let found = rawdoc! { "d": self.distance(point("$$at")), "at": "$$at" };
         let is_nearer = rawdoc! { "$and": [
-            { "$ne": ["$$this.d", RawBson::Null] },
-            { "$or": [{ "$eq": ["$$value", RawBson::Null] }, { "$lt": ["$$this.d", "$$value.d"] }] },
+            { "$ne": ["$$found.d", RawBson::Null] },
+            { "$or": [{ "$eq": ["$$nearest", RawBson::Null] }, { "$lt": ["$$found.d", "$$nearest.d"] }] },
         ] };
-        let nearer = rawdoc! { "$cond": [is_nearer, "$$this", "$$value"] };
-        rawdoc! { "$reduce": { "input": all, "initialValue": RawBson::Null, "in": nearer } }
-    }
-
-    /// The expression for the array of the item's locations: the value at the path, the values in arrays
-    /// within the path, or the elements of an array that is not a point itself.
-    fn locations(&self) -> RawDocumentBuf {
-        let value = format!("${}", self.path);
-        let ends = self.path.match_indices('.').filter_map(|(end, _)| self.path.get(..end));
-        let are_arrays = ends.map(|prefix| rawbson!({ "$isArray": format!("${prefix}") }));
-        let is_number = rawdoc! { "$isNumber": { "$first": value.as_str() } };
-        let is_list = rawdoc! { "$cond": [{ "$isArray": value.as_str() }, { "$not": is_number }, false] };
-        let mut are_lists: Vec<RawBson> = are_arrays.collect();
-        are_lists.push(is_list.into());
-        let one = rawbson!([{ "$ifNull": [value.as_str(), RawBson::Null] }]);
-        rawdoc! { "$cond": [{ "$or": are_lists.into_iter().collect::<RawArrayBuf>() }, value.as_str(), one] }
+        let nearer = rawdoc! { "$cond": [is_nearer, "$$found", "$$nearest"] };
+        let of_location = rawdoc! { "$let": { "vars": { "found": found }, "in": nearer } };
+        // From the last field of the path to the first one: the loop over the values of a field is inside that
+        // over the documents that have the field.
+        let mut fields = self.path.rsplit('.');
+        let mut field = fields.next().unwrap_or(self.path);
+        let mut elements: fn(&str) -> RawDocumentBuf = locations;
+        let mut inner = of_location;
+        for parent in fields {
+            inner = for_each(&elements(&format!("$$at.{field}")), "$$nearest", &inner);
+            (elements, field) = (documents, parent);
+        }
+        for_each(&elements(&format!("${field}")), RawBson::Null, &inner)
     }
 
     /// The expression for the distance of a point, an array of coordinates. Null if it is none.
@@ -156,6 +152,35 @@ impl Nearest<'_> {
         let with_degrees = rawdoc! { "$let": { "vars": { "degrees": degrees }, "in": checked } };
         rawdoc! { "$let": { "vars": { "angle": radians }, "in": with_degrees } }
     }
+}
+
+/// The expression that evaluates another one, `inner`, for each element `$$at` of an array. `$$nearest` is the
+/// result for the former element, or `first`. Loops are nested instead of lists joined: the time for joining
+/// grows with the square of the number of lists.
+fn for_each(elements: &RawDocument, first: impl BindRawBsonRef, inner: &RawDocument) -> RawDocumentBuf {
+    let mut reduce = single("input", elements);
+    reduce.append(cstr!("initialValue"), first);
+    let vars = rawdoc! { "nearest": "$$value", "at": "$$this" };
+    let mut with_names = single("vars", vars);
+    with_names.append(cstr!("in"), inner);
+    reduce.append(cstr!("in"), single("$let", with_names));
+    single("$reduce", reduce)
+}
+
+/// The expression for the array of the documents in which a path continues: those in the array at `value`, or
+/// `value` itself. As in mongod, an array in the array has no fields.
+fn documents(value: &str) -> RawDocumentBuf {
+    let is_document = rawdoc! { "$eq": [{ "$type": "$$this" }, "object"] };
+    let in_array = rawdoc! { "$filter": { "input": value, "cond": is_document } };
+    rawdoc! { "$cond": [{ "$isArray": value }, in_array, [value]] }
+}
+
+/// The expression for the array of the locations at the end of a path: the elements of an array that is not a
+/// point itself, or the value.
+fn locations(value: &str) -> RawDocumentBuf {
+    let is_number = rawdoc! { "$isNumber": { "$first": value } };
+    let is_list = rawdoc! { "$cond": [{ "$isArray": value }, { "$not": is_number }, false] };
+    rawdoc! { "$cond": [is_list, value, [value]] }
 }
 
 /// The expression for the sum of three numbers, added as in C++.
