@@ -67,6 +67,7 @@ fn reasons(command: &Document) -> Vec<&'static str> {
     // An earlier operation may have created such an index.
     if command.contains_key("hint") {
         reasons.push("a hint of a sparse, partial or wildcard index");
+        reasons.push("a hint of {$natural: -1}");
     }
     if names(command.get("sort").unwrap_or(&Bson::Null), "$natural") {
         reasons.push("a sort by $natural");

@@ -6,6 +6,7 @@ mod distinct_hint;
 mod dotted_names;
 mod errors_in_transactions;
 mod examples;
+mod hinted_order;
 mod key_and_time;
 mod keys;
 mod large_batches;

@@ -27,7 +27,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use self::conflict::normal;
 pub use self::conflict::{Conflict, conflict};
 pub use self::geo_index::{GeoKind, LocationError, is_geo, location_error};
-pub use self::hint::{HintedIndex, IndexHint, hint};
+pub use self::hint::{HintedIndex, IndexHint, hint, reads_backward};
 use self::key_pattern::as_number;
 pub use self::key_pattern::{ID, IndexedField, is_clustered, is_id_key, is_unique, key, name, same_index, same_key};
 pub use self::key_time_index::KeyTimeIndex;

@@ -5,7 +5,7 @@ use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, 
 use super::command::BucketCommand;
 use super::explanation::Explained;
 use super::page_pruning::{self, FilterAndCollation, Pruning};
-use super::{change_stream, find, statistics};
+use super::{change_stream, find, indexes, statistics};
 use crate::command::aggregate::{Aggregate, as_find};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, as_whole_number, first_field, get, single};
@@ -39,6 +39,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     if statistics::begins_with_statistics(&aggregate) {
         return statistics::aggregate(run, &aggregate).await;
     }
+    check_order(run, &aggregate)?;
     if let Some(find) = as_find(body, &aggregate).filter(|_| !aggregate.explain) {
         run.ensure_readable(aggregate.hint).await?;
         // With a batch size of 0 on a missing collection, mongod opens a cursor for an `aggregate`, but not
@@ -84,6 +85,14 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     Ok(finish(run, &aggregate, stages.unwrap_or(&all_items), reply))
 }
 
+/// Refuses a hint of an order, unless the first stage behind those that match removes the order.
+fn check_order(run: &BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Result<(), CommandError> {
+    let mut names = aggregate.pipeline.iter().filter_map(|stage| Some(first_field(stage)?.0));
+    let first = names.find(|name| *name != "$match");
+    let is_free = matches!(first, Some("$sort" | "$count" | "$geoNear"));
+    indexes::check_hinted_order(run, aggregate.hint.filter(|_| !is_free))
+}
+
 /// Whether mongod refused the stages of a skip scan: any error except an exceeded time limit. For example, a
 /// `$graphLookup` needs more than 100 MB, or a key is a document with a field that begins with `$`. The
 /// pipeline of all items then returns the result, or mongod's error for the client's own stages.
@@ -118,6 +127,7 @@ fn finish(
 
 /// The access path and the internal command of an `aggregate`, for `explain`.
 pub(super) async fn explained(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Result<Explained, RunError> {
+    check_order(run, aggregate)?;
     let stages = stored(run, aggregate).await?;
     if let Some(skip_scan) = &stages.skip_scan {
         return Ok(explanation(run, skip_scan));

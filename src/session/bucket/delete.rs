@@ -28,6 +28,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     // nothing.
     for statement in &batch.statements {
         item_lookup::check(run, Some(statement.filter))?;
+        indexes::check_hinted_order(run, statement.hint.filter(|_| statement.one))?;
     }
     run.ensure_readable(None)
         .await

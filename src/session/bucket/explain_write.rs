@@ -82,6 +82,8 @@ pub(super) async fn explained(
         }
     };
     item_lookup::check(run, query.filter)?;
+    let is_free = query.limit.is_none() || query.sort.is_some();
+    indexes::check_hinted_order(run, hint.filter(|_| !is_free))?;
     validate(run, &body).await?;
     run.ensure_readable(None).await?;
     indexes::check_hint(run, hint).await?;

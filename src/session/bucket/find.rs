@@ -17,6 +17,7 @@ use self::item_cursor::{BatchLimit, BatchRequest, BatchStatus, ItemCursor};
 use super::command::BucketCommand;
 use super::cursor_source::CursorSource;
 use super::explanation::Explained;
+use super::indexes;
 use super::page_pruning::{self, FilterAndCollation};
 use super::retry_on_swap::{MAX_RUNS, is_swap_error};
 use super::upstream_query::{complete, kill};
@@ -45,6 +46,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     if let Some(filter) = find.filter.and_then(NearFilter::of) {
         return near::run(run, &find, &filter).await;
     }
+    check_order(run, &find)?;
     let by_id = rawdoc! { "_id": 1 };
     let find = in_plain_order(find, &by_id);
     if let Some(reply) = without_pipeline(run, &find).await? {
@@ -96,6 +98,7 @@ pub(super) async fn explained(run: &mut BucketCommand<'_>, find: &Find<'_>) -> R
     if let Some(filter) = find.filter.and_then(NearFilter::of) {
         return near::explained(run, find, &filter).await;
     }
+    check_order(run, find)?;
     let by_id = rawdoc! { "_id": 1 };
     let find = &in_plain_order(find.clone(), &by_id);
     if let Some(query) = BucketQuery::of(run.shape, find)
@@ -294,6 +297,11 @@ fn check(run: &BucketCommand<'_>, find: &Find<'_>) -> Result<(), CommandError> {
         return Err(run.unsupported("a sort by $natural"));
     }
     Ok(())
+}
+
+/// Refuses a hint of an order, unless the query is sorted.
+fn check_order(run: &BucketCommand<'_>, find: &Find<'_>) -> Result<(), CommandError> {
+    indexes::check_hinted_order(run, find.hint.filter(|_| find.sort.is_none()))
 }
 
 /// Refuses a tailable cursor as mongod does on a collection that is not capped. A missing collection has no

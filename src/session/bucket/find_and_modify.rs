@@ -13,7 +13,7 @@ use super::duplicate_key::needs_item;
 use super::failed_update::FailedUpdate;
 use super::item_update::{ItemUpdate, Memory};
 use super::update::{may_be_tried, may_match};
-use super::{find_and_delete, item_lookup, room};
+use super::{find_and_delete, indexes, item_lookup, room};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{get, single};
 use crate::command::error::CommandError;
@@ -39,6 +39,8 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
 
 async fn execute(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let command = FindAndModify::parse(run.context.head.body())?;
+    let is_sorted = command.sort.is_some_and(|sort| !sort.is_empty());
+    indexes::check_hinted_order(run, command.hint.filter(|_| !is_sorted))?;
     let projection = ItemProjection::of(run, &command).await?;
     let reply = match command.change.filter(|_| !command.remove) {
         Some(change) => update(run, &command, change, &projection).await?,

@@ -16,7 +16,7 @@ use crate::command::document::{as_whole_number, get, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::no_such_index;
 use crate::command::reply::CursorReply;
-use crate::pattern::bucket::item_index::{HintedIndex, IndexHint, Indexes, hint};
+use crate::pattern::bucket::item_index::{HintedIndex, IndexHint, Indexes, hint, reads_backward};
 use crate::pattern::bucket::readable_indexes::ReadableIndexes;
 use crate::session::error::RunError;
 
@@ -91,6 +91,15 @@ pub(super) async fn check_hint(run: &mut BucketCommand<'_>, given: Option<RawBso
             .unsupported("a hint of a key pattern that several indexes have")
             .into()),
     }
+}
+
+/// Refuses a hint by which mongod reads the collection from its end. For commands whose result depends on the
+/// order in which documents are read.
+pub(super) fn check_hinted_order(run: &BucketCommand<'_>, given: Option<RawBsonRef<'_>>) -> Result<(), CommandError> {
+    if given.is_some_and(reads_backward) {
+        return Err(run.unsupported("a hint of {$natural: -1}"));
+    }
+    Ok(())
 }
 
 /// Has mongod validate a `$natural` hint, by a query that reads one document.

@@ -37,6 +37,10 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
 async fn execute(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let command = Update::parse(run.context.head)?;
     run.context.link.check_field(command.newer_field()).await?;
+    for statement in &command.statements {
+        let is_free = statement.multi || statement.order().is_some();
+        indexes::check_hinted_order(run, statement.hint.filter(|_| !is_free))?;
+    }
     let changes = by_id::translate(run, &command);
     if changes.is_none() {
         for statement in &command.statements {

@@ -61,6 +61,9 @@ const KINDS: &[Kind] = &[
         "a hint of a sparse, partial or wildcard index",
         |write| write.statement.contains_key("hint"),
     ),
+    kind("hint of a backward scan", "a hint of {$natural: -1}", |write| {
+        write.statement.contains_key("hint")
+    }),
     kind("invalid key value", NO_KEY, |write| write.may_give_no_key()),
     kind("sparse unique index", "a sparse unique index (it would omit", |write| {
         has_index_with(write, "unique") && has_index_with(write, "sparse")

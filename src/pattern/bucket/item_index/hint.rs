@@ -1,4 +1,4 @@
-//! Finds the index that a hint names. A hint does not change the result, so it is not sent
+//! Finds the index that a hint names. A hint of an index does not change the result, so it is not sent
 //! upstream, but the application's index must exist.
 
 use bson::raw::{RawBsonRef, RawDocument};
@@ -52,6 +52,13 @@ pub fn hint(hint: RawBsonRef<'_>) -> Option<IndexHint<'_>> {
         _ if pattern.is_empty() || same_key(pattern, &single("_id", 1)) => IndexHint::Always,
         _ => IndexHint::Key(pattern),
     })
+}
+
+/// Whether a hint makes mongod read the collection from its end.
+#[must_use]
+pub fn reads_backward(hint: RawBsonRef<'_>) -> bool {
+    let direction = hint.as_document().and_then(|pattern| get(pattern, "$natural"));
+    direction.and_then(as_whole_number).is_some_and(i64::is_negative)
 }
 
 fn is_direction(value: RawBsonRef<'_>) -> bool {

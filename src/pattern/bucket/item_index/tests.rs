@@ -341,6 +341,20 @@ fn a_hint_matches_indexes_of_the_application() {
 }
 
 #[test]
+fn negative_natural_hint_reads_backward() {
+    let check = |of: RawDocumentBuf, expected: bool| {
+        let given = get(&of, "hint").unwrap();
+        assert_eq!(reads_backward(given), expected, "{of:?}");
+    };
+    check(rawdoc! { "hint": { "$natural": -1 } }, true);
+    check(rawdoc! { "hint": { "$natural": -2.0 } }, true);
+    check(rawdoc! { "hint": { "a": 1, "$natural": -1_i64 } }, true);
+    check(rawdoc! { "hint": { "$natural": 1 } }, false);
+    check(rawdoc! { "hint": { "a": -1 } }, false);
+    check(rawdoc! { "hint": "$natural" }, false);
+}
+
+#[test]
 fn arrays_are_named_as_the_application_names_them() {
     let text = "cannot index parallel arrays [quantity] [a]";
     assert_eq!(in_item_names(&shape(), text), "cannot index parallel arrays [qty] [a]");

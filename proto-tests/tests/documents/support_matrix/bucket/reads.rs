@@ -55,6 +55,8 @@ pub(super) fn find() -> Of {
     .with("encryptionInformation", doc! { "type": 1, "schema": {} })
     .but("filter", doc! { "filter": { "$text": { "$search": "x" } } })
     .but("sort", doc! { "sort": { "$natural": 1 } })
+    .but("hint", doc! { "sort": {}, "hint": { "$natural": -1 } })
+    .beside("hint", doc! { "hint": { "$natural": -1 } })
     .but("projection", doc! { "projection": { "r": { "$meta": "recordId" } } })
 }
 
@@ -64,6 +66,7 @@ pub(super) fn count() -> Of {
         .with("skip", 3)
         .with("limit", 3)
         .with("hint", "q_1")
+        .with("hint", doc! { "$natural": -1 })
         .loosely("hint", doc! { "hint": "none" })
         .with("collation", doc! { "locale": "de" })
         .with("fields", doc! { "q": 1 })
@@ -85,6 +88,8 @@ pub(super) fn aggregate() -> Of {
         .with("allowDiskUse", true)
         .with("hint", "q_1")
         .loosely("hint", doc! { "hint": "none" })
+        .with("hint", doc! { "$natural": -1 })
+        .but("hint", doc! { "pipeline": [{ "$match": { "q": 3 } }, { "$limit": 1 }], "hint": { "$natural": -1 } })
         .with("collation", doc! { "locale": "de" })
         .beside("let", doc! { "pipeline": [{ "$match": { "$expr": { "$eq": ["$q", "$$x"] } } }], "let": { "x": 3 } })
         .beside("bypassDocumentValidation", doc! { "bypassDocumentValidation": true })

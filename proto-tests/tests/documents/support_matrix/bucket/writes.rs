@@ -69,6 +69,7 @@ pub(super) fn update() -> Of {
         .wrong_on_some("updates.sort", and(doc! { "sort": { "q": -1 } }))
         .sent("updates.hint", and(doc! { "hint": "_id_" }))
         .loosely("updates.hint", and(doc! { "hint": "none" }))
+        .but("updates.hint", and(doc! { "hint": { "$natural": -1 } }))
         .sent("updates.c", of(doc! { "q": { "_id": 4 }, "u": [{ "$set": { "n": "$$z" } }], "c": { "z": 3 } }))
 }
 
@@ -93,6 +94,7 @@ pub(super) fn delete() -> Of {
         .sent("deletes.collation", of(doc! { "q": { "q": 18 }, "limit": 1, "collation": { "locale": "de" } }))
         .sent("deletes.hint", of(doc! { "q": { "q": 19 }, "limit": 1, "hint": "q_1" }))
         .loosely("deletes.hint", of(doc! { "q": { "q": 19 }, "limit": 1, "hint": "none" }))
+        .but("deletes.hint", of(doc! { "q": { "q": 19 }, "limit": 1, "hint": { "$natural": -1 } }))
         .but("deletes.q", of(doc! { "q": { "$text": { "$search": "x" } }, "limit": 1 }))
 }
 
@@ -120,6 +122,7 @@ pub(super) fn find_and_modify() -> Of {
         .sent("arrayFilters", doc! { "findAndModify": COLLECTION, "query": { "q": 21 }, "remove": true, "arrayFilters": [{ "x": 1 }] })
         .sent("hint", and(doc! { "hint": "_id_" }))
         .loosely("hint", and(doc! { "hint": "none" }))
+        .but("hint", and(doc! { "hint": { "$natural": -1 } }))
         .sent("hint", doc! { "findAndModify": COLLECTION, "query": { "q": 21 }, "remove": true, "hint": 7 })
         .sent("bypassDocumentValidation", and(doc! { "bypassDocumentValidation": true }))
         .sent("let", and(doc! { "let": { "x": 2 }, "query": { "$expr": { "$eq": ["$q", "$$x"] } } }))
