@@ -7,6 +7,7 @@ mod where_clause;
 
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use crate::command::arguments::with_replaced;
 use crate::command::document::{array_of, first_field, get, put, single};
 use crate::command::find::Find;
 use crate::pattern::unsupported::Unsupported;
@@ -177,10 +178,24 @@ pub fn check(pipeline: &[impl AsRef<RawDocument>]) -> Result<(), Unsupported> {
     {
         return Err(format!("the stage {name}").into());
     }
+    if let Some(metadata) = pipeline.iter().find_map(|stage| lost_metadata(stage.as_ref())) {
+        return Err(format!("{metadata} in a pipeline").into());
+    }
     let mut filters = pipeline.iter().filter_map(|stage| only_match(stage.as_ref()));
     match filters.find_map(unsupported_operator) {
         Some(operator) => Err(format!("{operator} in a $match").into()),
         None => Ok(()),
+    }
+}
+
+/// The metadata that a stage reads of documents that earlier stages made. The pipeline on another collection
+/// is checked by itself.
+fn lost_metadata(stage: &RawDocument) -> Option<&'static str> {
+    match first_field(stage) {
+        Some(("$lookup" | "$unionWith", RawBsonRef::Document(arguments))) => {
+            find_projection::lost_metadata(&with_replaced(arguments, &[("pipeline", None)]))
+        }
+        _ => find_projection::lost_metadata(stage),
     }
 }
 

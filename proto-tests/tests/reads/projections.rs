@@ -201,6 +201,44 @@ async fn metadata_are_those_of_find_where_an_item_has_them() -> Result<()> {
     Ok(())
 }
 
+/// mongod would return those of pages, or none.
+#[tokio::test]
+async fn metadata_that_items_do_not_have_are_refused_in_a_pipeline() -> Result<()> {
+    let proxy = Proxy::start(&ProxyOptions::new(&mongod::shared().uri()).config(SHAPE))?;
+    let pair = Pair::new(mongod::shared(), &proxy).await?;
+    let [plain, shaped, _] = pair.collections("trades");
+    let documents = [
+        doc! { "_id": 1, "customerId": 1, "q": 2 },
+        doc! { "_id": 2, "customerId": 1, "q": 1 },
+    ];
+    plain.insert_many(&documents).await?;
+    shaped.insert_many(&documents).await?;
+    for kind in ["recordId", "indexKey", "sortKey"] {
+        let meta = doc! { "$meta": kind };
+        let sort = doc! { "$sort": { "q": 1 } };
+        let set = doc! { "$addFields": { "x": &meta } };
+        for stages in [
+            vec![doc! { "$match": { "customerId": 1 } }, set.clone()],
+            vec![sort.clone(), doc! { "$project": { "x": { "$ifNull": [&meta, 1] } } }],
+            vec![doc! { "$group": { "_id": null, "x": { "$push": &meta } } }],
+            vec![doc! { "$facet": { "x": [&set] } }],
+            vec![doc! { "$lookup": { "from": "trades", "pipeline": [&sort, &set], "as": "x" } }],
+        ] {
+            let found = shaped.aggregate(stages.clone()).await;
+            let code = found.err().and_then(|error| match *error.kind {
+                mongodb::error::ErrorKind::Command(error) => Some(error.code),
+                _ => None,
+            });
+            assert_eq!(code, Some(NOT_SUPPORTED), "{stages:?}");
+        }
+    }
+    // Those of the other collection's documents.
+    let other = [doc! { "$sort": { "q": 1 } }, doc! { "$set": { "x": { "$meta": "sortKey" } } }];
+    let joined = doc! { "$lookup": { "from": "plain", "pipeline": other.as_slice(), "as": "x" } };
+    shaped.aggregate([joined]).await?;
+    Ok(())
+}
+
 /// Conditions on `a` or within it that determine the matched element.
 fn telling() -> Vec<Document> {
     let regex = bson::Regex {

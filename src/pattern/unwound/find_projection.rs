@@ -108,10 +108,10 @@ pub(super) fn stages(projection: &RawDocument, context: Context<'_>) -> Result<V
     Ok(project.into_iter().chain(made).collect())
 }
 
-/// The metadata in a projection, at any depth, that items do not have. Record id and index key
+/// The metadata in a projection or a stage, at any depth, that items do not have. Record id and index key
 /// would be those of the bucket, and mongod 6.0.5 loses sort keys after an `$unwind`.
-fn lost_metadata(projection: &RawDocument) -> Option<&'static str> {
-    projection
+pub(super) fn lost_metadata(document: &RawDocument) -> Option<&'static str> {
+    document
         .iter()
         .flatten()
         .find_map(|(name, value)| match (name.as_str(), value) {

@@ -84,6 +84,7 @@ pub(super) fn distinct() -> Of {
 pub(super) fn aggregate() -> Of {
     Of::new("aggregate", doc! { "aggregate": COLLECTION, "pipeline": [{ "$match": { "q": { "$lt": 7 } } }, { "$sort": { "q": 1 } }], "cursor": {} })
         .with("pipeline", vec![doc! { "$sort": { "q": 1 } }])
+        .but("pipeline", doc! { "pipeline": [{ "$sort": { "q": 1 } }, { "$set": { "x": { "$meta": "sortKey" } } }] })
         .with("cursor", doc! { "batchSize": 2 })
         .with("allowDiskUse", true)
         .with("hint", "q_1")

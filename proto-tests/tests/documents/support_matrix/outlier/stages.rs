@@ -13,6 +13,10 @@ pub(super) fn aggregate() -> Of {
     )
     .with("pipeline", vec![doc! { "$sort": { "n": -1 } }])
     .with("pipeline", by_tag())
+    .but(
+        "pipeline",
+        doc! { "pipeline": [{ "$sort": { "n": 1 } }, { "$set": { "x": { "$meta": "sortKey" } } }] },
+    )
     .with("cursor", doc! { "batchSize": 2 })
     .with("allowDiskUse", true)
     .with("hint", "n_1")
