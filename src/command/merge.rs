@@ -123,6 +123,15 @@ impl<'a> MergeStage<'a> {
         !self.is_let_empty || self.when_not_matched == WhenNotMatched::Insert
     }
 
+    /// Whether a document that is merged twice leaves what it leaves once.
+    #[must_use]
+    pub fn is_idempotent(&self) -> bool {
+        matches!(
+            self.when_matched,
+            WhenMatched::Merge | WhenMatched::Replace | WhenMatched::KeepExisting
+        )
+    }
+
     /// Whether documents are identified by their `_id` alone.
     #[must_use]
     pub fn is_by_id(&self) -> bool {

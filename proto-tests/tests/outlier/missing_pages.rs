@@ -1,7 +1,10 @@
 //! Reads in which mongod reassembles outliers, and whose pages another writer has removed meanwhile.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use anyhow::{Result, ensure};
-use bson::{Document, doc};
+use bson::{Bson, Document, bson, doc};
+use proto_tests::altering_relay::AlteringRelay;
 use proto_tests::raw::Connection;
 use proto_tests::sides::{COLLECTION, Sides};
 use proto_tests::stopping_relay::StoppingRelay;
@@ -153,5 +156,54 @@ fn documents_of_an_update_are_selected_again_at_one_time() -> Result<()> {
         commands.starts_with(&["getMore".to_owned(), "snapshot".to_owned()]),
         "{commands:?}"
     );
+    Ok(())
+}
+
+/// Whether [`miss_pages`] changes replies.
+static MISSES_PAGES: AtomicBool = AtomicBool::new(false);
+
+/// Turns the reply to a `$merge` into the error of a pipeline that missed pages.
+fn miss_pages(reply: &mut Document) -> bool {
+    let is_of_merge = reply.get_document("cursor").is_ok_and(|cursor| {
+        let is_of_items = cursor.get_str("ns").is_ok_and(|name| name.ends_with(COLLECTION));
+        is_of_items && cursor.get_array("firstBatch").is_ok_and(Vec::is_empty)
+    });
+    if !is_of_merge || !MISSES_PAGES.load(Ordering::SeqCst) {
+        return false;
+    }
+    let message = "mongoshape: pages are missing of 507f1f77bcf86cd799439011";
+    *reply = doc! { "ok": 0.0, "errmsg": message, "code": 241, "codeName": "ConversionFailure" };
+    true
+}
+
+/// A repeated one would have added to a number several times.
+#[test]
+fn only_a_merge_without_a_second_effect_is_executed_again() -> Result<()> {
+    let server = mongod::shared();
+    let relay = AlteringRelay::to(server.address(), miss_pages)?;
+    let mut sides = Sides::at(Outlier::new("tags", (5, 7)), (relay.uri(), server.address()))?;
+    let items: Vec<Document> = (0..3)
+        .map(|id| doc! { "_id": id, "n": id, "tags": (0..10).collect::<Vec<i32>>() })
+        .collect();
+    sides.alike(&doc! { "insert": COLLECTION, "documents": items })?;
+    let database = sides.shaped_database();
+    let merge = |when_matched: Bson| {
+        let stages = bson!([
+            { "$match": { "tags": 8 } },
+            { "$merge": { "into": "totals", "whenMatched": when_matched } },
+        ]);
+        doc! { "aggregate": COLLECTION, "pipeline": stages, "cursor": {}, "$db": &database }
+    };
+    let add = bson!([{ "$set": { "n": { "$add": ["$n", 100] } } }]);
+    MISSES_PAGES.store(true, Ordering::SeqCst);
+    for (when_matched, code) in [(add, 112), (bson!("replace"), 72)] {
+        let reply = sides.shaped.command(&merge(when_matched))?;
+        ensure!(reply.get_i32("code")? == code, "{reply}");
+        let totals = sides.plain.find(&database, "totals", doc! {})?;
+        ensure!(totals.len() == 3, "{totals:?}");
+        for total in totals {
+            ensure!(total.get_i32("n")? == total.get_i32("_id")?, "{total}");
+        }
+    }
     Ok(())
 }

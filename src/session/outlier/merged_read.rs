@@ -10,6 +10,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::{first_field, get, single};
 use crate::command::error::{CommandError, ErrorCode};
+use crate::command::merge::MergeStage;
 use crate::command::reply::succeeded;
 use crate::pattern::outlier::pipeline::MISSING;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
@@ -76,7 +77,8 @@ impl Misses {
     }
 }
 
-/// Executes a pipeline that reassembles outliers. Executes it again if it missed pages.
+/// Executes a pipeline that reassembles outliers. Executes it again if it missed pages, unless it may have
+/// merged documents that would then be changed twice.
 pub(in crate::session) async fn put_together(
     link: &mut UpstreamConnection,
     command: &RawDocument,
@@ -97,12 +99,49 @@ pub(super) async fn put_together_since(
         let Some(missing) = MissingPages::of(&answer) else {
             return answer;
         };
+        if !may_be_repeated(command) {
+            return Err(interrupted_merge().into());
+        }
         if misses.are_lost(&missing) {
             return Err(missing_extras("a document of an outlier collection").into());
         }
         since = missing.time;
     }
     Err(replaced_extras("a document of an outlier collection").into())
+}
+
+/// Whether a command that failed has the same effect if it is executed again. mongod merges documents batch
+/// after batch, so a `$merge` may have changed documents before. A `$out` replaces its target at its end.
+fn may_be_repeated(command: &RawDocument) -> bool {
+    let stages = get(command, "pipeline").and_then(RawBsonRef::as_array);
+    let stages = stages.into_iter().flatten().flatten();
+    let stages: Vec<&RawDocument> = stages.filter_map(RawBsonRef::as_document).collect();
+    let Some((last, sources)) = stages.split_last() else {
+        return true;
+    };
+    !matches!(first_field(last), Some(("$merge", _)))
+        || (MergeStage::parse(last).is_some_and(|merge| merge.is_idempotent())
+            && sources.iter().all(|stage| keeps_ids(stage)))
+}
+
+/// Whether a stage returns documents with the same `_id`s each time. A document without an `_id` gets another
+/// one each time that it is merged.
+fn keeps_ids(stage: &RawDocument) -> bool {
+    let is_id = |path: &str| path.split('.').next() == Some("_id");
+    let is_id_name = |name: RawBsonRef<'_>| name.as_str().is_none_or(is_id);
+    match first_field(stage) {
+        Some((
+            "$match" | "$sort" | "$skip" | "$limit" | "$lookup" | "$graphLookup" | "$unwind" | "$group"
+            | "$sortByCount" | "$bucket",
+            _,
+        )) => true,
+        Some(("$set" | "$addFields" | "$project", RawBsonRef::Document(fields))) => {
+            !fields.iter().flatten().any(|(name, _)| is_id(name.as_str()))
+        }
+        Some(("$unset", RawBsonRef::Array(names))) => !names.into_iter().flatten().any(is_id_name),
+        Some(("$unset", name)) => !is_id_name(name),
+        _ => false,
+    }
 }
 
 /// Executes a command. `since`: at one cluster time, this one or later, if the command and the server allow
@@ -185,6 +224,13 @@ pub(super) fn missing_extras(document: &str) -> CommandError {
     CommandError::new(ErrorCode::InvalidOptions, message)
 }
 
+/// The error for a `$merge` that read a document whose extras were replaced.
+fn interrupted_merge() -> CommandError {
+    let message = "write conflict: the extras of a document were replaced while it was read; \
+                   the $merge may have written other documents";
+    CommandError::new(ErrorCode::WriteConflict, message)
+}
+
 /// The error for a document whose extras were replaced while it was read.
 pub(super) fn replaced_extras(document: &str) -> CommandError {
     let message = format!("the extras of {document} were replaced while it was read: run the query again");
@@ -196,6 +242,7 @@ mod tests {
     use bson::rawdoc;
 
     use super::*;
+    use crate::command::document::array_of;
 
     #[test]
     fn generation_and_time_are_those_of_the_error() {
@@ -226,6 +273,38 @@ mod tests {
             assert!(!misses.are_lost(&missing("a")));
         }
         assert!(misses.are_lost(&missing("a")));
+    }
+
+    #[test]
+    fn only_a_merge_without_a_second_effect_is_executed_again() {
+        let merge = |when_matched: &str| rawdoc! { "$merge": { "into": "x", "whenMatched": when_matched } };
+        let by_pipeline = || rawdoc! { "$merge": { "into": "x", "whenMatched": [{ "$set": { "n": 1 } }] } };
+        let check = |stages: &[RawDocumentBuf], expected: bool| {
+            let command = rawdoc! { "aggregate": "sales", "pipeline": array_of(stages) };
+            assert_eq!(may_be_repeated(&command), expected, "{command:?}");
+        };
+        check(&[], true);
+        check(&[rawdoc! { "$sample": { "size": 1 } }], true);
+        check(&[rawdoc! { "$out": "x" }], true);
+        check(&[rawdoc! { "$merge": "x" }], true);
+        check(&[by_pipeline()], false);
+        check(&[merge("fail")], false);
+        let sources = [
+            (rawdoc! { "$match": { "_id": 1 } }, true),
+            (rawdoc! { "$set": { "tags": 1 } }, true),
+            (rawdoc! { "$unset": ["has_extras"] }, true),
+            (rawdoc! { "$project": { "_id": 0 } }, false),
+            (rawdoc! { "$unset": "_id" }, false),
+            (rawdoc! { "$unset": ["a", "_id"] }, false),
+            (rawdoc! { "$count": "n" }, false),
+            (rawdoc! { "$sample": { "size": 1 } }, false),
+        ];
+        for (source, expected) in sources {
+            for when_matched in ["merge", "replace", "keepExisting"] {
+                check(&[source.clone(), merge(when_matched)], expected);
+            }
+            check(&[source, by_pipeline()], false);
+        }
     }
 
     #[test]
