@@ -9,8 +9,10 @@ use proto_tests::sides::{COLLECTION, Sides};
 fn compare(path: &str, kind: &str, roots: Vec<Bson>, near: &Bson, condition: &Document) -> Result<()> {
     let mut sides = Sides::open(Shape::new(&["k"]))?;
     let root = path.split('.').next().unwrap_or(path);
-    let items = (1..).zip(roots).map(|(id, value)| doc! { "_id": id, "k": id, root: value });
-    let items: Vec<Document> = items.collect();
+    let numbered = (1..).zip(roots);
+    let items: Vec<Document> = numbered
+        .map(|(id, value)| doc! { "_id": id, "k": id, root: value })
+        .collect();
     let index = doc! { "key": { path: kind }, "name": "places" };
     sides.alike(&doc! { "createIndexes": COLLECTION, "indexes": [index] })?;
     sides.alike(&doc! { "insert": COLLECTION, "documents": items })?;

@@ -2,13 +2,15 @@
 //! their time bounds.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
+use proto_tests::altering_relay::AlteringRelay;
 use proto_tests::raw::Connection;
-use proto_tests::{Proxy, database_name};
+use proto_tests::sides::Sides;
+use proto_tests::{Proxy, database_name, mongod};
 
 use crate::proxies::{small_pages, two_proxies};
 
@@ -140,6 +142,51 @@ fn mongod_skips_from_key_to_key() -> Result<()> {
     let answer = times(&application.all(&fixture.newest())?)?;
     let expected = BTreeMap::from([(0, 5), (1, 5), (2, 5), (3, 9), (4, 9), (5, 5)]);
     ensure!(answer == expected, "{answer:?}");
+    Ok(())
+}
+
+/// Whether [`interrupt`] changes replies.
+static INTERRUPTS: AtomicBool = AtomicBool::new(false);
+/// How many replies [`interrupt`] has changed.
+static INTERRUPTED: AtomicUsize = AtomicUsize::new(0);
+
+/// Turns a reply with items into the error of a command that was killed.
+fn interrupt(reply: &mut Document) -> bool {
+    let has_items = reply.get_document("cursor").is_ok_and(|cursor| {
+        let is_of_items = cursor.get_str("ns").is_ok_and(|name| name.ends_with(COLLECTION));
+        is_of_items && cursor.get_array("firstBatch").is_ok_and(|batch| !batch.is_empty())
+    });
+    if !has_items || !INTERRUPTS.load(Ordering::SeqCst) {
+        return false;
+    }
+    INTERRUPTED.fetch_add(1, Ordering::SeqCst);
+    *reply = doc! { "ok": 0.0, "errmsg": "operation was interrupted", "code": 11601, "codeName": "Interrupted" };
+    true
+}
+
+/// A read of all pages followed.
+#[test]
+fn killed_skip_scan_has_ended() -> Result<()> {
+    let server = mongod::shared();
+    let relay = AlteringRelay::to(server.address(), interrupt)?;
+    let mut sides = Sides::at(small_pages(), (relay.uri(), server.address()))?;
+    let items: Vec<Document> = (0..20)
+        .map(|id| doc! { "_id": id, "k": id % 4, "at": at(i64::from(id)) })
+        .collect();
+    sides.alike(&doc! { "insert": COLLECTION, "documents": items })?;
+    let stages = [
+        doc! { "$sort": { "at": -1 } },
+        doc! { "$group": { "_id": "$k", "at": { "$first": "$at" } } },
+    ];
+    let newest = doc! {
+        "aggregate": COLLECTION, "pipeline": stages.as_slice(), "cursor": {}, "$db": sides.shaped_database(),
+    };
+    ensure!(sides.shaped.all(&newest)?.len() == 4, "not one item of each key");
+    INTERRUPTS.store(true, Ordering::SeqCst);
+    let reply = sides.shaped.command(&newest)?;
+    ensure!(reply.get_i32("code")? == 11601, "{reply}");
+    let attempts = INTERRUPTED.load(Ordering::SeqCst);
+    ensure!(attempts == 1, "{attempts} attempts");
     Ok(())
 }
 

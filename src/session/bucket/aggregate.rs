@@ -24,8 +24,9 @@ use crate::session::metrics::Strategy;
 use crate::session::outlier::merged_read::put_together;
 use crate::session::refusal::refuse_stage;
 
-/// mongod's `MaxTimeMSExpired`.
-const MAX_TIME_EXPIRED: i32 = 50;
+/// mongod's codes for a command that was ended from outside, whatever its stages: by a time limit, by
+/// `killOp`, by the end of the server or its term as a primary, or by a change of the collection.
+const INTERRUPTIONS: [i32; 12] = [50, 91, 175, 189, 237, 262, 10107, 11600, 11601, 11602, 13435, 13436];
 
 pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = run.context.head.body();
@@ -87,20 +88,21 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
 
 /// Refuses a hint of an order, unless the first stage behind those that match removes the order.
 fn check_order(run: &BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Result<(), CommandError> {
-    let mut names = aggregate.pipeline.iter().filter_map(|stage| Some(first_field(stage)?.0));
+    let stages = aggregate.pipeline.iter();
+    let mut names = stages.filter_map(|stage| Some(first_field(stage)?.0));
     let first = names.find(|name| *name != "$match");
     let is_free = matches!(first, Some("$sort" | "$count" | "$geoNear"));
     indexes::check_hinted_order(run, aggregate.hint.filter(|_| !is_free))
 }
 
-/// Whether mongod refused the stages of a skip scan: any error except an exceeded time limit. For example, a
-/// `$graphLookup` needs more than 100 MB, or a key is a document with a field that begins with `$`. The
-/// pipeline of all items then returns the result, or mongod's error for the client's own stages.
+/// Whether mongod refused the stages of a skip scan: any error except an [interruption](INTERRUPTIONS). For
+/// example, a `$graphLookup` needs more than 100 MB, or a key is a document with a field that begins with `$`.
+/// The pipeline of all items then returns the result, or mongod's error for the client's own stages.
 fn is_refused(reply: &Result<RawDocumentBuf, RunError>) -> bool {
     let Err(RunError::Command(CommandError::Upstream(reply))) = reply else {
         return false;
     };
-    reply.get_i32("code").is_ok_and(|code| code != MAX_TIME_EXPIRED)
+    reply.get_i32("code").is_ok_and(|code| !INTERRUPTIONS.contains(&code))
 }
 
 /// The client's command with stages on buckets.
