@@ -20,6 +20,7 @@ const FIRST_STAGES: &[&str] = &[
     "$collStats",
     "$geoNear",
     "$indexStats",
+    "$listCatalog",
     "$listSearchIndexes",
     "$planCacheStats",
     "$search",

@@ -226,6 +226,26 @@ fn invalid_commands_have_mongods_error_codes() -> Result<()> {
     Ok(())
 }
 
+/// mongod's error was that of a stage behind others.
+#[test]
+fn stages_that_read_no_item_have_errors_of_their_own() -> Result<()> {
+    let mut comparison = Comparison::start(Shape::new(&["k"]))?;
+    comparison.insert(vec![doc! { "_id": 1, "k": 1 }], true)?;
+    for documents in [bson!([{ "x": 1 }]), bson!([]), bson!(1)] {
+        let pipeline = bson!([{ "$documents": documents }]);
+        let command = doc! { "aggregate": COLLECTION, "pipeline": pipeline, "cursor": {} };
+        let [plain, shaped] = comparison.run(&command)?;
+        for name in ["code", "codeName", "errmsg"] {
+            assert_eq!(plain.get(name), shaped.get(name), "{name} of {command}");
+        }
+        assert!(shaped.contains_key("code"), "{command}");
+    }
+    let catalog = doc! { "aggregate": COLLECTION, "pipeline": [{ "$listCatalog": {} }], "cursor": {} };
+    let [_, shaped] = comparison.run(&catalog)?;
+    assert_eq!(shaped.get_i32("code")?, 115, "{shaped}");
+    Ok(())
+}
+
 /// A hint on a collection that is not there was refused as on one that is.
 #[test]
 fn a_hint_means_nothing_on_a_missing_collection() -> Result<()> {

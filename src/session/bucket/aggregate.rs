@@ -40,6 +40,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     if statistics::begins_with_statistics(&aggregate) {
         return statistics::aggregate(run, &aggregate).await;
     }
+    check_documents(run, &aggregate).await?;
     check_order(run, &aggregate)?;
     if let Some(find) = as_find(body, &aggregate).filter(|_| !aggregate.explain) {
         run.ensure_readable(aggregate.hint).await?;
@@ -84,6 +85,17 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     let reply = put_together(run.context.link, &command).await?;
     let stages = get(&command, "pipeline").and_then(RawBsonRef::as_array);
     Ok(finish(run, &aggregate, stages.unwrap_or(&all_items), reply))
+}
+
+/// Has mongod refuse a pipeline that reads no collection. It has another error for the stage behind others.
+async fn check_documents(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Result<(), RunError> {
+    let first = aggregate.pipeline.first();
+    let Some(documents) = first.filter(|stage| matches!(first_field(stage), Some(("$documents", _)))) else {
+        return Ok(());
+    };
+    let command = on_buckets(run, &array_of(&[RawDocument::to_owned(documents)]));
+    run.context.link.run(&command).await?;
+    Err(run.unsupported("the stage $documents").into())
 }
 
 /// Refuses a hint of an order, unless the first stage behind those that match removes the order.
