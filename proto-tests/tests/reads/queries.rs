@@ -332,6 +332,42 @@ fn explain_names_the_access_path_and_the_stored_command() -> Result<()> {
     Ok(())
 }
 
+/// The options were left out, and a pipeline that is executed as a `find` was explained as a pipeline.
+#[test]
+fn explain_of_an_aggregate_has_its_options_and_access_path() -> Result<()> {
+    let shaped = Shaped::start("time = \"at\"")?;
+    let mut application = shaped.application()?;
+    let items: Vec<Document> = (0..45)
+        .map(|number| doc! { "_id": number, "k": 1, "x": "a", "at": DateTime::from_millis(BEGIN + i64::from(number)) })
+        .collect();
+    application.command_ok(&shaped.insert(&items))?;
+    let aggregate = |pipeline: Vec<Document>, more: Document| {
+        let mut aggregate = doc! { "aggregate": COLLECTION, "pipeline": pipeline, "cursor": {} };
+        aggregate.extend(more);
+        aggregate
+    };
+    let newest = vec![
+        doc! { "$match": { "k": 1 } },
+        doc! { "$sort": { "at": -1 } },
+        doc! { "$limit": 5 },
+    ];
+    let (found, sent) = explained(&mut application, &shaped, aggregate(newest, doc! {}))?;
+    assert_eq!((found.as_str(), sent.contains_key("find")), ("page", true), "{sent}");
+    let count = || vec![doc! { "$match": { "$expr": { "$eq": ["$x", "$$x"] } } }, doc! { "$count": "n" }];
+    let options = doc! { "let": { "x": "A" }, "collation": { "locale": "en", "strength": 2 } };
+    let (found, sent) = explained(&mut application, &shaped, aggregate(count(), options.clone()))?;
+    assert_eq!(found, "pipeline");
+    for name in ["let", "collation"] {
+        assert_eq!(sent.get(name), options.get(name), "{sent}");
+    }
+    let mut wrong = options;
+    wrong.insert("nope", 1);
+    let explain = doc! { "explain": aggregate(count(), wrong), "$db": &shaped.database };
+    let reply = application.command(&explain)?;
+    assert_eq!(reply.get_i32("code")?, 40415, "{reply}");
+    Ok(())
+}
+
 /// The strict stable API has not all that queries of the proxy's own use.
 #[test]
 fn pages_are_read_under_the_strict_stable_api_too() -> Result<()> {

@@ -1,14 +1,14 @@
 //! `aggregate`: stages that unwind buckets, followed by the client's own stages.
 
-use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::command::BucketCommand;
 use super::explanation::Explained;
 use super::page_pruning::{self, FilterAndCollation, Pruning};
 use super::{change_stream, find, indexes, statistics};
 use crate::command::aggregate::{Aggregate, as_find};
-use crate::command::arguments::with_replaced;
-use crate::command::document::{array_of, as_whole_number, first_field, get, single};
+use crate::command::arguments::{is_generic, with_replaced};
+use crate::command::document::{array_of, as_whole_number, first_field, get};
 use crate::command::error::CommandError;
 use crate::command::merge::{self, MergeStage};
 use crate::command::reply::CursorReply;
@@ -131,7 +131,7 @@ fn finish(
     reply: RawDocumentBuf,
 ) -> RawDocumentBuf {
     if aggregate.explain {
-        return explanation(run, stages).added_to(reply);
+        return explanation(run.context.head.body(), stages).added_to(reply);
     }
     if let Some(cursor) = CursorReply::parse(&reply) {
         run.context.shared.cursors.opened(cursor.id);
@@ -139,14 +139,23 @@ fn finish(
     reply
 }
 
-/// The access path and the internal command of an `aggregate`, for `explain`.
-pub(super) async fn explained(run: &mut BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Result<Explained, RunError> {
-    check_order(run, aggregate)?;
-    let stages = stored(run, aggregate).await?;
-    if let Some(skip_scan) = &stages.skip_scan {
-        return Ok(explanation(run, skip_scan));
+/// The access path and the internal command of an `aggregate` with this body, for `explain`.
+pub(super) async fn explained(run: &mut BucketCommand<'_>, body: &RawDocument) -> Result<Explained, RunError> {
+    let aggregate = Aggregate::parse_explained(body)?;
+    check_order(run, &aggregate)?;
+    if let Some(find) = as_find(body, &aggregate) {
+        run.ensure_readable(aggregate.hint).await?;
+        if run.collection.is_some()
+            && let Some(explained) = find::explained_without_pipeline(run, &find).await?
+        {
+            return Ok(explained);
+        }
     }
-    let explained = explanation(run, &stages.all_items);
+    let stages = stored(run, &aggregate).await?;
+    if let Some(skip_scan) = &stages.skip_scan {
+        return Ok(explanation(body, skip_scan));
+    }
+    let explained = explanation(body, &stages.all_items);
     let query = FilterAndCollation {
         filter: stages.filter.as_deref(),
         collation: aggregate.collation,
@@ -158,10 +167,18 @@ pub(super) async fn explained(run: &mut BucketCommand<'_>, aggregate: &Aggregate
     })
 }
 
-fn explanation(run: &BucketCommand<'_>, stages: &RawArray) -> Explained {
-    let mut command = single("aggregate", run.namespace.collection);
-    command.append(cstr!("pipeline"), stages);
-    command.append(cstr!("cursor"), RawDocumentBuf::new());
+/// The explanation of an `aggregate` with this body, and stages on buckets. The generic fields are those of the
+/// command that explains.
+fn explanation(body: &RawDocument, stages: &RawArray) -> Explained {
+    let mut command = RawDocumentBuf::new();
+    for (name, value) in body.iter().flatten() {
+        match name.as_str() {
+            "pipeline" => command.append(name, stages),
+            "hint" | "explain" => {}
+            field if is_generic(field) => {}
+            _ => command.append(name, value),
+        }
+    }
     Explained {
         strategy: Strategy::Pipeline,
         command,

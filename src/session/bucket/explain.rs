@@ -4,7 +4,6 @@ use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
 use super::{aggregate, count, distinct, explain_write, find};
-use crate::command::aggregate::Aggregate;
 use crate::command::count::Count;
 use crate::command::distinct::Distinct;
 use crate::command::document::{first_field, get, single};
@@ -22,7 +21,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
         "find" => find::explained(run, &Find::parse(inner)?).await?,
         "count" => count::explained(run, &Count::parse(inner)?).await?,
         "distinct" => distinct::explained(run, &Distinct::parse(inner)?).await?,
-        "aggregate" => aggregate::explained(run, &Aggregate::parse_explained(inner)?).await?,
+        "aggregate" => aggregate::explained(run, inner).await?,
         "update" | "delete" => explain_write::explained(run, name, inner).await?,
         "findAndModify" | "findandmodify" => explain_write::explained(run, "findAndModify", inner).await?,
         name => return Err(run.unsupported(&format!("explain of {name}")).into()),

@@ -101,12 +101,7 @@ pub(super) async fn explained(run: &mut BucketCommand<'_>, find: &Find<'_>) -> R
     check_order(run, find)?;
     let by_id = rawdoc! { "_id": 1 };
     let find = &in_plain_order(find.clone(), &by_id);
-    if let Some(query) = BucketQuery::of(run.shape, find)
-        && let Some(explained) = buckets_explained(run, find, &query).await?
-    {
-        return Ok(explained);
-    }
-    if let Some(explained) = index_scan::explained(run, find).await? {
+    if let Some(explained) = explained_without_pipeline(run, find).await? {
         return Ok(explained);
     }
     validate(run, find).await?;
@@ -114,6 +109,19 @@ pub(super) async fn explained(run: &mut BucketCommand<'_>, find: &Find<'_>) -> R
     let command = page_pruning::pruned(run, command, query_of(find)).await?;
     let strategy = Strategy::Pipeline;
     Ok(Explained { strategy, command })
+}
+
+/// The explanation of a reply that the proxy makes from buckets. `None` if the query needs a pipeline.
+pub(super) async fn explained_without_pipeline(
+    run: &mut BucketCommand<'_>,
+    find: &Find<'_>,
+) -> Result<Option<Explained>, RunError> {
+    if let Some(query) = BucketQuery::of(run.shape, find)
+        && let Some(explained) = buckets_explained(run, find, &query).await?
+    {
+        return Ok(Some(explained));
+    }
+    index_scan::explained(run, find).await
 }
 
 async fn buckets_explained(
