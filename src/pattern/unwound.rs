@@ -5,6 +5,8 @@ pub mod distinct;
 mod find_projection;
 mod where_clause;
 
+use std::collections::HashSet;
+
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use crate::command::arguments::with_replaced;
@@ -218,6 +220,35 @@ pub fn only_match(stage: &RawDocument) -> Option<&RawDocument> {
     }
 }
 
+/// The `$match` stages at the beginning of a pipeline as one, and their number. `None` if there are not several.
+/// mongod joins them, too, but not behind stages that make documents.
+#[must_use]
+pub fn joined_matches(pipeline: &[&RawDocument]) -> Option<(RawDocumentBuf, usize)> {
+    let filters: Vec<RawDocumentBuf> = pipeline
+        .iter()
+        .map_while(|stage| only_match(stage).map(RawDocument::to_owned))
+        .collect();
+    if filters.len() < 2 {
+        return None;
+    }
+    Some((single("$match", conjunction(&filters)?), filters.len()))
+}
+
+/// The filter with the conditions of several: without an `$and`, if they name different fields. `None`: one is
+/// malformed.
+fn conjunction(filters: &[RawDocumentBuf]) -> Option<RawDocumentBuf> {
+    let mut joined = RawDocumentBuf::new();
+    let mut names = HashSet::new();
+    for field in filters.iter().flat_map(|filter| filter.iter()) {
+        let (name, value) = field.ok()?;
+        if !names.insert(name.as_str()) {
+            return Some(single("$and", array_of(filters)));
+        }
+        joined.append(name, value);
+    }
+    Some(joined)
+}
+
 /// An `aggregate` of these stages, without inherited options.
 #[must_use]
 pub fn aggregate(collection: &str, stages: &[RawDocumentBuf], batch_size: Option<u64>) -> RawDocumentBuf {
@@ -349,4 +380,31 @@ fn has_condition(filter: &RawDocument, is_wanted: &dyn Fn(&str, RawBsonRef<'_>) 
         }
         name => is_wanted(name, value),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+
+    #[test]
+    fn first_matches_are_joined() {
+        let check = |filters: &[RawDocumentBuf], expected: Option<RawDocumentBuf>| {
+            let mut stages: Vec<_> = filters.iter().map(|filter| single("$match", filter)).collect();
+            stages.push(rawdoc! { "$limit": 1 });
+            stages.push(rawdoc! { "$match": { "z": 1 } });
+            let stages: Vec<&RawDocument> = stages.iter().map(RawDocumentBuf::as_ref).collect();
+            let expected = expected.map(|filter| (single("$match", filter), filters.len()));
+            assert_eq!(joined_matches(&stages), expected);
+        };
+        let [k, t] = [rawdoc! { "k": 1 }, rawdoc! { "t": { "$gte": 1 } }];
+        check(&[], None);
+        check(std::slice::from_ref(&k), None);
+        check(&[k.clone(), t.clone()], Some(rawdoc! { "k": 1, "t": { "$gte": 1 } }));
+        check(&[k.clone(), rawdoc! {}], Some(k.clone()));
+        let before = rawdoc! { "t": { "$lt": 9 } };
+        let all = [k, t, before];
+        check(&all, Some(single("$and", array_of(&all))));
+    }
 }

@@ -15,7 +15,7 @@ use crate::command::reply::CursorReply;
 use crate::pattern::bucket::near::begins_with_distance;
 use crate::pattern::bucket::{count_pushdown, skip_scan, unwind};
 use crate::pattern::pipeline::{PipelinePosition, Pipelines};
-use crate::pattern::unwound::only_match;
+use crate::pattern::unwound::{joined_matches, only_match};
 use crate::session::aggregate_validation::first_aggregate_error;
 use crate::session::change_stream::options;
 use crate::session::cross_collection::ReferencedCollections;
@@ -30,7 +30,7 @@ const INTERRUPTIONS: [i32; 12] = [50, 91, 175, 189, 237, 262, 10107, 11600, 1160
 
 pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = run.context.head.body();
-    let aggregate = match Aggregate::parse(body) {
+    let mut aggregate = match Aggregate::parse(body) {
         Ok(aggregate) => aggregate,
         Err(error) => return Err(first_aggregate_error(run.context.link, run.context.head, error).await),
     };
@@ -39,6 +39,11 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     }
     if statistics::begins_with_statistics(&aggregate) {
         return statistics::aggregate(run, &aggregate).await;
+    }
+    let joined = joined_matches(&aggregate.pipeline);
+    if let Some((first, count)) = &joined {
+        aggregate.pipeline.drain(..*count);
+        aggregate.pipeline.insert(0, first);
     }
     check_documents(run, &aggregate).await?;
     check_order(run, &aggregate)?;
@@ -141,7 +146,12 @@ fn finish(
 
 /// The access path and the internal command of an `aggregate` with this body, for `explain`.
 pub(super) async fn explained(run: &mut BucketCommand<'_>, body: &RawDocument) -> Result<Explained, RunError> {
-    let aggregate = Aggregate::parse_explained(body)?;
+    let mut aggregate = Aggregate::parse_explained(body)?;
+    let joined = joined_matches(&aggregate.pipeline);
+    if let Some((first, count)) = &joined {
+        aggregate.pipeline.drain(..*count);
+        aggregate.pipeline.insert(0, first);
+    }
     check_order(run, &aggregate)?;
     if let Some(find) = as_find(body, &aggregate) {
         run.ensure_readable(aggregate.hint).await?;
