@@ -85,7 +85,9 @@ fn replies_have_the_write_concern_error_and_the_time_of_the_write() -> Result<()
             ensure!(outcomes[0].2.is_some(), "{command}: no error of the write concern");
             ensure!(outcomes[0] == outcomes[1], "{command}: {outcomes:?}");
         }
-        sides.check().with_context(|| format!("after {command}"))?;
+        sides
+            .check()
+            .with_context(|| format!("the retryable ones: {is_retryable}"))?;
     }
     Ok(())
 }

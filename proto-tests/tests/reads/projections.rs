@@ -233,7 +233,10 @@ async fn metadata_that_items_do_not_have_are_refused_in_a_pipeline() -> Result<(
         }
     }
     // Those of the other collection's documents.
-    let other = [doc! { "$sort": { "q": 1 } }, doc! { "$set": { "x": { "$meta": "sortKey" } } }];
+    let other = [
+        doc! { "$sort": { "q": 1 } },
+        doc! { "$set": { "x": { "$meta": "sortKey" } } },
+    ];
     let joined = doc! { "$lookup": { "from": "plain", "pipeline": other.as_slice(), "as": "x" } };
     shaped.aggregate([joined]).await?;
     Ok(())

@@ -353,7 +353,12 @@ fn explain_of_an_aggregate_has_its_options_and_access_path() -> Result<()> {
     ];
     let (found, sent) = explained(&mut application, &shaped, aggregate(newest, doc! {}))?;
     assert_eq!((found.as_str(), sent.contains_key("find")), ("page", true), "{sent}");
-    let count = || vec![doc! { "$match": { "$expr": { "$eq": ["$x", "$$x"] } } }, doc! { "$count": "n" }];
+    let count = || {
+        vec![
+            doc! { "$match": { "$expr": { "$eq": ["$x", "$$x"] } } },
+            doc! { "$count": "n" },
+        ]
+    };
     let options = doc! { "let": { "x": "A" }, "collation": { "locale": "en", "strength": 2 } };
     let (found, sent) = explained(&mut application, &shaped, aggregate(count(), options.clone()))?;
     assert_eq!(found, "pipeline");
