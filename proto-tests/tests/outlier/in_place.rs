@@ -152,7 +152,9 @@ fn a_document_that_does_not_match_is_not_evaluated() -> Result<()> {
                 relay.arm(None);
                 sides.alike(&command)?;
                 let beside = relay.commands();
-                let is_evaluated = beside.iter().any(|command| !command.starts_with("find "));
+                // The index of pages is listed again from time to time.
+                let is_read = |command: &String| command.starts_with("find ") || command.starts_with("listIndexes ");
+                let is_evaluated = !beside.iter().all(is_read);
                 ensure!(!is_evaluated, "{command}: {beside:?}");
             }
         }

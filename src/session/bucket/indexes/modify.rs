@@ -129,7 +129,9 @@ async fn begin_expiry(
     index: &str,
     seconds: RawBsonRef<'_>,
 ) -> Result<RawDocumentBuf, RunError> {
-    if let Some(reason) = indexes::invalid_seconds(as_whole_number(seconds).unwrap_or(-1)) {
+    // mongod reduces a greater number, other than in `createIndexes`.
+    let seconds = as_whole_number(seconds).unwrap_or(-1).min(i64::from(i32::MAX));
+    if let Some(reason) = indexes::invalid_seconds(seconds) {
         return Err(CommandError::new(ErrorCode::InvalidOptions, reason).into());
     }
     let body = run.context.head.body();
@@ -139,13 +141,13 @@ async fn begin_expiry(
         run.context.link.run(&others).await?;
     }
     let mut command = single("createIndexes", run.namespace.collection);
-    command.append(cstr!("indexes"), array_of(&[ttl_marker(index, seconds)]));
+    command.append(cstr!("indexes"), array_of(&[ttl_marker(index, RawBsonRef::Int64(seconds))]));
     if let Some(concern) = get(body, "writeConcern") {
         command.append(cstr!("writeConcern"), concern);
     }
     InheritedOptions::of(body).append_identity(&mut command);
     let created = run.context.link.run(&command).await?;
-    let mut reply = single("expireAfterSeconds_new", as_whole_number(seconds).unwrap_or_default());
+    let mut reply = single("expireAfterSeconds_new", seconds);
     for (name, value) in created.iter().flatten() {
         if name == "ok" || name.as_str().starts_with('$') || name == "operationTime" {
             reply.append(name, value);

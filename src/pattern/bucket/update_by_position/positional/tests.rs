@@ -164,6 +164,6 @@ fn errors_before_the_positional_path_are_distinguished() {
     };
     assert_eq!(
         positional.before(&operators),
-        rawdoc! { "$set": { "A": 1 }, "$inc": { "a.a": 5, "a.B": 6 }, "$unset": {} }
+        rawdoc! { "$set": { "A": 1 }, "$inc": { "a.a": 5, "a.B": 6 } }
     );
 }
