@@ -122,7 +122,7 @@ pub(super) fn find_and_modify() -> Of {
         .sent("arrayFilters", doc! { "findAndModify": COLLECTION, "query": { "q": 21 }, "remove": true, "arrayFilters": [{ "x": 1 }] })
         .sent("hint", and(doc! { "hint": "_id_" }))
         .loosely("hint", and(doc! { "hint": "none" }))
-        .but("hint", and(doc! { "hint": { "$natural": -1 } }))
+        .but("hint", and(doc! { "query": { "q": -1 }, "hint": { "$natural": -1 } }))
         .sent("hint", doc! { "findAndModify": COLLECTION, "query": { "q": 21 }, "remove": true, "hint": 7 })
         .sent("bypassDocumentValidation", and(doc! { "bypassDocumentValidation": true }))
         .sent("let", and(doc! { "let": { "x": 2 }, "query": { "$expr": { "$eq": ["$q", "$$x"] } } }))
