@@ -390,7 +390,13 @@ impl Sorted {
 
 /// Fails if a query that an index answers scans the collection.
 fn check_access_path(sides: &mut Sides, read: &Read) -> Result<()> {
-    if !read.is_by_index || read.command.contains_key("aggregate") {
+    // The index of `_id`s finds one item, or a few, in the pipeline.
+    let is_of_ids = |id: &Bson| {
+        let operators = id.as_document();
+        operators.is_none_or(|operators| ["$eq", "$in"].iter().any(|name| operators.contains_key(name)))
+    };
+    let is_by_ids = read.filter.get("_id").is_some_and(is_of_ids);
+    if !read.is_by_index || is_by_ids || read.command.contains_key("aggregate") {
         return Ok(());
     }
     let reply = sides

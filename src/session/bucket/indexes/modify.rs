@@ -141,7 +141,10 @@ async fn begin_expiry(
         run.context.link.run(&others).await?;
     }
     let mut command = single("createIndexes", run.namespace.collection);
-    command.append(cstr!("indexes"), array_of(&[ttl_marker(index, RawBsonRef::Int64(seconds))]));
+    command.append(
+        cstr!("indexes"),
+        array_of(&[ttl_marker(index, RawBsonRef::Int64(seconds))]),
+    );
     if let Some(concern) = get(body, "writeConcern") {
         command.append(cstr!("writeConcern"), concern);
     }
