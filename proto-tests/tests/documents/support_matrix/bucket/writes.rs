@@ -69,7 +69,7 @@ pub(super) fn update() -> Of {
         .wrong_on_some("updates.sort", and(doc! { "sort": { "q": -1 } }))
         .sent("updates.hint", and(doc! { "hint": "_id_" }))
         .loosely("updates.hint", and(doc! { "hint": "none" }))
-        .but("updates.hint", and(doc! { "hint": { "$natural": -1 } }))
+        .but("updates.hint", of(doc! { "q": { "q": -1 }, "u": { "$inc": { "n": 1 } }, "hint": { "$natural": -1 } }))
         .sent("updates.c", of(doc! { "q": { "_id": 4 }, "u": [{ "$set": { "n": "$$z" } }], "c": { "z": 3 } }))
 }
 
