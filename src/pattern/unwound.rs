@@ -220,8 +220,8 @@ pub fn only_match(stage: &RawDocument) -> Option<&RawDocument> {
     }
 }
 
-/// The `$match` stages at the beginning of a pipeline as one, and their number. `None` if there are not several.
-/// mongod joins them, too, but not behind stages that make documents.
+/// The `$match` stages at the beginning of a pipeline as one, and their number. `None` if there are not
+/// several. mongod joins them, too, but not behind stages that make documents.
 #[must_use]
 pub fn joined_matches(pipeline: &[&RawDocument]) -> Option<(RawDocumentBuf, usize)> {
     let filters: Vec<RawDocumentBuf> = pipeline
@@ -234,8 +234,8 @@ pub fn joined_matches(pipeline: &[&RawDocument]) -> Option<(RawDocumentBuf, usiz
     Some((single("$match", conjunction(&filters)?), filters.len()))
 }
 
-/// The filter with the conditions of several: without an `$and`, if they name different fields. `None`: one is
-/// malformed.
+/// The filter with the conditions of several: without an `$and`, if they name different fields. `None`:
+/// one is malformed.
 fn conjunction(filters: &[RawDocumentBuf]) -> Option<RawDocumentBuf> {
     let mut joined = RawDocumentBuf::new();
     let mut names = HashSet::new();

@@ -17,8 +17,8 @@ use crate::pattern::unwound::{behind, only_match};
 /// Accumulators that name fields otherwise than by expressions, or run code.
 const OPAQUE_ACCUMULATORS: [&str; 5] = ["$top", "$topN", "$bottom", "$bottomN", "$accumulator"];
 
-/// Accumulators with a number `n`. mongod evaluates it once for each group, on the group's `_id`: a path in it
-/// is no path of the item.
+/// Accumulators with a number `n`. mongod evaluates it once for each group, on the group's `_id`: a path
+/// in it is no path of the item.
 const COUNTED_ACCUMULATORS: [&str; 4] = ["$firstN", "$lastN", "$maxN", "$minN"];
 
 /// Operators whose arguments are not all expressions, or that read the whole document.

@@ -133,8 +133,8 @@ impl ItemUpdateById {
         statement
     }
 
-    /// A statement that fails if it matches nothing, so that an ordered command stops there. It is an upsert of
-    /// a bucket that mongod refuses, so it needs the right to insert.
+    /// A statement that fails if it matches nothing, so that an ordered command stops there. It is an
+    /// upsert of a bucket that mongod refuses, so it needs the right to insert.
     #[must_use]
     pub fn statement_or_failure(&self) -> RawDocumentBuf {
         // The filter demands a number in this field, so an upsert cannot set a field inside of it.

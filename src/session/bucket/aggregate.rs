@@ -113,8 +113,9 @@ fn check_order(run: &BucketCommand<'_>, aggregate: &Aggregate<'_>) -> Result<(),
 }
 
 /// Whether mongod refused the stages of a skip scan: any error except an [interruption](INTERRUPTIONS). For
-/// example, a `$graphLookup` needs more than 100 MB, or a key is a document with a field that begins with `$`.
-/// The pipeline of all items then returns the result, or mongod's error for the client's own stages.
+/// example, a `$graphLookup` needs more than 100 MB, or a key is a document with a field that begins
+/// with `$`. The pipeline of all items then returns the result, or mongod's error for the client's own
+/// stages.
 fn is_refused(reply: &Result<RawDocumentBuf, RunError>) -> bool {
     let Err(RunError::Command(CommandError::Upstream(reply))) = reply else {
         return false;
@@ -177,8 +178,8 @@ pub(super) async fn explained(run: &mut BucketCommand<'_>, body: &RawDocument) -
     })
 }
 
-/// The explanation of an `aggregate` with this body, and stages on buckets. The generic fields are those of the
-/// command that explains.
+/// The explanation of an `aggregate` with this body, and stages on buckets. The generic fields are those
+/// of the command that explains.
 fn explanation(body: &RawDocument, stages: &RawArray) -> Explained {
     let mut command = RawDocumentBuf::new();
     for (name, value) in body.iter().flatten() {

@@ -41,7 +41,8 @@ pub(super) async fn needs_item(run: &mut BucketCommand<'_>) -> Result<bool, RunE
 }
 
 /// Looks up the new keys of a changed item that other items have, before its statement is sent in a
-/// transaction: nothing can be read in it after an error. Costs a query for each index that gets several keys.
+/// transaction: nothing can be read in it after an error. Costs a query for each index that gets several
+/// keys.
 pub(super) async fn look_ahead(
     run: &mut BucketCommand<'_>,
     found: &LocatedItem,

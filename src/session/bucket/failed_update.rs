@@ -63,7 +63,8 @@ impl<'a> FailedUpdate<'a> {
         }
     }
 
-    /// mongod's error for a page that would be too large, or that for the item if the item would be too large.
+    /// mongod's error for a page that would be too large, or that for the item if the item would be too
+    /// large.
     pub(super) async fn size_error(
         self,
         run: &mut BucketCommand<'_>,

@@ -108,8 +108,8 @@ impl OutlierCommand<'_> {
         Ok(found.is_none())
     }
 
-    /// The stored document with that `_id`, like [`base`](Self::base). `None` if it does not match the filter,
-    /// which demands that `_id` and does not depend on the array.
+    /// The stored document with that `_id`, like [`base`](Self::base). `None` if it does not match the
+    /// filter, which demands that `_id` and does not depend on the array.
     pub(super) async fn matching_base(
         &mut self,
         selector: DocumentSelector<'_>,

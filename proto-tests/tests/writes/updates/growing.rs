@@ -167,7 +167,7 @@ fn an_unordered_update_moves_as_many_items_as_needed() -> Result<()> {
 /// Denies the first write after mongod has refused a page that would be too large: the move of an item.
 fn deny_move(reply: &mut Document) -> bool {
     static IS_REFUSED: AtomicBool = AtomicBool::new(false);
-    if code(reply) == Some(17419) {
+    if matches!(code(reply), Some(10334 | 17419)) {
         IS_REFUSED.store(true, Ordering::Relaxed);
         return false;
     }

@@ -54,8 +54,8 @@ impl Nearest<'_> {
         ] };
         let nearer = rawdoc! { "$cond": [is_nearer, "$$found", "$$nearest"] };
         let of_location = rawdoc! { "$let": { "vars": { "found": found }, "in": nearer } };
-        // From the last field of the path to the first one: the loop over the values of a field is inside that
-        // over the documents that have the field.
+        // From the last field of the path to the first one: the loop over the values of a field is
+        // inside that over the documents that have the field.
         let mut fields = self.path.rsplit('.');
         let mut field = fields.next().unwrap_or(self.path);
         let mut elements: fn(&str) -> RawDocumentBuf = locations;
@@ -154,9 +154,9 @@ impl Nearest<'_> {
     }
 }
 
-/// The expression that evaluates another one, `inner`, for each element `$$at` of an array. `$$nearest` is the
-/// result for the former element, or `first`. Loops are nested instead of lists joined: the time for joining
-/// grows with the square of the number of lists.
+/// The expression that evaluates another one, `inner`, for each element `$$at` of an array. `$$nearest`
+/// is the result for the former element, or `first`. Loops are nested instead of lists joined: the time
+/// for joining grows with the square of the number of lists.
 fn for_each(elements: &RawDocument, first: impl BindRawBsonRef, inner: &RawDocument) -> RawDocumentBuf {
     let mut reduce = single("input", elements);
     reduce.append(cstr!("initialValue"), first);

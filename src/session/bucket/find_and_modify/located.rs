@@ -254,8 +254,8 @@ impl LocatedFindAndModify<'_> {
         Ok(InPlaceOutcome::Done(with_replaced(&answer, &value)))
     }
 
-    /// Moves the item if its page has no room for the change. Otherwise returns mongod's error, in terms of the
-    /// item.
+    /// Moves the item if its page has no room for the change. Otherwise returns mongod's error, in terms
+    /// of the item.
     async fn refused(
         &self,
         run: &mut BucketCommand<'_>,

@@ -110,7 +110,8 @@ fn take(memory: &mut usize, bytes: usize) -> bool {
     *memory > 0
 }
 
-/// The number of items that are planned together, from the beginning. mongod evaluates an update once for them.
+/// The number of items that are planned together, from the beginning. mongod evaluates an update once
+/// for them.
 pub(super) fn together<'i>(task: &ItemUpdate<'_>, items: impl Iterator<Item = &'i LocatedItem>) -> usize {
     // A planned change can contain the client's whole update.
     let of_update = match task.asked.change {
