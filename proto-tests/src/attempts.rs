@@ -70,7 +70,7 @@ pub struct Outcome {
     pub is_disturbed: bool,
 }
 
-/// The replies to the attempts at a command of which the first was held up.
+/// The replies to two attempts at a command. The first attempt was held up.
 struct HeldUp {
     /// The reply to the attempt that completed first.
     reply: Document,

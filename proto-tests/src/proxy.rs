@@ -118,6 +118,16 @@ impl Proxy {
         self.process.id()
     }
 
+    /// The largest resident memory of the process so far, in KiB.
+    pub fn peak_kib(&self) -> Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()))?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .context("no VmHWM")?;
+        Ok(line.trim().trim_end_matches(" kB").parse()?)
+    }
+
     /// Its configuration file, to change before a [`Proxy::signal`] of HUP.
     #[must_use]
     pub fn config_file(&self) -> PathBuf {

@@ -153,8 +153,13 @@ impl<P: Pattern> Sides<P> {
 
     /// Another proxy before the shaped collection.
     pub fn another_proxy(&self) -> Result<Proxy> {
+        self.another_proxy_to(&self.uri)
+    }
+
+    /// Another proxy before the shaped collection. `uri`: of the server, if the first proxy uses a relay.
+    pub fn another_proxy_to(&self, uri: &str) -> Result<Proxy> {
         let toml = self.shape.table(&format!("{}.{COLLECTION}", self.shaped_database()));
-        Proxy::start(&ProxyOptions::new(&self.uri).config(&toml))
+        Proxy::start(&ProxyOptions::new(uri).config(&toml))
     }
 
     /// The shaped collection's database.

@@ -123,7 +123,7 @@ impl<'a> MergeStage<'a> {
         !self.is_let_empty || self.when_not_matched == WhenNotMatched::Insert
     }
 
-    /// Whether a document that is merged twice leaves what it leaves once.
+    /// Whether merging a document twice has the result of merging it once.
     #[must_use]
     pub fn is_idempotent(&self) -> bool {
         matches!(

@@ -133,7 +133,7 @@ fn a_validator_of_a_collection_that_appears_is_evaluated_for_items() -> Result<(
     Ok(())
 }
 
-/// A document with the field by which mongod distinguishes pages.
+/// The collection's validator accepts a document with `control.v` as a page.
 #[test]
 fn a_document_that_is_similar_to_a_page_is_evaluated() -> Result<()> {
     let shaped = Shaped::with("", &ProxyOptions::new(&mongod::shared_replica_set().uri()))?;

@@ -208,16 +208,6 @@ fn crowd() -> Result<u32> {
     }
 }
 
-/// The most memory that the proxy has had so far, in MiB.
-fn peak_mib(proxy: &Proxy) -> Result<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", proxy.id()))?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .context("no VmHWM")?;
-    Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? / 1024)
-}
-
 /// The result of one client.
 enum ClientResult {
     /// The document's bytes.
@@ -297,7 +287,7 @@ fn concurrent_reads_of_large_outliers_stay_within_the_memory_budget() -> Result<
             ClientResult::OutOfMemory => refused += 1,
         }
     }
-    let peak = peak_mib(&proxy)?;
+    let peak = proxy.peak_kib()? / 1024;
     let most = BUDGET_MIB + ALLOWANCE_MIB + u64::from(crowd) * ALLOWANCE_KIB_FOR_EACH / 1024;
     eprintln!(
         "{crowd} clients: {served} served, {refused} without memory, {:?}, peak {peak} of {most} MiB",

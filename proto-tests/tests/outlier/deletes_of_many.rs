@@ -1,4 +1,4 @@
-//! Deletions of many documents: what is sent together, and what happens if the selection of outliers fails.
+//! Deletions of many documents: the commands that are sent together, and a failed query for outliers.
 
 use std::io::{self, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};

@@ -196,20 +196,10 @@ fn checksums_are_verified_where_the_proxy_itself_reads() -> Result<()> {
     Ok(())
 }
 
-/// The most memory that the proxy has had so far, in kilobytes.
-fn peak_kilobytes(proxy: &Proxy) -> Result<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", proxy.id()))?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .context("no VmHWM")?;
-    Ok(line.trim().trim_end_matches(" kB").parse()?)
-}
-
 #[test]
 fn declared_length_allocates_no_memory() -> Result<()> {
     let shaped = shaped("")?;
-    let before = peak_kilobytes(&shaped.proxy)?;
+    let before = shaped.proxy.peak_kib()?;
     let announced = frame::announcing(48_000_000, OP_MSG, 1, &[0; 84]);
     beside_a_healthy_client(&shaped.proxy, || {
         let clients = (0..200).map(|_| -> Result<Connection> {
@@ -223,7 +213,7 @@ fn declared_length_allocates_no_memory() -> Result<()> {
         while shaped.proxy.metric("mongoshape_client_connections") < 201.0 {
             ensure!(Instant::now() < deadline, "not all clients were accepted");
         }
-        let grown = peak_kilobytes(&shaped.proxy)?.saturating_sub(before);
+        let grown = shaped.proxy.peak_kib()?.saturating_sub(before);
         ensure!(grown < 64 * 1024, "{grown} kB for 200 clients");
         Ok(())
     })

@@ -42,6 +42,14 @@ pub struct ItemSelector<'a> {
     pub all_items: bool,
 }
 
+impl ItemSelector<'_> {
+    /// Selects the first of the items.
+    #[must_use]
+    pub fn first(self) -> Self {
+        Self { limit: Some(1), ..self }
+    }
+}
+
 /// An item that was found, with its page and position.
 #[derive(Clone, Debug)]
 pub struct LocatedItem {

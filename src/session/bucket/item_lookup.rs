@@ -30,11 +30,7 @@ pub(super) async fn first(
     run: &mut BucketCommand<'_>,
     wanted: ItemSelector<'_>,
 ) -> Result<Option<LocatedItem>, RunError> {
-    let wanted = ItemSelector {
-        limit: Some(1),
-        ..wanted
-    };
-    let mut matches = Matches::of(run, wanted).await?;
+    let mut matches = Matches::of(run, wanted.first()).await?;
     let first = matches
         .next_batch(run)
         .await?
@@ -49,11 +45,7 @@ pub(super) async fn first_after_transaction(
     run: &mut BucketCommand<'_>,
     wanted: ItemSelector<'_>,
 ) -> Result<Option<LocatedItem>, RunError> {
-    let wanted = ItemSelector {
-        limit: Some(1),
-        ..wanted
-    };
-    let mut command = item_lookup::command(run.shape, run.namespace.collection, wanted);
+    let mut command = item_lookup::command(run.shape, run.namespace.collection, wanted.first());
     run.context.options().append_to_inspect(&mut command);
     let answer = run.context.link.call(UpstreamRequest::plain(&command)).await?;
     let answer = succeeded(answer).ok();
@@ -67,9 +59,8 @@ pub(super) async fn first_in_image(
     wanted: ItemSelector<'_>,
 ) -> Result<Option<LocatedItem>, RunError> {
     let wanted = ItemSelector {
-        limit: Some(1),
         all_items: false,
-        ..wanted
+        ..wanted.first()
     };
     let mut command = item_lookup::command_in_image(run.shape, image, wanted);
     run.context.inherited().append_to_internal_read(&mut command);

@@ -84,7 +84,7 @@ struct OpenLeftovers {
 
 /// The cursor whose leftover a `getMore` is using. It is removed unless the leftover is given back.
 #[derive(Debug)]
-pub(super) struct BorrowedCursor<'a> {
+pub(super) struct BorrowedLeftover<'a> {
     leftovers: &'a Leftovers,
     id: i64,
     is_given_back: bool,
@@ -136,7 +136,7 @@ impl Leftovers {
     }
 
     /// Takes a leftover. `None`: unknown id. `Err`: another `getMore` is using it.
-    pub(super) fn take(&self, id: i64) -> Option<Result<(BorrowedCursor<'_>, Box<Leftover>), CommandError>> {
+    pub(super) fn take(&self, id: i64) -> Option<Result<(BorrowedLeftover<'_>, Box<Leftover>), CommandError>> {
         let mut open = self.lock();
         let slot = open.slots.get_mut(&id)?;
         let in_use = Slot::InUse(slot.owner().clone());
@@ -147,7 +147,7 @@ impl Leftovers {
             }
             Slot::Kept(leftover) => {
                 open.bytes = open.bytes.saturating_sub(leftover.bytes());
-                let cursor = BorrowedCursor {
+                let cursor = BorrowedLeftover {
                     leftovers: self,
                     id,
                     is_given_back: false,
@@ -200,7 +200,7 @@ impl OpenLeftovers {
     }
 }
 
-impl BorrowedCursor<'_> {
+impl BorrowedLeftover<'_> {
     /// Gives the leftover back, unless the cursor was removed in the meantime.
     pub(super) fn give_back(mut self, leftover: Box<Leftover>) {
         self.is_given_back = true;
@@ -212,7 +212,7 @@ impl BorrowedCursor<'_> {
     }
 }
 
-impl Drop for BorrowedCursor<'_> {
+impl Drop for BorrowedLeftover<'_> {
     fn drop(&mut self) {
         if !self.is_given_back {
             self.leftovers.lock().remove(self.id);

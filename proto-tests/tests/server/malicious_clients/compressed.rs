@@ -11,7 +11,7 @@ use proto_tests::raw::{self, Connection};
 use proto_tests::shaped::{COLLECTION, Shaped};
 use proto_tests::{Level, Proxy};
 
-use super::{BROKEN, beside_a_healthy_client, check_limits, line_of, peak_kilobytes, ping, shaped};
+use super::{BROKEN, beside_a_healthy_client, check_limits, line_of, ping, shaped};
 
 fn compressed(compressor: Compressor, plain: Vec<u8>) -> Result<Vec<u8>> {
     let plain = Frame::from_bytes(plain.into())?;
@@ -64,12 +64,12 @@ fn bombs_of_each_compressor_take_bounded_memory() -> Result<()> {
         let shaped = shaped("")?;
         shaped.proxy.expect_log(Level::Warn, BROKEN);
         shaped.application()?.command_ok(&shaped.insert(&[doc! { "k": 1 }]))?;
-        let before = peak_kilobytes(&shaped.proxy)?;
+        let before = shaped.proxy.peak_kib()?;
         for (plain, is_message) in bombs(&shaped)? {
             let bomb = compressed(compressor, plain)?;
             beside_a_healthy_client(&shaped.proxy, || throw(&shaped, &bomb, is_message))?;
         }
-        let grown = peak_kilobytes(&shaped.proxy)?.saturating_sub(before);
+        let grown = shaped.proxy.peak_kib()?.saturating_sub(before);
         ensure!(grown < MOST_KILOBYTES, "{compressor}: {grown} kB for {CLIENTS} bombs");
         check_limits(&shaped.proxy, &[])?;
     }

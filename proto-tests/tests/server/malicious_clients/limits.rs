@@ -9,9 +9,7 @@ use proto_tests::frame::{self, OP_MSG};
 use proto_tests::raw::Connection;
 use rustix::process::{Resource, getrlimit};
 
-use super::{
-    BROKEN, DEADLINE, allow_many_files, beside_a_healthy_client, check_limits, line_of, peak_kilobytes, ping, shaped,
-};
+use super::{BROKEN, DEADLINE, allow_many_files, beside_a_healthy_client, check_limits, line_of, ping, shaped};
 
 const FULL: &str = "the limit listen.max_connections is reached";
 
@@ -58,7 +56,7 @@ fn one_thousand_of_ten_thousand_connections_are_served() -> Result<()> {
     let most = all.div_ceil(2).min(1_000);
     let shaped = shaped(&format!("max_connections = {most}"))?;
     shaped.proxy.expect_log(Level::Warn, FULL);
-    let before = peak_kilobytes(&shaped.proxy)?;
+    let before = shaped.proxy.peak_kib()?;
     let begun = Instant::now();
     let mut within = (0..most).map(|_| shaped.application()).collect::<Result<Vec<_>>>()?;
     let serve = |within: &mut Vec<Connection>| -> Result<()> {
@@ -86,7 +84,7 @@ fn one_thousand_of_ten_thousand_connections_are_served() -> Result<()> {
         "{lines} lines for {} connections",
         all - most
     );
-    let grown = peak_kilobytes(&shaped.proxy)?.saturating_sub(before);
+    let grown = shaped.proxy.peak_kib()?.saturating_sub(before);
     ensure!(grown < 64 * 1024, "{grown} kB for {most} clients");
     Ok(())
 }

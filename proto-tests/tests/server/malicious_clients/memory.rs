@@ -12,7 +12,7 @@ use proto_tests::raw::Connection;
 use proto_tests::shaped::{COLLECTION, Shaped};
 use proto_tests::{Level, ProxyOptions, client, mongod};
 
-use super::{BROKEN, SLOW, allow_many_files, beside_a_healthy_client, peak_kilobytes};
+use super::{BROKEN, SLOW, allow_many_files, beside_a_healthy_client};
 
 const MIB: usize = 1 << 20;
 
@@ -76,10 +76,10 @@ fn partial_compressed_message_is_charged_to_the_memory_budget() -> Result<()> {
     let shaped = shaped_within(192, &mongod::shared().uri())?;
     shaped.proxy.expect_log(Level::Warn, SLOW);
     shaped.proxy.expect_log(Level::Warn, BROKEN);
-    let before = peak_kilobytes(&shaped.proxy)?;
+    let before = shaped.proxy.peak_kib()?;
     beside_a_healthy_client(&shaped.proxy, || {
         let _clients = stalled(&shaped, 14, &half_compressed(38_000_000))?;
-        let grown = peak_kilobytes(&shaped.proxy)?.saturating_sub(before);
+        let grown = shaped.proxy.peak_kib()?.saturating_sub(before);
         ensure!(grown < 72 * 1024, "{grown} kB for 14 halves");
         Ok(())
     })
@@ -106,10 +106,10 @@ async fn unauthenticated_client_takes_no_memory_from_other_clients() -> Result<(
     let shaped = shaped_within(192, &mongod.uri())?;
     shaped.proxy.expect_log(Level::Warn, SLOW);
     shaped.proxy.expect_log(Level::Warn, "too many long messages");
-    let before = peak_kilobytes(&shaped.proxy)?;
+    let before = shaped.proxy.peak_kib()?;
     let _long = stalled(&shaped, 20, &half_insert(&shaped, 38_000_000)?)?;
     let _compressed = stalled(&shaped, 20, &half_compressed(38_000_000))?;
-    let grown = peak_kilobytes(&shaped.proxy)?.saturating_sub(before);
+    let grown = shaped.proxy.peak_kib()?.saturating_sub(before);
     ensure!(grown < 24 * 1024, "{grown} kB for 40 strangers");
     let uri = mongod
         .uri()
@@ -129,14 +129,14 @@ async fn unauthenticated_client_takes_no_memory_from_other_clients() -> Result<(
 fn keys_of_any_length_take_bounded_memory() -> Result<()> {
     let shaped = shaped_within(192, &mongod::shared().uri())?;
     let mut application = shaped.application()?;
-    let before = peak_kilobytes(&shaped.proxy)?;
+    let before = shaped.proxy.peak_kib()?;
     for number in 0..600 {
         let key = format!("{number} {}", "x".repeat(200_000));
         application.command_ok(&shaped.insert(&[doc! { "k": &key }]))?;
         let found = application.find(&shaped.database, COLLECTION, doc! { "k": key })?;
         ensure!(found.len() == 1, "{} found", found.len());
     }
-    let grown = peak_kilobytes(&shaped.proxy)?.saturating_sub(before);
+    let grown = shaped.proxy.peak_kib()?.saturating_sub(before);
     ensure!(grown < 100 * 1024, "{grown} kB for 600 keys");
     Ok(())
 }

@@ -7,7 +7,7 @@ use bson::doc;
 use proto_tests::shaped::COLLECTION;
 use proto_tests::{Level, frame};
 
-use super::{SLOW, beside_a_healthy_client, check_limits, line_of, peak_kilobytes, shaped};
+use super::{SLOW, beside_a_healthy_client, check_limits, line_of, shaped};
 
 const CLIENTS: u32 = 8;
 const DOCUMENT_BYTES: usize = 10_000_000;
@@ -23,7 +23,7 @@ fn client_that_never_reads_buffers_one_reply_and_is_disconnected() -> Result<()>
         let insert = doc! { "insert": collection, "documents": [document], "$db": &shaped.database };
         writer.command_ok(&insert)?;
     }
-    let before = peak_kilobytes(&shaped.proxy)?;
+    let before = shaped.proxy.peak_kib()?;
     beside_a_healthy_client(&shaped.proxy, || {
         let mut clients = Vec::new();
         for number in 0..CLIENTS {
@@ -52,7 +52,7 @@ fn client_that_never_reads_buffers_one_reply_and_is_disconnected() -> Result<()>
         }
         check_limits(&shaped.proxy, &[("send_timeout", CLIENTS)])?;
         // For each: an answer, twice while it is made of another one or its buffer grows.
-        let grown = peak_kilobytes(&shaped.proxy)?.saturating_sub(before);
+        let grown = shaped.proxy.peak_kib()?.saturating_sub(before);
         let most = u64::from(CLIENTS) * 3 * DOCUMENT_BYTES as u64 / 1024;
         ensure!(grown < most, "{grown} kB for {CLIENTS} clients");
         Ok(())

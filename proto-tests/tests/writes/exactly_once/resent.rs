@@ -8,7 +8,7 @@ use proto_tests::delaying_relay::{DelayingRelay, Fate};
 use proto_tests::raw::Connection;
 use proto_tests::sessions::lsid;
 use proto_tests::sides::{COLLECTION, Sides};
-use proto_tests::{ItemIds, Mongod, Proxy, ProxyOptions, Shape, mongod};
+use proto_tests::{ItemIds, Mongod, Shape, mongod};
 
 /// Statements of a bulk, each of which moves an item.
 const MOVED: i32 = 120;
@@ -202,8 +202,7 @@ fn resent_find_and_modify_by_id_returns_no_other_item() -> Result<()> {
     };
     let mut sides = Sides::at(shape, (relay.uri(), set.address()))?;
     let database = sides.shaped_database();
-    let config = sides.shape.toml(&format!("{database}.{COLLECTION}"));
-    let second = Proxy::start(&ProxyOptions::new(&set.uri()).config(&config))?;
+    let second = sides.another_proxy_to(&set.uri())?;
     let mut other = Connection::open(second.address())?;
     let items: Vec<Document> = (0..4).map(|id: i32| doc! { "_id": id, "k": 1, "n": id }).collect();
     let insert = doc! { "insert": COLLECTION, "documents": items, "$db": &database };

@@ -6,11 +6,10 @@ use anyhow::{Result, anyhow, ensure};
 use bson::{Bson, Document, doc};
 use proto_tests::delaying_relay::{DelayingRelay, Fate};
 use proto_tests::raw::Connection;
-use proto_tests::{ItemIds, Proxy, ProxyOptions, Shape, mongod};
+use proto_tests::{ItemIds, Shape, mongod};
 
-use crate::updates::sides::{self, ALL_IDS, COLLECTION, Sides};
+use crate::updates::sides::{self, ALL_IDS, COLLECTION, Sides, WRITERS};
 
-const WRITERS: i32 = 4;
 const UPDATES: i32 = 25;
 const BULKS: i32 = 60;
 /// Items of each key.
@@ -35,29 +34,10 @@ fn command(number: i32, ids: ItemIds) -> Document {
 fn concurrent_increments_have_the_expected_sum() -> Result<()> {
     for ids in ALL_IDS {
         let sides = sides::of(ids)?;
-        let toml = sides.shape.toml(&format!("{}_s.{COLLECTION}", sides.database));
-        let second = Proxy::start(&ProxyOptions::new(&mongod::shared_replica_set().uri()).config(&toml))?;
-        let addresses = [sides.proxy.address(), second.address()];
-        let database = format!("{}_s", sides.database);
-        let writers: Vec<_> = (0..WRITERS)
-            .map(|writer| {
-                let address = addresses[usize::try_from(writer).unwrap_or(0) % 2];
-                let database = database.clone();
-                thread::spawn(move || -> Result<()> {
-                    let mut connection = Connection::open(address)?;
-                    for number in 0..UPDATES {
-                        let mut command = command(writer + number, ids);
-                        command.insert("$db", &database);
-                        let reply = connection.command_ok(&command)?;
-                        ensure!(reply.get("writeErrors").is_none(), "{command}: {reply}");
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
-        for writer in writers {
-            writer.join().map_err(|_| anyhow!("a writer panicked"))??;
-        }
+        let second = sides.another_proxy()?;
+        sides::write_concurrently(&sides, &second, UPDATES, move |writer, number| {
+            command(writer + number, ids)
+        })?;
         let mut sides = sides;
         let found = sides.items(true)?;
         let item = found.iter().find(|item| item.get_i32("u").ok() == Some(5));
@@ -113,8 +93,7 @@ fn update_of_many_changes_an_item_once_that_moves_before_the_cursor() -> Result<
     };
     let mut sides = Sides::at(shape, (relay.uri(), set.address()))?;
     let database = sides.shaped_database();
-    let config = sides.shape.toml(&format!("{database}.{COLLECTION}"));
-    let second = Proxy::start(&ProxyOptions::new(&set.uri()).config(&config))?;
+    let second = sides.another_proxy_to(&set.uri())?;
     // mongod reads up to 4 MB of pages ahead of the cursor.
     let item = |id: i32| doc! { "_id": id, "k": id / OF_KEY, "n": 0, "text": "x".repeat(10_000) };
     let items: Vec<Document> = (0..2 * OF_KEY).map(item).collect();

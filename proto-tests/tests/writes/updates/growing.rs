@@ -1,22 +1,19 @@
 //! Items that grow until their page would exceed 16 MB: the update moves the item to another page.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, ensure};
 use bson::{DateTime, Document, bson, doc};
 use proto_tests::altering_relay::AlteringRelay;
-use proto_tests::raw::Connection;
 use proto_tests::sessions::{Transaction, lsid};
 use proto_tests::stopping_relay::StoppingRelay;
 use proto_tests::{ItemIds, Shape, mongod};
 
-use crate::updates::sides::{COLLECTION, Sides, at, update};
+use crate::updates::sides::{COLLECTION, Sides, WRITERS, at, update, write_concurrently};
 
 /// The length of the texts that two items of a page have. There is no space for one that is not so long.
 const LARGE: usize = 8_000_000;
 const LESS_LARGE: usize = 1_000_000;
-const WRITERS: i32 = 4;
 /// The updates of each writer. All items together then have more than 16 MB.
 const UPDATES: i32 = 12;
 
@@ -34,7 +31,7 @@ fn text(letter: &str) -> String {
     letter.repeat(LESS_LARGE)
 }
 
-/// Five items on one page, of which two are large.
+/// Five items on one page. Two of them are large.
 fn fill(sides: &mut Sides) -> Result<()> {
     sides.alike(&doc! { "delete": COLLECTION, "deletes": [{ "q": {}, "limit": 0 }] })?;
     let item = |id: i32| doc! { "_id": id, "k": 1, "at": at(i64::from(id)), "n": id, "tags": [id] };
@@ -265,26 +262,9 @@ fn items_that_grow_concurrently_keep_every_change() -> Result<()> {
     let insert = doc! { "insert": COLLECTION, "documents": items, "$db": &database };
     sides.shaped.command_ok(&insert)?;
     let second = sides.another_proxy()?;
-    let addresses = [sides.proxy.address(), second.address()];
-    let writers: Vec<_> = (0..WRITERS)
-        .map(|writer| {
-            let address = addresses[usize::try_from(writer).unwrap_or(0) % 2];
-            let database = database.clone();
-            thread::spawn(move || -> Result<()> {
-                let mut connection = Connection::open(address)?;
-                for number in 0..UPDATES {
-                    let mut command = growth(writer + number, number);
-                    command.insert("$db", &database);
-                    let reply = connection.command_ok(&command)?;
-                    ensure!(reply.get("writeErrors").is_none(), "{reply}");
-                }
-                Ok(())
-            })
-        })
-        .collect();
-    for writer in writers {
-        writer.join().map_err(|_| anyhow!("a writer panicked"))??;
-    }
+    write_concurrently(&sides, &second, UPDATES, |writer, number| {
+        growth(writer + number, number)
+    })?;
     let found = sides.items(true)?;
     ensure!(found.len() == 3, "{} items", found.len());
     for item in &found {

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Decimal128, Document, bson, doc};
 use proto_tests::delaying_relay::{DelayingRelay, Fate};
 use proto_tests::raw::Connection;
-use proto_tests::{Proxy, ProxyOptions, Shape, mongod};
+use proto_tests::{Shape, mongod};
 
 use crate::updates::sides::{COLLECTION, Sides};
 
@@ -74,8 +74,7 @@ fn a_change_to_an_equal_value_in_a_long_array_is_not_lost() -> Result<()> {
     let relay = DelayingRelay::to(set.address())?;
     let mut sides = Sides::at(shape(), (relay.uri(), set.address()))?;
     let database = sides.shaped_database();
-    let config = sides.shape.toml(&format!("{database}.{COLLECTION}"));
-    let second = Proxy::start(&ProxyOptions::new(&set.uri()).config(&config))?;
+    let second = sides.another_proxy_to(&set.uri())?;
     for (number, (before, after)) in (0_i32..).zip(equal_values()?) {
         let item = doc! { "_id": number, "k": 1, "number": number, "value": before };
         sides

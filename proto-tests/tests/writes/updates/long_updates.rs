@@ -1,6 +1,6 @@
 //! Updates of many items that are much longer than the items.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use bson::{Document, doc};
 use proto_tests::Shape;
 
@@ -32,16 +32,6 @@ fn all_items_are_changed() -> Result<()> {
     sides.check()
 }
 
-/// The largest resident memory of a process so far, in KiB.
-fn peak_kib(process: u32) -> Result<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .context("no VmHWM")?;
-    Ok(line.trim().trim_end_matches(" kB").parse()?)
-}
-
 /// The first item fails. Statements for all of them would have 600 MB.
 #[test]
 fn statements_of_all_items_are_not_in_memory_at_once() -> Result<()> {
@@ -50,7 +40,7 @@ fn statements_of_all_items_are_not_in_memory_at_once() -> Result<()> {
     let text = "x".repeat(100_000);
     sides.alike(&many(doc! { "$set": { "text": text }, "$inc": { "name": 1 } }))?;
     sides.check()?;
-    let peak = peak_kib(sides.proxy.id())?;
+    let peak = sides.proxy.peak_kib()?;
     ensure!(peak < 300 * 1024, "{peak} KiB");
     Ok(())
 }

@@ -136,7 +136,7 @@ fn many_statements_on_few_items_take_a_few_commands() -> Result<()> {
     Ok(())
 }
 
-/// Statements of which each fails or misses its item are divided as before.
+/// Each statement fails or matches no item, so they are sent in several commands.
 #[test]
 fn statements_that_do_not_match_are_executed_in_order() -> Result<()> {
     let (mut sides, _relay) = counted()?;

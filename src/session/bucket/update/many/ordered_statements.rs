@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use bson::raw::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 
 use super::Many;
-use super::planned_items::{self, ItemStatement, Kept};
+use super::planned_items::{self, ItemStatement, KeptPlan};
 use crate::command::document::{get, single};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::pattern::bucket::item_lookup::LocatedItem;
@@ -42,7 +42,7 @@ impl Many<'_> {
                 return Ok(());
             }
             let passed = rest.iter_mut().take(passed);
-            passed.for_each(|step| step.kept = Kept::Nothing);
+            passed.for_each(|step| step.kept = KeptPlan::Nothing);
         }
         Ok(())
     }
@@ -54,7 +54,10 @@ impl Many<'_> {
             let Some(behind) = rest.get_mut(position..) else {
                 break;
             };
-            if behind.first().is_some_and(|step| matches!(step.kept, Kept::Nothing)) {
+            if behind
+                .first()
+                .is_some_and(|step| matches!(step.kept, KeptPlan::Nothing))
+            {
                 self.plan_again(run, behind).await?;
             }
             let Some(step) = behind.first_mut() else {
@@ -79,7 +82,7 @@ impl Many<'_> {
             let Planned::InPlace(change) = planned else {
                 break;
             };
-            step.kept = Kept::Change(change);
+            step.kept = KeptPlan::Change(change);
         }
         Ok(())
     }

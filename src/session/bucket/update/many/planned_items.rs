@@ -23,11 +23,11 @@ pub(super) struct ItemStatement {
     /// Its position among all items of the update.
     pub(super) order: usize,
     pub(super) found: LocatedItem,
-    pub(super) kept: Kept,
+    pub(super) kept: KeptPlan,
 }
 
 /// The kept part of an item's planned change.
-pub(super) enum Kept {
+pub(super) enum KeptPlan {
     Statement(RawDocumentBuf),
     Change(InPlace),
     Nothing,
@@ -47,15 +47,15 @@ impl ItemStatement {
     /// The statement, if it is kept.
     pub(super) fn statement(&self) -> Option<&RawDocument> {
         match &self.kept {
-            Kept::Statement(statement) => Some(statement),
-            Kept::Change(_) | Kept::Nothing => None,
+            KeptPlan::Statement(statement) => Some(statement),
+            KeptPlan::Change(_) | KeptPlan::Nothing => None,
         }
     }
 
     /// Makes the statement of a change that is kept.
     pub(super) fn make_statement(&mut self, run: &BucketCommand<'_>) -> Result<(), CommandError> {
-        if let Kept::Change(change) = &self.kept {
-            self.kept = Kept::Statement(statement(run, change, &self.found)?);
+        if let KeptPlan::Change(change) = &self.kept {
+            self.kept = KeptPlan::Statement(statement(run, change, &self.found)?);
         }
         Ok(())
     }
@@ -86,13 +86,13 @@ impl PlanMemory {
     }
 
     /// Keeps what there is memory for.
-    pub(super) fn keep(&mut self, change: InPlace, statement: RawDocumentBuf) -> Kept {
+    pub(super) fn keep(&mut self, change: InPlace, statement: RawDocumentBuf) -> KeptPlan {
         if take(&mut self.for_statements, statement.as_bytes().len()) {
-            Kept::Statement(statement)
+            KeptPlan::Statement(statement)
         } else if take(&mut self.for_changes, change.bytes()) {
-            Kept::Change(change)
+            KeptPlan::Change(change)
         } else {
-            Kept::Nothing
+            KeptPlan::Nothing
         }
     }
 
