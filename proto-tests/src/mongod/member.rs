@@ -146,6 +146,9 @@ fn command(options: &Options, role: Role, address: SocketAddr, folder: &Path) ->
     }
     command.args(["--port", &address.port().to_string()]);
     command.args(["--wiredTigerCacheSizeGB", &options.cache_gb.to_string()]);
+    if let Some(interval) = options.journal_interval {
+        command.args(["--journalCommitInterval", &interval.to_string()]);
+    }
     for parameter in &options.parameters {
         command.args(["--setParameter", parameter]);
     }

@@ -9,6 +9,13 @@ use crate::certificates::{Certificates, Clients, Tls};
 /// The user that [`Options::auth`] creates, with all privileges, and the password.
 pub(super) const ADMIN: (&str, &str) = ("admin", "secret");
 
+/// Time for which a test's mongod keeps former versions for snapshot reads. Tests delete and insert the same
+/// keys again and again, and with mongod's default, five minutes, each read passes all former versions of them.
+const HISTORY_SECONDS: u32 = 60;
+/// Milliseconds between two writes of the journal of a test's mongod. Index builds and `dropDatabase` of a replica
+/// set wait for the next one, and mongod's default is 100.
+const JOURNAL_INTERVAL: u32 = 20;
+
 /// How to start a mongod.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -16,23 +23,34 @@ pub struct Options {
     pub cache_gb: f32,
     /// Further `--setParameter` values, each `name=value`.
     pub parameters: Vec<String>,
+    /// Milliseconds between two writes of the journal. `None`: mongod's default.
+    pub(super) journal_interval: Option<u32>,
     pub(super) tls: Option<Tls>,
     pub(super) auth: bool,
 }
 
 impl Default for Options {
-    /// A small cache, and no background writes of diagnostic data.
+    /// For tests: a small cache, short intervals, and no background writes of diagnostic data.
     fn default() -> Self {
-        Self {
-            cache_gb: 0.25,
-            parameters: vec!["diagnosticDataCollectionEnabled=false".to_owned()],
-            tls: None,
-            auth: false,
-        }
+        let mut options = Self::for_measurements(0.25);
+        options.journal_interval = Some(JOURNAL_INTERVAL);
+        options.parameter(&format!("minSnapshotHistoryWindowInSeconds={HISTORY_SECONDS}"))
     }
 }
 
 impl Options {
+    /// For measurements: mongod's defaults, but for the cache and background writes of diagnostic data.
+    #[must_use]
+    pub fn for_measurements(cache_gb: f32) -> Self {
+        Self {
+            cache_gb,
+            parameters: vec!["diagnosticDataCollectionEnabled=false".to_owned()],
+            journal_interval: None,
+            tls: None,
+            auth: false,
+        }
+    }
+
     /// Adds a `--setParameter name=value`, such as `enableTestCommands=1` for fail points.
     #[must_use]
     pub fn parameter(mut self, parameter: &str) -> Self {

@@ -130,8 +130,7 @@ impl Direction {
 /// If a client gets an error, a document is lost, or a program fails.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let binary = super::binary(options.binary.as_deref())?;
-    let mut settings = mongod::Options::default();
-    settings.cache_gb = options.cache;
+    let settings = mongod::Options::for_measurements(options.cache);
     let mongod = settings.replica_set(1)?;
     let directions = Direction::all();
     let proxy = || {

@@ -86,8 +86,7 @@ impl Workload {
 /// If a program fails.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let binary = super::binary(options.binary.as_deref())?;
-    let mut settings = mongod::Options::default();
-    settings.cache_gb = 1.0;
+    let settings = mongod::Options::for_measurements(1.0);
     let mongod = settings.standalone()?;
     println!(
         "{} items a variant and round; µs an item, medians of {} rounds; the ratio is that with the option to that without it",

@@ -30,8 +30,7 @@ pub(crate) struct Options {
 /// If a program fails, or a size deviates by more than is promised.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let binary = super::binary(options.binary.as_deref())?;
-    let mut settings = mongod::Options::default();
-    settings.cache_gb = 1.0;
+    let settings = mongod::Options::for_measurements(1.0);
     let mongod = settings.standalone()?;
     println!(
         "{} documents a set; sizes as forecast and after packing; deviations of the forecast in percent",

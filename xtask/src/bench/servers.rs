@@ -63,8 +63,7 @@ pub(super) struct Servers {
 
 impl Servers {
     pub(super) fn start(setup: &Setup<'_>) -> Result<Self> {
-        let mut options = mongod::Options::default();
-        options.cache_gb = setup.cache_gb;
+        let options = mongod::Options::for_measurements(setup.cache_gb);
         let mongod = match setup.retries {
             Retries::None => options.standalone()?,
             Retries::Numbered => options.replica_set(1)?,

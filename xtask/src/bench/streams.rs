@@ -81,8 +81,7 @@ impl Workload {
 /// If a program fails.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let binary = super::binary(options.binary.as_deref())?;
-    let mut settings = mongod::Options::default();
-    settings.cache_gb = 1.0;
+    let settings = mongod::Options::for_measurements(1.0);
     let mongod = settings.replica_set(1)?;
     let shape = |collection: &str, change_streams| {
         let shape = Shape {

@@ -70,8 +70,7 @@ const WORKLOADS: [Workload; 4] = [
 /// If a program fails.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let binary = super::binary(options.binary.as_deref())?;
-    let mut settings = mongod::Options::default();
-    settings.cache_gb = 1.0;
+    let settings = mongod::Options::for_measurements(1.0);
     let mongod = settings.standalone()?;
     let tables = ["shaped_no_unique", "shaped_unique"].map(|collection| {
         let shape = Shape {

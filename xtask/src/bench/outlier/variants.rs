@@ -46,8 +46,7 @@ pub(super) struct Variants {
 
 impl Variants {
     pub(super) fn start(binary: &Path, retries: Retries) -> Result<Self> {
-        let mut options = mongod::Options::default();
-        options.cache_gb = CACHE_GB;
+        let options = mongod::Options::for_measurements(CACHE_GB);
         let mongod = match retries {
             Retries::None => options.standalone()?,
             Retries::Numbered => options.replica_set(1)?,

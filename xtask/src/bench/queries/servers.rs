@@ -64,8 +64,7 @@ pub(super) struct Servers {
 impl Servers {
     /// Starts mongod, mongoshape and, where it is installed, `HAProxy`.
     pub(super) fn start(setup: Setup<'_>) -> Result<Self> {
-        let mut options = mongod::Options::default();
-        options.cache_gb = setup.cache_gb;
+        let options = mongod::Options::for_measurements(setup.cache_gb);
         let mongod = options.standalone()?;
         let shape = Shape {
             time: Some(TIME.to_owned()),
