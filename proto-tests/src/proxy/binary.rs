@@ -50,7 +50,8 @@ pub fn build(profile: Profile) -> Result<PathBuf> {
         .args(["build", "--package", "mongoshape", "--bin", "mongoshape"]);
     cargo.arg("--target-dir").arg(paths::target());
     match profile {
-        Profile::Dev => cargo.arg("--quiet"),
+        // This package as well: its dependencies have the features with which tests are built.
+        Profile::Dev => cargo.args(["--quiet", "--package", "proto-tests"]),
         // The first build takes minutes, so its progress is shown.
         Profile::Release => cargo.arg("--release"),
     };
