@@ -8,7 +8,7 @@ mod clients;
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use bson::{DateTime, Document, doc};
 use clap::{Args, ValueEnum};
 use proto_tests::raw::Connection;
-use proto_tests::{Mongod, Proxy, ProxyOptions, Shape, mongod};
+use proto_tests::{Proxy, ProxyOptions, Shape, mongod};
 
 use self::clients::{Clients, Interval, Target};
 use super::at_least_one;
@@ -32,6 +32,8 @@ const BEFORE: Duration = Duration::from_secs(10);
 const MAX_READ: Duration = Duration::from_mins(10);
 /// The `--max-share` without pauses.
 const MAX_SHARE: u32 = 100;
+/// The file of a run's output.
+const OUTPUT: &str = "output";
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -44,6 +46,10 @@ pub(crate) struct Options {
     /// Gives this `--max-share` to `convert`, in percent; otherwise its default applies
     #[arg(long)]
     max_share: Option<u32>,
+    /// Before each measured conversion, runs it at the default pace for so many seconds, prints the throughput, and ends it
+    /// with `--back`
+    #[arg(long)]
+    sample: Option<u64>,
     /// The size of mongod's cache in GB
     #[arg(long, default_value_t = 2.0)]
     cache: f32,
@@ -142,8 +148,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     fill(&mut direct, options.documents)?;
     print_heading(options);
     let (earlier, measured) = options.split(&directions);
+    let converter = Converter {
+        uri: mongod.uri(),
+        binary,
+    };
     for direction in earlier {
-        convert(&mongod, &binary, direction, Some(MAX_SHARE), None)?;
+        converter.convert(direction, Some(MAX_SHARE), None)?;
     }
     let addresses = proxies.each_ref().map(Proxy::address);
     let clients = Clients::start(&addresses, Target::Proxies, 0..options.clients);
@@ -155,9 +165,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut of_bypassing = clients::Documents::new();
     let mut reports = String::new();
     for direction in measured {
-        let before = clients.begin();
-        thread::sleep(BEFORE);
-        let before = clients.since(&before)?;
+        if let Some(seconds) = options.sample {
+            sample(&converter, direction, Duration::from_secs(seconds), &clients)?;
+        }
+        let before = measure(&clients, BEFORE)?;
         let begun = clients.begin();
         let ended = AtomicBool::new(false);
         let copying = thread::scope(|scope| -> Result<_> {
@@ -170,7 +181,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 }
                 Ok(copying)
             });
-            let converted = convert(&mongod, &binary, direction, options.max_share, Some(&clients));
+            let converted = converter.convert(direction, options.max_share, Some(&clients));
             ended.store(true, Ordering::Relaxed);
             let copying = copying.join().map_err(|_| anyhow!("a thread panicked"))?;
             reports += &converted?;
@@ -195,6 +206,37 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "\n{} documents of the clients are as written\n\n{reports}",
         expected.len()
     );
+    Ok(())
+}
+
+/// The clients' writes in the next time.
+fn measure(clients: &Clients, time: Duration) -> Result<Interval> {
+    let begun = clients.begin();
+    thread::sleep(time);
+    clients.since(&begun)
+}
+
+/// Prints the clients' throughput while documents are copied at the default pace. The collection stays as it is.
+fn sample(converter: &Converter, direction: &Direction, time: Duration, clients: &Clients) -> Result<()> {
+    let before = measure(clients, BEFORE)?;
+    let folder = tempfile::tempdir()?;
+    let mut running = converter.start(direction, direction.options, folder.path())?;
+    let copying = measure(clients, time);
+    let ended = running.try_wait()?;
+    running.kill()?;
+    running.wait()?;
+    let copying = copying?;
+    ensure!(ended.is_none(), "the conversion ended within {time:?}");
+    println!(
+        "{}, the first {} s at the default pace: {:.0} writes/s before, {:.0} while copying, {:.2}, longest write {:.0} ms",
+        direction.name,
+        time.as_secs(),
+        before.rate(),
+        copying.rate(),
+        copying.rate() / before.rate(),
+        copying.longest.as_secs_f64() * 1e3,
+    );
+    converter.run(direction, &["--back"], Some(clients))?;
     Ok(())
 }
 
@@ -270,48 +312,57 @@ fn fill(direct: &mut Connection, documents: usize) -> Result<()> {
     Ok(())
 }
 
-/// Converts, and returns the output. Stops at once if a client has ended.
-fn convert(
-    mongod: &Mongod,
-    binary: &Path,
-    direction: &Direction,
-    max_share: Option<u32>,
-    clients: Option<&Clients>,
-) -> Result<String> {
-    let folder = tempfile::tempdir()?;
-    let file = folder.path().join("mongoshape.toml");
-    let uri = mongod.uri();
-    fs::write(
-        &file,
-        format!(
-            "[upstream]\nuri = \"{uri}\"\n[listen]\naddress = \"127.0.0.1:0\"\n{}",
-            direction.config()
-        ),
-    )?;
-    let mut command = Command::new(binary);
-    command.arg("convert").arg("--config").arg(&file);
-    command.args(["--namespace", &format!("{DATABASE}.{COLLECTION}")]);
-    command.args(direction.options);
-    if let Some(share) = max_share {
-        command.arg("--max-share").arg(share.to_string());
+/// Runs `convert`.
+struct Converter {
+    /// mongod's.
+    uri: String,
+    binary: PathBuf,
+}
+
+impl Converter {
+    /// Converts, and returns the output. Stops at once if a client has ended.
+    fn convert(&self, direction: &Direction, max_share: Option<u32>, clients: Option<&Clients>) -> Result<String> {
+        let share = max_share.map(|share| share.to_string());
+        let pace = share.as_deref().map(|share| ["--max-share", share]);
+        let options = [direction.options, pace.as_ref().map_or(&[][..], |pace| pace)].concat();
+        self.run(direction, &options, clients)
     }
-    let output = folder.path().join("output");
-    let printed = File::create(&output)?;
-    let mut running = command.stdout(printed.try_clone()?).stderr(printed).spawn()?;
-    let status = loop {
-        if let Some(status) = running.try_wait()? {
-            break status;
-        }
-        if let Some(Err(error)) = clients.map(Clients::check) {
-            running.kill()?;
-            running.wait()?;
-            return Err(error);
-        }
-        thread::sleep(Duration::from_millis(200));
-    };
-    let printed = fs::read_to_string(&output)?;
-    ensure!(status.success(), "{}: {printed}", direction.name);
-    Ok(printed)
+
+    /// Runs `convert` with these options, and returns the output. Stops at once if a client has ended.
+    fn run(&self, direction: &Direction, options: &[&str], clients: Option<&Clients>) -> Result<String> {
+        let folder = tempfile::tempdir()?;
+        let mut running = self.start(direction, options, folder.path())?;
+        let status = loop {
+            if let Some(status) = running.try_wait()? {
+                break status;
+            }
+            if let Some(Err(error)) = clients.map(Clients::check) {
+                running.kill()?;
+                running.wait()?;
+                return Err(error);
+            }
+            thread::sleep(Duration::from_millis(200));
+        };
+        let printed = fs::read_to_string(folder.path().join(OUTPUT))?;
+        ensure!(status.success(), "{}: {printed}", direction.name);
+        Ok(printed)
+    }
+
+    /// Starts `convert` with these options. The folder gets its configuration and its output.
+    fn start(&self, direction: &Direction, options: &[&str], folder: &Path) -> Result<Child> {
+        let file = folder.join("mongoshape.toml");
+        let (uri, shape) = (&self.uri, direction.config());
+        fs::write(
+            &file,
+            format!("[upstream]\nuri = \"{uri}\"\n[listen]\naddress = \"127.0.0.1:0\"\n{shape}"),
+        )?;
+        let mut command = Command::new(&self.binary);
+        command.arg("convert").arg("--config").arg(&file);
+        command.args(["--namespace", &format!("{DATABASE}.{COLLECTION}")]);
+        command.args(options);
+        let printed = File::create(folder.join(OUTPUT))?;
+        Ok(command.stdout(printed.try_clone()?).stderr(printed).spawn()?)
+    }
 }
 
 /// Compares the documents of the clients, and the number of the others.
