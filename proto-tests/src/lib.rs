@@ -14,6 +14,7 @@ pub mod browser;
 pub mod buckets;
 pub mod certificates;
 mod client;
+pub mod cluster;
 pub mod commands;
 pub mod crash;
 pub mod delaying_relay;

@@ -1,0 +1,144 @@
+//! Which part of the router answers a command.
+
+use anyhow::{Error, Result};
+use bson::{Bson, Document, doc};
+
+use super::refusal::Refusal;
+use super::routing::{FIRST_SHARD, Routing, Sharded};
+use super::shard_connections::ShardConnections;
+use super::statements::{database, document, is_ok, name, namespace};
+use super::transactions::{self, is_in_transaction};
+use super::{aggregate, config_database, cursors, ddl, hello, reads, writes};
+
+/// The reply to a command.
+pub(super) fn answer(connections: &mut ShardConnections, command: &Document) -> Document {
+    connections.take_times();
+    let mut reply = run(connections, command).unwrap_or_else(error_reply);
+    let is_end = ["commitTransaction", "abortTransaction"].contains(&name(command));
+    if is_in_transaction(command) && !is_end {
+        if !is_ok(&reply) || reply.contains_key("writeErrors") {
+            transactions::abort(connections, command);
+        }
+        transactions::append_token(connections, command, &mut reply);
+    }
+    for (name, value) in connections.take_times() {
+        reply.insert(name, value);
+    }
+    reply
+}
+
+fn error_reply(error: Error) -> Document {
+    match error.downcast::<Refusal>() {
+        Ok(refusal) => refusal.into_reply(),
+        // mongos reports a shard that closes the connection so.
+        Err(error) => Refusal::new(6, "HostUnreachable", format!("{error:#}")).into_reply(),
+    }
+}
+
+fn run(connections: &mut ShardConnections, command: &Document) -> Result<Document> {
+    if let Some(reply) = hello::answer(connections, command)? {
+        return Ok(reply);
+    }
+    let state = connections.state();
+    state.transactions().enter(command)?;
+    match name(command) {
+        "commitTransaction" | "abortTransaction" => {
+            let _routing = state.routing();
+            return transactions::end(connections, command);
+        }
+        // A cursor may wait for new documents for long. It does not read the routing table.
+        "getMore" => return cursors::get_more(connections, command),
+        "killCursors" => return cursors::kill(connections, command),
+        "drop" | "dropDatabase" | "renameCollection" | "shardCollection" => {
+            let mut routing = state.routing_mut();
+            return ddl::change_routing(connections, &mut routing, command);
+        }
+        _ => {}
+    }
+    let routing = state.routing();
+    if matches!(command.get(name(command)), Some(Bson::Binary(_))) {
+        // Unlike mongod, mongos does not find a collection by its UUID.
+        let message = "collection name has invalid type binData";
+        return Err(Refusal::new(73, "InvalidNamespace", message).into());
+    }
+    if database(command) == "config" {
+        return config_database::answer(connections, &routing, command);
+    }
+    match namespace(command).and_then(|namespace| routing.collection(&namespace)) {
+        Some(sharded) => on_sharded(
+            connections,
+            Place {
+                routing: &routing,
+                sharded,
+            },
+            command,
+        ),
+        None => on_first_shard(connections, &routing, command),
+    }
+}
+
+/// A sharded collection, among all others.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) routing: &'a Routing,
+    pub(super) sharded: &'a Sharded,
+}
+
+fn on_sharded(connections: &mut ShardConnections, place: Place<'_>, command: &Document) -> Result<Document> {
+    let sharded = place.sharded;
+    match name(command) {
+        "insert" => writes::insert(connections, sharded, command),
+        "update" => writes::update(connections, sharded, command),
+        "delete" => writes::delete(connections, sharded, command),
+        "findAndModify" | "findandmodify" => writes::find_and_modify(connections, sharded, command),
+        "find" => reads::find(connections, sharded, command),
+        "count" => reads::count(connections, sharded, command),
+        "distinct" => reads::distinct(connections, sharded, command),
+        "aggregate" => aggregate::run(connections, place, command),
+        "create" | "listIndexes" => connections.send(FIRST_SHARD, command),
+        "createIndexes" => ddl::create_indexes(connections, sharded, command),
+        "dropIndexes" | "deleteIndexes" | "collMod" => {
+            let shards = connections.all();
+            ddl::broadcast(connections, &shards, command)
+        }
+        "collStats" => ddl::statistics(connections, command),
+        other => Err(refused(other, &sharded.namespace).into()),
+    }
+}
+
+fn refused(name: &str, namespace: &str) -> Refusal {
+    let message = format!("the model of a cluster has no command '{name}' on the sharded collection {namespace}");
+    Refusal::new(59, "CommandNotFound", message)
+}
+
+fn on_first_shard(connections: &mut ShardConnections, routing: &Routing, command: &Document) -> Result<Document> {
+    match name(command) {
+        "aggregate" => aggregate::check_references(routing, command)?,
+        "create" | "collMod" => {
+            // The view would be of the first shard's documents only.
+            let namespace = |on: &str| format!("{}.{on}", database(command));
+            let source = command.get_str("viewOn").ok().map(namespace);
+            if source.is_some_and(|source| routing.collection(&source).is_some()) {
+                return Err(Refusal::not_modelled("views on sharded collections").into());
+            }
+            aggregate::check_references(routing, command)?;
+        }
+        "explain" => {
+            let mut explained = document(command, "explain");
+            explained.insert("$db", database(command));
+            if let Some(namespace) = namespace(&explained).filter(|found| routing.collection(found).is_some()) {
+                return Err(refused("explain", &namespace).into());
+            }
+            aggregate::check_references(routing, &explained)?;
+        }
+        _ => {}
+    }
+    match name(command) {
+        "createIndexes" | "dropIndexes" | "deleteIndexes" | "collMod" => {
+            ddl::broadcast(connections, &[FIRST_SHARD], command)
+        }
+        // Databases need not be enabled.
+        "enableSharding" => Ok(doc! { "ok": 1.0 }),
+        _ => connections.send(FIRST_SHARD, command),
+    }
+}

@@ -1,0 +1,107 @@
+//! Moves the documents of a slot from one shard to another.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use bson::{Bson, Document, doc};
+
+use super::refusal::Refusal;
+use super::routing::{FIRST_SHARD, SLOTS, Sharded};
+use super::shard_connections::ShardConnections;
+use super::state::State;
+use super::statements::documents;
+use super::transactions;
+
+/// Documents that are copied at once.
+const COPIED: usize = 1000;
+
+/// Moves a slot. No statement is in flight meanwhile, and no transaction on the collection is open.
+pub(super) fn move_slot(state: &Arc<State>, namespace: &str, slot: usize, to: usize) -> Result<()> {
+    ensure!(slot < SLOTS, "there is no slot {slot}");
+    ensure!(to < state.shards.len(), "there is no shard {to}");
+    let mut routing = state.routing_mut();
+    let mut connections = ShardConnections::new(state);
+    let sharded = routing.collection(namespace).context("not sharded")?;
+    let from = sharded.owners.get(slot).copied().context("no such slot")?;
+    if from == to {
+        return Ok(());
+    }
+    transactions::abort_all(&mut connections, namespace);
+    let mut copy = Copier::new(&mut connections, sharded)?;
+    let mut moved = Vec::new();
+    for document in copy.all(from)? {
+        if sharded.slot_of_document(&document)? == slot {
+            moved.push(document);
+        }
+    }
+    copy.take(from, to, moved)?;
+    routing.give(namespace, slot, to);
+    Ok(())
+}
+
+/// Moves each document of a new sharded collection from the first shard to its owner.
+pub(super) fn distribute(connections: &mut ShardConnections, sharded: &Sharded) -> Result<()> {
+    let mut copy = Copier::new(connections, sharded)?;
+    let all = copy.all(FIRST_SHARD)?;
+    for shard in sharded.all_owners().into_iter().filter(|shard| *shard != FIRST_SHARD) {
+        let mut moved = Vec::new();
+        for document in &all {
+            if sharded.owner_of_document(document)? == shard {
+                moved.push(document.clone());
+            }
+        }
+        copy.take(FIRST_SHARD, shard, moved)?;
+    }
+    Ok(())
+}
+
+/// Copies documents of a collection between shards.
+struct Copier<'a> {
+    connections: &'a mut ShardConnections,
+    database: &'a str,
+    collection: &'a str,
+}
+
+impl<'a> Copier<'a> {
+    fn new(connections: &'a mut ShardConnections, sharded: &'a Sharded) -> Result<Self> {
+        let (database, collection) = sharded.namespace.split_once('.').context("no namespace")?;
+        Ok(Self {
+            connections,
+            database,
+            collection,
+        })
+    }
+
+    fn all(&mut self, shard: usize) -> Result<Vec<Document>> {
+        let find = doc! { "find": self.collection, "$db": self.database };
+        self.connections.drain(shard, &find)
+    }
+
+    /// Inserts the documents on one shard, and then deletes them from the other one.
+    fn take(&mut self, from: usize, to: usize, moved: Vec<Document>) -> Result<()> {
+        let all: Vec<Bson> = moved.into_iter().map(Bson::Document).collect();
+        for part in all.chunks(COPIED) {
+            let insert = doc! {
+                "insert": self.collection, "documents": part.to_vec(), "bypassDocumentValidation": true,
+                "$db": self.database,
+            };
+            self.write(to, &insert)?;
+            let ids = part.iter().filter_map(Bson::as_document);
+            let ids: Vec<Bson> = ids.filter_map(|document| document.get("_id").cloned()).collect();
+            let delete = doc! {
+                "delete": self.collection, "deletes": [{ "q": { "_id": { "$in": ids } }, "limit": 0 }],
+                "$db": self.database,
+            };
+            self.write(from, &delete)?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, shard: usize, command: &Document) -> Result<()> {
+        let reply = self.connections.send_ok(shard, command)?;
+        if documents(&reply, "writeErrors").is_empty() {
+            return Ok(());
+        }
+        Err(Refusal::of(reply).into())
+    }
+}

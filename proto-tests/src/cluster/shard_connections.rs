@@ -1,0 +1,119 @@
+//! A client's connections to the shards.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use bson::{Bson, Document, Timestamp, doc};
+
+use super::refusal::Refusal;
+use super::state::State;
+use super::statements::{copy_session, is_ok, number};
+use crate::raw::Connection;
+
+/// One connection to each shard. They are opened when they are needed.
+pub(super) struct ShardConnections {
+    state: Arc<State>,
+    open: Vec<Option<Connection>>,
+    /// `operationTime` and `$clusterTime` of the newest reply since [`ShardConnections::take_times`].
+    times: Document,
+}
+
+impl ShardConnections {
+    pub(super) fn new(state: &Arc<State>) -> Self {
+        Self {
+            state: Arc::clone(state),
+            open: state.shards.iter().map(|_| None).collect(),
+            times: Document::new(),
+        }
+    }
+
+    pub(super) fn state(&self) -> Arc<State> {
+        Arc::clone(&self.state)
+    }
+
+    /// The numbers of all shards.
+    pub(super) fn all(&self) -> Vec<usize> {
+        (0..self.open.len()).collect()
+    }
+
+    /// The times to return with a reply of the router.
+    pub(super) fn take_times(&mut self) -> Document {
+        std::mem::take(&mut self.times)
+    }
+
+    /// Runs a command on a shard. A statement of a transaction makes the shard a participant. A reply with
+    /// `ok: 0` is a reply.
+    pub(super) fn send(&mut self, shard: usize, command: &Document) -> Result<Document> {
+        let mut command = command.clone();
+        // The clocks of the shards are not related. A set of one member always reads its own writes.
+        command.remove("$clusterTime");
+        command.remove("recoveryToken");
+        if let Ok(concern) = command.get_document_mut("readConcern") {
+            concern.remove("afterClusterTime");
+        }
+        let command = self.state.transactions().join(shard, command);
+        let address = self.state.shards.get(shard).context("no such shard")?.address;
+        let slot = self.open.get_mut(shard).context("no such shard")?;
+        let mut connection = match slot.take() {
+            Some(connection) => connection,
+            None => Connection::open(address)?,
+        };
+        // A connection that failed is not used again.
+        let reply = connection.command(&command)?;
+        *slot = Some(connection);
+        self.keep_times(&reply);
+        Ok(reply)
+    }
+
+    /// Runs a command on a shard, and fails with the reply if it is an error.
+    pub(super) fn send_ok(&mut self, shard: usize, command: &Document) -> Result<Document> {
+        let reply = self.send(shard, command)?;
+        if is_ok(&reply) {
+            return Ok(reply);
+        }
+        Err(Refusal::of(reply).into())
+    }
+
+    /// Runs a command that opens a cursor on a shard, and reads it to its end.
+    pub(super) fn drain(&mut self, shard: usize, command: &Document) -> Result<Vec<Document>> {
+        let mut reply = self.send_ok(shard, command)?;
+        let mut documents = Vec::new();
+        loop {
+            let mut cursor = match reply.remove("cursor") {
+                Some(Bson::Document(cursor)) => cursor,
+                _ => return Err(Refusal::of(reply).into()),
+            };
+            let batch = cursor.remove("firstBatch").or_else(|| cursor.remove("nextBatch"));
+            if let Some(Bson::Array(batch)) = batch {
+                let batch = batch.into_iter().filter_map(|value| match value {
+                    Bson::Document(document) => Some(document),
+                    _ => None,
+                });
+                documents.extend(batch);
+            }
+            let id = number(&cursor, "id");
+            if id == 0 {
+                return Ok(documents);
+            }
+            let (_, collection) = cursor.get_str("ns")?.split_once('.').context("no namespace")?;
+            let mut more = doc! { "getMore": id, "collection": collection };
+            copy_session(command, &mut more);
+            reply = self.send_ok(shard, &more)?;
+        }
+    }
+
+    fn keep_times(&mut self, reply: &Document) {
+        let time = |document: &Document| -> Option<(u32, u32)> {
+            let Timestamp { time, increment } = document.get_timestamp("operationTime").ok()?;
+            Some((time, increment))
+        };
+        if time(reply) <= time(&self.times) {
+            return;
+        }
+        for name in ["operationTime", "$clusterTime"] {
+            if let Some(value) = reply.get(name) {
+                self.times.insert(name, value.clone());
+            }
+        }
+    }
+}
