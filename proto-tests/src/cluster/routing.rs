@@ -97,7 +97,9 @@ fn value_at(document: &Document, path: &str) -> Option<Bson> {
 /// input.
 pub(super) fn slot_of(values: &[Bson]) -> usize {
     let mut bytes = Vec::new();
-    values.iter().for_each(|value| append_canonical(&mut bytes, value));
+    for value in values {
+        append_canonical(&mut bytes, value);
+    }
     let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     let sum = bytes.iter().fold(0xcbf2_9ce4_8422_2325, step);
     let mixed = (sum ^ (sum >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32;

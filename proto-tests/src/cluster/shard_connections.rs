@@ -79,9 +79,8 @@ impl ShardConnections {
         let mut reply = self.send_ok(shard, command)?;
         let mut documents = Vec::new();
         loop {
-            let mut cursor = match reply.remove("cursor") {
-                Some(Bson::Document(cursor)) => cursor,
-                _ => return Err(Refusal::of(reply).into()),
+            let Some(Bson::Document(mut cursor)) = reply.remove("cursor") else {
+                return Err(Refusal::of(reply).into());
             };
             let batch = cursor.remove("firstBatch").or_else(|| cursor.remove("nextBatch"));
             if let Some(Bson::Array(batch)) = batch {

@@ -36,7 +36,11 @@ pub(super) fn targets(sharded: &Sharded, filter: &Document, options: &Document) 
         }
         combinations = combinations
             .iter()
-            .flat_map(|before| values.iter().map(|value| [&before[..], &[value.clone()]].concat()))
+            .flat_map(|before| {
+                values
+                    .iter()
+                    .map(|value| [&before[..], std::slice::from_ref(value)].concat())
+            })
             .collect();
     }
     let slots: Vec<usize> = combinations.iter().map(|values| slot_of(values)).collect();

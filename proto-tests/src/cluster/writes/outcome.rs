@@ -75,7 +75,9 @@ impl Outcome {
             self.retried.extend(retried.iter().cloned());
         }
         let failed: Vec<i64> = errors.iter().map(|error| number(error, "index")).collect();
-        errors.into_iter().for_each(|error| self.error(error));
+        for error in errors {
+            self.error(error);
+        }
         let is_executed = |position: &usize| {
             let at = i64::from(index(*position));
             if is_ordered {
