@@ -97,8 +97,7 @@ impl Cluster {
     /// `key` has the fields, each with any value.
     pub fn shard_collection(&self, namespace: &str, key: &Document, kind: Kind) -> Result<()> {
         let mut connections = ShardConnections::new(&self.state);
-        let mut routing = self.state.routing_mut();
-        sharding::shard_collection(&mut connections, &mut routing, namespace, &kind.pattern(key))
+        sharding::shard_collection(&mut connections, namespace, &kind.pattern(key))
     }
 
     /// Moves all documents of a slot to a shard, and makes the shard the owner. Waits for statements in

@@ -9,6 +9,13 @@ use super::shard_connections::ShardConnections;
 use super::sharding;
 use super::statements::{count, database, document, documents, is_ok, is_set, name, namespace, number};
 
+/// `shardCollection`.
+pub(super) fn shard_collection(connections: &mut ShardConnections, command: &Document) -> Result<Document> {
+    let namespace = command.get_str("shardCollection").context("no namespace")?;
+    sharding::shard_collection(connections, namespace, &document(command, "key"))?;
+    Ok(doc! { "collectionsharded": namespace, "ok": 1.0 })
+}
+
 /// Runs a command that may change which collections are sharded.
 pub(super) fn change_routing(
     connections: &mut ShardConnections,
@@ -16,11 +23,6 @@ pub(super) fn change_routing(
     command: &Document,
 ) -> Result<Document> {
     match name(command) {
-        "shardCollection" => {
-            let namespace = command.get_str("shardCollection").context("no namespace")?;
-            sharding::shard_collection(connections, routing, namespace, &document(command, "key"))?;
-            Ok(doc! { "collectionsharded": namespace, "ok": 1.0 })
-        }
         "renameCollection" => {
             let named = ["renameCollection", "to"].map(|field| command.get_str(field).unwrap_or_default());
             if named.iter().any(|namespace| routing.collection(namespace).is_some()) {

@@ -49,7 +49,8 @@ fn run(connections: &mut ShardConnections, command: &Document) -> Result<Documen
         // A cursor may wait for new documents for long. It does not read the routing table.
         "getMore" => return cursors::get_more(connections, command),
         "killCursors" => return cursors::kill(connections, command),
-        "drop" | "dropDatabase" | "renameCollection" | "shardCollection" => {
+        "shardCollection" => return ddl::shard_collection(connections, command),
+        "drop" | "dropDatabase" | "renameCollection" => {
             let mut routing = state.routing_mut();
             return ddl::change_routing(connections, &mut routing, command);
         }

@@ -17,23 +17,40 @@ struct Listed {
     id_index: Option<Document>,
 }
 
-/// Shards a collection, which is created if there is none. The slots belong to the shards in turn.
-pub(super) fn shard_collection(
-    connections: &mut ShardConnections,
-    routing: &mut Routing,
-    namespace: &str,
-    pattern: &Document,
-) -> Result<()> {
-    let (database, collection) = namespace.split_once('.').context("no namespace")?;
-    if let Some(known) = routing.collection(namespace) {
-        if known.pattern == *pattern {
-            return Ok(());
+/// Whether the collection is sharded by this key. Fails if it is sharded by another one.
+fn is_sharded(routing: &Routing, namespace: &str, pattern: &Document) -> Result<bool, Refusal> {
+    match routing.collection(namespace) {
+        None => Ok(false),
+        Some(known) if known.pattern == *pattern => Ok(true),
+        Some(_) => {
+            let message = format!("sharding already enabled for collection {namespace}");
+            Err(Refusal::new(23, "AlreadyInitialized", message))
         }
-        let message = format!("sharding already enabled for collection {namespace}");
-        return Err(Refusal::new(23, "AlreadyInitialized", message).into());
     }
-    ensure!(!pattern.is_empty(), "a shard key of no fields");
+}
+
+/// Shards a collection, which is created if there is none. The slots belong to the shards in turn.
+pub(super) fn shard_collection(connections: &mut ShardConnections, namespace: &str, pattern: &Document) -> Result<()> {
+    let state = connections.state();
+    if is_sharded(&state.routing(), namespace, pattern)? {
+        return Ok(());
+    }
+    // `applyOps` waits for all open transactions of the shard, and their statements need the routing table.
+    let sharded = prepare(connections, namespace, pattern)?;
+    let mut routing = state.routing_mut();
+    if is_sharded(&routing, namespace, pattern)? {
+        return Ok(());
+    }
     transactions::abort_all(connections, namespace);
+    moves::distribute(connections, &sharded)?;
+    routing.insert(sharded);
+    Ok(())
+}
+
+/// Creates the collection and its indexes on all shards. All documents stay on the first one.
+fn prepare(connections: &mut ShardConnections, namespace: &str, pattern: &Document) -> Result<Sharded> {
+    let (database, collection) = namespace.split_once('.').context("no namespace")?;
+    ensure!(!pattern.is_empty(), "a shard key of no fields");
     if listed(connections, database, collection)?.is_none() {
         connections.send_ok(FIRST_SHARD, &doc! { "create": collection, "$db": database })?;
     }
@@ -65,16 +82,13 @@ pub(super) fn shard_collection(
     }
     let timestamp = connections.take_times().get_timestamp("operationTime")?;
     let shards = connections.all();
-    let sharded = Sharded {
+    Ok(Sharded {
         namespace: namespace.to_owned(),
         pattern: pattern.clone(),
         uuid: listed.uuid,
         timestamp,
         owners: shards.iter().copied().cycle().take(SLOTS).collect(),
-    };
-    moves::distribute(connections, &sharded)?;
-    routing.insert(sharded);
-    Ok(())
+    })
 }
 
 fn is_clustered(index: &Document) -> bool {

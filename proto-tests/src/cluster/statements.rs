@@ -57,8 +57,10 @@ pub(super) fn namespace(command: &Document) -> Option<String> {
 
 /// The session of a command.
 pub(super) fn session_id(command: &Document) -> Option<Vec<u8>> {
-    let session = command.get_document("lsid").ok()?;
-    Some(session.get_binary_generic("id").ok()?.clone())
+    match command.get_document("lsid").ok()?.get("id") {
+        Some(Bson::Binary(id)) => Some(id.bytes.clone()),
+        _ => None,
+    }
 }
 
 /// Copies the fields that say for whom and how a statement is executed.

@@ -179,6 +179,8 @@ fn differences_and_refusals_are_counted_and_logged_without_values() -> Result<()
         &doc! { "aggregate": COLLECTION, "pipeline": [group], "cursor": {} },
         "different",
     )?;
+    // The line of the last read is written after it is counted.
+    fixture.proxy.wait_for_log("$group")?;
     let log = fixture.proxy.log();
     let lines: Vec<&str> = log.iter().map(|line| line.text.as_str()).collect();
     ensure!(lines.iter().all(|line| !line.contains(SECRET)), "{lines:#?}");
