@@ -181,10 +181,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 }
                 Ok(copying)
             });
-            let converted = converter.convert(direction, options.max_share, Some(&clients));
+            let printed = converter.convert(direction, options.max_share, Some(&clients));
             ended.store(true, Ordering::Relaxed);
             let copying = copying.join().map_err(|_| anyhow!("a thread panicked"))?;
-            reports += &converted?;
+            reports += &printed?;
             copying
         })?;
         let throughput = Throughput {
