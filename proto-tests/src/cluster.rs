@@ -61,7 +61,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts two or three shards, and the routers before them.
+    /// Starts one to three shards, and the routers before them.
     pub fn start(shards: usize, routers: usize) -> Result<Self> {
         ensure!((1..=3).contains(&shards), "one to three shards, not {shards}");
         let shards = (0..shards)
@@ -87,7 +87,7 @@ impl Cluster {
         format!("mongodb://{}/", hosts.join(","))
     }
 
-    /// The mongods, to look at what is stored.
+    /// The mongods of the shards. A test reads stored documents from them.
     #[must_use]
     pub fn shards(&self) -> &[Mongod] {
         &self.shards

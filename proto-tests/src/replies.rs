@@ -4,6 +4,18 @@ use anyhow::{Result, ensure};
 use bson::raw::{RawBson, RawDocumentBuf};
 use bson::{Bson, Document};
 
+/// The fields of the replies to writes whose values do not depend on the server.
+pub const WRITE_RESULTS: [&str; 8] = [
+    "n",
+    "nModified",
+    "upserted",
+    "value",
+    "lastErrorObject",
+    "writeErrors",
+    "ok",
+    "code",
+];
+
 /// The reply, of a command that succeeded.
 ///
 /// # Errors

@@ -7,7 +7,7 @@ use super::aggregate::on_documents;
 use super::refusal::Refusal;
 use super::routing::{FIRST_SHARD, Routing};
 use super::shard_connections::ShardConnections;
-use super::state::State;
+use super::state::Shard;
 use super::statements::{document, name, namespace, number};
 
 /// The reply to a command on `config`.
@@ -18,16 +18,13 @@ pub(super) fn answer(connections: &mut ShardConnections, routing: &Routing, comm
     let state = connections.state();
     let documents = match namespace.as_str() {
         "config.collections" => collections(routing),
-        "config.shards" => shards(&state),
+        "config.shards" => state.shards.iter().map(Shard::entry).collect(),
         _ => return connections.send(FIRST_SHARD, command),
     };
     let stages = match name(command) {
         "find" => find_stages(command),
         "aggregate" => command.get_array("pipeline").cloned().unwrap_or_default(),
-        other => {
-            let message = format!("the model of a cluster has no command '{other}' on {namespace}");
-            return Err(Refusal::new(59, "CommandNotFound", message).into());
-        }
+        other => return Err(Refusal::no_command(other, &namespace).into()),
     };
     let mut options = Document::new();
     for name in ["lsid", "let", "collation", "comment", "$db"] {
@@ -69,11 +66,4 @@ fn collections(routing: &Routing) -> Vec<Document> {
         }
     });
     entry.collect()
-}
-
-fn shards(state: &State) -> Vec<Document> {
-    let shards = state.shards.iter();
-    shards
-        .map(|shard| doc! { "_id": &shard.name, "host": shard.host(), "state": 1 })
-        .collect()
 }

@@ -103,13 +103,8 @@ fn on_sharded(connections: &mut ShardConnections, place: Place<'_>, command: &Do
             ddl::broadcast(connections, &shards, command)
         }
         "collStats" => ddl::statistics(connections, command),
-        other => Err(refused(other, &sharded.namespace).into()),
+        other => Err(Refusal::no_command(other, &sharded.namespace).into()),
     }
-}
-
-fn refused(name: &str, namespace: &str) -> Refusal {
-    let message = format!("the model of a cluster has no command '{name}' on the sharded collection {namespace}");
-    Refusal::new(59, "CommandNotFound", message)
 }
 
 fn on_first_shard(connections: &mut ShardConnections, routing: &Routing, command: &Document) -> Result<Document> {
@@ -128,7 +123,7 @@ fn on_first_shard(connections: &mut ShardConnections, routing: &Routing, command
             let mut explained = document(command, "explain");
             explained.insert("$db", database(command));
             if let Some(namespace) = namespace(&explained).filter(|found| routing.collection(found).is_some()) {
-                return Err(refused("explain", &namespace).into());
+                return Err(Refusal::no_command("explain", &namespace).into());
             }
             aggregate::check_references(routing, &explained)?;
         }

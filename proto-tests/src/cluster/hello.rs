@@ -58,8 +58,6 @@ fn hello(command: &Document) -> Document {
 fn list_shards(connections: &ShardConnections) -> Document {
     let state = connections.state();
     let shards = state.shards.iter();
-    let shards: Vec<Bson> = shards
-        .map(|shard| doc! { "_id": &shard.name, "host": shard.host(), "state": 1 }.into())
-        .collect();
+    let shards: Vec<Bson> = shards.map(|shard| shard.entry().into()).collect();
     doc! { "shards": shards, "ok": 1.0 }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};
+use mongoshape::command::namespace::Namespace;
 
 use super::refusal::Refusal;
 use super::routing::{FIRST_SHARD, SLOTS, Sharded};
@@ -58,22 +59,19 @@ pub(super) fn distribute(connections: &mut ShardConnections, sharded: &Sharded) 
 /// Copies documents of a collection between shards.
 struct Copier<'a> {
     connections: &'a mut ShardConnections,
-    database: &'a str,
-    collection: &'a str,
+    namespace: Namespace<'a>,
 }
 
 impl<'a> Copier<'a> {
     fn new(connections: &'a mut ShardConnections, sharded: &'a Sharded) -> Result<Self> {
-        let (database, collection) = sharded.namespace.split_once('.').context("no namespace")?;
         Ok(Self {
             connections,
-            database,
-            collection,
+            namespace: Namespace::parse(&sharded.namespace).context("no namespace")?,
         })
     }
 
     fn all(&mut self, shard: usize) -> Result<Vec<Document>> {
-        let find = doc! { "find": self.collection, "$db": self.database };
+        let find = doc! { "find": self.namespace.collection, "$db": self.namespace.database };
         self.connections.drain(shard, &find)
     }
 
@@ -82,15 +80,15 @@ impl<'a> Copier<'a> {
         let all: Vec<Bson> = moved.into_iter().map(Bson::Document).collect();
         for part in all.chunks(COPIED) {
             let insert = doc! {
-                "insert": self.collection, "documents": part.to_vec(), "bypassDocumentValidation": true,
-                "$db": self.database,
+                "insert": self.namespace.collection, "documents": part.to_vec(), "bypassDocumentValidation": true,
+                "$db": self.namespace.database,
             };
             self.write(to, &insert)?;
             let ids = part.iter().filter_map(Bson::as_document);
             let ids: Vec<Bson> = ids.filter_map(|document| document.get("_id").cloned()).collect();
             let delete = doc! {
-                "delete": self.collection, "deletes": [{ "q": { "_id": { "$in": ids } }, "limit": 0 }],
-                "$db": self.database,
+                "delete": self.namespace.collection, "deletes": [{ "q": { "_id": { "$in": ids } }, "limit": 0 }],
+                "$db": self.namespace.database,
             };
             self.write(from, &delete)?;
         }

@@ -24,6 +24,12 @@ impl Refusal {
         Self::new(20, "IllegalOperation", format!("the model of a cluster has no {what}"))
     }
 
+    /// The command is not known for this namespace.
+    pub(super) fn no_command(name: &str, namespace: &str) -> Self {
+        let message = format!("the model of a cluster has no command '{name}' on {namespace}");
+        Self::new(59, "CommandNotFound", message)
+    }
+
     /// The error reply of a shard.
     pub(super) fn of(reply: Document) -> Self {
         Self { reply }

@@ -69,7 +69,7 @@ impl Sharded {
     }
 
     /// The values of the shard key in a document. A missing one is null.
-    pub(super) fn values_of(&self, document: &Document) -> Result<Vec<Bson>, Refusal> {
+    fn values_of(&self, document: &Document) -> Result<Vec<Bson>, Refusal> {
         let values = self.pattern.keys().map(|path| value_at(document, path));
         let values: Option<Vec<Bson>> = values.collect();
         values.ok_or_else(|| {

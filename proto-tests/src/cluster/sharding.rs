@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};
+use mongoshape::command::namespace::Namespace;
 
 use super::refusal::Refusal;
 use super::routing::{FIRST_SHARD, Routing, SLOTS, Sharded};
@@ -49,12 +50,13 @@ pub(super) fn shard_collection(connections: &mut ShardConnections, namespace: &s
 
 /// Creates the collection and its indexes on all shards. All documents stay on the first one.
 fn prepare(connections: &mut ShardConnections, namespace: &str, pattern: &Document) -> Result<Sharded> {
-    let (database, collection) = namespace.split_once('.').context("no namespace")?;
+    let named = Namespace::parse(namespace).context("no namespace")?;
+    let Namespace { database, collection } = named;
     ensure!(!pattern.is_empty(), "a shard key of no fields");
-    if listed(connections, database, collection)?.is_none() {
+    if listed(connections, named)?.is_none() {
         connections.send_ok(FIRST_SHARD, &doc! { "create": collection, "$db": database })?;
     }
-    let listed = listed(connections, database, collection)?.context("it was dropped meanwhile")?;
+    let listed = listed(connections, named)?.context("it was dropped meanwhile")?;
     let count = doc! { "count": collection, "$db": database };
     let is_empty = number(&connections.send_ok(FIRST_SHARD, &count)?, "n") == 0;
     let indexes = connections.drain(FIRST_SHARD, &doc! { "listIndexes": collection, "$db": database })?;
@@ -73,7 +75,7 @@ fn prepare(connections: &mut ShardConnections, namespace: &str, pattern: &Docume
     }
     for shard in connections.all() {
         if shard != FIRST_SHARD {
-            create_with_uuid(connections, shard, (database, collection), &listed)?;
+            create_with_uuid(connections, shard, named, &listed)?;
         }
         if !missing.is_empty() {
             let create = doc! { "createIndexes": collection, "indexes": missing.clone(), "$db": database };
@@ -120,8 +122,8 @@ fn index_name(pattern: &Document) -> String {
     fields.collect::<Vec<_>>().join("_")
 }
 
-fn listed(connections: &mut ShardConnections, database: &str, collection: &str) -> Result<Option<Listed>> {
-    let list = doc! { "listCollections": 1, "filter": { "name": collection }, "$db": database };
+fn listed(connections: &mut ShardConnections, namespace: Namespace<'_>) -> Result<Option<Listed>> {
+    let list = doc! { "listCollections": 1, "filter": { "name": namespace.collection }, "$db": namespace.database };
     let Some(found) = connections.drain(FIRST_SHARD, &list)?.into_iter().next() else {
         return Ok(None);
     };
@@ -138,9 +140,10 @@ fn listed(connections: &mut ShardConnections, database: &str, collection: &str) 
 fn create_with_uuid(
     connections: &mut ShardConnections,
     shard: usize,
-    (database, collection): (&str, &str),
+    namespace: Namespace<'_>,
     listed: &Listed,
 ) -> Result<()> {
+    let Namespace { database, collection } = namespace;
     let mut create = doc! { "create": collection };
     create.extend(listed.options.clone());
     if let Some(index) = &listed.id_index {

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use bson::{Document, doc};
+
 use super::cursors::Cursors;
 use super::retries::Retries;
 use super::routing::Routing;
@@ -20,6 +22,11 @@ impl Shard {
     /// The connection string, as `listShards` and the `raw` replies show it.
     pub(super) fn host(&self) -> String {
         format!("{SET_NAME}/{}", self.address)
+    }
+
+    /// The document in `config.shards`, and in the reply of `listShards`.
+    pub(super) fn entry(&self) -> Document {
+        doc! { "_id": &self.name, "host": self.host(), "state": 1 }
     }
 }
 

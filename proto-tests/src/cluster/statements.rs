@@ -63,7 +63,7 @@ pub(super) fn session_id(command: &Document) -> Option<Vec<u8>> {
     }
 }
 
-/// Copies the fields that say for whom and how a statement is executed.
+/// Copies the database, and the fields that name the session, the transaction and the API version.
 pub(super) fn copy_session(from: &Document, to: &mut Document) {
     let api = ["apiVersion", "apiStrict", "apiDeprecationErrors"];
     for name in ["lsid", "txnNumber", "autocommit", "$db"].into_iter().chain(api) {

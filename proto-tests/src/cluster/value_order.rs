@@ -1,4 +1,5 @@
-//! BSON's order of values, and bytes that are equal for equal values.
+//! BSON's order of values, and bytes that are equal for equal values. The proxy has an order of its own, which is
+//! not used here: a fault in it would otherwise be on both sides of a comparison.
 
 use std::cmp::Ordering;
 

@@ -8,16 +8,6 @@ use proto_tests::{database_name, mongod, replies};
 
 /// The collections' name.
 pub(crate) const COLLECTION: &str = "items";
-const COMPARED: [&str; 8] = [
-    "n",
-    "nModified",
-    "upserted",
-    "value",
-    "lastErrorObject",
-    "writeErrors",
-    "ok",
-    "code",
-];
 
 /// The two collections, sharded by `k`.
 pub(crate) struct Beside {
@@ -70,7 +60,8 @@ impl Beside {
     pub(crate) fn alike(&mut self, command: &Document) -> Result<Document> {
         let command = self.here(command);
         let (routed, plain) = (self.router.command(&command)?, self.plain.command(&command)?);
-        let compared = [&routed, &plain].map(|reply| replies::comparable(reply, &COMPARED, &self.database));
+        let compared =
+            [&routed, &plain].map(|reply| replies::comparable(reply, &replies::WRITE_RESULTS, &self.database));
         ensure!(
             compared[0] == compared[1],
             "{command}\n  cluster: {routed}\n  plain:   {plain}"
@@ -96,8 +87,13 @@ impl Beside {
 
     /// The documents that each shard stores.
     pub(crate) fn stored(&self) -> Result<Vec<Vec<Document>>> {
+        self.stored_in(COLLECTION)
+    }
+
+    /// The documents of another collection of the database that each shard stores.
+    pub(crate) fn stored_in(&self, collection: &str) -> Result<Vec<Vec<Document>>> {
         let shards = self.cluster.shards().iter();
-        let find = |address| Connection::open(address)?.find(&self.database, COLLECTION, doc! {});
+        let find = |address| Connection::open(address)?.find(&self.database, collection, doc! {});
         shards.map(|shard| find(shard.address())).collect()
     }
 }

@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 use bson::doc;
 use proto_tests::frame;
+use proto_tests::raw::Connection;
 
 use crate::beside::{Beside, COLLECTION};
 
@@ -33,6 +34,14 @@ fn indexes_are_created_on_all_shards() -> Result<()> {
     for shard in shards.get_array("shards")? {
         let host = shard.as_document().and_then(|shard| shard.get_str("host").ok());
         ensure!(host.is_some_and(|host| raw.contains_key(host)), "{reply}");
+    }
+    for shard in beside.cluster.shards() {
+        let list = beside.here(&doc! { "listIndexes": COLLECTION });
+        let indexes = Connection::open(shard.address())?.all(&list)?;
+        ensure!(
+            indexes.iter().any(|index| index.get_str("name").ok() == Some("n")),
+            "{indexes:?}"
+        );
     }
     Ok(())
 }

@@ -32,7 +32,7 @@ fn moved_slots_keep_every_document() -> Result<()> {
         ensure!(beside.cluster.slot_of(&namespace, document)? == slot, "{document}");
     }
     beside.check()?;
-    // A cursor that was open before sees what it has read.
+    // The router has read all documents when it opens a cursor, so a move does not change the result.
     let find = doc! { "find": COLLECTION, "sort": { "_id": 1 }, "batchSize": 2 };
     let reply = beside.run(&find)?;
     move_all(&beside, 0)?;

@@ -71,7 +71,8 @@ fn a_move_aborts_open_transactions() -> Result<()> {
     let mut beside = Beside::open()?;
     let database = beside.database.clone();
     let mut transaction = Transaction::new(&database, &database);
-    transaction.run(&mut beside.router, &insert(0..20))?;
+    let begun = transaction.run(&mut beside.router, &insert(0..20))?;
+    ensure!(begun.get_i32("n")? == 20, "{begun}");
     crate::slots::move_all(&beside, 1)?;
     let next = transaction.run(&mut beside.router, &insert(20..21))?;
     ensure!(first_code(&next) == 251, "{next}");

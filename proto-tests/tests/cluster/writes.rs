@@ -35,6 +35,8 @@ fn a_hashed_key_distributes_documents() -> Result<()> {
     beside.alike(&doc! { "insert": other, "documents": items })?;
     let found = beside.alike_documents(&doc! { "find": other, "sort": { "_id": 1 } })?;
     ensure!(found.len() == 40, "{found:?}");
+    let stored = beside.stored_in(other)?;
+    ensure!(stored.iter().all(|shard| !shard.is_empty()), "{stored:?}");
     Ok(())
 }
 

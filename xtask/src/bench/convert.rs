@@ -46,8 +46,8 @@ pub(crate) struct Options {
     /// Gives this `--max-share` to `convert`, in percent; otherwise its default applies
     #[arg(long)]
     max_share: Option<u32>,
-    /// Before each measured conversion, runs it at the default pace for so many seconds, prints the throughput, and ends it
-    /// with `--back`
+    /// Before each measured conversion, runs it at the default pace for so many seconds, prints the
+    /// throughput, and ends it with `--back`
     #[arg(long)]
     sample: Option<u64>,
     /// The size of mongod's cache in GB
