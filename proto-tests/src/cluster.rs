@@ -53,6 +53,10 @@ pub use routing::{Kind, SLOTS};
 use shard_connections::ShardConnections;
 use state::State;
 
+/// A statement of a transaction waits for a lock at most 5 ms by default. Creating a collection with a given UUID
+/// locks the whole shard for longer.
+const TRANSACTION_LOCK_LIMIT: &str = "maxTransactionLockRequestTimeoutMillis=5000";
+
 /// A running cluster. Dropping it ends the mongods. The router's threads end with the process.
 pub struct Cluster {
     shards: Vec<Mongod>,
@@ -64,8 +68,9 @@ impl Cluster {
     /// Starts one to three shards, and the routers before them.
     pub fn start(shards: usize, routers: usize) -> Result<Self> {
         ensure!((1..=3).contains(&shards), "one to three shards, not {shards}");
+        let options = Options::default().parameter(TRANSACTION_LOCK_LIMIT);
         let shards = (0..shards)
-            .map(|_| Options::default().replica_set(1))
+            .map(|_| options.replica_set(1))
             .collect::<Result<Vec<_>>>()?;
         let state = Arc::new(State::new(shards.iter().map(Mongod::address).collect()));
         let routers = (0..routers)

@@ -1,5 +1,7 @@
 //! Shards a collection: the same collection on all shards, and each document on the shard of its slot.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};
 use mongoshape::command::namespace::Namespace;
@@ -7,8 +9,15 @@ use mongoshape::command::namespace::Namespace;
 use super::refusal::Refusal;
 use super::routing::{FIRST_SHARD, Routing, SLOTS, Sharded};
 use super::shard_connections::ShardConnections;
-use super::statements::{document, number, without};
+use super::statements::{document, is_ok, number, without};
 use super::{moves, transactions};
+
+/// The longest time that one attempt to create a collection waits, in milliseconds.
+const ATTEMPT_MS: i32 = 100;
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(50);
+/// The longest time that the creation of a collection waits for open transactions.
+const CREATION_LIMIT: Duration = Duration::from_secs(30);
+const MAX_TIME_EXPIRED: i32 = 50;
 
 /// A collection as `listCollections` shows it.
 struct Listed {
@@ -36,7 +45,7 @@ pub(super) fn shard_collection(connections: &mut ShardConnections, namespace: &s
     if is_sharded(&state.routing(), namespace, pattern)? {
         return Ok(());
     }
-    // `applyOps` waits for all open transactions of the shard, and their statements need the routing table.
+    // This may wait for open transactions, and their statements need the routing table.
     let sharded = prepare(connections, namespace, pattern)?;
     let mut routing = state.routing_mut();
     if is_sharded(&routing, namespace, pattern)? {
@@ -135,8 +144,11 @@ fn listed(connections: &mut ShardConnections, namespace: Namespace<'_>) -> Resul
     }))
 }
 
-/// Creates the collection on another shard with the same UUID, as mongorestore does. What an earlier test has
-/// left there is dropped.
+/// Creates the collection on another shard with the same UUID, as mongorestore does. A collection that an earlier
+/// test has left there is dropped.
+///
+/// `applyOps` waits for the end of all transactions of the shard, and all other commands wait behind it. A client
+/// with an open transaction may be waiting for one of those. So each attempt is short, and others run in between.
 fn create_with_uuid(
     connections: &mut ShardConnections,
     shard: usize,
@@ -149,9 +161,19 @@ fn create_with_uuid(
     if let Some(index) = &listed.id_index {
         create.insert("idIndex", without(index, &["ns"]));
     }
-    // It may be missing, which is an error.
-    connections.send(shard, &doc! { "drop": collection, "$db": database })?;
     let operation = doc! { "op": "c", "ns": format!("{database}.$cmd"), "ui": listed.uuid.clone(), "o": create };
-    connections.send_ok(shard, &doc! { "applyOps": [operation], "$db": "admin" })?;
-    Ok(())
+    let apply = doc! { "applyOps": [operation], "maxTimeMS": ATTEMPT_MS, "$db": "admin" };
+    let end = Instant::now() + CREATION_LIMIT;
+    loop {
+        // It may be missing, which is an error.
+        connections.send(shard, &doc! { "drop": collection, "$db": database })?;
+        let reply = connections.send(shard, &apply)?;
+        if is_ok(&reply) {
+            return Ok(());
+        }
+        if reply.get_i32("code").ok() != Some(MAX_TIME_EXPIRED) || Instant::now() > end {
+            return Err(Refusal::of(reply).into());
+        }
+        std::thread::sleep(BETWEEN_ATTEMPTS);
+    }
 }

@@ -1,7 +1,10 @@
 //! Transactions over both shards.
 
-use anyhow::{Result, ensure};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, ensure};
 use bson::{Document, doc};
+use proto_tests::cluster::Kind;
 use proto_tests::raw::Connection;
 use proto_tests::replies::first_code;
 use proto_tests::sessions::Transaction;
@@ -64,6 +67,33 @@ fn a_statement_that_fails_aborts_on_all_shards() -> Result<()> {
     let reply = other.command_ok(&beside.here(&insert(20..40)))?;
     ensure!(reply.get_i32("n")? == 20, "{reply}");
     Ok(())
+}
+
+#[test]
+fn a_collection_is_sharded_beside_the_reads_of_an_open_transactions_client() -> Result<()> {
+    let mut beside = Beside::open()?;
+    let database = beside.database.clone();
+    let mut transaction = Transaction::new(&database, &database);
+    let begun = transaction.run(&mut beside.router, &insert(0..20))?;
+    ensure!(begun.get_i32("n")? == 20, "{begun}");
+    let cluster = beside.cluster;
+    let sharding = std::thread::spawn(move || {
+        cluster.shard_collection(&format!("{database}.other"), &doc! { "k": 1 }, Kind::Ranged)
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    let start = Instant::now();
+    ensure!(stored(&beside)? == [0, 0], "it is visible before its end");
+    ensure!(
+        start.elapsed() < Duration::from_secs(10),
+        "the read waited for the end of the transaction"
+    );
+    ensure!(
+        !sharding.is_finished(),
+        "the test does not show what it should: nothing waited"
+    );
+    let commit = transaction.end(&mut beside.router, "commitTransaction")?;
+    ensure!(commit.get_f64("ok")? > 0.0, "{commit}");
+    sharding.join().map_err(|_| anyhow!("sharding panicked"))?
 }
 
 #[test]
