@@ -71,12 +71,9 @@ pub(super) fn broadcast(connections: &mut ShardConnections, shards: &[usize], co
     }
     let mut merged = doc! { "raw": raw, "ok": 1.0 };
     if let Some(failed) = failed {
+        // The error with its details, such as the key of a duplicate.
+        merged.extend(failed);
         merged.insert("ok", 0.0);
-        for name in ["code", "codeName", "errmsg"] {
-            if let Some(value) = failed.get(name) {
-                merged.insert(name, value.clone());
-            }
-        }
     }
     Ok(merged)
 }

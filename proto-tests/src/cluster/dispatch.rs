@@ -6,17 +6,22 @@ use bson::{Bson, Document, doc};
 use super::refusal::Refusal;
 use super::routing::{FIRST_SHARD, Routing, Sharded};
 use super::shard_connections::ShardConnections;
-use super::statements::{database, document, is_ok, name, namespace};
+use super::statements::{database, document, is_ok, is_set, name, namespace, number};
 use super::transactions::{self, is_in_transaction};
 use super::{aggregate, config_database, cursors, ddl, hello, reads, writes};
+
+/// `InvalidOptions` and `OperationNotSupportedInTransaction`.
+const REFUSED_BEFORE: [i64; 2] = [72, 263];
 
 /// The reply to a command.
 pub(super) fn answer(connections: &mut ShardConnections, command: &Document) -> Document {
     connections.take_times();
     let mut reply = run(connections, command).unwrap_or_else(error_reply);
-    let is_end = ["commitTransaction", "abortTransaction"].contains(&name(command));
-    if is_in_transaction(command) && !is_end {
-        if !is_ok(&reply) || reply.contains_key("writeErrors") {
+    if is_in_transaction(command) && !is_end(command) {
+        // A command or an option that is not allowed in a transaction is refused before the transaction goes on.
+        let has_invalid_limit = matches!(command.get("maxTimeMS"), Some(Bson::String(_)));
+        let is_refused = has_invalid_limit || REFUSED_BEFORE.contains(&number(&reply, "code"));
+        if (!is_ok(&reply) && !is_refused) || reply.contains_key("writeErrors") {
             transactions::abort(connections, command);
         }
         transactions::append_token(connections, command, &mut reply);
@@ -25,6 +30,25 @@ pub(super) fn answer(connections: &mut ShardConnections, command: &Document) -> 
         reply.insert(name, value);
     }
     reply
+}
+
+/// Refuses concerns that a statement of a transaction may not have.
+fn check_concerns(command: &Document) -> Result<(), Refusal> {
+    if !is_in_transaction(command) || is_end(command) {
+        return Ok(());
+    }
+    let message = if command.contains_key("writeConcern") {
+        "writeConcern is not allowed within a multi-statement transaction"
+    } else if command.contains_key("readConcern") && !is_set(command, "startTransaction") {
+        "Only the first command in a transaction may specify a readConcern"
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::new(72, "InvalidOptions", message))
+}
+
+fn is_end(command: &Document) -> bool {
+    ["commitTransaction", "abortTransaction"].contains(&name(command))
 }
 
 fn error_reply(error: Error) -> Document {
@@ -40,6 +64,7 @@ fn run(connections: &mut ShardConnections, command: &Document) -> Result<Documen
         return Ok(reply);
     }
     let state = connections.state();
+    check_concerns(command)?;
     state.transactions().enter(command)?;
     match name(command) {
         "commitTransaction" | "abortTransaction" => {

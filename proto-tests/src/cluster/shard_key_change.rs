@@ -11,6 +11,9 @@ use super::value_order::compare;
 /// Fails if the update may change the shard key of a document so that another shard would own it. `shards`
 /// are those that the update is sent to, for this filter.
 pub(super) fn check(sharded: &Sharded, filter: &Document, update: &Bson, shards: &[usize]) -> Result<(), Refusal> {
+    if is_of_nothing(filter) {
+        return Ok(());
+    }
     match update {
         Bson::Document(operators) if is_operators(operators) => {
             for (operator, changes) in operators {
@@ -43,6 +46,15 @@ pub(super) fn check(sharded: &Sharded, filter: &Document, update: &Bson, shards:
         }
         _ => Ok(()),
     }
+}
+
+/// Whether a filter demands a value below all values, so that the update changes nothing.
+fn is_of_nothing(filter: &Document) -> bool {
+    filter.iter().any(|(name, value)| match value {
+        Bson::Array(parts) if name == "$and" => parts.iter().filter_map(Bson::as_document).any(is_of_nothing),
+        Bson::Document(operators) => operators.get("$lt") == Some(&Bson::MinKey),
+        _ => false,
+    })
 }
 
 /// Whether an update has operators, and is no replacement.

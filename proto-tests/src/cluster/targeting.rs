@@ -43,6 +43,8 @@ pub(super) fn targets(sharded: &Sharded, filter: &Document, options: &Document) 
             })
             .collect();
     }
+    // mongos finds no shard key in a query that names a field of it twice.
+    let is_named_once = sharded.pattern.keys().all(|path| equalities(filter, path) == 1);
     let slots: Vec<usize> = combinations.iter().map(|values| slot_of(values)).collect();
     let mut shards: Vec<usize> = slots.iter().map(|slot| sharded.owner_of_slot(*slot)).collect();
     shards.sort_unstable();
@@ -53,7 +55,7 @@ pub(super) fn targets(sharded: &Sharded, filter: &Document, options: &Document) 
     }
     Targets {
         shards,
-        slot: slots.first().copied().filter(|_| slots.len() == 1),
+        slot: slots.first().copied().filter(|_| slots.len() == 1 && is_named_once),
     }
 }
 
@@ -73,6 +75,18 @@ pub(super) fn has_exact_id(filter: &Document, options: &Document) -> bool {
 fn has_collation(options: &Document) -> bool {
     let collation = options.get_document("collation").ok();
     collation.is_some_and(|collation| !collation.is_empty() && collation.get_str("locale").ok() != Some("simple"))
+}
+
+/// The number of conditions that list the values at the path.
+fn equalities(filter: &Document, path: &str) -> usize {
+    let counts = filter.iter().map(|(name, value)| match (name.as_str(), value) {
+        ("$and", Bson::Array(parts)) => {
+            let parts = parts.iter().filter_map(Bson::as_document);
+            parts.map(|part| equalities(part, path)).sum()
+        }
+        _ => usize::from(name == path && allowed(value).is_some()),
+    });
+    counts.sum()
 }
 
 /// The values that a filter allows at the path. `None`: it may allow any.
@@ -118,6 +132,16 @@ mod tests {
 
     fn check(filter: &Document, expected: Option<&[Bson]>) {
         assert_eq!(listed_values(filter, "k").as_deref(), expected, "{filter}");
+    }
+
+    #[test]
+    fn equalities_of_filters() {
+        assert_eq!(equalities(&doc! { "k": 1, "n": 2 }, "k"), 1);
+        assert_eq!(
+            equalities(&doc! { "k": 1, "$and": [{ "k": { "$eq": 1 } }, { "n": 1 }] }, "k"),
+            2
+        );
+        assert_eq!(equalities(&doc! { "k": { "$gt": 1 } }, "k"), 0);
     }
 
     #[test]
