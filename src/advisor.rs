@@ -39,6 +39,7 @@ use self::configuration::{Proposal, configuration, public};
 use self::queries::{Ask, reason};
 use self::traffic::Traffic;
 use crate::config::Config;
+use crate::maintenance::check::server::is_mongos;
 use crate::maintenance::upstream;
 use crate::pattern::bucket::pack::is_beside;
 use crate::pattern::shapes::NamespacePattern;
@@ -79,7 +80,7 @@ async fn through(client: &Client, advise: &AdviseOptions<'_>) -> anyhow::Result<
     let hello = client.database("admin").run_command(doc! { "hello": 1 }).await;
     let hello =
         hello.map_err(|error| anyhow::anyhow!("the server did not answer hello: {}", upstream::explain(&error)))?;
-    let is_sharded = hello.get_str("msg").is_ok_and(|msg| msg == "isdbgrid");
+    let is_sharded = is_mongos(&hello);
     let mut ask = Ask::new(client);
     let watched = ask.watched().await;
     let (mut proposals, mut looked_at) = (Vec::new(), 0_u64);

@@ -24,6 +24,7 @@ pub mod compare;
 mod contents;
 mod conversions;
 pub mod coverage;
+mod deployment;
 mod expressions;
 mod filter;
 mod generator;
@@ -39,6 +40,7 @@ mod stages;
 mod values;
 
 pub use coverage::Coverage;
+pub use deployment::{Deployment, Topology};
 pub use generator::Generator;
 pub use operation::{Operation, Outcome};
 pub use runner::{Report, Run};

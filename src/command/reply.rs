@@ -3,6 +3,7 @@
 use bson::Timestamp;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::arguments::with_replaced;
 use super::document::{as_flag, as_whole_number};
 use super::error::CommandError;
 use super::namespace::Namespace;
@@ -15,7 +16,11 @@ const CARRIED: &[&str] = &[
     "electionId",
     "opTime",
     "topologyVersion",
+    "recoveryToken",
 ];
+
+/// The field of a mongos's reply with the replies of the servers.
+const RAW: &str = "raw";
 
 /// Returns a reply with `ok: 1`.
 ///
@@ -56,6 +61,23 @@ pub fn says_not_primary(reply: &RawDocument) -> bool {
     let [own, write_concern, statement] = codes;
     let is_one = |code: Option<i64>| code.is_some_and(|code| CODES.contains(&code));
     (!succeeded && is_one(own)) || is_one(write_concern) || is_one(statement)
+}
+
+/// Converts the reply of the server that executed an index command. A mongos returns it in `raw`, by the server's
+/// name.
+#[must_use]
+pub fn convert_of_server(reply: &RawDocument, convert: impl Fn(&RawDocument) -> RawDocumentBuf) -> RawDocumentBuf {
+    let Some(by_server) = super::document::get(reply, RAW).and_then(RawBsonRef::as_document) else {
+        return convert(reply);
+    };
+    let mut converted = RawDocumentBuf::new();
+    for (server, reply) in by_server.iter().flatten() {
+        match reply {
+            RawBsonRef::Document(reply) => converted.append(server, convert(reply)),
+            other => converted.append(server, other),
+        }
+    }
+    with_replaced(reply, &[(RAW, Some(RawBsonRef::Document(&converted)))])
 }
 
 /// Copies the fields that a reply of the proxy repeats from mongod's.

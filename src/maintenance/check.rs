@@ -69,7 +69,7 @@ async fn check_upstream(config: &Config, findings: &mut Findings) -> anyhow::Res
 }
 
 async fn check_through(client: &Client, config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
-    findings.extend(server::check(client, config).await?);
+    findings.extend(server::check(client, config, server::Purpose::Serve).await?);
     let targets = upstream::targets(client, &config.shapes).await?;
     for target in &targets {
         if let Some(finding) = misspelt::finding(target, &config.shapes).await {

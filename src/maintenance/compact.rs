@@ -74,7 +74,7 @@ async fn through(
     stop: &CancellationToken,
 ) -> anyhow::Result<Findings> {
     let mut findings = Findings::default();
-    findings.extend(server::check(client, config).await?);
+    findings.extend(server::check(client, config, server::Purpose::Exchange).await?);
     if findings.failed() {
         return Ok(findings);
     }

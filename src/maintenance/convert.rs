@@ -97,7 +97,7 @@ pub(crate) async fn run(config: &Config, options: ConvertOptions<'_>) -> anyhow:
     };
     let client = upstream::named_client(&config.upstream, &name).await?;
     let mut findings = Findings::default();
-    findings.extend(server::check(&client, config).await?);
+    findings.extend(server::check(&client, config, server::Purpose::Exchange).await?);
     if !findings.failed() && !only_reads {
         let other = concurrent_runs::look(&client, ANY_RUN, options.namespace, &name).await;
         findings.extend(other);

@@ -117,7 +117,12 @@ impl OutlierSplit<'_> {
 async fn set_up_through(client: &Client, config: &Config, options: SetupOptions<'_>) -> anyhow::Result<Findings> {
     let stop = stopped_by_signals()?;
     let mut findings = Findings::default();
-    findings.extend(server::check(client, config).await?);
+    let purpose = if options.changes_documents() {
+        server::Purpose::Exchange
+    } else {
+        server::Purpose::Serve
+    };
+    findings.extend(server::check(client, config, purpose).await?);
     if findings.failed() {
         return Ok(findings);
     }

@@ -47,6 +47,7 @@ pub mod readable_indexes;
 pub mod skip_scan;
 pub mod statistics;
 mod stored_paths;
+pub mod targeting;
 pub mod undo_ordered_insert;
 pub mod unique_index;
 pub mod unwind;

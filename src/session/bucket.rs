@@ -27,6 +27,7 @@ mod invalid_item;
 mod item_lookup;
 mod item_update;
 mod key_or_time_change;
+mod mongos;
 mod page_pruning;
 mod page_validator;
 mod readiness;
@@ -47,8 +48,6 @@ use bson::raw::RawDocumentBuf;
 
 use super::error::RunError;
 use super::kill_cursors;
-use super::metrics::RefusalReason;
-use super::upstream::UpstreamKind;
 use crate::command::registry::Command;
 
 pub(super) use self::command::BucketCommand;
@@ -63,9 +62,7 @@ impl BucketCommand<'_> {
     /// Like [`Self::run`], for a command whose state is read afterwards. Not cancel safe.
     pub(super) async fn execute(&mut self) -> Result<RawDocumentBuf, RunError> {
         self.context.head.validate()?;
-        if self.context.upstream == UpstreamKind::Mongos {
-            return Err(self.refuse(RefusalReason::Cluster, "a sharded cluster").into());
-        }
+        self.check_mongos()?;
         self.context.check_server_is_known()?;
         self.context.check_transaction()?;
         self.context.head.check_options()?;

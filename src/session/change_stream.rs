@@ -51,7 +51,7 @@ pub(super) async fn open_on_database(
     context: &mut CommandContext<'_>,
     aggregate: &Aggregate<'_>,
 ) -> Result<RawDocumentBuf, RunError> {
-    if let Some(what) = unsupported(aggregate) {
+    if let Some(what) = unsupported(context, aggregate) {
         let message = format!("{what} is not supported where mongoshape stores a collection in the bucket pattern");
         return Err(CommandError::new(ErrorCode::CommandNotSupported, message).into());
     }
@@ -61,10 +61,12 @@ pub(super) async fn open_on_database(
 }
 
 /// The part of the command that has no exact result.
-pub(super) fn unsupported(aggregate: &Aggregate<'_>) -> Option<&'static str> {
+pub(super) fn unsupported(context: &CommandContext<'_>, aggregate: &Aggregate<'_>) -> Option<&'static str> {
     let options = options(aggregate).and_then(RawBsonRef::as_document);
     let is_expanded = options.and_then(|options| as_flag(get(options, "showExpandedEvents")?)) == Some(true);
-    if is_expanded {
+    if context.upstream == UpstreamKind::Mongos {
+        Some("a change stream behind a mongos")
+    } else if is_expanded {
         Some("a change stream with showExpandedEvents")
     } else if aggregate.explain {
         Some("explain of a change stream")

@@ -21,6 +21,7 @@ use super::error::RunError;
 use super::namespace_cache::{CacheLookup, NamespaceCache};
 use super::refusal::RefusalRecorder;
 use super::thaw_watch::ThawWatch;
+use super::upstream::UpstreamKind;
 use super::upstream_connection::UpstreamConnection;
 use crate::command::arguments::InheritedOptions;
 use crate::command::error::{CommandError, ErrorCode};
@@ -53,6 +54,8 @@ struct ListedIndexes {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ReadyCollection {
     pub(super) uuid: Binary,
+    /// Whether the collection is distributed to shards.
+    pub(super) is_sharded: bool,
     /// Whether it is clustered. `None`: unknown, because the client's transaction creates it.
     pub(super) is_clustered: Option<bool>,
     /// Whether a read may state bounds of the current index on the items' `_id`. `false`: the index is that
@@ -69,6 +72,7 @@ pub(super) struct CatalogSession<'a> {
     /// Counts collections that cannot be read, if the client gets the error.
     pub(super) refusals: Option<RefusalRecorder<'a>>,
     pub(super) link: &'a mut UpstreamConnection,
+    pub(super) upstream: UpstreamKind,
     pub(super) thaws: &'a ThawWatch,
     pub(super) shape: &'a BucketShape,
     pub(super) namespace: Namespace<'a>,
@@ -109,6 +113,7 @@ pub(super) fn uncommitted() -> Binary {
 fn assumed() -> ReadyCollection {
     ReadyCollection {
         uuid: uncommitted(),
+        is_sharded: false,
         is_clustered: Some(false),
         has_item_id_index: false,
         has_images: true,
@@ -150,6 +155,7 @@ impl CollectionCatalog {
                     asker.create_in_transaction().await?;
                     return Ok(ReadyCollection {
                         uuid: uncommitted(),
+                        is_sharded: false,
                         is_clustered: None,
                         has_item_id_index: false,
                         has_images: true,

@@ -105,6 +105,13 @@ impl<'a> CommandContext<'a> {
         Ok(is_retryable)
     }
 
+    /// Whether an item can be relocated in an internal transaction. A standalone has no transactions. A mongos
+    /// does not report the outcome of a transaction that another connection began, so a retry could relocate
+    /// the item a second time.
+    pub(super) fn can_relocate(&self) -> bool {
+        self.upstream == UpstreamKind::Member
+    }
+
     /// Fails a transaction on a standalone server, as mongod does.
     pub(super) fn check_transaction(&self) -> Result<(), CommandError> {
         if self.head.in_transaction() && self.upstream == UpstreamKind::Standalone {
@@ -141,6 +148,7 @@ impl<'a> CommandContext<'a> {
         CatalogSession {
             refusals: Some(self.refusals()),
             link: self.link,
+            upstream: self.upstream,
             thaws: self.settings.catalog.thaws(),
             shape,
             namespace,

@@ -19,7 +19,6 @@ use super::kill_cursors;
 use super::metrics::RefusalReason;
 use super::outlier::merged_read::put_together;
 use super::refusal::{RefusedCollection, refuse_stage};
-use super::upstream::UpstreamKind;
 use crate::command::aggregate::Aggregate;
 use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::{array_of, as_flag, get, single};
@@ -114,21 +113,17 @@ impl<'a> CrossCollectionCommand<'a> {
 
     /// Refuses commands that are impossible with any shaped collection.
     fn check(&self, body: &RawDocument, reached: &ReferencedCollection) -> Result<(), CommandError> {
-        let (what, reason) = if self.context.upstream == UpstreamKind::Mongos {
-            ("a sharded cluster", RefusalReason::Cluster)
-        } else if self.context.head.command == Command::Aggregate
-            && get(body, "explain").and_then(as_flag).unwrap_or(false)
-        {
-            ("explain", RefusalReason::Mention)
-        } else {
+        let is_explained =
+            self.context.head.command == Command::Aggregate && get(body, "explain").and_then(as_flag).unwrap_or(false);
+        if !is_explained {
             return Ok(());
-        };
+        }
         let collection = RefusedCollection {
             namespace: Namespace::new(self.context.head.database, &reached.collection),
             configured: &reached.configured(),
             pattern: reached.pattern(),
         };
-        Err(collection.refuse(self.context.refusals(), reason, what))
+        Err(collection.refuse(self.context.refusals(), RefusalReason::Mention, "explain"))
     }
 
     /// The view's new definition, or the stages of an `aggregate`.

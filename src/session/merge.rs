@@ -47,17 +47,17 @@ struct MergeCommand<'a> {
 pub(super) async fn run(context: CommandContext<'_>, into: &ShapedTarget<'_>) -> Result<RawDocumentBuf, RunError> {
     match into.shape() {
         Shape::Bucket(shape) => MergeCommand { context, into, shape }.run().await,
-        Shape::Outlier(_) => Err(refuse(&context, into, RefusalReason::Mention, "$merge into it").into()),
+        Shape::Outlier(_) => Err(refuse(&context, into, "$merge into it").into()),
     }
 }
 
-fn refuse(context: &CommandContext<'_>, into: &ShapedTarget<'_>, reason: RefusalReason, what: &str) -> CommandError {
+fn refuse(context: &CommandContext<'_>, into: &ShapedTarget<'_>, what: &str) -> CommandError {
     let collection = RefusedCollection {
         namespace: into.namespace,
         configured: into.shape().namespace(),
         pattern: into.shape().pattern(),
     };
-    collection.refuse(context.refusals(), reason, what)
+    collection.refuse(context.refusals(), RefusalReason::Mention, what)
 }
 
 impl MergeCommand<'_> {
@@ -65,7 +65,7 @@ impl MergeCommand<'_> {
         let head = self.context.head;
         head.validate()?;
         if self.context.upstream == UpstreamKind::Mongos {
-            return Err(refuse(&self.context, self.into, RefusalReason::Cluster, "a sharded cluster").into());
+            return Err(self.unsupported("$merge into it behind a mongos").into());
         }
         self.context.check_server_is_known()?;
         self.context.check_transaction()?;
@@ -109,7 +109,7 @@ impl MergeCommand<'_> {
     }
 
     fn unsupported(&self, what: &str) -> CommandError {
-        refuse(&self.context, self.into, RefusalReason::Mention, what)
+        refuse(&self.context, self.into, what)
     }
 
     /// An option within a field of the client's command.

@@ -209,7 +209,7 @@ const READS: &str = "Reads of shaped collections that were rewritten, by access 
                      filter, sort by the time field, or create an index on the fields of the filter and the sort, and limit the query.";
 const REJECTED: &str = "Refusals, by shape, by command (other: names without a label of their own) and by the refused feature: a read, a \
                         write, an index, the collection as a whole, a command, a mention by a command on another collection, a \
-                        change_stream, a name by uuid, a sharded cluster, or misfit: the stored documents do not have the shape, so \
+                        change_stream, a name by uuid, a feature that a cluster does not have, or misfit: the stored documents do not have the shape, so \
                         every command is refused. When it grows, the application received an error with the reason, and docs/support.md \
                         lists alternatives; on misfit, run `mongoshape check`.";
 const REFUSED_UNIQUE_INDEXES: &str = "Unique indexes that this proxy or another one has refused, so nothing keeps their values apart. When it \

@@ -51,7 +51,7 @@ impl OutlierCommand<'_> {
     /// safe: after a cancellation the upstream connection is unusable.
     pub(super) async fn run(mut self) -> Result<RawDocumentBuf, RunError> {
         if self.context.upstream == UpstreamKind::Mongos {
-            return Err(self.refuse(RefusalReason::Cluster, "a sharded cluster").into());
+            return Err(self.refuse(RefusalReason::Cluster, "a mongos").into());
         }
         self.context.check_server_is_known()?;
         self.context.head.check_options()?;

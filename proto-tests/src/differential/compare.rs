@@ -268,7 +268,13 @@ pub fn succeeded(reply: &RawDocument) -> bool {
 
 /// Fields that a replica set adds to every reply, and the proxy does not add to its own. Drivers do not
 /// require them.
-const GOSSIP: &[&str] = &["$clusterTime", "operationTime", "topologyVersion"];
+const GOSSIP: &[&str] = &[
+    "$clusterTime",
+    "operationTime",
+    "topologyVersion",
+    "recoveryToken",
+    "raw",
+];
 
 /// Fails unless both succeeded or both failed with the same code; whether they succeeded.
 pub fn outcomes(plain: &RawDocument, shaped: &RawDocument) -> Result<bool> {

@@ -8,6 +8,7 @@ use bson::doc;
 
 use super::conversions::Conversions;
 use super::coverage::Coverage;
+use super::deployment::Deployment;
 use super::operation::{Family, Operation, Outcome, WRITING};
 use super::sides::{ANOTHER, COLLECTION};
 use super::{Generator, Sides, command_names, contents, plain};
@@ -122,12 +123,12 @@ impl std::fmt::Display for Report {
 }
 
 impl Run {
-    /// Runs every seed against `mongod` and two proxies before it.
+    /// Runs every seed against the servers and two proxies before them.
     ///
     /// # Errors
     /// The first disagreement, with the seed and step that repeat it.
-    pub fn against(&self, mongod: &Mongod) -> Result<Report> {
-        self.against_with(mongod, Existing::default())
+    pub fn against(&self, servers: impl Into<Deployment>) -> Result<Report> {
+        self.against_with(&servers.into(), Existing::default())
     }
 
     /// The same while the outlier collection is converted to plain documents and back, after each so many
@@ -140,7 +141,7 @@ impl Run {
             conversions_every: Some(every),
             ..Existing::default()
         };
-        self.against_with(mongod, existing)
+        self.against_with(&mongod.into(), existing)
     }
 
     /// The same where so many documents are there before, plain ones, and are packed.
@@ -152,10 +153,10 @@ impl Run {
             packed: documents,
             ..Existing::default()
         };
-        self.against_with(mongod, existing)
+        self.against_with(&mongod.into(), existing)
     }
 
-    fn against_with(&self, mongod: &Mongod, existing: Existing) -> Result<Report> {
+    fn against_with(&self, servers: &Deployment, existing: Existing) -> Result<Report> {
         let tables = [COLLECTION, ANOTHER].map(|collection| {
             let namespace = format!("*.{collection}");
             match &self.outlier {
@@ -164,7 +165,7 @@ impl Run {
             }
         });
         // Nothing expires, and databases of earlier runs have other shapes.
-        let options = ProxyOptions::new(&mongod.uri())
+        let options = ProxyOptions::new(&servers.uri)
             .config(&tables.join("\n"))
             .expire_every(3_600_000);
         let proxies = [Proxy::start(&options)?, Proxy::start(&options)?];
@@ -181,7 +182,7 @@ impl Run {
                 continue;
             }
             let again = || format!("to see it again: {SEED}={seed}, and this test's name");
-            let mut sides = self.open(mongod, &proxies, seed)?;
+            let mut sides = self.open(servers, &proxies, seed)?;
             let mut generator = self.generator(seed, std::mem::take(&mut report.coverage));
             if existing.packed > 0 {
                 plain::pack(&mut sides, &mut generator, &proxies[0], existing.packed).with_context(again)?;
@@ -204,7 +205,7 @@ impl Run {
                 report.refused(std::mem::take(&mut sides.refusals));
                 if check(&mut sides, &generator, &past).is_err() {
                     let stored = contents::of_plain(&mut sides).with_context(|| format!("behind {error:#}"))?;
-                    sides = self.open(mongod, &proxies, seed)?;
+                    sides = self.open(servers, &proxies, seed)?;
                     contents::store(&mut sides, &stored)?;
                 }
             }
@@ -241,8 +242,8 @@ impl Run {
         (family, operation)
     }
 
-    fn open(&self, mongod: &Mongod, proxies: &[Proxy], seed: u64) -> Result<Sides> {
-        let mut sides = Sides::open(mongod, proxies, &self.shape, seed)?;
+    fn open(&self, servers: &Deployment, proxies: &[Proxy], seed: u64) -> Result<Sides> {
+        let mut sides = Sides::open(servers.clone(), proxies, &self.shape, seed)?;
         sides.outlier.clone_from(&self.outlier);
         if self.shape.is_clustered {
             sides.cluster()?;

@@ -7,11 +7,12 @@ use anyhow::{Result, ensure};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document, doc};
 
+use super::deployment::{Deployment, Topology};
 use super::refusal::{self, WriteRequest};
 use super::routes::Routes;
 use super::values::TWICE;
 use crate::sessions::lsid;
-use crate::{Mongod, Outlier, Proxy, Shape, database_name, raw};
+use crate::{Outlier, Proxy, Shape, database_name, raw};
 
 /// The collection's name, in every database.
 pub(super) const COLLECTION: &str = "things";
@@ -80,8 +81,7 @@ pub struct Sides {
     pub shape: Shape,
     /// Of the shaped one, if it is of the other pattern.
     pub outlier: Option<Outlier>,
-    /// Whether there are transactions, as a replica set has them.
-    pub(super) has_transactions: bool,
+    pub(super) topology: Topology,
     /// Whether the current command is a resent one.
     pub(super) is_sent_again: bool,
     /// The last transaction number given.
@@ -94,7 +94,8 @@ pub struct Sides {
 
 impl Sides {
     /// Fresh databases with names of equal length. The seed determines the proxy of each command.
-    pub fn open(mongod: &Mongod, proxies: &[Proxy], shape: &Shape, seed: u64) -> Result<Self> {
+    pub fn open(servers: impl Into<Deployment>, proxies: &[Proxy], shape: &Shape, seed: u64) -> Result<Self> {
+        let servers = servers.into();
         let name = database_name();
         let proxies: Vec<SocketAddr> = proxies.iter().map(Proxy::address).collect();
         let side = |addresses: &[SocketAddr], suffix| -> Result<Side> {
@@ -105,12 +106,12 @@ impl Sides {
             })
         };
         Ok(Self {
-            plain: side(&[mongod.address()], "n")?,
+            plain: side(&[servers.direct], "n")?,
             shaped: side(&proxies, "s")?,
-            stored: side(&[mongod.address()], "s")?,
+            stored: side(&[servers.stored], "s")?,
             shape: shape.clone(),
             outlier: None,
-            has_transactions: mongod.is_replica_set(),
+            topology: servers.topology,
             is_sent_again: false,
             number: 0,
             elsewhere: 0,
@@ -188,7 +189,7 @@ impl Sides {
             statement,
             shape: &self.shape,
             outlier: self.outlier.as_ref(),
-            has_transactions: self.has_transactions,
+            topology: self.topology,
             is_sent_again: self.is_sent_again,
         }
     }

@@ -1,10 +1,13 @@
-//! The model of a sharded cluster itself, beside a mongod that has no shards.
+//! The model of a sharded cluster itself, beside a mongod that has no shards, and mongoshape before the model.
 
 mod beside;
+mod differential;
 mod handshake;
 mod reads;
 mod refusals;
 mod retries;
+mod shaped;
+mod sharded;
 mod slots;
 mod transactions;
 mod writes;

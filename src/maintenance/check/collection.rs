@@ -1,11 +1,12 @@
 //! Checks whether a collection can store what its shape requires, and whether its content fits.
 
-use bson::Document;
 use bson::raw::{RawDocument, RawDocumentBuf};
+use bson::{Document, doc};
 use mongodb::error::Error;
 use tokio::time::timeout;
 
 use super::invalid_items;
+use super::server::is_mongos;
 use crate::command::collection::{CLUSTERED, IMAGES};
 use crate::maintenance::direct_writes;
 use crate::maintenance::finding::Finding;
@@ -60,7 +61,10 @@ async fn look(target: &ShapedCollection) -> Result<Vec<Finding>, Error> {
         let text = "does not exist yet; run `mongoshape setup`";
         return Ok(vec![Finding::note(target.namespace(), text)]);
     };
-    let unfit = unfit(target, &described);
+    let mut unfit = unfit(target, &described);
+    if let Some(shape) = target.bucket() {
+        unfit.extend(sharded_with_unique_ids(target, shape).await?);
+    }
     if !unfit.is_empty() {
         return Ok(unfit);
     }
@@ -86,6 +90,24 @@ async fn look(target: &ShapedCollection) -> Result<Vec<Finding>, Error> {
 pub(crate) async fn missing_fields(target: &ShapedCollection, shape: &BucketShape) -> Result<Vec<Finding>, Error> {
     let census = inspect::sample(target, FieldCensus::of_plain(shape)).await?;
     Ok(census.findings(&target.namespace(), MissingFields::Refused))
+}
+
+/// An error if the collection is sharded and its shape has unique `_id`s.
+pub(crate) async fn sharded_with_unique_ids(
+    target: &ShapedCollection,
+    shape: &BucketShape,
+) -> Result<Option<Finding>, Error> {
+    // A mongod is not asked: `collStats` requires a privilege.
+    if shape.item_ids() != ItemIds::Unique || !is_mongos(&target.database.run_command(doc! { "hello": 1 }).await?) {
+        return Ok(None);
+    }
+    let command = doc! { "collStats": &target.collection };
+    let statistics = target.database.run_command(command).await?;
+    let is_sharded = statistics.get_bool("sharded").unwrap_or(false);
+    Ok(is_sharded.then(|| {
+        let text = "is sharded: set `item_ids` to \"stored\" or \"dropped\", because a mongos has no unique index on `_id` alone";
+        Finding::error(target.namespace(), text)
+    }))
 }
 
 /// Whether mongod stores the images of changed documents.

@@ -47,6 +47,7 @@ async fn of_bucket(target: &ShapedCollection, shape: &BucketShape) -> Result<Vec
         return Ok(Vec::new());
     }
     let mut findings = collection::unfit(target, &described);
+    findings.extend(collection::sharded_with_unique_ids(target, shape).await?);
     if !findings.is_empty() {
         return Ok(findings);
     }

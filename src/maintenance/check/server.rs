@@ -6,16 +6,25 @@ use mongodb::Client;
 use crate::config::{Config, Listeners};
 use crate::maintenance::finding::Finding;
 use crate::maintenance::upstream::{as_integer, explain};
-use crate::pattern::shapes::Shape;
+use crate::pattern::shapes::{Mode, Shape};
 
 /// `maxWireVersion` of MongoDB 6.0, the oldest version on which the bucket pattern is tested.
 const WIRE_VERSION_6_0: i64 = 17;
+
+/// The use of the upstream by a command of the operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// The proxy serves collections in their shapes.
+    Serve,
+    /// The command exchanges a collection for a copy of it, or changes its documents.
+    Exchange,
+}
 
 /// Checks the upstream's `hello` and `buildInfo`, which require no privileges.
 ///
 /// # Errors
 /// If the upstream does not reply, or refuses the configured credentials.
-pub(crate) async fn check(client: &Client, config: &Config) -> anyhow::Result<Vec<Finding>> {
+pub(crate) async fn check(client: &Client, config: &Config, purpose: Purpose) -> anyhow::Result<Vec<Finding>> {
     let admin = client.database("admin");
     let address = config.upstream.hosts.join(", ");
     let unanswered = |error| anyhow::anyhow!("{address}: {}", explain(&error));
@@ -25,7 +34,7 @@ pub(crate) async fn check(client: &Client, config: &Config) -> anyhow::Result<Ve
     let reached = Finding::fine("upstream", format!("{address} is MongoDB {version}"));
     let has_bucket = config.shapes.iter().any(|shape| matches!(**shape, Shape::Bucket(_)));
     let too_old = if has_bucket { too_old(&hello, version) } else { None };
-    Ok([Some(reached), too_old, topology(&hello, config)]
+    Ok([Some(reached), too_old, topology(&hello, config, purpose)]
         .into_iter()
         .flatten()
         .collect())
@@ -41,16 +50,13 @@ fn too_old(hello: &Document, version: &str) -> Option<Finding> {
 
 /// The finding about a server other than a standalone, with the consequences for shapes and
 /// clients.
-fn topology(hello: &Document, config: &Config) -> Option<Finding> {
+fn topology(hello: &Document, config: &Config, purpose: Purpose) -> Option<Finding> {
     if hello.get_bool("isreplicaset").unwrap_or(false) {
         let text = "it was started as a member of a replica set, but the set is not initiated; run rs.initiate() on it";
         return Some(Finding::error("upstream", text));
     }
-    if hello.get_str("msg").is_ok_and(|msg| msg == "isdbgrid") {
-        let text =
-            "it is a mongos, and shapes on a sharded cluster are not supported; name a replica set or a standalone";
-        let shaped = config.shapes.iter().next().is_some();
-        return shaped.then(|| Finding::error("upstream", text));
+    if is_mongos(hello) {
+        return mongos(config, purpose);
     }
     let set = hello.get_str("setName").ok()?;
     let Listeners::Members(members) = &config.listen.listeners else {
@@ -86,6 +92,31 @@ fn topology(hello: &Document, config: &Config) -> Option<Finding> {
     })
 }
 
+/// Whether this is the `hello` of a mongos.
+pub(crate) fn is_mongos(hello: &Document) -> bool {
+    hello.get_str("msg").is_ok_and(|msg| msg == "isdbgrid")
+}
+
+/// The finding about a mongos, if there are shapes.
+fn mongos(config: &Config, purpose: Purpose) -> Option<Finding> {
+    let is_supported =
+        |shape: &Shape| matches!(shape, Shape::Bucket(_)) && !matches!(shape.mode(), Mode::Auto | Mode::Shadow);
+    let mut shapes = config.shapes.iter().peekable();
+    shapes.peek()?;
+    if purpose == Purpose::Exchange {
+        let text = "it is a mongos, behind which this command is not supported";
+        return Some(Finding::error("upstream", text));
+    }
+    Some(if shapes.all(|shape| is_supported(shape)) {
+        let text = "it is a mongos: the shard key of a sharded collection must consist of key fields of its shape";
+        Finding::note("upstream", text)
+    } else {
+        let text = "it is a mongos, behind which only [[bucket]] with mode = \"rewrite\", \"observe\" or \"off\" is supported; name a \
+                    replica set or a standalone";
+        Finding::error("upstream", text)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,7 +125,7 @@ mod tests {
         let bucket = "[[bucket]]\nnamespace = \"a.b\"\nkey = \"c\"\n";
         let text = format!("upstream.uri = \"mongodb://a:1\"\n{bucket}{listen}");
         let config = Config::parse(&text, "m.toml", &|_| None).unwrap();
-        let found = topology(hello, &config).map(|finding| finding.to_string());
+        let found = topology(hello, &config, Purpose::Serve).map(|finding| finding.to_string());
         match expected {
             Some(part) => assert!(found.as_ref().is_some_and(|found| found.contains(part)), "{found:?}"),
             None => assert!(found.is_none(), "{found:?}"),
@@ -109,10 +140,26 @@ mod tests {
         check(one, &doc! { "isWritablePrimary": true }, None);
         check(one, &set(&["a:1"]), Some("it is the replica set rs0"));
         check(one, &doc! { "isreplicaset": true }, Some("not initiated"));
-        check(one, &doc! { "msg": "isdbgrid" }, Some("a mongos"));
+        check(one, &doc! { "msg": "isdbgrid" }, Some("the shard key of"));
         check(members, &set(&["a:1"]), Some("each member has a listener"));
         check(members, &set(&["a:1", "b:2"]), Some("no [[listen.member]] for b:2"));
         check(members, &set(&["b:2"]), Some("a:1 is not a member of rs0"));
+    }
+
+    #[test]
+    fn unsupported_shapes_behind_a_mongos_are_errors() {
+        let check = |shape: &str, purpose| {
+            let text = format!("upstream.uri = \"mongodb://a:1\"\nlisten.address = \"127.0.0.1:1\"\n{shape}");
+            let config = Config::parse(&text, "m.toml", &|_| None).unwrap();
+            mongos(&config, purpose).map(|finding| finding.is_error())
+        };
+        let bucket = "[[bucket]]\nnamespace = \"a.b\"\nkey = \"c\"\n";
+        assert_eq!(check("", Purpose::Exchange), None);
+        assert_eq!(check(bucket, Purpose::Serve), Some(false));
+        assert_eq!(check(bucket, Purpose::Exchange), Some(true));
+        assert_eq!(check(&format!("{bucket}mode = \"auto\"\n"), Purpose::Serve), Some(true));
+        let outlier = "[[outlier]]\nnamespace = \"a.d\"\narray = \"e\"\nthreshold = 50\n";
+        assert_eq!(check(&format!("{bucket}{outlier}"), Purpose::Serve), Some(true));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A client's command on a bucket collection.
 
-use bson::raw::{RawBson, RawBsonRef, RawDocument};
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::command::document::{as_whole_number, get};
 use crate::command::error::{CommandError, ErrorCode};
@@ -18,6 +18,9 @@ pub(in crate::session) struct BucketCommand<'a> {
     pub(super) namespace: Namespace<'a>,
     /// The collection that was checked before the read. All queries of one read name its UUID.
     pub(super) collection: Option<ReadyCollection>,
+    /// The condition on the key fields that sends a statement to the shard of the client's statement, if the
+    /// collection is sharded.
+    pub(super) target: Option<RawDocumentBuf>,
     /// How empty timestamps in inserted documents are treated.
     pub(super) timestamps: EmptyTimestamps,
     /// The `_id` of a page to which an internal `insert` adds no item.
@@ -50,6 +53,7 @@ impl<'a> BucketCommand<'a> {
             shape,
             namespace,
             collection: None,
+            target: None,
             timestamps: EmptyTimestamps::Filled,
             avoided_page: None,
             executed: 0,
@@ -69,6 +73,7 @@ impl<'a> BucketCommand<'a> {
             shape: self.shape,
             namespace: self.namespace,
             collection: self.collection.clone(),
+            target: self.target.clone(),
             timestamps: EmptyTimestamps::Kept,
             avoided_page: None,
             executed: 0,

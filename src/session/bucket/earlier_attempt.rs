@@ -188,7 +188,12 @@ impl<'a> BucketCommand<'a> {
             .map(|(index, _)| index)
             .collect();
         let ids: Vec<i32> = upserts.iter().map(|index| command.statement_ids.of(*index)).collect();
-        let mut recorded = insert::remembered(self, &ids, None).await?;
+        let sought = ids.iter().map(|id| insert::SoughtRecord {
+            id: *id,
+            nothing: self.no_statement(),
+        });
+        let sought: Vec<insert::SoughtRecord> = sought.collect();
+        let mut recorded = insert::remembered(self, &sought, None).await?;
         let executed = upserts.into_iter().zip(ids).filter_map(|(index, statement_id)| {
             let upserted = recorded.remove(&statement_id)?.into_inserted()?;
             Some(ExecutedStatement {

@@ -7,7 +7,7 @@
 //! Earlier versions of the proxy removed a page together with its last item. If mongod reports such a record,
 //! the command asks again for a removal.
 
-use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
 use super::delete::{ItemToDelete, condition, of_write, sweep_page, taking_out, target, target_by_id};
@@ -20,7 +20,6 @@ use crate::command::error::CommandError;
 use crate::command::find_and_modify::FindAndModify;
 use crate::command::reply::{copy_cluster_time, succeeded};
 use crate::pattern::bucket::delete::{FirstMatch, as_find_and_modify, take_out_by_id, take_out_first};
-use crate::pattern::bucket::insert::no_statement;
 use crate::pattern::bucket::item_decoder::ItemDecoder;
 use crate::pattern::bucket::item_lookup::ItemSelector;
 use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
@@ -50,6 +49,7 @@ pub(super) async fn run(
     item_lookup::check(run, command.filter)?;
     let retryable = run.context.is_retryable()?;
     run.ensure_readable(command.hint).await?;
+    run.set_target(command.filter, true)?;
     validate_code(run, command.filter, command.let_variables).await?;
     let wanted = ItemSelector {
         filter: command.filter,
@@ -93,14 +93,15 @@ async fn check_sort(run: &mut BucketCommand<'_>, command: &FindAndModify<'_>, id
     let Some(sort) = command.sort.filter(|_| command.has_unknown_sort()) else {
         return Ok(());
     };
-    let mut arguments = no_removal();
+    let mut arguments = no_removal(run);
     put(&mut arguments, "sort", sort);
     send(run, &arguments, id).await.map(drop)
 }
 
 /// The arguments of a removal that matches nothing.
-fn no_removal() -> RawDocumentBuf {
-    let mut arguments = single("query", single("_id", single("$in", RawArrayBuf::new())));
+fn no_removal(run: &BucketCommand<'_>) -> RawDocumentBuf {
+    let statement = run.no_statement();
+    let mut arguments = single("query", get(&statement, "q").unwrap_or(RawBsonRef::Null));
     arguments.append(cstr!("remove"), true);
     arguments
 }
@@ -267,8 +268,8 @@ async fn before(
     wanted: ItemSelector<'_>,
     id: i32,
 ) -> Result<Option<RemovedItem>, RunError> {
-    let update = as_find_and_modify(&no_statement(), &RawDocumentBuf::new());
-    for arguments in [update, no_removal()] {
+    let update = as_find_and_modify(&run.no_statement(), &RawDocumentBuf::new());
+    for arguments in [update, no_removal(run)] {
         if let RemoveReply::Image(Some(image), answer) = send(run, &arguments, Some(id)).await? {
             return of_image(run, wanted, image, answer).await.map(Some);
         }

@@ -20,7 +20,7 @@ use bson::Binary;
 use bson::raw::RawDocumentBuf;
 
 use self::batch::InsertBatch;
-pub(super) use self::retry_recovery::remembered;
+pub(super) use self::retry_recovery::{SoughtRecord, remembered};
 use super::command::BucketCommand;
 use super::retry_on_swap::is_swap_error;
 use crate::command::insert::Insert;

@@ -1,5 +1,5 @@
 //! An item whose key or time changes: it stays on its page if it belongs there, or is
-//! [relocated](super::relocate). On a standalone it stays with [any time](super::retime).
+//! [relocated](super::relocate). Where it cannot be relocated, it stays with [any time](super::retime).
 
 use bson::DateTime;
 use bson::raw::{RawBsonRef, RawDocumentBuf};
@@ -22,7 +22,6 @@ use crate::pattern::bucket::unique_index::violation;
 use crate::pattern::bucket::update_by_position::{Elsewhere, with_time};
 use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
-use crate::session::upstream::UpstreamKind;
 
 pub(super) enum KeyOrTimeOutcome {
     /// The new item, on the same page, and mongod's reply.
@@ -105,8 +104,12 @@ async fn change(
             }
         }
     }
-    if is_time && run.context.upstream == UpstreamKind::Standalone {
-        return Ok(match shift(run, found, &stored).await? {
+    if is_time && !run.context.can_relocate() && !run.context.head.in_transaction() {
+        if !stays {
+            let what = "a retryable findAndModify that changes the time of an item behind a mongos";
+            return Err(run.unsupported(what).into());
+        }
+        return Ok(match shift(run, found, &stored, task.statement_id).await? {
             Some(answer) => KeyOrTimeOutcome::Stayed(item, answer),
             None => KeyOrTimeOutcome::Missed,
         });

@@ -145,19 +145,29 @@ async fn record(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>, pages: &[Raw
     }
 }
 
-/// Refuses a relocation on a standalone, which has no transactions.
+/// Refuses a relocation if the upstream has no transaction for it.
 pub(super) fn may_relocate(run: &BucketCommand<'_>) -> Result<(), CommandError> {
-    if run.context.upstream == UpstreamKind::Standalone {
-        let what = "an update that moves an item to another key on a standalone (it needs a transaction, and so a replica set)";
-        return Err(run.unsupported(what));
-    }
-    Ok(())
+    let what = match run.context.upstream {
+        _ if run.context.can_relocate() => return Ok(()),
+        UpstreamKind::Mongos => "an update that moves an item to another key, outside a transaction behind a mongos",
+        _ => {
+            "an update that moves an item to another key on a standalone (it needs a transaction, and so a replica set)"
+        }
+    };
+    Err(run.unsupported(what))
+}
+
+/// The `stmtId` of the client's statement, if an earlier attempt may have relocated an item.
+fn relocating_statement(run: &BucketCommand<'_>, task: &ItemUpdate<'_>) -> Option<i32> {
+    task.statement_id.filter(|_| run.context.can_relocate())
 }
 
 /// Returns the attempt number of the transaction in which an earlier attempt of the client's
 /// statement relocated an item.
 pub(super) async fn was_relocated(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>) -> Result<Option<u32>, RunError> {
-    let Some(id) = task.statement_id else { return Ok(None) };
+    let Some(id) = relocating_statement(run, task) else {
+        return Ok(None);
+    };
     let mut attempt = 0;
     let next = next_attempt(run, task.memory, id, &mut attempt).await?;
     Ok(matches!(next, Next::Relocated).then_some(attempt))
@@ -168,7 +178,7 @@ pub(super) async fn was_relocated_on_former_pages(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
 ) -> Result<bool, RunError> {
-    let Some(id) = task.statement_id.filter(|_| task.may_relocate(run.shape)) else {
+    let Some(id) = relocating_statement(run, task).filter(|_| task.may_relocate(run.shape)) else {
         return Ok(false);
     };
     match last_transaction(run, id, &mut 0).await? {
@@ -185,7 +195,9 @@ pub(super) async fn was_relocated_before_others(
     run: &mut BucketCommand<'_>,
     task: &ItemUpdate<'_>,
 ) -> Result<Option<u32>, RunError> {
-    let Some(id) = task.statement_id else { return Ok(None) };
+    let Some(id) = relocating_statement(run, task) else {
+        return Ok(None);
+    };
     let mut attempt = 0;
     Ok(match next_attempt(run, task.memory, id, &mut attempt).await? {
         Next::Relocated => Some(attempt),

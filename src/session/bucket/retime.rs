@@ -1,5 +1,6 @@
-//! Changes an item's time in place on a standalone, which has no transactions. Before that, other
-//! pages of the key are marked; see `docs/decisions/0015-times-are-changed-in-place-on-a-standalone.md`.
+//! Changes an item's time in place where the item cannot be relocated: on a standalone, and behind a mongos.
+//! Before that, other pages of the key are marked; see
+//! `docs/decisions/0015-times-are-changed-in-place-on-a-standalone.md`.
 
 use bson::raw::{RawDocument, RawDocumentBuf};
 
@@ -18,12 +19,13 @@ use crate::pattern::bucket::update_by_position::retime::{
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 
-/// Replaces the located item by `item`. Returns mongod's reply. `None`: the item has changed since
-/// it was read.
+/// Replaces the located item by `item`, under the `stmtId` of the client's statement if it is retryable. Returns
+/// mongod's reply. `None`: the item has changed since it was read.
 pub(super) async fn shift(
     run: &mut BucketCommand<'_>,
     found: &LocatedItem,
     item: &Item,
+    statement_id: Option<i32>,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
     for round in 0..MAX_ATTEMPTS {
         pause(round).await;
@@ -54,7 +56,7 @@ pub(super) async fn shift(
         }
         let statement = with_any_time(run.shape, found, item.stored(), item.time(), highest.as_ref());
         let statement = statement.map_err(|what| run.unsupported(&what))?;
-        let result = send_one(run, WriteCommand::Update, &statement, Origin::Client(None)).await?;
+        let result = send_one(run, WriteCommand::Update, &statement, Origin::Client(statement_id)).await?;
         return Ok((result.n > 0).then_some(result.answer));
     }
     let message = "write conflict: before each attempt to change the time of an item, another writer reserved the next page of its key; \

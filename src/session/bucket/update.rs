@@ -50,7 +50,8 @@ async fn execute(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError
     run.ensure_readable(None).await?;
     let creates = run.collection.is_none() && command.statements.iter().any(|statement| statement.upsert);
     let mut is_sent = false;
-    if let Some(changes) = changes.filter(|_| !creates)
+    // Sent together, the statements would have no common target.
+    if let Some(changes) = changes.filter(|_| !creates && !run.is_sharded())
         && !needs_item(run).await?
         && are_right(run, &command.statements).await?
     {
@@ -202,6 +203,7 @@ async fn of_statement(
     is_sent: bool,
 ) -> Result<UpdateOutcome, RunError> {
     let task = task_of(run.context.head, command, index, statement);
+    run.set_target(Some(statement.filter), !statement.multi || statement.upsert)?;
     if let Some(outcome) = before(run, &task, statement.upsert).await? {
         return Ok(outcome);
     }

@@ -15,7 +15,6 @@ use crate::command::duplicate::duplicate_of;
 use crate::command::error::WriteError;
 use crate::command::header::CommandHeader;
 use crate::command::reply::CursorReply;
-use crate::pattern::bucket::insert::no_statement;
 use crate::pattern::bucket::item::IdSource;
 use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::upsert::{Built, UpsertError, after_stages, build, check_filter, simplified};
@@ -87,7 +86,7 @@ pub(super) async fn before(
     let Some(id) = task.statement_id.and_then(|id| id.checked_add(BESIDE)) else {
         return Ok(None);
     };
-    let result = send_one(run, WriteCommand::Update, &no_statement(), Origin::Client(Some(id))).await?;
+    let result = send_one(run, WriteCommand::Update, &run.no_statement(), Origin::Client(Some(id))).await?;
     if !result.resent {
         return Ok(None);
     }

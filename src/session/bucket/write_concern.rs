@@ -7,6 +7,7 @@ use crate::command::arguments::InheritedOptions;
 use crate::command::document::{array_of, as_whole_number, get, single};
 use crate::command::reply::succeeded;
 use crate::pattern::bucket::insert::no_statement;
+use crate::pattern::bucket::targeting;
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
@@ -25,7 +26,14 @@ pub(super) fn asks_for_more(run: &BucketCommand<'_>) -> bool {
 /// waits for its newest write. Returns mongod's reply. Costs one round trip.
 pub(super) async fn wait(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let mut command = single("update", run.namespace.collection);
-    command.append(cstr!("updates"), array_of(&[no_statement()]));
+    let mut nothing = no_statement();
+    if run.is_sharded() {
+        // Each shard waits for its own writes.
+        nothing = single("q", single("_id", targeting::nothing()));
+        nothing.append(cstr!("u"), single("$set", single("_", 0)));
+        nothing.append(cstr!("multi"), true);
+    }
+    command.append(cstr!("updates"), array_of(&[nothing]));
     InheritedOptions::of(run.context.head.body())
         .not_retryable()
         .append_to_write(&mut command);

@@ -8,7 +8,7 @@ use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::{as_whole_number, get, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::reply::succeeded;
-use crate::pattern::bucket::insert::{Failure, failure, no_statement};
+use crate::pattern::bucket::insert::{Failure, failure};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
@@ -191,7 +191,7 @@ pub(super) fn beside<'a>(run: &BucketCommand<'a>) -> InheritedOptions<'a> {
 /// mongod's retry record of the client's statement, if it was executed before. The current
 /// documents do not show that.
 pub(super) async fn is_remembered(run: &mut BucketCommand<'_>, id: i32) -> Result<Option<WriteResult>, RunError> {
-    let result = send_one(run, WriteCommand::Update, &no_statement(), Origin::Client(Some(id))).await?;
+    let result = send_one(run, WriteCommand::Update, &run.no_statement(), Origin::Client(Some(id))).await?;
     Ok(result.resent.then_some(result))
 }
 

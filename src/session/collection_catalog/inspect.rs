@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{CatalogSession, ReadyCollection, Transaction};
 use crate::command::collection::{CLUSTERED, images};
-use crate::command::document::{get, single};
+use crate::command::document::{as_flag, get, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::reply::CursorReply;
 use crate::command::value_text::id_text;
@@ -18,6 +18,7 @@ use crate::pattern::shape_marker;
 use crate::pattern::shapes::ItemIds;
 use crate::session::automatic::stored::{CollectionObserver, exchanged_in_transaction};
 use crate::session::error::RunError;
+use crate::session::upstream::UpstreamKind;
 
 /// The longest time that a write waits for a frozen collection, and the interval between two checks whether a
 /// collection without a name has one again.
@@ -187,6 +188,7 @@ impl CatalogSession<'_> {
             return Ok(None);
         };
         let uuid = uuid.to_binary();
+        let is_sharded = self.is_sharded().await?;
         let is_clustered = Some(options.is_some_and(|options| get(options, CLUSTERED).is_some()));
         let indexes = self.own_indexes().await?;
         if !indexes.has_pages && is_automatic {
@@ -198,6 +200,7 @@ impl CatalogSession<'_> {
         Ok(Some(ListedCollection {
             ready: ReadyCollection {
                 uuid,
+                is_sharded,
                 is_clustered,
                 has_item_id_index: indexes.has_item_ids,
                 validator: validator
@@ -209,6 +212,22 @@ impl CatalogSession<'_> {
             has_page_index: indexes.has_pages,
             is_frozen,
         }))
+    }
+
+    /// Whether the collection is distributed to shards.
+    async fn is_sharded(&mut self) -> Result<bool, RunError> {
+        if self.upstream != UpstreamKind::Mongos {
+            return Ok(false);
+        }
+        let mut command = single("collStats", self.namespace.collection);
+        self.carried.append_to_inspect(&mut command);
+        let statistics = self.link.run(&command).await?;
+        let is_sharded = get(&statistics, "sharded").and_then(as_flag) == Some(true);
+        if is_sharded && self.shape.item_ids() == ItemIds::Unique {
+            let remedy = "set `item_ids` to \"stored\" or \"dropped\": a mongos has no unique index on `_id` alone";
+            return Err(self.misfit("is sharded", remedy).into());
+        }
+        Ok(is_sharded)
     }
 
     /// `is_foreign`: whether the validator has a clause of another program.

@@ -15,7 +15,6 @@ use crate::pattern::shapes::{BucketShape, Shapes};
 use crate::pattern::unwound;
 use crate::session::collection_catalog::CatalogSession;
 use crate::session::error::RunError;
-use crate::session::upstream::UpstreamKind;
 
 /// Whether the database of a `dbStats` may have bucket collections.
 pub(super) fn may_count_buckets(shapes: &Shapes, database: &str) -> bool {
@@ -24,9 +23,6 @@ pub(super) fn may_count_buckets(shapes: &Shapes, database: &str) -> bool {
 
 pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let reply = across.context.link.run(across.context.head.body()).await?;
-    if across.context.upstream == UpstreamKind::Mongos {
-        return Ok(reply);
-    }
     let hidden = hidden(across).await?;
     Ok(statistics::of_database(&reply, hidden))
 }
@@ -82,6 +78,7 @@ async fn add_collection(
     let mut asker = CatalogSession {
         refusals: None,
         link: across.context.link,
+        upstream: across.context.upstream,
         thaws: across.context.settings.catalog.thaws(),
         shape,
         namespace,

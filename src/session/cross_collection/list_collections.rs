@@ -15,7 +15,6 @@ use crate::pattern::outlier::orphans::scratch_prefix;
 use crate::pattern::outlier::split_fence::without_fence;
 use crate::pattern::shapes::Shapes;
 use crate::session::error::RunError;
-use crate::session::upstream::UpstreamKind;
 
 /// Whether the reply could contain the proxy's own collections and views.
 pub(super) fn may_reveal_own(shapes: &Shapes, database: &str, body: &RawDocument) -> bool {
@@ -104,7 +103,7 @@ async fn without_own_collections(
         // mongod refuses the filter.
         Some(_) => return across.context.link.run(body).await,
     };
-    if across.context.upstream == UpstreamKind::Mongos || across.context.head.in_transaction() {
+    if across.context.head.in_transaction() {
         return across.context.link.run(body).await;
     }
     let mut without = vec![without_ours(across).await?];

@@ -8,11 +8,12 @@ use crate::command::namespace::Namespace;
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::items_view;
 use crate::pattern::pipeline::ReferencedCollection;
-use crate::pattern::shapes::{BucketShape, Shape};
+use crate::pattern::shapes::{BucketShape, OutlierShape, Shape};
 use crate::session::command_context::CommandContext;
 use crate::session::error::RunError;
 use crate::session::metrics::{RefusalReason, Strategy};
 use crate::session::refusal::RefusedCollection;
+use crate::session::upstream::UpstreamKind;
 
 /// Prepares the referenced collections of one command.
 pub(in crate::session) struct ReferencedCollections<'a, 'c> {
@@ -27,6 +28,15 @@ impl ReferencedCollections<'_, '_> {
             let namespace = Namespace::new(self.context.head.database, &reached.collection);
             let shape = match reached.shape() {
                 Shape::Bucket(shape) => shape,
+                Shape::Outlier(shape) if self.context.upstream == UpstreamKind::Mongos => {
+                    let collection = RefusedCollection {
+                        namespace,
+                        configured: shape.namespace(),
+                        pattern: OutlierShape::PATTERN,
+                    };
+                    let refusals = self.context.refusals();
+                    return Err(collection.refuse(refusals, RefusalReason::Cluster, "a mongos").into());
+                }
                 Shape::Outlier(shape) => {
                     self.context.check_stored_shape(shape, namespace).await?;
                     continue;

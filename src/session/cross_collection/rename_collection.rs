@@ -12,7 +12,6 @@ use crate::pattern::shapes::{BucketShape, Shape};
 use crate::session::collection_catalog::CatalogSession;
 use crate::session::error::RunError;
 use crate::session::metrics::RefusalReason;
-use crate::session::upstream::UpstreamKind;
 
 pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = across.context.head.body();
@@ -23,9 +22,6 @@ pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDo
     };
     let settings = across.context.settings;
     let shape = alike(across, from, to)?;
-    if across.context.upstream == UpstreamKind::Mongos {
-        return Err(refuse(across, from, "a sharded cluster").into());
-    }
     across.context.check_server_is_known()?;
     // Content other than pages would be served as pages under the new name, so the collection is
     // checked again.
@@ -34,6 +30,7 @@ pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDo
     let mut asker = CatalogSession {
         refusals: Some(across.context.refusals()),
         link: across.context.link,
+        upstream: across.context.upstream,
         thaws: settings.catalog.thaws(),
         shape,
         namespace: from,

@@ -142,7 +142,7 @@ pub enum RefusalReason {
     ChangeStream,
     /// A reference by UUID.
     Uuid,
-    /// A sharded cluster.
+    /// A feature that is not supported behind a mongos.
     Cluster,
     /// A read or write of a collection with content that does not fit the shape.
     Misfit,
@@ -209,7 +209,9 @@ impl RefusalReason {
             }
             Self::ChangeStream => "set `change_streams = true` in the shape of the collection",
             Self::Uuid => "name the collection",
-            Self::Cluster => "use a replica set: a sharded cluster cannot have shapes",
+            Self::Cluster => {
+                "connect the proxy to a replica set, or do without the feature, as docs/support.md describes for a mongos"
+            }
             Self::Misfit => "run `mongoshape check`, which names the documents or options",
         }
     }

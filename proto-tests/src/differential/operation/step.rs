@@ -46,7 +46,7 @@ impl Step {
                 return Ok(Outcome::Refused);
             }
             let mut plain = sides.plain.run(&command(&sides.plain))?;
-            if !sides.has_transactions {
+            if !sides.topology.has_transactions() {
                 plain = without_unknown_details(plain, &shaped);
             }
             same(&[plain, shaped], sides, canon, &self.command)

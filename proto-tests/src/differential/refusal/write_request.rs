@@ -3,6 +3,7 @@
 use bson::{Bson, Document, Timestamp};
 
 use super::{holds, names};
+use crate::differential::Topology;
 use crate::shape::{Outlier, Shape};
 
 /// A statement of an `update` or `delete`, or any other write command, and its target.
@@ -12,8 +13,7 @@ pub(in crate::differential) struct WriteRequest<'a> {
     pub(in crate::differential) shape: &'a Shape,
     /// Where it is one of the outlier pattern.
     pub(in crate::differential) outlier: Option<&'a Outlier>,
-    /// Whether the server has transactions.
-    pub(in crate::differential) has_transactions: bool,
+    pub(in crate::differential) topology: Topology,
     /// Whether it was sent before.
     pub(in crate::differential) is_sent_again: bool,
 }

@@ -7,6 +7,7 @@ use bson::{Bson, Document};
 use super::write_request::WriteRequest;
 use super::{NOT_SUPPORTED, holds, message, names};
 use crate::ItemIds;
+use crate::differential::Topology;
 use crate::differential::sides::field;
 
 /// Operators that compare stored values.
@@ -44,7 +45,17 @@ const KINDS: &[Kind] = &[
     kind(
         "move on a standalone",
         "an update that moves an item to another key on a standalone",
-        |write| !write.has_transactions && write.may_change_key(),
+        |write| write.topology == Topology::Standalone && write.may_change_key(),
+    ),
+    kind(
+        "move behind a mongos",
+        "an update that moves an item to another key, outside a transaction behind a mongos",
+        |write| write.topology == Topology::Mongos && write.may_change_key(),
+    ),
+    kind(
+        "findAndModify of a time behind a mongos",
+        "a retryable findAndModify that changes the time of an item behind a mongos",
+        |write| write.topology == Topology::Mongos && write.may_move(),
     ),
     kind("filter with $where", "$where in a ", |write| {
         names(write.filter(), "$where")
@@ -89,7 +100,7 @@ const KINDS: &[Kind] = &[
     kind("positional operator", "the positional operator $ on ", has_positional),
     kind("positional operators", "several positional operators $", has_positional),
     kind("findAndModify that has moved its item, sent again", MOVED, |write| {
-        write.is_sent_again && write.has_transactions && write.may_move()
+        write.is_sent_again && write.topology.has_transactions() && write.may_move()
     }),
 ];
 

@@ -4,6 +4,7 @@ mod draft;
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use bson::DateTime;
 use bson::raw::RawBson;
@@ -46,6 +47,8 @@ pub struct Planner<'a> {
     mint: &'a dyn IdSource,
     care: WriteGuarantee,
     names: HashSet<String>,
+    /// Whether no two keys may have pages of the same name.
+    distinguishes_keys: bool,
     /// Reservation id for pages that follow full pages: the same for all keys, so that one
     /// statement can record all reservations.
     nonce: OnceCell<i64>,
@@ -60,8 +63,17 @@ impl<'a> Planner<'a> {
             mint,
             care,
             names: HashSet::new(),
+            distinguishes_keys: false,
             nonce: OnceCell::new(),
         }
+    }
+
+    /// The planner for a sharded collection. No index compares the `_id`s of two shards, and MongoDB requires that
+    /// they differ. Keys with the same text, such as 123 and "123", may be on different shards.
+    #[must_use]
+    pub fn for_shards(mut self, is_sharded: bool) -> Self {
+        self.distinguishes_keys = is_sharded;
+        self
     }
 
     /// Appends the next statements of batch number `number`. Appends nothing if the head page is
@@ -292,7 +304,12 @@ impl<'a> Planner<'a> {
     fn name(&mut self, group: &KeyBatch, first: Option<&Item>, before: Option<&PageHeader>, page: i32) -> String {
         let time = first.and_then(Item::time).unwrap_or_else(|| self.mint.now());
         let text = first.map(|item| item.key().text()).unwrap_or_default();
-        let base = format!("{text}_{}", time.timestamp_millis().div_euclid(1000));
+        let mut base = format!("{text}_{}", time.timestamp_millis().div_euclid(1000));
+        if self.distinguishes_keys {
+            let mut hasher = DefaultHasher::new();
+            group.identity().hash(&mut hasher);
+            base = format!("{base}_x{:016x}", hasher.finish());
+        }
         let used_before = before
             .and_then(|before| before.id.as_str())
             .is_some_and(|id| id.starts_with(&base));

@@ -116,7 +116,9 @@ pub(in crate::session::bucket) async fn take_by(
     statement: &RawDocument,
     part: Origin,
 ) -> Result<Option<WriteResult>, RunError> {
-    let result = send_one(run, WriteCommand::Update, statement, part).await?;
+    let key = condition(run.shape, &target.bucket).ok_or_else(|| run.corrupt_bucket_error())?;
+    let statement = run.targeted(statement.to_owned(), &key);
+    let result = send_one(run, WriteCommand::Update, &statement, part).await?;
     if !result.missed.is_empty() || (result.n == 0 && !result.resent) {
         return Ok(None);
     }

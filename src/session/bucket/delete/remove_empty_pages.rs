@@ -53,7 +53,8 @@ pub(super) async fn remove_all(
     if pages.is_empty() {
         return Ok(0);
     }
-    let statements: Vec<RawDocumentBuf> = pages.iter().map(|page| remove(run.shape, page)).collect();
+    let statements = pages.iter().map(|page| run.targeted(remove(run.shape, page), key));
+    let statements: Vec<RawDocumentBuf> = statements.collect();
     let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
     let result = send(run, WriteCommand::Delete, &statements, true, Origin::Internal).await;
     let Some(result) = unless_replaced(run, result)? else {

@@ -23,7 +23,6 @@ use crate::session::bucket::explanation::Explained;
 use crate::session::bucket::upstream_query::{ask, ask_all, complete, documents, first_bucket, kill_all, more};
 use crate::session::error::RunError;
 use crate::session::metrics::Strategy;
-use crate::session::upstream::UpstreamKind;
 
 /// The most items, skipped ones included, for which whole pages are read instead of bounds first.
 const NEAR_ITEMS: u64 = 200;
@@ -97,7 +96,7 @@ impl Merging<'_> {
     ) -> Result<Option<(DocumentBuffer, RawDocumentBuf)>, RunError> {
         let shape = run.shape;
         let mut queries = vec![self.queries.whole_highest(), self.queries.by_bounds(self.query, pages)];
-        let may_move = run.context.upstream == UpstreamKind::Standalone;
+        let may_move = !run.context.can_relocate();
         queries.extend(may_move.then(|| self.queries.first(run.shape)));
         let queries = queries.into_iter().map(|query| complete(run, query)).collect();
         let Some(answers) = ask_all(run, queries).await? else {

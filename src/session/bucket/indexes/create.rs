@@ -10,6 +10,7 @@ use super::{given_up, there, without_others};
 use crate::command::arguments::{InheritedOptions, is_generic, with_replaced};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::indexes;
+use crate::command::reply::convert_of_server;
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item_index::{
     self, Conflict, Indexes, conflict, is_id_key, is_own, is_unique, key, name, ttl_marker_of,
@@ -51,11 +52,12 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
             let what = "an index with expireAfterSeconds that is created in a transaction";
             return Err(run.unsupported(what).into());
         }
+        run.refuse_behind_mongos("createIndexes in a transaction")?;
         return transaction::run(run, &wanted, &stored).await;
     }
     let mut before = None;
     for _ in 0..MAX_ATTEMPTS {
-        let there = existing(run).await?;
+        let there = existing(run, &wanted).await?;
         match attempt(run, &wanted, &stored, there.as_ref()).await {
             // Otherwise nothing has changed, and another attempt would fail, too.
             Err(RunError::Command(error)) if is_lost_race(&error) && (there.is_none() || there != before) => {
@@ -118,15 +120,13 @@ pub(in crate::session::bucket) fn name_is_kept(run: &BucketCommand<'_>, name: &s
 }
 
 /// The existing indexes, after the collection has been prepared for writing. `None` if it does not exist.
-async fn existing(run: &mut BucketCommand<'_>) -> Result<Option<Indexes>, RunError> {
-    let settings = run.context.settings;
-    if settings
-        .catalog
-        .for_reading(&mut run.catalog_session())
-        .await?
-        .is_some()
-    {
-        settings.catalog.for_writing(&mut run.catalog_session()).await?;
+async fn existing(run: &mut BucketCommand<'_>, wanted: &[&RawDocument]) -> Result<Option<Indexes>, RunError> {
+    let catalog = &run.context.settings.catalog;
+    if catalog.for_reading(&mut run.catalog_session()).await?.is_some() {
+        let ready = catalog.for_writing(&mut run.catalog_session()).await?;
+        if ready.is_sharded && wanted.iter().any(|spec| is_unique(spec)) {
+            return Err(run.unsupported("a unique index of a sharded collection").into());
+        }
     }
     there(run).await
 }
@@ -169,18 +169,20 @@ async fn attempt(
     };
     // A new collection has the index on `_id`, which mongod counts as existing before the command.
     let least = i32::from(is_new);
-    let number = |field, others| Some(RawBsonRef::Int32(without_others(&reply, field, others).max(least)));
-    let mut replaced = vec![
-        ("numIndexesBefore", number("numIndexesBefore", others)),
-        (
-            "numIndexesAfter",
-            number("numIndexesAfter", others.saturating_add(new_markers)),
-        ),
-    ];
-    if is_new {
-        replaced.push(("note", note(wanted).map(RawBsonRef::String)));
-    }
-    Ok(with_replaced(&reply, &replaced))
+    Ok(convert_of_server(&reply, |reply| {
+        let number = |field, others| Some(RawBsonRef::Int32(without_others(reply, field, others).max(least)));
+        let mut replaced = vec![
+            ("numIndexesBefore", number("numIndexesBefore", others)),
+            (
+                "numIndexesAfter",
+                number("numIndexesAfter", others.saturating_add(new_markers)),
+            ),
+        ];
+        if is_new {
+            replaced.push(("note", note(wanted).map(RawBsonRef::String)));
+        }
+        with_replaced(reply, &replaced)
+    }))
 }
 
 /// Creates the indexes, and the conditions of the unique ones. `is_new`: the collection does not exist.

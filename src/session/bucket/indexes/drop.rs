@@ -8,6 +8,7 @@ use super::uniqueness::withdraw;
 use super::{given_up, not_in_transaction, there, without_others};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::indexes::{self, Dropped};
+use crate::command::reply::convert_of_server;
 use crate::pattern::bucket::item_index::{ID, Indexes, is_clustered, is_unique, name, ttl_marker_name};
 use crate::session::backoff::MAX_ATTEMPTS;
 use crate::session::bucket::command::BucketCommand;
@@ -45,7 +46,8 @@ pub(in crate::session::bucket) async fn run(run: &mut BucketCommand<'_>) -> Resu
                     withdraw(run, withdrawn).await?;
                 }
                 super::forget(run);
-                return Ok(converted(&reply, &dropped, there.others.len()));
+                let convert = |reply: &RawDocument| converted(reply, &dropped, there.others.len());
+                return Ok(convert_of_server(&reply, convert));
             }
             // Another client dropped one of the indexes meanwhile.
             Err(RunError::Command(error)) if error.is(ErrorCode::IndexNotFound) => {}

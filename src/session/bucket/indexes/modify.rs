@@ -7,6 +7,7 @@ use crate::command::arguments::{InheritedOptions, is_generic, with_replaced};
 use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::indexes::{self, NO_INDEX};
+use crate::command::reply::convert_of_server;
 use crate::command::value_text::value_text;
 use crate::pattern::bucket::item_index::{
     EXPIRE_AFTER, Indexes, is_clustered, is_id_key, is_partial, key, may_expire, name, ttl_marker, ttl_marker_name,
@@ -150,11 +151,13 @@ async fn begin_expiry(
     }
     InheritedOptions::of(body).append_identity(&mut command);
     let created = run.context.link.run(&command).await?;
-    let mut reply = single("expireAfterSeconds_new", seconds);
-    for (name, value) in created.iter().flatten() {
-        if name == "ok" || name.as_str().starts_with('$') || name == "operationTime" {
-            reply.append(name, value);
+    Ok(convert_of_server(&created, |created| {
+        let mut reply = single("expireAfterSeconds_new", seconds);
+        for (name, value) in created.iter().flatten() {
+            if name == "ok" || name.as_str().starts_with('$') || name == "operationTime" {
+                reply.append(name, value);
+            }
         }
-    }
-    Ok(reply)
+        reply
+    }))
 }

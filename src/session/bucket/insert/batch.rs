@@ -244,7 +244,7 @@ impl<'a> InsertBatch<'a> {
 
     /// Plans the next statements of every group.
     pub(super) fn plan(&mut self, run: &BucketCommand<'_>) -> Vec<InsertStatement> {
-        let mut planner = Planner::new(run.shape, &self.mint, self.care);
+        let mut planner = Planner::new(run.shape, &self.mint, self.care).for_shards(run.is_sharded());
         let mut statements = Vec::new();
         for (number, group) in self.groups.iter_mut().enumerate() {
             let left_out = self.set_aside.get(&number).map(Vec::as_slice).unwrap_or_default();

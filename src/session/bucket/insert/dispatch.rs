@@ -66,6 +66,8 @@ pub(super) async fn send(
     if statements.is_empty() {
         return Ok(());
     }
+    let targeted = run.is_sharded().then(|| targeted(run, batch, statements));
+    let statements = targeted.as_deref().unwrap_or(statements);
     let defers_wait = defers_wait(batch, statements, leases);
     if defers_wait {
         batch.concern.owe();
@@ -120,6 +122,33 @@ pub(super) async fn send(
         pages_failed = !settle(run, batch, &command, answer)?;
     }
     Ok(())
+}
+
+/// The statements with the keys of their pages.
+fn targeted(run: &BucketCommand<'_>, batch: &InsertBatch<'_>, statements: &[InsertStatement]) -> Vec<InsertStatement> {
+    let targeted = statements.iter().map(|statement| {
+        let key = key_of(run, batch, statement.group);
+        match key.filter(|_| statement.kind != StatementKind::Page) {
+            Some(key) => InsertStatement {
+                document: run.targeted(statement.document.clone(), &key),
+                ..statement.clone()
+            },
+            None => statement.clone(),
+        }
+    });
+    targeted.collect()
+}
+
+/// The condition on the key fields that the pages of a group satisfy.
+pub(super) fn key_of(run: &BucketCommand<'_>, batch: &InsertBatch<'_>, group: usize) -> Option<RawDocumentBuf> {
+    let mut key = RawDocumentBuf::new();
+    batch
+        .groups
+        .get(group)?
+        .item(0)?
+        .key()
+        .append_filter(run.shape, &mut key);
+    Some(key)
 }
 
 /// Whether a later command waits for the client's write concern. A single statement waits itself,

@@ -2,14 +2,15 @@
 
 use std::collections::{HashMap, HashSet};
 
-use bson::raw::{RawBson, RawBsonRef, RawDocument};
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::batch::{InsertBatch, Placed};
-use super::dispatch::retried;
+use super::dispatch::{key_of, retried};
 use super::prefetch::{Suspects, refuse};
 use crate::command::document::{as_whole_number, get};
 use crate::command::reply::succeeded;
 use crate::pattern::bucket::insert::{MAX_STATEMENTS, Recorded, no_statement, record_query};
+use crate::pattern::bucket::targeting;
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::internal_transaction::{OwnTransaction, unlabelled};
 use crate::session::error::RunError;
@@ -60,8 +61,12 @@ async fn recover_groups(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>
             ids.map(move |(position, id)| SuspectStatement { group, position, id })
         })
         .collect();
-    let ids: Vec<i32> = statements.iter().map(|statement| statement.id).collect();
-    let executed = remembered(run, &ids, None).await?;
+    let sought = statements.iter().map(|statement| SoughtRecord {
+        id: statement.id,
+        nothing: no_statement_of(run, batch, statement.group),
+    });
+    let sought: Vec<SoughtRecord> = sought.collect();
+    let executed = remembered(run, &sought, None).await?;
     let mut recorded: HashMap<usize, Vec<(usize, Recorded)>> = HashMap::new();
     for statement in &statements {
         if let Some(what) = executed.get(&statement.id) {
@@ -93,22 +98,39 @@ fn take_over(run: &BucketCommand<'_>, batch: &mut InsertBatch<'_>, number: usize
     }
 }
 
+/// A statement whose retry record is requested.
+#[derive(Clone, Debug)]
+pub(in crate::session::bucket) struct SoughtRecord {
+    /// Its `stmtId`.
+    pub(in crate::session::bucket) id: i32,
+    /// An element of `updates` that changes nothing, and that reaches the shard of the statement.
+    pub(in crate::session::bucket) nothing: RawDocumentBuf,
+}
+
+/// An element of `updates` that changes nothing, for the shard of a group.
+pub(super) fn no_statement_of(run: &BucketCommand<'_>, batch: &InsertBatch<'_>, group: usize) -> RawDocumentBuf {
+    match key_of(run, batch, group).filter(|_| run.is_sharded()) {
+        Some(key) => targeting::no_statement(&key),
+        None => no_statement(),
+    }
+}
+
 /// mongod's retry records, by `stmtId`, of the statements that it has executed for this command, or under the
 /// internal session `own`.
 pub(in crate::session::bucket) async fn remembered(
     run: &mut BucketCommand<'_>,
-    ids: &[i32],
+    sought: &[SoughtRecord],
     own: Option<&OwnTransaction>,
 ) -> Result<HashMap<i32, Recorded>, RunError> {
     let mut recorded = HashMap::new();
-    for chunk in ids.chunks(MAX_STATEMENTS) {
-        let mut body = record_query(run.namespace.collection, chunk);
+    for chunk in sought.chunks(MAX_STATEMENTS) {
+        let ids: Vec<i32> = chunk.iter().map(|sought| sought.id).collect();
+        let mut body = record_query(run.namespace.collection, &ids);
         run.context.inherited().without_wait().append_to_write(&mut body);
         if let Some(own) = own {
             body = own.numbered(&body);
         }
-        let nothing = no_statement();
-        let nothing: Vec<&RawDocument> = vec![&nothing; chunk.len()];
+        let nothing: Vec<&RawDocument> = chunk.iter().map(|sought| &*sought.nothing).collect();
         let request = UpstreamRequest {
             body: &body,
             sequence: Some(("updates", &nothing)),
@@ -116,7 +138,7 @@ pub(in crate::session::bucket) async fn remembered(
         let answer = succeeded(run.context.link.call(request).await?);
         let answer = answer.map_err(|error| if own.is_some() { unlabelled(error) } else { error })?;
         let executed = retried(&answer);
-        for (place, id) in chunk.iter().enumerate() {
+        for (place, id) in ids.iter().enumerate() {
             if executed.contains(id) {
                 let what = inserted(&answer, place).map_or(Recorded::Update, Recorded::Insert);
                 recorded.insert(*id, what);

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::batch::{InsertBatch, Placed};
-use super::retry_recovery::remembered;
+use super::dispatch::key_of;
+use super::retry_recovery::{SoughtRecord, no_statement_of, remembered};
 use crate::command::document::{get, single};
 use crate::command::error::WriteError;
 use crate::command::reply::succeeded;
@@ -92,8 +93,12 @@ async fn forget_taken(
     if batch.care != WriteGuarantee::ExactlyOnce || surplus.iter().all(|item| item.page.is_some()) {
         return Ok(());
     }
-    let ids: Vec<i32> = surplus.iter().map(|item| number(batch, item.placed)).collect();
-    let taken = remembered(run, &ids, None).await?;
+    let sought = surplus.iter().map(|item| SoughtRecord {
+        id: number(batch, item.placed),
+        nothing: no_statement_of(run, batch, item.placed.group),
+    });
+    let sought: Vec<SoughtRecord> = sought.collect();
+    let taken = remembered(run, &sought, None).await?;
     surplus.retain(|item| !taken.contains_key(&number(batch, item.placed)));
     Ok(())
 }
@@ -128,6 +133,9 @@ async fn round(
             let mut taken = BTreeSet::new();
             for (position, document) in found {
                 if let Some(number) = numbers.get(position).copied() {
+                    let group = surplus.get(number).map(|item| item.placed.group);
+                    let key = group.and_then(|group| key_of(run, batch, group)).unwrap_or_default();
+                    let document = run.targeted(document, &key);
                     statements.push(UndoStatement { number, document });
                     taken.insert(number);
                 }

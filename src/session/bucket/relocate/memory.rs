@@ -12,7 +12,6 @@ use crate::command::document::{append_fields, get, put, single};
 use crate::command::error::CommandError;
 use crate::command::reply::succeeded;
 use crate::pattern::bucket::delete::as_find_and_modify;
-use crate::pattern::bucket::insert::no_statement;
 use crate::pattern::bucket::item::Item;
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::layout::path;
@@ -115,7 +114,7 @@ pub(in crate::session::bucket) async fn claimed(
     run: &mut BucketCommand<'_>,
     number: i32,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
-    let arguments = as_find_and_modify(&no_statement(), &RawDocumentBuf::new());
+    let arguments = as_find_and_modify(&run.no_statement(), &RawDocumentBuf::new());
     let body = find_and_modify(run, &arguments, number);
     match reply_with_image(run, &body).await {
         Err(RunError::Command(error)) if has_no_image(&error) => Ok(None),

@@ -22,7 +22,7 @@ use crate::pattern::bucket::insert::{IdSet, ids_query, is_too_large};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::failed_update::FailedUpdate;
-use crate::session::bucket::insert::remembered;
+use crate::session::bucket::insert::{SoughtRecord, remembered};
 use crate::session::bucket::internal_transaction::OwnTransaction;
 use crate::session::bucket::item_update::given_up;
 use crate::session::bucket::retry_on_swap::{
@@ -209,7 +209,12 @@ impl Bulk<'_> {
         positions: &[usize],
         own: Option<&OwnTransaction>,
     ) -> Result<HashSet<usize>, RunError> {
-        let recorded = remembered(run, &self.statement_ids(positions), own).await?;
+        let sought = self.statement_ids(positions).into_iter().map(|id| SoughtRecord {
+            id,
+            nothing: run.no_statement(),
+        });
+        let sought: Vec<SoughtRecord> = sought.collect();
+        let recorded = remembered(run, &sought, own).await?;
         let has_record = |position: &usize| recorded.contains_key(&self.command.statement_ids.of(*position));
         Ok(positions.iter().copied().filter(has_record).collect())
     }

@@ -1,0 +1,64 @@
+//! The servers of a run.
+
+use std::net::SocketAddr;
+
+use crate::Mongod;
+use crate::cluster::Cluster;
+
+/// The kind of the server before which the proxies are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Topology {
+    /// A standalone mongod.
+    Standalone,
+    /// A replica set.
+    ReplicaSet,
+    /// A router of a cluster. The collections are not sharded.
+    Mongos,
+}
+
+impl Topology {
+    /// Whether there are retryable writes and transactions.
+    pub(in crate::differential) fn has_transactions(self) -> bool {
+        self != Self::Standalone
+    }
+}
+
+/// Servers with the plain and the shaped collection.
+#[derive(Debug, Clone)]
+pub struct Deployment {
+    /// The connection string for the proxies.
+    pub(super) uri: String,
+    /// The server to which commands on the plain collection are sent.
+    pub(super) direct: SocketAddr,
+    /// The mongod that stores the pages.
+    pub(super) stored: SocketAddr,
+    pub(super) topology: Topology,
+}
+
+impl From<&Mongod> for Deployment {
+    fn from(mongod: &Mongod) -> Self {
+        let topology = if mongod.is_replica_set() {
+            Topology::ReplicaSet
+        } else {
+            Topology::Standalone
+        };
+        Self {
+            uri: mongod.uri(),
+            direct: mongod.address(),
+            stored: mongod.address(),
+            topology,
+        }
+    }
+}
+
+impl From<&Cluster> for Deployment {
+    fn from(cluster: &Cluster) -> Self {
+        Self {
+            uri: cluster.uri(),
+            direct: cluster.router_addresses()[0],
+            // The shard of all collections that are not sharded.
+            stored: cluster.shards()[0].address(),
+            topology: Topology::Mongos,
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Random operations on a plain collection through a router, and on a shaped one through proxies before both
+//! routers. Neither is sharded.
+//!
+//! An ordinary run takes the first seed of each test, and few operations; `MONGOSHAPE_DIFFERENTIAL=full` all:
+//! 20,000 operations over 40 seeds.
+
+use anyhow::Result;
+use proto_tests::cluster;
+use proto_tests::differential::operation::{ALL, ALL_IN_SESSIONS, Family};
+use proto_tests::differential::{Coverage, Outcome, Run};
+use proto_tests::{ItemIds, Shape};
+
+#[expect(
+    clippy::print_stderr,
+    reason = "the test's own output, which the test runner captures"
+)]
+fn check(shape: Shape, seeds: impl IntoIterator<Item = u64>, families: &'static [Family]) -> Result<()> {
+    let is_full = std::env::var_os("MONGOSHAPE_DIFFERENTIAL").is_some();
+    let run = Run {
+        shape: Shape {
+            items_change: true,
+            ..shape
+        },
+        outlier: None,
+        seeds: seeds.into_iter().take(if is_full { usize::MAX } else { 1 }).collect(),
+        operations: if is_full { 500 } else { 60 },
+        moves: false,
+        families,
+        coverage: Coverage::default(),
+    };
+    let report = run.against(cluster::shared())?;
+    eprintln!("{report}");
+    assert!(report.disagreements.is_empty(), "there are disagreements");
+    assert!(
+        report.of(Outcome::Done) * 10 > report.operations() * 3,
+        "few did anything: {report}"
+    );
+    Ok(())
+}
+
+fn with_time() -> Shape {
+    Shape {
+        time: Some("date".to_owned()),
+        ..Shape::new(&["k"])
+    }
+}
+
+#[test]
+fn all_with_time_on_small_pages() -> Result<()> {
+    let shape = Shape {
+        max_items: 3,
+        rename: vec![("quantity".to_owned(), "qty".to_owned())],
+        ..with_time()
+    };
+    check(shape, 601..=610, ALL)
+}
+
+#[test]
+fn all_with_stored_ids() -> Result<()> {
+    let shape = Shape {
+        item_ids: ItemIds::Stored,
+        max_items: 4,
+        ..Shape::new(&["k", "region"])
+    };
+    check(shape, 611..=620, ALL)
+}
+
+#[test]
+fn all_in_sessions_with_time() -> Result<()> {
+    let shape = Shape {
+        max_items: 3,
+        ..with_time()
+    };
+    check(shape, 621..=630, ALL_IN_SESSIONS)
+}
+
+#[test]
+fn all_in_sessions_with_dropped_ids() -> Result<()> {
+    let shape = Shape {
+        item_ids: ItemIds::Dropped,
+        max_bytes: 1024,
+        ..Shape::new(&["k"])
+    };
+    check(shape, 631..=640, ALL_IN_SESSIONS)
+}

@@ -1,0 +1,237 @@
+//! mongoshape before the model: a bucket collection that is sharded by the key of its shape answers as a plain
+//! collection does.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Result, ensure};
+use bson::{Bson, Document, doc};
+use proto_tests::cluster::{self, Cluster, Kind, SLOTS};
+use proto_tests::raw::Connection;
+use proto_tests::sessions::{Transaction, lsid};
+use proto_tests::sides::{COLLECTION, Sides};
+use proto_tests::{ItemIds, Shape};
+
+/// The shard key and the key of the shape.
+const KEY: &str = "k";
+
+fn shape() -> Shape {
+    Shape {
+        max_items: 3,
+        time: Some("date".to_owned()),
+        items_change: true,
+        item_ids: ItemIds::Stored,
+        ..Shape::new(&[KEY])
+    }
+}
+
+/// A plain collection, and a shaped one that is sharded.
+struct Sharded {
+    cluster: &'static Cluster,
+    sides: Sides,
+}
+
+fn item(number: i64) -> Document {
+    let date = bson::DateTime::from_millis(number * 1000);
+    doc! { "_id": number, KEY: number % 17, "date": date, "n": number * 7 % 30 }
+}
+
+impl Sharded {
+    fn open(kind: Kind) -> Result<Self> {
+        let cluster = cluster::shared();
+        let sides = Sides::at(shape(), (cluster.uri(), cluster.router_addresses()[0]))?;
+        let sharded = Self { cluster, sides };
+        cluster.shard_collection(&sharded.namespace(), &doc! { KEY: 1 }, kind)?;
+        Ok(sharded)
+    }
+
+    fn with_items() -> Result<Self> {
+        let mut sharded = Self::open(Kind::Ranged)?;
+        let items: Vec<Document> = (0..100).map(item).collect();
+        sharded
+            .sides
+            .alike(&doc! { "insert": COLLECTION, "documents": items })?;
+        Ok(sharded)
+    }
+
+    fn namespace(&self) -> String {
+        format!("{}.{COLLECTION}", self.sides.shaped_database())
+    }
+
+    /// The pages on each shard.
+    fn stored(&self) -> Result<Vec<Vec<Document>>> {
+        let stored = self.cluster.shards().iter().map(|shard| {
+            let mut connection = Connection::open(shard.address())?;
+            connection.find(&self.sides.shaped_database(), COLLECTION, doc! {})
+        });
+        stored.collect()
+    }
+
+    /// The number of pages on each shard.
+    fn pages(&self) -> Result<Vec<usize>> {
+        Ok(self.stored()?.iter().map(Vec::len).collect())
+    }
+
+    /// Fails unless both sides return the same documents in the same order.
+    fn alike_documents(&mut self, command: &Document) -> Result<()> {
+        let (plain, shaped) = (self.sides.plain_database(), self.sides.shaped_database());
+        let mut command = command.clone();
+        command.insert("$db", plain);
+        let expected = self.sides.plain.all(&command)?;
+        command.insert("$db", shaped);
+        let found = self.sides.shaped.all(&command)?;
+        ensure!(
+            found == expected,
+            "{command}\n  plain:  {expected:?}\n  shaped: {found:?}"
+        );
+        Ok(())
+    }
+
+    fn move_all(&self, shard: usize) -> Result<()> {
+        (0..SLOTS).try_for_each(|slot| self.cluster.move_slot(&self.namespace(), slot, shard))
+    }
+}
+
+/// Commands that name the key of the item that they write.
+fn commands() -> Vec<Document> {
+    let update = |filter: Document, change: Document| doc! { "q": filter, "u": change };
+    let later = bson::DateTime::from_millis(70_500);
+    let delete = |filter: Document, limit: i32| doc! { "q": filter, "limit": limit };
+    let upsert = doc! { "q": { "_id": 900, KEY: 3 }, "u": { "$set": { "n": 3 } }, "upsert": true };
+    let many = doc! { "q": { "n": 7 }, "u": { "$set": { "n": 8 } }, "multi": true };
+    vec![
+        doc! { "update": COLLECTION, "updates": [update(doc! { "_id": 4, KEY: 4 }, doc! { "$inc": { "n": 1 } })] },
+        doc! { "update": COLLECTION, "updates": [update(doc! { KEY: 5 }, doc! { "$set": { "date": later } })] },
+        doc! { "update": COLLECTION, "updates": [upsert, many] },
+        doc! { "findAndModify": COLLECTION, "query": { "_id": 24, KEY: 7 }, "update": { "$inc": { "n": 1 } }, "new": true },
+        doc! { "findAndModify": COLLECTION, "query": { "_id": 25, KEY: 8 }, "remove": true },
+        doc! { "delete": COLLECTION, "deletes": [delete(doc! { KEY: 6, "n": 12 }, 1), delete(doc! { KEY: 2 }, 0)] },
+        doc! { "delete": COLLECTION, "deletes": [delete(doc! { "n": { "$lt": 3 } }, 0)] },
+        doc! { "insert": COLLECTION, "documents": (200..240).map(item).collect::<Vec<_>>(), "ordered": false },
+        doc! { "insert": COLLECTION, "documents": (300..340).map(item).collect::<Vec<_>>() },
+    ]
+}
+
+fn reads() -> Vec<Document> {
+    vec![
+        doc! { "find": COLLECTION, "sort": { "_id": 1 } },
+        doc! { "find": COLLECTION, "filter": { KEY: 3 }, "sort": { "date": -1 }, "limit": 2 },
+        doc! { "find": COLLECTION, "filter": { KEY: { "$in": [3, 4, 11] } }, "sort": { "date": 1, "_id": 1 }, "skip": 3 },
+        doc! { "find": COLLECTION, "filter": { "n": { "$gt": 20 } }, "sort": { "_id": -1 } },
+    ]
+}
+
+#[test]
+fn a_sharded_collection_answers_as_a_plain_one() -> Result<()> {
+    let mut sharded = Sharded::with_items()?;
+    let pages = sharded.pages()?;
+    ensure!(!pages.contains(&0), "{pages:?}");
+    for command in commands() {
+        sharded.sides.alike(&command)?;
+        sharded.sides.check()?;
+        for read in reads() {
+            sharded.alike_documents(&read)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn resent_writes_are_executed_once() -> Result<()> {
+    let mut sharded = Sharded::with_items()?;
+    for (number, command) in commands().into_iter().enumerate() {
+        let is_of_many = command.to_string().contains("\"multi\"") || command.to_string().contains("\"limit\": 0");
+        if is_of_many {
+            continue;
+        }
+        let mut command = command;
+        command.insert("lsid", lsid("resent"));
+        command.insert("txnNumber", i64::try_from(number)?);
+        for _ in 0..3 {
+            sharded.sides.alike(&command)?;
+            sharded.sides.check()?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn pages_move_to_other_shards_between_writes() -> Result<()> {
+    let mut sharded = Sharded::with_items()?;
+    for (number, command) in commands().into_iter().enumerate() {
+        sharded.move_all(number % 2)?;
+        sharded.sides.alike(&command)?;
+        sharded.sides.check()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_hashed_shard_key_distributes_pages() -> Result<()> {
+    let mut sharded = Sharded::open(Kind::Hashed)?;
+    let items: Vec<Document> = (0..100).map(item).collect();
+    sharded
+        .sides
+        .alike(&doc! { "insert": COLLECTION, "documents": items })?;
+    let pages = sharded.pages()?;
+    ensure!(!pages.contains(&0), "{pages:?}");
+    for command in commands() {
+        sharded.sides.alike(&command)?;
+    }
+    sharded.sides.check()
+}
+
+#[test]
+fn pages_of_keys_with_the_same_text_have_different_ids() -> Result<()> {
+    let mut sharded = Sharded::open(Kind::Ranged)?;
+    let of_key = |key: Bson, number: i32| doc! { "_id": number, KEY: key, "date": bson::DateTime::from_millis(7) };
+    let numbers = (0..20).map(|number| of_key(number.into(), number));
+    let texts = (0..20).map(|number| of_key(number.to_string().into(), 100 + number));
+    let items: Vec<Document> = numbers.chain(texts).collect();
+    sharded
+        .sides
+        .alike(&doc! { "insert": COLLECTION, "documents": items })?;
+    let stored = sharded.stored()?;
+    let ids: BTreeSet<String> = stored
+        .iter()
+        .flatten()
+        .map(|page| page.get_str("_id").map(str::to_owned))
+        .collect::<Result<_, _>>()?;
+    ensure!(ids.len() == 40, "{ids:?}");
+    sharded.sides.check()
+}
+
+#[test]
+fn a_transaction_changes_a_key_across_shards() -> Result<()> {
+    let mut sharded = Sharded::with_items()?;
+    let sides = &mut sharded.sides;
+    for (number, key) in [(4_i64, 9), (5, 10), (6, 2)] {
+        let update = doc! { "q": { "_id": number, KEY: number % 17 }, "u": { "$set": { KEY: key } } };
+        let command = doc! { "update": COLLECTION, "updates": [update] };
+        for (is_shaped, database) in [(false, sides.plain_database()), (true, sides.shaped_database())] {
+            let connection = if is_shaped { &mut sides.shaped } else { &mut sides.plain };
+            let mut transaction = Transaction::new(&format!("{database}{number}"), &database);
+            let reply = transaction.run(connection, &command)?;
+            ensure!(reply.get_i32("nModified")? == 1, "{reply}");
+            let end = transaction.end(connection, "commitTransaction")?;
+            ensure!(end.get_f64("ok")? > 0.0, "{end}");
+        }
+        sides.check()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn writes_of_one_item_without_its_key_are_refused() -> Result<()> {
+    let mut sharded = Sharded::with_items()?;
+    let set = doc! { "$set": { "n": 1 } };
+    for command in [
+        doc! { "update": COLLECTION, "updates": [{ "q": { "_id": 4 }, "u": set.clone() }] },
+        doc! { "update": COLLECTION, "updates": [{ "q": { "n": 700 }, "u": set.clone(), "multi": true, "upsert": true }] },
+        doc! { "delete": COLLECTION, "deletes": [{ "q": { "n": 7 }, "limit": 1 }] },
+        doc! { "findAndModify": COLLECTION, "query": { "_id": 4 }, "update": set.clone() },
+        doc! { "findAndModify": COLLECTION, "query": { KEY: { "$gt": 3 } }, "remove": true },
+    ] {
+        sharded.sides.refused(&command)?;
+    }
+    sharded.sides.check()
+}

@@ -1,0 +1,100 @@
+//! Which commands on a bucket collection are executed behind a mongos, and how statements reach a shard.
+//!
+//! A collection that is not sharded is on one shard, and the mongos passes its commands on to that shard. So they
+//! have the results that they would have on the shard's replica set.
+//!
+//! On a sharded collection, a statement that upserts, every `findAndModify`, and every other statement that changes
+//! one document, has the key of its page (`pattern::bucket::targeting`).
+
+use bson::raw::{RawDocument, RawDocumentBuf};
+
+use super::command::BucketCommand;
+use crate::command::error::CommandError;
+use crate::command::registry::Command;
+use crate::pattern::bucket::insert::no_statement;
+use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
+use crate::pattern::bucket::targeting;
+use crate::session::metrics::RefusalReason;
+use crate::session::upstream::UpstreamKind;
+
+/// Commands of which the mongos returns the reply of the shard, or that reply in `raw`.
+const SUPPORTED: [Command; 16] = [
+    Command::Insert,
+    Command::Find,
+    Command::Delete,
+    Command::Update,
+    Command::FindAndModify,
+    Command::Count,
+    Command::Distinct,
+    Command::Aggregate,
+    Command::GetMore,
+    Command::KillCursors,
+    Command::Create,
+    Command::Drop,
+    Command::CollMod,
+    Command::CreateIndexes,
+    Command::ListIndexes,
+    Command::DropIndexes,
+];
+
+impl BucketCommand<'_> {
+    /// Refuses a command that is not supported behind a mongos.
+    pub(super) fn check_mongos(&mut self) -> Result<(), CommandError> {
+        if self.context.upstream != UpstreamKind::Mongos {
+            return Ok(());
+        }
+        let head = self.context.head;
+        let what = if self.context.link.fence_of(self.namespace).is_some() {
+            "an automatic shape behind a mongos".to_owned()
+        } else if SUPPORTED.contains(&head.command) {
+            return Ok(());
+        } else {
+            format!("the command {} behind a mongos", head.name)
+        };
+        Err(self.refuse(RefusalReason::Cluster, &what))
+    }
+
+    pub(super) fn is_sharded(&self) -> bool {
+        self.collection.as_ref().is_some_and(|collection| collection.is_sharded)
+    }
+
+    /// Sets the target of the statements that belong to a client's statement with this filter. `is_one`: whether that
+    /// statement writes at most one item. Another one reaches all shards.
+    pub(super) fn set_target(&mut self, filter: Option<&RawDocument>, is_one: bool) -> Result<(), CommandError> {
+        self.target = None;
+        if !self.is_sharded() || !is_one {
+            return Ok(());
+        }
+        self.target = BucketPredicate::of(self.shape, filter).one_key();
+        if self.target.is_some() {
+            return Ok(());
+        }
+        let what = "a write of one item of a sharded collection whose filter does not name the item's key";
+        Err(self.refuse(RefusalReason::Cluster, what))
+    }
+
+    /// The statement as it is sent. `key`: the condition on the key fields that the page of the statement satisfies.
+    pub(super) fn targeted(&self, statement: RawDocumentBuf, key: &RawDocument) -> RawDocumentBuf {
+        if self.is_sharded() {
+            targeting::with_key(&statement, key)
+        } else {
+            statement
+        }
+    }
+
+    /// An element of `updates` that changes nothing, for the shard of the client's statement.
+    pub(super) fn no_statement(&self) -> RawDocumentBuf {
+        match &self.target {
+            Some(key) => targeting::no_statement(key),
+            None => no_statement(),
+        }
+    }
+
+    /// Refuses a form of a supported command of which a mongos returns another reply than a mongod.
+    pub(super) fn refuse_behind_mongos(&self, what: &str) -> Result<(), CommandError> {
+        if self.context.upstream != UpstreamKind::Mongos {
+            return Ok(());
+        }
+        Err(self.refuse(RefusalReason::Cluster, &format!("{what} behind a mongos")))
+    }
+}
