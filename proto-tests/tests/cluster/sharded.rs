@@ -228,6 +228,7 @@ fn writes_of_one_item_without_its_key_are_refused() -> Result<()> {
         doc! { "update": COLLECTION, "updates": [{ "q": { "_id": 4 }, "u": set.clone() }] },
         doc! { "update": COLLECTION, "updates": [{ "q": { "n": 700 }, "u": set.clone(), "multi": true, "upsert": true }] },
         doc! { "delete": COLLECTION, "deletes": [{ "q": { "n": 7 }, "limit": 1 }] },
+        doc! { "delete": COLLECTION, "deletes": [{ "q": { KEY: 4 }, "limit": 1, "collation": { "locale": "en" } }] },
         doc! { "findAndModify": COLLECTION, "query": { "_id": 4 }, "update": set.clone() },
         doc! { "findAndModify": COLLECTION, "query": { KEY: { "$gt": 3 } }, "remove": true },
     ] {

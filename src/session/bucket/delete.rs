@@ -129,7 +129,10 @@ async fn execute(
         let message = "Cannot use (or request) retryable writes with limit=0";
         return Err(CommandError::new(ErrorCode::InvalidOptions, message).into());
     }
-    run.set_target(Some(statement.filter), statement.one)?;
+    run.target = None;
+    if statement.one {
+        run.set_target(Some(statement.filter), statement.collation)?;
+    }
     indexes::check_hint(run, statement.hint).await?;
     validate_code(run, Some(statement.filter), variables).await?;
     let wanted = ItemSelector {

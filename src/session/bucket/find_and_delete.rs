@@ -49,7 +49,7 @@ pub(super) async fn run(
     item_lookup::check(run, command.filter)?;
     let retryable = run.context.is_retryable()?;
     run.ensure_readable(command.hint).await?;
-    run.set_target(command.filter, true)?;
+    run.set_target(command.filter, command.collation)?;
     validate_code(run, command.filter, command.let_variables).await?;
     let wanted = ItemSelector {
         filter: command.filter,

@@ -73,7 +73,7 @@ async fn update(
         item_lookup::check(run, command.filter)?;
     }
     run.ensure_readable(command.hint).await?;
-    run.set_target(command.filter, true)?;
+    run.set_target(command.filter, command.collation)?;
     let mut task = ItemUpdate::new(asked, command.let_variables, None);
     task.sort = command.sort;
     task.memory = Memory::Image;

@@ -6,12 +6,13 @@
 //! On a sharded collection, a statement that upserts, every `findAndModify`, and every other statement that changes
 //! one document, has the key of its page (`pattern::bucket::targeting`).
 
-use bson::raw::{RawDocument, RawDocumentBuf};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::command::BucketCommand;
 use crate::command::error::CommandError;
 use crate::command::registry::Command;
 use crate::pattern::bucket::insert::no_statement;
+use crate::pattern::bucket::item_index::is_simple;
 use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::targeting;
 use crate::session::metrics::RefusalReason;
@@ -58,14 +59,20 @@ impl BucketCommand<'_> {
         self.collection.as_ref().is_some_and(|collection| collection.is_sharded)
     }
 
-    /// Sets the target of the statements that belong to a client's statement with this filter. `is_one`: whether that
-    /// statement writes at most one item. Another one reaches all shards.
-    pub(super) fn set_target(&mut self, filter: Option<&RawDocument>, is_one: bool) -> Result<(), CommandError> {
+    /// Sets the target of the statements that belong to a client's statement with this filter, which writes at most
+    /// one item. Under a collation, several keys can match.
+    pub(super) fn set_target(
+        &mut self,
+        filter: Option<&RawDocument>,
+        collation: Option<&RawDocument>,
+    ) -> Result<(), CommandError> {
         self.target = None;
-        if !self.is_sharded() || !is_one {
+        if !self.is_sharded() {
             return Ok(());
         }
-        self.target = BucketPredicate::of(self.shape, filter).one_key();
+        if collation.is_none_or(|collation| is_simple(RawBsonRef::Document(collation))) {
+            self.target = BucketPredicate::of(self.shape, filter).one_key();
+        }
         if self.target.is_some() {
             return Ok(());
         }
