@@ -11,16 +11,16 @@ use super::transactions::{self, is_in_transaction};
 use super::{aggregate, config_database, cursors, ddl, hello, reads, writes};
 
 /// `InvalidOptions` and `OperationNotSupportedInTransaction`.
-const REFUSED_BEFORE: [i64; 2] = [72, 263];
+const REFUSED: [i64; 2] = [72, 263];
+/// `FailedToParse`, `TypeMismatch`, and a missing and an unknown field.
+const UNPARSED: [i64; 4] = [9, 14, 40414, 40415];
 
 /// The reply to a command.
 pub(super) fn answer(connections: &mut ShardConnections, command: &Document) -> Document {
     connections.take_times();
     let mut reply = run(connections, command).unwrap_or_else(error_reply);
     if is_in_transaction(command) && !is_end(command) {
-        // A command or an option that is not allowed in a transaction is refused before the transaction goes on.
-        let has_invalid_limit = matches!(command.get("maxTimeMS"), Some(Bson::String(_)));
-        let is_refused = has_invalid_limit || REFUSED_BEFORE.contains(&number(&reply, "code"));
+        let is_refused = is_refused_before(command, &reply);
         if (!is_ok(&reply) && !is_refused) || reply.contains_key("writeErrors") {
             transactions::abort(connections, command);
         }
@@ -32,12 +32,22 @@ pub(super) fn answer(connections: &mut ShardConnections, command: &Document) -> 
     reply
 }
 
+/// Whether mongos refuses a command before it goes on with the transaction: a command or an option that is not
+/// allowed in one, and a write command that cannot be parsed. Errors of statements are in `writeErrors`.
+fn is_refused_before(command: &Document, reply: &Document) -> bool {
+    let code = number(reply, "code");
+    let has_invalid_limit = matches!(command.get("maxTimeMS"), Some(Bson::String(_)));
+    let has_invalid_concern = command.contains_key("writeConcern") && command.get_document("writeConcern").is_err();
+    let is_write = ["insert", "update", "delete"].contains(&name(command));
+    has_invalid_limit || has_invalid_concern || REFUSED.contains(&code) || (is_write && UNPARSED.contains(&code))
+}
+
 /// Refuses concerns that a statement of a transaction may not have.
 fn check_concerns(command: &Document) -> Result<(), Refusal> {
     if !is_in_transaction(command) || is_end(command) {
         return Ok(());
     }
-    let message = if command.contains_key("writeConcern") {
+    let message = if command.get_document("writeConcern").is_ok() {
         "writeConcern is not allowed within a multi-statement transaction"
     } else if command.contains_key("readConcern") && !is_set(command, "startTransaction") {
         "Only the first command in a transaction may specify a readConcern"

@@ -80,6 +80,9 @@ fn reasons(command: &Document) -> Vec<&'static str> {
     if command.contains_key("collation") && (names(pipeline, "$graphLookup") || names(pipeline, "$facet")) {
         reasons.push("a stage that reads it through the view of its items, with a collation");
     }
+    if names(pipeline, "$collStats") {
+        reasons.push("a stage with statistics behind a mongos");
+    }
     if names(pipeline, "$graphLookup") {
         reasons.push("$graphLookup of items without an _id");
     }

@@ -8,6 +8,7 @@ use anyhow::Result;
 use proto_tests::cluster;
 use proto_tests::differential::operation::{ALL, ALL_IN_SESSIONS, Family};
 use proto_tests::differential::{Coverage, Outcome, Run};
+use proto_tests::measure::is_full;
 use proto_tests::{ItemIds, Shape};
 
 #[expect(
@@ -15,7 +16,7 @@ use proto_tests::{ItemIds, Shape};
     reason = "the test's own output, which the test runner captures"
 )]
 fn check(shape: Shape, seeds: impl IntoIterator<Item = u64>, families: &'static [Family]) -> Result<()> {
-    let is_full = std::env::var_os("MONGOSHAPE_DIFFERENTIAL").is_some();
+    let is_full = is_full("MONGOSHAPE_DIFFERENTIAL");
     let run = Run {
         shape: Shape {
             items_change: true,

@@ -143,11 +143,22 @@ fn what_a_mongos_answers_otherwise_is_refused() -> Result<()> {
         doc! { "collStats": COLLECTION },
         doc! { "validate": COLLECTION },
         doc! { "aggregate": COLLECTION, "pipeline": [{ "$collStats": { "count": {} } }], "cursor": {} },
-        doc! { "aggregate": COLLECTION, "pipeline": [{ "$changeStream": {} }], "cursor": {} },
     ] {
         sides.refused(&command)?;
     }
     Ok(())
+}
+
+#[test]
+fn change_streams_are_refused() -> Result<()> {
+    let cluster = cluster::shared();
+    let shape = Shape {
+        change_streams: true,
+        ..shape()
+    };
+    let mut sides = Sides::at(shape, (cluster.uri(), cluster.router_addresses()[0]))?;
+    sides.alike(&doc! { "insert": COLLECTION, "documents": [item(1)] })?;
+    sides.refused(&doc! { "aggregate": COLLECTION, "pipeline": [{ "$changeStream": {} }], "cursor": {} })
 }
 
 #[test]
