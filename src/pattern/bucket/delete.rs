@@ -39,24 +39,17 @@ pub fn take_out_by_id(shape: &BucketShape, condition: &RawDocument, id: &RawBson
     statement
 }
 
-/// Turns a statement of `update` into the arguments of a `findAndModify`, with `condition` added to
-/// its query.
+/// Turns a statement of `update` into the arguments of a `findAndModify`.
 #[must_use]
-pub fn as_find_and_modify(statement: &RawDocument, condition: &RawDocument) -> RawDocumentBuf {
+pub fn as_find_and_modify(statement: &RawDocument) -> RawDocumentBuf {
     let mut arguments = RawDocumentBuf::new();
     for (name, value) in statement.iter().flatten() {
-        match (name.as_str(), value) {
-            ("q", RawBsonRef::Document(query)) => {
-                let mut both = query.to_owned();
-                condition
-                    .iter()
-                    .flatten()
-                    .for_each(|(field, value)| both.append(field, value));
-                put(&mut arguments, "query", &both);
-            }
-            ("u", update) => put(&mut arguments, "update", update),
-            (name, value) => put(&mut arguments, name, value),
-        }
+        let name = match name.as_str() {
+            "q" => "query",
+            "u" => "update",
+            name => name,
+        };
+        put(&mut arguments, name, value);
     }
     arguments
 }

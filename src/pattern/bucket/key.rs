@@ -74,6 +74,14 @@ impl Key {
         }
     }
 
+    /// The filter that only this key's buckets match.
+    #[must_use]
+    pub fn filter(&self, shape: &BucketShape) -> RawDocumentBuf {
+        let mut filter = RawDocumentBuf::new();
+        self.append_filter(shape, &mut filter);
+        filter
+    }
+
     /// The key's text in a bucket's `_id`: `_` and `%` percent-encoded, fields joined by `_`.
     #[must_use]
     pub fn text(&self) -> String {

@@ -129,9 +129,10 @@ async fn execute(
         let message = "Cannot use (or request) retryable writes with limit=0";
         return Err(CommandError::new(ErrorCode::InvalidOptions, message).into());
     }
-    run.target = None;
     if statement.one {
         run.set_target(Some(statement.filter), statement.collation)?;
+    } else {
+        run.target = None;
     }
     indexes::check_hint(run, statement.hint).await?;
     validate_code(run, Some(statement.filter), variables).await?;

@@ -24,6 +24,7 @@ use crate::pattern::bucket::item_decoder::ItemDecoder;
 use crate::pattern::bucket::item_lookup::ItemSelector;
 use crate::pattern::bucket::predicate_pushdown::BucketPredicate;
 use crate::pattern::bucket::projection::Projection;
+use crate::pattern::bucket::targeting::with_key;
 use crate::pattern::bucket::update_by_id::{element_of, only_item};
 use crate::pattern::shapes::ItemIds;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
@@ -194,7 +195,7 @@ async fn take_by_id(
     id: Option<i32>,
 ) -> Result<RemoveReply, RunError> {
     let statement = take_out_by_id(run.shape, &narrowing.on_buckets(), item);
-    let mut arguments = as_find_and_modify(&statement, &RawDocumentBuf::new());
+    let mut arguments = as_find_and_modify(&statement);
     arguments.append(cstr!("fields"), only_item(run.shape, item));
     send(run, &arguments, id).await
 }
@@ -232,7 +233,7 @@ async fn take(
     // The filter includes the key because `findAndModify` cannot name the collection's UUID: after
     // a swap the page's `_id` may belong to another key.
     let key = condition(run.shape, &target.bucket).ok_or_else(|| run.corrupt_bucket_error())?;
-    let mut arguments = as_find_and_modify(&statement, &key);
+    let mut arguments = as_find_and_modify(&with_key(&statement, &key));
     arguments.append(cstr!("fields"), single("_id", 1));
     if target.all_items.is_some() {
         check_size(run, &arguments)?;
@@ -268,7 +269,7 @@ async fn before(
     wanted: ItemSelector<'_>,
     id: i32,
 ) -> Result<Option<RemovedItem>, RunError> {
-    let update = as_find_and_modify(&run.no_statement(), &RawDocumentBuf::new());
+    let update = as_find_and_modify(&run.no_statement());
     for arguments in [update, no_removal(run)] {
         if let RemoveReply::Image(Some(image), answer) = send(run, &arguments, Some(id)).await? {
             return of_image(run, wanted, image, answer).await.map(Some);

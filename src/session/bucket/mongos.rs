@@ -18,7 +18,7 @@ use crate::pattern::bucket::targeting;
 use crate::session::metrics::RefusalReason;
 use crate::session::upstream::UpstreamKind;
 
-/// Commands of which the mongos returns the reply of the shard, or that reply in `raw`.
+/// The commands that a mongos answers like a mongod. Replies of index commands are in `raw`.
 const SUPPORTED: [Command; 16] = [
     Command::Insert,
     Command::Find,
@@ -80,10 +80,11 @@ impl BucketCommand<'_> {
         Err(self.refuse(RefusalReason::Cluster, what))
     }
 
-    /// The statement as it is sent. `key`: the condition on the key fields that the page of the statement satisfies.
-    pub(super) fn targeted(&self, statement: RawDocumentBuf, key: &RawDocument) -> RawDocumentBuf {
+    /// The statement as it is sent. `key` returns the condition on the key fields that the page of the statement
+    /// satisfies.
+    pub(super) fn targeted(&self, statement: RawDocumentBuf, key: impl FnOnce() -> RawDocumentBuf) -> RawDocumentBuf {
         if self.is_sharded() {
-            targeting::with_key(&statement, key)
+            targeting::with_key(&statement, &key())
         } else {
             statement
         }
@@ -97,7 +98,7 @@ impl BucketCommand<'_> {
         }
     }
 
-    /// Refuses a form of a supported command of which a mongos returns another reply than a mongod.
+    /// Refuses a part of a supported command. The reply of a mongos to it has another form.
     pub(super) fn refuse_behind_mongos(&self, what: &str) -> Result<(), CommandError> {
         if self.context.upstream != UpstreamKind::Mongos {
             return Ok(());

@@ -322,7 +322,7 @@ async fn within(
         };
         statement = record.recorded_by(&statement);
     }
-    let taken = take_by(&mut inner, &departure.target, &statement, Origin::Client(None));
+    let taken = take_by(&mut inner, &departure.target, statement, Origin::Client(None));
     if taken.await?.is_none() {
         return Ok(None);
     }

@@ -203,9 +203,10 @@ async fn of_statement(
     is_sent: bool,
 ) -> Result<UpdateOutcome, RunError> {
     let task = task_of(run.context.head, command, index, statement);
-    run.target = None;
     if !statement.multi || statement.upsert {
         run.set_target(Some(statement.filter), statement.collation)?;
+    } else {
+        run.target = None;
     }
     if let Some(outcome) = before(run, &task, statement.upsert).await? {
         return Ok(outcome);

@@ -116,11 +116,9 @@ async fn empty_and_remove(
     deleted: &mut WriteReply,
 ) -> Result<bool, RunError> {
     let full: Vec<&PageToDelete> = pages.iter().filter(|page| page.facts.count > 0).collect();
-    let statements = full.iter().map(|page| {
-        let mut key = RawDocumentBuf::new();
-        page.key.append_filter(run.shape, &mut key);
-        run.targeted(empty(run.shape, &page.facts), &key)
-    });
+    let statements = full
+        .iter()
+        .map(|page| run.targeted(empty(run.shape, &page.facts), || page.key.filter(run.shape)));
     let statements: Vec<RawDocumentBuf> = statements.collect();
     let mut missed = Vec::new();
     if !statements.is_empty() {

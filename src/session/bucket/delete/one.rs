@@ -106,18 +106,17 @@ pub(in crate::session::bucket) async fn take(
     part: Origin,
 ) -> Result<Option<WriteResult>, RunError> {
     let statement = taking_out(run.shape, target);
-    take_by(run, target, &statement, part).await
+    take_by(run, target, statement, part).await
 }
 
 /// Like [`take`], with a given statement.
 pub(in crate::session::bucket) async fn take_by(
     run: &mut BucketCommand<'_>,
     target: &ItemToDelete,
-    statement: &RawDocument,
+    statement: RawDocumentBuf,
     part: Origin,
 ) -> Result<Option<WriteResult>, RunError> {
-    let key = condition(run.shape, &target.bucket).ok_or_else(|| run.corrupt_bucket_error())?;
-    let statement = run.targeted(statement.to_owned(), &key);
+    let statement = run.targeted(statement, || condition(run.shape, &target.bucket).unwrap_or_default());
     let result = send_one(run, WriteCommand::Update, &statement, part).await?;
     if !result.missed.is_empty() || (result.n == 0 && !result.resent) {
         return Ok(None);

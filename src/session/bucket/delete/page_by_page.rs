@@ -140,7 +140,7 @@ async fn take(
     }
     let statements = chosen.iter().map(|page| {
         let items: Vec<(usize, &RawDocument)> = page.items.iter().map(|(place, item)| (*place, &**item)).collect();
-        run.targeted(take_out(run.shape, &page.facts, &items), &page.key)
+        run.targeted(take_out(run.shape, &page.facts, &items), || page.key.clone())
     });
     let statements: Vec<RawDocumentBuf> = statements.collect();
     let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();

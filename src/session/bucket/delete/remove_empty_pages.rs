@@ -53,7 +53,9 @@ pub(super) async fn remove_all(
     if pages.is_empty() {
         return Ok(0);
     }
-    let statements = pages.iter().map(|page| run.targeted(remove(run.shape, page), key));
+    let statements = pages
+        .iter()
+        .map(|page| run.targeted(remove(run.shape, page), || key.to_owned()));
     let statements: Vec<RawDocumentBuf> = statements.collect();
     let statements: Vec<&RawDocument> = statements.iter().map(RawDocumentBuf::as_ref).collect();
     let result = send(run, WriteCommand::Delete, &statements, true, Origin::Internal).await;

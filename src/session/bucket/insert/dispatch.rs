@@ -126,29 +126,21 @@ pub(super) async fn send(
 
 /// The statements with the keys of their pages.
 fn targeted(run: &BucketCommand<'_>, batch: &InsertBatch<'_>, statements: &[InsertStatement]) -> Vec<InsertStatement> {
-    let targeted = statements.iter().map(|statement| {
-        let key = key_of(run, batch, statement.group);
-        match key.filter(|_| statement.kind != StatementKind::Page) {
-            Some(key) => InsertStatement {
-                document: run.targeted(statement.document.clone(), &key),
-                ..statement.clone()
-            },
-            None => statement.clone(),
-        }
-    });
-    targeted.collect()
+    let mut targeted = statements.to_vec();
+    for statement in targeted
+        .iter_mut()
+        .filter(|statement| statement.kind != StatementKind::Page)
+    {
+        let document = std::mem::take(&mut statement.document);
+        statement.document = run.targeted(document, || key_of(run, batch, statement.group));
+    }
+    targeted
 }
 
 /// The condition on the key fields that the pages of a group satisfy.
-pub(super) fn key_of(run: &BucketCommand<'_>, batch: &InsertBatch<'_>, group: usize) -> Option<RawDocumentBuf> {
-    let mut key = RawDocumentBuf::new();
-    batch
-        .groups
-        .get(group)?
-        .item(0)?
-        .key()
-        .append_filter(run.shape, &mut key);
-    Some(key)
+pub(super) fn key_of(run: &BucketCommand<'_>, batch: &InsertBatch<'_>, group: usize) -> RawDocumentBuf {
+    let item = batch.groups.get(group).and_then(|group| group.item(0));
+    item.map(|item| item.key().filter(run.shape)).unwrap_or_default()
 }
 
 /// Whether a later command waits for the client's write concern. A single statement waits itself,

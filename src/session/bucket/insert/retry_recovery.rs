@@ -109,9 +109,10 @@ pub(in crate::session::bucket) struct SoughtRecord {
 
 /// An element of `updates` that changes nothing, for the shard of a group.
 pub(super) fn no_statement_of(run: &BucketCommand<'_>, batch: &InsertBatch<'_>, group: usize) -> RawDocumentBuf {
-    match key_of(run, batch, group).filter(|_| run.is_sharded()) {
-        Some(key) => targeting::no_statement(&key),
-        None => no_statement(),
+    if run.is_sharded() {
+        targeting::no_statement(&key_of(run, batch, group))
+    } else {
+        no_statement()
     }
 }
 

@@ -133,9 +133,10 @@ async fn round(
             let mut taken = BTreeSet::new();
             for (position, document) in found {
                 if let Some(number) = numbers.get(position).copied() {
-                    let group = surplus.get(number).map(|item| item.placed.group);
-                    let key = group.and_then(|group| key_of(run, batch, group)).unwrap_or_default();
-                    let document = run.targeted(document, &key);
+                    let document = run.targeted(document, || {
+                        let group = surplus.get(number).map(|item| item.placed.group);
+                        group.map(|group| key_of(run, batch, group)).unwrap_or_default()
+                    });
                     statements.push(UndoStatement { number, document });
                     taken.insert(number);
                 }

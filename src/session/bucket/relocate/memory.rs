@@ -114,7 +114,7 @@ pub(in crate::session::bucket) async fn claimed(
     run: &mut BucketCommand<'_>,
     number: i32,
 ) -> Result<Option<RawDocumentBuf>, RunError> {
-    let arguments = as_find_and_modify(&run.no_statement(), &RawDocumentBuf::new());
+    let arguments = as_find_and_modify(&run.no_statement());
     let body = find_and_modify(run, &arguments, number);
     match reply_with_image(run, &body).await {
         Err(RunError::Command(error)) if has_no_image(&error) => Ok(None),
