@@ -224,3 +224,43 @@ fn an_element_that_an_array_repeats_is_one_key() -> Result<()> {
     ensure!(created.get_f64("ok")? > 0.0, "{created}");
     sides.check()
 }
+
+/// The last document has keys of a stored item and of an item of the same command.
+#[test]
+fn an_insert_reports_the_first_key_that_a_stored_or_new_item_has() -> Result<()> {
+    let stored = doc! { "_id": 1, "k": 1, "value": 10, "other": "x" };
+    let several = bson!([10, 11, 10]);
+    let last = [
+        doc! { "_id": 8, "k": 1, "value": several.clone(), "other": 8 },
+        doc! { "_id": 8, "k": 1, "value": 11, "other": "x" },
+        doc! { "_id": 8, "k": 1, "value": 10, "other": "new" },
+        doc! { "_id": 8, "k": 1, "value": several, "other": ["x", "new"] },
+        doc! { "_id": 1, "k": 1, "value": 11, "other": 8 },
+    ];
+    let indexes = [doc! { "value": 1 }, doc! { "other": -1 }].map(|key| {
+        let name = key.to_string();
+        doc! { "key": key, "name": name, "unique": true }
+    });
+    let mut sides = sides()?;
+    for order in [[0, 1], [1, 0]] {
+        let indexes = order.map(|index| indexes[index].clone()).to_vec();
+        alike(&mut sides, &doc! { "createIndexes": COLLECTION, "indexes": indexes })?;
+        for document in &last {
+            for (ordered, key) in [(true, 1), (true, 2), (false, 1), (false, 2)] {
+                let new = doc! { "_id": 7, "k": key, "value": 11, "other": "new" };
+                let behind = doc! { "_id": 9, "k": key, "value": 12, "other": 9 };
+                for documents in [vec![stored.clone()], vec![new, document.clone(), behind]] {
+                    let insert = doc! { "insert": COLLECTION, "documents": documents, "ordered": ordered };
+                    alike(&mut sides, &insert)?;
+                }
+                sides.check()?;
+                alike(
+                    &mut sides,
+                    &doc! { "delete": COLLECTION, "deletes": [{ "q": {}, "limit": 0 }] },
+                )?;
+            }
+        }
+        alike(&mut sides, &doc! { "dropIndexes": COLLECTION, "index": "*" })?;
+    }
+    Ok(())
+}

@@ -51,6 +51,9 @@ pub(super) struct UniqueValues {
     is_current: bool,
     refused: Option<RefusedStatement>,
     unknown: u32,
+    /// Items with a key of an item that this attempt has stored, and other keys before it. Those are looked
+    /// up once, because the error names the first key that is held.
+    looked_up: HashSet<Placed>,
 }
 
 /// The keys of an item in each index. Empty if the item was not pending.
@@ -301,17 +304,23 @@ impl EarlierKeys {
                 placed,
                 error,
                 is_of_index: false,
+                is_first_key: true,
             });
         }
-        let keys = batch.unique.keys(placed).enumerate();
-        let mut keys = keys.filter(|_| batch.unique.has_repeated);
-        keys.find_map(|(number, (index, keys))| {
-            let key = keys.iter().find(|key| self.0.contains(&key_identity(number, key)))?;
-            Some(Duplicate {
-                placed,
-                error: index.duplicate(run.namespace, key),
-                is_of_index: true,
-            })
+        if !batch.unique.has_repeated {
+            return None;
+        }
+        let of_indexes = batch.unique.keys(placed).enumerate();
+        let mut keys = of_indexes
+            .flat_map(|(number, (index, keys))| keys.iter().map(move |key| (number, index, key)))
+            .enumerate();
+        let (before, (_, index, key)) =
+            keys.find(|(_, (number, _, key))| self.0.contains(&key_identity(*number, key)))?;
+        Some(Duplicate {
+            placed,
+            error: index.duplicate(run.namespace, key),
+            is_of_index: true,
+            is_first_key: before == 0,
         })
     }
 }
@@ -349,6 +358,8 @@ struct Duplicate {
     error: WriteError,
     /// Whether the items are equal in a unique index of the application, and not only in their `_id`s.
     is_of_index: bool,
+    /// Whether the item has no key before this one, in the order in which mongod checks them.
+    is_first_key: bool,
 }
 
 /// Pending items with the `_id` or a key of another item of the command.
@@ -356,7 +367,10 @@ struct Duplicate {
 struct RepeatedItems {
     /// This attempt has stored the other item.
     duplicates: Vec<Duplicate>,
-    /// The other item is pending. In a command that ends with its first failure: also all items behind.
+    /// This attempt has stored the other item, and the error may name an earlier key of the item.
+    unclear: Vec<Placed>,
+    /// The unclear items, and those whose other item is pending. In a command that ends with its first
+    /// failure: also all items behind.
     waiting: HashSet<Placed>,
 }
 
@@ -370,11 +384,19 @@ impl RepeatedItems {
         let mut earlier = EarlierKeys::default();
         let mut is_behind = false;
         for placed in batch.pending_in_order() {
-            if let Some(duplicate) = stored.duplicate(run, batch, placed) {
-                repeated.duplicates.push(duplicate);
-                continue;
+            let waits = is_behind || earlier.contain(batch, placed);
+            let is_looked_up = !waits && batch.unique.looked_up.contains(&placed);
+            let duplicate = stored.duplicate(run, batch, placed);
+            let is_unclear = duplicate.is_some() && !waits;
+            match duplicate.filter(|duplicate| duplicate.is_first_key || is_looked_up) {
+                Some(duplicate) => {
+                    repeated.duplicates.push(duplicate);
+                    continue;
+                }
+                None if is_unclear => repeated.unclear.push(placed),
+                None => {}
             }
-            if is_behind || earlier.contain(batch, placed) {
+            if waits || is_unclear {
                 is_behind = batch.ends_with_first_failure();
                 repeated.waiting.insert(placed);
             }
@@ -385,14 +407,18 @@ impl RepeatedItems {
 }
 
 /// Refuses the items with the `_id` or a key of an item that this attempt has stored. Determines the items
-/// that the next statements leave out: those with the `_id` or a key of a pending item.
+/// that the next statements leave out: those with the `_id` or a key of a pending item, and those whose error
+/// needs a lookup.
 pub(super) async fn hold_back(run: &mut BucketCommand<'_>, batch: &mut InsertBatch<'_>) -> Result<(), RunError> {
     batch.set_aside.clear();
     if !batch.unique.has_repeated && batch.repeated_ids.is_empty() {
         return Ok(());
     }
     let mut repeated = RepeatedItems::of(run, batch);
-    if repeated.duplicates.iter().any(|duplicate| duplicate.is_of_index) && learn_again(run, batch).await? {
+    let is_of_index = |repeated: &RepeatedItems| {
+        !repeated.unclear.is_empty() || repeated.duplicates.iter().any(|duplicate| duplicate.is_of_index)
+    };
+    if is_of_index(&repeated) && learn_again(run, batch).await? {
         repeated = RepeatedItems::of(run, batch);
     }
     let mut refused = Vec::new();
@@ -403,6 +429,12 @@ pub(super) async fn hold_back(run: &mut BucketCommand<'_>, batch: &mut InsertBat
         refused.extend(batch.item(placed).map(|item| (item.index(), error)));
     }
     batch.refuse(refused);
+    for placed in &repeated.unclear {
+        if let Some(group) = batch.groups.get_mut(placed.group) {
+            group.suspect_ids(true);
+        }
+    }
+    batch.unique.looked_up.extend(repeated.unclear);
     for number in 0..batch.groups.len() {
         let left_out = left_out(batch, number, &repeated.waiting);
         if !left_out.is_empty() {
