@@ -7,7 +7,7 @@ use super::expression::call;
 use super::item_index::stored_path;
 use super::layout::{VERSION, path};
 use super::predicate_pushdown::{BucketPredicate, is_any_page, key_position};
-use super::unwind::{FieldOrder, unpack};
+use super::unwind::{FieldOrder, unpack_matching};
 use crate::command::document::{array_of, as_whole_number, get, put, single};
 use crate::pattern::shapes::BucketShape;
 use crate::pattern::unwound::distinct::{DottedNames, list, sort, values_of};
@@ -29,7 +29,7 @@ pub fn stages(
         return Ok(of_key(shape, path, &narrowing, collation));
     }
     let mut stages = vec![narrowing.bucket_match()];
-    stages.extend(unpack(shape, FieldOrder::of_query(query)));
+    stages.extend(unpack_matching(shape, FieldOrder::of_query(query), &narrowing));
     stages.extend(query.map(match_query));
     stages.extend(values_of(path, collation, dotted)?);
     Ok(stages)

@@ -19,7 +19,7 @@ use super::index::has_items;
 use super::item_index::{GeoIndex, GeoKind, stored_path};
 use super::predicate_pushdown::{BucketPredicate, is_page};
 use super::readable_indexes::ReadableIndexes;
-use super::unwind::{FieldOrder, unpack};
+use super::unwind::{FieldOrder, unpack_matching};
 use crate::command::document::{array_of, as_whole_number, first_field, get, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::Find;
@@ -204,7 +204,7 @@ impl Near<'_> {
                     .and_then(|limit| number_stage("$limit", limit)),
             );
         }
-        stages.extend(unpack(shape, FieldOrder::Stored));
+        stages.extend(unpack_matching(shape, FieldOrder::Stored, &narrowing));
         stages.extend(query.filter(|query| !query.is_empty()).map(match_query));
         let nearest = Nearest {
             path: self.path,

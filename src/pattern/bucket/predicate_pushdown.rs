@@ -235,7 +235,14 @@ impl BucketPredicate {
     /// whole items show.
     #[must_use]
     pub fn of_unwound(&self, shape: &BucketShape) -> Option<RawDocumentBuf> {
-        self.is_exact.then(|| below(shape.items(), &self.of_items))
+        self.is_exact.then(|| self.stored_conditions(shape))
+    }
+
+    /// The conditions, by stored paths, that the matching items among the unwound items of [these
+    /// buckets](Self::bucket_match) meet. Other items may meet them too.
+    #[must_use]
+    pub fn stored_conditions(&self, shape: &BucketShape) -> RawDocumentBuf {
+        below(shape.items(), &self.of_items)
     }
 
     /// Whether each of [these buckets](Self::bucket_match) has a matching item, so `n` of these buckets have

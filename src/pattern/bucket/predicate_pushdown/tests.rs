@@ -55,6 +55,23 @@ fn item_conditions_become_elem_match() {
 }
 
 #[test]
+fn conditions_on_stored_items_are_those_of_the_elem_match() {
+    let check = |filter: RawDocumentBuf, expected: RawDocumentBuf| {
+        assert_eq!(narrowing(&filter).stored_conditions(&shape()), expected, "{filter:?}");
+    };
+    check(rawdoc! {}, rawdoc! {});
+    check(rawdoc! { "k": 1, "$expr": { "$eq": ["$a", 1] } }, rawdoc! {});
+    check(
+        rawdoc! { "_id": { "$in": [1, 2] }, "k": 1, "$expr": { "$eq": ["$a", 1] } },
+        rawdoc! { "history._id": { "$in": [1, 2] } },
+    );
+    check(
+        rawdoc! { "$or": [{ "quantity": 1 }, { "a.b": { "$gt": 2 } }] },
+        rawdoc! { "$or": [{ "history.qty": 1 }, { "history.a.b": { "$gt": 2 } }] },
+    );
+}
+
+#[test]
 fn condition_without_elem_match_form_is_not_pushed_down() {
     check(&rawdoc! {}, None);
     check(&rawdoc! { "$expr": { "$eq": ["$a", 1] } }, None);
