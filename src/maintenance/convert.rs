@@ -180,6 +180,8 @@ struct Conversion<'a> {
     /// The number of documents at the last comparison.
     compared: u64,
     recorded: Instant,
+    /// The time of the last report of changes that are applied.
+    reported: Instant,
     /// The time at which changes were read last, and at which they were applied last.
     read: Instant,
     applied: Instant,
@@ -225,6 +227,11 @@ impl<'a> Conversion<'a> {
             if self.swap().await? == Swapped::Yes {
                 return Ok(());
             }
+            let (pending, touched) = (self.pending.len(), self.touched.len());
+            self.report(format!(
+                "when writers had waited long enough, {pending} changes were not applied and {touched} changed documents not compared: \
+                 the swap is tried again"
+            ));
         }
     }
 
@@ -240,10 +247,11 @@ impl<'a> Conversion<'a> {
         self.findings.add(&Finding::note(self.target.namespace(), text));
     }
 
-    fn report(&mut self, reported: &mut Instant, text: String) {
+    /// Reports at intervals, if no progress bar does.
+    fn report(&mut self, text: String) {
         let has_bar = self.observer.screen.bar().is_some();
-        if !has_bar && reported.elapsed() >= REPORT_EVERY {
-            *reported = Instant::now();
+        if !has_bar && self.reported.elapsed() >= REPORT_EVERY {
+            self.reported = Instant::now();
             self.say(text);
         }
     }

@@ -32,14 +32,17 @@ const MAX_REFUSED: Duration = Duration::from_secs(10);
 const MAX_REST: Duration = Duration::from_millis(300);
 /// Documents that may be compared while writers wait, which takes one read of both collections.
 const FEW: usize = 1000;
-/// The changes that are applied together while writers wait: they also wait for the last group.
-const IN_HOLD: usize = 500;
+/// The changes that are applied together in a short time: its end waits for the last group. So many are also
+/// applied if the time of a hold is over: another hold would take longer.
+const IN_SHORT_TIME: usize = 500;
+/// A short time.
+const SHORT_TIME: Duration = Duration::from_secs(1);
 /// The shortest time for which changes are read, also after the limit: on a slow server, a freeze alone may
 /// take longer than writers should wait.
 const MIN_READ: Duration = Duration::from_millis(100);
 /// The longest time for which changes are applied before writers are held, and how often it is halved.
 const MAX_APPROACH: Duration = Duration::from_secs(5);
-const MAX_SHORTER: u32 = 3;
+const MAX_SHORTER: u32 = 4;
 /// The shortest time between two holds, in which each write that was held is executed: else it would wait
 /// twice.
 const MIN_BETWEEN: Duration = Duration::from_millis(600);
@@ -88,13 +91,18 @@ impl Deadline {
 
     /// The number of changes that are applied together.
     fn group(self) -> usize {
-        if self.is_hold { IN_HOLD } else { changes::MAX_IDS }
+        let is_short = self.is_hold || self.left().is_some_and(|left| left < SHORT_TIME);
+        if is_short { IN_SHORT_TIME } else { changes::MAX_IDS }
+    }
+
+    /// The time until the end.
+    fn left(self) -> Option<Duration> {
+        self.end.map(|end| end.saturating_duration_since(Instant::now()))
     }
 
     /// The limits of a read of changes up to a time.
     fn limits(self, until: Option<Timestamp>) -> ReadLimits {
-        let left = |end: Instant| end.saturating_duration_since(Instant::now());
-        let duration = self.end.map_or(changes::MAX_READ, left);
+        let duration = self.left().unwrap_or(changes::MAX_READ);
         let duration = duration.clamp(MIN_READ, changes::MAX_READ);
         ReadLimits { until, duration }
     }
@@ -306,7 +314,6 @@ impl Conversion<'_> {
         if self.changes.is_none() {
             return Ok(true);
         }
-        let mut reported = Instant::now();
         let now = changes::cluster_time(self.client).await?;
         let mut refused_since = None;
         let mut is_read = false;
@@ -330,13 +337,14 @@ impl Conversion<'_> {
                 );
                 return Err(Halt::Words(words));
             }
-            if deadline.is_over() {
+            let is_last_group = deadline.is_hold && is_read && self.pending.len() <= IN_SHORT_TIME;
+            if deadline.is_over() && !is_last_group {
                 return Ok(false);
             }
             let behind = now.map_or(0, |now| {
                 now.time.saturating_sub(self.last.map_or(now.time, |last| last.time))
             });
-            self.report(&mut reported, format!("applies changes, {behind} s behind"));
+            self.report(format!("applies changes, {behind} s behind"));
         }
     }
 
@@ -386,6 +394,9 @@ impl Conversion<'_> {
             if is_caught_up && self.compare_touched(deadline).await? {
                 continue;
             }
+            if self.touched.len() > FEW {
+                self.compare_within(self.patience()).await?;
+            }
             let after = self.remaining().await?;
             if !after.is_shrinking(before, is_caught_up) {
                 return Ok(());
@@ -404,20 +415,30 @@ impl Conversion<'_> {
         }
     }
 
-    /// Compares the documents that changed since the comparison began. Those that differ may have changed
-    /// meanwhile, and are compared again later. Returns whether all were compared in time.
+    /// Applies changes, and compares the documents that changed since the comparison began. Returns whether all
+    /// were applied and compared in time.
     pub(super) async fn compare_touched(&mut self, deadline: Deadline) -> Result<bool, Halt> {
         let is_caught_up = self.catch_up_within(deadline).await?;
+        Ok(self.compare_within(deadline).await? && is_caught_up)
+    }
+
+    /// Compares the documents that changed since the comparison began. Those that differ may have changed
+    /// meanwhile, and are compared again later. Returns whether all were compared in time.
+    async fn compare_within(&mut self, deadline: Deadline) -> Result<bool, Halt> {
         let mut touched = std::mem::take(&mut self.touched);
         let mut differing = Ids::default();
-        while !touched.is_empty() && !deadline.is_over() {
+        while !touched.is_empty() {
+            let is_last_part = deadline.is_hold && touched.len() <= FEW;
+            if deadline.is_over() && !is_last_part {
+                break;
+            }
             let part = touched.split(FEW);
             differing.extend(self.mirror.differing(&part, self.since()).await?);
         }
         let is_compared = touched.is_empty();
         self.touched.extend(touched);
         self.touched.extend(differing);
-        Ok(is_caught_up && is_compared)
+        Ok(is_compared)
     }
 }
 
@@ -442,6 +463,14 @@ mod tests {
         check(backlog(0, 60), backlog(4_000, 50), true);
         check(backlog(0, 60), backlog(20_000, 50), false);
         check(backlog(100, 1), backlog(100, 1), false);
+    }
+
+    #[test]
+    fn few_changes_are_applied_together_if_the_time_is_short() {
+        let group = |millis| Deadline::after(Duration::from_millis(millis)).group();
+        assert_eq!((group(900), group(9000)), (IN_SHORT_TIME, changes::MAX_IDS));
+        assert_eq!(Deadline::of_hold(Duration::from_secs(9)).group(), IN_SHORT_TIME);
+        assert_eq!(Deadline::NONE.group(), changes::MAX_IDS);
     }
 
     #[test]

@@ -31,6 +31,10 @@ impl Ids {
         self.0.retain(|identity, _| !other.0.contains_key(identity));
     }
 
+    pub(super) fn contains(&self, identity: &[u8]) -> bool {
+        self.0.contains_key(identity)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

@@ -8,7 +8,7 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument};
 use futures_util::future::{try_join, try_join_all};
 
 use super::ids::Ids;
-use super::mirror::page_updates::CopyPages;
+use super::mirror::page_updates::{Copies, CopyPages, Places};
 use super::mirror::side::{DocumentChange, Found, Side, is_equal};
 use crate::command::document::get;
 use crate::maintenance::swap::Halt;
@@ -27,7 +27,7 @@ pub(super) struct Mirror {
     pub(super) copy: Side,
     /// The fields that determine a document's page in the copy. Empty: the copy has no pages.
     pub(super) placing: Vec<String>,
-    /// The copy's pages, if their items can be changed page by page.
+    /// The copy's pages, if their items can be read and changed page by page.
     pub(super) pages: Option<CopyPages>,
 }
 
@@ -57,8 +57,12 @@ impl Mirror {
                     documents.there.get(identity).map(|found| &**found),
                 );
             }
+            // A deletion moves the items behind it.
+            let on_pages = self.update_pages(&changes.updated, &documents.places).await?;
             self.copy.delete(&changes.deleted).await?;
-            refused.extend(self.update(&changes.updated).await?);
+            if !on_pages {
+                refused.extend(self.update(&changes.updated).await?);
+            }
             refused.extend(self.copy.insert(&changes.inserted).await?);
         }
         Ok(refused)
@@ -71,12 +75,13 @@ impl Mirror {
             let at_once = ids.len().div_ceil(CONNECTIONS).clamp(FEWEST, AT_ONCE);
             let parts: Vec<Ids> = (0..CONNECTIONS).map(|_| ids.split(at_once)).collect();
             let reads = parts.iter().filter(|part| !part.is_empty()).map(|part| async move {
-                let read = try_join(self.source.by_ids(part, since), self.copy.by_ids(part, None));
+                let read = try_join(self.source.by_ids(part, since), self.copies(part));
                 read.await
             });
             for (wanted, there) in try_join_all(reads).await? {
                 documents.wanted.extend(wanted);
-                documents.there.extend(there);
+                documents.there.extend(there.documents);
+                documents.places.extend(there.places);
             }
             for part in parts {
                 documents.ids.extend(part);
@@ -85,12 +90,25 @@ impl Mirror {
         Ok(documents)
     }
 
-    async fn update(&self, changes: &[DocumentChange<'_>]) -> Result<Ids, Halt> {
-        if let Some(pages) = &self.pages
-            && pages.update(changes).await?
-        {
-            return Ok(Ids::default());
+    async fn copies(&self, ids: &Ids) -> Result<Copies, Halt> {
+        if let Some(pages) = &self.pages {
+            return pages.by_ids(ids).await;
         }
+        Ok(Copies {
+            documents: self.copy.by_ids(ids, None).await?,
+            places: Places::default(),
+        })
+    }
+
+    /// Changes documents on the copy's pages. Returns whether all were changed.
+    async fn update_pages(&self, changes: &[DocumentChange<'_>], places: &Places) -> Result<bool, Halt> {
+        match &self.pages {
+            Some(pages) => pages.update(changes, places).await,
+            None => Ok(false),
+        }
+    }
+
+    async fn update(&self, changes: &[DocumentChange<'_>]) -> Result<Ids, Halt> {
         let at_once = changes.len().div_ceil(CONNECTIONS).max(1);
         let parts = changes.chunks(at_once).map(|part| self.copy.update(part));
         let mut refused = Ids::default();
@@ -118,6 +136,8 @@ struct DocumentPairs {
     ids: Ids,
     wanted: Found,
     there: Found,
+    /// Of the documents of the copy, if its pages were read.
+    places: Places,
 }
 
 impl DocumentPairs {

@@ -335,6 +335,7 @@ impl Request<'_> {
             last: None,
             compared: 0,
             recorded: Instant::now(),
+            reported: Instant::now(),
             read: Instant::now(),
             applied: Instant::now(),
             observer,

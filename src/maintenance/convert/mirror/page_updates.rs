@@ -1,24 +1,27 @@
-//! Changes items of the copy on its pages: the changes of one page are one statement.
+//! Reads items of the copy on its pages, and changes them there: the changes of one page are one statement.
 //!
 //! Only the conversion writes into the copy. So a page that was read contains the same items when it is
 //! changed. Changes that this path does not execute are executed one by one by the proxy.
 
 use std::collections::HashMap;
 
-use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::rawdoc;
 use futures_util::TryStreamExt;
 use futures_util::future::try_join_all;
 use mongodb::Database;
 
 use crate::command::document::{array_of, as_whole_number, get, put, single};
+use crate::maintenance::convert::ids::Ids;
 use crate::maintenance::convert::mirror::CONNECTIONS;
-use crate::maintenance::convert::mirror::side::{DocumentChange, MAX_BYTES};
+use crate::maintenance::convert::mirror::side::{DocumentChange, Found, MAX_BYTES};
 use crate::maintenance::swap::{Halt, concern_kept};
 use crate::maintenance::upstream::as_integer;
 use crate::pattern::bucket::index::{ITEM_ID, item_id_path};
+use crate::pattern::bucket::item_decoder::ItemDecoder;
 use crate::pattern::bucket::key::value_identity;
 use crate::pattern::bucket::layout::{VERSION, path};
+use crate::pattern::bucket::projection::Projection;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
 /// The stored pages of the copy.
@@ -30,9 +33,20 @@ pub(in crate::maintenance::convert) struct CopyPages {
 }
 
 /// The place of an item.
-struct Place {
+pub(in crate::maintenance::convert) struct Place {
     page: RawBson,
     position: usize,
+}
+
+/// The places of items, by the identities of their `_id`s.
+pub(in crate::maintenance::convert) type Places = HashMap<Vec<u8>, Place>;
+
+/// Documents of the copy.
+#[derive(Default)]
+pub(in crate::maintenance::convert) struct Copies {
+    pub(in crate::maintenance::convert) documents: Found,
+    /// Empty if they were read through the proxy.
+    pub(in crate::maintenance::convert) places: Places,
 }
 
 /// The statement of a page.
@@ -68,13 +82,56 @@ impl CopyPages {
         shape.item_ids() == ItemIds::Unique && indexes.iter().all(is_simple)
     }
 
+    /// The items with these `_id`s.
+    pub(in crate::maintenance::convert) async fn by_ids(&self, ids: &Ids) -> Result<Copies, Halt> {
+        let mut copies = Copies::default();
+        if ids.is_empty() {
+            return Ok(copies);
+        }
+        let mut filter = single(path::VERSION, VERSION);
+        put(&mut filter, self.shape.count(), single("$gt", 0));
+        put(&mut filter, &item_id_path(&self.shape), single("$in", ids.array()));
+        let mut find = single("find", self.collection.as_str());
+        find.append(cstr!("filter"), filter);
+        find.append(cstr!("hint"), ITEM_ID);
+        let cursor = self.database.run_raw_cursor_command(find).await?;
+        let mut pages = cursor.with_type::<RawDocumentBuf>();
+        while let Some(page) = pages.try_next().await? {
+            self.add(&page, ids, &mut copies)?;
+        }
+        Ok(copies)
+    }
+
+    /// Adds the items of a page with these `_id`s.
+    fn add(&self, page: &RawDocument, ids: &Ids, copies: &mut Copies) -> Result<(), Halt> {
+        let mut decoder = ItemDecoder::new(&self.shape, &Projection::All, page);
+        let items = get(page, self.shape.items()).and_then(RawBsonRef::as_array);
+        for (position, item) in items.into_iter().flatten().flatten().enumerate() {
+            let item = item.as_document();
+            let identity = item.and_then(|item| get(item, "_id")).map(value_identity);
+            let (Some(item), Some(identity)) = (item, identity.filter(|identity| ids.contains(identity))) else {
+                continue;
+            };
+            let mut document = Vec::new();
+            decoder.append(item, &mut document);
+            let document = RawDocumentBuf::from_bytes(document).map_err(|error| Halt::Words(error.to_string()))?;
+            let page = get(page, "_id").unwrap_or(RawBsonRef::Null).into();
+            copies.places.insert(identity.clone(), Place { page, position });
+            copies.documents.insert(identity, document);
+        }
+        Ok(())
+    }
+
     /// Executes changes that leave items on their pages. Returns whether all were executed.
-    pub(in crate::maintenance::convert) async fn update(&self, changes: &[DocumentChange<'_>]) -> Result<bool, Halt> {
+    pub(in crate::maintenance::convert) async fn update(
+        &self,
+        changes: &[DocumentChange<'_>],
+        places: &Places,
+    ) -> Result<bool, Halt> {
         let bytes: usize = changes.iter().map(|change| change.after.as_bytes().len()).sum();
         if changes.is_empty() || bytes > MAX_BYTES {
             return Ok(changes.is_empty());
         }
-        let places = self.places(changes).await?;
         let mut updates: HashMap<Vec<u8>, PageUpdate> = HashMap::new();
         for change in changes {
             let id = get(change.after, "_id").unwrap_or(RawBsonRef::Null);
@@ -102,34 +159,6 @@ impl CopyPages {
         concern_kept(&reply)?;
         let matched = reply.get("n").and_then(as_integer);
         Ok(matched.is_some_and(|matched| usize::try_from(matched) == Ok(statements.len())))
-    }
-
-    /// The places of the items, by the identities of their `_id`s.
-    async fn places(&self, changes: &[DocumentChange<'_>]) -> Result<HashMap<Vec<u8>, Place>, Halt> {
-        let ids: RawArrayBuf = changes.iter().filter_map(|change| get(change.after, "_id")).collect();
-        let path_of_ids = item_id_path(&self.shape);
-        let mut filter = single(path::VERSION, VERSION);
-        put(&mut filter, self.shape.count(), single("$gt", 0));
-        put(&mut filter, &path_of_ids, single("$in", &ids));
-        let mut find = single("find", self.collection.as_str());
-        find.append(cstr!("filter"), filter);
-        find.append(cstr!("projection"), single(&path_of_ids, 1));
-        find.append(cstr!("hint"), ITEM_ID);
-        let cursor = self.database.run_raw_cursor_command(find).await?;
-        let mut pages = cursor.with_type::<RawDocumentBuf>();
-        let mut places = HashMap::new();
-        while let Some(page) = pages.try_next().await? {
-            let items = get(&page, self.shape.items()).and_then(RawBsonRef::as_array);
-            for (position, item) in items.into_iter().flatten().flatten().enumerate() {
-                let id = item.as_document().and_then(|item| get(item, "_id"));
-                let (Some(id), Some(page)) = (id, get(&page, "_id")) else {
-                    continue;
-                };
-                let page = page.into();
-                places.insert(value_identity(id), Place { page, position });
-            }
-        }
-        Ok(places)
     }
 }
 
