@@ -7,7 +7,7 @@ use mongodb::error::{Error, ErrorKind};
 use super::Conversion;
 use super::changes::{self, Changes, ReadLimits, StreamSource, is_lost};
 use super::layout::PagesOf;
-use super::mirror::page_updates::CopyPages;
+use super::mirror::page_updates::StoredPages;
 use super::mirror::side::{DUPLICATE_KEY, is_equal};
 use super::record::Phase;
 use super::subject::uuid_named;
@@ -30,7 +30,8 @@ impl Conversion<'_> {
     /// Opens the change stream, and creates the copy if it is new.
     pub(super) async fn prepare(&mut self, start: Start, has_writers: bool) -> Result<(), Halt> {
         self.indexes = self.mirror.source.indexes().await?;
-        self.mirror.pages = self.copy_pages()?;
+        self.mirror.copy_pages = self.copy_pages()?;
+        self.mirror.source_pages = StoredPages::of_source(&self.stream_source()?);
         let options = self.mirror.source.options().await?.unwrap_or_default();
         self.validation = Validation::of(&options);
         let definition = CopyDefinition::of(&options, &self.indexes);
@@ -98,8 +99,8 @@ impl Conversion<'_> {
         }
     }
 
-    /// The copy's pages, if their items can be changed page by page.
-    fn copy_pages(&self) -> Result<Option<CopyPages>, Halt> {
+    /// The copy's pages, if their items can be read and changed page by page.
+    fn copy_pages(&self) -> Result<Option<StoredPages>, Halt> {
         let (database, collection) = (&self.target.database, self.mirror.copy.collection.clone());
         let of = PagesOf {
             database,
@@ -108,7 +109,7 @@ impl Conversion<'_> {
             rejects_direct_writes: false,
         };
         Ok(match self.record.to.shape(&of)? {
-            Some(Shape::Bucket(shape)) => CopyPages::of(database, collection, shape, &self.indexes),
+            Some(Shape::Bucket(shape)) => StoredPages::of_copy(database, collection, shape, &self.indexes),
             _ => None,
         })
     }

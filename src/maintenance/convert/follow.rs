@@ -42,7 +42,7 @@ const SHORT_TIME: Duration = Duration::from_secs(1);
 const MIN_READ: Duration = Duration::from_millis(100);
 /// The longest time for which changes are applied before writers are held, and how often it is halved.
 const MAX_APPROACH: Duration = Duration::from_secs(5);
-const MAX_SHORTER: u32 = 4;
+const MAX_SHORTER: u32 = 3;
 /// The shortest time between two holds, in which each write that was held is executed: else it would wait
 /// twice.
 const MIN_BETWEEN: Duration = Duration::from_millis(600);

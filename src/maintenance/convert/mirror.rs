@@ -8,7 +8,7 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument};
 use futures_util::future::{try_join, try_join_all};
 
 use super::ids::Ids;
-use super::mirror::page_updates::{Copies, CopyPages, Places};
+use super::mirror::page_updates::{PlacedItems, Places, StoredPages};
 use super::mirror::side::{DocumentChange, Found, Side, is_equal};
 use crate::command::document::get;
 use crate::maintenance::swap::Halt;
@@ -27,8 +27,10 @@ pub(super) struct Mirror {
     pub(super) copy: Side,
     /// The fields that determine a document's page in the copy. Empty: the copy has no pages.
     pub(super) placing: Vec<String>,
-    /// The copy's pages, if their items can be read and changed page by page.
-    pub(super) pages: Option<CopyPages>,
+    /// The collection's pages, if an index finds their items.
+    pub(super) source_pages: Option<StoredPages>,
+    /// The copy's pages, if their items can also be changed page by page.
+    pub(super) copy_pages: Option<StoredPages>,
 }
 
 impl Mirror {
@@ -75,11 +77,14 @@ impl Mirror {
             let at_once = ids.len().div_ceil(CONNECTIONS).clamp(FEWEST, AT_ONCE);
             let parts: Vec<Ids> = (0..CONNECTIONS).map(|_| ids.split(at_once)).collect();
             let reads = parts.iter().filter(|part| !part.is_empty()).map(|part| async move {
-                let read = try_join(self.source.by_ids(part, since), self.copies(part));
+                let read = try_join(
+                    by_ids(&self.source, self.source_pages.as_ref(), part, since),
+                    by_ids(&self.copy, self.copy_pages.as_ref(), part, None),
+                );
                 read.await
             });
             for (wanted, there) in try_join_all(reads).await? {
-                documents.wanted.extend(wanted);
+                documents.wanted.extend(wanted.documents);
                 documents.there.extend(there.documents);
                 documents.places.extend(there.places);
             }
@@ -90,19 +95,9 @@ impl Mirror {
         Ok(documents)
     }
 
-    async fn copies(&self, ids: &Ids) -> Result<Copies, Halt> {
-        if let Some(pages) = &self.pages {
-            return pages.by_ids(ids).await;
-        }
-        Ok(Copies {
-            documents: self.copy.by_ids(ids, None).await?,
-            places: Places::default(),
-        })
-    }
-
     /// Changes documents on the copy's pages. Returns whether all were changed.
     async fn update_pages(&self, changes: &[DocumentChange<'_>], places: &Places) -> Result<bool, Halt> {
-        match &self.pages {
+        match &self.copy_pages {
             Some(pages) => pages.update(changes, places).await,
             None => Ok(false),
         }
@@ -128,6 +123,22 @@ impl Mirror {
         }
         Ok(differing)
     }
+}
+
+/// The documents with these `_id`s: from `pages`, or through the proxy without them.
+async fn by_ids(
+    side: &Side,
+    pages: Option<&StoredPages>,
+    ids: &Ids,
+    since: Option<Timestamp>,
+) -> Result<PlacedItems, Halt> {
+    if let Some(pages) = pages {
+        return pages.by_ids(ids, since.filter(|_| side.is_replicated)).await;
+    }
+    Ok(PlacedItems {
+        documents: side.by_ids(ids, since).await?,
+        places: Places::default(),
+    })
 }
 
 /// Documents of the collection and of its copy.

@@ -125,7 +125,8 @@ impl Subject {
             source: self.side(&through, &self.collection, &plan.from),
             copy: self.side(&through, copy, &plan.to),
             placing: plan.to.placing(),
-            pages: None,
+            source_pages: None,
+            copy_pages: None,
         }
     }
 

@@ -169,6 +169,7 @@ impl Conversion<'_> {
             }
         }
         self.mirror.source = self.mirror.source.renamed(kept, frozen.uuid());
+        self.mirror.source_pages = None;
         Ok(())
     }
 

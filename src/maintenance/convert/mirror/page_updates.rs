@@ -1,20 +1,23 @@
-//! Reads items of the copy on its pages, and changes them there: the changes of one page are one statement.
+//! Reads items on the stored pages, and changes those of the copy there: the changes of one page are one
+//! statement.
 //!
-//! Only the conversion writes into the copy. So a page that was read contains the same items when it is
-//! changed. Changes that this path does not execute are executed one by one by the proxy.
+//! mongod unwinds a whole page for a read through the proxy, which takes longer than to send it. Only the
+//! conversion writes into the copy. So a page that was read contains the same items when it is changed.
+//! Changes that this path does not execute are executed one by one by the proxy.
 
 use std::collections::HashMap;
 
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
-use bson::rawdoc;
+use bson::{Binary, Timestamp, rawdoc};
 use futures_util::TryStreamExt;
 use futures_util::future::try_join_all;
 use mongodb::Database;
 
 use crate::command::document::{array_of, as_whole_number, get, put, single};
+use crate::maintenance::convert::changes::StreamSource;
 use crate::maintenance::convert::ids::Ids;
 use crate::maintenance::convert::mirror::CONNECTIONS;
-use crate::maintenance::convert::mirror::side::{DocumentChange, Found, MAX_BYTES};
+use crate::maintenance::convert::mirror::side::{DocumentChange, Found, MAX_BYTES, majority};
 use crate::maintenance::swap::{Halt, concern_kept};
 use crate::maintenance::upstream::as_integer;
 use crate::pattern::bucket::index::{ITEM_ID, item_id_path};
@@ -24,11 +27,12 @@ use crate::pattern::bucket::layout::{VERSION, path};
 use crate::pattern::bucket::projection::Projection;
 use crate::pattern::shapes::{BucketShape, ItemIds};
 
-/// The stored pages of the copy.
-pub(in crate::maintenance::convert) struct CopyPages {
+/// The stored pages of a collection.
+pub(in crate::maintenance::convert) struct StoredPages {
     /// On the server itself.
     database: Database,
     collection: String,
+    uuid: Option<Binary>,
     shape: BucketShape,
 }
 
@@ -41,9 +45,9 @@ pub(in crate::maintenance::convert) struct Place {
 /// The places of items, by the identities of their `_id`s.
 pub(in crate::maintenance::convert) type Places = HashMap<Vec<u8>, Place>;
 
-/// Documents of the copy.
+/// Items as documents.
 #[derive(Default)]
-pub(in crate::maintenance::convert) struct Copies {
+pub(in crate::maintenance::convert) struct PlacedItems {
     pub(in crate::maintenance::convert) documents: Found,
     /// Empty if they were read through the proxy.
     pub(in crate::maintenance::convert) places: Places,
@@ -57,9 +61,10 @@ struct PageUpdate {
     unset: RawDocumentBuf,
 }
 
-impl CopyPages {
-    /// `None`: an index of the application demands more of a page than that its items are stored.
-    pub(in crate::maintenance::convert) fn of(
+impl StoredPages {
+    /// Those of the copy. `None`: an index of the application demands more of a page than that its items are
+    /// stored, or no index finds items.
+    pub(in crate::maintenance::convert) fn of_copy(
         database: &Database,
         collection: String,
         shape: BucketShape,
@@ -68,6 +73,18 @@ impl CopyPages {
         Self::is_possible(&shape, indexes).then(|| Self {
             database: database.clone(),
             collection,
+            uuid: None,
+            shape,
+        })
+    }
+
+    /// Those that a change stream watches. `None`: they are plain documents, or no index finds items.
+    pub(in crate::maintenance::convert) fn of_source(source: &StreamSource) -> Option<Self> {
+        let shape = source.pages.clone()?;
+        (shape.item_ids() == ItemIds::Unique).then(|| Self {
+            database: source.database.clone(),
+            collection: source.collection.clone(),
+            uuid: Some(source.uuid.clone()),
             shape,
         })
     }
@@ -82,11 +99,16 @@ impl CopyPages {
         shape.item_ids() == ItemIds::Unique && indexes.iter().all(is_simple)
     }
 
-    /// The items with these `_id`s.
-    pub(in crate::maintenance::convert) async fn by_ids(&self, ids: &Ids) -> Result<Copies, Halt> {
-        let mut copies = Copies::default();
+    /// The items with these `_id`s. `since`: the earliest time of the state that is read, which the majority
+    /// has.
+    pub(in crate::maintenance::convert) async fn by_ids(
+        &self,
+        ids: &Ids,
+        since: Option<Timestamp>,
+    ) -> Result<PlacedItems, Halt> {
+        let mut found = PlacedItems::default();
         if ids.is_empty() {
-            return Ok(copies);
+            return Ok(found);
         }
         let mut filter = single(path::VERSION, VERSION);
         put(&mut filter, self.shape.count(), single("$gt", 0));
@@ -94,16 +116,22 @@ impl CopyPages {
         let mut find = single("find", self.collection.as_str());
         find.append(cstr!("filter"), filter);
         find.append(cstr!("hint"), ITEM_ID);
+        if since.is_some() {
+            find.append(cstr!("readConcern"), majority(since));
+        }
+        if let Some(uuid) = &self.uuid {
+            find.append(cstr!("collectionUUID"), uuid);
+        }
         let cursor = self.database.run_raw_cursor_command(find).await?;
         let mut pages = cursor.with_type::<RawDocumentBuf>();
         while let Some(page) = pages.try_next().await? {
-            self.add(&page, ids, &mut copies)?;
+            self.add(&page, ids, &mut found)?;
         }
-        Ok(copies)
+        Ok(found)
     }
 
     /// Adds the items of a page with these `_id`s.
-    fn add(&self, page: &RawDocument, ids: &Ids, copies: &mut Copies) -> Result<(), Halt> {
+    fn add(&self, page: &RawDocument, ids: &Ids, found: &mut PlacedItems) -> Result<(), Halt> {
         let mut decoder = ItemDecoder::new(&self.shape, &Projection::All, page);
         let items = get(page, self.shape.items()).and_then(RawBsonRef::as_array);
         for (position, item) in items.into_iter().flatten().flatten().enumerate() {
@@ -116,8 +144,8 @@ impl CopyPages {
             decoder.append(item, &mut document);
             let document = RawDocumentBuf::from_bytes(document).map_err(|error| Halt::Words(error.to_string()))?;
             let page = get(page, "_id").unwrap_or(RawBsonRef::Null).into();
-            copies.places.insert(identity.clone(), Place { page, position });
-            copies.documents.insert(identity, document);
+            found.places.insert(identity.clone(), Place { page, position });
+            found.documents.insert(identity, document);
         }
         Ok(())
     }
@@ -232,7 +260,7 @@ mod tests {
         let of = |spec: RawDocumentBuf| {
             let options = BucketOptions::new(NamespacePattern::parse("d.c").unwrap(), vec!["k".into()]);
             let shape = BucketShape::new(options).unwrap();
-            CopyPages::is_possible(&shape, &[spec])
+            StoredPages::is_possible(&shape, &[spec])
         };
         assert!(of(rawdoc! { "key": { "a": 1, "b": -1.0 }, "name": "a" }));
         assert!(!of(rawdoc! { "key": { "a": 1 }, "name": "a", "unique": true }));
