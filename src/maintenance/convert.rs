@@ -4,8 +4,7 @@
 //! returns: the documents that an event names are read again and made equal in the copy. When all documents
 //! have been compared, the names are swapped ([`swap_names`]). The conversion reads and writes items through
 //! a proxy of its own, so every layout is the same to it: documents with an `_id`. Only the change stream of
-//! pages ([`changes`]) and the changed items of a copy of pages (`mirror::page_updates`) are read from the
-//! server itself. See
+//! pages ([`changes`]) and changed items of pages (`mirror::stored_pages`) are read from the server itself. See
 //! `docs/decisions/0042-a-conversion-mirrors-documents.md`.
 
 mod changes;

@@ -32,11 +32,9 @@ const MAX_REFUSED: Duration = Duration::from_secs(10);
 const MAX_REST: Duration = Duration::from_millis(300);
 /// Documents that may be compared while writers wait, which takes one read of both collections.
 const FEW: usize = 1000;
-/// The changes that are applied together in a short time: its end waits for the last group. So many are also
-/// applied if the time of a hold is over: another hold would take longer.
-const IN_SHORT_TIME: usize = 500;
-/// A short time.
-const SHORT_TIME: Duration = Duration::from_secs(1);
+/// The changes that are applied together while writers wait: they also wait for the last group. So many are
+/// also applied if the time of a hold is over: another hold would take longer.
+const IN_HOLD: usize = 500;
 /// The shortest time for which changes are read, also after the limit: on a slow server, a freeze alone may
 /// take longer than writers should wait.
 const MIN_READ: Duration = Duration::from_millis(100);
@@ -91,18 +89,13 @@ impl Deadline {
 
     /// The number of changes that are applied together.
     fn group(self) -> usize {
-        let is_short = self.is_hold || self.left().is_some_and(|left| left < SHORT_TIME);
-        if is_short { IN_SHORT_TIME } else { changes::MAX_IDS }
-    }
-
-    /// The time until the end.
-    fn left(self) -> Option<Duration> {
-        self.end.map(|end| end.saturating_duration_since(Instant::now()))
+        if self.is_hold { IN_HOLD } else { changes::MAX_IDS }
     }
 
     /// The limits of a read of changes up to a time.
     fn limits(self, until: Option<Timestamp>) -> ReadLimits {
-        let duration = self.left().unwrap_or(changes::MAX_READ);
+        let left = |end: Instant| end.saturating_duration_since(Instant::now());
+        let duration = self.end.map_or(changes::MAX_READ, left);
         let duration = duration.clamp(MIN_READ, changes::MAX_READ);
         ReadLimits { until, duration }
     }
@@ -337,7 +330,7 @@ impl Conversion<'_> {
                 );
                 return Err(Halt::Words(words));
             }
-            let is_last_group = deadline.is_hold && is_read && self.pending.len() <= IN_SHORT_TIME;
+            let is_last_group = deadline.is_hold && is_read && !is_refused && self.pending.len() <= IN_HOLD;
             if deadline.is_over() && !is_last_group {
                 return Ok(false);
             }
@@ -463,14 +456,6 @@ mod tests {
         check(backlog(0, 60), backlog(4_000, 50), true);
         check(backlog(0, 60), backlog(20_000, 50), false);
         check(backlog(100, 1), backlog(100, 1), false);
-    }
-
-    #[test]
-    fn few_changes_are_applied_together_if_the_time_is_short() {
-        let group = |millis| Deadline::after(Duration::from_millis(millis)).group();
-        assert_eq!((group(900), group(9000)), (IN_SHORT_TIME, changes::MAX_IDS));
-        assert_eq!(Deadline::of_hold(Duration::from_secs(9)).group(), IN_SHORT_TIME);
-        assert_eq!(Deadline::NONE.group(), changes::MAX_IDS);
     }
 
     #[test]

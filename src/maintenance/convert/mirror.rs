@@ -1,15 +1,15 @@
 //! Makes documents of the copy equal to those of the collection.
 
-pub(super) mod page_updates;
 pub(super) mod side;
+pub(super) mod stored_pages;
 
 use bson::Timestamp;
 use bson::raw::{RawBson, RawBsonRef, RawDocument};
 use futures_util::future::{try_join, try_join_all};
 
 use super::ids::Ids;
-use super::mirror::page_updates::{PlacedItems, Places, StoredPages};
 use super::mirror::side::{DocumentChange, Found, Side, is_equal};
+use super::mirror::stored_pages::{PlacedItems, Places, StoredPages};
 use crate::command::document::get;
 use crate::maintenance::swap::Halt;
 

@@ -415,10 +415,8 @@ pub(super) async fn hold_back(run: &mut BucketCommand<'_>, batch: &mut InsertBat
         return Ok(());
     }
     let mut repeated = RepeatedItems::of(run, batch);
-    let is_of_index = |repeated: &RepeatedItems| {
-        !repeated.unclear.is_empty() || repeated.duplicates.iter().any(|duplicate| duplicate.is_of_index)
-    };
-    if is_of_index(&repeated) && learn_again(run, batch).await? {
+    let concerns_index = !repeated.unclear.is_empty() || repeated.duplicates.iter().any(|found| found.is_of_index);
+    if concerns_index && learn_again(run, batch).await? {
         repeated = RepeatedItems::of(run, batch);
     }
     let mut refused = Vec::new();
