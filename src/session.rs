@@ -49,5 +49,6 @@ mod thaw_watch;
 mod upsert_race;
 pub mod upstream;
 mod upstream_connection;
+pub mod write_delay;
 
 pub use self::shared::{SessionLimits, Settings, Shared};

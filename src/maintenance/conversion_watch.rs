@@ -1,10 +1,11 @@
 //! Reads the progress of conversions, in the background of `serve`, for the operator's page and the metrics.
 //! A proxy also forgets what it knows of a collection when its conversion begins, has swapped or ends: the
-//! collection may get its former UUID back before the next command.
+//! collection may get its former UUID back before the next command. And it delays writes as long as the
+//! progress says.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
 use bson::{Document, doc};
@@ -24,9 +25,13 @@ use crate::pattern::bucket::conversion::record_name;
 use crate::pattern::shapes::Shapes;
 use crate::session::Shared;
 use crate::session::metrics::ConversionProgress;
+use crate::session::write_delay::WriteDelay;
 
-/// Interval of reads.
+/// Interval of reads, and that during a conversion.
 const READ_EVERY: Duration = Duration::from_secs(5);
+const READ_RUNNING_EVERY: Duration = Duration::from_secs(1);
+/// The time for which writes are delayed after the last progress. Then the run has ended.
+const DELAY_FOR: Duration = Duration::from_secs(10);
 /// The most records that are read.
 const MAX_RECORDS: usize = 64;
 
@@ -56,33 +61,46 @@ impl ConversionWatch {
     pub(crate) async fn run(self) {
         let mut client = OnDemandClient::default();
         let mut last_error = LastError::default();
+        let mut delays = RecordedDelays::default();
         loop {
             let round = tokio::select! {
-                round = self.round(&mut client) => round,
+                round = self.round(&mut client, &mut delays) => round,
                 () = self.stop.cancelled() => break,
             };
             if let Some(reason) = last_error.replace(round.err().map(|error| explain(&error))) {
                 tracing::info!(reason, "the progress of conversions cannot be read");
             }
             tokio::select! {
-                () = sleep(READ_EVERY) => {}
+                () = sleep(self.interval()) => {}
                 () = self.stop.cancelled() => break,
             }
         }
         client.close().await;
     }
 
-    async fn round(&self, client: &mut OnDemandClient) -> Result<(), Error> {
+    /// The time until the next read.
+    fn interval(&self) -> Duration {
+        let found = self.found.load();
+        let mut stages = found.iter().map(|one| &one.status.stage);
+        if stages.any(|stage| matches!(stage, ConversionStage::Running(_))) {
+            READ_RUNNING_EVERY
+        } else {
+            READ_EVERY
+        }
+    }
+
+    async fn round(&self, client: &mut OnDemandClient, delays: &mut RecordedDelays) -> Result<(), Error> {
         let Some(client) = client.get(&self.upstream).await else {
             return Ok(());
         };
         let shapes = self.shapes.borrow().clone();
         let found = read(client, &shapes).await?;
-        self.publish(found);
+        let delays = delays.update(&found, Instant::now());
+        self.publish(found, delays);
         Ok(())
     }
 
-    fn publish(&self, found: Vec<WatchedConversion>) {
+    fn publish(&self, found: Vec<WatchedConversion>, delays: BTreeMap<String, WriteDelay>) {
         let metrics = &self.shared.metrics().conversions;
         let now: BTreeSet<&str> = found.iter().map(|one| one.namespace.as_str()).collect();
         let before = self.found.load();
@@ -91,11 +109,13 @@ impl ConversionWatch {
             metrics.progress(&one.namespace, ConversionProgress::default());
         }
         for one in &found {
-            metrics.progress(&one.namespace, gauges(&one.status));
+            let delay = delays.get(&one.namespace).map(|delay| delay.of_statement);
+            metrics.progress(&one.namespace, gauges(&one.status, delay.unwrap_or_default()));
         }
         for namespace in changed(&before, &found).into_iter().filter_map(Namespace::parse) {
             self.shared.list_again(namespace);
         }
+        self.shared.write_delays().replace(delays);
         self.found.store(Arc::new(found));
     }
 }
@@ -158,8 +178,51 @@ fn changed<'w>(before: &'w [WatchedConversion], now: &'w [WatchedConversion]) ->
     changed.map(|(namespace, ..)| *namespace).collect()
 }
 
+/// The delays that were read, by namespace.
+#[derive(Default)]
+struct RecordedDelays(BTreeMap<String, RecordedDelay>);
+
+/// A delay that a run has recorded with its progress.
+#[derive(Clone, Copy)]
+struct RecordedDelay {
+    delay: WriteDelay,
+    /// The time of the progress, by the clock of the run.
+    updated_at: SystemTime,
+}
+
+impl RecordedDelays {
+    /// Takes the progress of all conversions. Returns the delays of those whose progress has changed in the
+    /// last seconds: another one may have been stopped, and records nothing any more. The clocks of proxies
+    /// and of runs are not compared.
+    fn update(&mut self, found: &[WatchedConversion], now: Instant) -> BTreeMap<String, WriteDelay> {
+        let recorded = found.iter().filter_map(|one| {
+            let ConversionStage::Running(Some(figures)) = &one.status.stage else {
+                return None;
+            };
+            let before = self.0.get(&one.namespace);
+            let same = before.filter(|before| before.updated_at == figures.updated_at).copied();
+            let recorded = same.unwrap_or(RecordedDelay {
+                delay: WriteDelay {
+                    of_statement: figures.write_delay,
+                    end: now + DELAY_FOR,
+                },
+                updated_at: figures.updated_at,
+            });
+            Some((one.namespace.clone(), recorded))
+        });
+        self.0 = recorded.collect();
+        let delays = self
+            .0
+            .iter()
+            .filter(|(_, recorded)| recorded.delay.of_statement > Duration::ZERO && now < recorded.delay.end);
+        delays
+            .map(|(namespace, recorded)| (namespace.clone(), recorded.delay))
+            .collect()
+    }
+}
+
 /// The values of the gauges. An unknown value is 0. After the swap all values are 0.
-fn gauges(status: &ConversionStatus) -> ConversionProgress {
+fn gauges(status: &ConversionStatus, write_delay: Duration) -> ConversionProgress {
     let ConversionStage::Running(Some(figures)) = &status.stage else {
         return ConversionProgress::default();
     };
@@ -170,6 +233,7 @@ fn gauges(status: &ConversionStatus) -> ConversionProgress {
         ratio: ratio.unwrap_or_default(),
         lag_seconds: lag.unwrap_or_default().as_secs_f64(),
         remaining_seconds: remaining.unwrap_or_default().as_secs_f64(),
+        write_delay_seconds: write_delay.as_secs_f64(),
     }
 }
 
@@ -202,5 +266,38 @@ mod tests {
         check(&[running()], &[kept()], true);
         check(&[kept()], &[back], true);
         check(&[kept()], &[], true);
+    }
+
+    #[test]
+    fn writes_are_delayed_while_the_progress_of_the_run_changes() {
+        let begun = Instant::now();
+        let running = |milliseconds, updated_at| {
+            let figures = ConversionFigures {
+                phase: "following".to_owned(),
+                ratio: None,
+                lag: None,
+                remaining: None,
+                compared: None,
+                differing: None,
+                write_delay: Duration::from_millis(milliseconds),
+                // Another clock.
+                updated_at: SystemTime::UNIX_EPOCH + Duration::from_secs(updated_at),
+            };
+            [watched("there", ConversionStage::Running(Some(figures)))]
+        };
+        let mut delays = RecordedDelays::default();
+        let mut check = |found: &[WatchedConversion], at: Duration, expected: Option<u64>| {
+            let updated = delays.update(found, begun + at);
+            let delay = updated.get("shop.trades").map(|delay| delay.of_statement);
+            assert_eq!(delay, expected.map(Duration::from_millis), "{found:?} {at:?}");
+        };
+        let second = Duration::from_secs(1);
+        check(&running(0, 10), second, None);
+        check(&running(4, 12), 3 * second, Some(4));
+        check(&running(4, 12), 12 * second, Some(4));
+        check(&running(4, 12), 13 * second, None);
+        check(&running(8, 20), 14 * second, Some(8));
+        check(&[watched("there", ConversionStage::Kept)], 15 * second, None);
+        check(&[], 16 * second, None);
     }
 }

@@ -7,6 +7,7 @@
 //! pages ([`changes`]) and changed items of pages (`mirror::stored_pages`) are read from the server itself. See
 //! `docs/decisions/0042-a-conversion-mirrors-documents.md`.
 
+mod backlog;
 mod changes;
 mod definition;
 mod fill;
@@ -30,6 +31,7 @@ mod swap_names;
 mod task;
 mod verify;
 mod way_back;
+mod write_delay;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -227,6 +229,7 @@ impl<'a> Conversion<'a> {
             if self.swap().await? == Swapped::Yes {
                 return Ok(());
             }
+            self.lengthen_write_delay().await;
             let (pending, touched) = (self.pending.len(), self.touched.len());
             self.report(format!(
                 "when writers had waited long enough, {pending} changes were not applied and {touched} changed documents not compared: \

@@ -35,10 +35,11 @@ mod streaming_relay;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::close_reason::Closed;
@@ -256,6 +257,7 @@ impl Session<'_> {
             Err(error) => return self.reply_in_kind(frame, error).await,
         };
         let begun = self.begin(head.command, Awaited::by(head.command, head.body()));
+        self.delay_write(&head).await;
         let guard = self.guard_of(&head);
         let settings = self.settings.load();
         let observing = settings.observer.is_some().then(|| Arc::clone(settings));
@@ -275,6 +277,14 @@ impl Session<'_> {
             observer.observe(&head, &mut self.link, self.upstream).await;
         }
         Ok(())
+    }
+
+    /// Waits if writers of the collection have to be slower than they are.
+    async fn delay_write(&self, head: &CommandHeader<'_>) {
+        let delay = self.shared.write_delays.of(head, Instant::now());
+        if delay > Duration::ZERO {
+            sleep(delay).await;
+        }
     }
 
     async fn dispatch(

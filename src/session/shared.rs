@@ -27,6 +27,7 @@ use super::outlier_shape_markers::OutlierShapeMarkers;
 use super::page_times_cache::RecentPages;
 use super::refused_unique_indexes::RefusedUniqueIndexes;
 use super::shadow::ShadowRead;
+use super::write_delay::WriteDelays;
 use crate::command::namespace::Namespace;
 use crate::pattern::shapes::{Shapes, StoredLayout};
 
@@ -129,6 +130,7 @@ pub struct Shared {
     pub(super) dry_run: Option<DryRun>,
     /// The reads that are compared in shadow mode. `None`: no task compares them.
     pub(super) shadow_reads: Option<Sender<ShadowRead>>,
+    pub(super) write_delays: WriteDelays,
 }
 
 impl Shared {
@@ -153,6 +155,7 @@ impl Shared {
             memory,
             dry_run,
             shadow_reads: None,
+            write_delays: WriteDelays::default(),
         }
     }
 
@@ -178,6 +181,12 @@ impl Shared {
     /// Forgets the collection that a name with an automatic shape denotes. The next command lists it.
     pub fn list_again(&self, namespace: Namespace<'_>) {
         self.settings().automatic.forget(namespace);
+    }
+
+    /// The delays of writes to collections that are being converted.
+    #[must_use]
+    pub fn write_delays(&self) -> &WriteDelays {
+        &self.write_delays
     }
 
     /// The shapes for new commands.

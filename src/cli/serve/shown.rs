@@ -72,6 +72,7 @@ fn figures_row(figures: &ConversionFigures) -> ConversionFiguresRow {
         ratio: figures.ratio,
         lag: figures.lag,
         remaining: figures.remaining,
+        write_delay: figures.write_delay,
         comparison,
         recorded: figures.updated_at,
     }

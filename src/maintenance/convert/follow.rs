@@ -7,6 +7,7 @@ use futures_util::future::try_join;
 use tokio::time::timeout;
 
 use super::Conversion;
+use super::backlog::{Backlog, FEW, Remaining};
 use super::changes::{self, ChangeBatch, Progress, ReadLimits};
 use super::ids::Ids;
 use super::record::Phase;
@@ -30,8 +31,6 @@ const MAX_COLLECTED: usize = 500_000;
 const MAX_REFUSED: Duration = Duration::from_secs(10);
 /// The longest expected time for the changes that are left when writers are stopped.
 const MAX_REST: Duration = Duration::from_millis(300);
-/// Documents that may be compared while writers wait, which takes one read of both collections.
-const FEW: usize = 1000;
 /// The changes that are applied together while writers wait: they also wait for the last group. So many are
 /// also applied if the time of a hold is over: another hold would take longer.
 const IN_HOLD: usize = 500;
@@ -44,9 +43,6 @@ const MAX_SHORTER: u32 = 3;
 /// The shortest time between two holds, in which each write that was held is executed: else it would wait
 /// twice.
 const MIN_BETWEEN: Duration = Duration::from_millis(600);
-/// The time whose changes may be unread although they are read fast enough: longer than changes are applied
-/// before the next ones are read.
-const MAX_UNREAD: Duration = Duration::from_secs(10);
 
 /// A limit of the time in which changes are read and applied.
 #[derive(Clone, Copy)]
@@ -101,50 +97,6 @@ impl Deadline {
     }
 }
 
-/// The changes that are not applied yet.
-#[derive(Clone, Copy, Debug)]
-struct Backlog {
-    /// Documents whose changes were read.
-    pending: usize,
-    /// The time whose changes were not read.
-    unread: Duration,
-}
-
-impl Backlog {
-    /// Whether changes are applied faster than writers make new ones. A few may always be pending, and those
-    /// of the last seconds unread.
-    fn is_shrinking(self, before: Self) -> bool {
-        let is_kept =
-            self.pending <= before.pending.max(changes::MAX_IDS) && self.unread <= before.unread.max(MAX_UNREAD);
-        is_kept && (self.pending < before.pending || self.unread < before.unread)
-    }
-
-    /// Whether changes are read faster than writers make new ones.
-    fn is_being_read(self, before: Self) -> bool {
-        self.unread < before.unread
-    }
-}
-
-/// The work that remains before writers are held.
-#[derive(Clone, Copy, Debug)]
-struct Remaining {
-    backlog: Backlog,
-    /// Changed documents that were not compared again.
-    touched: usize,
-}
-
-impl Remaining {
-    /// Whether less is left than before. `is_caught_up`: all changes were applied. Few documents may always
-    /// be left to compare.
-    fn is_shrinking(self, before: Self, is_caught_up: bool) -> bool {
-        if is_caught_up {
-            self.touched > FEW && self.touched < before.touched
-        } else {
-            self.backlog.is_shrinking(before.backlog)
-        }
-    }
-}
-
 impl Conversion<'_> {
     /// The earliest time of the state that may be read: after a failover, a new primary may return an older
     /// state.
@@ -182,14 +134,15 @@ impl Conversion<'_> {
         self.apply_or_hold().await
     }
 
-    /// Applies changes for some time. Once all documents are copied, holds writers if they are faster.
+    /// Applies changes for some time. Once all documents are copied, slows writers if they are faster.
     async fn apply_or_hold(&mut self) -> Result<(), Halt> {
         let before = self.backlog().await?;
         if self.catch_up_within(Deadline::between_batches()).await? {
+            self.shorten_write_delay();
             return Ok(());
         }
-        let holds = self.may_hold && self.record.phase == Phase::Following;
-        if holds && !self.backlog().await?.is_shrinking(before) {
+        let trend = self.backlog().await?.trend(before);
+        if self.record.phase == Phase::Following && !self.slow_writers(trend).await {
             Box::pin(self.hold()).await?;
         }
         Ok(())
@@ -245,7 +198,7 @@ impl Conversion<'_> {
         batch.progress
     }
 
-    /// Reads changes, and holds writers if they are faster.
+    /// Reads changes, and slows writers if they are faster.
     pub(super) async fn collect_if_due(&mut self) -> Result<(), Halt> {
         if self.read.elapsed() < READ_EVERY {
             return Ok(());
@@ -253,10 +206,13 @@ impl Conversion<'_> {
         let mut before = self.backlog().await?;
         while !self.collect_within(self.patience()).await? {
             let after = self.backlog().await?;
-            if !after.is_being_read(before) {
+            if !self.slow_writers(after.trend_of_reads(before)).await {
                 Box::pin(self.hold()).await?;
             }
             before = after;
+        }
+        if self.record.phase == Phase::Copying {
+            self.shorten_write_delay();
         }
         self.read = Instant::now();
         Ok(())
@@ -341,12 +297,13 @@ impl Conversion<'_> {
         }
     }
 
-    /// Applies all changes that exist now, and holds writers for short times if they are faster.
+    /// Applies all changes that exist now. Slows writers if they are faster, and holds them for short times if
+    /// that is not enough.
     pub(super) async fn converge(&mut self) -> Result<(), Halt> {
         let mut before = self.backlog().await?;
         while !self.catch_up_within(self.patience()).await? {
             let after = self.backlog().await?;
-            if !after.is_shrinking(before) {
+            if !self.slow_writers(after.trend(before)).await {
                 Box::pin(self.hold()).await?;
             }
             before = after;
@@ -373,7 +330,7 @@ impl Conversion<'_> {
     }
 
     /// Applies changes and compares the changed documents, until the remaining ones take a short time. Ends
-    /// earlier if writers are faster: then they are held while changes are applied.
+    /// earlier if writers are faster in spite of a delay: then they are held while changes are applied.
     pub(super) async fn approach(&mut self) -> Result<(), Halt> {
         let mut deadline = self.patience();
         let mut before = self.remaining().await?;
@@ -391,7 +348,7 @@ impl Conversion<'_> {
                 self.compare_within(self.patience()).await?;
             }
             let after = self.remaining().await?;
-            if !after.is_shrinking(before, is_caught_up) {
+            if !self.slow_writers(after.trend(before, is_caught_up)).await {
                 return Ok(());
             }
             before = after;
@@ -432,46 +389,5 @@ impl Conversion<'_> {
         self.touched.extend(touched);
         self.touched.extend(differing);
         Ok(is_compared)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_backlog_shrinks_if_fewer_changes_are_pending_and_reading_keeps_up() {
-        let backlog = |pending, seconds| Backlog {
-            pending,
-            unread: Duration::from_secs(seconds),
-        };
-        let check = |before: Backlog, after: Backlog, expected| {
-            assert_eq!(after.is_shrinking(before), expected, "{before:?} {after:?}");
-        };
-        check(backlog(300_000, 3), backlog(280_000, 5), true);
-        check(backlog(300_000, 3), backlog(300_000, 3), false);
-        check(backlog(300_000, 3), backlog(280_000, 9), true);
-        check(backlog(300_000, 3), backlog(280_000, 12), false);
-        check(backlog(300_000, 60), backlog(280_000, 50), true);
-        check(backlog(0, 60), backlog(4_000, 50), true);
-        check(backlog(0, 60), backlog(20_000, 50), false);
-        check(backlog(100, 1), backlog(100, 1), false);
-    }
-
-    #[test]
-    fn the_rest_shrinks_if_changes_are_applied_or_documents_are_compared() {
-        let rest = |pending, touched| Remaining {
-            backlog: Backlog {
-                pending,
-                unread: Duration::ZERO,
-            },
-            touched,
-        };
-        assert!(rest(200_000, 90_000).is_shrinking(rest(300_000, 80_000), false));
-        assert!(!rest(300_000, 70_000).is_shrinking(rest(300_000, 80_000), false));
-        assert!(rest(0, 70_000).is_shrinking(rest(0, 80_000), true));
-        assert!(!rest(0, 80_000).is_shrinking(rest(10, 80_000), true));
-        // Few documents are compared while writers wait.
-        assert!(!rest(0, 900).is_shrinking(rest(0, 1000), true));
     }
 }

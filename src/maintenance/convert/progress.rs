@@ -11,8 +11,12 @@ use std::time::{Duration, Instant};
 
 use bson::{DateTime, Document, Timestamp, doc};
 
+use super::write_delay::AdaptiveDelay;
+
 /// The time after which an earlier measurement counts for a third.
 const MEMORY: Duration = Duration::from_secs(10);
+/// The field of the record with the [delay](AdaptiveDelay) of a write statement, in milliseconds.
+const WRITE_DELAY: &str = "write_delay_ms";
 /// The shortest time over which a rate is measured.
 const MIN_SPAN: Duration = Duration::from_millis(200);
 
@@ -115,6 +119,7 @@ pub(super) struct RunProgress {
     pub(super) applied_until: Option<Timestamp>,
     /// The reason for a pause.
     pub(super) paused: Option<String>,
+    pub(super) write_delay: AdaptiveDelay,
 }
 
 impl RunProgress {
@@ -129,6 +134,7 @@ impl RunProgress {
             last_comparison: None,
             applied_until: None,
             paused: None,
+            write_delay: AdaptiveDelay::none(now),
         }
     }
 
@@ -220,6 +226,10 @@ impl RunProgress {
         if let Some(remaining) = self.remaining() {
             let _ = write!(text, ", about {} left", span_text(remaining));
         }
+        let delay = self.write_delay.current();
+        if delay > Duration::ZERO {
+            let _ = write!(text, ", writes delayed by {} ms", delay.as_millis());
+        }
         if let Some(reason) = &self.paused {
             let _ = write!(text, "; paused: {reason}");
         }
@@ -239,9 +249,14 @@ impl RunProgress {
             "compared": comparison.map(|comparison| whole(comparison.compared)),
             "differing": comparison.map(|comparison| whole(comparison.differing)),
             "applied_until": self.applied_until,
+            WRITE_DELAY: milliseconds(self.write_delay.current()),
             "updated_at": at,
         }
     }
+}
+
+fn milliseconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// The part that is done. 100 only if all is. `None`: the total is not known.
@@ -319,6 +334,9 @@ mod tests {
         assert!(progress.line().ends_with("about 6 s left; paused: a reason"));
         progress.begin(Stage::Following, begun);
         assert_eq!(progress.line(), "applies changes, 3 s behind");
+        progress.write_delay.lengthen(begun);
+        assert_eq!(progress.line(), "applies changes, 3 s behind, writes delayed by 2 ms");
+        progress.write_delay = AdaptiveDelay::none(begun);
         assert_eq!(progress.beside_bar(), "3 s behind");
     }
 
@@ -342,7 +360,7 @@ mod tests {
         let at = DateTime::from_millis(5);
         let begins = doc! {
             "phase": "copying", "done": 0_i64, "total": 100_i64, "lag_seconds": null, "remaining_seconds": null,
-            "compared": null, "differing": null, "applied_until": null, "updated_at": at,
+            "compared": null, "differing": null, "applied_until": null, "write_delay_ms": 0_i64, "updated_at": at,
         };
         assert_eq!(progress.document(at), begins);
         progress.lag_seconds = Some(1);
@@ -352,10 +370,12 @@ mod tests {
             compared: 100,
             differing: 2,
         });
+        progress.write_delay.lengthen(begun);
         progress.begin(Stage::Swapping, begun);
         let swaps = doc! {
             "phase": "swapping", "done": 100_i64, "total": 100_i64, "lag_seconds": 1_i64, "remaining_seconds": null,
-            "compared": 100_i64, "differing": 2_i64, "applied_until": applied_until, "updated_at": at,
+            "compared": 100_i64, "differing": 2_i64, "applied_until": applied_until, "write_delay_ms": 2_i64,
+            "updated_at": at,
         };
         assert_eq!(progress.document(at), swaps);
     }

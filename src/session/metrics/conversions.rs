@@ -13,6 +13,8 @@ pub struct ConversionProgress {
     pub lag_seconds: f64,
     /// Seconds until the current phase ends. 0: it is not known.
     pub remaining_seconds: f64,
+    /// Seconds by which each write statement is delayed.
+    pub write_delay_seconds: f64,
 }
 
 /// Metrics of conversions.
@@ -21,6 +23,7 @@ pub struct ConversionMetrics {
     ratio: GaugeVec,
     lag: GaugeVec,
     remaining: GaugeVec,
+    write_delay: GaugeVec,
 }
 
 impl ConversionMetrics {
@@ -45,12 +48,18 @@ impl ConversionMetrics {
                 "Estimated seconds until the current phase of a conversion ends; 0 without a conversion, and if it is not known. When it is \
                  too long, give mongoshape convert a higher --max-rate, or run it at another time.",
             )?,
+            write_delay: gauges(
+                registry,
+                "conversion_write_delay_seconds",
+                "Seconds by which this proxy delays each statement of a write to a collection whose conversion applies changes more slowly than \
+                 they are made; 0 without a conversion. When the application is too slow meanwhile, convert at another time.",
+            )?,
         })
     }
 
     /// Creates every series of a shape, so that it exists at zero. `namespace`: as configured.
     pub fn expect_namespace(&self, namespace: &str) {
-        for gauge in [&self.ratio, &self.lag, &self.remaining] {
+        for gauge in [&self.ratio, &self.lag, &self.remaining, &self.write_delay] {
             gauge.with_label_values(&[namespace]);
         }
     }
@@ -62,6 +71,9 @@ impl ConversionMetrics {
         self.remaining
             .with_label_values(&[namespace])
             .set(progress.remaining_seconds);
+        self.write_delay
+            .with_label_values(&[namespace])
+            .set(progress.write_delay_seconds);
     }
 }
 

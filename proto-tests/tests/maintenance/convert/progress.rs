@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use bson::Document;
+use bson::{DateTime, Document, doc};
 use proto_tests::{Shape, mongod};
 
 use super::fixture::{COLLECTION, Fixture, RECORD, document, with_time};
@@ -131,6 +131,38 @@ fn is_kept(fixture: &mut Fixture) -> Result<()> {
         ensure!(begun.elapsed() < Duration::from_secs(20));
         std::thread::sleep(Duration::from_millis(200));
     }
+    Ok(())
+}
+
+/// Waits until a gauge of the conversion satisfies a condition.
+fn wait_for_gauge(fixture: &Fixture, name: &str, is_met: impl Fn(f64) -> bool) -> Result<()> {
+    let begun = Instant::now();
+    while !is_met(gauge(fixture, name)) {
+        ensure!(begun.elapsed() < MAX_WAIT, "{name} is {}", gauge(fixture, name));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+#[test]
+fn proxies_delay_writes_as_long_as_a_run_records_it() -> Result<()> {
+    let mut fixture = Fixture::open(mongod::shared_replica_set(), with_time())?;
+    fixture.run(doc! { "insert": COLLECTION, "documents": documents(600) })?;
+    let mut run = fixture.start_convert(&["--to", "plain", "--max-rate", "100"])?;
+    wait_for_gauge(&fixture, "progress_ratio", |ratio| ratio > 0.0)?;
+    run.kill()?;
+    run.wait()?;
+    let progress = doc! { "progress.write_delay_ms": 80_i64, "progress.updated_at": DateTime::now() };
+    let update = doc! { "q": { "_id": 0 }, "u": { "$set": progress } };
+    fixture.past(doc! { "update": RECORD, "updates": [update] })?;
+    wait_for_gauge(&fixture, "write_delay_seconds", |delay| delay > 0.0)?;
+    let begun = Instant::now();
+    fixture.run(doc! { "insert": COLLECTION, "documents": [document(600), document(601)] })?;
+    ensure!(begun.elapsed() >= Duration::from_millis(160), "{:?}", begun.elapsed());
+    // The run has been killed, so its progress does not change.
+    wait_for_gauge(&fixture, "write_delay_seconds", |delay| delay <= 0.0)?;
+    fixture.convert(&["--to", "plain"])?;
+    ensure!(fixture.stored(COLLECTION)?.len() == 602);
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use bson::{Bson, Document};
 use mongodb::Database;
 use mongodb::error::Error;
 
-use crate::maintenance::convert::progress::as_float;
+use crate::maintenance::convert::progress::{WRITE_DELAY, as_float};
 use crate::maintenance::convert::record::{Record, stored};
 use crate::maintenance::upstream::as_integer;
 
@@ -42,6 +42,8 @@ pub(crate) struct ConversionFigures {
     pub(crate) compared: Option<u64>,
     /// The documents that differed in the last comparison.
     pub(crate) differing: Option<u64>,
+    /// The time that proxies wait before a write statement.
+    pub(crate) write_delay: Duration,
     /// The time of the recording, by the clock of the run.
     pub(crate) updated_at: SystemTime,
 }
@@ -85,6 +87,7 @@ fn figures(progress: &Document) -> Option<ConversionFigures> {
         remaining: number("remaining_seconds").map(Duration::from_secs),
         compared: number("compared"),
         differing: number("differing"),
+        write_delay: number(WRITE_DELAY).map(Duration::from_millis).unwrap_or_default(),
         updated_at,
     })
 }
@@ -106,6 +109,7 @@ mod tests {
         progress.begin(Stage::Comparing, begun);
         progress.advance(100, begun + Duration::from_secs(1));
         progress.lag_seconds = Some(7);
+        progress.write_delay.lengthen(begun);
         let read = figures(&progress.document(DateTime::from_millis(1000))).unwrap();
         let expected = ConversionFigures {
             phase: "comparing".to_owned(),
@@ -114,6 +118,7 @@ mod tests {
             remaining: Some(Duration::from_secs(3)),
             compared: None,
             differing: None,
+            write_delay: Duration::from_millis(2),
             updated_at: SystemTime::UNIX_EPOCH + Duration::from_secs(1),
         };
         assert_eq!(read, expected);

@@ -86,6 +86,8 @@ pub struct ConversionFiguresRow {
     pub lag: Option<Duration>,
     /// The time until the phase ends. `None`: it is not known.
     pub remaining: Option<Duration>,
+    /// The delay of each write statement. 0: there is none.
+    pub write_delay: Duration,
     /// The result of the last comparison. `None`: there was none.
     pub comparison: Option<String>,
     /// The time of these numbers.

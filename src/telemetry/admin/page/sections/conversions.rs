@@ -25,6 +25,7 @@ pub(super) fn conversions(rows: &[ConversionRow]) -> Option<Table> {
             "Done",
             "Behind",
             "Left",
+            "Write delay",
             "Last comparison",
             "Recorded",
         ],
@@ -40,20 +41,28 @@ fn row(conversion: &ConversionRow) -> Vec<Cell> {
         Cell::text(&conversion.phase),
     ];
     let Some(figures) = &conversion.figures else {
-        cells.extend(std::iter::repeat_n(Cell::text(NOTHING), 5));
+        cells.extend(std::iter::repeat_n(Cell::text(NOTHING), 6));
         return cells;
     };
     let ConversionFiguresRow {
         ratio,
         lag,
         remaining,
+        write_delay,
         comparison,
         recorded,
     } = figures;
     // Rounded down, so that 100 % is complete.
     let percentage = ratio.map(|ratio| format!("{:.0} %", (ratio * 100.0).floor()));
     let seconds = |span: Option<Duration>| span.map(|span| format!("{} s", span.as_secs()));
-    let texts = [percentage, seconds(*lag), seconds(*remaining), comparison.clone()];
+    let delay = (*write_delay > Duration::ZERO).then(|| format!("{} ms", write_delay.as_millis()));
+    let texts = [
+        percentage,
+        seconds(*lag),
+        seconds(*remaining),
+        delay,
+        comparison.clone(),
+    ];
     cells.extend(texts.map(|text| Cell::text(text.unwrap_or_else(|| NOTHING.to_owned()))));
     cells.push(Cell::text(time(*recorded)));
     cells
@@ -82,15 +91,16 @@ mod tests {
                 ratio: Some(0.999),
                 lag: Some(Duration::from_secs(3)),
                 remaining: None,
+                write_delay: Duration::from_millis(8),
                 comparison: Some("5 documents, equal".to_owned()),
                 recorded: SystemTime::UNIX_EPOCH,
             }),
         };
-        let expected = "<td>copying</td><td>99 %</td><td>3 s</td><td>\u{2013}</td><td>5 documents, equal</td>\
-                        <td>1970-01-01T00:00:00Z</td>";
+        let expected = "<td>copying</td><td>99 %</td><td>3 s</td><td>\u{2013}</td><td>8 ms</td>\
+                        <td>5 documents, equal</td><td>1970-01-01T00:00:00Z</td>";
         assert!(html(&[row.clone()]).contains(expected), "{}", html(&[row]));
         row.figures = None;
-        let without = format!("<td>copying</td>{}</tr>", "<td>\u{2013}</td>".repeat(5));
+        let without = format!("<td>copying</td>{}</tr>", "<td>\u{2013}</td>".repeat(6));
         assert!(html(&[row.clone()]).contains(&without), "{}", html(&[row]));
     }
 }
