@@ -172,10 +172,21 @@ impl<'a> InheritedOptions<'a> {
         self.append_to_read(command);
     }
 
+    /// Appends the options to an internal read of a write. Outside of a transaction it reads the newest state,
+    /// which the write changes, also if the cluster has another default read concern. It has no read
+    /// preference: a server that is not the primary refuses it, as it refuses the write.
+    pub fn append_to_read_of_write(&self, command: &mut RawDocumentBuf) {
+        if get(self.body, "autocommit").is_some() {
+            return self.append_to_read(command);
+        }
+        self.append_identity(command);
+        put(command, "readConcern", single("level", "local"));
+    }
+
     /// Appends the options to a query that selects the documents of a write: those of
-    /// [`Self::append_to_internal_read`], and [`Self::append_limit`].
+    /// [`Self::append_to_read_of_write`], and [`Self::append_limit`].
     pub fn append_to_selection(&self, command: &mut RawDocumentBuf) {
-        self.append_to_internal_read(command);
+        self.append_to_read_of_write(command);
         if get(self.body, "autocommit").is_none() {
             self.append_limit(command);
         }

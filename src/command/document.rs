@@ -17,6 +17,15 @@ pub fn put(document: &mut RawDocumentBuf, name: &str, value: impl BindRawBsonRef
     }
 }
 
+/// A value that names a collection. mongod takes a symbol for a string there.
+#[must_use]
+pub fn as_name(value: RawBsonRef<'_>) -> Option<&str> {
+    match value {
+        RawBsonRef::String(name) | RawBsonRef::Symbol(name) => Some(name),
+        _ => None,
+    }
+}
+
 /// A document of one field.
 pub fn single(name: &str, value: impl BindRawBsonRef) -> RawDocumentBuf {
     let mut document = RawDocumentBuf::new();

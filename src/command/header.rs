@@ -4,10 +4,10 @@
 use bson::raw::{RawBsonRef, RawDocument};
 
 use super::concerns;
-use super::document::{fields, first_field, get, validate};
+use super::document::{as_name, fields, first_field, get, validate};
 use super::error::{CommandError, ErrorCode};
 use super::namespace::Namespace;
-use super::registry::Command;
+use super::registry::{Command, OF_NO_COLLECTION};
 use super::time_limit;
 use super::value_text::{MAX_OBJECT_BYTES, too_large_text};
 use crate::wire::{DocumentSequence, OpMsg, OpMsgFlags};
@@ -41,11 +41,7 @@ impl<'a> CommandHeader<'a> {
             return Err(missing_database());
         };
         let (name, value) = first?;
-        let target = if let RawBsonRef::String(target) = value {
-            Some(target)
-        } else {
-            None
-        };
+        let target = as_name(value);
         let unanswered = message.flags.contains(OpMsgFlags::MORE_TO_COME);
         Ok(Self {
             name,
@@ -126,14 +122,15 @@ impl<'a> CommandHeader<'a> {
         let collection = match self.command {
             Command::GetMore => self.body().get_str("collection").ok(),
             // The namespace of the explained command.
-            Command::Explain => match first_field(self.body().get_document("explain").ok()?)? {
-                (_, RawBsonRef::String(collection)) => Some(collection),
-                _ => None,
-            },
+            Command::Explain => {
+                let (_, explained) = first_field(self.body().get_document("explain").ok()?)?;
+                as_name(explained)
+            }
             Command::DataSize => {
                 let namespace = Namespace::parse(self.target?)?;
                 return (namespace.database == self.database).then_some(namespace);
             }
+            Command::Other if OF_NO_COLLECTION.contains(&self.name) => None,
             _ => self.target,
         };
         collection.map(|collection| Namespace::new(self.database, collection))
@@ -189,6 +186,15 @@ impl<'a> CommandHeader<'a> {
             | Command::DataSize => true,
             _ => false,
         }
+    }
+
+    /// Whether the command writes documents: an `insert`, `update`, `delete` or `findAndModify`.
+    #[must_use]
+    pub fn is_write(&self) -> bool {
+        matches!(
+            self.command,
+            Command::Insert | Command::Update | Command::Delete | Command::FindAndModify
+        )
     }
 
     /// The last stage of the command's pipeline.

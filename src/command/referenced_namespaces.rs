@@ -7,10 +7,10 @@
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::spec::BinarySubtype;
 
-use super::document::{first_field, get};
+use super::document::{as_name, first_field, get};
 use super::header::CommandHeader;
 use super::namespace::Namespace;
-use super::registry::Command;
+use super::registry::{Command, OF_NO_COLLECTION};
 
 /// The deepest nesting of pipelines (`$facet` in `$lookup` in ...). mongod's own limit is 20 for
 /// views, and 200 for documents.
@@ -111,7 +111,7 @@ impl Visitor<'_> {
             }
             // A namespace in the command's own database is in the head of the command.
             Command::DataSize => {
-                let namespace = get(body, name).and_then(RawBsonRef::as_str).and_then(Namespace::parse);
+                let namespace = get(body, name).and_then(as_name).and_then(Namespace::parse);
                 if namespace.is_some_and(|namespace| namespace.database != self.database) {
                     self.full_name(get(body, name));
                 }
@@ -123,7 +123,12 @@ impl Visitor<'_> {
     fn other_command(&mut self, name: &str, body: &RawDocument) {
         match name {
             "cloneCollectionAsCapped" => self.collection(get(body, "toCollection")),
-            "applyOps" | "doTxn" => self.operations(get(body, name)),
+            "applyOps" | "doTxn" => {
+                self.operations(get(body, name));
+                self.documents(get(body, "preCondition"), |visitor, condition| {
+                    visitor.full_name(get(condition, "ns"));
+                });
+            }
             // GridFS stores files in two collections; the command reads the chunks.
             "filemd5" => {
                 let root = get(body, "root").and_then(RawBsonRef::as_str).unwrap_or("fs");
@@ -137,7 +142,7 @@ impl Visitor<'_> {
             "splitVector" | "checkShardingIndex" => self.full_name(get(body, name)),
             // Administrative commands (sharding, cloning) have a whole namespace in their first
             // value.
-            _ if self.database == "admin" => self.full_name(get(body, name)),
+            _ if self.database == "admin" && !OF_NO_COLLECTION.contains(&name) => self.full_name(get(body, name)),
             _ => {}
         }
     }
@@ -153,7 +158,7 @@ impl Visitor<'_> {
     fn operations(&mut self, operations: Option<RawBsonRef<'_>>) {
         self.documents(operations, |visitor, operation| {
             visitor.full_name(get(operation, "ns"));
-            let namespace = get(operation, "ns").and_then(RawBsonRef::as_str).unwrap_or_default();
+            let namespace = get(operation, "ns").and_then(as_name).unwrap_or_default();
             let applied = get(operation, "o").and_then(RawBsonRef::as_document);
             if let Some(command) = applied.filter(|_| !is_of_document(operation)) {
                 let mut visitor = Visitor {
@@ -224,7 +229,9 @@ impl Visitor<'_> {
     /// `fields` and an optional `db`.
     fn target(&mut self, value: Option<RawBsonRef<'_>>, fields: &[&str]) {
         match value {
-            Some(RawBsonRef::String(collection)) => (self.visit)(Namespace::new(self.database, collection)),
+            Some(RawBsonRef::String(collection) | RawBsonRef::Symbol(collection)) => {
+                (self.visit)(Namespace::new(self.database, collection));
+            }
             Some(RawBsonRef::Document(document)) => {
                 let database = document.get_str("db").unwrap_or(self.database);
                 for collection in fields.iter().filter_map(|field| document.get_str(field).ok()) {
@@ -240,7 +247,7 @@ impl Visitor<'_> {
     }
 
     fn full_name(&mut self, value: Option<RawBsonRef<'_>>) {
-        if let Some(namespace) = value.and_then(RawBsonRef::as_str).and_then(Namespace::parse) {
+        if let Some(namespace) = value.and_then(as_name).and_then(Namespace::parse) {
             (self.visit)(namespace);
         }
     }

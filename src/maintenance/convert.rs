@@ -169,6 +169,8 @@ struct Conversion<'a> {
     holds: u32,
     /// The duration of the last thaw.
     last_thaw: Duration,
+    /// The time since which a unique index of the copy refuses a document. `None`: it refuses none.
+    refused_since: Option<Instant>,
     /// The end of the last hold.
     released: Option<Instant>,
     /// Changed documents that are not applied yet.

@@ -138,7 +138,7 @@ impl Expiry {
                 return Ok(Deletes::No);
             };
             // mongod also deletes nothing more by an index that was dropped or got another time.
-            if !expiring.indexes().await?.contains(index) {
+            if !expiring.is_enabled().await || !expiring.indexes().await?.contains(index) {
                 return Ok(Deletes::Yes);
             }
             let begun = Instant::now();

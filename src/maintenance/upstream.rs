@@ -309,6 +309,15 @@ pub(crate) async fn indexes(target: &ShapedCollection) -> Result<Vec<Document>, 
     indexes_of(&target.database, &target.collection).await
 }
 
+/// Like [`indexes`], without indexes that mongod is building.
+pub(crate) async fn ready_indexes(target: &ShapedCollection) -> Result<Vec<Document>, Error> {
+    let command = doc! { "listIndexes": &target.collection, "includeBuildUUIDs": true };
+    let listed = target.database.run_cursor_command(command).await?;
+    let mut indexes: Vec<Document> = listed.try_collect().await?;
+    indexes.retain(|index| !index.contains_key("buildUUID"));
+    Ok(indexes)
+}
+
 /// Like [`indexes`], for any collection.
 pub(crate) async fn indexes_of(database: &Database, collection: &str) -> Result<Vec<Document>, Error> {
     let command = doc! { "listIndexes": collection };

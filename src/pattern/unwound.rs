@@ -14,7 +14,7 @@ use crate::command::document::{array_of, first_field, get, put, single};
 use crate::command::find::Find;
 use crate::pattern::unsupported::Unsupported;
 
-pub use self::where_clause::{code_validation, has_where, with_code_as_expression};
+pub use self::where_clause::{code_validation, has_where, variables_validation, with_code_as_expression};
 
 /// Stages that are valid only at the beginning of a pipeline and do not read plain documents.
 const FIRST_STAGES: &[&str] = &[

@@ -220,10 +220,16 @@ impl Watcher {
                 Some((address, server)) => to(address, kind(server.server_type()), true),
                 None => TopologyChange::NoPrimary,
             },
-            TopologyType::Sharded => match of_type(ServerType::Mongos) {
-                Some((address, _)) => to(address, UpstreamKind::Mongos, false),
-                None => TopologyChange::Unreachable,
-            },
+            TopologyType::Sharded => {
+                let routers = servers.iter().filter(|(_, of)| of.server_type() == ServerType::Mongos);
+                let routers = routers.filter_map(|(address, _)| self.dialing.address(address, UpstreamKind::Mongos));
+                // All are equal, so sessions stay at theirs.
+                let is_current = |at: &UpstreamAddress| current.is_some_and(|current| current.address() == at.address);
+                match routers.min_by_key(|at| (!is_current(at), at.address.clone())) {
+                    Some(at) => TopologyChange::Server { at, sole: false },
+                    None => TopologyChange::Unreachable,
+                }
+            }
             _ => match of_type(ServerType::RsPrimary) {
                 Some((address, _)) => to(address, UpstreamKind::Member, false),
                 None if self.is_unreachable(found, current) => TopologyChange::Unreachable,

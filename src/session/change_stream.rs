@@ -30,7 +30,7 @@ use crate::command::aggregate::Aggregate;
 use crate::command::arguments::with_replaced;
 use crate::command::batch::BatchKind;
 use crate::command::cursor::{GetMore, in_use, not_found};
-use crate::command::document::{array_of, as_flag, as_whole_number, first_field, get, single};
+use crate::command::document::{array_of, as_flag, as_whole_number, first_field, get};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::namespace::Namespace;
 use crate::command::reply::{CursorReply, copy_cluster_time, succeeded};
@@ -63,11 +63,13 @@ pub(super) async fn open_on_database(
 /// The part of the command that has no exact result.
 pub(super) fn unsupported(context: &CommandContext<'_>, aggregate: &Aggregate<'_>) -> Option<&'static str> {
     let options = options(aggregate).and_then(RawBsonRef::as_document);
-    let is_expanded = options.and_then(|options| as_flag(get(options, "showExpandedEvents")?)) == Some(true);
+    let has = |option: &str| options.and_then(|options| as_flag(get(options, option)?)) == Some(true);
     if context.upstream == UpstreamKind::Mongos {
         Some("a change stream behind a mongos")
-    } else if is_expanded {
+    } else if has("showExpandedEvents") {
         Some("a change stream with showExpandedEvents")
+    } else if has("showRawUpdateDescription") || has("showSystemEvents") {
+        Some("a change stream with an internal option")
     } else if aggregate.explain {
         Some("explain of a change stream")
     } else {
@@ -128,12 +130,16 @@ async fn keep(
 
 /// Executes a `getMore` on a cursor of a command on a database. The cursor of any other command than a change
 /// stream is mongod's.
+///
+/// # Errors
+/// `CursorNotFound` for a change stream that this proxy does not have, because another proxy opened it, or the
+/// cursor was evicted: mongod returns events of pages.
 pub(super) async fn get_more_on_database(context: &mut CommandContext<'_>) -> Result<RawDocumentBuf, RunError> {
     let body = context.head.body();
     let namespace = Namespace::new(context.head.database, OF_DATABASE);
     let id = get(body, "getMore").and_then(RawBsonRef::as_i64).unwrap_or_default();
     let Some(owner) = context.shared.cursors.owner(id) else {
-        return context.link.run(body).await;
+        return of_unknown_cursor(context, namespace, id).await;
     };
     let more = GetMore::parse(body)?;
     owner.check(&context.cursor_owner(namespace).await?, &more)?;
@@ -163,6 +169,26 @@ pub(super) async fn get_more_on_database(context: &mut CommandContext<'_>) -> Re
     let mut reply = batch.into_reply_with_token(namespace, open_id, &token);
     copy_cluster_time(&mut reply, &cluster_time);
     Ok(reply)
+}
+
+async fn of_unknown_cursor(
+    context: &mut CommandContext<'_>,
+    namespace: Namespace<'_>,
+    id: i64,
+) -> Result<RawDocumentBuf, RunError> {
+    let reply = context.link.run(context.head.body()).await?;
+    let cursor = get(&reply, "cursor").and_then(RawBsonRef::as_document);
+    let is_stream = cursor.is_some_and(|cursor| get(cursor, "postBatchResumeToken").is_some());
+    let shapes = &context.settings.shapes;
+    let has_pages = match namespace.database {
+        "admin" => shapes.first_rewritten().is_some(),
+        database => shapes.first_rewritten_in(database).is_some(),
+    };
+    if !is_stream || !has_pages {
+        return Ok(reply);
+    }
+    read::kill(context, namespace, id).await?;
+    Err(not_found(id).into())
 }
 
 fn malformed_token() -> CommandError {
@@ -218,7 +244,10 @@ fn on_pages(body: &RawDocument, stage: &RawDocument) -> RawDocumentBuf {
 
 /// The `explain` of the client's pipeline with these options of `$changeStream`.
 fn explained(body: &RawDocument, aggregate: &Aggregate<'_>, options: &RawDocument) -> RawDocumentBuf {
-    let mut stages = vec![single("$changeStream", options)];
+    // mongod refuses further fields of the stage.
+    let options = [("$changeStream", Some(RawBsonRef::Document(options)))];
+    let first = aggregate.pipeline.first().map(|stage| with_replaced(stage, &options));
+    let mut stages: Vec<RawDocumentBuf> = first.into_iter().collect();
     stages.extend(aggregate.pipeline.iter().skip(1).map(|stage| (*stage).to_owned()));
     explain_of(body, &stages)
 }

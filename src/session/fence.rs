@@ -108,11 +108,19 @@ pub(super) fn is_strict(body: &RawDocument) -> bool {
     get(body, "apiStrict").is_some_and(|strict| as_flag(strict) == Some(true))
 }
 
-/// The same command, which mongod executes only on the collection with this UUID.
+/// The same command, which mongod executes only on the collection with this UUID. One that names a UUID keeps it.
 pub(super) fn with_uuid(body: &RawDocument, uuid: &Binary) -> RawDocumentBuf {
     let mut command = body.to_owned();
-    command.append(cstr!("collectionUUID"), uuid);
+    if get(body, UUID).is_none() {
+        command.append(cstr!("collectionUUID"), uuid);
+    }
     command
+}
+
+/// Whether the client's command names another collection than that with this UUID. mongod refuses it.
+pub(super) fn names_another(body: &RawDocument, uuid: &Binary) -> bool {
+    let given = get(body, UUID);
+    given.is_some_and(|given| given.as_binary().map(|given| given.to_binary()).as_ref() != Some(uuid))
 }
 
 #[cfg(test)]

@@ -55,6 +55,8 @@ pub(super) async fn check(
         };
         let mut on_none = single("q", get(&no_statement(), "q").unwrap_or(RawBsonRef::Null));
         put(&mut on_none, "u", pipeline);
+        // A mongos sends it to all shards.
+        put(&mut on_none, "multi", true);
         let mut body = single("update", head.target.unwrap_or_default());
         body.append(cstr!("updates"), array_of(&[on_none]));
         InheritedOptions::of(head.body()).append_identity(&mut body);

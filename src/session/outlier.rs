@@ -41,6 +41,7 @@ pub(super) use self::route::{OutlierRoute, passage};
 use super::error::RunError;
 use super::metrics::RefusalReason;
 use super::upstream::UpstreamKind;
+use crate::command::error::CommandError;
 use crate::command::registry::Command;
 use crate::command::reply::succeeded;
 
@@ -55,7 +56,12 @@ impl OutlierCommand<'_> {
         }
         self.context.check_server_is_known()?;
         self.context.head.check_options()?;
-        Ok(succeeded(self.dispatch().await?)?)
+        let is_write = self.context.head.is_write();
+        let answer = self.dispatch().await.and_then(|reply| Ok(succeeded(reply)?));
+        answer.map_err(|error| match is_write {
+            true => error.map_command(CommandError::of_write),
+            false => error,
+        })
     }
 
     async fn dispatch(&mut self) -> Result<RawDocumentBuf, RunError> {

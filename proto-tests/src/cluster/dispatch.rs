@@ -15,6 +15,24 @@ const REFUSED: [i64; 2] = [72, 263];
 /// `FailedToParse`, `TypeMismatch`, and a missing and an unknown field.
 const UNPARSED: [i64; 4] = [9, 14, 40414, 40415];
 
+/// The commands that a transaction may have.
+const IN_TRANSACTIONS: [&str; 12] = [
+    "aggregate",
+    "create",
+    "createIndexes",
+    "delete",
+    "distinct",
+    "find",
+    "findAndModify",
+    "findandmodify",
+    "getMore",
+    "insert",
+    "killCursors",
+    "update",
+];
+
+const LEVELS: [&str; 5] = ["local", "majority", "linearizable", "available", "snapshot"];
+
 /// The reply to a command.
 pub(super) fn answer(connections: &mut ShardConnections, command: &Document) -> Document {
     connections.take_times();
@@ -42,10 +60,22 @@ fn is_refused_before(command: &Document, reply: &Document) -> bool {
     has_invalid_limit || has_invalid_concern || REFUSED.contains(&code) || (is_write && UNPARSED.contains(&code))
 }
 
-/// Refuses concerns that a statement of a transaction may not have.
-fn check_concerns(command: &Document) -> Result<(), Refusal> {
+/// Refuses commands and concerns that a transaction may not have, before it looks at the transaction.
+fn check_statement(command: &Document) -> Result<(), Refusal> {
     if !is_in_transaction(command) || is_end(command) {
         return Ok(());
+    }
+    let name = name(command);
+    if !IN_TRANSACTIONS.contains(&name) {
+        let message = format!("Cannot run '{name}' in a multi-document transaction.");
+        return Err(Refusal::new(263, "OperationNotSupportedInTransaction", message));
+    }
+    let concern = command.get_document("readConcern").ok();
+    let level = concern.and_then(|concern| concern.get_str("level").ok());
+    if level.is_some_and(|level| !LEVELS.contains(&level)) {
+        let message =
+            "readConcern.level must be either 'local', 'majority', 'linearizable', 'available', or 'snapshot'";
+        return Err(Refusal::new(9, "FailedToParse", message));
     }
     let message = if command.get_document("writeConcern").is_ok() {
         "writeConcern is not allowed within a multi-statement transaction"
@@ -74,7 +104,7 @@ fn run(connections: &mut ShardConnections, command: &Document) -> Result<Documen
         return Ok(reply);
     }
     let state = connections.state();
-    check_concerns(command)?;
+    check_statement(command)?;
     state.transactions().enter(command)?;
     match name(command) {
         "commitTransaction" | "abortTransaction" => {

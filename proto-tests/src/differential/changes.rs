@@ -50,11 +50,14 @@ impl Generator {
                     .as_document()
                     .is_some_and(|id| id.keys().any(|name| name.starts_with('$')));
                 let id = if is_condition { bson!({ "$eq": id }) } else { id };
-                return (doc! { "_id": id }, number);
+                let mut filter = doc! { "_id": id };
+                self.name_key(&mut filter, number);
+                return (filter, number);
             }
             Target::Any => self.any_filter(1),
         };
         filter.insert("n", number);
+        self.name_key(&mut filter, number);
         (filter, number)
     }
 

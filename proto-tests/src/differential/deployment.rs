@@ -14,12 +14,19 @@ pub enum Topology {
     ReplicaSet,
     /// A router of a cluster. The collections are not sharded.
     Mongos,
+    /// A router of a cluster. The shaped collections are sharded by the key of their shape, and the plain ones are
+    /// not.
+    Sharded,
 }
 
 impl Topology {
     /// Whether there are retryable writes and transactions.
     pub(in crate::differential) fn has_transactions(self) -> bool {
         self != Self::Standalone
+    }
+
+    pub(in crate::differential) fn is_behind_mongos(self) -> bool {
+        matches!(self, Self::Mongos | Self::Sharded)
     }
 }
 
@@ -30,9 +37,21 @@ pub struct Deployment {
     pub(super) uri: String,
     /// The server to which commands on the plain collection are sent.
     pub(super) direct: SocketAddr,
-    /// The mongod that stores the pages.
+    /// The server with the pages: a mongod, or the router if they are on several shards.
     pub(super) stored: SocketAddr,
     pub(super) topology: Topology,
+}
+
+impl Deployment {
+    /// A cluster on which the shaped collections are sharded.
+    #[must_use]
+    pub fn sharded(cluster: &Cluster) -> Self {
+        Self {
+            stored: cluster.router_addresses()[0],
+            topology: Topology::Sharded,
+            ..Self::from(cluster)
+        }
+    }
 }
 
 impl From<&Mongod> for Deployment {

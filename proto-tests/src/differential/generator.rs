@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use bson::{Bson, Document};
+use bson::{Bson, Document, bson};
 use rand::rngs::ChaCha8Rng;
 use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{RngExt as _, SeedableRng as _};
@@ -61,6 +61,8 @@ pub struct Generator {
     pub(super) is_packed: bool,
     /// Whether there may be indexes, so that the plain side answers in any order.
     pub(super) has_indexes: bool,
+    /// Whether most writes of one document name its key, as on a sharded collection.
+    pub(super) names_keys: bool,
     /// Whether there are sessions, and with them retryable writes and transactions.
     pub has_sessions: bool,
     /// Which productions were taken.
@@ -90,6 +92,7 @@ impl Generator {
             moves: false,
             is_packed: false,
             has_indexes: false,
+            names_keys: false,
             has_sessions: false,
             coverage,
             numbers: Vec::new(),
@@ -209,7 +212,10 @@ impl Generator {
         // The first values are frequent, so that some keys have many pages.
         let pool = self.keys[field].clone();
         let first = self.chance(50);
-        if first { pool[0].clone() } else { self.pick(&pool) }
+        let value = if first { pool[0].clone() } else { self.pick(&pool) };
+        // A mongos targets no page by a pattern.
+        let is_targeted = !matches!(value, Some(Bson::RegularExpression(_)));
+        value.filter(|_| is_targeted || !self.names_keys)
     }
 
     /// All keys that documents may have: every combination.
@@ -270,6 +276,31 @@ impl Generator {
     /// Key fields and time that a document was given, if it was.
     pub(super) fn place_of(&self, number: i32) -> Document {
         self.places.get(&number).cloned().unwrap_or_default()
+    }
+
+    /// Adds the key of a document to the filter of a write, if writes need it and it is known. `number`: that of the
+    /// document.
+    pub(super) fn name_key(&mut self, filter: &mut Document, number: i32) {
+        if !self.names_keys || self.chance(3) {
+            return;
+        }
+        let place = self.place_of(number);
+        for field in self.shape.key.clone() {
+            if !filter.contains_key(&field) {
+                let value = place.get(&field).cloned().unwrap_or(Bson::Null);
+                // An upsert may have given it by such a condition.
+                let is_condition = value.as_document().is_some_and(|value| value.contains_key("$eq"));
+                let condition = if is_condition { value } else { bson!({ "$eq": value }) };
+                filter.insert(field, condition);
+            }
+        }
+    }
+
+    /// Adds a key to the filter of a write of the first matching document, if writes need it.
+    pub(super) fn name_some_key(&mut self, filter: &mut Document) {
+        if self.names_keys {
+            filter.extend(self.one_key());
+        }
     }
 
     /// Whether documents of one key come in the order of their insertion.

@@ -188,6 +188,35 @@ pub const ALL: &[Family] = &[
     Family::new("create or drop", 1, collection::generate),
 ];
 
+/// What is done with a sharded collection. The model of a cluster has other errors of some first stages, so an
+/// `aggregate` is not any one.
+pub const SHARDED: &[Family] = &[
+    Family::new("insert", 25, insert::generate),
+    Family::new("update", 30, update::generate),
+    Family::new("delete", 10, delete::generate),
+    Family::new("findAndModify", 15, find_and_modify::generate),
+    Family::new("find", 25, find::generate),
+    Family::new("count", 8, count::generate),
+    Family::new("indexes", 3, indexes::generate),
+    Family::new("newest", 6, newest::generate),
+    Family::new("distinct", 6, distinct::generate),
+    Family::new("sorted", 6, sorted::generate),
+];
+
+/// The same with retryable writes, some of which are sent more than once, and transactions.
+pub const SHARDED_IN_SESSIONS: &[Family] = &[
+    Family::new("insert", 25, insert::generate),
+    Family::new("update", 30, update::generate),
+    Family::new("delete", 10, delete::generate),
+    Family::new("findAndModify", 15, find_and_modify::generate),
+    Family::new("find", 20, find::generate),
+    Family::new("count", 3, count::generate),
+    Family {
+        needs_sessions: true,
+        ..Family::new("transaction", 8, transaction::generate)
+    },
+];
+
 /// Everything, on a replica set: many writes are retryable, and some of those sent more than once.
 pub const ALL_IN_SESSIONS: &[Family] = &[
     Family::new("insert", 25, insert::generate),

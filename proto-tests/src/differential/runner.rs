@@ -8,7 +8,7 @@ use bson::doc;
 
 use super::conversions::Conversions;
 use super::coverage::Coverage;
-use super::deployment::Deployment;
+use super::deployment::{Deployment, Topology};
 use super::operation::{Family, Operation, Outcome, WRITING};
 use super::sides::{ANOTHER, COLLECTION};
 use super::{Generator, Sides, command_names, contents, plain};
@@ -178,12 +178,13 @@ impl Run {
         };
         for seed in self.seeds.iter().copied() {
             if only.is_some_and(|only| only != seed) {
-                self.generate(seed, &mut report.coverage);
+                self.generate_for(servers.topology, seed, &mut report.coverage);
                 continue;
             }
             let again = || format!("to see it again: {SEED}={seed}, and this test's name");
             let mut sides = self.open(servers, &proxies, seed)?;
             let mut generator = self.generator(seed, std::mem::take(&mut report.coverage));
+            generator.names_keys = servers.topology == Topology::Sharded;
             if existing.packed > 0 {
                 plain::pack(&mut sides, &mut generator, &proxies[0], existing.packed).with_context(again)?;
             }
@@ -223,9 +224,14 @@ impl Run {
         Ok(report)
     }
 
-    /// Generates a seed's operations without sending them.
+    /// Generates a seed's operations for a replica set without sending them.
     pub fn generate(&self, seed: u64, coverage: &mut Coverage) {
+        self.generate_for(Topology::ReplicaSet, seed, coverage);
+    }
+
+    fn generate_for(&self, topology: Topology, seed: u64, coverage: &mut Coverage) {
         let mut generator = self.generator(seed, std::mem::take(coverage));
+        generator.names_keys = topology == Topology::Sharded;
         for _ in 0..self.operations {
             self.next(&mut generator);
         }
@@ -250,6 +256,9 @@ impl Run {
         }
         if let Some(outlier) = &self.outlier {
             sides.begin(outlier)?;
+        }
+        if servers.topology == Topology::Sharded {
+            sides.shard()?;
         }
         Ok(sides)
     }

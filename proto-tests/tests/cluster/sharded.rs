@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, doc};
 use proto_tests::cluster::{self, Cluster, Kind, SLOTS};
 use proto_tests::raw::Connection;
@@ -162,6 +162,38 @@ fn pages_move_to_other_shards_between_writes() -> Result<()> {
         sharded.sides.alike(&command)?;
         sharded.sides.check()?;
     }
+    Ok(())
+}
+
+/// The results of shards are merged in the order of the query.
+#[test]
+fn reads_by_an_index_return_the_items_of_all_shards() -> Result<()> {
+    let mut sharded = Sharded::with_items()?;
+    let indexes = [doc! { "n": 1 }, doc! { "n": 1, "date": 1 }, doc! { KEY: 1, "n": 1 }];
+    let indexes = indexes.map(|key| doc! { "name": key.to_string(), "key": key }).to_vec();
+    sharded
+        .sides
+        .run(&doc! { "createIndexes": COLLECTION, "indexes": indexes })?;
+    for read in [
+        doc! { "find": COLLECTION, "filter": { "n": 7 }, "sort": { "date": 1 }, "limit": 3 },
+        doc! { "find": COLLECTION, "filter": { "n": 7 }, "sort": { "date": -1 }, "limit": 1 },
+        doc! { "find": COLLECTION, "filter": { KEY: 3 }, "sort": { "n": 1 }, "limit": 2 },
+        doc! { "find": COLLECTION, "sort": { "n": 1, "date": 1 }, "limit": 5 },
+        doc! { "find": COLLECTION, "filter": { "n": { "$gt": 4 } }, "sort": { "n": 1, "date": 1 }, "limit": 4 },
+    ] {
+        sharded.alike_documents(&read)?;
+    }
+    let mut distinct = doc! { "distinct": COLLECTION, "key": "n", "$db": sharded.sides.plain_database() };
+    let plain = sharded.sides.plain.command_ok(&distinct)?;
+    distinct.insert("$db", sharded.sides.shaped_database());
+    let shaped = sharded.sides.shaped.command_ok(&distinct)?;
+    let values = |reply: &Document| {
+        let values = reply.get_array("values").with_context(|| reply.to_string())?;
+        let mut values: Vec<i64> = values.iter().filter_map(Bson::as_i64).collect();
+        values.sort_unstable();
+        anyhow::Ok(values)
+    };
+    ensure!(values(&plain)? == values(&shaped)?, "{plain}\n{shaped}");
     Ok(())
 }
 

@@ -176,6 +176,63 @@ impl Stream {
     }
 }
 
+/// Another proxy does not know the cursor, and mongod would return events of pages.
+#[test]
+fn a_stream_of_a_database_ends_on_another_proxy() -> Result<()> {
+    let mut watched = Watched::start(true)?;
+    watched.insert(0..2, DateTime::now())?;
+    let stream = watched.open(1.into(), doc! {})?;
+    watched.insert(2..5, DateTime::now())?;
+    let other = watched.another_proxy()?;
+    let mut connection = Connection::open(other.address())?;
+    let more = doc! { "getMore": stream.cursor, "collection": "$cmd.aggregate", "$db": &watched.database };
+    let reply = connection.command(&more)?;
+    ensure!(reply.get_i32("code")? == 43, "{reply}");
+    let with_two = doc! { "$changeStream": {}, "$match": {} };
+    let refused = watched.run(doc! { "aggregate": COLLECTION, "pipeline": [with_two], "cursor": {} })?;
+    ensure!(refused.get_i32("code")? == 40323, "{refused}");
+    let internal = watched.run(watch(COLLECTION.into(), doc! { "showRawUpdateDescription": true }))?;
+    ensure!(internal.get_i32("code")? == REFUSED, "{internal}");
+    Ok(())
+}
+
+/// A changed path may be the name of another field.
+#[test]
+fn a_path_is_described_beside_a_field_of_its_name() -> Result<()> {
+    let mut watched = Watched::start(true)?;
+    let item = doc! { "_id": 1, "k": 1, "date": DateTime::now(), "a.b": 1, "a": { "b": 5, "c": 2 } };
+    watched.done(doc! { "insert": COLLECTION, "documents": [item] })?;
+    let pipeline = vec![
+        doc! { "$changeStream": {} },
+        doc! { "$match": { "operationType": "update" } },
+    ];
+    let opened = watched.done(doc! { "aggregate": COLLECTION, "pipeline": pipeline, "cursor": {} })?;
+    let cursor = opened.get_document("cursor")?.get_i64("id")?;
+    for change in [
+        doc! { "$unset": { "a.b": "" }, "$set": { "x": 2 } },
+        doc! { "$set": { "a.b": 1, "x": 3 } },
+    ] {
+        watched.done(doc! { "update": COLLECTION, "updates": [{ "q": { "_id": 1 }, "u": change }] })?;
+    }
+    let mut described = Vec::new();
+    while described.len() < 2 {
+        let more = doc! { "getMore": cursor, "collection": COLLECTION, "maxTimeMS": 1000 };
+        let reply = watched.done(more)?;
+        let events = reply.get_document("cursor")?.get_array("nextBatch")?;
+        let events = events.iter().filter_map(Bson::as_document);
+        described.extend(events.filter_map(|event| event.get_document("updateDescription").ok().cloned()));
+    }
+    ensure!(
+        described[0].get_array("removedFields")? == &["a.b".into()],
+        "{described:?}"
+    );
+    ensure!(
+        described[1].get_document("updatedFields")? == &doc! { "a.b": 1, "x": 3 },
+        "{described:?}"
+    );
+    Ok(())
+}
+
 #[test]
 fn a_stream_goes_on_over_a_compaction() -> Result<()> {
     let mut watched = Watched::start(true)?;

@@ -25,6 +25,26 @@ fn shape(max_items: usize) -> Shape {
     }
 }
 
+/// `ttlMonitorEnabled` stops the deletion of expired items, as that of documents.
+#[test]
+fn nothing_expires_while_the_monitor_of_the_server_is_stopped() -> Result<()> {
+    let mongod = Mongod::replica_set(1)?;
+    let mut expiring = Expiring::start(&mongod, 1)?;
+    let set = |is_enabled: bool| doc! { "setParameter": 1, "ttlMonitorEnabled": is_enabled, "$db": "admin" };
+    expiring.direct.command_ok(&set(false))?;
+    expiring.create("at", 60)?;
+    expiring.run(doc! { "insert": COLLECTION, "documents": [{ "_id": 1, "k": 1, "at": DateTime::from_millis(0) }] })?;
+    thread::sleep(Duration::from_secs(2));
+    ensure!(expiring.run(doc! { "count": COLLECTION })?.get_i32("n")? == 1);
+    expiring.direct.command_ok(&set(true))?;
+    let begun = Instant::now();
+    while expiring.run(doc! { "count": COLLECTION })?.get_i32("n")? > 0 {
+        ensure!(begun.elapsed() < LIMIT, "the item does not expire");
+        thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
 /// A collection behind proxies that delete expired items every 200 ms.
 struct Expiring {
     database: String,

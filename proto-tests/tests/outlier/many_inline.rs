@@ -85,6 +85,7 @@ fn the_first_document_that_cannot_be_changed_ends_the_update() -> Result<()> {
             .first()
             .and_then(|error| error.as_document()?.get_i32("code").ok());
         ensure!(code == Some(14), "{reply}");
+        ensure!(reply.get_i32("n")? == 0 && reply.get_i32("nModified")? == 0, "{reply}");
     }
     sides.check()
 }

@@ -319,6 +319,29 @@ fn outliers_are_found_without_their_ids_and_in_natural_order() -> Result<()> {
 }
 
 #[test]
+fn outliers_are_found_by_a_projection_of_a_part_of_their_ids() -> Result<()> {
+    let mut sides = Sides::on_a_standalone(Outlier::new("tags", (5, 7)))?;
+    let document = |id: i32| {
+        let mut document = long(id, 5 + id * 5);
+        document.insert("_id", doc! { "a": id, "b": 2 });
+        document
+    };
+    sides.alike(&doc! { "insert": COLLECTION, "documents": [document(0), document(1), document(2)] })?;
+    for projection in [
+        doc! { "_id.b": 0 },
+        doc! { "_id.a": 1, "tags": 1 },
+        doc! { "_id.a": 1, "n": 1 },
+        doc! { "_id": { "b": 0 } },
+        doc! { "_id": { "b": 0 }, "tags": 0 },
+        doc! { "_id": "x", "tags": 1 },
+    ] {
+        let find = doc! { "find": COLLECTION, "projection": projection, "batchSize": 1 };
+        ensure!(found(&mut sides, find)?.len() == 3);
+    }
+    Ok(())
+}
+
+#[test]
 fn an_id_that_mongod_refuses_is_refused_beside_a_long_array() -> Result<()> {
     let mut sides = on_a_standalone()?;
     for id in [Bson::Undefined, bson!([1])] {

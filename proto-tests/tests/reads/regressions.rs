@@ -55,6 +55,59 @@ impl Comparison {
     }
 }
 
+/// mongod takes a symbol for a string in the name of a collection.
+#[test]
+fn a_collection_can_be_named_by_a_symbol() -> Result<()> {
+    let mut sides = Comparison::start(Shape::new(&["k"]))?;
+    let name = || Bson::Symbol(COLLECTION.to_owned());
+    let item = |id: i32| doc! { "_id": id, "k": 1, "n": id };
+    let delete = doc! { "q": { "n": 1 }, "limit": 0 };
+    for command in [
+        doc! { "insert": name(), "documents": [item(1), item(2)] },
+        doc! { "find": name(), "sort": { "_id": 1 } },
+        doc! { "count": name() },
+        doc! { "update": name(), "updates": [{ "q": { "_id": 2 }, "u": { "$set": { "n": 3 } } }] },
+        doc! { "delete": name(), "deletes": [delete] },
+        doc! { "findAndModify": name(), "query": { "_id": 2 }, "update": { "$inc": { "n": 1 } }, "new": true },
+        doc! { "find": COLLECTION, "sort": { "_id": 1 } },
+        doc! { "drop": name() },
+        doc! { "count": COLLECTION },
+    ] {
+        let [plain, shaped] = sides.run(&command)?;
+        for field in ["ok", "n", "value"] {
+            ensure!(
+                plain.get(field) == shaped.get(field),
+                "{command}\n  plain:  {plain}\n  shaped: {shaped}"
+            );
+        }
+        let batch = |reply: &Document| {
+            let cursor = reply.get_document("cursor").ok();
+            cursor.and_then(|cursor| cursor.get_array("firstBatch").ok().cloned())
+        };
+        ensure!(batch(&plain) == batch(&shaped), "{plain}\n{shaped}");
+    }
+    Ok(())
+}
+
+/// A user, a role or a setting with the name of a shaped collection.
+#[test]
+fn commands_on_no_collection_are_relayed() -> Result<()> {
+    let mut sides = Comparison::start(Shape::new(&["k"]))?;
+    for command in [
+        doc! { "createUser": COLLECTION, "pwd": "secret", "roles": [] },
+        doc! { "updateUser": COLLECTION, "roles": ["read"] },
+        doc! { "usersInfo": COLLECTION },
+        doc! { "dropUser": COLLECTION },
+        doc! { "createRole": COLLECTION, "privileges": [], "roles": [] },
+        doc! { "dropRole": COLLECTION },
+    ] {
+        for reply in sides.run(&command)? {
+            ensure!(reply.get_f64("ok")? > 0.0, "{command}: {reply}");
+        }
+    }
+    Ok(())
+}
+
 fn indexes_of_errors(reply: &Document) -> Vec<i32> {
     let errors = reply.get_array("writeErrors").map_or(&[][..], Vec::as_slice);
     let errors = errors.iter().filter_map(Bson::as_document);

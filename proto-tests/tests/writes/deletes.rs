@@ -83,6 +83,11 @@ fn invalid_delete_has_mongods_error() -> Result<()> {
         doc! { "delete": COLLECTION, "deletes": [{ "q": {} }] },
         doc! { "delete": COLLECTION, "deletes": [] },
         doc! { "delete": COLLECTION, "deletes": [{ "q": { "n": 3 }, "limit": 1, "hint": "nothing" }] },
+        doc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": 3 }, "limit": 1 }], "let": { "Limit": 3 } },
+        doc! { "delete": COLLECTION, "deletes": [{ "q": { "k": 1 }, "limit": 0 }], "let": { "x": { "$foo": 1 } } },
+        doc! { "delete": COLLECTION, "deletes": [{ "q": { "n": 3 }, "limit": 0 }], "let": { "x": "$field" } },
+        doc! { "findAndModify": COLLECTION, "query": { "_id": 3 }, "remove": true, "let": { "x": "$field" } },
+        doc! { "findAndModify": COLLECTION, "query": { "_id": 3 }, "update": [{ "$set": { "m": { "$toInt": "x" } } }] },
         doc! { "delete": COLLECTION, "ordered": true, "deletes": [
             { "q": { "n": 3 }, "limit": 1 }, { "q": { "$foo": 3 }, "limit": 1 }, { "q": { "n": 4 }, "limit": 1 },
         ] },
@@ -98,7 +103,8 @@ fn invalid_delete_has_mongods_error() -> Result<()> {
             let errors: Vec<_> = errors
                 .map(|error| [error.get("index").cloned(), error.get("code").cloned()])
                 .collect();
-            (reply.get("n").cloned(), reply.get("code").cloned(), errors)
+            let fields = ["n", "code", "codeName"].map(|field| reply.get(field).cloned());
+            (fields, errors)
         };
         ensure!(
             comparable(&plain) == comparable(&shaped),

@@ -3,9 +3,9 @@
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Decimal128, Document, bson, doc};
-use proto_tests::Shape;
 use proto_tests::sessions::lsid;
 use proto_tests::sides::{COLLECTION, Sides};
+use proto_tests::{Shape, client};
 
 /// How a write is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -262,5 +262,83 @@ fn an_insert_reports_the_first_key_that_a_stored_or_new_item_has() -> Result<()>
         }
         alike(&mut sides, &doc! { "dropIndexes": COLLECTION, "index": "*" })?;
     }
+    Ok(())
+}
+
+/// A field of an index is a part of the key of the shape.
+#[test]
+fn documents_as_keys_are_compared_by_the_part_that_the_index_has() -> Result<()> {
+    let mut sides = sides()?;
+    let index = doc! { "key": { "k.x": 1, "value": 1 }, "name": "by_part", "unique": true };
+    alike(&mut sides, &doc! { "createIndexes": COLLECTION, "indexes": [index] })?;
+    let item = |id: i32, x: i32, value: i32| doc! { "_id": id, "k": { "x": x, "y": id % 2 }, "value": value };
+    for ordered in [true, false] {
+        for documents in [
+            vec![item(1, 1, 5), item(2, 2, 5)],
+            vec![item(3, 1, 5)],
+            vec![item(4, 3, 5), item(5, 3, 5), item(6, 3, 6)],
+        ] {
+            let insert = doc! { "insert": COLLECTION, "documents": documents, "ordered": ordered };
+            alike(&mut sides, &insert)?;
+            sides.check()?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn values_that_look_like_operators_are_looked_up() -> Result<()> {
+    let mut sides = sides()?;
+    let index = doc! { "key": { "ref": 1 }, "name": "ref", "unique": true };
+    alike(&mut sides, &doc! { "createIndexes": COLLECTION, "indexes": [index] })?;
+    let item = |id: i32, to: Bson| doc! { "_id": id, "k": id % 2, "ref": to };
+    let like_operator = || bson!({ "$oid": "a" });
+    for documents in [
+        vec![item(1, like_operator()), item(2, "b".into())],
+        vec![item(3, like_operator()), item(4, "c".into())],
+    ] {
+        let insert = doc! { "insert": COLLECTION, "documents": documents, "ordered": false };
+        alike(&mut sides, &insert)?;
+        sides.check()?;
+    }
+    Ok(())
+}
+
+/// mongod checks the `_id` before the indexes.
+#[test]
+fn an_item_with_the_id_and_a_key_of_new_items_is_refused_for_its_id() -> Result<()> {
+    let shape = Shape {
+        max_items: 2,
+        ..Shape::new(&["k"])
+    };
+    let mut sides = Sides::open(shape)?;
+    let index = doc! { "key": { "v": 1 }, "name": "v", "unique": true };
+    alike(&mut sides, &doc! { "createIndexes": COLLECTION, "indexes": [index] })?;
+    let item = |id: i32, k: i32, v: i32| doc! { "_id": id, "k": k, "v": v };
+    for documents in [
+        vec![item(10, 2, 100), item(11, 2, 101), item(12, 1, 102)],
+        vec![item(1, 1, 10), item(2, 2, 20), item(2, 1, 10)],
+    ] {
+        let insert = doc! { "insert": COLLECTION, "documents": documents, "ordered": false };
+        alike(&mut sides, &insert)?;
+    }
+    sides.check()
+}
+
+/// A document sequence may have more bytes than the body in which a validator is evaluated.
+#[tokio::test]
+async fn a_batch_of_more_than_16_mb_is_stored_under_a_validator() -> Result<()> {
+    let mut sides = sides()?;
+    alike(
+        &mut sides,
+        &doc! { "create": COLLECTION, "validator": { "n": { "$gte": 0 } } },
+    )?;
+    let client = client(&format!("mongodb://{}", sides.proxy.address())).await?;
+    let collection = client
+        .database(&sides.shaped_database())
+        .collection::<Document>(COLLECTION);
+    let item = |id: i32| doc! { "_id": id, "k": id % 2, "n": id, "text": "x".repeat(1_000_000) };
+    let inserted = collection.insert_many((0..20).map(item)).await?;
+    ensure!(inserted.inserted_ids.len() == 20);
     Ok(())
 }

@@ -264,7 +264,6 @@ impl Conversion<'_> {
             return Ok(true);
         }
         let now = changes::cluster_time(self.client).await?;
-        let mut refused_since = None;
         let mut is_read = false;
         loop {
             // While writers wait, there are no further changes, and a read waits for them in vain.
@@ -273,18 +272,12 @@ impl Conversion<'_> {
                 is_read = self.has_read(progress, now);
             }
             let is_refused = is_read && self.apply_pending(deadline).await?;
+            if is_read {
+                self.note_refused(is_refused)?;
+            }
             if is_read && self.pending.is_empty() {
                 self.note_all_applied();
                 return Ok(true);
-            }
-            if !is_refused {
-                refused_since = None;
-            } else if refused_since.get_or_insert_with(Instant::now).elapsed() > MAX_REFUSED {
-                let words = format!(
-                    "a unique index of the copy refuses {} documents, which are in the collection",
-                    self.pending.len()
-                );
-                return Err(Halt::Words(words));
             }
             let is_last_group = deadline.is_hold && is_read && !is_refused && self.pending.len() <= IN_HOLD;
             if deadline.is_over() && !is_last_group {
@@ -295,6 +288,21 @@ impl Conversion<'_> {
             });
             self.report(format!("applies changes, {behind} s behind"));
         }
+    }
+
+    /// Takes note of whether a unique index of the copy has refused a document. Fails if it has for some time.
+    fn note_refused(&mut self, is_refused: bool) -> Result<(), Halt> {
+        if !is_refused {
+            self.refused_since = None;
+            return Ok(());
+        }
+        if self.refused_since.get_or_insert_with(Instant::now).elapsed() <= MAX_REFUSED {
+            return Ok(());
+        }
+        Err(Halt::Words(format!(
+            "a unique index of the copy refuses {} documents, which are in the collection; run again",
+            self.pending.len()
+        )))
     }
 
     /// Applies all changes that exist now. Slows writers if they are faster, and holds them for short times if
@@ -335,13 +343,15 @@ impl Conversion<'_> {
         let mut deadline = self.patience();
         let mut before = self.remaining().await?;
         loop {
-            let begun = Instant::now();
+            let (begun, last) = (Instant::now(), self.last);
             let is_caught_up = self.catch_up_within(deadline).await?;
             let is_rested = self.released.is_none_or(|released| released.elapsed() >= MIN_BETWEEN);
-            if is_caught_up && is_rested && begun.elapsed() <= MAX_REST && self.touched.len() <= FEW {
+            // To a distant server, a read of no changes may take longer.
+            let takes_short = begun.elapsed() <= MAX_REST || self.last == last;
+            if is_caught_up && is_rested && takes_short && self.touched.len() <= FEW {
                 return Ok(());
             }
-            if is_caught_up && self.compare_touched(deadline).await? {
+            if is_caught_up && self.compare_touched(deadline).await? && !deadline.is_over() {
                 continue;
             }
             if self.touched.len() > FEW {

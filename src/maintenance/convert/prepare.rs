@@ -287,10 +287,10 @@ impl Request<'_> {
         Ok(())
     }
 
-    /// Whether the writers are clients of proxies, which hold their writes to the frozen collection. Shadow
-    /// mode never holds writers.
+    /// Whether the writers are clients of proxies, which hold their writes to the frozen collection. A run that
+    /// does not swap never holds writers: they would wait for nothing if it was killed meanwhile.
     fn may_hold(self, record: &Record) -> bool {
-        if self.options.task == ConvertTask::Shadow {
+        if matches!(self.options.task, ConvertTask::Shadow | ConvertTask::Follow) {
             return false;
         }
         let namespace = Namespace::parse(self.options.namespace);
@@ -328,6 +328,7 @@ impl Request<'_> {
             may_hold,
             holds: 0,
             last_thaw: Duration::ZERO,
+            refused_since: None,
             released: None,
             pending: Ids::default(),
             touched: Ids::default(),

@@ -43,13 +43,13 @@ impl<'a> Expiring<'a> {
         self.shape.namespace().to_string()
     }
 
-    /// The TTL indexes that exist now.
+    /// The TTL indexes that exist now. mongod expires nothing by an index that it is building.
     ///
     /// # Errors
     /// If they cannot be read. If the upstream is not available, there are none: the topology monitor reports
     /// that.
     pub(super) async fn indexes(&self) -> anyhow::Result<Vec<ExpiringIndex>> {
-        match upstream::indexes(self.target).await {
+        match upstream::ready_indexes(self.target).await {
             Ok(there) => Ok(ExpiringIndex::all(self.shape, &raw_specs(&there))),
             Err(error) if is_missing(&error) || is_unavailable(&error) => Ok(Vec::new()),
             Err(error) => Err(anyhow!(
@@ -58,6 +58,19 @@ impl<'a> Expiring<'a> {
                 explain(&error)
             )),
         }
+    }
+
+    /// Whether the server deletes expired documents. An operator can stop that by `ttlMonitorEnabled`.
+    pub(super) async fn is_enabled(&self) -> bool {
+        let admin = self.target.database.client().database("admin");
+        let parameter = admin
+            .run_command(doc! { "getParameter": 1, "ttlMonitorEnabled": 1 })
+            .await;
+        // A mongos has no such parameter, and a user may lack the right to read it.
+        !matches!(
+            parameter.map(|reply| reply.get_bool("ttlMonitorEnabled")),
+            Ok(Ok(false))
+        )
     }
 
     /// Takes or renews the lease. Returns the server's time. `None`: another proxy has the lease.

@@ -89,6 +89,14 @@ pub fn unsupported(filter: &RawDocument) -> Option<String> {
         })
 }
 
+/// Whether a filter, or variables that it uses, can match other items later: they depend on the time or on chance.
+#[must_use]
+pub fn is_volatile(document: &RawDocument) -> bool {
+    ["$$NOW", "$$CLUSTER_TIME", "$rand", "$sampleRate"]
+        .iter()
+        .any(|word| names(document, word))
+}
+
 /// Whether a filter contains a `$jsonSchema` with a condition on fields that it does not name.
 fn counts_fields(value: RawBsonRef<'_>) -> bool {
     const OF_ALL: [&str; 4] = [

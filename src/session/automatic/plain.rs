@@ -15,7 +15,7 @@ use crate::command::registry::Command;
 use crate::command::write_batch::WriteBatch;
 use crate::session::bucket::retry_on_swap::is_swap_write_error;
 use crate::session::error::RunError;
-use crate::session::fence::{accepts_uuid, is_strict, with_uuid};
+use crate::session::fence::{accepts_uuid, is_strict, names_another, with_uuid};
 use crate::session::memory::Reservation;
 use crate::session::upstream::UpstreamKind;
 use crate::session::upstream_connection::{UpstreamConnection, UpstreamRequest};
@@ -51,6 +51,10 @@ impl PlainCommand<'_, '_> {
             let body = whole_body(self.head);
             return Ok(PlainOutcome::Answered(self.call(&body).await?));
         };
+        if names_another(self.head.body(), uuid) {
+            let body = whole_body(self.head);
+            return Ok(PlainOutcome::Answered(self.call(&body).await?));
+        }
         let command = self.head.command;
         let is_named = accepts_uuid(command, self.head.body()) && !is_strict(self.head.body());
         match command {

@@ -12,8 +12,9 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 
 pub(super) use self::one::{ItemToDelete, condition, sweep_page, take_by, taking_out, target, target_by_id};
 use super::command::BucketCommand;
-use super::find::validate_code;
+use super::find::validate_code_and_variables;
 use super::retry_on_swap::{self, is_swap_error, may_go_on, wait};
+use super::write_statement::of_write;
 use super::{indexes, item_lookup, write_concern};
 use crate::command::delete::{Delete, DeleteStatement};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
@@ -135,7 +136,7 @@ async fn execute(
         run.target = None;
     }
     indexes::check_hint(run, statement.hint).await?;
-    validate_code(run, Some(statement.filter), variables).await?;
+    validate_code_and_variables(run, Some(statement.filter), variables).await?;
     let wanted = ItemSelector {
         filter: Some(statement.filter),
         collation: statement.collation,
@@ -160,13 +161,4 @@ fn of_statement(error: &CommandError, index: usize) -> Option<WriteError> {
         } if is_first => None,
         error => WriteError::of_command(error),
     }
-}
-
-/// Converts any error of a delete to an error of a write, with retry labels if the command is
-/// retryable.
-pub(super) fn of_write(error: RunError, retryable: bool) -> RunError {
-    error.map_command(|error| {
-        let error = error.of_write();
-        if retryable { error.labelled() } else { error }
-    })
 }

@@ -197,7 +197,7 @@ async fn held(
         find.append(cstr!("batchSize"), MAX_PAGES);
         find.append(cstr!("singleBatch"), true);
         match time {
-            KeyLookupTime::BeforeStatement => run.context.inherited().append_to_internal_read(&mut find),
+            KeyLookupTime::BeforeStatement => run.context.inherited().append_to_read_of_write(&mut find),
             KeyLookupTime::AfterError => run.context.options().append_to_inspect(&mut find),
         }
         let answer = run.context.link.run(&find).await?;

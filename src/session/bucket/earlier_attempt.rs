@@ -124,7 +124,7 @@ impl<'a> BucketCommand<'a> {
             let mut cursor = RawDocumentBuf::new();
             cursor.append(cstr!("batchSize"), i32::MAX);
             put(&mut aggregate, "cursor", &cursor);
-            self.context.inherited().append_to_inspect(&mut aggregate);
+            self.context.inherited().append_to_read_of_write(&mut aggregate);
             let reply = self.context.link.run(&aggregate).await?;
             let found = CursorReply::parse(&reply);
             for page in found.iter().flat_map(CursorReply::documents) {
@@ -276,7 +276,7 @@ impl BucketCommand<'_> {
             );
             find.append(cstr!("projection"), single("_id", 1));
             find.append(cstr!("singleBatch"), true);
-            self.context.inherited().append_to_inspect(&mut find);
+            self.context.inherited().append_to_read_of_write(&mut find);
             let reply = self.context.link.run(&find).await?;
             *exists = CursorReply::parse(&reply).is_some_and(|cursor| cursor.documents().next().is_some());
         }

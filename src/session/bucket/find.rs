@@ -378,7 +378,27 @@ pub(super) async fn validate_code(
     let_variables: Option<&RawDocument>,
 ) -> Result<(), RunError> {
     let collection = run.namespace.collection;
-    match filter.and_then(|filter| unwound::code_validation(collection, filter, let_variables)) {
+    let validation = filter.and_then(|filter| unwound::code_validation(collection, filter, let_variables));
+    send_validation(run, validation).await
+}
+
+/// Has mongod validate the code of the filter and the variables of a removal, whose own statements name neither.
+///
+/// # Errors
+/// mongod's error for them.
+pub(super) async fn validate_code_and_variables(
+    run: &mut BucketCommand<'_>,
+    filter: Option<&RawDocument>,
+    let_variables: Option<&RawDocument>,
+) -> Result<(), RunError> {
+    let collection = run.namespace.collection;
+    let validation = filter.and_then(|filter| unwound::code_validation(collection, filter, let_variables));
+    let validation = validation.or_else(|| unwound::variables_validation(collection, let_variables));
+    send_validation(run, validation).await
+}
+
+async fn send_validation(run: &mut BucketCommand<'_>, validation: Option<RawDocumentBuf>) -> Result<(), RunError> {
+    match validation {
         Some(command) => {
             let command = page_pruning::completed(run, command);
             run.context.link.validate(&command).await

@@ -10,10 +10,10 @@
 use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::BucketCommand;
-use super::delete::{ItemToDelete, condition, of_write, sweep_page, taking_out, target, target_by_id};
-use super::find::validate_code;
+use super::delete::{ItemToDelete, condition, sweep_page, taking_out, target, target_by_id};
+use super::find::validate_code_and_variables;
 use super::find_and_modify::check_size;
-use super::write_statement::lost_too_often;
+use super::write_statement::{lost_too_often, of_write};
 use super::{item_lookup, write_concern};
 use crate::command::document::{append_fields, get, put, single};
 use crate::command::error::CommandError;
@@ -51,7 +51,7 @@ pub(super) async fn run(
     let retryable = run.context.is_retryable()?;
     run.ensure_readable(command.hint).await?;
     run.set_target(command.filter, command.collation)?;
-    validate_code(run, command.filter, command.let_variables).await?;
+    validate_code_and_variables(run, command.filter, command.let_variables).await?;
     let wanted = ItemSelector {
         filter: command.filter,
         sort: command.sort,

@@ -13,6 +13,7 @@ use super::duplicate_key::needs_item;
 use super::failed_update::FailedUpdate;
 use super::item_update::{ItemUpdate, Memory};
 use super::update::{may_be_tried, may_match};
+use super::write_statement::of_write;
 use super::{find_and_delete, indexes, item_lookup, room};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{get, single};
@@ -34,7 +35,7 @@ const MAX_COMMAND_BYTES: usize = 16 * 1024 * 1024;
 pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let is_retryable = run.context.head.is_retryable_write();
     let executed = execute(run).await;
-    executed.map_err(|error| error.map_command(|error| if is_retryable { error.labelled() } else { error }))
+    executed.map_err(|error| of_write(error, is_retryable))
 }
 
 async fn execute(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {

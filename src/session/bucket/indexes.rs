@@ -33,8 +33,9 @@ pub(in crate::session) async fn there(run: &mut BucketCommand<'_>) -> Result<Opt
     Ok(Some(Indexes::of(run.shape, specs)))
 }
 
-/// The indexes that reads use. The list is cached for some seconds, because another proxy may
-/// create an index. Indexes that this proxy created are always in the list.
+/// The indexes that reads use, without those that mongod builds: it knows no hint of them. The list is cached for
+/// some seconds, because another proxy may create an index. Indexes that this proxy created are always in the
+/// list.
 pub(super) async fn stored(run: &mut BucketCommand<'_>) -> Result<Arc<ReadableIndexes>, RunError> {
     let settings = run.context.settings;
     let collection = run.collection.as_ref().map(|collection| collection.uuid.clone());
@@ -42,6 +43,10 @@ pub(super) async fn stored(run: &mut BucketCommand<'_>) -> Result<Arc<ReadableIn
         return Ok(listed);
     }
     let mut command = single("listIndexes", run.namespace.collection);
+    // The stable API does not have the option. mongod then refuses a hint, and the read takes a pipeline.
+    if !run.is_strict() {
+        command.append(cstr!("includeBuildUUIDs"), true);
+    }
     InheritedOptions::of(run.context.head.body()).append_to_inspect(&mut command);
     let listed = match run.context.link.run(&command).await {
         // The collection was dropped, or the client lacks `listIndexes`.
@@ -50,7 +55,8 @@ pub(super) async fn stored(run: &mut BucketCommand<'_>) -> Result<Arc<ReadableIn
             let reply = reply?;
             let cursor = CursorReply::parse(&reply);
             let specs = cursor.iter().flat_map(CursorReply::documents);
-            ReadableIndexes::of(run.shape, specs)
+            let ready = specs.filter(|index| get(index, "buildUUID").is_none());
+            ReadableIndexes::of(run.shape, ready)
         }
     };
     let listed = Arc::new(listed);

@@ -23,6 +23,7 @@ use self::batch::InsertBatch;
 pub(super) use self::retry_recovery::{SoughtRecord, remembered};
 use super::command::BucketCommand;
 use super::retry_on_swap::is_swap_error;
+use super::write_statement::of_write;
 use crate::command::insert::Insert;
 use crate::pattern::bucket::insert::{KeyBatch, WriteGuarantee};
 use crate::session::backoff::pause;
@@ -42,12 +43,7 @@ pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, R
     if let Some(dry_run) = &run.context.shared.dry_run {
         dry_run.insert(run.context.shared, run.shape, &batch.groups);
     }
-    let stored = store(run, &mut batch).await.map_err(|error| {
-        error.map_command(|error| {
-            let error = error.of_write();
-            if retryable { error.labelled() } else { error }
-        })
-    });
+    let stored = store(run, &mut batch).await.map_err(|error| of_write(error, retryable));
     // Otherwise the command would be executed again if the collection is exchanged after it.
     run.executed = run.executed.saturating_add(batch.stored_now());
     run.context.shared.metrics.inserted(&run.label(), batch.stored_now());

@@ -15,7 +15,7 @@ use crate::command::arguments::{InheritedOptions, with_replaced};
 use crate::command::document::{append_fields, array_of, as_flag, get, put, single};
 use crate::command::error::{ErrorCode, WriteError};
 use crate::command::reply::{CursorReply, succeeded};
-use crate::command::write_batch::command_ranges;
+use crate::command::write_batch::command_ranges_within;
 use crate::pattern::bucket::compact;
 use crate::pattern::bucket::validator::{PageValidator, Verdict, verdict};
 use crate::pattern::shapes::BucketShape;
@@ -25,6 +25,8 @@ use crate::session::upstream::UpstreamKind;
 use crate::session::upstream_connection::UpstreamRequest;
 
 const BYPASS: &str = "bypassDocumentValidation";
+/// The most bytes of documents in the body of a command, which has room for a validator beside them.
+const MAX_IN_BODY: usize = 8 << 20;
 
 /// The error of a plain collection for each document. `None`: it satisfies the validator. Costs one round
 /// trip, on a standalone two, and two more if documents have the field that distinguishes pages.
@@ -199,14 +201,14 @@ async fn matched(
     Ok(infos)
 }
 
-/// Whether all documents satisfy this validator. Costs one round trip for 16 MB of documents.
+/// Whether all documents satisfy this validator. Costs one round trip for all commands together.
 pub(super) async fn are_valid(
     run: &mut BucketCommand<'_>,
     validator: &RawDocument,
     documents: &[RawDocumentBuf],
 ) -> Result<bool, RunError> {
     let sizes = documents.iter().map(|document| document.as_bytes().len());
-    let parts = command_ranges(sizes).into_iter();
+    let parts = command_ranges_within(sizes, MAX_IN_BODY).into_iter();
     let parts = parts.filter_map(|part| documents.get(part));
     let commands: Vec<RawDocumentBuf> = parts.map(|part| first_invalid(run, validator, part)).collect();
     let requests: Vec<UpstreamRequest<'_>> = commands.iter().map(|command| UpstreamRequest::plain(command)).collect();

@@ -5,9 +5,9 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 use super::command::BucketCommand;
 use super::page_pruning::{self, FilterAndCollation};
 use super::upstream_query::{documents, kill, more};
-use crate::command::error::CommandError;
+use crate::command::error::{CommandError, ErrorCode};
 use crate::command::reply::{CursorReply, succeeded};
-use crate::pattern::bucket::item_lookup::{self, ItemSelector, LocatedItem};
+use crate::pattern::bucket::item_lookup::{self, ItemSelector, LocatedItem, is_volatile};
 use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamRequest;
 
@@ -52,18 +52,30 @@ pub(super) async fn first_after_transaction(
     Ok(answer.and_then(|answer| LocatedItem::parse(run.shape, documents(&answer).next()?)))
 }
 
-/// The first matching item of a bucket's image.
+/// The first matching item of a bucket's image: that of an earlier attempt of the command.
+///
+/// # Errors
+/// If the filter may match another item now.
 pub(super) async fn first_in_image(
     run: &mut BucketCommand<'_>,
     image: &RawDocument,
     wanted: ItemSelector<'_>,
 ) -> Result<Option<LocatedItem>, RunError> {
+    if [wanted.filter, wanted.let_variables]
+        .into_iter()
+        .flatten()
+        .any(is_volatile)
+    {
+        let message = "the retried findAndModify already succeeded, but its filter depends on the time or on chance: the item that it matched \
+                       is not known";
+        return Err(CommandError::new(ErrorCode::IllegalOperation, message).into());
+    }
     let wanted = ItemSelector {
         all_items: false,
         ..wanted.first()
     };
     let mut command = item_lookup::command_in_image(run.shape, image, wanted);
-    run.context.inherited().append_to_internal_read(&mut command);
+    run.context.inherited().append_to_selection(&mut command);
     let answer = run.context.link.run(&command).await?;
     let found = documents(&answer).next();
     let found = found.map(|found| LocatedItem::parse(run.shape, found).ok_or_else(|| run.corrupt_bucket_error()));
@@ -74,7 +86,7 @@ impl Matches {
     /// Opens the cursor.
     pub(super) async fn of(run: &mut BucketCommand<'_>, wanted: ItemSelector<'_>) -> Result<Self, RunError> {
         let mut command = item_lookup::command(run.shape, run.namespace.collection, wanted);
-        run.context.inherited().append_to_internal_read(&mut command);
+        run.context.inherited().append_to_selection(&mut command);
         let query = FilterAndCollation {
             filter: wanted.filter,
             collation: wanted.collation,

@@ -240,7 +240,7 @@ impl<'a> ItemUpdate<'a> {
                     put(&mut command, name, value);
                 }
             }
-            run.context.inherited().append_to_internal_read(&mut command);
+            run.context.inherited().append_to_selection(&mut command);
             let answer = run.context.link.run(&command).await?;
             for number in Positional::numbers(items, documents(&answer)) {
                 let Some(number) = number else {
@@ -348,7 +348,7 @@ impl<'a> ItemUpdate<'a> {
         stages: &RawArray,
     ) -> Result<Evaluated<Vec<RawDocumentBuf>>, RunError> {
         let mut command = self.evaluation(&items, stages);
-        run.context.inherited().append_to_internal_read(&mut command);
+        run.context.inherited().append_to_selection(&mut command);
         let mut made = Vec::new();
         let mut answer = match succeeded(run.context.link.call(UpstreamRequest::plain(&command)).await?) {
             Ok(answer) => answer,

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::command::BucketCommand;
-use super::upstream_query::{ask_all, complete, documents, kill_all};
+use super::upstream_query::{ask_all, complete, documents, kill_all, name_collection};
 use crate::command::arguments::with_replaced;
 use crate::command::document::{get, put, single};
 use crate::command::reply::succeeded;
@@ -65,15 +65,18 @@ pub(super) async fn pruned(
     }
 }
 
-/// The command with a `$match` on page numbers in front of its pipeline.
-fn matching_pages(pages: &RawDocument, command: &RawDocument) -> RawDocumentBuf {
+/// The command with a `$match` on page numbers in front of its pipeline. It names the collection, because the
+/// numbers are those of its pages.
+fn matching_pages(run: &BucketCommand<'_>, pages: &RawDocument, command: &RawDocument) -> RawDocumentBuf {
     let mut stages = RawArrayBuf::new();
     stages.push(single("$match", single(path::PAGE, pages)));
     let pipeline = get(command, "pipeline").and_then(RawBsonRef::as_array);
     for stage in pipeline.into_iter().flatten().flatten() {
         stages.push(stage);
     }
-    with_replaced(command, &[("pipeline", Some(RawBsonRef::Array(&stages)))])
+    let mut command = with_replaced(command, &[("pipeline", Some(RawBsonRef::Array(&stages)))]);
+    name_collection(run, &mut command);
+    command
 }
 
 /// A query whose pages may be pruned.
@@ -89,13 +92,14 @@ pub(super) struct Pruning {
 
 impl Pruning {
     /// `None` if the filter does not demand one key and a range of time, or if several queries cannot answer
-    /// it.
+    /// it: under `apiStrict` they cannot name one collection.
     pub(super) fn of(run: &BucketCommand<'_>, query: FilterAndCollation<'_>) -> Option<Self> {
         // Several queries do not read the same snapshot.
         let needs_snapshot = run.context.head.wants_snapshot() && !run.context.head.in_transaction();
         // Of several commands, the first one begins the client's transaction.
         let begins = get(run.context.head.body(), "startTransaction").is_some();
-        let is_one_command = needs_snapshot || begins || run.context.link.is_dry_run();
+        let is_unnamed = run.is_strict() && !run.context.head.in_transaction();
+        let is_one_command = needs_snapshot || begins || is_unnamed || run.context.link.is_dry_run();
         if run.collection.is_none() || is_one_command || query.collation.is_some() {
             return None;
         }
@@ -124,7 +128,7 @@ impl Pruning {
             return Ok(None);
         }
         let pages = single("$lt", i64::try_from(LONG_KEY_PAGES).unwrap_or(i64::MAX));
-        let on_first_pages = matching_pages(&pages, command);
+        let on_first_pages = matching_pages(run, &pages, command);
         // Behind the command: if the highest page is one of the first now, there were no others.
         let highest = completed(run, self.queries(run).highest(run.shape));
         let requests = [&on_first_pages, &highest].map(|request| UpstreamRequest::plain(request));
@@ -163,7 +167,7 @@ impl Pruning {
             self.learn(run, highest);
         }
         Ok(match numbers.and_then(|numbers| numbers.in_range()) {
-            Some(pages) => Cow::Owned(matching_pages(&pages, command)),
+            Some(pages) => Cow::Owned(matching_pages(run, &pages, command)),
             None => Cow::Borrowed(command),
         })
     }
@@ -193,12 +197,14 @@ impl Pruning {
     }
 }
 
-/// A query with the inherited options. The `txnNumber` of a retryable write is not for a query.
+/// A query with the inherited options and the collection's UUID. The `txnNumber` of a retryable write is not for
+/// a query.
 pub(super) fn completed(run: &BucketCommand<'_>, mut query: RawDocumentBuf) -> RawDocumentBuf {
-    if !run.context.head.is_retryable_write() {
+    if !run.context.head.is_write() {
         return complete(run, query);
     }
-    run.context.inherited().append_to_internal_read(&mut query);
+    name_collection(run, &mut query);
+    run.context.inherited().append_to_selection(&mut query);
     query
 }
 

@@ -148,7 +148,7 @@ async fn record(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>, pages: &[Raw
 /// Refuses a relocation if the upstream has no transaction for it.
 pub(super) fn may_relocate(run: &BucketCommand<'_>) -> Result<(), CommandError> {
     let what = match run.context.upstream {
-        _ if run.context.can_relocate() => return Ok(()),
+        _ if run.context.head.in_transaction() || run.context.can_relocate() => return Ok(()),
         UpstreamKind::Mongos => "an update that moves an item to another key, outside a transaction behind a mongos",
         _ => {
             "an update that moves an item to another key on a standalone (it needs a transaction, and so a replica set)"

@@ -68,7 +68,7 @@ pub(super) async fn shift(
 async fn highest(run: &mut BucketCommand<'_>, item: &Item) -> Result<Option<PageHeader>, RunError> {
     let mut find = single("find", run.namespace.collection);
     append_facts_query(run.shape, item, HeaderFields::Stored, &mut find);
-    run.context.inherited().append_to_internal_read(&mut find);
+    run.context.inherited().append_to_read_of_write(&mut find);
     let answer = run.context.link.run(&find).await?;
     let highest = documents(&answer).next();
     let highest = highest.map(|page| PageHeader::parse(run.shape, page).ok_or_else(|| run.corrupt_bucket_error()));

@@ -18,6 +18,7 @@ use super::command::BucketCommand;
 use super::duplicate_key::needs_item;
 use super::item_update::{ItemUpdate, Memory, end_transaction, of_item};
 use super::retry_on_swap::{self, is_swap_error, is_swap_write_error, may_go_on, wait};
+use super::write_statement::of_write;
 use super::{indexes, item_lookup, upsert};
 use crate::command::document::get;
 use crate::command::error::{CommandError, ErrorCode, WriteError};
@@ -31,7 +32,7 @@ use crate::session::malformed_pipeline;
 pub(super) async fn run(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {
     let is_retryable = run.context.head.is_retryable_write();
     let executed = execute(run).await;
-    executed.map_err(|error| error.map_command(|error| if is_retryable { error.labelled() } else { error }))
+    executed.map_err(|error| of_write(error, is_retryable))
 }
 
 async fn execute(run: &mut BucketCommand<'_>) -> Result<RawDocumentBuf, RunError> {

@@ -21,6 +21,7 @@ use crate::pattern::bucket::upsert::{Built, UpsertError, after_stages, build, ch
 use crate::pattern::shapes::ItemIds;
 use crate::session::error::RunError;
 use crate::session::id_source::SystemIdSource;
+use crate::session::metrics::RefusalReason;
 use crate::session::upsert_race::is_of_filter;
 
 /// Offset from a statement's `stmtId` to that of its insert. Larger than the number of statements
@@ -49,6 +50,10 @@ pub(super) async fn insert_missing(run: &mut BucketCommand<'_>, task: &ItemUpdat
         Evaluated::Value(item) => item,
         Evaluated::Failed(error) => return Ok(Upserted::Failed(error)),
     };
+    if !is_on_target(run, &item) {
+        let what = "an upsert of a sharded collection that inserts an item with another key than its filter names";
+        return Err(run.refuse(RefusalReason::Cluster, what).into());
+    }
     let body = insert_of(run, task, &item);
     let head = CommandHeader::of_body(&body)?;
     // The lookup of the item has begun the transaction.
@@ -67,6 +72,22 @@ pub(super) async fn insert_missing(run: &mut BucketCommand<'_>, task: &ItemUpdat
         Some((_, error)) => Upserted::Failed(error),
         None => Upserted::Made(item, reply),
     })
+}
+
+/// Whether the item belongs to the shard of the client's statement, which has the retry records.
+fn is_on_target(run: &BucketCommand<'_>, item: &RawDocument) -> bool {
+    let Some(target) = &run.target else {
+        return true;
+    };
+    let mut key = RawDocumentBuf::new();
+    for field in run.shape.key() {
+        put(
+            &mut key,
+            field,
+            single("$eq", get(item, field).unwrap_or(RawBsonRef::Null)),
+        );
+    }
+    BucketPredicate::of(run.shape, Some(&key)).one_key().as_ref() == Some(target)
 }
 
 /// Whether an earlier attempt of the client's statement inserted an item.
@@ -116,7 +137,7 @@ async fn found_again(run: &mut BucketCommand<'_>, task: &ItemUpdate<'_>, made: R
     find.append(cstr!("projection"), single(&path, 1));
     find.append(cstr!("limit"), 1);
     find.append(cstr!("singleBatch"), true);
-    run.context.inherited().append_to_internal_read(&mut find);
+    run.context.inherited().append_to_read_of_write(&mut find);
     let answer = run.context.link.run(&find).await?;
     let bucket = CursorReply::parse(&answer).and_then(|cursor| cursor.documents().next());
     let items = bucket.and_then(|bucket| get(bucket, run.shape.items())?.as_array());

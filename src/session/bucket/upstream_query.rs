@@ -40,12 +40,18 @@ impl<'a> BucketCommand<'a> {
 /// transaction, which holds the collection, and under `apiStrict`, which does not allow it. There
 /// [`BucketCommand::is_still_the_same`] checks it instead.
 pub(super) fn complete(run: &BucketCommand<'_>, mut request: RawDocumentBuf) -> RawDocumentBuf {
-    let is_named = !run.is_strict() && !run.context.head.in_transaction();
-    if let Some(collection) = run.collection.as_ref().filter(|_| is_named) {
-        request.append(cstr!("collectionUUID"), &collection.uuid);
-    }
+    name_collection(run, &mut request);
     run.context.inherited().append_to_read(&mut request);
     request
+}
+
+/// Appends the collection's UUID, where [`complete`] does and unless the query has it.
+pub(super) fn name_collection(run: &BucketCommand<'_>, request: &mut RawDocumentBuf) {
+    let is_named = !run.is_strict() && !run.context.head.in_transaction();
+    let collection = run.collection.as_ref().filter(|_| is_named);
+    if let Some(collection) = collection.filter(|_| get(request, "collectionUUID").is_none()) {
+        request.append(cstr!("collectionUUID"), &collection.uuid);
+    }
 }
 
 /// Sends queries back to back and returns the replies in order. `None`: mongod refused a query, for

@@ -147,6 +147,15 @@ pub(super) async fn send_counting(
     })
 }
 
+/// The error of a write that one of its reads or statements has failed with. It has retry labels if the command is
+/// retryable.
+pub(super) fn of_write(error: RunError, retryable: bool) -> RunError {
+    error.map_command(|error| {
+        let error = error.of_write();
+        if retryable { error.labelled() } else { error }
+    })
+}
+
 /// The body of the command, without the statements, which follow as a document sequence.
 fn body(run: &BucketCommand<'_>, kind: WriteCommand, ordered: bool, part: Origin) -> RawDocumentBuf {
     let name = match kind {

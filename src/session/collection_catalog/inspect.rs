@@ -220,7 +220,8 @@ impl CatalogSession<'_> {
             return Ok(false);
         }
         let mut command = single("collStats", self.namespace.collection);
-        self.carried.append_to_inspect(&mut command);
+        // The stable API does not have the command.
+        self.carried.without_api_strict().append_to_inspect(&mut command);
         let statistics = self.link.run(&command).await?;
         let is_sharded = get(&statistics, "sharded").and_then(as_flag) == Some(true);
         if is_sharded && self.shape.item_ids() == ItemIds::Unique {

@@ -40,7 +40,7 @@ impl ConversionMetrics {
                 registry,
                 "conversion_lag_seconds",
                 "Seconds whose changes mongoshape convert has not read yet. The oplog must contain them. When it grows, writers are faster than the \
-                 conversion: write less, or wait until mongoshape convert holds writers.",
+                 conversion: write less, or wait until proxies delay or hold writes.",
             )?,
             remaining: gauges(
                 registry,

@@ -129,13 +129,16 @@ fn leaves_control(shape: &OutlierShape, projection: &RawDocument) -> bool {
     })
 }
 
-/// Whether a projection may include the array without the `_id`, which identifies its pages.
+/// Whether a projection may include the array without the whole `_id`, which identifies its pages.
 fn may_leave_id_out(shape: &OutlierShape, projection: &RawDocument) -> bool {
     let is_plain = |value| match value {
         RawBsonRef::Document(_) | RawBsonRef::Array(_) | RawBsonRef::String(_) => None,
         value => as_flag(value),
     };
-    if get(projection, "_id").and_then(is_plain) != Some(false) {
+    let changes_id = projection.iter().flatten().any(|(name, value)| {
+        name.as_str().starts_with("_id.") || (name.as_str() == "_id" && is_plain(value).is_none())
+    });
+    if get(projection, "_id").and_then(is_plain) != Some(false) && !changes_id {
         return false;
     }
     let mut others = projection

@@ -234,6 +234,9 @@ impl<'a> OutlierCommand<'a> {
 
     /// Appends the inherited options of an internal read, including its read concern.
     fn append_to_look_up(&mut self, query: &mut RawDocumentBuf) {
+        if self.context.head.is_write() {
+            return self.context.inherited().append_to_read_of_write(query);
+        }
         self.context.inherited().append_to_internal_read(query);
         if let Some(concern) = self.read_concern() {
             query.append(cstr!("readConcern"), concern);
@@ -241,8 +244,9 @@ impl<'a> OutlierCommand<'a> {
     }
 
     /// The read concern of an internal read. If base documents were read from a snapshot, pages are
-    /// read at the same cluster time. If base documents must be majority committed, so must pages.
-    /// `None` in a transaction, which has its own snapshot.
+    /// read at the same cluster time. If base documents must be majority committed, so must pages. If they
+    /// need not, neither need pages. `None` in a transaction, which has its own snapshot, and if the client
+    /// leaves both to the server's default.
     fn read_concern(&self) -> Option<RawDocumentBuf> {
         if self.context.head.in_transaction() {
             return None;
@@ -253,8 +257,9 @@ impl<'a> OutlierCommand<'a> {
             return Some(concern);
         }
         let concern = get(self.context.head.body(), "readConcern").and_then(RawBsonRef::as_document);
-        let level = concern.and_then(|concern| get(concern, "level"));
-        (level == Some(RawBsonRef::String("majority"))).then(|| single("level", "majority"))
+        let level = concern.and_then(|concern| get(concern, "level"))?;
+        let is_majority = level == RawBsonRef::String("majority");
+        Some(single("level", if is_majority { "majority" } else { "local" }))
     }
 
     /// Returns all documents of an internal query. `None`: the replies exceed `most_bytes`.

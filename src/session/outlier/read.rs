@@ -193,9 +193,16 @@ pub(super) async fn aggregate(run: &mut OutlierCommand<'_>) -> Result<RawDocumen
 /// Whether no stage depends on the array, and the result does not contain whole documents.
 fn leaves_array_out(run: &OutlierCommand<'_>, stages: &[&RawDocument]) -> bool {
     let shape = run.shape;
-    let is_blind =
-        |stage: &&RawDocument| !depends_on_array(shape, stage) && !names_own(shape, RawBsonRef::Document(stage));
+    let is_blind = |stage: &&RawDocument| {
+        !depends_on_array(shape, stage) && !names_own(shape, RawBsonRef::Document(stage)) && !chooses_index(stage)
+    };
     stages.iter().all(is_blind) && stages.iter().any(|stage| makes_others(stage))
+}
+
+/// Whether mongod chooses the geographic index that a stage uses, which may be one of the array's elements.
+fn chooses_index(stage: &RawDocument) -> bool {
+    let arguments = get(stage, "$geoNear").and_then(RawBsonRef::as_document);
+    arguments.is_some_and(|arguments| get(arguments, "key").is_none())
 }
 
 /// Whether a stage can read another collection, which may be a shaped one.

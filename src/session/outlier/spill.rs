@@ -108,7 +108,7 @@ impl OutlierCommand<'_> {
         for look in &mut looks {
             look.append(cstr!("limit"), 1);
             look.append(cstr!("singleBatch"), true);
-            self.context.inherited().append_to_internal_read(look);
+            self.context.inherited().append_to_read_of_write(look);
         }
         looks
     }

@@ -67,8 +67,8 @@ pub(super) async fn run_each(
         };
         let failed = match ended {
             Ok(()) => results.has_failed,
-            // The changes before the failure stay counted.
             Err(RunError::Command(error)) => {
+                results.take_back_counts();
                 let Some(error) = WriteError::of_command(&error) else {
                     return Err(error.into());
                 };
@@ -90,6 +90,9 @@ pub(super) struct Results<'t> {
     index: usize,
     is_empty: bool,
     has_failed: bool,
+    /// The documents that the statement has matched and modified so far.
+    n: i64,
+    modified: i64,
 }
 
 impl<'t> Results<'t> {
@@ -99,15 +102,31 @@ impl<'t> Results<'t> {
             index,
             is_empty: true,
             has_failed: false,
+            n: 0,
+            modified: 0,
         }
+    }
+
+    fn count(&mut self, n: i64, modified: i64) {
+        self.n = self.n.saturating_add(n);
+        self.modified = self.modified.saturating_add(modified);
+        self.reply.count(n);
+        self.reply.count_modified(modified);
+    }
+
+    /// mongod counts nothing of a statement that fails, although documents may have been changed.
+    fn take_back_counts(&mut self) {
+        self.count(self.n.saturating_neg(), self.modified.saturating_neg());
     }
 
     /// Adds mongod's reply for one or several documents.
     pub(super) fn add(&mut self, result: &OutlierWriteResult) {
         self.is_empty = false;
         self.has_failed |= result.error.is_some();
-        self.reply.count(result.n);
-        self.reply.count_modified(result.modified);
+        self.count(result.n, result.modified);
+        if self.has_failed {
+            self.take_back_counts();
+        }
         let upserted = get(&result.answer, "upserted").and_then(RawBsonRef::as_array);
         let upserted = upserted.into_iter().flatten().flatten();
         for id in upserted.filter_map(|element| get(element.as_document()?, "_id")) {

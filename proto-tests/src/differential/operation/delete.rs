@@ -34,6 +34,12 @@ fn statement(generator: &mut Generator, has_variable: bool) -> Document {
     let filter = match form {
         DeleteForm::Some => generator.filter_of_some(),
         DeleteForm::OneKey => generator.one_key(),
+        DeleteForm::ById if generator.names_keys => {
+            let (id, number) = generator.some_numbered_id().unwrap_or_default();
+            let mut filter = doc! { "_id": { "$eq": id } };
+            generator.name_key(&mut filter, number);
+            filter
+        }
         DeleteForm::ById => doc! { "_id": { "$eq": generator.some_id().unwrap_or(Bson::Null) } },
         DeleteForm::One => generator.filter_of_one().0,
         DeleteForm::Mistake => return wrong(generator),

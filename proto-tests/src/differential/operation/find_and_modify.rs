@@ -38,11 +38,14 @@ fn ordinary(generator: &mut Generator) -> Document {
             command.insert("remove", true);
         }
         FindAndModifyForm::RemoveFirst => {
-            command.extend(doc! { "query": generator.filter_of_some(), "sort": by_number(generator), "remove": true });
+            let mut filter = generator.filter_of_some();
+            generator.name_some_key(&mut filter);
+            command.extend(doc! { "query": filter, "sort": by_number(generator), "remove": true });
         }
         FindAndModifyForm::ChangeFirst => {
             let change = generator.sure_change();
-            let filter = doc! { "$and": [generator.filter_of_some(), change.needs] };
+            let mut filter = doc! { "$and": [generator.filter_of_some(), change.needs] };
+            generator.name_some_key(&mut filter);
             command.extend(doc! { "query": filter, "sort": by_number(generator), "update": change.update });
             if let Some(filters) = change.array_filters {
                 command.insert("arrayFilters", filters);

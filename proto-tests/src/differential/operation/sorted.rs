@@ -19,7 +19,7 @@ use crate::differential::grammar::{
     SortedWrite,
 };
 use crate::differential::sides::{COLLECTION, show};
-use crate::differential::{Generator, Sides, Topology};
+use crate::differential::{Generator, Sides};
 use crate::invariants;
 use crate::shape::ItemIds;
 
@@ -397,7 +397,7 @@ fn check_access_path(sides: &mut Sides, read: &Read) -> Result<()> {
     };
     let is_by_ids = read.filter.get("_id").is_some_and(is_of_ids);
     // Behind a mongos, the proxy refuses `explain`.
-    let is_explained = sides.topology != Topology::Mongos && !read.command.contains_key("aggregate");
+    let is_explained = !sides.topology.is_behind_mongos() && !read.command.contains_key("aggregate");
     if !read.is_by_index || is_by_ids || !is_explained {
         return Ok(());
     }

@@ -181,7 +181,9 @@ pub(super) fn upserting_filter(generator: &mut Generator) -> (Document, i32) {
     let form = generator.take::<UpsertFilter>();
     if form == UpsertFilter::Given {
         let number = generator.given_serial();
-        return (doc! { "n": number }, number);
+        let mut filter = doc! { "n": number };
+        generator.name_key(&mut filter, number);
+        return (filter, number);
     }
     let number = generator.next_serial();
     let mut filter = match form {
@@ -195,6 +197,9 @@ pub(super) fn upserting_filter(generator: &mut Generator) -> (Document, i32) {
         filter.insert("_id", id);
     }
     filter.insert("n", number);
+    if form != UpsertFilter::OneKey {
+        generator.name_some_key(&mut filter);
+    }
     generator.remember(number, &filter);
     (filter, number)
 }

@@ -33,6 +33,16 @@ impl WriteRequest<'_> {
         self.statement.get_bool("upsert").unwrap_or(false)
     }
 
+    /// Whether it writes at most one document, or may insert one.
+    pub(super) fn is_of_one(&self) -> bool {
+        let is_of_many = self.statement.get_bool("multi").unwrap_or(false)
+            || self
+                .statement
+                .get("limit")
+                .is_some_and(|limit| *limit == Bson::Int32(0));
+        !is_of_many || self.upserts()
+    }
+
     /// The change as operators.
     fn operators(&self) -> Option<&Document> {
         let change = self.change().as_document()?;

@@ -50,12 +50,27 @@ const KINDS: &[Kind] = &[
     kind(
         "move behind a mongos",
         "an update that moves an item to another key, outside a transaction behind a mongos",
-        |write| write.topology == Topology::Mongos && write.may_change_key(),
+        |write| write.topology.is_behind_mongos() && write.may_change_key(),
     ),
     kind(
         "findAndModify of a time behind a mongos",
         "a retryable findAndModify that changes the time of an item behind a mongos",
-        |write| write.topology == Topology::Mongos && write.may_move(),
+        |write| write.topology.is_behind_mongos() && write.may_move(),
+    ),
+    kind(
+        "one item of a sharded collection without its key",
+        "a write of one item of a sharded collection whose filter does not name the item's key",
+        |write| write.topology == Topology::Sharded && write.is_of_one(),
+    ),
+    kind(
+        "upsert with another key",
+        "an upsert of a sharded collection that inserts an item with another key than its filter names",
+        |write| write.topology == Topology::Sharded && write.upserts(),
+    ),
+    kind(
+        "update of many under a collation",
+        "an update of many items of a sharded collection under a collation",
+        |write| write.topology == Topology::Sharded && write.statement.contains_key("collation"),
     ),
     kind("filter with $where", "$where in a ", |write| {
         names(write.filter(), "$where")

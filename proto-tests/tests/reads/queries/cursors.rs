@@ -57,6 +57,8 @@ fn a_batch_of_none_opens_a_cursor_whether_anything_matches_or_not() -> Result<()
         doc! { "skip": 50 },
         doc! { "sort": { "t": -1 }, "skip": 50 },
         doc! { "limit": 3 },
+        doc! { "sort": { "_id": 1 }, "limit": 3 },
+        doc! { "sort": { "_id": 1 }, "limit": 3, "skip": 50 },
         doc! { "singleBatch": true },
     ];
     let of_both = |sides: &mut Sides| -> Result<()> {

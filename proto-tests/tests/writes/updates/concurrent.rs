@@ -4,6 +4,7 @@ use std::thread;
 
 use anyhow::{Result, anyhow, ensure};
 use bson::{Bson, Document, doc};
+use proto_tests::breaking_relay::BreakingRelay;
 use proto_tests::delaying_relay::{DelayingRelay, Fate};
 use proto_tests::raw::Connection;
 use proto_tests::{ItemIds, Shape, mongod};
@@ -43,6 +44,36 @@ fn concurrent_increments_have_the_expected_sum() -> Result<()> {
         let item = found.iter().find(|item| item.get_i32("u").ok() == Some(5));
         let sum = item.and_then(|item| item.get_i32("n").ok());
         ensure!(sum == Some(5 + WRITERS * UPDATES), "{ids:?}: {item:?}");
+    }
+    Ok(())
+}
+
+/// Another client changes the only item between the lookup and the statement, so that it no longer matches.
+#[test]
+fn an_update_of_many_inserts_if_all_located_items_have_changed() -> Result<()> {
+    let set = mongod::shared_replica_set();
+    for change in [
+        doc! { "$set": { "state": "done" } },
+        doc! { "$set": { "state": "done", "k": 2 } },
+    ] {
+        let relay = BreakingRelay::to(set.address())?;
+        let uri = format!("mongodb://{}/?directConnection=true", relay.address());
+        let mut sides = Sides::at(Shape::new(&["k"]), (uri, set.address()))?;
+        let database = sides.shaped_database();
+        let second = sides.another_proxy_to(&set.uri())?;
+        let item = doc! { "_id": 1, "k": 1, "state": "open" };
+        sides.alike(&doc! { "insert": COLLECTION, "documents": [item] })?;
+        let mut other = Connection::open(second.address())?;
+        let theirs = doc! { "update": COLLECTION, "updates": [{ "q": { "_id": 1 }, "u": change }], "$db": &database };
+        relay.meanwhile(2, move || {
+            other.command_ok(&theirs).expect("the other client's update");
+        });
+        let filter = doc! { "k": 1, "state": "open" };
+        let statement = doc! { "q": filter, "u": { "$set": { "x": 1 } }, "multi": true, "upsert": true };
+        let update = doc! { "update": COLLECTION, "updates": [statement], "$db": &database };
+        let reply = sides.shaped.command_ok(&update)?;
+        let upserted = reply.get_array("upserted").map_or(0, Vec::len);
+        ensure!(reply.get_i32("n")? == 1 && upserted == 1, "{reply}");
     }
     Ok(())
 }

@@ -50,7 +50,10 @@ impl ItemUpdate {
             shape,
             prefix: format!("{}.{}", shape.items(), item.position),
         };
-        let is_kept = |field: &str, value| get(item.before, field).is_some_and(|before| same_bytes(before, value));
+        // Only top-level fields have another place. A path can also be the name of another field.
+        let is_kept = |field: &str, value| {
+            !field.contains('.') && get(item.before, field).is_some_and(|before| same_bytes(before, value))
+        };
         let mut description = UpdateDescription::default();
         for (path, value) in get(page, "updatedFields")
             .and_then(RawBsonRef::as_document)
@@ -70,7 +73,7 @@ impl ItemUpdate {
         }
         for path in array(page, "removedFields") {
             let field = path.as_str().and_then(|path| own.field(path));
-            if let Some(field) = field.filter(|field| get(item.after, field).is_none()) {
+            if let Some(field) = field.filter(|field| field.contains('.') || get(item.after, field).is_none()) {
                 description.removed.push(field);
             }
         }

@@ -66,7 +66,7 @@ impl HeadLookup {
 
 /// Whether `$in` compares with the value itself. A regular expression would match as a pattern, and
 /// mongod refuses a document that begins like an operator.
-fn is_value_under_in(value: RawBsonRef<'_>) -> bool {
+pub(in crate::pattern::bucket) fn is_value_under_in(value: RawBsonRef<'_>) -> bool {
     match value {
         RawBsonRef::RegularExpression(_) => false,
         RawBsonRef::Document(document) => match document.iter().next() {

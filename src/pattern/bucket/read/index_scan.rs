@@ -148,6 +148,12 @@ impl IndexScan<'_> {
         (field.path != "_id").then(|| stored_path(shape, field.path))
     }
 
+    /// Whether the query has the order of the scan as its sort, by which a mongos merges the results of shards.
+    #[must_use]
+    pub fn is_sorted(&self) -> bool {
+        !matches!(self.index, ScannedIndex::Items(_)) || matches!(self.part, IndexPart::Whole)
+    }
+
     /// The `find` for this number of buckets.
     #[must_use]
     pub fn query(&self, shape: &BucketShape, collection: &str, buckets: u64) -> RawDocumentBuf {

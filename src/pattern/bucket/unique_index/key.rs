@@ -131,7 +131,7 @@ impl UniqueIndex {
         for (position, field) in self.fields.iter().enumerate() {
             let value = match in_items(shape, &field.stored) {
                 Some(path) => at_path(item, path)?,
-                None => get(page, &field.stored),
+                None => at_path(page, &field.stored)?,
             };
             if let Some(RawBsonRef::Array(elements)) = value
                 && let Some((first, _)) = array.replace((position, elements))

@@ -8,6 +8,7 @@ use super::definition::UniqueIndex;
 use super::key::IndexKey;
 use crate::command::document::{append_fields, array_of, get, put, single};
 use crate::pattern::bucket::index;
+use crate::pattern::bucket::insert::is_value_under_in;
 use crate::pattern::bucket::item_index::in_items;
 use crate::pattern::bucket::predicate_pushdown::is_page_of_any_layout;
 use crate::pattern::shapes::BucketShape;
@@ -148,9 +149,8 @@ fn by_value(shape: &BucketShape, index: &UniqueIndex, keys: &[&IndexKey]) -> Vec
 
 impl ValuesBehind<'_> {
     fn conditions(&self) -> Vec<RawDocumentBuf> {
-        // `$in` would match a regular expression instead of comparing it, and takes no `undefined`.
-        let is_special =
-            |value: &RawBsonRef<'_>| matches!(value, RawBsonRef::RegularExpression(_) | RawBsonRef::Undefined);
+        // A query cannot compare with `undefined`.
+        let is_special = |value: &RawBsonRef<'_>| *value == RawBsonRef::Undefined || !is_value_under_in(*value);
         let (special, plain): (Vec<RawBsonRef<'_>>, Vec<RawBsonRef<'_>>) =
             self.values.iter().partition(|value| is_special(value));
         let special = special.into_iter().map(|value| equal(self.path, value));

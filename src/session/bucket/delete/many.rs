@@ -94,7 +94,7 @@ fn pages_of(run: &BucketCommand<'_>, condition: &RawDocument) -> RawDocumentBuf 
     find.append(cstr!("hint"), index::PAGE);
     find.append(cstr!("projection"), single(run.shape.items(), 0));
     find.append(cstr!("batchSize"), PAGES);
-    run.context.inherited().append_to_internal_read(&mut find);
+    run.context.inherited().append_to_selection(&mut find);
     find
 }
 

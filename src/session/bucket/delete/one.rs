@@ -159,7 +159,7 @@ pub(in crate::session::bucket) async fn target_by_id(
     find.append(cstr!("hint"), index::ITEM_ID);
     find.append(cstr!("limit"), 1);
     find.append(cstr!("singleBatch"), true);
-    run.context.inherited().append_to_internal_read(&mut find);
+    run.context.inherited().append_to_selection(&mut find);
     let answer = run.context.link.run(&find).await?;
     let Some(bucket) = CursorReply::parse(&answer).and_then(|cursor| cursor.documents().next()) else {
         return Ok(None);

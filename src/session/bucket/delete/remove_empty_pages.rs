@@ -27,7 +27,7 @@ pub(in crate::session::bucket) async fn key(run: &mut BucketCommand<'_>, key: &R
     find.append(cstr!("limit"), PAGES);
     find.append(cstr!("batchSize"), PAGES);
     find.append(cstr!("singleBatch"), true);
-    run.context.inherited().append_to_internal_read(&mut find);
+    run.context.inherited().append_to_read_of_write(&mut find);
     let answer = run.context.link.run(&find).await?;
     let pages = CursorReply::parse(&answer).map(|cursor| {
         let pages = cursor.documents().map(|page| PageHeader::parse(run.shape, page));

@@ -57,7 +57,9 @@ pub(in crate::session::bucket) async fn run(
         batch.push(item);
         answer.items.advance();
     }
-    let id = if answer.items.is_empty() || !leaves_open(run, find) {
+    // A first batch of no documents leaves the cursor open, whether there are any or not.
+    let is_at_end = answer.items.is_empty() && !limit.is_nothing();
+    let id = if is_at_end || !leaves_open(run, find) {
         0
     } else {
         let mut cluster_time = RawDocumentBuf::new();
@@ -125,6 +127,9 @@ async fn read(run: &mut BucketCommand<'_>, mut scans: Vec<IndexScan<'_>>) -> Res
     // mongod refuses `explain` in a transaction and with a snapshot.
     let explains = !run.context.head.in_transaction() && !run.context.head.wants_snapshot();
     scans.retain(|scan| explains || scan.unless_array(run.shape).is_none());
+    if run.is_sharded() {
+        scans.retain(IndexScan::is_sorted);
+    }
     if run.context.head.wants_new_snapshot() {
         // A query for late pages would not read the snapshot of the scan.
         scans.retain(|scan| scan.late_pages(run.namespace.collection).is_none());

@@ -39,6 +39,7 @@ fn failed(error: &WriteError) -> CommandError {
             let known = [
                 ErrorCode::BsonObjectTooLarge,
                 ErrorCode::ConflictingUpdateOperators,
+                ErrorCode::ConversionFailure,
                 ErrorCode::DocumentValidationFailure,
                 ErrorCode::DollarPrefixedFieldName,
                 ErrorCode::DuplicateKey,
@@ -47,6 +48,7 @@ fn failed(error: &WriteError) -> CommandError {
                 ErrorCode::InvalidIdField,
                 ErrorCode::NotExactValueField,
                 ErrorCode::NotSingleValueField,
+                ErrorCode::Overflow,
                 ErrorCode::PathNotViable,
             ];
             let known = known.into_iter().find(|known| known.number() == code);

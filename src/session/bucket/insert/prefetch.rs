@@ -125,13 +125,13 @@ fn queries(run: &BucketCommand<'_>, batch: &InsertBatch<'_>) -> Vec<Query> {
         let mut find = single("find", run.namespace.collection);
         ids_query(run.shape, ids.iter().copied(), &mut find);
         find.append(cstr!("batchSize"), BATCH_SIZE);
-        run.context.inherited().append_to_internal_read(&mut find);
+        run.context.inherited().append_to_read_of_write(&mut find);
         queries.push(Query::Ids(find));
     }
     for UniqueKeyLookup { index, lookup } in key_lookups(run.shape, batch) {
         let mut find = lookup.find(run.namespace.collection);
         find.append(cstr!("batchSize"), BATCH_SIZE);
-        run.context.inherited().append_to_internal_read(&mut find);
+        run.context.inherited().append_to_read_of_write(&mut find);
         queries.push(Query::Keys(find, index));
     }
     // In a transaction, a statement that makes a page too large would end it.
@@ -151,13 +151,13 @@ fn queries(run: &BucketCommand<'_>, batch: &InsertBatch<'_>) -> Vec<Query> {
                 let mut aggregate = single("aggregate", run.namespace.collection);
                 put(&mut aggregate, "pipeline", &pipeline);
                 aggregate.append(cstr!("cursor"), single("batchSize", BATCH_SIZE));
-                run.context.inherited().append_to_internal_read(&mut aggregate);
+                run.context.inherited().append_to_read_of_write(&mut aggregate);
                 queries.push(Query::Together(aggregate, numbers.collect()));
             }
             HeadLookup::Apart => queries.extend(lost.iter().map(|(number, item)| {
                 let mut find = single("find", run.namespace.collection);
                 append_facts_query(run.shape, item, fields, &mut find);
-                run.context.inherited().append_to_internal_read(&mut find);
+                run.context.inherited().append_to_read_of_write(&mut find);
                 Query::Apart(find, *number)
             })),
         }

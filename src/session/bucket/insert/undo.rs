@@ -194,7 +194,7 @@ async fn pages(run: &mut BucketCommand<'_>, condition: &RawDocument) -> Result<V
     find.append(cstr!("limit"), PAGES);
     find.append(cstr!("batchSize"), PAGES);
     find.append(cstr!("singleBatch"), true);
-    run.context.inherited().append_to_internal_read(&mut find);
+    run.context.inherited().append_to_read_of_write(&mut find);
     let answer = run.context.link.run(&find).await?;
     Ok(documents(&answer).map(RawDocument::to_owned).collect())
 }

@@ -320,7 +320,8 @@ impl EarlierKeys {
             placed,
             error: index.duplicate(run.namespace, key),
             is_of_index: true,
-            is_first_key: before == 0,
+            // mongod checks the `_id` first.
+            is_first_key: before == 0 && repeated_id(batch, placed).is_none(),
         })
     }
 }

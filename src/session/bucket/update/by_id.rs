@@ -249,7 +249,7 @@ fn looking(run: &BucketCommand<'_>, change: &ItemUpdateById) -> RawDocumentBuf {
     find.append(cstr!("projection"), single("_id", 1));
     find.append(cstr!("limit"), 1);
     find.append(cstr!("singleBatch"), true);
-    run.context.inherited().append_to_internal_read(&mut find);
+    run.context.inherited().append_to_read_of_write(&mut find);
     find
 }
 

@@ -15,6 +15,8 @@ mod processed_items;
 
 use std::collections::VecDeque;
 
+use bson::raw::RawBsonRef;
+
 use self::moved_items::fails_anywhere;
 use self::planned_items::{Away, ItemStatement, PlanMemory, statement, together};
 use self::processed_items::ProcessedItems;
@@ -22,9 +24,11 @@ use super::find_again::{FoundAgain, find_again, find_all_again};
 use super::one::none_matched;
 use super::outcome::UpdateOutcome;
 use super::statement::send;
+
 use crate::command::document::get;
 use crate::command::error::{CommandError, WriteError};
 use crate::pattern::bucket::insert::is_too_large;
+use crate::pattern::bucket::item_index::is_simple;
 use crate::pattern::bucket::item_lookup::LocatedItem;
 use crate::pattern::bucket::update_by_position::{Elsewhere, Planned, Positional, Wish};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
@@ -37,6 +41,7 @@ use crate::session::bucket::item_update::{ItemUpdate, given_up, in_words_of_the_
 use crate::session::bucket::relocate::may_relocate;
 use crate::session::bucket::retry_on_swap::{MAX_RUNS, is_swap_error, is_swap_write_error, updated_in_part, wait};
 use crate::session::bucket::{room, write_concern};
+use crate::session::metrics::RefusalReason;
 use crate::session::upstream::UpstreamKind;
 
 /// Bytes of items held in memory before the first is changed.
@@ -48,6 +53,16 @@ pub(super) async fn run(
     upserts: bool,
     validated: UpdateOutcome,
 ) -> Result<UpdateOutcome, RunError> {
+    if run.is_sharded()
+        && task
+            .asked
+            .collation
+            .is_some_and(|collation| !is_simple(RawBsonRef::Document(collation)))
+    {
+        // A mongos targets no statement on one page by a text under another collation.
+        let what = "an update of many items of a sharded collection under a collation";
+        return Err(run.refuse(RefusalReason::Cluster, what).into());
+    }
     let known_concern = get(run.context.head.body(), "writeConcern").is_some();
     let mut many = Many {
         at_once: known_concern && run.context.upstream == UpstreamKind::Member && !run.context.head.in_transaction(),
@@ -124,7 +139,8 @@ impl Many<'_> {
         }
         self.change(run, kept).await?;
         self.relocate(run).await?;
-        if upserts && processed.is_empty() {
+        // Other writers may have changed all items that it located, so that none matches any more.
+        if upserts && self.sum.matched == 0 && !self.has_failed() {
             // If another writer inserted the item in the meantime, the update is executed again and
             // matches it.
             return match none_matched(run, self.task, true, &self.sum).await? {

@@ -2,6 +2,8 @@
 
 use super::{CurrentLayouts, Step, own};
 use crate::command::change_stream;
+use crate::command::document::get;
+use crate::command::error::ErrorCode;
 use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
 use crate::command::registry::CommandClass;
@@ -30,6 +32,23 @@ use crate::session::upstream_connection::UpstreamRequest;
 struct OwnCollection<'a> {
     namespace: Namespace<'a>,
     stored: &'a StoredCollection,
+}
+
+/// The error of a pipeline on a collection that it names by its UUID, unless the collection was exchanged.
+fn unless_exchanged(head: &CommandHeader<'_>, namespace: Namespace<'_>, error: RunError) -> RunError {
+    let RunError::Command(error) = error else {
+        return error;
+    };
+    let is_renamed = error.is(ErrorCode::CollectionUuidMismatch) && get(head.body(), "collectionUUID").is_none();
+    // A renamed collection ends the queries on it.
+    let is_ended = error.is(ErrorCode::QueryPlanKilled);
+    if is_renamed || (is_ended && head.only_reads()) {
+        RunError::LayoutChanged
+    } else if is_ended {
+        merge_interrupted(namespace).into()
+    } else {
+        error.into()
+    }
 }
 
 impl Session<'_> {
@@ -121,7 +140,8 @@ impl Session<'_> {
                 let mut fence = UuidFence::new(namespace);
                 fence.set(stored.uuid.clone());
                 self.link.set_fence(Some(fence));
-                self.by_route(message, head, route).await
+                let executed = self.by_route(message, head, route).await;
+                executed.map_err(|error| unless_exchanged(head, namespace, error))
             }
         }
     }

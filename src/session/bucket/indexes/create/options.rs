@@ -64,6 +64,13 @@ async fn check(run: &mut BucketCommand<'_>, spec: &RawDocument) -> Result<(), Ru
     }
 }
 
+/// The collation in the plan of a mongos, which has a plan for each shard.
+fn of_first_shard(planner: &RawDocument) -> Option<RawBsonRef<'_>> {
+    let plan = get(planner, "winningPlan")?.as_document()?;
+    let shards = get(plan, "shards")?.as_array()?;
+    get(shards.into_iter().next()?.ok()?.as_document()?, "collation")
+}
+
 /// The specification with all fields of the collation, as mongod stores it. An `explain` returns them.
 async fn with_complete_collation(
     run: &mut BucketCommand<'_>,
@@ -77,7 +84,7 @@ async fn with_complete_collation(
     InheritedOptions::of(run.context.head.body()).append_to_inspect(&mut command);
     let reply = run.context.link.run(&command).await?;
     let planner = get(&reply, "queryPlanner").and_then(RawBsonRef::as_document);
-    let complete = planner.and_then(|planner| get(planner, "collation"));
+    let complete = planner.and_then(|planner| get(planner, "collation").or_else(|| of_first_shard(planner)));
     Ok(with_replaced(
         spec,
         &[("collation", Some(complete.unwrap_or(collation)))],

@@ -244,7 +244,7 @@ impl Bulk<'_> {
         let finds = positions.chunks(MAX_IDS).map(|positions| {
             let mut find = single("find", run.namespace.collection);
             ids_query(run.shape, positions.iter().filter_map(id), &mut find);
-            run.context.inherited().append_to_internal_read(&mut find);
+            run.context.inherited().append_to_read_of_write(&mut find);
             find
         });
         let finds: Vec<RawDocumentBuf> = finds.collect();

@@ -202,7 +202,7 @@ async fn buckets_there(run: &mut BucketCommand<'_>, steps: &[ItemStatement]) -> 
     find.append(cstr!("projection"), single("_id", 1));
     find.append(cstr!("batchSize"), i32::try_from(MAX_STATEMENTS).unwrap_or(i32::MAX));
     find.append(cstr!("singleBatch"), true);
-    run.context.inherited().append_to_internal_read(&mut find);
+    run.context.inherited().append_to_read_of_write(&mut find);
     let answer = run.context.link.run(&find).await?;
     let there = documents(&answer).filter_map(|bucket| get(bucket, "_id"));
     Ok(there.map(|id| single("", id).into_bytes()).collect())

@@ -23,10 +23,6 @@ pub(super) struct ProcessedItems {
 }
 
 impl ProcessedItems {
-    pub(super) fn is_empty(&self) -> bool {
-        self.seen.is_empty()
-    }
-
     /// Adds an item. Returns whether it is new.
     pub(super) fn add(&mut self, shape: &BucketShape, found: &LocatedItem) -> bool {
         if let Some(id) = found.id().filter(|_| shape.item_ids() == ItemIds::Unique) {
