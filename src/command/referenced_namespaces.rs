@@ -10,7 +10,7 @@ use bson::spec::BinarySubtype;
 use super::document::{as_name, first_field, get};
 use super::header::CommandHeader;
 use super::namespace::Namespace;
-use super::registry::{Command, OF_NO_COLLECTION};
+use super::registry::Command;
 
 /// The deepest nesting of pipelines (`$facet` in `$lookup` in ...). mongod's own limit is 20 for
 /// views, and 200 for documents.
@@ -142,7 +142,7 @@ impl Visitor<'_> {
             "splitVector" | "checkShardingIndex" => self.full_name(get(body, name)),
             // Administrative commands (sharding, cloning) have a whole namespace in their first
             // value.
-            _ if self.database == "admin" && !OF_NO_COLLECTION.contains(&name) => self.full_name(get(body, name)),
+            _ if self.database == "admin" => self.full_name(get(body, name)),
             _ => {}
         }
     }

@@ -93,30 +93,6 @@ commands! {
     Validate "validate": Collection,
 }
 
-/// Commands that are not registered, and whose first value names a user, a role or a setting.
-pub const OF_NO_COLLECTION: [&str; 20] = [
-    "createUser",
-    "updateUser",
-    "dropUser",
-    "grantRolesToUser",
-    "revokeRolesFromUser",
-    "usersInfo",
-    "createRole",
-    "updateRole",
-    "dropRole",
-    "grantPrivilegesToRole",
-    "revokePrivilegesFromRole",
-    "grantRolesToRole",
-    "revokeRolesFromRole",
-    "rolesInfo",
-    "getLog",
-    "logRotate",
-    "getParameter",
-    "setFeatureCompatibilityVersion",
-    "addShard",
-    "removeShard",
-];
-
 impl Command {
     /// The command with a name or an alias. Names are case-sensitive, as in mongod.
     #[must_use]

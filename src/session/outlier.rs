@@ -58,9 +58,12 @@ impl OutlierCommand<'_> {
         self.context.head.check_options()?;
         let is_write = self.context.head.is_write();
         let answer = self.dispatch().await.and_then(|reply| Ok(succeeded(reply)?));
-        answer.map_err(|error| match is_write {
-            true => error.map_command(CommandError::of_write),
-            false => error,
+        answer.map_err(|error| {
+            if is_write {
+                error.map_command(CommandError::of_write)
+            } else {
+                error
+            }
         })
     }
 

@@ -130,25 +130,23 @@ impl Sides {
         Ok(())
     }
 
-    /// Shards the shaped collections by the key of the shape. The first insert creates their indexes.
+    /// Shards the shaped collection by the key of the shape. The first insert creates their indexes.
     pub(super) fn shard(&mut self) -> Result<()> {
         let key: Document = self.shape.key.iter().map(|field| (field.clone(), 1.into())).collect();
-        for collection in [COLLECTION, ANOTHER] {
-            let namespace = format!("{}.{collection}", self.stored.database);
-            let shard = doc! { "shardCollection": namespace, "key": &key, "$db": "admin" };
-            let reply = self.stored.routes.command_raw(&shard)?;
-            ensure!(field(&reply, "ok") == Some(RawBsonRef::Double(1.0)), "{}", show(&reply));
-            // The cluster has created this index, which the application sees.
-            let name: Vec<String> = self.shape.key.iter().map(|field| format!("{field}_1")).collect();
-            let index = doc! { "key": &key, "name": name.join("_") };
-            self.plain
-                .run(&doc! { "createIndexes": collection, "indexes": [index] })?;
-            let insert = doc! { "insert": collection, "documents": [{ "_id": 0 }] };
-            let delete = doc! { "delete": collection, "deletes": [{ "q": {}, "limit": 0 }] };
-            for command in [insert, delete] {
-                for reply in self.both(&command)? {
-                    ensure!(field(&reply, "n") == Some(RawBsonRef::Int32(1)), "{}", show(&reply));
-                }
+        let namespace = format!("{}.{COLLECTION}", self.stored.database);
+        let shard = doc! { "shardCollection": namespace, "key": &key, "$db": "admin" };
+        let reply = self.stored.routes.command_raw(&shard)?;
+        ensure!(field(&reply, "ok") == Some(RawBsonRef::Double(1.0)), "{}", show(&reply));
+        // The cluster has created this index, which the application sees.
+        let name: Vec<String> = self.shape.key.iter().map(|field| format!("{field}_1")).collect();
+        let index = doc! { "key": &key, "name": name.join("_") };
+        self.plain
+            .run(&doc! { "createIndexes": COLLECTION, "indexes": [index] })?;
+        let insert = doc! { "insert": COLLECTION, "documents": [{ "_id": 0 }] };
+        let delete = doc! { "delete": COLLECTION, "deletes": [{ "q": {}, "limit": 0 }] };
+        for command in [insert, delete] {
+            for reply in self.both(&command)? {
+                ensure!(field(&reply, "n") == Some(RawBsonRef::Int32(1)), "{}", show(&reply));
             }
         }
         Ok(())

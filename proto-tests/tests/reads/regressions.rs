@@ -89,25 +89,6 @@ fn a_collection_can_be_named_by_a_symbol() -> Result<()> {
     Ok(())
 }
 
-/// A user, a role or a setting with the name of a shaped collection.
-#[test]
-fn commands_on_no_collection_are_relayed() -> Result<()> {
-    let mut sides = Comparison::start(Shape::new(&["k"]))?;
-    for command in [
-        doc! { "createUser": COLLECTION, "pwd": "secret", "roles": [] },
-        doc! { "updateUser": COLLECTION, "roles": ["read"] },
-        doc! { "usersInfo": COLLECTION },
-        doc! { "dropUser": COLLECTION },
-        doc! { "createRole": COLLECTION, "privileges": [], "roles": [] },
-        doc! { "dropRole": COLLECTION },
-    ] {
-        for reply in sides.run(&command)? {
-            ensure!(reply.get_f64("ok")? > 0.0, "{command}: {reply}");
-        }
-    }
-    Ok(())
-}
-
 fn indexes_of_errors(reply: &Document) -> Vec<i32> {
     let errors = reply.get_array("writeErrors").map_or(&[][..], Vec::as_slice);
     let errors = errors.iter().filter_map(Bson::as_document);
