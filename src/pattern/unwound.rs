@@ -14,7 +14,7 @@ use crate::command::document::{array_of, first_field, get, put, single};
 use crate::command::find::Find;
 use crate::pattern::unsupported::Unsupported;
 
-pub use self::where_clause::{code_validation, has_where, variables_validation, with_code_as_expression};
+pub use self::where_clause::{code_validation, has_where, with_code_as_expression};
 
 /// Stages that are valid only at the beginning of a pipeline and do not read plain documents.
 const FIRST_STAGES: &[&str] = &[
@@ -82,6 +82,19 @@ pub fn projection_validation(collection: &str, find: &Find<'_>) -> Result<RawDoc
         ..find.clone()
     };
     Ok(single_batch(collection, &find))
+}
+
+/// A `find` that matches no document. mongod evaluates the variables. `None` if there are none.
+#[must_use]
+pub fn let_validation(collection: &str, let_variables: Option<&RawDocument>) -> Option<RawDocumentBuf> {
+    let_variables.filter(|variables| !variables.is_empty())?;
+    let nothing = of_no_document();
+    let find = Find {
+        filter: Some(&nothing),
+        let_variables,
+        ..Find::default()
+    };
+    Some(single_batch(collection, &find))
 }
 
 /// A `find` of one batch with the filter, projection, sort, collation and variables of another.

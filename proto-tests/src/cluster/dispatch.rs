@@ -31,6 +31,7 @@ const IN_TRANSACTIONS: [&str; 12] = [
     "update",
 ];
 
+/// The levels of a read concern.
 const LEVELS: [&str; 5] = ["local", "majority", "linearizable", "available", "snapshot"];
 
 /// The reply to a command.

@@ -188,8 +188,8 @@ pub const ALL: &[Family] = &[
     Family::new("create or drop", 1, collection::generate),
 ];
 
-/// What is done with a sharded collection. The model of a cluster has other errors of some first stages, so an
-/// `aggregate` is not any one.
+/// Operations on a sharded collection. There is no family of any `aggregate`: the model of a cluster returns other
+/// errors for some first stages than a mongos.
 pub const SHARDED: &[Family] = &[
     Family::new("insert", 25, insert::generate),
     Family::new("update", 30, update::generate),
@@ -203,7 +203,8 @@ pub const SHARDED: &[Family] = &[
     Family::new("sorted", 6, sorted::generate),
 ];
 
-/// The same with retryable writes, some of which are sent more than once, and transactions.
+/// Operations on a sharded collection in sessions: retryable writes, some of them sent several times, and
+/// transactions.
 pub const SHARDED_IN_SESSIONS: &[Family] = &[
     Family::new("insert", 25, insert::generate),
     Family::new("update", 30, update::generate),

@@ -11,8 +11,8 @@ pub(super) const FEW: usize = 1000;
 const MAX_UNREAD: Duration = Duration::from_secs(10);
 /// Times are compared in whole seconds, so one second less may be none.
 const INEXACT: Duration = Duration::from_secs(1);
-/// The part of the pending changes by which they should become fewer from one measurement to the next.
-const SHOULD_SHRINK_BY: usize = 16;
+/// Of so many pending changes, more than one should be applied between two measurements.
+const PENDING_FOR_EACH_APPLIED: usize = 16;
 
 /// The change of the remaining work from one measurement to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Backlog {
         let applied = before.pending.saturating_sub(self.pending);
         if !is_kept {
             Trend::Growing
-        } else if self.unread + INEXACT < before.unread || applied > before.pending / SHOULD_SHRINK_BY {
+        } else if self.unread + INEXACT < before.unread || applied > before.pending / PENDING_FOR_EACH_APPLIED {
             Trend::Shrinking
         } else if applied > 0 {
             Trend::ShrinkingSlowly

@@ -9,6 +9,7 @@ use super::backlog::Trend;
 
 /// The first delay of a write statement. It is doubled while writers are too fast.
 const FIRST: Duration = Duration::from_millis(2);
+/// The longest delay.
 const MAX: Duration = Duration::from_millis(64);
 /// The time in which proxies notice a delay, and its effect can be measured.
 const SETTLING: Duration = Duration::from_secs(3);

@@ -56,7 +56,6 @@ mod statement;
 
 pub use self::failure::{Failure, failure, is_too_large};
 pub use self::grouping::Groups;
-pub(super) use self::head_lookup::is_value_under_in;
 pub use self::head_lookup::{HeadLookup, HeaderFields, append_facts_query};
 pub use self::ids::{IdSet, ids_query};
 pub(in crate::pattern::bucket) use self::item_times::ItemTimes;

@@ -160,6 +160,19 @@ fn lift(field: &str, value: Option<RawBsonRef<'_>>) -> Result<Option<RawBson>, W
     }
 }
 
+/// Whether `$in` compares with the value itself. A regular expression would match as a pattern, and
+/// mongod refuses a document that begins like an operator.
+pub(super) fn is_value_under_in(value: RawBsonRef<'_>) -> bool {
+    match value {
+        RawBsonRef::RegularExpression(_) => false,
+        RawBsonRef::Document(document) => match document.iter().next() {
+            Some(Ok((name, _))) => !name.as_str().starts_with('$'),
+            _ => true,
+        },
+        _ => true,
+    }
+}
+
 /// Bytes that are equal for two values if and only if MongoDB compares the values as equal.
 #[must_use]
 pub fn value_identity(value: RawBsonRef<'_>) -> Vec<u8> {

@@ -59,17 +59,6 @@ pub fn code_validation(
     Some(command)
 }
 
-/// A `find` that matches no document. mongod evaluates the variables. `None` if there are none.
-#[must_use]
-pub fn variables_validation(collection: &str, let_variables: Option<&RawDocument>) -> Option<RawDocumentBuf> {
-    let variables = let_variables.filter(|variables| !variables.is_empty())?;
-    let mut command = single("find", collection);
-    put(&mut command, "filter", of_no_document());
-    put(&mut command, "singleBatch", true);
-    put(&mut command, "let", variables);
-    Some(command)
-}
-
 /// The filter with each `$where` as an expression. `document` is the expression for the document that the
 /// code sees. mongod reports the error of code of another type.
 #[must_use]

@@ -377,8 +377,7 @@ pub(super) async fn validate_code(
     filter: Option<&RawDocument>,
     let_variables: Option<&RawDocument>,
 ) -> Result<(), RunError> {
-    let collection = run.namespace.collection;
-    let validation = filter.and_then(|filter| unwound::code_validation(collection, filter, let_variables));
+    let validation = code_validation(run, filter, let_variables);
     send_validation(run, validation).await
 }
 
@@ -391,10 +390,17 @@ pub(super) async fn validate_code_and_variables(
     filter: Option<&RawDocument>,
     let_variables: Option<&RawDocument>,
 ) -> Result<(), RunError> {
-    let collection = run.namespace.collection;
-    let validation = filter.and_then(|filter| unwound::code_validation(collection, filter, let_variables));
-    let validation = validation.or_else(|| unwound::variables_validation(collection, let_variables));
+    let of_code = code_validation(run, filter, let_variables);
+    let validation = of_code.or_else(|| unwound::let_validation(run.namespace.collection, let_variables));
     send_validation(run, validation).await
+}
+
+fn code_validation(
+    run: &BucketCommand<'_>,
+    filter: Option<&RawDocument>,
+    let_variables: Option<&RawDocument>,
+) -> Option<RawDocumentBuf> {
+    unwound::code_validation(run.namespace.collection, filter?, let_variables)
 }
 
 async fn send_validation(run: &mut BucketCommand<'_>, validation: Option<RawDocumentBuf>) -> Result<(), RunError> {

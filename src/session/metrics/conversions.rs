@@ -13,7 +13,7 @@ pub struct ConversionProgress {
     pub lag_seconds: f64,
     /// Seconds until the current phase ends. 0: it is not known.
     pub remaining_seconds: f64,
-    /// Seconds by which each write statement is delayed.
+    /// The delay of each write statement, in seconds. 0: there is none.
     pub write_delay_seconds: f64,
 }
 
@@ -51,8 +51,8 @@ impl ConversionMetrics {
             write_delay: gauges(
                 registry,
                 "conversion_write_delay_seconds",
-                "Seconds by which this proxy delays each statement of a write to a collection whose conversion applies changes more slowly than \
-                 they are made; 0 without a conversion. When the application is too slow meanwhile, convert at another time.",
+                "The delay of each write statement, in seconds. A proxy delays writes while a conversion of the collection falls behind. 0 otherwise. \
+                 When the application becomes too slow, convert at another time.",
             )?,
         })
     }

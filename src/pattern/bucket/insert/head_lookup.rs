@@ -5,7 +5,7 @@ use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, c
 use crate::command::document::{array_of, get, put, single};
 use crate::pattern::bucket::expression::{call, field};
 use crate::pattern::bucket::item::Item;
-use crate::pattern::bucket::key::Key;
+use crate::pattern::bucket::key::{Key, is_value_under_in};
 use crate::pattern::bucket::layout::{PageHeader, SIZE, path};
 use crate::pattern::shapes::BucketShape;
 
@@ -61,19 +61,6 @@ impl HeadLookup {
         let page = get(found, "page").and_then(RawBsonRef::as_document)?;
         let facts = PageHeader::parse(shape, page)?;
         Some((Key::of(shape, page).ok()?.identity(), facts))
-    }
-}
-
-/// Whether `$in` compares with the value itself. A regular expression would match as a pattern, and
-/// mongod refuses a document that begins like an operator.
-pub(in crate::pattern::bucket) fn is_value_under_in(value: RawBsonRef<'_>) -> bool {
-    match value {
-        RawBsonRef::RegularExpression(_) => false,
-        RawBsonRef::Document(document) => match document.iter().next() {
-            Some(Ok((name, _))) => !name.as_str().starts_with('$'),
-            _ => true,
-        },
-        _ => true,
     }
 }
 

@@ -148,7 +148,7 @@ impl IndexScan<'_> {
         (field.path != "_id").then(|| stored_path(shape, field.path))
     }
 
-    /// Whether the query has the order of the scan as its sort, by which a mongos merges the results of shards.
+    /// Whether the query sorts. A mongos merges the results of shards in order only by a sort.
     #[must_use]
     pub fn is_sorted(&self) -> bool {
         !matches!(self.index, ScannedIndex::Items(_)) || matches!(self.part, IndexPart::Whole)

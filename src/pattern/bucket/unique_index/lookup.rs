@@ -8,8 +8,8 @@ use super::definition::UniqueIndex;
 use super::key::IndexKey;
 use crate::command::document::{append_fields, array_of, get, put, single};
 use crate::pattern::bucket::index;
-use crate::pattern::bucket::insert::is_value_under_in;
 use crate::pattern::bucket::item_index::in_items;
+use crate::pattern::bucket::key::is_value_under_in;
 use crate::pattern::bucket::predicate_pushdown::is_page_of_any_layout;
 use crate::pattern::shapes::BucketShape;
 
