@@ -15,6 +15,7 @@ mod large_batches;
 mod listed_values;
 mod long_names;
 mod lookups;
+mod moved_pages;
 mod near;
 mod newest;
 mod newest_lookup;

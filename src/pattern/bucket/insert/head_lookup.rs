@@ -24,8 +24,7 @@ pub enum HeaderFields {
 /// The queries that look up the head pages of several keys.
 #[derive(Clone, Debug)]
 pub enum HeadLookup {
-    /// With one `aggregate` of this pipeline. mongod skips from key to key in the page index
-    /// (`DISTINCT_SCAN`), so a key costs a fraction of a query.
+    /// With one `aggregate` of this pipeline, in which a key costs a fraction of a query.
     Together(RawArrayBuf),
     /// With one `find` for each key.
     Apart,
@@ -51,7 +50,7 @@ impl HeadLookup {
         if !(2..=MAX_KEYS).contains(&count) {
             return Self::Apart;
         }
-        Self::Together(array_of(&together(shape, field, &keys, fields)))
+        Self::Together(head_pages(shape, field, &keys, fields))
     }
 
     /// Reads a result document of [`HeadLookup::Together`]: the [`Key::identity`] of a key and its
@@ -64,7 +63,10 @@ impl HeadLookup {
     }
 }
 
-fn together(shape: &BucketShape, field: &str, keys: &RawArrayBuf, fields: HeaderFields) -> [RawDocumentBuf; 3] {
+/// The pipeline that returns the head page of each of these keys, without items, as the field `page`.
+/// `field` is the key's only field. mongod skips from key to key in the page index (`DISTINCT_SCAN`).
+#[must_use]
+pub fn head_pages(shape: &BucketShape, field: &str, keys: &RawArrayBuf, fields: HeaderFields) -> RawArrayBuf {
     let mut order = single(field, -1);
     put(&mut order, path::PAGE, -1);
     let mut page = RawDocumentBuf::new();
@@ -74,11 +76,11 @@ fn together(shape: &BucketShape, field: &str, keys: &RawArrayBuf, fields: Header
     put(&mut page, BucketShape::CONTROL, control(fields));
     let mut group = single("_id", format!("${field}").as_str());
     group.append(cstr!("page"), single("$first", &page));
-    [
+    array_of(&[
         single("$match", single(field, single("$in", keys))),
         single("$sort", &order),
         single("$group", &group),
-    ]
+    ])
 }
 
 /// The expression for the `control` of a page.

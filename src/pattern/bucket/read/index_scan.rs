@@ -27,6 +27,7 @@ use self::key_order::KeyOrderScan;
 use self::merge::Merge;
 pub use self::plan::SortedQuery;
 use self::time_bounds::BoundsScan;
+pub use self::time_bounds::has_read_heads;
 use super::documents::DocumentBuffer;
 use crate::command::document::{append_fields, get, put, single};
 use crate::pattern::bucket::index::has_items;
@@ -196,6 +197,16 @@ impl IndexScan<'_> {
         match &self.index {
             ScannedIndex::Items(_) | ScannedIndex::Keys(_) => None,
             ScannedIndex::TimeBounds(bounds) => bounds.late_pages(collection),
+        }
+    }
+
+    /// The `aggregate` that returns the head pages that the scan must read. It must be sent before the scan.
+    /// `None` if no entry moves past the scan.
+    #[must_use]
+    pub fn head_pages(&self, shape: &BucketShape, collection: &str) -> Option<RawDocumentBuf> {
+        match &self.index {
+            ScannedIndex::Items(_) | ScannedIndex::Keys(_) => None,
+            ScannedIndex::TimeBounds(bounds) => bounds.head_pages(shape, collection),
         }
     }
 

@@ -12,7 +12,9 @@ use crate::command::document::single;
 use crate::command::find::Find;
 use crate::command::reply::{CursorReply, copy_cluster_time};
 use crate::pattern::bucket::read::documents::DocumentBuffer;
-use crate::pattern::bucket::read::index_scan::{IndexScan, IndexScanResult, SortedQuery, may_have_array};
+use crate::pattern::bucket::read::index_scan::{
+    IndexScan, IndexScanResult, SortedQuery, has_read_heads, may_have_array,
+};
 use crate::pattern::bucket::readable_indexes::ReadableIndexes;
 use crate::session::bucket::command::BucketCommand;
 use crate::session::bucket::cursor_source::{CursorSource, MaterializedList};
@@ -119,6 +121,8 @@ enum Trial {
     Done(Answer),
     /// More buckets are needed. Has the number of items that are known.
     TooFew(usize),
+    /// The scan has missed a page whose entry in the index has moved.
+    Missed,
     /// The scan does not answer the query.
     Failed,
 }
@@ -148,7 +152,7 @@ async fn read(run: &mut BucketCommand<'_>, mut scans: Vec<IndexScan<'_>>) -> Res
                 Trial::TooFew(found) if scan.can_grow() && best.as_ref().is_none_or(|(most, _)| found > *most) => {
                     best = Some((found, scan));
                 }
-                Trial::TooFew(_) | Trial::Failed => {}
+                Trial::TooFew(_) | Trial::Missed | Trial::Failed => {}
             }
         }
         let Some((_, scan)) = best else { break };
@@ -158,21 +162,33 @@ async fn read(run: &mut BucketCommand<'_>, mut scans: Vec<IndexScan<'_>>) -> Res
     Ok(None)
 }
 
-/// Reads this number of buckets in one round trip.
+/// Reads this number of buckets, again if the scan has missed a page.
 async fn attempt(run: &mut BucketCommand<'_>, scan: &IndexScan<'_>, buckets: u64) -> Result<Trial, RunError> {
-    let find = scan.query(run.shape, run.namespace.collection, buckets);
-    let array_path = scan.unless_array(run.shape);
-    let mut queries = vec![complete(run, find.clone())];
-    if array_path.is_some() {
-        queries.push(explanation(run, &find));
+    for _ in 0..MAX_ATTEMPTS {
+        match read_once(run, scan, buckets).await? {
+            Trial::Missed => {}
+            trial => return Ok(trial),
+        }
     }
-    let late_pages = scan.late_pages(run.namespace.collection);
-    queries.extend(late_pages.map(|find| complete(run, find)));
+    Ok(Trial::Failed)
+}
+
+/// Reads this number of buckets in one round trip.
+async fn read_once(run: &mut BucketCommand<'_>, scan: &IndexScan<'_>, buckets: u64) -> Result<Trial, RunError> {
+    let collection = run.namespace.collection;
+    let find = scan.query(run.shape, collection, buckets);
+    let array_path = scan.unless_array(run.shape);
+    let head_pages = scan.head_pages(run.shape, collection);
+    let late_pages = scan.late_pages(collection);
+    let mut queries: Vec<RawDocumentBuf> = head_pages.iter().map(|query| complete(run, query.clone())).collect();
+    queries.push(complete(run, find.clone()));
+    queries.extend(array_path.is_some().then(|| explanation(run, &find)));
+    queries.extend(late_pages.map(|query| complete(run, query)));
     let Some(mut replies) = ask_all(run, queries).await? else {
         indexes::forget(run);
         return Ok(Trial::Failed);
     };
-    let check = replies.split_off(1);
+    let check = replies.split_off(if head_pages.is_some() { 2 } else { 1 });
     let Some(reply) = replies.pop() else {
         return Ok(Trial::Failed);
     };
@@ -186,8 +202,13 @@ async fn attempt(run: &mut BucketCommand<'_>, scan: &IndexScan<'_>, buckets: u64
         kill_all(run, &[reply]).await?;
         return Ok(Trial::Failed);
     }
-    let read = u64::try_from(documents(&reply).count()).unwrap_or(u64::MAX);
-    Ok(match scan.items(run.shape, documents(&reply), read < buckets) {
+    let pages: Vec<&RawDocument> = documents(&reply).collect();
+    let is_all = u64::try_from(pages.len()).unwrap_or(u64::MAX) < buckets;
+    let heads = replies.first().into_iter().flat_map(|heads| documents(heads));
+    if !has_read_heads(run.shape, &pages, is_all, heads) {
+        return Ok(Trial::Missed);
+    }
+    Ok(match scan.items(run.shape, pages.into_iter(), is_all) {
         IndexScanResult::Items(items) => Trial::Done(Answer {
             items,
             query: find,

@@ -28,7 +28,7 @@ pub(super) struct Merge<'b, 's> {
     /// The first entry of the last bucket.
     last: Option<SortKey<'b>>,
     /// The pages read, if an index on time bounds is read.
-    pages: PageSequence<'b>,
+    pages: PageSequence,
     /// The last page, if an index on the key and the page number is read.
     last_page: LastPage<'b>,
     /// Whether no bucket after the last one has an entry in the range.
@@ -85,7 +85,7 @@ impl<'b, 's> Merge<'b, 's> {
         let entry = match &self.scan.index {
             ScannedIndex::Items(_) => first,
             ScannedIndex::TimeBounds(bounds) => {
-                self.pages.add(bounds, self.shape, &bucket)?;
+                self.pages.add(bounds, &bucket)?;
                 let place = bounds.place(&bucket).map(SortKey::of_time);
                 if is_empty { place } else { Some(place?) }
             }

@@ -3,14 +3,19 @@
 //! All orders of the pages of a key are the same if no page of it is late. Page 0 and the highest page show
 //! by their marks whether one is. A scan that begins elsewhere needs a query for
 //! [late pages](BoundsScan::late_pages).
+//!
+//! A push moves the entry of a key's head page in the index on `to`. mongod merges the entries of several keys
+//! before it fetches their pages. It drops a page whose entry has moved meanwhile, and a backward scan does not
+//! reach the new entry. So the [head pages](BoundsScan::head_pages) are queried before such a scan.
 
 use std::cmp::Ordering;
 
 use bson::DateTime;
-use bson::raw::{RawBsonRef, RawDocumentBuf, cstr};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use crate::command::document::{get, put, single};
 use crate::pattern::bucket::index;
+use crate::pattern::bucket::insert::{HeaderFields, head_pages};
 use crate::pattern::bucket::layout::path;
 use crate::pattern::bucket::read::bucket::Bucket;
 use crate::pattern::shapes::BucketShape;
@@ -135,6 +140,24 @@ impl BoundsScan {
         Some(find)
     }
 
+    /// The `aggregate` that returns the head pages of several keys, which the scan must read. `None` if no push
+    /// moves an entry past the scan.
+    pub(super) fn head_pages(&self, shape: &BucketShape, collection: &str) -> Option<RawDocumentBuf> {
+        if self.is_of_one_key || self.order != PageOrder::To {
+            return None;
+        }
+        let [field] = shape.key() else { return None };
+        let keys = get(&self.keys, field)?.as_document()?;
+        let keys = get(keys, "$in")?.as_array()?.to_owned();
+        let mut aggregate = single("aggregate", collection);
+        let pipeline = head_pages(shape, field, &keys, HeaderFields::Stored);
+        put(&mut aggregate, "pipeline", &pipeline);
+        aggregate.append(cstr!("hint"), index::PAGE);
+        // All head pages, which are no more than the keys.
+        aggregate.append(cstr!("cursor"), single("batchSize", i32::MAX));
+        Some(aggregate)
+    }
+
     /// The time that no item of a later page exceeds. `None` if the page has no dates as bounds.
     pub(super) fn place(&self, bucket: &Bucket<'_>) -> Option<DateTime> {
         if self.order == PageOrder::To && !self.is_of_one_key {
@@ -147,22 +170,15 @@ impl BoundsScan {
 
 /// The pages that a scan has read.
 #[derive(Debug, Default)]
-pub(super) struct PageSequence<'b> {
-    /// The keys of the pages, if the scan reads several keys.
-    keys: Vec<RawBsonRef<'b>>,
+pub(super) struct PageSequence {
     /// The number of the last page, if the scan reads one key.
     last: Option<u64>,
 }
 
-impl<'b> PageSequence<'b> {
-    /// Adds a page. `None` if the pages may not follow one another in time, or if the scan may have missed a
-    /// page or read one twice, because its entry has moved.
-    pub(super) fn add(&mut self, scan: &BoundsScan, shape: &BucketShape, page: &Bucket<'b>) -> Option<()> {
-        let follows = if scan.is_of_one_key {
-            self.follows(scan, page)
-        } else {
-            !self.may_have_missed_highest(scan, shape, page)?
-        };
+impl PageSequence {
+    /// Adds a page. `None` if the pages may not follow one another in time.
+    pub(super) fn add(&mut self, scan: &BoundsScan, page: &Bucket<'_>) -> Option<()> {
+        let follows = !scan.is_of_one_key || self.follows(scan, page);
         (follows && !page.is_late).then_some(())
     }
 
@@ -177,18 +193,27 @@ impl<'b> PageSequence<'b> {
             None => true,
         }
     }
+}
 
-    /// Whether a backward scan of several keys may have missed the highest page of this page's key. A push
-    /// moves the entry of that page in the index on `to`, so it must be the first one of its key. It may not
-    /// be if the first page that is read is full and another one is reserved behind it. `None` if the page
-    /// has no key.
-    fn may_have_missed_highest(&mut self, scan: &BoundsScan, shape: &BucketShape, page: &Bucket<'b>) -> Option<bool> {
-        let key = get(page.document, shape.key().first()?)?;
-        let is_first = !self.keys.contains(&key);
-        if is_first {
-            self.keys.push(key);
-        }
-        let may_have_next = page.is_closed(shape) && page.has_reservation();
-        Some(is_first && may_have_next && scan.order == PageOrder::To)
-    }
+/// Whether a backward scan of several keys has read those [head pages](BoundsScan::head_pages) that come before
+/// the last page it read, or all of them if it came to its end (`is_all`). A head page that was emptied meanwhile
+/// counts as not read.
+#[must_use]
+pub fn has_read_heads<'b>(
+    shape: &BucketShape,
+    pages: &[&'b RawDocument],
+    is_all: bool,
+    heads: impl Iterator<Item = &'b RawDocument>,
+) -> bool {
+    let last = pages.last().and_then(|page| Bucket::open(shape, page)?.to);
+    let heads = heads.filter_map(|head| Bucket::open(shape, get(head, "page")?.as_document()?));
+    let must_be_read = |head: &Bucket<'_>| {
+        let is_behind_the_last = !is_all && head.to.is_some_and(|to| last.is_some_and(|last| to <= last));
+        head.count > 0 && !is_behind_the_last
+    };
+    let is_read = |head: &Bucket<'_>| {
+        let id = get(head.document, "_id");
+        pages.iter().any(|page| get(page, "_id") == id)
+    };
+    heads.filter(must_be_read).all(|head| is_read(&head))
 }

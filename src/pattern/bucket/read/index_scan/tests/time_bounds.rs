@@ -247,27 +247,41 @@ fn pages_of_one_key_follow_one_another() {
 }
 
 #[test]
-fn a_first_page_that_may_not_be_the_highest_shows_no_order() {
-    let keys = rawdoc! { "k": { "$in": [1, 2] } };
-    let with = |control: RawDocumentBuf| {
-        let page = Page {
-            key: 1,
-            number: 0,
-            to: 9,
-            times: &[9],
-            control,
-        };
-        page.document()
+fn head_pages_of_the_keys_are_queried_before_a_backward_scan() {
+    let keys = rawdoc! { "k": { "$in": [1, 2] }, "a": 1 };
+    let heads = |sort: &RawDocument| {
+        let query = SortedQuery::of(&shape(), &find(&keys, sort)).unwrap();
+        query.scan_of_time_bounds(&shape()).unwrap().head_pages(&shape(), "c")
     };
-    let reserved = || rawdoc! { "short": true, "next": [7_i64] };
-    let head = page(1, 9, &[9]);
-    assert!(times(&keys, &[with(rawdoc! { "short": true, "next": [] })], true).is_ok());
-    assert!(times(&keys, &[with(rawdoc! { "next": [7_i64] })], true).is_ok());
-    assert!(times(&keys, &[head, with(reserved())], true).is_ok());
-    assert!(matches!(
-        times(&keys, &[with(reserved())], true),
-        Err(IndexScanResult::NotComparable)
-    ));
+    let page = rawdoc! { "_id": "$_id", "k": "$k", "count": "$count", "control": "$control" };
+    let expected = rawdoc! {
+        "aggregate": "c",
+        "pipeline": [
+            { "$match": { "k": { "$in": [1, 2] } } },
+            { "$sort": { "k": -1, "control.page": -1 } },
+            { "$group": { "_id": "$k", "page": { "$first": page } } },
+        ],
+        "hint": "mongoshape_page", "cursor": { "batchSize": i32::MAX },
+    };
+    assert_eq!(heads(&rawdoc! { "at": -1 }), Some(expected));
+    // A push moves no entry of the index on `from`.
+    assert_eq!(heads(&rawdoc! { "at": 1 }), None);
+}
+
+#[test]
+fn a_scan_must_read_the_head_pages_before_its_last_page() {
+    let read = [page(1, 90, &[80, 90]), page(2, 72, &[65, 72])];
+    let read: Vec<&RawDocument> = read.iter().map(|page| &**page).collect();
+    let has_read = |head: RawDocumentBuf, is_all: bool| {
+        let head = rawdoc! { "_id": 3, "page": head };
+        has_read_heads(&shape(), &read, is_all, [&*head].into_iter())
+    };
+    assert!(has_read(page(1, 90, &[80, 90]), true), "it was read");
+    assert!(has_read(page(3, 70, &[60]), false), "it comes behind the last page");
+    assert!(!has_read(page(3, 73, &[60]), false));
+    assert!(!has_read(page(3, 70, &[60]), true));
+    assert!(has_read(page(3, 95, &[]), true), "it has no items");
+    assert!(has_read_heads(&shape(), &read, true, std::iter::empty()));
 }
 
 #[test]
