@@ -138,12 +138,18 @@ impl<'a> CursorReply<'a> {
 /// The reply with its cursor closed: the same batch, id 0.
 #[must_use]
 pub fn with_closed_cursor(reply: &RawDocument) -> RawDocumentBuf {
+    with_cursor_id(reply, 0)
+}
+
+/// The reply with another id of its cursor.
+#[must_use]
+pub fn with_cursor_id(reply: &RawDocument, id: i64) -> RawDocumentBuf {
     let mut copy = RawDocumentBuf::new();
     for (name, value) in reply.iter().flatten() {
         match value {
             RawBsonRef::Document(cursor) if name.as_str() == "cursor" => {
-                let closed = super::arguments::with_replaced(cursor, &[("id", Some(RawBsonRef::Int64(0)))]);
-                copy.append(name, &closed);
+                let cursor = super::arguments::with_replaced(cursor, &[("id", Some(RawBsonRef::Int64(id)))]);
+                copy.append(name, &cursor);
             }
             _ => copy.append(name, value),
         }

@@ -46,6 +46,7 @@ use self::close_reason::Closed;
 use self::command_timer::Awaited;
 use self::reply::{ReplyTarget, error_reply};
 use self::session_commands::is_on_sessions;
+use super::automatic::guarded_cursors::kill_by_mongod_ids;
 use super::automatic::hidden_formers::HiddenFormers;
 use super::automatic::touched::touched;
 use super::handshake::{self, Presentation};
@@ -262,8 +263,11 @@ impl Session<'_> {
         let settings = self.settings.load();
         let observing = settings.observer.is_some().then(|| Arc::clone(settings));
         let touched = touched(&settings.shapes, &head);
+        let kill = kill_by_mongod_ids(&head);
         let done = if let Some(guard) = guard {
             Box::pin(self.guarded(message, &head, guard)).await
+        } else if let Some(kill) = kill {
+            Box::pin(self.kill_guarded(message, &head, &kill)).await
         } else if bulk_write::is_on_shapes(&settings.shapes, &head) {
             Box::pin(self.bulk_write(message, &head)).await
         } else if touched.is_empty() {

@@ -84,6 +84,44 @@ fn cursors_end_with_the_collection_that_their_pipeline_references() -> Result<()
     Ok(())
 }
 
+/// Only the proxy that opened such a cursor knows what it references.
+#[test]
+fn another_proxy_does_not_find_such_cursors() -> Result<()> {
+    let fixture = filled()?;
+    for source in SOURCES {
+        let id = first_batch(&fixture.run(0, joined(source))?)?;
+        let more = doc! { "getMore": id, "collection": source, "batchSize": 2 };
+        let reply = fixture.run(0, more.clone())?;
+        ensure!(code(&reply).is_none(), "{source}: {reply}");
+        ensure!(reply.get_document("cursor")?.get_i64("id")? == id, "{source}: {reply}");
+        fixture.convert(Duration::ZERO, CutOver::Done)?;
+        let reply = fixture.run(1, more.clone())?;
+        ensure!(code(&reply) == Some(43), "{source}: {reply}");
+        let reply = fixture.run(0, more)?;
+        ensure!(ENDED.contains(&code(&reply)), "{source}: {reply}");
+    }
+    Ok(())
+}
+
+#[test]
+fn any_proxy_kills_such_cursors() -> Result<()> {
+    let fixture = filled()?;
+    let find = doc! { "find": "other", "batchSize": 1 };
+    for (number, source) in SOURCES.into_iter().cycle().take(6).enumerate() {
+        let id = first_batch(&fixture.run(0, joined(source))?)?;
+        let plain = fixture.run(0, find.clone())?;
+        let plain = plain.get_document("cursor")?.get_i64("id")?;
+        let kill = doc! { "killCursors": source, "cursors": [id, plain, 1_i64, -2_i64] };
+        let reply = fixture.run(number, kill.clone())?;
+        let [killed, missing] = ["cursorsKilled", "cursorsNotFound"].map(|list| reply.get_array(list));
+        ensure!(*killed? == [Bson::Int64(id), Bson::Int64(plain)], "{source}: {reply}");
+        ensure!(*missing? == [Bson::Int64(1), Bson::Int64(-2)], "{source}: {reply}");
+        let reply = fixture.run(0, doc! { "getMore": id, "collection": source })?;
+        ensure!(code(&reply) == Some(43), "{source}: {reply}");
+    }
+    Ok(())
+}
+
 /// A pipeline on the collection itself, which the proxy knows from before the exchange.
 #[test]
 fn a_pipeline_on_an_exchanged_collection_is_executed_again() -> Result<()> {

@@ -1,5 +1,6 @@
 //! Cursors of ranges of time. Between two batches mongod may have no cursor for them. Then the next batch needs
-//! another query: on the same collection, with the read concern and the read preference of the first one.
+//! another query: on the same collection, with the read concern and the read preference of the first one. The
+//! cursor of a sorted and limited query needs none, and ends with its collection, too.
 
 use anyhow::{Result, ensure};
 use bson::{Bson, DateTime, Document, doc};
@@ -17,7 +18,9 @@ fn at(second: i32) -> DateTime {
 }
 
 fn fill(sides: &mut Sides) -> Result<()> {
-    let items: Vec<Document> = (0..ITEMS).map(|id| doc! { "_id": id, "k": 1, "at": at(id) }).collect();
+    let items: Vec<Document> = (0..ITEMS)
+        .map(|id| doc! { "_id": id, "k": 1, "at": at(id), "n": id })
+        .collect();
     sides.alike(&doc! { "insert": COLLECTION, "documents": items })?;
     Ok(())
 }
@@ -173,6 +176,28 @@ fn a_cursor_of_a_range_ends_with_its_collection() -> Result<()> {
                 shaped.ids
             );
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_cursor_of_a_sorted_and_limited_query_ends_with_its_collection() -> Result<()> {
+    let mut sides = Sides::open(small_pages())?;
+    let index = doc! { "key": { "n": 1 }, "name": "n_1" };
+    let find = doc! { "find": COLLECTION, "sort": { "n": 1 }, "limit": 2 * BATCH + 1, "batchSize": BATCH };
+    for change in [Change::Nothing, Change::Drop, Change::DropAndInsert, Change::Rename] {
+        sides.run(&doc! { "drop": COLLECTION })?;
+        sides.alike(&doc! { "createIndexes": COLLECTION, "indexes": [&index] })?;
+        fill(&mut sides)?;
+        let [plain, shaped] =
+            [sides.plain_database(), sides.shaped_database()].map(|database| doc! { "$db": database });
+        let mut plain = Reader::open(&mut sides.plain, find.clone(), &plain)?;
+        let mut shaped = Reader::open(&mut sides.shaped, find.clone(), &shaped)?;
+        change.execute(&mut sides)?;
+        let codes = [plain.finish(&mut sides.plain)?, shaped.finish(&mut sides.shaped)?];
+        let expected = (change != Change::Nothing).then_some(175);
+        ensure!(codes == [expected; 2], "{change:?}: {codes:?}, {:?}", shaped.ids);
+        ensure!(plain.ids == shaped.ids, "{change:?}: {:?}", shaped.ids);
     }
     Ok(())
 }

@@ -307,7 +307,7 @@ impl CollectionObserver<'_, '_> {
 
 /// The cheapest query: by an `_id` that hardly any document has. It fails if the name denotes another
 /// collection.
-pub(super) fn identity_find(collection: &str, uuid: &Binary) -> RawDocumentBuf {
+pub(in crate::session) fn identity_find(collection: &str, uuid: &Binary) -> RawDocumentBuf {
     find_one(collection, &single("_id", RawBsonRef::MinKey), uuid)
 }
 

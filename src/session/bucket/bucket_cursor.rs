@@ -103,7 +103,7 @@ impl BucketCursor {
 }
 
 /// The error of a cursor for that of a query.
-fn in_terms_of_cursor(namespace: Namespace<'_>, error: CommandError) -> CommandError {
+pub(super) fn in_terms_of_cursor(namespace: Namespace<'_>, error: CommandError) -> CommandError {
     if !error.is(ErrorCode::CollectionUuidMismatch) {
         return error;
     }

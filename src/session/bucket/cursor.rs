@@ -2,14 +2,18 @@
 
 use std::time::Duration;
 
+use bson::Binary;
 use bson::raw::RawDocumentBuf;
 
+use super::bucket_cursor::in_terms_of_cursor;
 use super::command::BucketCommand;
 use super::cursor_source::CursorSource;
 use super::find::item_cursor::{BatchLimit, BatchRequest, BatchStatus};
+use crate::command::arguments::InheritedOptions;
 use crate::command::batch::{BatchKind, ReplyBatch};
 use crate::command::cursor::{GetMore, in_use, not_found};
 use crate::command::reply::{CursorReply, copy_cluster_time};
+use crate::session::automatic::stored::identity_find;
 use crate::session::change_stream::cursor::ChangeStreamCursor;
 use crate::session::cursor::{BorrowedCursor, CursorLookup, OpenCursor};
 use crate::session::error::RunError;
@@ -73,6 +77,15 @@ async fn of_stream(
     Ok(reply)
 }
 
+/// Checks that the cursor's collection still has the name.
+async fn check_collection(run: &mut BucketCommand<'_>, uuid: &Binary) -> Result<(), RunError> {
+    let mut find = identity_find(run.namespace.collection, uuid);
+    InheritedOptions::of(run.context.head.body()).append_to_inspect(&mut find);
+    let found = run.context.link.run(&find).await;
+    let ended = |error| in_terms_of_cursor(run.namespace, error);
+    found.map(drop).map_err(|error| error.map_command(ended))
+}
+
 impl BucketCommand<'_> {
     /// Stores a cursor that has more items, and returns its id. If the upstream cursor is open, its
     /// id is used, so that upstream tools show the same id.
@@ -95,7 +108,12 @@ impl CursorSource {
     ) -> Result<(ReplyBatch, BatchStatus), RunError> {
         match self {
             Self::Buckets(cursor) => cursor.fill(run, wanted).await,
-            Self::Listed(listed) => Ok(listed.fill(wanted)),
+            Self::Listed(listed) => {
+                if let Some(uuid) = &listed.collection {
+                    check_collection(run, uuid).await?;
+                }
+                Ok(listed.fill(wanted))
+            }
             Self::Changes(changes) => {
                 let deadline = ChangeStreamCursor::deadline(time_limit);
                 changes.fill(&mut run.context, run.namespace, wanted, deadline).await

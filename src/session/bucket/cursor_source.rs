@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use bson::Binary;
 use bson::raw::{RawDocument, RawDocumentBuf};
 
 use super::bucket_cursor::BucketCursor;
@@ -25,6 +26,8 @@ pub(in crate::session) enum CursorSource {
 #[derive(Debug)]
 pub(in crate::session) struct MaterializedList {
     documents: VecDeque<RawDocumentBuf>,
+    /// The collection with which the cursor ends. `None`: it does not end with a collection.
+    pub(in crate::session::bucket) collection: Option<Binary>,
     /// Fields of the upstream reply that every reply repeats, for example the cluster time.
     cluster_time: RawDocumentBuf,
 }
@@ -34,6 +37,7 @@ impl MaterializedList {
         let documents = documents.into();
         Self {
             documents,
+            collection: None,
             cluster_time,
         }
     }

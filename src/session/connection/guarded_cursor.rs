@@ -1,17 +1,17 @@
-//! `getMore` on a cursor that depends on the layout of collections with an automatic shape.
+//! `getMore` and `killCursors` on cursors that depend on the layout of collections with an automatic shape.
 
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf};
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::execute::watched;
 use super::{Closed, Message, Session};
-use crate::command::arguments::InheritedOptions;
-use crate::command::document::{as_whole_number, first_field, put, single};
+use crate::command::arguments::{InheritedOptions, with_replaced};
+use crate::command::document::{first_field, put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::header::CommandHeader;
 use crate::command::registry::Command;
-use crate::command::reply::CursorReply;
+use crate::command::reply::{CursorReply, with_cursor_id};
 use crate::pattern::shapes::Shape;
-use crate::session::automatic::guarded_cursors::{GuardedCollection, GuardedReferences};
+use crate::session::automatic::guarded_cursors::{GuardedCollection, GuardedReferences, killed_by_client_ids, negated};
 use crate::session::automatic::plain::whole_body;
 use crate::session::automatic::{Identity, identity, listed};
 use crate::session::bucket::BucketCommand;
@@ -19,24 +19,30 @@ use crate::session::change_stream::OF_DATABASE;
 use crate::session::command_context::CommandContext;
 use crate::session::cross_collection::CrossCollectionCommand;
 use crate::session::error::RunError;
+use crate::session::kill_cursors;
 use crate::session::metrics::CommandOutcome;
 use crate::session::route::{self, Route};
 use crate::session::upstream_connection::UpstreamRequest;
+use crate::wire::OpMsg;
 
-/// A cursor and the collections that it references.
-pub(super) struct Guard {
-    id: i64,
-    references: GuardedReferences,
+/// A cursor that depends on the layout.
+pub(super) enum Guard {
+    /// The cursor with this id in mongod references collections.
+    References(i64, GuardedReferences),
+    /// The cursor is that of a change stream on pages that are not the collection any more.
+    FormerPages(i64),
 }
 
 impl Session<'_> {
     /// The guard of the cursor of a `getMore`, if it has one.
     pub(super) fn guard_of(&self, head: &CommandHeader<'_>) -> Option<Guard> {
         let (_, id) = first_field(head.body()).filter(|_| head.command == Command::GetMore)?;
-        let id = as_whole_number(id)?;
-        let of_former_pages = || self.is_of_former_pages(head, id).then(GuardedReferences::default);
-        let references = self.shared.guarded_cursors.of(id).or_else(of_former_pages)?;
-        Some(Guard { id, references })
+        let id = id.as_i64()?;
+        if id >= 0 {
+            return self.is_of_former_pages(head, id).then_some(Guard::FormerPages(id));
+        }
+        let id = negated(id);
+        Some(Guard::References(id, self.shared.guarded_cursors.of(id)?))
     }
 
     /// Whether the cursor is that of a change stream on pages, and its collection is not known to contain
@@ -63,13 +69,25 @@ impl Session<'_> {
         head: &CommandHeader<'_>,
         guard: Guard,
     ) -> Result<CommandOutcome, Closed> {
+        // mongod verifies the checksum of a relayed message only.
+        OpMsg::parse(message.opened).map_err(|error| Closed::Protocol(error.to_string()))?;
         self.link.compress_with(self.compressor);
-        let reply = self.next_batch(head, guard).await;
+        let reply = match guard {
+            Guard::References(id, references) => self.next_batch(head, id, references).await,
+            Guard::FormerPages(id) => self.batch_of(head, id).await,
+        };
         self.finish(message.opened, head, reply).await
     }
 
-    async fn next_batch(&mut self, head: &CommandHeader<'_>, guard: Guard) -> Result<RawDocumentBuf, RunError> {
-        let Guard { id, mut references } = guard;
+    async fn next_batch(
+        &mut self,
+        head: &CommandHeader<'_>,
+        id: i64,
+        mut references: GuardedReferences,
+    ) -> Result<RawDocumentBuf, RunError> {
+        head.validate()?;
+        let body = with_replaced(head.body(), &[("getMore", Some(RawBsonRef::Int64(id)))]);
+        let head = &CommandHeader::of_body(&body)?;
         let reply = self.batch_of(head, id).await;
         // An error, too, may be that of the other layout.
         if !matches!(reply, Ok(_) | Err(RunError::Command(_))) {
@@ -92,12 +110,52 @@ impl Session<'_> {
             }
         }
         let reply = reply?;
-        if CursorReply::parse(&reply).is_none_or(|cursor| cursor.id == 0) {
+        let Some(cursor) = CursorReply::parse(&reply) else {
+            // An error, after which the cursor may still be open.
+            return Ok(reply);
+        };
+        if cursor.id == 0 {
             self.shared.guarded_cursors.closed(id);
-        } else if is_another {
+            return Ok(reply);
+        }
+        if is_another {
             self.shared.guarded_cursors.opened(id, references);
         }
-        Ok(reply)
+        Ok(with_cursor_id(&reply, negated(id)))
+    }
+
+    /// Executes a `killCursors`. `body`: the command with mongod's ids.
+    pub(super) async fn kill_guarded(
+        &mut self,
+        message: Message<'_>,
+        head: &CommandHeader<'_>,
+        body: &RawDocument,
+    ) -> Result<CommandOutcome, Closed> {
+        // mongod verifies the checksum of a relayed message only.
+        OpMsg::parse(message.opened).map_err(|error| Closed::Protocol(error.to_string()))?;
+        self.link.compress_with(self.compressor);
+        let reply = match head.validate() {
+            Ok(()) => self.killed(body).await,
+            Err(error) => Err(error.into()),
+        };
+        let reply = reply.map(|reply| killed_by_client_ids(head.body(), &reply));
+        self.finish(message.opened, head, reply).await
+    }
+
+    async fn killed(&mut self, body: &RawDocument) -> Result<RawDocumentBuf, RunError> {
+        let head = CommandHeader::of_body(body)?;
+        let settings = self.shared.settings();
+        let route = route::decide(&settings, &head);
+        if let Route::Reject(error, _) = route {
+            return Err(error.into());
+        }
+        if let Route::Shaped(to) = &route
+            && let Shape::Outlier(shape) = to.shape()
+        {
+            return self.outlier_reply(&head, to, shape).await;
+        }
+        let mut context = CommandContext::new(self.shared, &settings, &mut self.link, self.upstream, &head);
+        kill_cursors::run(&mut context).await
     }
 
     /// Reads the next batch in the layout in which the cursor was opened.

@@ -77,3 +77,29 @@ fn index_commands_answer_as_on_a_plain_collection() -> Result<()> {
     }
     Ok(())
 }
+
+/// A `collMod` leaves the marker of a TTL index if another client drops the index meanwhile.
+#[test]
+fn a_marker_without_its_index_does_not_make_a_new_index_expire() -> Result<()> {
+    let mut sides = Comparison::filled()?;
+    let marker = doc! {
+        "key": { "mongoshape_expire_61745f31": 1 },
+        "name": "mongoshape_expire_at_1",
+        "partialFilterExpression": { "mongoshape_expire_61745f31": { "$exists": true } },
+        "expireAfterSeconds": 1_000_000_000,
+    };
+    let index = |more: Document| {
+        let mut index = doc! { "key": { "at": 1 }, "name": "at_1" };
+        index.extend(more);
+        doc! { "createIndexes": COLLECTION, "indexes": [index] }
+    };
+    for more in [doc! {}, doc! { "expireAfterSeconds": 1_100_000_000 }] {
+        let database = &sides.shaped.database;
+        let stored = doc! { "createIndexes": COLLECTION, "indexes": [&marker], "$db": database };
+        sides.direct.command_ok(&stored)?;
+        sides.same(&index(more), Compared::Whole)?;
+        sides.same(&doc! { "listIndexes": COLLECTION }, Compared::Whole)?;
+        sides.same(&doc! { "dropIndexes": COLLECTION, "index": "at_1" }, Compared::Whole)?;
+    }
+    Ok(())
+}

@@ -66,7 +66,8 @@ pub(in crate::session::bucket) async fn run(
     } else {
         let mut cluster_time = RawDocumentBuf::new();
         copy_cluster_time(&mut cluster_time, &answer.reply);
-        let list = MaterializedList::new(listed(answer.items), cluster_time);
+        let mut list = MaterializedList::new(listed(answer.items), cluster_time);
+        list.collection = run.collection.as_ref().map(|collection| collection.uuid.clone());
         run.keep(CursorSource::Listed(list)).await?
     };
     run.context.shared.metrics.read(&run.label(), Strategy::Index);

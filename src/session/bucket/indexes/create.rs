@@ -8,12 +8,13 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use super::uniqueness::{build_failed, enforce, withdraw};
 use super::{given_up, there, without_others};
 use crate::command::arguments::{InheritedOptions, is_generic, with_replaced};
+use crate::command::document::{put, single};
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::indexes;
 use crate::command::reply::convert_of_server;
 use crate::pattern::bucket::index;
 use crate::pattern::bucket::item_index::{
-    self, Conflict, Indexes, conflict, is_id_key, is_own, is_unique, key, name, ttl_marker_of,
+    self, Conflict, Indexes, conflict, is_id_key, is_own, is_unique, key, name, ttl_marker_name, ttl_marker_of,
 };
 use crate::pattern::bucket::unique_index::{UniqueIndex, Violation, violation};
 use crate::session::backoff::MAX_ATTEMPTS;
@@ -128,7 +129,30 @@ async fn existing(run: &mut BucketCommand<'_>, wanted: &[&RawDocument]) -> Resul
             return Err(run.unsupported("a unique index of a sharded collection").into());
         }
     }
+    let found = there(run).await?;
+    let stale: Vec<String> = found.iter().flat_map(|there| stale_markers(there, wanted)).collect();
+    if stale.is_empty() {
+        return Ok(found);
+    }
+    for marker in &stale {
+        let mut command = single("dropIndexes", run.namespace.collection);
+        put(&mut command, "index", marker.as_str());
+        InheritedOptions::of(run.context.head.body()).append_identity(&mut command);
+        match run.context.link.run(&command).await {
+            // Another client has dropped it.
+            Err(RunError::Command(error)) if error.is(ErrorCode::IndexNotFound) => {}
+            reply => reply.map(drop)?,
+        }
+    }
     there(run).await
+}
+
+/// The TTL markers of indexes that do not exist. A `collMod` leaves one if another client drops its index
+/// meanwhile. A new index of that name would expire items.
+fn stale_markers(there: &Indexes, wanted: &[&RawDocument]) -> Vec<String> {
+    let missing = wanted.iter().filter(|spec| there.named(name(spec)).is_none());
+    let markers = missing.map(|spec| ttl_marker_name(name(spec)));
+    markers.filter(|marker| there.others.contains(marker)).collect()
 }
 
 async fn attempt(

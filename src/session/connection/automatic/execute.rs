@@ -6,10 +6,10 @@ use crate::command::document::get;
 use crate::command::error::ErrorCode;
 use crate::command::header::CommandHeader;
 use crate::command::namespace::Namespace;
-use crate::command::registry::CommandClass;
-use crate::command::reply::CursorReply;
+use crate::command::registry::{Command, CommandClass};
+use crate::command::reply::{CursorReply, with_cursor_id};
 use crate::pattern::shapes::{BucketShape, Shape};
-use crate::session::automatic::guarded_cursors::{GuardedCollection, GuardedReferences};
+use crate::session::automatic::guarded_cursors::{GuardedCollection, GuardedReferences, negated};
 use crate::session::automatic::plain::{PlainCommand, PlainOutcome, whole_body};
 use crate::session::automatic::stored::{ExpectedCollection, StoredCollection};
 use crate::session::automatic::touched::TouchedCollection;
@@ -73,33 +73,41 @@ impl Session<'_> {
         if !is_checked || !head.only_reads() {
             return step;
         }
-        let referenced = || touched.iter().zip(&layouts.collections).skip(others);
-        if let Ok(Step::Answered(reply, _)) = &step
-            && let Some(cursor) = CursorReply::parse(reply)
-        {
-            let guarded = referenced().map(|(touched, stored)| GuardedCollection {
+        let referenced: Vec<GuardedCollection> = touched
+            .iter()
+            .zip(&layouts.collections)
+            .skip(others)
+            .map(|(touched, stored)| GuardedCollection {
                 collection: touched.clone(),
                 stored: stored.clone(),
-            });
-            let is_stream = change_stream::scope(head).is_some();
-            let collections = guarded.collect();
-            let guard = GuardedReferences { collections, is_stream };
-            self.shared.guarded_cursors.opened(cursor.id, guard);
-        }
-        for (touched, stored) in referenced() {
+            })
+            .collect();
+        let cursor = match &step {
+            Ok(Step::Answered(reply, _)) => CursorReply::parse(reply).map_or(0, |cursor| cursor.id),
+            _ => 0,
+        };
+        for GuardedCollection { collection, stored } in &referenced {
             let is_view = stored.uuid.is_none() && stored.layout.is_plain();
             if !is_view
-                && identity(&mut self.link, head, touched.namespace(), stored.expected()).await? == Identity::Changed
+                && identity(&mut self.link, head, collection.namespace(), stored.expected()).await? == Identity::Changed
             {
-                if let Ok(Step::Answered(reply, _)) = &step
-                    && let Some(cursor) = CursorReply::parse(reply)
-                {
-                    self.end_guarded(head, cursor.id).await?;
-                }
+                self.end_guarded(head, cursor).await?;
                 return Ok(Step::Exchanged(None));
             }
         }
-        step
+        match step {
+            Ok(Step::Answered(reply, outcome))
+                if head.command == Command::Aggregate && cursor != 0 && !referenced.is_empty() =>
+            {
+                let guard = GuardedReferences {
+                    collections: referenced,
+                    is_stream: change_stream::scope(head).is_some(),
+                };
+                self.shared.guarded_cursors.opened(cursor, guard);
+                Ok(Step::Answered(with_cursor_id(&reply, negated(cursor)), outcome))
+            }
+            step => step,
+        }
     }
 
     /// Executes a command on a collection with an automatic shape.
