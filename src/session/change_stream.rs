@@ -8,6 +8,7 @@
 mod client_stages;
 mod current_versions;
 pub(super) mod cursor;
+mod layout;
 mod read;
 mod start;
 mod watched;
@@ -34,7 +35,7 @@ use crate::command::document::{array_of, as_flag, as_whole_number, first_field, 
 use crate::command::error::{CommandError, ErrorCode};
 use crate::command::namespace::Namespace;
 use crate::command::reply::{CursorReply, copy_cluster_time, succeeded};
-use crate::pattern::bucket::change_stream::TokenError;
+use crate::pattern::bucket::change_stream::{Images, TokenError};
 
 /// The collection of cursors of commands on a database.
 pub(super) const OF_DATABASE: &str = "$cmd.aggregate";
@@ -91,11 +92,13 @@ pub(super) async fn open(
         return context.link.run(body).await;
     };
     let start = Start::of(options).map_err(|TokenError| malformed_token())?;
+    let without_unrequested = watched.without_unrequested(Images::of(options));
     let mut cursor = ChangeStreamCursor::new(body, aggregate, options, watched);
-    let stage = start.stage(&cursor.upstream_images);
+    let mut stages = vec![start.stage(&cursor.upstream_images)];
+    stages.extend(without_unrequested);
     let request = OpenRequest {
         checked: explained(body, aggregate, &start.as_of_mongod(options)),
-        opened: on_pages(body, &stage),
+        opened: on_pages(body, &stages),
     };
     let reply = request.send(context, namespace).await?;
     cursor.resume(start);
@@ -230,9 +233,9 @@ impl OpenRequest {
     }
 }
 
-/// The client's command with only `stage` in its pipeline.
-fn on_pages(body: &RawDocument, stage: &RawDocument) -> RawDocumentBuf {
-    let stages = array_of(&[stage.to_owned()]);
+/// The client's command with these stages.
+fn on_pages(body: &RawDocument, stages: &[RawDocumentBuf]) -> RawDocumentBuf {
+    let stages = array_of(stages);
     let replaced = [
         ("pipeline", Some(RawBsonRef::Array(&stages))),
         ("collation", None),

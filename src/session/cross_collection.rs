@@ -53,6 +53,9 @@ impl<'a> CrossCollectionCommand<'a> {
     pub(super) fn may_reveal_own(shapes: &Shapes, head: &CommandHeader<'_>) -> bool {
         match head.command {
             Command::ListCollections => list_collections::may_reveal_own(shapes, head.database, head.body()),
+            Command::GetMore if list_collections::is_continued_by(head) => {
+                list_collections::may_reveal_own(shapes, head.database, head.body())
+            }
             Command::DbStats => db_stats::may_count_buckets(shapes, head.database),
             _ => false,
         }
@@ -74,6 +77,9 @@ impl<'a> CrossCollectionCommand<'a> {
             Command::RenameCollection => return rename_collection::run(&mut self).await,
             Command::DbStats => return db_stats::run(&mut self).await,
             Command::KillCursors => return kill_cursors::run(&mut self.context).await,
+            Command::GetMore if list_collections::is_continued_by(self.context.head) => {
+                return list_collections::run(&mut self).await;
+            }
             Command::GetMore => return change_stream::get_more_on_database(&mut self.context).await,
             Command::Aggregate if self.context.head.target.is_none() => {
                 if let Ok(aggregate) = Aggregate::parse(self.context.head.body())

@@ -288,6 +288,26 @@ fn a_stream_that_begins_before_a_conversion_fails_at_the_first_change() -> Resul
     Ok(())
 }
 
+/// No command returns the document.
+#[test]
+fn a_document_beside_the_pages_has_no_event() -> Result<()> {
+    for scope in [Scope::Collection, Scope::Database, Scope::Cluster] {
+        let fixture = start()?;
+        fixture.run(0, insert(vec![item(1, 1, 1)]))?;
+        let mut stream = Stream::open(fixture.application(0)?, scope, &fixture.database)?;
+        fixture.past(doc! { "insert": COLLECTION, "documents": [item(2, 1, 2)] })?;
+        fixture.run(0, insert(vec![item(3, 1, 3)]))?;
+        stream.read(1)?;
+        let found: Vec<&Document> = stream
+            .events
+            .iter()
+            .flat_map(|event| event.get_document("documentKey"))
+            .collect();
+        assert_eq!(found, [&doc! { "_id": 3 }], "{scope:?}");
+    }
+    Ok(())
+}
+
 /// The stream is relayed.
 #[test]
 fn a_conversion_is_not_in_a_stream_of_plain_documents() -> Result<()> {

@@ -11,17 +11,17 @@ const REFUSED: i32 = 115;
 const FAILED_TO_PARSE: i32 = 9;
 
 /// A collection with change streams, behind a proxy that deletes expired items every 200 ms.
-struct Watched {
-    database: String,
+pub(super) struct Watched {
+    pub(super) database: String,
     /// The table of the shape.
     config: String,
-    proxy: Proxy,
+    pub(super) proxy: Proxy,
     application: Connection,
-    direct: Connection,
+    pub(super) direct: Connection,
 }
 
 impl Watched {
-    fn start(change_streams: bool) -> Result<Self> {
+    pub(super) fn start(change_streams: bool) -> Result<Self> {
         let set = mongod::shared_replica_set();
         let database = database_name();
         let shape = Shape {
@@ -59,12 +59,12 @@ impl Watched {
         self.done(doc! { "delete": COLLECTION, "deletes": [delete] }).map(drop)
     }
 
-    fn run(&mut self, mut command: Document) -> Result<Document> {
+    pub(super) fn run(&mut self, mut command: Document) -> Result<Document> {
         command.insert("$db", &self.database);
         self.application.command(&command)
     }
 
-    fn done(&mut self, command: Document) -> Result<Document> {
+    pub(super) fn done(&mut self, command: Document) -> Result<Document> {
         let reply = self.run(command)?;
         ensure!(
             reply.get_f64("ok")? > 0.0 && !reply.contains_key("writeErrors"),
@@ -73,7 +73,7 @@ impl Watched {
         Ok(reply)
     }
 
-    fn insert(&mut self, ids: std::ops::Range<i32>, date: DateTime) -> Result<()> {
+    pub(super) fn insert(&mut self, ids: std::ops::Range<i32>, date: DateTime) -> Result<()> {
         let documents: Vec<Document> = ids.map(|id| doc! { "_id": id, "k": id % 2, "date": date }).collect();
         self.done(doc! { "insert": COLLECTION, "documents": documents })
             .map(drop)
@@ -83,7 +83,7 @@ impl Watched {
         self.open(COLLECTION.into(), options)
     }
 
-    fn open(&mut self, target: Bson, options: Document) -> Result<Stream> {
+    pub(super) fn open(&mut self, target: Bson, options: Document) -> Result<Stream> {
         self.open_with(watch(target, options), doc! {})
     }
 
@@ -101,7 +101,7 @@ impl Watched {
     }
 
     /// Runs a command past the proxy.
-    fn past(&mut self, mut command: Document) -> Result<()> {
+    pub(super) fn past(&mut self, mut command: Document) -> Result<()> {
         command.insert("$db", &self.database);
         self.direct.command_ok(&command).map(drop)
     }
@@ -114,19 +114,19 @@ impl Watched {
     }
 }
 
-fn watch(target: Bson, options: Document) -> Document {
+pub(super) fn watch(target: Bson, options: Document) -> Document {
     let stage = doc! { "$changeStream": options };
     doc! { "aggregate": target, "pipeline": [stage], "cursor": {} }
 }
 
 #[derive(Default)]
-struct Stream {
+pub(super) struct Stream {
     /// The collection of a `getMore`.
     of: String,
-    cursor: i64,
-    token: Document,
+    pub(super) cursor: i64,
+    pub(super) token: Document,
     /// The operation and the `_id` of each event.
-    events: Vec<(String, i32)>,
+    pub(super) events: Vec<(String, i32)>,
     /// The current documents of the updates.
     current: Vec<Document>,
     /// Fields that every `getMore` has.
@@ -155,7 +155,7 @@ impl Stream {
     }
 
     /// Reads until there are so many events.
-    fn read(&mut self, watched: &mut Watched, events: usize) -> Result<()> {
+    pub(super) fn read(&mut self, watched: &mut Watched, events: usize) -> Result<()> {
         for _ in 0..20 {
             if self.events.len() >= events || self.cursor == 0 {
                 break;
@@ -464,5 +464,28 @@ fn an_item_with_the_id_nan_is_looked_up() -> Result<()> {
     let event = batch.first().and_then(Bson::as_document).context("no event")?;
     let document = event.get_document("fullDocument").with_context(|| event.to_string())?;
     assert_eq!(document.get_i32("n")?, 1);
+    Ok(())
+}
+
+/// With both images, its event exceeds 16 MB.
+#[test]
+fn a_large_plain_document_is_in_a_stream_on_the_database() -> Result<()> {
+    let mut watched = Watched::start(true)?;
+    watched.past(doc! { "create": "large", "changeStreamPreAndPostImages": { "enabled": true } })?;
+    let large = doc! { "_id": 1, "text": "x".repeat(9 << 20) };
+    watched.past(doc! { "insert": "large", "documents": [large] })?;
+    let options = [
+        doc! {},
+        doc! { "fullDocument": "updateLookup" },
+        doc! { "fullDocument": "whenAvailable" },
+        doc! { "fullDocumentBeforeChange": "whenAvailable" },
+    ];
+    for options in options {
+        let mut stream = watched.open(1.into(), options)?;
+        let change = doc! { "q": { "_id": 1 }, "u": { "$inc": { "n": 1 } } };
+        watched.past(doc! { "update": "large", "updates": [change] })?;
+        stream.read(&mut watched, 1)?;
+        assert_eq!(stream.events, [("update".to_owned(), 1)]);
+    }
     Ok(())
 }

@@ -211,7 +211,8 @@ impl Comparison {
         Ok(state)
     }
 
-    /// The names of a listing's documents on either side, in any order, in batches of this size.
+    /// The names of a listing's documents on either side, in any order, in batches of this size. Both sides have
+    /// as many documents in the first batch.
     fn listed(&mut self, options: &Document, batch_size: Option<i32>) -> Result<()> {
         let names = self.names();
         let mut command = doc! { "listCollections": 1 };
@@ -220,8 +221,11 @@ impl Comparison {
             command.insert("cursor", doc! { "batchSize": size });
         }
         let mut found = Vec::new();
+        let mut first_batches = Vec::new();
         for (connection, database) in [&mut self.plain, &mut self.shaped].into_iter().zip(&names) {
             command.insert("$db", database);
+            let opened = connection.command_ok(&command)?;
+            first_batches.push(opened.get_document("cursor")?.get_array("firstBatch")?.len());
             let mut documents: Vec<_> = connection
                 .all(&command)?
                 .iter()
@@ -237,6 +241,10 @@ impl Comparison {
             }
             found.push(documents);
         }
+        ensure!(
+            first_batches[0] == first_batches[1],
+            "{command}: {first_batches:?} documents"
+        );
         ensure!(
             found[0] == found[1],
             "{command}\n  plain:  {:?}\n  shaped: {:?}",

@@ -9,5 +9,6 @@ mod expiry;
 mod indexes;
 mod merge;
 mod refusals;
+mod stream_layouts;
 mod stream_positions;
 mod validators;

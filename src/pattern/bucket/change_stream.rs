@@ -14,6 +14,6 @@ mod page_changes;
 mod resume_token;
 mod update_description;
 
-pub use self::event::{EventError, ItemEvent, ItemEvents};
+pub use self::event::{EventError, ItemEvent, ItemEvents, is_of_shape};
 pub use self::images::{BeforeChange, FullDocument, Images};
 pub use self::resume_token::{ItemPosition, ResumeToken, TokenError, UpstreamToken};

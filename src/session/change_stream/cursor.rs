@@ -7,7 +7,7 @@ use tokio::time::{Duration, Instant};
 
 use super::client_stages::ClientStages;
 use super::start::{EventPosition, Start};
-use super::watched::{EventSource, Watched, namespace_of};
+use super::watched::{EventSource, Watched};
 use crate::command::aggregate::Aggregate;
 use crate::command::arguments::with_replaced;
 use crate::command::document::get;
@@ -22,7 +22,7 @@ const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 /// A change stream of items between two batches.
 #[derive(Debug)]
 pub(in crate::session) struct ChangeStreamCursor {
-    watched: Watched,
+    pub(super) watched: Watched,
     /// The id of the upstream cursor. `None`: mongod has closed it after an `invalidate`.
     pub(super) upstream: Option<i64>,
     pub(super) events: ItemEvents,
@@ -95,11 +95,7 @@ impl ChangeStreamCursor {
             EventSource::Bucket(shape) if is_of_document => {
                 // All events are converted, because a skipped one may be the first of a move.
                 let items = self.events.of_page(shape, event, skipped.unwrap_or(u32::MAX));
-                match items {
-                    // A collection that is not converted has never had events of another layout.
-                    Err(EventError::OtherLayout) if !self.watched.is_automatic(event) => {}
-                    items => events.extend(items.map_err(|error| unreadable(error, event))?),
-                }
+                events.extend(items.map_err(|error| unreadable(error, event))?);
             }
             _ if skipped.is_none() => {}
             EventSource::Hidden if operation == Some("rename") && self.watched.is_collection() => {
@@ -218,14 +214,6 @@ fn unreadable(error: EventError, event: &RawDocument) -> CommandError {
             fatal(&format!(
                 "a page was changed while its collection stored no pre- and post-images, or they have expired (clusterTime {time:?}): \
                  open a new change stream"
-            ))
-        }
-        EventError::OtherLayout => {
-            let namespace = namespace_of(event).map(|namespace| namespace.to_string());
-            fatal(&format!(
-                "a document of {} was changed while the collection had another layout, before `mongoshape convert` exchanged it: open a \
-                 new change stream",
-                namespace.unwrap_or_default()
             ))
         }
         EventError::Malformed => malformed("an event without a token or a time"),

@@ -7,6 +7,7 @@ use super::OF_DATABASE;
 use super::client_stages::{ClientStages, check_tokens};
 use super::current_versions::add_current_versions;
 use super::cursor::{ChangeStreamCursor, Swap, malformed, token_of};
+use super::layout::check_layout;
 use super::start::Start;
 use crate::command::batch::ReplyBatch;
 use crate::command::document::{array_of, get, single};
@@ -102,6 +103,7 @@ impl ChangeStreamCursor {
         self.pass_behind();
         let mut events = Vec::new();
         for event in cursor.documents() {
+            check_layout(context, &self.watched, event).await?;
             self.convert(event, &mut events)?;
         }
         let token = reply.get_document("cursor").ok();

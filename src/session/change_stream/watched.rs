@@ -1,11 +1,13 @@
 //! The collections that a change stream watches.
 
-use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::rawdoc;
 
 use crate::command::arguments::with_replaced;
 use crate::command::document::{get, single};
 use crate::command::namespace::Namespace;
 use crate::pattern::bucket::beside;
+use crate::pattern::bucket::change_stream::{BeforeChange, FullDocument, Images};
 use crate::pattern::shapes::{BucketShape, Shapes};
 
 /// The collections that proxies share: their leases, and the records of refused unique indexes.
@@ -64,6 +66,39 @@ impl Watched {
         images
     }
 
+    /// The stage of mongod's stream on a database that removes the images of other collections than shaped ones,
+    /// as far as the client has not requested them: an event with both images may exceed 16 MB. `None`: the client
+    /// has requested all.
+    pub(super) fn without_unrequested(&self, requested: Images) -> Option<RawDocumentBuf> {
+        let mut names = RawArrayBuf::new();
+        for configured in self.shapes.configured_namespaces() {
+            names.push(configured.collection());
+        }
+        let is_shaped = rawdoc! { "$in": ["$ns.coll", { "$literal": names }] };
+        let mut kept = RawDocumentBuf::new();
+        if requested.full_document != FullDocument::PostImage {
+            let is_other = rawdoc! { "$ne": ["$operationType", "update"] };
+            let condition = rawdoc! { "$or": [is_shaped.clone(), is_other] };
+            // The current version takes the place of `null`.
+            let instead = match requested.full_document {
+                FullDocument::UpdateLookup => RawBson::Null,
+                FullDocument::Default | FullDocument::PostImage => "$$REMOVE".into(),
+            };
+            kept.append(
+                cstr!("fullDocument"),
+                rawdoc! { "$cond": [condition, "$fullDocument", instead] },
+            );
+        }
+        if requested.before_change == BeforeChange::Off {
+            kept.append(
+                cstr!("fullDocumentBeforeChange"),
+                rawdoc! { "$cond": [is_shaped, "$fullDocumentBeforeChange", "$$REMOVE"] },
+            );
+        }
+        let is_necessary = !self.is_collection && !kept.is_empty();
+        is_necessary.then(|| single("$set", &kept))
+    }
+
     /// The collection of an event.
     pub(super) fn source(&self, event: &RawDocument) -> EventSource<'_> {
         let Some(namespace) = namespace_of(event) else {
@@ -76,11 +111,6 @@ impl Watched {
             Some(shape) => EventSource::Bucket(shape),
             None => EventSource::Plain,
         }
-    }
-
-    /// Whether the collection of an event has an automatic shape.
-    pub(super) fn is_automatic(&self, event: &RawDocument) -> bool {
-        namespace_of(event).is_some_and(|namespace| self.shapes.automatic(namespace).is_some())
     }
 
     /// Whether the event is of a collection beside one with a shape, or of a swap that puts the collection
@@ -155,8 +185,6 @@ fn named<'a>(event: &'a RawDocument, field: &str) -> Option<Namespace<'a>> {
 
 #[cfg(test)]
 mod tests {
-    use bson::rawdoc;
-
     use super::*;
     use crate::command::document::first_field;
     use crate::pattern::shapes::{BucketOptions, Mode, NamespacePattern, Shape};

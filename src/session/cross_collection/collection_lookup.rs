@@ -12,7 +12,7 @@ use crate::session::error::RunError;
 use crate::session::upstream_connection::UpstreamConnection;
 
 /// The collection in the namespace of cursors of `listCollections`.
-const CURSORS: &str = "$cmd.listCollections";
+pub(super) const CURSORS: &str = "$cmd.listCollections";
 
 /// All collections and views that match a filter.
 pub(super) async fn list(

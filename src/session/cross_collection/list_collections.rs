@@ -3,10 +3,12 @@
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::CrossCollectionCommand;
-use super::collection_lookup;
+use super::collection_lookup::{self, CURSORS};
 use crate::command::arguments::{InheritedOptions, with_replaced};
-use crate::command::document::{array_of, as_flag, get, single};
+use crate::command::document::{array_of, get, single};
+use crate::command::header::CommandHeader;
 use crate::command::namespace::VIEWS;
+use crate::command::registry::Command;
 use crate::command::reply::CursorReply;
 use crate::pattern::bucket::validation::without_freeze;
 use crate::pattern::bucket::validator::options_of_application;
@@ -37,29 +39,27 @@ pub(super) fn may_reveal_own(shapes: &Shapes, database: &str, body: &RawDocument
     }
 }
 
+/// Whether a `getMore` is on the cursor of a `listCollections`.
+pub(super) fn is_continued_by(head: &CommandHeader<'_>) -> bool {
+    head.namespace()
+        .is_some_and(|namespace| namespace.collection == CURSORS)
+}
+
+/// `listCollections`, or the `getMore` on its cursor. The cursor is mongod's.
 pub(super) async fn run(across: &mut CrossCollectionCommand<'_>) -> Result<RawDocumentBuf, RunError> {
-    let body = across.context.head.body();
-    let mut reply = without_own_collections(across, body).await?;
-    let has_options = get(body, "nameOnly").and_then(as_flag) != Some(true);
-    let open = CursorReply::parse(&reply).map(|cursor| cursor.id);
-    if let Some(id) = open.filter(|id| *id != 0 && has_options) {
-        // Only the first batch is rewritten, so it contains all collections.
-        let cursor = RawDocumentBuf::new();
-        let body = with_replaced(body, &[("cursor", Some(RawBsonRef::Document(&cursor)))]);
-        reply = without_own_collections(across, &body).await?;
-        let mut kill = single("killCursors", "$cmd.listCollections");
-        kill.append(cstr!("cursors"), [id].into_iter().collect::<RawArrayBuf>());
-        InheritedOptions::of(&body).append_identity(&mut kill);
-        across.context.link.run(&kill).await?;
-    }
+    let head = across.context.head;
+    let reply = match head.command {
+        Command::GetMore => across.context.link.run(head.body()).await?,
+        _ => without_own_collections(across, head.body()).await?,
+    };
     let shapes = &across.context.settings.shapes;
-    Ok(with_options_of_application(shapes, across.context.head.database, reply))
+    Ok(with_options_of_application(shapes, head.database, reply))
 }
 
 /// The reply with the validators of the application instead of those of pages and freezes, and without split
 /// fences.
 fn with_options_of_application(shapes: &Shapes, database: &str, reply: RawDocumentBuf) -> RawDocumentBuf {
-    let Some(cursor) = CursorReply::parse(&reply) else {
+    let Some(listed) = CursorReply::parse(&reply) else {
         return reply;
     };
     let of_application = |listed: &RawDocument| {
@@ -76,7 +76,7 @@ fn with_options_of_application(shapes: &Shapes, database: &str, reply: RawDocume
         Some(without_fence(shape, options))
     };
     let mut batch = RawArrayBuf::new();
-    for listed in cursor.documents() {
+    for listed in listed.documents() {
         match of_application(listed) {
             Some(options) => batch.push(with_replaced(
                 listed,
@@ -85,12 +85,15 @@ fn with_options_of_application(shapes: &Shapes, database: &str, reply: RawDocume
             None => batch.push(listed),
         }
     }
-    let cursor = get(&reply, "cursor").and_then(RawBsonRef::as_document);
-    let cursor = cursor.map(|cursor| with_replaced(cursor, &[("firstBatch", Some(RawBsonRef::Array(&batch)))]));
-    match cursor {
-        Some(cursor) => with_replaced(&reply, &[("cursor", Some(RawBsonRef::Document(&cursor)))]),
-        None => reply,
-    }
+    let Some(cursor) = get(&reply, "cursor").and_then(RawBsonRef::as_document) else {
+        return reply;
+    };
+    let name = ["firstBatch", "nextBatch"]
+        .into_iter()
+        .find(|name| get(cursor, name).is_some());
+    let replaced = name.map(|name| (name, Some(RawBsonRef::Array(&batch))));
+    let cursor = with_replaced(cursor, replaced.as_slice());
+    with_replaced(&reply, &[("cursor", Some(RawBsonRef::Document(&cursor)))])
 }
 
 async fn without_own_collections(

@@ -12,6 +12,8 @@ fn listing_shows_only_application_collections() -> Result<()> {
         let mut comparison = Comparison::filled(mongod)?;
         comparison.same(|_| doc! { "insert": "plain", "documents": [{ "_id": 1 }] })?;
         comparison.same(|_| doc! { "insert": "plain.mongoshape_items", "documents": [{ "_id": 1 }] })?;
+        // It is shown as the application has set it, in any batch.
+        comparison.same(|_| doc! { "collMod": "items", "validator": { "k": { "$exists": true } } })?;
         let listings = [
             doc! {},
             doc! { "nameOnly": true },

@@ -7,7 +7,7 @@ use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::change_record::ChangeRecord;
 use super::images::{BeforeChange, FullDocument, Images};
-use super::page_changes::{PageChange, PageItem, is_bucket, page_changes};
+use super::page_changes::{PageChange, PageItem, is_bucket, page, page_changes};
 use super::resume_token::{ItemPosition, ResumeToken};
 use super::update_description::{ItemUpdate, ItemVersions, UpdateDescription};
 use crate::command::arguments::with_replaced;
@@ -41,10 +41,16 @@ impl ItemEvent {
 pub enum EventError {
     /// mongod has no image of the page before or after the change.
     NoImages,
-    /// The changed document is not a bucket of the shape: the collection had another layout then.
-    OtherLayout,
     /// The event has no token or no cluster time.
     Malformed,
+}
+
+/// Whether the changed document has the fields of a bucket of the shape, as far as the event has images. Otherwise
+/// the collection had another layout then, or the document was not written by a proxy.
+#[must_use]
+pub fn is_of_shape(shape: &BucketShape, event: &RawDocument) -> bool {
+    let images = ["fullDocumentBeforeChange", "fullDocument"].map(|name| get(event, name)?.as_document());
+    images.into_iter().flatten().all(|image| is_bucket(shape, image))
 }
 
 /// Computes the events of items of one change stream. Keeps the items that have left their page and not
@@ -105,11 +111,11 @@ impl ItemEvents {
         !self.moving.is_empty()
     }
 
-    /// The events of items for an event of a page: `insert`, `update`, `replace` or `delete`. `skipped`: the
-    /// number of events that the client has received before.
+    /// The events of items for an event of a page: `insert`, `update`, `replace` or `delete`. A document that is
+    /// no page has none. `skipped`: the number of events that the client has received before.
     ///
     /// # Errors
-    /// If the event lacks an image, a token or a time, or is of a document that is not a bucket.
+    /// If the event lacks an image, a token or a time.
     pub fn of_page(
         &mut self,
         shape: &BucketShape,
@@ -175,9 +181,7 @@ impl ItemEvents {
             _ if before.is_some() && after.is_some() => {}
             _ => return Err(EventError::NoImages),
         }
-        if !before.into_iter().chain(after).all(|image| is_bucket(shape, image)) {
-            return Err(EventError::OtherLayout);
-        }
+        let (before, after) = (page(shape, before), page(shape, after));
         let record = before
             .zip(after)
             .and_then(|(before, after)| ChangeRecord::between(before, after));
@@ -353,12 +357,12 @@ mod tests {
         let record = rawdoc! { "count": 1, "own": is_own_transaction, "replaced": false, "pipeline": false };
         let leaves = rawdoc! {
             "_id": { "_data": "82A1" }, "operationType": "update", "clusterTime": time,
-            "fullDocumentBeforeChange": { "_id": "1_1", "k": 1, "history": [{ "_id": 1, "n": 1 }], "control": {} },
-            "fullDocument": { "_id": "1_1", "k": 1, "history": [], "control": { "moved": record } },
+            "fullDocumentBeforeChange": { "_id": "1_1", "k": 1, "count": 1, "history": [{ "_id": 1, "n": 1 }], "control": { "v": 1, "page": 0 } },
+            "fullDocument": { "_id": "1_1", "k": 1, "count": 0, "history": [], "control": { "v": 1, "page": 0, "moved": record } },
         };
         let arrives = rawdoc! {
             "_id": { "_data": "82A2" }, "operationType": "insert", "clusterTime": time,
-            "fullDocument": { "_id": "1_2", "k": 1, "history": [{ "_id": 1, "n": n }], "control": {} },
+            "fullDocument": { "_id": "1_2", "k": 1, "count": 1, "history": [{ "_id": 1, "n": n }], "control": { "v": 1, "page": 0 } },
         };
         let mut events = ItemEvents::default();
         let events = [leaves, arrives].map(|event| events.of_page(&shape, &event, 0).unwrap());

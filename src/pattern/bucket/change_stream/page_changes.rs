@@ -8,6 +8,7 @@ use crate::command::document::get;
 use crate::pattern::bucket::item_decoder::ItemDecoder;
 use crate::pattern::bucket::key::value_identity;
 use crate::pattern::bucket::projection::Projection;
+use crate::pattern::bucket::read::bucket::Bucket;
 use crate::pattern::shapes::BucketShape;
 
 /// An item of a page.
@@ -67,6 +68,14 @@ pub(super) fn page_changes(
         }
     }
     changes
+}
+
+/// The image of a document if that is a page. Hand-written buckets have no `control` until they are adopted.
+pub(super) fn page<'a>(shape: &BucketShape, image: Option<&'a RawDocument>) -> Option<&'a RawDocument> {
+    image.filter(|image| match get(image, BucketShape::CONTROL) {
+        Some(_) => Bucket::open(shape, image).is_some_and(|bucket| bucket.has_items()),
+        None => is_bucket(shape, image),
+    })
 }
 
 /// Whether a document has the fields of a bucket of the shape, and no other ones.

@@ -10,8 +10,8 @@
 //! have a fixed length in hexadecimal, so the tokens of a stream ascend as texts, and `end` is behind them.
 //! mongod refuses such a token, because it is not hexadecimal.
 
-use bson::Timestamp;
 use bson::raw::{RawDocument, RawDocumentBuf};
+use bson::{Binary, Timestamp};
 
 use crate::command::arguments::with_replaced;
 use crate::command::document::{append_fields, get, single};
@@ -59,6 +59,16 @@ impl UpstreamToken {
         let data = get(token, "_data")?.as_str()?.to_owned();
         let rest = with_replaced(token, &[("_data", None)]);
         Some(Self { data, rest })
+    }
+
+    /// Whether the event is of the collection with this UUID. mongod's token contains the UUID as in a key of an
+    /// index: the type of binary data, the length, the subtype, and the bytes.
+    #[must_use]
+    pub fn is_of_collection(&self, uuid: &Binary) -> bool {
+        uuid.to_uuid().is_ok_and(|uuid| {
+            let digits = uuid.to_string().replace('-', "").to_ascii_uppercase();
+            self.data.contains(&format!("5A1004{digits}"))
+        })
     }
 
     /// The token as mongod returns it.
@@ -139,6 +149,7 @@ fn parse(hexadecimal: &str) -> Result<u32, TokenError> {
 #[cfg(test)]
 mod tests {
     use bson::rawdoc;
+    use bson::spec::BinarySubtype;
 
     use super::*;
 
@@ -165,6 +176,26 @@ mod tests {
             };
             assert_eq!(ResumeToken::parse(&token.document()), Ok(Some(token)));
         }
+    }
+
+    #[test]
+    fn a_token_of_mongod_names_the_collection() {
+        let token = behind(
+            "826B0A2C0F000000012B022C0100296E5A1004E0F1D2C3B4A5467889900A1B2C3D4E5F46645F696400\
+             2B020004",
+        );
+        let uuid = |first: u8| Binary {
+            subtype: BinarySubtype::Uuid,
+            bytes: [
+                &[first][..],
+                &[
+                    0xF1, 0xD2, 0xC3, 0xB4, 0xA5, 0x46, 0x78, 0x89, 0x90, 0x0A, 0x1B, 0x2C, 0x3D, 0x4E, 0x5F,
+                ],
+            ]
+            .concat(),
+        };
+        assert!(token.upstream.is_of_collection(&uuid(0xE0)));
+        assert!(!token.upstream.is_of_collection(&uuid(0xE1)));
     }
 
     #[test]
