@@ -14,7 +14,7 @@ pub const COLLECTION: &str = "items";
 /// All values of the `_id` option.
 pub const ALL_IDS: [ItemIds; 3] = [ItemIds::Unique, ItemIds::Stored, ItemIds::Dropped];
 /// The counts and errors of a reply.
-const COMPARED: [&str; 10] = [
+const COMPARED: [&str; 12] = [
     "n",
     "nModified",
     "value",
@@ -25,6 +25,8 @@ const COMPARED: [&str; 10] = [
     "code",
     "codeName",
     "upserted",
+    "retriedStmtIds",
+    "retriedStmtId",
 ];
 
 /// A shape of either pattern, as far as two sides go by it.

@@ -5,6 +5,7 @@
 //! [`layout`] and `docs/decisions/0017-the-base-document-determines-the-array.md`.
 
 pub mod classify;
+pub mod enclosed;
 pub mod index;
 pub mod inline;
 pub mod join;

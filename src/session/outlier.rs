@@ -17,6 +17,7 @@ mod insert;
 mod internal_write;
 mod leftover_cursor;
 pub(super) mod leftover_documents;
+pub(super) mod limited_cursors;
 pub(super) mod merged_read;
 mod overlong;
 mod page_store;

@@ -22,6 +22,7 @@ use super::metrics::SessionMetrics;
 use super::namespace_cache::NamespaceCache;
 use super::outlier::hot_documents::KnownOutliers;
 use super::outlier::leftover_documents::Leftovers;
+use super::outlier::limited_cursors::LimitedCursors;
 use super::outlier::scratch_collection::Scratches;
 use super::outlier_shape_markers::OutlierShapeMarkers;
 use super::page_times_cache::RecentPages;
@@ -123,6 +124,7 @@ pub struct Shared {
     pub(super) guarded_cursors: GuardedCursors,
     pub(super) timestamps: Timestamps,
     pub(super) leftovers: Leftovers,
+    pub(super) limited_cursors: LimitedCursors,
     pub(super) memory: MemoryBudget,
     /// The unique indexes that were refused. A dry run has its own.
     pub(super) refused_unique_indexes: RefusedUniqueIndexes,
@@ -152,6 +154,7 @@ impl Shared {
             guarded_cursors: GuardedCursors::default(),
             timestamps: Timestamps::default(),
             leftovers: Leftovers::new(memory.cursor_bytes / 2),
+            limited_cursors: LimitedCursors::default(),
             memory,
             dry_run,
             shadow_reads: None,

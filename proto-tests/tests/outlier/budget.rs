@@ -176,6 +176,23 @@ fn cursor_with_pending_outliers_ends_with_an_error_or_its_last_document() -> Res
     })
 }
 
+/// After the error, a `getMore` must not go on behind the document.
+#[test]
+fn a_cursor_ends_with_the_error_of_a_document_that_is_too_large() -> Result<()> {
+    let fixture = &mut Fixture::on(mongod::shared_replica_set())?;
+    fill(fixture, &[100, 9 * MIB, 100])?;
+    let push = doc! { "$push": { "customers_purchased": "x".repeat(8 * MIB) } };
+    fixture.run(doc! { "update": BOOKS, "updates": [{ "q": { "_id": 2 }, "u": push }] })?;
+    let reply = fixture.run(doc! { "find": BOOKS, "sort": { "_id": 1 }, "batchSize": 1 })?;
+    let id = reply.get_document("cursor")?.get_i64("id")?;
+    let more = doc! { "getMore": id, "collection": BOOKS, "batchSize": 1, "$db": &fixture.database };
+    for expected in [10334, 43] {
+        let failed = fixture.application.command(&more)?;
+        ensure!(failed.get_i32("code").ok() == Some(expected), "{failed}");
+    }
+    Ok(())
+}
+
 #[test]
 fn killing_a_session_ends_its_cursor_with_pending_outliers() -> Result<()> {
     let fixture = &mut Fixture::on(mongod::shared_replica_set())?;

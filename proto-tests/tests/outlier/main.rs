@@ -1,7 +1,9 @@
 //! The outlier pattern: its examples, and random operations beside a plain collection.
 
+mod batches;
 mod budget;
 mod collations;
+mod cursors;
 mod deletes_of_many;
 mod dropped;
 mod examples;
@@ -15,6 +17,8 @@ mod many;
 mod many_inline;
 mod missing_pages;
 mod modifiers;
+mod near;
+mod other_documents;
 mod overlong;
 mod random;
 mod refusals;

@@ -1,4 +1,5 @@
-//! Write concerns and cluster times in the replies to writes that mongod evaluates in a scratch collection.
+//! Write concerns: their errors and cluster times in replies to writes that mongod evaluates in a scratch
+//! collection, and unacknowledged writes.
 
 use anyhow::{Context as _, Result, ensure};
 use bson::{Bson, Document, Timestamp, bson, doc};
@@ -90,4 +91,19 @@ fn replies_have_the_write_concern_error_and_the_time_of_the_write() -> Result<()
             .with_context(|| format!("the retryable ones: {is_retryable}"))?;
     }
     Ok(())
+}
+
+/// The reply to the client has no errors, and neither has mongod's.
+#[test]
+fn the_pages_of_a_document_that_is_refused_without_acknowledgement_are_removed() -> Result<()> {
+    let mut sides = Sides::open(Outlier::new("tags", (5, 7)))?;
+    let insert = |ids: [i32; 2], more: Document| {
+        let documents = ids.map(|id| doc! { "_id": id, "tags": numbers(20) });
+        let mut insert = doc! { "insert": COLLECTION, "documents": documents.to_vec() };
+        insert.extend(more);
+        insert
+    };
+    sides.alike(&insert([1, 2], doc! {}))?;
+    sides.alike(&insert([2, 3], doc! { "ordered": false, "writeConcern": { "w": 0 } }))?;
+    sides.check()
 }

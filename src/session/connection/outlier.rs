@@ -52,10 +52,11 @@ impl Session<'_> {
             Ok(passage) => passage,
             Err(error) => return self.finish(message.opened, head, Err(error.into())).await,
         };
-        // mongod does not know the id of a cursor with a leftover.
-        let is_left = head.command == Command::GetMore
-            && GetMore::parse(head.body()).is_ok_and(|more| self.shared.leftovers.contains(more.id));
-        let passage = if is_left { OutlierRoute::Rewrite } else { passage };
+        // mongod does not know the id of a cursor with a leftover, nor the limit of a `find` by a pipeline.
+        let is_known = |id| self.shared.leftovers.contains(id) || self.shared.limited_cursors.contains(id);
+        let is_own =
+            head.command == Command::GetMore && GetMore::parse(head.body()).is_ok_and(|more| is_known(more.id));
+        let passage = if is_own { OutlierRoute::Rewrite } else { passage };
         let shown = match passage {
             OutlierRoute::PassThrough if matches!(self.reply_target, ReplyTarget::Whole(_)) => {
                 self.relay_part(message.opened, head).await?;

@@ -12,6 +12,7 @@ use super::reassemble::Merged;
 use super::reply_inspection::shows_own;
 use crate::command::arguments::with_replaced;
 use crate::command::batch::BatchKind;
+use crate::command::cursor::GetMore;
 use crate::command::document::{as_flag, get, put, single};
 use crate::command::find::Find;
 use crate::command::reply::{CursorReply, succeeded, with_closed_cursor};
@@ -53,7 +54,6 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
                 if let Some(answer) = complete(run, &answer, batches).await? {
                     return Ok(answer);
                 }
-                close(run, &answer).await?;
             }
             Err(run.missing_extras().into())
         }
@@ -165,13 +165,35 @@ pub(super) async fn get_more(run: &mut OutlierCommand<'_>) -> Result<RawDocument
     {
         return Ok(reply);
     }
+    let more = GetMore::parse(run.context.head.body()).ok();
+    let left = more.and_then(|more| run.context.shared.limited_cursors.take(more.id));
     let answer = read(run, run.context.head.body()).await;
     let answer = answer.map_err(|error| run.of_later_batch(error))?;
-    if let Some(answer) = complete(run, &answer, Batches::Next).await? {
+    match (complete(run, &answer, Batches::Next).await?, left) {
+        (Some(answer), Some(left)) => within_limit(run, answer, left).await,
+        (Some(answer), None) => Ok(answer),
+        (None, _) => Err(run.other_extras().into()),
+    }
+}
+
+/// Closes the cursor of a pipeline if the batch has the last document of the limit, as mongod closes that of a
+/// `find`. `left`: the number of documents up to the limit.
+async fn within_limit(
+    run: &mut OutlierCommand<'_>,
+    answer: RawDocumentBuf,
+    left: u64,
+) -> Result<RawDocumentBuf, RunError> {
+    let Some(cursor) = CursorReply::parse(&answer).filter(|cursor| cursor.id != 0) else {
+        return Ok(answer);
+    };
+    let returned = u64::try_from(cursor.documents().count()).unwrap_or(u64::MAX);
+    let left = left.saturating_sub(returned);
+    if left > 0 {
+        run.context.shared.limited_cursors.keep(cursor.id, left);
         return Ok(answer);
     }
     close(run, &answer).await?;
-    Err(run.other_extras().into())
+    Ok(with_closed_cursor(&answer))
 }
 
 /// The batch of a cursor that a reply contains.
@@ -185,8 +207,21 @@ enum Batches {
 }
 
 /// Reassembles the outliers of a reply. Documents that do not fit are kept for `getMore`. `None`:
-/// the pages of a document were replaced after it was read.
+/// the pages of a document were replaced after it was read. Then, and after an error, the cursor is closed: a
+/// `getMore` would leave out the documents of this reply.
 async fn complete(
+    run: &mut OutlierCommand<'_>,
+    answer: &RawDocument,
+    batches: Batches,
+) -> Result<Option<RawDocumentBuf>, RunError> {
+    let completed = reassembled(run, answer, batches).await;
+    if matches!(completed, Ok(None) | Err(RunError::Command(_))) {
+        close(run, answer).await?;
+    }
+    completed
+}
+
+async fn reassembled(
     run: &mut OutlierCommand<'_>,
     answer: &RawDocument,
     batches: Batches,
@@ -246,15 +281,11 @@ async fn by_pipeline(run: &mut OutlierCommand<'_>, find: &Find<'_>) -> Result<Ra
     run.context.shared.metrics.read(&run.label(), Strategy::Pipeline);
     run.context.inherited().append_to_read(&mut command);
     let reply = run.put_together(&command).await?;
-    let Some(cursor) = CursorReply::parse(&reply) else {
-        return Ok(reply);
-    };
-    let returned = u64::try_from(cursor.documents().count()).unwrap_or(u64::MAX);
-    // `find` closes its cursor after the last requested document. `aggregate` does not, so the
-    // proxy closes it.
-    if cursor.id != 0 && (find.single_batch || (find.limit > 0 && returned >= find.limit)) {
-        close(run, &reply).await?;
-        return Ok(with_closed_cursor(&reply));
+    if find.single_batch {
+        return within_limit(run, reply, 0).await;
     }
-    Ok(reply)
+    match find.limit {
+        0 => Ok(reply),
+        limit => within_limit(run, reply, limit).await,
+    }
 }

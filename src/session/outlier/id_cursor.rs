@@ -2,7 +2,7 @@
 //! number.
 
 use bson::Timestamp;
-use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::command::OutlierCommand;
 use super::merged_read::{Misses, MissingPages, put_together_since};
@@ -11,7 +11,6 @@ use crate::command::document::{get, single};
 use crate::command::reply::CursorReply;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
-use crate::session::upstream_connection::UpstreamRequest;
 
 /// `_id`s in one batch.
 const BATCH_SIZE: i32 = 1_000;
@@ -156,17 +155,12 @@ impl OutlierCommand<'_> {
         Ok(())
     }
 
-    /// Closes a cursor before its end. A failed transaction has closed it.
+    /// Closes a cursor, if it has not ended.
     pub(super) async fn close_ids(&mut self, cursor: IdCursor) -> Result<(), RunError> {
         if cursor.id == 0 {
             return Ok(());
         }
-        let mut command = single("killCursors", self.namespace.collection);
-        let ids: RawArrayBuf = [RawBsonRef::Int64(cursor.id)].into_iter().collect();
-        command.append(cstr!("cursors"), &ids);
-        self.context.inherited().append_to_get_more(&mut command);
-        self.context.link.call(UpstreamRequest::plain(&command)).await?;
-        Ok(())
+        self.close_cursor(self.namespace.collection, cursor.id).await
     }
 }
 

@@ -6,7 +6,7 @@ use bson::raw::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, c
 
 use super::command::OutlierCommand;
 use super::page_store::Written;
-use crate::command::arguments::with_replaced;
+use crate::command::arguments::{is_unacknowledged, with_replaced};
 use crate::command::document::{append_fields, array_of, get};
 use crate::command::insert::Insert;
 use crate::command::reply::succeeded;
@@ -43,8 +43,9 @@ pub(super) async fn run(run: &mut OutlierCommand<'_>) -> Result<RawDocumentBuf, 
     run.write_pages(&pages, &written).await?;
     let answer = send(run, &bases).await?;
     // Removes the pages of refused documents, and of documents that an earlier attempt stored with
-    // other pages.
+    // other pages. The reply to an unacknowledged write has no errors.
     let is_clean = get(&answer, "ok").is_some_and(|ok| ok.as_f64() == Some(1.0))
+        && !get(run.context.head.body(), "writeConcern").is_some_and(is_unacknowledged)
         && get(&answer, "writeErrors").is_none()
         && get(&answer, "retriedStmtIds").is_none();
     if !is_clean {

@@ -332,13 +332,14 @@ impl<'a> OutlierCommand<'a> {
         Ok(Some(documents.unwrap_or_default()))
     }
 
-    /// Closes an upstream cursor.
+    /// Closes an upstream cursor. A failed transaction has closed it.
     pub(super) async fn close_cursor(&mut self, collection: &str, id: i64) -> Result<(), RunError> {
         let mut command = single("killCursors", collection);
         let ids: RawArrayBuf = [RawBsonRef::Int64(id)].into_iter().collect();
         command.append(cstr!("cursors"), &ids);
         self.context.inherited().append_to_get_more(&mut command);
-        self.context.link.run(&command).await.map(|_| ())
+        self.context.link.call(UpstreamRequest::plain(&command)).await?;
+        Ok(())
     }
 
     /// Returns all documents of an internal query.

@@ -68,13 +68,14 @@ pub(super) async fn get_more(run: &mut OutlierCommand<'_>) -> Result<Option<RawD
         run.ask_for_more(&mut leftover, wanted).await?;
     }
     let documents: Vec<&RawDocument> = leftover.documents.iter().take(wanted).map(AsRef::as_ref).collect();
-    let (batch, count) = match run.merge(&documents, BatchKind::Next).await? {
-        Merged::Batch(batch, count) => (batch, count),
-        Merged::Stale => {
+    let (batch, count) = match run.merge(&documents, BatchKind::Next).await {
+        Ok(Merged::Batch(batch, count)) => (batch, count),
+        Err(error @ RunError::Link(_)) => return Err(error),
+        failed => {
             if leftover.upstream != 0 {
                 run.close_cursor(run.namespace.collection, leftover.upstream).await?;
             }
-            return Err(run.other_extras().into());
+            return Err(failed.err().unwrap_or_else(|| run.other_extras().into()));
         }
     };
     leftover.documents.drain(..count);

@@ -15,6 +15,7 @@ use crate::command::document::get;
 use crate::pattern::outlier::layout::{DocumentState, Extras};
 use crate::pattern::outlier::resplit::{self, is_overlong};
 use crate::pattern::outlier::statement::flagging;
+use crate::pattern::unwound::has_nearness;
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
 use crate::session::error::RunError;
 
@@ -29,8 +30,8 @@ pub(super) enum Replaceable {
 
 impl OutlierCommand<'_> {
     /// Reads the stored document with that `_id` before it is replaced. If its array exceeds the threshold
-    /// and the document matches, it is split first. `None`: it does not exist, or is too long and does not
-    /// match.
+    /// and the document matches, it is split first. `None`: it does not exist, or does not match although it is
+    /// too long or the filter demands a distance, which cannot be evaluated on a copy.
     pub(super) async fn replaceable(
         &mut self,
         selector: DocumentSelector<'_>,
@@ -38,7 +39,12 @@ impl OutlierCommand<'_> {
     ) -> Result<Option<Replaceable>, RunError> {
         for attempt in 0..MAX_ATTEMPTS {
             pause(attempt).await;
-            let Some(stored) = self.base(id).await? else {
+            let stored = if selector.filter.is_some_and(has_nearness) {
+                self.matching_base(selector, id).await?
+            } else {
+                self.base(id).await?
+            };
+            let Some(stored) = stored else {
                 return Ok(None);
             };
             if !is_overlong(self.shape, &stored) {

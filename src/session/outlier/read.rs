@@ -14,7 +14,8 @@ use crate::command::error::{CommandError, ErrorCode};
 use crate::command::find::Find;
 use crate::command::reply::{CursorReply, copy_cluster_time};
 use crate::pattern::outlier::classify::{depends_on_array, names_own};
-use crate::pattern::outlier::pipeline::{self};
+use crate::pattern::outlier::enclosed::{enclosing, with_enclosed};
+use crate::pattern::outlier::pipeline;
 use crate::pattern::pipeline::{PipelinePosition, Pipelines};
 use crate::pattern::shapes::Reads;
 use crate::pattern::unwound;
@@ -158,7 +159,7 @@ pub(super) async fn aggregate(run: &mut OutlierCommand<'_>) -> Result<RawDocumen
     let reaches_others = stages.iter().any(|stage| reaches_others(stage));
     let is_of_collection = first.is_some_and(|name| OF_COLLECTION.contains(&name));
     if !reaches_others && (is_of_collection || leaves_array_out(run, stages)) {
-        return run.as_it_is().await;
+        return of_base_documents(run, &aggregate).await;
     }
     if run.shape.reads() == Reads::Base {
         return Err(run
@@ -184,10 +185,25 @@ pub(super) async fn aggregate(run: &mut OutlierCommand<'_>) -> Result<RawDocumen
         context: &mut run.context,
     };
     referenced.prepare(&pipelines.into_reached()).await?;
-    let stages: RawArrayBuf = array_of(&stages);
+    let stages: RawArrayBuf = enclosing(run.shape, &stages).unwrap_or_else(|| array_of(&stages));
     let command = with_replaced(body, &[("pipeline", Some(RawBsonRef::Array(&stages)))]);
     run.count_pipeline();
-    run.put_together(&command).await
+    let reply = run.put_together(&command).await?;
+    Ok(with_enclosed(run.shape, reply))
+}
+
+/// Executes a pipeline that does not depend on the array.
+async fn of_base_documents(
+    run: &mut OutlierCommand<'_>,
+    aggregate: &Aggregate<'_>,
+) -> Result<RawDocumentBuf, RunError> {
+    let Some(stages) = enclosing(run.shape, &aggregate.pipeline).filter(|_| !aggregate.explain) else {
+        return run.as_it_is().await;
+    };
+    let replaced = [("pipeline", Some(RawBsonRef::Array(&stages)))];
+    let body = with_replaced(run.context.head.body(), &replaced);
+    let reply = run.with_body(&body).await?;
+    Ok(with_enclosed(run.shape, reply))
 }
 
 /// Whether no stage depends on the array, and the result does not contain whole documents.

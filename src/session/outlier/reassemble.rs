@@ -10,6 +10,7 @@ use super::command::OutlierCommand;
 use super::reply_inspection::shows_own;
 use crate::command::batch::{BatchKind, ReplyBatch};
 use crate::command::document::get;
+use crate::pattern::outlier::enclosed::enclosed;
 use crate::pattern::outlier::layout::{DocumentState, Extras};
 use crate::pattern::outlier::reassemble::{merged, without_own};
 use crate::pattern::shapes::Reads;
@@ -90,6 +91,9 @@ impl OutlierCommand<'_> {
         let shape = self.shape;
         if !shows_own(shape, document) {
             return Ok(AnsweredDocument::AsIs(document));
+        }
+        if let Some(own) = enclosed(shape, document) {
+            return Ok(AnsweredDocument::AsIs(own));
         }
         let keep = (shape.reads() == Reads::Base).then_some(shape.flag());
         // The control field decides: a projection may have removed the flag.

@@ -10,6 +10,7 @@ use crate::command::document::{array_of, as_flag, get, put, single};
 use crate::command::error::{CommandError, ErrorCode, WriteError};
 use crate::command::namespace::Namespace;
 use crate::command::reply::{CursorReply, succeeded};
+use crate::pattern::bucket::near::NearFilter;
 use crate::pattern::outlier::orphans::{own_scratch, shared_scratch};
 use crate::pattern::outlier::statement::{has_empty_timestamp, upserting};
 use crate::session::backoff::{MAX_ATTEMPTS, pause};
@@ -32,7 +33,33 @@ fn has_failed(answer: &RawDocument) -> bool {
     get(answer, "ok").and_then(as_flag) != Some(true) || get(answer, "writeErrors").is_some()
 }
 
+/// Whether a part of a command has the positional operator `$` in a path.
+fn has_positional(part: &RawDocument) -> bool {
+    part.iter().flatten().any(|(name, value)| {
+        name.as_str().split('.').any(|step| step == "$") || value.as_document().is_some_and(has_positional)
+    })
+}
+
 impl OutlierCommand<'_> {
+    /// The filter for the copy of a document that matches `filter`: without conditions on distances, for which
+    /// the scratch collection has no index. `parts`: the update and the projection.
+    ///
+    /// # Errors
+    /// A positional `$` beside a condition on a distance, which may determine its element.
+    pub(super) fn filter_of_copy<'p>(
+        &self,
+        filter: &RawDocument,
+        parts: impl IntoIterator<Item = &'p RawDocument>,
+    ) -> Result<RawDocumentBuf, CommandError> {
+        let Some(NearFilter { rest, .. }) = NearFilter::of(filter) else {
+            return Ok(filter.to_owned());
+        };
+        if parts.into_iter().any(has_positional) {
+            return Err(self.unsupported("a positional operator beside a condition on a distance"));
+        }
+        Ok(rest)
+    }
+
     /// Executes a change on a copy of the document, or without a document. `change`: makes one
     /// statement of an `update`, or a whole `findAndModify`, for a collection.
     pub(super) async fn compute(

@@ -132,6 +132,10 @@ impl<'t> Results<'t> {
         for id in upserted.filter_map(|element| get(element.as_document()?, "_id")) {
             self.reply.add_upserted(self.index, id);
         }
+        let retried = get(&result.answer, "retriedStmtIds").and_then(RawBsonRef::as_array);
+        for id in retried.into_iter().flatten().flatten().filter_map(RawBsonRef::as_i32) {
+            self.reply.add_retried(id);
+        }
         if let Some(error) = &result.error {
             self.reply.fail(self.index, error);
         }

@@ -40,6 +40,7 @@ pub(super) async fn of_outlier(
         hint: command.hint,
         variables: command.let_variables,
     };
+    let of_copy = run.filter_of_copy(filter, parts(command))?;
     for attempt in 0..MAX_ATTEMPTS {
         pause(attempt).await;
         let stored = match run.replaceable(selector, id).await? {
@@ -57,7 +58,7 @@ pub(super) async fn of_outlier(
             continue;
         };
         let computed = run
-            .compute(Some(&whole), |collection| on_copy(collection, command, Some(filter)))
+            .compute(Some(&whole), |collection| on_copy(collection, command, Some(&of_copy)))
             .await?;
         let answer = match succeeded(computed.answer) {
             Ok(answer) if matched_count(&answer) == 0 => return Ok(None),
@@ -107,9 +108,11 @@ pub(super) async fn upsert(
             return reassembled_retry(run, answer).await;
         }
     }
+    let of_copy = command.filter.map(|filter| run.filter_of_copy(filter, parts(command)));
+    let of_copy = of_copy.transpose()?;
     let computed = run
         .compute(None, |collection| {
-            let mut copy = on_copy(collection, command, None);
+            let mut copy = on_copy(collection, command, of_copy.as_deref());
             put(&mut copy, "upsert", true);
             copy
         })
@@ -139,11 +142,17 @@ pub(super) async fn upsert(
     Ok(reply_of(&answer?, &result.answer))
 }
 
+/// The update and the projection.
+fn parts<'a>(command: &FindAndModify<'a>) -> impl Iterator<Item = &'a RawDocument> {
+    let change = command.change.and_then(RawBsonRef::as_document);
+    change.into_iter().chain(command.projection)
+}
+
 /// The client's command on the scratch collection.
 fn on_copy(collection: &str, command: &FindAndModify<'_>, filter: Option<&RawDocument>) -> RawDocumentBuf {
     let mut copy = single("findAndModify", collection);
     let documents = [
-        ("query", filter.or(command.filter)),
+        ("query", filter),
         ("fields", command.projection),
         ("collation", command.collation),
         ("let", command.let_variables),

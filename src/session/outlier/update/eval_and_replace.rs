@@ -46,7 +46,8 @@ pub(super) async fn rewrite(
             continue;
         };
         // The scratch collection does not have the hinted index.
-        let element = without_hint(&statement.element(filter, statement.of.change, false, false));
+        let of_copy = run.filter_of_copy(filter, statement.of.change.as_document())?;
+        let element = without_hint(&statement.element(&of_copy, statement.of.change, false, false));
         let computed = run
             .compute(Some(&whole), |collection| {
                 update(collection, &element, statement.variables)
@@ -90,7 +91,8 @@ async fn insert_evaluated(
     statement: &OutlierUpdate<'_, '_>,
 ) -> Result<Option<OutlierWriteResult>, RunError> {
     let of = statement.of;
-    let element = without_hint(&statement.element(of.filter, of.change, of.multi, true));
+    let of_copy = run.filter_of_copy(of.filter, of.change.as_document())?;
+    let element = without_hint(&statement.element(&of_copy, of.change, of.multi, true));
     let computed = run
         .compute(None, |collection| update(collection, &element, statement.variables))
         .await?;
